@@ -1,0 +1,33 @@
+"""Rivals that take turns, and the table of what they took."""
+
+import json
+import platform
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from harness.environment import describe
+from harness.measure import peak_bytes, quartiles, take_turns
+
+
+def compare(rivals: Mapping[str, Callable[[], Any]], memory: bool) -> None:
+    """Print time, its ratio to the first rival turn by turn, and peak memory, as JSON lines."""
+    device = torch.device("cpu")
+    names = list(rivals)
+    taken = dict(zip(names, take_turns(list(rivals.values()), device, rounds=31), strict=True))
+    environment = describe("cpu")
+    print(json.dumps({"device": environment.device, "threads": environment.threads,
+                      "torch": torch.__version__, "python": platform.python_version()}))  # fmt: skip
+    for name in names:
+        ratio = quartiles(
+            own / first for own, first in zip(taken[name], taken[names[0]], strict=True)
+        )
+        row: dict[str, Any] = {
+            "rival": name,
+            "milliseconds": quartiles(1000 * t for t in taken[name]).model_dump(),
+            f"ratio to {names[0]}": ratio.model_dump(),
+        }
+        if memory:
+            row["peak MiB"] = peak_bytes(rivals[name], device) / 2**20
+        print(json.dumps(row))

@@ -1,0 +1,1 @@
+"""Runs variants on tasks, measures them, and keeps the records."""

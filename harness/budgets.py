@@ -1,0 +1,101 @@
+"""Budgets: named recipes from which a request becomes a specification."""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from typing import Any, Literal
+
+from harness.spec import ModelSpec, RunSpec, TaskSpec, TrainSpec
+from tasks import tasks
+from zoo.composition import Composition
+from zoo.registry import Refused, Value, resolve, unknown
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What somebody asks for, before any default is filled in.
+
+    Attributes:
+        attention: `A` or `A+B`.
+        task: name of a task.
+        budget: name of a budget.
+        seed: of the run.
+        device: kind of device, already chosen.
+        precision: of the matrix products, already chosen.
+        compiled: whether to compile the model.
+        settings: options by owner (a variant's or the task's name), over those of the budget.
+    """
+
+    attention: str
+    task: str
+    budget: str
+    seed: int
+    device: Literal["cpu", "cuda"]
+    precision: Literal["bf16", "fp32"]
+    compiled: bool
+    settings: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
+
+
+def names() -> list[str]:
+    """The budgets, from the smallest to the largest number of steps."""
+    budgets = [name for name in _tables() if name != "model"]
+    return sorted(budgets, key=lambda name: _largest_steps(_tables()[name]))
+
+
+def plan(request: Request) -> RunSpec:
+    """Complete a request.
+
+    Raises:
+        Refused: the variant, task, budget or an option is unknown, ill-typed or out of range, or
+            the budget says nothing of the task.
+    """
+    composition = Composition.parse(request.attention)
+    task = tasks.find(request.task)
+    if request.budget not in names():
+        raise Refused(unknown("budget", request.budget, names()))
+    budget = _tables()[request.budget]
+    if request.task not in budget["tasks"]:
+        known = ", ".join(budget["tasks"])
+        raise Refused(f"budget {request.budget!r} has no task {request.task!r}; it has {known}")
+    own = budget["tasks"][request.task]
+    asked = request.settings.get(request.task, {})
+    options = resolve(request.task, task, {**own.get("options", {}), **asked})
+    train = {**budget["train"], **own.get("train", {})}
+    return RunSpec(
+        attention=request.attention,
+        options=composition.resolve(_variant_options(composition, budget, own, request.settings)),
+        task=TaskSpec(name=request.task, key=task(**options).key, options=options),
+        budget=request.budget,
+        model=ModelSpec(**_tables()["model"]),
+        train=TrainSpec(**train, precision=request.precision, compiled=request.compiled),
+        device=request.device,
+        seed=request.seed,
+    )
+
+
+def _variant_options(
+    composition: Composition,
+    budget: Mapping[str, Any],
+    own: Mapping[str, Any],
+    settings: Mapping[str, Mapping[str, Value]],
+) -> dict[str, dict[str, Value]]:
+    """What budget and request say of each variant, the most specific last."""
+    merged: dict[str, dict[str, Value]] = {}
+    for name in composition.names:
+        layers = [budget.get("variants", {}), own.get("variants", {})]
+        asked = [name] if name == composition.body else [name, f"+{name}"]
+        found = [table[key] for table in layers for key in asked if key in table]
+        merged[name] = {k: v for one in [*found, settings.get(name, {})] for k, v in one.items()}
+    return merged
+
+
+@cache
+def _tables() -> dict[str, Any]:
+    return tomllib.loads(resources.files("harness").joinpath("budgets.toml").read_text("utf-8"))
+
+
+def _largest_steps(budget: Mapping[str, Any]) -> int:
+    tables = [budget["train"], *(task.get("train", {}) for task in budget["tasks"].values())]
+    return max(table.get("steps", 0) for table in tables)

@@ -1,0 +1,101 @@
+"""Where a run happens: device, threads, versions, commit."""
+
+import os
+import platform
+import subprocess
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from harness.store import Environment
+from zoo.registry import Refused
+
+PACKAGES = ("torch", "numpy", "attention-harness")
+
+
+def pick_device(name: str) -> torch.device:
+    """The device called `auto`, `cpu` or `cuda`; `auto` is CUDA where it is usable.
+
+    Raises:
+        Refused: the name is another, or CUDA is asked for and not usable.
+    """
+    if name not in ("auto", "cpu", "cuda"):
+        raise Refused(f"device {name!r} is not one of auto, cpu, cuda")
+    usable = torch.cuda.is_available()
+    if name == "cuda" and not usable:
+        raise Refused("device 'cuda' is not usable: torch sees no CUDA device; use --device cpu")
+    return torch.device("cuda" if usable and name != "cpu" else "cpu")
+
+
+def pick_precision(name: str, device: torch.device) -> Literal["bf16", "fp32"]:
+    """The precision called `auto`, `bf16` or `fp32`; `auto` is the faster on that device.
+
+    On CPUs bf16 is fast from AVX-512 on: below that its products are emulated, 20 times slower.
+
+    Raises:
+        Refused: the name is another.
+    """
+    if name == "bf16" or name == "fp32":
+        return name
+    if name != "auto":
+        raise Refused(f"precision {name!r} is not one of auto, bf16, fp32")
+    if device.type == "cuda":
+        fast = torch.cuda.is_bf16_supported(including_emulation=False)
+    else:
+        fast = torch.backends.cpu.get_cpu_capability().startswith(("AVX512", "AMX"))
+    return "bf16" if fast else "fp32"
+
+
+@cache
+def describe(kind: str) -> Environment:
+    """The environment of this process, on the device of that kind."""
+    if kind == "cuda":
+        properties = torch.cuda.get_device_properties(0)
+        device, memory = properties.name, properties.total_memory
+    else:
+        device, memory = _processor(), _memory()
+    versions = {name: metadata.version(name) for name in PACKAGES}
+    return Environment(
+        device=device,
+        threads=torch.get_num_threads(),
+        memory_gib=round(memory / 2**30, 1),
+        system=f"{platform.system()} {platform.machine()}",
+        versions={"python": platform.python_version(), **versions},
+        commit=_commit(),
+    )
+
+
+def _processor() -> str:
+    """Name of the processor, with the instruction set that torch uses."""
+    capability = torch.backends.cpu.get_cpu_capability()
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return f"{next(names, platform.processor() or platform.machine())} ({capability})"
+
+
+def _memory() -> int:
+    """Bytes of main memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _commit() -> str:
+    """The checkout's commit, with `+` where files differ; empty outside a checkout."""
+    try:
+        folder = Path(__file__).parent
+        # An installed copy may lie inside a stranger's repository: only one that tracks it counts.
+        _git(folder, "ls-files", "--error-unmatch", Path(__file__).name)
+        head = _git(folder, "rev-parse", "--short=12", "HEAD")
+        return head + ("+" if _git(folder, "status", "--porcelain", "-uno") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+def _git(folder: Path, *words: str) -> str:
+    done = subprocess.run(
+        ["git", *words], cwd=folder, capture_output=True, text=True, check=True, timeout=10
+    )
+    return done.stdout.strip()

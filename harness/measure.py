@@ -1,0 +1,183 @@
+"""What a model costs: time, memory, operations, beside SDPA softmax in the same run.
+
+Time is of the very step that trains. The model and the reference take turns, so that whatever else
+the machine does falls on both, and their ratio is taken turn by turn.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import torch
+from torch.profiler import ProfilerActivity, profile
+from torch.utils.flop_counter import (
+    FlopCounterMode,
+    sdpa_backward_flop_count,
+    sdpa_flop_count,
+)
+
+from harness.encoder import build
+from harness.spec import RunSpec
+from harness.store import Cost, Quartiles, Usage
+from harness.train import Trainer, synchronise
+from tasks import Task
+from tasks.contract import Split
+from zoo.composition import Composition
+
+REFERENCE = "softmax"
+"""The variant that every cost is compared with, at its default options."""
+
+WARMUP = 2
+ROUNDS = 9
+
+
+def measure(spec: RunSpec, task: Task, train: Split) -> Cost:
+    """Measure the model of `spec` and the reference on real batches of `train`, on its device.
+
+    Both are built for the purpose and thrown away, so that the run itself starts untouched.
+    """
+    reference = Composition.parse(REFERENCE)
+    usual = spec.model_copy(update={"attention": REFERENCE, "options": reference.resolve({})})
+    specs = (
+        [spec] if spec.attention == REFERENCE and spec.options == usual.options else [spec, usual]
+    )
+    trainers = [_trainer(one, task, train) for one in specs]
+    tokens = spec.train.batch * task.documents * task.max_len
+    steps = take_turns([_training_turn(trainer) for trainer in trainers], trainers[0].device)
+    reads = take_turns([_reading_turn(trainer) for trainer in trainers], trainers[0].device)
+    usages = [
+        Usage(
+            seconds_per_1k_steps=quartiles(1000 * seconds for seconds in stepping),
+            tokens_per_second=quartiles(tokens / seconds for seconds in reading),
+            peak_bytes=peak_bytes(_training_turn(trainer), trainer.device),
+            parameters=sum(p.numel() for p in trainer.model.parameters() if p.requires_grad),
+            flops=flops(_trainer(one, task, train, compiled=False)),
+        )
+        for one, trainer, stepping, reading in zip(specs, trainers, steps, reads, strict=True)
+    ]
+    return Cost(
+        own=usages[0],
+        softmax=usages[-1],
+        time_ratio=quartiles(own / other for own, other in zip(steps[0], steps[-1], strict=True)),
+        inference_ratio=quartiles(
+            own / other for own, other in zip(reads[0], reads[-1], strict=True)
+        ),
+    )
+
+
+def take_turns(
+    turns: list[Callable[[], Any]], device: torch.device, rounds: int = ROUNDS
+) -> list[list[float]]:
+    """Seconds of each turn, `rounds` times over, after a warm-up; the device is waited for."""
+    seconds: list[list[float]] = [[] for _ in turns]
+    for number in range(WARMUP + rounds):
+        for turn, taken in zip(turns, seconds, strict=True):
+            synchronise(device)
+            start = time.perf_counter()
+            turn()
+            synchronise(device)
+            if number >= WARMUP:
+                taken.append(time.perf_counter() - start)
+    return seconds
+
+
+def quartiles(values: Iterable[float]) -> Quartiles:
+    """The quartiles of `values`."""
+    q1, median, q3 = np.quantile(list(values), (0.25, 0.5, 0.75)).tolist()
+    return Quartiles(q1=q1, median=median, q3=q3)
+
+
+def peak_bytes(step: Callable[[], Any], device: torch.device) -> int:
+    """The most memory allocated during `step`, beyond what was held before it, in bytes."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        held = torch.cuda.memory_allocated(device)
+        step()
+        synchronise(device)
+        return torch.cuda.max_memory_allocated(device) - held
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        step()
+    held = peak = 0
+    for change in _allocations(profiled):
+        held += change
+        peak = max(peak, held)
+    return peak
+
+
+def flops(trainer: Trainer) -> int:
+    """Floating-point operations in the matrix products of one training step, forward and backward.
+
+    Softmax, cumulative sums, sorting and elementwise work count as nothing.
+    """
+    with FlopCounterMode(display=False, custom_mapping=_UNCOUNTED) as counter:
+        trainer.step(0)
+    return counter.get_total_flops()
+
+
+def _trainer(spec: RunSpec, task: Task, train: Split, compiled: bool | None = None) -> Trainer:
+    torch.manual_seed(spec.seed)
+    recipe = (
+        spec.train if compiled is None else spec.train.model_copy(update={"compiled": compiled})
+    )
+    # The schedule of a short run could end while it is measured: its length is no part of a cost.
+    recipe = recipe.model_copy(update={"steps": max(recipe.steps, 10 * (WARMUP + ROUNDS))})
+    model = build(spec, task).to(train.targets.device)
+    return Trainer(model, train, recipe, spec.seed)
+
+
+def _training_turn(trainer: Trainer) -> Callable[[], Any]:
+    def turn() -> None:
+        trainer.model.train()
+        trainer.step(0)
+
+    return turn
+
+
+def _reading_turn(trainer: Trainer) -> Callable[[], Any]:
+    batch = trainer.train.gather(trainer.order.batch(0))
+
+    @torch.inference_mode()
+    def turn() -> None:
+        trainer.model.eval()
+        trainer.scores(batch)
+
+    return turn
+
+
+def _allocations(profiled: profile) -> list[int]:
+    """Bytes allocated (negative: freed) in order of time.
+
+    From the profiler's event tree, which is private: the memory rows of its public tables stay 0.
+    """
+    events = list(profiled.profiler.kineto_results.experimental_event_tree())
+    changes = []
+    while events:
+        event = events.pop()
+        events.extend(event.children)
+        if event.name == "[memory]":
+            changes.append((event.start_time_ns, event.extra_fields.alloc_size))
+    return [size for _, size in sorted(changes, key=lambda change: change[0])]
+
+
+def _attention_flops(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
+    return sdpa_flop_count(query, key, value)
+
+
+def _attention_backward_flops(
+    gradient: Any, query: Any, key: Any, value: Any, *_: Any, **__: Any
+) -> int:
+    return sdpa_backward_flop_count(gradient, query, key, value)
+
+
+def _added_product_flops(_: Any, left: Any, right: Any, *__: Any, **___: Any) -> int:
+    batch, rows, inner = left
+    return 2 * batch * rows * inner * right[-1]
+
+
+# What PyTorch's counter takes for nothing: attention on the CPU, and a product added in place.
+_UNCOUNTED = {
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention_flops,
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward_flops,
+    torch.ops.aten.baddbmm_: _added_product_flops,
+}

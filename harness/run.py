@@ -1,0 +1,154 @@
+"""One cell: from a specification to a record, every way of failing included."""
+
+import time
+import traceback
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Protocol
+
+import torch
+
+from harness import checkpoint
+from harness.encoder import build
+from harness.environment import describe
+from harness.measure import measure
+from harness.spec import RunSpec
+from harness.store import Cost, Final, Point, Record, Status, Store
+from harness.train import DivergedError, Progress, Trainer, fit
+from tasks import Task, tasks
+from tasks.contract import floors
+from zoo.registry import Refused, first_line
+
+
+class Watcher(Protocol):
+    """Somebody who is told how a run is going."""
+
+    def phase(self, name: str) -> None:
+        """A part of the run begins."""
+
+    def reading(self, point: Point, steps: int) -> None:
+        """The losses were read; the run has `steps` steps in all."""
+
+
+class Cell:
+    """One run on its way: what is known of it so far can become a record at any time."""
+
+    def __init__(self, spec: RunSpec, store: Store, watcher: Watcher) -> None:
+        """Prepare; nothing is loaded or written yet."""
+        self.spec, self.store, self.watcher = spec, store, watcher
+        self.started = datetime.now(UTC).isoformat(timespec="seconds")
+        self.clock = time.perf_counter()
+        self.progress = Progress()
+        self.floors: dict[str, float] = {}
+        self.cost: Cost | None = None
+        self.final: Final | None = None
+
+    def record(self, status: Status, reason: str) -> Record:
+        """What is known by now."""
+        return Record(
+            spec=self.spec,
+            status=status,
+            reason=reason,
+            started=self.started,
+            environment=describe(self.spec.device),
+            floors=self.floors,
+            curve=self.progress.curve,
+            cost=self.cost,
+            final=self.final,
+        )
+
+    def execute(self) -> None:
+        """Load, measure, train, choose the checkpoint on dev, and read test once."""
+        spec, device = self.spec, torch.device(self.spec.device)
+        self.watcher.phase("load data")
+        task = find_task(spec)
+        train, dev, test = (task.load(name).to(device) for name in ("train", "dev", "test"))
+        self.floors = dict(floors(task))
+        self.watcher.phase("measure cost")
+        self.cost = measure(spec, task, train)
+        self.watcher.phase("train")
+        torch.manual_seed(spec.seed)
+        trainer = Trainer(build(spec, task).to(device), train, spec.train, spec.seed)
+        saved = self.store.checkpoint(spec)
+        if saved.exists():
+            self.progress = checkpoint.load(saved, trainer)
+        fit(
+            trainer,
+            dev,
+            self.progress,
+            on_reading=lambda point: self.watcher.reading(point, spec.train.steps),
+            on_evaluation=lambda: checkpoint.save(saved, trainer, self.progress),
+        )
+        self.watcher.phase("test")
+        trainer.model.load_state_dict(self.progress.best_state)
+        self.final = Final(
+            test_accuracy=trainer.accuracy(test),
+            test_examples=len(test),
+            dev_accuracy=self.progress.best_accuracy,
+            best_step=self.progress.best_step,
+            train_seconds=self.progress.seconds,
+            seconds=time.perf_counter() - self.clock,
+        )
+
+
+def find_task(spec: RunSpec) -> Task:
+    """The task that `spec` names, with its options.
+
+    Raises:
+        Refused: there is none, or its version is not the one that `spec` was made for.
+    """
+    task = tasks.find(spec.task.name)(**spec.task.options)
+    if task.key != spec.task.key:
+        raise Refused(f"task {spec.task.key!r} is {task.key!r} by now; make the run anew")
+    return task
+
+
+def run(spec: RunSpec, store: Store, watcher: Watcher) -> Record:
+    """Run one cell and put its record in the store, whatever becomes of it.
+
+    An unfinished run of the same specification is gone on with.
+
+    Raises:
+        Refused: the input was bad; nothing is written.
+        KeyboardInterrupt: somebody interrupted; the record says so.
+    """
+    cell = Cell(spec, store, watcher)
+    try:
+        cell.execute()
+    except Refused:
+        raise
+    except KeyboardInterrupt:
+        store.write(cell.record("interrupted", f"interrupted at step {cell.progress.step}"))
+        raise
+    except Exception as error:
+        status = status_of(error)
+        record = cell.record(status, reason_of(error))
+        if status == "failed":
+            watcher.phase("failed:\n" + traceback.format_exc())
+    else:
+        record = cell.record("ok", "")
+    store.write(record)
+    store.checkpoint(spec).unlink(missing_ok=True)
+    return record
+
+
+def status_of(error: Exception) -> Status:
+    """Which kind of end an error is."""
+    tests: dict[Status, Callable[[Exception], bool]] = {
+        "diverged": lambda e: isinstance(e, DivergedError),
+        "out_of_memory": _is_out_of_memory,
+    }
+    return next((status for status, holds in tests.items() if holds(error)), "failed")
+
+
+def reason_of(error: Exception) -> str:
+    """One line for a table's cell."""
+    if isinstance(error, DivergedError):
+        return str(error)
+    return f"{type(error).__name__}: {first_line(error)}"
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    # torch's CPU allocator has no error type of its own.
+    refused = isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
+    return refused or isinstance(error, MemoryError | torch.OutOfMemoryError)

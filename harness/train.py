@@ -1,0 +1,213 @@
+"""Training: the step, evaluation on a whole split, and the run from first step to last."""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+from torch.nn import functional as F
+
+from harness.encoder import Classifier
+from harness.spec import TrainSpec
+from harness.store import Point
+from tasks.contract import Split
+from zoo.registry import Refused
+
+
+class DivergedError(ArithmeticError):
+    """The loss is no longer a finite number."""
+
+
+class Shuffled:
+    """Batches of a seeded permutation, a fresh one each epoch; its incomplete rest is skipped.
+
+    Any batch can be had by its number, so that a resumed run sees the data that it would have seen.
+    """
+
+    def __init__(self, count: int, batch: int, seed: int, device: torch.device) -> None:
+        """Shuffle `count` examples in batches of `batch`.
+
+        Raises:
+            Refused: there is not one whole batch.
+        """
+        if count < batch:
+            raise Refused(f"batch={batch} exceeds the {count} training examples; lower the batch")
+        self._per_epoch, self._batch = count // batch, batch
+        self._count, self._seed, self._device = count, seed, device
+        self._epoch, self._order = -1, torch.empty(0, dtype=torch.int64)
+
+    def batch(self, number: int) -> Int[Tensor, " b"]:
+        """The examples of batch `number`, counted from 0 over all epochs."""
+        epoch, place = divmod(number, self._per_epoch)
+        if epoch != self._epoch:
+            # On the CPU, so that the order is the same on every device.
+            generator = torch.Generator().manual_seed(self._seed * 1_000_003 + epoch)
+            order = torch.randperm(self._count, generator=generator)
+            self._epoch, self._order = epoch, order.to(self._device)
+        return self._order[place * self._batch : (place + 1) * self._batch]
+
+
+class Trainer:
+    """A model with its optimiser and data: everything that one training step touches."""
+
+    def __init__(self, model: Classifier, train: Split, spec: TrainSpec, seed: int) -> None:
+        """Prepare to train `model` on `train`, both on one device already."""
+        self.device = train.targets.device
+        self.model, self.spec, self.train = model, spec, train
+        self.forward = torch.compile(model) if spec.compiled else model
+        self.order = Shuffled(len(train), spec.batch, seed, self.device)
+        self.optimizer = torch.optim.AdamW(
+            model.parameters(),
+            lr=spec.lr,
+            betas=spec.betas,
+            eps=spec.eps,
+            weight_decay=spec.weight_decay,
+            fused=True,
+        )
+        self.schedule = torch.optim.lr_scheduler.OneCycleLR(
+            self.optimizer,
+            max_lr=spec.lr,
+            total_steps=spec.steps + 1,
+            pct_start=(spec.warmup + 1) / (spec.steps + 1),
+            anneal_strategy="linear",
+            cycle_momentum=False,
+        )
+
+    def step(self, number: int) -> dict[str, Tensor]:
+        """Train on batch `number`; return its losses by name, still on the device."""
+        batch = self.train.gather(self.order.batch(number))
+        with autocast(self.device, self.spec):
+            scores, losses = self.forward(batch)
+        task = F.cross_entropy(scores.float(), batch.targets)
+        torch.stack([task, *losses.values()]).sum().backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.schedule.step()
+        return {"task": task.detach(), **{name: term.detach() for name, term in losses.items()}}
+
+    @torch.inference_mode()
+    def accuracy(self, split: Split) -> float:
+        """Fraction of the whole split that is classified right, in [0, 1]."""
+        self.model.eval()
+        right = torch.zeros((), dtype=torch.int64, device=self.device)
+        for examples in torch.arange(len(split), device=self.device).split(self.spec.batch):
+            batch = split.gather(examples)
+            right += (self.scores(batch).argmax(-1) == batch.targets).sum()
+        self.model.train()
+        return right.item() / len(split)
+
+    def scores(self, batch: Any) -> Tensor:
+        """Class scores of a batch, in the run's precision."""
+        with autocast(self.device, self.spec):
+            return self.forward(batch)[0]
+
+
+def autocast(device: torch.device, spec: TrainSpec) -> torch.autocast:
+    """The run's precision, as a context."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=spec.precision == "bf16")
+
+
+def synchronise(device: torch.device) -> None:
+    """Wait until the device has done all that was asked of it."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+@dataclass
+class Progress:
+    """How far a run has come; with the trainer's state, all that resuming needs.
+
+    Attributes:
+        step: steps done.
+        seconds: time inside training steps.
+        curve: readings so far.
+        best_accuracy: the highest on dev; the earliest of equals.
+        best_step: where that was.
+        best_state: the model's parameters there.
+    """
+
+    step: int = 0
+    seconds: float = 0.0
+    curve: list[Point] = field(default_factory=list)
+    best_accuracy: float = -1.0
+    best_step: int = 0
+    best_state: dict[str, Tensor] = field(default_factory=dict)
+
+
+def fit(
+    trainer: Trainer,
+    dev: Split,
+    progress: Progress,
+    on_reading: Callable[[Point], None],
+    on_evaluation: Callable[[], None],
+) -> None:
+    """Train from `progress` to the last step, updating `progress` on the way.
+
+    Losses are read about a hundred times a run and dev `spec.evaluations` times: in between,
+    nothing waits for the device.
+
+    Args:
+        trainer: model, optimiser and data.
+        dev: the split that chooses the checkpoint.
+        progress: where to go on from; a fresh one starts a run.
+        on_reading: told every reading.
+        on_evaluation: called when dev was read and `progress` is complete, to save it.
+
+    Raises:
+        DivergedError: a loss that was read is not finite.
+    """
+    spec = trainer.spec
+    stops = evaluation_steps(spec)
+    every = max(1, spec.steps // 100)
+    trainer.model.train()
+    while progress.step < spec.steps:
+        last = progress.step
+        until = min(spec.steps, last + every, next(stop for stop in stops if stop > last))
+        losses = _advance(trainer, progress, until)
+        accuracy = None
+        if until in stops:
+            accuracy = trainer.accuracy(dev)
+            _keep_best(trainer, progress, accuracy)
+        task = losses.pop("task")
+        point = Point(
+            step=until, seconds=progress.seconds, loss=task, losses=losses, dev_accuracy=accuracy
+        )
+        progress.curve.append(point)
+        on_reading(point)
+        if accuracy is not None:
+            on_evaluation()
+
+
+def evaluation_steps(spec: TrainSpec) -> list[int]:
+    """The steps behind which dev is read, evenly spaced, the last one among them."""
+    count = min(spec.evaluations, spec.steps)
+    return [spec.steps * (i + 1) // count for i in range(count)]
+
+
+def _advance(trainer: Trainer, progress: Progress, until: int) -> dict[str, float]:
+    """Train to step `until` and return the mean of each loss on the way."""
+    first = progress.step
+    start = time.perf_counter()
+    totals: dict[str, Tensor] = {}
+    for number in range(first, until):
+        for name, loss in trainer.step(number).items():
+            totals[name] = totals[name] + loss if name in totals else loss
+    means = {name: total.item() / (until - first) for name, total in totals.items()}
+    synchronise(trainer.device)
+    progress.seconds += time.perf_counter() - start
+    progress.step = until
+    for name, mean in means.items():
+        if not math.isfinite(mean):
+            raise DivergedError(f"{name} loss is {mean} by step {until}")
+    return means
+
+
+def _keep_best(trainer: Trainer, progress: Progress, accuracy: float) -> None:
+    if accuracy > progress.best_accuracy:
+        progress.best_accuracy, progress.best_step = accuracy, progress.step
+        state = trainer.model.state_dict()
+        progress.best_state = {name: value.clone() for name, value in state.items()}

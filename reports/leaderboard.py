@@ -1,0 +1,179 @@
+"""The leaderboard: one section a board, as Markdown, as CSV and as a figure."""
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from harness.store import Broken, Cost, Record
+from reports.foot import foot
+from reports.papers import published
+from reports.rows import GIGA, MIB, Board, Row, boards
+
+NOTHING = "–"
+ONE_RUN, PARTIAL, PAPER = "†", "‡", "§"
+
+TITLE = "# Leaderboard\n"
+NO_RECORDS = "There are no records yet. `harness run` makes one; `harness run --help` says how.\n"
+
+
+def write(records: Sequence[Record], broken: Sequence[Broken], folder: Path) -> list[Path]:
+    """Write the leaderboard into `folder`, each file whole or not at all, and return their paths.
+
+    The same records give the same bytes, in whatever order they come.
+    """
+    # Both are heavy, and Markdown needs neither.
+    from reports import plots, tidy
+
+    found = boards(records)
+    contents = {
+        "leaderboard.md": markdown(records, broken).encode(),
+        "leaderboard.csv": tidy.table(found).to_csv(index=False, lineterminator="\n").encode(),
+        **plots.accuracy_time(found),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    return [_place(folder / name, content) for name, content in contents.items()]
+
+
+def markdown(records: Sequence[Record], broken: Sequence[Broken]) -> str:
+    """The whole page: a section a board, then what the numbers mean and where they come from."""
+    sections = [_section(board) for board in boards(records)]
+    return "\n".join([TITLE, *(sections or [NO_RECORDS]), *foot(records, broken)])
+
+
+class Column(NamedTuple):
+    """One column of a board: its heading, with the unit, and how a row fills it."""
+
+    heading: str
+    cell: Callable[[Row], str]
+
+
+def number(value: float) -> str:
+    """Three significant digits, or all digits before the point where there are more."""
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    text = f"{value:#.3g}"
+    return f"{value:.3g}" if "e" in text else text.rstrip(".")
+
+
+def percent(fraction: float) -> str:
+    """A fraction as a percentage with one digit behind the point, without the sign."""
+    return f"{100 * fraction:.1f}"
+
+
+def _accuracy(row: Row) -> str:
+    if row.accuracy is None:
+        return row.failures
+    mean, low, high, over = row.accuracy
+    text = f"{percent(mean)} [{percent(low)}, {percent(high)}]"
+    text += ONE_RUN if over == "examples" else ""
+    return f"{text}{PARTIAL}; {row.failures}" if row.failures else text
+
+
+def _dev_accuracy(row: Row) -> str:
+    return NOTHING if row.dev_accuracy is None else percent(row.dev_accuracy)
+
+
+def _runs(row: Row) -> str:
+    finished, runs = len(row.finals), len(row.runs)
+    return str(runs) if finished == runs else f"{finished} of {runs}"
+
+
+def _cost(heading: str, value: Callable[[Cost], float]) -> Column:
+    return Column(heading, lambda row: number(value(row.cost)) if row.cost else "not measured")
+
+
+def _whole(heading: str, value: Callable[[Cost], int]) -> Column:
+    return Column(heading, lambda row: f"{value(row.cost):,}" if row.cost else "not measured")
+
+
+COLUMNS = (
+    Column("attention", lambda row: row.label),
+    Column("test accuracy (%) [95 % interval]", _accuracy),
+    Column("dev accuracy (%)", _dev_accuracy),
+    Column("seeds", _runs),
+    _cost("time (s / 1K steps)", lambda cost: cost.own.seconds_per_1k_steps.median),
+    _cost("time (× softmax)", lambda cost: cost.time_ratio.median),
+    _cost("peak memory (MiB)", lambda cost: cost.own.peak_bytes / MIB),
+    _cost("peak memory (× softmax)", lambda cost: cost.memory_ratio),
+    _cost("inference (tokens / s)", lambda cost: cost.own.tokens_per_second.median),
+    _cost("inference time (× softmax)", lambda cost: cost.inference_ratio.median),
+    _whole("parameters", lambda cost: cost.own.parameters),
+    _cost("GFLOPs / step", lambda cost: cost.own.flops / GIGA),
+)
+
+PAPER_HEADINGS = {
+    "%": f"paper{PAPER}: accuracy (%)",
+    "s/1K steps": f"paper{PAPER}: time (s / 1K steps)",
+    "GB": f"paper{PAPER}: peak memory (GB)",
+}
+
+
+def _paper_columns(board: Board) -> list[Column]:
+    key = board.spec.task.key
+
+    def column(unit: str) -> Column:
+        def cell(row: Row) -> str:
+            found = published(key, row.attention).get(unit)
+            return found.value if found else NOTHING
+
+        return Column(PAPER_HEADINGS[unit], cell)
+
+    units = {unit for row in board.rows for unit in published(key, row.attention)}
+    return [column(unit) for unit in PAPER_HEADINGS if unit in units]
+
+
+def _section(board: Board) -> str:
+    spec, paper = board.spec, _paper_columns(board)
+    columns = [*COLUMNS, *paper]
+    lines = [[column.cell(row) for column in columns] for row in board.rows]
+    for name, accuracy in board.floors:
+        cells = [f"*{name}*", f"*{percent(accuracy)}*"]
+        lines.append(cells + [""] * (len(columns) - len(cells)))
+    parts = [
+        f"## {spec.task.key}, budget `{spec.budget}`, {spec.device}: {board.machine}\n",
+        f"{_recipe(board)}\n",
+        _table([column.heading for column in columns], lines),
+    ]
+    if paper and spec.budget != "paper":
+        parts.append(
+            f"{PAPER} The paper's numbers belong to another setting than budget `{spec.budget}`: "
+            "no row here repeats them.\n"
+        )
+    return "\n".join(parts)
+
+
+def _recipe(board: Board) -> str:
+    train, model, examples = board.spec.train, board.spec.model, board.test_examples
+    compiled = "compiled" if train.compiled else "not compiled"
+    return (
+        f"{train.steps:,} steps of {train.batch} examples; AdamW, learning rate {train.lr:g} after "
+        f"{train.warmup:,} steps of warm-up, betas {train.betas[0]:g} and {train.betas[1]:g}, eps "
+        f"{train.eps:g}, weight decay {train.weight_decay:g}; {train.precision}, {compiled}; dev "
+        f"read {train.evaluations} times. Model: {model.depth} layers of width {model.dim}, "
+        f"{model.heads} heads, feed-forward {model.feed_forward}, classifier {model.head}, dropout "
+        f"{model.dropout:g}, attention dropout {model.attention_dropout:g}. "
+        f"Test examples: {f'{examples:,}' if examples else 'unknown, as no run finished'}."
+    )
+
+
+def _table(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    # Written out rather than padded by a library, whose idea of a character's width may change.
+    rule = ["---"] + ["--:"] * (len(headings) - 1)
+    body = [[_safe(cell) for cell in line] for line in lines]
+    return "".join(f"| {' | '.join(line)} |\n" for line in [headings, rule, *body])
+
+
+def _safe(cell: str) -> str:
+    """The cell as plain text of one line: a message may hold what Markdown reads as its own."""
+    return " ".join(cell.split()).replace("|", "\\|").replace("<", "&lt;")
+
+
+def _place(path: Path, content: bytes) -> Path:
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        partial.write_bytes(content)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+    return path

@@ -1,0 +1,68 @@
+"""Numbers that papers published, measured by others: read from CSV, never joined into ours."""
+
+import csv
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from types import MappingProxyType
+from typing import NamedTuple
+
+AVERAGE = "average"
+"""What the files call a paper's own mean over its tasks."""
+
+_NOTHING: Mapping[str, "Number"] = MappingProxyType({})
+
+
+class Number(NamedTuple):
+    """One published number.
+
+    Attributes:
+        task: our name of the task, or the data set's own; `average` for the paper's mean.
+        attention: our name of the variant.
+        value: as printed, so that no digit is added or lost.
+        unit: `%`, `s/1K steps` or `GB`.
+        source: who measured it.
+        table: where it stands in the source.
+    """
+
+    task: str
+    attention: str
+    value: str
+    unit: str
+    source: str
+    table: str
+
+    @property
+    def place(self) -> str:
+        """Source and table, for a foot note."""
+        return f"{self.source}, {self.table}"
+
+
+@cache
+def numbers() -> tuple[Number, ...]:
+    """Every published number that ships with the reports, in order of file and line."""
+    found: list[Number] = []
+    for file in sorted((files("reports") / "published").iterdir(), key=lambda file: file.name):
+        if file.name.endswith(".csv"):
+            lines = file.read_text(encoding="utf-8").splitlines()
+            found += [Number(**line) for line in csv.DictReader(lines)]
+    return tuple(found)
+
+
+def published(task_key: str, attention: str) -> Mapping[str, Number]:
+    """What was published for a variant on a task, by unit.
+
+    A key with options in it, such as `listops@1[max_len=512]`, names another task than the one that
+    was published, and has no numbers.
+    """
+    name, _, version = task_key.partition("@")
+    return _NOTHING if "[" in version else _index().get((name, attention), _NOTHING)
+
+
+@cache
+def _index() -> Mapping[tuple[str, str], Mapping[str, Number]]:
+    index: dict[tuple[str, str], dict[str, Number]] = {}
+    for number in numbers():
+        if number.task != AVERAGE:
+            index.setdefault((number.task, number.attention), {})[number.unit] = number
+    return index

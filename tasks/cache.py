@@ -1,0 +1,111 @@
+"""The folder where data sets wait, each in one file that carries its own SHA-256 in its name.
+
+`KEY.SHA256.npz` is written beside its final name and then renamed: it is there whole or not at all,
+also when two processes write it at once or one is killed; and no damaged file can pass for a good
+one.
+"""
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from zoo.registry import Refused
+
+HOME_VARIABLE = "HARNESS_DATA"
+
+
+def data_home() -> Path:
+    """The folder of the cache: `HARNESS_DATA`, else the user's cache folder for this project."""
+    chosen = os.environ.get(HOME_VARIABLE)
+    if chosen:
+        return Path(chosen)
+    import pooch  # only for the place; it costs a fifth of a second
+
+    return Path(pooch.os_cache("attention-harness"))
+
+
+def find(key: str) -> Path | None:
+    """The file of the data set `key`, unread, or None."""
+    return next(iter(_files(_exactly(key))), None)
+
+
+def find_all(name: str) -> list[Path]:
+    """The files of every data set whose key is `name`, or `name` with options behind it."""
+    return _files(_exactly(name)) + _files(f"{_literally(name)}[[]*].{_DIGEST}.npz")
+
+
+def read(key: str, names: Iterable[str], remedy: str) -> list[np.ndarray]:
+    """The named arrays of the data set `key`, after the whole file has been verified.
+
+    Args:
+        key: the data set.
+        names: the arrays wanted.
+        remedy: what to do to get the data set, for a message.
+
+    Raises:
+        Refused: the data set is absent, or its file is damaged.
+    """
+    path = find(key)
+    if path is None:
+        raise Refused(f"{key} is not in {data_home()}; {remedy}")
+    expected = path.name.split(".")[-2]
+    found = digest(path)
+    if found != expected:
+        raise Refused(
+            f"{path} is damaged: its SHA-256 is {found}, its name says {expected}; "
+            f"delete it, then {remedy}"
+        )
+    with np.load(path, allow_pickle=False) as arrays:
+        return [arrays[name] for name in names]
+
+
+def write(key: str, arrays: Mapping[str, np.ndarray]) -> Path:
+    """Put a data set in the cache, whole or not at all, and return its path.
+
+    Raises:
+        Refused: the folder cannot be written.
+    """
+    folder = data_home()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=folder, prefix=f".{key}-", suffix=".partial")
+    except OSError as error:
+        raise Refused(
+            f"{folder} cannot be written ({error.strerror}); set {HOME_VARIABLE} to one that can"
+        ) from error
+    partial = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            np.savez(file, **arrays)  # type: ignore[arg-type]
+            file.flush()
+            os.fsync(file.fileno())
+        return partial.replace(folder / f"{key}.{digest(partial)}.npz")
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def digest(path: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+_DIGEST = "[0-9a-f]" * 64
+
+
+def _literally(name: str) -> str:
+    # glob.escape does the same, but also splits drive letters off.
+    return name.replace("[", "[[]").replace("*", "[*]").replace("?", "[?]")
+
+
+def _exactly(key: str) -> str:
+    return f"{_literally(key)}.{_DIGEST}.npz"
+
+
+def _files(pattern: str) -> list[Path]:
+    return sorted(data_home().glob(pattern))

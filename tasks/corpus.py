@@ -1,0 +1,85 @@
+"""Documents of many lengths, one behind the other, and fair cuts of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Int64, UInt8
+
+from tasks.contract import Split
+
+FIELDS = ("values", "ends", "targets")
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Documents with a class each.
+
+    Attributes:
+        values: (v,), the bytes or tokens of all documents, concatenated.
+        ends: (s,), where each document ends in `values`.
+        targets: (s,), the class of each document.
+    """
+
+    values: UInt8[np.ndarray, " v"]
+    ends: Int64[np.ndarray, " s"]
+    targets: UInt8[np.ndarray, " s"]
+
+    @classmethod
+    def of(cls, documents: Sequence[bytes], targets: Sequence[int]) -> "Corpus":
+        """A corpus of those documents, in order."""
+        ends = np.cumsum([len(one) for one in documents], dtype=np.int64)
+        values = np.frombuffer(b"".join(documents), np.uint8)
+        return cls(values, ends, np.asarray(targets, np.uint8))
+
+    def __len__(self) -> int:
+        """Number of documents."""
+        return len(self.ends)
+
+    def document(self, index: int) -> UInt8[np.ndarray, " l"]:
+        """One document."""
+        start = self.ends[index - 1] if index else 0
+        return self.values[start : self.ends[index]]
+
+    def arrays(self, prefix: str) -> dict[str, np.ndarray]:
+        """The fields by the names under which a file keeps them."""
+        return {f"{prefix}_{field}": getattr(self, field) for field in FIELDS}
+
+    def split(self, chosen: Int64[np.ndarray, " n"], length: int, first: int) -> Split:
+        """The chosen documents as a padded split.
+
+        Args:
+            chosen: (n,), indices of documents.
+            length: documents are cut, and padded with 0, to that many tokens.
+            first: the token that stands for the value 0; no value plus `first` may exceed 255.
+        """
+        documents = np.zeros((len(chosen), length), np.uint8)
+        lengths = np.empty(len(chosen), np.int32)
+        for row, index in enumerate(chosen.tolist()):
+            kept = self.document(index)[:length]
+            lengths[row] = len(kept)
+            np.add(kept, first, out=documents[row, : len(kept)])
+        targets = torch.from_numpy(self.targets[chosen].astype(np.int64))
+        return Split.single(torch.from_numpy(documents), torch.from_numpy(lengths), targets)
+
+
+def names(prefix: str) -> list[str]:
+    """The names under which a file keeps the corpus `prefix`, in the order of its fields."""
+    return [f"{prefix}_{field}" for field in FIELDS]
+
+
+def held_out(
+    targets: UInt8[np.ndarray, " n"], seed: int
+) -> tuple[Int64[np.ndarray, " kept"], Int64[np.ndarray, " held"]]:
+    """Cut a tenth of every class off: the indices that stay, and those cut off, each ascending.
+
+    The cut depends on `Generator.random` alone, whose stream NumPy keeps.
+    """
+    draws = np.random.Generator(np.random.PCG64(seed)).random(len(targets))
+    held = np.zeros(len(targets), bool)
+    for value in np.unique(targets):
+        members = np.flatnonzero(targets == value)
+        members = members[draws[members].argsort(kind="stable")]
+        held[members[: len(members) // 10]] = True
+    return np.flatnonzero(~held), np.flatnonzero(held)

@@ -1,0 +1,209 @@
+"""ListOps: what is the value of a nested list of operators on digits?
+
+Nangia and Bowman, 2018, arXiv 1804.06028, at the lengths of the Long Range Arena (Tay et al., 2021,
+arXiv 2011.04006); the rules of growth stand in `tasks.lra.trees`. A tree is kept if
+min_len < length < max_len and if it has not been seen before; an operator counts two tokens, itself
+and its closing bracket. Classes and lengths are not balanced.
+
+Deviation: the arena publishes one drawn set; here it is drawn anew from a seed, by the same rules.
+"""
+
+import os
+import statistics
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from itertools import count, islice
+from typing import SupportsInt, get_args
+
+import numpy as np
+from jaxtyping import UInt8
+
+from tasks.contract import Split, SplitName
+from tasks.corpus import Corpus, names
+from tasks.lra import trees
+from tasks.registry import tasks
+from tasks.sources import Generated
+from zoo.registry import Refused
+
+BLOCK = 4096
+"""Roots drawn from one stream of random numbers: part of what a seed means."""
+
+BARREN = 256
+"""Blocks in a row without a new tree, after which there are taken to be no more."""
+
+SHUFFLE = 1
+"""Tells the stream that shuffles from those that draw."""
+
+WORDS = {str(digit): trees.FIRST_DIGIT + digit for digit in range(10)} | {
+    f"[{name}": trees.FIRST_OPERATOR + number for number, name in enumerate(trees.OPERATORS)
+}
+WORDS["]"] = trees.CLOSE
+"""The token of each word."""
+
+VALUES: dict[str, Callable[[Sequence[int]], int]] = {
+    "[MIN": min,
+    "[MAX": max,
+    "[MED": lambda digits: int(statistics.median(digits)),
+    "[SM": lambda digits: sum(digits) % 10,
+}
+"""What each operator makes of its operands."""
+
+_SPELLING = {token: word for word, token in WORDS.items()}
+
+
+@tasks.register("listops")
+class ListOps(Generated):
+    """96,000 train, 2,000 dev and 2,000 test trees, all distinct."""
+
+    name = "listops"
+    version = 1
+    classes = 10
+    vocabulary = 1 + len(WORDS)
+
+    def __init__(
+        self,
+        *,
+        min_len: int = 500,
+        max_len: int = 2000,
+        train: int = 96_000,
+        dev: int = 2_000,
+        test: int = 2_000,
+        seed: int = 0,
+    ) -> None:
+        """Choose which trees are drawn, and how many.
+
+        Args:
+            min_len: trees are longer.
+            max_len: trees are shorter; they are padded to it.
+            train: number of trees in the split of that name.
+            dev: the same.
+            test: the same.
+            seed: decides every draw.
+
+        Raises:
+            Refused: an option is out of its range.
+        """
+        self.min_len, self.max_len, self.seed = min_len, max_len, seed
+        self.train, self.dev, self.test = train, dev, test
+        least = {"min_len": 0, "max_len": min_len + 2, "train": 1, "dev": 1, "test": 1, "seed": 0}
+        for option, bound in least.items():
+            value = getattr(self, option)
+            if value < bound:
+                raise Refused(f"listops.{option}={value} must be at least {bound}; raise it")
+        if seed >= 2**32:
+            raise Refused(f"listops.seed={seed} must be below 2**32={2**32}; lower it")
+
+    def load(self, split: SplitName) -> Split:
+        """See `Task.load`."""
+        corpus = Corpus(*self.arrays(names(split)))
+        return corpus.split(np.arange(len(corpus)), self.max_len, 0)
+
+    def generate(self) -> dict[str, np.ndarray]:
+        """See `Generated.generate`."""
+        return self.generate_by(os.cpu_count() or 1)
+
+    def generate_by(self, workers: int) -> dict[str, np.ndarray]:
+        """The arrays to keep, made by that many threads; their number does not change the result.
+
+        Raises:
+            Refused: there are not enough distinct trees of the lengths asked for.
+        """
+        sizes = {split: getattr(self, split) for split in get_args(SplitName)}
+        found = self._distinct(sum(sizes.values()), workers)
+        # The commonest trees are found first: without a shuffle they would all be in train.
+        order = _stream(self.seed, 0, SHUFFLE).random(len(found)).argsort(kind="stable")
+        shuffled = iter([found[index] for index in order])
+        arrays = {}
+        for split, size in sizes.items():
+            documents, targets = zip(*islice(shuffled, size), strict=True)
+            arrays |= Corpus.of(documents, targets).arrays(split)
+        return arrays
+
+    def _distinct(self, wanted: int, workers: int) -> list[tuple[bytes, int]]:
+        found: dict[bytes, int] = {}
+        barren = 0
+        with closing(self._blocks(workers)) as blocks:
+            for block in blocks:
+                before = len(found)
+                for index, target in enumerate(block.targets.tolist()):
+                    found[block.document(index).tobytes()] = target
+                barren = 0 if len(found) > before else barren + 1
+                if len(found) >= wanted or barren == BARREN:
+                    break
+        if len(found) < wanted:
+            raise Refused(
+                f"listops found {len(found)} distinct trees of more than {self.min_len} and fewer "
+                f"than {self.max_len} tokens, {wanted} wanted; widen the lengths or ask for fewer"
+            )
+        return list(found.items())[:wanted]
+
+    def _blocks(self, workers: int) -> Generator[Corpus, None, None]:
+        with ThreadPoolExecutor(workers) as pool:
+            ahead = deque(pool.submit(self.draw, block) for block in range(2 * workers))
+            for block in count(2 * workers):
+                yield ahead.popleft().result()
+                ahead.append(pool.submit(self.draw, block))
+
+    def draw(self, block: int) -> Corpus:
+        """Draw one block of roots, and keep the trees of the right length, repeated ones too."""
+        tokens = np.empty(BLOCK * self.max_len, np.uint8)
+        ends = np.empty(BLOCK, np.int64)
+        targets = np.empty(BLOCK, np.uint8)
+        rng = _stream(self.seed, block)
+        kept = trees.draw_trees(rng, BLOCK, self.min_len, self.max_len, tokens, ends, targets)
+        used = ends[kept - 1] if kept else 0
+        return Corpus(tokens[:used].copy(), ends[:kept], targets[:kept])
+
+
+def _stream(*seeds: int) -> np.random.Generator:
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seeds)))
+
+
+def tokenise(source: str) -> UInt8[np.ndarray, " l"]:
+    """The tokens of a tree in the published form `( ( ( [MAX 1 ) 2 ) ] )`, or without round ones.
+
+    Round brackets only pair what stands between them, and go; every `]` stays: the closing token.
+
+    Raises:
+        Refused: a word is none of ListOps'.
+    """
+    words = [word for word in source.split() if word not in ("(", ")")]
+    for word in words:
+        if word not in WORDS:
+            raise Refused(f"{word!r} is no word of ListOps; known: ( ) {' '.join(WORDS)}")
+    return np.array([WORDS[word] for word in words], np.uint8)
+
+
+def render(tokens: Iterable[SupportsInt]) -> str:
+    """The tree as text, `[MAX 1 2 ]`; padding goes."""
+    return " ".join(_SPELLING[int(token)] for token in tokens if int(token) != trees.PAD)
+
+
+def evaluate(tokens: Iterable[SupportsInt]) -> int:
+    """The value of a tree, by its definition; padding is passed over.
+
+    Raises:
+        Refused: the tokens are not one whole tree.
+    """
+    operands: list[list[int]] = [[]]
+    operators: list[str] = []
+    words = render(tokens).split()
+    for word in words:
+        if word in VALUES:
+            operators.append(word)
+            operands.append([])
+        elif word != "]":
+            operands[-1].append(int(word))
+        elif operators and operands[-1]:
+            value = VALUES[operators.pop()](operands.pop())
+            operands[-1].append(value)
+        else:
+            raise Refused("']' closes no operator with operands; give the tokens of one whole tree")
+    if operators or len(operands[0]) != 1:
+        raise Refused(
+            f"{len(words)} tokens leave {len(operators)} operators open and {len(operands[0])} "
+            "values, not 0 and 1; give the tokens of one whole tree"
+        )
+    return operands[0][0]

@@ -1,0 +1,6 @@
+"""The registry of tasks: built-in ones live in `tasks.lra` and `tasks.synthetic`."""
+
+from tasks.contract import Task
+from zoo.registry import Registry
+
+tasks: Registry[type[Task]] = Registry("task", package="tasks.lra", group="tasks.tasks", base=Task)

@@ -1,0 +1,32 @@
+"""What every test runs under: checked shapes, poisoned fresh memory, and a fixed seed."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from jaxtyping import install_import_hook
+
+ROOT = Path(__file__).parent.parent
+
+# Compiled kernels are no Python functions: the hook would wrap what numba must see bare.
+COMPILED = {"tasks.lra.trees"}
+
+
+def _modules() -> list[str]:
+    paths = (path for name in ("zoo", "tasks", "harness") for path in (ROOT / name).rglob("*.py"))
+    names = {".".join(path.relative_to(ROOT).with_suffix("").parts) for path in paths}
+    return sorted(name for name in names - COMPILED if not name.endswith("__init__"))
+
+
+# Before anything of ours is imported: what was imported earlier would go unchecked.
+install_import_hook(_modules(), "beartype.beartype")
+
+
+@pytest.fixture(autouse=True)
+def poisoned_memory():
+    """Fresh memory holds NaN, so that reading it before writing it cannot pass unseen."""
+    torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = True
+    torch.manual_seed(0)
+    yield
+    torch.use_deterministic_algorithms(False)

@@ -1,0 +1,94 @@
+"""Runs that take a tenth of a second; the trees they train on are generated once."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+import torch
+
+from harness import budgets
+from harness.encoder import build
+from harness.run import find_task
+from harness.spec import RunSpec
+from harness.store import Cost, Quartiles, Store, Usage
+from harness.train import Trainer
+
+TREES = {"min_len": 2, "max_len": 24, "train": 64, "dev": 16, "test": 18}
+
+
+class Quiet:
+    """A watcher that remembers the phases."""
+
+    def __init__(self):
+        self.phases = []
+
+    def phase(self, name):
+        self.phases.append(name)
+
+    def reading(self, point, steps):
+        pass
+
+
+@pytest.fixture(scope="session")
+def trees_home(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("data")
+
+
+@pytest.fixture(autouse=True)
+def data_home(trees_home, monkeypatch) -> Path:
+    monkeypatch.setenv("HARNESS_DATA", str(trees_home))
+    return trees_home
+
+
+@pytest.fixture
+def plan() -> Callable[..., RunSpec]:
+    """Plans a tiny run; further keywords replace fields of its training recipe."""
+
+    def make(
+        attention: str = "softmax",
+        seed: int = 0,
+        settings: Mapping[str, Mapping] | None = None,
+        **train,
+    ) -> RunSpec:
+        request = budgets.Request(
+            attention=attention, task="listops", budget="smoke", seed=seed, device="cpu",
+            precision="fp32", compiled=False, settings={"listops": TREES, **(settings or {})},
+        )  # fmt: skip
+        spec = budgets.plan(request)
+        return spec.model_copy(update={"train": spec.train.model_copy(update=train)})
+
+    return make
+
+
+@pytest.fixture
+def prepare() -> Callable[[RunSpec], Trainer]:
+    """Makes the trainer of a run, as a run itself does."""
+
+    def make(spec: RunSpec) -> Trainer:
+        task = find_task(spec)
+        torch.manual_seed(spec.seed)
+        return Trainer(build(spec, task), task.load("train"), spec.train, spec.seed)
+
+    return make
+
+
+@pytest.fixture
+def store(tmp_path) -> Store:
+    return Store(tmp_path / "runs")
+
+
+@pytest.fixture
+def quiet() -> Quiet:
+    return Quiet()
+
+
+@pytest.fixture
+def unmeasured(monkeypatch) -> Cost:
+    """The cost that every run then has, without being measured."""
+    some = Quartiles(q1=1.0, median=2.0, q3=3.0)
+    usage = Usage(
+        seconds_per_1k_steps=some, tokens_per_second=some, peak_bytes=4, parameters=5, flops=6
+    )
+    cost = Cost(own=usage, softmax=usage, time_ratio=some, inference_ratio=some)
+    monkeypatch.setattr("harness.run.measure", lambda spec, task, train: cost)
+    return cost

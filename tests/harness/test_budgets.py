@@ -1,0 +1,149 @@
+"""From a request to a specification."""
+
+import pytest
+
+from harness import budgets
+from tasks import tasks
+from tasks.contract import Task
+from zoo.registry import Refused
+from zoo.variants import variants
+
+
+def request(attention="softmax", task="listops", budget="paper", settings=None):
+    return budgets.Request(
+        attention=attention, task=task, budget=budget, seed=3, device="cpu", precision="fp32",
+        compiled=False, settings=settings or {},
+    )  # fmt: skip
+
+
+def plan(*args, **kwargs):
+    return budgets.plan(request(*args, **kwargs))
+
+
+STACKS = [*variants.names(), "softmax+primal", "primal+softmax"]
+
+
+@pytest.mark.parametrize("attention", STACKS)
+@pytest.mark.parametrize("task", tasks.names())
+@pytest.mark.parametrize("budget", budgets.names())
+def test_every_budget_plans_every_task_with_every_variant(budget, task, attention):
+    spec = plan(attention, task, budget)
+    assert (spec.attention, spec.task.name, spec.budget, spec.seed) == (attention, task, budget, 3)
+    assert spec.options.keys() == set(attention.split("+"))
+    assert spec.train.warmup < spec.train.steps
+    assert 1 <= spec.train.evaluations <= spec.train.steps
+    assert tasks.find(task)(**spec.task.options).key == spec.task.key
+
+
+def test_budgets_are_named_from_the_smallest_to_the_largest():
+    assert budgets.names() == ["smoke", "laptop", "paper"]
+
+
+@pytest.mark.parametrize("task", tasks.names())
+def test_a_larger_budget_trains_for_more_steps(task):
+    steps = [plan(task=task, budget=name).train.steps for name in budgets.names()]
+    assert steps == sorted(set(steps))
+
+
+PUBLISHED = {
+    "listops": (32, 5000, 1000, 20, 0.1, 30, 0.05),
+    "text": (32, 20000, 8000, 20, 0.05, 30, 0.1),
+    "retrieval": (32, 30000, 800, 30, 0.0, 20, 0.05),
+    "image": (256, 35000, 175, 30, 0.1, 30, 0.1),
+    "pathfinder": (256, 62400, 312, 30, 0.1, 20, 0.05),
+}
+"""Chen et al., 2023: batch, steps, warm-up; rank and eta of primal; the same of X+primal."""
+
+
+@pytest.mark.parametrize("task", tasks.names())
+def test_paper_is_the_published_recipe(task):
+    own, last = plan("primal", task), plan("softmax+primal", task)
+    primal, plus = own.options["primal"], last.options["primal"]
+    assert own.train == last.train
+    assert (
+        own.train.batch, own.train.steps, own.train.warmup, primal["rank"], primal["eta"],
+        plus["rank"], plus["eta"],
+    ) == PUBLISHED[task]  # fmt: skip
+    for options in (primal, plus):
+        assert (options["rank_multi"], options["trace"]) == (10, "weights")
+        assert options["projections"] in ("auto", "dependent")
+        assert options["ksvd_mean"] == "batch"
+
+
+@pytest.mark.parametrize("task", tasks.names())
+def test_paper_takes_every_task_at_its_published_size(task):
+    spec = plan(task=task)
+    assert spec.task.key == f"{task}@{tasks.find(task).version}"
+
+
+def test_paper_is_the_published_model_and_optimiser():
+    spec = plan()
+    assert spec.model.model_dump() == {
+        "depth": 2, "dim": 64, "heads": 2, "feed_forward": 128, "head": 128, "dropout": 0.1,
+        "attention_dropout": spec.model.attention_dropout,
+    }  # fmt: skip
+    train = spec.train
+    assert (train.lr, train.betas, train.eps, train.weight_decay) == (1e-4, (0.9, 0.999), 1e-6, 0.0)
+
+
+@pytest.mark.parametrize("budget", ["paper", "laptop"])
+def test_the_baselines_have_their_published_options(budget):
+    assert plan("nystrom", budget=budget).options["nystrom"].items() >= {
+        ("landmarks", 64), ("conv", 35),
+    }  # fmt: skip
+    assert plan("performer", budget=budget).options["performer"]["features"] == 256
+    assert plan("reformer", budget=budget).options["reformer"]["hashes"] == 2
+
+
+def test_the_options_of_a_last_layer_are_for_the_last_layer_only():
+    assert plan("softmax+primal").options["primal"]["rank"] == 30
+    assert plan("nystrom+primal").options["primal"]["rank"] == 30
+    assert plan("primal").options["primal"]["rank"] == 20
+    assert plan("primal+softmax").options["primal"]["rank"] == 20
+
+
+@pytest.mark.parametrize("attention", ["primal", "softmax+primal", "primal+softmax"])
+def test_settings_beat_the_budget_and_leave_the_rest(attention):
+    spec = plan(attention, settings={"primal": {"rank": "7"}, "listops": {"max_len": "900"}})
+    usual = plan(attention)
+    assert spec.options["primal"] == {**usual.options["primal"], "rank": 7}
+    assert spec.task.options == {**usual.task.options, "max_len": 900}
+    assert spec.task.key == "listops@1[max_len=900]"
+    assert spec.train == usual.train
+
+
+def test_settings_of_another_variant_change_nothing():
+    assert plan("softmax", settings={"primal": {"rank": 7}}) == plan("softmax")
+
+
+BAD = {
+    "variant": ({"attention": "primel"}, "unknown attention variant 'primel'; did you mean"),
+    "task": ({"task": "listop"}, "unknown task 'listop'; did you mean 'listops'"),
+    "budget": ({"budget": "papr"}, "unknown budget 'papr'; did you mean 'paper'"),
+    "no budget": ({"budget": "model"}, "unknown budget 'model'"),
+    "option": ({"settings": {"softmax": {"backnd": "sdpa"}}}, "did you mean 'backend'"),
+    "choice": ({"settings": {"softmax": {"backend": "x"}}}, r"backend=x is not one of auto, sdpa"),
+    "type": ({"settings": {"listops": {"max_len": "long"}}}, "max_len=long is not of type int"),
+    "task option": ({"settings": {"listops": {"maxlen": 9}}}, "did you mean 'max_len'"),
+    "range": ({"settings": {"listops": {"max_len": 9}}}, "max_len=9 must be at least"),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_what_is_unknown_or_bad_is_refused(what):
+    given, message = BAD[what]
+    with pytest.raises(Refused, match=message) as caught:
+        plan(**given)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_task_that_a_budget_says_nothing_of_is_refused(monkeypatch):
+    class Stranger(Task):
+        name, version, classes, vocabulary, max_len = "stranger", 1, 2, 2, 4
+
+        def load(self, split):
+            raise NotImplementedError
+
+    monkeypatch.setitem(tasks._own, "stranger", Stranger)
+    with pytest.raises(Refused, match="budget 'paper' has no task 'stranger'; it has listops"):
+        plan(task="stranger")

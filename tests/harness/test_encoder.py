@@ -1,0 +1,210 @@
+"""The transformer round a variant: what reaches the scores, and what must not."""
+
+import pytest
+import torch
+from torch import nn
+
+from harness.encoder import Classifier, build, compare, mean_over_real
+from harness.run import find_task
+from tasks.contract import Batch
+from zoo.contract import Attended, Attention, Size, Traits
+from zoo.registry import resolve
+from zoo.variants import variants
+
+VOCABULARY, CLASSES, LENGTH = 11, 3, 20
+SIZE = Size(dim=16, heads=2, max_len=LENGTH, causal=False, dropout=0.0)
+
+
+class Emitting(Attention):
+    """Passes tokens on, and emits the losses it is told to."""
+
+    traits = Traits(causal=False, cross=False, linear=True, stochastic=False, recurrent=False)
+
+    def __init__(self, size: Size, losses: dict[str, float]) -> None:
+        super().__init__(size)
+        self.losses = {name: torch.tensor(value) for name, value in losses.items()}
+
+    def forward(self, x, context, keep) -> Attended:
+        return Attended(x, self.losses)
+
+
+def layer(name: str) -> Attention:
+    variant = variants.find(name)
+    return variant(SIZE, **resolve(name, variant, {}))
+
+
+def classifier(*layers: Attention, documents: int = 1, dropout: float = 0.0) -> Classifier:
+    return Classifier(
+        layers, vocabulary=VOCABULARY, classes=CLASSES, documents=documents, feed_forward=24,
+        head=12, dropout=dropout,
+    )  # fmt: skip
+
+
+def draw(lengths: list[list[int]] | None, count: int = 3, documents: int = 1) -> Batch:
+    """Random tokens; of each document the first so many are real."""
+    tokens = torch.randint(VOCABULARY, (count, documents, LENGTH))
+    keep = None if lengths is None else torch.arange(LENGTH) < torch.tensor(lengths)[..., None]
+    return Batch(tokens, keep, torch.randint(CLASSES, (count,)))
+
+
+def scores(model: Classifier, batch: Batch) -> torch.Tensor:
+    torch.manual_seed(5)
+    return model(batch)[0]
+
+
+every_variant = pytest.mark.parametrize("name", variants.names())
+RAGGED = [[LENGTH, 3], [1, LENGTH - 1], [7, 12]]
+
+
+@every_variant
+def test_what_stands_at_padded_positions_never_changes_the_scores(name):
+    model = classifier(layer(name), layer(name), documents=2).eval()
+    batch = draw(RAGGED, documents=2)
+    other = torch.where(batch.keep, batch.tokens, (batch.tokens + 1) % VOCABULARY)
+    changed = Batch(other, batch.keep, batch.targets)
+    assert not torch.equal(batch.tokens, changed.tokens)
+    torch.testing.assert_close(scores(model, batch), scores(model, changed), rtol=0, atol=1e-6)
+
+
+@every_variant
+def test_a_real_token_changes_the_scores(name):
+    model = classifier(layer(name), layer(name), documents=2).eval()
+    batch = draw(RAGGED, documents=2)
+    before = scores(model, batch)
+    batch.tokens[:, :, 0] = (batch.tokens[:, :, 0] + 1) % VOCABULARY
+    assert ((scores(model, batch) - before).abs().amax(1) > 1e-6).all()
+
+
+@every_variant
+def test_a_fully_padded_document_gives_finite_scores_and_gradients(name):
+    model = classifier(layer(name), layer(name))
+    found, losses = model(draw([[0], [LENGTH], [4]]))
+    (found.sum() + sum(losses.values())).backward()
+    assert found.isfinite().all()
+    assert all(p.grad.isfinite().all() for p in model.parameters())
+
+
+@pytest.mark.parametrize("documents", [1, 2])
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("stack", [*([n, n] for n in variants.names()), ["softmax", "primal"]])
+def test_every_parameter_gets_a_gradient(stack, padded, documents):
+    model = classifier(*map(layer, stack), documents=documents)
+    lengths = [row[:documents] for row in RAGGED] if padded else None
+    batch = draw(lengths, documents=documents)
+    found, losses = model(batch)
+    task = nn.functional.cross_entropy(found, batch.targets)
+    (task + sum(losses.values())).backward()
+    idle = [n for n, p in model.named_parameters() if p.grad is None or not p.grad.any()]
+    assert idle == []
+
+
+def test_the_mean_runs_over_real_tokens_only():
+    tokens = torch.randn(3, 4, 5)
+    keep = torch.tensor([[1, 1, 1, 1], [1, 0, 0, 0], [0, 1, 0, 1]]).bool()
+    tokens[1, 1:] = torch.nan
+    pooled = mean_over_real(tokens, keep)
+    torch.testing.assert_close(pooled[0], tokens[0].sum(0) / 4)
+    torch.testing.assert_close(pooled[1], tokens[1, 0])
+    torch.testing.assert_close(pooled[2], (tokens[2, 1] + tokens[2, 3]) / 2)
+
+
+def test_the_mean_of_no_tokens_is_zero():
+    tokens = torch.full((1, 4, 5), torch.inf)
+    assert torch.equal(mean_over_real(tokens, torch.zeros(1, 4).bool()), torch.zeros(1, 5))
+
+
+def test_no_padding_and_a_mask_that_keeps_everything_are_the_same():
+    model = classifier(layer("softmax"), layer("softmax"))
+    whole = draw([[LENGTH]] * 3)
+    unmasked = Batch(whole.tokens, None, whole.targets)
+    torch.testing.assert_close(scores(model, whole), scores(model, unmasked))
+
+
+def test_two_documents_are_compared_as_u_v_their_product_and_their_difference():
+    pooled = torch.randn(3, 2, 4)
+    u, v = pooled[:, 0], pooled[:, 1]
+    torch.testing.assert_close(compare(pooled), torch.cat([u, v, u * v, u - v], 1))
+
+
+def test_both_documents_go_through_one_encoder_without_meeting():
+    model = classifier(layer("softmax"), documents=2).eval()
+    batch = draw(RAGGED, documents=2)
+    alone = [
+        mean_over_real(model.encode(batch.tokens[:, i], batch.keep[:, i])[0], batch.keep[:, i])
+        for i in (0, 1)
+    ]
+    expected = model.head(compare(torch.stack(alone, 1)))
+    torch.testing.assert_close(scores(model, batch), expected)
+
+
+def test_an_extra_loss_is_averaged_over_the_layers_that_emit_it():
+    told = [{}, {"a": 1.0, "b": 4.0}, {"a": 3.0}]
+    model = classifier(*(Emitting(SIZE, losses) for losses in told))
+    _, losses = model(draw(None))
+    assert {name: loss.item() for name, loss in losses.items()} == {"a": 2.0, "b": 4.0}
+
+
+def test_softmax_plus_primal_emits_the_loss_of_its_one_primal_layer():
+    model = classifier(layer("softmax"), layer("primal"))
+    seen = []
+    model.layers[1].attention.register_forward_hook(lambda *call: seen.append(call[2].losses))
+    _, losses = model(draw(None))
+    assert losses.keys() == {"ksvd"}
+    assert torch.equal(losses["ksvd"], seen[0]["ksvd"])
+    assert losses["ksvd"] > 0
+
+
+@every_variant
+def test_no_loss_is_emitted_outside_training(name):
+    assert classifier(layer(name)).eval()(draw(None))[1] == {}
+
+
+def test_the_encoder_is_the_literal_pre_norm_transformer():
+    model = classifier(layer("softmax"), layer("softmax"), dropout=0.5).eval()
+    batch = draw(None)
+    x = model.token.weight[batch.tokens[:, 0]] + model.position.weight
+    for block in model.layers:
+        normed = block.attention_norm(x)
+        x = x + block.attention(normed, normed, None).tokens
+        x = x + block.feed_forward(block.feed_forward_norm(x))
+    expected = model.head(model.norm(x).mean(1))
+    torch.testing.assert_close(scores(model, batch), expected)
+
+
+def test_dropout_is_for_training_only():
+    model = classifier(layer("softmax"), dropout=0.5)
+    batch = draw(None)
+    assert not torch.equal(model(batch)[0], model(batch)[0])
+    model.eval()
+    assert torch.equal(model(batch)[0], model(batch)[0])
+
+
+def test_the_order_of_tokens_matters():
+    model = classifier(layer("softmax")).eval()
+    batch = draw(None)
+    turned = Batch(batch.tokens.flip(2), None, batch.targets)
+    assert not torch.allclose(scores(model, batch), scores(model, turned), rtol=0, atol=1e-5)
+
+
+def test_a_short_input_takes_the_first_positions_and_a_long_one_is_an_error():
+    model = classifier(layer("softmax")).eval()
+    tokens = torch.randint(VOCABULARY, (2, 5))
+    padded = nn.functional.pad(tokens, (0, LENGTH - 5))
+    keep = (torch.arange(LENGTH) < 5).expand(2, LENGTH)
+    short, long = model.encode(tokens, None)[0], model.encode(padded, keep)[0]
+    torch.testing.assert_close(short, long[:, :5])
+    with pytest.raises(RuntimeError, match="size of tensor"):
+        model.encode(torch.zeros(2, LENGTH + 1, dtype=torch.int64), None)
+
+
+def test_the_model_of_a_run_has_its_sizes_and_the_variants_it_names(plan):
+    spec = plan("softmax+primal", settings={"primal": {"rank": 7}})
+    task = find_task(spec)
+    model = build(spec, task)
+    assert [type(one.attention).name() for one in model.layers] == ["softmax", "primal"]
+    assert model.layers[1].attention.scales.shape == (2, 7)
+    assert model.token.weight.shape == (task.vocabulary, 64)
+    assert model.position.weight.shape == (24, 64)
+    assert model.head[-1].out_features == 10
+    assert model.layers[0].feed_forward[0].out_features == 128
+    assert [one.dropout.p for one in (model, *model.layers)] == [0.1] * 3

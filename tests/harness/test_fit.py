@@ -1,0 +1,146 @@
+"""A run from its first step to its last: readings, the best checkpoint, divergence."""
+
+import math
+
+import pytest
+import torch
+
+from harness.run import find_task
+from harness.train import DivergedError, Progress, Trainer, evaluation_steps, fit
+
+
+def nothing(*_) -> None:
+    pass
+
+
+def train(trainer, dev, on_evaluation=nothing, on_reading=nothing) -> Progress:
+    progress = Progress()
+    fit(trainer, dev, progress, on_reading, lambda: on_evaluation(progress))
+    return progress
+
+
+@pytest.fixture
+def dev(plan):
+    return find_task(plan()).load("dev")
+
+
+@pytest.mark.parametrize(
+    ("steps", "evaluations", "expected"),
+    [(4, 2, [2, 4]), (10, 3, [3, 6, 10]), (2, 5, [1, 2]), (7, 1, [7])],
+)
+def test_dev_is_read_evenly_and_behind_the_last_step(
+    plan, prepare, dev, steps, evaluations, expected
+):
+    spec = plan(steps=steps, evaluations=evaluations)
+    assert evaluation_steps(spec.train) == expected
+    curve = train(prepare(spec), dev).curve
+    assert [point.step for point in curve if point.dev_accuracy is not None] == expected
+    assert curve[-1].step == steps
+
+
+def test_a_budget_of_thousands_is_read_about_a_hundred_times(plan, prepare, dev, monkeypatch):
+    monkeypatch.setattr(Trainer, "step", lambda self, number: {"task": torch.tensor(float(number))})
+    spec = plan(steps=2050, evaluations=3)
+    curve = train(prepare(spec), dev).curve
+    assert 100 <= len(curve) <= 106
+    # Every step is in just one reading, which is the mean of its own.
+    starts = [0, *(point.step for point in curve)]
+    for start, point in zip(starts, curve, strict=False):
+        assert point.loss == pytest.approx((start + point.step - 1) / 2)
+    assert starts[-1] == 2050
+
+
+def test_each_extra_loss_is_read_under_its_name(plan, prepare, dev, monkeypatch):
+    real, seen = Trainer.step, []
+
+    def spy(self, number):
+        seen.append({name: loss.item() for name, loss in real(self, number).items()})
+        return {name: torch.tensor(loss) for name, loss in seen[-1].items()}
+
+    monkeypatch.setattr(Trainer, "step", spy)
+    curve = train(prepare(plan("softmax+primal", steps=3, warmup=1)), dev).curve
+    assert [{"task": point.loss, **point.losses} for point in curve] == seen
+    assert [point.losses.keys() for point in curve] == [{"ksvd"}] * 3
+
+
+def test_the_best_checkpoint_is_the_earliest_of_the_best_on_dev(plan, prepare, dev, monkeypatch):
+    told = iter([0.25, 0.5, 0.5, 0.125])
+    monkeypatch.setattr(Trainer, "accuracy", lambda self, split: next(told))
+    trainer, states = prepare(plan(steps=4, evaluations=4)), []
+
+    def keep(_):
+        states.append({n: value.clone() for n, value in trainer.model.state_dict().items()})
+
+    progress = train(trainer, dev, on_evaluation=keep)
+    assert (progress.best_step, progress.best_accuracy) == (2, 0.5)
+    assert progress.best_state.keys() == states[1].keys()
+    assert all(torch.equal(progress.best_state[name], states[1][name]) for name in states[1])
+    assert not torch.equal(states[1]["token.weight"], states[3]["token.weight"])
+
+
+def test_a_run_that_is_never_right_still_has_a_checkpoint(plan, prepare, dev, monkeypatch):
+    monkeypatch.setattr(Trainer, "accuracy", lambda self, split: 0.0)
+    progress = train(prepare(plan()), dev)
+    assert progress.best_step == 2
+    assert progress.best_state
+
+
+def test_what_is_saved_at_an_evaluation_holds_its_own_reading(plan, prepare, dev):
+    saved = []
+    train(prepare(plan()), dev, on_evaluation=lambda p: saved.append((p.step, p.curve[-1].step)))
+    assert saved == [(2, 2), (4, 4)]
+
+
+def test_everybody_is_told_every_reading_in_order(plan, prepare, dev):
+    told = []
+    progress = train(prepare(plan()), dev, on_reading=told.append)
+    assert told == progress.curve
+    seconds = [point.seconds for point in told]
+    assert 0 < seconds[0]
+    assert seconds == sorted(seconds)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize("name", ["task", "ksvd"])
+def test_a_loss_that_is_no_finite_number_ends_the_run(plan, prepare, dev, monkeypatch, name, bad):
+    def step(self, number):
+        losses = {"task": torch.tensor(1.0), "ksvd": torch.tensor(1.0)}
+        return losses | ({name: torch.tensor(bad)} if number == 2 else {})
+
+    monkeypatch.setattr(Trainer, "step", step)
+    progress = Progress()
+    with pytest.raises(DivergedError, match=f"{name} loss is {bad} by step 3"):
+        fit(prepare(plan(steps=8)), dev, progress, nothing, nothing)
+    assert [point.step for point in progress.curve] == [1, 2]
+
+
+def test_training_goes_on_where_progress_says(plan, prepare, dev, monkeypatch):
+    numbers = []
+    real = Trainer.step
+
+    def spy(self, number):
+        numbers.append(number)
+        return real(self, number)
+
+    monkeypatch.setattr(Trainer, "step", spy)
+    progress = Progress(step=2)
+    fit(prepare(plan()), dev, progress, nothing, nothing)
+    assert numbers == [2, 3]
+    assert progress.step == 4
+
+
+def test_time_spent_on_dev_is_not_training_time(plan, prepare, dev, monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr("harness.train.time.perf_counter", lambda: clock[0])
+
+    def step(self, number):
+        clock[0] += 1.0
+        return {"task": torch.tensor(0.0)}
+
+    def accuracy(self, split):
+        clock[0] += 100.0
+        return 0.0
+
+    monkeypatch.setattr(Trainer, "step", step)
+    monkeypatch.setattr(Trainer, "accuracy", accuracy)
+    assert train(prepare(plan()), dev).seconds == 4.0

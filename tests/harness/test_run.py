@@ -1,0 +1,287 @@
+"""One cell and many: every way that a run can end is a record."""
+
+import pytest
+import torch
+
+import harness.run
+from harness import checkpoint
+from harness.grid import check, run_all
+from harness.run import run
+from harness.train import Trainer
+from zoo.registry import Refused
+
+REFUSED_BY_CPU = RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 9 bytes")
+ENDS = [
+    (MemoryError("no"), "out_of_memory", "MemoryError: no"),
+    (torch.OutOfMemoryError("CUDA\nout"), "out_of_memory", "OutOfMemoryError: CUDA"),
+    (REFUSED_BY_CPU, "out_of_memory", f"RuntimeError: {REFUSED_BY_CPU}"),
+    (RuntimeError("boom\nand more"), "failed", "RuntimeError: boom"),
+    (ArithmeticError(), "failed", "ArithmeticError: "),
+    (ZeroDivisionError("x"), "failed", "ZeroDivisionError: x"),
+]
+
+
+def curve(record) -> list:
+    """What a curve holds but for its times."""
+    return [(point.step, point.loss, point.losses, point.dev_accuracy) for point in record.curve]
+
+
+def outcome(record) -> tuple:
+    final = record.final
+    return curve(record), final.test_accuracy, final.dev_accuracy, final.best_step
+
+
+def files(store) -> list[str]:
+    return sorted(path.name for path in store.folder.glob("*")) if store.folder.exists() else []
+
+
+def raising(error: BaseException):
+    def fail(*_, **__):
+        raise error
+
+    return fail
+
+
+@pytest.fixture
+def interrupt_at(monkeypatch):
+    """Lets somebody interrupt at a step, once."""
+
+    def arrange(number: int, error: BaseException) -> None:
+        real, left = Trainer.step, [error]
+
+        def step(self, at):
+            if at == number and left:
+                raise left.pop()
+            return real(self, at)
+
+        monkeypatch.setattr(Trainer, "step", step)
+
+    return arrange
+
+
+@pytest.fixture
+def trained(monkeypatch) -> list[Trainer]:
+    """The trainers that runs have used."""
+    seen, real = [], harness.run.fit
+
+    def spy(trainer, *rest, **named):
+        seen.append(trainer)
+        real(trainer, *rest, **named)
+
+    monkeypatch.setattr("harness.run.fit", spy)
+    return seen
+
+
+def test_a_finished_run_is_a_whole_record(plan, store, quiet):
+    spec = plan("softmax+primal", steps=4, evaluations=2)
+    record = run(spec, store, quiet)
+    assert (record.status, record.reason, record.spec) == ("ok", "", spec)
+    assert store.read() == ([record], [])
+    assert files(store) == [store.path(spec).name]
+    assert [point.step for point in record.curve] == [1, 2, 3, 4]
+    assert record.final.test_examples == 18
+    assert record.final.dev_accuracy == max(p.dev_accuracy or 0 for p in record.curve)
+    assert 0 < record.final.train_seconds == record.curve[-1].seconds < record.final.seconds
+    assert record.floors.keys() == {"chance", "majority"}
+    assert record.floors["chance"] == 0.1
+    assert record.cost.own.parameters != record.cost.softmax.parameters
+    assert record.environment.versions["torch"] == torch.__version__
+    assert quiet.phases == ["load data", "measure cost", "train", "test"]
+
+
+def test_test_is_read_once_behind_training_with_the_best_state(
+    plan, store, quiet, unmeasured, monkeypatch
+):
+    real, seen = Trainer.accuracy, []
+    told = {16: iter([0.5, 0.25, 0.125, 0.0])}
+
+    def spy(self, split):
+        state = {name: value.clone() for name, value in self.model.state_dict().items()}
+        seen.append((len(split), state))
+        return next(told[16]) if len(split) == 16 else real(self, split)
+
+    monkeypatch.setattr(Trainer, "accuracy", spy)
+    record = run(plan(steps=4, evaluations=4), store, quiet)
+    assert [size for size, _ in seen] == [16, 16, 16, 16, 18]
+    first, last, tested = seen[0][1], seen[3][1], seen[4][1]
+    assert all(torch.equal(first[name], tested[name]) for name in first)
+    assert not all(torch.equal(last[name], tested[name]) for name in last)
+    assert (record.final.best_step, record.final.dev_accuracy) == (1, 0.5)
+
+
+@pytest.mark.parametrize("attention", ["softmax", "softmax+primal", "performer", "reformer"])
+def test_measuring_changes_nothing_of_the_training(
+    plan, store, quiet, monkeypatch, attention
+):
+    spec = plan(attention)
+    measured = run(spec, store, quiet)
+    monkeypatch.setattr("harness.run.measure", lambda *_: None)
+    unmeasured = run(spec, store, quiet)
+    assert measured.cost
+    assert not unmeasured.cost
+    assert outcome(unmeasured) == outcome(measured)
+
+
+def test_a_seed_repeats_its_run_to_the_bit_and_another_one_differs(plan, store, quiet, unmeasured):
+    torch.manual_seed(1)
+    first = run(plan("primal", seed=3), store, quiet)
+    torch.manual_seed(2)
+    assert outcome(run(plan("primal", seed=3), store, quiet)) == outcome(first)
+    assert curve(run(plan("primal", seed=4), store, quiet)) != curve(first)
+
+
+@pytest.mark.parametrize(("error", "status", "reason"), ENDS, ids=lambda value: repr(value)[:30])
+def test_every_other_end_is_a_record_with_its_reason(
+    plan, store, quiet, unmeasured, interrupt_at, error, status, reason
+):
+    interrupt_at(3, error)
+    record = run(plan(), store, quiet)
+    assert (record.status, record.reason) == (status, reason)
+    assert record.final is None
+    assert record.cost == unmeasured
+    assert [point.step for point in record.curve] == [1, 2, 3]
+    assert store.read() == ([record], [])
+    assert files(store) == [store.path(record.spec).name]
+
+
+def test_the_traceback_of_a_failure_is_shown_and_that_of_a_known_end_is_not(
+    plan, store, quiet, unmeasured, interrupt_at
+):
+    interrupt_at(0, MemoryError())
+    run(plan(), store, quiet)
+    assert not any("Traceback" in phase for phase in quiet.phases)
+    interrupt_at(0, RuntimeError("boom"))
+    run(plan(), store, quiet)
+    assert "Traceback" in quiet.phases[-1]
+
+
+def test_a_run_whose_loss_explodes_has_diverged(plan, store, quiet, unmeasured):
+    record = run(plan(steps=40, warmup=1, lr=1e30), store, quiet)
+    assert record.status == "diverged"
+    assert "task loss is nan by step" in record.reason
+    assert store.find(record.spec) == record
+
+
+@pytest.mark.parametrize("phase", ["find_task", "measure"])
+def test_a_failure_before_training_is_a_record_too(plan, store, quiet, monkeypatch, phase):
+    monkeypatch.setattr(f"harness.run.{phase}", raising(RuntimeError("early")))
+    record = run(plan(), store, quiet)
+    assert (record.status, record.reason, record.cost) == ("failed", "RuntimeError: early", None)
+    assert record.curve == []
+
+
+def test_bad_input_writes_nothing(plan, store, quiet, unmeasured):
+    with pytest.raises(Refused, match="batch=65 exceeds the 64 training examples"):
+        run(plan(batch=65), store, quiet)
+    assert files(store) == []
+
+
+def test_a_task_of_another_version_is_refused(plan, store, quiet):
+    spec = plan()
+    task = spec.task.model_copy(update={"key": "listops@0"})
+    with pytest.raises(Refused, match=r"'listops@0' is 'listops@1\[.*' by now"):
+        run(spec.model_copy(update={"task": task}), store, quiet)
+
+
+@pytest.mark.parametrize("attention", ["softmax+primal", "performer"])
+def test_an_interrupted_run_is_recorded_and_goes_on_to_the_same_end(
+    plan, store, tmp_path, quiet, unmeasured, interrupt_at, trained, attention
+):
+    spec = plan(attention, steps=12, evaluations=3)
+    elsewhere = type(store)(tmp_path / "elsewhere")
+    whole = run(spec, elsewhere, quiet)
+
+    interrupt_at(6, KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        run(spec, store, quiet)
+    record = store.find(spec)
+    assert (record.status, record.reason) == ("interrupted", "interrupted at step 6")
+    assert curve(record) == curve(whole)[:6]
+    assert files(store) == sorted([store.checkpoint(spec).name, store.path(spec).name])
+
+    again = run(spec, store, quiet)
+    assert again.status == "ok"
+    assert outcome(again) == outcome(whole)
+    assert files(store) == [store.path(spec).name]
+    # Steps 4 and 5 were done twice, and are in the curve once.
+    assert trained[2].schedule.last_epoch == trained[0].schedule.last_epoch == 12
+    states = [one.model.state_dict() for one in (trained[0], trained[2])]
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+def test_an_interrupt_before_training_is_a_record(plan, store, quiet, monkeypatch):
+    monkeypatch.setattr("harness.run.measure", raising(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        run(plan(), store, quiet)
+    assert store.find(plan()).reason == "interrupted at step 0"
+
+
+def test_a_damaged_checkpoint_stops_the_run_and_stays(plan, store, quiet, unmeasured):
+    saved = store.checkpoint(plan())
+    saved.parent.mkdir()
+    saved.write_bytes(b"noise")
+    with pytest.raises(Refused, match="is not a checkpoint of this run"):
+        run(plan(), store, quiet)
+    assert files(store) == [saved.name]
+
+
+def test_the_state_is_saved_at_every_evaluation(plan, store, quiet, unmeasured, monkeypatch):
+    steps = []
+    monkeypatch.setattr(checkpoint, "save", lambda path, trainer, one: steps.append(one.step))
+    run(plan(steps=4, evaluations=2), store, quiet)
+    assert steps == [2, 4]
+
+
+def grid(specs, store, quiet, again=False) -> list[tuple[int, str, bool]]:
+    found = run_all(specs, store, lambda spec: quiet, again=again)
+    return [(record.spec.seed, record.status, new) for record, new in found]
+
+
+def test_a_finished_cell_is_not_run_again_unless_asked(plan, store, quiet, unmeasured):
+    specs = [plan(seed=0), plan(seed=1)]
+    assert grid(specs[:1], store, quiet) == [(0, "ok", True)]
+    assert grid(specs, store, quiet) == [(0, "ok", False), (1, "ok", True)]
+    assert grid(specs, store, quiet, again=True) == [(0, "ok", True), (1, "ok", True)]
+
+
+def test_a_failing_cell_does_not_stop_the_next_and_is_run_anew_later(
+    plan, store, quiet, unmeasured, monkeypatch
+):
+    real = harness.run.fit
+
+    def fail_for_seed_0(trainer, *rest, **named):
+        if trainer.order._seed == 0:
+            raise RuntimeError("boom")
+        real(trainer, *rest, **named)
+
+    specs = [plan(seed=0), plan(seed=1)]
+    with monkeypatch.context() as failing:
+        failing.setattr("harness.run.fit", fail_for_seed_0)
+        assert grid(specs, store, quiet) == [(0, "failed", True), (1, "ok", True)]
+    assert grid(specs, store, quiet) == [(0, "ok", True), (1, "ok", False)]
+
+
+def test_an_interrupt_stops_the_grid(plan, store, quiet, unmeasured, interrupt_at):
+    interrupt_at(0, KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        grid([plan(seed=0), plan(seed=1)], store, quiet)
+    assert [record.status for record in store.read()[0]] == ["interrupted"]
+
+
+def test_a_broken_record_in_the_place_of_a_cell_is_refused(plan, store, quiet, unmeasured):
+    path = store.path(plan())
+    path.parent.mkdir()
+    path.write_text("{")
+    with pytest.raises(Refused, match="is not a record"):
+        grid([plan()], store, quiet)
+    assert path.read_text() == "{"
+
+
+def test_the_check_refuses_a_later_cell_before_the_first_and_draws_no_random_number(plan):
+    state = torch.get_rng_state()
+    check([plan(), plan("primal")])
+    assert torch.equal(torch.get_rng_state(), state)
+    model = plan().model.model_copy(update={"depth": 1})
+    shallow = plan("softmax+primal").model_copy(update={"model": model})
+    with pytest.raises(Refused, match="depth=1 has no room"):
+        check([plan(), shallow])

@@ -1,0 +1,180 @@
+"""The data order, the step, the rate, and the accuracy."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from harness.encoder import build
+from harness.run import find_task
+from harness.train import Shuffled
+from tasks.contract import Split
+from zoo.registry import Refused
+
+CPU = torch.device("cpu")
+
+
+def epoch(order: Shuffled, first: int, batches: int) -> list[int]:
+    return [i for number in range(first, first + batches) for i in order.batch(number).tolist()]
+
+
+@pytest.mark.parametrize(("count", "batch"), [(12, 4), (8, 1), (5, 5)])
+def test_an_epoch_gives_every_example_once(count, batch):
+    order = Shuffled(count, batch, 0, CPU)
+    for start in (0, count // batch, 2 * (count // batch)):
+        assert sorted(epoch(order, start, count // batch)) == list(range(count))
+
+
+def test_the_rest_of_an_epoch_that_fills_no_batch_is_skipped():
+    order = Shuffled(11, 4, 0, CPU)
+    sizes = [len(order.batch(number)) for number in range(9)]
+    assert sizes == [4] * 9
+    assert len({*epoch(order, 0, 2)}) == len({*epoch(order, 2, 2)}) == 8
+
+
+def test_epochs_and_seeds_differ_in_order_and_a_seed_repeats_its_own():
+    first, same, other = (epoch(Shuffled(64, 8, seed, CPU), 0, 8) for seed in (3, 3, 4))
+    assert first == same
+    assert first != other
+    assert first != epoch(Shuffled(64, 8, 3, CPU), 8, 8)
+    assert first != list(range(64))
+
+
+def test_any_batch_can_be_had_by_its_number():
+    order = Shuffled(10, 3, 1, CPU)
+    forward = [order.batch(number).tolist() for number in range(9)]
+    assert [Shuffled(10, 3, 1, CPU).batch(n).tolist() for n in (8, 0, 4)] == [
+        forward[8], forward[0], forward[4],
+    ]  # fmt: skip
+    assert [order.batch(number).tolist() for number in reversed(range(9))] == forward[::-1]
+
+
+def test_the_order_leaves_the_default_generator_alone():
+    before = torch.get_rng_state()
+    Shuffled(10, 3, 1, CPU).batch(5)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_split_smaller_than_one_batch_is_refused():
+    with pytest.raises(Refused, match="batch=4 exceeds the 3 training examples; lower the batch"):
+        Shuffled(3, 4, 0, CPU)
+
+
+@pytest.mark.parametrize("attention", ["softmax", "primal", "softmax+primal"])
+def test_a_step_is_that_of_a_bare_loop_to_the_bit(plan, prepare, attention):
+    spec = plan(attention, steps=5, warmup=2, weight_decay=0.1)
+    trainer = prepare(spec)
+    torch.manual_seed(7)
+    rates, ours = [], []
+    for number in range(5):
+        rates.append(trainer.schedule.get_last_lr()[0])
+        ours.append({name: loss.item() for name, loss in trainer.step(number).items()})
+
+    task = find_task(spec)
+    torch.manual_seed(spec.seed)
+    model = build(spec, task)
+    train = task.load("train")
+    order = torch.randperm(64, generator=torch.Generator().manual_seed(0)).split(4)
+    optimizer = torch.optim.AdamW(
+        model.parameters(), betas=(0.9, 0.999), eps=1e-6, weight_decay=0.1, fused=True
+    )
+    torch.manual_seed(7)
+    theirs = []
+    for rate, examples in zip(rates, order, strict=False):
+        optimizer.param_groups[0]["lr"] = rate
+        batch = train.gather(examples)
+        found, losses = model(batch)
+        loss = F.cross_entropy(found, batch.targets)
+        theirs.append({"task": loss.item(), **{n: term.item() for n, term in losses.items()}})
+        (loss + sum(losses.values())).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    assert ours == theirs
+    assert ("ksvd" in ours[0]) is ("primal" in attention)
+    for mine, other in zip(trainer.model.parameters(), model.parameters(), strict=True):
+        assert torch.equal(mine, other)
+
+
+def test_losses_come_back_without_their_graph(plan, prepare):
+    losses = prepare(plan("primal")).step(0)
+    assert losses.keys() == {"task", "ksvd"}
+    assert not any(loss.requires_grad for loss in losses.values())
+
+
+def rates(trainer, steps: int) -> list[float]:
+    found = []
+    for _ in range(steps):
+        found.append(trainer.optimizer.param_groups[0]["lr"])
+        trainer.optimizer.step()
+        trainer.schedule.step()
+    return found
+
+
+@pytest.mark.parametrize(("steps", "warmup"), [(50, 10), (50, 25), (7, 2), (4, 1)])
+def test_the_rate_rises_linearly_for_the_warm_up_steps_and_then_falls_linearly_from_its_peak(
+    plan, prepare, steps, warmup
+):
+    trainer = prepare(plan(steps=steps, warmup=warmup, lr=1e-3))
+    found = torch.tensor(rates(trainer, steps), dtype=torch.float64)
+    assert found.argmax() == warmup
+    assert found.max() == pytest.approx(1e-3)
+    for part in (found[: warmup + 1], found[warmup:]):
+        assert torch.allclose(part.diff().diff(), torch.zeros(()).double(), rtol=0, atol=1e-12)
+    assert found[-1] < 1.01e-3 / (steps - warmup)
+    assert found.min() > 0
+
+
+def test_the_betas_never_move(plan, prepare):
+    trainer = prepare(plan(steps=9, warmup=3))
+    for _ in range(9):
+        assert trainer.optimizer.param_groups[0]["betas"] == (0.9, 0.999)
+        rates(trainer, 1)
+
+
+def some(split: Split, count: int) -> Split:
+    return Split(
+        split.documents[:count], split.lengths[:count], split.rows[:count], split.targets[:count],
+        split.padded,
+    )  # fmt: skip
+
+
+def test_accuracy_counts_the_last_incomplete_batch(plan, prepare):
+    spec = plan(batch=4)
+    trainer = prepare(spec)
+    ten = some(find_task(spec).load("test"), 10)
+    trainer.model.eval()
+    guesses = [trainer.model(ten.gather(torch.tensor([i])))[0].argmax().item() for i in range(10)]
+    # Right at 0, 4 and 9: another count without the last two, and with them counted double.
+    targets = [g if i in (0, 4, 9) else (g + 1) % 10 for i, g in enumerate(guesses)]
+    ten.targets.copy_(torch.tensor(targets))
+    assert trainer.accuracy(ten) == 0.3
+
+
+def test_accuracy_switches_dropout_off_and_leaves_the_model_in_training(plan, prepare):
+    trainer = prepare(plan())
+    seen = []
+    trainer.model.register_forward_pre_hook(lambda model, _: seen.append(model.training))
+    trainer.accuracy(find_task(plan()).load("dev"))
+    assert not any(seen)
+    assert len(seen) == 4
+    assert all(module.training for module in trainer.model.modules())
+
+
+def test_accuracy_changes_no_parameter_and_no_random_number(plan, prepare):
+    trainer = prepare(plan())
+    before = {name: value.clone() for name, value in trainer.model.state_dict().items()}
+    state = torch.get_rng_state()
+    trainer.accuracy(find_task(plan()).load("dev"))
+    assert torch.equal(torch.get_rng_state(), state)
+    after = trainer.model.state_dict()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_bf16_computes_products_in_half_precision_and_keeps_parameters_whole(plan, prepare):
+    trainer = prepare(plan(precision="bf16"))
+    kinds = []
+    inner = trainer.model.layers[0].feed_forward[0]
+    inner.register_forward_hook(lambda *call: kinds.append(call[2].dtype))
+    trainer.step(0)
+    assert kinds == [torch.bfloat16]
+    assert {p.dtype for p in trainer.model.parameters()} == {torch.float32}

@@ -1,0 +1,125 @@
+"""Image: what is imported is what comes out, pixel by pixel."""
+
+import io
+from dataclasses import replace
+from hashlib import sha256
+
+import numpy as np
+import pytest
+import torch
+
+from tasks.lra.image import Image
+from tasks.sources import import_data
+from zoo.registry import Refused
+
+
+@pytest.fixture
+def image(pictures):
+    Image.bring(pictures.folder, pictures.source)
+    return Image()
+
+
+def test_test_pictures_come_in_their_order_one_token_a_pixel_in_raster_order(image, pictures):
+    split = image.load("test")
+    assert np.array_equal(split.documents.numpy(), pictures.put["x_test"].reshape(30, 1024))
+    assert split.documents[4, 32 * 5 + 7] == pictures.put["x_test"][4, 5, 7]
+    assert split.targets.tolist() == pictures.put["y_test"].tolist()
+    assert split.documents.dtype == torch.uint8
+
+
+def test_train_and_dev_part_the_official_train_pictures(image, pictures):
+    train, dev = image.load("train"), image.load("dev")
+    assert (len(train), len(dev)) == (180, 20)
+    both = torch.cat([train.documents, dev.documents]).numpy().tolist()
+    targets = torch.cat([train.targets, dev.targets]).tolist()
+    official = pictures.put["x_train"].reshape(200, 1024).tolist()
+    assert sorted(zip(both, targets, strict=True)) == sorted(
+        zip(official, pictures.put["y_train"].tolist(), strict=True)
+    )
+
+
+def test_dev_holds_a_tenth_of_every_class(image):
+    assert image.load("dev").targets.bincount(minlength=10).tolist() == [2] * 10
+
+
+def test_the_cut_is_the_same_at_every_load(image):
+    assert torch.equal(image.load("dev").documents, Image().load("dev").documents)
+
+
+def test_no_picture_is_padded(image):
+    split = image.load("test")
+    assert not split.padded
+    assert split.gather(torch.tensor([0])).keep is None
+
+
+def test_missing_pictures_are_refused_with_the_command_and_the_public_original():
+    with pytest.raises(Refused) as refused:
+        Image().load("train")
+    message = str(refused.value)
+    assert "image@1 is not in" in message
+    assert "run 'harness data import image PATH'" in message
+    assert "cifar10_gray_uint8.npz" in message
+    assert "https://www.cs.toronto.edu/~kriz/cifar.html" in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("part", "changed", "message"),
+    [
+        (
+            "x_train",
+            np.zeros((200, 32, 31), np.uint8),
+            r"x_train in .* uint8 \(200, 32, 32\) expected",
+        ),
+        ("x_test", np.zeros((30, 32, 32), np.int64), "x_test in .* is int64"),
+        (
+            "y_train",
+            np.zeros(199, np.uint8),
+            r"y_train in .* uint8 \(199,\), uint8 \(200,\) expected",
+        ),
+        ("y_test", np.zeros(30, np.uint8), "y_test in .* has SHA-256 .* expected"),
+        ("x_test", np.array(["pickled"], object), "cannot be decoded"),
+        ("y_test", None, "cannot be decoded"),
+    ],
+)
+def test_unexpected_contents_are_refused_though_the_file_is_the_known_one(
+    pictures, home, part, changed, message
+):
+    inside = dict(pictures.put)
+    inside.pop(part)
+    if changed is not None:
+        inside[part] = changed
+    packed = io.BytesIO()
+    np.savez(packed, **inside)
+    with pytest.raises(Refused, match=message):
+        Image.bring(*repacked(pictures, packed.getvalue()))
+    assert not home.exists()
+
+
+def test_a_class_beyond_the_last_is_refused(pictures, home):
+    pictures.put["y_test"][3] = 10
+    packed = io.BytesIO()
+    np.savez(packed, **pictures.put)
+    folder, source = repacked(pictures, packed.getvalue(), y_test=pictures.put["y_test"].tobytes())
+    with pytest.raises(Refused, match=r"y_test in pictures.npz holds class 10, 9 is the last"):
+        Image.bring(folder, source)
+    assert not home.exists()
+
+
+def repacked(pictures, packed, **contents):
+    """The archive with other bytes in it, and facts that agree with them."""
+    (pictures.folder / "pictures.npz").write_bytes(packed)
+    known = pictures.source.files[0]
+    inside = dict(known.contents) | {n: sha256(d).hexdigest() for n, d in contents.items()}
+    file = replace(known, size=len(packed), sha256=sha256(packed).hexdigest(), contents=inside)
+    return pictures.folder, replace(pictures.source, files=(file,))
+
+
+def test_the_real_pictures_are_imported_whole(real_data):
+    import_data("image", real_data / "cifar10_gray_uint8.npz")
+    splits = {name: Image().load(name) for name in ("train", "dev", "test")}
+    for name, each in (("train", 4500), ("dev", 500), ("test", 1000)):
+        assert splits[name].targets.bincount().tolist() == [each] * 10
+        assert splits[name].documents.shape == (10 * each, 1024)
+    # The first official test pictures: cat, ship, ship, airplane, frog.
+    assert splits["test"].targets[:5].tolist() == [3, 8, 8, 0, 6]

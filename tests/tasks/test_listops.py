@@ -1,0 +1,263 @@
+"""ListOps against its rules, its published form and a solver of its own."""
+
+import hashlib
+import lzma
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tasks.lra import listops, trees
+from tasks.lra.listops import VALUES, WORDS, ListOps, evaluate, render, tokenise
+from zoo.registry import Refused, resolve
+
+PUBLISHED = Path(__file__).parents[1] / "data" / "listops_nyu_d20s_test.tsv.xz"
+PUBLISHED_SHA256 = "43b092547b56fae1eecddfc3ca2c1f33103bccd3fcb5e627981ae0c7ddce9136"
+SMALL = {"min_len": 20, "max_len": 200, "train": 900, "dev": 50, "test": 50}
+
+
+@pytest.fixture(scope="module")
+def published() -> list[tuple[int, str]]:
+    packed = PUBLISHED.read_bytes()
+    assert hashlib.sha256(packed).hexdigest() == PUBLISHED_SHA256
+    head, *rows = lzma.decompress(packed).decode().splitlines()
+    assert head == "Target\tSource"
+    return [(int(target), source) for target, source in (row.split("\t") for row in rows)]
+
+
+@pytest.fixture(scope="module")
+def raw() -> list[np.ndarray]:
+    """Trees as they are drawn: of any length but a few that would exceed 20,000 tokens."""
+    drawn = [ListOps(min_len=0, max_len=20_000, seed=5).draw(block) for block in range(4)]
+    return [block.document(index) for block in drawn for index in range(len(block))]
+
+
+@pytest.fixture(scope="module")
+def shapes(raw) -> list[tuple[list[int], list[int]]]:
+    return [shape_of(tokens) for tokens in raw]
+
+
+def shape_of(tokens) -> tuple[list[int], list[int]]:
+    """The arity of every operator, and the depth of every digit, the root being at depth 1."""
+    arities, depths, pending = [], [], []
+    for word in render(tokens).split():
+        if word in VALUES:
+            pending.append(0)
+            continue
+        if word == "]":
+            arities.append(pending.pop())
+        else:
+            depths.append(len(pending) + 1)
+        if pending:
+            pending[-1] += 1
+    return arities, depths
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens", "value"),
+    [
+        ("7", [8], 7),
+        ("[MIN 4 2 9 ]", [11, 5, 3, 10, 15], 2),
+        ("[MAX 0 3 ]", [12, 1, 4, 15], 3),
+        ("[MED 9 1 4 ]", [13, 10, 2, 5, 15], 4),
+        ("[MED 1 2 9 4 ]", [13, 2, 3, 10, 5, 15], 3),
+        ("[MED 3 4 ]", [13, 4, 5, 15], 3),
+        ("[MED 8 9 ]", [13, 9, 10, 15], 8),
+        ("[SM 9 8 7 ]", [14, 10, 9, 8, 15], 4),
+        ("[SM 5 5 ]", [14, 6, 6, 15], 0),
+        ("[MAX 2 [MIN 8 6 ] [SM 9 4 ] ]", [12, 3, 11, 9, 7, 15, 14, 10, 5, 15, 15], 6),
+    ],
+)
+def test_golden_trees_have_these_tokens_and_this_value(text, tokens, value):
+    assert tokenise(text).tolist() == tokens
+    assert render(tokens) == text
+    assert evaluate(tokens) == value
+    assert evaluate([*tokens, trees.PAD, trees.PAD]) == value
+
+
+def test_the_published_form_is_read_without_its_round_brackets():
+    assert render(tokenise("( ( ( [MAX 1 ) 2 ) ] )")) == "[MAX 1 2 ]"
+
+
+def test_every_published_tree_has_its_published_value(published):
+    right = sum(evaluate(tokenise(source)) == target for target, source in published)
+    assert (right, len(published)) == (10_000, 10_000)
+
+
+def test_every_bracket_survives_tokenisation(published):
+    for _, source in published[:2000]:
+        tokens = tokenise(source)
+        operators = np.isin(tokens, [WORDS[name] for name in VALUES]).sum()
+        assert (tokens == trees.CLOSE).sum() == operators == source.count("[")
+
+
+def test_trees_that_differ_in_their_brackets_alone_have_different_tokens_and_values():
+    inner, outer = "[SM 1 [MAX 2 3 ] 4 ]", "[SM 1 [MAX 2 3 4 ] ]"
+    assert inner.replace("]", "").split() == outer.replace("]", "").split()
+    assert tokenise(inner).tolist() != tokenise(outer).tolist()
+    assert (evaluate(tokenise(inner)), evaluate(tokenise(outer))) == (8, 5)
+
+
+def test_an_unknown_word_is_refused_by_name():
+    with pytest.raises(Refused, match=r"'\[AVG' is no word of ListOps; known: "):
+        tokenise("( ( ( [AVG 1 ) 2 ) ] )")
+
+
+@pytest.mark.parametrize("text", ["", "1 2", "[MAX 1 2", "1 ]", "[MAX ]", "[MAX 1 ] ]"])
+def test_tokens_that_are_not_one_whole_tree_have_no_value(text):
+    with pytest.raises(Refused, match="one whole tree"):
+        evaluate(tokenise(text))
+
+
+def test_a_deep_tree_needs_no_recursion():
+    assert evaluate(tokenise("[SM 1 " * 5000 + "0" + " ]" * 5000)) == 0
+
+
+def test_drawn_trees_obey_the_rules_of_growth(raw, shapes):
+    for tokens, (arities, depths) in zip(raw, shapes, strict=True):
+        assert len(tokens) == 2 * len(arities) + len(depths)
+        assert max(depths) <= 10
+        assert all(2 <= arity <= 10 for arity in arities)
+    assert max(max(depths) for _, depths in shapes) == 10
+
+
+def test_three_roots_of_four_are_digits(raw):
+    assert len(raw) > 16_000
+    share = sum(len(tokens) == 1 for tokens in raw) / (4 * 4096)
+    assert share == pytest.approx(0.75, abs=4 * (0.1875 / len(raw)) ** 0.5)
+
+
+def test_three_children_of_four_are_digits_above_the_depth_limit(raw):
+    digits = operators = 0
+    for tokens in raw:
+        level = 1
+        for token in tokens.tolist():
+            is_operator = trees.FIRST_OPERATOR <= token < trees.CLOSE
+            if 1 < level < 10 and token != trees.CLOSE:
+                operators += is_operator
+                digits += not is_operator
+            level += is_operator - (token == trees.CLOSE)
+    assert digits / (digits + operators) == pytest.approx(0.75, abs=0.005)
+
+
+@pytest.mark.parametrize("kind", ["arity", "operator", "digit"])
+def test_every_kind_of_choice_is_uniform(raw, shapes, kind):
+    everything = np.concatenate(raw)
+    drawn = {
+        "arity": np.array([arity for arities, _ in shapes for arity in arities]) - 2,
+        "operator": everything[(everything >= 11) & (everything < 15)] - 11,
+        "digit": everything[(everything >= 1) & (everything < 11)] - 1,
+    }[kind]
+    counts = np.bincount(drawn)
+    assert len(counts) == {"arity": 9, "operator": 4, "digit": 10}[kind]
+    # Five standard deviations of a binomial count.
+    tolerance = 5 * (len(drawn) / len(counts)) ** 0.5
+    assert np.abs(counts - len(drawn) / len(counts)).max() < tolerance
+
+
+def test_the_compiled_generator_equals_the_same_lines_in_plain_python(monkeypatch):
+    def draw(generator):
+        rng = np.random.Generator(np.random.PCG64(9))
+        tokens, ends = np.zeros(400 * 90, np.uint8), np.zeros(400, np.int64)
+        targets = np.zeros(400, np.uint8)
+        kept = generator(rng, 400, 3, 90, tokens, ends, targets)
+        return kept, tokens.tobytes(), ends.tobytes(), targets.tobytes()
+
+    compiled = draw(trees.draw_trees)
+    plain = trees.draw_trees.py_func
+    for name in ("draw_tree", "apply"):
+        monkeypatch.setattr(trees, name, getattr(trees, name).py_func)
+    assert draw(plain) == compiled
+    assert compiled[0] > 20
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_every_target_is_the_value_of_its_tree(seed):
+    split = ListOps(**SMALL, seed=seed).load("train")
+    values = [evaluate(document) for document in split.documents.tolist()]
+    assert values == split.targets.tolist()
+
+
+def test_lengths_lie_strictly_between_the_limits_and_reach_both():
+    split = ListOps(min_len=20, max_len=24, train=300, dev=1, test=1).load("train")
+    assert sorted(set(split.lengths.tolist())) == [21, 22, 23]
+    assert split.documents.shape == (300, 24)
+    assert split.documents.dtype == torch.uint8
+    assert ((split.documents != 0).sum(1) == split.lengths).all()
+
+
+def test_splits_have_their_sizes_and_share_no_tree():
+    task = ListOps(**SMALL)
+    splits = [task.load(name) for name in ("train", "dev", "test")]
+    assert [len(split) for split in splits] == [900, 50, 50]
+    seen = {tuple(document) for split in splits for document in split.documents.tolist()}
+    assert len(seen) == 1000
+
+
+def test_common_trees_are_spread_over_the_splits_and_not_all_in_train():
+    task = ListOps(min_len=0, max_len=6, train=700, dev=350, test=350)
+    shares = [float((task.load(s).lengths <= 4).float().mean()) for s in ("train", "dev", "test")]
+    assert max(shares) < 1.5 * min(shares)
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_the_number_of_workers_changes_no_byte(workers):
+    task = ListOps(**SMALL, seed=3)
+    alone, together = task.generate_by(1), task.generate_by(workers)
+    assert {name: array.tobytes() for name, array in alone.items()} == {
+        name: array.tobytes() for name, array in together.items()
+    }
+
+
+def test_another_seed_draws_other_trees():
+    drawn = [ListOps(**SMALL, seed=seed).load("train").documents for seed in (0, 1)]
+    assert not torch.equal(*drawn)
+    common = {tuple(d) for d in drawn[0].tolist()} & {tuple(d) for d in drawn[1].tolist()}
+    assert len(common) < 50
+
+
+def test_the_stream_of_this_version_is_pinned():
+    arrays = ListOps(**SMALL).generate_by(2)
+    digest = hashlib.sha256(b"".join(arrays[name].tobytes() for name in sorted(arrays)))
+    assert digest.hexdigest()[:16] == "d7aad65c0bca55fb"
+
+
+def test_a_set_is_generated_once_and_sets_with_other_options_stand_beside_it(home, monkeypatch):
+    for seed in (0, 1):
+        ListOps(**SMALL, seed=seed).load("dev")
+    assert len(list(home.iterdir())) == 2
+    monkeypatch.setattr(ListOps, "generate", lambda self: pytest.fail("generated again"))
+    assert len(ListOps(**SMALL, seed=1).load("test")) == 50
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"min_len": -1}, "listops.min_len=-1 must be at least 0"),
+        ({"min_len": 500, "max_len": 501}, "listops.max_len=501 must be at least 502"),
+        ({"train": 0}, "listops.train=0 must be at least 1"),
+        ({"dev": 0}, "listops.dev=0 must be at least 1"),
+        ({"test": -3}, "listops.test=-3 must be at least 1"),
+        ({"seed": -1}, "listops.seed=-1 must be at least 0"),
+        ({"seed": 2**32}, "listops.seed=4294967296 must be below 2"),
+    ],
+)
+def test_an_option_out_of_its_range_is_refused(options, message):
+    with pytest.raises(Refused, match=message):
+        ListOps(**options)
+
+
+def test_options_are_read_from_text():
+    assert resolve("listops", ListOps, {"min_len": "50", "max_len": "512"})["max_len"] == 512
+    with pytest.raises(Refused, match=r"did you mean 'min_len'"):
+        resolve("listops", ListOps, {"minlen": "50"})
+
+
+def test_more_trees_than_there_are_is_refused_with_the_number_found(home, monkeypatch):
+    monkeypatch.setattr(listops, "BARREN", 3)
+    # Below four tokens there are the ten digits alone.
+    with pytest.raises(Refused, match=r"found 10 distinct trees .* 11 wanted; widen the lengths"):
+        ListOps(min_len=0, max_len=4, train=9, dev=1, test=1).load("train")
+    assert not home.exists()
+    assert len(ListOps(min_len=0, max_len=4, train=8, dev=1, test=1).load("train")) == 8

@@ -1,0 +1,145 @@
+"""Text: bytes in, the same bytes out, cut and padded."""
+
+import hashlib
+import json
+import lzma
+from dataclasses import replace
+
+import pytest
+
+from tasks.lra.text import Text
+from tasks.sources import import_data
+from zoo.registry import Refused, resolve
+
+
+@pytest.fixture
+def imported(reviews):
+    Text.bring(reviews.folder, reviews.source)
+    return reviews
+
+
+def read(split, example: int) -> bytes:
+    """The bytes that an example shows."""
+    length = int(split.lengths[example])
+    return bytes(token - 1 for token in split.documents[example, :length].tolist())
+
+
+def test_every_review_comes_out_byte_for_byte_in_its_order(imported):
+    split = Text().load("test")
+    expected = imported.put["test.jsonl.xz"]
+    assert [read(split, i) for i in range(6)] == [row["text"].encode() for row in expected]
+    assert split.targets.tolist() == [row["label"] for row in expected] == [0, 0, 0, 1, 1, 1]
+
+
+def test_a_token_is_its_byte_and_one_and_padding_is_zero(imported):
+    split = Text().load("test")
+    # "test 0 0: café<br />", the accent two bytes.
+    start = [117, 102, 116, 117, 33, 49, 33, 49, 59, 33, 100, 98, 103, 196, 170, 61]
+    assert split.documents[0, :16].tolist() == start
+    assert split.lengths[0] == 21
+    assert split.documents[0, 21:].eq(0).all()
+    assert split.padded
+
+
+def test_a_long_review_is_cut_at_the_byte_also_inside_a_character(imported):
+    whole, cut = Text().load("test"), Text(max_len=14).load("test")
+    assert cut.documents.shape == (6, 14)
+    assert read(cut, 0) == read(whole, 0)[:14]
+    with pytest.raises(UnicodeDecodeError):
+        read(cut, 0).decode()
+    assert not cut.padded
+
+
+def test_train_and_dev_part_the_official_train_reviews(imported):
+    train, dev = Text().load("train"), Text().load("dev")
+    found = [read(split, i) for split in (train, dev) for i in range(len(split))]
+    assert sorted(found) == sorted(row["text"].encode() for row in imported.put["train.jsonl.xz"])
+    assert (len(train), len(dev)) == (36, 4)
+
+
+def test_train_and_dev_are_balanced_and_keep_their_classes(imported):
+    for name, each in (("train", 18), ("dev", 2)):
+        split = Text().load(name)
+        assert split.targets.bincount().tolist() == [each, each]
+        assert [int(read(split, i).split()[1]) for i in range(len(split))] == split.targets.tolist()
+
+
+def test_one_import_serves_every_length(imported, home):
+    assert Text(max_len=9).load("dev").documents.shape == (4, 9)
+    assert Text(max_len=90).load("dev").documents.shape == (4, 90)
+    assert len(list(home.iterdir())) == 1
+
+
+def test_the_highest_byte_of_utf8_has_a_token(reviews):
+    row = {"id": 0, "rating": 1, "label": 0, "text": "\U0010ffff"}
+    rows = [row, {**row, "label": 1}]
+    facts = [
+        repacked(reviews, name, rows, {name.split(".")[0]: 2})
+        for name in ("train.jsonl.xz", "test.jsonl.xz")
+    ]
+    Text.bring(reviews.folder, replace(reviews.source, files=tuple(facts)))
+    assert Text(max_len=4).load("test").documents[0].tolist() == [0xF5, 0x90, 0xC0, 0xC0]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (
+            lambda rows: rows[1:],
+            r"test.jsonl.xz holds 5 reviews, \[2, 3\] of .* 6 and \[3, 3\] expected",
+        ),
+        (lambda rows: [{**rows[0], "label": 1}, *rows[1:]], r"holds 6 reviews, \[2, 4\]"),
+        (lambda rows: [{**rows[0], "label": 2}, *rows[1:]], r"holds 6 reviews, \[2, 3\]"),
+        (lambda rows: [{**rows[0], "text": ""}, *rows[1:]], "review 0 in test.jsonl.xz is empty"),
+        (lambda rows: [{"label": 0}, *rows[1:]], "cannot be decoded .KeyError"),
+        (lambda rows: [{**rows[0], "text": None}, *rows[1:]], "cannot be decoded .AttributeError"),
+        (lambda rows: [[], *rows[1:]], "cannot be decoded .TypeError"),
+    ],
+)
+def test_unexpected_contents_are_refused_though_the_file_is_the_known_one(
+    reviews, home, spoil, message
+):
+    rows = spoil(reviews.put["test.jsonl.xz"])
+    file = repacked(reviews, "test.jsonl.xz", rows, {"test": 6})
+    with pytest.raises(Refused, match=message):
+        Text.bring(reviews.folder, replace(reviews.source, files=(reviews.source.files[0], file)))
+    assert not home.exists()
+
+
+def repacked(reviews, name, rows, counts):
+    """Put other reviews in a file, and return facts that agree with it."""
+    raw = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    packed = lzma.compress(raw)
+    (reviews.folder / name).write_bytes(packed)
+    known = next(file for file in reviews.source.files if file.name == name)
+    return replace(
+        known,
+        size=len(packed),
+        sha256=hashlib.sha256(packed).hexdigest(),
+        rows=counts,
+        contents={"raw": hashlib.sha256(raw).hexdigest()},
+    )
+
+
+def test_a_length_below_one_is_refused():
+    with pytest.raises(Refused, match=r"text.max_len=0 must be at least 1"):
+        Text(max_len=0)
+    assert resolve("text", Text, {"max_len": "12"}) == {"max_len": 12}
+
+
+def test_missing_reviews_are_refused_with_the_command_and_the_public_original():
+    with pytest.raises(
+        Refused, match=r"run 'harness data import text PATH' .*imdb_test.jsonl.xz.*https:"
+    ):
+        Text().load("train")
+
+
+def test_the_real_reviews_are_imported_whole(real_data):
+    import_data("text", real_data)
+    splits = {name: Text().load(name) for name in ("train", "dev", "test")}
+    for name, each in (("train", 11250), ("dev", 1250), ("test", 12500)):
+        assert splits[name].targets.bincount().tolist() == [each, each]
+    # Reviews of more than 4,000 bytes: 792 of the official train set, 718 of test.
+    cut = {name: int((Text(max_len=4001).load(name).lengths > 4000).sum()) for name in splits}
+    assert (cut["train"] + cut["dev"], cut["test"]) == (792, 718)
+    assert max(int(split.documents.max()) for split in splits.values()) <= 0xF5 < Text.vocabulary

@@ -1,0 +1,76 @@
+"""Stacks of layers by name."""
+
+import pytest
+
+from zoo.composition import Composition
+from zoo.contract import Size
+from zoo.registry import Refused
+
+SIZE = Size(dim=16, heads=2, max_len=20, causal=False, dropout=0.0)
+
+
+def names(text: str, depth: int, options=None) -> list[str]:
+    return [one.name() for one in Composition.parse(text).build(SIZE, depth, options or {})]
+
+
+def test_one_name_fills_every_layer():
+    assert names("primal", 3) == ["primal"] * 3
+    assert names("primal", 1) == ["primal"]
+
+
+def test_a_plus_b_is_layers_of_a_under_a_last_layer_of_b():
+    assert names("softmax+primal", 4) == ["softmax"] * 3 + ["primal"]
+    assert names("primal+softmax", 2) == ["primal", "softmax"]
+
+
+def test_the_layers_share_no_parameter():
+    stack = Composition.parse("softmax").build(SIZE, 3, {})
+    parameters = [p for one in stack for p in one.parameters()]
+    assert len({id(p) for p in parameters}) == len(parameters) == 3 * 6
+
+
+def test_each_variant_takes_part_once():
+    assert Composition.parse("softmax+primal").names == ("softmax", "primal")
+    assert Composition.parse("primal+primal").names == ("primal",)
+
+
+def test_options_go_to_the_variant_that_they_are_for():
+    given = {"primal": {"rank": 5}, "nystrom": {"landmarks": 3}}
+    body, last = Composition.parse("nystrom+primal").build(SIZE, 2, given)
+    assert body.landmarks == 3
+    assert last.scales.shape[-1] == 5
+
+
+def test_resolved_options_are_complete_and_only_of_the_variants_that_take_part():
+    found = Composition.parse("softmax+primal").resolve({"primal": {"rank": "5"}, "nystrom": {}})
+    assert found.keys() == {"softmax", "primal"}
+    assert found["softmax"] == {"backend": "auto"}
+    assert found["primal"]["rank"] == 5
+    assert found["primal"]["eta"] == 0.1
+
+
+BAD = {
+    "sofmax": "unknown attention variant 'sofmax'; did you mean 'softmax'",
+    "softmax+primel": "unknown attention variant 'primel'; did you mean 'primal'",
+    "softmax+": "unknown attention variant ''",
+    "softmax+primal+softmax": "names 3 variants; give A or A",
+}
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_a_bad_name_is_refused(text):
+    with pytest.raises(Refused, match=BAD[text]):
+        Composition.parse(text)
+
+
+def test_a_depth_without_room_for_both_is_refused():
+    with pytest.raises(Refused, match=r"depth=1 has no room for softmax\+primal"):
+        names("softmax+primal", 1)
+
+
+def test_an_unknown_or_ill_typed_option_is_refused():
+    composition = Composition.parse("softmax+primal")
+    with pytest.raises(Refused, match="unknown option of primal 'rnk'; did you mean 'rank'"):
+        composition.resolve({"primal": {"rnk": 3}})
+    with pytest.raises(Refused, match=r"primal\.rank=3\.5 is not of type int"):
+        composition.build(SIZE, 2, {"primal": {"rank": 3.5}})

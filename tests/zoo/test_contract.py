@@ -1,0 +1,127 @@
+"""The contract refuses what no layer can be, and names who can do what was asked."""
+
+from dataclasses import FrozenInstanceError, replace
+
+import pytest
+import torch
+
+from zoo.contract import Attended, Attention, Size, Traits, Unsupported, claimants
+from zoo.projected import ProjectedAttention
+from zoo.registry import Refused
+from zoo.variants import variants
+
+SIZE = Size(dim=6, heads=2, max_len=9, causal=False, dropout=0.0)
+NOTHING = Traits(causal=False, cross=False, linear=False, stochastic=False, recurrent=False)
+
+
+class First(ProjectedAttention):
+    """Every query receives the first value; keeps what it was asked with."""
+
+    traits = NOTHING
+
+    def attend(self, q, k, v, keep):
+        self.seen = q, k, v, keep
+        return v[:, :, :1].expand_as(q)
+
+
+class FirstCross(First):
+    traits = replace(NOTHING, cross=True)
+
+
+class FirstShared(First):
+    shared_qk = True
+
+
+@pytest.mark.parametrize(
+    ("wrong", "complaint"),
+    [
+        ({"dim": 0}, "dim=0 must be at least 1"),
+        ({"heads": 0}, "heads=0 must be at least 1"),
+        ({"max_len": -3}, "max_len=-3 must be at least 1"),
+        ({"heads": 4}, "dim=6 is not a multiple of heads=4; change either"),
+        ({"dropout": 1.0}, r"dropout=1.0 must lie in \[0, 1\)"),
+        ({"dropout": -0.1}, r"dropout=-0.1 must lie in \[0, 1\)"),
+        ({"dropout": float("nan")}, r"dropout=nan must lie in \[0, 1\)"),
+    ],
+)
+def test_a_size_that_no_layer_can_have_is_refused(wrong, complaint):
+    with pytest.raises(Refused, match=complaint):
+        replace(SIZE, **wrong)
+
+
+def test_a_head_has_its_share_of_the_width():
+    assert SIZE.head_dim == 3
+
+
+def test_sizes_and_claims_never_change():
+    with pytest.raises(FrozenInstanceError):
+        SIZE.dim = 7
+    with pytest.raises(FrozenInstanceError):
+        NOTHING.causal = True
+
+
+def test_losses_left_out_are_empty_and_cannot_be_written():
+    losses = Attended(torch.zeros(1, 1, 1)).losses
+    assert len(losses) == 0
+    with pytest.raises(TypeError):
+        losses["ksvd"] = torch.zeros(())
+
+
+def test_a_layer_without_a_forward_cannot_be_built():
+    class Nothing(Attention):
+        traits = NOTHING
+
+    with pytest.raises(TypeError, match="abstract"):
+        Nothing(SIZE)
+
+
+def test_claimants_are_the_registered_variants_that_claim_it():
+    causal = claimants("causal").split(", ")
+    assert "softmax" in causal
+    assert causal == [name for name, found in variants.items() if found.traits.causal]
+
+
+def test_causality_that_is_not_claimed_is_refused_with_those_that_claim_it():
+    with pytest.raises(Unsupported) as refusal:
+        First(replace(SIZE, causal=True))
+    assert str(refusal.value) == f"First is not causal; causal variants: {claimants('causal')}"
+
+
+def test_a_foreign_context_that_is_not_claimed_is_refused_with_those_that_claim_it():
+    x = torch.randn(1, 4, 6)
+    with pytest.raises(Unsupported) as refusal:
+        First(SIZE)(x, x.clone(), None)
+    assert str(refusal.value) == (
+        f"First attends to its own input only; variants with cross-attention: {claimants('cross')}"
+    )
+
+
+def test_a_variant_knows_its_registered_name():
+    assert variants.find("softmax").name() == "softmax"
+
+
+def test_heads_are_consecutive_slices_of_each_projection():
+    layer, x, context = FirstCross(SIZE), torch.randn(2, 4, 6), torch.randn(2, 5, 6)
+    keep = torch.ones(2, 5, dtype=torch.bool)
+    tokens = layer(x, context, keep).tokens
+    q, k, v, seen = layer.seen
+    keys, values = layer.context(context)[..., :6], layer.context(context)[..., 6:]
+    assert seen is keep
+    for head in range(2):
+        part = slice(3 * head, 3 * head + 3)
+        torch.testing.assert_close(q[:, head], layer.query(x)[..., part])
+        torch.testing.assert_close(k[:, head], keys[..., part])
+        torch.testing.assert_close(v[:, head], values[..., part])
+    # Merging undoes the split: what every query received is the first value, all heads of it.
+    first = values[:, :1].expand(-1, 4, -1)
+    torch.testing.assert_close(tokens, layer.out(first))
+
+
+def test_shared_queries_and_keys_are_one_projection():
+    layer, x = FirstShared(SIZE), torch.randn(2, 4, 6)
+    tokens = layer(x, x, None).tokens
+    q, k, v, _ = layer.seen
+    assert q is k
+    assert v.shape == q.shape
+    assert layer.context.out_features == 6
+    torch.testing.assert_close(tokens[:, 2], layer.out(layer.context(x))[:, 0])

@@ -1,0 +1,78 @@
+"""The chunked map from tokens to tokens equals its plain definition, forward and backward."""
+
+import pytest
+import torch
+
+from zoo.kernels.cosine_map import chunked, plain
+
+DIM, GROUPS, WIDTH = 6, 4, 5
+
+
+def inputs(n: int, dtype: torch.dtype, folds: int = 3) -> list[torch.Tensor]:
+    """x, weight, bias and fold; `folds` is 1 where all samples share theirs."""
+    features = GROUPS * WIDTH
+    shapes = [(3, n, DIM), (features, DIM), (features,), (folds, features, DIM)]
+    return [torch.randn(shape, dtype=dtype).requires_grad_() for shape in shapes]
+
+
+def run(through, given, keep):
+    """Outputs of both kinds, and gradients to which every entry speaks with its own weight."""
+    tokens, grams = through(*given, GROUPS, keep)
+    torch.manual_seed(7)
+    # No symmetry in what comes back to the Gram matrices, and padded tokens take part.
+    pulled = [torch.randn_like(part) for part in (tokens, grams)]
+    return [tokens, grams, *torch.autograd.grad([tokens, grams], given, pulled)]
+
+
+@pytest.mark.parametrize("folds", [1, 3], ids=["shared", "own"])
+@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
+@pytest.mark.parametrize("n", [1, 63, 100, 1000])
+def test_the_chunked_map_is_the_plain_one_forward_and_backward(n, padded, folds):
+    given = inputs(n, torch.float64, folds)
+    keep = None
+    if padded:
+        keep = torch.rand(3, n) < 0.6
+        keep[1] = False
+    for one, other in zip(run(chunked, given, keep), run(plain, given, keep), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("wanted", range(4))
+def test_a_part_that_needs_no_gradient_spoils_no_other(wanted):
+    given = [
+        part.detach().requires_grad_(i == wanted)
+        for i, part in enumerate(inputs(63, torch.float64))
+    ]
+    found = []
+    for through in (chunked, plain):
+        tokens, grams = through(*given, GROUPS, None)
+        found.append(torch.autograd.grad(tokens.sum() + grams.sum(), given[wanted])[0])
+    torch.testing.assert_close(*found, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("through", [chunked, plain])
+def test_features_have_length_one_and_those_of_padding_none(through):
+    keep = torch.rand(3, 63) < 0.6
+    _, grams = through(*inputs(63, torch.float64), GROUPS, keep)
+    # The trace of phi^T phi is the sum of squared lengths.
+    lengths = grams.diagonal(dim1=-2, dim2=-1).sum(-1)
+    torch.testing.assert_close(lengths, keep.sum(1).double()[:, None].expand(-1, GROUPS))
+
+
+@pytest.mark.parametrize("through", [chunked, plain])
+def test_a_vector_of_length_zero_has_no_direction_and_stays_finite(through):
+    x, weight, bias, fold = inputs(9, torch.float64)
+    with torch.no_grad():
+        x[:, 4], bias[:] = 0.0, 0.0
+    tokens, grams, *gradients = run(through, [x, weight, bias, fold], None)
+    assert (tokens[:, 4] == 0).all()
+    assert all(part.isfinite().all() for part in (tokens, grams, *gradients))
+
+
+@pytest.mark.parametrize("through", [chunked, plain])
+def test_half_precision_sums_in_single(through):
+    given = [100 * part.detach().bfloat16() for part in inputs(1000, torch.float32)]
+    _, grams = through(*given, GROUPS, None)
+    assert grams.dtype == torch.float32
+    lengths = grams.diagonal(dim1=-2, dim2=-1).sum(-1)
+    torch.testing.assert_close(lengths, torch.full_like(lengths, 1000), rtol=2e-3, atol=0)

@@ -1,0 +1,135 @@
+"""Options are completed by the signature, converted from text, and refused when ill-typed."""
+
+from typing import Literal
+
+import pytest
+
+from zoo.registry import Refused, options_of, resolve
+
+
+def cut(
+    wood,
+    *,
+    depth: int,
+    speed: float = 1,
+    wet: bool = False,
+    blade: str = "fine",
+    teeth: Literal["wide", "narrow", 3] = "wide",
+):
+    """A factory whose options are all there are kinds of."""
+
+
+DEFAULTS = {"depth": 2, "speed": 1.0, "wet": False, "blade": "fine", "teeth": "wide"}
+
+
+def test_defaults_complete_what_is_given_in_the_order_of_the_signature():
+    resolved = resolve("cut", cut, {"depth": 2})
+    assert list(resolved.items()) == list(DEFAULTS.items())
+    assert type(resolved["speed"]) is float
+
+
+def test_what_is_resolved_resolves_to_itself():
+    assert resolve("cut", cut, DEFAULTS) == DEFAULTS
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "value"),
+    [
+        ("depth", "7", 7),
+        ("depth", "-7", -7),
+        ("speed", "1e-3", 0.001),
+        ("speed", 2, 2.0),
+        ("wet", "true", True),
+        ("wet", "False", False),
+        ("blade", "3", "3"),
+        ("teeth", "narrow", "narrow"),
+        ("teeth", "3", 3),
+    ],
+)
+def test_text_becomes_the_annotated_type(option, text, value):
+    found = resolve("cut", cut, {"depth": 2, option: text})[option]
+    assert found == value
+    assert type(found) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("depth", "x"),
+        ("depth", True),
+        ("depth", 1.5),
+        ("depth", 2.0),
+        ("depth", "1.5"),
+        ("depth", ""),
+        ("depth", None),
+        ("speed", float("nan")),
+        ("speed", "nan"),
+        ("speed", float("-inf")),
+        ("speed", "inf"),
+        ("speed", True),
+        ("speed", 10**400),
+        ("speed", [1.0]),
+        ("wet", "yes"),
+        ("wet", 1),
+        ("blade", 3),
+        ("blade", True),
+    ],
+)
+def test_an_ill_typed_option_is_refused_with_its_value_and_type(option, value):
+    with pytest.raises(Refused) as refusal:
+        resolve("cut", cut, {"depth": 2, option: value})
+    wanted = {"depth": "int", "speed": "float", "wet": "bool", "blade": "str"}[option]
+    assert str(refusal.value) == (f"cut.{option}={value} is not of type {wanted}; give a {wanted}")
+
+
+@pytest.mark.parametrize("value", ["broad", True, 3.0, "WIDE"])
+def test_a_choice_outside_the_list_is_refused_with_the_list(value):
+    with pytest.raises(Refused) as refusal:
+        resolve("cut", cut, {"depth": 2, "teeth": value})
+    assert str(refusal.value) == f"cut.teeth={value} is not one of wide, narrow, 3"
+
+
+def test_an_unknown_option_is_answered_with_the_nearest():
+    with pytest.raises(Refused) as refusal:
+        resolve("cut", cut, {"depht": 2})
+    assert str(refusal.value) == "unknown option of cut 'depht'; did you mean 'depth'?"
+
+
+def test_a_required_option_is_asked_for():
+    with pytest.raises(Refused, match=r"cut needs the option 'depth'; set cut.depth=VALUE"):
+        resolve("cut", cut, {})
+
+
+def swallow_words(wood, *words: str, depth: int = 1): ...
+
+
+def swallow_options(wood, *, depth: int = 1, **rest: int): ...
+
+
+@pytest.mark.parametrize("factory", [swallow_words, swallow_options])
+def test_a_signature_that_swallows_typing_errors_is_refused(factory):
+    with pytest.raises(Refused, match="name every option in the signature instead"):
+        resolve("cut", factory, {})
+
+
+def bad_annotation(wood, *, depth: list[int] | None = None): ...
+
+
+def no_annotation(wood, *, depth=1): ...
+
+
+@pytest.mark.parametrize("factory", [bad_annotation, no_annotation])
+def test_an_option_of_no_known_type_is_laid_at_its_author(factory):
+    with pytest.raises(Refused, match=r"cut.depth is annotated .*; annotate it bool, int"):
+        resolve("cut", factory, {"depth": 1})
+
+
+def postponed(wood, *, depth: "int" = 1, teeth: "Literal['wide']" = "wide"): ...
+
+
+def test_postponed_annotations_are_read_too():
+    assert resolve("cut", postponed, {"depth": "3"}) == {"depth": 3, "teeth": "wide"}
+
+
+def test_positional_parameters_are_no_options():
+    assert "wood" not in options_of(cut)

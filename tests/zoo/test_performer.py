@@ -1,0 +1,236 @@
+"""FAVOR+ against its formula, exact softmax, and the published package with its epsilon removed."""
+
+import math
+from functools import partial
+
+import pytest
+import torch
+
+from zoo.contract import Size, Unsupported
+from zoo.registry import Refused
+from zoo.variants.performer import Performer, draw
+
+HEADS, WIDTH = 2, 4
+FORMS = pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
+PADDED = pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
+
+
+def performer(causal: bool = False, width: int = WIDTH, **options) -> Performer:
+    size = Size(dim=HEADS * width, heads=HEADS, max_len=1000, causal=causal, dropout=0.0)
+    return Performer(size, **options).double()
+
+
+def qkv(n: int, m: int, scale: float = 0.5, width: int = WIDTH) -> list[torch.Tensor]:
+    lengths = (n, m, m)
+    parts = [torch.randn(2, HEADS, length, width).double() for length in lengths]
+    return [(scale * part).requires_grad_() for part in parts]
+
+
+def ragged(m: int) -> torch.Tensor:
+    """Padding at the end of one sample; scattered through the other, from its first token on."""
+    keep = torch.ones(2, m, dtype=torch.bool)
+    keep[0, m - m // 3 :] = False
+    keep[1, ::5] = False
+    return keep
+
+
+def by_the_formula(q, k, v, keep, w, causal):
+    """Random features without stabilisation, with all n x m weights in memory."""
+
+    def phi(x):
+        x = x * WIDTH**-0.25
+        return (torch.einsum("bhne,fe->bhnf", x, w) - (x * x).sum(-1, keepdim=True) / 2).exp()
+
+    weights = torch.einsum("bhnf,bhmf->bhnm", phi(q), phi(k)) / len(w)
+    if keep is not None:
+        weights = weights * keep[:, None, None, :]
+    if causal:
+        weights = weights * torch.ones(weights.shape[-2:]).tril()
+    total = weights.sum(-1, keepdim=True)
+    return weights @ v / torch.where(total == 0, 1.0, total)
+
+
+def softmax_attention(q, k, v):
+    return (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v
+
+
+def gradients(out: torch.Tensor, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    ramp = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).reshape(out.shape)
+    return torch.autograd.grad((out * ramp).sum(), inputs)
+
+
+@FORMS
+@PADDED
+@pytest.mark.parametrize("n", [1, 63, 100, 128, 129, 1000])
+def test_output_and_gradients_are_those_of_the_formula(n, padded, causal):
+    layer, inputs = performer(causal, features=32), qkv(n, n)
+    keep = ragged(n) if padded else None
+    out = layer.attend(*inputs, keep)
+    expected = by_the_formula(*inputs, keep, layer.projection, causal)
+    torch.testing.assert_close(out, expected, rtol=1e-10, atol=1e-12)
+    both = zip(gradients(out, *inputs), gradients(expected, *inputs), strict=True)
+    for one, other in both:
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
+
+
+def test_queries_and_keys_may_differ_in_number():
+    layer, inputs = performer(features=32), qkv(5, 11)
+    expected = by_the_formula(*inputs, ragged(11), layer.projection, False)
+    torch.testing.assert_close(layer.attend(*inputs, ragged(11)), expected, rtol=1e-10, atol=0)
+
+
+@FORMS
+def test_gradients_agree_with_finite_differences(causal):
+    layer, keep = performer(causal, features=5, chunk=3), ragged(7)
+    assert torch.autograd.gradcheck(lambda *inputs: layer.attend(*inputs, keep), qkv(7, 7, 1.0))
+
+
+@FORMS
+def test_fp32_stays_exact_on_large_inputs(causal):
+    layer, inputs = performer(causal, features=64), qkv(100, 100, 3.0)
+    expected = by_the_formula(*inputs, None, layer.projection, causal)
+    out = layer.float().attend(*(part.float() for part in inputs), None)
+    assert (out - expected).norm() / expected.norm() < 1e-4
+
+
+@pytest.mark.parametrize("orthogonal", [True, False], ids=["orthogonal", "independent"])
+def test_the_error_falls_as_the_root_of_the_number_of_features(orthogonal):
+    inputs = [part.detach() for part in qkv(128, 128, 0.5, 32)]
+    exact = softmax_attention(*inputs)
+    counts = [64, 256, 1024, 4096]
+
+    def error(features: int) -> float:
+        layers = [performer(False, 32, features=features, orthogonal=orthogonal) for _ in range(6)]
+        misses = torch.stack([layer.attend(*inputs, None) - exact for layer in layers])
+        return float(misses.square().mean().sqrt() / exact.square().mean().sqrt())
+
+    errors = [error(features) for features in counts]
+    slope = math.log(errors[-1] / errors[0]) / math.log(counts[-1] / counts[0])
+    assert -0.6 < slope < -0.4
+    assert errors == sorted(errors, reverse=True)
+
+
+@pytest.mark.parametrize("cut", [1, 31, 32, 40, 99])
+@pytest.mark.parametrize("scale", [-1.0, 1000.0])
+def test_future_tokens_never_move_past_outputs_by_a_bit(scale, cut):
+    layer, inputs = performer(True, features=16, chunk=32), qkv(100, 100)
+    changed = [torch.cat([part[:, :, :cut], scale * part[:, :, cut:]], 2) for part in inputs]
+    before, after = layer.attend(*inputs, None), layer.attend(*changed, None)
+    assert torch.equal(before[:, :, :cut], after[:, :, :cut])
+    assert not torch.equal(before[:, :, cut:], after[:, :, cut:])
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 99, 100, 1000])
+def test_the_size_of_a_causal_chunk_does_not_matter(chunk):
+    layer, inputs = performer(True, features=16), qkv(100, 100)
+    expected = layer.attend(*inputs, ragged(100))
+    layer.chunk = chunk
+    torch.testing.assert_close(layer.attend(*inputs, ragged(100)), expected, rtol=1e-10, atol=0)
+
+
+@FORMS
+def test_a_sample_without_real_tokens_gives_zero_and_finite_gradients(causal):
+    layer, inputs, keep = performer(causal, features=16), qkv(9, 9), ragged(9)
+    keep[0] = False
+    out = layer.attend(*inputs, keep)
+    assert (out[0] == 0).all()
+    assert (out[1, :, 1:] != 0).all()
+    assert all(gradient.isfinite().all() for gradient in gradients(out, *inputs))
+
+
+@FORMS
+@pytest.mark.parametrize("scale", [10.0, 30.0, 1e3, 1e6])
+def test_extreme_inputs_stay_finite_with_finite_gradients(scale, causal):
+    layer = performer(causal, features=16).float()
+    inputs = [(scale * part).float().detach().requires_grad_() for part in qkv(50, 50)]
+    out = layer.attend(*inputs, None)
+    assert out.isfinite().all()
+    assert all(gradient.isfinite().all() for gradient in gradients(out, *inputs))
+
+
+def test_rows_of_the_projection_are_orthogonal_within_blocks_and_gaussian_in_norm():
+    w = draw(torch.empty(2005, 8), orthogonal=True).double()
+    norms = w.norm(dim=1)
+    for block in (w / norms[:, None]).split(8):
+        eye = torch.eye(len(block), dtype=w.dtype)
+        torch.testing.assert_close(block @ block.T, eye, rtol=0, atol=1e-5)
+    # |w|^2 has mean 8 and variance 16: the mean of 2005 deviates by 0.09.
+    assert norms.square().mean() == pytest.approx(8.0, abs=0.4)
+    assert norms.square().var() == pytest.approx(16.0, rel=0.25)
+    # Uniform directions: each coordinate has mean 0 and variance 1, over 2005 rows.
+    assert w.mean(0).abs().max() < 0.15
+    torch.testing.assert_close(w.T @ w / 2005, torch.eye(8).double(), rtol=0, atol=0.15)
+
+
+def test_directions_in_one_dimension_point_both_ways():
+    signs = draw(torch.empty(1000, 1), orthogonal=True).sign()
+    assert abs(signs.mean()) < 0.15
+
+
+def test_independent_rows_are_not_orthogonal():
+    w = draw(torch.empty(8, 8), orthogonal=False)
+    assert (w @ w.T).triu(1).abs().max() > 0.1
+
+
+def test_redrawing_moves_training_outputs_but_neither_evaluation_nor_the_buffer():
+    layer, inputs = performer(features=16, redraw=True), qkv(9, 9)
+    kept = layer.projection.clone()
+    assert not torch.equal(layer.attend(*inputs, None), layer.attend(*inputs, None))
+    layer.eval()
+    expected = by_the_formula(*inputs, None, kept, False)
+    torch.testing.assert_close(layer.attend(*inputs, None), expected)
+    assert torch.equal(layer.projection, kept)
+
+
+def test_without_redrawing_training_repeats_to_the_bit():
+    layer, inputs = performer(features=16), qkv(9, 9)
+    assert torch.equal(layer.attend(*inputs, None), layer.attend(*inputs, None))
+
+
+def test_the_projection_is_saved_with_the_weights():
+    saved, other = performer(features=16), performer(features=16)
+    other.load_state_dict(saved.state_dict())
+    assert torch.equal(saved.projection, other.projection)
+
+
+@FORMS
+def test_bf16_autocast_stays_near_fp32(causal):
+    layer, x = performer(causal).float(), torch.randn(2, 200, HEADS * WIDTH)
+    exact = layer(x, x, ragged(200)).tokens
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        near = layer(x, x, ragged(200)).tokens
+    keep = ragged(200)
+    assert (near - exact)[keep].norm() / exact[keep].norm() < 0.03
+
+
+@FORMS
+def test_exponents_and_sums_are_fp32_under_autocast(causal):
+    layer, keep = performer(causal).float(), ragged(200)
+    q, k, v = (part.detach().bfloat16() for part in qkv(200, 200, 1.0))
+    exact = layer.attend(q.float(), k.float(), v.float(), keep)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        near = layer.attend(q, k, v, keep)
+    assert torch.equal(near, exact.bfloat16())
+
+
+@pytest.mark.parametrize("options", [{"features": 0}, {"chunk": 0}])
+def test_sizes_below_one_are_refused(options):
+    with pytest.raises(Refused, match="must be at least 1"):
+        performer(**options)
+
+
+def test_causal_attention_to_a_context_of_another_length_is_refused():
+    with pytest.raises(Unsupported, match="5 queries and 11 keys"):
+        performer(True).attend(*qkv(5, 11), None)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_the_published_package_without_its_epsilon_agrees(monkeypatch):
+    pytest.importorskip("distutils", reason="performer-pytorch needs distutils or setuptools")
+    package = pytest.importorskip("performer_pytorch").performer_pytorch
+    # Its epsilon of 1e-4 in every feature is a bias that the formula does not have.
+    monkeypatch.setattr(package, "softmax_kernel", partial(package.softmax_kernel, eps=0.0))
+    theirs = package.FastAttention(WIDTH, nb_features=32).double()
+    layer, inputs = performer(features=32), qkv(63, 63)
+    layer.projection.copy_(theirs.projection_matrix)
+    torch.testing.assert_close(layer.attend(*inputs, None), theirs(*inputs), rtol=1e-9, atol=1e-12)

@@ -1,0 +1,159 @@
+"""Primal-Attention against the theory of KSVD, the published sampling, and its own options."""
+
+import pytest
+import torch
+
+from zoo.contract import Size
+from zoo.registry import Refused
+from zoo.variants.primal import Primal
+
+DIM, HEADS = 8, 2
+OPTIONS = {"rank": 3, "rank_multi": 5, "eta": 0.7}
+
+
+def build(form: str, max_len: int = 1000, **options) -> Primal:
+    causal = form == "causal"
+    size = Size(dim=DIM, heads=HEADS, max_len=max_len, causal=causal, dropout=0.0)
+    given = {} if causal else {"projections": form}
+    return Primal(size, **{**OPTIONS, **given, **options}).double()
+
+
+def positions(n: int, count: int) -> list[int]:
+    """`count` evenly spaced positions among n, the first and the last included."""
+    return [i * (n - 1) // (count - 1) if count > 1 else 0 for i in range(count)]
+
+
+def agree(ours: torch.Tensor, theirs: torch.Tensor) -> None:
+    """Equal to 1e-10 of the largest entry."""
+    gap = (ours - theirs).abs().max()
+    assert theirs.abs().max() > 1e-6
+    assert gap < 1e-10 * theirs.abs().max()
+
+
+WIDTH, TOKENS = 4, 24
+
+
+def solved(form: str) -> tuple[Primal, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """A layer of one head at the exact KSVD solution for x, and what it must give: K V and K^T U.
+
+    The rank is the head's width, so that the decomposition of K is complete.
+    """
+    size = Size(dim=WIDTH, heads=1, max_len=TOKENS, causal=False, dropout=0.0)
+    options = {"rank": WIDTH, "rank_multi": 3, "eta": 1.0, "projections": form, "trace": "data"}
+    layer = Primal(size, **options).double()
+    x = torch.randn(1, TOKENS, WIDTH).double()
+    with torch.no_grad():
+        q, k = layer.query_key(x[0]).chunk(2, dim=1)
+        phi_q, phi_k = (side / side.norm(dim=1, keepdim=True) for side in (q, k))
+        kernel = phi_q @ phi_k.T
+        u, s, vt = torch.linalg.svd(kernel)
+        u, s, v = u[:, :WIDTH], s[:WIDTH], vt[:WIDTH].T
+        targets = torch.stack([phi_k.T @ v, phi_q.T @ u])
+        if form == "dependent":
+            # W with X_s^T W = target: the sampled tokens outnumber the width.
+            sampled = x[0, positions(TOKENS, 3 * WIDTH)]
+            targets = torch.linalg.pinv(sampled.T) @ targets
+        layer.directions.copy_(targets[:, None])
+        # The objective is a mean over tokens where the theory has a sum: Lambda^2 = N / S.
+        layer.scales.copy_((TOKENS / s).sqrt()[None])
+        layer.out.weight.copy_(torch.eye(WIDTH))
+        layer.out.bias.zero_()
+        layer.merge.bias.zero_()
+    return layer, x, kernel @ v, kernel.T @ u
+
+
+@pytest.mark.parametrize("form", ["dependent", "independent"])
+def test_the_primal_is_the_dual_at_the_exact_solution(form):
+    layer, x, dual_e, dual_r = solved(form)
+    one, nothing = torch.eye(WIDTH), torch.zeros(WIDTH, WIDTH)
+    for merge, dual in (([one, nothing], dual_e), ([nothing, one], dual_r)):
+        with torch.no_grad():
+            layer.merge.weight.copy_(torch.cat(merge, dim=1))
+        agree(layer(x, x, None).tokens[0], dual)
+
+
+@pytest.mark.parametrize("mean", ["batch", "sample"])
+@pytest.mark.parametrize("form", ["dependent", "independent"])
+def test_the_objective_vanishes_at_the_exact_solution_and_nowhere_near(form, mean):
+    layer, x, _, _ = solved(form)
+    layer.ksvd_mean = mean
+    assert layer(x, x, None).losses["ksvd"] < 1e-20
+    for perturbed in (layer.scales, layer.directions, layer.query_key.weight):
+        before = perturbed.detach().clone()
+        with torch.no_grad():
+            perturbed.mul_(1 + 0.1 * torch.rand_like(perturbed))
+            assert layer(x, x, None).losses["ksvd"] > 1e-6
+            perturbed.copy_(before)
+    with torch.no_grad():
+        layer.scales.neg_()
+        assert layer(x, x, None).losses["ksvd"] < 1e-20
+
+
+def test_the_theory_holds_for_any_features():
+    phi_q, phi_k = torch.randn(2, 30, 6).double()
+    kernel = phi_q @ phi_k.T
+    u, s, vt = torch.linalg.svd(kernel)
+    u, s, v = u[:, :6], s[:6], vt[:6].T
+    w_e, w_r = phi_k.T @ v, phi_q.T @ u
+    agree(phi_q @ w_e, kernel @ v)
+    agree(phi_k @ w_r, v * s)
+    energy = ((phi_q @ w_e) ** 2 / s).sum() / 2 + ((phi_k @ w_r) ** 2 / s).sum() / 2
+    assert abs(energy - torch.trace(w_e.T @ w_r)) < 1e-10 * energy
+
+
+def sampled_by(layer: Primal, x: torch.Tensor, keep: torch.Tensor | None) -> list[set[int]]:
+    """The tokens of each sample that reach the outputs of all others, seen in the gradients."""
+    reached = []
+    for asked in (0, x.shape[1] // 2):
+        x = x.detach().requires_grad_()
+        (gradient,) = torch.autograd.grad(layer(x, x, keep).tokens[:, asked].abs().sum(), x)
+        reached.append(gradient.abs().sum(2) > 0)
+    # A token asked reaches its own output without being sampled: it counts if the other sees it.
+    both = reached[0] & reached[1]
+    return [set(row.nonzero()[:, 0].tolist()) for row in both]
+
+
+@pytest.mark.parametrize(("rank", "multi"), [(3, 5), (20, 10), (30, 10), (1, 1)])
+@pytest.mark.parametrize("n", [63, 100, 1000, 1024])
+def test_sampled_positions_are_the_published_ones_where_nothing_is_padded(n, rank, multi):
+    layer = build("dependent", n, rank=rank, rank_multi=multi)
+    x = torch.randn(1, n, DIM).double()
+    count = min(n, rank * multi)
+    published = torch.linspace(0, n - 1, count, dtype=torch.float64).long().tolist()
+    assert sampled_by(layer, x, None) == [set(published)]
+
+
+def test_sampled_positions_are_spread_evenly_over_the_real_tokens():
+    x, keep = torch.randn(3, 100, DIM).double(), torch.rand(3, 100) < 0.6
+    keep[:, [0, 50]] = True
+    found = sampled_by(build("dependent"), x, keep)
+    for sample, kept in zip(found, keep, strict=True):
+        real = kept.nonzero()[:, 0]
+        assert sample == set(real[positions(len(real), 15)].tolist())
+
+
+def test_auto_depends_on_the_data_unless_causal():
+    size = Size(dim=DIM, heads=HEADS, max_len=50, causal=False, dropout=0.0)
+    assert Primal(size).dependent
+    assert not build("causal").dependent
+    assert Primal(size).directions.shape == (2, HEADS, 50, 30)
+    assert Primal(size, rank=4).directions.shape == (2, HEADS, 40, 4)
+
+
+@pytest.mark.parametrize("wrong", [{"rank": 0}, {"rank_multi": 0}, {"rank": -1}])
+def test_a_rank_below_one_is_refused(wrong):
+    with pytest.raises(Refused, match="must be at least 1"):
+        build("dependent", **wrong)
+
+
+def test_a_causal_layer_refuses_projections_that_see_the_future():
+    with pytest.raises(Refused, match="projections=dependent sees the future"):
+        build("causal", projections="dependent")
+
+
+def test_directions_start_orthogonal_and_scales_in_the_unit_interval():
+    layer = build("dependent")
+    gram = (layer.directions.mT @ layer.directions).float()
+    torch.testing.assert_close(gram, torch.eye(3).expand_as(gram), rtol=0, atol=1e-6)
+    assert ((layer.scales >= 0) & (layer.scales < 1)).all()
+    assert layer.scales.std() > 0

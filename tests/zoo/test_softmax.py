@@ -1,0 +1,148 @@
+"""Softmax attention against its formula, PyTorch's own layer, and cases known by hand."""
+
+import pytest
+import torch
+from torch import nn
+
+from zoo.contract import Size
+from zoo.variants.softmax import Softmax, naive, sdpa
+
+DIM, HEADS = 8, 2
+LENGTHS = [63, 100, 1000]
+
+
+def size(**changes) -> Size:
+    base = {"dim": DIM, "heads": HEADS, "max_len": 1000, "causal": False, "dropout": 0.0}
+    return Size(**{**base, **changes})
+
+
+def qkv(n: int, m: int) -> list[torch.Tensor]:
+    lengths = (n, m, m)
+    return [torch.randn(2, HEADS, length, 4).double().requires_grad_() for length in lengths]
+
+
+def ragged(m: int) -> torch.Tensor:
+    """Padding at the end of one sample and scattered through the other."""
+    keep = torch.ones(2, m, dtype=torch.bool)
+    keep[0, m - m // 3 :] = False
+    keep[1, ::5] = False
+    return keep
+
+
+def by_the_formula(q, k, v, keep, causal):
+    """Equation 1, one query at a time."""
+    out = torch.zeros_like(q)
+    for b in range(q.shape[0]):
+        for i in range(q.shape[2]):
+            seen = torch.ones(k.shape[2], dtype=torch.bool) if keep is None else keep[b].clone()
+            if causal:
+                seen[i + 1 :] = False
+            if seen.any():
+                scores = torch.einsum("he,hme->hm", q[b, :, i], k[b][:, seen]) / 2.0
+                weights = scores.exp() / scores.exp().sum(1, keepdim=True)
+                out[b, :, i] = torch.einsum("hm,hme->he", weights, v[b][:, seen])
+    return out
+
+
+def gradients(out: torch.Tensor, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    ramp = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).reshape(out.shape)
+    return torch.autograd.grad((out * ramp).sum(), inputs)
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
+@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
+def test_the_literal_twin_is_the_formula(padded, causal):
+    q, k, v = qkv(13, 13)
+    keep = ragged(13) if padded else None
+    with torch.no_grad():
+        expected = by_the_formula(q, k, v, keep, causal)
+        torch.testing.assert_close(naive(q, k, v, keep, causal, 0.0), expected)
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
+@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
+@pytest.mark.parametrize("n", LENGTHS)
+def test_the_fused_kernel_equals_its_twin_forward_and_backward(n, padded, causal):
+    inputs = qkv(n, n)
+    keep = ragged(n) if padded else None
+    fused, literal = (by(*inputs, keep, causal, 0.0) for by in (sdpa, naive))
+    torch.testing.assert_close(fused, literal, rtol=1e-10, atol=1e-12)
+    both = zip(gradients(fused, *inputs), gradients(literal, *inputs), strict=True)
+    for one, other in both:
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("backend", ["sdpa", "naive"])
+def test_queries_and_keys_may_differ_in_number(backend):
+    q, k, v = qkv(5, 11)
+    keep = ragged(11)
+    attend = {"sdpa": sdpa, "naive": naive}[backend]
+    expected = by_the_formula(q.detach(), k.detach(), v.detach(), keep, False)
+    torch.testing.assert_close(attend(q, k, v, keep, False, 0.0), expected)
+
+
+@pytest.mark.parametrize("backend", ["auto", "sdpa", "naive"])
+def test_the_layer_equals_torchs_multi_head_attention(backend):
+    layer = Softmax(size(), backend=backend).double()
+    torchs = nn.MultiheadAttention(DIM, HEADS, batch_first=True, dtype=torch.float64)
+    with torch.no_grad():
+        torchs.in_proj_weight.copy_(torch.cat([layer.query.weight, layer.context.weight]))
+        torchs.in_proj_bias.copy_(torch.cat([layer.query.bias, layer.context.bias]))
+        torchs.out_proj.load_state_dict(layer.out.state_dict())
+    x, keep = torch.randn(2, 63, DIM).double(), ragged(63)
+    expected, _ = torchs(x, x, x, key_padding_mask=~keep, need_weights=False)
+    torch.testing.assert_close(layer(x, x, keep).tokens, expected)
+
+
+@pytest.mark.parametrize("attend", [sdpa, naive])
+def test_queries_of_zero_receive_the_mean_value(attend):
+    q, k, v = qkv(4, 9)
+    out = attend(torch.zeros_like(q), k, v, None, False, 0.0)
+    torch.testing.assert_close(out, v.mean(2, keepdim=True).expand_as(out))
+
+
+@pytest.mark.parametrize("attend", [sdpa, naive])
+def test_a_query_whose_every_key_is_padded_receives_zero(attend):
+    q, k, v = qkv(4, 9)
+    keep = torch.ones(2, 9, dtype=torch.bool)
+    keep[0] = False
+    out = attend(q, k, v, keep, False, 0.0)
+    assert (out[0] == 0).all()
+    assert (out[1] != 0).all()
+    assert all(g.isfinite().all() for g in gradients(out, q, k, v))
+
+
+@pytest.mark.parametrize("attend", [sdpa, naive])
+def test_huge_scores_give_the_value_of_the_best_key(attend):
+    q, k, v = (part.detach().float() for part in qkv(4, 9))
+    out = attend(1e4 * q, 1e4 * k, v, None, False, 0.0)
+    best = (q @ k.mT).argmax(-1)[..., None].expand_as(q)
+    torch.testing.assert_close(out, v.gather(2, best))
+
+
+@pytest.mark.parametrize("attend", [sdpa, naive])
+def test_dropout_drops_weights_and_keeps_their_mean(attend):
+    q, k, v = torch.zeros(1, 1, 400, 4), torch.zeros(1, 1, 200, 4), torch.ones(1, 1, 200, 4)
+    out = attend(q, k, v, None, False, 0.25)
+    # 200 weights of 1/200, each 0 or 4/3 as large: deviation sqrt(1/3 / 200) = 0.04 a query.
+    assert out.mean() == pytest.approx(1.0, abs=0.01)
+    assert out[..., 0].std() == pytest.approx((1 / 3 / 200) ** 0.5, rel=0.2)
+
+
+@pytest.mark.parametrize("backend", ["sdpa", "naive"])
+def test_dropout_acts_in_training_only(backend):
+    layer, x = Softmax(size(dropout=0.5), backend=backend), torch.randn(2, 20, DIM)
+    assert not torch.equal(layer(x, x, None).tokens, layer(x, x, None).tokens)
+    layer.eval()
+    plain = Softmax(size(), backend=backend).eval()
+    plain.load_state_dict(layer.state_dict())
+    assert torch.equal(layer(x, x, None).tokens, plain(x, x, None).tokens)
+
+
+@pytest.mark.parametrize("backend", ["sdpa", "naive"])
+def test_bf16_autocast_stays_near_fp32(backend):
+    layer, x = Softmax(size(), backend=backend), torch.randn(2, 100, DIM)
+    exact = layer(x, x, ragged(100)).tokens
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        near = layer(x, x, ragged(100)).tokens
+    assert (near - exact).norm() / exact.norm() < 0.02

@@ -1,0 +1,1 @@
+"""Attention variants behind one interface; they know nothing of tasks, training or reports."""

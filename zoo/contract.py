@@ -1,0 +1,159 @@
+"""What an attention variant is: the layer's signature, its claims, and the size it is built for.
+
+Axis letters in every shape of this package: `b` batch, `h` heads, `n` query tokens, `m` context
+tokens, `d` model width, `e` head width.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import ClassVar, NamedTuple
+
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from zoo.registry import Refused
+
+NO_LOSSES: Mapping[str, Tensor] = MappingProxyType({})
+
+
+class Unsupported(Refused):
+    """A variant was asked for something that it does not claim."""
+
+
+class Attended(NamedTuple):
+    """What a layer returns: new tokens, and the terms it adds to the training loss.
+
+    `losses` holds named scalars, already weighted; it is empty outside training.
+    """
+
+    tokens: Float[Tensor, "b n d"]
+    losses: Mapping[str, Tensor] = NO_LOSSES
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traits:
+    """Claims of a variant, each of which can be proved or refuted by running it.
+
+    Attributes:
+        causal: it has a form in which output i depends on tokens 0..i only.
+        cross: it accepts a context other than its input.
+        linear: time and memory grow linearly with the number of tokens.
+        stochastic: its training output may differ from its evaluation output without dropout.
+        recurrent: it gives `step(x_t, state) -> (y_t, state)`, equal to its causal forward.
+        losses: names of the loss terms that it returns while training.
+    """
+
+    causal: bool
+    cross: bool
+    linear: bool
+    stochastic: bool
+    recurrent: bool
+    losses: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """What every variant is built from.
+
+    Attributes:
+        dim: model width d, a multiple of `heads`.
+        heads: number of heads h.
+        max_len: the most tokens that it will be given.
+        causal: whether output i may depend on tokens 0..i only.
+        dropout: probability of dropping an attention weight, where the variant has such weights.
+    """
+
+    dim: int
+    heads: int
+    max_len: int
+    causal: bool
+    dropout: float
+
+    def __post_init__(self) -> None:
+        """Refuse sizes that no layer can have.
+
+        Raises:
+            Refused: a number is out of its range, or `heads` does not divide `dim`.
+        """
+        for name in ("dim", "heads", "max_len"):
+            if getattr(self, name) < 1:
+                raise Refused(f"{name}={getattr(self, name)} must be at least 1")
+        if self.dim % self.heads:
+            raise Refused(f"dim={self.dim} is not a multiple of heads={self.heads}; change either")
+        if not 0.0 <= self.dropout < 1.0:
+            raise Refused(f"dropout={self.dropout} must lie in [0, 1)")
+
+    @property
+    def head_dim(self) -> int:
+        """Width e of one head."""
+        return self.dim // self.heads
+
+
+class Attention(nn.Module, ABC):
+    """One attention layer, projections included.
+
+    A subclass is built as `Variant(size, *, option=default, ...)`: the signature is the schema of
+    its options. `forward` is pure: it writes no attribute and no buffer.
+    """
+
+    traits: ClassVar[Traits]
+
+    def __init__(self, size: Size) -> None:
+        """Keep the size.
+
+        Raises:
+            Unsupported: `size` asks for causality, which this variant does not claim.
+        """
+        super().__init__()
+        if size.causal and not self.traits.causal:
+            raise Unsupported(
+                f"{self.name()} is not causal; causal variants: {claimants('causal')}"
+            )
+        self.size = size
+
+    @abstractmethod
+    def forward(
+        self,
+        x: Float[Tensor, "b n d"],
+        context: Float[Tensor, "b m d"],
+        keep: Bool[Tensor, "b m"] | None,
+    ) -> Attended:
+        """Attend from `x` to `context`; self-attention passes `context=x`.
+
+        Args:
+            x: tokens that ask, (b, n, d).
+            context: tokens that answer, (b, m, d).
+            keep: True for real context tokens; None says that nothing is padded, and lets fast
+                kernels run. What comes out at a padded position is unspecified, but finite.
+
+        Raises:
+            Unsupported: `context` is not `x`, and the variant claims no cross-attention.
+        """
+
+    def require_self(self, x: Tensor, context: Tensor) -> None:
+        """Refuse a foreign context, for the variants that have no cross-attention.
+
+        Raises:
+            Unsupported: `context` is another tensor than `x`.
+        """
+        if context is not x:
+            raise Unsupported(
+                f"{self.name()} attends to its own input only; "
+                f"variants with cross-attention: {claimants('cross')}"
+            )
+
+    @classmethod
+    def name(cls) -> str:
+        """The name under which the variant is registered, or the class's own."""
+        from zoo.variants import variants
+
+        return next((name for name, found in variants.items() if found is cls), cls.__name__)
+
+
+def claimants(trait: str) -> str:
+    """Names of the registered variants that claim `trait`, for a message."""
+    from zoo.variants import variants
+
+    return ", ".join(name for name, found in variants.items() if getattr(found.traits, trait))

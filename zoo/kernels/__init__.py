@@ -1,0 +1,1 @@
+"""Fused kernels; each stands beside the plain PyTorch twin that defines it."""

@@ -1,0 +1,144 @@
+"""The long part of Primal-Attention: from tokens to tokens through unit features.
+
+With u = x W^T + b in g groups (queries and keys of every head) and phi = u / ||u|| group by group:
+
+    tokens = phi fold            (n, gp) times (gp, d), fold differing from sample to sample
+    gram_g = phi_g^T phi_g       (p, p) for each group
+
+`plain` says so to autograd, which then keeps u, its norms and phi: several copies of length n.
+`chunked` keeps x alone. It works sample by sample, so that a chunk stays in the processor's cache,
+and computes phi again in the backward pass. Its gradient of the normalisation is
+du = (dphi - phi (phi . dphi)) / ||u||. Eager, on a CPU, and differentiable once.
+"""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.nn import functional as F
+
+TINY = 1e-12
+"""The norm below which a vector counts as this long: the direction of nothing is nothing."""
+
+
+def plain(
+    x: Float[Tensor, "b n d"],
+    weight: Float[Tensor, "gp d"],
+    bias: Float[Tensor, " gp"],
+    fold: Float[Tensor, "#b gp d"],
+    groups: int,
+    keep: Bool[Tensor, "b n"] | None,
+    with_gram: bool,
+) -> tuple[Float[Tensor, "b n d"], Float[Tensor, "grams g p p"]]:
+    """The definition. Padded tokens have zero features, so they enter no Gram matrix.
+
+    There is a Gram matrix for each sample, or none at all without `with_gram`.
+    """
+    phi = unit(F.linear(x, weight, bias).unflatten(-1, (groups, -1)), keep)
+    return phi.flatten(2) @ fold, gram(phi if with_gram else phi[:0])
+
+
+def unit(u: Float[Tensor, "b n g p"], keep: Bool[Tensor, "b n"] | None) -> Float[Tensor, "b n g p"]:
+    """Return u / ||u|| over the last axis, zero at padded tokens."""
+    # fp32: squares of half-precision entries overflow or vanish.
+    norm = torch.linalg.vector_norm(u, dim=-1, keepdim=True, dtype=wide(u.dtype))
+    scale = norm.clamp_min(TINY).reciprocal()
+    if keep is not None:
+        scale = scale * keep[:, :, None, None]
+    return u * scale.to(u.dtype)
+
+
+def gram(phi: Float[Tensor, "b n g p"]) -> Float[Tensor, "b g p p"]:
+    """Return phi^T phi of every sample and group, in fp32 at least."""
+    with torch.autocast(phi.device.type, enabled=False):
+        sides = phi.transpose(1, 2).to(wide(phi.dtype))
+        return sides.mT @ sides
+
+
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """`dtype`, or fp32 where that is wider."""
+    return torch.promote_types(dtype, torch.float32)
+
+
+def chunked(
+    x: Float[Tensor, "b n d"],
+    weight: Float[Tensor, "gp d"],
+    bias: Float[Tensor, " gp"],
+    fold: Float[Tensor, "#b gp d"],
+    groups: int,
+    keep: Bool[Tensor, "b n"] | None,
+    with_gram: bool,
+) -> tuple[Float[Tensor, "b n d"], Float[Tensor, "grams g p p"]]:
+    """What `plain` computes, in a third of the memory and about half of the time."""
+    dtype = x.dtype
+    if torch.is_autocast_enabled(x.device.type):
+        dtype = torch.get_autocast_dtype(x.device.type)
+    x, weight, bias, fold = (part.to(dtype) for part in (x, weight, bias, fold))
+    fold = fold.expand(len(x), -1, -1)
+    with torch.autocast(x.device.type, enabled=False):
+        return _Chunked.apply(x, weight, bias, fold, groups, keep, with_gram)
+
+
+class _Chunked(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: FunctionCtx,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        fold: Tensor,
+        groups: int,
+        keep: Tensor | None,
+        with_gram: bool,
+    ) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(x, weight, bias, fold, keep)
+        ctx.groups = groups
+        width = len(weight) // groups
+        tokens = x.new_empty(*x.shape[:2], fold.shape[-1])
+        samples = len(x) if with_gram else 0
+        grams = x.new_empty(samples, groups, width, width, dtype=wide(x.dtype))
+        for i in range(len(x)):
+            phi, _ = _features(x[i], weight, bias, groups, None if keep is None else keep[i])
+            torch.mm(phi.flatten(1), fold[i], out=tokens[i])
+            if with_gram:
+                sides = phi.transpose(0, 1).to(grams.dtype)
+                torch.bmm(sides.mT, sides, out=grams[i])
+        return tokens, grams
+
+    @staticmethod
+    @once_differentiable
+    def backward(
+        ctx: FunctionCtx, d_tokens: Tensor, d_grams: Tensor
+    ) -> tuple[Tensor | None, ...]:
+        x, weight, bias, fold, keep = ctx.saved_tensors
+        d_x, d_fold = torch.empty_like(x), fold.new_empty(fold.shape)
+        d_weight = torch.zeros_like(weight, dtype=wide(x.dtype))
+        d_bias = torch.zeros_like(bias, dtype=wide(x.dtype))
+        pull = d_grams + d_grams.mT
+        for i in range(len(x)):
+            phi, norm = _features(x[i], weight, bias, ctx.groups, None if keep is None else keep[i])
+            torch.mm(phi.flatten(1).mT, d_tokens[i], out=d_fold[i])
+            d_phi = (d_tokens[i] @ fold[i].mT).view_as(phi).to(pull.dtype)
+            phi = phi.to(pull.dtype)
+            if len(pull):
+                d_phi.transpose(0, 1).baddbmm_(phi.transpose(0, 1), pull[i])
+            along = (d_phi * phi).sum(-1, keepdim=True)
+            d_u = d_phi.addcmul_(phi, along, value=-1).div_(norm)
+            if keep is not None:
+                d_u.mul_(keep[i][:, None, None])
+            d_u = d_u.flatten(1)
+            d_bias += d_u.sum(0)
+            d_u = d_u.to(x.dtype)
+            torch.mm(d_u, weight, out=d_x[i])
+            d_weight += d_u.mT @ x[i]
+        return d_x, d_weight.to(weight.dtype), d_bias.to(bias.dtype), d_fold, None, None, None
+
+
+def _features(
+    x: Tensor, weight: Tensor, bias: Tensor, groups: int, keep: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Return phi (n, g, p) of one sample, and the norms (n, g, 1) that it was divided by."""
+    u = torch.addmm(bias, x, weight.mT).unflatten(-1, (groups, -1))
+    norm = torch.linalg.vector_norm(u, dim=-1, keepdim=True, dtype=wide(u.dtype)).clamp_min_(TINY)
+    phi = u.div_(norm)
+    return (phi if keep is None else phi.mul_(keep[:, None, None])), norm

@@ -1,0 +1,235 @@
+"""Names for things that contributors add, and the checking of the options those things take.
+
+Nothing here imports torch, so that looking up a name stays cheap.
+"""
+
+import difflib
+import inspect
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module, metadata
+from pkgutil import iter_modules
+from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args, get_origin
+
+T = TypeVar("T")
+
+Value = bool | int | float | str
+"""What an option may hold: everything that survives a round trip through JSON and argv."""
+
+
+class Refused(ValueError):
+    """Bad input. The message is one line that names the value, the rule and the remedy."""
+
+
+class Registry(Generic[T]):
+    """Finds things of one kind by name.
+
+    Built-in things live in the modules of `package`, one or several a module, and enrol with
+    `@registry.register("name")`. Outsiders name theirs in the entry-point group `group`. Both are
+    imported on first use only.
+    """
+
+    def __init__(self, kind: str, package: str, group: str, base: type = object) -> None:
+        """Describe the registry; nothing is imported yet.
+
+        Args:
+            kind: what the things are called in messages.
+            package: the package whose modules hold the built-in things.
+            group: the entry-point group of the plug-ins.
+            base: the class that plug-ins derive from, whose bare class attributes they must set.
+        """
+        self.kind = kind
+        self._base = base
+        self._package = package
+        self._group = group
+        self._own: dict[str, T] = {}
+        self._complete = False
+
+    def register(self, name: str) -> Callable[[T], T]:
+        """Return a decorator that enrols its argument under `name`.
+
+        Raises:
+            Refused: the name is taken, or holds a character that argv or a composition needs.
+        """
+        if not name.replace("-", "").replace("_", "").isalnum():
+            raise Refused(f"{self.kind} name {name!r} may hold letters, digits, '-' and '_' only")
+
+        def enrol(thing: T) -> T:
+            if name in self._own:
+                raise Refused(f"{self.kind} {name!r} is registered already; choose another name")
+            self._own[name] = thing
+            return thing
+
+        return enrol
+
+    def names(self) -> list[str]:
+        """Every name that can be asked for, sorted; plug-ins are listed without being imported."""
+        return sorted({*self._built_in(), *self._plug_ins()})
+
+    def find(self, name: str) -> T:
+        """Return the thing called `name`.
+
+        Raises:
+            Refused: nothing is called so (the nearest name is offered), or its plug-in is broken.
+        """
+        built_in = self._built_in()
+        if name in built_in:
+            return built_in[name]
+        plug_ins = self._plug_ins()
+        if name not in plug_ins:
+            raise Refused(unknown(self.kind, name, {*built_in, *plug_ins}))
+        return self._load(plug_ins[name])
+
+    def items(self) -> list[tuple[str, T]]:
+        """Every usable (name, thing), sorted; a broken plug-in is left out with a warning."""
+        found = dict(self._built_in())
+        for name, point in self._plug_ins().items():
+            try:
+                found[name] = self._load(point)
+            except Refused as error:
+                warnings.warn(str(error), stacklevel=2)
+        return sorted(found.items())
+
+    def _load(self, point: metadata.EntryPoint) -> T:
+        # A plug-in is foreign code: whatever it raises on import is its owner's to read.
+        try:
+            found = point.load()
+            self._require_base(found)
+        except Exception as error:
+            raise Refused(
+                f"{self.kind} {point.name!r} cannot be loaded from {point.value}: "
+                f"{type(error).__name__}: {first_line(error)}; mend or uninstall that plug-in"
+            ) from error
+        return found
+
+    def _require_base(self, found: Any) -> None:
+        """Raise TypeError for what is not of this registry's kind, before anybody trips over it."""
+        base = self._base
+        if base is object:
+            return
+        if not (isinstance(found, type) and issubclass(found, base)):
+            raise TypeError(f"{found!r} is not a subclass of {base.__module__}.{base.__name__}")
+        for name, annotation in inspect.get_annotations(base).items():
+            if get_origin(annotation) is ClassVar and not hasattr(found, name):
+                raise TypeError(f"{found.__name__} sets no class attribute {name!r}")
+
+    def _built_in(self) -> dict[str, T]:
+        if not self._complete:
+            for module in iter_modules(import_module(self._package).__path__):
+                import_module(f"{self._package}.{module.name}")
+            self._complete = True
+        return self._own
+
+    def _plug_ins(self) -> dict[str, metadata.EntryPoint]:
+        found: dict[str, metadata.EntryPoint] = {}
+        for point in metadata.entry_points(group=self._group):
+            if point.name in self._built_in() or point.name in found:
+                message = f"{self.kind} {point.name!r} from {point.value} is ignored: name taken"
+                warnings.warn(message, stacklevel=3)
+                continue
+            found[point.name] = point
+        return found
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> str:
+    """Say in one line that `name` is not a known `kind`, offering the nearest of `known`."""
+    known = sorted(known)
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known) or 'none'}"
+    return f"unknown {kind} {name!r}; {hint}"
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, for a report of one line."""
+    return (str(error).splitlines() or [""])[0]
+
+
+def resolve(
+    owner: str, factory: Callable[..., Any], given: Mapping[str, Value]
+) -> dict[str, Value]:
+    """Complete `given` by the defaults of `factory`, whose signature is the schema of its options.
+
+    The keyword-only parameters of `factory` are its options. Text is converted to the annotated
+    type, so that options may come from argv as they are.
+
+    Raises:
+        Refused: an option is unknown, ill-typed, or required and missing.
+    """
+    schema = options_of(factory)
+    for name in given:
+        if name not in schema:
+            raise Refused(unknown(f"option of {owner}", name, schema))
+    resolved: dict[str, Value] = {}
+    for name, parameter in schema.items():
+        if name not in given and parameter.default is parameter.empty:
+            raise Refused(f"{owner} needs the option {name!r}; set {owner}.{name}=VALUE")
+        value = given.get(name, parameter.default)
+        resolved[name] = _convert(f"{owner}.{name}", value, parameter.annotation)
+    return resolved
+
+
+def options_of(factory: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """The options of `factory`: its keyword-only parameters, in order.
+
+    Raises:
+        Refused: the signature takes `*args` or `**kwargs`, which would swallow typing errors.
+    """
+    # eval_str: a plug-in may postpone the evaluation of its annotations.
+    parameters = inspect.signature(factory, eval_str=True).parameters
+    for parameter in parameters.values():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            raise Refused(
+                f"{factory!r} takes {parameter}; name every option in the signature instead"
+            )
+    return {name: p for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY}
+
+
+_BOOLEANS = {"true": True, "false": False}
+
+
+def _convert(name: str, value: Value, annotation: Any) -> Value:
+    """Return `value` as the annotated type, reading text where argv gave text."""
+    if get_origin(annotation) is Literal:
+        # By their text: argv gives text, and True must not pass for 1.
+        choices = {str(choice): choice for choice in get_args(annotation)}
+        if str(value) not in choices:
+            raise Refused(f"{name}={value} is not one of {', '.join(choices)}")
+        return choices[str(value)]
+    wanted = getattr(annotation, "__name__", annotation)
+    if annotation not in _READERS:
+        raise Refused(f"{name} is annotated {wanted}; annotate it bool, int, float, str or Literal")
+    try:
+        return _READERS[annotation](value)
+    except (KeyError, TypeError, ValueError, OverflowError):
+        raise Refused(f"{name}={value} is not of type {wanted}; give a {wanted}") from None
+
+
+def _whole(value: Value) -> int:
+    if isinstance(value, bool | float):
+        raise ValueError
+    return int(value)
+
+
+def _real(value: Value) -> float:
+    number = float("nan") if isinstance(value, bool) else float(value)
+    if number != number or number in (float("inf"), float("-inf")):
+        raise ValueError
+    return number
+
+
+def _text(value: Value) -> str:
+    if not isinstance(value, str):
+        raise ValueError
+    return value
+
+
+def _boolean(value: Value) -> bool:
+    return value if isinstance(value, bool) else _BOOLEANS[str(value).lower()]
+
+
+_READERS: dict[Any, Callable[[Value], Value]] = {
+    bool: _boolean,
+    int: _whole,
+    float: _real,
+    str: _text,
+}

@@ -1,0 +1,177 @@
+"""Performer: softmax attention through positive random features (FAVOR+).
+
+Choromanski et al., "Rethinking Attention with Performers", 2020, arXiv 2009.14794, lemma 1 and
+section 2.4. With q and k scaled by e^(-1/4) and M random directions w_m ~ N(0, I_e),
+
+    phi(x)_m = exp(w_m . x - |x|^2 / 2) / sqrt(M)        E[phi(q) . phi(k)] = exp(q . k)
+    out_i = phi(q_i) (sum_j phi(k_j) v_j^T) / (phi(q_i) . sum_j phi(k_j))
+
+where j runs over the real tokens, and up to i in the causal form. The w_m are orthogonal in
+blocks of e, with the norms of independent Gaussian rows. Time O(n M e) and memory O(n M) per
+head; the causal form adds O(n chunk (M + e)) time and O(n / chunk M e) memory for the states
+between chunks.
+
+Stabilisation is exact. Write q' and k' for the exponents of the two sides. For any numbers c_m
+and r_i,
+
+    phi(q_i)_m phi(k_j)_m  ~  exp(q'_im + c_m - r_i) exp(k'_jm - c_m)
+
+leaves the ratio as it is: e^(-r_i) scales numerator and denominator alike, and c_m cancels in
+each product. Hence no epsilon, and gradients are those of the formula. r_i is the logarithm of
+the row's sum, which makes the query side a softmax over features; sqrt(M) and |q|^2 / 2 cancel in
+it and are left out.
+
+    all tokens   c_m = max of k'_jm over the real keys of the sample and head: the key side never
+                 exceeds 1, and the denominator never falls below 1 / M.
+    causal       c_m = |w_m|^2 / 2 - 60, since a maximum over keys would tell the past about the
+                 future. But k'_jm = |w_m|^2 / 2 - |k_j - w_m|^2 / 2, so the key side is at most
+                 e^60 = 1e26, whose sums stay far below fp32's 3e38, and it vanishes only where
+                 |k_j - w_m|^2 / 2 > 147, where without the 60 it would from 87 on.
+
+Deviations: the published code adds an epsilon to every feature, which at larger inputs swamps
+them, and takes one maximum over all keys and features, padded and future ones included. A query
+with no real key in sight, or whose causal features all vanish, returns zero. One projection
+serves all heads.
+"""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from zoo.contract import Size, Traits, Unsupported
+from zoo.projected import ProjectedAttention
+from zoo.registry import Refused
+from zoo.variants import variants
+
+HEADROOM = 60.0
+
+
+@variants.register("performer")
+class Performer(ProjectedAttention):
+    """Linear attention whose kernel is an unbiased estimate of the softmax kernel.
+
+    Axis letters beyond the contract's: `f` random features, `g` a value and a one beside it.
+    """
+
+    traits = Traits(causal=True, cross=True, linear=True, stochastic=True, recurrent=False)
+
+    def __init__(
+        self,
+        size: Size,
+        *,
+        features: int = 256,
+        orthogonal: bool = True,
+        redraw: bool = False,
+        chunk: int = 128,
+    ) -> None:
+        """Draw the projection.
+
+        Args:
+            size: what every variant is built from.
+            features: M, the number of random features; the error falls as 1 / sqrt(M).
+            orthogonal: orthogonal directions in blocks of e, or independent Gaussian ones.
+            redraw: in training, draw a fresh projection in each forward from the default generator,
+                as dropout does; evaluation uses the one drawn here.
+            chunk: tokens of a causal block; the result does not depend on it.
+
+        Raises:
+            Refused: `features` or `chunk` below 1.
+        """
+        super().__init__(size)
+        if features < 1 or chunk < 1:
+            raise Refused(f"performer.features={features}, chunk={chunk}: both must be at least 1")
+        self.orthogonal, self.redraw, self.chunk = orthogonal, redraw, chunk
+        self.projection: Tensor
+        self.register_buffer("projection", draw(torch.empty(features, size.head_dim), orthogonal))
+
+    def attend(
+        self,
+        q: Float[Tensor, "b h n e"],
+        k: Float[Tensor, "b h m e"],
+        v: Float[Tensor, "b h m e"],
+        keep: Bool[Tensor, "b m"] | None,
+    ) -> Float[Tensor, "b h n e"]:
+        """See `ProjectedAttention.attend`.
+
+        Raises:
+            Unsupported: the layer is causal, and queries and keys differ in number.
+        """
+        n, m = q.shape[-2], k.shape[-2]
+        if self.size.causal and n != m:
+            raise Unsupported(
+                f"causal performer got {n} queries and {m} keys; it needs as many keys as queries"
+            )
+        dtype = v.dtype
+        # fp32 at least: exponentials of half-precision exponents are wrong by whole factors.
+        with torch.autocast(q.device.type, enabled=False):
+            q, k, v = (part.to(torch.promote_types(dtype, torch.float32)) for part in (q, k, v))
+            fresh = self.redraw and self.training
+            w = draw(self.projection, self.orthogonal) if fresh else self.projection
+            return self._estimate(q, k, v, keep, w.to(q.dtype)).to(dtype)
+
+    def _estimate(
+        self,
+        q: Float[Tensor, "b h n e"],
+        k: Float[Tensor, "b h m e"],
+        v: Float[Tensor, "b h m e"],
+        keep: Bool[Tensor, "b m"] | None,
+        w: Float[Tensor, "f e"],
+    ) -> Float[Tensor, "b h n e"]:
+        scale = q.shape[-1] ** -0.25
+        queries = q @ (scale * w).mT
+        keys = k @ (scale * w).mT - k.square().sum(-1, keepdim=True) * (scale**2 / 2)
+        if keep is not None:
+            keys = keys.masked_fill(~keep[:, None, :, None], -torch.inf)
+        # A one beside each value: the denominator comes out of the same products.
+        values = F.pad(v, (0, 1), value=1.0)
+        if self.size.causal:
+            c = w.square().sum(-1) / 2 - HEADROOM
+            sums = causal((queries + c).softmax(-1), (keys - c).exp(), values, self.chunk)
+        else:
+            c = keys.detach().amax(-2, keepdim=True)
+            c = c.masked_fill(c.isinf(), 0.0)
+            sums = (queries + c).softmax(-1) @ ((keys - c).exp().mT @ values)
+        return ratio(sums)
+
+
+def causal(
+    queries: Float[Tensor, "b h n f"],
+    keys: Float[Tensor, "b h n f"],
+    values: Float[Tensor, "b h n g"],
+    chunk: int,
+) -> Float[Tensor, "b h n g"]:
+    """`sum_{j <= i} (queries_i . keys_j) values_j`: exact in a chunk, by a state before it."""
+    n = queries.shape[-2]
+    chunk = min(chunk, n)
+    q, k, v = (
+        F.pad(part, (0, 0, 0, -n % chunk)).unflatten(-2, (-1, chunk))
+        for part in (queries, keys, values)
+    )
+    states = k.mT @ v
+    # Shifted, and not `cumsum - states`: the rounding of that difference would tell of the future.
+    past = F.pad(states[:, :, :-1].cumsum(2), (0, 0, 0, 0, 1, 0))
+    sums = (q @ k.mT).tril() @ v + q @ past
+    return sums.flatten(2, 3)[:, :, :n]
+
+
+def ratio(sums: Float[Tensor, "b h n g"]) -> Float[Tensor, "b h n e"]:
+    """Numerator by denominator, which stand side by side; nothing by nothing is zero."""
+    numerator, denominator = sums[..., :-1], sums[..., -1:]
+    # Below this, what underflow took is no longer a rounding error of what is left.
+    floor = torch.finfo(sums.dtype).tiny / torch.finfo(sums.dtype).eps
+    empty = denominator < floor
+    return (numerator / denominator.masked_fill(empty, 1.0)).masked_fill(empty, 0.0)
+
+
+def draw(like: Float[Tensor, "f e"], orthogonal: bool) -> Float[Tensor, "f e"]:
+    """Rows w_m ~ N(0, I_e), independent or in orthogonal blocks, by the default generator."""
+    gaussian = torch.randn_like(like, dtype=torch.promote_types(like.dtype, torch.float32))
+    if not orthogonal:
+        return gaussian
+    features, width = like.shape
+    blocks = gaussian.new_empty(-(-features // width), width, width).normal_()
+    rotations, triangles = torch.linalg.qr(blocks)
+    # The signs that make a rotation uniform: QR alone fixes them by convention.
+    rotations = rotations * triangles.diagonal(dim1=-2, dim2=-1).sign()[..., None, :]
+    return gaussian.norm(dim=-1, keepdim=True) * rotations.flatten(0, 1)[:features]

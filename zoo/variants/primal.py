@@ -1,0 +1,209 @@
+"""Primal-Attention: attention as asymmetric kernel SVD, computed in the primal.
+
+Chen, Tao, Tonin, Suykens, "Primal-Attention: Self-attention through Asymmetric Kernel SVD in Primal
+Representation", NeurIPS 2023, arXiv 2305.19798. Per head, with p the head's width and s the rank:
+
+    phi(u) = u / ||u||                       the cosine feature map
+    e(x) = W_e|X^T phi(q(x)),  r(x) = W_r|X^T phi(k(x))    singular directions
+    W_e|X = X_s^T W_e,  W_r|X = X_s^T W_r    X_s: a sampled tokens of the layer's input
+    o(x) = C [e(x); r(x)] + c                then heads are merged and projected
+    J = 1/2 mean ||e * Lambda||^2 + 1/2 mean ||r * Lambda||^2 - Tr(W_e^T W_r)
+
+and the layer adds eta * J^2 to the training loss: J is 0 at a solution. There is no value
+projection. Time O(n p s) and memory O(n p) per head.
+
+The same is computed in another order: the scores e and r, of length n, are never built. C and the
+output projection fold into the per-sample weights, so that tokens pass through one product; the
+loss needs the Gram matrices phi^T phi (p x p) only. `zoo.kernels.cosine_map` does both.
+
+Deviations: sampled tokens are real tokens, never padding, and means run over real tokens. Without
+padding both are the published formulas. Positions are exact floors of i (n - 1) / (a - 1), where
+the published code truncates a float `linspace`.
+"""
+
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from zoo.contract import Attended, Attention, Size, Traits
+from zoo.kernels import cosine_map
+from zoo.registry import Refused
+from zoo.variants import variants
+
+
+@variants.register("primal")
+class Primal(Attention):
+    """Asymmetric kernel SVD of the attention kernel, in the primal, with its loss.
+
+    Axis letters beyond the contract's: `p` head width, `c` the two sides (query, key), `a` sampled
+    tokens, `s` rank.
+    """
+
+    traits = Traits(
+        causal=True, cross=False, linear=True, stochastic=False, recurrent=False, losses=("ksvd",)
+    )
+
+    def __init__(
+        self,
+        size: Size,
+        *,
+        rank: int = 30,
+        rank_multi: int = 10,
+        eta: float = 0.1,
+        projections: Literal["auto", "dependent", "independent"] = "auto",
+        trace: Literal["weights", "data"] = "weights",
+        ksvd_mean: Literal["batch", "sample"] = "batch",
+    ) -> None:
+        """Make the parameters.
+
+        Args:
+            size: what every variant is built from.
+            rank: s, the number of singular directions kept.
+            rank_multi: sampled tokens per direction: a = min(max_len, rank * rank_multi).
+            eta: weight of the KSVD loss.
+            projections: `dependent` multiplies the sampled tokens into W_e and W_r; `independent`
+                uses them as they are, and then does not mix tokens unless causal; `auto` is
+                `dependent`, but for the causal form, which is defined for `independent` alone.
+            trace: `weights` for Tr(W_e^T W_r) of the parameters, as in all published runs; `data`
+                for Tr(W_e|X^T W_r|X).
+            ksvd_mean: `batch` averages over batch, heads and tokens, then squares (the paper's
+                LRA); `sample` squares each sample's mean, then averages (its time series, vision).
+
+        Raises:
+            Refused: `rank` or `rank_multi` below 1, or a causal layer with dependent projections.
+        """
+        super().__init__(size)
+        if rank < 1 or rank_multi < 1:
+            raise Refused(f"primal.rank={rank}, rank_multi={rank_multi}: both must be at least 1")
+        if size.causal and projections == "dependent":
+            raise Refused("primal.projections=dependent sees the future; use independent or auto")
+        self.dependent = projections == "dependent" or (projections == "auto" and not size.causal)
+        self.eta, self.trace, self.ksvd_mean = eta, trace, ksvd_mean
+        rows = min(size.max_len, rank * rank_multi) if self.dependent else size.head_dim
+        self.query_key = nn.Linear(size.dim, 2 * size.dim)
+        self.directions = nn.Parameter(torch.empty(2, size.heads, rows, rank))
+        self.scales = nn.Parameter(torch.rand(size.heads, rank))
+        self.merge = nn.Linear(2 * rank, size.head_dim)
+        self.out = nn.Linear(size.dim, size.dim)
+        for matrix in self.directions.data.flatten(0, 1):
+            nn.init.orthogonal_(matrix)
+
+    def forward(
+        self,
+        x: Float[Tensor, "b n d"],
+        context: Float[Tensor, "b m d"],
+        keep: Bool[Tensor, "b m"] | None,
+    ) -> Attended:
+        """See `Attention.forward`; while training, `losses` holds `ksvd`, already times eta."""
+        self.require_self(x, context)
+        weights = self._weights(x, keep)
+        fold, bias = self._fold(weights)
+        tokens, grams = self._map(x, fold, keep)
+        tokens = tokens + bias
+        if not self.training:
+            return Attended(tokens)
+        return Attended(tokens, {"ksvd": self.eta * self._objective(grams, weights, x, keep)})
+
+    def _map(
+        self,
+        x: Float[Tensor, "b n d"],
+        fold: Float[Tensor, "#b cd d"],
+        keep: Bool[Tensor, "b n"] | None,
+    ) -> tuple[Float[Tensor, "b n d"], Float[Tensor, "grams ch p p"]]:
+        """Tokens through unit features and `fold`, and the Gram matrices of those features."""
+        groups = 2 * self.size.heads
+        if self.size.causal:
+            u = _running_mean(self.query_key(x), keep).unflatten(-1, (groups, -1))
+            phi = cosine_map.unit(u, keep)
+            return phi.flatten(2) @ fold, cosine_map.gram(phi)
+        weight, bias = self.query_key.weight, self.query_key.bias
+        through = cosine_map.chunked if _runs_chunked(x) else cosine_map.plain
+        return through(x, weight, bias, fold, groups, keep, with_gram=self.training)
+
+    def _weights(
+        self, x: Float[Tensor, "b n d"], keep: Bool[Tensor, "b n"] | None
+    ) -> Float[Tensor, "#b c h p s"]:
+        """W_e|X and W_r|X, or W_e and W_r themselves where they do not depend on the data."""
+        if not self.dependent:
+            return self.directions[None]
+        positions = sampled_positions(self.directions.shape[-2], x, keep)
+        sample = x.gather(1, positions[..., None].expand(-1, -1, x.shape[-1]))
+        sample = sample.unflatten(-1, (self.size.heads, self.size.head_dim))
+        with torch.autocast(x.device.type, enabled=False):
+            return torch.einsum(
+                "bahp,chas->bchps", sample.to(self.directions.dtype), self.directions
+            )
+
+    def _fold(
+        self, weights: Float[Tensor, "#b c h p s"]
+    ) -> tuple[Float[Tensor, "#b cd d"], Float[Tensor, " d"]]:
+        """The map from features to output tokens: weights, then C, then the output projection."""
+        heads, width = self.size.heads, self.size.head_dim
+        out = self.out.weight.unflatten(1, (heads, width))
+        merge = self.merge.weight.unflatten(1, (2, -1))
+        # Small per sample, and every token passes through it: full precision costs nothing.
+        with torch.autocast(weights.device.type, enabled=False):
+            tail = torch.einsum("dhp,pcs->chsd", out, merge)
+            bias = torch.einsum("dhp,p->d", out, self.merge.bias) + self.out.bias
+            return (weights @ tail).flatten(1, 3), bias
+
+    def _objective(
+        self,
+        grams: Float[Tensor, "b ch p p"],
+        weights: Float[Tensor, "#b c h p s"],
+        x: Float[Tensor, "b n d"],
+        keep: Bool[Tensor, "b n"] | None,
+    ) -> Float[Tensor, ""]:
+        """J^2, from Gram matrices: mean_n ||e_n * Lambda||^2 = Tr(Lambda W^T G W Lambda) / n."""
+        count = x.new_full((len(x),), x.shape[1]) if keep is None else keep.sum(1)
+        with torch.autocast(x.device.type, enabled=False):
+            scaled = weights * self.scales[:, None, :]
+            energy = (grams.unflatten(1, (2, -1)) @ scaled).mul(scaled).sum((1, 3, 4)) / 2
+            trace = self._trace(weights)
+        if self.ksvd_mean == "batch":
+            return (energy.sum(0) / count.sum().clamp_min(1) - trace.mean(0)).mean().square()
+        return (energy / count[:, None].clamp_min(1) - trace).mean(1).square().mean()
+
+    def _trace(self, weights: Float[Tensor, "#b c h p s"]) -> Float[Tensor, "#b h"]:
+        source = weights if self.trace == "data" else self.directions[None]
+        return (source[:, 0] * source[:, 1]).sum((-2, -1))
+
+
+def sampled_positions(
+    count: int, x: Float[Tensor, "b n d"], keep: Bool[Tensor, "b n"] | None
+) -> Int[Tensor, "b a"]:
+    """Where `count` evenly spaced real tokens stand in each sample, first and last included.
+
+    A sample with fewer real tokens repeats some; one with none points at its first position.
+    """
+    batch, n, _ = x.shape
+    index = torch.arange(count, device=x.device)
+    last = max(count - 1, 1)
+    if keep is None:
+        return (index * (n - 1) // last).expand(batch, -1)
+    seen = keep.cumsum(1)
+    rank = index * (seen[:, -1:] - 1).clamp_min(0) // last
+    # The token of rank r is the first at which r + 1 real tokens have been seen.
+    return torch.searchsorted(seen, rank + 1).clamp_max(n - 1)
+
+
+def _runs_chunked(x: Tensor) -> bool:
+    """Whether the chunked kernel can run: eagerly on a CPU, under no function transform."""
+    transformed = torch._C._functorch.peek_interpreter_stack() is not None
+    return x.device.type == "cpu" and not (torch.compiler.is_compiling() or transformed)
+
+
+def _running_mean(
+    u: Float[Tensor, "b n cd"], keep: Bool[Tensor, "b n"] | None
+) -> Float[Tensor, "b n cd"]:
+    """Mean over the real tokens so far."""
+    # fp32: a running sum overflows half precision within a few thousand tokens.
+    total = u.to(cosine_map.wide(u.dtype))
+    if keep is None:
+        count = torch.arange(1, u.shape[1] + 1, device=u.device)[None]
+    else:
+        total = total * keep[..., None]
+        count = keep.cumsum(1).clamp_min(1)
+    return (total.cumsum(1) / count[..., None]).to(u.dtype)
