@@ -68,7 +68,9 @@ def main() -> None:
         softmax.zero_grad()
         x.grad = None
 
-    worst = max((a - b).abs().max().item() for a, b in zip(literal(layer, x), folded(layer, x)))
+    worst = max(
+        (a - b).abs().max().item() for a, b in zip(literal(layer, x), folded(layer, x), strict=True)
+    )
     print(f'{{"largest difference of outputs": {worst:.2g}}}')
     compare(
         {

@@ -17,12 +17,11 @@ def compare(rivals: Mapping[str, Callable[[], Any]], memory: bool) -> None:
     names = list(rivals)
     taken = dict(zip(names, take_turns(list(rivals.values()), device, rounds=31), strict=True))
     environment = describe("cpu")
-    print(json.dumps({"device": environment.device, "threads": environment.threads,
-                      "torch": torch.__version__, "python": platform.python_version()}))  # fmt: skip
+    versions = {"torch": torch.__version__, "python": platform.python_version()}
+    print(json.dumps({"device": environment.device, "threads": environment.threads, **versions}))
     for name in names:
-        ratio = quartiles(
-            own / first for own, first in zip(taken[name], taken[names[0]], strict=True)
-        )
+        pairs = zip(taken[name], taken[names[0]], strict=True)
+        ratio = quartiles(own / first for own, first in pairs)
         row: dict[str, Any] = {
             "rival": name,
             "milliseconds": quartiles(1000 * t for t in taken[name]).model_dump(),

@@ -1,14 +1,14 @@
 """The state of an unfinished run on disk, so that a run that was killed goes on where it was."""
 
-import os
+import io
 import struct
-import tempfile
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 
 import torch
 
+from harness.files import place
 from harness.store import Point
 from harness.train import Progress, Trainer
 from zoo.registry import Refused
@@ -34,15 +34,9 @@ def save(path: Path, trainer: Trainer, progress: Progress) -> None:
         "schedule": trainer.schedule.state_dict(),
         "random": _random_state(trainer.device),
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=".partial")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            torch.save(state, file)
-        Path(partial).replace(path)
-    except BaseException:
-        Path(partial).unlink(missing_ok=True)
-        raise
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    place(path, buffer.getvalue())
 
 
 def load(path: Path, trainer: Trainer) -> Progress:

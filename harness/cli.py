@@ -2,9 +2,10 @@
 
 import os
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
 
 # Plain help: rich markup would cost a tenth of a second at every start.
 # Typer brings click under one name or another, depending on its version.
-UsageError: type[Exception] = typer.BadParameter.__base__
+UsageError: Any = typer.BadParameter.__base__
+
+INTERRUPTED = 130
 
 app = typer.Typer(
     name="harness",
@@ -66,7 +69,7 @@ def run(
             task=name,
             budget=budget,
             seed=seed,
-            device=chosen.type,
+            device="cuda" if chosen.type == "cuda" else "cpu",
             precision=environment.pick_precision(precision, chosen),
             compiled=chosen.type == "cuda" if compiled is None else compiled,
             settings=settings,
@@ -75,10 +78,11 @@ def run(
         for variant in _words(attention)
         for seed in _seeds(seeds)
     ]
-    _require_owners(settings, requests)
     specs = [budgets.plan(request) for request in requests]
+    _require_owners(settings, requests)
     grid.check(specs)
     folder = Store(store)
+    folder.require_writable()
     with Screen(Console()) as screen:
         outcome = grid.run_all(specs, folder, screen.watch, again=again)
     _show_outcome([record for record, _ in outcome])
@@ -123,10 +127,13 @@ def report(
     out: Annotated[
         Path | None, typer.Option(help="Folder for the pages; by default the store itself.")
     ] = None,
+    readme: Annotated[
+        Path | None, typer.Option(help="A page to renew between its <!-- leaderboard --> marks.")
+    ] = None,
 ) -> None:
     """Write leaderboard.md, leaderboard.csv and the figures from the records of a store."""
-    from harness.store import Store
-    from reports.leaderboard import write
+    from harness.store import Store, place
+    from reports.leaderboard import embed, write
 
     if not store.is_dir():
         raise Refused(f"store {str(store)!r} is not a folder; make records with: harness run")
@@ -135,6 +142,8 @@ def report(
         typer.echo(f"warning: {one.path} is not a record and is left out: {one.reason}", err=True)
     for path in write(records, broken, store if out is None else out):
         typer.echo(path)
+    if readme is not None:
+        typer.echo(place(readme, embed(readme.read_text("utf-8"), records).encode()))
 
 
 @data.command(name="list")
@@ -142,8 +151,9 @@ def data_list() -> None:
     """Say which data sets are present, where, and how to get what is missing."""
     from tasks.sources import status
 
-    for line in status():
-        typer.echo(line)
+    for one in status():
+        for line in one.paths or [f"missing; {one.remedy}"]:
+            typer.echo(f"{one.task}: {line}")
 
 
 @data.command(name="import")
@@ -161,7 +171,13 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run the command line; bad input is one line and exit code 2, an interrupt is 130."""
     # The profiler that counts allocations writes its own progress to stderr otherwise.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+    warnings.showwarning = _show_warning
     _exit(lambda: app(args=argv, standalone_mode=False))
+
+
+def _show_warning(message: Warning | str, *_: object) -> None:
+    """Print a warning as one line, without the line of code that gave it."""
+    typer.echo(f"harness: warning: {' '.join(str(message).split())}", err=True)
 
 
 def _exit(command: Callable[[], object]) -> NoReturn:
@@ -171,12 +187,16 @@ def _exit(command: Callable[[], object]) -> NoReturn:
         typer.echo(f"harness: {error}", err=True)
         code = 2
     except UsageError as error:
-        message = " ".join(error.format_message().split())
-        typer.echo(f"harness: {message} See: harness COMMAND --help", err=True)
+        message = error.format_message()
+        if not message.startswith("Usage:"):
+            message = f"harness: {' '.join(message.split())} See: harness COMMAND --help"
+        typer.echo(message, err=True)
         code = 2
     except (KeyboardInterrupt, typer.Abort):
+        code = INTERRUPTED
+    # Some versions of Typer turn an interrupt into its exit code themselves.
+    if code == INTERRUPTED:
         typer.echo("harness: interrupted", err=True)
-        code = 130
     sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -193,8 +213,8 @@ def _seeds(text: str) -> list[int]:
         seeds = [int(word) for word in _words(text)]
     except ValueError:
         raise Refused(f"seeds {text!r} are not whole numbers; give for example 0,1,2") from None
-    if min(seeds) < 0:
-        raise Refused(f"seeds {text!r} hold a negative number; give 0 or more")
+    if not 0 <= min(seeds) <= max(seeds) < 2**32:
+        raise Refused(f"seeds {text!r} leave the range from 0 to 2**32 - 1; give others")
     return seeds
 
 

@@ -90,7 +90,7 @@ def _commit() -> str:
         _git(folder, "ls-files", "--error-unmatch", Path(__file__).name)
         head = _git(folder, "rev-parse", "--short=12", "HEAD")
         return head + ("+" if _git(folder, "status", "--porcelain", "-uno") else "")
-    except (OSError, subprocess.CalledProcessError):
+    except (OSError, subprocess.SubprocessError):
         return ""
 
 

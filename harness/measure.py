@@ -150,7 +150,8 @@ def _allocations(profiled: profile) -> list[int]:
 
     From the profiler's event tree, which is private: the memory rows of its public tables stay 0.
     """
-    events = list(profiled.profiler.kineto_results.experimental_event_tree())
+    profiler: Any = profiled.profiler
+    events = list(profiler.kineto_results.experimental_event_tree())
     changes = []
     while events:
         event = events.pop()

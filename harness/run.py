@@ -2,9 +2,8 @@
 
 import time
 import traceback
-from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 
@@ -20,6 +19,7 @@ from tasks.contract import floors
 from zoo.registry import Refused, first_line
 
 
+@runtime_checkable
 class Watcher(Protocol):
     """Somebody who is told how a run is going."""
 
@@ -134,11 +134,9 @@ def run(spec: RunSpec, store: Store, watcher: Watcher) -> Record:
 
 def status_of(error: Exception) -> Status:
     """Which kind of end an error is."""
-    tests: dict[Status, Callable[[Exception], bool]] = {
-        "diverged": lambda e: isinstance(e, DivergedError),
-        "out_of_memory": _is_out_of_memory,
-    }
-    return next((status for status, holds in tests.items() if holds(error)), "failed")
+    if isinstance(error, DivergedError):
+        return "diverged"
+    return "out_of_memory" if _is_out_of_memory(error) else "failed"
 
 
 def reason_of(error: Exception) -> str:

@@ -3,7 +3,6 @@
 Free of torch, so that a leaderboard builds anywhere in a second.
 """
 
-import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Literal, NamedTuple
 
 from pydantic import ValidationError
 
+from harness.files import place
 from harness.spec import Frozen, ModelSpec, RunSpec, TaskSpec, TrainSpec
 from zoo.registry import Refused
 
@@ -29,6 +29,7 @@ __all__ = [
     "TaskSpec",
     "TrainSpec",
     "Usage",
+    "place",
 ]
 
 Status = Literal["ok", "diverged", "out_of_memory", "failed", "interrupted"]
@@ -178,8 +179,21 @@ class Store:
     """A folder of records."""
 
     def __init__(self, folder: Path) -> None:
-        """Name the folder; it is made when the first record is written."""
+        """Name the folder; it is made when it is first written to."""
         self.folder = folder
+
+    def require_writable(self) -> None:
+        """Make the folder where there is none.
+
+        Raises:
+            Refused: it cannot be written: known now, no run is lost for it later.
+        """
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=self.folder).close()
+        except OSError as error:
+            message = f"store {str(self.folder)!r} cannot be written ({error.strerror})"
+            raise Refused(f"{message}; give another --store") from error
 
     def path(self, spec: RunSpec) -> Path:
         """Where the record of `spec` stands."""
@@ -210,22 +224,8 @@ class Store:
 
     def write(self, record: Record) -> Path:
         """Put the record in the store, whole or not at all, and return its path."""
-        path = self.path(record.spec)
-        self.folder.mkdir(parents=True, exist_ok=True)
         text = record.model_dump_json(indent=1) + "\n"
-        handle, partial = tempfile.mkstemp(
-            dir=self.folder, prefix=f".{path.stem}-", suffix=".partial"
-        )
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(partial).replace(path)
-        except BaseException:
-            Path(partial).unlink(missing_ok=True)
-            raise
-        return path
+        return place(self.path(record.spec), text.encode())
 
     def read(self) -> tuple[list[Record], list[Broken]]:
         """Every record, in order of file name, and every file that is none."""

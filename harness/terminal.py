@@ -2,7 +2,6 @@
 
 import time
 from types import TracebackType
-from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -29,7 +28,7 @@ class Screen:
             disable=not console.is_terminal,
         )
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "Screen":
         """Begin to show."""
         self._bar.start()
         return self

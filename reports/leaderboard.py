@@ -1,17 +1,18 @@
 """The leaderboard: one section a board, as Markdown, as CSV and as a figure."""
 
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.store import Broken, Cost, Record
+from harness.store import Broken, Cost, Record, place
 from reports.foot import foot
 from reports.papers import published
 from reports.rows import GIGA, MIB, Board, Row, boards
 
 NOTHING = "–"
 ONE_RUN, PARTIAL, PAPER = "†", "‡", "§"
+
+MARKS = ("<!-- leaderboard -->", "<!-- /leaderboard -->")
 
 TITLE = "# Leaderboard\n"
 NO_RECORDS = "There are no records yet. `harness run` makes one; `harness run --help` says how.\n"
@@ -31,8 +32,7 @@ def write(records: Sequence[Record], broken: Sequence[Broken], folder: Path) -> 
         "leaderboard.csv": tidy.table(found).to_csv(index=False, lineterminator="\n").encode(),
         **plots.accuracy_time(found),
     }
-    folder.mkdir(parents=True, exist_ok=True)
-    return [_place(folder / name, content) for name, content in contents.items()]
+    return [place(folder / name, content) for name, content in contents.items()]
 
 
 def markdown(records: Sequence[Record], broken: Sequence[Broken]) -> str:
@@ -102,6 +102,17 @@ COLUMNS = (
     _cost("GFLOPs / step", lambda cost: cost.own.flops / GIGA),
 )
 
+BRIEF = {
+    "attention",
+    "test accuracy (%) [95 % interval]",
+    "seeds",
+    "time (s / 1K steps)",
+    "time (× softmax)",
+    "peak memory (× softmax)",
+    "parameters",
+}
+"""Headings of the columns that fit into a page about something else."""
+
 PAPER_HEADINGS = {
     "%": f"paper{PAPER}: accuracy (%)",
     "s/1K steps": f"paper{PAPER}: time (s / 1K steps)",
@@ -123,24 +134,52 @@ def _paper_columns(board: Board) -> list[Column]:
     return [column(unit) for unit in PAPER_HEADINGS if unit in units]
 
 
+def brief(records: Sequence[Record]) -> str:
+    """Every board with its main columns, for a page about something else."""
+    parts = []
+    for board in boards(records):
+        chosen = [column for column in COLUMNS if column.heading in BRIEF]
+        parts += [f"### {_title(board)}\n", _rows(board, [*chosen, *_paper_columns(board)[:1]])]
+    marks = f"{ONE_RUN} one seed: interval over test examples. {PARTIAL} some runs did not finish."
+    paper = f"{PAPER} measured by others (Chen et al. 2023), elsewhere."
+    return "\n".join([*parts, f"{marks} {paper}\n"])
+
+
+def embed(page: str, records: Sequence[Record]) -> str:
+    """`page` with the brief boards between its two leaderboard marks.
+
+    Raises:
+        ValueError: the marks are missing.
+    """
+    before, opened, rest = page.partition(MARKS[0])
+    _, closed, after = rest.partition(MARKS[1])
+    if not (opened and closed):
+        raise ValueError(f"the page needs the lines {MARKS[0]} and {MARKS[1]}")
+    return f"{before}{opened}\n\n{brief(records)}\n{closed}{after}"
+
+
 def _section(board: Board) -> str:
     spec, paper = board.spec, _paper_columns(board)
-    columns = [*COLUMNS, *paper]
-    lines = [[column.cell(row) for column in columns] for row in board.rows]
-    for name, accuracy in board.floors:
-        cells = [f"*{name}*", f"*{percent(accuracy)}*"]
-        lines.append(cells + [""] * (len(columns) - len(cells)))
-    parts = [
-        f"## {spec.task.key}, budget `{spec.budget}`, {spec.device}: {board.machine}\n",
-        f"{_recipe(board)}\n",
-        _table([column.heading for column in columns], lines),
-    ]
+    parts = [f"## {_title(board)}\n", f"{_recipe(board)}\n", _rows(board, [*COLUMNS, *paper])]
     if paper and spec.budget != "paper":
         parts.append(
             f"{PAPER} The paper's numbers belong to another setting than budget `{spec.budget}`: "
             "no row here repeats them.\n"
         )
     return "\n".join(parts)
+
+
+def _title(board: Board) -> str:
+    spec = board.spec
+    return f"{spec.task.key}, budget `{spec.budget}`, {spec.device}: {board.machine}"
+
+
+def _rows(board: Board, columns: Sequence[Column]) -> str:
+    lines = [[column.cell(row) for column in columns] for row in board.rows]
+    for name, accuracy in board.floors:
+        cells = [f"*{name}*", f"*{percent(accuracy)}*"]
+        lines.append(cells + [""] * (len(columns) - len(cells)))
+    return _table([column.heading for column in columns], lines)
 
 
 def _recipe(board: Board) -> str:
@@ -167,13 +206,3 @@ def _table(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 def _safe(cell: str) -> str:
     """The cell as plain text of one line: a message may hold what Markdown reads as its own."""
     return " ".join(cell.split()).replace("|", "\\|").replace("<", "&lt;")
-
-
-def _place(path: Path, content: bytes) -> Path:
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        partial.write_bytes(content)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
-    return path

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Int64, UInt8
 
 from tasks.contract import Split
+from zoo.registry import Refused
 
 FIELDS = ("values", "ends", "targets")
 
@@ -83,3 +84,14 @@ def held_out(
         members = members[draws[members].argsort(kind="stable")]
         held[members[: len(members) // 10]] = True
     return np.flatnonzero(~held), np.flatnonzero(held)
+
+
+def thinned(owner: str, chosen: Int64[np.ndarray, " n"], count: int) -> Int64[np.ndarray, " kept"]:
+    """Evenly spaced `count` of the chosen examples: all classes stay where they stand in blocks.
+
+    Raises:
+        Refused: there are not as many; `owner` is the option that asked.
+    """
+    if not 1 <= count <= len(chosen):
+        raise Refused(f"{owner}={count} is out of range; give 1 to {len(chosen)}")
+    return chosen[np.arange(count) * len(chosen) // count]

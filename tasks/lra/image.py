@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from tasks.contract import Split, SplitName
-from tasks.corpus import held_out
+from tasks.corpus import held_out, thinned
 from tasks.known import File
 from tasks.registry import tasks
 from tasks.sources import Imported
@@ -25,7 +25,7 @@ DEV_SEED = 0
 
 @tasks.register("image")
 class Image(Imported):
-    """45,000 train, 5,000 dev and 10,000 test pictures, none padded."""
+    """Up to 45,000 train, 5,000 dev and 10,000 test pictures, none padded."""
 
     name = "image"
     version = 1
@@ -33,14 +33,24 @@ class Image(Imported):
     vocabulary = 256
     max_len = SIDE * SIDE
 
+    def __init__(self, *, train: int = 45_000, dev: int = 5_000, test: int = 10_000) -> None:
+        """Choose how many pictures of each split are used; fewer make another setting."""
+        self.train, self.dev, self.test = train, dev, test
+
     def load(self, split: SplitName) -> Split:
-        """See `Task.load`."""
+        """See `Task.load`.
+
+        Raises:
+            Refused: more pictures are asked for than there are, too.
+        """
         official = "test" if split == "test" else "train"
         pixels, targets = self.arrays([f"{official}_pixels", f"{official}_targets"])
+        chosen = np.arange(len(targets))
         if split != "test":
             train, dev = held_out(targets, DEV_SEED)
             chosen = dev if split == "dev" else train
-            pixels, targets = pixels[chosen], targets[chosen]
+        chosen = thinned(f"image.{split}", chosen, getattr(self, split))
+        pixels, targets = pixels[chosen], targets[chosen]
         lengths = torch.full((len(pixels),), self.max_len, dtype=torch.int32)
         return Split.single(
             torch.from_numpy(pixels), lengths, torch.from_numpy(targets.astype(np.int64))

@@ -15,7 +15,7 @@ import lzma
 import numpy as np
 
 from tasks.contract import Split, SplitName
-from tasks.corpus import Corpus, held_out, names
+from tasks.corpus import Corpus, held_out, names, thinned
 from tasks.known import File
 from tasks.registry import tasks
 from tasks.sources import Imported
@@ -27,7 +27,7 @@ FIRST = 1
 
 @tasks.register("text")
 class Text(Imported):
-    """22,500 train, 2,500 dev and 25,000 test reviews, balanced; class 1 is good."""
+    """Up to 22,500 train, 2,500 dev and 25,000 test reviews, balanced; class 1 is good."""
 
     name = "text"
     version = 1
@@ -35,11 +35,21 @@ class Text(Imported):
     # Every byte has its token. UTF-8 has no byte above 0xF4, so that tokens still fit in a uint8.
     vocabulary = 257
 
-    def __init__(self, *, max_len: int = 4000) -> None:
-        """Choose where reviews are cut.
+    def __init__(
+        self,
+        *,
+        max_len: int = 4000,
+        train: int = 22_500,
+        dev: int = 2_500,
+        test: int = 25_000,
+    ) -> None:
+        """Choose where reviews are cut, and how many are used; another choice, another setting.
 
         Args:
             max_len: bytes of a review that are read.
+            train: reviews to train on.
+            dev: reviews to choose the checkpoint on.
+            test: reviews to test on.
 
         Raises:
             Refused: `max_len` is below 1.
@@ -47,15 +57,21 @@ class Text(Imported):
         if max_len < 1:
             raise Refused(f"text.max_len={max_len} must be at least 1; give the bytes to read")
         self.max_len = max_len
+        self.train, self.dev, self.test = train, dev, test
 
     def load(self, split: SplitName) -> Split:
-        """See `Task.load`."""
+        """See `Task.load`.
+
+        Raises:
+            Refused: more reviews are asked for than there are, too.
+        """
         corpus = Corpus(*self.arrays(names("test" if split == "test" else "train")))
         if split == "test":
             chosen = np.arange(len(corpus))
         else:
             train, dev = held_out(corpus.targets, DEV_SEED)
             chosen = dev if split == "dev" else train
+        chosen = thinned(f"text.{split}", chosen, getattr(self, split))
         return corpus.split(chosen, self.max_len, FIRST)
 
     @classmethod

@@ -92,3 +92,20 @@ def unmeasured(monkeypatch) -> Cost:
     cost = Cost(own=usage, softmax=usage, time_ratio=some, inference_ratio=some)
     monkeypatch.setattr("harness.run.measure", lambda spec, task, train: cost)
     return cost
+
+
+@pytest.fixture
+def interrupt_at(monkeypatch):
+    """Lets somebody interrupt at a step, once."""
+
+    def arrange(number: int, error: BaseException) -> None:
+        real, left = Trainer.step, [error]
+
+        def step(self, at):
+            if at == number and left:
+                raise left.pop()
+            return real(self, at)
+
+        monkeypatch.setattr(Trainer, "step", step)
+
+    return arrange

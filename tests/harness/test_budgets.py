@@ -112,6 +112,13 @@ def test_settings_beat_the_budget_and_leave_the_rest(attention):
     assert spec.train == usual.train
 
 
+def test_settings_beat_the_task_options_of_a_budget():
+    usual = plan(budget="laptop").task.options
+    spec = plan(budget="laptop", settings={"listops": {"max_len": "600"}})
+    assert usual["max_len"] != 600
+    assert spec.task.options == {**usual, "max_len": 600}
+
+
 def test_settings_of_another_variant_change_nothing():
     assert plan("softmax", settings={"primal": {"rank": 7}}) == plan("softmax")
 

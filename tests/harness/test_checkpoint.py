@@ -30,7 +30,9 @@ def nothing(*_) -> None:
 def go_on(trainer, dev, progress) -> list:
     """Train to the end; the losses and the parameters that come of it."""
     fit(trainer, dev, progress, nothing, nothing)
-    losses = [(point.step, point.loss, point.losses, point.dev_accuracy) for point in progress.curve]
+    losses = [
+        (point.step, point.loss, point.losses, point.dev_accuracy) for point in progress.curve
+    ]
     best = list(progress.best_state.values())
     return [losses, progress.best_step, best, list(trainer.model.state_dict().values())]
 

@@ -1,11 +1,10 @@
-"""One cell and many: every way that a run can end is a record."""
+"""One cell: every way that a run can end is a record."""
 
 import pytest
 import torch
 
 import harness.run
 from harness import checkpoint
-from harness.grid import check, run_all
 from harness.run import run
 from harness.train import Trainer
 from zoo.registry import Refused
@@ -40,23 +39,6 @@ def raising(error: BaseException):
         raise error
 
     return fail
-
-
-@pytest.fixture
-def interrupt_at(monkeypatch):
-    """Lets somebody interrupt at a step, once."""
-
-    def arrange(number: int, error: BaseException) -> None:
-        real, left = Trainer.step, [error]
-
-        def step(self, at):
-            if at == number and left:
-                raise left.pop()
-            return real(self, at)
-
-        monkeypatch.setattr(Trainer, "step", step)
-
-    return arrange
 
 
 @pytest.fixture
@@ -110,9 +92,7 @@ def test_test_is_read_once_behind_training_with_the_best_state(
 
 
 @pytest.mark.parametrize("attention", ["softmax", "softmax+primal", "performer", "reformer"])
-def test_measuring_changes_nothing_of_the_training(
-    plan, store, quiet, monkeypatch, attention
-):
+def test_measuring_changes_nothing_of_the_training(plan, store, quiet, monkeypatch, attention):
     spec = plan(attention)
     measured = run(spec, store, quiet)
     monkeypatch.setattr("harness.run.measure", lambda *_: None)
@@ -230,58 +210,3 @@ def test_the_state_is_saved_at_every_evaluation(plan, store, quiet, unmeasured, 
     monkeypatch.setattr(checkpoint, "save", lambda path, trainer, one: steps.append(one.step))
     run(plan(steps=4, evaluations=2), store, quiet)
     assert steps == [2, 4]
-
-
-def grid(specs, store, quiet, again=False) -> list[tuple[int, str, bool]]:
-    found = run_all(specs, store, lambda spec: quiet, again=again)
-    return [(record.spec.seed, record.status, new) for record, new in found]
-
-
-def test_a_finished_cell_is_not_run_again_unless_asked(plan, store, quiet, unmeasured):
-    specs = [plan(seed=0), plan(seed=1)]
-    assert grid(specs[:1], store, quiet) == [(0, "ok", True)]
-    assert grid(specs, store, quiet) == [(0, "ok", False), (1, "ok", True)]
-    assert grid(specs, store, quiet, again=True) == [(0, "ok", True), (1, "ok", True)]
-
-
-def test_a_failing_cell_does_not_stop_the_next_and_is_run_anew_later(
-    plan, store, quiet, unmeasured, monkeypatch
-):
-    real = harness.run.fit
-
-    def fail_for_seed_0(trainer, *rest, **named):
-        if trainer.order._seed == 0:
-            raise RuntimeError("boom")
-        real(trainer, *rest, **named)
-
-    specs = [plan(seed=0), plan(seed=1)]
-    with monkeypatch.context() as failing:
-        failing.setattr("harness.run.fit", fail_for_seed_0)
-        assert grid(specs, store, quiet) == [(0, "failed", True), (1, "ok", True)]
-    assert grid(specs, store, quiet) == [(0, "ok", True), (1, "ok", False)]
-
-
-def test_an_interrupt_stops_the_grid(plan, store, quiet, unmeasured, interrupt_at):
-    interrupt_at(0, KeyboardInterrupt())
-    with pytest.raises(KeyboardInterrupt):
-        grid([plan(seed=0), plan(seed=1)], store, quiet)
-    assert [record.status for record in store.read()[0]] == ["interrupted"]
-
-
-def test_a_broken_record_in_the_place_of_a_cell_is_refused(plan, store, quiet, unmeasured):
-    path = store.path(plan())
-    path.parent.mkdir()
-    path.write_text("{")
-    with pytest.raises(Refused, match="is not a record"):
-        grid([plan()], store, quiet)
-    assert path.read_text() == "{"
-
-
-def test_the_check_refuses_a_later_cell_before_the_first_and_draws_no_random_number(plan):
-    state = torch.get_rng_state()
-    check([plan(), plan("primal")])
-    assert torch.equal(torch.get_rng_state(), state)
-    model = plan().model.model_copy(update={"depth": 1})
-    shallow = plan("softmax+primal").model_copy(update={"model": model})
-    with pytest.raises(Refused, match="depth=1 has no room"):
-        check([plan(), shallow])

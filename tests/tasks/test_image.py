@@ -16,7 +16,7 @@ from zoo.registry import Refused
 @pytest.fixture
 def image(pictures):
     Image.bring(pictures.folder, pictures.source)
-    return Image()
+    return Image(train=180, dev=20, test=30)
 
 
 def test_test_pictures_come_in_their_order_one_token_a_pixel_in_raster_order(image, pictures):
@@ -43,7 +43,9 @@ def test_dev_holds_a_tenth_of_every_class(image):
 
 
 def test_the_cut_is_the_same_at_every_load(image):
-    assert torch.equal(image.load("dev").documents, Image().load("dev").documents)
+    assert torch.equal(
+        image.load("dev").documents, Image(train=180, dev=20, test=30).load("dev").documents
+    )
 
 
 def test_no_picture_is_padded(image):
@@ -123,3 +125,16 @@ def test_the_real_pictures_are_imported_whole(real_data):
         assert splits[name].documents.shape == (10 * each, 1024)
     # The first official test pictures: cat, ship, ship, airplane, frog.
     assert splits["test"].targets[:5].tolist() == [3, 8, 8, 0, 6]
+
+
+def test_fewer_pictures_are_some_of_all(image):
+    few = Image(train=50, dev=10, test=15)
+    kept, every = few.load("train").documents.tolist(), image.load("train").documents.tolist()
+    assert len(kept) == 50 and all(one in every for one in kept)
+    assert [len(few.load("dev")), len(few.load("test"))] == [10, 15]
+    assert few.key == "image@1[train=50,dev=10,test=15]"
+
+
+def test_more_pictures_than_there_are_are_refused(image):
+    with pytest.raises(Refused, match=r"image.test=31 is out of range; give 1 to 30"):
+        Image(test=31).load("test")

@@ -11,6 +11,8 @@ from tasks.lra.text import Text
 from tasks.sources import import_data
 from zoo.registry import Refused, resolve
 
+SMALL = {"train": 36, "dev": 4, "test": 6}  # all that the small archive holds
+
 
 @pytest.fixture
 def imported(reviews):
@@ -25,14 +27,14 @@ def read(split, example: int) -> bytes:
 
 
 def test_every_review_comes_out_byte_for_byte_in_its_order(imported):
-    split = Text().load("test")
+    split = Text(**SMALL).load("test")
     expected = imported.put["test.jsonl.xz"]
     assert [read(split, i) for i in range(6)] == [row["text"].encode() for row in expected]
     assert split.targets.tolist() == [row["label"] for row in expected] == [0, 0, 0, 1, 1, 1]
 
 
 def test_a_token_is_its_byte_and_one_and_padding_is_zero(imported):
-    split = Text().load("test")
+    split = Text(**SMALL).load("test")
     # "test 0 0: café<br />", the accent two bytes.
     start = [117, 102, 116, 117, 33, 49, 33, 49, 59, 33, 100, 98, 103, 196, 170, 61]
     assert split.documents[0, :16].tolist() == start
@@ -42,7 +44,7 @@ def test_a_token_is_its_byte_and_one_and_padding_is_zero(imported):
 
 
 def test_a_long_review_is_cut_at_the_byte_also_inside_a_character(imported):
-    whole, cut = Text().load("test"), Text(max_len=14).load("test")
+    whole, cut = Text(**SMALL).load("test"), Text(max_len=14, **SMALL).load("test")
     assert cut.documents.shape == (6, 14)
     assert read(cut, 0) == read(whole, 0)[:14]
     with pytest.raises(UnicodeDecodeError):
@@ -51,7 +53,7 @@ def test_a_long_review_is_cut_at_the_byte_also_inside_a_character(imported):
 
 
 def test_train_and_dev_part_the_official_train_reviews(imported):
-    train, dev = Text().load("train"), Text().load("dev")
+    train, dev = Text(**SMALL).load("train"), Text(**SMALL).load("dev")
     found = [read(split, i) for split in (train, dev) for i in range(len(split))]
     assert sorted(found) == sorted(row["text"].encode() for row in imported.put["train.jsonl.xz"])
     assert (len(train), len(dev)) == (36, 4)
@@ -59,14 +61,14 @@ def test_train_and_dev_part_the_official_train_reviews(imported):
 
 def test_train_and_dev_are_balanced_and_keep_their_classes(imported):
     for name, each in (("train", 18), ("dev", 2)):
-        split = Text().load(name)
+        split = Text(**SMALL).load(name)
         assert split.targets.bincount().tolist() == [each, each]
         assert [int(read(split, i).split()[1]) for i in range(len(split))] == split.targets.tolist()
 
 
 def test_one_import_serves_every_length(imported, home):
-    assert Text(max_len=9).load("dev").documents.shape == (4, 9)
-    assert Text(max_len=90).load("dev").documents.shape == (4, 90)
+    assert Text(max_len=9, **SMALL).load("dev").documents.shape == (4, 9)
+    assert Text(max_len=90, **SMALL).load("dev").documents.shape == (4, 90)
     assert len(list(home.iterdir())) == 1
 
 
@@ -78,7 +80,12 @@ def test_the_highest_byte_of_utf8_has_a_token(reviews):
         for name in ("train.jsonl.xz", "test.jsonl.xz")
     ]
     Text.bring(reviews.folder, replace(reviews.source, files=tuple(facts)))
-    assert Text(max_len=4).load("test").documents[0].tolist() == [0xF5, 0x90, 0xC0, 0xC0]
+    assert Text(max_len=4, train=1, dev=1, test=2).load("test").documents[0].tolist() == [
+        0xF5,
+        0x90,
+        0xC0,
+        0xC0,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -124,7 +131,7 @@ def repacked(reviews, name, rows, counts):
 def test_a_length_below_one_is_refused():
     with pytest.raises(Refused, match=r"text.max_len=0 must be at least 1"):
         Text(max_len=0)
-    assert resolve("text", Text, {"max_len": "12"}) == {"max_len": 12}
+    assert resolve("text", Text, {"max_len": "12"})["max_len"] == 12
 
 
 def test_missing_reviews_are_refused_with_the_command_and_the_public_original():
@@ -143,3 +150,20 @@ def test_the_real_reviews_are_imported_whole(real_data):
     cut = {name: int((Text(max_len=4001).load(name).lengths > 4000).sum()) for name in splits}
     assert (cut["train"] + cut["dev"], cut["test"]) == (792, 718)
     assert max(int(split.documents.max()) for split in splits.values()) <= 0xF5 < Text.vocabulary
+
+
+def test_fewer_reviews_are_spread_over_both_classes(home, reviews):
+    Text.bring(reviews.folder, reviews.source)
+    few = Text(train=10, dev=2, test=4)
+    assert [few.load(name).targets.bincount().tolist() for name in ("train", "dev", "test")] == [
+        [5, 5],
+        [1, 1],
+        [2, 2],
+    ]
+    assert few.key == "text@1[train=10,dev=2,test=4]"
+
+
+def test_more_reviews_than_there_are_are_refused(home, reviews):
+    Text.bring(reviews.folder, reviews.source)
+    with pytest.raises(Refused, match=r"text.dev=5 is out of range; give 1 to 4"):
+        Text(**SMALL | {"dev": 5}).load("dev")

@@ -15,9 +15,9 @@ def inputs(n: int, dtype: torch.dtype, folds: int = 3) -> list[torch.Tensor]:
     return [torch.randn(shape, dtype=dtype).requires_grad_() for shape in shapes]
 
 
-def run(through, given, keep):
+def run(through, given, keep, with_gram=True):
     """Outputs of both kinds, and gradients to which every entry speaks with its own weight."""
-    tokens, grams = through(*given, GROUPS, keep)
+    tokens, grams = through(*given, GROUPS, keep, with_gram)
     torch.manual_seed(7)
     # No symmetry in what comes back to the Gram matrices, and padded tokens take part.
     pulled = [torch.randn_like(part) for part in (tokens, grams)]
@@ -37,6 +37,17 @@ def test_the_chunked_map_is_the_plain_one_forward_and_backward(n, padded, folds)
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.parametrize("through", [chunked, plain])
+def test_without_gram_matrices_tokens_and_gradients_are_those_of_the_tokens_alone(through):
+    given, keep = inputs(63, torch.float64), torch.rand(3, 63) < 0.6
+    tokens, grams, *gradients = run(through, given, keep, with_gram=False)
+    assert grams.shape == (0, GROUPS, WIDTH, WIDTH)
+    whole, _ = through(*given, GROUPS, keep, True)
+    torch.manual_seed(7)
+    expected = torch.autograd.grad(whole, given, torch.randn_like(whole))
+    torch.testing.assert_close([tokens, *gradients], [whole, *expected], rtol=1e-10, atol=1e-10)
+
+
 @pytest.mark.parametrize("wanted", range(4))
 def test_a_part_that_needs_no_gradient_spoils_no_other(wanted):
     given = [
@@ -45,7 +56,7 @@ def test_a_part_that_needs_no_gradient_spoils_no_other(wanted):
     ]
     found = []
     for through in (chunked, plain):
-        tokens, grams = through(*given, GROUPS, None)
+        tokens, grams = through(*given, GROUPS, None, True)
         found.append(torch.autograd.grad(tokens.sum() + grams.sum(), given[wanted])[0])
     torch.testing.assert_close(*found, rtol=1e-10, atol=1e-10)
 
@@ -53,7 +64,7 @@ def test_a_part_that_needs_no_gradient_spoils_no_other(wanted):
 @pytest.mark.parametrize("through", [chunked, plain])
 def test_features_have_length_one_and_those_of_padding_none(through):
     keep = torch.rand(3, 63) < 0.6
-    _, grams = through(*inputs(63, torch.float64), GROUPS, keep)
+    _, grams = through(*inputs(63, torch.float64), GROUPS, keep, True)
     # The trace of phi^T phi is the sum of squared lengths.
     lengths = grams.diagonal(dim1=-2, dim2=-1).sum(-1)
     torch.testing.assert_close(lengths, keep.sum(1).double()[:, None].expand(-1, GROUPS))
@@ -72,7 +83,7 @@ def test_a_vector_of_length_zero_has_no_direction_and_stays_finite(through):
 @pytest.mark.parametrize("through", [chunked, plain])
 def test_half_precision_sums_in_single(through):
     given = [100 * part.detach().bfloat16() for part in inputs(1000, torch.float32)]
-    _, grams = through(*given, GROUPS, None)
+    _, grams = through(*given, GROUPS, None, True)
     assert grams.dtype == torch.float32
     lengths = grams.diagonal(dim1=-2, dim2=-1).sum(-1)
     torch.testing.assert_close(lengths, torch.full_like(lengths, 1000), rtol=2e-3, atol=0)

@@ -11,10 +11,12 @@ and computes phi again in the backward pass. Its gradient of the normalisation i
 du = (dphi - phi (phi . dphi)) / ||u||. Eager, on a CPU, and differentiable once.
 """
 
+from typing import Any
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 TINY = 1e-12
@@ -82,7 +84,7 @@ def chunked(
 class _Chunked(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: FunctionCtx,
+        ctx: Any,
         x: Tensor,
         weight: Tensor,
         bias: Tensor,
@@ -107,8 +109,8 @@ class _Chunked(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(
-        ctx: FunctionCtx, d_tokens: Tensor, d_grams: Tensor
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, d_tokens: Tensor, d_grams: Tensor
     ) -> tuple[Tensor | None, ...]:
         x, weight, bias, fold, keep = ctx.saved_tensors
         d_x, d_fold = torch.empty_like(x), fold.new_empty(fold.shape)

@@ -191,7 +191,9 @@ def sampled_positions(
 
 def _runs_chunked(x: Tensor) -> bool:
     """Whether the chunked kernel can run: eagerly on a CPU, under no function transform."""
-    transformed = torch._C._functorch.peek_interpreter_stack() is not None
+    # Private: torch has no public way to ask whether vmap or grad is at work.
+    stack = torch._C._functorch.peek_interpreter_stack()  # pyright: ignore
+    transformed = stack is not None
     return x.device.type == "cpu" and not (torch.compiler.is_compiling() or transformed)
 
 

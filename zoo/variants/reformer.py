@@ -20,8 +20,8 @@ maximum a query.
 
 Time O(rounds n (bucket e + log n)), memory O(rounds n bucket) per head: linear in n, as claimed,
 but for the logarithm of the sort. The number of hashes, max_len / bucket, adds O(rounds n e
-max_len / bucket) to the hashing, an eighth of the whole at max_len = 4096 and bucket = 64. Not
-causal: the sort lets a future token move past ones across the border of a chunk.
+max_len / bucket) to the hashing, an eighth of the attention itself at max_len = 4096 and bucket =
+64. Not causal: the sort lets a future token move past ones across the border of a chunk.
 
 Deviations: the number of hashes comes from `max_len`, and padded tokens sort behind all others,
 so that padding moves neither a hash nor a border. The first chunk looks back at nothing, where

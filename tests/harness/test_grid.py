@@ -1,0 +1,63 @@
+"""Many cells: what is done is not done again, and what fails stops nothing else."""
+
+import pytest
+import torch
+
+import harness.run
+from harness.grid import check, run_all
+from zoo.registry import Refused
+
+
+def grid(specs, store, quiet, again=False) -> list[tuple[int, str, bool]]:
+    found = run_all(specs, store, lambda spec: quiet, again=again)
+    return [(record.spec.seed, record.status, new) for record, new in found]
+
+
+def test_a_finished_cell_is_not_run_again_unless_asked(plan, store, quiet, unmeasured):
+    specs = [plan(seed=0), plan(seed=1)]
+    assert grid(specs[:1], store, quiet) == [(0, "ok", True)]
+    assert grid(specs, store, quiet) == [(0, "ok", False), (1, "ok", True)]
+    assert grid(specs, store, quiet, again=True) == [(0, "ok", True), (1, "ok", True)]
+
+
+def test_a_failing_cell_does_not_stop_the_next_and_is_run_anew_later(
+    plan, store, quiet, unmeasured, monkeypatch
+):
+    real = harness.run.fit
+
+    def fail_for_seed_0(trainer, *rest, **named):
+        if trainer.order._seed == 0:
+            raise RuntimeError("boom")
+        real(trainer, *rest, **named)
+
+    specs = [plan(seed=0), plan(seed=1)]
+    with monkeypatch.context() as failing:
+        failing.setattr("harness.run.fit", fail_for_seed_0)
+        assert grid(specs, store, quiet) == [(0, "failed", True), (1, "ok", True)]
+    assert grid(specs, store, quiet) == [(0, "ok", True), (1, "ok", False)]
+
+
+def test_an_interrupt_stops_the_grid(plan, store, quiet, unmeasured, interrupt_at):
+    interrupt_at(0, KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        grid([plan(seed=0), plan(seed=1)], store, quiet)
+    assert [record.status for record in store.read()[0]] == ["interrupted"]
+
+
+def test_a_broken_record_in_the_place_of_a_cell_is_refused(plan, store, quiet, unmeasured):
+    path = store.path(plan())
+    path.parent.mkdir()
+    path.write_text("{")
+    with pytest.raises(Refused, match="is not a record"):
+        grid([plan()], store, quiet)
+    assert path.read_text() == "{"
+
+
+def test_the_check_refuses_a_later_cell_before_the_first_and_draws_no_random_number(plan):
+    state = torch.get_rng_state()
+    check([plan(), plan("primal")])
+    assert torch.equal(torch.get_rng_state(), state)
+    model = plan().model.model_copy(update={"depth": 1})
+    shallow = plan("softmax+primal").model_copy(update={"model": model})
+    with pytest.raises(Refused, match="depth=1 has no room"):
+        check([plan(), shallow])
