@@ -13,7 +13,7 @@ import torch
 from harness.store import Environment
 from zoo.registry import Refused
 
-PACKAGES = ("torch", "numpy", "attention-harness")
+PACKAGES = ("numpy", "attention-harness")
 
 
 def pick_device(name: str) -> torch.device:
@@ -57,15 +57,25 @@ def describe(kind: str) -> Environment:
         device, memory = properties.name, properties.total_memory
     else:
         device, memory = _processor(), _memory()
-    versions = {name: metadata.version(name) for name in PACKAGES}
+    found = {name: _version(name) for name in PACKAGES}
+    versions = {name: version for name, version in found.items() if version}
     return Environment(
         device=device,
         threads=torch.get_num_threads(),
         memory_gib=round(memory / 2**30, 1),
         system=f"{platform.system()} {platform.machine()}",
-        versions={"python": platform.python_version(), **versions},
+        # torch's own word says which build it is, too.
+        versions={"python": platform.python_version(), "torch": torch.__version__, **versions},
         commit=_commit(),
     )
+
+
+def _version(package: str) -> str:
+    """The installed version; empty where a package runs from a checkout that is not installed."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
 
 
 def _processor() -> str:

@@ -89,14 +89,19 @@ def quartiles(values: Iterable[float]) -> Quartiles:
 
 
 def peak_bytes(step: Callable[[], Any], device: torch.device) -> int:
-    """The most memory allocated during `step`, beyond what was held before it, in bytes."""
+    """The most memory allocated during `step`, beyond what was held before it, in bytes.
+
+    On a CPU a step that frees older memory is charged for it as if it were still held.
+    """
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         held = torch.cuda.memory_allocated(device)
         step()
         synchronise(device)
         return torch.cuda.max_memory_allocated(device) - held
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+    # Accumulating changes nothing in one cycle, but some versions of torch warn without it.
+    kinds = [ProfilerActivity.CPU]
+    with profile(activities=kinds, profile_memory=True, acc_events=True) as profiled:
         step()
     held = peak = 0
     for change in _allocations(profiled):
