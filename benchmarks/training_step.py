@@ -31,7 +31,8 @@ def main() -> None:
     train = task.load("train")
     trainer = Trainer(build(spec, task), train, spec.train, spec.seed)
     model = build(spec, task)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=spec.train.lr, eps=1e-6, fused=True)
+    recipe = spec.train.model_dump(include={"lr", "betas", "eps", "weight_decay"})
+    optimizer = torch.optim.AdamW(model.parameters(), **recipe, fused=True)
     # The bare loop has its batch ready: gathering is the harness's own cost.
     ready = train.gather(trainer.order.batch(0))
 

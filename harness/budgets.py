@@ -56,10 +56,12 @@ def plan(request: Request) -> RunSpec:
     if request.budget not in names():
         raise Refused(unknown("budget", request.budget, names()))
     budget = _tables()[request.budget]
-    if request.task not in budget["tasks"]:
-        known = ", ".join(budget["tasks"])
-        raise Refused(f"budget {request.budget!r} has no task {request.task!r}; it has {known}")
-    own = budget["tasks"][request.task]
+    own = budget["tasks"].get(request.task, budget.get("other"))
+    if own is None:
+        raise Refused(
+            f"budget {request.budget!r} has no recipe for task {request.task!r}, but for "
+            f"{', '.join(budget['tasks'])}; use budget 'laptop' or 'smoke'"
+        )
     asked = request.settings.get(request.task, {})
     options = resolve(request.task, task, {**own.get("options", {}), **asked})
     train = {**budget["train"], **own.get("train", {})}

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from harness.files import place
-from harness.store import Point
+from harness.store import Environment, Point
 from harness.train import Progress, Trainer
 from zoo.registry import Refused
 
@@ -28,6 +28,8 @@ def save(path: Path, trainer: Trainer, progress: Progress) -> None:
         "best_accuracy": progress.best_accuracy,
         "best_step": progress.best_step,
         "best_state": progress.best_state,
+        "elapsed": progress.elapsed,
+        "environment": progress.environment and progress.environment.model_dump(),
         "curve": [point.model_dump() for point in progress.curve],
         "model": trainer.model.state_dict(),
         "optimizer": trainer.optimizer.state_dict(),
@@ -52,6 +54,7 @@ def load(path: Path, trainer: Trainer) -> Progress:
         trainer.optimizer.load_state_dict(state["optimizer"])
         trainer.schedule.load_state_dict(state["schedule"])
         _set_random_state(state["random"])
+        begun = state["environment"]
         best = {name: value.to(trainer.device) for name, value in state["best_state"].items()}
         return Progress(
             step=state["step"],
@@ -60,6 +63,8 @@ def load(path: Path, trainer: Trainer) -> Progress:
             best_accuracy=state["best_accuracy"],
             best_step=state["best_step"],
             best_state=best,
+            elapsed=state["elapsed"],
+            environment=begun and Environment.model_validate(begun),
         )
     except DAMAGE as error:
         raise Refused(

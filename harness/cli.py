@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from zoo.registry import Refused, options_of
+from zoo.registry import Refused
 
 if TYPE_CHECKING:
-    from harness.budgets import Request
-    from harness.store import Record
+    pass
 
 # Plain help: rich markup would cost a tenth of a second at every start.
 # Typer brings click under one name or another, depending on its version.
@@ -57,12 +56,12 @@ def run(
     """Train every variant on every task with every seed; report accuracy, speed and memory."""
     from rich.console import Console
 
-    from harness import budgets, environment, grid
+    from harness import argv, budgets, environment, grid, tables
     from harness.store import Store
     from harness.terminal import Screen
 
     chosen = environment.pick_device(device)
-    settings = _settings(set_ or [])
+    settings = argv.settings(set_ or [])
     requests = [
         budgets.Request(
             attention=variant,
@@ -74,18 +73,18 @@ def run(
             compiled=chosen.type == "cuda" if compiled is None else compiled,
             settings=settings,
         )
-        for name in _words(task)
-        for variant in _words(attention)
-        for seed in _seeds(seeds)
+        for name in argv.words(task)
+        for variant in argv.words(attention)
+        for seed in argv.seeds(seeds)
     ]
     specs = [budgets.plan(request) for request in requests]
-    _require_owners(settings, requests)
-    grid.check(specs)
+    argv.require_owners(settings, requests)
     folder = Store(store)
+    grid.check(specs, folder)
     folder.require_writable()
     with Screen(Console()) as screen:
         outcome = grid.run_all(specs, folder, screen.watch, again=again)
-    _show_outcome([record for record, _ in outcome])
+    typer.echo(tables.outcome(record for record, _ in outcome))
     for record, new in outcome:
         typer.echo(f"{folder.path(record.spec)}{'' if new else '  (was there; --again to redo)'}")
     typer.echo(f"leaderboard: harness report --store {store}")
@@ -95,29 +94,11 @@ def run(
 @app.command(name="list")
 def list_() -> None:
     """List the variants with what they claim, the tasks, and the budgets."""
-    import dataclasses
+    from harness import budgets, tables
 
-    from harness import budgets
-    from tasks import tasks
-    from zoo.variants import variants
-
-    rows = []
-    for name, variant in variants.items():
-        claims = dataclasses.asdict(variant.traits)
-        claims["losses"] = ", ".join(claims["losses"])
-        rows.append(
-            [name, *("yes" if c is True else c or "" for c in claims.values()), _defaults(variant)]
-        )
-    head = ["attention", *(f.name for f in dataclasses.fields(variants.find("softmax").traits))]
-    _table([*head, "options"], rows)
+    typer.echo(tables.claims())
     typer.echo("\nA+B puts layers of A under a last layer of B.\n")
-    _table(
-        ["task", "classes", "length", "options"],
-        [
-            [f"{name}@{task.version}", str(task.classes), str(task().max_len), _defaults(task)]
-            for name, task in tasks.items()
-        ],
-    )
+    typer.echo(tables.questions())
     typer.echo(f"\nbudgets: {', '.join(budgets.names())}")
 
 
@@ -140,10 +121,13 @@ def report(
     records, broken = Store(store).read()
     for one in broken:
         typer.echo(f"warning: {one.path} is not a record and is left out: {one.reason}", err=True)
-    for path in write(records, broken, store if out is None else out):
-        typer.echo(path)
-    if readme is not None:
-        typer.echo(place(readme, embed(readme.read_text("utf-8"), records).encode()))
+    try:
+        renewed = embed(readme.read_text("utf-8"), records) if readme else ""
+        paths = write(records, broken, store if out is None else out)
+        for path in [*paths, *([place(readme, renewed.encode())] if readme else [])]:
+            typer.echo(path)
+    except (OSError, ValueError) as error:
+        raise Refused(f"no report written: {error}; give another --out or --readme") from error
 
 
 @data.command(name="list")
@@ -198,81 +182,3 @@ def _exit(command: Callable[[], object]) -> NoReturn:
     if code == INTERRUPTED:
         typer.echo("harness: interrupted", err=True)
     sys.exit(code if isinstance(code, int) else 0)
-
-
-def _words(text: str) -> list[str]:
-    """Split at commas, each word once, in order."""
-    words = [word.strip() for word in text.split(",")]
-    if not all(words):
-        raise Refused(f"{text!r} holds an empty name; separate names by single commas")
-    return list(dict.fromkeys(words))
-
-
-def _seeds(text: str) -> list[int]:
-    try:
-        seeds = [int(word) for word in _words(text)]
-    except ValueError:
-        raise Refused(f"seeds {text!r} are not whole numbers; give for example 0,1,2") from None
-    if not 0 <= min(seeds) <= max(seeds) < 2**32:
-        raise Refused(f"seeds {text!r} leave the range from 0 to 2**32 - 1; give others")
-    return seeds
-
-
-def _settings(given: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Read NAME.OPTION=VALUE texts."""
-    settings: dict[str, dict[str, str]] = {}
-    for text in given:
-        path, equals, value = text.partition("=")
-        owner, dot, option = path.partition(".")
-        if not (owner and dot and option and equals and value):
-            raise Refused(f"--set {text!r} is not of the form NAME.OPTION=VALUE")
-        settings.setdefault(owner, {})[option] = value
-    return settings
-
-
-def _require_owners(settings: dict[str, dict[str, str]], requests: "Sequence[Request]") -> None:
-    """Refuse a setting whose owner takes no part in the run: it would have no effect."""
-    parts = {part for one in requests for part in (one.task, *one.attention.split("+"))}
-    for owner in settings.keys() - parts:
-        raise Refused(f"--set {owner}: {owner!r} takes no part; those that do: {sorted(parts)}")
-
-
-def _defaults(factory: Callable[..., object]) -> str:
-    """The options of a variant or a task with their defaults, for a table."""
-    return ", ".join(f"{name}={p.default}" for name, p in options_of(factory).items())
-
-
-def _show_outcome(records: "Sequence[Record]") -> None:
-    """Print one line a run."""
-    head = ["attention", "task", "seed", "test %", "dev %", "floor %", "s/1K steps", "x softmax"]
-    head += ["peak MiB", "x softmax", "tokens/s", "parameters", "GFLOP/step"]
-    _table(head, [_outcome_row(record) for record in records])
-
-
-def _outcome_row(record: "Record") -> list[str]:
-    spec, final, cost = record.spec, record.final, record.cost
-    row = [spec.attention, spec.task.key, str(spec.seed)]
-    if final is None:
-        row += [f"{record.status}: {record.reason}", "", ""]
-    else:
-        floor = max(record.floors.values())
-        row += [f"{100 * x:.1f}" for x in (final.test_accuracy, final.dev_accuracy, floor)]
-    if cost is None:
-        return row + [""] * 7
-    own = cost.own
-    return [
-        *row,
-        f"{own.seconds_per_1k_steps.median:.1f}",
-        f"{cost.time_ratio.median:.2f}",
-        f"{own.peak_bytes / 2**20:.1f}",
-        f"{cost.memory_ratio:.2f}",
-        f"{own.tokens_per_second.median:,.0f}",
-        f"{own.parameters:,}",
-        f"{own.flops / 1e9:.1f}",
-    ]
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    from tabulate import tabulate
-
-    typer.echo(tabulate(rows, headers=head, disable_numparse=True))

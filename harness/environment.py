@@ -23,7 +23,7 @@ def pick_device(name: str) -> torch.device:
         Refused: the name is another, or CUDA is asked for and not usable.
     """
     if name not in ("auto", "cpu", "cuda"):
-        raise Refused(f"device {name!r} is not one of auto, cpu, cuda")
+        raise Refused(f"device {name!r} is not one of auto, cpu, cuda; give one of them")
     usable = torch.cuda.is_available()
     if name == "cuda" and not usable:
         raise Refused("device 'cuda' is not usable: torch sees no CUDA device; use --device cpu")
@@ -33,7 +33,7 @@ def pick_device(name: str) -> torch.device:
 def pick_precision(name: str, device: torch.device) -> Literal["bf16", "fp32"]:
     """The precision called `auto`, `bf16` or `fp32`; `auto` is the faster on that device.
 
-    On CPUs bf16 is fast from AVX-512 on: below that its products are emulated, 20 times slower.
+    A CPU without bf16 instructions emulates them, many times slower than it computes in fp32.
 
     Raises:
         Refused: the name is another.
@@ -41,11 +41,12 @@ def pick_precision(name: str, device: torch.device) -> Literal["bf16", "fp32"]:
     if name == "bf16" or name == "fp32":
         return name
     if name != "auto":
-        raise Refused(f"precision {name!r} is not one of auto, bf16, fp32")
+        raise Refused(f"precision {name!r} is not one of auto, bf16, fp32; give one of them")
     if device.type == "cuda":
         fast = torch.cuda.is_bf16_supported(including_emulation=False)
     else:
-        fast = torch.backends.cpu.get_cpu_capability().startswith(("AVX512", "AMX"))
+        known = getattr(torch.cpu, "get_capabilities", dict)()
+        fast = any(known.get(name, False) for name in ("avx512_bf16", "amx_bf16"))
     return "bf16" if fast else "fp32"
 
 
@@ -99,7 +100,8 @@ def _commit() -> str:
         # An installed copy may lie inside a stranger's repository: only one that tracks it counts.
         _git(folder, "ls-files", "--error-unmatch", Path(__file__).name)
         head = _git(folder, "rev-parse", "--short=12", "HEAD")
-        return head + ("+" if _git(folder, "status", "--porcelain", "-uno") else "")
+        changed = _git(folder.parent, "status", "--porcelain", "--", "zoo", "tasks", "harness")
+        return head + ("+" if changed else "")
     except (OSError, subprocess.SubprocessError):
         return ""
 

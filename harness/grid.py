@@ -7,35 +7,43 @@ import torch
 from harness.encoder import build
 from harness.run import Watcher, find_task, run
 from harness.spec import RunSpec
-from harness.store import Record, Store
+from harness.store import FINAL, Record, Store
+from tasks.contract import SPLITS
+from zoo.registry import Refused
 
 
-def check(specs: Iterable[RunSpec]) -> None:
+def check(specs: Iterable[RunSpec], store: Store) -> None:
     """Refuse before the first cell what would be refused at a later one.
 
     Raises:
-        Refused: a model cannot be built, or a task's data are missing or damaged.
+        Refused: a model cannot be built, a task's data are missing, damaged or fewer than a batch,
+            or a broken record stands in the place of a cell.
     """
-    loaded: set[str] = set()
+    examples: dict[str, int] = {}
     for spec in specs:
+        store.find(spec)
         task = find_task(spec)
         with torch.random.fork_rng(devices=[]):
             build(spec, task)
-        if task.key not in loaded:
-            task.load("train")
-            loaded.add(task.key)
+        if task.key not in examples:
+            examples[task.key] = {split: len(task.load(split)) for split in SPLITS}["train"]
+        if examples[task.key] < spec.train.batch:
+            raise Refused(
+                f"{task.key} has {examples[task.key]} training examples, fewer than a batch of "
+                f"{spec.train.batch}; set {spec.task.name}.train higher"
+            )
 
 
 def run_all(
     specs: Iterable[RunSpec], store: Store, watch: Callable[[RunSpec], Watcher], *, again: bool
 ) -> list[tuple[Record, bool]]:
-    """Run every cell that has no finished record in the store.
+    """Run every cell that has no final record in the store.
 
     Args:
         specs: the cells.
         store: where records are found and put.
         watch: gives somebody to tell how a cell is going.
-        again: run finished cells anew, too.
+        again: run the others anew, too.
 
     Returns:
         The record of each cell, and whether it was run now.
@@ -46,7 +54,7 @@ def run_all(
     outcome = []
     for spec in specs:
         known = store.find(spec)
-        if known is not None and known.status == "ok" and not again:
+        if known is not None and known.status in FINAL and not again:
             outcome.append((known, False))
         else:
             outcome.append((run(spec, store, watch(spec)), True))

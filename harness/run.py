@@ -3,6 +3,7 @@
 import time
 import traceback
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -12,7 +13,7 @@ from harness.encoder import build
 from harness.environment import describe
 from harness.measure import measure
 from harness.spec import RunSpec
-from harness.store import Cost, Final, Point, Record, Status, Store
+from harness.store import FINAL, Cost, Environment, Final, Point, Record, Status, Store
 from harness.train import DivergedError, Progress, Trainer, fit
 from tasks import Task, tasks
 from tasks.contract import floors
@@ -38,7 +39,8 @@ class Cell:
         self.spec, self.store, self.watcher = spec, store, watcher
         self.started = datetime.now(UTC).isoformat(timespec="seconds")
         self.clock = time.perf_counter()
-        self.progress = Progress()
+        self.environment = describe(spec.device)
+        self.progress = Progress(environment=self.environment)
         self.floors: dict[str, float] = {}
         self.cost: Cost | None = None
         self.final: Final | None = None
@@ -50,7 +52,7 @@ class Cell:
             status=status,
             reason=reason,
             started=self.started,
-            environment=describe(self.spec.device),
+            environment=self.environment,
             floors=self.floors,
             curve=self.progress.curve,
             cost=self.cost,
@@ -60,6 +62,9 @@ class Cell:
     def execute(self) -> None:
         """Load, measure, train, choose the checkpoint on dev, and read test once."""
         spec, device = self.spec, torch.device(self.spec.device)
+        if spec.train.compiled:
+            # One cache for all models of a process, with a limit behind which nothing is compiled.
+            torch.compiler.reset()
         self.watcher.phase("load data")
         task = find_task(spec)
         train, dev, test = (task.load(name).to(device) for name in ("train", "dev", "test"))
@@ -72,12 +77,19 @@ class Cell:
         saved = self.store.checkpoint(spec)
         if saved.exists():
             self.progress = checkpoint.load(saved, trainer)
+            self.environment = continued(self.progress, self.environment, saved)
+        before = self.progress.elapsed
+
+        def save() -> None:
+            self.progress.elapsed = before + time.perf_counter() - self.clock
+            checkpoint.save(saved, trainer, self.progress)
+
         fit(
             trainer,
             dev,
             self.progress,
             on_reading=lambda point: self.watcher.reading(point, spec.train.steps),
-            on_evaluation=lambda: checkpoint.save(saved, trainer, self.progress),
+            on_evaluation=save,
         )
         self.watcher.phase("test")
         trainer.model.load_state_dict(self.progress.best_state)
@@ -87,8 +99,24 @@ class Cell:
             dev_accuracy=self.progress.best_accuracy,
             best_step=self.progress.best_step,
             train_seconds=self.progress.seconds,
-            seconds=time.perf_counter() - self.clock,
+            seconds=before + time.perf_counter() - self.clock,
         )
+
+
+def continued(progress: Progress, here: Environment, saved: Path) -> Environment:
+    """The environment of a run that was begun in an earlier process: both commits are named.
+
+    Raises:
+        Refused: it was begun on another device, with other threads or other versions.
+    """
+    begun = progress.environment or here
+    if begun.model_copy(update={"commit": here.commit}) != here:
+        raise Refused(
+            f"{saved} was begun on {begun.device} with {begun.versions}, not as here; "
+            "go on there, or delete it to start the run again"
+        )
+    commits = dict.fromkeys((*begun.commit.split(", "), here.commit))
+    return here.model_copy(update={"commit": ", ".join(commits)})
 
 
 def find_task(spec: RunSpec) -> Task:
@@ -118,7 +146,7 @@ def run(spec: RunSpec, store: Store, watcher: Watcher) -> Record:
     except Refused:
         raise
     except KeyboardInterrupt:
-        store.write(cell.record("interrupted", f"interrupted at step {cell.progress.step}"))
+        keep(cell.record("interrupted", f"interrupted at step {cell.progress.step}"), store)
         raise
     except Exception as error:
         status = status_of(error)
@@ -127,8 +155,20 @@ def run(spec: RunSpec, store: Store, watcher: Watcher) -> Record:
             watcher.phase("failed:\n" + traceback.format_exc())
     else:
         record = cell.record("ok", "")
+    return keep(record, store)
+
+
+def keep(record: Record, store: Store) -> Record:
+    """Put a record in the store, unless that would lose a finished one; return what is kept there.
+
+    The checkpoint goes with the last word: a run that failed for a passing reason can go on.
+    """
+    known = store.find(record.spec)
+    if record.status != "ok" and known is not None and known.status == "ok":
+        return known
     store.write(record)
-    store.checkpoint(spec).unlink(missing_ok=True)
+    if record.status in FINAL:
+        store.checkpoint(record.spec).unlink(missing_ok=True)
     return record
 
 

@@ -15,6 +15,7 @@ from harness.spec import Frozen, ModelSpec, RunSpec, TaskSpec, TrainSpec
 from zoo.registry import Refused
 
 __all__ = [
+    "FINAL",
     "Broken",
     "Cost",
     "Environment",
@@ -33,6 +34,9 @@ __all__ = [
 ]
 
 Status = Literal["ok", "diverged", "out_of_memory", "failed", "interrupted"]
+
+FINAL: tuple[Status, ...] = ("ok", "diverged", "out_of_memory")
+"""Ends that the same specification would come to again."""
 
 
 class Quartiles(Frozen):
@@ -70,7 +74,7 @@ class Final(Frozen):
         dev_accuracy: of the chosen checkpoint.
         best_step: the step it was taken at.
         train_seconds: time inside training steps.
-        seconds: everything: data, measuring, training, evaluation.
+        seconds: everything, in all processes that took part: data, measuring, training, evaluation.
     """
 
     test_accuracy: float
@@ -130,7 +134,8 @@ class Environment(Frozen):
         memory_gib: memory of that device.
         system: operating system and architecture.
         versions: by package, python among them.
-        commit: of this project's checkout, with `+` where files differed; empty where unknown.
+        commit: of this project's checkout, with `+` where code differed; empty where unknown, and
+            two where a run was begun at one and finished at another.
     """
 
     device: str

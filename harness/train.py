@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from harness.encoder import Classifier
 from harness.spec import TrainSpec
-from harness.store import Point
+from harness.store import Environment, Point
 from tasks.contract import Split
 from zoo.registry import Refused
 
@@ -58,7 +58,7 @@ class Trainer:
         """Prepare to train `model` on `train`, both on one device already."""
         self.device = train.targets.device
         self.model, self.spec, self.train = model, spec, train
-        self.forward = torch.compile(model) if spec.compiled else model
+        self.forward = torch.compile(model, dynamic=False) if spec.compiled else model
         self.order = Shuffled(len(train), spec.batch, seed, self.device)
         self.optimizer = torch.optim.AdamW(
             model.parameters(),
@@ -128,6 +128,8 @@ class Progress:
         best_accuracy: the highest on dev; the earliest of equals.
         best_step: where that was.
         best_state: the model's parameters there.
+        elapsed: time since the run began, in this process and in earlier ones.
+        environment: where it began; absent where nobody asked.
     """
 
     step: int = 0
@@ -136,6 +138,8 @@ class Progress:
     best_accuracy: float = -1.0
     best_step: int = 0
     best_state: dict[str, Tensor] = field(default_factory=dict)
+    elapsed: float = 0.0
+    environment: Environment | None = None
 
 
 def fit(

@@ -11,6 +11,7 @@ from reports.labels import Box, Disc, Scene, around, choose
 from reports.rows import Board
 
 QUIET = "#6f6f6f"
+"""Colour of what stands behind the figures: axes, floors, small print."""
 Colour = tuple[float, float, float]
 Floors = Sequence[tuple[str, float]]
 

@@ -1,5 +1,6 @@
 """The leaderboard: one section a board, as Markdown, as CSV and as a figure."""
 
+import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -14,6 +15,12 @@ ONE_RUN, PARTIAL, PAPER = "†", "‡", "§"
 
 MARKS = ("<!-- leaderboard -->", "<!-- /leaderboard -->")
 
+NOTES = {
+    ONE_RUN: f"{ONE_RUN} One seed: the interval is over test examples.",
+    PARTIAL: f"{PARTIAL} Some runs did not finish.",
+    PAPER: f"{PAPER} Measured by others, elsewhere: `results/leaderboard.md` names the source.",
+}
+
 TITLE = "# Leaderboard\n"
 NO_RECORDS = "There are no records yet. `harness run` makes one; `harness run --help` says how.\n"
 
@@ -27,10 +34,11 @@ def write(records: Sequence[Record], broken: Sequence[Broken], folder: Path) -> 
     from reports import plots, tidy
 
     found = boards(records)
+    figures = tidy.table(found).to_csv(index=False, lineterminator="\n").encode()
     contents = {
         "leaderboard.md": markdown(records, broken).encode(),
-        "leaderboard.csv": tidy.table(found).to_csv(index=False, lineterminator="\n").encode(),
-        **plots.accuracy_time(found),
+        "leaderboard.csv": figures,
+        **plots.accuracy_time(found, digest(figures)),
     }
     return [place(folder / name, content) for name, content in contents.items()]
 
@@ -39,6 +47,11 @@ def markdown(records: Sequence[Record], broken: Sequence[Broken]) -> str:
     """The whole page: a section a board, then what the numbers mean and where they come from."""
     sections = [_section(board) for board in boards(records)]
     return "\n".join([TITLE, *(sections or [NO_RECORDS]), *foot(records, broken)])
+
+
+def digest(figures: bytes) -> str:
+    """What tells one leaderboard.csv from another, for the pictures that were drawn from it."""
+    return f"leaderboard.csv, SHA-256 {hashlib.sha256(figures).hexdigest()}"
 
 
 class Column(NamedTuple):
@@ -140,9 +153,9 @@ def brief(records: Sequence[Record]) -> str:
     for board in boards(records):
         chosen = [column for column in COLUMNS if column.heading in BRIEF]
         parts += [f"### {_title(board)}\n", _rows(board, [*chosen, *_paper_columns(board)[:1]])]
-    marks = f"{ONE_RUN} one seed: interval over test examples. {PARTIAL} some runs did not finish."
-    paper = f"{PAPER} measured by others (Chen et al. 2023), elsewhere."
-    return "\n".join([*parts, f"{marks} {paper}\n"])
+    page = "\n".join(parts)
+    notes = [note for mark, note in NOTES.items() if mark in page]
+    return f"{page}\n{' '.join(notes)}\n" if notes else page
 
 
 def embed(page: str, records: Sequence[Record]) -> str:

@@ -15,10 +15,10 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from matplotlib.transforms import ScaledTranslation, Transform
 
-from reports.bubbles import Bubble, bubbles, draw, label
+from reports.bubbles import QUIET, Bubble, bubbles, draw, label
 from reports.rows import MIB, Board
 
-INK, QUIET, GRID = "#2b2b2b", "#6f6f6f", "#ececec"
+INK, GRID = "#2b2b2b", "#ececec"
 PANEL = (4.7, 4.3)
 """Inches of one panel."""
 
@@ -48,17 +48,20 @@ STYLE: dict[Any, Any] = {
 }
 
 
-def accuracy_time(boards: Sequence[Board]) -> Mapping[str, bytes]:
-    """The figure as PNG and SVG, by file name; the same boards give the same bytes."""
+def accuracy_time(boards: Sequence[Board], source: str) -> Mapping[str, bytes]:
+    """The figure as PNG and SVG, by file name; the same boards give the same bytes.
+
+    Both carry `source`, which says in a word what they were drawn from, as their description.
+    """
     with mpl.rc_context(STYLE):
         figure = _figure(boards)
         return {
-            "accuracy_time.png": _bytes(figure, "png", {"Software": None}),
-            "accuracy_time.svg": _bytes(figure, "svg", {"Date": None}),
+            "accuracy_time.png": _bytes(figure, "png", {"Software": None, "Description": source}),
+            "accuracy_time.svg": _bytes(figure, "svg", {"Date": None, "Description": source}),
         }
 
 
-def _bytes(figure: Figure, kind: str, metadata: dict[str, None]) -> bytes:
+def _bytes(figure: Figure, kind: str, metadata: dict[str, str | None]) -> bytes:
     stream = BytesIO()
     figure.savefig(stream, format=kind, metadata=metadata, dpi=figure.dpi)
     return stream.getvalue()
@@ -104,9 +107,12 @@ def _colours(boards: Sequence[Board]) -> dict[str, tuple[float, float, float]]:
 
 
 def _panel(axes: Axes, board: Board, shown: Sequence[Bubble]) -> None:
-    below = fill(f"budget {board.spec.budget} · {board.spec.device}: {board.machine}", 62)
+    title, _, options = board.spec.task.key.partition("[")
+    setting = f"budget {board.spec.budget} · {board.spec.device}: {board.machine}"
+    lines = [options.rstrip("]").replace(",", ", "), setting] if options else [setting]
+    below = "\n".join(fill(line, 62) for line in lines)
     pad = 10 + 11 * (below.count("\n") + 1)
-    axes.set_title(board.spec.task.key, loc="left", fontweight="bold", fontsize=12, pad=pad)
+    axes.set_title(title, loc="left", fontweight="bold", fontsize=12, pad=pad)
     _note(axes, below, (0, 1), 6, va="bottom", fontstyle="normal")
     sns.despine(ax=axes)
     labels = {bubble.label for bubble in shown}

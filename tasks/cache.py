@@ -7,9 +7,9 @@ one.
 
 import hashlib
 import os
-import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from threading import get_ident
 
 import numpy as np
 
@@ -53,7 +53,10 @@ def read(key: str, names: Iterable[str], remedy: str) -> list[np.ndarray]:
     if path is None:
         raise Refused(f"{key} is not in {data_home()}; {remedy}")
     expected = path.name.split(".")[-2]
-    found = digest(path)
+    try:
+        found = digest(path)
+    except OSError as error:
+        raise Refused(f"{path} cannot be read ({error.strerror}); mend its permissions") from error
     if found != expected:
         raise Refused(
             f"{path} is damaged: its SHA-256 is {found}, its name says {expected}; "
@@ -70,16 +73,16 @@ def write(key: str, arrays: Mapping[str, np.ndarray]) -> Path:
         Refused: the folder cannot be written.
     """
     folder = data_home()
+    partial = folder / f".{key}-{os.getpid()}-{get_ident()}.partial"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=folder, prefix=f".{key}-", suffix=".partial")
+        file = partial.open("wb")
     except OSError as error:
         raise Refused(
             f"{folder} cannot be written ({error.strerror}); set {HOME_VARIABLE} to one that can"
         ) from error
-    partial = Path(name)
     try:
-        with os.fdopen(handle, "wb") as file:
+        with file:
             np.savez(file, **arrays)  # type: ignore[arg-type]
             file.flush()
             os.fsync(file.fileno())

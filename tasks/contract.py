@@ -17,6 +17,8 @@ from zoo.registry import Value, options_of
 
 SplitName = Literal["train", "dev", "test"]
 
+SPLITS: tuple[SplitName, ...] = ("train", "dev", "test")
+
 
 @dataclass(frozen=True)
 class Batch:

@@ -1,4 +1,4 @@
-"""The registry of tasks: built-in ones live in `tasks.lra` and `tasks.synthetic`."""
+"""The registry of tasks: built-in ones live in `tasks.lra`."""
 
 from tasks.contract import Task
 from zoo.registry import Registry

@@ -25,13 +25,15 @@ class Composition:
         """Read `A` or `A+B`.
 
         Raises:
-            Refused: a name is unknown, or there are more than two.
+            Refused: a name is unknown, or there are more than two, or the same one twice.
         """
         names = text.split("+")
         if len(names) > 2:
             raise Refused(f"attention {text!r} names {len(names)} variants; give A or A+B")
         for name in names:
             variants.find(name)
+        if len(set(names)) < len(names):
+            raise Refused(f"attention {text!r} names {names[0]} twice; give {names[0]!r}")
         return cls(names[0], names[-1])
 
     @property

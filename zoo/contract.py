@@ -79,11 +79,11 @@ class Size:
         """
         for name in ("dim", "heads", "max_len"):
             if getattr(self, name) < 1:
-                raise Refused(f"{name}={getattr(self, name)} must be at least 1")
+                raise Refused(f"{name}={getattr(self, name)} must be at least 1; raise it")
         if self.dim % self.heads:
             raise Refused(f"dim={self.dim} is not a multiple of heads={self.heads}; change either")
         if not 0.0 <= self.dropout < 1.0:
-            raise Refused(f"dropout={self.dropout} must lie in [0, 1)")
+            raise Refused(f"dropout={self.dropout} must lie in [0, 1); give 0 for none")
 
     @property
     def head_dim(self) -> int:

@@ -144,7 +144,7 @@ def test_what_is_unknown_or_bad_is_refused(what):
     assert "\n" not in str(caught.value)
 
 
-def test_a_task_that_a_budget_says_nothing_of_is_refused(monkeypatch):
+def test_a_task_that_a_budget_does_not_name_gets_its_general_recipe_or_is_refused(monkeypatch):
     class Stranger(Task):
         name, version, classes, vocabulary, max_len = "stranger", 1, 2, 2, 4
 
@@ -152,5 +152,7 @@ def test_a_task_that_a_budget_says_nothing_of_is_refused(monkeypatch):
             raise NotImplementedError
 
     monkeypatch.setitem(tasks._own, "stranger", Stranger)
-    with pytest.raises(Refused, match="budget 'paper' has no task 'stranger'; it has listops"):
+    with pytest.raises(Refused, match=r"'paper' has no recipe for task 'stranger'.*use budget"):
         plan(task="stranger")
+    assert plan(task="stranger", budget="laptop").train.steps == 500
+    assert plan(task="stranger", budget="smoke").train.steps == 4

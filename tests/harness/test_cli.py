@@ -54,7 +54,10 @@ BAD = {
     "unknown precision": (["-a", "softmax", "--precision", "fp8"], "not one of auto, bf16, fp32"),
     "unknown CLI option": (["-a", "softmax", "--sed", "1"], "No such option: --sed"),
     "no attention": ([], "Missing option '--attention'"),
-    "a batch too large": (["-a", "softmax", "--set", "listops.train=3"], "batch=4 exceeds the 3"),
+    "a batch too large": (
+        ["-a", "softmax", "--set", "listops.train=3"],
+        "fewer than a batch of 4",
+    ),
     "missing data": (["-a", "softmax", "-t", "image"], "harness data import image PATH"),
 }
 UNRELATED_TREES = {"missing data"}
@@ -229,3 +232,25 @@ def test_an_interrupt_is_exit_code_130_and_one_line(call, store, monkeypatch):
     assert code == 130
     assert err.strip() == "harness: interrupted"
     assert [record.status for record in Store(store.folder).read()[0]] == ["interrupted"]
+
+
+@pytest.mark.parametrize("page", ["missing.md", "unmarked.md"])
+def test_a_page_that_cannot_be_renewed_is_refused_before_anything_is_written(
+    call, store, unmeasured, tmp_path, page
+):
+    call("run", "-a", "softmax", "--budget", "smoke")
+    (tmp_path / "unmarked.md").write_text("no marks\n")
+    pages = tmp_path / "pages"
+    code, _, err = call("report", "--out", str(pages), "--readme", str(tmp_path / page))
+    assert code == 2
+    assert err.startswith("harness: no report written: ") and err.count("\n") == 1
+    assert not pages.exists()
+
+
+def test_a_page_is_renewed(call, store, unmeasured, tmp_path):
+    call("run", "-a", "softmax", "--budget", "smoke")
+    page = tmp_path / "page.md"
+    page.write_text("top\n<!-- leaderboard -->\n<!-- /leaderboard -->\nbottom\n")
+    code, out, _ = call("report", "--readme", str(page))
+    assert code == 0 and str(page) in out
+    assert "| softmax |" in page.read_text() and page.read_text().endswith("bottom\n")

@@ -5,6 +5,7 @@ import torch
 
 import harness.run
 from harness.grid import check, run_all
+from harness.train import DivergedError
 from zoo.registry import Refused
 
 
@@ -53,11 +54,34 @@ def test_a_broken_record_in_the_place_of_a_cell_is_refused(plan, store, quiet, u
     assert path.read_text() == "{"
 
 
-def test_the_check_refuses_a_later_cell_before_the_first_and_draws_no_random_number(plan):
+def test_the_check_refuses_a_later_cell_before_the_first_and_draws_no_random_number(plan, store):
     state = torch.get_rng_state()
-    check([plan(), plan("primal")])
+    check([plan(), plan("primal")], store)
     assert torch.equal(torch.get_rng_state(), state)
     model = plan().model.model_copy(update={"depth": 1})
     shallow = plan("softmax+primal").model_copy(update={"model": model})
     with pytest.raises(Refused, match="depth=1 has no room"):
-        check([plan(), shallow])
+        check([plan(), shallow], store)
+
+
+def test_the_check_finds_a_broken_record_of_a_later_cell(plan, store):
+    path = store.path(plan("primal"))
+    path.parent.mkdir()
+    path.write_text("{")
+    with pytest.raises(Refused, match="is not a record"):
+        check([plan(), plan("primal")], store)
+
+
+def test_a_final_end_is_not_run_into_again(plan, store, quiet, unmeasured, interrupt_at):
+    interrupt_at(0, DivergedError("task loss is nan by step 1"))
+    assert grid([plan()], store, quiet) == [(0, "diverged", True)]
+    assert grid([plan()], store, quiet) == [(0, "diverged", False)]
+
+
+def test_a_failed_repetition_does_not_cost_the_finished_record(
+    plan, store, quiet, unmeasured, interrupt_at
+):
+    assert grid([plan()], store, quiet) == [(0, "ok", True)]
+    interrupt_at(2, RuntimeError("boom"))
+    assert grid([plan()], store, quiet, again=True) == [(0, "ok", True)]
+    assert [record.status for record in store.read()[0]] == ["ok"]

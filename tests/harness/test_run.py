@@ -5,6 +5,7 @@ import torch
 
 import harness.run
 from harness import checkpoint
+from harness.environment import describe
 from harness.run import run
 from harness.train import Trainer
 from zoo.registry import Refused
@@ -121,7 +122,41 @@ def test_every_other_end_is_a_record_with_its_reason(
     assert record.cost == unmeasured
     assert [point.step for point in record.curve] == [1, 2, 3]
     assert store.read() == ([record], [])
-    assert files(store) == [store.path(record.spec).name]
+    left = {path.name for path in store.folder.iterdir()}
+    # What the same specification would come to again needs no state to go on from.
+    kept = {store.checkpoint(record.spec).name} if status == "failed" else set()
+    assert left == {store.path(record.spec).name} | kept
+
+
+def test_the_environment_is_that_of_the_beginning_and_a_continued_run_names_both_commits(
+    plan, store, quiet, unmeasured, interrupt_at, monkeypatch
+):
+    here = describe("cpu")
+    monkeypatch.setattr("harness.run.describe", lambda kind: here.model_copy(update=commit("aaa")))
+    interrupt_at(3, KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        run(plan(), store, quiet)
+    monkeypatch.setattr("harness.run.describe", lambda kind: here.model_copy(update=commit("bbb")))
+    record = run(plan(), store, quiet)
+    assert record.environment.commit == "aaa, bbb"
+    assert record.final.seconds > record.final.train_seconds
+
+
+def test_a_run_that_was_begun_elsewhere_is_not_gone_on_with(
+    plan, store, quiet, unmeasured, interrupt_at, monkeypatch
+):
+    interrupt_at(3, KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        run(plan(), store, quiet)
+    other = describe("cpu").model_copy(update={"device": "another processor"})
+    monkeypatch.setattr("harness.run.describe", lambda kind: other)
+    with pytest.raises(Refused, match=r"was begun on .* delete it to start the run again"):
+        run(plan(), store, quiet)
+    assert store.checkpoint(plan()).exists()
+
+
+def commit(name: str) -> dict[str, str]:
+    return {"commit": name}
 
 
 def test_the_traceback_of_a_failure_is_shown_and_that_of_a_known_end_is_not(

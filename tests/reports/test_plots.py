@@ -100,7 +100,7 @@ def test_every_board_has_a_panel(record, count):
 
 
 def test_one_run_alone_makes_a_png_and_an_svg_without_a_date(record):
-    images = plots.accuracy_time(boards([record()]))
+    images = plots.accuracy_time(boards([record()]), "drawn from a test")
     assert images["accuracy_time.png"].startswith(b"\x89PNG")
     assert b"<svg" in images["accuracy_time.svg"]
     assert b"dc:date" not in images["accuracy_time.svg"]

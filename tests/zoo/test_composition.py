@@ -31,7 +31,8 @@ def test_the_layers_share_no_parameter():
 
 def test_each_variant_takes_part_once():
     assert Composition.parse("softmax+primal").names == ("softmax", "primal")
-    assert Composition.parse("primal+primal").names == ("primal",)
+    with pytest.raises(Refused, match="'primal\\+primal' names primal twice; give 'primal'"):
+        Composition.parse("primal+primal")
 
 
 def test_options_go_to_the_variant_that_they_are_for():

@@ -60,9 +60,9 @@ class Nystrom(ProjectedAttention):
         """
         super().__init__(size)
         if landmarks < 1:
-            raise Refused(f"nystrom.landmarks={landmarks} must be at least 1")
+            raise Refused(f"nystrom.landmarks={landmarks} must be at least 1; raise it")
         if iterations < 0:
-            raise Refused(f"nystrom.iterations={iterations} must be at least 0")
+            raise Refused(f"nystrom.iterations={iterations} must be at least 0; raise it")
         if conv < 0 or (conv and conv % 2 == 0):
             raise Refused(f"nystrom.conv={conv} must be an odd number of taps, or 0 for none")
         self.landmarks, self.iterations = landmarks, iterations

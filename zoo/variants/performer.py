@@ -22,7 +22,7 @@ the row's sum, which makes the query side a softmax over features; sqrt(M) and |
 it and are left out.
 
     all tokens   c_m = max of k'_jm over the real keys of the sample and head: the key side never
-                 exceeds 1, and the denominator never falls below 1 / M.
+                 exceeds 1, and the denominator never falls below 1.
     causal       c_m = |w_m|^2 / 2 - 60, since a maximum over keys would tell the past about the
                  future. But k'_jm = |w_m|^2 / 2 - |k_j - w_m|^2 / 2, so the key side is at most
                  e^60 = 1e26, whose sums stay far below fp32's 3e38, and it vanishes only where
@@ -80,7 +80,9 @@ class Performer(ProjectedAttention):
         """
         super().__init__(size)
         if features < 1 or chunk < 1:
-            raise Refused(f"performer.features={features}, chunk={chunk}: both must be at least 1")
+            raise Refused(
+                f"performer.features={features}, chunk={chunk}: both must be at least 1; raise it"
+            )
         self.orthogonal, self.redraw, self.chunk = orthogonal, redraw, chunk
         self.projection: Tensor
         self.register_buffer("projection", draw(torch.empty(features, size.head_dim), orthogonal))

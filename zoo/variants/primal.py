@@ -76,7 +76,9 @@ class Primal(Attention):
         """
         super().__init__(size)
         if rank < 1 or rank_multi < 1:
-            raise Refused(f"primal.rank={rank}, rank_multi={rank_multi}: both must be at least 1")
+            raise Refused(
+                f"primal.rank={rank}, rank_multi={rank_multi}: both must be at least 1; raise it"
+            )
         if size.causal and projections == "dependent":
             raise Refused("primal.projections=dependent sees the future; use independent or auto")
         self.dependent = projections == "dependent" or (projections == "auto" and not size.causal)
@@ -157,7 +159,7 @@ class Primal(Attention):
         keep: Bool[Tensor, "b n"] | None,
     ) -> Float[Tensor, ""]:
         """J^2, from Gram matrices: mean_n ||e_n * Lambda||^2 = Tr(Lambda W^T G W Lambda) / n."""
-        count = x.new_full((len(x),), x.shape[1]) if keep is None else keep.sum(1)
+        count = grams.new_full((len(x),), x.shape[1]) if keep is None else keep.sum(1)
         with torch.autocast(x.device.type, enabled=False):
             scaled = weights * self.scales[:, None, :]
             energy = (grams.unflatten(1, (2, -1)) @ scaled).mul(scaled).sum((1, 3, 4)) / 2

@@ -67,7 +67,9 @@ class Reformer(ProjectedAttention):
         """
         super().__init__(size)
         if bucket < 1 or hashes < 1:
-            raise Refused(f"reformer.bucket={bucket}, hashes={hashes}: both must be at least 1")
+            raise Refused(
+                f"reformer.bucket={bucket}, hashes={hashes}: both must be at least 1; raise it"
+            )
         self.bucket = bucket
         directions = max(1, -(-size.max_len // (2 * bucket)))
         self.rotations: Tensor

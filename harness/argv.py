@@ -1,0 +1,44 @@
+"""What the words of the command line mean."""
+
+from collections.abc import Sequence
+
+from harness.budgets import Request
+from zoo.registry import Refused
+
+
+def words(text: str) -> list[str]:
+    """Split at commas, each word once, in order."""
+    words = [word.strip() for word in text.split(",")]
+    if not all(words):
+        raise Refused(f"{text!r} holds an empty name; separate names by single commas")
+    return list(dict.fromkeys(words))
+
+
+def seeds(text: str) -> list[int]:
+    """Read whole numbers between commas."""
+    try:
+        found = [int(word) for word in words(text)]
+    except ValueError:
+        raise Refused(f"seeds {text!r} are not whole numbers; give for example 0,1,2") from None
+    if not 0 <= min(found) <= max(found) < 2**32:
+        raise Refused(f"seeds {text!r} leave the range from 0 to 2**32 - 1; give others")
+    return found
+
+
+def settings(given: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Read NAME.OPTION=VALUE texts."""
+    found: dict[str, dict[str, str]] = {}
+    for text in given:
+        path, equals, value = text.partition("=")
+        owner, dot, option = path.partition(".")
+        if not (owner and dot and option and equals and value):
+            raise Refused(f"--set {text!r} is not of the form NAME.OPTION=VALUE")
+        found.setdefault(owner, {})[option] = value
+    return found
+
+
+def require_owners(settings: dict[str, dict[str, str]], requests: Sequence[Request]) -> None:
+    """Refuse a setting whose owner takes no part in the run: it would have no effect."""
+    parts = {part for one in requests for part in (one.task, *one.attention.split("+"))}
+    for owner in settings.keys() - parts:
+        raise Refused(f"--set {owner}: {owner!r} takes no part; those that do: {sorted(parts)}")

@@ -1,0 +1,72 @@
+"""Plain tables for the terminal."""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+
+from tabulate import tabulate
+
+from harness.store import Record
+from tasks import tasks
+from zoo.contract import Traits
+from zoo.registry import options_of
+from zoo.variants import variants
+
+
+def outcome(records: Iterable[Record]) -> str:
+    """One line a run: accuracies in percent, costs, and the ratios to SDPA softmax."""
+    head = ["attention", "task", "seed", "test %", "dev %", "floor %", "s/1K steps", "x softmax"]
+    head += ["peak MiB", "x softmax", "tokens/s", "parameters", "GFLOP/step"]
+    return _table(head, [_accuracies(record) + _costs(record) for record in records])
+
+
+def claims() -> str:
+    """One line a variant: what it claims, and its options with their defaults."""
+    rows = []
+    for name, variant in variants.items():
+        traits = dataclasses.asdict(variant.traits) | {"losses": ", ".join(variant.traits.losses)}
+        cells = ("yes" if claim is True else claim or "" for claim in traits.values())
+        rows.append([name, *cells, _defaults(variant)])
+    head = [field.name for field in dataclasses.fields(Traits)]
+    return _table(["attention", *head, "options"], rows)
+
+
+def questions() -> str:
+    """One line a task: its versioned name, classes, and options with their defaults."""
+    rows = [
+        [f"{name}@{task.version}", str(task.classes), _defaults(task)]
+        for name, task in tasks.items()
+    ]
+    return _table(["task", "classes", "options"], rows)
+
+
+def _accuracies(record: Record) -> list[str]:
+    spec, final = record.spec, record.final
+    cell = [spec.attention, spec.task.key, str(spec.seed)]
+    if final is None:
+        return [*cell, f"{record.status}: {record.reason}", "", ""]
+    floor = max(record.floors.values())
+    return cell + [f"{100 * x:.1f}" for x in (final.test_accuracy, final.dev_accuracy, floor)]
+
+
+def _costs(record: Record) -> list[str]:
+    cost = record.cost
+    if cost is None:
+        return [""] * 7
+    own = cost.own
+    return [
+        f"{own.seconds_per_1k_steps.median:.1f}",
+        f"{cost.time_ratio.median:.2f}",
+        f"{own.peak_bytes / 2**20:.1f}",
+        f"{cost.memory_ratio:.2f}",
+        f"{own.tokens_per_second.median:,.0f}",
+        f"{own.parameters:,}",
+        f"{own.flops / 1e9:.1f}",
+    ]
+
+
+def _defaults(factory: Callable[..., object]) -> str:
+    return ", ".join(f"{name}={p.default}" for name, p in options_of(factory).items())
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return tabulate(rows, headers=head, disable_numparse=True)
