@@ -91,6 +91,20 @@ def run(
     raise typer.Exit(0 if all(record.status == "ok" for record, _ in outcome) else 1)
 
 
+@app.command()
+def measure(store: StoreOption = Path("runs")) -> None:
+    """Measure the cost of every finished run of a store anew, on a machine that is now quiet."""
+    from harness import run, tables
+    from harness.store import Store
+
+    folder = Store(store)
+    records = [record for record in folder.read()[0] if record.status == "ok"]
+    if not records:
+        raise Refused(f"store {str(store)!r} holds no finished run; make one with: harness run")
+    for record in records:
+        typer.echo(tables.outcome([run.measure_anew(record, folder)]))
+
+
 @app.command(name="list")
 def list_() -> None:
     """List the variants with what they claim, the tasks, and the budgets."""

@@ -158,6 +158,29 @@ def run(spec: RunSpec, store: Store, watcher: Watcher) -> Record:
     return keep(record, store)
 
 
+def measure_anew(record: Record, store: Store) -> Record:
+    """Measure the cost of a run's model anew, put it in its record, and return the record.
+
+    For a machine that was busy when the run began: accuracy does not mind, time does.
+
+    Raises:
+        Refused: the run was made on another device, with other threads or other versions.
+    """
+    spec, here = record.spec, describe(record.spec.device)
+    ours = here.model_copy(update={"commit": record.environment.commit})
+    if ours != record.environment:
+        there = record.environment
+        raise Refused(
+            f"{store.path(spec)} was run on {there.device}, {there.threads} threads, with "
+            f"{there.versions}; measure it there"
+        )
+    task = find_task(spec)
+    cost = measure(spec, task, task.load("train").to(torch.device(spec.device)))
+    renewed = record.model_copy(update={"cost": cost})
+    store.write(renewed)
+    return renewed
+
+
 def keep(record: Record, store: Store) -> Record:
     """Put a record in the store, unless that would lose a finished one; return what is kept there.
 

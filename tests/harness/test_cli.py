@@ -23,7 +23,11 @@ def call(capsys, store):
 
     def run(*argv: str) -> tuple[int, str, str]:
         with pytest.raises(SystemExit) as ended:
-            main([*argv, "--store", str(store.folder)] if argv[0] in ("run", "report") else argv)
+            main(
+                [*argv, "--store", str(store.folder)]
+                if argv[0] in ("run", "report", "measure")
+                else argv
+            )
         return (ended.value.code, *capsys.readouterr())
 
     return run
@@ -254,3 +258,14 @@ def test_a_page_is_renewed(call, store, unmeasured, tmp_path):
     code, out, _ = call("report", "--readme", str(page))
     assert code == 0 and str(page) in out
     assert "| softmax |" in page.read_text() and page.read_text().endswith("bottom\n")
+
+
+def test_costs_are_measured_anew_and_shown(call, store, unmeasured):
+    call("run", "-a", "softmax,primal", "--budget", "smoke")
+    code, out, _ = call("measure")
+    assert code == 0 and out.count("s/1K steps") == 2
+
+
+def test_an_empty_store_has_nothing_to_measure(call):
+    code, _, err = call("measure")
+    assert code == 2 and "holds no finished run" in err
