@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from harness.environment import describe
-from harness.measure import peak_bytes, quartiles, take_turns
+from harness.measure import quartiles, take_turns
+from zoo.cost import peak_bytes
 
 
 def compare(rivals: Mapping[str, Callable[[], Any]], memory: bool) -> None:

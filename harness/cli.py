@@ -105,6 +105,23 @@ def measure(store: StoreOption = Path("runs")) -> None:
         typer.echo(tables.outcome([run.measure_anew(record, folder)]))
 
 
+@app.command()
+def check(
+    name: Annotated[str, typer.Argument(help="A variant, a plug-in's too, or MODULE:CLASS.")],
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a check.")] = False,
+) -> None:
+    """Run every check that a variant's claims call for; exit 1 where one does not hold."""
+    from harness import tables
+    from zoo.conformance import examine, locate, subjects
+
+    held = True
+    for subject in subjects(name, locate(name)):
+        for result in examine(subject):
+            held &= result.passed
+            typer.echo(tables.as_json(result) if as_json else tables.as_line(result))
+    raise typer.Exit(0 if held else 1)
+
+
 @app.command(name="list")
 def list_() -> None:
     """List the variants with what they claim, the tasks, and the budgets."""

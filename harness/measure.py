@@ -5,19 +5,12 @@ the machine does falls on both, and their ratio is taken turn by turn. The devic
 behind every turn: a GPU step bound by its launches looks a little dearer than in training.
 """
 
-import gc
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 import torch
-from torch.profiler import ProfilerActivity, profile
-from torch.utils.flop_counter import (
-    FlopCounterMode,
-    sdpa_backward_flop_count,
-    sdpa_flop_count,
-)
 
 from harness.encoder import build
 from harness.spec import RunSpec
@@ -26,6 +19,7 @@ from harness.train import Trainer, synchronise
 from tasks import Task
 from tasks.contract import Split
 from zoo.composition import Composition
+from zoo.cost import flops, peak_bytes
 
 REFERENCE = "softmax"
 """The variant that every cost is compared with, at its default options."""
@@ -54,7 +48,7 @@ def measure(spec: RunSpec, task: Task, train: Split) -> Cost:
             tokens_per_second=quartiles(tokens / seconds for seconds in reading),
             peak_bytes=peak_bytes(_training_turn(trainer), trainer.device),
             parameters=sum(p.numel() for p in trainer.model.parameters() if p.requires_grad),
-            flops=flops(_trainer(one, task, train, compiled=False)),
+            flops=flops(_training_turn(_trainer(one, task, train, compiled=False))),
         )
         for one, trainer, stepping, reading in zip(specs, trainers, steps, reads, strict=True)
     ]
@@ -90,40 +84,6 @@ def quartiles(values: Iterable[float]) -> Quartiles:
     return Quartiles(q1=q1, median=median, q3=q3)
 
 
-def peak_bytes(step: Callable[[], Any], device: torch.device) -> int:
-    """The most memory allocated during `step`, beyond what was held before it, in bytes.
-
-    On a CPU a step that frees older memory is charged for it as if it were still held.
-    """
-    # Garbage that happens to go during the step would be counted as room that it made.
-    gc.collect()
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
-        held = torch.cuda.memory_allocated(device)
-        step()
-        synchronise(device)
-        return torch.cuda.max_memory_allocated(device) - held
-    # Accumulating changes nothing in one cycle, but some versions of torch warn without it.
-    kinds = [ProfilerActivity.CPU]
-    with profile(activities=kinds, profile_memory=True, acc_events=True) as profiled:
-        step()
-    held = peak = 0
-    for change in _allocations(profiled):
-        held += change
-        peak = max(peak, held)
-    return peak
-
-
-def flops(trainer: Trainer) -> int:
-    """Floating-point operations in the matrix products of one training step, forward and backward.
-
-    Softmax, cumulative sums, sorting and elementwise work count as nothing.
-    """
-    with FlopCounterMode(display=False, custom_mapping=_UNCOUNTED) as counter:
-        trainer.step(0)
-    return counter.get_total_flops()
-
-
 def _trainer(spec: RunSpec, task: Task, train: Split, compiled: bool | None = None) -> Trainer:
     torch.manual_seed(spec.seed)
     recipe = (
@@ -152,42 +112,3 @@ def _reading_turn(trainer: Trainer) -> Callable[[], Any]:
         trainer.scores(batch)
 
     return turn
-
-
-def _allocations(profiled: profile) -> list[int]:
-    """Bytes allocated (negative: freed) in order of time.
-
-    From the profiler's event tree, which is private: the memory rows of its public tables stay 0.
-    """
-    profiler: Any = profiled.profiler
-    events = list(profiler.kineto_results.experimental_event_tree())
-    changes = []
-    while events:
-        event = events.pop()
-        events.extend(event.children)
-        if event.name == "[memory]":
-            changes.append((event.start_time_ns, event.extra_fields.alloc_size))
-    return [size for _, size in sorted(changes, key=lambda change: change[0])]
-
-
-def _attention_flops(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
-    return sdpa_flop_count(query, key, value)
-
-
-def _attention_backward_flops(
-    gradient: Any, query: Any, key: Any, value: Any, *_: Any, **__: Any
-) -> int:
-    return sdpa_backward_flop_count(gradient, query, key, value)
-
-
-def _added_product_flops(_: Any, left: Any, right: Any, *__: Any, **___: Any) -> int:
-    batch, rows, inner = left
-    return 2 * batch * rows * inner * right[-1]
-
-
-# What PyTorch's counter takes for nothing: attention on the CPU, and a product added in place.
-_UNCOUNTED = {
-    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention_flops,
-    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward_flops,
-    torch.ops.aten.baddbmm_: _added_product_flops,
-}

@@ -1,12 +1,14 @@
 """Plain tables for the terminal."""
 
 import dataclasses
+import json
 from collections.abc import Callable, Iterable, Sequence
 
 from tabulate import tabulate
 
 from harness.store import Record
 from tasks import tasks
+from zoo.conformance import Result
 from zoo.contract import Traits
 from zoo.registry import options_of
 from zoo.variants import variants
@@ -37,6 +39,19 @@ def questions() -> str:
         for name, task in tasks.items()
     ]
     return _table(["task", "classes", "options"], rows)
+
+
+def as_line(result: Result) -> str:
+    """A check in a line: verdict, form, name, the figure that decided it, and a declared gap."""
+    verdict = "ok  " if result.passed else "FAIL"
+    gap = f" [known gap: {result.gap}]" if result.gap else ""
+    return f"{verdict} {result.form}: {result.check}: {result.finding.figure}{gap}"
+
+
+def as_json(result: Result) -> str:
+    """The same as a JSON object on one line."""
+    fields = {"form": result.form, "check": result.check, "passed": result.passed}
+    return json.dumps({**fields, "figure": result.finding.figure, "gap": result.gap})
 
 
 def _accuracies(record: Record) -> list[str]:

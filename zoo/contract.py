@@ -96,9 +96,14 @@ class Attention(nn.Module, ABC):
 
     A subclass is built as `Variant(size, *, option=default, ...)`: the signature is the schema of
     its options. `forward` is pure: it writes no attribute and no buffer.
+
+    Attributes:
+        traits: what the variant claims, readable before anything is built.
+        gaps: checks of `zoo.conformance` that the variant is known to fail, each with its reason.
     """
 
     traits: ClassVar[Traits]
+    gaps: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
     def __init__(self, size: Size) -> None:
         """Keep the size.

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from harness import budgets
+from harness.cli import main
 from harness.encoder import build
 from harness.run import find_task
 from harness.spec import RunSpec
@@ -109,3 +110,19 @@ def interrupt_at(monkeypatch):
         monkeypatch.setattr(Trainer, "step", step)
 
     return arrange
+
+
+@pytest.fixture
+def call(capsys, store):
+    """Runs a command with the store; its exit code and what it wrote."""
+
+    def run(*argv: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(
+                [*argv, "--store", str(store.folder)]
+                if argv[0] in ("run", "report", "measure")
+                else argv
+            )
+        return (ended.value.code, *capsys.readouterr())
+
+    return run

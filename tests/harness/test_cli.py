@@ -17,22 +17,6 @@ for tree in TREES:
     TINY += ["--set", f"listops.{tree}"]
 
 
-@pytest.fixture
-def call(capsys, store):
-    """Runs a command with the store; its exit code and what it wrote."""
-
-    def run(*argv: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main(
-                [*argv, "--store", str(store.folder)]
-                if argv[0] in ("run", "report", "measure")
-                else argv
-            )
-        return (ended.value.code, *capsys.readouterr())
-
-    return run
-
-
 BAD = {
     "unknown attention": (["-a", "sofmax"], "did you mean 'softmax'?"),
     "unknown last layer": (["-a", "softmax+primel"], "did you mean 'primal'?"),

@@ -8,8 +8,7 @@ section 2.4. With q and k scaled by e^(-1/4) and M random directions w_m ~ N(0, 
 
 where j runs over the real tokens, and up to i in the causal form. The w_m are orthogonal in
 blocks of e, with the norms of independent Gaussian rows. Time O(n M e) and memory O(n M) per
-head; the causal form adds O(n chunk (M + e)) time and O(n / chunk M e) memory for the states
-between chunks.
+head; the causal form adds what `zoo.kernels.causal_sum` says.
 
 Stabilisation is exact. Write q' and k' for the exponents of the two sides. For any numbers c_m
 and r_i,
@@ -37,9 +36,9 @@ serves all heads.
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
-from torch.nn import functional as F
 
-from zoo.contract import Size, Traits, Unsupported
+from zoo.contract import Size, Traits
+from zoo.kernels import causal_sum
 from zoo.projected import ProjectedAttention
 from zoo.registry import Refused
 from zoo.variants import variants
@@ -51,7 +50,7 @@ HEADROOM = 60.0
 class Performer(ProjectedAttention):
     """Linear attention whose kernel is an unbiased estimate of the softmax kernel.
 
-    Axis letters beyond the contract's: `f` random features, `g` a value and a one beside it.
+    Axis letters beyond the contract's: `f` random features.
     """
 
     traits = Traits(causal=True, cross=True, linear=True, stochastic=True, recurrent=False)
@@ -99,11 +98,6 @@ class Performer(ProjectedAttention):
         Raises:
             Unsupported: the layer is causal, and queries and keys differ in number.
         """
-        n, m = q.shape[-2], k.shape[-2]
-        if self.size.causal and n != m:
-            raise Unsupported(
-                f"causal performer got {n} queries and {m} keys; it needs as many keys as queries"
-            )
         dtype = v.dtype
         # fp32 at least: exponentials of half-precision exponents are wrong by whole factors.
         with torch.autocast(q.device.type, enabled=False):
@@ -125,45 +119,13 @@ class Performer(ProjectedAttention):
         keys = k @ (scale * w).mT - k.square().sum(-1, keepdim=True) * (scale**2 / 2)
         if keep is not None:
             keys = keys.masked_fill(~keep[:, None, :, None], -torch.inf)
-        # A one beside each value: the denominator comes out of the same products.
-        values = F.pad(v, (0, 1), value=1.0)
         if self.size.causal:
             c = w.square().sum(-1) / 2 - HEADROOM
-            sums = causal((queries + c).softmax(-1), (keys - c).exp(), values, self.chunk)
         else:
             c = keys.detach().amax(-2, keepdim=True)
             c = c.masked_fill(c.isinf(), 0.0)
-            sums = (queries + c).softmax(-1) @ ((keys - c).exp().mT @ values)
-        return ratio(sums)
-
-
-def causal(
-    queries: Float[Tensor, "b h n f"],
-    keys: Float[Tensor, "b h n f"],
-    values: Float[Tensor, "b h n g"],
-    chunk: int,
-) -> Float[Tensor, "b h n g"]:
-    """`sum_{j <= i} (queries_i . keys_j) values_j`: exact in a chunk, by a state before it."""
-    n = queries.shape[-2]
-    chunk = min(chunk, n)
-    q, k, v = (
-        F.pad(part, (0, 0, 0, -n % chunk)).unflatten(-2, (-1, chunk))
-        for part in (queries, keys, values)
-    )
-    states = k.mT @ v
-    # Shifted, and not `cumsum - states`: the rounding of that difference would tell of the future.
-    past = F.pad(states[:, :, :-1].cumsum(2), (0, 0, 0, 0, 1, 0))
-    sums = (q @ k.mT).tril() @ v + q @ past
-    return sums.flatten(2, 3)[:, :, :n]
-
-
-def ratio(sums: Float[Tensor, "b h n g"]) -> Float[Tensor, "b h n e"]:
-    """Numerator by denominator, which stand side by side; nothing by nothing is zero."""
-    numerator, denominator = sums[..., :-1], sums[..., -1:]
-    # Below this, what underflow took is no longer a rounding error of what is left.
-    floor = torch.finfo(sums.dtype).tiny / torch.finfo(sums.dtype).eps
-    empty = denominator < floor
-    return (numerator / denominator.masked_fill(empty, 1.0)).masked_fill(empty, 0.0)
+        queries, keys = (queries + c).softmax(-1), (keys - c).exp()
+        return causal_sum.mean(queries, keys, v, self.size.causal, self.chunk)
 
 
 def draw(like: Float[Tensor, "f e"], orthogonal: bool) -> Float[Tensor, "f e"]:

@@ -1,0 +1,78 @@
+"""Sums over the past against their definition, and against what the future would tell."""
+
+import pytest
+import torch
+
+from zoo.contract import Unsupported
+from zoo.kernels import causal_sum
+
+
+def sides(n: int, dtype=torch.float64) -> list[torch.Tensor]:
+    """Queries, keys and values of different widths, features of either sign."""
+    return [torch.randn(2, 3, n, width, dtype=dtype).requires_grad_() for width in (5, 5, 4)]
+
+
+def gradients(out: torch.Tensor, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    ramp = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).reshape(out.shape)
+    return torch.autograd.grad((out * ramp).sum(), inputs)
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 64, 2000])
+@pytest.mark.parametrize("n", [1, 2, 63, 64, 65, 100, 1000])
+def test_chunked_sums_and_gradients_are_those_of_the_definition(n, chunk):
+    inputs = sides(n)
+    out, expected = causal_sum.chunked(*inputs, chunk), causal_sum.plain(*inputs)
+    torch.testing.assert_close(out, expected, rtol=1e-10, atol=1e-10)
+    both = zip(gradients(out, *inputs), gradients(expected, *inputs), strict=True)
+    for one, other in both:
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
+
+
+def test_the_definition_is_the_sum_over_tokens_so_far():
+    q, k, v = sides(9)
+    for i in range(9):
+        expected = sum((q[:, :, i] * k[:, :, j]).sum(-1, True) * v[:, :, j] for j in range(i + 1))
+        torch.testing.assert_close(causal_sum.plain(q, k, v)[:, :, i], expected)
+
+
+@pytest.mark.parametrize("cut", [1, 31, 32, 33, 64, 99])
+@pytest.mark.parametrize("scale", [0.0, -1.0, 1e6])
+def test_the_future_never_moves_a_past_sum_by_a_bit(scale, cut):
+    inputs = sides(100, torch.float32)
+    changed = [torch.cat([part[:, :, :cut], scale * part[:, :, cut:]], 2) for part in inputs]
+    before, after = (causal_sum.chunked(*parts, 32) for parts in (inputs, changed))
+    assert torch.equal(before[:, :, :cut], after[:, :, :cut])
+    assert not torch.equal(before[:, :, cut:], after[:, :, cut:])
+
+
+def test_the_total_of_all_tokens_is_the_last_sum_over_the_past():
+    q, k, v = sides(50)
+    last = causal_sum.total(q, k, v, True, 16)[:, :, -1:]
+    torch.testing.assert_close(causal_sum.total(q[:, :, -1:], k, v, False, 16), last)
+
+
+def test_a_mean_is_a_weighted_mean():
+    q, k, v = sides(20)
+    weights = (q.exp() @ k.exp().mT).tril()
+    expected = (weights / weights.sum(-1, keepdim=True)) @ v
+    torch.testing.assert_close(causal_sum.mean(q.exp(), k.exp(), v, True, 8), expected)
+
+
+def test_nothing_by_nothing_is_zero_with_gradients_of_zero():
+    inputs = [torch.zeros(1, 1, 3, width, requires_grad=True) for width in (2, 2, 4)]
+    out = causal_sum.mean(*inputs, False, 8)
+    assert (out == 0).all()
+    assert all((gradient == 0).all() for gradient in gradients(out, *inputs))
+
+
+def test_what_underflow_has_left_of_a_denominator_counts_as_nothing():
+    numerator = torch.ones(1, 1, 3, 2)
+    denominator = torch.tensor([1e-40, 1e-33, 1e-25]).reshape(1, 1, 3, 1)
+    out = causal_sum.ratio(numerator, denominator)
+    assert (out[:, :, :2] == 0).all()
+    torch.testing.assert_close(out[:, :, 2], torch.full((1, 1, 2), 1e25))
+
+
+def test_causal_sums_over_another_number_of_keys_are_refused():
+    with pytest.raises(Unsupported, match="causal attention got 5 queries and 11 keys"):
+        causal_sum.total(sides(5)[0], *sides(11)[1:], True, 8)

@@ -1,0 +1,179 @@
+"""Window and global tokens against a formula with all n x n weights."""
+
+import jaxtyping
+import pytest
+import torch
+
+from zoo.contract import Size
+from zoo.registry import Refused
+from zoo.variants.local import Local
+from zoo.variants.longformer import Longformer
+
+DIM, HEADS = 8, 2
+PADDED = pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
+APART = pytest.mark.parametrize("separate", [True, False], ids=["separate", "shared"])
+
+
+def longformer(dropout: float = 0.0, **options) -> Longformer:
+    size = Size(dim=DIM, heads=HEADS, max_len=1000, causal=False, dropout=dropout)
+    return Longformer(size, **options).double()
+
+
+def draw(n: int) -> torch.Tensor:
+    return torch.randn(2, n, DIM).double().requires_grad_()
+
+
+def ragged(n: int) -> torch.Tensor:
+    """Padding at the end of one sample; scattered through the other, from its first token on."""
+    keep = torch.ones(2, n, dtype=torch.bool)
+    keep[0, n - n // 3 :] = False
+    keep[1, ::5] = False
+    return keep
+
+
+def by_the_formula(layer, x, keep):
+    """One sample and query at a time, with padded tokens removed; zero where they stood."""
+    out = torch.zeros_like(x)
+    for b in range(len(x)):
+        real = torch.arange(x.shape[1]) if keep is None else keep[b].nonzero()[:, 0]
+        if len(real):
+            out[b, real] = layer.out(without_padding(layer, x[b, real]))
+    return out
+
+
+def without_padding(layer, x):
+    q, k, v = layer.local(x).chunk(3, -1)
+    q_all, k_all, v_all = q, k, v
+    if layer.global_query is not None:
+        q_all = layer.global_query(x)
+        k_all, v_all = layer.global_context(x).chunk(2, -1)
+    place, g = torch.arange(len(x)), layer.global_tokens
+    seen = ((place[:, None] - place).abs() <= layer.window) | (place < g)
+    heads = []
+    for part in torch.arange(DIM).chunk(HEADS):
+        scale = len(part) ** 0.5
+        near = (q[:, part] @ k[:, part].T / scale).masked_fill(~seen, -torch.inf).softmax(-1)
+        far = (q_all[:, part] @ k_all[:, part].T / scale).softmax(-1)
+        heads.append(torch.cat([far[:g] @ v_all[:, part], (near @ v[:, part])[g:]]))
+    return torch.cat(heads, -1)
+
+
+def gradients(out: torch.Tensor, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    ramp = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).reshape(out.shape)
+    return torch.autograd.grad((out * ramp).sum(), inputs)
+
+
+def valid(out: torch.Tensor, keep: torch.Tensor | None) -> torch.Tensor:
+    """`out` with zeros at padded positions, where it is unspecified."""
+    return out if keep is None else out * keep[..., None]
+
+
+@APART
+@PADDED
+@pytest.mark.parametrize("tokens", [1, 10])
+@pytest.mark.parametrize("n", [1, 2, 7, 8, 63, 64, 65, 100, 1000])
+def test_output_and_gradients_are_those_of_the_formula(n, tokens, padded, separate):
+    layer = longformer(window=7, global_tokens=tokens, separate=separate)
+    x, keep = draw(n), ragged(n) if padded else None
+    out, expected = valid(layer(x, x, keep).tokens, keep), by_the_formula(layer, x, keep)
+    torch.testing.assert_close(out, expected, rtol=1e-10, atol=1e-12)
+    inputs = [x, *layer.parameters()]
+    if n > tokens:
+        # Otherwise the window has no queries, and its parameters no gradient.
+        both = zip(gradients(out, *inputs), gradients(expected, *inputs), strict=True)
+        for one, other in both:
+            torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
+
+
+def test_without_global_tokens_it_is_local_attention():
+    layer, x = longformer(window=5, global_tokens=0), draw(40)
+    twin = Local(layer.size, window=5).double()
+    weights = [*layer.local.weight.chunk(3), *layer.local.bias.chunk(3)]
+    state = {
+        "query.weight": weights[0],
+        "query.bias": weights[3],
+        "context.weight": torch.cat(weights[1:3]),
+        "context.bias": torch.cat(weights[4:6]),
+        **{f"out.{name}": value for name, value in layer.out.state_dict().items()},
+    }
+    twin.load_state_dict(state)
+    keep = ragged(40)
+    expected = valid(twin(x, x, keep).tokens, keep)
+    torch.testing.assert_close(valid(layer(x, x, keep).tokens, keep), expected)
+
+
+def test_a_global_token_is_seen_by_all_and_another_by_its_window():
+    layer, x = longformer(window=4, global_tokens=2), draw(60).detach()
+    before = layer(x, x, None).tokens
+    for token, expected in [(1, range(60)), (30, [0, 1, *range(26, 35)])]:
+        changed = x.clone()
+        changed[:, token] *= -10
+        moved = (layer(changed, changed, None).tokens != before).any(-1).any(0)
+        assert moved.nonzero()[:, 0].tolist() == list(expected)
+
+
+def test_the_first_real_tokens_are_the_global_ones():
+    layer, x = longformer(window=4, global_tokens=1), draw(60).detach()
+    keep = torch.ones(2, 60, dtype=torch.bool)
+    keep[:, :3] = False
+    changed = x.clone()
+    changed[:, 3] *= -10
+    moved = layer(changed, changed, keep).tokens != layer(x, x, keep).tokens
+    assert moved[:, 3:].any(-1).all()
+
+
+def test_a_sample_of_padding_alone_has_the_output_bias_and_finite_gradients():
+    layer, x, keep = longformer(window=4, global_tokens=2), draw(20), ragged(20)
+    keep[0] = False
+    out = layer(x, x, keep).tokens
+    assert torch.equal(out[0], layer.out.bias.expand_as(out[0]))
+    found = gradients(out, x, *layer.parameters())
+    assert all(gradient.isfinite().all() for gradient in found)
+    assert (found[0][0] == 0).all()
+
+
+def test_dropout_falls_on_weights_in_training_only():
+    layer, x = longformer(dropout=0.5, window=4), draw(30)
+    expected = by_the_formula(layer, x, None)
+    drawn = layer(x, x, None).tokens
+    assert not torch.allclose(drawn[:, 0], expected[:, 0])
+    assert not torch.allclose(drawn[:, 1:], expected[:, 1:])
+    torch.testing.assert_close(layer.eval()(x, x, None).tokens, expected)
+
+
+def test_bf16_autocast_stays_near_fp32():
+    layer, x, keep = longformer().float(), torch.randn(2, 200, DIM), ragged(200)
+    exact = layer(x, x, keep).tokens
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        near = layer(x, x, keep).tokens
+    assert (near - exact)[keep].norm() / exact[keep].norm() < 0.03
+
+
+@PADDED
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_several_layers_run_at_once_under_vmap(monkeypatch, padded):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    layers, x = [longformer(window=8) for _ in range(3)], draw(20).detach()
+    keep = ragged(20) if padded else None
+    stacked = torch.func.stack_module_state(layers)
+    run = torch.func.vmap(
+        lambda state: torch.func.functional_call(layers[0], state, (x, x, keep)).tokens
+    )
+    expected = torch.stack([layer(x, x, keep).tokens for layer in layers])
+    torch.testing.assert_close(run(stacked), expected)
+
+
+@pytest.mark.parametrize("options", [{"window": 0}, {"global_tokens": -1}])
+def test_impossible_options_are_refused(options):
+    name, value = next(iter(options.items()))
+    with pytest.raises(Refused, match=f"longformer.{name}={value} must be at least"):
+        longformer(**options)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"separate": False}, {"global_tokens": 0}], ids=["default", "shared", "none"]
+)
+def test_no_parameter_is_idle(options):
+    layer, x = longformer(**options), draw(100)
+    for gradient in gradients(layer(x, x, None).tokens, *layer.parameters()):
+        assert gradient.abs().max() > 1e-6

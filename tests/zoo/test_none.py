@@ -1,0 +1,56 @@
+"""The floor: each token is mapped alone, by two projections and nothing else."""
+
+import pytest
+import torch
+from torch.func import functional_call, stack_module_state, vmap
+
+from zoo.contract import Size
+from zoo.variants.none import NoAttention
+
+DIM = 8
+FORMS = pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
+
+
+def none(causal: bool = False) -> NoAttention:
+    size = Size(dim=DIM, heads=2, max_len=1000, causal=causal, dropout=0.0)
+    return NoAttention(size).double()
+
+
+def gradients(out: torch.Tensor, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    ramp = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).reshape(out.shape)
+    return torch.autograd.grad((out * ramp).sum(), inputs)
+
+
+@FORMS
+@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
+@pytest.mark.parametrize("n", [1, 2, 63, 100, 1000])
+def test_output_and_gradients_are_those_of_two_affine_maps(n, padded, causal):
+    layer, x = none(causal), torch.randn(2, n, DIM).double().requires_grad_()
+    keep = torch.rand(2, n) < 0.7 if padded else None
+    weights = dict(layer.named_parameters())
+    values = x @ weights["value.weight"].T + weights["value.bias"]
+    expected = values @ weights["out.weight"].T + weights["out.bias"]
+    out, given = layer(x, x, keep).tokens, (x, *weights.values())
+    torch.testing.assert_close(out, expected, rtol=1e-10, atol=1e-12)
+    for one, other in zip(gradients(out, *given), gradients(expected, *given), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
+
+
+@FORMS
+def test_no_token_ever_moves_another(causal):
+    layer, x = none(causal), torch.randn(2, 9, DIM).double()
+    changed = x.clone()
+    changed[:, 4] = torch.randn(2, DIM)
+    moved = (layer(changed, changed, None).tokens != layer(x, x, None).tokens).any(-1)
+    assert moved.nonzero()[:, 1].tolist() == [4, 4]
+
+
+def test_there_are_no_parameters_but_those_of_the_two_projections():
+    assert sum(parameter.numel() for parameter in none().parameters()) == 2 * DIM * (DIM + 1)
+
+
+def test_several_layers_at_once_are_each_alone():
+    layers, x = [none() for _ in range(3)], torch.randn(2, 5, DIM).double()
+    state = stack_module_state(layers)  # pyright: ignore[reportArgumentType]
+    together = vmap(lambda one: functional_call(layers[0], one, (x, x, None)).tokens)(state)
+    torch.testing.assert_close(together, torch.stack([one(x, x, None).tokens for one in layers]))

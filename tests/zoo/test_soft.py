@@ -1,0 +1,193 @@
+"""SOFT against a loop over its formula, the exact Gaussian kernel, and exact inverses."""
+
+import pytest
+import torch
+from torch.func import functional_call, stack_module_state, vmap
+
+from zoo.contract import Size
+from zoo.registry import Refused
+from zoo.variants.soft import Soft, gaussian, inverse
+
+HEADS, WIDTH = 2, 4
+PADDED = pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
+
+
+def soft(**options) -> Soft:
+    size = Size(dim=HEADS * WIDTH, heads=HEADS, max_len=1000, causal=False, dropout=0.0)
+    return Soft(size, **options).double()
+
+
+def qv(n: int, scale: float = 1.0) -> list[torch.Tensor]:
+    """Queries, which are the keys too, and values."""
+    q, v = torch.randn(2, 2, HEADS, n, WIDTH).double()
+    return [(scale * q).requires_grad_(), v.requires_grad_()]
+
+
+def attend(layer: Soft, q: torch.Tensor, v: torch.Tensor, keep=None) -> torch.Tensor:
+    return layer.attend(q, q, v, keep)
+
+
+def ragged(n: int) -> torch.Tensor:
+    """Padding at the end of one sample; scattered through the other, from its first token on."""
+    keep = torch.ones(2, n, dtype=torch.bool)
+    keep[0, n - n // 3 :] = False
+    keep[1, ::5] = False
+    return keep
+
+
+def kernel(x, y):
+    """The Gaussian kernel from differences of vectors."""
+    return torch.exp(-(x[:, None] - y).square().sum(-1) / (2 * x.shape[1] ** 0.5))
+
+
+def by_the_formula(q, v, keep, landmarks, iterations):
+    """One sample and head at a time, with padded tokens removed; zero where they stood."""
+    out = torch.zeros_like(q)
+    for b in range(q.shape[0]):
+        real = torch.arange(q.shape[2]) if keep is None else keep[b].nonzero()[:, 0]
+        for h in range(q.shape[1] if len(real) else 0):
+            parts = (part[b, h, real] for part in (q, v))
+            out[b, h, real] = without_padding(*parts, landmarks, iterations)
+    return out
+
+
+def without_padding(q, v, landmarks, iterations):
+    count = len(q)
+    segments = [[r for r in range(count) if r * landmarks // count == s] for s in range(landmarks)]
+    marks = torch.stack([q[s].mean(0) for s in segments if s])
+    a, p = kernel(marks, marks), kernel(marks, q)
+    z = a / a.sum(1).max() ** 2
+    for _ in range(iterations):
+        z = 2 * z - z @ a @ z
+    return p.T @ z @ p @ v
+
+
+def exact(q, v, keep=None):
+    """Gaussian attention with all n x n weights, none of them approximate."""
+    weights = torch.exp(-(q[..., :, None, :] - q[..., None, :, :]).square().sum(-1) / 4)
+    return (weights if keep is None else weights * keep[:, None, None, :]) @ v
+
+
+def gradients(out: torch.Tensor, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    ramp = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).reshape(out.shape)
+    return torch.autograd.grad((out * ramp).sum(), inputs)
+
+
+def valid(out: torch.Tensor, keep: torch.Tensor | None) -> torch.Tensor:
+    """`out` with zeros at padded positions, where it is unspecified."""
+    return out if keep is None else out * keep[:, None, :, None]
+
+
+@PADDED
+@pytest.mark.parametrize("n", [1, 2, 15, 16, 17, 63, 100, 1000])
+def test_output_and_gradients_are_those_of_the_formula(n, padded):
+    inputs, keep = qv(n), ragged(n) if padded else None
+    out = valid(attend(soft(landmarks=16, iterations=12), *inputs, keep), keep)
+    expected = by_the_formula(*inputs, keep, 16, 12)
+    torch.testing.assert_close(out, expected, rtol=1e-9, atol=1e-9)
+    both = zip(gradients(out, *inputs), gradients(expected, *inputs), strict=True)
+    for one, other in both:
+        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-8)
+
+
+def test_gradients_agree_with_finite_differences():
+    layer, keep = soft(landmarks=3, iterations=4), ragged(7)
+    assert torch.autograd.gradcheck(lambda q, v: attend(layer, q, v, keep), qv(7))
+
+
+def test_the_kernel_is_that_of_differences_of_vectors():
+    x, y = torch.randn(2, 1, 1, 20, WIDTH).double()
+    torch.testing.assert_close(gaussian(x, y)[0, 0], kernel(x[0, 0], y[0, 0]))
+    assert (gaussian(1e4 * x.float(), 1e4 * x.float()) <= 1).all()
+
+
+@pytest.mark.parametrize("size", [1, 2, 12])
+def test_the_iteration_converges_to_the_inverse(size):
+    marks = 2 * torch.randn(2, 3, size, WIDTH).double()
+    a = gaussian(marks, marks)
+    torch.testing.assert_close(inverse(a, 30), torch.linalg.inv(a), rtol=0, atol=1e-8)
+
+
+@PADDED
+@pytest.mark.parametrize("landmarks", [63, 64, 100])
+def test_a_landmark_for_every_token_gives_the_exact_kernel(landmarks, padded):
+    inputs, keep = qv(63, 2.0), ragged(63) if padded else None
+    out = attend(soft(landmarks=landmarks, iterations=40), *inputs, keep)
+    torch.testing.assert_close(
+        valid(out, keep), valid(exact(*inputs, keep), keep), rtol=0, atol=1e-7
+    )
+
+
+def test_more_landmarks_come_nearer_to_the_exact_kernel_on_smooth_inputs():
+    time = torch.linspace(0, 1, 512).double()
+    waves = torch.arange(1, 5) * torch.rand(2, 2, HEADS, WIDTH, 4).double()
+    q, v = 1.5 * torch.sin(2 * waves[..., None] * time).sum(-2).mT
+    layers = [soft(landmarks=count) for count in (2, 4, 8, 16)]
+    errors = [float((attend(x, q, v) - exact(q, v)).norm() / exact(q, v).norm()) for x in layers]
+    assert errors == sorted(errors, reverse=True)
+    assert errors[-1] < 0.1 * errors[0]
+
+
+def test_a_batch_mate_of_huge_scale_does_not_move_a_sample():
+    layer, inputs = soft(landmarks=8), qv(40)
+    loud = [torch.cat([part[:1], 1e3 * part[1:]]) for part in inputs]
+    before, after = attend(layer, *inputs), attend(layer, *loud)
+    torch.testing.assert_close(before[0], after[0], rtol=1e-12, atol=0)
+
+
+def test_one_head_does_not_move_another():
+    layer, inputs = soft(landmarks=8), qv(40)
+    loud = [torch.cat([part[:, :1], 1e3 * part[:, 1:]], 1) for part in inputs]
+    before, after = attend(layer, *inputs), attend(layer, *loud)
+    torch.testing.assert_close(before[:, 0], after[:, 0], rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("real", [1, 5, 16, 17, 30])
+def test_padding_at_the_end_changes_nothing(real):
+    layer, inputs, keep = soft(landmarks=16), qv(40), torch.arange(40) < real
+    padded = attend(layer, *inputs, keep.expand(2, -1))[:, :, :real]
+    short = attend(layer, *(part[:, :, :real] for part in inputs))
+    torch.testing.assert_close(padded, short, rtol=1e-9, atol=1e-10)
+
+
+def test_a_sample_without_real_tokens_gives_zero_and_finite_gradients():
+    layer, inputs, keep = soft(landmarks=4), qv(9), ragged(9)
+    keep[0] = False
+    out = attend(layer, *inputs, keep)
+    assert (out[0] == 0).all()
+    assert (out[1] != 0).all()
+    assert all(gradient.isfinite().all() for gradient in gradients(out, *inputs))
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-3, 0.1, 1.0, 10.0, 1e3, 1e6])
+def test_fp32_stays_finite_and_near_whatever_the_landmarks_share(scale):
+    inputs = qv(500, scale)
+    single = [part.float().detach().requires_grad_() for part in inputs]
+    out, expected = attend(soft(), *single), attend(soft(), *inputs)
+    assert (out - expected).norm() <= 1e-4 * expected.norm()
+    assert all(gradient.isfinite().all() for gradient in gradients(out, *single))
+
+
+def test_landmarks_and_inverse_are_fp32_under_autocast():
+    layer, keep = soft(landmarks=16).float(), ragged(200)
+    q, v = (part.detach().bfloat16() for part in qv(200))
+    exact = attend(layer, q.float(), v.float(), keep)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        near = attend(layer, q, v, keep)
+    assert torch.equal(near, exact.bfloat16())
+
+
+def test_several_layers_at_once_are_each_alone():
+    layers, keep = [soft(landmarks=8) for _ in range(3)], ragged(40)
+    x = torch.randn(2, 40, HEADS * WIDTH).double()
+    state = stack_module_state(layers)  # pyright: ignore[reportArgumentType]
+    together = vmap(lambda one: functional_call(layers[0], one, (x, x, keep)).tokens)(state)
+    alone = torch.stack([layer(x, x, keep).tokens for layer in layers])
+    torch.testing.assert_close(together, alone)
+
+
+@pytest.mark.parametrize("options", [{"landmarks": 0}, {"iterations": -1}])
+def test_impossible_options_are_refused(options):
+    name, value = next(iter(options.items()))
+    with pytest.raises(Refused, match=f"soft.{name}={value}"):
+        soft(**options)

@@ -1,0 +1,201 @@
+"""YOSO-E against its formula, finite differences, sampled hashes, and gradients at the pole."""
+
+import math
+
+import jaxtyping
+import pytest
+import torch
+from torch.nn import functional as F
+
+from zoo.contract import Size
+from zoo.registry import Refused
+from zoo.variants.yoso import Yoso, collisions
+
+HEADS, WIDTH = 2, 4
+FORMS = pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
+PADDED = pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
+
+
+def yoso(causal: bool = False, dropout: float = 0.0, **options) -> Yoso:
+    size = Size(dim=HEADS * WIDTH, heads=HEADS, max_len=1000, causal=causal, dropout=dropout)
+    return Yoso(size, **options).double()
+
+
+def qkv(n: int, m: int) -> list[torch.Tensor]:
+    lengths = (n, m, m)
+    return [torch.randn(2, HEADS, length, WIDTH).double().requires_grad_() for length in lengths]
+
+
+def ragged(m: int) -> torch.Tensor:
+    """Padding at the end of one sample; scattered through the other, from its second token on."""
+    keep = torch.ones(2, m, dtype=torch.bool)
+    keep[0, m - m // 3 :] = False
+    keep[1, 1::5] = False
+    return keep
+
+
+def by_the_formula(q, k, v, keep, tau, causal):
+    """All weights at once, with autograd's own derivative of arccos."""
+    cosines = torch.einsum("bhne,bhme->bhnm", F.normalize(q, dim=-1), F.normalize(k, dim=-1))
+    weights = (1 - torch.arccos(cosines) / math.pi) ** tau
+    if keep is not None:
+        weights = weights * keep[:, None, None, :]
+    if causal:
+        weights = weights * torch.ones(weights.shape[-2:]).tril()
+    return F.normalize(torch.einsum("bhnm,bhme->bhne", weights, v), dim=-1)
+
+
+def gradients(out: torch.Tensor, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    ramp = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).reshape(out.shape)
+    return torch.autograd.grad((out * ramp).sum(), inputs)
+
+
+@FORMS
+@PADDED
+@pytest.mark.parametrize("n", [1, 2, 63, 100, 1000])
+def test_output_and_gradients_are_those_of_the_formula(n, padded, causal):
+    inputs, keep = qkv(n, n), ragged(n) if padded else None
+    out = yoso(causal).attend(*inputs, keep)
+    expected = by_the_formula(*inputs, keep, 8, causal)
+    torch.testing.assert_close(out, expected, rtol=1e-9, atol=1e-11)
+    both = zip(gradients(out, *inputs), gradients(expected, *inputs), strict=True)
+    for one, other in both:
+        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("tau", [1, 2, 8])
+def test_gradients_agree_with_finite_differences(tau):
+    layer, keep = yoso(True, tau=tau), ragged(7)
+    assert torch.autograd.gradcheck(lambda *inputs: layer.attend(*inputs, keep), qkv(7, 7))
+
+
+def test_queries_and_keys_may_differ_in_number():
+    inputs = qkv(5, 11)
+    expected = by_the_formula(*inputs, ragged(11), 8, False)
+    torch.testing.assert_close(yoso().attend(*inputs, ragged(11)), expected)
+
+
+def test_weights_are_chances_that_hashes_collide():
+    q, k = (F.normalize(torch.randn(6, WIDTH), dim=-1) for _ in range(2))
+    planes = torch.randn(20_000, 3, WIDTH)
+    one, other = ((planes @ side.T) > 0 for side in (q, k))
+    chance = (one[..., :, None] == other[..., None, :]).all(1).float().mean(0)
+    weights = collisions((q @ k.T)[None, None], 3, False)[0, 0]
+    # Four standard errors of a mean over 20,000 draws.
+    torch.testing.assert_close(weights, chance, rtol=0, atol=4 * 0.5 / 20_000**0.5)
+
+
+def test_every_output_has_length_one():
+    norms = yoso().attend(*qkv(20, 20), None).norm(dim=-1)
+    torch.testing.assert_close(norms, torch.ones_like(norms))
+
+
+def test_the_bound_is_the_papers_surrogate_and_lies_below_the_exact_derivative():
+    grid = torch.linspace(-0.999, 0.999, 500).double()[None, None, None].requires_grad_()
+    exact, bound = (
+        torch.autograd.grad(collisions(grid, 8, flag).sum(), grid)[0] for flag in (False, True)
+    )
+    weights = (1 - torch.arccos(grid) / math.pi) ** 8
+    torch.testing.assert_close(bound, 4 * weights)
+    torch.testing.assert_close(exact, torch.autograd.grad(weights.sum(), grid)[0])
+    assert (bound <= exact).all()
+
+
+def test_the_choice_of_gradient_leaves_the_output_as_it_is():
+    inputs = qkv(20, 20)
+    exact, bound = (yoso(gradient=choice).attend(*inputs, None) for choice in ("exact", "bound"))
+    assert torch.equal(exact, bound)
+    assert not torch.allclose(gradients(exact, *inputs)[0], gradients(bound, *inputs)[0])
+
+
+@pytest.mark.parametrize("gradient", ["exact", "bound"])
+@pytest.mark.parametrize("side", [1.0, -1.0], ids=["parallel", "opposite"])
+def test_gradients_stay_bounded_where_arccos_has_none(side, gradient):
+    layer = yoso(tau=8, gradient=gradient).float()
+    q, _, v = (part.float().detach().requires_grad_() for part in qkv(50, 50))
+    for nudge in (0.0, 1e-7, 1e-5, 1e-3):
+        k = (side * q + nudge * torch.randn_like(q)).detach().requires_grad_()
+        found = gradients(layer.attend(q, k, v, None), q, k, v)
+        calm = gradients(layer.attend(q, torch.randn_like(q).requires_grad_(), v, None), q, v)
+        assert all(part.isfinite().all() for part in found)
+        assert found[0].norm() < 30 * calm[0].norm()
+
+
+def test_fp32_gradients_are_right_near_the_pole():
+    q, k, v = (part.detach() for part in qkv(40, 40))
+    k = q + 0.02 * k * q.norm(dim=-1, keepdim=True)
+    wide = [part.clone().requires_grad_() for part in (q, k, v)]
+    narrow = [part.float().requires_grad_() for part in (q, k, v)]
+    exact = gradients(by_the_formula(*wide, None, 8, False), *wide)
+    found = gradients(yoso().float().attend(*narrow, None), *narrow)
+    for one, other in zip(found, exact, strict=True):
+        assert (one - other).norm() / other.norm() < 1e-3
+
+
+@FORMS
+def test_padded_content_does_not_matter_and_a_padded_sample_is_zero(causal):
+    layer, inputs, keep = yoso(causal), qkv(40, 40), ragged(40)
+    keep[0] = False
+    loud = [torch.where(keep[:, None, :, None], part, 1e4) for part in inputs[1:]]
+    before, after = layer.attend(*inputs, keep), layer.attend(inputs[0], *loud, keep)
+    torch.testing.assert_close(before, after, rtol=1e-12, atol=0)
+    assert (before[0] == 0).all()
+    assert (before[1] != 0).all()
+    assert all(gradient.isfinite().all() for gradient in gradients(before, *inputs))
+
+
+def test_vectors_without_direction_give_zero_and_gradients_of_zero():
+    q, k, v = [part.detach() for part in qkv(9, 9)]
+    q[:, :, 3], k[:, :, 5], v[0] = 0.0, 0.0, 0.0
+    inputs = [part.requires_grad_() for part in (q, k, v)]
+    out = yoso().attend(*inputs, None)
+    assert (out[0] == 0).all()
+    dq, dk, dv = gradients(out, *inputs)
+    assert (dq[:, :, 3] == 0).all()
+    assert (dk[:, :, 5] == 0).all()
+    assert all(part.isfinite().all() for part in (dq, dk, dv))
+
+
+@pytest.mark.parametrize("cut", [1, 31, 99])
+@pytest.mark.parametrize("scale", [-1.0, 1000.0])
+def test_future_tokens_never_move_past_outputs_by_a_bit(scale, cut):
+    layer, inputs = yoso(True), qkv(100, 100)
+    changed = [torch.cat([part[:, :, :cut], scale * part[:, :, cut:]], 2) for part in inputs]
+    before, after = layer.attend(*inputs, None), layer.attend(*changed, None)
+    assert torch.equal(before[:, :, :cut], after[:, :, :cut])
+    assert not torch.equal(before[:, :, cut:], after[:, :, cut:])
+
+
+def test_dropout_falls_on_weights_in_training_only():
+    inputs, layer = [part.detach() for part in qkv(30, 30)], yoso(dropout=0.5)
+    exact = by_the_formula(*inputs, None, 8, False)
+    assert not torch.allclose(layer.attend(*inputs, None), exact)
+    torch.testing.assert_close(layer.eval().attend(*inputs, None), exact)
+
+
+@FORMS
+def test_angles_and_sums_are_fp32_under_autocast(causal):
+    layer, keep = yoso(causal).float(), ragged(200)
+    q, k, v = (part.detach().bfloat16() for part in qkv(200, 200))
+    exact = layer.attend(q.float(), k.float(), v.float(), keep)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        near = layer.attend(q, k, v, keep)
+    assert torch.equal(near, exact.bfloat16())
+
+
+@PADDED
+def test_several_layers_run_at_once_under_vmap(monkeypatch, padded):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    layers, x = [yoso(True) for _ in range(3)], torch.randn(2, 20, HEADS * WIDTH).double()
+    keep = ragged(20) if padded else None
+    stacked = torch.func.stack_module_state(layers)
+    run = torch.func.vmap(
+        lambda state: torch.func.functional_call(layers[0], state, (x, x, keep)).tokens
+    )
+    expected = torch.stack([layer(x, x, keep).tokens for layer in layers])
+    torch.testing.assert_close(run(stacked), expected)
+
+
+def test_a_hash_of_no_planes_is_refused():
+    with pytest.raises(Refused, match=r"yoso\.tau=0 must be at least 1"):
+        yoso(tau=0)

@@ -1,0 +1,160 @@
+"""The checks that prove or refute what a variant claims.
+
+`checks_for(subject)` picks those that its traits call for; `examine(subject)` runs them. The same
+checks stand behind `harness check`, behind the tests of every registered variant, and, through
+`parametrize`, behind the tests of variants that live elsewhere.
+"""
+
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple
+
+from zoo.conformance import causality, growth, numerics, padding
+from zoo.conformance.subject import Finding, Subject
+from zoo.contract import Attention
+from zoo.registry import Refused, first_line
+from zoo.variants import variants
+
+if TYPE_CHECKING:
+    import pytest
+
+__all__ = [
+    "CHECKS",
+    "Check",
+    "Finding",
+    "Result",
+    "Subject",
+    "checks_for",
+    "examine",
+    "locate",
+    "parametrize",
+    "run",
+    "subjects",
+]
+
+
+class Check(NamedTuple):
+    """One check: its name, what it runs, and for whom."""
+
+    name: str
+    run: Callable[[Subject], Finding]
+    applies: Callable[[Subject], bool]
+
+
+class Result(NamedTuple):
+    """A check's finding, beside the gap that the variant declares for it, if it does."""
+
+    check: str
+    form: str
+    finding: Finding
+    gap: str
+
+    @property
+    def passed(self) -> bool:
+        """Whether all is as declared: right, or wrong where a gap says so."""
+        return self.finding.passed != bool(self.gap)
+
+
+def _always(_: Subject) -> bool:
+    return True
+
+
+def _claims(trait: str, yes: bool = True) -> Callable[[Subject], bool]:
+    return lambda subject: bool(getattr(subject.traits, trait)) is yes
+
+
+def _causal(subject: Subject) -> bool:
+    return subject.causal
+
+
+def _crosses(subject: Subject) -> bool:
+    return subject.traits.cross and not subject.causal
+
+
+CHECKS: tuple[Check, ...] = (
+    Check("lengths", numerics.every_length_runs, _always),
+    Check("precisions", numerics.every_precision_runs, _always),
+    Check("parameters learn", numerics.every_parameter_learns, _always),
+    Check("loud inputs", numerics.loud_inputs_stay_finite, _always),
+    Check("gradients", numerics.gradients_are_right, _always),
+    Check("padding unfelt", padding.padding_is_never_felt, _always),
+    Check("padded = truncated", padding.padded_is_truncated, _always),
+    Check("all padded", padding.nothing_real_stays_finite, _always),
+    Check("batch-mates unfelt", padding.batch_mates_are_never_felt, _always),
+    Check("future unseen", causality.the_future_is_never_seen, _causal),
+    Check("future unseen, fp32", causality.the_future_is_unseen_in_single_precision, _causal),
+    Check("causality refused", causality.causality_is_refused, _claims("causal", False)),
+    Check("context heard", causality.a_foreign_context_is_heard, _crosses),
+    Check("context refused", causality.a_foreign_context_is_refused, _claims("cross", False)),
+    Check("token mixing", causality.tokens_mix, _always),
+    Check("evaluation repeats", numerics.evaluation_repeats, _always),
+    Check("training = evaluation", numerics.training_is_evaluation, _claims("stochastic", False)),
+    Check("losses as declared", numerics.losses_are_as_declared, _always),
+    Check("pure forward", numerics.forward_is_pure, _always),
+    Check("state round trip", numerics.state_round_trips, _always),
+    Check("compiles", numerics.it_compiles, _always),
+    Check("vmap", numerics.seeds_run_at_once, _always),
+    Check("linear FLOPs", growth.operations_grow_linearly, _claims("linear")),
+    Check("linear memory", growth.memory_grows_linearly, _claims("linear")),
+)
+
+
+def locate(name: str) -> type[Attention]:
+    """The variant registered as `name`, or the class at `MODULE:CLASS`.
+
+    Raises:
+        Refused: there is none, or it is no attention variant.
+    """
+    if ":" not in name:
+        return variants.find(name)
+    module, _, attribute = name.partition(":")
+    try:
+        found = getattr(import_module(module), attribute)
+    except Exception as error:
+        # Foreign code: whatever it raises on import is its owner's to read.
+        reason = f"{type(error).__name__}: {first_line(error)}"
+        raise Refused(f"{name!r} cannot be loaded ({reason}); give MODULE:CLASS") from error
+    if not (isinstance(found, type) and issubclass(found, Attention)):
+        raise Refused(f"{name!r} is no subclass of zoo.contract.Attention; give one")
+    return found
+
+
+def subjects(name: str, variant: type[Attention]) -> list[Subject]:
+    """The forms of a variant that it claims to have."""
+    forms = (False, True) if variant.traits.causal else (False,)
+    return [Subject(name, variant, causal) for causal in forms]
+
+
+def checks_for(subject: Subject) -> Iterator[Check]:
+    """The checks that apply to a form of a variant, in order."""
+    return (check for check in CHECKS if check.applies(subject))
+
+
+def run(check: Check, subject: Subject) -> Result:
+    """Run one check; whatever the variant raises is a finding."""
+    try:
+        finding = check.run(subject)
+    except Exception as error:
+        finding = Finding(False, f"raised {type(error).__name__}: {first_line(error)}")
+    return Result(check.name, subject.form, finding, subject.variant.gaps.get(check.name, ""))
+
+
+def examine(subject: Subject) -> Iterator[Result]:
+    """Run every check that applies."""
+    return (run(check, subject) for check in checks_for(subject))
+
+
+def parametrize(variant: type[Attention]) -> "pytest.MarkDecorator":
+    """A pytest mark for the tests of a variant that lives elsewhere.
+
+    Every check of every form becomes a test with the arguments `subject` and `check`:
+
+        @parametrize(MyVariant)
+        def test_my_variant_keeps_its_claims(subject, check):
+            assert run(check, subject).passed
+    """
+    import pytest
+
+    pairs = [(one, check) for one in subjects(variant.name(), variant) for check in checks_for(one)]
+    ids = [f"{subject.form}: {check.name}" for subject, check in pairs]
+    return pytest.mark.parametrize(("subject", "check"), pairs, ids=ids)

@@ -1,0 +1,91 @@
+"""What the checks look at: one variant, in one form, built small, and inputs made to order."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from zoo.contract import Attended, Attention, Size, Traits
+
+DIM, HEADS = 16, 2
+LENGTH = 150
+"""Tokens of an ordinary input: more than any default block, and a multiple of none."""
+
+
+class Finding(NamedTuple):
+    """What a check found: the verdict, and the figure that decided it, in words."""
+
+    passed: bool
+    figure: str
+
+
+def at_most(value: float, bound: float, what: str) -> Finding:
+    """Passes where `value` does not exceed `bound`; NaN does not pass."""
+    return Finding(value <= bound, f"{what} {value:.2g}, at most {bound:.0e} allowed")
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A variant in its causal or its bidirectional form, with default options."""
+
+    name: str
+    variant: type[Attention]
+    causal: bool
+
+    @property
+    def traits(self) -> Traits:
+        """What the variant claims."""
+        return self.variant.traits
+
+    @property
+    def form(self) -> str:
+        """The name, with the form where it is not the usual one."""
+        return f"{self.name}, causal" if self.causal else self.name
+
+    def layer(
+        self, *, max_len: int = 160, dim: int = DIM, dropout: float = 0.0, seed: int = 1
+    ) -> Attention:
+        """The layer in double precision, training, its parameters drawn from `seed`."""
+        size = Size(dim=dim, heads=HEADS, max_len=max_len, causal=self.causal, dropout=dropout)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return self.variant(size).double()
+
+
+def draw(*shape: int, seed: int = 2, dim: int = DIM) -> Float[Tensor, "*shape d"]:
+    """Normal tokens in double precision, the same for the same seed."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, dim, dtype=torch.float64, generator=generator)
+
+
+def paddings(length: int = LENGTH) -> Iterator[Bool[Tensor, "b n"]]:
+    """Padding behind the real tokens, ragged; and before, between and behind them."""
+    place = torch.arange(length)
+    yield place < torch.tensor([length, length * 2 // 3, 7])[:, None]
+    between = (place < length // 5) | (place > length * 3 // 5)
+    yield torch.stack([between, place % 3 > 0, (place > 3) & (place < length - 10)])
+
+
+def attend(layer: Attention, x: Tensor, keep: Tensor | None = None) -> Tensor:
+    """New tokens, by self-attention."""
+    return layer(x, x, keep).tokens
+
+
+def speak(attended: Attended, keep: Tensor | None = None) -> Float[Tensor, ""]:
+    """A loss to which every coordinate of every real token speaks, with its own weight."""
+    tokens = attended.tokens if keep is None else attended.tokens[keep]
+    ramp = torch.linspace(-1, 1.3, tokens.numel(), dtype=tokens.dtype).reshape(tokens.shape)
+    return (tokens * ramp).sum() + sum(attended.losses.values())
+
+
+def distance(one: Tensor, other: Tensor) -> float:
+    """The largest difference of entries, relative to the largest entry where that exceeds 1.
+
+    NaN where either holds one.
+    """
+    if one.numel() == 0:
+        return 0.0
+    return ((one - other).abs().max() / other.abs().max().clamp_min(1.0)).item()

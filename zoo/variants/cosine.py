@@ -1,0 +1,85 @@
+"""Cosine attention: the cosine of query and key as the weight, with a learned power of the length.
+
+Mongaras, Dohm, Larson, "Cottention: Linear Transformers With Cosine Attention", 2024, arXiv
+2409.18747, equations 3 and 4. With u^ = u / |u|, R the number of real tokens that a query sees and
+one learned m per head, 0.5 at first,
+
+    out_i = R^(-sigmoid(m)) sum_j (q^_i . k^_j) v_j
+
+where j runs over the real tokens. Weights lie in [-1, 1] and need not add up to anything: their
+sum may grow to R, which R^(-sigmoid(m)) pulls down by as much as the head learns to want, from not
+at all to a mean. Time O(n e^2) and memory O(n e) per head; the causal form, with j and R up to i,
+adds what `zoo.kernels.causal_sum` says.
+
+Deviations: the length is that of the real tokens. In the causal form the paper leaves it open
+where the power is taken; its code divides v_j by the power of the j tokens before it, which lets
+early values weigh more in every later sum. Here the sum of query i is divided, by the power of the
+i tokens in it, so that the bound above holds for each. A vector shorter than 1e-12 counts as that
+long. A query with no real key in sight returns zero.
+"""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from zoo.contract import Size, Traits
+from zoo.kernels import causal_sum
+from zoo.projected import ProjectedAttention
+from zoo.registry import Refused
+from zoo.variants import variants
+
+
+@variants.register("cosine")
+class Cosine(ProjectedAttention):
+    """Attention with weights `cos(q_i, k_j)`, scaled by a learned power of their number."""
+
+    traits = Traits(causal=True, cross=True, linear=True, stochastic=False, recurrent=False)
+
+    def __init__(self, size: Size, *, chunk: int = 128) -> None:
+        """Make the parameters.
+
+        Args:
+            size: what every variant is built from.
+            chunk: tokens of a causal block; the result does not depend on it.
+
+        Raises:
+            Refused: `chunk` below 1.
+        """
+        super().__init__(size)
+        if chunk < 1:
+            raise Refused(f"cosine.chunk={chunk} must be at least 1; raise it")
+        self.chunk = chunk
+        self.power = nn.Parameter(torch.full((size.heads,), 0.5))
+
+    def attend(
+        self,
+        q: Float[Tensor, "b h n e"],
+        k: Float[Tensor, "b h m e"],
+        v: Float[Tensor, "b h m e"],
+        keep: Bool[Tensor, "b m"] | None,
+    ) -> Float[Tensor, "b h n e"]:
+        """See `ProjectedAttention.attend`.
+
+        Raises:
+            Unsupported: the layer is causal, and queries and keys differ in number.
+        """
+        dtype = v.dtype
+        # fp32 at least: squares overflow half precision, and the sums run over thousands of tokens.
+        with torch.autocast(q.device.type, enabled=False):
+            q, k, v = (part.to(torch.promote_types(dtype, torch.float32)) for part in (q, k, v))
+            queries, keys = F.normalize(q, dim=-1), F.normalize(k, dim=-1)
+            if keep is not None:
+                keys = keys.masked_fill(~keep[:, None, :, None], 0.0)
+            sums = causal_sum.total(queries, keys, v, self.size.causal, self.chunk)
+            power = self.power.to(v.dtype).sigmoid()[:, None, None]
+            return (sums * self._seen(v, keep) ** -power).to(dtype)
+
+    def _seen(
+        self, v: Float[Tensor, "b h m e"], keep: Bool[Tensor, "b m"] | None
+    ) -> Float[Tensor, "#b 1 #m 1"]:
+        """Return R, the number of real tokens that each query sees, or 1 for none."""
+        m = v.shape[-2]
+        real = torch.ones(1, m, dtype=torch.bool, device=v.device) if keep is None else keep
+        seen = real.cumsum(1) if self.size.causal else real.sum(1, keepdim=True)
+        return seen.clamp_min(1).to(v.dtype)[:, None, :, None]

@@ -1,0 +1,169 @@
+"""Gated linear attention: a recurrence that forgets, channel by channel, as the tokens say.
+
+Yang et al., "Gated Linear Attention Transformers with Hardware-Efficient Training", 2023, arXiv
+2312.06635, section 4. With alpha_i in (0, 1)^e for each token and head,
+
+    alpha_i = sigmoid(W_2 W_1 x_i + b)^(1 / temperature)
+    S_i = diag(alpha_i) S_(i-1) + k_i v_i^T         y_i = q_i^T S_i / sqrt(e)
+    out_i = W_o (swish(W_r x_i) * Norm_h(y_i))
+
+Computed in chunks of 2^L tokens. Between chunks there is the state. Inside one, a pair j < i is met
+once: at that of the L levels where j falls in the left half of a block and i in the right. There
+
+    alpha_(j+1) ... alpha_i  =  (alpha_(j+1) ... alpha_mid) (alpha_(mid+1) ... alpha_i)
+
+splits at the middle of the block into a factor of the key and one of the query, so that a level is
+one matrix product a block. Each factor is the exponential of its own sum of log alpha, never of a
+difference of sums, and at most 1: what underflows is zero, and nothing is divided by it. Time
+O(n (chunk + e) e), memory O(n (e log chunk + chunk + e^2 / chunk)) per head.
+
+Deviations: the form that is not causal adds to the sum over j <= i that of the same recurrence on
+the reversed sequence, over j > i, with the same gates: alpha_i ... alpha_(j-1); the paper has the
+causal form alone. To a sample, padded tokens are absent. Keys are as wide as values, where the
+paper halves them. The paper splits pairs inside a chunk in two levels, the lower one in log space
+with an entry for each pair and channel. Norm_h is a group norm, one group a head.
+"""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from zoo.contract import Attended, Attention, Size, Traits
+from zoo.kernels.carried import carried
+from zoo.kernels.real_first import moved, orders
+from zoo.registry import Refused
+from zoo.variants import variants
+
+
+@variants.register("gated-linear")
+class GatedLinear(Attention):
+    """Linear attention with a forget gate for each token and key channel.
+
+    Axis letters beyond the contract's: `t` chunks, `c` tokens of a chunk, `s` blocks of a chunk,
+    `w` tokens of half a block.
+    """
+
+    traits = Traits(causal=True, cross=False, linear=True, stochastic=False, recurrent=False)
+
+    def __init__(
+        self, size: Size, *, gate_rank: int = 16, temperature: float = 16.0, chunk: int = 64
+    ) -> None:
+        """Make the parameters.
+
+        Args:
+            size: what every variant is built from.
+            gate_rank: rank of the map from a token to its forget gates.
+            temperature: the root taken of the gates; more forget more slowly.
+            chunk: tokens of a chunk, a power of two; the result does not depend on it.
+
+        Raises:
+            Refused: an option out of range.
+        """
+        super().__init__(size)
+        if gate_rank < 1:
+            raise Refused(f"gated-linear.gate_rank={gate_rank} must be at least 1; raise it")
+        if temperature <= 0:
+            raise Refused(f"gated-linear.temperature={temperature} must be above 0; raise it")
+        if chunk < 1 or chunk & (chunk - 1):
+            raise Refused(f"gated-linear.chunk={chunk} must be a power of two; try 64")
+        self.temperature, self.chunk = temperature, chunk
+        self.query_key_value = nn.Linear(size.dim, 3 * size.dim)
+        self.forget = nn.Sequential(
+            nn.Linear(size.dim, gate_rank, bias=False), nn.Linear(gate_rank, size.dim)
+        )
+        self.gate = nn.Linear(size.dim, size.dim)
+        self.norm = nn.GroupNorm(size.heads, size.dim)
+        self.out = nn.Linear(size.dim, size.dim)
+
+    def forward(
+        self,
+        x: Float[Tensor, "b n d"],
+        context: Float[Tensor, "b m d"],
+        keep: Bool[Tensor, "b m"] | None,
+    ) -> Attended:
+        """See `Attention.forward`."""
+        self.require_self(x, context)
+        if keep is None:
+            return Attended(self._attend(x, None))
+        order, place = orders(keep)
+        real = torch.arange(x.shape[1], device=x.device) < keep.sum(1, keepdim=True)
+        return Attended(moved(self._attend(moved(x, order), real), place))
+
+    def _attend(
+        self, x: Float[Tensor, "b n d"], real: Bool[Tensor, "b n"] | None
+    ) -> Float[Tensor, "b n d"]:
+        """Attend among tokens of which the real ones come first."""
+        projected = torch.cat([self.query_key_value(x), self.forget(x)], dim=-1)
+        # fp32 at least: sums over many tokens, and exponentials of sums.
+        with torch.autocast(x.device.type, enabled=False):
+            wide = projected.to(torch.promote_types(projected.dtype, torch.float32))
+            q, k, v, gates = wide.unflatten(-1, (4, self.size.heads, -1)).permute(2, 0, 3, 1, 4)
+            if real is not None:
+                k = k.masked_fill(~real[:, None, :, None], 0.0)
+            parts = q * q.shape[-1] ** -0.5, k, v, F.logsigmoid(gates) / self.temperature
+            heads = recur(*parts, self.chunk) + own(*parts[:3])
+            if not self.size.causal:
+                heads = heads + recur(*(part.flip(2) for part in parts), chunk=self.chunk).flip(2)
+        merged = heads.transpose(1, 2).flatten(-2).to(projected.dtype)
+        normed = self.norm(merged.flatten(0, 1)).unflatten(0, x.shape[:2])
+        return self.out(F.silu(self.gate(x)) * normed)
+
+
+def own(
+    q: Float[Tensor, "b h n e"], k: Float[Tensor, "b h n e"], v: Float[Tensor, "b h n e"]
+) -> Float[Tensor, "b h n e"]:
+    """What a token has of itself: `(q_i . k_i) v_i`."""
+    return (q * k).sum(-1, keepdim=True) * v
+
+
+def recur(
+    q: Float[Tensor, "b h n e"],
+    k: Float[Tensor, "b h n e"],
+    v: Float[Tensor, "b h n e"],
+    log_alpha: Float[Tensor, "b h n e"],
+    chunk: int,
+) -> Float[Tensor, "b h n e"]:
+    """`sum_{j < i} (q_i . (alpha_(j+1) ... alpha_i k_j)) v_j`."""
+    n = q.shape[2]
+    chunk = min(chunk, 1 << (n - 1).bit_length())
+    q, k, v, log_alpha = (
+        F.pad(part, (0, 0, 0, -n % chunk)).unflatten(2, (-1, chunk))
+        for part in (q, k, v, log_alpha)
+    )
+    left = log_alpha.sum(-2).exp()[..., None]
+    past = carried((k * after(log_alpha).exp()).mT @ v, left)
+    sums = (q * log_alpha.cumsum(-2).exp()) @ past
+    half = 1
+    while half < chunk:
+        sums = sums + across(q, k, v, log_alpha, half)
+        half *= 2
+    return sums.flatten(2, 3)[:, :, :n]
+
+
+def across(
+    q: Float[Tensor, "b h t c e"],
+    k: Float[Tensor, "b h t c e"],
+    v: Float[Tensor, "b h t c e"],
+    log_alpha: Float[Tensor, "b h t c e"],
+    half: int,
+) -> Float[Tensor, "b h t c e"]:
+    """What each right half, of `half` tokens, has of the left half before it."""
+    (k, _), (v, _), (_, q) = (halves(part, half) for part in (k, v, q))
+    left, right = halves(log_alpha, half)
+    sums = (q * right.cumsum(-2).exp()) @ (k * after(left).exp()).mT @ v
+    return torch.stack([torch.zeros_like(sums), sums], dim=4).flatten(3, 5)
+
+
+def halves(
+    x: Float[Tensor, "b h t c e"], half: int
+) -> tuple[Float[Tensor, "b h t s w e"], Float[Tensor, "b h t s w e"]]:
+    """Left and right halves of the blocks of twice `half` tokens."""
+    left, right = x.unflatten(3, (-1, 2, half)).unbind(4)
+    return left, right
+
+
+def after(x: Float[Tensor, "*blocks c e"]) -> Float[Tensor, "*blocks c e"]:
+    """Sum over the later tokens of a block."""
+    later = F.pad(x[..., 1:, :], (0, 0, 0, 1))
+    return later.flip(-2).cumsum(-2).flip(-2)

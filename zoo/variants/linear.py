@@ -1,0 +1,79 @@
+"""Linear attention: a positive feature map on either side in place of the softmax kernel.
+
+Katharopoulos, Vyas, Pappas, Fleuret, "Transformers are RNNs: Fast Autoregressive Transformers with
+Linear Attention", ICML 2020, arXiv 2006.16236, sections 3.2 (linearised attention), 3.2.1 (the
+feature map) and 3.3 (causal masking):
+
+    phi(x) = elu(x) + 1, that is exp(x) for x <= 0 and x + 1 beyond
+    out_i = phi(q_i) (sum_j phi(k_j) v_j^T) / (phi(q_i) . sum_j phi(k_j))
+
+where j runs over the real tokens, and up to i in the causal form. Time O(n e^2) and memory O(n e)
+per head; the causal form adds what `zoo.kernels.causal_sum` says.
+
+The features are computed as the two branches and not as elu(x) + 1, whose sum loses exp(x) to
+rounding from about x = -15 on in fp32. A query whose every coordinate is negative is shifted until
+the largest is 0: exp(q - r) = exp(q) exp(-r), and e^(-r) scales numerator and denominator alike.
+
+Deviations: the published code adds 1e-6 to the denominator, a bias that the formula does not have
+and that swamps small features. Here a query with no real key in sight, or whose weights all
+vanish, returns zero.
+"""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from zoo.contract import Size, Traits
+from zoo.kernels import causal_sum
+from zoo.projected import ProjectedAttention
+from zoo.registry import Refused
+from zoo.variants import variants
+
+
+@variants.register("linear")
+class Linear(ProjectedAttention):
+    """Attention with weights `phi(q_i) . phi(k_j)`, phi = elu + 1, normalised over j."""
+
+    traits = Traits(causal=True, cross=True, linear=True, stochastic=False, recurrent=False)
+
+    def __init__(self, size: Size, *, chunk: int = 128) -> None:
+        """Keep the options.
+
+        Args:
+            size: what every variant is built from.
+            chunk: tokens of a causal block; the result does not depend on it.
+
+        Raises:
+            Refused: `chunk` below 1.
+        """
+        super().__init__(size)
+        if chunk < 1:
+            raise Refused(f"linear.chunk={chunk} must be at least 1; raise it")
+        self.chunk = chunk
+
+    def attend(
+        self,
+        q: Float[Tensor, "b h n e"],
+        k: Float[Tensor, "b h m e"],
+        v: Float[Tensor, "b h m e"],
+        keep: Bool[Tensor, "b m"] | None,
+    ) -> Float[Tensor, "b h n e"]:
+        """See `ProjectedAttention.attend`.
+
+        Raises:
+            Unsupported: the layer is causal, and queries and keys differ in number.
+        """
+        dtype = v.dtype
+        # fp32 at least: sums over thousands of tokens leave half precision no digits.
+        with torch.autocast(q.device.type, enabled=False):
+            q, k, v = (part.to(torch.promote_types(dtype, torch.float32)) for part in (q, k, v))
+            queries = features(q - q.detach().amax(-1, keepdim=True).clamp_max(0.0))
+            keys = features(k)
+            if keep is not None:
+                keys = keys.masked_fill(~keep[:, None, :, None], 0.0)
+            return causal_sum.mean(queries, keys, v, self.size.causal, self.chunk).to(dtype)
+
+
+def features(x: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
+    """Return elu(x) + 1, with all its digits where it is small."""
+    return x.clamp_max(0.0).exp() + x.relu()

@@ -1,0 +1,94 @@
+"""Linformer: softmax attention to a fixed number of projected keys and values.
+
+Wang et al., "Linformer: Self-Attention with Linear Complexity", 2020, arXiv 2006.04768, equation 7.
+With E and F of r rows and a column for each position,
+
+    out = softmax(q (E k)^T / sqrt(e)) (F v)
+
+Time O(n r e) and memory O(n r) per head when literal, O(n + r) in the fused kernels; the parameters
+grow with `max_len`.
+
+The column of a real token is its rank among the real tokens of its sample, and a padded token has
+none: neither the amount nor the place of padding matters. Fewer tokens than `max_len` use the first
+columns.
+
+Deviations: E and F start as N(0, 1 / (r + max_len)), so that a projected key is about as large as a
+key; the N(0, 1 / r) of the paper's theorem makes it sqrt(n / r) times larger, and the scores with
+it. Sharing between layers is left out: a layer knows no other. A sample without real tokens returns
+zero.
+"""
+
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from zoo.contract import Size, Traits, Unsupported
+from zoo.kernels.real_first import moved, orders
+from zoo.projected import ProjectedAttention
+from zoo.registry import Refused
+from zoo.variants import variants
+
+
+@variants.register("linformer")
+class Linformer(ProjectedAttention):
+    """Softmax attention to r mixtures of tokens, with learned weights for each position.
+
+    Axis letters beyond the contract's: `r` rank, `c` the sides (key and value, or both in one).
+    """
+
+    traits = Traits(causal=False, cross=True, linear=True, stochastic=False, recurrent=False)
+
+    def __init__(
+        self,
+        size: Size,
+        *,
+        rank: int = 256,
+        sharing: Literal["none", "headwise", "kv"] = "headwise",
+    ) -> None:
+        """Draw E and F.
+
+        Args:
+            size: what every variant is built from.
+            rank: r, the number of projected keys. More than `max_len` is allowed, and wasteful.
+            sharing: `none` gives every head an E and an F; `headwise` one E and one F to all heads;
+                `kv` one matrix to all heads, for keys and values alike.
+
+        Raises:
+            Refused: `rank` below 1.
+        """
+        super().__init__(size)
+        if rank < 1:
+            raise Refused(f"linformer.rank={rank} must be at least 1; raise it")
+        sides = 1 if sharing == "kv" else 2
+        heads = size.heads if sharing == "none" else 1
+        drawn = torch.randn(sides, heads, rank, size.max_len)
+        self.projections = nn.Parameter(drawn * (rank + size.max_len) ** -0.5)
+
+    def attend(
+        self,
+        q: Float[Tensor, "b h n e"],
+        k: Float[Tensor, "b h m e"],
+        v: Float[Tensor, "b h m e"],
+        keep: Bool[Tensor, "b m"] | None,
+    ) -> Float[Tensor, "b h n e"]:
+        """See `ProjectedAttention.attend`.
+
+        Raises:
+            Unsupported: there are more keys than `max_len`.
+        """
+        m = k.shape[2]
+        if m > self.size.max_len:
+            raise Unsupported(
+                f"linformer got {m} tokens, and has columns for max_len={self.size.max_len}; "
+                "build it with a larger max_len"
+            )
+        if keep is not None:
+            order, _ = orders(keep)
+            k, v = (moved(part.masked_fill(~keep[:, None, :, None], 0.0), order) for part in (k, v))
+        # Indexed from both ends: `kv` has one matrix, which is the first and the last.
+        e, f = self.projections[0, ..., :m], self.projections[-1, ..., :m]
+        dropout = self.size.dropout if self.training else 0.0
+        return F.scaled_dot_product_attention(q, e @ k, f @ v, dropout_p=dropout)

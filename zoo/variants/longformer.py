@@ -1,0 +1,102 @@
+"""Longformer: a sliding window, and a few global tokens that see and are seen by all.
+
+Beltagy, Peters, Cohan, "Longformer: The Long-Document Transformer", 2020, arXiv 2004.05150, section
+3.1. With window w, g global tokens, positions that count from 0, and j over real tokens,
+
+    out_i = softmax over j in S_i of (q_i . k_j / sqrt(e)) v_j         i >= g
+    S_i = {j : |i - j| <= w or j < g}
+    out_i = softmax over all j of (q'_i . k'_j / sqrt(e)) v'_j         i < g
+
+where q', k', v' have projections of their own. Time O(n (w + g) e) per head and memory O(n (w + g))
+per sample: `zoo.kernels.window`.
+
+Deviations: the first g real tokens are global, where the paper chooses them by the task (of its
+choices, the class token). Positions are ranks among the real tokens of a sample. `window` counts
+one side, where the paper's 512 counts both. No dilated windows, which the paper has in its
+autoregressive models alone, and no causal form. The projections of global attention start at
+random, where the paper copies pretrained local ones. A sample without real tokens attends to
+nothing.
+"""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from zoo.contract import Attended, Attention, Size, Traits
+from zoo.kernels.real_first import moved, orders
+from zoo.kernels.window import windowed
+from zoo.registry import Refused
+from zoo.variants import variants
+
+
+@variants.register("longformer")
+class Longformer(Attention):
+    """Softmax attention to a window and to global tokens, which attend to everything.
+
+    Axis letter beyond the contract's: `g` global tokens.
+    """
+
+    traits = Traits(causal=False, cross=False, linear=True, stochastic=False, recurrent=False)
+
+    def __init__(
+        self, size: Size, *, window: int = 64, global_tokens: int = 1, separate: bool = True
+    ) -> None:
+        """Make the projections.
+
+        Args:
+            size: what every variant is built from.
+            window: w, the tokens in sight on each side; from n - 1 on, and without global tokens,
+                the result is softmax attention.
+            global_tokens: g; 0 leaves the window alone.
+            separate: whether global tokens ask by projections of their own, as in the paper; they
+                are d (3 d + 3) parameters more.
+
+        Raises:
+            Refused: `window` below 1 or `global_tokens` below 0.
+        """
+        super().__init__(size)
+        if window < 1:
+            raise Refused(f"longformer.window={window} must be at least 1; raise it")
+        if global_tokens < 0:
+            raise Refused(f"longformer.global_tokens={global_tokens} must be at least 0; raise it")
+        self.window, self.global_tokens = window, global_tokens
+        self.local = nn.Linear(size.dim, 3 * size.dim)
+        apart = separate and global_tokens > 0
+        self.global_query = nn.Linear(size.dim, size.dim) if apart else None
+        self.global_context = nn.Linear(size.dim, 2 * size.dim) if apart else None
+        self.out = nn.Linear(size.dim, size.dim)
+
+    def forward(
+        self,
+        x: Float[Tensor, "b n d"],
+        context: Float[Tensor, "b m d"],
+        keep: Bool[Tensor, "b m"] | None,
+    ) -> Attended:
+        """See `Attention.forward`."""
+        self.require_self(x, context)
+        if keep is None:
+            return Attended(self._attend(x, torch.full((1,), x.shape[1], device=x.device)))
+        order, place = orders(keep)
+        return Attended(moved(self._attend(moved(x, order), keep.sum(1)), place))
+
+    def _attend(self, x: Float[Tensor, "b n d"], count: Int[Tensor, " #b"]) -> Tensor:
+        """Attend among tokens of which the first `count` are real."""
+        q, k, v = self._split(self.local(x), 3)
+        leaders = min(self.global_tokens, x.shape[1])
+        dropout = self.size.dropout if self.training else 0.0
+        heads = windowed(q, k, v, count, self.window, leaders=leaders, dropout=dropout)
+        if leaders:
+            q = q[:, :, :leaders]
+            if self.global_query is not None and self.global_context is not None:
+                (q,) = self._split(self.global_query(x[:, :leaders]), 1)
+                k, v = self._split(self.global_context(x), 2)
+            real = (torch.arange(x.shape[1], device=x.device) < count[:, None])[:, None, None]
+            everywhere = F.scaled_dot_product_attention(q, k, v, attn_mask=real, dropout_p=dropout)
+            heads = torch.cat([everywhere, heads[:, :, leaders:]], dim=2)
+        return self.out(heads.transpose(1, 2).flatten(-2))
+
+    def _split(self, tokens: Float[Tensor, "b n pd"], parts: int) -> list[Tensor]:
+        """Each of the `parts` of the last axis, head by head: (b, h, n, e)."""
+        shape = parts, self.size.heads, self.size.head_dim
+        return list(tokens.unflatten(-1, shape).permute(2, 0, 3, 1, 4))

@@ -1,0 +1,139 @@
+"""RetNet's retention: linear attention whose memory fades at a fixed rate a head.
+
+Sun et al., "Retentive Network: A Successor to Transformer for Large Language Models", 2023, arXiv
+2307.08621, section 2. With gamma_a = 1 - 2^(-5 - a) for head a, counted from 0, and R_i the
+rotation of channel pairs by the angles i theta_c, theta_c = 10000^(-2c / e),
+
+    S_i = gamma S_(i-1) + (R_i k_i) v_i^T         y_i = (R_i q_i)^T S_i / sqrt(e)
+    y_i = sum_{j <= i} gamma^(i - j) (R_i q_i) . (R_j k_j) / sqrt(e) v_j
+    out = W_o (swish(x W_g) * GroupNorm_h(y))
+
+Computed in chunks, exactly: inside a chunk by the sum, between chunks by the state. The powers of
+gamma are at most 1. Time O(n (chunk + e) e) and memory O(n (chunk + e^2 / chunk)) per head.
+
+Deviations: the form that is not causal decays by distance, gamma^|i - j|, over all j; the paper has
+the causal form alone. Positions are ranks among the real tokens of a sample. The paper's
+normalisations of q k^T and of its row sums scale each y_i by a number, which the group norm takes
+out again, but for its epsilon; they are left out. Projections have a bias. Values are as wide as
+keys, where the paper doubles them, and so all variants have heads of one width.
+"""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from zoo.contract import Attended, Attention, Size, Traits
+from zoo.kernels.carried import carried
+from zoo.kernels.real_first import moved, orders
+from zoo.registry import Refused
+from zoo.variants import variants
+
+
+@variants.register("retention")
+class Retention(Attention):
+    """Linear attention with rotated queries and keys, and an exponential decay a head.
+
+    Axis letters beyond the contract's: `p` pairs of channels (e / 2), `t` chunks, `c` tokens of a
+    chunk.
+    """
+
+    traits = Traits(causal=True, cross=False, linear=True, stochastic=False, recurrent=False)
+
+    def __init__(self, size: Size, *, chunk: int = 128) -> None:
+        """Make the parameters.
+
+        Args:
+            size: what every variant is built from.
+            chunk: tokens of a chunk; the result does not depend on it.
+
+        Raises:
+            Refused: `chunk` below 1, or a head of odd width, whose channels form no pairs.
+        """
+        super().__init__(size)
+        if chunk < 1:
+            raise Refused(f"retention.chunk={chunk} must be at least 1; raise it")
+        if size.head_dim % 2:
+            raise Refused(
+                f"retention rotates pairs of channels, and dim={size.dim} over heads={size.heads} "
+                f"leaves {size.head_dim}; choose a dim that is a multiple of twice the heads"
+            )
+        self.chunk = chunk
+        self.query_key_value = nn.Linear(size.dim, 3 * size.dim)
+        self.gate = nn.Linear(size.dim, size.dim)
+        self.norm = nn.GroupNorm(size.heads, size.dim)
+        self.out = nn.Linear(size.dim, size.dim)
+
+    def forward(
+        self,
+        x: Float[Tensor, "b n d"],
+        context: Float[Tensor, "b m d"],
+        keep: Bool[Tensor, "b m"] | None,
+    ) -> Attended:
+        """See `Attention.forward`."""
+        self.require_self(x, context)
+        if keep is None:
+            return Attended(self._attend(x, None))
+        order, place = orders(keep)
+        real = torch.arange(x.shape[1], device=x.device) < keep.sum(1, keepdim=True)
+        return Attended(moved(self._attend(moved(x, order), real), place))
+
+    def _attend(
+        self, x: Float[Tensor, "b n d"], real: Bool[Tensor, "b n"] | None
+    ) -> Float[Tensor, "b n d"]:
+        """Retain among tokens of which the real ones come first."""
+        projected = self.query_key_value(x).unflatten(-1, (3, self.size.heads, -1))
+        # fp32 at least: the state is a sum over many tokens.
+        with torch.autocast(x.device.type, enabled=False):
+            wide = projected.to(torch.promote_types(projected.dtype, torch.float32))
+            q, k, v = wide.permute(2, 0, 3, 1, 4)
+            if real is not None:
+                k = k.masked_fill(~real[:, None, :, None], 0.0)
+            q, k = rotated(q * q.shape[-1] ** -0.5), rotated(k)
+            heads = retain(q, k, v, self.chunk, self.size.causal)
+        merged = heads.transpose(1, 2).flatten(-2).to(projected.dtype)
+        normed = self.norm(merged.flatten(0, 1)).unflatten(0, x.shape[:2])
+        return self.out(F.silu(self.gate(x)) * normed)
+
+
+def rotated(x: Float[Tensor, "b h n e"]) -> Float[Tensor, "b h n e"]:
+    """Channels c and c + e / 2 of token i, turned by the angle i theta_c."""
+    pairs = x.shape[-1] // 2
+    # Double: fp32 loses the angle of a far token, by 1e-3 from i = 16k on.
+    theta = 1e4 ** -(torch.arange(pairs, dtype=torch.float64, device=x.device) / pairs)
+    angle = torch.arange(x.shape[-2], device=x.device)[:, None] * theta
+    cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
+    one, other = x.chunk(2, dim=-1)
+    return torch.cat([one * cos - other * sin, one * sin + other * cos], dim=-1)
+
+
+def fading(steps: Int[Tensor, "..."], like: Float[Tensor, "b h n e"]) -> Float[Tensor, "h ..."]:
+    """gamma^steps for every head."""
+    heads = torch.arange(like.shape[1], dtype=torch.float64, device=like.device)
+    rate = torch.log1p(-torch.exp2(-5 - heads))
+    return (rate.reshape(-1, *(1 for _ in steps.shape)) * steps).exp().to(like.dtype)
+
+
+def retain(
+    q: Float[Tensor, "b h n e"],
+    k: Float[Tensor, "b h n e"],
+    v: Float[Tensor, "b h n e"],
+    chunk: int,
+    causal: bool,
+) -> Float[Tensor, "b h n e"]:
+    """`sum_j gamma^|i - j| (q_i . k_j) v_j`, over j <= i if causal; k is zero at padded tokens."""
+    n = q.shape[2]
+    chunk = min(chunk, n)
+    step = torch.arange(chunk, device=q.device)
+    within = fading((step[:, None] - step).abs(), q)[:, None]
+    since, until = (fading(one, q)[:, None, :, None] for one in (step + 1, chunk - step))
+    to_end, to_start = (fading(one, q)[:, None, :, None] for one in (chunk - 1 - step, step))
+    whole = fading(torch.full((1, 1, 1), chunk, device=q.device), q)[None]
+    q, k, v = (F.pad(part, (0, 0, 0, -n % chunk)).unflatten(2, (-1, chunk)) for part in (q, k, v))
+    weights = (q @ k.mT) * (within.tril() if causal else within)
+    past = carried((k * to_end).mT @ v, whole)
+    sums = weights @ v + (q * since) @ past
+    if not causal:
+        future = carried(((k * to_start).mT @ v).flip(2), whole).flip(2)
+        sums = sums + (q * until) @ future
+    return sums.flatten(2, 3)[:, :, :n]

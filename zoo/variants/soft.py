@@ -1,0 +1,122 @@
+"""SOFT: attention by a Gaussian kernel, without softmax, of low rank through landmarks.
+
+Lu et al., "SOFT: Softmax-free Transformer with Linear Complexity", NeurIPS 2021, arXiv 2110.11945,
+section 3: the Gaussian kernel with shared queries and keys, its Nyström decomposition, and the
+Newton-Raphson iteration for the inverse. With L landmarks q~, and G(x, y) the matrix of
+
+    exp(-|x_i - y_j|^2 / (2 sqrt(e)))
+
+    A = G(q~, q~)    P = G(q~, q)
+    out = P^T A+ P v
+    Z_0 = a A    Z <- 2 Z - Z A Z       tends to A+ for 0 < a < 2 / |A|^2, quadratically
+
+Time O(n L e + L^3 iterations) and memory O(n L + L^2 iterations) per head.
+
+|A| is the largest sum of a row, and a = 1 / |A|^2. Of the part of A+ that belongs to an eigenvalue
+l of A, the iteration leaves (1 - a l^2)^(2^iterations) missing: 20 steps, as in the published code,
+reach l = 0.001 |A|, and what is smaller is damped, as by a ridge. Landmarks close to one another
+make A nearly singular, so this is the usual case. Gradients are those of the iteration as it runs.
+A step doubles the rounding errors where A is singular: of an output in fp32 they are up to 1e-5
+after 20 steps, 5e-3 after 35 and all of it after 50.
+
+Weights are not normalised: the output grows with the number of like tokens, as in the paper.
+
+Segments run over real tokens and empty landmarks stand apart, as in `zoo.variants.nystrom`: an
+empty landmark has the identity's row and column in A and zeros in P. A is then block diagonal, A+
+too, and the largest row sum, at least 1 by the diagonal, is that of the other block.
+
+Deviations: landmarks are means of segments of the sequence, where the paper convolves or pools
+patches of an image. Of means and queries only differences count, so a bias in the projection of
+the queries would cancel: it has none. a is taken per sample and head. The published code adds 0.01
+to the diagonal of A, which is not done here, and takes the gradient of an exact inverse (as the
+journal version, arXiv 2207.03341, argues), which differs where the iteration has not converged.
+There is no convolution of v beside the attention. A sample without real tokens returns zero.
+"""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from zoo.contract import Size, Traits
+from zoo.projected import ProjectedAttention
+from zoo.registry import Refused
+from zoo.variants import variants
+from zoo.variants.nystrom import segment_means
+
+
+@variants.register("soft")
+class Soft(ProjectedAttention):
+    """Gaussian-kernel attention of low rank; queries and keys share a projection.
+
+    Axis letters beyond the contract's: `l` landmarks.
+    """
+
+    traits = Traits(causal=False, cross=False, linear=True, stochastic=False, recurrent=False)
+    shared_qk = True
+
+    def __init__(self, size: Size, *, landmarks: int = 64, iterations: int = 20) -> None:
+        """Keep the options.
+
+        Args:
+            size: what every variant is built from.
+            landmarks: L; from n on, and with A+ exact, the result is the Gaussian kernel's own.
+            iterations: Newton-Raphson steps towards the inverse; in fp32 no more than 30.
+
+        Raises:
+            Refused: `landmarks` below 1, or `iterations` below 0.
+        """
+        super().__init__(size)
+        if landmarks < 1:
+            raise Refused(f"soft.landmarks={landmarks} must be at least 1; raise it")
+        if iterations < 0:
+            raise Refused(f"soft.iterations={iterations} must be at least 0; raise it")
+        self.landmarks, self.iterations = landmarks, iterations
+        self.query = nn.Linear(size.dim, size.dim, bias=False)
+
+    def attend(
+        self,
+        q: Float[Tensor, "b h n e"],
+        k: Float[Tensor, "b h n e"],
+        v: Float[Tensor, "b h n e"],
+        keep: Bool[Tensor, "b n"] | None,
+    ) -> Float[Tensor, "b h n e"]:
+        """See `ProjectedAttention.attend`; `k` is `q`."""
+        dtype = v.dtype
+        # fp32 at least: the inverse of a nearly singular A magnifies every rounding.
+        with torch.autocast(q.device.type, enabled=False):
+            q, v = (part.to(torch.promote_types(dtype, torch.float32)) for part in (q, v))
+            return self._decomposed(q, v, keep).to(dtype)
+
+    def _decomposed(
+        self,
+        q: Float[Tensor, "b h n e"],
+        v: Float[Tensor, "b h n e"],
+        keep: Bool[Tensor, "b n"] | None,
+    ) -> Float[Tensor, "b h n e"]:
+        """Return `P^T A+ P v`."""
+        mean = segment_means(q, keep, min(self.landmarks, q.shape[-2]))
+        marks = mean @ q
+        a, p = gaussian(marks, marks), gaussian(marks, q)
+        if keep is not None:
+            v = v.masked_fill(~keep[:, None, :, None], 0.0)
+            filled = mean.any(-1)
+            row, column = filled[..., None], filled[..., None, :]
+            identity = torch.eye(filled.shape[-1], dtype=q.dtype, device=q.device)
+            a = torch.where(row & column, a, identity)
+            p = p.masked_fill(~row, 0.0)
+        return p.mT @ (inverse(a, self.iterations) @ (p @ v))
+
+
+def gaussian(x: Float[Tensor, "b h l e"], y: Float[Tensor, "b h m e"]) -> Float[Tensor, "b h l m"]:
+    """Return exp(-|x_i - y_j|^2 / (2 sqrt(e)))."""
+    squares = x.square().sum(-1)[..., None] + y.square().sum(-1)[..., None, :] - 2 * x @ y.mT
+    # Rounding can make the difference of squares negative, and no weight exceeds 1.
+    return (squares.clamp_min(0.0) * (-0.5 * x.shape[-1] ** -0.5)).exp()
+
+
+def inverse(a: Float[Tensor, "b h l l"], iterations: int) -> Float[Tensor, "b h l l"]:
+    """Newton-Raphson steps towards the inverse of a symmetric matrix with no negative entry."""
+    z = a / a.sum(-1).amax(-1).square()[..., None, None]
+    for _ in range(iterations):
+        z = 2 * z - z @ a @ z
+    return z
