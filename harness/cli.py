@@ -85,9 +85,7 @@ def run(
     with Screen(Console()) as screen:
         outcome = grid.run_all(specs, folder, screen.watch, again=again)
     typer.echo(tables.outcome(record for record, _ in outcome))
-    for record, new in outcome:
-        typer.echo(f"{folder.path(record.spec)}{'' if new else '  (was there; --again to redo)'}")
-    typer.echo(f"leaderboard: harness report --store {store}")
+    typer.echo(tables.places(outcome, folder))
     raise typer.Exit(0 if all(record.status == "ok" for record, _ in outcome) else 1)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from tabulate import tabulate
 
-from harness.store import Record
+from harness.store import Record, Store
 from tasks import tasks
 from zoo.conformance import Result
 from zoo.contract import Traits
@@ -19,6 +19,13 @@ def outcome(records: Iterable[Record]) -> str:
     head = ["attention", "task", "seed", "test %", "dev %", "floor %", "s/1K steps", "x softmax"]
     head += ["peak MiB", "x softmax", "tokens/s", "parameters", "GFLOP/step"]
     return _table(head, [_accuracies(record) + _costs(record) for record in records])
+
+
+def places(outcome: Iterable[tuple[Record, bool]], store: Store) -> str:
+    """Where each record is, whether it was run now, and how to make a leaderboard of them."""
+    old = "  (was there; --again to redo)"
+    lines = [f"{store.path(record.spec)}{'' if new else old}" for record, new in outcome]
+    return "\n".join([*lines, f"leaderboard: harness report --store {store.folder}"])
 
 
 def claims() -> str:
