@@ -1,7 +1,8 @@
-"""The transformer round a variant: embedding, pre-norm layers, mean over real tokens, classifier.
+"""The transformer round a variant: embedding, pre-norm layers, and a head.
 
-The model of the published LRA runs (Chen et al., 2023; Xiong et al., 2021), but for the mean, which
-here runs over real tokens only.
+The model of the published LRA runs (Chen et al., 2023; Xiong et al., 2021), but for the mean that
+its head reads, which here runs over real tokens only. Where a task asks at tokens, the head reads
+those.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,7 @@ from harness.spec import RunSpec
 from tasks import Task
 from tasks.contract import Batch
 from zoo.composition import Composition
-from zoo.contract import Attention, Size
+from zoo.contract import Attention, Size, attended_by
 
 
 class Layer(nn.Module):
@@ -37,7 +38,7 @@ class Layer(nn.Module):
     ) -> tuple[Float[Tensor, "b n d"], Mapping[str, Tensor]]:
         """Return new tokens, and the attention's extra losses."""
         normed = self.attention_norm(x)
-        attended = self.attention(normed, normed, keep)
+        attended = attended_by(self.attention, self.attention(normed, normed, keep))
         x = x + self.dropout(attended.tokens)
         return x + self.dropout(self.feed_forward(self.feed_forward_norm(x))), attended.losses
 
@@ -70,8 +71,9 @@ class Classifier(nn.Module):
         super().__init__()
         size = layers[0].size
         self.token = nn.Embedding(vocabulary, size.dim)
-        self.position = nn.Embedding(size.max_len, size.dim)
-        for table in (self.token, self.position):
+        # Where queries and keys are turned by their positions, tokens carry none.
+        self.position = None if size.rotary else nn.Embedding(size.max_len, size.dim)
+        for table in filter(None, (self.token, self.position)):
             nn.init.normal_(table.weight, std=0.02)
         self.dropout = nn.Dropout(dropout)
         self.layers = nn.ModuleList(Layer(one, feed_forward, dropout) for one in layers)
@@ -79,10 +81,12 @@ class Classifier(nn.Module):
         width = size.dim * (1 if documents == 1 else 4)
         self.head = nn.Sequential(nn.Linear(width, head), nn.ReLU(), nn.Linear(head, classes))
 
-    def forward(self, batch: Batch) -> tuple[Float[Tensor, "b classes"], dict[str, Tensor]]:
-        """Return class scores, and each extra loss averaged over the layers that emit it."""
+    def forward(self, batch: Batch) -> tuple[Float[Tensor, "b *a classes"], dict[str, Tensor]]:
+        """Return the scores of each answer, and extra losses, each a mean over its layers."""
         keep = None if batch.keep is None else batch.keep.flatten(0, 1)
         tokens, losses = self.encode(batch.tokens.flatten(0, 1), keep)
+        if batch.asked is not None:
+            return self.head(tokens.take_along_dim(batch.asked[..., None], dim=1)), losses
         pooled = mean_over_real(tokens, keep).unflatten(0, batch.tokens.shape[:2])
         return self.head(compare(pooled)), losses
 
@@ -90,8 +94,10 @@ class Classifier(nn.Module):
         self, tokens: Int[Tensor, "b n"], keep: Bool[Tensor, "b n"] | None
     ) -> tuple[Float[Tensor, "b n d"], dict[str, Tensor]]:
         """Return the last layer's normed tokens, and the extra losses."""
-        positions = self.position.weight[: tokens.shape[1]]
-        x = self.dropout(self.token(tokens) + positions)
+        x = self.token(tokens)
+        if self.position is not None:
+            x = x + self.position.weight[: tokens.shape[1]]
+        x = self.dropout(x)
         emitted: dict[str, list[Tensor]] = {}
         for layer in self.layers:
             x, losses = layer(x, keep)
@@ -130,8 +136,9 @@ def build(spec: RunSpec, task: Task) -> Classifier:
         dim=model.dim,
         heads=model.heads,
         max_len=task.max_len,
-        causal=False,
+        causal=task.causal,
         dropout=model.attention_dropout,
+        rotary=model.positions == "rotary",
     )
     return Classifier(
         Composition.parse(spec.attention).build(size, model.depth, spec.options),

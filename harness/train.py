@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from jaxtyping import Int
 from torch import Tensor
-from torch.nn import functional as F
 
 from harness.encoder import Classifier
 from harness.spec import TrainSpec
@@ -82,7 +81,7 @@ class Trainer:
         batch = self.train.gather(self.order.batch(number))
         with autocast(self.device, self.spec):
             scores, losses = self.forward(batch)
-        task = F.cross_entropy(scores.float(), batch.targets)
+        task = self.train.answers.loss(scores, batch.targets)
         torch.stack([task, *losses.values()]).sum().backward()
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
@@ -91,17 +90,17 @@ class Trainer:
 
     @torch.inference_mode()
     def accuracy(self, split: Split) -> float:
-        """Fraction of the whole split that is classified right, in [0, 1]."""
+        """Fraction of all answers to the whole split that are right, in [0, 1]."""
         self.model.eval()
         right = torch.zeros((), dtype=torch.int64, device=self.device)
         for examples in torch.arange(len(split), device=self.device).split(self.spec.batch):
             batch = split.gather(examples)
-            right += (self.scores(batch).argmax(-1) == batch.targets).sum()
+            right += split.answers.right(self.scores(batch), batch.targets).sum()
         self.model.train()
-        return right.item() / len(split)
+        return right.item() / split.targets.numel()
 
     def scores(self, batch: Any) -> Tensor:
-        """Class scores of a batch, in the run's precision."""
+        """Scores of a batch, in the run's precision."""
         with autocast(self.device, self.spec):
             return self.forward(batch)[0]
 

@@ -1,23 +1,29 @@
 """What a task is: three splits of whole tensors, and what its numbers mean.
 
 Axis letters in every shape of this package: `n` examples, `b` examples of a batch, `t` documents of
-an example (1, or 2 where two are compared), `s` stored documents, `l` tokens of a document.
+an example (1, or 2 where two are compared), `s` stored documents, `l` tokens of a document, `a`
+answers that an example asks for at tokens of its own; without such an axis it asks for one, of the
+whole.
 """
 
+import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
+from tasks.answers import CLASSES, Answers
 from zoo.registry import Value, options_of
 
 SplitName = Literal["train", "dev", "test"]
 
 SPLITS: tuple[SplitName, ...] = ("train", "dev", "test")
+
+CHUNK = 4096
+"""Documents that are hashed at a time."""
 
 
 @dataclass(frozen=True)
@@ -27,12 +33,14 @@ class Batch:
     Attributes:
         tokens: (b, t, l), int64; what stands at padded positions means nothing.
         keep: (b, t, l), True for real tokens; None where the split has no padding at all.
-        targets: (b,), the class of each example.
+        targets: (b,), the answer to each example; (b, a) where tokens are asked.
+        asked: (b, a), the positions whose tokens are to give the answers; None where the whole is.
     """
 
     tokens: Int[Tensor, "b t l"]
     keep: Bool[Tensor, "b t l"] | None
-    targets: Int[Tensor, " b"]
+    targets: Shaped[Tensor, "b ..."]
+    asked: Int[Tensor, "b a"] | None = None
 
 
 @dataclass(frozen=True)
@@ -45,27 +53,35 @@ class Split:
         documents: (s, l), in the smallest integer type that holds the vocabulary.
         lengths: (s,), int32, the number of real tokens of each document, which come first.
         rows: (n, t), int32, the documents of each example.
-        targets: (n,), int64, the class of each example.
+        targets: (n,) or (n, a): int64 classes, or float32 numbers.
         padded: whether any document is shorter than l.
+        asked: (n, a), int32, the positions of its only document that an example asks at, none of
+            them padding; None where it asks for one answer about the whole.
+        answers: what the targets are.
     """
 
     documents: Shaped[Tensor, "s l"]
     lengths: Int[Tensor, " s"]
     rows: Int[Tensor, "n t"]
-    targets: Int[Tensor, " n"]
+    targets: Shaped[Tensor, "n ..."]
     padded: bool
+    asked: Int[Tensor, "n a"] | None = None
+    answers: Answers = CLASSES
 
     @classmethod
     def single(
         cls,
         documents: Shaped[Tensor, "n l"],
         lengths: Int[Tensor, " n"],
-        targets: Int[Tensor, " n"],
+        targets: Shaped[Tensor, "n ..."],
+        asked: Int[Tensor, "n a"] | None = None,
+        answers: Answers = CLASSES,
     ) -> "Split":
         """A split whose examples show one document each, in order."""
         rows = torch.arange(len(documents), dtype=torch.int32)[:, None]
         padded = bool((lengths < documents.shape[1]).any())
-        return cls(documents, lengths.int(), rows, targets.long(), padded)
+        targets = targets.float() if targets.is_floating_point() else targets.long()
+        return cls(documents, lengths.int(), rows, targets, padded, asked, answers)
 
     def __len__(self) -> int:
         """Number of examples."""
@@ -73,8 +89,9 @@ class Split:
 
     def to(self, device: torch.device | str) -> "Split":
         """The same split with its tensors on `device`."""
-        moved = (t.to(device) for t in (self.documents, self.lengths, self.rows, self.targets))
-        return type(self)(*moved, padded=self.padded)
+        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        moved = {n: v.to(device) for n, v in found.items() if isinstance(v, Tensor)}
+        return replace(self, **moved)
 
     def gather(self, examples: Int[Tensor, " b"]) -> Batch:
         """The examples at those indices, gathered on the device without a host synchronisation."""
@@ -84,7 +101,36 @@ class Split:
         if self.padded:
             positions = torch.arange(tokens.shape[-1], device=tokens.device)
             keep = positions < self.lengths[rows][..., None]
-        return Batch(tokens, keep, self.targets[examples])
+        asked = None if self.asked is None else self.asked[examples].long()
+        return Batch(tokens, keep, self.targets[examples], asked)
+
+    def tokens(self, example: int) -> list[list[int]]:
+        """The tokens of each document that the example shows, without padding."""
+        rows = self.rows[example].tolist()
+        return [self.documents[row, : int(self.lengths[row])].tolist() for row in rows]
+
+    def digest(self) -> str:
+        """SHA-256, in hexadecimal, of what the split holds: the name of these data.
+
+        Hashed are in turn `lengths`, `rows`, `asked` where there is one, and `targets`, each behind
+        its name and shape (`rows 9x2 `), and then all real tokens, row by row. Every number has 4
+        bytes, the lowest first: so neither padding nor the width of an integer tells.
+        """
+        parts = {name: getattr(self, name) for name in ("lengths", "rows", "asked", "targets")}
+        found = hashlib.sha256()
+        for name, part in parts.items():
+            if part is not None:
+                found.update(f"{name} {'x'.join(map(str, part.shape))} ".encode() + _bytes(part))
+        positions = torch.arange(self.documents.shape[1], device=self.documents.device)
+        for some, lengths in zip(
+            self.documents.split(CHUNK), self.lengths.split(CHUNK), strict=True
+        ):
+            found.update(_bytes(some[positions < lengths[:, None]]))
+        return found.hexdigest()
+
+
+def _bytes(numbers: Shaped[Tensor, "..."]) -> bytes:
+    return numbers.cpu().numpy().astype("<f4" if numbers.is_floating_point() else "<i4").tobytes()
 
 
 class Task(ABC):
@@ -96,10 +142,12 @@ class Task(ABC):
     Attributes:
         name: the registered name, without version.
         version: raised when the data or the question change: two versions are never compared.
-        classes: number of classes.
+        classes: number of classes; 1 where a number is asked for.
         vocabulary: number of token values, padding included; every token is below it.
         max_len: l, the length that documents are padded to.
         documents: t, documents an example.
+        causal: whether a token may hear only those before it: the model is built causal.
+        pictures: whether documents are square pictures in raster order, a grey level a token.
     """
 
     name: ClassVar[str]
@@ -108,6 +156,8 @@ class Task(ABC):
     vocabulary: int
     max_len: int
     documents: int = 1
+    causal: bool = False
+    pictures: bool = False
 
     @abstractmethod
     def load(self, split: SplitName) -> Split:
@@ -116,6 +166,18 @@ class Task(ABC):
         Raises:
             Refused: the data are missing or damaged; the message says how to get them.
         """
+
+    def show(self, split: Split, example: int) -> list[str]:
+        """Each document of an example as a person would read it: here, `word` by `word`."""
+        return [" ".join(map(self.word, document)) for document in split.tokens(example)]
+
+    def word(self, token: int) -> str:
+        """A token as a person would call it."""
+        return str(token)
+
+    def label(self, target: int) -> str:
+        """A class as a person would call it."""
+        return str(target)
 
     @property
     def options(self) -> dict[str, Value]:
@@ -128,10 +190,3 @@ class Task(ABC):
         schema = options_of(type(self))
         changed = [f"{n}={v}" for n, v in self.options.items() if v != schema[n].default]
         return f"{self.name}@{self.version}" + (f"[{','.join(changed)}]" if changed else "")
-
-
-def floors(task: Task) -> Mapping[str, float]:
-    """Test accuracies in [0, 1] without a model: `chance`, `majority` (train's commonest class)."""
-    commonest = task.load("train").targets.bincount(minlength=task.classes).argmax()
-    majority = (task.load("test").targets == commonest).double().mean().item()
-    return {"chance": 1.0 / task.classes, "majority": majority}

@@ -24,23 +24,23 @@ class Refused(ValueError):
 class Registry(Generic[T]):
     """Finds things of one kind by name.
 
-    Built-in things live in the modules of `package`, one or several a module, and enrol with
+    Built-in things live in the modules of `packages`, one or several a module, and enrol with
     `@registry.register("name")`. Outsiders name theirs in the entry-point group `group`. Both are
     imported on first use only.
     """
 
-    def __init__(self, kind: str, package: str, group: str, base: type = object) -> None:
+    def __init__(self, kind: str, *packages: str, group: str, base: type = object) -> None:
         """Describe the registry; nothing is imported yet.
 
         Args:
             kind: what the things are called in messages.
-            package: the package whose modules hold the built-in things.
+            packages: the packages whose modules hold the built-in things.
             group: the entry-point group of the plug-ins.
             base: the class that plug-ins derive from, whose bare class attributes they must set.
         """
         self.kind = kind
         self._base = base
-        self._package = package
+        self._packages = packages
         self._group = group
         self._own: dict[str, T] = {}
         self._complete = False
@@ -112,11 +112,13 @@ class Registry(Generic[T]):
         for name, annotation in inspect.get_annotations(base).items():
             if get_origin(annotation) is ClassVar and not hasattr(found, name):
                 raise TypeError(f"{found.__name__} sets no class attribute {name!r}")
+        options_of(found)
 
     def _built_in(self) -> dict[str, T]:
         if not self._complete:
-            for module in iter_modules(import_module(self._package).__path__):
-                import_module(f"{self._package}.{module.name}")
+            for package in self._packages:
+                for module in iter_modules(import_module(package).__path__, prefix=f"{package}."):
+                    import_module(module.name)
             self._complete = True
         return self._own
 

@@ -1,14 +1,17 @@
 """The transformer round a variant: what reaches the scores, and what must not."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
 
+from harness.budgets import Request, plan
 from harness.encoder import Classifier, build, compare, mean_over_real
 from harness.run import find_task
 from tasks.contract import Batch
-from zoo.contract import Attended, Attention, Size, Traits
-from zoo.registry import resolve
+from zoo.contract import Attended, Attention, Size, Traits, Unsupported
+from zoo.registry import Refused, resolve
 from zoo.variants import variants
 
 VOCABULARY, CLASSES, LENGTH = 11, 3, 20
@@ -53,10 +56,13 @@ def scores(model: Classifier, batch: Batch) -> torch.Tensor:
 
 
 every_variant = pytest.mark.parametrize("name", variants.names())
+every_variant_that_hears_no_padding = pytest.mark.parametrize(
+    "name", [name for name, found in variants.items() if "padding unfelt" not in found.gaps]
+)
 RAGGED = [[LENGTH, 3], [1, LENGTH - 1], [7, 12]]
 
 
-@every_variant
+@every_variant_that_hears_no_padding
 def test_what_stands_at_padded_positions_never_changes_the_scores(name):
     model = classifier(layer(name), layer(name), documents=2).eval()
     batch = draw(RAGGED, documents=2)
@@ -208,3 +214,64 @@ def test_the_model_of_a_run_has_its_sizes_and_the_variants_it_names(plan):
     assert model.head[-1].out_features == 10
     assert model.layers[0].feed_forward[0].out_features == 128
     assert [one.dropout.p for one in (model, *model.layers)] == [0.1] * 3
+
+
+@pytest.fixture
+def request_of():
+    """A request on the smallest budget."""
+
+    def ask(attention: str, task: str, positions: str = "learned", **settings) -> Request:
+        return Request(
+            attention=attention, task=task, budget="smoke", seed=0, device="cpu",
+            precision="fp32", compiled=False, positions=positions, settings=settings,
+        )  # fmt: skip
+
+    return ask
+
+
+def test_where_tokens_are_asked_each_answer_is_read_from_its_own_token():
+    model = classifier(layer("none"), layer("none")).eval()
+    batch = replace(draw(None), asked=torch.tensor([[0, 7], [3, 3], [19, 1]]))
+    before = scores(model, batch)
+    assert before.shape == (3, 2, CLASSES)
+    assert torch.equal(before[1, 0], before[1, 1])
+    other = batch.tokens.clone()
+    other[0, 0, 7] = (other[0, 0, 7] + 1) % VOCABULARY
+    other[:, 0, 10] = (other[:, 0, 10] + 1) % VOCABULARY
+    moved = (scores(model, replace(batch, tokens=other)) - before).abs().amax(-1) > 1e-6
+    assert moved.tolist() == [[False, True], [False, False], [False, False]]
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_a_model_is_causal_where_its_task_is(request_of, causal):
+    spec = plan(request_of("softmax", "copying", copying={"causal": causal}))
+    model = build(spec, find_task(spec)).eval()
+    split = find_task(spec).load("dev")
+    batch = split.gather(torch.arange(3))
+    first = replace(batch, asked=torch.zeros(3, 1, dtype=torch.int64))
+    last = batch.tokens.clone()
+    last[..., -1] = 0
+    moved = (scores(model, first) - scores(model, replace(first, tokens=last))).abs().max() > 1e-6
+    assert moved == (not causal)
+
+
+def test_a_variant_that_is_not_causal_is_refused_on_a_causal_task(request_of):
+    spec = plan(request_of("nystrom", "copying"))
+    with pytest.raises(Unsupported, match="nystrom is not causal; causal variants: "):
+        build(spec, find_task(spec))
+
+
+def test_rotary_positions_take_the_place_of_the_learned_ones(request_of):
+    spec = plan(request_of("softmax", "induction", positions="rotary"))
+    task = find_task(spec)
+    model = build(spec, task).eval()
+    assert not [name for name, _ in model.named_parameters() if name.startswith("position")]
+    batch = task.load("dev").gather(torch.arange(3))
+    swapped = batch.tokens[..., [1, 0, *range(2, task.max_len)]]
+    moved = (scores(model, batch) - scores(model, replace(batch, tokens=swapped))).abs().amax(-1)
+    assert (moved > 1e-6).all()
+
+
+def test_an_unknown_kind_of_positions_is_refused(request_of):
+    with pytest.raises(Refused, match="unknown kind of positions 'rotery'; did you mean 'rotary'"):
+        plan(request_of("softmax", "induction", positions="rotery"))

@@ -1,5 +1,7 @@
 """The data order, the step, the rate, and the accuracy."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -7,6 +9,7 @@ from torch.nn import functional as F
 from harness.encoder import build
 from harness.run import find_task
 from harness.train import Shuffled
+from tasks.answers import Number
 from tasks.contract import Split
 from zoo.registry import Refused
 
@@ -148,6 +151,27 @@ def test_accuracy_counts_the_last_incomplete_batch(plan, prepare):
     targets = [g if i in (0, 4, 9) else (g + 1) % 10 for i, g in enumerate(guesses)]
     ten.targets.copy_(torch.tensor(targets))
     assert trainer.accuracy(ten) == 0.3
+
+
+def test_accuracy_counts_every_answer_where_an_example_asks_for_several(plan, prepare):
+    trainer = prepare(plan(batch=4))
+    split = some(find_task(plan()).load("test"), 6)
+    asked = torch.tensor([[0, 1]] * 6)
+    several = replace(split, asked=asked, targets=torch.zeros(6, 2, dtype=torch.int64))
+    trainer.model.eval()
+    guesses = trainer.model(several.gather(torch.arange(6)))[0].argmax(-1)
+    wrong = torch.tensor([[0, 0], [1, 0], [1, 1], [0, 0], [0, 0], [0, 1]])
+    answered = replace(several, targets=(guesses + wrong) % 10)
+    assert trainer.accuracy(answered) == pytest.approx(8 / 12)
+
+
+def test_the_loss_is_the_one_of_the_splits_answers(plan, prepare):
+    trainer = prepare(plan())
+    trainer.train = replace(
+        trainer.train, targets=torch.full((len(trainer.train),), 7.0), answers=Number(0.1)
+    )
+    # An untrained model answers about 0: the squared error of 7.
+    assert trainer.step(0)["task"].item() == pytest.approx(49, rel=0.2)
 
 
 def test_accuracy_switches_dropout_off_and_leaves_the_model_in_training(plan, prepare):

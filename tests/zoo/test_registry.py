@@ -29,7 +29,9 @@ NOT_A_CLASS = Saw()
 
 
 SHOP = {
-    "__init__": f"from zoo.registry import Registry\ntools = Registry('tool', 'shop', {GROUP!r})\n",
+    "__init__": (
+        f"from zoo.registry import Registry\ntools = Registry('tool', 'shop', group={GROUP!r})\n"
+    ),
     "cutting": "from shop import tools\ntools.register('saw')(1)\ntools.register('file-2')(2)\n",
     "later": "from shop import tools\nSEEN = tools.names()\n",
 }
@@ -77,7 +79,7 @@ def plug_ins(monkeypatch):
 def tools(package, plug_ins):
     """A registry that holds `saw` alone, beside which plug-ins can be installed."""
     package("empty", {"__init__": ""})
-    registry = Registry("tool", package="empty", group=GROUP, base=Tool)
+    registry = Registry("tool", "empty", group=GROUP, base=Tool)
     registry.register("saw")(Saw)
     return registry
 

@@ -4,5 +4,5 @@ from zoo.contract import Attention
 from zoo.registry import Registry
 
 variants: Registry[type[Attention]] = Registry(
-    "attention variant", package="zoo.variants", group="zoo.variants", base=Attention
+    "attention variant", "zoo.variants", group="zoo.variants", base=Attention
 )

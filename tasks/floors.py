@@ -1,0 +1,161 @@
+"""What a task's number means: accuracies that need no attention at all.
+
+Beside answers that look at no example stand two short cuts, each a logistic regression: on how
+often each token occurs, whatever the order, and on the first few tokens. A model that does not beat
+them may have learned no more than they did.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int, Shaped
+from torch import Tensor
+from torch.nn import functional as F
+
+from tasks import cache
+from tasks.answers import Classes
+from tasks.contract import SPLITS, Split, Task
+
+FIRST = 16
+"""Tokens of each document that the second short cut reads."""
+
+PENALTIES = (1e-2, 1e-3, 1e-4, 1e-5)
+"""Weights of the squared parameters, in the order of fitting; the one best on dev is tested."""
+
+VERSION = 1
+"""Raised when any floor is computed otherwise: those in the cache are then out of use."""
+
+CHUNK = 4096
+"""Documents that are counted at a time."""
+
+
+class Features(ABC):
+    """What a linear model reads of every example of a split, and what it should answer."""
+
+    width: int
+    targets: Int[Tensor, " n"]
+
+    @abstractmethod
+    def scores(self, weights: Float[Tensor, "width classes"]) -> Float[Tensor, "n classes"]:
+        """The product of the features with `weights`."""
+
+
+class Bag(Features):
+    """How often each token occurs, as a share of its document, times the square root of `l`.
+
+    Shares alone are so small that a penalty would forbid every weight that they need.
+    """
+
+    def __init__(self, split: Split, vocabulary: int) -> None:
+        """Count the tokens of each document once."""
+        shares = torch.cat(
+            [
+                _shares(documents, lengths, vocabulary)
+                for documents, lengths in zip(
+                    split.documents.split(CHUNK), split.lengths.split(CHUNK), strict=True
+                )
+            ]
+        )
+        self._examples = shares[split.rows].flatten(1) * split.documents.shape[1] ** 0.5
+        self.width, self.targets = self._examples.shape[1], split.targets
+
+    def scores(self, weights: Float[Tensor, "width classes"]) -> Float[Tensor, "n classes"]:
+        """See `Features.scores`."""
+        return self._examples @ weights
+
+
+class Beginning(Features):
+    """Which token stands at each of the first `FIRST` positions; padding is a token here."""
+
+    def __init__(self, split: Split, vocabulary: int) -> None:
+        """Read the beginning of every document."""
+        first = split.documents[:, :FIRST].long()
+        positions = torch.arange(first.shape[1])
+        padding = positions >= split.lengths[:, None]
+        tokens = first.masked_fill(padding, 0)[split.rows].flatten(1)
+        places = torch.arange(tokens.shape[1])
+        self.width, self.targets = len(places) * vocabulary, split.targets
+        self._columns = tokens + places * vocabulary
+
+    def scores(self, weights: Float[Tensor, "width classes"]) -> Float[Tensor, "n classes"]:
+        """See `Features.scores`."""
+        return F.embedding(self._columns, weights).sum(1)
+
+
+SHORT_CUTS = {"bag of tokens": Bag, f"first {FIRST} tokens": Beginning}
+
+
+def floors(task: Task) -> Mapping[str, float]:
+    """Test accuracies in [0, 1] by name, computed once for each setting of a task, and kept.
+
+    Raises:
+        Refused: the task's data are missing, or what is kept is damaged.
+    """
+    key = f"floors@{VERSION}-{task.key}"
+    if cache.find(key) is None:
+        found = computed(task)
+        cache.write(key, {"names": np.array([*found]), "values": np.array([*found.values()])})
+    names, values = cache.read(key, ("names", "values"), "run it again: it is computed anew")
+    return dict(zip(names.tolist(), values.tolist(), strict=True))
+
+
+def computed(task: Task) -> Mapping[str, float]:
+    """Test accuracies in [0, 1] by name.
+
+    The short cuts are taken where an example has one class; tokens that are asked one by one have
+    no bag.
+    """
+    train, dev, test = (task.load(name) for name in SPLITS)
+    found = dict(test.answers.floors(train.targets, test.targets, task.classes))
+    if isinstance(test.answers, Classes) and test.asked is None:
+        for name, features in SHORT_CUTS.items():
+            learned, chosen, tested = (features(s, task.vocabulary) for s in (train, dev, test))
+            found[name] = _regression(learned, chosen, tested, task.classes)
+    return found
+
+
+def _shares(
+    documents: Shaped[Tensor, "s l"], lengths: Int[Tensor, " s"], vocabulary: int
+) -> Float[Tensor, "s vocabulary"]:
+    real = torch.arange(documents.shape[1]) < lengths[:, None]
+    counts = torch.zeros(len(documents), vocabulary)
+    counts.scatter_add_(1, documents.long(), real.float())
+    return counts / lengths.clamp_min(1)[:, None]
+
+
+def _regression(train: Features, dev: Features, test: Features, classes: int) -> float:
+    """Test accuracy of the logistic regression whose penalty is best on dev."""
+    weights = torch.zeros(train.width + 1, classes)
+    best_dev, best = -1.0, weights
+    for penalty in PENALTIES:
+        weights = _fitted(weights, train, penalty)
+        right = _accuracy(dev, weights)
+        if right > best_dev:
+            best_dev, best = right, weights
+    return _accuracy(test, best)
+
+
+def _fitted(start: Tensor, features: Features, penalty: float) -> Tensor:
+    """(width + 1, classes): the weights, the bias in the last row."""
+    weights = start.clone().requires_grad_()
+    optimizer = torch.optim.LBFGS([weights], max_iter=30, line_search_fn="strong_wolfe")
+
+    def loss() -> Tensor:
+        optimizer.zero_grad()
+        value = F.cross_entropy(_scores(features, weights), features.targets)
+        value = value + penalty * weights[:-1].square().sum()
+        value.backward()
+        return value
+
+    optimizer.step(loss)
+    return weights.detach()
+
+
+def _scores(features: Features, weights: Tensor) -> Tensor:
+    return features.scores(weights[:-1]) + weights[-1]
+
+
+def _accuracy(features: Features, weights: Tensor) -> float:
+    return (_scores(features, weights).argmax(1) == features.targets).double().mean().item()

@@ -1,0 +1,149 @@
+"""Recall: what followed this token when it was seen before?"""
+
+import numpy as np
+
+from tasks.drawn import Drawn, Examples, Stream
+from tasks.registry import tasks
+from zoo.registry import Refused
+
+SPECIAL, FIRST = 1, 2
+
+EXPONENT = 0.01
+"""Of the power law by which MQAR's queries thin out with their distance from the pairs."""
+
+
+@tasks.register("induction")
+class Induction(Drawn):
+    """Random symbols, among them the special token once, and again at the end.
+
+    The answer is the symbol that followed it. Olsson et al., 2022, arXiv 2209.11895, in the form of
+    Gu and Dao, 2023, arXiv 2312.00752.
+    """
+
+    name = "induction"
+    version = 1
+
+    def __init__(
+        self,
+        *,
+        max_len: int = 128,
+        symbols: int = 16,
+        causal: bool = True,
+        train: int = 100_000,
+        dev: int = 1_000,
+        test: int = 2_000,
+        seed: int = 0,
+    ) -> None:
+        """Choose the setting.
+
+        Args:
+            max_len: tokens of every example.
+            symbols: number of different symbols.
+            causal: whether the model is.
+            train: examples in the split of that name.
+            dev: the same.
+            test: the same.
+            seed: decides every draw.
+
+        Raises:
+            Refused: an option is out of its range.
+        """
+        self.max_len, self.symbols, self.causal = max_len, symbols, causal
+        self.train, self.dev, self.test, self.seed = train, dev, test, seed
+        self.classes, self.vocabulary = symbols, FIRST + symbols
+        self.require(max_len=3, symbols=2)
+
+    def draw(self, stream: Stream, rows: int) -> Examples:
+        """See `Drawn.draw`."""
+        symbols = stream.integers(self.symbols, rows, self.max_len)
+        special = stream.integers(self.max_len - 2, rows)
+        targets = symbols[np.arange(rows), special + 1]
+        documents = FIRST + symbols
+        documents[np.arange(rows), special] = SPECIAL
+        documents[:, -1] = SPECIAL
+        asked = np.full((rows, 1), self.max_len - 1)
+        return Examples(documents, targets[:, None], asked)
+
+    def word(self, token: int) -> str:
+        """See `Task.word`."""
+        return "special" if token == SPECIAL else self.label(token - FIRST)
+
+    def label(self, target: int) -> str:
+        """See `Task.label`: `s`, and the number of the symbol."""
+        return f"s{target}"
+
+
+@tasks.register("mqar")
+class MultiQueryRecall(Drawn):
+    """Multi-query associative recall: key-value pairs, then every key once more as a query.
+
+    Arora et al., 2023, arXiv 2312.04927. Token 0 is never shown; keys are the lower half of the
+    vocabulary, values the upper. Behind the pairs a query stands at every second place at most, the
+    places drawn by a power law; the rest is random tokens. A query asks for the value of its key;
+    the answer is never shown behind it.
+    """
+
+    name = "mqar"
+    version = 1
+
+    def __init__(
+        self,
+        *,
+        max_len: int = 128,
+        pairs: int = 8,
+        vocabulary: int = 8_192,
+        causal: bool = True,
+        train: int = 100_000,
+        dev: int = 1_000,
+        test: int = 2_000,
+        seed: int = 0,
+    ) -> None:
+        """Choose the setting.
+
+        Args:
+            max_len: tokens of every example.
+            pairs: key-value pairs, and queries, of an example.
+            vocabulary: number of token values.
+            causal: whether the model is.
+            train: examples in the split of that name.
+            dev: the same.
+            test: the same.
+            seed: decides every draw.
+
+        Raises:
+            Refused: an option is out of its range.
+        """
+        self.max_len, self.pairs, self.vocabulary, self.causal = max_len, pairs, vocabulary, causal
+        self.train, self.dev, self.test, self.seed = train, dev, test, seed
+        if vocabulary % 2:
+            raise Refused(f"mqar.vocabulary={vocabulary} must be even; add one")
+        self.classes = vocabulary // 2
+        self.require(pairs=1, max_len=4 * pairs, vocabulary=2 * pairs + 2)
+
+    def draw(self, stream: Stream, rows: int) -> Examples:
+        """See `Drawn.draw`."""
+        keys = 1 + stream.distinct(self.pairs, self.classes - 1, rows)
+        values = stream.distinct(self.pairs, self.classes, rows)
+        documents = 1 + stream.integers(self.vocabulary - 1, rows, self.max_len)
+        documents[:, 0 : 2 * self.pairs : 2] = keys
+        documents[:, 1 : 2 * self.pairs : 2] = self.classes + values
+        asked = 2 * self.pairs + 2 * self._gaps(stream, rows)
+        np.put_along_axis(documents, asked, keys, axis=1)
+        return Examples(documents, values, asked)
+
+    def word(self, token: int) -> str:
+        """See `Task.word`: `k` and the number of a key, or `v` and that of a value."""
+        return f"k{token}" if token < self.classes else self.label(token - self.classes)
+
+    def label(self, target: int) -> str:
+        """See `Task.label`."""
+        return f"v{target}"
+
+    def _gaps(self, stream: Stream, rows: int) -> np.ndarray:
+        """(rows, pairs): which second place behind the pairs each query takes, all different."""
+        gaps = np.arange(1, (self.max_len - 2 * self.pairs) // 2 + 1)
+        weights = gaps ** (EXPONENT - 1)
+        # The smallest of exponential clocks that run at these rates: a weighted draw without
+        # replacement (Efraimidis and Spirakis, 2006).
+        clocks = -np.log1p(-stream.uniform(rows, len(gaps))) / weights
+        return clocks.argsort(1, kind="stable")[:, : self.pairs]

@@ -1,0 +1,80 @@
+"""Short cuts, on tasks of which it is known what each of them can and cannot do."""
+
+import pytest
+import torch
+
+from tasks import Task, cache, floors, tasks
+from tasks.contract import Split
+from zoo.registry import Refused
+
+
+class FirstToken(Task):
+    """The first token of the last document is the answer; the bag is always the same."""
+
+    name = "first-token"
+    version = 1
+    classes = 3
+    vocabulary = 4
+    max_len = 20
+
+    def __init__(self, *, documents: int = 1) -> None:
+        self.documents = documents
+
+    def load(self, split):
+        count = {"train": 300, "dev": 60, "test": 90}[split]
+        generator = torch.Generator().manual_seed(count)
+        targets = torch.randint(3, (count,), generator=generator)
+        rest = [torch.tensor([t for t in (1, 2, 3) for _ in range(6)]) for _ in range(count)]
+        documents = torch.zeros(count, self.max_len, dtype=torch.uint8)
+        for row, (target, others) in enumerate(zip(targets.tolist(), rest, strict=True)):
+            order = others[torch.randperm(18, generator=generator)]
+            others = torch.cat([order[order != target + 1], order[order == target + 1][1:]])
+            shuffled = others[torch.randperm(17, generator=generator)]
+            documents[row, :18] = torch.cat([torch.tensor([target + 1]), shuffled])
+        # What stands behind a document's end gives the answer, to whom should not look there.
+        documents[:, 19] = (targets + 1).to(torch.uint8)
+        rows = torch.randint(count, (count, self.documents), generator=generator).int()
+        rows[:, -1] = torch.arange(count)
+        return Split(documents, torch.full((count,), 18).int(), rows, targets, padded=True)
+
+
+@pytest.mark.parametrize("documents", [1, 2])
+def test_the_first_tokens_know_what_the_bag_cannot(documents):
+    found = floors.computed(FirstToken(documents=documents))
+    assert found["first 16 tokens"] == 1.0
+    assert found["bag of tokens"] < 0.5
+
+
+def test_the_bag_knows_what_the_first_tokens_cannot():
+    found = floors.computed(tasks.find("majority")(train=2000, dev=200, test=500, max_len=101))
+    assert found["bag of tokens"] > 0.97
+    assert found["first 16 tokens"] < 0.75
+
+
+def test_no_short_cut_knows_a_parity():
+    found = floors.computed(tasks.find("parity")(train=2000, dev=200, test=500, max_len=24))
+    assert found.keys() == {"chance", "majority", "bag of tokens", "first 16 tokens"}
+    assert found["bag of tokens"] < 0.6
+    assert found["first 16 tokens"] < 0.6
+
+
+@pytest.mark.parametrize("name", ["mqar", "adding"])
+def test_a_task_without_one_class_an_example_has_no_short_cuts(name):
+    found = floors.computed(tasks.find(name)(train=50, dev=20, test=20))
+    assert not found.keys() & floors.SHORT_CUTS.keys()
+
+
+def test_floors_are_computed_once_and_kept(monkeypatch):
+    task = FirstToken()
+    first = floors.floors(task)
+    assert first == floors.computed(task)
+    monkeypatch.setattr(floors, "computed", None)
+    assert floors.floors(FirstToken()) == first
+
+
+def test_damaged_floors_are_refused():
+    floors.floors(FirstToken())
+    (path,) = cache.data_home().glob("floors*")
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(Refused, match=r"is damaged.*run it again"):
+        floors.floors(FirstToken())

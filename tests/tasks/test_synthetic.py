@@ -1,0 +1,236 @@
+"""Every drawn task is solved by an independent reader of its documents, and its draws are fixed."""
+
+import hashlib
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+
+from tasks import tasks
+from tasks.answers import Number
+from tasks.drawn import Drawn, Stream
+from tasks.floors import floors
+from zoo.registry import Refused
+
+NAMES = [name for name, task in tasks.items() if issubclass(task, Drawn)]
+
+
+def draw(name, split="train", **options):
+    task = tasks.find(name)(**{"train": 300, "dev": 50, "test": 50, **options})
+    return task, task.load(split)
+
+
+def copied(document, _):
+    """What stands at the last blanks: the shown symbols, first to last."""
+    return [token - 2 for token in document if token > 1]
+
+
+def induced(document, _):
+    place = document.index(1)
+    return [document[place + 1] - 2]
+
+
+def recalled(document, task):
+    pairs = dict(
+        zip(document[0 : 2 * task.pairs : 2], document[1 : 2 * task.pairs : 2], strict=True)
+    )
+    assert len(pairs) == task.pairs
+    return pairs
+
+
+def added(document, task):
+    marked = [token - 1 - task.levels for token in document if token > task.levels]
+    assert len(marked) == 2
+    return sum(marked) / (task.levels - 1)
+
+
+SOLVERS = {
+    "copying": copied,
+    "selective-copying": copied,
+    "induction": induced,
+    "adding": added,
+    "majority": lambda document, task: min(
+        (-amount, token - 1) for token, amount in Counter(document).items()
+    )[1],
+    "parity": lambda document, task: sum(token - 1 for token in document) % task.symbols,
+}
+
+SETTINGS = [
+    ("copying", {}),
+    ("copying", {"max_len": 9, "count": 4, "symbols": 3}),
+    ("selective-copying", {}),
+    ("selective-copying", {"max_len": 300, "count": 5, "symbols": 40}),
+    ("induction", {}),
+    ("induction", {"max_len": 3, "symbols": 2}),
+    ("adding", {}),
+    ("adding", {"max_len": 3, "levels": 2}),
+    ("majority", {}),
+    ("majority", {"symbols": 5, "max_len": 31}),
+    ("parity", {}),
+    ("parity", {"symbols": 3, "max_len": 7}),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), SETTINGS)
+def test_an_independent_solver_gets_every_answer(name, options):
+    task, split = draw(name, **options)
+    for document, target in zip(split.documents.tolist(), split.targets.tolist(), strict=True):
+        found = SOLVERS[name](document, task)
+        assert found == (pytest.approx(target, abs=1e-6) if name == "adding" else target)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"max_len": 512, "pairs": 64}, {"pairs": 2, "vocabulary": 6}]
+)
+def test_every_query_of_mqar_asks_for_the_value_of_its_key(options):
+    task, split = draw("mqar", **options)
+    for document, asked, target in zip(
+        split.documents.tolist(), split.asked.tolist(), split.targets.tolist(), strict=True
+    ):
+        pairs = recalled(document, task)
+        queries = [document[place] for place in asked]
+        assert sorted(queries) == sorted(pairs)
+        assert [pairs[query] - task.classes for query in queries] == target
+        assert min(asked) >= 2 * task.pairs and len(set(asked)) == task.pairs
+        assert all(1 <= key < task.classes <= value for key, value in pairs.items())
+
+
+def test_mqar_asks_soon_after_the_pairs_more_often_than_late():
+    task, split = draw("mqar", train=4000)
+    gaps = (split.asked - 2 * task.pairs) // 2
+    counts = gaps.flatten().bincount(minlength=56)
+    assert len(counts) == (task.max_len - 2 * task.pairs) // 2
+    # The first place is drawn first with probability 1 / sum of 1/i, about 0.22.
+    assert 0.15 < (gaps[:, 0] == 0).double().mean() < 0.29
+    assert counts[0] > 2 * counts[5] > 4 * counts[40] > 0
+
+
+def test_the_places_asked_show_a_token_that_does_not_give_the_answer_away():
+    for name in ("copying", "selective-copying", "induction"):
+        _, split = draw(name)
+        shown = split.documents.long().take_along_dim(split.asked.long(), 1)
+        assert (shown == 1).all()
+
+
+def test_a_symbol_to_copy_may_stand_anywhere_before_the_questions():
+    task, split = draw("selective-copying", train=2000)
+    shown = (split.documents > 1).double().mean(0)
+    before = task.max_len - task.count
+    assert shown[before:].sum() == 0
+    assert (shown[:before] - task.count / before).abs().max() < 0.05
+
+
+def test_the_special_token_of_induction_may_stand_at_any_place_but_the_last_two():
+    task, split = draw("induction", train=5000)
+    places = (split.documents == 1).nonzero()[:, 1]
+    assert set(places.tolist()) == {*range(task.max_len - 2), task.max_len - 1}
+
+
+def test_a_number_is_marked_in_each_half():
+    task, split = draw("adding", max_len=7)
+    marked = split.documents > task.levels
+    assert (marked[:, :3].sum(1) == 1).all()
+    assert (marked[:, 3:].sum(1) == 1).all()
+
+
+def test_scaling_cannot_be_learned_from_its_tokens():
+    _, split = draw("scaling", train=4000, max_len=8)
+    ones = split.documents[split.targets == 1].double().mean()
+    zeros = split.documents[split.targets == 0].double().mean()
+    assert abs(ones - zeros) < 3
+    assert 0.45 < split.targets.double().mean() < 0.55
+
+
+def test_an_example_written_out_by_hand():
+    _, split = draw("selective-copying", max_len=10, count=2, symbols=3, train=1)
+    assert split.documents.tolist() == [[0, 4, 0, 0, 2, 0, 0, 0, 1, 1]]
+    assert split.targets.tolist() == [[2, 0]]
+    assert split.asked.tolist() == [[8, 9]]
+
+
+FIXED = {
+    "adding@1": "015172820acb2960",
+    "copying@1": "33fc711609004c7a",
+    "induction@1": "4943a2ddf6b86644",
+    "majority@1": "c91052f7c067a328",
+    "mqar@1": "fe3f98c29138a57b",
+    "parity@1": "4dafa20a05103dd2",
+    "scaling@1": "b1128ec7e4ea936c",
+    "selective-copying@1": "8dbce6cb7dbe54d0",
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_a_seed_means_is_fixed_so_that_another_draw_needs_another_version(name):
+    _, split = draw(name)
+    parts = (split.documents, split.targets, *([] if split.asked is None else [split.asked]))
+    found = hashlib.sha256(b"".join(part.numpy().tobytes() for part in parts)).hexdigest()[:16]
+    key = f"{name}@{tasks.find(name).version}"
+    assert FIXED.get(key) == found, f"{name} is drawn otherwise: raise its version"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_splits_and_seeds_are_drawn_apart(name):
+    ours = draw(name, "train", train=50)[1].documents
+    assert not torch.equal(ours, draw(name, "dev", train=50)[1].documents)
+    assert not torch.equal(ours, draw(name, "train", train=50, seed=1)[1].documents)
+    assert torch.equal(ours, draw(name, "train", train=50)[1].documents)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_token_is_below_the_vocabulary_and_none_is_padding(name):
+    task, split = draw(name)
+    assert int(split.documents.max()) < task.vocabulary
+    assert not split.padded
+    assert split.documents.shape == (300, task.max_len)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("copying", {"max_len": 31}, "copying.max_len=31 must be at least 32; raise it"),
+        ("copying", {"symbols": 1}, "copying.symbols=1 must be at least 2; raise it"),
+        ("induction", {"max_len": 2}, "induction.max_len=2 must be at least 3; raise it"),
+        ("mqar", {"max_len": 31}, "mqar.max_len=31 must be at least 32; raise it"),
+        ("mqar", {"vocabulary": 7}, "mqar.vocabulary=7 must be even; add one"),
+        ("mqar", {"vocabulary": 16}, "mqar.vocabulary=16 must be at least 18; raise it"),
+        ("adding", {"levels": 1}, "adding.levels=1 must be at least 2; raise it"),
+        ("parity", {"train": 0}, "parity.train=0 must be at least 1; raise it"),
+        ("majority", {"seed": -1}, "majority.seed=-1 must be at least 0; raise it"),
+        ("scaling", {"vocabulary": 2**15 + 1}, "scaling needs 32769 token values"),
+    ],
+)
+def test_options_out_of_range_are_refused(name, options, message):
+    with pytest.raises(Refused, match=message):
+        tasks.find(name)(**options)
+
+
+def test_distinct_integers_are_distinct_and_uniform_however_they_are_drawn():
+    for bound in (12, 1000):
+        drawn = Stream(0, 0).distinct(6, bound, 5000)
+        assert all(len(set(row)) == 6 for row in drawn.tolist())
+        assert drawn.min() == 0 and drawn.max() == bound - 1
+        assert abs(drawn.mean() - (bound - 1) / 2) < 0.02 * bound
+        assert abs(drawn[:, 0].mean() - drawn[:, -1].mean()) < 0.03 * bound
+
+
+def test_a_number_within_the_tolerance_is_right_and_the_mean_is_the_floor():
+    task, split = draw("adding", test=2000)
+    assert split.answers == Number(0.04)
+    near, off = torch.tensor([[0.5], [0.5]]), torch.tensor([0.53, 0.55])
+    assert split.answers.right(near, off).tolist() == [True, False]
+    assert split.answers.loss(near, off) == pytest.approx((0.03**2 + 0.05**2) / 2)
+    found = floors(task)
+    # The sum of two uniform numbers is within 0.04 of its mean with probability 0.0784.
+    assert found.keys() == {"mean"}
+    assert found["mean"] == pytest.approx(0.0784, abs=0.03)
+
+
+def test_every_answer_counts_in_the_floors_of_tasks_that_ask_for_several():
+    task, split = draw("copying", "test", symbols=2, count=3, max_len=8)
+    found = floors(task)
+    assert found["chance"] == 0.5
+    train = task.load("train").targets
+    commonest = int(train.double().mean() > 0.5)
+    assert found["majority"] == np.mean(split.targets.numpy() == commonest)
