@@ -1,10 +1,19 @@
 """How a run is shown: a live bar on a terminal, a plain line now and then elsewhere."""
 
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from harness.spec import RunSpec
 from harness.store import Point
@@ -76,3 +85,15 @@ class CellView:
 
     def _say(self, text: str) -> None:
         self._console.print(f"{self._title}: {text}", markup=False, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def download(console: Console, name: str) -> Iterator[Callable[[str, int, int], None]]:
+    """A bar for a file that is on its way, where there is a terminal; yields what moves it.
+
+    That takes the file's name, the bytes that are there, and the bytes in all.
+    """
+    columns = (*Progress.get_default_columns(), DownloadColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        row = bar.add_task(name, total=None)
+        yield lambda file, done, size: bar.update(row, description=file, completed=done, total=size)

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Int64, UInt8
+from jaxtyping import Int32, Int64, UInt8
+from torch import Tensor
 
 from tasks.contract import Split
 from zoo.registry import Refused
@@ -55,14 +56,27 @@ class Corpus:
             length: documents are cut, and padded with 0, to that many tokens.
             first: the token that stands for the value 0; no value plus `first` may exceed 255.
         """
-        documents = np.zeros((len(chosen), length), np.uint8)
-        lengths = np.empty(len(chosen), np.int32)
-        for row, index in enumerate(chosen.tolist()):
-            kept = self.document(index)[:length]
-            lengths[row] = len(kept)
-            np.add(kept, first, out=documents[row, : len(kept)])
+        documents, lengths = padded(self.values, self.ends, chosen, length, first)
         targets = torch.from_numpy(self.targets[chosen].astype(np.int64))
-        return Split.single(torch.from_numpy(documents), torch.from_numpy(lengths), targets)
+        return Split.single(documents, lengths, targets)
+
+
+def padded(
+    values: UInt8[np.ndarray, " v"],
+    ends: Int64[np.ndarray, " s"],
+    chosen: Int64[np.ndarray, " n"],
+    length: int,
+    first: int,
+) -> tuple[UInt8[Tensor, "n l"], Int32[Tensor, " n"]]:
+    """The chosen documents side by side, and their lengths; the arguments are as in `Corpus`."""
+    documents = np.zeros((len(chosen), length), np.uint8)
+    lengths = np.empty(len(chosen), np.int32)
+    for row, index in enumerate(chosen.tolist()):
+        start = ends[index - 1] if index else 0
+        kept = values[start : ends[index]][:length]
+        lengths[row] = len(kept)
+        np.add(kept, first, out=documents[row, : len(kept)])
+    return torch.from_numpy(documents), torch.from_numpy(lengths)
 
 
 def names(prefix: str) -> list[str]:

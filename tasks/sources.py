@@ -4,10 +4,11 @@ Nothing is read unverified, and the cache stays as it was whenever anything is w
 """
 
 import lzma
+import tarfile
 import zipfile
 import zlib
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,13 +16,14 @@ import numpy as np
 
 from tasks import cache
 from tasks.contract import Task
-from tasks.known import File, Source, source_of
+from tasks.known import Source, source_of
+from tasks.opened import Opened, locate
 from tasks.registry import tasks
 from zoo.registry import Refused, first_line
 
 UNDECODABLE = (
     AttributeError, EOFError, KeyError, NotImplementedError, OSError, TypeError, ValueError,
-    lzma.LZMAError, zipfile.BadZipFile, zlib.error,
+    lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
 """What the decoders raise on a file that is not what it should be."""
 
@@ -36,12 +38,16 @@ class Kept(Task):
 
 
 class Imported(Kept):
-    """A task whose data are made from known files, by `harness data import`."""
+    """A task whose data are made from known files, which a user has or which are downloaded."""
 
     @classmethod
     @abstractmethod
-    def convert(cls, packed: bytes, file: File) -> dict[str, np.ndarray]:
-        """The arrays to keep of one verified file.
+    def convert(cls, files: Opened, rows: Mapping[str, int]) -> dict[str, np.ndarray]:
+        """The arrays to keep, the same ones whichever edition the files are.
+
+        Args:
+            files: the verified files of one edition.
+            rows: examples that there must be, by official split.
 
         Raises:
             Refused: what is inside is not what is known of it.
@@ -56,8 +62,9 @@ class Imported(Kept):
     def remedy(cls) -> str:
         """See `Kept.remedy`."""
         source = cls.source()
+        fetch = f"run 'harness data fetch {cls.name}', or " if source.public else "run "
         return (
-            f"run 'harness data import {cls.name} PATH' with the folder of {source.listing}; "
+            f"{fetch}'harness data import {cls.name} PATH' with the folder of {source.listing}; "
             f"public original: {source.origin}"
         )
 
@@ -66,21 +73,20 @@ class Imported(Kept):
         """Verify the files of `source` at `path`, convert them, and put the result in the cache.
 
         Raises:
-            Refused: a file is missing, unknown or damaged.
+            Refused: a file is missing, unknown or damaged, or the cache cannot be written.
         """
-        arrays = {}
-        for file, place in zip(source.files, source.locate(path), strict=True):
-            packed = file.read(place)
-            try:
-                arrays |= cls.convert(packed, file)
-            except Refused:
-                raise
-            except UNDECODABLE as error:
-                raise Refused(
-                    f"{place} cannot be decoded ({type(error).__name__}: {first_line(error)}); "
-                    "get it again"
-                ) from error
-        return cache.write(versioned(cls), arrays)
+        files = locate(source, path)
+        try:
+            arrays = cls.convert(files, source.rows)
+        except Refused:
+            raise
+        except UNDECODABLE as error:
+            raise Refused(
+                f"{files.place} cannot be decoded ({type(error).__name__}: {first_line(error)}); "
+                "get it again"
+            ) from error
+        source.verify(arrays, str(path))
+        return _keep(versioned(cls), arrays)
 
     def arrays(self, names: Iterable[str]) -> list[np.ndarray]:
         """The named arrays, verified.
@@ -110,7 +116,7 @@ class Generated(Kept):
             Refused: what is in the cache is damaged, or the options cannot be met.
         """
         if cache.find(self.key) is None:
-            cache.write(self.key, self.generate())
+            _keep(self.key, self.generate())
         return cache.read(self.key, names, self.remedy())
 
 
@@ -138,15 +144,26 @@ def import_data(task: str, path: Path) -> Path:
 
     Args:
         task: name of an imported task.
-        path: the folder of its known files, or the file itself where there is only one.
+        path: the folder of its known files or one above it, a published archive, or the file itself
+            where there is only one.
 
     Raises:
         Refused: the task is unknown or takes no files, or a file is missing, unknown or damaged.
     """
+    found = imported(task, "import")
+    return found.bring(path, found.source())
+
+
+def imported(task: str, wish: str) -> type[Imported]:
+    """The task of that name, whose data are to be imported or fetched: `wish`, for a message.
+
+    Raises:
+        Refused: it is unknown or takes no files.
+    """
     found = tasks.find(task)
     if not issubclass(found, Imported):
-        raise Refused(f"{task} is generated on first use; nothing to import")
-    return found.bring(path, found.source())
+        raise Refused(f"{task} is generated on first use; nothing to {wish}")
+    return found
 
 
 def status() -> list[Holding]:
@@ -154,3 +171,13 @@ def status() -> list[Holding]:
     kept = [(name, task) for name, task in tasks.items() if issubclass(task, Kept)]
     found = [(name, task, cache.find_all(versioned(task))) for name, task in kept]
     return [Holding(name, paths, "" if paths else task.remedy()) for name, task, paths in found]
+
+
+def _keep(key: str, arrays: Mapping[str, np.ndarray]) -> Path:
+    try:
+        return cache.write(key, arrays)
+    except OSError as error:
+        raise Refused(
+            f"{key} cannot be written to {cache.data_home()} ({error.strerror or error}); make "
+            f"room there, or set {cache.HOME_VARIABLE} to a folder that has it"
+        ) from error

@@ -7,22 +7,35 @@ falls, also inside a character; token = byte + 1.
 Deviation: the arena has no dev split; here it is 1,250 reviews of each class, chosen from the
 official 25,000 by a fixed seed. The 96 reviews there that repeat another one are not kept together
 with it.
+
+The reviews are kept as they are numbered, negative before positive: so stand the lines of the
+repacked files, and so are the files of the official `aclImdb` folder sorted.
 """
 
 import json
 import lzma
+import re
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
 from tasks.contract import Split, SplitName
 from tasks.corpus import Corpus, held_out, names, thinned
-from tasks.known import File
+from tasks.opened import Member, Opened
 from tasks.registry import tasks
 from tasks.sources import Imported
 from zoo.registry import Refused
 
 DEV_SEED = 0
 FIRST = 1
+LABELS = ("bad", "good")
+
+REVIEW = re.compile(
+    r"(?P<split>train|test)/(?P<label>neg|pos)/(?P<number>\d+)_(?P<rating>\d+)\.txt"
+)
+"""Where the official folder keeps a review."""
+
+RATINGS = {"neg": range(1, 5), "pos": range(7, 11)}
 
 
 @tasks.register("text")
@@ -74,22 +87,72 @@ class Text(Imported):
         chosen = thinned(f"text.{split}", chosen, getattr(self, split))
         return corpus.split(chosen, self.max_len, FIRST)
 
+    def show(self, split: Split, example: int) -> list[str]:
+        """See `Task.show`: as text; the replacement character stands for what is cut in two."""
+        shown = split.tokens(example)
+        return [bytes(token - FIRST for token in one).decode(errors="replace") for one in shown]
+
+    def label(self, target: int) -> str:
+        """See `Task.label`."""
+        return LABELS[target]
+
     @classmethod
-    def convert(cls, packed: bytes, file: File) -> dict[str, np.ndarray]:
+    def convert(cls, files: Opened, rows: Mapping[str, int]) -> dict[str, np.ndarray]:
         """See `Imported.convert`."""
-        ((split, rows),) = file.rows.items()
-        raw = lzma.decompress(packed)
-        file.verify("raw", raw)
-        reviews = [json.loads(line) for line in raw.split(b"\n") if line]
-        documents = [review["text"].encode() for review in reviews]
-        targets = [review["label"] for review in reviews]
-        found = [targets.count(value) for value in range(cls.classes)]
-        expected = [rows // cls.classes] * cls.classes
-        if found != expected or len(targets) != rows:
+        arrays = {}
+        for split, reviews in _READERS[files.edition.name](files).items():
+            targets = [label for label, _ in reviews]
+            found = [targets.count(value) for value in range(cls.classes)]
+            expected = [rows[split] // cls.classes] * cls.classes
+            if found != expected or len(targets) != rows[split]:
+                raise Refused(
+                    f"{files.place} ends {split} with {len(targets)} reviews, {found} of classes 0 "
+                    f"and 1, {rows[split]} and {expected} expected; get it again"
+                )
+            documents = [document for _, document in reviews]
+            if b"" in documents:
+                raise Refused(
+                    f"review {documents.index(b'')} of {split} in {files.place} is empty; "
+                    "get it again"
+                )
+            arrays |= Corpus.of(documents, targets).arrays(split)
+        return arrays
+
+
+Reviews = dict[str, list[tuple[int, bytes]]]
+"""Class and bytes of each review, by split."""
+
+
+def _lines(files: Iterable[Member]) -> Reviews:
+    found: Reviews = {"train": [], "test": []}
+    for file in files:
+        reviews = [json.loads(line) for line in lzma.decompress(file.stream.read()).splitlines()]
+        split = "train" if "train" in file.name else "test"
+        found[split] = [(review["label"], review["text"].encode()) for review in reviews]
+    return found
+
+
+def _folders(files: Iterable[Member]) -> Reviews:
+    found: dict[str, dict[tuple[int, int], bytes]] = {"train": {}, "test": {}}
+    for file in files:
+        parts = REVIEW.fullmatch(file.name)
+        if parts is None or int(parts["rating"]) not in RATINGS[parts["label"]]:
             raise Refused(
-                f"{file.name} holds {len(targets)} reviews, {found} of classes 0 and 1, "
-                f"{rows} and {expected} expected; get it again"
+                f"{file.place} is not named NUMBER_RATING.txt with a rating of its folder, 1 to 4 "
+                "in neg, 7 to 10 in pos; get it again"
             )
-        if b"" in documents:
-            raise Refused(f"review {documents.index(b'')} in {file.name} is empty; get it again")
-        return Corpus.of(documents, targets).arrays(split)
+        review = file.stream.read()
+        try:
+            review.decode()
+        except UnicodeDecodeError as error:
+            raise Refused(
+                f"{file.place} is not UTF-8 at byte {error.start}; get it again"
+            ) from error
+        found[parts["split"]][int(parts["label"] == "pos"), int(parts["number"])] = review
+    return {
+        split: [(label, review) for (label, _), review in sorted(reviews.items())]
+        for split, reviews in found.items()
+    }
+
+
+_READERS = {"lines": _lines, "folders": _folders}

@@ -2,7 +2,6 @@
 
 import io
 from dataclasses import replace
-from hashlib import sha256
 
 import numpy as np
 import pytest
@@ -10,6 +9,7 @@ import torch
 
 from tasks.lra.image import Image
 from tasks.sources import import_data
+from tests.tasks.conftest import facts
 from zoo.registry import Refused
 
 
@@ -59,7 +59,7 @@ def test_missing_pictures_are_refused_with_the_command_and_the_public_original()
         Image().load("train")
     message = str(refused.value)
     assert "image@1 is not in" in message
-    assert "run 'harness data import image PATH'" in message
+    assert "run 'harness data fetch image', or 'harness data import image PATH'" in message
     assert "cifar10_gray_uint8.npz" in message
     assert "https://www.cs.toronto.edu/~kriz/cifar.html" in message
     assert "\n" not in message
@@ -71,7 +71,7 @@ def test_missing_pictures_are_refused_with_the_command_and_the_public_original()
         (
             "x_train",
             np.zeros((200, 32, 31), np.uint8),
-            r"x_train in .* uint8 \(200, 32, 32\) expected",
+            r"x_train in .* uint8 \(200, 1024\) expected",
         ),
         ("x_test", np.zeros((30, 32, 32), np.int64), "x_test in .* is int64"),
         (
@@ -79,7 +79,7 @@ def test_missing_pictures_are_refused_with_the_command_and_the_public_original()
             np.zeros(199, np.uint8),
             r"y_train in .* uint8 \(199,\), uint8 \(200,\) expected",
         ),
-        ("y_test", np.zeros(30, np.uint8), "y_test in .* has SHA-256 .* expected"),
+        ("y_test", np.zeros(30, np.uint8), "test_targets made of .* has SHA256 .* expected"),
         ("x_test", np.array(["pickled"], object), "cannot be decoded"),
         ("y_test", None, "cannot be decoded"),
     ],
@@ -102,19 +102,17 @@ def test_a_class_beyond_the_last_is_refused(pictures, home):
     pictures.put["y_test"][3] = 10
     packed = io.BytesIO()
     np.savez(packed, **pictures.put)
-    folder, source = repacked(pictures, packed.getvalue(), y_test=pictures.put["y_test"].tobytes())
-    with pytest.raises(Refused, match=r"y_test in pictures.npz holds class 10, 9 is the last"):
-        Image.bring(folder, source)
+    with pytest.raises(Refused, match=r"y_test in .*pictures.npz holds class 10, 9 is the last"):
+        Image.bring(*repacked(pictures, packed.getvalue()))
     assert not home.exists()
 
 
-def repacked(pictures, packed, **contents):
+def repacked(pictures, packed):
     """The archive with other bytes in it, and facts that agree with them."""
-    (pictures.folder / "pictures.npz").write_bytes(packed)
-    known = pictures.source.files[0]
-    inside = dict(known.contents) | {n: sha256(d).hexdigest() for n, d in contents.items()}
-    file = replace(known, size=len(packed), sha256=sha256(packed).hexdigest(), contents=inside)
-    return pictures.folder, replace(pictures.source, files=(file,))
+    path = pictures.folder / "pictures.npz"
+    path.write_bytes(packed)
+    edition = replace(pictures.source.editions[0], files=(facts(path),))
+    return pictures.folder, replace(pictures.source, editions=(edition,))
 
 
 def test_the_real_pictures_are_imported_whole(real_data):
@@ -138,3 +136,10 @@ def test_fewer_pictures_are_some_of_all(image):
 def test_more_pictures_than_there_are_are_refused(image):
     with pytest.raises(Refused, match=r"image.test=31 is out of range; give 1 to 30"):
         Image(test=31).load("test")
+
+
+def test_the_known_archives_of_pictures_make_what_the_grey_file_holds():
+    known = Image.source()
+    assert [edition.name for edition in known.editions] == ["grey", "binary", "python"]
+    assert known.arrays.keys() == {"train_pixels", "train_targets", "test_pixels", "test_targets"}
+    assert all(len(edition.files) in (1, 6) for edition in known.editions)

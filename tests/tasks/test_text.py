@@ -1,6 +1,5 @@
 """Text: bytes in, the same bytes out, cut and padded."""
 
-import hashlib
 import json
 import lzma
 from dataclasses import replace
@@ -9,6 +8,7 @@ import pytest
 
 from tasks.lra.text import Text
 from tasks.sources import import_data
+from tests.tasks.conftest import facts
 from zoo.registry import Refused, resolve
 
 SMALL = {"train": 36, "dev": 4, "test": 6}  # all that the small archive holds
@@ -75,11 +75,10 @@ def test_one_import_serves_every_length(imported, home):
 def test_the_highest_byte_of_utf8_has_a_token(reviews):
     row = {"id": 0, "rating": 1, "label": 0, "text": "\U0010ffff"}
     rows = [row, {**row, "label": 1}]
-    facts = [
-        repacked(reviews, name, rows, {name.split(".")[0]: 2})
-        for name in ("train.jsonl.xz", "test.jsonl.xz")
-    ]
-    Text.bring(reviews.folder, replace(reviews.source, files=tuple(facts)))
+    for name in ("train.jsonl.xz", "test.jsonl.xz"):
+        known = repacked(reviews, name, rows)
+    counted = replace(known, rows={"train": 2, "test": 2}, arrays={})
+    Text.bring(reviews.folder, counted)
     assert Text(max_len=4, train=1, dev=1, test=2).load("test").documents[0].tolist() == [
         0xF5,
         0x90,
@@ -93,11 +92,14 @@ def test_the_highest_byte_of_utf8_has_a_token(reviews):
     [
         (
             lambda rows: rows[1:],
-            r"test.jsonl.xz holds 5 reviews, \[2, 3\] of .* 6 and \[3, 3\] expected",
+            r"test.jsonl.xz ends test with 5 reviews, \[2, 3\] of .* 6 and \[3, 3\] expected",
         ),
-        (lambda rows: [{**rows[0], "label": 1}, *rows[1:]], r"holds 6 reviews, \[2, 4\]"),
-        (lambda rows: [{**rows[0], "label": 2}, *rows[1:]], r"holds 6 reviews, \[2, 3\]"),
-        (lambda rows: [{**rows[0], "text": ""}, *rows[1:]], "review 0 in test.jsonl.xz is empty"),
+        (lambda rows: [{**rows[0], "label": 1}, *rows[1:]], r"with 6 reviews, \[2, 4\]"),
+        (lambda rows: [{**rows[0], "label": 2}, *rows[1:]], r"with 6 reviews, \[2, 3\]"),
+        (
+            lambda rows: [{**rows[0], "text": ""}, *rows[1:]],
+            "review 0 of test in .*test.jsonl.xz is empty",
+        ),
         (lambda rows: [{"label": 0}, *rows[1:]], "cannot be decoded .KeyError"),
         (lambda rows: [{**rows[0], "text": None}, *rows[1:]], "cannot be decoded .AttributeError"),
         (lambda rows: [[], *rows[1:]], "cannot be decoded .TypeError"),
@@ -107,25 +109,75 @@ def test_unexpected_contents_are_refused_though_the_file_is_the_known_one(
     reviews, home, spoil, message
 ):
     rows = spoil(reviews.put["test.jsonl.xz"])
-    file = repacked(reviews, "test.jsonl.xz", rows, {"test": 6})
     with pytest.raises(Refused, match=message):
-        Text.bring(reviews.folder, replace(reviews.source, files=(reviews.source.files[0], file)))
+        Text.bring(reviews.folder, repacked(reviews, "test.jsonl.xz", rows))
     assert not home.exists()
 
 
-def repacked(reviews, name, rows, counts):
-    """Put other reviews in a file, and return facts that agree with it."""
+def test_reviews_other_than_the_known_ones_are_refused_whatever_file_they_are_in(reviews, home):
+    rows = reviews.put["test.jsonl.xz"]
+    changed = [{**rows[0], "text": "Another one."}, *rows[1:]]
+    known = repacked(reviews, "test.jsonl.xz", changed)
+    with pytest.raises(Refused, match=r"test_values made of .* has SHA256 .* expected"):
+        Text.bring(reviews.folder, known)
+    assert not home.exists()
+
+
+def repacked(reviews, name, rows):
+    """Put other reviews in a file, and return facts about the files that agree with it."""
     raw = "".join(json.dumps(row) + "\n" for row in rows).encode()
-    packed = lzma.compress(raw)
-    (reviews.folder / name).write_bytes(packed)
-    known = next(file for file in reviews.source.files if file.name == name)
-    return replace(
-        known,
-        size=len(packed),
-        sha256=hashlib.sha256(packed).hexdigest(),
-        rows=counts,
-        contents={"raw": hashlib.sha256(raw).hexdigest()},
-    )
+    (reviews.folder / name).write_bytes(lzma.compress(raw))
+    edition = reviews.source.editions[0]
+    files = tuple(facts(reviews.folder / file.name) for file in edition.files)
+    return replace(reviews.source, editions=(replace(edition, files=files),))
+
+
+@pytest.mark.parametrize("given", ["", "aclImdb", "aclImdb.tar.gz"])
+def test_the_official_folder_gives_the_same_data_as_the_repacked_files(reviews, acl, given, home):
+    repacked_files = Text.bring(reviews.folder, reviews.source)
+    good = repacked_files.read_bytes()
+    repacked_files.unlink()
+    assert Text.bring(acl.folder / given, acl.source).read_bytes() == good
+
+
+def test_reviews_stand_in_order_of_their_numbers_not_of_their_names(acl):
+    Text.bring(acl.folder, acl.source)
+    split = Text(train=36, dev=4, test=6).load("train")
+    numbers = [int(read(split, i).split()[2][:-1]) for i in range(len(split))]
+    # As text 10 would come before 9.
+    assert numbers[:18] == sorted(numbers[:18]) and numbers[18:] == sorted(numbers[18:])
+
+
+@pytest.mark.parametrize(
+    ("place", "content", "message"),
+    [
+        ("test/neg/3_7.txt", b"fine", r"test.neg.3_7.txt is not named NUMBER_RATING.txt"),
+        ("test/pos/3.txt", b"fine", r"test.pos.3.txt is not named NUMBER_RATING.txt"),
+        ("train/pos/20_9.txt", b"caf\xe9", r"train.pos.20_9.txt is not UTF-8 at byte 3"),
+        ("train/neg/20_1.txt", b"fine", r"ends train with 41 reviews, \[21, 20\]"),
+        ("test/neg/0_2.txt", b"", r"review 0 of test in .* is empty"),
+        ("test/neg/0_2.txt", b"fine", r"test_values made of .* has SHA256 .* expected"),
+    ],
+)
+def test_an_official_folder_that_was_tampered_with_is_refused(acl, home, place, content, message):
+    (acl.folder / "aclImdb" / place).write_bytes(content)
+    with pytest.raises(Refused, match=message):
+        Text.bring(acl.folder / "aclImdb", acl.source)
+    assert not home.exists()
+
+
+def test_an_official_folder_without_one_of_its_parts_is_refused(acl, home):
+    for path in (acl.folder / "aclImdb/test/pos").iterdir():
+        path.unlink()
+    (acl.folder / "aclImdb/test/pos").rmdir()
+    with pytest.raises(Refused, match=r"test/pos cannot be read \(No such file"):
+        Text.bring(acl.folder / "aclImdb", acl.source)
+    assert not home.exists()
+
+
+def test_what_a_file_manager_leaves_in_a_folder_is_passed_over(acl):
+    (acl.folder / "aclImdb/test/neg/.DS_Store").write_bytes(b"\xff")
+    Text.bring(acl.folder / "aclImdb", acl.source)
 
 
 def test_a_length_below_one_is_refused():
@@ -136,7 +188,8 @@ def test_a_length_below_one_is_refused():
 
 def test_missing_reviews_are_refused_with_the_command_and_the_public_original():
     with pytest.raises(
-        Refused, match=r"run 'harness data import text PATH' .*imdb_test.jsonl.xz.*https:"
+        Refused,
+        match=r"run 'harness data fetch text', or '.* import text PATH' .*aclImdb.*https:",
     ):
         Text().load("train")
 

@@ -1,0 +1,206 @@
+"""Downloading public archives: verified, resumable, from the first mirror that gives them whole.
+
+An archive waits in the folder `downloads` of the cache. What has come of it so far stands beside it
+as `.NAME.partial`, and the next attempt goes on from there, at whichever mirror. It takes its final
+name when its size and its digest are right, and not before.
+"""
+
+import logging
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tasks import cache
+from tasks.known import Archive, Source
+from tasks.sources import imported
+from zoo.registry import Refused, first_line
+
+TIMEOUT_SECONDS = 30.0
+"""Longest silence of a server that is borne."""
+
+ATTEMPTS = 5
+"""How often one mirror may be cut off and go on, as long as something comes each time."""
+
+CHUNK = 1 << 16
+
+Watch = Callable[[str, int, int], None]
+"""Told of progress: the archive's name, the bytes that have come, the bytes that there are."""
+
+
+class Fetched(NamedTuple):
+    """A data set from a public source: its place in the cache, and the terms of its use."""
+
+    path: Path
+    terms: str
+
+
+class _Faulty(Exception):
+    """A mirror gave something else than the archive."""
+
+
+def fetch_data(
+    task: str, watch: Watch, offline: bool = False, timeout: float = TIMEOUT_SECONDS
+) -> Fetched:
+    """Download the data of `task` unless that was done before, and import them.
+
+    Args:
+        task: name of an imported task.
+        watch: told of progress.
+        offline: whether to use only what was downloaded before.
+        timeout: longest silence of a server, in seconds.
+
+    Raises:
+        Refused: the task is unknown or has no public source that can be verified, no mirror gives
+            it whole, or it cannot be kept.
+    """
+    found = imported(task, "fetch")
+    source = found.source()
+    if not source.public:
+        raise Refused(f"{task} has no source that can be verified; {found.remedy()}")
+    folder = cache.data_home() / "downloads"
+    names = " or ".join(archive.name for archive in source.public)
+    if not offline:
+        archive = download(source, folder, watch, timeout)
+    elif present := [folder / one.name for one in source.public if (folder / one.name).exists()]:
+        archive = present[0]
+    else:
+        raise Refused(
+            f"{folder} holds no {names}; run 'harness data fetch {task}' without --offline, or put "
+            "it there"
+        )
+    return Fetched(found.bring(archive, source), source.terms)
+
+
+def download(source: Source, folder: Path, watch: Watch, timeout: float) -> Path:
+    """The first public archive of `source` that a mirror gives whole, in `folder`.
+
+    Raises:
+        Refused: none does, `folder` cannot take it, or another process is at it.
+    """
+    import filelock
+
+    names = " or ".join(archive.name for archive in source.public)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with filelock.FileLock(folder / f".{source.public[0].name}.lock", timeout=0):
+            found = _first_whole(source, folder, watch, timeout)
+    except filelock.Timeout as error:
+        raise Refused(f"{names} is being fetched by another process; wait for it") from error
+    except OSError as error:
+        raise Refused(
+            f"{folder} cannot take {names} ({error.strerror or error}); make room there, or set "
+            f"{cache.HOME_VARIABLE} to another folder"
+        ) from error
+    if not found:
+        raise Refused(
+            f"no mirror gave {names} whole; try again later, or get it from {source.origin} and "
+            "import it"
+        )
+    return found[0]
+
+
+def _first_whole(source: Source, folder: Path, watch: Watch, timeout: float) -> list[Path]:
+    for archive in source.public:
+        for url in archive.mirrors:
+            try:
+                return [_retrieve(url, _Resuming(archive, folder, watch, timeout))]
+            except _Faulty as fault:
+                warnings.warn(f"{url} is passed over: {fault}", stacklevel=2)
+    return []
+
+
+class _Resuming:
+    """A downloader for pooch, which goes on where an earlier attempt was cut off."""
+
+    def __init__(self, archive: Archive, folder: Path, watch: Watch, timeout: float) -> None:
+        """Bring `archive` to `folder`; what has come of it is kept there, too."""
+        self.archive, self.folder = archive, folder
+        self.partial = folder / f".{archive.name}.partial"
+        self._watch, self._timeout = watch, timeout
+
+    def __call__(self, url: str, output_file: str, pooch: Any) -> None:
+        """Put what `url` gives into `output_file`, if it has the right size.
+
+        Raises:
+            _Faulty: the mirror gives something else, or is cut off without getting on.
+            OSError: the file cannot be written.
+        """
+        import requests
+
+        for attempt in range(1, ATTEMPTS + 1):
+            before = _size(self.partial)
+            try:
+                self._go_on(url, before)
+                self.partial.replace(output_file)
+                return
+            except requests.RequestException as error:
+                now = _size(self.partial)
+                if attempt == ATTEMPTS or now <= before:
+                    raise _Faulty(
+                        f"{self.archive.size} bytes expected, {now} found before "
+                        f"{type(error).__name__}: {first_line(error)}"
+                    ) from error
+
+    def _go_on(self, url: str, have: int) -> None:
+        import requests
+
+        size = self.archive.size
+        if have == size:
+            return
+        # Bytes as they are: a server may take the archive's own compression for the transfer's.
+        headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
+        with requests.get(url, headers=headers, stream=True, timeout=self._timeout) as response:
+            have = self._agree(response, have)
+            response.raw.headers.pop("Content-Encoding", None)
+            with self.partial.open("ab" if have else "wb") as file:
+                for chunk in response.iter_content(CHUNK):
+                    have += len(chunk)
+                    if have > size:
+                        break
+                    file.write(chunk)
+                    self._watch(self.archive.name, have, size)
+        if have != size:
+            self.partial.unlink()
+            raise _Faulty(f"{size} bytes expected, {'more' if have > size else have} found")
+
+    def _agree(self, response: Any, have: int) -> int:
+        """How many bytes the answer goes on from; refuse one that cannot lead to the archive."""
+        if response.status_code == 200:
+            have = 0
+        elif response.status_code != 206:
+            raise _Faulty(f"HTTP 200 expected, {response.status_code} {response.reason} found")
+        elif not response.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
+            raise _Faulty(f"bytes from {have} expected, {dict(response.headers)} found")
+        told = response.headers.get("Content-Length")
+        if told is not None and have + int(told) != self.archive.size:
+            raise _Faulty(f"{self.archive.size} bytes expected, {have + int(told)} found")
+        return have
+
+
+def _retrieve(url: str, downloader: _Resuming) -> Path:
+    """The verified archive; one that has been there, too."""
+    import pooch
+
+    pooch.get_logger().setLevel(logging.WARNING)
+    resumed = downloader.partial.exists()
+    archive = downloader.archive
+    bring: Any = downloader  # pooch's own annotation of a downloader names other arguments
+    try:
+        return Path(
+            pooch.retrieve(
+                url,
+                known_hash=archive.digest,
+                fname=archive.name,
+                path=downloader.folder,
+                downloader=bring,
+            )
+        )
+    except ValueError as error:
+        if resumed:  # what had come before may have spoiled it
+            return _retrieve(url, downloader)
+        raise _Faulty(first_line(error)) from error
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0

@@ -1,0 +1,164 @@
+"""The cache: what is there is whole, whoever writes at once, and nothing damaged gets out."""
+
+import errno
+import hashlib
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pooch
+import pytest
+
+from tasks import cache
+from tasks.lra.image import Image
+from tasks.lra.listops import ListOps
+from tasks.lra.text import Text
+from zoo.registry import Refused
+
+ARRAYS = {"a": np.arange(5), "b": np.zeros((2, 3), np.uint8)}
+
+
+def test_what_is_written_is_read(home):
+    path = cache.write("set@1", ARRAYS)
+    assert path.parent == home
+    assert cache.find("set@1") == path
+    found = cache.read("set@1", ["b", "a"], "x")
+    assert [array.tolist() for array in found] == [ARRAYS["b"].tolist(), ARRAYS["a"].tolist()]
+
+
+def test_the_cache_is_where_the_variable_says_or_in_the_users_cache(home, monkeypatch):
+    assert cache.data_home() == home
+    monkeypatch.delenv(cache.HOME_VARIABLE)
+    assert cache.data_home() == Path(pooch.os_cache("attention-harness"))
+
+
+def test_keys_that_look_alike_never_collide():
+    keys = ["set@1", "set@11", "set@1[a=1]", "set@1[a=11]", "set@1[a=1,b=2]", "set@1[a=*]"]
+    for number, key in enumerate(keys):
+        cache.write(key, {"a": np.array(number)})
+    assert [int(cache.read(key, ["a"], "x")[0]) for key in keys] == list(range(len(keys)))
+    assert cache.find("set@1[a=?]") is None
+    assert len(cache.find_all("set@1")) == 5
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "empty"])
+def test_a_damaged_file_is_named_with_what_it_should_be_and_what_it_is(damage):
+    path = cache.write("set@1", ARRAYS)
+    good = path.read_bytes()
+    middle = len(good) // 2
+    bad = {
+        "flip": good[:middle] + bytes([good[middle] ^ 1]) + good[middle + 1 :],
+        "cut": good[:middle],
+        "empty": b"",
+    }[damage]
+    path.write_bytes(bad)
+    with pytest.raises(Refused) as refused:
+        cache.read("set@1", ["a"], "make it again")
+    message = str(refused.value)
+    assert message.startswith(f"{path} is damaged")
+    assert hashlib.sha256(bad).hexdigest() in message
+    assert hashlib.sha256(good).hexdigest() in message
+    assert message.endswith("delete it, then make it again")
+
+
+def test_a_damaged_generated_set_is_refused_and_made_again_once_deleted(home):
+    task = ListOps(min_len=3, max_len=30, train=20, dev=5, test=5)
+    before = task.load("train")
+    path = next(home.iterdir())
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(Refused, match="delete it, then use it: it is generated on first use"):
+        task.load("train")
+    path.unlink()
+    assert task.load("train").documents.equal(before.documents)
+
+
+def test_a_failed_write_leaves_the_cache_as_it_was(home, monkeypatch):
+    cache.write("set@1", ARRAYS)
+    before = sorted(home.iterdir())
+    monkeypatch.setattr(np, "savez", _fail_half_way)
+    with pytest.raises(OSError, match="disk full"):
+        cache.write("other@1", ARRAYS)
+    assert sorted(home.iterdir()) == before
+
+
+def _fail_half_way(file, **arrays):
+    file.write(b"half")
+    raise OSError("disk full")
+
+
+def test_a_killed_write_leaves_nothing_under_the_final_name(home):
+    script = (
+        "import sys, time, numpy as np; from tasks import cache\n"
+        "def stall(file, **arrays):\n"
+        "    file.write(b'half'); file.flush(); print('half', flush=True); time.sleep(60)\n"
+        "np.savez = stall; cache.write('set@1', {})"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as writer:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == b"half\n"
+        writer.kill()
+    assert cache.find("set@1") is None
+    path = cache.write("set@1", ARRAYS)
+    assert cache.find("set@1") == path
+
+
+def test_two_processes_may_write_the_same_set_at_once(home):
+    script = (
+        "import numpy as np; from tasks import cache\n"
+        "for _ in range(10): cache.write('set@1', {'a': np.arange(20_000)})"
+    )
+    writers = [subprocess.Popen([sys.executable, "-c", script]) for _ in range(2)]
+    while any(writer.poll() is None for writer in writers):
+        if cache.find("set@1"):
+            assert cache.read("set@1", ["a"], "x")[0][-1] == 19_999
+        time.sleep(0.02)
+    assert [writer.returncode for writer in writers] == [0, 0]
+    assert len(list(home.iterdir())) == 1
+
+
+def test_a_cache_that_cannot_be_written_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv(cache.HOME_VARIABLE, str(tmp_path / "file"))
+    with pytest.raises(Refused, match=r"cannot be written .* set HARNESS_DATA to one that can"):
+        cache.write("set@1", ARRAYS)
+
+
+def test_pickled_objects_are_never_read():
+    packed = cache.write("set@1", {"a": np.array([{}], object)})
+    with pytest.raises(ValueError, match="allow_pickle=False"):
+        cache.read("set@1", ["a"], "x")
+    assert packed.exists()
+
+
+@pytest.mark.parametrize("made", ["imported", "generated"])
+def test_a_full_disk_is_a_clear_line_and_leaves_the_cache_as_it_was(
+    reviews, home, monkeypatch, made
+):
+    cache.write("set@1", ARRAYS)
+    before = sorted(home.iterdir())
+
+    def fill(file, **arrays):
+        file.write(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(np, "savez", fill)
+    message = rf"cannot be written to {home} \(No space left on device\); make room there"
+    with pytest.raises(Refused, match=message):
+        if made == "imported":
+            Text.bring(reviews.folder, reviews.source)
+        else:
+            ListOps(min_len=3, max_len=30, train=20, dev=5, test=5).load("dev")
+    assert sorted(home.iterdir()) == before
+
+
+def test_two_processes_may_import_the_same_set_at_once(pictures, home):
+    script = (
+        "from pathlib import Path; from tasks.known import *; from tasks.lra.image import Image\n"
+        f"for _ in range(5): Image.bring(Path({str(pictures.folder)!r}), {pictures.source!r})"
+    )
+    writers = [subprocess.Popen([sys.executable, "-c", script]) for _ in range(2)]
+    assert [writer.wait() for writer in writers] == [0, 0]
+    assert [path.name.split(".")[0] for path in home.iterdir()] == ["image@1"]
+    assert len(Image(train=180, dev=20, test=30).load("train")) == 180
