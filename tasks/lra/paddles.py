@@ -1,0 +1,239 @@
+"""One paddle of Pathfinder: where a snake begins and how it goes on, compiled by numba.
+
+A paddle is (y, x, direction): its tail where the direction is an integer angle, its head where it
+is not. The rules stand in `tasks.lra.contours`, the tables in `tasks.lra.stencils`.
+"""
+
+import numpy as np
+from jaxtyping import Float64, Int64, UInt8
+from numba import njit
+
+from tasks.lra.stencils import ANGLES, FULL, Stencils
+
+TAKEN = 76
+"""The highest level of the mask that is still free: 0.3 of 255."""
+
+CROWDED = 459
+"""The sum of two masks at which they collide: 1.8 times 255."""
+
+TRIES = 3
+"""At a seed, and at a head."""
+
+LEAST = 1e-4 * FULL
+"""The sum of weights below which there is no way on."""
+
+
+# Compiled anew in each process that generates: an on-disk cache of machine code needs a writable
+# folder beside the package, and importing this module would fail without one.
+# Inner loops take single arrays: to pass all stencils costs more than what is done with them.
+@njit(nogil=True)
+def seed(
+    rng: np.random.Generator,
+    kit: Stencils,
+    mask: UInt8[np.ndarray, "h h"],
+    central: bool,
+    paddle: Int64[np.ndarray, " 3"],
+    pivot: Int64[np.ndarray, " 2"],
+) -> bool:
+    """Draw a first paddle where it fits: in the middle of an empty window, or anywhere.
+
+    `paddle` and `pivot` receive it, here and below; they mean nothing where it fails.
+    """
+    free = np.empty((mask.size, 2), np.int64)
+    for _ in range(TRIES):
+        angle = int(ANGLES * rng.random())
+        cells = kit.fits[angle, : kit.fitting[angle]]
+        if len(cells) == 0:
+            return False
+        if central:
+            count = find_central(kit.size, 2 * kit.apart, cells, free)
+        else:
+            count = find_free(mask, cells, free)
+        if count == 0:
+            return False
+        spot = int(count * rng.random())
+        paddle[0], paddle[1], paddle[2] = free[spot, 0], free[spot, 1], angle
+        if begin(kit.size, kit.onset[angle], kit.joints[angle], paddle, pivot):
+            return True
+    return False
+
+
+@njit(nogil=True)
+def find_central(
+    size: int, band: int, cells: Int64[np.ndarray, "k 2"], free: Int64[np.ndarray, "s 2"]
+) -> int:
+    """List the pixels all of whose cells lie off the outermost `band` ones; return their number."""
+    top, left, bottom, right = 0, 0, size, size
+    for cell in range(len(cells)):
+        top, left = max(top, band - cells[cell, 0]), max(left, band - cells[cell, 1])
+        bottom = min(bottom, size - band - cells[cell, 0])
+        right = min(right, size - band - cells[cell, 1])
+    count = 0
+    for y in range(top, bottom):
+        for x in range(left, right):
+            free[count, 0], free[count, 1] = y, x
+            count += 1
+    return count
+
+
+@njit(nogil=True)
+def find_free(
+    mask: UInt8[np.ndarray, "h h"],
+    cells: Int64[np.ndarray, "k 2"],
+    free: Int64[np.ndarray, "s 2"],
+) -> int:
+    """List the pixels all of whose cells are free, or beyond the window; return their number."""
+    size = len(mask)
+    count = 0
+    for y in range(size):
+        for x in range(size):
+            fits = True
+            for cell in range(len(cells)):
+                row, column = y + cells[cell, 0], x + cells[cell, 1]
+                if inside(size, 0, row, column) and mask[row, column] > TAKEN:
+                    fits = False
+                    break
+            if fits:
+                free[count, 0], free[count, 1] = y, x
+                count += 1
+    return count
+
+
+@njit(nogil=True)
+def inside(size: int, band: int, y: int, x: int) -> bool:
+    """Whether a pixel lies in the window, and not in the outermost `band` pixels of it."""
+    return band <= y < size - band and band <= x < size - band
+
+
+@njit(nogil=True)
+def begin(
+    size: int,
+    onset: Int64[np.ndarray, " 2"],
+    joint: Int64[np.ndarray, " 2"],
+    paddle: Int64[np.ndarray, " 3"],
+    pivot: Int64[np.ndarray, " 2"],
+) -> bool:
+    """Find the pivot of a first paddle; say whether it and the head lie in the window."""
+    pivot[0], pivot[1] = paddle[0] + joint[0], paddle[1] + joint[1]
+    head = inside(size, 0, paddle[0] + onset[0], paddle[1] + onset[1])
+    return head and inside(size, 0, pivot[0], pivot[1])
+
+
+@njit(nogil=True)
+def seed_beside(
+    rng: np.random.Generator,
+    kit: Stencils,
+    other: Int64[np.ndarray, " 3"],
+    paddle: Int64[np.ndarray, " 3"],
+    pivot: Int64[np.ndarray, " 2"],
+) -> bool:
+    """Draw a first paddle whose tail lies at the tails' distance from another's."""
+    for _ in range(TRIES):
+        bearing = int(ANGLES * rng.random())
+        # Halves go to the even pixel, as they do in NumPy.
+        paddle[0] = int(np.rint(other[0] + kit.apart * kit.compass[bearing, 0]))
+        paddle[1] = int(np.rint(other[1] + kit.apart * kit.compass[bearing, 1]))
+        paddle[2] = int(ANGLES * rng.random())
+        if begin(kit.size, kit.onset[paddle[2]], kit.joints[paddle[2]], paddle, pivot):
+            return True
+    return False
+
+
+@njit(nogil=True)
+def extend(
+    rng: np.random.Generator,
+    kit: Stencils,
+    mask: UInt8[np.ndarray, "h h"],
+    last: Int64[np.ndarray, " 3"],
+    paddle: Int64[np.ndarray, " 3"],
+    pivot: Int64[np.ndarray, " 2"],
+) -> bool:
+    """Draw the paddle behind `last`, whose pivot is given; then `mask` takes `last`."""
+    pivot[0] += kit.pivots[last[2], 0]
+    pivot[1] += kit.pivots[last[2], 1]
+    weights = np.empty(len(kit.heads))
+    total = weigh(mask, kit.near, kit.heads, pivot, kit.turns[last[2]], weights)
+    if total < LEAST:
+        return False
+    for _ in range(TRIES):
+        chosen = choose(weights, total * rng.random())
+        paddle[0] = pivot[0] + kit.heads[chosen, 0]
+        paddle[1] = pivot[1] + kit.heads[chosen, 1]
+        paddle[2] = ANGLES + chosen
+        if not collides(mask, kit.masks[paddle[2]], paddle):
+            cover(mask, kit.masks[last[2]], last)
+            return True
+    return False
+
+
+@njit(nogil=True)
+def weigh(
+    mask: UInt8[np.ndarray, "h h"],
+    near: Int64[np.ndarray, "c 2"],
+    heads: Int64[np.ndarray, "j 2"],
+    pivot: Int64[np.ndarray, " 2"],
+    turns: Float64[np.ndarray, " j"],
+    weights: Float64[np.ndarray, " j"],
+) -> float:
+    """Find the weight of each head, 0 beyond the window; return their sum."""
+    size = len(mask)
+    total = 0.0
+    for head in range(len(heads)):
+        weights[head] = 0.0
+        y, x = pivot[0] + heads[head, 0], pivot[1] + heads[head, 1]
+        if turns[head] > 0.0 and inside(size, 0, y, x):
+            covered = 0
+            for cell in range(len(near)):
+                row, column = y + near[cell, 0], x + near[cell, 1]
+                if inside(size, 0, row, column):
+                    covered = max(covered, int(mask[row, column]))
+            weights[head] = (FULL - covered) * turns[head]
+            total += weights[head]
+    return total
+
+
+@njit(nogil=True)
+def choose(weights: Float64[np.ndarray, " j"], threshold: float) -> int:
+    """The first head at which the running sum of weights exceeds the threshold."""
+    running = 0.0
+    chosen = 0
+    for head in range(len(weights)):
+        if weights[head] > 0.0:
+            chosen = head
+            running += weights[head]
+            if running > threshold:
+                break
+    return chosen
+
+
+@njit(nogil=True)
+def collides(
+    mask: UInt8[np.ndarray, "h h"],
+    stencil: UInt8[np.ndarray, "w w"],
+    paddle: Int64[np.ndarray, " 3"],
+) -> bool:
+    """Whether the mask and that of a paddle are both nearly full at a pixel."""
+    size, half = len(mask), len(stencil) // 2
+    y, x = paddle[0], paddle[1]
+    for row in range(max(y - half, 0), min(y + half + 1, size)):
+        for column in range(max(x - half, 0), min(x + half + 1, size)):
+            added = int(stencil[row - y + half, column - x + half])
+            if added + int(mask[row, column]) >= CROWDED:
+                return True
+    return False
+
+
+@njit(nogil=True)
+def cover(
+    levels: UInt8[np.ndarray, "h h"],
+    stencil: UInt8[np.ndarray, "w w"],
+    paddle: Int64[np.ndarray, " 3"],
+) -> None:
+    """Put the stencil of a paddle on a mask, by maximum, clipped to the window."""
+    size, half = len(levels), len(stencil) // 2
+    y, x = paddle[0], paddle[1]
+    for row in range(max(y - half, 0), min(y + half + 1, size)):
+        for column in range(max(x - half, 0), min(x + half + 1, size)):
+            level = stencil[row - y + half, column - x + half]
+            if level > levels[row, column]:
+                levels[row, column] = level

@@ -1,0 +1,246 @@
+"""The stencils of Pathfinder: all that a direction, a turn or a tip decides, worked out beforehand.
+
+A drawing has few directions: an integer angle for the first paddle of a snake, and for the others
+that of the vector from a joint to one of the pixels on a circle round it. Points and vectors are
+(y, x); `step(c, angle, d) = ceil(c + d (sin angle, cos angle))`.
+
+A paddle is drawn with Pillow at twice the size as a line of length 2L, and halved with its Lanczos
+filter; its mask is the line dilated by a disc of radius 2m, halved in the same way. Both stay in
+the 0..255 of an 8-bit image.
+
+Deviation: sines are rounded to 12 decimals, so that d sin(angle) is a whole number on every machine
+where it is one in mathematics; the original leaves that to the rounding of c + d sin(angle).
+"""
+
+from dataclasses import dataclass
+from functools import cache
+from math import ceil, pi
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float64, Int64, UInt8
+from PIL import Image, ImageDraw
+from scipy.ndimage import binary_dilation
+
+OVERSAMPLING = 2
+"""Pixels of a canvas to one of the window."""
+
+LANCZOS = 3
+"""Pixels of the window to either side that the filter reads."""
+
+BORDER = 1
+"""Pixels on every side of the window that are taken from the start."""
+
+FULL = 255
+"""The level of a pixel that is wholly covered."""
+
+ANGLES = 360
+"""Directions below it are integer angles, from -180 degrees; those from it on lead to a head."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """The parameters of one window size.
+
+    Attributes:
+        paddle: length L of a paddle in pixels.
+        thickness: its thickness in pixels.
+        margins: gaps m between paddles in pixels, one of which is drawn for each image.
+        apart: distance of the two tails in pixels.
+        radius: radius of a disc in pixels.
+        continuity: what a turn is multiplied by before it is weighed: snakes get straighter.
+        contrast: level of the two snakes, that of a disc being 1.
+        clutter: level of the distractors.
+        distractors: number of their paddles, before it is rounded down to whole distractors.
+    """
+
+    paddle: int
+    thickness: float
+    margins: tuple[int, ...]
+    apart: int
+    radius: float
+    continuity: float
+    contrast: float
+    clutter: float
+    distractors: int
+
+
+SCALES = {
+    32: Scale(
+        paddle=2, thickness=0.5, margins=(1,), apart=7, radius=1.5,
+        continuity=1.0, contrast=1.5, clutter=2.0, distractors=20,
+    ),
+    64: Scale(
+        paddle=5, thickness=1.0, margins=(1,), apart=12, radius=2.5,
+        continuity=1.8, contrast=0.8, clutter=0.8, distractors=22,
+    ),
+    128: Scale(
+        paddle=5, thickness=1.5, margins=(2, 3), apart=20, radius=3.0,
+        continuity=1.8, contrast=0.9, clutter=0.9, distractors=35,
+    ),
+}  # fmt: skip
+"""The parameters by side of the window."""
+
+
+class Stencils(NamedTuple):
+    """What the kernels of `tasks.lra.contours` draw with.
+
+    Axis letters: `r` directions, `a` integer angles, `j` heads, `w` pixels of a paddle's stencil,
+    `o` pixels of a disc's, `c` cells of a neighbourhood, `k` at most so many cells.
+
+    Attributes:
+        size: side of the window.
+        border: pixels on every side of it that are taken from the start.
+        contour: paddles of a snake.
+        shorter: paddles of a distractor.
+        distractors: number of them.
+        apart: distance of the two tails.
+        contrast: level of the two snakes.
+        clutter: level of the distractors.
+        compass: (sin, cos) of each integer angle.
+        heads: where the head of a paddle may lie, from its pivot.
+        lines: a paddle's image, its start in the centre: an integer angle's tail, or a head.
+        masks: its mask.
+        fits: what must be free round a tail at each integer angle.
+        fitting: how many cells of `fits` are meant.
+        onset: from a tail to the head at each integer angle.
+        joints: from a tail to the pivot.
+        pivots: from a pivot to the next one, after a paddle of each direction.
+        turns: weight of each head after each direction.
+        near: what must be free round a head.
+        discs: a disc at each place of a window of that size, which every larger one has in it.
+    """
+
+    size: int
+    border: int
+    contour: int
+    shorter: int
+    distractors: int
+    apart: int
+    contrast: float
+    clutter: float
+    compass: Float64[np.ndarray, "a 2"]
+    heads: Int64[np.ndarray, "j 2"]
+    lines: UInt8[np.ndarray, "r w w"]
+    masks: UInt8[np.ndarray, "r w w"]
+    fits: Int64[np.ndarray, "a k 2"]
+    fitting: Int64[np.ndarray, " a"]
+    onset: Int64[np.ndarray, "a 2"]
+    joints: Int64[np.ndarray, "a 2"]
+    pivots: Int64[np.ndarray, "r 2"]
+    turns: Float64[np.ndarray, "r j"]
+    near: Int64[np.ndarray, "c 2"]
+    discs: UInt8[np.ndarray, "o o o o"]
+
+
+@cache
+def stencils(size: int, contour: int, margin: int) -> Stencils:
+    """The stencils for a window of that side, snakes of that many paddles, and that gap."""
+    scale = SCALES[size]
+    compass = _unit(np.deg2rad(np.arange(-180, 180)))
+    heads = circle(scale.paddle + margin)
+    toward = (heads / np.hypot(*heads.T)[:, None]).round(12)
+    # From a tail a paddle is drawn ahead; from a head it is drawn back toward its pivot.
+    canvases = [_line(scale, margin, vector) for vector in np.concatenate([compass, -toward])]
+    masks = np.stack([_halved(_dilated(canvas, OVERSAMPLING * margin)) for canvas in canvases])
+    fits = [_fit(mask, scale.paddle + margin) for mask in masks[:ANGLES]]
+    growth = np.concatenate([compass, toward])
+    onset = _whole(scale.paddle * compass)
+    shorter = contour // 3
+    return Stencils(
+        size=size,
+        border=BORDER,
+        contour=contour,
+        shorter=shorter,
+        distractors=scale.distractors // shorter,
+        apart=scale.apart,
+        contrast=scale.contrast,
+        clutter=scale.clutter,
+        compass=compass,
+        heads=heads,
+        lines=np.stack([_halved(canvas) for canvas in canvases]),
+        masks=masks,
+        fits=_padded(fits),
+        fitting=np.array([len(cells) for cells in fits]),
+        onset=onset,
+        joints=onset + _whole(-(scale.paddle + margin) * compass),
+        pivots=_whole((scale.paddle + 2 * margin) * growth),
+        turns=_turns(growth, toward, scale.continuity),
+        near=np.argwhere(_disc(margin)) - margin,
+        discs=_discs(scale.radius),
+    )
+
+
+def circle(radius: int) -> Int64[np.ndarray, "j 2"]:
+    """The pixels on a circle round the origin, in order: points a pixel of arc apart, floored."""
+    points = np.floor(radius * _unit(np.arange(0, 2 * pi, 1 / radius)))
+    return np.unique(points.astype(np.int64), axis=0)
+
+
+def _unit(angles: Float64[np.ndarray, " r"]) -> Float64[np.ndarray, "r 2"]:
+    return np.stack([np.sin(angles), np.cos(angles)], axis=1).round(12)
+
+
+def _whole(vectors: Float64[np.ndarray, "r 2"]) -> Int64[np.ndarray, "r 2"]:
+    return np.ceil(vectors).astype(np.int64)
+
+
+def _line(scale: Scale, margin: int, vector: Float64[np.ndarray, " 2"]) -> UInt8[np.ndarray, "w w"]:
+    centre = OVERSAMPLING * (scale.paddle + ceil(scale.thickness) + margin)
+    y, x = np.ceil(centre + OVERSAMPLING * scale.paddle * vector).astype(int).tolist()
+    canvas = Image.new("L", (2 * centre + 1, 2 * centre + 1))
+    width = int(OVERSAMPLING * scale.thickness)
+    ImageDraw.Draw(canvas).line([(centre, centre), (x, y)], fill=FULL, width=width)
+    return np.array(canvas)
+
+
+def _dilated(canvas: UInt8[np.ndarray, "w w"], radius: int) -> UInt8[np.ndarray, "w w"]:
+    return FULL * binary_dilation(canvas > 0, _disc(radius)).astype(np.uint8)
+
+
+def _disc(radius: int) -> Bool[np.ndarray, "w w"]:
+    y, x = np.ogrid[-radius : radius + 1, -radius : radius + 1]
+    return y**2 + x**2 <= radius**2
+
+
+def _halved(canvas: UInt8[np.ndarray, "_ _"]) -> UInt8[np.ndarray, "w w"]:
+    # The canvas of a paddle has an odd side, 2 w - 1: its centre falls on the stencil's.
+    side = (len(canvas) + 1) // OVERSAMPLING
+    return np.array(Image.fromarray(canvas).resize((side, side), Image.Resampling.LANCZOS))
+
+
+def _fit(mask: UInt8[np.ndarray, "w w"], reach: int) -> Int64[np.ndarray, "k 2"]:
+    # The original's kernel has that reach, and holds the mask one pixel off its centre. Where it
+    # lies wholly beyond a corner of the window the dilation is minus infinity, which is taken for a
+    # broken mask without a free pixel. So few angles begin a snake at 32 pixels.
+    cells = np.argwhere(mask == FULL) - len(mask) // 2 + 1
+    cells = cells[(np.abs(cells) <= reach).all(axis=1)]
+    corners = ((-1, -1), (-1, 1), (1, -1), (1, 1))
+    served = all((cells * corner <= 0).all(axis=1).any() for corner in corners)
+    return cells if served else cells[:0]
+
+
+def _padded(rows: list[Int64[np.ndarray, "_ 2"]]) -> Int64[np.ndarray, "a k 2"]:
+    longest = max(map(len, rows))
+    return np.stack([np.pad(row, ((0, longest - len(row)), (0, 0))) for row in rows])
+
+
+def _turns(
+    growth: Float64[np.ndarray, "r 2"], toward: Float64[np.ndarray, "j 2"], continuity: float
+) -> Float64[np.ndarray, "r j"]:
+    turn = np.abs(np.arctan2(*growth.T)[:, None] - np.arctan2(*toward.T))
+    folded = np.minimum(turn, 2 * pi - turn)
+    return np.cos(np.minimum(folded * continuity, pi / 2)).round(12) ** 2
+
+
+def _discs(radius: float) -> UInt8[np.ndarray, "o o o o"]:
+    # The filter reads less at the border of a window: a disc shows that where it comes near.
+    side = 2 * (ceil(radius) + 2 * LANCZOS) + 1
+    y, x = np.ogrid[: OVERSAMPLING * side, : OVERSAMPLING * side]
+    discs = np.empty((side, side, side, side), np.uint8)
+    for i in range(side):
+        for j in range(side):
+            distance = (y - OVERSAMPLING * i) ** 2 + (x - OVERSAMPLING * j) ** 2
+            inside = distance <= (OVERSAMPLING * radius) ** 2
+            discs[i, j] = _halved(FULL * inside.astype(np.uint8))
+    return discs

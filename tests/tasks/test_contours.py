@@ -1,0 +1,252 @@
+"""Pathfinder's drawings against its rules, followed in plain Python with Pillow."""
+
+import math
+from collections import Counter
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from PIL import Image, ImageDraw
+
+from tasks.lra import contours, paddles
+from tasks.lra.pathfinder import Pathfinder
+from tasks.lra.stencils import ANGLES, SCALES, stencils
+
+CASES = [(32, 14, 0), (32, 14, 1), (32, 9, 2), (32, 6, 3), (64, 9, 4), (128, 6, 5), (128, 6, 6)]
+
+
+def circle(radius):
+    arcs = [k / radius for k in range(math.ceil(2 * math.pi * radius))]
+    points = {(math.floor(radius * math.sin(a)), math.floor(radius * math.cos(a))) for a in arcs}
+    return sorted(points)
+
+
+def step(point, angle, distance):
+    # Nine decimals: sin(pi) is zero.
+    moved = (distance * math.sin(angle), distance * math.cos(angle))
+    return tuple(math.ceil(round(c + d, 9)) for c, d in zip(point, moved, strict=True))
+
+
+def disc(radius):
+    around = range(-radius, radius + 1)
+    return [(y, x) for y in around for x in around if y * y + x * x <= radius * radius]
+
+
+def halved(canvas):
+    side = (len(canvas) + 1) // 2
+    small = Image.fromarray(canvas).resize((side, side), Image.Resampling.LANCZOS)
+    return np.asarray(small) / 255
+
+
+class Rules:
+    """The rules at one size, in floats of [0, 1] and whole windows."""
+
+    def __init__(self, size, margin):
+        self.size, self.margin, self.scale = size, margin, SCALES[size]
+        self.length = self.scale.paddle
+        self.circle = circle(self.length + margin)
+
+    def angle(self, direction):
+        if direction < 360:
+            return math.radians(direction - 180)
+        return math.atan2(*self.circle[direction - 360])
+
+    def layers(self, paddle):
+        y, x, direction = map(int, paddle)
+        drawn = self.angle(direction) + (math.pi if direction >= 360 else 0)
+        half = self.length + math.ceil(self.scale.thickness) + self.margin
+        canvas = Image.new("L", (4 * half + 1, 4 * half + 1))
+        end = step((2 * half, 2 * half), drawn, 2 * self.length)
+        line = [(2 * half, 2 * half), end[::-1]]
+        ImageDraw.Draw(canvas).line(line, fill=255, width=round(2 * self.scale.thickness))
+        canvas = np.asarray(canvas)
+        dilated = np.zeros_like(canvas)
+        for dy, dx in disc(2 * self.margin):
+            dilated |= np.roll(canvas, (dy, dx), (0, 1))
+        found = []
+        for stencil in (halved(canvas), halved(dilated)):
+            wide = np.zeros((self.size + 2 * half, self.size + 2 * half))
+            wide[y : y + 2 * half + 1, x : x + 2 * half + 1] = stencil
+            found.append(wide[half:-half, half:-half])
+        return found
+
+    def marker(self, centre):
+        y, x = np.ogrid[: 2 * self.size, : 2 * self.size]
+        distance = (y - 2 * centre[0]) ** 2 + (x - 2 * centre[1]) ** 2
+        return halved(255 * (distance <= (2 * self.scale.radius) ** 2).astype(np.uint8))
+
+    def image(self, drawing, contour):
+        level = np.zeros((self.size, self.size))
+        for number, paddle in enumerate(drawing.paddles):
+            contrast = self.scale.contrast if number < 2 * contour else self.scale.clutter
+            level = np.maximum(level, contrast * self.layers(paddle)[0])
+        for centre in drawing.discs:
+            level = np.maximum(level, self.marker(centre))
+        return (level - level.min()) * 255 / (level.max() - level.min())
+
+    def joint(self, last_pivot, last):
+        return step(last_pivot, self.angle(int(last[2])), self.length + 2 * self.margin)
+
+    def first_joint(self, paddle):
+        tail, angle = tuple(map(int, paddle[:2])), self.angle(int(paddle[2]))
+        head = step(tail, angle, self.length)
+        return step(head, angle + math.pi, self.length + self.margin)
+
+    def border(self):
+        mask = np.ones((self.size, self.size))
+        mask[1:-1, 1:-1] = 0
+        return mask
+
+    def dilated(self, mask):
+        padded = np.pad(mask, self.margin)
+        around = [np.roll(padded, offset, (0, 1)) for offset in disc(self.margin)]
+        return np.maximum.reduce(around)[self.margin : -self.margin, self.margin : -self.margin]
+
+
+@pytest.fixture(scope="module", params=CASES, ids=lambda case: "size{}-contour{}-{}".format(*case))
+def case(request):
+    size, contour, index = request.param
+    drawing = Pathfinder(size=size, contour=contour).draw(index)
+    rules = Rules(size, drawing.margin)
+    grown = drawing.paddles[2 * contour :].reshape(-1, contour // 3, 3)
+    return rules, contour, drawing, [*drawing.paddles[: 2 * contour].reshape(2, -1, 3), *grown]
+
+
+def test_the_image_is_what_pillow_draws_of_the_same_paddles_and_discs(case):
+    rules, contour, drawing, _ = case
+    expected = rules.image(drawing, contour)
+    # Half a level is rounding; a hair more is the last bit of a float.
+    assert np.abs(drawing.pixels - expected).max() <= 0.5 + 1e-9
+
+
+def test_every_head_lies_on_the_circle_round_its_joint_and_turns_by_less_than_a_right_angle(case):
+    rules, _, _, snakes = case
+    for snake in snakes:
+        pivot = rules.first_joint(snake[0])
+        for last, paddle in pairwise(snake):
+            pivot = rules.joint(pivot, last)
+            offset = (int(paddle[0]) - pivot[0], int(paddle[1]) - pivot[1])
+            assert offset == rules.circle[paddle[2] - ANGLES]
+            assert abs(math.hypot(*offset) - (rules.length + rules.margin)) < math.sqrt(2)
+            turn = abs(rules.angle(int(paddle[2])) - rules.angle(int(last[2])))
+            turn = min(turn, 2 * math.pi - turn) * rules.scale.continuity
+            assert turn < math.pi / 2
+            assert (paddle[:2] >= 0).all() and (paddle[:2] < rules.size).all()
+
+
+def test_no_paddle_collides_with_any_but_its_newest_joint(case):
+    rules, contour, _, snakes = case
+    masks = [[rules.layers(paddle)[1] for paddle in snake] for snake in snakes]
+    taken = rules.border()
+    for joint in range(1, contour):
+        for snake in (0, 1):
+            taken = grow(rules, taken, snakes[snake], masks[snake], joint)
+    taken = np.maximum(taken, masks[1][-1])
+    for snake, own in zip(snakes[2:], masks[2:], strict=True):
+        for joint in range(1, contour // 3):
+            taken = grow(rules, taken, snake, own, joint)
+        taken = np.maximum(taken, own[-1])
+
+
+def grow(rules, taken, snake, masks, joint):
+    assert (taken + masks[joint]).max() < 1.8 - 1e-9
+    assert rules.dilated(taken)[tuple(snake[joint][:2])] < 1
+    return np.maximum(taken, masks[joint - 1])
+
+
+def test_the_second_tail_lies_at_its_distance_from_the_first_and_both_fit_the_window(case):
+    rules, _, _, snakes = case
+    tails = [tuple(map(int, snake[0][:2])) for snake in snakes[:2]]
+    assert abs(math.dist(*tails) - rules.scale.apart) <= math.sqrt(0.5)
+    band = 2 * rules.scale.apart
+    assert all(band - 1 <= c < rules.size - band for c in tails[0])
+    for snake in snakes:
+        head = step(tuple(snake[0][:2]), rules.angle(int(snake[0][2])), rules.length)
+        assert all(0 <= c < rules.size for c in (*head, *rules.first_joint(snake[0])))
+
+
+def test_only_angles_whose_kernel_reaches_into_every_corner_begin_a_snake(case):
+    rules, contour, drawing, snakes = case
+    kit = stencils(rules.size, contour, drawing.margin)
+    for angle in range(ANGLES):
+        full = np.argwhere(kit.masks[angle] == 255) - kit.masks.shape[1] // 2 + 1
+        kernel = [cell for cell in full if abs(cell).max() <= rules.length + rules.margin]
+        corners = [(y, x) for y in (0, rules.size - 1) for x in (0, rules.size - 1)]
+        reads = [
+            any(((cell + corner >= 0) & (cell + corner < rules.size)).all() for cell in kernel)
+            for corner in corners
+        ]
+        assert kit.fitting[angle] == (len(kernel) if all(reads) else 0)
+    assert all(kit.fitting[snake[0][2]] for snake in (snakes[0], *snakes[2:]))
+
+
+def test_at_32_pixels_a_snake_begins_up_and_to_the_left():
+    assert (np.flatnonzero(stencils(32, 14, 1).fitting) - 180).tolist() == [*range(-150, -119)]
+
+
+@pytest.mark.parametrize("band", [0, 3, 14])
+def test_a_central_seed_is_free_where_a_band_on_every_side_is_taken(band):
+    kit = stencils(32, 14, 1)
+    taken = np.full((32, 32), 255, np.uint8)
+    taken[band : 32 - band, band : 32 - band] = 0
+    # As much again beyond the window: there too a kernel may not reach.
+    wide = np.pad(taken, 8, constant_values=255)
+    for angle in np.flatnonzero(kit.fitting):
+        cells = kit.fits[angle, : kit.fitting[angle]]
+        found = np.empty((1024, 2), np.int64)
+        count = paddles.find_central(32, band, cells, found)
+        expected = [
+            [y, x] for y in range(32) for x in range(32)
+            if not wide[y + 8 + cells[:, 0], x + 8 + cells[:, 1]].any()
+        ]  # fmt: skip
+        assert found[:count].tolist() == expected
+
+
+def test_a_seed_is_free_where_the_mask_is_at_most_three_tenths_in_its_kernel():
+    mask = np.full((9, 9), 77, np.uint8)
+    mask[3:6, 4:7] = 76
+    cells = np.array([[0, 0], [1, 1]])
+    found = np.empty((81, 2), np.int64)
+    count = paddles.find_free(mask, cells, found)
+    assert found[:count].tolist() == [[3, 4], [3, 5], [4, 4], [4, 5]]
+    mask[8, 2] = 0
+    count = paddles.find_free(mask, cells, found)
+    assert found[count - 1].tolist() == [8, 2], "what lies beyond the window asks for nothing"
+
+
+def test_a_head_is_weighed_by_what_is_free_round_it_and_by_the_square_of_its_turns_cosine():
+    rules, kit = Rules(32, 1), stencils(32, 14, 1)
+    mask = np.random.default_rng(0).integers(0, 256, (32, 32), dtype=np.uint8)
+    weights = np.empty(len(kit.heads))
+    for pivot, direction in (((16, 16), 33), ((2, 30), 365), ((31, 0), 200)):
+        total = paddles.weigh(
+            mask, kit.near, kit.heads, np.array(pivot), kit.turns[direction], weights
+        )
+        expected = []
+        for offset in rules.circle:
+            head = (pivot[0] + offset[0], pivot[1] + offset[1])
+            turn = abs(math.atan2(*offset) - rules.angle(direction))
+            cosine = math.cos(min(turn, 2 * math.pi - turn, math.pi / 2))
+            inside = all(0 <= c < 32 for c in head)
+            expected.append((255 - rules.dilated(mask)[head]) * cosine**2 if inside else 0)
+        assert weights == pytest.approx(np.array(expected), abs=1e-6)
+        assert total == pytest.approx(sum(expected))
+
+
+def test_heads_are_chosen_in_proportion_to_their_weights():
+    weights = np.array([0.0, 3.0, 0.0, 1.0, 0.0])
+    chosen = Counter(paddles.choose(weights, 4 * k / 1000) for k in range(1000))
+    assert chosen == {1: 750, 3: 250}
+    assert paddles.choose(weights, 4.0) == 3, "a sum that rounding leaves short ends at the last"
+
+
+def test_the_compiled_drawing_equals_the_same_lines_in_plain_python(monkeypatch):
+    compiled = Pathfinder(contour=6).draw(8)
+    for module in (paddles, contours):
+        for name, kernel in list(vars(module).items()):
+            if hasattr(kernel, "py_func"):
+                monkeypatch.setattr(module, name, kernel.py_func)
+    plain = Pathfinder(contour=6).draw(8)
+    assert plain.attempts == compiled.attempts
+    assert plain.pixels.tolist() == compiled.pixels.tolist()
+    assert plain.paddles.tolist() == compiled.paddles.tolist()

@@ -1,0 +1,188 @@
+"""Pathfinder: what its images look like, what their classes mean, and that a seed decides them."""
+
+import hashlib
+
+import numpy as np
+import pytest
+import torch
+
+from tasks.lra.pathfinder import BLOCK, Drawing, Pathfinder
+from zoo.registry import Refused, resolve
+
+SMALL = {"train": 150, "dev": 20, "test": 10}
+
+
+@pytest.fixture(scope="module")
+def drawings() -> list[Drawing]:
+    task = Pathfinder()
+    return [task.draw(index) for index in range(1000)]
+
+
+@pytest.fixture(scope="module")
+def images(drawings) -> np.ndarray:
+    return np.stack([drawing.pixels for drawing in drawings])
+
+
+def test_images_are_as_dark_as_described(images):
+    # Mean 20 of 255, 15 % of pixels over 25.
+    assert images.mean() == pytest.approx(20, abs=1)
+    assert (images > 25).mean() == pytest.approx(0.15, abs=0.01)
+
+
+def test_every_image_reaches_from_black_to_white(images):
+    assert (images.min(axis=(1, 2)) == 0).all()
+    assert (images.max(axis=(1, 2)) == 255).all()
+
+
+def test_classes_are_balanced(drawings):
+    # Four standard deviations of a thousand tosses.
+    assert np.mean([drawing.target for drawing in drawings]) == pytest.approx(0.5, abs=0.064)
+
+
+def test_about_one_distractor_of_five_is_drawn(drawings):
+    counts = [(len(drawing.paddles) - 28) / 4 for drawing in drawings]
+    assert set(counts) <= {0, 1, 2, 3, 4, 5}
+    assert np.mean(counts) == pytest.approx(1.2, abs=0.15)
+
+
+def test_two_discs_stand_out_at_their_places(drawings):
+    for drawing in drawings:
+        levels = np.pad(drawing.pixels, 2).astype(int)
+        for y, x in drawing.discs:
+            # Two by two bright pixels: a paddle alone has no such square.
+            assert levels[y + 1 : y + 3, x + 1 : x + 3].min() > 150
+        assert not (drawing.discs[0] == drawing.discs[1]).all()
+
+
+def test_the_class_says_whether_both_discs_lie_on_one_snake(drawings):
+    undecided = 0
+    for drawing in drawings:
+        snakes = drawing.paddles[:28].reshape(2, 14, 3)[:, :, :2].tolist()
+        tails, heads = [snake[0] for snake in snakes], [snake[-1] for snake in snakes]
+        origin, terminal = drawing.discs.tolist()
+        assert origin in tails and terminal in heads
+        if heads[0] == heads[1]:
+            undecided += 1
+        else:
+            assert drawing.target == (tails.index(origin) == heads.index(terminal))
+    assert undecided <= 10
+
+
+def test_either_snake_may_carry_the_first_disc_in_either_class(drawings):
+    seen = [(d.target, bool((d.discs[0] == d.paddles[0, :2]).all())) for d in drawings]
+    for kind in ((0, True), (0, False), (1, True), (1, False)):
+        assert seen.count(kind) > 190
+
+
+def test_the_snakes_alone_do_not_give_the_class_away(images, drawings):
+    targets = np.array([drawing.target for drawing in drawings])
+    means = images.mean(axis=(1, 2))
+    gap = abs(means[targets == 1].mean() - means[targets == 0].mean())
+    assert gap < 4 * means.std() * 2 / 1000**0.5
+
+
+@pytest.mark.parametrize(("size", "contour"), [(32, 6), (64, 6), (128, 6)])
+def test_a_split_holds_one_token_a_pixel_and_no_padding(size, contour):
+    task = Pathfinder(size=size, contour=contour, train=5, dev=2, test=3)
+    for name, examples in (("train", 5), ("dev", 2), ("test", 3)):
+        split = task.load(name)
+        assert split.documents.shape == (examples, task.max_len) == (examples, size * size)
+        assert split.documents.dtype == torch.uint8
+        assert split.targets.dtype == torch.int64
+        assert not split.padded
+
+
+def test_images_stand_in_their_order_in_raster_order():
+    task = Pathfinder(**SMALL)
+    drawn = [task.draw(index) for index in (0, 149, 150, 170)]
+    splits = {name: task.load(name) for name in ("train", "dev", "test")}
+    places = [("train", 0), ("train", 149), ("dev", 0), ("test", 0)]
+    for drawing, (name, row) in zip(drawn, places, strict=True):
+        assert splits[name].documents[row].tolist() == drawing.pixels.ravel().tolist()
+        assert splits[name].targets[row] == drawing.target
+
+
+def test_both_gaps_occur_at_128_pixels():
+    task = Pathfinder(size=128, contour=6)
+    assert {task.draw(index).margin for index in range(12)} == {2, 3}
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_the_number_of_workers_changes_no_byte(workers):
+    task = Pathfinder(**SMALL, seed=3)
+    assert sum(SMALL.values()) > 2 * BLOCK
+    alone, together = task.generate_by(1), task.generate_by(workers)
+    assert {name: array.tobytes() for name, array in alone.items()} == {
+        name: array.tobytes() for name, array in together.items()
+    }
+
+
+def test_the_stream_of_this_version_is_pinned():
+    digest = hashlib.sha256()
+    for size, contour in ((32, 14), (64, 6), (128, 6)):
+        arrays = Pathfinder(size=size, contour=contour, train=8, dev=1, test=1).generate_by(2)
+        for name in sorted(arrays):
+            digest.update(arrays[name].tobytes())
+    assert digest.hexdigest()[:16] == "86aeaa1784a5ab65", (
+        "a changed generator must raise the version"
+    )
+
+
+def test_another_seed_draws_other_images():
+    drawn = [Pathfinder(seed=seed).draw(0).pixels for seed in (0, 1)]
+    assert not np.array_equal(*drawn)
+
+
+def test_no_image_occurs_twice_in_all_splits():
+    splits = [Pathfinder(**SMALL).load(name) for name in ("train", "dev", "test")]
+    assert [len(split) for split in splits] == [150, 20, 10]
+    assert len({tuple(image) for split in splits for image in split.documents.tolist()}) == 180
+
+
+def test_an_image_that_was_drawn_before_is_drawn_again(monkeypatch):
+    draw = Pathfinder.draw
+    firsts = {4: 2, 9: 2}
+    monkeypatch.setattr(
+        Pathfinder,
+        "draw",
+        lambda task, index, again=0: draw(
+            task, index if again else firsts.get(index, index), again
+        ),
+    )
+    task = Pathfinder(train=5, dev=3, test=2)
+    arrays = task.generate_by(2)
+    assert arrays["train_pixels"][2].tolist() == draw(task, 2).pixels.ravel().tolist()
+    for name, row, index in (("train", 4, 4), ("test", 1, 9)):
+        other = draw(task, index, 1)
+        assert arrays[f"{name}_pixels"][row].tolist() == other.pixels.ravel().tolist()
+        assert arrays[f"{name}_targets"][row] == other.target
+
+
+def test_a_set_is_generated_once(monkeypatch):
+    options = {"train": 3, "dev": 1, "test": 1}
+    Pathfinder(**options).load("train")
+    monkeypatch.setattr(Pathfinder, "generate", lambda self: pytest.fail("generated again"))
+    assert len(Pathfinder(**options).load("test")) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"size": 33}, "pathfinder.size=33: give one of 32, 64, 128"),
+        ({"contour": 7}, "pathfinder.contour=7: give one of 6, 9, 14"),
+        ({"train": 0}, "pathfinder.train=0 must be at least 1"),
+        ({"dev": 0}, "pathfinder.dev=0 must be at least 1"),
+        ({"test": -3}, "pathfinder.test=-3 must be at least 1"),
+        ({"seed": -1}, "pathfinder.seed=-1 must be at least 0"),
+        ({"seed": 2**32}, "pathfinder.seed=4294967296 must be below 2"),
+    ],
+)
+def test_an_option_out_of_its_range_is_refused(options, message):
+    with pytest.raises(Refused, match=message):
+        Pathfinder(**options)
+
+
+def test_options_are_read_from_text():
+    assert resolve("pathfinder", Pathfinder, {"size": "128"})["size"] == 128
+    with pytest.raises(Refused, match=r"did you mean 'contour'"):
+        resolve("pathfinder", Pathfinder, {"contours": "14"})
