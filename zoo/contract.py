@@ -10,12 +10,17 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar, NamedTuple
 
-from jaxtyping import Bool, Float
+import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from zoo.kernels import rotary
 from zoo.registry import Refused
 
 NO_LOSSES: Mapping[str, Tensor] = MappingProxyType({})
+
+State = tuple[Tensor, ...]
+"""What a recurrent layer carries from token to token: tensors whose first axis is the batch."""
 
 
 class Unsupported(Refused):
@@ -41,7 +46,9 @@ class Traits:
         cross: it accepts a context other than its input.
         linear: time and memory grow linearly with the number of tokens.
         stochastic: its training output may differ from its evaluation output without dropout.
-        recurrent: it gives `step(x_t, state) -> (y_t, state)`, equal to its causal forward.
+        recurrent: its causal form gives `step(x_t, state) -> (y_t, state)`, equal to its forward
+            token by token, from a state whose size does not grow with the tokens seen. The keys
+            and values that softmax would have to keep do grow: a cache is no recurrence.
         losses: names of the loss terms that it returns while training.
     """
 
@@ -63,6 +70,8 @@ class Size:
         max_len: the most tokens that it will be given.
         causal: whether output i may depend on tokens 0..i only.
         dropout: probability of dropping an attention weight, where the variant has such weights.
+        rotary: whether queries and keys are turned by their positions (`zoo.kernels.rotary`); the
+            tokens then carry no positions of their own.
     """
 
     dim: int
@@ -70,6 +79,7 @@ class Size:
     max_len: int
     causal: bool
     dropout: float
+    rotary: bool = False
 
     def __post_init__(self) -> None:
         """Refuse sizes that no layer can have.
@@ -137,6 +147,56 @@ class Attention(nn.Module, ABC):
             Unsupported: `context` is not `x`, and the variant claims no cross-attention.
         """
 
+    def start(self, batch: int) -> State:
+        """The state before the first token of each of `batch` samples.
+
+        Raises:
+            Unsupported: the variant is not recurrent, or this layer is not causal.
+        """
+        raise self._no_recurrence()
+
+    def step(self, x: Float[Tensor, "b d"], state: State) -> tuple[Float[Tensor, "b d"], State]:
+        """What evaluation gives at the next token, and the state behind it.
+
+        Pure: `state` is left as it is, and may be stepped from again. Without dropout and losses,
+        whatever the mode of the layer. No token is padded.
+
+        Args:
+            x: the next token of each sample, (b, d).
+            state: what `start` gave, or the step before; its samples may be selected or reordered
+                along the first axis of every tensor.
+
+        Raises:
+            Unsupported: the variant is not recurrent.
+        """
+        raise self._no_recurrence()
+
+    def blank(self, batch: int, *shape: int) -> Float[Tensor, "b ..."]:
+        """Zeros for the state of a recurrent variant, in fp32 at least.
+
+        Raises:
+            Unsupported: the layer is not causal.
+        """
+        if not self.size.causal:
+            raise Unsupported(f"{self.name()} steps in its causal form only; build it causal")
+        parameter = next(self.parameters())
+        # fp32 at least: sums over thousands of tokens leave half precision no digits.
+        dtype = torch.promote_types(parameter.dtype, torch.float32)
+        return torch.zeros(batch, *shape, dtype=dtype, device=parameter.device)
+
+    def placed(
+        self, x: Float[Tensor, "b h n e"], place: Int[Tensor, "b n"] | None = None
+    ) -> Float[Tensor, "b h n e"]:
+        """Queries or keys, turned by their places (or by `place`) if the size asks for it."""
+        if not self.size.rotary:
+            return x
+        return rotary.rotated(x) if place is None else rotary.turned(x, place)
+
+    def _no_recurrence(self) -> Unsupported:
+        return Unsupported(
+            f"{self.name()} is not recurrent; recurrent variants: {claimants('recurrent')}"
+        )
+
     def require_self(self, x: Tensor, context: Tensor) -> None:
         """Refuse a foreign context, for the variants that have no cross-attention.
 
@@ -155,6 +215,25 @@ class Attention(nn.Module, ABC):
         from zoo.variants import variants
 
         return next((name for name, found in variants.items() if found is cls), cls.__name__)
+
+
+def attended_by(layer: Attention, found: object) -> Attended:
+    """What `layer` returned, if it is what a variant returns.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    if isinstance(found, Attended):
+        return found
+    raise TypeError(
+        f"{layer.name()} returned a {type(found).__name__}; "
+        "a variant returns zoo.contract.Attended(tokens, losses)"
+    )
+
+
+def state_bytes(state: State) -> int:
+    """Memory that `state` takes, all samples together."""
+    return sum(part.numel() * part.element_size() for part in state)
 
 
 def claimants(trait: str) -> str:

@@ -3,10 +3,11 @@
 from abc import abstractmethod
 from typing import ClassVar
 
-from jaxtyping import Bool, Float
+import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from zoo.contract import Attended, Attention, Size
+from zoo.contract import Attended, Attention, Size, State
 
 
 class ProjectedAttention(Attention):
@@ -39,13 +40,22 @@ class ProjectedAttention(Attention):
         """Project, attend head by head, merge the heads, project back; see `Attention.forward`."""
         if not self.traits.cross:
             self.require_self(x, context)
-        q = self._split(self.query(x))
-        if self.shared_qk:
-            k, v = q, self._split(self.context(context))
-        else:
-            k, v = (self._split(part) for part in self.context(context).chunk(2, dim=-1))
-        heads = self.attend(q, k, v, keep)
-        return Attended(self.out(heads.transpose(1, 2).flatten(-2)))
+        heads = self.attend(*self._project(x, context), keep)
+        return Attended(self._merge(heads))
+
+    def start(self, batch: int) -> State:
+        """How many tokens came, and what `begin` gives; see `Attention.start`."""
+        inner = self.begin(batch)
+        return self.blank(batch).long(), *inner
+
+    def step(self, x: Float[Tensor, "b d"], state: State) -> tuple[Float[Tensor, "b d"], State]:
+        """Project the token, `recur`, merge the heads, project back; see `Attention.step`."""
+        seen, *inner = state
+        q, k, v = self._project(x[:, None], x[:, None], seen[:, None])
+        dtype, wide = v.dtype, torch.promote_types(v.dtype, torch.float32)
+        with torch.autocast(x.device.type, enabled=False):
+            heads, inner = self.recur(q.to(wide), k.to(wide), v.to(wide), tuple(inner))
+        return self._merge(heads.to(dtype))[:, 0], (seen + 1, *inner)
 
     @abstractmethod
     def attend(
@@ -56,6 +66,46 @@ class ProjectedAttention(Attention):
         keep: Bool[Tensor, "b m"] | None,
     ) -> Float[Tensor, "b h n e"]:
         """Mix values for every query; q, k come unscaled, `keep` is as in `Attention.forward`."""
+
+    def begin(self, batch: int) -> State:
+        """What `recur` needs before the first token of each of `batch` samples.
+
+        Raises:
+            Unsupported: the variant is not recurrent, or this layer is not causal.
+        """
+        raise self._no_recurrence()
+
+    def recur(
+        self,
+        q: Float[Tensor, "b h 1 e"],
+        k: Float[Tensor, "b h 1 e"],
+        v: Float[Tensor, "b h 1 e"],
+        state: State,
+    ) -> tuple[Float[Tensor, "b h 1 e"], State]:
+        """What `attend` gives, causal, at the next token, and the state behind it.
+
+        Everything comes in fp32 at least, with autocast off.
+
+        Raises:
+            Unsupported: the variant is not recurrent.
+        """
+        raise self._no_recurrence()
+
+    def _project(
+        self,
+        x: Float[Tensor, "b n d"],
+        context: Float[Tensor, "b m d"],
+        place: Int[Tensor, "b n"] | None = None,
+    ) -> tuple[Float[Tensor, "b h n e"], Float[Tensor, "b h m e"], Float[Tensor, "b h m e"]]:
+        """Queries, keys and values, head by head, at their places or at `place`."""
+        q = self.placed(self._split(self.query(x)), place)
+        if self.shared_qk:
+            return q, q, self._split(self.context(context))
+        k, v = self.context(context).chunk(2, dim=-1)
+        return q, self.placed(self._split(k), place), self._split(v)
+
+    def _merge(self, heads: Float[Tensor, "b h n e"]) -> Float[Tensor, "b n d"]:
+        return self.out(heads.transpose(1, 2).flatten(-2))
 
     def _split(self, tokens: Float[Tensor, "b n d"]) -> Float[Tensor, "b h n e"]:
         return tokens.unflatten(-1, (self.size.heads, self.size.head_dim)).transpose(1, 2)

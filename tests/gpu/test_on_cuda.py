@@ -7,15 +7,18 @@ import torch
 
 from harness.cli import main
 from harness.store import Store
-from zoo.contract import Size
-from zoo.variants import variants
+from zoo.contract import Attention, Size, Unsupported
+from zoo.variants import fla, variants
+from zoo.variants.softmax import Softmax, refusal
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
 ]
 
-FORMS = [(name, causal) for name in variants.names() for causal in (False, True)]
+# Layers of flash-linear-attention have no CPU form, and no double precision.
+NAMES = [name for name in variants.names() if name not in fla.LAYERS]
+FORMS = [(name, causal) for name in NAMES for causal in (False, True)]
 CLAIMED = [
     (name, causal) for name, causal in FORMS if variants.find(name).traits.causal or not causal
 ]
@@ -37,10 +40,20 @@ def outcome(layer, x, keep):
     return tokens.detach().cpu(), gradient.cpu()
 
 
+def build(name, size) -> Attention:
+    """The variant, where the package that it may wrap is installed."""
+    try:
+        return variants.find(name)(size)
+    except Unsupported as refusal:
+        pytest.skip(str(refusal))
+
+
 @pytest.mark.parametrize(("name", "causal"), CLAIMED)
 def test_a_layer_gives_on_cuda_what_it_gives_on_the_cpu(name, causal):
     size = Size(dim=16, heads=2, max_len=200, causal=causal, dropout=0.0)
-    layer = variants.find(name)(size).double().eval()
+    layer = build(name, size).double().eval()
+    if "evaluation repeats" in layer.gaps:
+        pytest.skip(f"{name}: {layer.gaps['evaluation repeats']}")
     x = torch.randn(3, 200, 16, dtype=torch.float64)
     keep = torch.arange(200) < torch.tensor([200, 63, 130])[:, None]
     expected = outcome(layer, x, keep)
@@ -51,13 +64,57 @@ def test_a_layer_gives_on_cuda_what_it_gives_on_the_cpu(name, causal):
 @pytest.mark.parametrize(("name", "causal"), CLAIMED)
 def test_a_layer_runs_in_bf16(name, causal):
     size = Size(dim=64, heads=2, max_len=512, causal=causal, dropout=0.0)
-    layer = variants.find(name)(size).cuda()
+    layer = build(name, size).cuda()
     x = torch.randn(2, 512, 64, device="cuda", requires_grad=True)
     with torch.autocast("cuda", torch.bfloat16):
         attended = layer(x, x, None)
     total = attended.tokens.float().square().mean() + sum(attended.losses.values())
     total.backward()
     assert x.grad is not None and x.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
+@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
+@pytest.mark.parametrize("n", [63, 200])
+def test_xformers_gives_what_the_formula_gives(n, padded, causal):
+    pytest.importorskip("xformers.ops", reason="xformers is not installed")
+    size = Size(dim=64, heads=2, max_len=200, causal=causal, dropout=0.0)
+    layer, x = Softmax(size, backend="xformers").cuda(), torch.randn(3, n, 64, device="cuda")
+    keep = torch.arange(n) < torch.tensor([n, 0, 5])[:, None] if padded else torch.ones(3, n) > 0
+    found = outcome(layer, x, keep.cuda())
+    literal = Softmax(size, backend="naive").cuda()
+    literal.load_state_dict(layer.state_dict())
+    # xformers multiplies in TF32 where the card can.
+    torch.testing.assert_close(found, outcome(literal, x, keep.cuda()), rtol=1e-2, atol=1e-2)
+
+
+def test_auto_takes_xformers_where_its_trial_succeeds_and_never_in_double():
+    pytest.importorskip("xformers.ops", reason="xformers is not installed")
+    layer = Softmax(Size(dim=64, heads=2, max_len=200, causal=False, dropout=0.0))
+    q = torch.randn(2, 2, 9, 32, device="cuda")
+    reason = refusal(q.device, torch.bfloat16, 32)
+    assert layer.backend_for(q.bfloat16()) == ("sdpa" if reason else "xformers")
+    assert layer.backend_for(q.double()) == "sdpa"
+
+
+@pytest.mark.parametrize("name", fla.LAYERS)
+def test_a_layer_of_flash_linear_attention_sees_neither_padding_nor_the_future(name):
+    if reason := fla.absence():
+        pytest.skip(reason)
+    size = Size(dim=128, heads=2, max_len=200, causal=True, dropout=0.0)
+    layer = fla.LAYERS[name](size).cuda().bfloat16()
+    x = torch.randn(2, 200, 128, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    keep = torch.arange(200, device="cuda") < torch.tensor([200, 130], device="cuda")[:, None]
+    tokens = layer(x, x, keep).tokens
+    tokens.float().square().mean().backward()
+    assert x.grad is not None and x.grad.isfinite().all()
+    alone = x[1:, :130].detach()
+    torch.testing.assert_close(
+        tokens[1:, :130], layer(alone, alone, None).tokens, atol=0.05, rtol=0.05
+    )
+    other = torch.cat([x[:, :100], 3 * x[:, 100:]], dim=1).detach()
+    past = layer(other, other, keep).tokens[:, :100]
+    torch.testing.assert_close(past, tokens[:, :100], atol=0.05, rtol=0.05)
 
 
 def test_a_run_on_cuda_leaves_a_whole_record(tmp_path, monkeypatch, capsys):

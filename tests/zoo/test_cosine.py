@@ -2,15 +2,24 @@
 
 import pytest
 import torch
-from torch.func import functional_call, stack_module_state, vmap
 
+from tests.zoo.oracle import (
+    FORMS,
+    FUTURES,
+    HEADS,
+    PADDED,
+    WIDTH,
+    agree,
+    gradients,
+    nothing_gives_zero,
+    past_ignores,
+    qkv,
+    ragged,
+    rounds_once,
+)
 from zoo.contract import Size, Unsupported
 from zoo.registry import Refused
 from zoo.variants.cosine import Cosine
-
-HEADS, WIDTH = 2, 4
-FORMS = pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
-PADDED = pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
 
 
 def cosine(causal: bool = False, **options) -> Cosine:
@@ -19,19 +28,6 @@ def cosine(causal: bool = False, **options) -> Cosine:
     layer = Cosine(size, **options).double()
     layer.power.data.copy_(torch.tensor([-0.7, 1.4]))
     return layer
-
-
-def qkv(n: int, m: int, scale: float = 1.0) -> list[torch.Tensor]:
-    parts = [scale * torch.randn(2, HEADS, length, WIDTH).double() for length in (n, m, m)]
-    return [part.requires_grad_() for part in parts]
-
-
-def ragged(m: int) -> torch.Tensor:
-    """Padding at the end of one sample; scattered through the other, from its first token on."""
-    keep = torch.ones(2, m, dtype=torch.bool)
-    keep[0, m - m // 3 :] = False
-    keep[1, ::5] = False
-    return keep
 
 
 def by_the_formula(q, k, v, keep, power, causal):
@@ -47,11 +43,6 @@ def by_the_formula(q, k, v, keep, power, causal):
     return weights @ v / torch.exp(count.log() / (1 + torch.exp(-power))[:, None, None])
 
 
-def gradients(out: torch.Tensor, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    ramp = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).reshape(out.shape)
-    return torch.autograd.grad((out * ramp).sum(), inputs)
-
-
 @FORMS
 @PADDED
 @pytest.mark.parametrize("n", [1, 2, 63, 100, 128, 129, 1000])
@@ -60,9 +51,7 @@ def test_output_and_gradients_are_those_of_the_formula(n, padded, causal):
     given = (*inputs, layer.power)
     out = layer.attend(*inputs, keep)
     expected = by_the_formula(*inputs, keep, layer.power, causal)
-    torch.testing.assert_close(out, expected, rtol=1e-10, atol=1e-12)
-    for one, other in zip(gradients(out, *given), gradients(expected, *given), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
+    agree(out, expected, *given, slopes=(1e-9, 1e-11))
 
 
 def test_queries_and_keys_may_differ_in_number():
@@ -100,26 +89,6 @@ def test_the_length_of_queries_and_keys_does_not_matter():
     torch.testing.assert_close(scaled, layer.attend(q, k, v, None))
 
 
-@pytest.mark.parametrize("cut", [1, 31, 32, 40, 99])
-@pytest.mark.parametrize("scale", [-1.0, 1000.0])
-def test_future_tokens_never_move_past_outputs_by_a_bit(scale, cut):
-    layer, inputs = cosine(True, chunk=32), qkv(100, 100)
-    changed = [torch.cat([part[:, :, :cut], scale * part[:, :, cut:]], 2) for part in inputs]
-    before, after = layer.attend(*inputs, None), layer.attend(*changed, None)
-    assert torch.equal(before[:, :, :cut], after[:, :, :cut])
-    assert not torch.equal(before[:, :, cut:], after[:, :, cut:])
-
-
-@FORMS
-def test_a_sample_without_real_tokens_gives_zero_and_finite_gradients(causal):
-    layer, inputs, keep = cosine(causal), qkv(9, 9), ragged(9)
-    keep[0] = False
-    out = layer.attend(*inputs, keep)
-    assert (out[0] == 0).all()
-    assert (out[1, :, 1:] != 0).all()
-    assert all(gradient.isfinite().all() for gradient in gradients(out, *inputs, layer.power))
-
-
 @FORMS
 def test_vectors_of_no_length_have_no_direction_and_finite_gradients(causal):
     layer, inputs = cosine(causal), [part.float() for part in qkv(9, 9, 0.0)]
@@ -136,26 +105,6 @@ def test_fp32_stays_exact_on_a_long_sequence(causal):
     assert (out - expected).norm() / expected.norm() < 1e-5
 
 
-@FORMS
-def test_norms_and_sums_are_fp32_under_autocast(causal):
-    layer, keep = cosine(causal).float(), ragged(200)
-    q, k, v = (part.detach().bfloat16() for part in qkv(200, 200))
-    exact = layer.attend(q.float(), k.float(), v.float(), keep)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        near = layer.attend(q, k, v, keep)
-    assert torch.equal(near, exact.bfloat16())
-
-
-@FORMS
-def test_several_layers_at_once_are_each_alone(causal):
-    layers, keep = [cosine(causal) for _ in range(3)], ragged(40)
-    x = torch.randn(2, 40, HEADS * WIDTH).double()
-    state = stack_module_state(layers)  # pyright: ignore[reportArgumentType]
-    together = vmap(lambda one: functional_call(layers[0], one, (x, x, keep)).tokens)(state)
-    alone = torch.stack([layer(x, x, keep).tokens for layer in layers])
-    torch.testing.assert_close(together, alone)
-
-
 def test_a_chunk_below_one_is_refused():
     with pytest.raises(Refused, match="chunk=0 must be at least 1"):
         cosine(chunk=0)
@@ -164,3 +113,19 @@ def test_a_chunk_below_one_is_refused():
 def test_causal_attention_to_a_context_of_another_length_is_refused():
     with pytest.raises(Unsupported, match="5 queries and 11 keys"):
         cosine(True).attend(*qkv(5, 11), None)
+
+
+@FUTURES
+def test_future_tokens_never_move_past_outputs_by_a_bit(scale):
+    past_ignores(cosine(True, chunk=32), scale)
+
+
+@FORMS
+def test_a_sample_of_padding_alone_gives_zero_and_moves_nothing(causal):
+    layer = cosine(causal)
+    nothing_gives_zero(layer, layer.power)
+
+
+@FORMS
+def test_norms_and_sums_are_fp32_under_autocast(causal):
+    rounds_once(cosine(causal))

@@ -2,31 +2,25 @@
 
 import pytest
 import torch
-from torch.func import functional_call, stack_module_state, vmap
 
+from tests.zoo.oracle import (
+    HEADS,
+    PADDED,
+    WIDTH,
+    agree,
+    gradients,
+    nothing_gives_zero,
+    qkv,
+    ragged,
+    rounds_once,
+)
 from zoo.contract import Size
 from zoo.variants.flowformer import Flowformer, conserved
-
-HEADS, WIDTH = 2, 4
-PADDED = pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
 
 
 def flowformer() -> Flowformer:
     size = Size(dim=HEADS * WIDTH, heads=HEADS, max_len=1000, causal=False, dropout=0.0)
     return Flowformer(size).double()
-
-
-def qkv(n: int, scale: float = 1.0, shift: float = 0.0) -> list[torch.Tensor]:
-    parts = torch.randn(3, 2, HEADS, n, WIDTH).double()
-    return [(scale * part + shift).requires_grad_() for part in parts]
-
-
-def ragged(n: int) -> torch.Tensor:
-    """Padding at the end of one sample; scattered through the other, from its first token on."""
-    keep = torch.ones(2, n, dtype=torch.bool)
-    keep[0, n - n // 3 :] = False
-    keep[1, ::5] = False
-    return keep
 
 
 def by_the_formula(q, k, v, keep):
@@ -49,20 +43,11 @@ def without_padding(q, k, v):
     return conserved_into.sigmoid() * (flows / into * competition @ v)
 
 
-def gradients(out: torch.Tensor, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    ramp = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).reshape(out.shape)
-    return torch.autograd.grad((out * ramp).sum(), inputs)
-
-
 @PADDED
 @pytest.mark.parametrize("n", [1, 2, 63, 100, 1000])
 def test_output_and_gradients_are_those_of_the_formula(n, padded):
     inputs, keep = qkv(n), ragged(n) if padded else None
-    out, expected = flowformer().attend(*inputs, keep), by_the_formula(*inputs, keep)
-    torch.testing.assert_close(out, expected, rtol=1e-10, atol=1e-12)
-    both = zip(gradients(out, *inputs), gradients(expected, *inputs), strict=True)
-    for one, other in both:
-        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
+    agree(flowformer().attend(*inputs, keep), by_the_formula(*inputs, keep), *inputs)
 
 
 def test_gradients_agree_with_finite_differences():
@@ -72,7 +57,7 @@ def test_gradients_agree_with_finite_differences():
 
 @pytest.mark.parametrize("shift", [-1000.0, 0.0, 1000.0])
 def test_every_token_passes_on_a_flow_of_one(shift):
-    x, total = qkv(30, 1.0, shift)[0], torch.rand(2, HEADS, 1, WIDTH).double()
+    x, total = qkv(30, shift=shift)[0], torch.rand(2, HEADS, 1, WIDTH).double()
     flow = (conserved(x, total) * total).sum(-1)
     torch.testing.assert_close(flow, torch.ones(2, HEADS, 30).double())
 
@@ -87,7 +72,7 @@ def test_equal_tokens_share_equally():
 
 @pytest.mark.parametrize("shift", [-20.0, 0.0, 20.0])
 def test_fp32_stays_exact_where_features_are_small_or_large(shift):
-    inputs = qkv(100, 3.0, shift)
+    inputs = qkv(100, scale=3.0, shift=shift)
     out = flowformer().attend(*(part.float() for part in inputs), None)
     expected = by_the_formula(*inputs, None)
     assert (out - expected).norm() / expected.norm() < 1e-4
@@ -96,7 +81,7 @@ def test_fp32_stays_exact_where_features_are_small_or_large(shift):
 @pytest.mark.parametrize("scale", [0.0, 10.0, 1e3, 1e6])
 @pytest.mark.parametrize("shift", [-1.0, 0.0, 1.0])
 def test_extreme_inputs_stay_finite_with_finite_gradients(scale, shift):
-    inputs = [part.float() for part in qkv(50, scale, shift * scale)]
+    inputs = [part.float() for part in qkv(50, scale=scale, shift=shift * scale)]
     out = flowformer().attend(*inputs, None)
     assert out.isfinite().all()
     assert all(gradient.isfinite().all() for gradient in gradients(out, *inputs))
@@ -110,28 +95,9 @@ def test_padding_at_the_end_changes_nothing(real):
     torch.testing.assert_close(padded, short, rtol=1e-10, atol=1e-12)
 
 
-def test_a_sample_without_real_tokens_gives_zero_and_finite_gradients():
-    layer, inputs, keep = flowformer(), qkv(9), ragged(9)
-    keep[0] = False
-    out = layer.attend(*inputs, keep)
-    assert (out[0] == 0).all()
-    assert (out[1, :, keep[1]] != 0).all()
-    assert all(gradient.isfinite().all() for gradient in gradients(out, *inputs))
+def test_a_sample_of_padding_alone_gives_zero_and_moves_nothing():
+    nothing_gives_zero(flowformer())
 
 
 def test_flows_are_fp32_under_autocast():
-    layer, keep = flowformer().float(), ragged(200)
-    q, k, v = (part.detach().bfloat16() for part in qkv(200))
-    exact = layer.attend(q.float(), k.float(), v.float(), keep)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        near = layer.attend(q, k, v, keep)
-    assert torch.equal(near, exact.bfloat16())
-
-
-def test_several_layers_at_once_are_each_alone():
-    layers, keep = [flowformer() for _ in range(3)], ragged(40)
-    x = torch.randn(2, 40, HEADS * WIDTH).double()
-    state = stack_module_state(layers)  # pyright: ignore[reportArgumentType]
-    together = vmap(lambda one: functional_call(layers[0], one, (x, x, keep)).tokens)(state)
-    alone = torch.stack([layer(x, x, keep).tokens for layer in layers])
-    torch.testing.assert_close(together, alone)
+    rounds_once(flowformer())

@@ -2,34 +2,31 @@
 
 import pytest
 import torch
-from torch.func import functional_call, stack_module_state, vmap
 from torch.nn import functional as F
 
+from tests.zoo.oracle import (
+    FORMS,
+    FUTURES,
+    HEADS,
+    PADDED,
+    WIDTH,
+    agree,
+    gradients,
+    near_in_half_precision,
+    nothing_gives_zero,
+    past_ignores,
+    qkv,
+    ragged,
+    rounds_once,
+)
 from zoo.contract import Size, Unsupported
 from zoo.registry import Refused
 from zoo.variants.linear import Linear, features
-
-HEADS, WIDTH = 2, 4
-FORMS = pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
-PADDED = pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
 
 
 def linear(causal: bool = False, **options) -> Linear:
     size = Size(dim=HEADS * WIDTH, heads=HEADS, max_len=1000, causal=causal, dropout=0.0)
     return Linear(size, **options).double()
-
-
-def qkv(n: int, m: int, scale: float = 1.0, shift: float = 0.0) -> list[torch.Tensor]:
-    parts = [torch.randn(2, HEADS, length, WIDTH).double() for length in (n, m, m)]
-    return [(scale * part + shift).requires_grad_() for part in parts]
-
-
-def ragged(m: int) -> torch.Tensor:
-    """Padding at the end of one sample; scattered through the other, from its first token on."""
-    keep = torch.ones(2, m, dtype=torch.bool)
-    keep[0, m - m // 3 :] = False
-    keep[1, ::5] = False
-    return keep
 
 
 def by_the_formula(q, k, v, keep, causal):
@@ -47,21 +44,13 @@ def by_the_formula(q, k, v, keep, causal):
     return weights @ v / torch.where(sums == 0, 1.0, sums)
 
 
-def gradients(out: torch.Tensor, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    ramp = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).reshape(out.shape)
-    return torch.autograd.grad((out * ramp).sum(), inputs)
-
-
 @FORMS
 @PADDED
 @pytest.mark.parametrize("n", [1, 2, 63, 100, 128, 129, 1000])
 def test_output_and_gradients_are_those_of_the_formula(n, padded, causal):
     layer, inputs, keep = linear(causal), qkv(n, n), ragged(n) if padded else None
     out, expected = layer.attend(*inputs, keep), by_the_formula(*inputs, keep, causal)
-    torch.testing.assert_close(out, expected, rtol=1e-10, atol=1e-12)
-    both = zip(gradients(out, *inputs), gradients(expected, *inputs), strict=True)
-    for one, other in both:
-        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
+    agree(out, expected, *inputs)
 
 
 def test_queries_and_keys_may_differ_in_number():
@@ -100,26 +89,6 @@ def test_a_query_of_large_negative_coordinates_still_weighs_its_keys(causal):
     assert (out - expected).norm() / expected.norm() < 1e-4
 
 
-@pytest.mark.parametrize("cut", [1, 31, 32, 40, 99])
-@pytest.mark.parametrize("scale", [-1.0, 1000.0])
-def test_future_tokens_never_move_past_outputs_by_a_bit(scale, cut):
-    layer, inputs = linear(True, chunk=32), qkv(100, 100)
-    changed = [torch.cat([part[:, :, :cut], scale * part[:, :, cut:]], 2) for part in inputs]
-    before, after = layer.attend(*inputs, None), layer.attend(*changed, None)
-    assert torch.equal(before[:, :, :cut], after[:, :, :cut])
-    assert not torch.equal(before[:, :, cut:], after[:, :, cut:])
-
-
-@FORMS
-def test_a_sample_without_real_tokens_gives_zero_and_finite_gradients(causal):
-    layer, inputs, keep = linear(causal), qkv(9, 9), ragged(9)
-    keep[0] = False
-    out = layer.attend(*inputs, keep)
-    assert (out[0] == 0).all()
-    assert (out[1, :, 1:] != 0).all()
-    assert all(gradient.isfinite().all() for gradient in gradients(out, *inputs))
-
-
 @FORMS
 @pytest.mark.parametrize("scale", [10.0, 1e3, 1e6])
 def test_extreme_inputs_stay_finite_with_finite_gradients(scale, causal):
@@ -127,34 +96,6 @@ def test_extreme_inputs_stay_finite_with_finite_gradients(scale, causal):
     out = layer.attend(*inputs, None)
     assert out.isfinite().all()
     assert all(gradient.isfinite().all() for gradient in gradients(out, *inputs))
-
-
-@FORMS
-def test_sums_are_fp32_under_autocast(causal):
-    layer, keep = linear(causal).float(), ragged(200)
-    q, k, v = (part.detach().bfloat16() for part in qkv(200, 200))
-    exact = layer.attend(q.float(), k.float(), v.float(), keep)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        near = layer.attend(q, k, v, keep)
-    assert torch.equal(near, exact.bfloat16())
-
-
-@FORMS
-def test_bf16_autocast_stays_near_fp32(causal):
-    layer, x, keep = linear(causal).float(), torch.randn(2, 200, HEADS * WIDTH), ragged(200)
-    exact = layer(x, x, keep).tokens
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        near = layer(x, x, keep).tokens
-    assert (near - exact)[keep].norm() / exact[keep].norm() < 0.03
-
-
-@FORMS
-def test_several_layers_at_once_are_each_alone(causal):
-    layers, x, keep = [linear(causal) for _ in range(3)], torch.randn(2, 40, 8).double(), ragged(40)
-    state = stack_module_state(layers)  # pyright: ignore[reportArgumentType]
-    together = vmap(lambda one: functional_call(layers[0], one, (x, x, keep)).tokens)(state)
-    alone = torch.stack([layer(x, x, keep).tokens for layer in layers])
-    torch.testing.assert_close(together, alone)
 
 
 def test_a_chunk_below_one_is_refused():
@@ -174,3 +115,23 @@ def test_the_published_package_agrees():
     q, k, v = qkv(63, 63)
     theirs = package.linear_attention(F.elu(q) + 1, F.elu(k) + 1, v)
     torch.testing.assert_close(linear().attend(q, k, v, None), theirs, rtol=1e-10, atol=1e-12)
+
+
+@FUTURES
+def test_future_tokens_never_move_past_outputs_by_a_bit(scale):
+    past_ignores(linear(True, chunk=32), scale)
+
+
+@FORMS
+def test_a_sample_of_padding_alone_gives_zero_and_moves_nothing(causal):
+    nothing_gives_zero(linear(causal))
+
+
+@FORMS
+def test_sums_are_fp32_under_autocast(causal):
+    rounds_once(linear(causal))
+
+
+@FORMS
+def test_bf16_autocast_stays_near_fp32(causal):
+    near_in_half_precision(linear(causal))

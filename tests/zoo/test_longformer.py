@@ -1,16 +1,23 @@
 """Window and global tokens against a formula with all n x n weights."""
 
-import jaxtyping
 import pytest
 import torch
 
+from tests.zoo.oracle import (
+    DIM,
+    HEADS,
+    PADDED,
+    agree,
+    gradients,
+    near_in_half_precision,
+    ragged,
+    valid,
+)
 from zoo.contract import Size
 from zoo.registry import Refused
 from zoo.variants.local import Local
 from zoo.variants.longformer import Longformer
 
-DIM, HEADS = 8, 2
-PADDED = pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
 APART = pytest.mark.parametrize("separate", [True, False], ids=["separate", "shared"])
 
 
@@ -21,14 +28,6 @@ def longformer(dropout: float = 0.0, **options) -> Longformer:
 
 def draw(n: int) -> torch.Tensor:
     return torch.randn(2, n, DIM).double().requires_grad_()
-
-
-def ragged(n: int) -> torch.Tensor:
-    """Padding at the end of one sample; scattered through the other, from its first token on."""
-    keep = torch.ones(2, n, dtype=torch.bool)
-    keep[0, n - n // 3 :] = False
-    keep[1, ::5] = False
-    return keep
 
 
 def by_the_formula(layer, x, keep):
@@ -58,16 +57,6 @@ def without_padding(layer, x):
     return torch.cat(heads, -1)
 
 
-def gradients(out: torch.Tensor, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    ramp = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).reshape(out.shape)
-    return torch.autograd.grad((out * ramp).sum(), inputs)
-
-
-def valid(out: torch.Tensor, keep: torch.Tensor | None) -> torch.Tensor:
-    """`out` with zeros at padded positions, where it is unspecified."""
-    return out if keep is None else out * keep[..., None]
-
-
 @APART
 @PADDED
 @pytest.mark.parametrize("tokens", [1, 10])
@@ -76,13 +65,9 @@ def test_output_and_gradients_are_those_of_the_formula(n, tokens, padded, separa
     layer = longformer(window=7, global_tokens=tokens, separate=separate)
     x, keep = draw(n), ragged(n) if padded else None
     out, expected = valid(layer(x, x, keep).tokens, keep), by_the_formula(layer, x, keep)
-    torch.testing.assert_close(out, expected, rtol=1e-10, atol=1e-12)
-    inputs = [x, *layer.parameters()]
-    if n > tokens:
-        # Otherwise the window has no queries, and its parameters no gradient.
-        both = zip(gradients(out, *inputs), gradients(expected, *inputs), strict=True)
-        for one, other in both:
-            torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
+    # Up to `tokens` the window has no queries, and its parameters no gradient.
+    inputs = [x, *layer.parameters()] if n > tokens else []
+    agree(out, expected, *inputs, slopes=(1e-9, 1e-11))
 
 
 def test_without_global_tokens_it_is_local_attention():
@@ -141,28 +126,6 @@ def test_dropout_falls_on_weights_in_training_only():
     torch.testing.assert_close(layer.eval()(x, x, None).tokens, expected)
 
 
-def test_bf16_autocast_stays_near_fp32():
-    layer, x, keep = longformer().float(), torch.randn(2, 200, DIM), ragged(200)
-    exact = layer(x, x, keep).tokens
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        near = layer(x, x, keep).tokens
-    assert (near - exact)[keep].norm() / exact[keep].norm() < 0.03
-
-
-@PADDED
-@pytest.mark.filterwarnings("ignore:There is a performance drop")
-def test_several_layers_run_at_once_under_vmap(monkeypatch, padded):
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
-    layers, x = [longformer(window=8) for _ in range(3)], draw(20).detach()
-    keep = ragged(20) if padded else None
-    stacked = torch.func.stack_module_state(layers)
-    run = torch.func.vmap(
-        lambda state: torch.func.functional_call(layers[0], state, (x, x, keep)).tokens
-    )
-    expected = torch.stack([layer(x, x, keep).tokens for layer in layers])
-    torch.testing.assert_close(run(stacked), expected)
-
-
 @pytest.mark.parametrize("options", [{"window": 0}, {"global_tokens": -1}])
 def test_impossible_options_are_refused(options):
     name, value = next(iter(options.items()))
@@ -177,3 +140,7 @@ def test_no_parameter_is_idle(options):
     layer, x = longformer(**options), draw(100)
     for gradient in gradients(layer(x, x, None).tokens, *layer.parameters()):
         assert gradient.abs().max() > 1e-6
+
+
+def test_bf16_autocast_stays_near_fp32():
+    near_in_half_precision(longformer())

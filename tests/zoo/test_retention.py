@@ -5,8 +5,9 @@ import pytest
 import torch
 
 from zoo.contract import Size
+from zoo.kernels.rotary import rotated
 from zoo.registry import Refused
-from zoo.variants.retention import Retention, retain, rotated
+from zoo.variants.retention import Retention, retain
 
 HEADS, WIDTH = 2, 4
 DIM = HEADS * WIDTH

@@ -2,14 +2,21 @@
 
 import pytest
 import torch
-from torch.func import functional_call, stack_module_state, vmap
 
+from tests.zoo.oracle import (
+    HEADS,
+    PADDED,
+    WIDTH,
+    agree,
+    gradients,
+    nothing_gives_zero,
+    ragged,
+    rounds_once,
+    valid,
+)
 from zoo.contract import Size
 from zoo.registry import Refused
 from zoo.variants.soft import Soft, gaussian, inverse
-
-HEADS, WIDTH = 2, 4
-PADDED = pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
 
 
 def soft(**options) -> Soft:
@@ -25,14 +32,6 @@ def qv(n: int, scale: float = 1.0) -> list[torch.Tensor]:
 
 def attend(layer: Soft, q: torch.Tensor, v: torch.Tensor, keep=None) -> torch.Tensor:
     return layer.attend(q, q, v, keep)
-
-
-def ragged(n: int) -> torch.Tensor:
-    """Padding at the end of one sample; scattered through the other, from its first token on."""
-    keep = torch.ones(2, n, dtype=torch.bool)
-    keep[0, n - n // 3 :] = False
-    keep[1, ::5] = False
-    return keep
 
 
 def kernel(x, y):
@@ -68,26 +67,13 @@ def exact(q, v, keep=None):
     return (weights if keep is None else weights * keep[:, None, None, :]) @ v
 
 
-def gradients(out: torch.Tensor, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    ramp = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).reshape(out.shape)
-    return torch.autograd.grad((out * ramp).sum(), inputs)
-
-
-def valid(out: torch.Tensor, keep: torch.Tensor | None) -> torch.Tensor:
-    """`out` with zeros at padded positions, where it is unspecified."""
-    return out if keep is None else out * keep[:, None, :, None]
-
-
 @PADDED
 @pytest.mark.parametrize("n", [1, 2, 15, 16, 17, 63, 100, 1000])
 def test_output_and_gradients_are_those_of_the_formula(n, padded):
     inputs, keep = qv(n), ragged(n) if padded else None
     out = valid(attend(soft(landmarks=16, iterations=12), *inputs, keep), keep)
     expected = by_the_formula(*inputs, keep, 16, 12)
-    torch.testing.assert_close(out, expected, rtol=1e-9, atol=1e-9)
-    both = zip(gradients(out, *inputs), gradients(expected, *inputs), strict=True)
-    for one, other in both:
-        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-8)
+    agree(out, expected, *inputs, outputs=(1e-9, 1e-9), slopes=(1e-8, 1e-8))
 
 
 def test_gradients_agree_with_finite_differences():
@@ -150,15 +136,6 @@ def test_padding_at_the_end_changes_nothing(real):
     torch.testing.assert_close(padded, short, rtol=1e-9, atol=1e-10)
 
 
-def test_a_sample_without_real_tokens_gives_zero_and_finite_gradients():
-    layer, inputs, keep = soft(landmarks=4), qv(9), ragged(9)
-    keep[0] = False
-    out = attend(layer, *inputs, keep)
-    assert (out[0] == 0).all()
-    assert (out[1] != 0).all()
-    assert all(gradient.isfinite().all() for gradient in gradients(out, *inputs))
-
-
 @pytest.mark.parametrize("scale", [0.0, 1e-3, 0.1, 1.0, 10.0, 1e3, 1e6])
 def test_fp32_stays_finite_and_near_whatever_the_landmarks_share(scale):
     inputs = qv(500, scale)
@@ -168,26 +145,16 @@ def test_fp32_stays_finite_and_near_whatever_the_landmarks_share(scale):
     assert all(gradient.isfinite().all() for gradient in gradients(out, *single))
 
 
-def test_landmarks_and_inverse_are_fp32_under_autocast():
-    layer, keep = soft(landmarks=16).float(), ragged(200)
-    q, v = (part.detach().bfloat16() for part in qv(200))
-    exact = attend(layer, q.float(), v.float(), keep)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        near = attend(layer, q, v, keep)
-    assert torch.equal(near, exact.bfloat16())
-
-
-def test_several_layers_at_once_are_each_alone():
-    layers, keep = [soft(landmarks=8) for _ in range(3)], ragged(40)
-    x = torch.randn(2, 40, HEADS * WIDTH).double()
-    state = stack_module_state(layers)  # pyright: ignore[reportArgumentType]
-    together = vmap(lambda one: functional_call(layers[0], one, (x, x, keep)).tokens)(state)
-    alone = torch.stack([layer(x, x, keep).tokens for layer in layers])
-    torch.testing.assert_close(together, alone)
-
-
 @pytest.mark.parametrize("options", [{"landmarks": 0}, {"iterations": -1}])
 def test_impossible_options_are_refused(options):
     name, value = next(iter(options.items()))
     with pytest.raises(Refused, match=f"soft.{name}={value}"):
         soft(**options)
+
+
+def test_a_sample_of_padding_alone_gives_zero_and_moves_nothing():
+    nothing_gives_zero(soft(landmarks=4))
+
+
+def test_landmarks_and_inverse_are_fp32_under_autocast():
+    rounds_once(soft(landmarks=16))

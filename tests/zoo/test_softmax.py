@@ -1,11 +1,16 @@
 """Softmax attention against its formula, PyTorch's own layer, and cases known by hand."""
 
+import sys
+from types import ModuleType
+
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
-from zoo.contract import Size
-from zoo.variants.softmax import Softmax, naive, sdpa
+from zoo.contract import Size, Unsupported
+from zoo.variants import softmax
+from zoo.variants.softmax import Softmax, naive, refusal, sdpa, xformers
 
 DIM, HEADS = 8, 2
 LENGTHS = [63, 100, 1000]
@@ -146,3 +151,112 @@ def test_bf16_autocast_stays_near_fp32(backend):
     with torch.autocast("cpu", dtype=torch.bfloat16):
         near = layer(x, x, ragged(100)).tokens
     assert (near - exact).norm() / exact.norm() < 0.02
+
+
+class LowerTriangularMask:
+    """Stands in for the mask of that name in xformers."""
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """A pretended xformers that computes by the formula; the arguments of every call."""
+    made = []
+
+    def memory_efficient_attention(query, key, value, attn_bias=None, p=0.0):
+        made.append({"query": query, "key": key, "attn_bias": attn_bias, "p": p})
+        q, k, v = (part.transpose(1, 2) for part in (query, key, value))
+        if isinstance(attn_bias, LowerTriangularMask):
+            return naive(q, k, v, None, True, p).transpose(1, 2)
+        scores = q @ k.mT / q.shape[-1] ** 0.5
+        weights = (scores if attn_bias is None else scores + attn_bias).softmax(-1)
+        return (F.dropout(weights, p) @ v).transpose(1, 2)
+
+    package, ops = ModuleType("xformers"), ModuleType("xformers.ops")
+    ops.memory_efficient_attention = memory_efficient_attention
+    ops.LowerTriangularMask = LowerTriangularMask
+    monkeypatch.setitem(sys.modules, "xformers", package)
+    monkeypatch.setitem(sys.modules, "xformers.ops", ops)
+    return made
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
+@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
+@pytest.mark.parametrize("n", [8, 13])
+def test_xformers_equals_the_twin_forward_and_backward(n, padded, causal, calls):
+    inputs = qkv(n, n)
+    keep = ragged(n) if padded else None
+    if padded:
+        keep[0] = False
+    found, literal = (by(*inputs, keep, causal, 0.0) for by in (xformers, naive))
+    torch.testing.assert_close(found, literal, rtol=1e-10, atol=1e-12)
+    both = zip(gradients(found, *inputs), gradients(literal, *inputs), strict=True)
+    for one, other in both:
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
+
+
+def test_xformers_gets_tokens_before_heads_the_dropout_and_its_own_causal_mask(calls):
+    q, k, v = qkv(5, 11)
+    xformers(q, k, v, None, False, 0.0)
+    xformers(q, q, q, None, True, 0.25)
+    assert calls[0]["query"].shape == (2, 5, HEADS, 4) and calls[0]["key"].shape[1] == 11
+    assert calls[0]["attn_bias"] is None and calls[0]["p"] == 0.0
+    assert isinstance(calls[1]["attn_bias"], LowerTriangularMask) and calls[1]["p"] == 0.25
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
+def test_the_bias_of_xformers_is_as_wide_as_the_scores_with_aligned_rows(causal, calls):
+    inputs = qkv(13, 13)
+    xformers(*inputs, ragged(13), causal, 0.0)
+    bias = calls[0]["attn_bias"]
+    assert bias.shape == (2, HEADS, 13, 13) and bias.dtype == torch.float64
+    assert all(stride % 8 == 0 for stride in bias.stride()[:-1]) and bias.stride()[-1] == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_a_forbidden_score_stays_finite_in_the_kernels_base_of_two(dtype):
+    q = torch.zeros(1, 1, 1, 4, dtype=dtype)
+    bias = softmax.forbidding(torch.zeros(1, 1, 1, 1, dtype=torch.bool), q, q)
+    # exp(x) is computed as 2^(x log2 e), in fp32.
+    assert (bias.float() * 1.4427).isfinite().all() and bias.float().exp() == 0
+
+
+def test_xformers_by_name_is_refused_without_the_package(monkeypatch):
+    monkeypatch.setitem(sys.modules, "xformers", None)
+    with pytest.raises(Unsupported, match=r"backend=xformers needs xformers, .*pip install xfor"):
+        Softmax(size(), backend="xformers")
+
+
+def test_xformers_by_name_is_refused_without_a_cuda_device(calls, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(Unsupported, match="needs a CUDA device, and there is none"):
+        Softmax(size(), backend="xformers")
+
+
+def test_xformers_by_name_is_refused_for_tokens_on_the_cpu(calls, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    layer, x = Softmax(size(), backend="xformers"), torch.randn(2, 9, DIM)
+    with pytest.raises(Unsupported, match=r"cannot run: it needs .* the tokens are on cpu; give"):
+        layer(x, x, None)
+    assert calls == []
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_auto_takes_xformers_only_where_a_trial_of_it_succeeds(works, calls, monkeypatch):
+    monkeypatch.setattr(softmax, "refusal", lambda *_: "" if works else "no kernel")
+    layer, x = Softmax(size()), torch.randn(2, 9, DIM)
+    layer(x, x, None)
+    assert len(calls) == works
+    assert layer.backend_for(x[:, None]) == ("xformers" if works else "sdpa")
+
+
+@pytest.mark.parametrize(("backend", "runs"), [("auto", "sdpa"), ("sdpa", "sdpa"), ("naive",) * 2])
+def test_the_backend_that_runs_on_a_cpu_is_named(backend, runs):
+    assert Softmax(size(), backend=backend).backend_for(qkv(9, 9)[0]) == runs
+
+
+def test_a_trial_that_raises_is_the_reason(calls, monkeypatch):
+    monkeypatch.setattr(torch, "zeros", lambda *_, **__: 1 / 0)
+    refusal.cache_clear()
+    reason = refusal(torch.device("cuda"), torch.float32, 4)
+    refusal.cache_clear()
+    assert reason == "ZeroDivisionError: division by zero"

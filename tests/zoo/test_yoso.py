@@ -2,36 +2,32 @@
 
 import math
 
-import jaxtyping
 import pytest
 import torch
 from torch.nn import functional as F
 
+from tests.zoo.oracle import (
+    FORMS,
+    FUTURES,
+    HEADS,
+    PADDED,
+    WIDTH,
+    agree,
+    gradients,
+    nothing_gives_zero,
+    past_ignores,
+    qkv,
+    ragged,
+    rounds_once,
+)
 from zoo.contract import Size
 from zoo.registry import Refused
 from zoo.variants.yoso import Yoso, collisions
-
-HEADS, WIDTH = 2, 4
-FORMS = pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
-PADDED = pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
 
 
 def yoso(causal: bool = False, dropout: float = 0.0, **options) -> Yoso:
     size = Size(dim=HEADS * WIDTH, heads=HEADS, max_len=1000, causal=causal, dropout=dropout)
     return Yoso(size, **options).double()
-
-
-def qkv(n: int, m: int) -> list[torch.Tensor]:
-    lengths = (n, m, m)
-    return [torch.randn(2, HEADS, length, WIDTH).double().requires_grad_() for length in lengths]
-
-
-def ragged(m: int) -> torch.Tensor:
-    """Padding at the end of one sample; scattered through the other, from its second token on."""
-    keep = torch.ones(2, m, dtype=torch.bool)
-    keep[0, m - m // 3 :] = False
-    keep[1, 1::5] = False
-    return keep
 
 
 def by_the_formula(q, k, v, keep, tau, causal):
@@ -45,22 +41,14 @@ def by_the_formula(q, k, v, keep, tau, causal):
     return F.normalize(torch.einsum("bhnm,bhme->bhne", weights, v), dim=-1)
 
 
-def gradients(out: torch.Tensor, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    ramp = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).reshape(out.shape)
-    return torch.autograd.grad((out * ramp).sum(), inputs)
-
-
 @FORMS
 @PADDED
 @pytest.mark.parametrize("n", [1, 2, 63, 100, 1000])
 def test_output_and_gradients_are_those_of_the_formula(n, padded, causal):
-    inputs, keep = qkv(n, n), ragged(n) if padded else None
+    inputs, keep = qkv(n, n), ragged(n, first=1) if padded else None
     out = yoso(causal).attend(*inputs, keep)
     expected = by_the_formula(*inputs, keep, 8, causal)
-    torch.testing.assert_close(out, expected, rtol=1e-9, atol=1e-11)
-    both = zip(gradients(out, *inputs), gradients(expected, *inputs), strict=True)
-    for one, other in both:
-        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-10)
+    agree(out, expected, *inputs, outputs=(1e-9, 1e-11), slopes=(1e-8, 1e-10))
 
 
 @pytest.mark.parametrize("tau", [1, 2, 8])
@@ -132,18 +120,6 @@ def test_fp32_gradients_are_right_near_the_pole():
         assert (one - other).norm() / other.norm() < 1e-3
 
 
-@FORMS
-def test_padded_content_does_not_matter_and_a_padded_sample_is_zero(causal):
-    layer, inputs, keep = yoso(causal), qkv(40, 40), ragged(40)
-    keep[0] = False
-    loud = [torch.where(keep[:, None, :, None], part, 1e4) for part in inputs[1:]]
-    before, after = layer.attend(*inputs, keep), layer.attend(inputs[0], *loud, keep)
-    torch.testing.assert_close(before, after, rtol=1e-12, atol=0)
-    assert (before[0] == 0).all()
-    assert (before[1] != 0).all()
-    assert all(gradient.isfinite().all() for gradient in gradients(before, *inputs))
-
-
 def test_vectors_without_direction_give_zero_and_gradients_of_zero():
     q, k, v = [part.detach() for part in qkv(9, 9)]
     q[:, :, 3], k[:, :, 5], v[0] = 0.0, 0.0, 0.0
@@ -156,16 +132,6 @@ def test_vectors_without_direction_give_zero_and_gradients_of_zero():
     assert all(part.isfinite().all() for part in (dq, dk, dv))
 
 
-@pytest.mark.parametrize("cut", [1, 31, 99])
-@pytest.mark.parametrize("scale", [-1.0, 1000.0])
-def test_future_tokens_never_move_past_outputs_by_a_bit(scale, cut):
-    layer, inputs = yoso(True), qkv(100, 100)
-    changed = [torch.cat([part[:, :, :cut], scale * part[:, :, cut:]], 2) for part in inputs]
-    before, after = layer.attend(*inputs, None), layer.attend(*changed, None)
-    assert torch.equal(before[:, :, :cut], after[:, :, :cut])
-    assert not torch.equal(before[:, :, cut:], after[:, :, cut:])
-
-
 def test_dropout_falls_on_weights_in_training_only():
     inputs, layer = [part.detach() for part in qkv(30, 30)], yoso(dropout=0.5)
     exact = by_the_formula(*inputs, None, 8, False)
@@ -173,29 +139,21 @@ def test_dropout_falls_on_weights_in_training_only():
     torch.testing.assert_close(layer.eval().attend(*inputs, None), exact)
 
 
-@FORMS
-def test_angles_and_sums_are_fp32_under_autocast(causal):
-    layer, keep = yoso(causal).float(), ragged(200)
-    q, k, v = (part.detach().bfloat16() for part in qkv(200, 200))
-    exact = layer.attend(q.float(), k.float(), v.float(), keep)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        near = layer.attend(q, k, v, keep)
-    assert torch.equal(near, exact.bfloat16())
-
-
-@PADDED
-def test_several_layers_run_at_once_under_vmap(monkeypatch, padded):
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
-    layers, x = [yoso(True) for _ in range(3)], torch.randn(2, 20, HEADS * WIDTH).double()
-    keep = ragged(20) if padded else None
-    stacked = torch.func.stack_module_state(layers)
-    run = torch.func.vmap(
-        lambda state: torch.func.functional_call(layers[0], state, (x, x, keep)).tokens
-    )
-    expected = torch.stack([layer(x, x, keep).tokens for layer in layers])
-    torch.testing.assert_close(run(stacked), expected)
-
-
 def test_a_hash_of_no_planes_is_refused():
     with pytest.raises(Refused, match=r"yoso\.tau=0 must be at least 1"):
         yoso(tau=0)
+
+
+@FUTURES
+def test_future_tokens_never_move_past_outputs_by_a_bit(scale):
+    past_ignores(yoso(True), scale)
+
+
+@FORMS
+def test_a_sample_of_padding_alone_gives_zero_and_moves_nothing(causal):
+    nothing_gives_zero(yoso(causal))
+
+
+@FORMS
+def test_angles_and_sums_are_fp32_under_autocast(causal):
+    rounds_once(yoso(causal))

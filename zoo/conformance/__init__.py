@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
-from zoo.conformance import causality, growth, numerics, padding
+import torch
+
+from zoo.conformance import causality, growth, numerics, padding, recurrence
 from zoo.conformance.subject import Finding, Subject
 from zoo.contract import Attention
 from zoo.registry import Refused, first_line
@@ -34,8 +36,9 @@ __all__ = [
 
 
 class Check(NamedTuple):
-    """One check: its name, what it runs, and for whom."""
+    """One check: what it belongs to, its name, what it runs, and for whom."""
 
+    group: str
     name: str
     run: Callable[[Subject], Finding]
     applies: Callable[[Subject], bool]
@@ -71,31 +74,63 @@ def _crosses(subject: Subject) -> bool:
     return subject.traits.cross and not subject.causal
 
 
+def _recurs(subject: Subject) -> bool:
+    return subject.traits.recurrent and subject.causal
+
+
+def _never_recurs(subject: Subject) -> bool:
+    return not _recurs(subject)
+
+
 CHECKS: tuple[Check, ...] = (
-    Check("lengths", numerics.every_length_runs, _always),
-    Check("precisions", numerics.every_precision_runs, _always),
-    Check("parameters learn", numerics.every_parameter_learns, _always),
-    Check("loud inputs", numerics.loud_inputs_stay_finite, _always),
-    Check("gradients", numerics.gradients_are_right, _always),
-    Check("padding unfelt", padding.padding_is_never_felt, _always),
-    Check("padded = truncated", padding.padded_is_truncated, _always),
-    Check("all padded", padding.nothing_real_stays_finite, _always),
-    Check("batch-mates unfelt", padding.batch_mates_are_never_felt, _always),
-    Check("future unseen", causality.the_future_is_never_seen, _causal),
-    Check("future unseen, fp32", causality.the_future_is_unseen_in_single_precision, _causal),
-    Check("causality refused", causality.causality_is_refused, _claims("causal", False)),
-    Check("context heard", causality.a_foreign_context_is_heard, _crosses),
-    Check("context refused", causality.a_foreign_context_is_refused, _claims("cross", False)),
-    Check("token mixing", causality.tokens_mix, _always),
-    Check("evaluation repeats", numerics.evaluation_repeats, _always),
-    Check("training = evaluation", numerics.training_is_evaluation, _claims("stochastic", False)),
-    Check("losses as declared", numerics.losses_are_as_declared, _always),
-    Check("pure forward", numerics.forward_is_pure, _always),
-    Check("state round trip", numerics.state_round_trips, _always),
-    Check("compiles", numerics.it_compiles, _always),
-    Check("vmap", numerics.seeds_run_at_once, _always),
-    Check("linear FLOPs", growth.operations_grow_linearly, _claims("linear")),
-    Check("linear memory", growth.memory_grows_linearly, _claims("linear")),
+    Check("shapes and precisions", "lengths", numerics.every_length_runs, _always),
+    Check("shapes and precisions", "precisions", numerics.every_precision_runs, _always),
+    Check("shapes and precisions", "loud inputs", numerics.loud_inputs_stay_finite, _always),
+    Check("gradients", "parameters learn", numerics.every_parameter_learns, _always),
+    Check("gradients", "gradients", numerics.gradients_are_right, _always),
+    Check("padding", "padding unfelt", padding.padding_is_never_felt, _always),
+    Check("padding", "padded = truncated", padding.padded_is_truncated, _always),
+    Check("padding", "all padded", padding.nothing_real_stays_finite, _always),
+    Check("batch-mates", "batch-mates unfelt", padding.batch_mates_are_never_felt, _always),
+    Check("future", "future unseen", causality.the_future_is_never_seen, _causal),
+    Check(
+        "future",
+        "future unseen, fp32",
+        causality.the_future_is_unseen_in_single_precision,
+        _causal,
+    ),
+    Check("tokens heard", "token mixing", causality.tokens_mix, _always),
+    Check("tokens heard", "order felt", causality.order_is_felt, _always),
+    Check("tokens heard", "past heard", causality.the_past_is_heard, _causal),
+    Check("tokens heard", "context heard", causality.a_foreign_context_is_heard, _crosses),
+    Check(
+        "refusals", "causality refused", causality.causality_is_refused, _claims("causal", False)
+    ),
+    Check(
+        "refusals",
+        "context refused",
+        causality.a_foreign_context_is_refused,
+        _claims("cross", False),
+    ),
+    Check("refusals", "recurrence refused", recurrence.recurrence_is_refused, _never_recurs),
+    Check("repeatability", "evaluation repeats", numerics.evaluation_repeats, _always),
+    Check("repeatability", "one seed, one result", numerics.one_seed_gives_one_result, _always),
+    Check(
+        "repeatability",
+        "training = evaluation",
+        numerics.training_is_evaluation,
+        _claims("stochastic", False),
+    ),
+    Check("repeatability", "losses as declared", numerics.losses_are_as_declared, _always),
+    Check("repeatability", "pure forward", numerics.forward_is_pure, _always),
+    Check("repeatability", "state round trip", numerics.state_round_trips, _always),
+    Check("transforms", "compiles", numerics.it_compiles, _always),
+    Check("transforms", "vmap", numerics.seeds_run_at_once, _always),
+    Check("recurrence", "step = forward", recurrence.steps_are_the_forward, _recurs),
+    Check("recurrence", "state is fixed", recurrence.the_state_is_fixed, _recurs),
+    Check("recurrence", "pure step", recurrence.steps_are_pure, _recurs),
+    Check("linear cost", "linear FLOPs", growth.operations_grow_linearly, _claims("linear")),
+    Check("linear cost", "linear memory", growth.memory_grows_linearly, _claims("linear")),
 )
 
 
@@ -131,9 +166,14 @@ def checks_for(subject: Subject) -> Iterator[Check]:
 
 
 def run(check: Check, subject: Subject) -> Result:
-    """Run one check; whatever the variant raises is a finding."""
+    """Run one check; whatever the variant raises is a finding.
+
+    Random draws begin at the same place every time, and the caller's are left as they were.
+    """
     try:
-        finding = check.run(subject)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            finding = check.run(subject)
     except Exception as error:
         finding = Finding(False, f"raised {type(error).__name__}: {first_line(error)}")
     return Result(check.name, subject.form, finding, subject.variant.gaps.get(check.name, ""))

@@ -1,40 +1,85 @@
 """The future, a foreign context, and what a token hears of the others."""
 
-import torch
+from dataclasses import replace
 
-from zoo.conformance.subject import LENGTH, Finding, Subject, at_most, attend, distance, draw
-from zoo.contract import Size, Unsupported
+import torch
+from torch import Tensor
+
+from zoo.conformance.subject import (
+    LENGTH,
+    Finding,
+    Subject,
+    at_most,
+    attend,
+    distance,
+    draw,
+    paddings,
+)
+from zoo.contract import Attention, Size, Unsupported
 
 ROUNDING = 1e-9
 
 
 def the_future_is_never_seen(subject: Subject) -> Finding:
-    """Perturb the tokens behind a border in value and in scale; those before it stay."""
-    layer, x = subject.layer().eval(), draw(2, LENGTH)
-    expected, worst = attend(layer, x), 0.0
-    for border in (1, 64, 65, LENGTH - 1):
-        for scale in (1.0, 1e-3, 1e3):
-            other = x.clone()
-            other[:, border:] = scale * draw(2, LENGTH - border, seed=3)
-            found = attend(layer, other)[:, :border]
-            worst = max(worst, distance(found, expected[:, :border]))
+    """Perturb the tokens behind a border in value and in scale; those before it stay.
+
+    In evaluation, and in training with padding.
+    """
+    *_, padding = paddings()
+    layer, x, worst = subject.layer(), draw(3, LENGTH), 0.0
+    for training, keep in ((False, torch.ones_like(padding)), (True, padding)):
+        mask = keep if training else None
+        expected = _from_one_seed(layer.train(training), x, mask)
+        for border in (1, 64, 65, LENGTH - 1):
+            real = keep[:, :border]
+            for scale in (0.0, 1e-3, 1.0, 1e3):
+                other = x.clone()
+                other[:, border:] = scale * draw(3, LENGTH - border, seed=3)
+                found = _from_one_seed(layer, other, mask)[:, :border][real]
+                worst = max(worst, distance(found, expected[:, :border][real]))
     return at_most(worst, ROUNDING, "the past moved by")
+
+
+def _from_one_seed(layer: Attention, x: Tensor, keep: Tensor | None) -> Tensor:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(5)
+        return attend(layer, x, keep)
 
 
 def the_future_is_unseen_in_single_precision(subject: Subject) -> Finding:
     """The same in fp32, bit for bit: a stabiliser over the future leaks through rounding."""
     layer, moved = subject.layer().float().eval(), 0
-    for loudness in (0.1, 1.0, 3.0, 10.0, 30.0):
+    for loudness in (0.1, 1.0, 3.0, 10.0, 30.0, 100.0):
         x = (loudness * draw(2, LENGTH)).float()
-        expected = attend(layer, x)[:, :64]
-        for scale in (0.0, 10.0, 1e3):
-            other = x.clone()
-            other[:, 64:] *= scale
-            found = attend(layer, other)[:, :64]
-            moved += int((found - expected).abs().gt(1e-5 * expected.abs().max()).sum())
+        expected = attend(layer, x)
+        for border in (64, 140):
+            for scale in (0.0, 1e-3, 10.0, 1e3):
+                other = x.clone()
+                other[:, border:] *= scale
+                past = expected[:, :border]
+                gap = (attend(layer, other)[:, :border] - past).abs()
+                moved += int(gap.gt(1e-5 * past.abs().max()).sum())
     return Finding(
         moved == 0, f"{moved} entries of the past moved by more than 1e-05 of the largest"
     )
+
+
+def the_past_is_heard(subject: Subject) -> Finding:
+    """Where the first token moves a bidirectional output, it moves the causal one too."""
+    causal, other = (_moved_by(0, form) for form in (subject, replace(subject, causal=False)))
+    deaf = int((other & ~causal).sum())
+    return Finding(
+        bool(causal[0]) and deaf == 0,
+        f"{int(causal.sum())} outputs hear the first token, {deaf} only in the other form",
+    )
+
+
+def _moved_by(place: int, subject: Subject) -> Tensor:
+    """Which outputs change with the token at `place`."""
+    layer, x = subject.layer().eval(), draw(1, LENGTH)
+    other = x.clone()
+    other[:, place] = draw(1, 1, seed=3)[:, 0]
+    return (attend(layer, other) - attend(layer, x)).abs().amax(-1)[0] > 1e-12
 
 
 def causality_is_refused(subject: Subject) -> Finding:
@@ -57,7 +102,9 @@ def a_foreign_context_is_heard(subject: Subject) -> Finding:
         if tokens.shape != x.shape:
             return Finding(False, f"{tuple(tokens.shape)} came out for {tuple(x.shape)}")
         loud = torch.where(keep[..., None], context, 1e4)
+        short = layer(x[1:], context[1:, :5], None).tokens
         worst = max(worst, distance(layer(x, loud, keep).tokens, tokens))
+        worst = max(worst, distance(tokens[1:], short))
         heard = min(heard, distance(layer(x, draw(2, m, seed=5), keep).tokens, tokens))
     passed = worst <= ROUNDING and heard > 1e-6
     return Finding(passed, f"padded context moved outputs by {worst:.2g}, another by {heard:.2g}")
@@ -78,14 +125,26 @@ def tokens_mix(subject: Subject) -> Finding:
 
     It passes either way: what counts is that it is known.
     """
-    layer, x = subject.layer().eval(), draw(1, LENGTH)
     middle = LENGTH // 2
-    other = x.clone()
-    other[:, middle] = draw(1, 1, seed=3)[:, 0]
-    moved = (attend(layer, other) - attend(layer, x)).abs().amax(-1)[0] > 1e-12
+    moved = _moved_by(middle, subject)
     places = moved.nonzero()[:, 0]
     reach = int((places - middle).abs().max()) if len(places) else 0
     others = int(moved.sum()) - int(moved[middle])
     if others == 0:
         return Finding(True, "no: an output depends on its own token alone")
     return Finding(True, f"yes: one token moved {others} of {LENGTH - 1} others, {reach} away")
+
+
+def order_is_felt(subject: Subject) -> Finding:
+    """Under rotary positions, two tokens that change places are felt by others, if any is."""
+    layer, x = subject.layer(rotary=True).eval(), draw(1, LENGTH)
+    here, there = LENGTH // 2, LENGTH // 2 + 1
+    other, changed = x.clone(), x.clone()
+    other[:, [here, there]] = x[:, [there, here]]
+    changed[:, here] = draw(1, 1, seed=3)[:, 0]
+    rest = [place for place in range(LENGTH) if place not in (here, there)]
+    expected = attend(layer, x)[:, rest]
+    moved = distance(attend(layer, other)[:, rest], expected)
+    if distance(attend(layer, changed)[:, rest], expected) <= ROUNDING:
+        return Finding(True, "no token is felt by another, wherever it stands")
+    return Finding(moved > 1e-6, f"two tokens that changed places moved others by {moved:.2g}")

@@ -1,10 +1,11 @@
 """Shapes, precisions, gradients, repeatability, and the transformations of PyTorch."""
 
 import warnings
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
 from zoo.conformance.subject import (
@@ -18,18 +19,25 @@ from zoo.conformance.subject import (
     paddings,
     speak,
 )
+from zoo.contract import Attended
 
-LENGTHS = (1, 2, 3, 15, 16, 17, 63, 64, 65, 127, 128, 129)
-"""Around the block sizes in use."""
+*_, PADDING = paddings()
+"""Padding before, between and behind the real tokens."""
+
+LENGTHS = (1, 2, 3, 15, 16, 17, 63, 64, 65, 127, 128, 129, 160)
+"""Around the block sizes in use, and the most that the layer is built for."""
 
 
 def every_length_runs(subject: Subject) -> Finding:
-    """Lengths from 1, around every block size: finite, and of the right shape."""
-    layer = subject.layer().eval()
+    """Lengths from 1, around every block size: the right shape, finite forward and backward."""
+    layer = subject.layer()
     bad = []
     for n in LENGTHS:
-        tokens = attend(layer, draw(2, n))
-        if tokens.shape != (2, n, 16) or not tokens.isfinite().all():
+        x = draw(2, n).requires_grad_()
+        attended = layer(x, x, None)
+        (gradient,) = torch.autograd.grad(speak(attended), x)
+        finite = attended.tokens.isfinite().all() and gradient.isfinite().all()
+        if attended.tokens.shape != x.shape or not finite:
             bad.append(n)
     return Finding(not bad, f"lengths {LENGTHS}: {f'failed at {bad}' if bad else 'all right'}")
 
@@ -99,6 +107,16 @@ def evaluation_repeats(subject: Subject) -> Finding:
     return Finding(differ == 0, f"{differ} of {first.numel()} entries differ at the second call")
 
 
+def one_seed_gives_one_result(subject: Subject) -> Finding:
+    """Built, fed and differentiated twice from one seed, dropout included: the same bits."""
+    runs = []
+    for _ in range(2):
+        layer, x, keep = subject.layer(dropout=0.2).float(), draw(3, LENGTH).float(), PADDING
+        runs.append(_everything(layer, layer, x, keep))
+    differ = sum(not torch.equal(one, other) for one, other in zip(*runs, strict=True))
+    return Finding(differ == 0, f"{differ} of {len(runs[0])} tensors differ at the second run")
+
+
 def training_is_evaluation(subject: Subject) -> Finding:
     """Without dropout, training gives evaluation's output, unless the variant is stochastic."""
     layer, x = subject.layer(), draw(2, LENGTH)
@@ -109,7 +127,7 @@ def losses_are_as_declared(subject: Subject) -> Finding:
     """The losses of training are those of the traits, scalar and finite; evaluation has none."""
     layer, x = subject.layer(), draw(2, LENGTH)
     found = dict(layer(x, x, None).losses)
-    scalar = all(loss.ndim == 0 and loss.isfinite() for loss in found.values())
+    scalar = all(one.ndim == 0 and one.isfinite() and one.requires_grad for one in found.values())
     silent = not layer.eval()(x, x, None).losses
     passed = set(found) == set(subject.traits.losses) and scalar and silent
     declared = list(subject.traits.losses)
@@ -119,16 +137,32 @@ def losses_are_as_declared(subject: Subject) -> Finding:
 
 
 def forward_is_pure(subject: Subject) -> Finding:
-    """Neither an attribute nor a buffer changes in training."""
-    layer, x = subject.layer(), draw(2, LENGTH)
-    state = {name: value.clone() for name, value in layer.state_dict().items()}
-    names = set(vars(layer))
-    layer(x, x, None)
-    moved = [
-        name for name, value in layer.state_dict().items() if not torch.equal(value, state[name])
-    ]
-    moved += sorted(set(vars(layer)) ^ names)
-    return Finding(not moved, f"changed: {moved or 'nothing'}")
+    """No attribute, parameter or buffer changes, nor do the tokens, whatever the mode."""
+    changed = set()
+    for training in (True, False):
+        layer, x = subject.layer(dropout=0.2).train(training), draw(3, LENGTH)
+        before = dict(_held(layer, x))
+        layer(x, x, PADDING)
+        after = dict(_held(layer, x))
+        changed |= {name for name in before | after if not _is(before.get(name), after.get(name))}
+    return Finding(not changed, f"changed: {sorted(changed) or 'nothing'}")
+
+
+def _held(layer: nn.Module, x: Tensor) -> Iterator[tuple[str, Any]]:
+    """Whatever a forward could write to: tensors, by value; attributes, as they are."""
+    yield "x", x.clone()
+    for where, module in layer.named_modules():
+        for name, value in vars(module).items():
+            held = dict(value) if name in ("_parameters", "_buffers", "_modules") else {"": value}
+            for inner, one in held.items():
+                copy = one.detach().clone() if isinstance(one, Tensor) else one
+                yield ".".join(filter(None, (where, name, inner))), copy
+
+
+def _is(one: Any, other: Any) -> bool:
+    if isinstance(one, Tensor) and isinstance(other, Tensor):
+        return torch.equal(one, other)
+    return one is other
 
 
 def state_round_trips(subject: Subject) -> Finding:
@@ -139,30 +173,53 @@ def state_round_trips(subject: Subject) -> Finding:
 
 
 def it_compiles(subject: Subject) -> Finding:
-    """One graph through `torch.compile`, and the same output."""
-    layer, x = subject.layer().eval(), draw(2, LENGTH)
-    torch.compiler.reset()
-    try:
-        compiled: Any = torch.compile(layer, fullgraph=True, backend="aot_eager")
-        return at_most(distance(attend(compiled, x), attend(layer, x)), 1e-9, "differ by")
-    except Exception as error:
-        return Finding(False, f"{type(error).__name__}: {str(error).splitlines()[0]}")
+    """One graph through `torch.compile`: evaluation, and padded training with its gradients."""
+    layer, x, worst = subject.layer(), draw(3, LENGTH), 0.0
+    for keep, training in ((None, False), (PADDING, True)):
+        torch.compiler.reset()
+        layer.train(training)
+        try:
+            compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+            with torch.set_grad_enabled(training):
+                found = _everything(layer, compiled, x, keep)
+                expected = _everything(layer, layer, x, keep)
+        except Exception as error:
+            return Finding(False, f"{type(error).__name__}: {str(error).splitlines()[0]}")
+        pairs = zip(found, expected, strict=True)
+        worst = max(worst, *(distance(one, other) for one, other in pairs))
+    return at_most(worst, 1e-9, "differ by")
+
+
+def _everything(
+    layer: nn.Module, run: Callable[..., Attended], x: Tensor, keep: Tensor | None
+) -> list[Tensor]:
+    """From one seed, the outputs of `run`, which is `layer` in some form; losses and gradients."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(2)
+        attended = run(x, x, keep)
+    found = [attended.tokens, *attended.losses.values()]
+    if not torch.is_grad_enabled():
+        return found
+    weights, loss = list(layer.parameters()), speak(attended, keep)
+    return [*found, *torch.autograd.grad(loss, weights, materialize_grads=True)]
 
 
 def seeds_run_at_once(subject: Subject) -> Finding:
-    """`torch.func.vmap` over two sets of parameters gives each its own output."""
-    layers, x = [subject.layer(seed=seed).eval() for seed in (1, 2)], draw(2, 20)
-    state = stack_module_state(layers)
+    """`torch.func.vmap` over sets of parameters gives each its own output, padded or not."""
+    layers, x = [subject.layer(seed=seed).eval() for seed in (1, 2)], draw(3, LENGTH)
+    state, worst = stack_module_state(layers), 0.0
+    for keep in (None, PADDING):
 
-    def one(parameters: dict[str, Tensor], buffers: dict[str, Tensor]) -> Tensor:
-        return functional_call(layers[0], (parameters, buffers), (x, x, None)).tokens
+        def one(parameters: dict[str, Tensor], buffers: dict[str, Tensor], keep=keep) -> Tensor:
+            return functional_call(layers[0], (parameters, buffers), (x, x, keep)).tokens
 
-    try:
-        with warnings.catch_warnings():
-            # A kernel without a batching rule is slower, and warns, but is right.
-            warnings.simplefilter("ignore")
-            found = vmap(one)(*state)
-    except Exception as error:
-        return Finding(False, f"{type(error).__name__}: {str(error).splitlines()[0]}")
-    worst = max(distance(a, attend(layer, x)) for a, layer in zip(found, layers, strict=True))
+        try:
+            with warnings.catch_warnings():
+                # A kernel without a batching rule is slower, and warns, but is right.
+                warnings.simplefilter("ignore")
+                found = vmap(one)(*state)
+        except Exception as error:
+            return Finding(False, f"{type(error).__name__}: {str(error).splitlines()[0]}")
+        expected = torch.stack([attend(layer, x, keep) for layer in layers])
+        worst = max(worst, distance(found, expected))
     return at_most(worst, 1e-9, "differ by")

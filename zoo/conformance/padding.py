@@ -42,15 +42,16 @@ def padded_is_truncated(subject: Subject) -> Finding:
 
 
 def nothing_real_stays_finite(subject: Subject) -> Finding:
-    """A sample that is padding throughout gives finite outputs and gradients."""
+    """Samples of padding throughout, one or all, give finite outputs, losses and gradients."""
     layer, x = subject.layer(), draw(2, LENGTH).requires_grad_()
-    keep = torch.ones(2, LENGTH, dtype=torch.bool)
-    keep[1] = False
-    attended = layer(x, x, keep)
-    total = attended.tokens.sum() + speak(attended)
-    gradients = torch.autograd.grad(total, [x, *layer.parameters()], allow_unused=True)
-    parts = [attended.tokens, *(g for g in gradients if g is not None)]
-    bad = sum(int((~part.isfinite()).sum()) for part in parts)
+    bad = 0
+    for real in (1, 0):
+        keep = (torch.arange(2) < real)[:, None].expand(-1, LENGTH)
+        attended = layer(x, x, keep)
+        total = attended.tokens.sum() + speak(attended)
+        gradients = torch.autograd.grad(total, [x, *layer.parameters()], allow_unused=True)
+        parts = [attended.tokens, *attended.losses.values(), *gradients]
+        bad += sum(int((~part.isfinite()).sum()) for part in parts if part is not None)
     return Finding(bad == 0, f"{bad} entries of outputs and gradients are not finite")
 
 

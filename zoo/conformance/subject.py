@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from zoo.contract import Attended, Attention, Size, Traits
+from zoo.contract import Attended, Attention, Size, Traits, attended_by
 
 DIM, HEADS = 16, 2
 LENGTH = 150
@@ -46,10 +46,23 @@ class Subject:
         return f"{self.name}, causal" if self.causal else self.name
 
     def layer(
-        self, *, max_len: int = 160, dim: int = DIM, dropout: float = 0.0, seed: int = 1
+        self,
+        *,
+        max_len: int = 160,
+        dim: int = DIM,
+        dropout: float = 0.0,
+        rotary: bool = False,
+        seed: int = 1,
     ) -> Attention:
         """The layer in double precision, training, its parameters drawn from `seed`."""
-        size = Size(dim=dim, heads=HEADS, max_len=max_len, causal=self.causal, dropout=dropout)
+        size = Size(
+            dim=dim,
+            heads=HEADS,
+            max_len=max_len,
+            causal=self.causal,
+            dropout=dropout,
+            rotary=rotary,
+        )
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             return self.variant(size).double()
@@ -71,7 +84,7 @@ def paddings(length: int = LENGTH) -> Iterator[Bool[Tensor, "b n"]]:
 
 def attend(layer: Attention, x: Tensor, keep: Tensor | None = None) -> Tensor:
     """New tokens, by self-attention."""
-    return layer(x, x, keep).tokens
+    return attended_by(layer, layer(x, x, keep)).tokens
 
 
 def speak(attended: Attended, keep: Tensor | None = None) -> Float[Tensor, ""]:

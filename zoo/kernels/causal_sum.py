@@ -34,6 +34,9 @@ def mean(
     Raises:
         Unsupported: `causal`, and queries and keys differ in number.
     """
+    if not causal:
+        weights = queries @ keys.sum(-2)[..., None]
+        return ratio(queries @ (keys.mT @ values), weights)
     # A one beside each value: the denominator comes out of the same products.
     sums = total(queries, keys, F.pad(values, (0, 1), value=1.0), causal, chunk)
     return ratio(sums[..., :-1], sums[..., -1:])

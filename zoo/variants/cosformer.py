@@ -25,10 +25,11 @@ others get the formula. Self-attention only: between sequences `i - j` has no me
 import math
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from zoo.contract import Size, Traits
+from zoo import recurrent
+from zoo.contract import Size, State, Traits
 from zoo.kernels import causal_sum
 from zoo.projected import ProjectedAttention
 from zoo.registry import Refused
@@ -42,7 +43,7 @@ class CosFormer(ProjectedAttention):
     Axis letters beyond the contract's: `f` features, 2e of them.
     """
 
-    traits = Traits(causal=True, cross=False, linear=True, stochastic=False, recurrent=False)
+    traits = Traits(causal=True, cross=False, linear=True, stochastic=False, recurrent=True)
 
     def __init__(self, size: Size, *, chunk: int = 128) -> None:
         """Keep the options.
@@ -71,21 +72,40 @@ class CosFormer(ProjectedAttention):
         # fp32 at least: half precision cannot tell neighbouring angles of a long sequence apart.
         with torch.autocast(q.device.type, enabled=False):
             q, k, v = (part.to(torch.promote_types(dtype, torch.float32)) for part in (q, k, v))
-            angle = self._angles(q, keep)
+            angle = self._angles(ranks(q, keep), q.dtype)
             queries, keys = features(q, angle), features(k, angle)
             if keep is not None:
                 keys = keys.masked_fill(~keep[:, None, :, None], 0.0)
             return causal_sum.mean(queries, keys, v, self.size.causal, self.chunk).to(dtype)
 
-    def _angles(
-        self, like: Float[Tensor, "b h n e"], keep: Bool[Tensor, "b n"] | None
-    ) -> Float[Tensor, "#b 1 n 1"]:
+    def begin(self, batch: int) -> State:
+        """See `ProjectedAttention.begin`: sums of features and [v_j, 1]^T, and the tokens seen."""
+        heads, width = self.size.heads, self.size.head_dim
+        return self.blank(batch, heads, 2 * width, width + 1), self.blank(batch).long()
+
+    def recur(
+        self,
+        q: Float[Tensor, "b h 1 e"],
+        k: Float[Tensor, "b h 1 e"],
+        v: Float[Tensor, "b h 1 e"],
+        state: State,
+    ) -> tuple[Float[Tensor, "b h 1 e"], State]:
+        """See `ProjectedAttention.recur`; the angle is below pi/2 for `max_len` tokens."""
+        sums, seen = state
+        angle = self._angles(seen[:, None], q.dtype)
+        heads, sums = recurrent.mean(features(q, angle), features(k, angle), v, sums)
+        return heads, (sums, seen + 1)
+
+    def _angles(self, rank: Int[Tensor, "#b n"], dtype: torch.dtype) -> Float[Tensor, "#b 1 n 1"]:
         """Return t, from 0 at the first real token to less than pi/2."""
-        if keep is None:
-            rank = torch.arange(like.shape[-2], device=like.device)[None]
-        else:
-            rank = (keep.cumsum(1) - 1).clamp_min(0)
-        return (rank.to(like.dtype) * (math.pi / 2 / self.size.max_len))[:, None, :, None]
+        return (rank.to(dtype) * (math.pi / 2 / self.size.max_len))[:, None, :, None]
+
+
+def ranks(like: Float[Tensor, "b h n e"], keep: Bool[Tensor, "b n"] | None) -> Int[Tensor, "#b n"]:
+    """How many real tokens stand before each of the real ones."""
+    if keep is None:
+        return torch.arange(like.shape[-2], device=like.device)[None]
+    return (keep.cumsum(1) - 1).clamp_min(0)
 
 
 def features(

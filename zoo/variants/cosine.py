@@ -19,11 +19,12 @@ long. A query with no real key in sight returns zero.
 """
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.contract import Size, Traits
+from zoo import recurrent
+from zoo.contract import Size, State, Traits
 from zoo.kernels import causal_sum
 from zoo.projected import ProjectedAttention
 from zoo.registry import Refused
@@ -34,7 +35,7 @@ from zoo.variants import variants
 class Cosine(ProjectedAttention):
     """Attention with weights `cos(q_i, k_j)`, scaled by a learned power of their number."""
 
-    traits = Traits(causal=True, cross=True, linear=True, stochastic=False, recurrent=False)
+    traits = Traits(causal=True, cross=True, linear=True, stochastic=False, recurrent=True)
 
     def __init__(self, size: Size, *, chunk: int = 128) -> None:
         """Make the parameters.
@@ -72,14 +73,38 @@ class Cosine(ProjectedAttention):
             if keep is not None:
                 keys = keys.masked_fill(~keep[:, None, :, None], 0.0)
             sums = causal_sum.total(queries, keys, v, self.size.causal, self.chunk)
-            power = self.power.to(v.dtype).sigmoid()[:, None, None]
-            return (sums * self._seen(v, keep) ** -power).to(dtype)
+            return self._scaled(sums, self._seen(v, keep)).to(dtype)
+
+    def begin(self, batch: int) -> State:
+        """See `ProjectedAttention.begin`: the sums of k^_j v_j^T, and how many tokens came."""
+        heads, width = self.size.heads, self.size.head_dim
+        return self.blank(batch, heads, width, width), self.blank(batch).long()
+
+    def recur(
+        self,
+        q: Float[Tensor, "b h 1 e"],
+        k: Float[Tensor, "b h 1 e"],
+        v: Float[Tensor, "b h 1 e"],
+        state: State,
+    ) -> tuple[Float[Tensor, "b h 1 e"], State]:
+        """See `ProjectedAttention.recur`."""
+        sums, seen = state
+        queries, keys = F.normalize(q, dim=-1), F.normalize(k, dim=-1)
+        heads, sums = recurrent.total(queries, keys, v, sums)
+        return self._scaled(heads, seen[:, None] + 1), (sums, seen + 1)
+
+    def _scaled(
+        self, sums: Float[Tensor, "b h n e"], seen: Int[Tensor, "#b #n"]
+    ) -> Float[Tensor, "b h n e"]:
+        """Return the sums times R^(-sigmoid(m))."""
+        power = self.power.to(sums.dtype).sigmoid()[:, None, None]
+        return sums * seen.to(sums.dtype)[:, None, :, None] ** -power
 
     def _seen(
         self, v: Float[Tensor, "b h m e"], keep: Bool[Tensor, "b m"] | None
-    ) -> Float[Tensor, "#b 1 #m 1"]:
+    ) -> Int[Tensor, "#b #m"]:
         """Return R, the number of real tokens that each query sees, or 1 for none."""
         m = v.shape[-2]
         real = torch.ones(1, m, dtype=torch.bool, device=v.device) if keep is None else keep
         seen = real.cumsum(1) if self.size.causal else real.sum(1, keepdim=True)
-        return seen.clamp_min(1).to(v.dtype)[:, None, :, None]
+        return seen.clamp_min(1)

@@ -25,11 +25,12 @@ with an entry for each pair and channel. Norm_h is a group norm, one group a hea
 """
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.contract import Attended, Attention, Size, Traits
+from zoo import recurrent
+from zoo.contract import Attended, Attention, Size, State, Traits
 from zoo.kernels.carried import carried
 from zoo.kernels.real_first import moved, orders
 from zoo.registry import Refused
@@ -44,7 +45,7 @@ class GatedLinear(Attention):
     `w` tokens of half a block.
     """
 
-    traits = Traits(causal=True, cross=False, linear=True, stochastic=False, recurrent=False)
+    traits = Traits(causal=True, cross=False, linear=True, stochastic=False, recurrent=True)
 
     def __init__(
         self, size: Size, *, gate_rank: int = 16, temperature: float = 16.0, chunk: int = 64
@@ -94,20 +95,50 @@ class GatedLinear(Attention):
         self, x: Float[Tensor, "b n d"], real: Bool[Tensor, "b n"] | None
     ) -> Float[Tensor, "b n d"]:
         """Attend among tokens of which the real ones come first."""
+        q, k, v, log_alpha = self._project(x)
+        with torch.autocast(x.device.type, enabled=False):
+            if real is not None:
+                k = k.masked_fill(~real[:, None, :, None], 0.0)
+            parts = q, k, v, log_alpha
+            heads = recur(*parts, self.chunk) + own(*parts[:3])
+            if not self.size.causal:
+                heads = heads + recur(*(part.flip(2) for part in parts), chunk=self.chunk).flip(2)
+        return self._merge(x, heads)
+
+    def start(self, batch: int) -> State:
+        """See `Attention.start`: S, and how many tokens came."""
+        heads, width = self.size.heads, self.size.head_dim
+        return self.blank(batch, heads, width, width), self.blank(batch).long()
+
+    def step(self, x: Float[Tensor, "b d"], state: State) -> tuple[Float[Tensor, "b d"], State]:
+        """See `Attention.step`."""
+        sums, seen = state
+        token = x[:, None]
+        q, k, v, log_alpha = self._project(token, seen[:, None])
+        with torch.autocast(x.device.type, enabled=False):
+            heads, sums = recurrent.total(q, k, v, log_alpha.exp().mT * sums)
+        return self._merge(token, heads)[:, 0], (sums, seen + 1)
+
+    def _project(
+        self, x: Float[Tensor, "b n d"], place: Int[Tensor, "b n"] | None = None
+    ) -> tuple[Float[Tensor, "b h n e"], ...]:
+        """Queries, already scaled, keys, values, and the logarithms of the gates."""
         projected = torch.cat([self.query_key_value(x), self.forget(x)], dim=-1)
         # fp32 at least: sums over many tokens, and exponentials of sums.
         with torch.autocast(x.device.type, enabled=False):
             wide = projected.to(torch.promote_types(projected.dtype, torch.float32))
             q, k, v, gates = wide.unflatten(-1, (4, self.size.heads, -1)).permute(2, 0, 3, 1, 4)
-            if real is not None:
-                k = k.masked_fill(~real[:, None, :, None], 0.0)
-            parts = q * q.shape[-1] ** -0.5, k, v, F.logsigmoid(gates) / self.temperature
-            heads = recur(*parts, self.chunk) + own(*parts[:3])
-            if not self.size.causal:
-                heads = heads + recur(*(part.flip(2) for part in parts), chunk=self.chunk).flip(2)
-        merged = heads.transpose(1, 2).flatten(-2).to(projected.dtype)
+            q, k = self.placed(q * q.shape[-1] ** -0.5, place), self.placed(k, place)
+            return q, k, v, F.logsigmoid(gates) / self.temperature
+
+    def _merge(
+        self, x: Float[Tensor, "b n d"], heads: Float[Tensor, "b h n e"]
+    ) -> Float[Tensor, "b n d"]:
+        """Norm head by head, gate, project back."""
+        gate = self.gate(x)
+        merged = heads.transpose(1, 2).flatten(-2).to(gate.dtype)
         normed = self.norm(merged.flatten(0, 1)).unflatten(0, x.shape[:2])
-        return self.out(F.silu(self.gate(x)) * normed)
+        return self.out(F.silu(gate) * normed)
 
 
 def own(

@@ -2,7 +2,7 @@
 
 Katharopoulos, Vyas, Pappas, Fleuret, "Transformers are RNNs: Fast Autoregressive Transformers with
 Linear Attention", ICML 2020, arXiv 2006.16236, sections 3.2 (linearised attention), 3.2.1 (the
-feature map) and 3.3 (causal masking):
+feature map), 3.3 (causal masking) and 3.4 (the recurrence):
 
     phi(x) = elu(x) + 1, that is exp(x) for x <= 0 and x + 1 beyond
     out_i = phi(q_i) (sum_j phi(k_j) v_j^T) / (phi(q_i) . sum_j phi(k_j))
@@ -19,11 +19,14 @@ and that swamps small features. Here a query with no real key in sight, or whose
 vanish, returns zero.
 """
 
+from typing import Any
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from zoo.contract import Size, Traits
+from zoo import recurrent
+from zoo.contract import Size, State, Traits
 from zoo.kernels import causal_sum
 from zoo.projected import ProjectedAttention
 from zoo.registry import Refused
@@ -34,7 +37,7 @@ from zoo.variants import variants
 class Linear(ProjectedAttention):
     """Attention with weights `phi(q_i) . phi(k_j)`, phi = elu + 1, normalised over j."""
 
-    traits = Traits(causal=True, cross=True, linear=True, stochastic=False, recurrent=False)
+    traits = Traits(causal=True, cross=True, linear=True, stochastic=False, recurrent=True)
 
     def __init__(self, size: Size, *, chunk: int = 128) -> None:
         """Keep the options.
@@ -67,13 +70,51 @@ class Linear(ProjectedAttention):
         # fp32 at least: sums over thousands of tokens leave half precision no digits.
         with torch.autocast(q.device.type, enabled=False):
             q, k, v = (part.to(torch.promote_types(dtype, torch.float32)) for part in (q, k, v))
-            queries = features(q - q.detach().amax(-1, keepdim=True).clamp_max(0.0))
-            keys = features(k)
+            queries, keys = shifted(q), features(k)
             if keep is not None:
                 keys = keys.masked_fill(~keep[:, None, :, None], 0.0)
             return causal_sum.mean(queries, keys, v, self.size.causal, self.chunk).to(dtype)
 
+    def begin(self, batch: int) -> State:
+        """See `ProjectedAttention.begin`: the sums of phi(k_j) [v_j, 1]^T."""
+        return (self.blank(batch, self.size.heads, self.size.head_dim, self.size.head_dim + 1),)
+
+    def recur(
+        self,
+        q: Float[Tensor, "b h 1 e"],
+        k: Float[Tensor, "b h 1 e"],
+        v: Float[Tensor, "b h 1 e"],
+        state: State,
+    ) -> tuple[Float[Tensor, "b h 1 e"], State]:
+        """See `ProjectedAttention.recur`."""
+        heads, sums = recurrent.mean(shifted(q), features(k), v, *state)
+        return heads, (sums,)
+
+
+def shifted(q: Float[Tensor, "*any e"]) -> Float[Tensor, "*any e"]:
+    """Return phi(q), for negative q but for a factor that the mean does not feel."""
+    return features(q - q.detach().amax(-1, keepdim=True).clamp_max(0.0))
+
 
 def features(x: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
     """Return elu(x) + 1, with all its digits where it is small."""
-    return x.clamp_max(0.0).exp() + x.relu()
+    return _EluPlusOne.apply(x)
+
+
+class _EluPlusOne(torch.autograd.Function):
+    """Keeps its result alone for the way back: the derivative is phi where x < 0, else 1."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return x.clamp_max(0.0).exp() + x.clamp_min(0.0)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        (phi,) = ctx.saved_tensors
+        return gradients[0] * phi.clamp_max(1.0)

@@ -17,8 +17,9 @@ no token out of sight. A sample without real tokens returns zero.
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+from torch.nn import functional as F
 
-from zoo.contract import Size, Traits
+from zoo.contract import Size, State, Traits
 from zoo.kernels.real_first import moved, orders
 from zoo.kernels.window import windowed
 from zoo.projected import ProjectedAttention
@@ -30,7 +31,7 @@ from zoo.variants import variants
 class Local(ProjectedAttention):
     """Softmax attention to the `window` tokens before a token, itself, and as many after it."""
 
-    traits = Traits(causal=True, cross=False, linear=True, stochastic=False, recurrent=False)
+    traits = Traits(causal=True, cross=False, linear=True, stochastic=False, recurrent=True)
 
     def __init__(self, size: Size, *, window: int = 64) -> None:
         """Choose the window.
@@ -64,3 +65,27 @@ class Local(ProjectedAttention):
         order, place = orders(keep)
         q, k, v = (moved(part, order) for part in (q, k, v))
         return moved(windowed(q, k, v, keep.sum(1), self.window, **options), place)
+
+    def begin(self, batch: int) -> State:
+        """See `ProjectedAttention.begin`: what is in sight, the latest last, and its count."""
+        sight = min(self.window + 1, self.size.max_len)
+        shape = self.size.heads, sight, self.size.head_dim
+        return self.blank(batch, *shape), self.blank(batch, *shape), self.blank(batch).long()
+
+    def recur(
+        self,
+        q: Float[Tensor, "b h 1 e"],
+        k: Float[Tensor, "b h 1 e"],
+        v: Float[Tensor, "b h 1 e"],
+        state: State,
+    ) -> tuple[Float[Tensor, "b h 1 e"], State]:
+        """See `ProjectedAttention.recur`; the oldest token makes room for the latest."""
+        keys, values, count = state
+        keys, values = (
+            torch.cat([old[:, :, 1:], new], dim=2) for old, new in ((keys, k), (values, v))
+        )
+        sight = keys.shape[2]
+        count = (count + 1).clamp_max(sight)
+        seen = torch.arange(sight, device=q.device) >= sight - count[:, None]
+        heads = F.scaled_dot_product_attention(q, keys, values, attn_mask=seen[:, None, None])
+        return heads, (keys, values, count)

@@ -83,6 +83,7 @@ class Longformer(Attention):
     def _attend(self, x: Float[Tensor, "b n d"], count: Int[Tensor, " #b"]) -> Tensor:
         """Attend among tokens of which the first `count` are real."""
         q, k, v = self._split(self.local(x), 3)
+        q, k = self.placed(q), self.placed(k)
         leaders = min(self.global_tokens, x.shape[1])
         dropout = self.size.dropout if self.training else 0.0
         heads = windowed(q, k, v, count, self.window, leaders=leaders, dropout=dropout)
@@ -91,6 +92,7 @@ class Longformer(Attention):
             if self.global_query is not None and self.global_context is not None:
                 (q,) = self._split(self.global_query(x[:, :leaders]), 1)
                 k, v = self._split(self.global_context(x), 2)
+                q, k = self.placed(q), self.placed(k)
             real = (torch.arange(x.shape[1], device=x.device) < count[:, None])[:, None, None]
             everywhere = F.scaled_dot_product_attention(q, k, v, attn_mask=real, dropout_p=dropout)
             heads = torch.cat([everywhere, heads[:, :, leaders:]], dim=2)

@@ -37,7 +37,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from zoo.contract import Size, Traits
+from zoo import recurrent
+from zoo.contract import Size, State, Traits
 from zoo.kernels import causal_sum
 from zoo.projected import ProjectedAttention
 from zoo.registry import Refused
@@ -53,7 +54,7 @@ class Performer(ProjectedAttention):
     Axis letters beyond the contract's: `f` random features.
     """
 
-    traits = Traits(causal=True, cross=True, linear=True, stochastic=True, recurrent=False)
+    traits = Traits(causal=True, cross=True, linear=True, stochastic=True, recurrent=True)
 
     def __init__(
         self,
@@ -104,16 +105,34 @@ class Performer(ProjectedAttention):
             q, k, v = (part.to(torch.promote_types(dtype, torch.float32)) for part in (q, k, v))
             fresh = self.redraw and self.training
             w = draw(self.projection, self.orthogonal) if fresh else self.projection
-            return self._estimate(q, k, v, keep, w.to(q.dtype)).to(dtype)
+            queries, keys = self._features(q, k, keep, w.to(q.dtype))
+            return causal_sum.mean(queries, keys, v, self.size.causal, self.chunk).to(dtype)
 
-    def _estimate(
+    def begin(self, batch: int) -> State:
+        """See `ProjectedAttention.begin`: the sums of exp(k'_jm - c_m) [v_j, 1]^T."""
+        features = len(self.projection)
+        return (self.blank(batch, self.size.heads, features, self.size.head_dim + 1),)
+
+    def recur(
+        self,
+        q: Float[Tensor, "b h 1 e"],
+        k: Float[Tensor, "b h 1 e"],
+        v: Float[Tensor, "b h 1 e"],
+        state: State,
+    ) -> tuple[Float[Tensor, "b h 1 e"], State]:
+        """See `ProjectedAttention.recur`; the projection is always the one drawn in `__init__`."""
+        queries, keys = self._features(q, k, None, self.projection.to(q.dtype))
+        heads, sums = recurrent.mean(queries, keys, v, *state)
+        return heads, (sums,)
+
+    def _features(
         self,
         q: Float[Tensor, "b h n e"],
         k: Float[Tensor, "b h m e"],
-        v: Float[Tensor, "b h m e"],
         keep: Bool[Tensor, "b m"] | None,
         w: Float[Tensor, "f e"],
-    ) -> Float[Tensor, "b h n e"]:
+    ) -> tuple[Float[Tensor, "b h n f"], Float[Tensor, "b h m f"]]:
+        """The stabilised features of both sides."""
         scale = q.shape[-1] ** -0.25
         queries = q @ (scale * w).mT
         keys = k @ (scale * w).mT - k.square().sum(-1, keepdim=True) * (scale**2 / 2)
@@ -124,8 +143,7 @@ class Performer(ProjectedAttention):
         else:
             c = keys.detach().amax(-2, keepdim=True)
             c = c.masked_fill(c.isinf(), 0.0)
-        queries, keys = (queries + c).softmax(-1), (keys - c).exp()
-        return causal_sum.mean(queries, keys, v, self.size.causal, self.chunk)
+        return (queries + c).softmax(-1), (keys - c).exp()
 
 
 def draw(like: Float[Tensor, "f e"], orthogonal: bool) -> Float[Tensor, "f e"]:

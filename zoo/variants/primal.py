@@ -27,7 +27,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from zoo.contract import Attended, Attention, Size, Traits
+from zoo.contract import Attended, Attention, Size, State, Traits
 from zoo.kernels import cosine_map
 from zoo.registry import Refused
 from zoo.variants import variants
@@ -42,7 +42,7 @@ class Primal(Attention):
     """
 
     traits = Traits(
-        causal=True, cross=False, linear=True, stochastic=False, recurrent=False, losses=("ksvd",)
+        causal=True, cross=False, linear=True, stochastic=False, recurrent=True, losses=("ksvd",)
     )
 
     def __init__(
@@ -108,6 +108,20 @@ class Primal(Attention):
             return Attended(tokens)
         return Attended(tokens, {"ksvd": self.eta * self._objective(grams, weights, x, keep)})
 
+    def start(self, batch: int) -> State:
+        """See `Attention.start`: the sums of queries and keys, and how many tokens came."""
+        return self.blank(batch, 2 * self.size.dim), self.blank(batch).long()
+
+    def step(self, x: Float[Tensor, "b d"], state: State) -> tuple[Float[Tensor, "b d"], State]:
+        """See `Attention.step`; the weights of a causal layer do not depend on the data."""
+        total, seen = state
+        u = self._projected(x[:, None], seen[:, None]).flatten(1)
+        total, seen = total + u, seen + 1
+        mean = (total / seen[:, None]).to(u.dtype)
+        phi = cosine_map.unit(mean.unflatten(-1, (1, 2 * self.size.heads, -1)), None)
+        fold, bias = self._fold(self.directions[None])
+        return (phi.flatten(2) @ fold)[:, 0] + bias, (total, seen)
+
     def _map(
         self,
         x: Float[Tensor, "b n d"],
@@ -116,13 +130,22 @@ class Primal(Attention):
     ) -> tuple[Float[Tensor, "b n d"], Float[Tensor, "grams ch p p"]]:
         """Tokens through unit features and `fold`, and the Gram matrices of those features."""
         groups = 2 * self.size.heads
+        if not (self.size.causal or self.size.rotary):
+            weight, bias = self.query_key.weight, self.query_key.bias
+            through = cosine_map.chunked if _runs_chunked(x) else cosine_map.plain
+            return through(x, weight, bias, fold, groups, keep, with_gram=self.training)
+        u = self._projected(x)
         if self.size.causal:
-            u = _running_mean(self.query_key(x), keep).unflatten(-1, (groups, -1))
-            phi = cosine_map.unit(u, keep)
-            return phi.flatten(2) @ fold, cosine_map.gram(phi)
-        weight, bias = self.query_key.weight, self.query_key.bias
-        through = cosine_map.chunked if _runs_chunked(x) else cosine_map.plain
-        return through(x, weight, bias, fold, groups, keep, with_gram=self.training)
+            u = _running_mean(u.flatten(2), keep).unflatten(-1, (groups, -1))
+        phi = cosine_map.unit(u, keep)
+        return phi.flatten(2) @ fold, cosine_map.gram(phi)
+
+    def _projected(
+        self, x: Float[Tensor, "b n d"], place: Int[Tensor, "b n"] | None = None
+    ) -> Float[Tensor, "b n ch p"]:
+        """Queries and keys, head by head, at their places or at `place`."""
+        u = self.query_key(x).unflatten(-1, (2 * self.size.heads, -1))
+        return self.placed(u.transpose(1, 2), place).transpose(1, 2)
 
     def _weights(
         self, x: Float[Tensor, "b n d"], keep: Bool[Tensor, "b n"] | None

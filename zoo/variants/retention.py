@@ -14,8 +14,9 @@ gamma are at most 1. Time O(n (chunk + e) e) and memory O(n (chunk + e^2 / chunk
 Deviations: the form that is not causal decays by distance, gamma^|i - j|, over all j; the paper has
 the causal form alone. Positions are ranks among the real tokens of a sample. The paper's
 normalisations of q k^T and of its row sums scale each y_i by a number, which the group norm takes
-out again, but for its epsilon; they are left out. Projections have a bias. Values are as wide as
-keys, where the paper doubles them, and so all variants have heads of one width.
+out again, but for its epsilon; they are left out. The rotation is its own: `Size.rotary` adds none.
+Projections have a bias. Values are as wide as keys, where the paper doubles them, and so all
+variants have heads of one width.
 """
 
 import torch
@@ -23,9 +24,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.contract import Attended, Attention, Size, Traits
+from zoo import recurrent
+from zoo.contract import Attended, Attention, Size, State, Traits
 from zoo.kernels.carried import carried
 from zoo.kernels.real_first import moved, orders
+from zoo.kernels.rotary import rotated, turned
 from zoo.registry import Refused
 from zoo.variants import variants
 
@@ -38,7 +41,7 @@ class Retention(Attention):
     chunk.
     """
 
-    traits = Traits(causal=True, cross=False, linear=True, stochastic=False, recurrent=False)
+    traits = Traits(causal=True, cross=False, linear=True, stochastic=False, recurrent=True)
 
     def __init__(self, size: Size, *, chunk: int = 128) -> None:
         """Make the parameters.
@@ -91,20 +94,32 @@ class Retention(Attention):
                 k = k.masked_fill(~real[:, None, :, None], 0.0)
             q, k = rotated(q * q.shape[-1] ** -0.5), rotated(k)
             heads = retain(q, k, v, self.chunk, self.size.causal)
-        merged = heads.transpose(1, 2).flatten(-2).to(projected.dtype)
+        return self._merge(x, heads.to(projected.dtype))
+
+    def start(self, batch: int) -> State:
+        """See `Attention.start`: S, and how many tokens came."""
+        heads, width = self.size.heads, self.size.head_dim
+        return self.blank(batch, heads, width, width), self.blank(batch).long()
+
+    def step(self, x: Float[Tensor, "b d"], state: State) -> tuple[Float[Tensor, "b d"], State]:
+        """See `Attention.step`."""
+        sums, seen = state
+        token = x[:, None]
+        projected = self.query_key_value(token).unflatten(-1, (3, self.size.heads, -1))
+        with torch.autocast(x.device.type, enabled=False):
+            q, k, v = projected.to(sums.dtype).permute(2, 0, 3, 1, 4)
+            q, k = (turned(part, seen[:, None]) for part in (q * q.shape[-1] ** -0.5, k))
+            gamma = fading(torch.ones(1, 1, dtype=torch.int64, device=x.device), q)
+            heads, sums = recurrent.total(q, k, v, gamma * sums)
+        return self._merge(token, heads.to(projected.dtype))[:, 0], (sums, seen + 1)
+
+    def _merge(
+        self, x: Float[Tensor, "b n d"], heads: Float[Tensor, "b h n e"]
+    ) -> Float[Tensor, "b n d"]:
+        """Norm head by head, gate, project back."""
+        merged = heads.transpose(1, 2).flatten(-2)
         normed = self.norm(merged.flatten(0, 1)).unflatten(0, x.shape[:2])
         return self.out(F.silu(self.gate(x)) * normed)
-
-
-def rotated(x: Float[Tensor, "b h n e"]) -> Float[Tensor, "b h n e"]:
-    """Channels c and c + e / 2 of token i, turned by the angle i theta_c."""
-    pairs = x.shape[-1] // 2
-    # Double: fp32 loses the angle of a far token, by 1e-3 from i = 16k on.
-    theta = 1e4 ** -(torch.arange(pairs, dtype=torch.float64, device=x.device) / pairs)
-    angle = torch.arange(x.shape[-2], device=x.device)[:, None] * theta
-    cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
-    one, other = x.chunk(2, dim=-1)
-    return torch.cat([one * cos - other * sin, one * sin + other * cos], dim=-1)
 
 
 def fading(steps: Int[Tensor, "..."], like: Float[Tensor, "b h n e"]) -> Float[Tensor, "h ..."]:

@@ -1,0 +1,151 @@
+"""Native variants beside their library twins: B=2 N=4096 D=64 H=2, fp32, forward and backward.
+
+Run: OMP_NUM_THREADS=2 python -m benchmarks.library_twins > results/benchmarks/library_twins.jsonl
+Claim: each native variant takes at most 1.3 times as long as its twin.
+
+Options are those at which a variant and its twin do the same work. A twin that has no projections
+gets those of the native variant.
+"""
+
+import argparse
+import json
+import platform
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from harness.environment import describe
+from harness.measure import quartiles, take_turns
+from zoo.contract import Size, Traits
+from zoo.cost import peak_bytes
+from zoo.packages import load
+from zoo.projected import ProjectedAttention
+from zoo.variants import variants
+
+BATCH, LENGTH = 2, 4096
+SIZE = Size(dim=64, heads=2, max_len=LENGTH, causal=False, dropout=0.0)
+
+Layer = Callable[[Tensor], Tensor]
+
+
+class Between(ProjectedAttention):
+    """A function of queries, keys and values between projections."""
+
+    traits = Traits(causal=False, cross=False, linear=False, stochastic=False, recurrent=False)
+
+    def __init__(self, inner: Callable[[Tensor, Tensor, Tensor], Tensor]) -> None:
+        """Wrap `inner`, which takes and gives (b, h, n, e)."""
+        super().__init__(SIZE)
+        self.inner = inner
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
+        """See `ProjectedAttention.attend`; nothing is padded."""
+        return self.inner(q, k, v)
+
+
+class Pair(NamedTuple):
+    """A variant of ours, its options, and what builds its twin."""
+
+    native: str
+    options: dict[str, Any]
+    twin: str
+    build: Callable[[], nn.Module]
+
+
+def ours(name: str, **options: Any) -> Callable[[], nn.Module]:
+    return lambda: variants.find(name)(SIZE, **options)
+
+
+def published(module: str, package: str) -> Any:
+    return load("this benchmark", module, package)
+
+
+def linear() -> nn.Module:
+    package = published("linear_attention_transformer", "linear-attention-transformer")
+    return Between(package.linear_attention_transformer.linear_attn)
+
+
+def local() -> nn.Module:
+    package = published("local_attention", "local-attention")
+    return Between(
+        package.LocalAttention(64, exact_windowsize=True, autopad=True, use_rotary_pos_emb=False)
+    )
+
+
+def linformer() -> nn.Module:
+    package = published("linformer", "linformer")
+    return package.LinformerSelfAttention(SIZE.dim, LENGTH, k=256, heads=SIZE.heads)
+
+
+def torchs() -> nn.Module:
+    return nn.MultiheadAttention(SIZE.dim, SIZE.heads, batch_first=True)
+
+
+PAIRS = [
+    Pair("performer", {"features": 256}, "performer-lib", ours("performer-lib", features=256)),
+    Pair("nystrom", {"landmarks": 64}, "nystrom-lib", ours("nystrom-lib", landmarks=64)),
+    Pair(
+        "reformer",
+        {"bucket": 64, "hashes": 2},
+        "reformer-lib",
+        ours("reformer-lib", bucket=64, hashes=2),
+    ),
+    Pair("linear", {}, "linear_attention_transformer.linear_attn", linear),
+    Pair("local", {"window": 64}, "local_attention.LocalAttention", local),
+    Pair("linformer", {"rank": 256}, "linformer.LinformerSelfAttention", linformer),
+    Pair("softmax", {"backend": "sdpa"}, "torch.nn.MultiheadAttention", torchs),
+]
+
+
+def tokens_of(layer: nn.Module, x: Tensor) -> Tensor:
+    """New tokens, by whatever signature the layer has."""
+    if isinstance(layer, nn.MultiheadAttention):
+        return layer(x, x, x, need_weights=False)[0]
+    return layer(x, x, None).tokens if hasattr(layer, "traits") else layer(x)
+
+
+def both_ways(layer: nn.Module, x: Tensor) -> Callable[[], None]:
+    def turn() -> None:
+        tokens_of(layer, x).square().mean().backward()
+        layer.zero_grad()
+        x.grad = None
+
+    return turn
+
+
+def measure(pair: Pair, rounds: int) -> dict[str, Any]:
+    torch.manual_seed(0)
+    x = torch.randn(BATCH, LENGTH, SIZE.dim, requires_grad=True)
+    native = variants.find(pair.native)(SIZE, **pair.options)
+    turns = [both_ways(layer, x) for layer in (native, pair.build())]
+    device = torch.device("cpu")
+    mine, theirs = take_turns(turns, device, rounds)
+    return {
+        "native": pair.native,
+        "options": pair.options,
+        "twin": pair.twin,
+        "milliseconds": quartiles(1000 * t for t in mine).model_dump(),
+        "twin's milliseconds": quartiles(1000 * t for t in theirs).model_dump(),
+        "ratio to twin": quartiles(a / b for a, b in zip(mine, theirs, strict=True)).model_dump(),
+        "peak MiB": peak_bytes(turns[0], device) / 2**20,
+        "twin's peak MiB": peak_bytes(turns[1], device) / 2**20,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Native variants beside their library twins.")
+    parser.add_argument("--rounds", type=int, default=31, help="turns of each rival")
+    parser.add_argument("--only", default="", help="native variants; commas separate")
+    asked = parser.parse_args()
+    environment = describe("cpu")
+    versions = {"torch": torch.__version__, "python": platform.python_version()}
+    print(json.dumps({"device": environment.device, "threads": environment.threads, **versions}))
+    for pair in PAIRS:
+        if pair.native in (asked.only.split(",") if asked.only else [pair.native]):
+            print(json.dumps(measure(pair, asked.rounds)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

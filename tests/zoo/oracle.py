@@ -1,0 +1,122 @@
+"""What every comparison of a variant with its formula shares: inputs, padding, and the comparison.
+
+Heads are few and narrow, so that formulas may hold all weights in memory, or loop.
+"""
+
+import pytest
+import torch
+from torch import Tensor
+
+from zoo.projected import ProjectedAttention
+
+HEADS, WIDTH = 2, 4
+DIM = HEADS * WIDTH
+
+FORMS = pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
+PADDED = pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
+FUTURES = pytest.mark.parametrize("scale", [-1.0, 1000.0])
+
+
+def qkv(n: int, m: int | None = None, scale: float = 1.0, shift: float = 0.0) -> list[Tensor]:
+    """Queries for n tokens, keys and values for m of them, or n, as leaves in double precision."""
+    lengths = (n, m or n, m or n)
+    parts = [torch.randn(2, HEADS, length, WIDTH).double() for length in lengths]
+    return [(scale * part + shift).requires_grad_() for part in parts]
+
+
+def sides(layer: ProjectedAttention, n: int) -> list[Tensor]:
+    """What `layer` attends with: `qkv`, or the queries for keys too, where it shares them."""
+    q, k, v = qkv(n)
+    return [q, q if layer.shared_qk else k, v]
+
+
+def ragged(n: int, first: int = 0) -> Tensor:
+    """Padding at the end of one sample; scattered through the other, from token `first` on."""
+    keep = torch.ones(2, n, dtype=torch.bool)
+    keep[0, n - n // 3 :] = False
+    keep[1, first::5] = False
+    return keep
+
+
+def valid(out: Tensor, keep: Tensor | None) -> Tensor:
+    """`out`, (b, h, n, e) or (b, n, d), with zeros at padded positions, where it is unspecified."""
+    if keep is None:
+        return out
+    return out * (keep[:, None, :, None] if out.ndim == 4 else keep[..., None])
+
+
+def gradients(out: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
+    """Those of a loss to which every coordinate of `out` speaks with its own weight."""
+    ramp = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).reshape(out.shape)
+    return torch.autograd.grad((out * ramp).sum(), inputs)
+
+
+def agree(
+    out: Tensor,
+    expected: Tensor,
+    *inputs: Tensor,
+    outputs: tuple[float, float] = (1e-10, 1e-12),
+    slopes: tuple[float, float] = (1e-9, 1e-12),
+) -> None:
+    """Assert that outputs, and their gradients by `inputs`, are the same.
+
+    Args:
+        out: what the variant gives.
+        expected: what the formula gives.
+        inputs: leaves of both, none for outputs alone.
+        outputs: rtol and atol of outputs.
+        slopes: rtol and atol of gradients.
+    """
+    torch.testing.assert_close(out, expected, rtol=outputs[0], atol=outputs[1])
+    if not inputs:
+        return
+    pairs = zip(gradients(out, *inputs), gradients(expected, *inputs), strict=True)
+    for one, other in pairs:
+        torch.testing.assert_close(one, other, rtol=slopes[0], atol=slopes[1])
+
+
+def past_ignores(
+    layer: ProjectedAttention, scale: float, cuts: tuple[int, ...] = (1, 31, 32, 40, 99)
+) -> None:
+    """Assert that tokens from a cut on, `scale` times as loud, move none before it by a bit."""
+    inputs = sides(layer, 100)
+    before = layer.attend(*inputs, None)
+    for cut in cuts:
+        changed = [torch.cat([part[:, :, :cut], scale * part[:, :, cut:]], 2) for part in inputs]
+        after = layer.attend(*changed, None)
+        assert torch.equal(before[:, :, :cut], after[:, :, :cut]), cut
+        assert not torch.equal(before[:, :, cut:], after[:, :, cut:]), cut
+
+
+def nothing_gives_zero(layer: ProjectedAttention, *weights: Tensor) -> None:
+    """Assert that a sample without real tokens gives zero, another not; gradients are finite.
+
+    Padded content does not matter to either.
+    """
+    inputs, keep = sides(layer, 40), ragged(40, first=1)
+    keep[0] = False
+    loud = [torch.where(keep[:, None, :, None], part, 1e4) for part in inputs]
+    before, after = layer.attend(*inputs, keep), layer.attend(*loud, keep)
+    torch.testing.assert_close(valid(before, keep), valid(after, keep), rtol=1e-12, atol=1e-14)
+    assert (before[0] == 0).all()
+    assert (before[1] != 0).any()
+    assert all(part.isfinite().all() for part in gradients(before, *inputs, *weights))
+
+
+def rounds_once(layer: ProjectedAttention) -> None:
+    """Assert that bf16 inputs under autocast are summed in fp32, and rounded at the end."""
+    keep = ragged(200)
+    layer, inputs = layer.float(), [part.detach().bfloat16() for part in sides(layer, 200)]
+    exact = layer.attend(*(part.float() for part in inputs), keep)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        near = layer.attend(*inputs, keep)
+    assert torch.equal(near, exact.bfloat16())
+
+
+def near_in_half_precision(layer: torch.nn.Module, bound: float = 0.03) -> None:
+    """Assert that bf16 autocast moves a layer's real outputs by at most `bound`, relatively."""
+    layer, x, keep = layer.float(), torch.randn(2, 200, DIM), ragged(200)
+    exact = layer(x, x, keep).tokens
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        near = layer(x, x, keep).tokens
+    assert (near - exact)[keep].norm() / exact[keep].norm() < bound

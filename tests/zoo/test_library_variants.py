@@ -1,0 +1,208 @@
+"""The published packages as variants: what comes out is the package's, its gaps as declared."""
+
+import re
+import sys
+
+import pytest
+import torch
+
+from zoo.conformance import CHECKS, run, subjects
+from zoo.conformance.subject import draw
+from zoo.contract import Size, Unsupported
+from zoo.packages import load
+from zoo.registry import Refused
+from zoo.variants import variants
+from zoo.variants.nystrom_lib import NystromLib
+from zoo.variants.performer_lib import PerformerLib
+from zoo.variants.reformer_lib import ReformerLib
+
+HEADS, WIDTH = 2, 4
+
+PACKAGES = {
+    "performer-lib": ("performer-pytorch", "performer_pytorch"),
+    "nystrom-lib": ("nystrom-attention", "nystrom_attention"),
+    "reformer-lib": ("reformer-pytorch", "reformer_pytorch"),
+}
+every_package = pytest.mark.parametrize("name", PACKAGES)
+
+
+def size(**changes) -> Size:
+    base = {"dim": 8, "heads": HEADS, "max_len": 300, "causal": False, "dropout": 0.0}
+    return Size(**{**base, **changes})
+
+
+def qkv(n: int, m: int | None = None) -> list[torch.Tensor]:
+    lengths = (n, m or n, m or n)
+    return [torch.randn(2, HEADS, length, WIDTH).double().requires_grad_() for length in lengths]
+
+
+def ragged(m: int) -> torch.Tensor:
+    keep = torch.ones(2, m, dtype=torch.bool)
+    keep[0, m - m // 3 :] = False
+    keep[1, ::5] = False
+    return keep
+
+
+def same(one: torch.Tensor, other: torch.Tensor) -> None:
+    torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
+def test_performer_attends_as_the_layer_of_its_package(causal):
+    ours = PerformerLib(size(causal=causal), features=16).double()
+    package = load("tests", "performer_pytorch", "performer-pytorch")
+    theirs = package.SelfAttention(
+        8, heads=HEADS, dim_head=WIDTH, nb_features=16, causal=causal, qkv_bias=True
+    ).double()
+    theirs.fast_attention.load_state_dict(ours.inner.state_dict())
+    theirs.to_q, theirs.to_out = ours.query, ours.out
+    key, value = ours.context.weight.chunk(2)
+    for layer, weight, bias in zip(
+        (theirs.to_k, theirs.to_v), (key, value), ours.context.bias.chunk(2), strict=True
+    ):
+        layer.weight.data, layer.bias.data = weight.data, bias.data
+    x, keep = torch.randn(2, 63, 8).double(), ragged(63)
+    # Without gradients: the package's layer fills its values in place.
+    with torch.no_grad():
+        same(ours(x, x, keep).tokens, theirs(x, mask=keep))
+        same(ours(x, x, None).tokens, theirs(x))
+
+
+@pytest.mark.parametrize("conv", [0, 3])
+@pytest.mark.parametrize("n", [64, 100])
+def test_nystrom_attends_as_the_layer_of_its_package(n, conv):
+    ours = NystromLib(size(), landmarks=16, iterations=4, conv=conv).double()
+    package = load("tests", "nystrom_attention", "nystrom-attention")
+    theirs = package.NystromAttention(
+        8,
+        dim_head=WIDTH,
+        heads=HEADS,
+        num_landmarks=16,
+        pinv_iterations=4,
+        residual=conv > 0,
+        residual_conv_kernel=3,
+    ).double()
+    with torch.no_grad():
+        # The projections of the package have no bias.
+        ours.query.bias.zero_()
+        ours.context.bias.zero_()
+        theirs.to_qkv.weight.copy_(torch.cat([ours.query.weight, ours.context.weight]))
+    theirs.to_out = ours.out
+    if conv:
+        theirs.res_conv = ours.inner.res_conv
+    x, keep = torch.randn(2, n, 8).double(), ragged(n)
+    same(ours(x, x, keep).tokens, theirs(x, mask=keep))
+    same(ours(x, x, None).tokens, theirs(x, mask=torch.ones_like(keep)))
+
+
+@pytest.mark.parametrize("n", [10, 16, 17, 100, 128])
+def test_reformer_attends_as_the_layer_of_its_package(n):
+    ours = ReformerLib(size(), bucket=16, hashes=3).double()
+    package = load("tests", "reformer_pytorch", "reformer-pytorch")
+    inner = package.LSHSelfAttention(8, heads=HEADS, bucket_size=16, n_hashes=3).double()
+    theirs = package.Autopadder(inner)
+    with torch.no_grad():
+        # The projections of the package have no bias.
+        ours.query.bias.zero_()
+        ours.context.bias.zero_()
+    inner.toqk, inner.tov, inner.to_out = ours.query, ours.context, ours.out
+    x = torch.randn(2, n, 8).double()
+    for keep in (ragged(n), None):
+        real = torch.ones(2, n, dtype=torch.bool) if keep is None else keep
+        torch.manual_seed(3)
+        found = ours(x, x, keep).tokens[real]
+        torch.manual_seed(3)
+        same(found, theirs(x, input_mask=keep)[real])
+
+
+def figures(text: str) -> list[float]:
+    return [float(number) for number in re.findall(r"\d+(?:\.\d+)?(?:e-?\d+)?", text)]
+
+
+GAPS = [
+    pytest.param(subject, check, id=f"{subject.form}: {check.name}")
+    for name in PACKAGES
+    for subject in subjects(name, variants.find(name))
+    for check in CHECKS
+    if check.name in subject.variant.gaps and check.applies(subject)
+    if check.name not in ("gradients", "pure forward")
+]
+
+
+@pytest.mark.parametrize(("subject", "check"), GAPS)
+def test_a_gap_states_the_figure_that_its_check_finds(subject, check):
+    result = run(check, subject)
+    assert result.passed and result.gap
+    found = figures(result.finding.figure)
+    if "Error" not in result.finding.figure:
+        # Hashes are drawn anew in each call: their figures vary.
+        assert any(
+            stated / 3 < figure < stated * 3 for stated in figures(result.gap) for figure in found
+        )
+
+
+def test_performers_derivatives_are_as_wrong_as_its_gap_says():
+    (subject, _) = subjects("performer-lib", PerformerLib)
+    layer, keep = subject.layer(max_len=8, dim=4).eval(), torch.ones(2, 6, dtype=torch.bool)
+    keep[1, 4:] = False
+    # Five times as loud as where the check looks.
+    x = 5 * 0.7 * draw(2, 6, dim=4)
+
+    def real(tokens):
+        return layer(tokens, tokens, keep).tokens[keep].flatten()
+
+    claimed = torch.autograd.functional.jacobian(real, x).flatten(1)
+    nudges = 1e-6 * torch.eye(x.numel()).double().unflatten(1, x.shape)
+    with torch.no_grad():
+        found = torch.stack([(real(x + d) - real(x - d)) / 2e-6 for d in nudges], dim=1)
+    wrong = ((claimed - found).norm() / found.norm()).item()
+    assert any(wrong == pytest.approx(one, rel=0.1) for one in figures(layer.gaps["gradients"]))
+
+
+@every_package
+def test_a_missing_package_is_refused_with_the_remedy(name, monkeypatch):
+    package, module = PACKAGES[name]
+    for imported in [one for one in sys.modules if one.split(".")[0] == module]:
+        monkeypatch.delitem(sys.modules, imported)
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(Unsupported, match=f"{name} needs {package}, .*pip install {package}$"):
+        variants.find(name)(size())
+
+
+@every_package
+def test_one_seed_gives_one_result_to_the_bit(name):
+    runs = []
+    for _ in range(2):
+        torch.manual_seed(5)
+        layer, x = variants.find(name)(size()), torch.randn(2, 150, 8)
+        tokens = layer(x, x, ragged(150)).tokens
+        gradients = torch.autograd.grad(tokens.square().sum(), list(layer.parameters()))
+        runs.append([tokens, *gradients])
+    assert all(torch.equal(one, other) for one, other in zip(*runs, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("variant", "options"),
+    [
+        (PerformerLib, {"features": 0}),
+        (NystromLib, {"landmarks": 0}),
+        (NystromLib, {"iterations": -1}),
+        (NystromLib, {"conv": 2}),
+        (ReformerLib, {"bucket": 0}),
+        (ReformerLib, {"hashes": 0}),
+    ],
+)
+def test_an_option_out_of_range_is_refused_by_name_and_value(variant, options):
+    ((option, value),) = options.items()
+    with pytest.raises(Refused, match=f"{variant.name()}.*{option}={value}"):
+        variant(size(), **options)
+
+
+def test_causal_attention_to_a_context_of_another_length_is_refused():
+    with pytest.raises(Unsupported, match="5 queries and 11 keys"):
+        PerformerLib(size(causal=True)).double().attend(*qkv(5, 11), None)
+
+
+def test_a_causal_performer_says_nothing_of_its_missing_kernel(capsys):
+    PerformerLib(size(causal=True))
+    assert capsys.readouterr().out == ""

@@ -1,0 +1,77 @@
+"""Rotary positions: products feel distances only, and variants are turned where the size asks."""
+
+import pytest
+import torch
+
+from zoo.contract import Size
+from zoo.kernels.rotary import rotated, turned
+from zoo.variants.primal import Primal
+from zoo.variants.softmax import Softmax
+
+
+def complex_turn(x: torch.Tensor) -> torch.Tensor:
+    """Equation 34, pairs as complex numbers."""
+    n, pairs = x.shape[-2], x.shape[-1] // 2
+    theta = 10_000.0 ** -(torch.arange(pairs).double() / pairs)
+    turn = torch.polar(torch.ones(n, pairs).double(), torch.arange(n).double()[:, None] * theta)
+    found = torch.complex(x[..., :pairs], x[..., pairs : 2 * pairs]) * turn
+    return torch.cat([found.real, found.imag, x[..., 2 * pairs :]], dim=-1)
+
+
+@pytest.mark.parametrize("width", [8, 7, 1])
+def test_pairs_of_channels_are_turned_as_complex_numbers(width):
+    x = torch.randn(2, 3, 11, width).double()
+    torch.testing.assert_close(rotated(x), complex_turn(x), rtol=0, atol=1e-12)
+
+
+def test_a_product_feels_the_distance_only():
+    q, k = torch.randn(2, 1, 1, 1, 8).double().expand(2, 1, 1, 40, 8)
+    products = rotated(q) @ rotated(k).mT
+    for offset in (-9, 0, 5):
+        diagonal = products[0, 0].diagonal(offset)
+        torch.testing.assert_close(diagonal, diagonal[:1].expand_as(diagonal))
+    assert (products[0, 0].diagonal(5)[0] - products[0, 0].diagonal(9)[0]).abs() > 1e-3
+
+
+def test_a_given_place_counts_instead_of_the_order():
+    x = torch.randn(2, 3, 4, 8).double()
+    places = torch.tensor([[5, 0, 2, 9], [1, 1, 7, 3]])
+    whole = rotated(
+        x.new_zeros(2, 3, 10, 8).scatter(2, places[:1, None, :, None].expand(2, 3, 4, 8), x)
+    )
+    torch.testing.assert_close(turned(x, places)[0], whole[0][:, places[0]])
+    assert not torch.allclose(turned(x, places)[1], whole[1][:, places[0]])
+
+
+def test_far_places_keep_their_digits_in_single_precision():
+    x = torch.randn(1, 1, 1, 8)
+    place = torch.tensor([[1_000_000]])
+    exact = turned(x.double(), place)
+    torch.testing.assert_close(turned(x, place).double(), exact, rtol=0, atol=1e-5)
+
+
+def build(variant, *, rotary: bool, causal: bool = False):
+    torch.manual_seed(3)
+    return variant(
+        Size(dim=12, heads=2, max_len=20, causal=causal, dropout=0.0, rotary=rotary)
+    ).double()
+
+
+def test_softmax_turns_queries_and_keys_but_no_values():
+    layer, x = build(Softmax, rotary=True).eval(), torch.randn(2, 13, 12).double()
+    q = layer.query(x).unflatten(-1, (2, 6)).transpose(1, 2)
+    k, v = (part.unflatten(-1, (2, 6)).transpose(1, 2) for part in layer.context(x).chunk(2, -1))
+    weights = (complex_turn(q) @ complex_turn(k).mT / 6**0.5).softmax(-1)
+    expected = layer.out((weights @ v).transpose(1, 2).flatten(2))
+    torch.testing.assert_close(layer(x, x, None).tokens, expected)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_primal_at_the_first_place_is_as_without_and_differs_behind_it(causal):
+    turned_, plain = (
+        build(Primal, rotary=rotary, causal=causal).eval() for rotary in (True, False)
+    )
+    x = torch.randn(2, 13, 12).double()
+    found, expected = turned_(x, x, None).tokens, plain(x, x, None).tokens
+    torch.testing.assert_close(found[:, 0], expected[:, 0])
+    assert ((found - expected)[:, 1:].abs().amax(-1) > 1e-4).all()

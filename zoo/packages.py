@@ -1,0 +1,36 @@
+"""Published packages that a variant wraps: imported when the variant is built, and not before."""
+
+import io
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from importlib import import_module
+from types import ModuleType
+
+from zoo.contract import Unsupported
+from zoo.registry import first_line
+
+
+def load(owner: str, module: str, package: str) -> ModuleType:
+    """Import `module` for `owner`.
+
+    Raises:
+        Unsupported: it cannot be imported; `package` is its name for pip.
+    """
+    try:
+        with silence():
+            return import_module(module)
+    except Exception as error:
+        # Foreign code: whatever it raises on import, the remedy is the same.
+        reason = f"{type(error).__name__}: {first_line(error)}"
+        raise Unsupported(
+            f"{owner} needs {package}, which cannot be imported ({reason}); pip install {package}"
+        ) from error
+
+
+@contextmanager
+def silence() -> Iterator[None]:
+    """Swallow what a package prints, and its warnings about its own code."""
+    with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        yield
