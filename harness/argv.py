@@ -25,6 +25,17 @@ def seeds(text: str) -> list[int]:
     return found
 
 
+def counts(text: str) -> list[int]:
+    """Read whole numbers from 1 on between commas."""
+    try:
+        found = [int(word) for word in words(text)]
+    except ValueError:
+        raise Refused(f"{text!r} are not whole numbers; give for example 8,32,128") from None
+    if min(found) < 1:
+        raise Refused(f"{text!r} holds a number below 1; give for example 8,32,128")
+    return found
+
+
 def settings(given: Sequence[str]) -> dict[str, dict[str, str]]:
     """Read NAME.OPTION=VALUE texts."""
     found: dict[str, dict[str, str]] = {}

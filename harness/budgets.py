@@ -5,10 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
-from typing import Any, Literal
+from typing import Any, Literal, cast, get_args
 
-from harness.spec import ModelSpec, RunSpec, TaskSpec, TrainSpec
+from harness.spec import ModelSpec, Positions, RunSpec, TaskSpec, TrainSpec
 from tasks import tasks
+from tasks.blocks import arranged
 from zoo.composition import Composition
 from zoo.registry import Refused, Value, resolve, unknown
 
@@ -25,6 +26,8 @@ class Request:
         device: kind of device, already chosen.
         precision: of the matrix products, already chosen.
         compiled: whether to compile the model.
+        positions: how the model tells positions apart.
+        block: tokens of the blocks whose order is shuffled, or 0.
         settings: options by owner (a variant's or the task's name), over those of the budget.
     """
 
@@ -35,6 +38,8 @@ class Request:
     device: Literal["cpu", "cuda"]
     precision: Literal["bf16", "fp32"]
     compiled: bool
+    positions: str = "learned"
+    block: int = 0
     settings: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
 
 
@@ -53,6 +58,8 @@ def plan(request: Request) -> RunSpec:
     """
     composition = Composition.parse(request.attention)
     task = tasks.find(request.task)
+    if request.positions not in get_args(Positions):
+        raise Refused(unknown("kind of positions", request.positions, get_args(Positions)))
     if request.budget not in names():
         raise Refused(unknown("budget", request.budget, names()))
     budget = _tables()[request.budget]
@@ -68,9 +75,14 @@ def plan(request: Request) -> RunSpec:
     return RunSpec(
         attention=request.attention,
         options=composition.resolve(_variant_options(composition, budget, own, request.settings)),
-        task=TaskSpec(name=request.task, key=task(**options).key, options=options),
+        task=TaskSpec(
+            name=request.task,
+            key=arranged(task(**options), request.block).key,
+            options=options,
+            block=request.block,
+        ),
         budget=request.budget,
-        model=ModelSpec(**_tables()["model"]),
+        model=ModelSpec(**_tables()["model"], positions=cast(Positions, request.positions)),
         train=TrainSpec(**train, precision=request.precision, compiled=request.compiled),
         device=request.device,
         seed=request.seed,

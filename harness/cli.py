@@ -5,14 +5,12 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
+from harness.cli_data import data
 from zoo.registry import Refused
-
-if TYPE_CHECKING:
-    pass
 
 # Plain help: rich markup would cost a tenth of a second at every start.
 # Typer brings click under one name or another, depending on its version.
@@ -28,7 +26,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-data = typer.Typer(help="See and import the data sets.", no_args_is_help=True)
 app.add_typer(data, name="data")
 
 StoreOption = Annotated[Path, typer.Option(help="Folder of records, one JSON file a run.")]
@@ -42,6 +39,7 @@ def run(
     seeds: Annotated[str, typer.Option(help="Seeds; commas separate.")] = "0",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     precision: Annotated[str, typer.Option(help="auto, bf16 or fp32.")] = "auto",
+    positions: Annotated[str, typer.Option(help="learned or rotary.")] = "learned",
     compiled: Annotated[
         bool | None,
         typer.Option("--compile/--no-compile", help="torch.compile; by default on CUDA only."),
@@ -71,6 +69,7 @@ def run(
             device="cuda" if chosen.type == "cuda" else "cpu",
             precision=environment.pick_precision(precision, chosen),
             compiled=chosen.type == "cuda" if compiled is None else compiled,
+            positions=positions,
             settings=settings,
         )
         for name in argv.words(task)
@@ -86,6 +85,42 @@ def run(
         outcome = grid.run_all(specs, folder, screen.watch, again=again)
     typer.echo(tables.outcome(record for record, _ in outcome))
     typer.echo(tables.places(outcome, folder))
+    raise typer.Exit(0 if all(record.status == "ok" for record, _ in outcome) else 1)
+
+
+@app.command()
+def locality(
+    task: Annotated[str, typer.Argument(help="TASK or TASK,TASK,...")],
+    windows: Annotated[
+        str, typer.Option(help="Tokens that are seen; commas separate.")
+    ] = "8,32,128",
+    budget: Annotated[str, typer.Option(help="Recipe: smoke, laptop or paper.")] = "laptop",
+    seeds: Annotated[str, typer.Option(help="Seeds; commas separate.")] = "0",
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    store: StoreOption = Path("runs"),
+) -> None:
+    """Measure how far a model has to look: accuracy against the tokens that it may see."""
+    from rich.console import Console
+
+    from harness import argv, audit, environment, grid
+    from harness.store import Store
+    from harness.terminal import Screen
+    from reports.locality import write
+
+    chosen = environment.pick_device(device)
+    specs = [
+        spec
+        for name in argv.words(task)
+        for seed in argv.seeds(seeds)
+        for spec in audit.cells(name, argv.counts(windows), budget, seed, chosen)
+    ]
+    folder = Store(store)
+    grid.check(specs, folder)
+    folder.require_writable()
+    with Screen(Console()) as screen:
+        outcome = grid.run_all(specs, folder, screen.watch, again=False)
+    for path in write([record for record, _ in outcome], store):
+        typer.echo(path)
     raise typer.Exit(0 if all(record.status == "ok" for record, _ in outcome) else 1)
 
 
@@ -118,6 +153,60 @@ def check(
             held &= result.passed
             typer.echo(tables.as_json(result) if as_json else tables.as_line(result))
     raise typer.Exit(0 if held else 1)
+
+
+@app.command()
+def certify(
+    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("docs/certificates.md"),
+) -> None:
+    """Run every check on every variant, and write the page; exit 1 where one does not hold."""
+    from harness import tables
+    from harness.certificate import Examined, page
+    from harness.store import place
+    from zoo.conformance import examine, subjects
+    from zoo.variants import variants
+
+    examined, held = [], True
+    for name, variant in variants.items():
+        for subject in subjects(name, variant):
+            examined.append(Examined(subject, list(examine(subject))))
+            bad = [result for result in examined[-1].results if not result.passed]
+            held &= not bad
+            typer.echo("\n".join([f"{name} {subject.form}", *map(tables.as_line, bad)]))
+    if held:
+        try:
+            typer.echo(place(out, page(examined).encode()))
+        except OSError as error:
+            raise Refused(f"no page written: {error}; give another --out") from error
+    raise typer.Exit(0 if held else 1)
+
+
+@app.command()
+def cards(
+    out: Annotated[
+        Path, typer.Option(help="The page to write; its pictures go to a folder beside it.")
+    ] = Path("docs/tasks.md"),
+    generate: Annotated[
+        bool, typer.Option("--generate/--no-generate", help="Generate data that are not there.")
+    ] = True,
+) -> None:
+    """Write the page of the tasks: what each asks, its data, its floors, and examples."""
+    from harness.cards import page, pictures
+    from harness.facts import gather, settings
+    from harness.store import place
+    from tasks import tasks
+
+    found = []
+    for name in tasks.names():
+        found.append([gather(task, generate) for task in settings(name)])
+        for facts in found[-1]:
+            typer.echo(f"{facts.task.key}: {facts.missing or 'read'}")
+    try:
+        for name, picture in pictures(found).items():
+            typer.echo(place(out.with_suffix("") / name, picture))
+        typer.echo(place(out, page(found, out.stem).encode()))
+    except OSError as error:
+        raise Refused(f"no page written: {error}; give another --out") from error
 
 
 @app.command(name="list")
@@ -157,27 +246,6 @@ def report(
             typer.echo(path)
     except (OSError, ValueError) as error:
         raise Refused(f"no report written: {error}; give another --out or --readme") from error
-
-
-@data.command(name="list")
-def data_list() -> None:
-    """Say which data sets are present, where, and how to get what is missing."""
-    from tasks.sources import status
-
-    for one in status():
-        for line in one.paths or [f"missing; {one.remedy}"]:
-            typer.echo(f"{one.task}: {line}")
-
-
-@data.command(name="import")
-def data_import(
-    task: Annotated[str, typer.Argument(help="The task whose data to import.")],
-    path: Annotated[Path, typer.Argument(help="A file of the data set, or a folder of them.")],
-) -> None:
-    """Verify files that you have, convert them, and put them in the cache."""
-    from tasks.sources import import_data
-
-    typer.echo(f"imported: {import_data(task, path)}")
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:

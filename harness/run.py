@@ -16,8 +16,11 @@ from harness.spec import RunSpec
 from harness.store import FINAL, Cost, Environment, Final, Point, Record, Status, Store
 from harness.train import DivergedError, Progress, Trainer, fit
 from tasks import Task, tasks
-from tasks.contract import floors
+from tasks.blocks import arranged
+from tasks.floors import floors
+from zoo.composition import Composition
 from zoo.registry import Refused, first_line
+from zoo.variants import variants
 
 
 @runtime_checkable
@@ -54,6 +57,7 @@ class Cell:
             started=self.started,
             environment=self.environment,
             floors=self.floors,
+            gaps=known_gaps(self.spec),
             curve=self.progress.curve,
             cost=self.cost,
             final=self.final,
@@ -119,13 +123,22 @@ def continued(progress: Progress, here: Environment, saved: Path) -> Environment
     return here.model_copy(update={"commit": ", ".join(commits)})
 
 
+def known_gaps(spec: RunSpec) -> dict[str, str]:
+    """The gaps that the variants of a run declare, by variant and check."""
+    return {
+        f"{name}: {check}": reason
+        for name in Composition.parse(spec.attention).names
+        for check, reason in variants.find(name).gaps.items()
+    }
+
+
 def find_task(spec: RunSpec) -> Task:
     """The task that `spec` names, with its options.
 
     Raises:
         Refused: there is none, or its version is not the one that `spec` was made for.
     """
-    task = tasks.find(spec.task.name)(**spec.task.options)
+    task = arranged(tasks.find(spec.task.name)(**spec.task.options), spec.task.block)
     if task.key != spec.task.key:
         raise Refused(f"task {spec.task.key!r} is {task.key!r} by now; make the run anew")
     return task
@@ -161,7 +174,8 @@ def run(spec: RunSpec, store: Store, watcher: Watcher) -> Record:
 def measure_anew(record: Record, store: Store) -> Record:
     """Measure the cost of a run's model anew, put it in its record, and return the record.
 
-    For a machine that was busy when the run began: accuracy does not mind, time does.
+    For a machine that was busy when the run began: accuracy does not mind, time does. Floors and
+    known gaps are brought up to date with it.
 
     Raises:
         Refused: the run was made on another device, with other threads or other versions.
@@ -176,7 +190,9 @@ def measure_anew(record: Record, store: Store) -> Record:
         )
     task = find_task(spec)
     cost = measure(spec, task, task.load("train").to(torch.device(spec.device)))
-    renewed = record.model_copy(update={"cost": cost})
+    renewed = record.model_copy(
+        update={"cost": cost, "floors": dict(floors(task)), "gaps": known_gaps(spec)}
+    )
     store.write(renewed)
     return renewed
 

@@ -11,6 +11,8 @@ from pydantic import BaseModel, ConfigDict
 
 from zoo.registry import Value
 
+Positions = Literal["learned", "rotary"]
+
 
 class Frozen(BaseModel):
     """A value that never changes, refuses unknown fields, and holds finite numbers only."""
@@ -29,6 +31,7 @@ class ModelSpec(Frozen):
         head: hidden width of the classifier.
         dropout: probability behind the embedding, each attention and each feed-forward block.
         attention_dropout: probability of dropping an attention weight, where a variant has them.
+        positions: `learned` adds a vector to each token, `rotary` turns queries and keys.
     """
 
     depth: int
@@ -38,6 +41,7 @@ class ModelSpec(Frozen):
     head: int
     dropout: float
     attention_dropout: float
+    positions: Positions = "learned"
 
 
 class TrainSpec(Frozen):
@@ -69,11 +73,19 @@ class TrainSpec(Frozen):
 
 
 class TaskSpec(Frozen):
-    """A task and every option of it; `key` names both, with the version."""
+    """A task and every option of it.
+
+    Attributes:
+        name: as registered.
+        key: names all that is here, with the task's version.
+        options: every option of the task.
+        block: tokens of the blocks whose order is shuffled; 0 where every token keeps its place.
+    """
 
     name: str
     key: str
     options: dict[str, Value]
+    block: int = 0
 
 
 class RunSpec(Frozen):
@@ -102,5 +114,12 @@ class RunSpec(Frozen):
     @property
     def id(self) -> str:
         """The run's identity: 16 hexadecimal digits of the SHA-256 of its canonical JSON."""
-        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+        plain = self.model_dump(mode="json")
+        # What was added after the first records counts where it is not as it was before: a run that
+        # is in a store keeps its name.
+        if self.model.positions == "learned":
+            del plain["model"]["positions"]
+        if self.task.block == 0:
+            del plain["task"]["block"]
+        text = json.dumps(plain, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]

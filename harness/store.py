@@ -155,7 +155,8 @@ class Record(Frozen):
         reason: one line where status is not `ok`.
         started: UTC, ISO 8601.
         environment: where.
-        floors: accuracies on the same test split that need no model, by name.
+        floors: accuracies on the same test split that need no attention, by name.
+        gaps: checks that its variants are known to fail, `VARIANT: CHECK`, each with its reason.
         curve: readings in order of step.
         cost: absent where the run ended before it was measured.
         final: absent where the run did not finish.
@@ -168,6 +169,7 @@ class Record(Frozen):
     started: str
     environment: Environment
     floors: Mapping[str, float]
+    gaps: Mapping[str, str] = {}
     curve: list[Point]
     cost: Cost | None
     final: Final | None
@@ -244,7 +246,7 @@ def _read(path: Path) -> Record | Broken:
         return Record.model_validate_json(path.read_text(encoding="utf-8"))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        place = ".".join(map(str, first["loc"])) or "the file"
-        return Broken(path, f"{place}: {first['msg']}")
+        where = ".".join(map(str, first["loc"])) or "the file"
+        return Broken(path, f"{where}: {first['msg']}")
     except (OSError, UnicodeDecodeError) as error:
         return Broken(path, f"{type(error).__name__}: {error}")

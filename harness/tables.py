@@ -40,12 +40,19 @@ def claims() -> str:
 
 
 def questions() -> str:
-    """One line a task: its versioned name, classes, and options with their defaults."""
+    """One line a task: its versioned name, what its defaults make it, and its options."""
+    usual = [(name, factory()) for name, factory in tasks.items()]
     rows = [
-        [f"{name}@{task.version}", str(task.classes), _defaults(task)]
-        for name, task in tasks.items()
+        [
+            f"{name}@{task.version}",
+            str(task.classes),
+            str(task.max_len),
+            "yes" if task.causal else "",
+            _defaults(type(task)),
+        ]
+        for name, task in usual
     ]
-    return _table(["task", "classes", "options"], rows)
+    return _table(["task", "classes", "length", "causal", "options"], rows)
 
 
 def as_line(result: Result) -> str:

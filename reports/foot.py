@@ -18,7 +18,8 @@ MEANING = """\
 - † One seed: Wilson's interval over the test examples. It holds the sampling of the test set only,
   and says nothing of what another seed would give.
 - ‡ Some runs did not finish: mean and interval are of those that did, and may flatter.
-- Rows in italics are floors: accuracies that need no model.
+- Rows in italics are floors: accuracies that need no attention. A bag of tokens is a logistic
+  regression on how often each token occurs, the first tokens one on which tokens stand there.
 """
 
 PAPER_NOTE = """\
@@ -57,6 +58,9 @@ def foot(records: Sequence[Record], broken: Sequence[Broken]) -> Iterator[str]:
         sources = "; ".join(sorted({number.place for number in quoted}))
         weaknesses = sorted({WEAKNESSES[number.table] for number in quoted})
         yield PAPER_NOTE.format(sources=sources) + "".join(weaknesses)
+    gaps = {f"- {name}: {why}\n" for record in records for name, why in record.gaps.items()}
+    if gaps:
+        yield "## ¶ Checks that a variant fails, and says so\n\n" + "".join(sorted(gaps))
     if records:
         yield "## Where they were measured\n\n" + _environments(records)
     if broken:

@@ -11,13 +11,14 @@ from reports.papers import published
 from reports.rows import GIGA, MIB, Board, Row, boards
 
 NOTHING = "–"
-ONE_RUN, PARTIAL, PAPER = "†", "‡", "§"
+ONE_RUN, PARTIAL, PAPER, GAP = "†", "‡", "§", "¶"
 
 MARKS = ("<!-- leaderboard -->", "<!-- /leaderboard -->")
 
 NOTES = {
     ONE_RUN: f"{ONE_RUN} One seed: the interval is over test examples.",
     PARTIAL: f"{PARTIAL} Some runs did not finish.",
+    GAP: f"{GAP} Fails checks, and says so: `docs/certificates.md`.",
     PAPER: f"{PAPER} Measured by others, elsewhere: `results/leaderboard.md` names the source.",
 }
 
@@ -101,7 +102,7 @@ def _whole(heading: str, value: Callable[[Cost], int]) -> Column:
 
 
 COLUMNS = (
-    Column("attention", lambda row: row.label),
+    Column("attention", lambda row: row.label + (GAP if row.gaps else "")),
     Column("test accuracy (%) [95 % interval]", _accuracy),
     Column("dev accuracy (%)", _dev_accuracy),
     Column("seeds", _runs),

@@ -56,12 +56,13 @@ def accuracy_time(boards: Sequence[Board], source: str) -> Mapping[str, bytes]:
     with mpl.rc_context(STYLE):
         figure = _figure(boards)
         return {
-            "accuracy_time.png": _bytes(figure, "png", {"Software": None, "Description": source}),
-            "accuracy_time.svg": _bytes(figure, "svg", {"Date": None, "Description": source}),
+            "accuracy_time.png": as_bytes(figure, "png", {"Software": None, "Description": source}),
+            "accuracy_time.svg": as_bytes(figure, "svg", {"Date": None, "Description": source}),
         }
 
 
-def _bytes(figure: Figure, kind: str, metadata: dict[str, str | None]) -> bytes:
+def as_bytes(figure: Figure, kind: str, metadata: dict[str, str | None]) -> bytes:
+    """The drawn figure as a file of that kind, with that metadata."""
     stream = BytesIO()
     figure.savefig(stream, format=kind, metadata=metadata, dpi=figure.dpi)
     return stream.getvalue()

@@ -69,6 +69,11 @@ class Row:
         return "partial" if self.finals else self.runs[0].status
 
     @property
+    def gaps(self) -> dict[str, str]:
+        """Checks that its variants are known to fail, each with its reason."""
+        return dict(self.runs[-1].gaps)
+
+    @property
     def failures(self) -> str:
         """How the runs that did not finish ended, in one line; empty where all finished."""
         seeds: dict[str, list[int]] = {}
@@ -86,7 +91,7 @@ class Board:
 
     Attributes:
         rows: the most accurate first, those without an accuracy last.
-        floors: accuracies that need no model, by name, the highest first.
+        floors: accuracies that need no attention, by name, the highest first.
     """
 
     rows: tuple[Row, ...]
@@ -150,7 +155,9 @@ def _board(records: Sequence[Record]) -> Board:
         options = json.dumps(record.spec.options, sort_keys=True)
         variants.setdefault(record.spec.attention, {}).setdefault(options, []).append(record)
     rows = [row for name in sorted(variants) for row in _rows(name, list(variants[name].values()))]
-    floors = {item for record in records for item in record.floors.items()}
+    # A floor of a task's setting is one number; where records disagree, the latest knows best.
+    latest = sorted(records, key=lambda record: record.started)
+    floors = {name: of for record in latest for name, of in record.floors.items()}.items()
     return Board(
         rows=tuple(
             sorted(rows, key=lambda row: (-row.accuracy.mean if row.accuracy else 1, row.label))

@@ -120,7 +120,7 @@ def call(capsys, store):
         with pytest.raises(SystemExit) as ended:
             main(
                 [*argv, "--store", str(store.folder)]
-                if argv[0] in ("run", "report", "measure")
+                if argv[0] in ("run", "report", "measure", "locality")
                 else argv
             )
         return (ended.value.code, *capsys.readouterr())

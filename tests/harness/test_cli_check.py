@@ -19,7 +19,9 @@ def test_a_variant_is_checked_a_line_a_check(call, monkeypatch):
 
 
 def test_a_check_that_does_not_hold_ends_with_code_1_and_json_tells_which(call, monkeypatch):
-    monkeypatch.setattr("zoo.conformance.CHECKS", (Check("never", lambda _: NO, lambda _: True),))
+    monkeypatch.setattr(
+        "zoo.conformance.CHECKS", (Check("none", "never", lambda _: NO, lambda _: True),)
+    )
     code, out, _ = call("check", "softmax", "--json")
     rows = [json.loads(line) for line in out.splitlines()]
     assert code == 1 and [row["form"] for row in rows] == ["softmax", "softmax, causal"]

@@ -1,0 +1,33 @@
+"""AFT-simple: every channel weighs all values alike, whoever asks.
+
+Zhai et al., 2021, arXiv 2105.14103, section 3.2, per head and channel:
+
+    out_i = sigmoid(q_i) * sum_j softmax_j(k_j) v_j
+
+Time and memory O(n d). Padded keys get no weight.
+"""
+
+from jaxtyping import Bool, Float
+from torch import Tensor, finfo
+
+from zoo.contract import Traits
+from zoo.projected import ProjectedAttention
+
+
+class AttentionFree(ProjectedAttention):
+    """No weight depends on the query: the query gates what all of them share."""
+
+    traits = Traits(causal=False, cross=True, linear=True, stochastic=False, recurrent=False)
+
+    def attend(
+        self,
+        q: Float[Tensor, "b h n e"],
+        k: Float[Tensor, "b h m e"],
+        v: Float[Tensor, "b h m e"],
+        keep: Bool[Tensor, "b m"] | None,
+    ) -> Float[Tensor, "b h n e"]:
+        """See `ProjectedAttention.attend`."""
+        if keep is not None:
+            # Not minus infinity: a sample without any real token must stay finite.
+            k = k.masked_fill(~keep[:, None, :, None], finfo(k.dtype).min)
+        return q.sigmoid() * (k.softmax(-2) * v).sum(-2, keepdim=True)

@@ -1,0 +1,47 @@
+"""`harness locality`: the cells of an audit, and the page that comes of them."""
+
+import torch
+
+from harness.audit import cells
+
+
+def test_an_audit_is_both_ends_and_every_window_and_block():
+    found = list(cells("listops", [4, 16], "smoke", 3, torch.device("cpu")))
+    assert [
+        (one.attention, one.options.get("local", {}).get("window"), one.task.block) for one in found
+    ] == [
+        ("softmax", None, 0), ("none", None, 0), ("local", 4, 0), ("softmax", None, 4),
+        ("local", 16, 0), ("softmax", None, 16),
+    ]  # fmt: skip
+    assert {one.seed for one in found} == {3}
+    assert len({one.id for one in found}) == len(found)
+
+
+def test_locality_runs_the_cells_once_and_writes_its_page(call, store, unmeasured):
+    argv = ("locality", "majority", "--windows", "4", "--budget", "smoke")
+    code, out, _ = call(*argv)
+    assert code == 0
+    assert [line.rpartition("/")[2] for line in out.splitlines()[-3:]] == [
+        "locality.md", "locality.png", "locality.svg",
+    ]  # fmt: skip
+    assert len(list(store.folder.glob("*.json"))) == 4
+    page = (store.folder / "locality.md").read_text("utf-8")
+    assert "| 4 |" in page and "| all |" in page
+    before = {path: path.stat().st_mtime_ns for path in store.folder.glob("*.json")}
+    assert call(*argv)[0] == 0
+    assert before == {path: path.stat().st_mtime_ns for path in store.folder.glob("*.json")}
+
+
+def test_windows_that_are_no_windows_are_refused(call, store):
+    for windows in ("4,x", "0", "4,,8"):
+        code, out, err = call("locality", "majority", "--windows", windows, "--budget", "smoke")
+        assert (code, out) == (2, "")
+        assert len(err.splitlines()) == 1
+    assert not store.folder.exists()
+
+
+def test_a_task_that_asks_at_tokens_cannot_be_shuffled(call, store):
+    code, _, err = call("locality", "induction", "--windows", "4", "--budget", "smoke")
+    assert code == 2
+    assert "asks at tokens of its own" in err
+    assert not store.folder.exists()

@@ -1,0 +1,131 @@
+"""Plug-ins that are wrong in every way: each is named in one line, and none ends the listing."""
+
+import re
+from importlib import metadata
+
+import jaxtyping
+import pytest
+import torch
+
+from zoo.contract import Attended, Traits
+from zoo.projected import ProjectedAttention
+
+CLAIMS = {"causal": False, "cross": True, "linear": True, "stochastic": False, "recurrent": False}
+
+
+class Swallows(ProjectedAttention):
+    """Takes whatever it is given."""
+
+    traits = Traits(**CLAIMS)
+
+    def __init__(self, size, **options):
+        super().__init__(size)
+
+    def attend(self, q, k, v, keep):
+        return v
+
+
+class Bare(ProjectedAttention):
+    """Returns its tokens without their wrapping."""
+
+    traits = Traits(**CLAIMS)
+
+    def forward(self, x, context, keep):
+        return super().forward(x, context, keep).tokens
+
+    def attend(self, q, k, v, keep):
+        return q
+
+
+class Nothing(ProjectedAttention):
+    """Returns no number."""
+
+    traits = Traits(**CLAIMS)
+
+    def forward(self, x, context, keep):
+        return Attended(super().forward(x, context, keep).tokens * torch.nan)
+
+    def attend(self, q, k, v, keep):
+        return q
+
+
+# The broken ones among them are warned of; that is one of the things looked at here.
+pytestmark = pytest.mark.filterwarnings("always")
+
+BAD = {
+    "absent": "no_such_package_at_all:Attention",
+    "raises": "this.module.does_not_parse:Attention",
+    "swallows": f"{__name__}:Swallows",
+    "stranger": "pathlib:Path",
+    "bare": f"{__name__}:Bare",
+    "nothing": f"{__name__}:Nothing",
+}
+
+
+@pytest.fixture(autouse=True)
+def installed(monkeypatch):
+    points = [metadata.EntryPoint(name, origin, "zoo.variants") for name, origin in BAD.items()]
+    others = metadata.entry_points
+
+    def entry_points(**wanted):
+        return points if wanted.get("group") == "zoo.variants" else others(**wanted)
+
+    monkeypatch.setattr(metadata, "entry_points", entry_points)
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+
+
+def test_none_ends_the_listing_and_each_that_cannot_be_used_is_a_line(call):
+    code, out, err = call("list")
+    rows = [line.split()[0] for line in out.splitlines() if line.strip()]
+    assert code == 0
+    assert {"softmax", "primal", "bare", "nothing"} <= set(rows)
+    assert not {"absent", "raises", "swallows", "stranger"} & set(rows)
+    lines = err.splitlines()
+    assert all(line.startswith("harness: warning: attention variant ") for line in lines)
+    for name in ("absent", "raises", "swallows", "stranger"):
+        assert len([line for line in lines if f"'{name}'" in line]) >= 1
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("absent", "ModuleNotFoundError"),
+        ("swallows", r"takes \*\*options; name every option in the signature instead"),
+        ("stranger", "is not a subclass of zoo.contract.Attention"),
+    ],
+)
+def test_one_that_cannot_be_used_is_refused_when_named(call, store, name, reason):
+    code, out, err = call("run", "-a", name, "--budget", "smoke")
+    assert (code, out) == (2, "")
+    (line,) = err.splitlines()
+    assert f"'{name}' cannot be loaded" in line
+    assert re.search(reason, line)
+    assert not store.folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("bare", "TypeError: bare returned a Tensor; a variant returns zoo.contract.Attended"),
+        ("nothing", "task loss is nan by step"),
+    ],
+)
+def test_one_that_fails_as_it_runs_is_a_row_with_its_reason(call, unmeasured, name, reason):
+    code, out, _ = call("run", "-a", f"softmax,{name}", "--budget", "smoke")
+    assert code == 1
+    (row,) = [line for line in out.splitlines() if line.startswith(f"{name}  ")]
+    assert reason in row
+    assert any(line.startswith("softmax") and "failed" not in line for line in out.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("bare", "returned a Tensor"), ("nothing", "failed at")]
+)
+def test_its_checks_tell_what_is_wrong_with_it(call, monkeypatch, name, reason):
+    from zoo import conformance
+
+    quick = tuple(check for check in conformance.CHECKS if check.name in ("lengths", "precisions"))
+    monkeypatch.setattr(conformance, "CHECKS", quick)
+    code, out, _ = call("check", name)
+    assert code == 1
+    assert any(line.startswith("FAIL") and reason in line for line in out.splitlines())

@@ -1,0 +1,87 @@
+"""The certificate page says what checks found, and the committed one what they find now."""
+
+from pathlib import Path
+
+import jaxtyping
+import pytest
+
+from harness.certificate import FIGURES, Examined, page
+from zoo.conformance import Finding, Result, Subject, checks_for, run, subjects
+from zoo.variants import variants
+from zoo.variants.softmax import Softmax
+
+PAGE = Path(__file__).parents[2] / "docs" / "certificates.md"
+
+
+@pytest.fixture(autouse=True)
+def unchecked_shapes():
+    """Shapes are the other tests' matter; here a check is to run as it does for a user."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+def as_declared(subject: Subject) -> Examined:
+    """What the checks find if all is as declared, and the figures that stand on the page.
+
+    That all is as declared is proved by tests/zoo/test_conformance.py, check by check.
+    """
+    results = []
+    for check in checks_for(subject):
+        gap = subject.variant.gaps.get(check.name, "")
+        if check.name in FIGURES:
+            results.append(run(check, subject))
+        else:
+            results.append(Result(check.name, subject.form, Finding(not gap, ""), gap))
+    return Examined(subject, results)
+
+
+def test_the_committed_page_is_what_the_checks_find():
+    examined = [as_declared(one) for name, of in variants.items() for one in subjects(name, of)]
+    assert page(examined) == PAGE.read_text("utf-8"), "stale; renew it with: harness certify"
+
+
+def examined(gaps: dict[str, str], fails: tuple[str, ...] = ()) -> list[Examined]:
+    variant = type("Odd", (Softmax,), {"gaps": gaps})
+    return [
+        Examined(
+            subject,
+            [
+                Result(
+                    one.name,
+                    subject.form,
+                    Finding(one.name not in fails, "so"),
+                    gaps.get(one.name, ""),
+                )
+                for one in checks_for(subject)
+            ],
+        )
+        for subject in subjects("odd", variant)
+    ]
+
+
+def cells(text: str) -> dict[str, str]:
+    head, _, row = [line for line in text.splitlines() if line.startswith("|")][:3]
+    split = ([cell.strip() for cell in line.strip("|").split("|")] for line in (head, row))
+    return dict(zip(*split, strict=True))
+
+
+def test_what_passed_is_ticked_and_what_is_not_claimed_is_a_dash():
+    found = cells(page(examined({})))
+    assert found["attention"] == "odd"
+    assert found["padding"] == found["future"] == found["tokens heard"] == "✓"
+    assert found["linear cost"] == found["recurrence"] == "–"
+
+
+def test_a_gap_is_a_number_that_leads_to_its_reason():
+    gaps = {"all padded": "NaN", "gradients": "off by 42 %"}
+    text = page(examined(gaps, ("all padded", "gradients")))
+    assert cells(text)["gradients"] == "1"
+    assert cells(text)["padding"] == "2"
+    assert "1. odd, gradients: off by 42 %\n2. odd, all padded: NaN\n" in text
+
+
+@pytest.mark.parametrize(("gaps", "fails"), [({}, ("gradients",)), ({"gradients": "off"}, ())])
+def test_nothing_is_certified_while_a_check_is_not_as_declared(gaps, fails):
+    with pytest.raises(ValueError, match="odd fails 'gradients'"):
+        page(examined(gaps, fails))
