@@ -1,0 +1,186 @@
+"""What a task's card says of its data, read from the splits."""
+
+import io
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from harness.budgets import Request, plan
+from tasks import Task, cache, tasks
+from tasks.answers import Classes, Number
+from tasks.contract import SPLITS, Split, SplitName
+from tasks.floors import floors
+from tasks.sources import Generated, Kept, versioned
+from zoo.registry import resolve
+
+SHOWN = 3
+"""Examples that a card shows: the first of train."""
+
+SHARES = 10
+"""Classes up to which each has a share of its own on the card."""
+
+ENLARGED = 4
+"""Pixels of the picture on the card, along each side of one pixel."""
+
+
+class Part(NamedTuple):
+    """One split.
+
+    Attributes:
+        examples: how many there are.
+        documents: how many are stored.
+        lengths: tokens of a document: least, median, mean and most.
+        targets: what is known of the targets, by the name of its column.
+        digest: see `Split.digest`.
+    """
+
+    examples: int
+    documents: int
+    lengths: tuple[float, float, float, float]
+    targets: Mapping[str, str]
+    digest: str
+
+
+class Example(NamedTuple):
+    """One example.
+
+    Attributes:
+        documents: as a person would read them; none where they are pictures.
+        pictures: the documents as PNG files; none where they are text.
+        answer: what is right.
+    """
+
+    documents: Sequence[str]
+    pictures: Sequence[bytes]
+    answer: str
+
+
+class Facts(NamedTuple):
+    """A task at one setting.
+
+    Attributes:
+        task: the task.
+        answer: what is to be answered.
+        parts: its splits, in their order.
+        floors: test accuracies in [0, 1] that need no attention, by name.
+        examples: the first few of train.
+        missing: how to get the data; then there are no parts, floors and examples. Empty where they
+            are there.
+    """
+
+    task: Task
+    answer: str
+    parts: Mapping[SplitName, Part]
+    floors: Mapping[str, float]
+    examples: Sequence[Example]
+    missing: str
+
+
+def settings(name: str) -> list[Task]:
+    """The task as it is by default, and as the laptop budget sets it where that differs."""
+    request = Request(
+        attention="none", task=name, budget="laptop", seed=0, device="cpu", precision="fp32",
+        compiled=False,
+    )  # fmt: skip
+    task = tasks.find(name)
+    found = [task(**resolve(name, task, {})), task(**plan(request).task.options)]
+    return found if found[0].key != found[1].key else found[:1]
+
+
+def gather(task: Task, generate: bool) -> Facts:
+    """Read all splits, one after the other.
+
+    Args:
+        task: the task at one setting.
+        generate: whether data that are only to be generated count as there.
+
+    Raises:
+        Refused: the data are damaged, or do not meet the task's options.
+    """
+    missing = _remedy(task, generate)
+    if missing:
+        answer = f"one of {task.classes:,} classes" if task.classes > 1 else "a number"
+        return Facts(task, answer, {}, {}, [], missing)
+    parts: dict[SplitName, Part] = {}
+    examples, answer = [], ""
+    for name in SPLITS:
+        split = task.load(name)
+        parts[name] = _part(task, split)
+        if name == "train":
+            answer = _question(task, split)
+            examples = [_example(task, split, i) for i in range(min(SHOWN, len(split)))]
+    return Facts(task, answer, parts, floors(task), examples, "")
+
+
+def png(levels: Sequence[int]) -> bytes:
+    """The file of a square picture, enlarged; `levels` is its pixels 0..255 in raster order."""
+    side = math.isqrt(len(levels))
+    picture = Image.fromarray(np.array(levels, np.uint8).reshape(side, side))
+    wide = picture.resize((ENLARGED * side, ENLARGED * side), Image.Resampling.NEAREST)
+    file = io.BytesIO()
+    wide.save(file, "PNG")
+    return file.getvalue()
+
+
+def _remedy(task: Task, generate: bool) -> str:
+    """How to get the data; empty where they are there, or are made when they are loaded."""
+    made = isinstance(task, Generated)
+    if not isinstance(task, Kept) or (made and generate):
+        return ""
+    return "" if cache.find(task.key if made else versioned(type(task))) else task.remedy()
+
+
+def _part(task: Task, split: Split) -> Part:
+    lengths = split.lengths.numpy()
+    spread = (lengths.min(), np.median(lengths), lengths.mean(dtype=np.float64), lengths.max())
+    least, median, mean, most = map(float, spread)
+    return Part(
+        examples=len(split),
+        documents=len(split.documents),
+        lengths=(least, median, mean, most),
+        targets=_targets(task, split),
+        digest=split.digest(),
+    )
+
+
+def _targets(task: Task, split: Split) -> dict[str, str]:
+    if not isinstance(split.answers, Classes):
+        numbers = split.targets.double()
+        spread = numbers.std(correction=0).item()
+        return {"mean": f"{numbers.mean().item():.3f}", "standard deviation": f"{spread:.3f}"}
+    counts = split.targets.flatten().bincount(minlength=task.classes)
+    shares = [f"{100 * share:.2f} %" for share in (counts / counts.sum()).tolist()]
+    if task.classes <= SHARES:
+        return {task.label(target): share for target, share in enumerate(shares)}
+    return {
+        "classes that occur": f"{int((counts > 0).sum()):,}",
+        "share of the rarest class": shares[int(counts.argmin())],
+        "of the commonest": shares[int(counts.argmax())],
+    }
+
+
+def _question(task: Task, split: Split) -> str:
+    answers = split.answers
+    if isinstance(answers, Number):
+        found = f"a number, right where it is less than {answers.tolerance:g} off"
+    else:
+        found = f"one of {task.classes:,} classes"
+    if split.asked is None:
+        return f"{found}, for the whole"
+    many = split.asked.shape[1]
+    return f"{found}, at {'one position' if many == 1 else f'each of {many} positions'}"
+
+
+def _example(task: Task, split: Split, number: int) -> Example:
+    shown = [] if task.pictures else task.show(split, number)
+    pictures = [png(document) for document in split.tokens(number)] if task.pictures else []
+    targets = split.targets[number].flatten().tolist()
+    exact = isinstance(split.answers, Classes)
+    found = [task.label(target) if exact else f"{target:g}" for target in targets]
+    if split.asked is not None:
+        places = split.asked[number].tolist()
+        found = [f"{one} at {place}" for one, place in zip(found, places, strict=True)]
+    return Example(shown, pictures, ", ".join(found))

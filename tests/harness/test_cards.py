@@ -1,0 +1,227 @@
+"""The task page says what the data are, and shows some."""
+
+import hashlib
+import io
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image as Pictures
+
+from harness.cards import page, pictures
+from harness.facts import Facts, gather, png, settings
+from tasks import Task, cache, tasks
+from tasks.contract import SPLITS, Split
+from tasks.lra.image import Image
+
+SIZES = {"train": 5, "dev": 2, "test": 3}
+
+
+class Squares(Task):
+    """Pictures that get brighter."""
+
+    name, version = "squares", 3
+    classes, vocabulary, max_len, pictures = 2, 256, 4, True
+
+    def label(self, target: int) -> str:
+        return ("dark", "bright")[target]
+
+    def load(self, split):
+        count = SIZES[split]
+        levels = torch.arange(4 * count, dtype=torch.uint8).reshape(count, 4)
+        return Split.single(levels, torch.full((count,), 4), torch.arange(count) % 2)
+
+
+class Unclear(Squares):
+    """Text that would end a block, or a line of the page."""
+
+    name, pictures = "unclear", False
+
+    def show(self, split, example):
+        return ["one\n\n```\n<br />\x07 | two", "word " * 1000][example % 2 :][:1]
+
+
+def facts(name: str) -> Facts:
+    return gather(tasks.find(name)(**SIZES), generate=False)
+
+
+def tables(text: str) -> dict[str, list[str]]:
+    """The cells of every row by its first cells, those of the split if it is one of a split."""
+    lines = (line for line in text.splitlines() if line.startswith("|"))
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+    found: dict[str, list[str]] = {}
+    for first, *rest in rows:
+        split = rest[0] in SPLITS if rest else False
+        found.setdefault(f"{first} {rest[0]}" if split else first, []).extend(rest[split:])
+    return found
+
+
+def pixels(content: bytes) -> np.ndarray:
+    return np.array(Pictures.open(io.BytesIO(content)))
+
+
+def test_a_card_holds_the_sizes_lengths_shares_and_digests_of_every_split():
+    found = tables(page([[facts("majority")]], "tasks"))
+    key = "`majority@1[train=5,dev=2,test=3]`"
+    task = tasks.find("majority")(**SIZES)
+    for name in SPLITS:
+        split = task.load(name)
+        ones = 100 * split.targets.double().mean().item()
+        assert found[f"{key} {name}"] == [
+            *[str(SIZES[name])] * 2, "64", "64.0", "64.0", "64", f"`{split.digest()}`",
+            f"{100 - ones:.2f} %", f"{ones:.2f} %",
+        ]  # fmt: skip
+    assert found["version"] == ["`majority@1`"]
+    assert found["options"][0].startswith("`max_len=64`, `symbols=2`, `train=5`")
+    assert found["answer"] == ["one of 2 classes, for the whole"]
+    assert found["token values"] == ["3, padding included"]
+    assert len(found[key]) == 4  # floors
+
+
+def test_lengths_are_of_real_tokens():
+    class Short(Unclear):
+        def load(self, split):
+            found = super().load(split)
+            lengths = torch.arange(1, len(found) + 1).clamp(max=4)
+            return Split.single(found.documents, lengths, found.targets)
+
+    spread = gather(Short(), generate=False).parts["train"].lengths
+    assert spread == (1.0, 3.0, (1 + 2 + 3 + 4 + 4) / 5, 4.0)
+
+
+def test_numbers_have_a_mean_and_a_spread_and_many_classes_a_rarest_one():
+    text = page([[facts("adding")], [facts("mqar")]], "tasks")
+    targets = tasks.find("adding")(**SIZES).load("train").targets
+    cells = tables(text)["`adding@1[train=5,dev=2,test=3]` train"]
+    assert cells[-2:] == [f"{targets.mean():.3f}", f"{targets.std(correction=0):.3f}"]
+    assert "a number, right where it is less than 0.04 off, for the whole" in text
+    assert "one of 4,096 classes, at each of 8 positions" in text
+    assert tables(text)["`mqar@1[train=5,dev=2,test=3]` train"][-3:] == ["40", "0.00 %", "2.50 %"]
+
+
+def test_an_example_stands_with_its_answer():
+    text = page([[facts("copying")]], "tasks")
+    task = tasks.find("copying")(**SIZES)
+    split = task.load("train")
+    for example in range(3):
+        answers = [f"s{target}" for target in split.targets[example].tolist()]
+        where = ", ".join(f"{one} at {at}" for at, one in enumerate(answers, 112))
+        shown = f"{' '.join(answers)} blank"
+        assert f"**Example {example + 1}**, answer: {where}\n\n    {shown}" in text
+    assert "Example 4" not in text
+
+
+def test_a_picture_is_a_file_four_times_as_large():
+    card = [gather(Squares(), generate=False)]
+    text, files = page([card], "tasks"), pictures([card])
+    assert list(files) == ["squares-1.png", "squares-2.png", "squares-3.png"]
+    assert "**Example 2**, answer: bright\n\n![squares, example 2](tasks/squares-2.png)\n" in text
+    shown = pixels(files["squares-2.png"])
+    assert shown.shape == (8, 8)
+    assert np.array_equal(shown, np.kron([[4, 5], [6, 7]], np.ones((4, 4))))
+    assert files["squares-1.png"] == png([0, 1, 2, 3])
+
+
+def test_a_document_of_two_pictures_has_a_file_for_each():
+    class Pairs(Squares):
+        def load(self, split):
+            found = super().load(split)
+            rows = torch.stack([torch.arange(len(found)), torch.zeros(len(found))], 1).int()
+            return Split(found.documents, found.lengths, rows, found.targets, padded=False)
+
+    card = [gather(Pairs(), generate=False)]
+    files = pictures([card])
+    assert list(files)[2:4] == ["squares-2-1.png", "squares-2-2.png"]
+    assert np.array_equal(pixels(files["squares-3-2.png"])[::4, ::4], [[0, 1], [2, 3]])
+    assert all(f"(there/{name})" in page([card], "there") for name in files)
+
+
+def test_nothing_in_a_document_ends_its_block_and_a_long_one_loses_its_middle():
+    text = page([[gather(Unclear(), generate=False)]], "tasks")
+    block = text.split("**Example 1**, answer: dark\n\n")[1].split("\n\n**Example 2**")[0]
+    assert block == "    one  ``` <br />\N{REPLACEMENT CHARACTER} | two"
+    block = text.split("**Example 2**, answer: bright\n\n")[1].split("\n\n**Example 3**")[0]
+    assert all(line.startswith("    word") and len(line) <= 96 for line in block.splitlines()[:3])
+    assert re.search(r"word … 4,\d{3} characters left out … word", " ".join(block.split()))
+
+
+@pytest.mark.parametrize("name", ["image", "listops"])
+def test_a_card_whose_data_are_missing_says_how_to_get_them(name, call, monkeypatch, tmp_path):
+    monkeypatch.setenv(cache.HOME_VARIABLE, str(tmp_path))
+    card = [gather(task, generate=False) for task in settings(name)]
+    assert [one.parts for one in card] == [{}, {}] and not list(tmp_path.iterdir())
+    text = page([card], "tasks")
+    keys = ", ".join(f"`{one.task.key}`" for one in card)
+    (line,) = [one for one in call("data", "list")[1].splitlines() if one.startswith(f"{name}:")]
+    assert f"\n{keys}{line.removeprefix(name)}\n" in text
+    assert "SHA-256 " not in text and "Example 1" not in text
+    assert str(tmp_path) not in text
+
+
+def test_the_setting_that_is_there_stands_beside_the_one_that_is_missing():
+    usual, laptop = (gather(Image(), generate=False), gather(Squares(), generate=False))
+    text = page([[usual, laptop]], "tasks")
+    assert "`image@1`: missing; run 'harness data fetch image'" in text
+    assert tables(text)["`squares@3` dev"][:2] == ["2", "2"]
+    assert "squares-1.png" in text
+
+
+def test_terms_and_origin_of_real_data_stand_on_their_card():
+    source = Image.source()
+    found = tables(page([[gather(Image(), generate=False)]], "tasks"))
+    assert found["origin"] == [f"<{source.origin}>"]
+    assert found["terms"] == [source.terms]
+
+
+def test_the_same_data_make_the_same_page_to_the_byte():
+    def made() -> bytes:
+        cards = [[facts("parity")], [gather(Squares(), generate=False)]]
+        files = b"".join(pictures(cards).values())
+        return hashlib.sha256(page(cards, "tasks").encode() + files).digest()
+
+    assert made() == made()
+
+
+TREES = {"min_len": 2, "max_len": 24, "train": 4, "dev": 2, "test": 2}
+
+
+@pytest.fixture
+def few(monkeypatch, tmp_path) -> Path:
+    """Three tasks of all there are, small, and an empty cache; the page to write."""
+    monkeypatch.setenv(cache.HOME_VARIABLE, str(tmp_path / "cache"))
+    known = {"image": Image(), "listops": tasks.find("listops")(**TREES), "squares": Squares()}
+    monkeypatch.setattr(tasks, "names", lambda: list(known))
+    monkeypatch.setattr("harness.facts.settings", lambda name: [known[name]])
+    return tmp_path / "docs" / "cards.md"
+
+
+def test_the_command_writes_the_page_and_its_pictures_and_generates_what_it_can(call, few):
+    code, out, err = call("cards", "--out", str(few))
+    assert (code, err) == (0, "")
+    assert sorted(path.name for path in few.parent.rglob("*.*")) == [
+        "cards.md", "squares-1.png", "squares-2.png", "squares-3.png",
+    ]  # fmt: skip
+    text = few.read_text("utf-8")
+    assert "(cards/squares-1.png)" in text and (few.parent / "cards" / "squares-1.png").is_file()
+    assert "`image@1`: missing" in text and "listops@1[min_len=2" in text
+    assert out.splitlines()[-1] == str(few) and "squares@3: read" in out
+
+
+def test_the_command_generates_nothing_where_it_is_told_so(call, few):
+    assert call("cards", "--no-generate", "--out", str(few))[0] == 0
+    assert "train=4,dev=2,test=2]`: missing; use it: it is generated" in few.read_text("utf-8")
+    assert not list(cache.data_home().glob("listops*"))
+
+
+def test_a_page_that_cannot_be_written_is_refused(call, few):
+    few.parent.write_text("a file")
+    code, _, err = call("cards", "--out", str(few))
+    assert (code, err.count("\n")) == (2, 1)
+    assert err.startswith("harness: no page written: ") and "give another --out" in err
+
+
+def test_a_task_has_the_setting_of_its_defaults_and_that_of_the_laptop_budget():
+    assert [task.key for task in settings("image")] == ["image@1", "image@1[dev=1000,test=5000]"]
+    assert [task.key for task in settings("parity")] == ["parity@1"]
