@@ -9,14 +9,13 @@ gets those of the native variant.
 
 import argparse
 import json
-import platform
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from harness.environment import describe
+from benchmarks.turns import machine
 from harness.measure import quartiles, take_turns
 from zoo.contract import Size, Traits
 from zoo.cost import peak_bytes
@@ -139,9 +138,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=31, help="turns of each rival")
     parser.add_argument("--only", default="", help="native variants; commas separate")
     asked = parser.parse_args()
-    environment = describe("cpu")
-    versions = {"torch": torch.__version__, "python": platform.python_version()}
-    print(json.dumps({"device": environment.device, "threads": environment.threads, **versions}))
+    print(json.dumps(machine()))
     for pair in PAIRS:
         if pair.native in (asked.only.split(",") if asked.only else [pair.native]):
             print(json.dumps(measure(pair, asked.rounds)), flush=True)

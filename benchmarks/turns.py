@@ -1,4 +1,4 @@
-"""Rivals that take turns, and the table of what they took."""
+"""Rivals that take turns, the table of what they took, and the machine that it holds for."""
 
 import json
 import platform
@@ -12,14 +12,19 @@ from harness.measure import quartiles, take_turns
 from zoo.cost import peak_bytes
 
 
+def machine() -> dict[str, Any]:
+    """What the numbers of this process hold for."""
+    environment = describe("cpu")
+    versions = {"torch": torch.__version__, "python": platform.python_version()}
+    return {"device": environment.device, "threads": environment.threads, **versions}
+
+
 def compare(rivals: Mapping[str, Callable[[], Any]], memory: bool) -> None:
     """Print time, its ratio to the first rival turn by turn, and peak memory, as JSON lines."""
     device = torch.device("cpu")
     names = list(rivals)
     taken = dict(zip(names, take_turns(list(rivals.values()), device, rounds=31), strict=True))
-    environment = describe("cpu")
-    versions = {"torch": torch.__version__, "python": platform.python_version()}
-    print(json.dumps({"device": environment.device, "threads": environment.threads, **versions}))
+    print(json.dumps(machine()))
     for name in names:
         pairs = zip(taken[name], taken[names[0]], strict=True)
         ratio = quartiles(own / first for own, first in pairs)

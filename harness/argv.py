@@ -7,7 +7,11 @@ from zoo.registry import Refused
 
 
 def words(text: str) -> list[str]:
-    """Split at commas, each word once, in order."""
+    """Split at commas, each word once, in order.
+
+    Raises:
+        Refused: a word is empty.
+    """
     words = [word.strip() for word in text.split(",")]
     if not all(words):
         raise Refused(f"{text!r} holds an empty name; separate names by single commas")
@@ -15,41 +19,66 @@ def words(text: str) -> list[str]:
 
 
 def seeds(text: str) -> list[int]:
-    """Read whole numbers between commas."""
-    try:
-        found = [int(word) for word in words(text)]
-    except ValueError:
-        raise Refused(f"seeds {text!r} are not whole numbers; give for example 0,1,2") from None
+    """Read whole numbers between commas.
+
+    Raises:
+        Refused: one is no whole number, or is not in 0..2**32 - 1.
+    """
+    example = "0,1,2"
+    found = _whole_numbers(f"seeds {text!r}", text, example)
     if not 0 <= min(found) <= max(found) < 2**32:
-        raise Refused(f"seeds {text!r} leave the range from 0 to 2**32 - 1; give others")
+        raise Refused(
+            f"seeds {text!r} leave the range from 0 to 2**32 - 1; give for example {example}"
+        )
     return found
 
 
 def counts(text: str) -> list[int]:
-    """Read whole numbers from 1 on between commas."""
-    try:
-        found = [int(word) for word in words(text)]
-    except ValueError:
-        raise Refused(f"{text!r} are not whole numbers; give for example 8,32,128") from None
+    """Read whole numbers from 1 on between commas.
+
+    Raises:
+        Refused: one is no whole number, or is below 1.
+    """
+    example = "8,32,128"
+    found = _whole_numbers(repr(text), text, example)
     if min(found) < 1:
-        raise Refused(f"{text!r} holds a number below 1; give for example 8,32,128")
+        raise Refused(f"{text!r} holds a number below 1; give for example {example}")
     return found
 
 
 def settings(given: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Read NAME.OPTION=VALUE texts."""
+    """Read NAME.OPTION=VALUE texts: the values, by name and option.
+
+    Raises:
+        Refused: a text has another form.
+    """
     found: dict[str, dict[str, str]] = {}
     for text in given:
         path, equals, value = text.partition("=")
         owner, dot, option = path.partition(".")
         if not (owner and dot and option and equals and value):
-            raise Refused(f"--set {text!r} is not of the form NAME.OPTION=VALUE")
+            raise Refused(
+                f"--set {text!r} is not of the form NAME.OPTION=VALUE; give for example "
+                "primal.rank=40"
+            )
         found.setdefault(owner, {})[option] = value
     return found
 
 
 def require_owners(settings: dict[str, dict[str, str]], requests: Sequence[Request]) -> None:
-    """Refuse a setting whose owner takes no part in the run: it would have no effect."""
+    """Refuse a setting whose owner takes no part in the run: it would have no effect.
+
+    Raises:
+        Refused: there is one.
+    """
     parts = {part for one in requests for part in (one.task, *one.attention.split("+"))}
     for owner in settings.keys() - parts:
         raise Refused(f"--set {owner}: {owner!r} takes no part; those that do: {sorted(parts)}")
+
+
+def _whole_numbers(what: str, text: str, example: str) -> list[int]:
+    """Read `text`, which a message calls `what`."""
+    try:
+        return [int(word) for word in words(text)]
+    except ValueError:
+        raise Refused(f"{what} are not whole numbers; give for example {example}") from None

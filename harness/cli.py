@@ -12,7 +12,6 @@ import typer
 from harness.cli_data import data
 from zoo.registry import Refused
 
-# Plain help: rich markup would cost a tenth of a second at every start.
 # Typer brings click under one name or another, depending on its version.
 UsageError: Any = typer.BadParameter.__base__
 
@@ -23,6 +22,7 @@ app = typer.Typer(
     help="Compare attention variants: accuracy, speed and memory that can be trusted.",
     no_args_is_help=True,
     add_completion=False,
+    # Plain help: rich markup would cost a tenth of a second at every start.
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )

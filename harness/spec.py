@@ -115,8 +115,8 @@ class RunSpec(Frozen):
     def id(self) -> str:
         """The run's identity: 16 hexadecimal digits of the SHA-256 of its canonical JSON."""
         plain = self.model_dump(mode="json")
-        # What was added after the first records counts where it is not as it was before: a run that
-        # is in a store keeps its name.
+        # Records without these fields mean these values: hashing them would rename every such run.
+        # See docs/decisions/0009-identity-grows.md.
         if self.model.positions == "learned":
             del plain["model"]["positions"]
         if self.task.block == 0:

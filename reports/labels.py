@@ -56,7 +56,11 @@ class Scene(NamedTuple):
 
 
 def choose(candidates: Iterable[Box], scene: Scene) -> Box:
-    """The first candidate in conflict with nothing, or the one in least conflict."""
+    """The first candidate in conflict with nothing, or the one in least conflict.
+
+    Raises:
+        ValueError: there are no candidates.
+    """
     best, least = None, float("inf")
     for box in candidates:
         conflict = scene.conflict(box)

@@ -1,6 +1,6 @@
 """Documents of many lengths, one behind the other, and fair cuts of them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -68,7 +68,10 @@ def padded(
     length: int,
     first: int,
 ) -> tuple[UInt8[Tensor, "n l"], Int32[Tensor, " n"]]:
-    """The chosen documents side by side, and their lengths; the arguments are as in `Corpus`."""
+    """The chosen documents side by side, and their lengths.
+
+    The arguments are as in `Corpus` and `Corpus.split`.
+    """
     documents = np.zeros((len(chosen), length), np.uint8)
     lengths = np.empty(len(chosen), np.int32)
     for row, index in enumerate(chosen.tolist()):
@@ -77,6 +80,16 @@ def padded(
         lengths[row] = len(kept)
         np.add(kept, first, out=documents[row, : len(kept)])
     return torch.from_numpy(documents), torch.from_numpy(lengths)
+
+
+def legible(documents: Iterable[Sequence[int]], first: int) -> list[str]:
+    """Documents of bytes as text; the replacement character stands for what is cut in two.
+
+    Args:
+        documents: the tokens of each.
+        first: the token that stands for the byte 0.
+    """
+    return [bytes(token - first for token in one).decode(errors="replace") for one in documents]
 
 
 def names(prefix: str) -> list[str]:

@@ -43,6 +43,7 @@ class Registry(Generic[T]):
         self._packages = packages
         self._group = group
         self._own: dict[str, T] = {}
+        self._absent: dict[str, str] = {}
         self._complete = False
 
     def register(self, name: str) -> Callable[[T], T]:
@@ -52,7 +53,10 @@ class Registry(Generic[T]):
             Refused: the name is taken, or holds a character that argv or a composition needs.
         """
         if not name.replace("-", "").replace("_", "").isalnum():
-            raise Refused(f"{self.kind} name {name!r} may hold letters, digits, '-' and '_' only")
+            raise Refused(
+                f"{self.kind} name {name!r} may hold letters, digits, '-' and '_' only; "
+                "choose another name"
+            )
 
         def enrol(thing: T) -> T:
             if name in self._own:
@@ -62,6 +66,10 @@ class Registry(Generic[T]):
 
         return enrol
 
+    def withhold(self, name: str, reason: str) -> None:
+        """Leave `name` out of every list; who asks for it gets `reason`, remedy included."""
+        self._absent[name] = reason
+
     def names(self) -> list[str]:
         """Every name that can be asked for, sorted; plug-ins are listed without being imported."""
         return sorted({*self._built_in(), *self._plug_ins()})
@@ -70,11 +78,14 @@ class Registry(Generic[T]):
         """Return the thing called `name`.
 
         Raises:
-            Refused: nothing is called so (the nearest name is offered), or its plug-in is broken.
+            Refused: nothing is called so (the nearest name is offered), it cannot run on this
+                machine, or its plug-in is broken.
         """
         built_in = self._built_in()
         if name in built_in:
             return built_in[name]
+        if name in self._absent:
+            raise Refused(f"{self.kind} {name!r} cannot run here: {self._absent[name]}")
         plug_ins = self._plug_ins()
         if name not in plug_ins:
             raise Refused(unknown(self.kind, name, {*built_in, *plug_ins}))
@@ -127,7 +138,7 @@ class Registry(Generic[T]):
         for point in metadata.entry_points(group=self._group):
             if point.name in self._built_in() or point.name in found:
                 message = f"{self.kind} {point.name!r} from {point.value} is ignored: name taken"
-                warnings.warn(message, stacklevel=3)
+                warnings.warn(f"{message}; rename it", stacklevel=3)
                 continue
             found[point.name] = point
         return found
@@ -195,7 +206,7 @@ def _convert(name: str, value: Value, annotation: Any) -> Value:
         # By their text: argv gives text, and True must not pass for 1.
         choices = {str(choice): choice for choice in get_args(annotation)}
         if str(value) not in choices:
-            raise Refused(f"{name}={value} is not one of {', '.join(choices)}")
+            raise Refused(f"{name}={value} is not one of {', '.join(choices)}; give one of them")
         return choices[str(value)]
     wanted = getattr(annotation, "__name__", annotation)
     if annotation not in _READERS:

@@ -47,7 +47,13 @@ class Image(Imported):
     pictures = True
 
     def __init__(self, *, train: int = 45_000, dev: int = 5_000, test: int = 10_000) -> None:
-        """Choose how many pictures of each split are used; fewer make another setting."""
+        """Choose how many pictures are used; fewer make another setting.
+
+        Args:
+            train: pictures to train on.
+            dev: pictures to choose the checkpoint on.
+            test: pictures to test on.
+        """
         self.train, self.dev, self.test = train, dev, test
 
     def load(self, split: SplitName) -> Split:

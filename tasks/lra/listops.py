@@ -100,6 +100,10 @@ class ListOps(Generated):
         corpus = Corpus(*self.arrays(names(split)))
         return corpus.split(np.arange(len(corpus)), self.max_len, 0)
 
+    def word(self, token: int) -> str:
+        """See `Task.word`: a digit, an operator behind its bracket, or the closing bracket."""
+        return _SPELLING[token]
+
     def generate(self) -> dict[str, np.ndarray]:
         """See `Generated.generate`."""
         return self.generate_by(os.cpu_count() or 1)

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from tasks.contract import Split, SplitName
-from tasks.corpus import padded, thinned
+from tasks.corpus import legible, padded, thinned
 from tasks.opened import Member, Opened
 from tasks.registry import tasks
 from tasks.sources import Imported
@@ -94,9 +94,8 @@ class Retrieval(Imported):
         )
 
     def show(self, split: Split, example: int) -> list[str]:
-        """See `Task.show`: as text; the replacement character stands for what is cut in two."""
-        shown = split.tokens(example)
-        return [bytes(token - FIRST for token in one).decode(errors="replace") for one in shown]
+        """See `Task.show`: as text, as `legible` writes it."""
+        return legible(split.tokens(example), FIRST)
 
     def label(self, target: int) -> str:
         """See `Task.label`."""

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from tasks.contract import Split, SplitName
-from tasks.corpus import Corpus, held_out, names, thinned
+from tasks.corpus import Corpus, held_out, legible, names, thinned
 from tasks.opened import Member, Opened
 from tasks.registry import tasks
 from tasks.sources import Imported
@@ -88,9 +88,8 @@ class Text(Imported):
         return corpus.split(chosen, self.max_len, FIRST)
 
     def show(self, split: Split, example: int) -> list[str]:
-        """See `Task.show`: as text; the replacement character stands for what is cut in two."""
-        shown = split.tokens(example)
-        return [bytes(token - FIRST for token in one).decode(errors="replace") for one in shown]
+        """See `Task.show`: as text, as `legible` writes it."""
+        return legible(split.tokens(example), FIRST)
 
     def label(self, target: int) -> str:
         """See `Task.label`."""

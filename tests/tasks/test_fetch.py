@@ -143,7 +143,7 @@ def test_a_range_that_was_not_asked_for_is_not_taken(get, server, home):
 
 
 @pytest.mark.parametrize("way", ["labels-compression", "moved"])
-def test_servers_have_their_ways(get, way):
+def test_a_redirect_and_a_label_of_compression_spoil_no_download(get, way):
     assert get(way).path.exists()
 
 

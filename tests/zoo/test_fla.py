@@ -1,5 +1,6 @@
 """Layers of flash-linear-attention: built and called as the package wants it, absent elsewhere."""
 
+import re
 import sys
 from types import ModuleType, SimpleNamespace
 
@@ -7,6 +8,7 @@ import pytest
 import torch
 
 from zoo.contract import Size, Unsupported
+from zoo.registry import Refused
 from zoo.variants import fla, variants
 
 SIZE = Size(dim=8, heads=2, max_len=300, causal=False, dropout=0.0)
@@ -76,3 +78,10 @@ def test_what_flash_linear_attention_lacks_is_named(missing, reason, flash_linea
 def test_layers_that_cannot_run_are_not_listed():
     listed = set(fla.LAYERS) & set(variants.names())
     assert listed == (set() if fla.absence() else set(fla.LAYERS))
+
+
+@pytest.mark.skipif(not fla.absence(), reason="they can run here")
+@pytest.mark.parametrize("name", fla.LAYERS)
+def test_who_asks_for_a_layer_that_cannot_run_learns_why(name):
+    with pytest.raises(Refused, match=f"'{name}' cannot run here: {re.escape(fla.absence())}"):
+        variants.find(name)

@@ -86,7 +86,8 @@ def test_an_ill_typed_option_is_refused_with_its_value_and_type(option, value):
 def test_a_choice_outside_the_list_is_refused_with_the_list(value):
     with pytest.raises(Refused) as refusal:
         resolve("cut", cut, {"depth": 2, "teeth": value})
-    assert str(refusal.value) == f"cut.teeth={value} is not one of wide, narrow, 3"
+    expected = f"cut.teeth={value} is not one of wide, narrow, 3; give one of them"
+    assert str(refusal.value) == expected
 
 
 def test_an_unknown_option_is_answered_with_the_nearest():

@@ -20,6 +20,7 @@ from zoo.conformance.subject import (
     speak,
 )
 from zoo.contract import Attended
+from zoo.registry import first_line
 
 *_, PADDING = paddings()
 """Padding before, between and behind the real tokens."""
@@ -94,7 +95,7 @@ def gradients_are_right(subject: Subject) -> Finding:
     try:
         torch.autograd.gradcheck(real, (x,), eps=1e-6, atol=1e-5, rtol=1e-4)
     except RuntimeError as error:
-        return Finding(False, f"finite differences disagree: {str(error).splitlines()[0]}")
+        return Finding(False, f"finite differences disagree: {first_line(error)}")
     return Finding(True, "finite differences agree to 1e-05")
 
 
@@ -184,7 +185,7 @@ def it_compiles(subject: Subject) -> Finding:
                 found = _everything(layer, compiled, x, keep)
                 expected = _everything(layer, layer, x, keep)
         except Exception as error:
-            return Finding(False, f"{type(error).__name__}: {str(error).splitlines()[0]}")
+            return Finding(False, f"{type(error).__name__}: {first_line(error)}")
         pairs = zip(found, expected, strict=True)
         worst = max(worst, *(distance(one, other) for one, other in pairs))
     return at_most(worst, 1e-9, "differ by")
@@ -219,7 +220,7 @@ def seeds_run_at_once(subject: Subject) -> Finding:
                 warnings.simplefilter("ignore")
                 found = vmap(one)(*state)
         except Exception as error:
-            return Finding(False, f"{type(error).__name__}: {str(error).splitlines()[0]}")
+            return Finding(False, f"{type(error).__name__}: {first_line(error)}")
         expected = torch.stack([attend(layer, x, keep) for layer in layers])
         worst = max(worst, distance(found, expected))
     return at_most(worst, 1e-9, "differ by")

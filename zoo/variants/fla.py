@@ -105,6 +105,8 @@ LAYERS: dict[str, type[FlashLinear]] = {
     "fla-retention": MultiScaleRetention,
 }
 
-if not absence():
-    for name, layer in LAYERS.items():
+for name, layer in LAYERS.items():
+    if reason := absence():
+        variants.withhold(name, reason)
+    else:
         variants.register(name)(layer)

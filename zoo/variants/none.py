@@ -14,7 +14,7 @@ token i, which is one of 0..i; the causal form is the same function.
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from zoo.contract import Attended, Attention, Size, Traits
+from zoo.contract import Attended, Attention, Size, State, Traits
 from zoo.variants import variants
 
 
@@ -22,7 +22,7 @@ from zoo.variants import variants
 class NoAttention(Attention):
     """The value and output projections, token by token."""
 
-    traits = Traits(causal=True, cross=False, linear=True, stochastic=False, recurrent=False)
+    traits = Traits(causal=True, cross=False, linear=True, stochastic=False, recurrent=True)
 
     def __init__(self, size: Size) -> None:
         """Make the two projections, each (d -> d) with a bias.
@@ -43,3 +43,11 @@ class NoAttention(Attention):
         """See `Attention.forward`."""
         self.require_self(x, context)
         return Attended(self.out(self.value(x)))
+
+    def start(self, batch: int) -> State:
+        """See `Attention.start`: nothing is remembered."""
+        return (self.blank(batch, 0),)
+
+    def step(self, x: Float[Tensor, "b d"], state: State) -> tuple[Float[Tensor, "b d"], State]:
+        """See `Attention.step`."""
+        return self.out(self.value(x)), state
