@@ -11,7 +11,8 @@ from harness.spec import ModelSpec, Positions, RunSpec, TaskSpec, TrainSpec
 from tasks import tasks
 from tasks.blocks import arranged
 from zoo.composition import Composition
-from zoo.registry import Refused, Value, resolve, unknown
+from zoo.messages import unknown
+from zoo.registry import Refused, Value, resolve
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,8 +67,8 @@ def plan(request: Request) -> RunSpec:
     own = budget["tasks"].get(request.task, budget.get("other"))
     if own is None:
         raise Refused(
-            f"budget {request.budget!r} has no recipe for task {request.task!r}, but for "
-            f"{', '.join(budget['tasks'])}; use budget 'laptop' or 'smoke'"
+            f"budget {request.budget!r} has no recipe for task {request.task!r}; it has recipes "
+            f"for {', '.join(budget['tasks'])}; use budget 'laptop' or 'smoke'"
         )
     asked = request.settings.get(request.task, {})
     options = resolve(request.task, task, {**own.get("options", {}), **asked})

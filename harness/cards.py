@@ -4,9 +4,8 @@ import inspect
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 
-from tabulate import tabulate
-
 from harness.facts import SHOWN, Facts
+from harness.markdown import table
 from tasks import Task
 from tasks.floors import FIRST
 from tasks.sources import Imported
@@ -95,7 +94,7 @@ def _terms(facts: Facts) -> str:
         "model": "causal" if task.causal else "hears both sides",
         **_origin(task),
     }
-    return _table(["", ""], rows.items())
+    return table(["", ""], rows.items())
 
 
 def _origin(task: Task) -> dict[str, str]:
@@ -114,7 +113,7 @@ def _splits(settings: Sequence[Facts]) -> str:
             lengths = [f"{least:,.0f}", f"{median:,.1f}", f"{mean:,.1f}", f"{most:,.0f}"]
             counts = [f"{part.examples:,}", f"{part.documents:,}"]
             rows.append([f"`{facts.task.key}`", name, *counts, *lengths])
-    return _table(head, rows)
+    return table(head, rows)
 
 
 def _digests(settings: Sequence[Facts]) -> str:
@@ -123,7 +122,7 @@ def _digests(settings: Sequence[Facts]) -> str:
         for facts in settings
         for name, part in facts.parts.items()
     ]
-    return _table(["setting", "split", "SHA-256"], rows)
+    return table(["setting", "split", "SHA-256"], rows)
 
 
 def _shares(settings: Sequence[Facts]) -> str:
@@ -193,12 +192,8 @@ def _cut(text: str) -> str:
     return f"{head} … {left:,} characters left out … {tail}"
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    return tabulate(rows, headers=head, tablefmt="pipe", disable_numparse=True) + "\n"
-
-
 def _aligned(head: Sequence[str], rows: Sequence[tuple[Sequence[str], Mapping[str, str]]]) -> str:
     """A table whose further columns are those of any row, by name."""
     columns = list(dict.fromkeys(column for _, cells in rows for column in cells))
     filled = ([*first, *(cells.get(column, "") for column in columns)] for first, cells in rows)
-    return _table([*head, *columns], filled)
+    return table([*head, *columns], filled)

@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from tabulate import tabulate
-
+from harness.markdown import table
 from zoo.conformance import CHECKS, Result, Subject
 
 PROVED, NOTHING = "✓", "–"
@@ -48,7 +47,7 @@ def page(examined: Iterable[Examined]) -> str:
     rows = [
         [name, *(_cell(name, group, of, gaps) for group in groups)] for name, of in forms.items()
     ]
-    parts = [HEAD.format(proved=PROVED, nothing=NOTHING), _table(["attention", *groups], rows)]
+    parts = [HEAD.format(proved=PROVED, nothing=NOTHING), table(["attention", *groups], rows)]
     if gaps:
         lines = (f"{number}. {name}, {check}: {why}\n" for (name, check, why), number in gaps)
         parts.append("\n## Checks that a variant fails, and says so\n\n" + "".join(lines))
@@ -91,8 +90,4 @@ def _figures(check: str, forms: dict[str, list[Examined]]) -> str:
         for result in one.results
         if result.check == check
     ]
-    return _table(["attention", "form", "found"], rows)
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    return tabulate(rows, headers=head, tablefmt="pipe", disable_numparse=True) + "\n"
+    return table(["attention", "form", "found"], rows)

@@ -5,12 +5,16 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from harness.cli_data import data
+from harness.cli_pages import cards, certify, check
 from zoo.registry import Refused
+
+if TYPE_CHECKING:
+    from harness.store import Record, RunSpec
 
 # Typer brings click under one name or another, depending on its version.
 UsageError: Any = typer.BadParameter.__base__
@@ -52,11 +56,8 @@ def run(
     again: Annotated[bool, typer.Option("--again", help="Run finished cells anew, too.")] = False,
 ) -> None:
     """Train every variant on every task with every seed; report accuracy, speed and memory."""
-    from rich.console import Console
-
-    from harness import argv, budgets, environment, grid, tables
+    from harness import argv, budgets, environment, tables
     from harness.store import Store
-    from harness.terminal import Screen
 
     chosen = environment.pick_device(device)
     settings = argv.settings(set_ or [])
@@ -78,13 +79,9 @@ def run(
     ]
     specs = [budgets.plan(request) for request in requests]
     argv.require_owners(settings, requests)
-    folder = Store(store)
-    grid.check(specs, folder)
-    folder.require_writable()
-    with Screen(Console()) as screen:
-        outcome = grid.run_all(specs, folder, screen.watch, again=again)
+    outcome = _run_all(specs, store, again=again)
     typer.echo(tables.outcome(record for record, _ in outcome))
-    typer.echo(tables.places(outcome, folder))
+    typer.echo(tables.places(outcome, Store(store)))
     raise typer.Exit(0 if all(record.status == "ok" for record, _ in outcome) else 1)
 
 
@@ -100,11 +97,7 @@ def locality(
     store: StoreOption = Path("runs"),
 ) -> None:
     """Measure how far a model has to look: accuracy against the tokens that it may see."""
-    from rich.console import Console
-
-    from harness import argv, audit, environment, grid
-    from harness.store import Store
-    from harness.terminal import Screen
+    from harness import argv, audit, environment
     from reports.locality import write
 
     chosen = environment.pick_device(device)
@@ -114,14 +107,37 @@ def locality(
         for seed in argv.seeds(seeds)
         for spec in audit.cells(name, argv.counts(windows), budget, seed, chosen)
     ]
+    records = [record for record, _ in _run_all(specs, store, again=False)]
+    bad = [f"{record.status}: {record.reason}" for record in records if record.status != "ok"]
+    try:
+        for path in write(records, store):
+            typer.echo(path)
+    except ValueError as error:
+        raise Refused(
+            f"no page written: {len(bad)} of {len(records)} runs did not finish "
+            f"({', '.join(dict.fromkeys(bad))}), too few for a curve; "
+            "mend that or give another --budget"
+        ) from error
+    except OSError as error:
+        raise Refused(f"no page written: {error}; give another --store") from error
+    raise typer.Exit(1 if bad else 0)
+
+
+def _run_all(
+    specs: "Sequence[RunSpec]", store: Path, *, again: bool
+) -> "list[tuple[Record, bool]]":
+    """Check every cell, then run those that are not done, on the screen; see `grid.run_all`."""
+    from rich.console import Console
+
+    from harness import grid
+    from harness.store import Store
+    from harness.terminal import Screen
+
     folder = Store(store)
     grid.check(specs, folder)
     folder.require_writable()
     with Screen(Console()) as screen:
-        outcome = grid.run_all(specs, folder, screen.watch, again=False)
-    for path in write([record for record, _ in outcome], store):
-        typer.echo(path)
-    raise typer.Exit(0 if all(record.status == "ok" for record, _ in outcome) else 1)
+        return grid.run_all(specs, folder, screen.watch, again=again)
 
 
 @app.command()
@@ -138,75 +154,9 @@ def measure(store: StoreOption = Path("runs")) -> None:
         typer.echo(tables.outcome([run.measure_anew(record, folder)]))
 
 
-@app.command()
-def check(
-    name: Annotated[str, typer.Argument(help="A variant, a plug-in's too, or MODULE:CLASS.")],
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a check.")] = False,
-) -> None:
-    """Run every check that a variant's claims call for; exit 1 where one does not hold."""
-    from harness import tables
-    from zoo.conformance import examine, locate, subjects
-
-    held = True
-    for subject in subjects(name, locate(name)):
-        for result in examine(subject):
-            held &= result.passed
-            typer.echo(tables.as_json(result) if as_json else tables.as_line(result))
-    raise typer.Exit(0 if held else 1)
-
-
-@app.command()
-def certify(
-    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("docs/certificates.md"),
-) -> None:
-    """Run every check on every variant, and write the page; exit 1 where one does not hold."""
-    from harness import tables
-    from harness.certificate import Examined, page
-    from harness.store import place
-    from zoo.conformance import examine, subjects
-    from zoo.variants import variants
-
-    examined, held = [], True
-    for name, variant in variants.items():
-        for subject in subjects(name, variant):
-            examined.append(Examined(subject, list(examine(subject))))
-            bad = [result for result in examined[-1].results if not result.passed]
-            held &= not bad
-            typer.echo("\n".join([f"{name} {subject.form}", *map(tables.as_line, bad)]))
-    if held:
-        try:
-            typer.echo(place(out, page(examined).encode()))
-        except OSError as error:
-            raise Refused(f"no page written: {error}; give another --out") from error
-    raise typer.Exit(0 if held else 1)
-
-
-@app.command()
-def cards(
-    out: Annotated[
-        Path, typer.Option(help="The page to write; its pictures go to a folder beside it.")
-    ] = Path("docs/tasks.md"),
-    generate: Annotated[
-        bool, typer.Option("--generate/--no-generate", help="Generate data that are not there.")
-    ] = True,
-) -> None:
-    """Write the page of the tasks: what each asks, its data, its floors, and examples."""
-    from harness.cards import page, pictures
-    from harness.facts import gather, settings
-    from harness.store import place
-    from tasks import tasks
-
-    found = []
-    for name in tasks.names():
-        found.append([gather(task, generate) for task in settings(name)])
-        for facts in found[-1]:
-            typer.echo(f"{facts.task.key}: {facts.missing or 'read'}")
-    try:
-        for name, picture in pictures(found).items():
-            typer.echo(place(out.with_suffix("") / name, picture))
-        typer.echo(place(out, page(found, out.stem).encode()))
-    except OSError as error:
-        raise Refused(f"no page written: {error}; give another --out") from error
+# Here: the help lists commands in the order in which they are added.
+for command in (check, certify, cards):
+    app.command()(command)
 
 
 @app.command(name="list")

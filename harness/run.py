@@ -17,9 +17,11 @@ from harness.store import FINAL, Cost, Environment, Final, Point, Record, Status
 from harness.train import DivergedError, Progress, Trainer, fit
 from tasks import Task, tasks
 from tasks.blocks import arranged
+from tasks.contract import SPLITS, Split
 from tasks.floors import floors
 from zoo.composition import Composition
-from zoo.registry import Refused, first_line
+from zoo.messages import in_one_line
+from zoo.registry import Refused
 from zoo.variants import variants
 
 
@@ -41,7 +43,7 @@ class Cell:
         """Prepare; nothing is loaded or written yet."""
         self.spec, self.store, self.watcher = spec, store, watcher
         self.started = datetime.now(UTC).isoformat(timespec="seconds")
-        self.clock = time.perf_counter()
+        self.clock, self.before = time.perf_counter(), 0.0
         self.environment = describe(spec.device)
         self.progress = Progress(environment=self.environment)
         self.floors: dict[str, float] = {}
@@ -71,40 +73,52 @@ class Cell:
             torch.compiler.reset()
         self.watcher.phase("load data")
         task = find_task(spec)
-        train, dev, test = (task.load(name).to(device) for name in ("train", "dev", "test"))
+        train, dev, test = (task.load(name).to(device) for name in SPLITS)
         self.floors = dict(floors(task))
         self.watcher.phase("measure cost")
         self.cost = measure(spec, task, train)
         self.watcher.phase("train")
         torch.manual_seed(spec.seed)
         trainer = Trainer(build(spec, task).to(device), train, spec.train, spec.seed)
-        saved = self.store.checkpoint(spec)
+        self._train(trainer, dev)
+        self.watcher.phase("test")
+        self.final = self._judge(trainer, test)
+
+    def _train(self, trainer: Trainer, dev: Split) -> None:
+        """Train from where an earlier process left it, if one did; leave it so at every turn."""
+        saved = self.store.checkpoint(self.spec)
         if saved.exists():
             self.progress = checkpoint.load(saved, trainer)
             self.environment = continued(self.progress, self.environment, saved)
-        before = self.progress.elapsed
+        self.before = self.progress.elapsed
 
         def save() -> None:
-            self.progress.elapsed = before + time.perf_counter() - self.clock
+            self.progress.elapsed = self._elapsed()
             checkpoint.save(saved, trainer, self.progress)
 
         fit(
             trainer,
             dev,
             self.progress,
-            on_reading=lambda point: self.watcher.reading(point, spec.train.steps),
+            on_reading=lambda point: self.watcher.reading(point, self.spec.train.steps),
             on_evaluation=save,
         )
-        self.watcher.phase("test")
+
+    def _judge(self, trainer: Trainer, test: Split) -> Final:
+        """What the checkpoint that was best on dev comes to on test."""
         trainer.model.load_state_dict(self.progress.best_state)
-        self.final = Final(
+        return Final(
             test_accuracy=trainer.accuracy(test),
             test_examples=len(test),
             dev_accuracy=self.progress.best_accuracy,
             best_step=self.progress.best_step,
             train_seconds=self.progress.seconds,
-            seconds=before + time.perf_counter() - self.clock,
+            seconds=self._elapsed(),
         )
+
+    def _elapsed(self) -> float:
+        """Seconds in all processes that took part."""
+        return self.before + time.perf_counter() - self.clock
 
 
 def continued(progress: Progress, here: Environment, saved: Path) -> Environment:
@@ -222,7 +236,7 @@ def reason_of(error: Exception) -> str:
     """One line for a table's cell."""
     if isinstance(error, DivergedError):
         return str(error)
-    return f"{type(error).__name__}: {first_line(error)}"
+    return in_one_line(error)
 
 
 def _is_out_of_memory(error: Exception) -> bool:

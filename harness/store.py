@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from harness.files import place
 from harness.spec import Frozen, ModelSpec, RunSpec, TaskSpec, TrainSpec
+from zoo.messages import in_one_line
 from zoo.registry import Refused
 
 __all__ = [
@@ -249,4 +250,4 @@ def _read(path: Path) -> Record | Broken:
         where = ".".join(map(str, first["loc"])) or "the file"
         return Broken(path, f"{where}: {first['msg']}")
     except (OSError, UnicodeDecodeError) as error:
-        return Broken(path, f"{type(error).__name__}: {error}")
+        return Broken(path, in_one_line(error))

@@ -16,8 +16,9 @@ from zoo.variants import variants
 
 def outcome(records: Iterable[Record]) -> str:
     """One line a run: accuracies in percent, costs, and the ratios to SDPA softmax."""
-    head = ["attention", "task", "seed", "test %", "dev %", "floor %", "s/1K steps", "x softmax"]
-    head += ["peak MiB", "x softmax", "tokens/s", "parameters", "GFLOP/step"]
+    head = ["attention", "task", "seed", "test %", "dev %", "floor %"]
+    head += ["s/1K steps", "time x softmax", "peak MiB", "memory x softmax"]
+    head += ["tokens/s", "parameters", "GFLOP/step"]
     return _table(head, [_accuracies(record) + _costs(record) for record in records])
 
 

@@ -12,7 +12,7 @@ from jaxtyping import Float64, Int, Shaped
 
 from tasks.answers import CLASSES, Answers
 from tasks.contract import SPLITS, Split, SplitName, Task
-from zoo.registry import Refused
+from zoo.registry import Refused, require_at_least
 
 
 class Stream:
@@ -94,9 +94,7 @@ class Drawn(Task):
             Refused: an option is out of its range.
         """
         for option, bound in {**least, "train": 1, "dev": 1, "test": 1, "seed": 0}.items():
-            value = getattr(self, option)
-            if value < bound:
-                raise Refused(f"{self.name}.{option}={value} must be at least {bound}; raise it")
+            require_at_least(bound, self.name, **{option: getattr(self, option)})
         # Tokens are kept in 16 bits.
         if self.vocabulary > 2**15:
             raise Refused(

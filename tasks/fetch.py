@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 from tasks import cache
 from tasks.known import Archive, Source
 from tasks.sources import imported
-from zoo.registry import Refused, first_line
+from zoo.messages import first_line, in_one_line
+from zoo.registry import Refused
 
 TIMEOUT_SECONDS = 30.0
 """Longest silence of a server that is borne."""
@@ -139,7 +140,7 @@ class _Resuming:
                 if attempt == ATTEMPTS or now <= before:
                     raise _Faulty(
                         f"{self.archive.size} bytes expected, {now} found before "
-                        f"{type(error).__name__}: {first_line(error)}"
+                        f"{in_one_line(error)}"
                     ) from error
 
     def _go_on(self, url: str, have: int) -> None:

@@ -19,7 +19,8 @@ from tasks.contract import Task
 from tasks.known import Source, source_of
 from tasks.opened import Opened, locate
 from tasks.registry import tasks
-from zoo.registry import Refused, first_line
+from zoo.messages import in_one_line
+from zoo.registry import Refused
 
 UNDECODABLE = (
     AttributeError, EOFError, KeyError, NotImplementedError, OSError, TypeError, ValueError,
@@ -82,8 +83,7 @@ class Imported(Kept):
             raise
         except UNDECODABLE as error:
             raise Refused(
-                f"{files.place} cannot be decoded ({type(error).__name__}: {first_line(error)}); "
-                "get it again"
+                f"{files.place} cannot be decoded ({in_one_line(error)}); get it again"
             ) from error
         source.verify(arrays, str(path))
         return _keep(versioned(cls), arrays)

@@ -13,7 +13,7 @@ PACKAGES = ("zoo", "tasks", "harness", "reports")
 
 MAY_IMPORT = {
     "zoo": ("zoo",),
-    "tasks": ("tasks", "zoo.registry"),
+    "tasks": ("tasks", "zoo.registry", "zoo.messages"),
     "harness": ("harness", "zoo", "tasks"),
     "reports": ("reports", "harness.store"),
     # The command line is above all four: `harness report` is where records become pages.
@@ -123,7 +123,7 @@ RULES: list[Rule] = [
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
-def test_no_shipped_module(rule):
+def test_no_shipped_module_breaks_a_rule_of_the_house(rule):
     modules = shipped()
     assert {"zoo.contract", "tasks.contract", "harness.store"} <= set(modules)
     broken = [f"{name} {how}" for name, tree in modules.items() for how in rule(name, tree)]
@@ -170,6 +170,7 @@ INNOCENT = [
     (imports_against_the_direction, "zoo.variants.__init__", "from .softmax import Softmax"),
     (imports_against_the_direction, "zoo.variants.a", "from ..contract import Size; import torch"),
     (imports_against_the_direction, "tasks.a", "from zoo.registry import Refused"),
+    (imports_against_the_direction, "tasks.a", "from zoo.messages import in_one_line"),
     (imports_against_the_direction, "harness.a", "import zoo.contract, tasks.registry"),
     (imports_against_the_direction, "reports.a", "from harness.store import Record"),
     (imports_against_the_direction, "reports.a", "from harness import store"),

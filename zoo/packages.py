@@ -8,7 +8,7 @@ from importlib import import_module
 from types import ModuleType
 
 from zoo.contract import Unsupported
-from zoo.registry import first_line
+from zoo.messages import in_one_line
 
 
 def load(owner: str, module: str, package: str) -> ModuleType:
@@ -22,9 +22,9 @@ def load(owner: str, module: str, package: str) -> ModuleType:
             return import_module(module)
     except Exception as error:
         # Foreign code: whatever it raises on import, the remedy is the same.
-        reason = f"{type(error).__name__}: {first_line(error)}"
         raise Unsupported(
-            f"{owner} needs {package}, which cannot be imported ({reason}); pip install {package}"
+            f"{owner} needs {package}, which cannot be imported ({in_one_line(error)}); "
+            f"pip install {package}"
         ) from error
 
 

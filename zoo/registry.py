@@ -3,13 +3,14 @@
 Nothing here imports torch, so that looking up a name stays cheap.
 """
 
-import difflib
 import inspect
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module, metadata
 from pkgutil import iter_modules
 from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args, get_origin
+
+from zoo.messages import in_one_line, unknown
 
 T = TypeVar("T")
 
@@ -109,7 +110,7 @@ class Registry(Generic[T]):
         except Exception as error:
             raise Refused(
                 f"{self.kind} {point.name!r} cannot be loaded from {point.value}: "
-                f"{type(error).__name__}: {first_line(error)}; mend or uninstall that plug-in"
+                f"{in_one_line(error)}; mend or uninstall that plug-in"
             ) from error
         return found
 
@@ -142,19 +143,6 @@ class Registry(Generic[T]):
                 continue
             found[point.name] = point
         return found
-
-
-def unknown(kind: str, name: str, known: Iterable[str]) -> str:
-    """Say in one line that `name` is not a known `kind`, offering the nearest of `known`."""
-    known = sorted(known)
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known) or 'none'}"
-    return f"unknown {kind} {name!r}; {hint}"
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an error's message, for a report of one line."""
-    return (str(error).splitlines() or [""])[0]
 
 
 def resolve(
@@ -195,6 +183,17 @@ def options_of(factory: Callable[..., Any]) -> dict[str, inspect.Parameter]:
                 f"{factory!r} takes {parameter}; name every option in the signature instead"
             )
     return {name: p for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY}
+
+
+def require_at_least(least: int, owner: str, **given: int) -> None:
+    """Refuse options of `owner` that are below `least`.
+
+    Raises:
+        Refused: there is one.
+    """
+    for option, value in given.items():
+        if value < least:
+            raise Refused(f"{owner}.{option}={value} must be at least {least}; raise it")
 
 
 _BOOLEANS = {"true": True, "false": False}

@@ -25,7 +25,7 @@ from tasks.corpus import Corpus, names
 from tasks.lra import trees
 from tasks.registry import tasks
 from tasks.sources import Generated
-from zoo.registry import Refused
+from zoo.registry import Refused, require_at_least
 
 BLOCK = 4096
 """Roots drawn from one stream of random numbers: part of what a seed means."""
@@ -87,11 +87,9 @@ class ListOps(Generated):
         """
         self.min_len, self.max_len, self.seed = min_len, max_len, seed
         self.train, self.dev, self.test = train, dev, test
-        least = {"min_len": 0, "max_len": min_len + 2, "train": 1, "dev": 1, "test": 1, "seed": 0}
-        for option, bound in least.items():
-            value = getattr(self, option)
-            if value < bound:
-                raise Refused(f"listops.{option}={value} must be at least {bound}; raise it")
+        require_at_least(0, "listops", min_len=min_len, seed=seed)
+        require_at_least(1, "listops", train=train, dev=dev, test=test)
+        require_at_least(min_len + 2, "listops", max_len=max_len)
         if seed >= 2**32:
             raise Refused(f"listops.seed={seed} must be below 2**32={2**32}; lower it")
 

@@ -36,7 +36,7 @@ from tasks.lra import contours
 from tasks.lra.stencils import SCALES, stencils
 from tasks.registry import tasks
 from tasks.sources import Generated
-from zoo.registry import Refused
+from zoo.registry import Refused, require_at_least
 
 BLOCK = 64
 """Images that a thread draws in a row."""
@@ -107,10 +107,8 @@ class Pathfinder(Generated):
             if getattr(self, option) not in known:
                 listing = ", ".join(map(str, known))
                 raise Refused(f"pathfinder.{option}={getattr(self, option)}: give one of {listing}")
-        for option, bound in {"train": 1, "dev": 1, "test": 1, "seed": 0}.items():
-            if getattr(self, option) < bound:
-                value = getattr(self, option)
-                raise Refused(f"pathfinder.{option}={value} must be at least {bound}; raise it")
+        require_at_least(1, "pathfinder", train=train, dev=dev, test=test)
+        require_at_least(0, "pathfinder", seed=seed)
         if seed >= 2**32:
             raise Refused(f"pathfinder.seed={seed} must be below 2**32={2**32}; lower it")
         self.max_len = size * size

@@ -33,7 +33,7 @@ KEPT = 10_000
 COLUMNS = ("label", "id1", "id2", "text1", "text2")
 LABELS = {b"0": 0, b"0.0": 0, b"1": 1, b"1.0": 1}
 NAMES = ("no citation", "citation")
-SPLITS = {"train": "train", "eval": "dev", "test": "test"}
+OFFICIAL_SPLITS = {"train": "train", "eval": "dev", "test": "test"}
 """Our name of each official split."""
 
 
@@ -107,7 +107,7 @@ class Retrieval(Imported):
         known: dict[bytes, int] = {}
         found = {}
         for file in files:
-            split = SPLITS[file.name.split(".")[1]]
+            split = OFFICIAL_SPLITS[file.name.split(".")[1]]
             pairs, targets = _read(file, known)
             if len(targets) != rows[split]:
                 raise Refused(
@@ -124,7 +124,7 @@ def _number(
 
     In an archive the files stand in any order, and that is not to matter.
     """
-    shown = np.concatenate([found[split][0] for split in SPLITS.values()])
+    shown = np.concatenate([found[split][0] for split in OFFICIAL_SPLITS.values()])
     numbers, first = np.unique(shown, return_index=True)
     order = numbers[first.argsort()]
     ordered = [texts[number] for number in order.tolist()]
@@ -132,7 +132,7 @@ def _number(
         "values": np.frombuffer(b"".join(ordered), np.uint8),
         "ends": np.cumsum([len(text) for text in ordered], dtype=np.int64),
     }
-    for split in SPLITS.values():
+    for split in OFFICIAL_SPLITS.values():
         pairs, targets = found[split]
         arrays[f"{split}_pairs"] = order.argsort()[pairs].astype(np.int32)
         arrays[f"{split}_targets"] = targets

@@ -24,7 +24,7 @@ from tasks.corpus import Corpus, held_out, legible, names, thinned
 from tasks.opened import Member, Opened
 from tasks.registry import tasks
 from tasks.sources import Imported
-from zoo.registry import Refused
+from zoo.registry import Refused, require_at_least
 
 DEV_SEED = 0
 FIRST = 1
@@ -67,8 +67,7 @@ class Text(Imported):
         Raises:
             Refused: `max_len` is below 1.
         """
-        if max_len < 1:
-            raise Refused(f"text.max_len={max_len} must be at least 1; give the bytes to read")
+        require_at_least(1, "text", max_len=max_len)
         self.max_len = max_len
         self.train, self.dev, self.test = train, dev, test
 

@@ -45,3 +45,25 @@ def test_a_task_that_asks_at_tokens_cannot_be_shuffled(call, store):
     assert code == 2
     assert "asks at tokens of its own" in err
     assert not store.folder.exists()
+
+
+def test_an_audit_of_which_no_run_finished_is_refused_with_the_reason(call, store, monkeypatch):
+    def fail(*_):
+        raise RuntimeError("boom")
+
+    monkeypatch.setattr("harness.run.measure", fail)
+    code, _, err = call("locality", "majority", "--windows", "4", "--budget", "smoke")
+    assert code == 2
+    assert err == (
+        "harness: no page written: 4 of 4 runs did not finish (failed: RuntimeError: boom), "
+        "too few for a curve; mend that or give another --budget\n"
+    )
+    assert len(list(store.folder.glob("*.json"))) == 4
+
+
+def test_an_audit_whose_page_cannot_be_written_is_refused(call, store, unmeasured):
+    (store.folder / "locality.md").mkdir(parents=True)
+    code, _, err = call("locality", "majority", "--windows", "4", "--budget", "smoke")
+    assert (code, err.count("\n")) == (2, 1)
+    assert err.startswith("harness: no page written: ") and "give another --store" in err
+    assert len(list(store.folder.glob("*.json"))) == 4

@@ -3,10 +3,14 @@
 Heads are few and narrow, so that formulas may hold all weights in memory, or loop.
 """
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor
 
+from zoo.contract import Size
+from zoo.gated import GatedAttention
 from zoo.projected import ProjectedAttention
 
 HEADS, WIDTH = 2, 4
@@ -22,6 +26,20 @@ def qkv(n: int, m: int | None = None, scale: float = 1.0, shift: float = 0.0) ->
     lengths = (n, m or n, m or n)
     parts = [torch.randn(2, HEADS, length, WIDTH).double() for length in lengths]
     return [(scale * part + shift).requires_grad_() for part in parts]
+
+
+def draw(n: int) -> Tensor:
+    """As many tokens of two samples, as a leaf in double precision."""
+    return torch.randn(2, n, DIM).double().requires_grad_()
+
+
+def gated(variant: type[GatedAttention], causal: bool = False, **options) -> GatedAttention:
+    """A layer in double precision whose norm is not that of a fresh one."""
+    size = Size(dim=DIM, heads=HEADS, max_len=1000, causal=causal, dropout=0.0)
+    layer = variant(size, **options).double()
+    torch.nn.init.normal_(layer.norm.weight)
+    torch.nn.init.normal_(layer.norm.bias)
+    return layer
 
 
 def sides(layer: ProjectedAttention, n: int) -> list[Tensor]:
@@ -43,6 +61,16 @@ def valid(out: Tensor, keep: Tensor | None) -> Tensor:
     if keep is None:
         return out
     return out * (keep[:, None, :, None] if out.ndim == 4 else keep[..., None])
+
+
+def by_sample(formula: Callable[[Tensor], Tensor], x: Tensor, keep: Tensor | None) -> Tensor:
+    """`formula` of each sample's real tokens alone, (n, d); zero where padded ones stood."""
+    out = torch.zeros_like(x)
+    for b in range(len(x)):
+        real = torch.arange(x.shape[1]) if keep is None else keep[b].nonzero()[:, 0]
+        if len(real):
+            out[b, real] = formula(x[b, real])
+    return out
 
 
 def gradients(out: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:

@@ -4,7 +4,7 @@ from typing import Literal
 
 import pytest
 
-from zoo.registry import Refused, options_of, resolve
+from zoo.registry import Refused, options_of, require_at_least, resolve
 
 
 def cut(
@@ -134,3 +134,10 @@ def test_postponed_annotations_are_read_too():
 
 def test_positional_parameters_are_no_options():
     assert "wood" not in options_of(cut)
+
+
+def test_an_option_below_its_least_is_refused_alone():
+    require_at_least(1, "cut", depth=1, speed=2)
+    with pytest.raises(Refused) as refusal:
+        require_at_least(1, "cut", depth=1, speed=0)
+    assert str(refusal.value) == "cut.speed=0 must be at least 1; raise it"

@@ -215,7 +215,8 @@ def test_exponents_and_sums_are_fp32_under_autocast(causal):
 
 @pytest.mark.parametrize("options", [{"features": 0}, {"chunk": 0}])
 def test_sizes_below_one_are_refused(options):
-    with pytest.raises(Refused, match="must be at least 1"):
+    ((name, value),) = options.items()
+    with pytest.raises(Refused, match=f"^performer.{name}={value} must be at least 1; raise it$"):
         performer(**options)
 
 

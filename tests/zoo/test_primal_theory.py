@@ -142,7 +142,8 @@ def test_auto_depends_on_the_data_unless_causal():
 
 @pytest.mark.parametrize("wrong", [{"rank": 0}, {"rank_multi": 0}, {"rank": -1}])
 def test_a_rank_below_one_is_refused(wrong):
-    with pytest.raises(Refused, match="must be at least 1"):
+    ((name, value),) = wrong.items()
+    with pytest.raises(Refused, match=f"^primal.{name}={value} must be at least 1; raise it$"):
         build("dependent", **wrong)
 
 

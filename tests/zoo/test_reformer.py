@@ -196,7 +196,8 @@ def test_bf16_autocast_hashes_and_sums_in_fp32():
 
 @pytest.mark.parametrize("options", [{"bucket": 0}, {"hashes": 0}])
 def test_sizes_below_one_are_refused(options):
-    with pytest.raises(Refused, match="must be at least 1"):
+    ((name, value),) = options.items()
+    with pytest.raises(Refused, match=f"^reformer.{name}={value} must be at least 1; raise it$"):
         reformer(**options)
 
 

@@ -14,7 +14,8 @@ import torch
 from zoo.conformance import causality, growth, numerics, padding, recurrence
 from zoo.conformance.subject import Finding, Subject
 from zoo.contract import Attention
-from zoo.registry import Refused, first_line
+from zoo.messages import in_one_line
+from zoo.registry import Refused
 from zoo.variants import variants
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ def locate(name: str) -> type[Attention]:
         found = getattr(import_module(module), attribute)
     except Exception as error:
         # Foreign code: whatever it raises on import is its owner's to read.
-        reason = f"{type(error).__name__}: {first_line(error)}"
+        reason = in_one_line(error)
         raise Refused(f"{name!r} cannot be loaded ({reason}); give MODULE:CLASS") from error
     if not (isinstance(found, type) and issubclass(found, Attention)):
         raise Refused(f"{name!r} is no subclass of zoo.contract.Attention; give one")
@@ -175,7 +176,7 @@ def run(check: Check, subject: Subject) -> Result:
             torch.manual_seed(0)
             finding = check.run(subject)
     except Exception as error:
-        finding = Finding(False, f"raised {type(error).__name__}: {first_line(error)}")
+        finding = Finding(False, f"raised {in_one_line(error)}")
     return Result(check.name, subject.form, finding, subject.variant.gaps.get(check.name, ""))
 
 

@@ -20,7 +20,7 @@ from zoo.conformance.subject import (
     speak,
 )
 from zoo.contract import Attended
-from zoo.registry import first_line
+from zoo.messages import first_line, in_one_line
 
 *_, PADDING = paddings()
 """Padding before, between and behind the real tokens."""
@@ -185,7 +185,7 @@ def it_compiles(subject: Subject) -> Finding:
                 found = _everything(layer, compiled, x, keep)
                 expected = _everything(layer, layer, x, keep)
         except Exception as error:
-            return Finding(False, f"{type(error).__name__}: {first_line(error)}")
+            return Finding(False, in_one_line(error))
         pairs = zip(found, expected, strict=True)
         worst = max(worst, *(distance(one, other) for one, other in pairs))
     return at_most(worst, 1e-9, "differ by")
@@ -220,7 +220,7 @@ def seeds_run_at_once(subject: Subject) -> Finding:
                 warnings.simplefilter("ignore")
                 found = vmap(one)(*state)
         except Exception as error:
-            return Finding(False, f"{type(error).__name__}: {first_line(error)}")
+            return Finding(False, in_one_line(error))
         expected = torch.stack([attend(layer, x, keep) for layer in layers])
         worst = max(worst, distance(found, expected))
     return at_most(worst, 1e-9, "differ by")

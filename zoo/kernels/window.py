@@ -47,7 +47,7 @@ def windowed(
     values = look(values, near, v[:, :, :leaders])
     place = torch.arange(q.shape[2] * block, device=q.device).unflatten(0, (-1, block))
     sight = torch.cat([place + side * block for side in near], dim=-1)
-    seen = visible(place, sight, count, window, causal, leaders).expand(batch, -1, -1, -1)
+    seen = window_mask(place, sight, count, window, causal, leaders).expand(batch, -1, -1, -1)
     # Blocks stand beside samples, so that all heads share a block's mask.
     parts = (part.transpose(1, 2).flatten(0, 1) for part in (q, keys, values))
     mask = seen.flatten(0, 1)[:, None]
@@ -65,7 +65,7 @@ def look(
     return torch.cat([front, *(padded[:, :, 1 + side : 1 + side + count] for side in near)], dim=3)
 
 
-def visible(
+def window_mask(
     place: Int[Tensor, "t c"],
     sight: Int[Tensor, "t s"],
     count: Int[Tensor, " #b"],

@@ -32,7 +32,7 @@ from zoo import recurrent
 from zoo.contract import Size, State, Traits
 from zoo.kernels import causal_sum
 from zoo.projected import ProjectedAttention
-from zoo.registry import Refused
+from zoo.registry import require_at_least
 from zoo.variants import variants
 
 
@@ -56,8 +56,7 @@ class CosFormer(ProjectedAttention):
             Refused: `chunk` below 1.
         """
         super().__init__(size)
-        if chunk < 1:
-            raise Refused(f"cosformer.chunk={chunk} must be at least 1; raise it")
+        require_at_least(1, "cosformer", chunk=chunk)
         self.chunk = chunk
 
     def attend(

@@ -30,15 +30,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo import recurrent
-from zoo.contract import Attended, Attention, Size, State, Traits
+from zoo.contract import Size, State, Traits
+from zoo.gated import GatedAttention
 from zoo.kernels.carried import carried
-from zoo.kernels.real_first import moved, orders
-from zoo.registry import Refused
+from zoo.registry import Refused, require_at_least
 from zoo.variants import variants
 
 
 @variants.register("gated-linear")
-class GatedLinear(Attention):
+class GatedLinear(GatedAttention):
     """Linear attention with a forget gate for each token and key channel.
 
     Axis letters beyond the contract's: `t` chunks, `c` tokens of a chunk, `s` blocks of a chunk,
@@ -62,8 +62,7 @@ class GatedLinear(Attention):
             Refused: an option out of range.
         """
         super().__init__(size)
-        if gate_rank < 1:
-            raise Refused(f"gated-linear.gate_rank={gate_rank} must be at least 1; raise it")
+        require_at_least(1, "gated-linear", gate_rank=gate_rank)
         if temperature <= 0:
             raise Refused(f"gated-linear.temperature={temperature} must be above 0; raise it")
         if chunk < 1 or chunk & (chunk - 1):
@@ -73,28 +72,12 @@ class GatedLinear(Attention):
         self.forget = nn.Sequential(
             nn.Linear(size.dim, gate_rank, bias=False), nn.Linear(gate_rank, size.dim)
         )
-        self.gate = nn.Linear(size.dim, size.dim)
-        self.norm = nn.GroupNorm(size.heads, size.dim)
-        self.out = nn.Linear(size.dim, size.dim)
+        self._make_output()
 
-    def forward(
-        self,
-        x: Float[Tensor, "b n d"],
-        context: Float[Tensor, "b m d"],
-        keep: Bool[Tensor, "b m"] | None,
-    ) -> Attended:
-        """See `Attention.forward`."""
-        self.require_self(x, context)
-        if keep is None:
-            return Attended(self._attend(x, None))
-        order, place = orders(keep)
-        real = torch.arange(x.shape[1], device=x.device) < keep.sum(1, keepdim=True)
-        return Attended(moved(self._attend(moved(x, order), real), place))
-
-    def _attend(
+    def attend(
         self, x: Float[Tensor, "b n d"], real: Bool[Tensor, "b n"] | None
-    ) -> Float[Tensor, "b n d"]:
-        """Attend among tokens of which the real ones come first."""
+    ) -> Float[Tensor, "b h n e"]:
+        """See `GatedAttention.attend`."""
         q, k, v, log_alpha = self._project(x)
         with torch.autocast(x.device.type, enabled=False):
             if real is not None:
@@ -103,12 +86,7 @@ class GatedLinear(Attention):
             heads = recur(*parts, self.chunk) + own(*parts[:3])
             if not self.size.causal:
                 heads = heads + recur(*(part.flip(2) for part in parts), chunk=self.chunk).flip(2)
-        return self._merge(x, heads)
-
-    def start(self, batch: int) -> State:
-        """See `Attention.start`: S, and how many tokens came."""
-        heads, width = self.size.heads, self.size.head_dim
-        return self.blank(batch, heads, width, width), self.blank(batch).long()
+        return heads
 
     def step(self, x: Float[Tensor, "b d"], state: State) -> tuple[Float[Tensor, "b d"], State]:
         """See `Attention.step`."""
@@ -130,15 +108,6 @@ class GatedLinear(Attention):
             q, k, v, gates = wide.unflatten(-1, (4, self.size.heads, -1)).permute(2, 0, 3, 1, 4)
             q, k = self.placed(q * q.shape[-1] ** -0.5, place), self.placed(k, place)
             return q, k, v, F.logsigmoid(gates) / self.temperature
-
-    def _merge(
-        self, x: Float[Tensor, "b n d"], heads: Float[Tensor, "b h n e"]
-    ) -> Float[Tensor, "b n d"]:
-        """Norm head by head, gate, project back."""
-        gate = self.gate(x)
-        merged = heads.transpose(1, 2).flatten(-2).to(gate.dtype)
-        normed = self.norm(merged.flatten(0, 1)).unflatten(0, x.shape[:2])
-        return self.out(F.silu(gate) * normed)
 
 
 def own(

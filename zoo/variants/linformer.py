@@ -28,7 +28,7 @@ from torch.nn import functional as F
 from zoo.contract import Size, Traits, Unsupported
 from zoo.kernels.real_first import moved, orders
 from zoo.projected import ProjectedAttention
-from zoo.registry import Refused
+from zoo.registry import require_at_least
 from zoo.variants import variants
 
 
@@ -60,8 +60,7 @@ class Linformer(ProjectedAttention):
             Refused: `rank` below 1.
         """
         super().__init__(size)
-        if rank < 1:
-            raise Refused(f"linformer.rank={rank} must be at least 1; raise it")
+        require_at_least(1, "linformer", rank=rank)
         sides = 1 if sharing == "kv" else 2
         heads = size.heads if sharing == "none" else 1
         drawn = torch.randn(sides, heads, rank, size.max_len)

@@ -23,7 +23,7 @@ from zoo.contract import Size, State, Traits
 from zoo.kernels.real_first import moved, orders
 from zoo.kernels.window import windowed
 from zoo.projected import ProjectedAttention
-from zoo.registry import Refused
+from zoo.registry import require_at_least
 from zoo.variants import variants
 
 
@@ -45,8 +45,7 @@ class Local(ProjectedAttention):
             Refused: `window` below 1.
         """
         super().__init__(size)
-        if window < 1:
-            raise Refused(f"local.window={window} must be at least 1; raise it")
+        require_at_least(1, "local", window=window)
         self.window = window
 
     def attend(

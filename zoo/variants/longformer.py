@@ -26,7 +26,7 @@ from torch.nn import functional as F
 from zoo.contract import Attended, Attention, Size, Traits
 from zoo.kernels.real_first import moved, orders
 from zoo.kernels.window import windowed
-from zoo.registry import Refused
+from zoo.registry import require_at_least
 from zoo.variants import variants
 
 
@@ -56,10 +56,8 @@ class Longformer(Attention):
             Refused: `window` below 1 or `global_tokens` below 0.
         """
         super().__init__(size)
-        if window < 1:
-            raise Refused(f"longformer.window={window} must be at least 1; raise it")
-        if global_tokens < 0:
-            raise Refused(f"longformer.global_tokens={global_tokens} must be at least 0; raise it")
+        require_at_least(1, "longformer", window=window)
+        require_at_least(0, "longformer", global_tokens=global_tokens)
         self.window, self.global_tokens = window, global_tokens
         self.local = nn.Linear(size.dim, 3 * size.dim)
         apart = separate and global_tokens > 0

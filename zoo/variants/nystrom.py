@@ -30,7 +30,7 @@ from torch import Tensor, nn
 
 from zoo.contract import Size, Traits
 from zoo.projected import ProjectedAttention
-from zoo.registry import Refused
+from zoo.registry import Refused, require_at_least
 from zoo.variants import variants
 
 
@@ -59,10 +59,8 @@ class Nystrom(ProjectedAttention):
             Refused: `landmarks` below 1, `iterations` below 0, or `conv` neither 0 nor odd.
         """
         super().__init__(size)
-        if landmarks < 1:
-            raise Refused(f"nystrom.landmarks={landmarks} must be at least 1; raise it")
-        if iterations < 0:
-            raise Refused(f"nystrom.iterations={iterations} must be at least 0; raise it")
+        require_at_least(1, "nystrom", landmarks=landmarks)
+        require_at_least(0, "nystrom", iterations=iterations)
         if conv < 0 or (conv and conv % 2 == 0):
             raise Refused(f"nystrom.conv={conv} must be an odd number of taps, or 0 for none")
         self.landmarks, self.iterations = landmarks, iterations

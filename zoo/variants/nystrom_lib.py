@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from zoo.contract import Size, Traits
 from zoo.packages import load
 from zoo.projected import ProjectedAttention
-from zoo.registry import Refused
+from zoo.registry import Refused, require_at_least
 from zoo.variants import variants
 
 
@@ -53,10 +53,8 @@ class NystromLib(ProjectedAttention):
             Unsupported: nystrom-attention cannot be imported.
         """
         super().__init__(size)
-        if landmarks < 1:
-            raise Refused(f"nystrom-lib.landmarks={landmarks} must be at least 1; raise it")
-        if iterations < 0:
-            raise Refused(f"nystrom-lib.iterations={iterations} must be at least 0; raise it")
+        require_at_least(1, "nystrom-lib", landmarks=landmarks)
+        require_at_least(0, "nystrom-lib", iterations=iterations)
         if conv < 0 or (conv and conv % 2 == 0):
             raise Refused(f"nystrom-lib.conv={conv} must be an odd number of taps, or 0 for none")
         self.landmarks = landmarks

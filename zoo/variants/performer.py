@@ -41,7 +41,7 @@ from zoo import recurrent
 from zoo.contract import Size, State, Traits
 from zoo.kernels import causal_sum
 from zoo.projected import ProjectedAttention
-from zoo.registry import Refused
+from zoo.registry import require_at_least
 from zoo.variants import variants
 
 HEADROOM = 60.0
@@ -79,10 +79,7 @@ class Performer(ProjectedAttention):
             Refused: `features` or `chunk` below 1.
         """
         super().__init__(size)
-        if features < 1 or chunk < 1:
-            raise Refused(
-                f"performer.features={features}, chunk={chunk}: both must be at least 1; raise it"
-            )
+        require_at_least(1, "performer", features=features, chunk=chunk)
         self.orthogonal, self.redraw, self.chunk = orthogonal, redraw, chunk
         self.projection: Tensor
         self.register_buffer("projection", draw(torch.empty(features, size.head_dim), orthogonal))

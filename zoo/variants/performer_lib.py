@@ -21,7 +21,7 @@ from torch import Tensor
 from zoo.contract import Size, Traits, Unsupported
 from zoo.packages import load, silence
 from zoo.projected import ProjectedAttention
-from zoo.registry import Refused
+from zoo.registry import require_at_least
 from zoo.variants import variants
 
 BLOCKS = 8
@@ -59,8 +59,7 @@ class PerformerLib(ProjectedAttention):
             Unsupported: performer-pytorch cannot be imported.
         """
         super().__init__(size)
-        if features < 1:
-            raise Refused(f"performer-lib.features={features} must be at least 1; raise it")
+        require_at_least(1, "performer-lib", features=features)
         name = "performer_pytorch.performer_pytorch"
         package = load("performer-lib", name, "performer-pytorch")
         with silence():

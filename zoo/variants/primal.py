@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from zoo.contract import Attended, Attention, Size, State, Traits
 from zoo.kernels import cosine_map
-from zoo.registry import Refused
+from zoo.registry import Refused, require_at_least
 from zoo.variants import variants
 
 
@@ -75,10 +75,7 @@ class Primal(Attention):
             Refused: `rank` or `rank_multi` below 1, or a causal layer with dependent projections.
         """
         super().__init__(size)
-        if rank < 1 or rank_multi < 1:
-            raise Refused(
-                f"primal.rank={rank}, rank_multi={rank_multi}: both must be at least 1; raise it"
-            )
+        require_at_least(1, "primal", rank=rank, rank_multi=rank_multi)
         if size.causal and projections == "dependent":
             raise Refused("primal.projections=dependent sees the future; use independent or auto")
         self.dependent = projections == "dependent" or (projections == "auto" and not size.causal)

@@ -36,7 +36,7 @@ from torch.nn import functional as F
 
 from zoo.contract import Size, Traits
 from zoo.projected import ProjectedAttention
-from zoo.registry import Refused
+from zoo.registry import require_at_least
 from zoo.variants import variants
 
 SELF = -1e5
@@ -66,10 +66,7 @@ class Reformer(ProjectedAttention):
             Refused: `bucket` or `hashes` below 1.
         """
         super().__init__(size)
-        if bucket < 1 or hashes < 1:
-            raise Refused(
-                f"reformer.bucket={bucket}, hashes={hashes}: both must be at least 1; raise it"
-            )
+        require_at_least(1, "reformer", bucket=bucket, hashes=hashes)
         self.bucket = bucket
         directions = max(1, -(-size.max_len // (2 * bucket)))
         self.rotations: Tensor

@@ -24,7 +24,7 @@ from torch.nn import functional as F
 from zoo.contract import Size, Traits
 from zoo.packages import load
 from zoo.projected import ProjectedAttention
-from zoo.registry import Refused
+from zoo.registry import require_at_least
 from zoo.variants import variants
 
 ANEW = "hashes are drawn anew in each call"
@@ -62,10 +62,7 @@ class ReformerLib(ProjectedAttention):
             Unsupported: reformer-pytorch cannot be imported.
         """
         super().__init__(size)
-        if bucket < 1 or hashes < 1:
-            raise Refused(
-                f"reformer-lib.bucket={bucket}, hashes={hashes}: both must be at least 1; raise it"
-            )
+        require_at_least(1, "reformer-lib", bucket=bucket, hashes=hashes)
         package = load("reformer-lib", "reformer_pytorch.reformer_pytorch", "reformer-pytorch")
         self.bucket = bucket
         self.hashed = package.LSHAttention(

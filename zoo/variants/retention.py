@@ -25,16 +25,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo import recurrent
-from zoo.contract import Attended, Attention, Size, State, Traits
+from zoo.contract import Size, State, Traits
+from zoo.gated import GatedAttention
 from zoo.kernels.carried import carried
-from zoo.kernels.real_first import moved, orders
 from zoo.kernels.rotary import rotated, turned
-from zoo.registry import Refused
+from zoo.registry import Refused, require_at_least
 from zoo.variants import variants
 
 
 @variants.register("retention")
-class Retention(Attention):
+class Retention(GatedAttention):
     """Linear attention with rotated queries and keys, and an exponential decay a head.
 
     Axis letters beyond the contract's: `p` pairs of channels (e / 2), `t` chunks, `c` tokens of a
@@ -54,8 +54,7 @@ class Retention(Attention):
             Refused: `chunk` below 1, or a head of odd width, whose channels form no pairs.
         """
         super().__init__(size)
-        if chunk < 1:
-            raise Refused(f"retention.chunk={chunk} must be at least 1; raise it")
+        require_at_least(1, "retention", chunk=chunk)
         if size.head_dim % 2:
             raise Refused(
                 f"retention rotates pairs of channels, and dim={size.dim} over heads={size.heads} "
@@ -63,28 +62,12 @@ class Retention(Attention):
             )
         self.chunk = chunk
         self.query_key_value = nn.Linear(size.dim, 3 * size.dim)
-        self.gate = nn.Linear(size.dim, size.dim)
-        self.norm = nn.GroupNorm(size.heads, size.dim)
-        self.out = nn.Linear(size.dim, size.dim)
+        self._make_output()
 
-    def forward(
-        self,
-        x: Float[Tensor, "b n d"],
-        context: Float[Tensor, "b m d"],
-        keep: Bool[Tensor, "b m"] | None,
-    ) -> Attended:
-        """See `Attention.forward`."""
-        self.require_self(x, context)
-        if keep is None:
-            return Attended(self._attend(x, None))
-        order, place = orders(keep)
-        real = torch.arange(x.shape[1], device=x.device) < keep.sum(1, keepdim=True)
-        return Attended(moved(self._attend(moved(x, order), real), place))
-
-    def _attend(
+    def attend(
         self, x: Float[Tensor, "b n d"], real: Bool[Tensor, "b n"] | None
-    ) -> Float[Tensor, "b n d"]:
-        """Retain among tokens of which the real ones come first."""
+    ) -> Float[Tensor, "b h n e"]:
+        """See `GatedAttention.attend`."""
         projected = self.query_key_value(x).unflatten(-1, (3, self.size.heads, -1))
         # fp32 at least: the state is a sum over many tokens.
         with torch.autocast(x.device.type, enabled=False):
@@ -93,13 +76,7 @@ class Retention(Attention):
             if real is not None:
                 k = k.masked_fill(~real[:, None, :, None], 0.0)
             q, k = rotated(q * q.shape[-1] ** -0.5), rotated(k)
-            heads = retain(q, k, v, self.chunk, self.size.causal)
-        return self._merge(x, heads.to(projected.dtype))
-
-    def start(self, batch: int) -> State:
-        """See `Attention.start`: S, and how many tokens came."""
-        heads, width = self.size.heads, self.size.head_dim
-        return self.blank(batch, heads, width, width), self.blank(batch).long()
+            return retain(q, k, v, self.chunk, self.size.causal)
 
     def step(self, x: Float[Tensor, "b d"], state: State) -> tuple[Float[Tensor, "b d"], State]:
         """See `Attention.step`."""
@@ -111,15 +88,7 @@ class Retention(Attention):
             q, k = (turned(part, seen[:, None]) for part in (q * q.shape[-1] ** -0.5, k))
             gamma = fading(torch.ones(1, 1, dtype=torch.int64, device=x.device), q)
             heads, sums = recurrent.total(q, k, v, gamma * sums)
-        return self._merge(token, heads.to(projected.dtype))[:, 0], (sums, seen + 1)
-
-    def _merge(
-        self, x: Float[Tensor, "b n d"], heads: Float[Tensor, "b h n e"]
-    ) -> Float[Tensor, "b n d"]:
-        """Norm head by head, gate, project back."""
-        merged = heads.transpose(1, 2).flatten(-2)
-        normed = self.norm(merged.flatten(0, 1)).unflatten(0, x.shape[:2])
-        return self.out(F.silu(self.gate(x)) * normed)
+        return self._merge(token, heads)[:, 0], (sums, seen + 1)
 
 
 def fading(steps: Int[Tensor, "..."], like: Float[Tensor, "b h n e"]) -> Float[Tensor, "h ..."]:

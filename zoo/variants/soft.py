@@ -39,7 +39,7 @@ from torch import Tensor, nn
 
 from zoo.contract import Size, Traits
 from zoo.projected import ProjectedAttention
-from zoo.registry import Refused
+from zoo.registry import require_at_least
 from zoo.variants import variants
 from zoo.variants.nystrom import segment_means
 
@@ -66,10 +66,8 @@ class Soft(ProjectedAttention):
             Refused: `landmarks` below 1, or `iterations` below 0.
         """
         super().__init__(size)
-        if landmarks < 1:
-            raise Refused(f"soft.landmarks={landmarks} must be at least 1; raise it")
-        if iterations < 0:
-            raise Refused(f"soft.iterations={iterations} must be at least 0; raise it")
+        require_at_least(1, "soft", landmarks=landmarks)
+        require_at_least(0, "soft", iterations=iterations)
         self.landmarks, self.iterations = landmarks, iterations
         self.query = nn.Linear(size.dim, size.dim, bias=False)
 

@@ -19,9 +19,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.contract import Size, Traits, Unsupported
+from zoo.messages import in_one_line
 from zoo.packages import load
 from zoo.projected import ProjectedAttention
-from zoo.registry import first_line
 from zoo.variants import variants
 
 
@@ -91,7 +91,7 @@ def naive(
 ) -> Float[Tensor, "b h n e"]:
     """Equation 1 as it is written, with an n x m matrix of weights in memory."""
     scores = q @ k.mT / q.shape[-1] ** 0.5
-    allowed = visible(q, k, keep, causal)
+    allowed = attention_mask(q, k, keep, causal)
     if allowed is None:
         weights = scores.softmax(-1)
     else:
@@ -112,7 +112,7 @@ def sdpa(
     """The same by `torch.nn.functional.scaled_dot_product_attention`."""
     if keep is None:
         return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=causal)
-    allowed = visible(q, k, keep, causal)
+    allowed = attention_mask(q, k, keep, causal)
     return F.scaled_dot_product_attention(q, k, v, attn_mask=allowed, dropout_p=dropout)
 
 
@@ -126,7 +126,7 @@ def xformers(
 ) -> Float[Tensor, "b h n e"]:
     """The same by `xformers.ops.memory_efficient_attention`, which has heads behind tokens."""
     ops = load("softmax.backend=xformers", "xformers.ops", "xformers")
-    allowed = None if keep is None else visible(q, k, keep, causal)
+    allowed = None if keep is None else attention_mask(q, k, keep, causal)
     if allowed is not None:
         bias = forbidding(allowed, q, k)
     else:
@@ -159,11 +159,11 @@ def refusal(device: torch.device, dtype: torch.dtype, width: int) -> str:
             xformers(trial, trial, trial, keep, False, 0.0).sum().backward()
     except Exception as error:
         # Foreign code: no package, no kernel for this device or type, a library that is missing.
-        return f"{type(error).__name__}: {first_line(error)}"
+        return in_one_line(error)
     return ""
 
 
-def visible(
+def attention_mask(
     q: Float[Tensor, "b h n e"],
     k: Float[Tensor, "b h m e"],
     keep: Bool[Tensor, "b m"] | None,

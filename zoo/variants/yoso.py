@@ -33,9 +33,9 @@ from torch.nn import functional as F
 
 from zoo.contract import Size, Traits
 from zoo.projected import ProjectedAttention
-from zoo.registry import Refused
+from zoo.registry import require_at_least
 from zoo.variants import variants
-from zoo.variants.softmax import visible
+from zoo.variants.softmax import attention_mask
 
 TINY = 1e-15
 """The norm below which a vector has no direction. Its square is a number in fp32."""
@@ -62,8 +62,7 @@ class Yoso(ProjectedAttention):
             Refused: `tau` below 1.
         """
         super().__init__(size)
-        if tau < 1:
-            raise Refused(f"yoso.tau={tau} must be at least 1; raise it")
+        require_at_least(1, "yoso", tau=tau)
         self.tau, self.bound = tau, gradient == "bound"
 
     def attend(
@@ -75,7 +74,7 @@ class Yoso(ProjectedAttention):
     ) -> Float[Tensor, "b h n e"]:
         """See `ProjectedAttention.attend`."""
         dtype = v.dtype
-        allowed = visible(q, k, keep, self.size.causal)
+        allowed = attention_mask(q, k, keep, self.size.causal)
         # fp32 at least: arccos near 1 turns a rounding of the cosine into its square root.
         with torch.autocast(q.device.type, enabled=False):
             q, k, v = (part.to(torch.promote_types(dtype, torch.float32)) for part in (q, k, v))

@@ -1,0 +1,76 @@
+"""The commands that prove what variants claim, and that write the pages of variants and tasks."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from zoo.registry import Refused
+
+
+def check(
+    name: Annotated[str, typer.Argument(help="A variant, a plug-in's too, or MODULE:CLASS.")],
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a check.")] = False,
+) -> None:
+    """Run every check that a variant's claims call for; exit 1 where one does not hold."""
+    from harness import tables
+    from zoo.conformance import examine, locate, subjects
+
+    held = True
+    for subject in subjects(name, locate(name)):
+        for result in examine(subject):
+            held &= result.passed
+            typer.echo(tables.as_json(result) if as_json else tables.as_line(result))
+    raise typer.Exit(0 if held else 1)
+
+
+def certify(
+    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("docs/certificates.md"),
+) -> None:
+    """Run every check on every variant, and write the page; exit 1 where one does not hold."""
+    from harness import tables
+    from harness.certificate import Examined, page
+    from harness.store import place
+    from zoo.conformance import examine, subjects
+    from zoo.variants import variants
+
+    examined, held = [], True
+    for name, variant in variants.items():
+        for subject in subjects(name, variant):
+            examined.append(Examined(subject, list(examine(subject))))
+            bad = [result for result in examined[-1].results if not result.passed]
+            held &= not bad
+            typer.echo("\n".join([f"{name} {subject.form}", *map(tables.as_line, bad)]))
+    if held:
+        try:
+            typer.echo(place(out, page(examined).encode()))
+        except OSError as error:
+            raise Refused(f"no page written: {error}; give another --out") from error
+    raise typer.Exit(0 if held else 1)
+
+
+def cards(
+    out: Annotated[
+        Path, typer.Option(help="The page to write; its pictures go to a folder beside it.")
+    ] = Path("docs/tasks.md"),
+    generate: Annotated[
+        bool, typer.Option("--generate/--no-generate", help="Generate data that are not there.")
+    ] = True,
+) -> None:
+    """Write the page of the tasks: what each asks, its data, its floors, and examples."""
+    from harness.cards import page, pictures
+    from harness.facts import gather, settings
+    from harness.store import place
+    from tasks import tasks
+
+    found = []
+    for name in tasks.names():
+        found.append([gather(task, generate) for task in settings(name)])
+        for facts in found[-1]:
+            typer.echo(f"{facts.task.key}: {facts.missing or 'read'}")
+    try:
+        for name, picture in pictures(found).items():
+            typer.echo(place(out.with_suffix("") / name, picture))
+        typer.echo(place(out, page(found, out.stem).encode()))
+    except OSError as error:
+        raise Refused(f"no page written: {error}; give another --out") from error
