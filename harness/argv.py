@@ -33,16 +33,16 @@ def seeds(text: str) -> list[int]:
     return found
 
 
-def counts(text: str) -> list[int]:
+def windows(text: str) -> list[int]:
     """Read whole numbers from 1 on between commas.
 
     Raises:
         Refused: one is no whole number, or is below 1.
     """
     example = "8,32,128"
-    found = _whole_numbers(repr(text), text, example)
+    found = _whole_numbers(f"windows {text!r}", text, example)
     if min(found) < 1:
-        raise Refused(f"{text!r} holds a number below 1; give for example {example}")
+        raise Refused(f"windows {text!r} hold a number below 1; give for example {example}")
     return found
 
 
@@ -50,7 +50,7 @@ def settings(given: Sequence[str]) -> dict[str, dict[str, str]]:
     """Read NAME.OPTION=VALUE texts: the values, by name and option.
 
     Raises:
-        Refused: a text has another form.
+        Refused: a text has another form, or an option is given two values.
     """
     found: dict[str, dict[str, str]] = {}
     for text in given:
@@ -61,7 +61,10 @@ def settings(given: Sequence[str]) -> dict[str, dict[str, str]]:
                 f"--set {text!r} is not of the form NAME.OPTION=VALUE; give for example "
                 "primal.rank=40"
             )
-        found.setdefault(owner, {})[option] = value
+        if found.setdefault(owner, {}).setdefault(option, value) != value:
+            raise Refused(
+                f"--set gives {path} two values, {found[owner][option]} and {value}; give one"
+            )
     return found
 
 
@@ -73,7 +76,9 @@ def require_owners(settings: dict[str, dict[str, str]], requests: Sequence[Reque
     """
     parts = {part for one in requests for part in (one.task, *one.attention.split("+"))}
     for owner in settings.keys() - parts:
-        raise Refused(f"--set {owner}: {owner!r} takes no part; those that do: {sorted(parts)}")
+        raise Refused(
+            f"--set {owner}: {owner!r} takes no part; those that do: {', '.join(sorted(parts))}"
+        )
 
 
 def _whole_numbers(what: str, text: str, example: str) -> list[int]:

@@ -23,7 +23,6 @@ INTERRUPTED = 130
 
 app = typer.Typer(
     name="harness",
-    help="Compare attention variants: accuracy, speed and memory that can be trusted.",
     no_args_is_help=True,
     add_completion=False,
     # Plain help: rich markup would cost a tenth of a second at every start.
@@ -31,6 +30,28 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(data, name="data")
+
+
+def _tell_version(asked: bool) -> bool:
+    if not asked:
+        return False
+    from importlib import metadata
+
+    typer.echo(f"harness {metadata.version('attention-harness')}")
+    raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_tell_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Compare attention variants: accuracy, speed and memory that can be trusted."""
+
 
 StoreOption = Annotated[Path, typer.Option(help="Folder of records, one JSON file a run.")]
 
@@ -105,7 +126,7 @@ def locality(
         spec
         for name in argv.words(task)
         for seed in argv.seeds(seeds)
-        for spec in audit.cells(name, argv.counts(windows), budget, seed, chosen)
+        for spec in audit.cells(name, argv.windows(windows), budget, seed, chosen)
     ]
     records = [record for record, _ in _run_all(specs, store, again=False)]
     bad = [f"{record.status}: {record.reason}" for record in records if record.status != "ok"]

@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterable
 import torch
 
 from harness.encoder import build
-from harness.run import Watcher, find_task, run
+from harness.run import Watcher, find_task, run, status_of
 from harness.spec import RunSpec
 from harness.store import FINAL, Record, Store
+from tasks import Task
 from tasks.contract import SPLITS
 from zoo.registry import Refused
 
@@ -23,8 +24,7 @@ def check(specs: Iterable[RunSpec], store: Store) -> None:
     for spec in specs:
         store.find(spec)
         task = find_task(spec)
-        with torch.random.fork_rng(devices=[]):
-            build(spec, task)
+        _require_buildable(spec, task)
         if task.key not in examples:
             examples[task.key] = {split: len(task.load(split)) for split in SPLITS}["train"]
         if examples[task.key] < spec.train.batch:
@@ -32,6 +32,16 @@ def check(specs: Iterable[RunSpec], store: Store) -> None:
                 f"{task.key} has {examples[task.key]} training examples, fewer than a batch of "
                 f"{spec.train.batch}; set {spec.task.name}.train higher"
             )
+
+
+def _require_buildable(spec: RunSpec, task: Task) -> None:
+    try:
+        with torch.random.fork_rng(devices=[]):
+            build(spec, task)
+    except (MemoryError, RuntimeError) as error:
+        # A model too large for the machine is a result, which its own cell records.
+        if status_of(error) != "out_of_memory":
+            raise
 
 
 def run_all(

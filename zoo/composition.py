@@ -28,8 +28,11 @@ class Composition:
             Refused: a name is unknown, or there are more than two, or the same one twice.
         """
         names = text.split("+")
-        if len(names) > 2:
-            raise Refused(f"attention {text!r} names {len(names)} variants; give A or A+B")
+        if len(names) > 2 or "" in names:
+            count = sum(map(bool, names))
+            raise Refused(
+                f"attention {text!r} names {count} variants, not one or two; give A or A+B"
+            )
         for name in names:
             variants.find(name)
         if len(set(names)) < len(names):

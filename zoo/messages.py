@@ -8,7 +8,8 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     """Say in one line that `name` is not a known `kind`, offering the nearest of `known`."""
     known = sorted(known)
     near = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known) or 'none'}"
+    listed = f"known: {', '.join(known)}" if known else "there is none at all"
+    hint = f"did you mean {near[0]!r}?" if near else listed
     return f"unknown {kind} {name!r}; {hint}"
 
 

@@ -185,7 +185,7 @@ def options_of(factory: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     return {name: p for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY}
 
 
-def require_at_least(least: int, owner: str, **given: int) -> None:
+def require_at_least(least: float, owner: str, **given: float) -> None:
     """Refuse options of `owner` that are below `least`.
 
     Raises:
@@ -197,6 +197,8 @@ def require_at_least(least: int, owner: str, **given: int) -> None:
 
 
 _BOOLEANS = {"true": True, "false": False}
+
+_GIVE = {bool: "true or false", int: "a whole number", float: "a finite number", str: "text"}
 
 
 def _convert(name: str, value: Value, annotation: Any) -> Value:
@@ -213,7 +215,7 @@ def _convert(name: str, value: Value, annotation: Any) -> Value:
     try:
         return _READERS[annotation](value)
     except (KeyError, TypeError, ValueError, OverflowError):
-        raise Refused(f"{name}={value} is not of type {wanted}; give a {wanted}") from None
+        raise Refused(f"{name}={value} is not of type {wanted}; give {_GIVE[annotation]}") from None
 
 
 def _whole(value: Value) -> int:

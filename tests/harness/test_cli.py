@@ -1,6 +1,7 @@
 """The command line in this process: what it refuses, and what it says."""
 
 import json
+from importlib import metadata
 
 import pytest
 import torch
@@ -22,6 +23,10 @@ BAD = {
     "unknown attention": (["-a", "sofmax"], "did you mean 'softmax'?"),
     "unknown last layer": (["-a", "softmax+primel"], "did you mean 'primal'?"),
     "three variants": (["-a", "softmax+primal+softmax"], "names 3 variants"),
+    "half a composition": (
+        ["-a", "primal+"],
+        "attention 'primal+' names 1 variants, not one or two; give A",
+    ),
     "an empty name": (["-a", "softmax,,primal"], "holds an empty name"),
     "unknown among known": (["-a", "softmax,sofmax"], "did you mean 'softmax'?"),
     "unknown task": (["-a", "softmax", "-t", "listop"], "did you mean 'listops'?"),
@@ -30,11 +35,20 @@ BAD = {
     "unknown task option": (["-a", "primal", "--set", "listops.maxlen=3"], "did you mean"),
     "ill-typed option": (["-a", "primal", "--set", "primal.rank=many"], "not of type int"),
     "out of range": (["-a", "primal", "--set", "primal.rank=-1"], "rank=-1"),
+    "a negative weight": (["-a", "primal", "--set", "primal.eta=-1"], "primal.eta=-1.0 must be"),
+    "two values": (
+        ["-a", "primal", "--set", "primal.rank=3", "--set", "primal.rank=4"],
+        "--set gives primal.rank two values, 3 and 4; give one",
+    ),
+    "an option of none": (["-a", "none", "--set", "none.x=1"], "'x'; there is none at all"),
     "no choice": (["-a", "softmax", "--set", "softmax.backend=fast"], "not one of auto, sdpa"),
     "no value": (["-a", "primal", "--set", "primal.rank"], "not of the form NAME.OPTION=VALUE"),
     "empty value": (["-a", "primal", "--set", "primal.rank="], "not of the form"),
     "no owner": (["-a", "primal", "--set", "rank=3"], "not of the form NAME.OPTION=VALUE"),
-    "an owner outside": (["-a", "softmax", "--set", "primal.rank=3"], "takes no part"),
+    "an owner outside": (
+        ["-a", "softmax", "--set", "primal.rank=3"],
+        "takes no part; those that do: listops, softmax",
+    ),
     "no seeds": (["-a", "softmax", "--seeds", "one"], "not whole numbers; give for example 0,1,2"),
     "a broken list": (["-a", "softmax", "--seeds", "0,,1"], "not whole numbers"),
     "a negative seed": (["-a", "softmax", "--seeds", "0,-1"], "from 0 to 2**32 - 1"),
@@ -49,13 +63,13 @@ BAD = {
     ),
     "missing data": (["-a", "softmax", "-t", "image"], "harness data import image PATH"),
 }
-UNRELATED_TREES = {"missing data"}
+WITHOUT_TREES = {"missing data", "a batch too large"}
 
 
 @pytest.mark.parametrize("what", BAD)
 def test_bad_input_is_one_line_and_exit_code_2_and_leaves_no_file(call, store, what):
     given, message = BAD[what]
-    base = TINY[:5] if what in UNRELATED_TREES else TINY
+    base = TINY[:5] if what in WITHOUT_TREES else TINY
     code, _, err = call(*base, *given)
     assert code == 2
     lines = err.splitlines()
@@ -254,3 +268,15 @@ def test_costs_are_measured_anew_and_shown(call, store, unmeasured):
 def test_an_empty_store_has_nothing_to_measure(call):
     code, _, err = call("measure")
     assert code == 2 and "holds no finished run" in err
+
+
+def test_a_model_too_large_for_the_machine_is_a_record_and_no_traceback(call, store):
+    code, _, err = call(*TINY, "-a", "primal", "--set", "primal.rank=10000000000000")
+    assert code == 1
+    assert "Traceback" not in err
+    (path,) = store.folder.glob("*.json")
+    assert '"status": "out_of_memory"' in path.read_text()
+
+
+def test_the_version_is_that_of_the_installed_package(call):
+    assert call("--version")[:2] == (0, f"harness {metadata.version('attention-harness')}\n")

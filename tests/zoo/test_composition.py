@@ -53,8 +53,8 @@ def test_resolved_options_are_complete_and_only_of_the_variants_that_take_part()
 BAD = {
     "sofmax": "unknown attention variant 'sofmax'; did you mean 'softmax'",
     "softmax+primel": "unknown attention variant 'primel'; did you mean 'primal'",
-    "softmax+": "unknown attention variant ''",
-    "softmax+primal+softmax": "names 3 variants; give A or A",
+    "softmax+": "names 1 variants, not one or two; give A or A",
+    "softmax+primal+softmax": "names 3 variants, not one or two; give A or A",
 }
 
 

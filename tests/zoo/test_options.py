@@ -78,8 +78,13 @@ def test_text_becomes_the_annotated_type(option, text, value):
 def test_an_ill_typed_option_is_refused_with_its_value_and_type(option, value):
     with pytest.raises(Refused) as refusal:
         resolve("cut", cut, {"depth": 2, option: value})
-    wanted = {"depth": "int", "speed": "float", "wet": "bool", "blade": "str"}[option]
-    assert str(refusal.value) == (f"cut.{option}={value} is not of type {wanted}; give a {wanted}")
+    wanted = {
+        "depth": "int; give a whole number",
+        "speed": "float; give a finite number",
+        "wet": "bool; give true or false",
+        "blade": "str; give text",
+    }[option]
+    assert str(refusal.value) == f"cut.{option}={value} is not of type {wanted}"
 
 
 @pytest.mark.parametrize("value", ["broad", True, 3.0, "WIDE"])

@@ -72,10 +72,12 @@ class Primal(Attention):
                 LRA); `sample` squares each sample's mean, then averages (its time series, vision).
 
         Raises:
-            Refused: `rank` or `rank_multi` below 1, or a causal layer with dependent projections.
+            Refused: `rank` or `rank_multi` below 1, `eta` below 0, or a causal layer with dependent
+                projections.
         """
         super().__init__(size)
         require_at_least(1, "primal", rank=rank, rank_multi=rank_multi)
+        require_at_least(0, "primal", eta=eta)
         if size.causal and projections == "dependent":
             raise Refused("primal.projections=dependent sees the future; use independent or auto")
         self.dependent = projections == "dependent" or (projections == "auto" and not size.causal)
