@@ -34,12 +34,12 @@ def mean(
     Raises:
         Unsupported: `causal`, and queries and keys differ in number.
     """
-    if not causal:
-        weights = queries @ keys.sum(-2)[..., None]
-        return ratio(queries @ (keys.mT @ values), weights)
     # A one beside each value: the denominator comes out of the same products.
-    sums = total(queries, keys, F.pad(values, (0, 1), value=1.0), causal, chunk)
-    return ratio(sums[..., :-1], sums[..., -1:])
+    if causal:
+        sums = total(queries, keys, F.pad(values, (0, 1), value=1.0), causal, chunk)
+    else:
+        sums = queries @ torch.cat([keys.mT @ values, keys.sum(-2)[..., None]], dim=-1)
+    return ratio(*sums.split([values.shape[-1], 1], dim=-1))
 
 
 def total(
@@ -106,5 +106,4 @@ def ratio(
     """Numerator by a nonnegative denominator; nothing by nothing is zero."""
     # Below this, what underflow took is no longer a rounding error of what is left.
     floor = torch.finfo(denominator.dtype).tiny / torch.finfo(denominator.dtype).eps
-    empty = denominator < floor
-    return (numerator / denominator.masked_fill(empty, 1.0)).masked_fill(empty, 0.0)
+    return numerator / denominator.masked_fill(denominator < floor, torch.inf)
