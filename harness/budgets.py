@@ -72,6 +72,7 @@ def plan(request: Request) -> RunSpec:
         )
     asked = request.settings.get(request.task, {})
     options = resolve(request.task, task, {**own.get("options", {}), **asked})
+    model = {**_tables()["model"], **budget.get("model", {}), **own.get("model", {})}
     train = {**budget["train"], **own.get("train", {})}
     return RunSpec(
         attention=request.attention,
@@ -83,7 +84,7 @@ def plan(request: Request) -> RunSpec:
             block=request.block,
         ),
         budget=request.budget,
-        model=ModelSpec(**_tables()["model"], positions=cast(Positions, request.positions)),
+        model=ModelSpec(**model, positions=cast(Positions, request.positions)),
         train=TrainSpec(**train, precision=request.precision, compiled=request.compiled),
         device=request.device,
         seed=request.seed,

@@ -89,6 +89,22 @@ def test_paper_takes_every_task_at_its_published_size(task):
     assert spec.task.key == f"{task}@{tasks.find(task).version}"
 
 
+def test_a_laptop_drops_nothing_and_has_the_published_model_for_the_rest():
+    usual, laptop = plan().model, plan(budget="laptop").model
+    assert (usual.dropout, laptop.dropout) == (0.1, 0.0)
+    assert laptop.model_copy(update={"dropout": usual.dropout}) == usual
+
+
+def test_a_task_may_have_a_model_of_its_own_in_a_budget(monkeypatch):
+    tables = budgets._tables()
+    own = {**tables["laptop"]["tasks"]["text"], "model": {"dim": 128}}
+    laptop = {**tables["laptop"], "tasks": {**tables["laptop"]["tasks"], "text": own}}
+    monkeypatch.setattr(budgets, "_tables", lambda: {**tables, "laptop": laptop})
+    text, other = plan(task="text", budget="laptop").model, plan(budget="laptop").model
+    assert (text.dim, text.dropout) == (128, 0.0)
+    assert other.dim == 64
+
+
 def test_paper_is_the_published_model_and_optimiser():
     spec = plan()
     assert spec.model.model_dump() == {
