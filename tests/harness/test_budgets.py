@@ -89,7 +89,7 @@ def test_paper_takes_every_task_at_its_published_size(task):
     assert spec.task.key == f"{task}@{tasks.find(task).version}"
 
 
-def test_a_laptop_drops_nothing_and_has_the_published_model_for_the_rest():
+def test_listops_drops_nothing_on_a_laptop_and_has_the_published_model_for_the_rest():
     usual, laptop = plan().model, plan(budget="laptop").model
     assert (usual.dropout, laptop.dropout) == (0.1, 0.0)
     assert laptop.model_copy(update={"dropout": usual.dropout}) == usual
@@ -97,12 +97,13 @@ def test_a_laptop_drops_nothing_and_has_the_published_model_for_the_rest():
 
 def test_a_task_may_have_a_model_of_its_own_in_a_budget(monkeypatch):
     tables = budgets._tables()
-    own = {**tables["laptop"]["tasks"]["text"], "model": {"dim": 128}}
-    laptop = {**tables["laptop"], "tasks": {**tables["laptop"]["tasks"], "text": own}}
-    monkeypatch.setattr(budgets, "_tables", lambda: {**tables, "laptop": laptop})
-    text, other = plan(task="text", budget="laptop").model, plan(budget="laptop").model
-    assert (text.dim, text.dropout) == (128, 0.0)
-    assert other.dim == 64
+    own = {**tables["paper"]["tasks"]["text"], "model": {"dim": 128}}
+    paper = {**tables["paper"], "tasks": {**tables["paper"]["tasks"], "text": own}}
+    paper["model"] = {"dim": 32, "feed_forward": 64}
+    monkeypatch.setattr(budgets, "_tables", lambda: {**tables, "paper": paper})
+    text, listops = plan(task="text").model, plan().model
+    assert (text.dim, text.feed_forward, text.heads) == (128, 64, 2)
+    assert (listops.dim, listops.feed_forward, listops.heads) == (32, 64, 2)
 
 
 def test_paper_is_the_published_model_and_optimiser():
