@@ -40,8 +40,9 @@ def harness(installed, tmp_path):
             "OMP_NUM_THREADS": "1",
         }
         code = "from harness.cli import main; main()"
+        # -P: like an installed command, without the folder at hand on the path.
         return subprocess.run(
-            [sys.executable, "-c", code, *argv],
+            [sys.executable, "-P", "-c", code, *argv],
             cwd=tmp_path, env=environment, capture_output=True, text=True,
         )  # fmt: skip
 
@@ -61,6 +62,21 @@ def test_the_plug_in_is_proved_by_its_name(harness):
     assert [one["check"] for one in results if not one["passed"]] == []
     assert done.returncode == 0
     assert len(results) > 15
+
+
+def test_a_class_without_a_package_is_proved_from_the_folder_of_its_file(harness, tmp_path):
+    (tmp_path / "loose.py").write_bytes((PLUGIN / "attention_free.py").read_bytes())
+    done = harness("check", "loose:AttentionFree")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "ok   loose:AttentionFree: padding unfelt" in done.stdout
+
+
+def test_a_checked_class_takes_its_own_options_alone(harness, tmp_path):
+    (tmp_path / "loose.py").write_bytes((PLUGIN / "attention_free.py").read_bytes())
+    done = harness("check", "loose:AttentionFree", "--set", "AttentionFree.rank=3")
+    assert done.returncode == 2 and "unknown option of loose:AttentionFree 'rank'" in done.stderr
+    done = harness("check", "loose:AttentionFree", "--set", "softmax.backend=naive")
+    assert done.returncode == 2 and "only 'AttentionFree' is checked" in done.stderr
 
 
 def test_the_plug_in_gets_its_row_beside_softmax_and_none(harness, tmp_path):

@@ -109,11 +109,14 @@ class Attention(nn.Module, ABC):
 
     Attributes:
         traits: what the variant claims, readable before anything is built.
-        gaps: checks of `zoo.conformance` that the variant is known to fail, each with its reason.
+        gaps: checks of `zoo.conformance` that the variant is known to fail, each with its reason;
+            a check followed by ", causal" is known to fail in the causal form alone.
+        unchecked: why the checks cannot look at the variant, or nothing.
     """
 
     traits: ClassVar[Traits]
     gaps: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    unchecked: ClassVar[str] = ""
 
     def __init__(self, size: Size) -> None:
         """Keep the size.

@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from zoo.contract import Attended, Attention, Size, State
+from zoo.kernels.real_first import ranks
 
 
 class ProjectedAttention(Attention):
@@ -40,7 +41,8 @@ class ProjectedAttention(Attention):
         """Project, attend head by head, merge the heads, project back; see `Attention.forward`."""
         if not self.traits.cross:
             self.require_self(x, context)
-        heads = self.attend(*self._project(x, context), keep)
+        turned = self.size.rotary and keep is not None
+        heads = self.attend(*self._project(x, context, ranks(keep) if turned else None), keep)
         return Attended(self._merge(heads))
 
     def start(self, batch: int) -> State:
@@ -51,7 +53,8 @@ class ProjectedAttention(Attention):
     def step(self, x: Float[Tensor, "b d"], state: State) -> tuple[Float[Tensor, "b d"], State]:
         """Project the token, `recur`, merge the heads, project back; see `Attention.step`."""
         seen, *inner = state
-        q, k, v = self._project(x[:, None], x[:, None], seen[:, None])
+        token = x[:, None]
+        q, k, v = self._project(token, token, seen[:, None])
         dtype, wide = v.dtype, torch.promote_types(v.dtype, torch.float32)
         with torch.autocast(x.device.type, enabled=False):
             heads, inner = self.recur(q.to(wide), k.to(wide), v.to(wide), tuple(inner))
@@ -95,10 +98,10 @@ class ProjectedAttention(Attention):
         self,
         x: Float[Tensor, "b n d"],
         context: Float[Tensor, "b m d"],
-        place: Int[Tensor, "b n"] | None = None,
+        place: Int[Tensor, "b m"] | None = None,
     ) -> tuple[Float[Tensor, "b h n e"], Float[Tensor, "b h m e"], Float[Tensor, "b h m e"]]:
-        """Queries, keys and values, head by head, at their places or at `place`."""
-        q = self.placed(self._split(self.query(x)), place)
+        """Queries, keys and values, head by head; `place` is where the context's tokens stand."""
+        q = self.placed(self._split(self.query(x)), place if context is x else None)
         if self.shared_qk:
             return q, q, self._split(self.context(context))
         k, v = self.context(context).chunk(2, dim=-1)

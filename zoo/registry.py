@@ -173,7 +173,8 @@ def options_of(factory: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     """The options of `factory`: its keyword-only parameters, in order.
 
     Raises:
-        Refused: the signature takes `*args` or `**kwargs`, which would swallow typing errors.
+        Refused: the signature takes `*args` or `**kwargs`, which would swallow typing errors, or
+            gives a default to what it takes by place, which no option could reach.
     """
     # eval_str: a plug-in may postpone the evaluation of its annotations.
     parameters = inspect.signature(factory, eval_str=True).parameters
@@ -182,6 +183,8 @@ def options_of(factory: Callable[..., Any]) -> dict[str, inspect.Parameter]:
             raise Refused(
                 f"{factory!r} takes {parameter}; name every option in the signature instead"
             )
+        if parameter.kind is not parameter.KEYWORD_ONLY and parameter.default is not inspect._empty:
+            raise Refused(f"{factory!r} takes {parameter} by its place; put a * before its options")
     return {name: p for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY}
 
 

@@ -10,6 +10,7 @@ from harness import budgets
 from harness.spec import RunSpec
 from tasks import tasks
 from tasks.contract import Task
+from zoo.conformance import checks_for, run, subjects
 from zoo.registry import Refused
 from zoo.variants import variants
 
@@ -202,3 +203,22 @@ def test_runs_that_were_recorded_before_positions_and_blocks_could_be_chosen_kee
     assert RunSpec.model_validate(before).id == learned.id != rotary.id
     text = json.dumps(before, sort_keys=True, separators=(",", ":"))
     assert learned.id == hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+TUNED = sorted(
+    {
+        (name.lstrip("+"), tuple(sorted(options.items())))
+        for budget in map(budgets._tables().get, budgets.names())
+        for table in [budget, *budget["tasks"].values()]
+        for name, options in table.get("variants", {}).items()
+    }
+)
+
+
+@pytest.mark.parametrize(("name", "options"), TUNED, ids=str)
+def test_padding_and_batch_mates_are_not_felt_with_the_options_of_a_recipe(name, options):
+    for subject in subjects(name, variants.find(name), dict(options)):
+        for check in checks_for(subject):
+            if check.group in ("padding", "batch-mates"):
+                result = run(check, subject)
+                assert result.passed, result.finding.figure

@@ -215,6 +215,151 @@ class RecursWithoutClaim(Recurrent):
     traits = replace(Recurrent.traits, recurrent=False)
 
 
+class MasksInEvaluationOnly(Honest):
+    """Forgets padding where it trains."""
+
+    def forward(self, x, context, keep):
+        return super().forward(x, context, None if self.training else keep)
+
+
+class MasksInDoublePrecisionOnly(Honest):
+    """Forgets padding in the precision that runs use."""
+
+    def attend(self, q, k, v, keep):
+        return super().attend(q, k, v, keep if q.dtype == torch.float64 else None)
+
+
+class LosesOverPadding(Honest):
+    """Its loss is a mean over all tokens, padded ones included."""
+
+    traits = replace(HONEST, losses=("size",))
+
+    def forward(self, x, context, keep):
+        losses = {"size": self.out(context).square().mean()} if self.training else {}
+        return Attended(super().forward(x, context, keep).tokens, losses)
+
+
+class ScalesByTheBatchInTraining(Honest):
+    """A claim to chance, behind which batch-mates move each other."""
+
+    traits = replace(HONEST, stochastic=True)
+
+    def attend(self, q, k, v, keep):
+        shared = v.abs().mean() if self.training else 1.0
+        return super().attend(q, k, v, keep) * shared
+
+
+class QuadraticInItsSize(Honest):
+    """Pads its keys to the most tokens it may get."""
+
+    traits = QuadraticButLinear.traits
+
+    def attend(self, q, k, v, keep):
+        missing = self.size.max_len - k.shape[2]
+        real = torch.ones(k.shape[0], k.shape[2], dtype=torch.bool) if keep is None else keep
+        k, v = (nn.functional.pad(part, (0, 0, 0, missing)) for part in (k, v))
+        return super().attend(q, k, v, nn.functional.pad(real, (0, missing)))
+
+
+class CachesBeforehand(Honest):
+    """Room for every key and value, made before the first token, and called a recurrence."""
+
+    traits = replace(HONEST, recurrent=True)
+
+    def begin(self, batch):
+        room = self.size.heads, self.size.max_len, self.size.head_dim
+        return self.blank(batch, *room), self.blank(batch, *room), self.blank(batch).long()
+
+    def recur(self, q, k, v, state):
+        keys, values, seen = state
+        place = torch.arange(keys.shape[2])
+        here = (place == seen[:, None])[:, None, :, None]
+        keys, values = torch.where(here, k, keys), torch.where(here, v, values)
+        heads = naive(q, keys, values, place <= seen[:, None], False, 0.0)
+        return heads, (keys, values, seen + 1)
+
+
+class CountsTheFuture(Honest):
+    """Hears how many tokens are to come, though not what they are."""
+
+    def attend(self, q, k, v, keep):
+        count = k.shape[2] if keep is None else keep.sum(1)[:, None, None, None].to(v.dtype)
+        return super().attend(q, k, v, keep) * (1 + count / 100)
+
+
+class HearsTheFirstTokenOnly(Honest):
+    """Its causal form looks at itself and at token 0."""
+
+    def attend(self, q, k, v, keep):
+        if self.size.causal:
+            real = 1 if keep is None else keep[:, None, :1, None]
+            return v + real * torch.tanh(q * k[:, :, :1])
+        return super().attend(q, k, v, keep)
+
+
+class Turned(torch.autograd.Function):
+    """A weight on its way forward, its negative on the way back."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(weight):
+        return weight.clone()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return -gradient
+
+
+class TurnsItsGradients(Honest):
+    """Its query projection climbs where it should descend."""
+
+    def _project(self, x, context, place=None):
+        _, k, v = super()._project(x, context, place)
+        weight, bias = Turned.apply(self.query.weight), Turned.apply(self.query.bias)
+        q = self._split(nn.functional.linear(x, weight, bias))
+        return self.placed(q, place if context is x else None), k, v
+
+
+class LogsItsCalls(Honest):
+    """Appends to a list in forward."""
+
+    def __init__(self, size):
+        super().__init__(size)
+        self.log = []
+
+    def forward(self, x, context, keep):
+        self.log.append(x.shape)
+        return super().forward(x, context, keep)
+
+
+class TurnsByThePaddedPlace(Honest):
+    """Its rotary positions count padding."""
+
+    def _project(self, x, context, place=None):
+        return super()._project(x, context)
+
+
+class MeanOfAll(Attention):
+    """Honest, and without a parameter."""
+
+    traits = replace(SELF_ONLY, linear=True)
+
+    def forward(self, x, context, keep):
+        self.require_self(x, context)
+        turned = self.placed(x[:, None])[:, 0] if keep is None else self._by_rank(x, keep)
+        real = torch.ones(x.shape[:2], dtype=x.dtype) if keep is None else keep.to(x.dtype)
+        total = turned.masked_fill(real[..., None] == 0, 0.0).sum(1, keepdim=True)
+        return Attended(x + total / real.sum(1)[:, None, None].clamp_min(1))
+
+    def _by_rank(self, x, keep):
+        return self.placed(x[:, None], (keep.cumsum(1) - 1).clamp_min(0))[:, 0]
+
+
 PADDING = {"padding unfelt", "padded = truncated", "context heard"}
 FUTURE = {"future unseen", "future unseen, fp32"}
 
@@ -224,16 +369,19 @@ LIES = {
     ScalesByTheBatch: ("batch-mates unfelt", PADDING | FUTURE),
     QuadraticButLinear: ("linear FLOPs", set()),
     DetachesItsQueries: ("parameters learn", {"gradients"}),
-    HidesALoss: ("losses as declared", set()),
+    HidesALoss: ("losses as declared", {"padding unfelt"}),
     # Whatever compares two calls finds them different.
     DropsInEvaluation: ("evaluation repeats", {check.name for check in CHECKS}),
     IgnoresTheContext: ("context heard", set()),
     CountsItsCalls: ("pure forward", set()),
-    OverflowsWhenLoud: ("loud inputs", FUTURE),
+    OverflowsWhenLoud: ("loud inputs", FUTURE | PADDING),
     TakesAForeignContext: ("context refused", set()),
     HearsItselfOnly: ("past heard", set()),
-    # Training gives something else at every call: no future is needed to move the past.
-    DrawsFromNowhere: ("one seed, one result", FUTURE),
+    # Training gives something else at every call: nothing is needed to move what it gives.
+    DrawsFromNowhere: (
+        "one seed, one result",
+        FUTURE | {"padding unfelt", "batch-mates unfelt", "gradients"},
+    ),
     HidesAWeight: ("state round trip", set()),
     StepsBesideItsForward: ("step = forward", set()),
     KeepsEveryKey: ("state is fixed", set()),
@@ -241,5 +389,19 @@ LIES = {
     RemembersBesideItsState: ("pure step", set()),
     PutsHeadsBeforeSamples: ("pure step", set()),
     RecursWithoutClaim: ("recurrence refused", set()),
+    MasksInEvaluationOnly: (
+        "padding unfelt",
+        {"padded = truncated", "training = evaluation", "future unseen"},
+    ),
+    MasksInDoublePrecisionOnly: ("padding unfelt", {"padded = truncated"}),
+    LosesOverPadding: ("padding unfelt", set()),
+    ScalesByTheBatchInTraining: ("batch-mates unfelt", PADDING | FUTURE),
+    QuadraticInItsSize: ("linear FLOPs", set()),
+    CachesBeforehand: ("state is fixed", set()),
+    CountsTheFuture: ("future unseen", set()),
+    HearsTheFirstTokenOnly: ("past heard", PADDING | {"order felt"}),
+    TurnsItsGradients: ("gradients", set()),
+    LogsItsCalls: ("pure forward", set()),
+    TurnsByThePaddedPlace: ("padded = truncated", {"step = forward"}),
 }
 """Which check is meant for each lie, and which others cannot but stumble over it."""

@@ -5,7 +5,14 @@ from types import MappingProxyType
 import jaxtyping
 import pytest
 
-from tests.zoo.liars import LIES, DropsInEvaluation, Honest, Recurrent
+from tests.zoo.liars import (
+    LIES,
+    CountsTheFuture,
+    DropsInEvaluation,
+    Honest,
+    MeanOfAll,
+    Recurrent,
+)
 from zoo.conformance import CHECKS, Finding, Result, checks_for, locate, parametrize, run, subjects
 from zoo.registry import Refused
 from zoo.variants import variants
@@ -14,6 +21,7 @@ from zoo.variants.softmax import Softmax
 PAIRS = [
     pytest.param(subject, check, id=f"{subject.form}: {check.name}")
     for name, found in variants.items()
+    if not found.unchecked
     for subject in subjects(name, found)
     for check in checks_for(subject)
 ]
@@ -44,7 +52,7 @@ def caught(variant) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("variant", [Honest, Recurrent])
+@pytest.mark.parametrize("variant", [Honest, Recurrent, MeanOfAll])
 def test_an_honest_variant_passes_every_check(variant):
     assert caught(variant) == set()
 
@@ -65,6 +73,73 @@ def test_a_declared_gap_is_no_failure_and_an_unexpected_pass_is():
     results = {check.name: run(check, subject) for check in CHECKS if check.name in Gapped.gaps}
     assert results["evaluation repeats"].passed and results["evaluation repeats"].gap
     assert not results["lengths"].passed
+
+
+def test_a_gap_of_the_causal_form_is_none_of_the_other():
+    class Gapped(CountsTheFuture):
+        gaps = MappingProxyType({"padding unfelt, causal": "it only says so"})
+
+    check = next(check for check in CHECKS if check.name == "padding unfelt")
+    usual, causal = (run(check, subject) for subject in subjects("gapped", Gapped))
+    assert usual.passed and not usual.gap
+    assert not causal.passed and causal.gap == "it only says so"
+
+
+def test_a_gap_in_a_check_that_there_is_not_is_refused():
+    class Gapped(Honest):
+        gaps = MappingProxyType({"padding unfellt": "misspelt"})
+
+    with pytest.raises(Refused, match="did you mean 'padding unfelt'"):
+        subjects("gapped", Gapped)
+
+
+def test_what_cannot_be_checked_is_refused_with_its_reason():
+    class Elsewhere(Honest):
+        unchecked = "it runs on another planet"
+
+    with pytest.raises(Refused, match="elsewhere cannot be checked: it runs on another planet"):
+        subjects("elsewhere", Elsewhere)
+
+
+class Optional(Honest):
+    def __init__(self, size, *, rank: int = 30):
+        super().__init__(size)
+        self.rank = rank
+
+
+def test_a_variant_is_checked_with_the_options_that_are_given():
+    for subject in subjects("optional", Optional, {"rank": "7"}):
+        assert subject.layer().rank == 7
+    with pytest.raises(Refused, match=r"optional\.rank=x"):
+        subjects("optional", Optional, {"rank": "x"})
+
+
+class Unannotated(Honest):
+    def __init__(self, size, *, rank=30):
+        super().__init__(size)
+
+
+class ByPlace(Honest):
+    def __init__(self, size, rank: int = 30):
+        super().__init__(size)
+
+
+class Swallows(Honest):
+    def __init__(self, size, **options):
+        super().__init__(size)
+
+
+@pytest.mark.parametrize(
+    ("variant", "message"),
+    [
+        (Unannotated, "annotate it"),
+        (ByPlace, r"rank: int = 30 by its place; put a \* before"),
+        (Swallows, r"\*\*options"),
+    ],
+)
+def test_options_that_a_run_could_not_give_are_refused(variant, message):
+    with pytest.raises(Refused, match=message):
+        subjects("mine", variant)
 
 
 def test_what_a_variant_raises_is_a_finding():

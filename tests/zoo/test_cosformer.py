@@ -20,7 +20,7 @@ from tests.zoo.oracle import (
     rounds_once,
     valid,
 )
-from zoo.contract import Size
+from zoo.contract import Size, Unsupported
 from zoo.registry import Refused
 from zoo.variants.cosformer import CosFormer
 
@@ -87,6 +87,24 @@ def test_more_tokens_never_change_how_fast_weights_fall(causal):
     padded = layer.attend(*inputs, keep.expand(2, -1))[:, :, :30]
     short = layer.attend(*(part[:, :, :30] for part in inputs), None)
     torch.testing.assert_close(padded, short, rtol=1e-10, atol=1e-12)
+
+
+@FORMS
+def test_more_tokens_than_it_was_built_for_are_refused(causal):
+    layer = cosformer(causal, max_len=32)
+    assert layer.attend(*qkv(32), None).isfinite().all()
+    with pytest.raises(Unsupported, match="cosformer built for 32 tokens got 33; build it with max_len"):
+        layer.attend(*qkv(33), None)
+
+
+def test_a_step_beyond_the_last_place_stands_there():
+    layer = cosformer(causal=True, max_len=4).eval()
+    x, state = torch.randn(1, WIDTH * HEADS).double(), layer.start(1)
+    for _ in range(12):
+        tokens, state = layer.step(x, state)
+    # Equal tokens are equal values, however they are weighed, as long as no weight is negative.
+    expected, _ = layer.step(x, layer.start(1))
+    torch.testing.assert_close(tokens, expected)
 
 
 @FORMS

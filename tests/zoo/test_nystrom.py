@@ -82,14 +82,17 @@ def test_output_and_gradients_are_those_of_the_formula(n, padded):
 
 @PADDED
 @pytest.mark.parametrize("n", [1, 63, 100, 1000])
-def test_the_convolution_adds_neighbouring_values_without_padded_ones(n, padded):
+def test_the_convolution_adds_neighbouring_values_as_if_none_were_padded_between(n, padded):
     layer, inputs, keep = nystrom(landmarks=16, conv=5), qkv(n), ragged(n) if padded else None
     out = valid(layer.attend(*inputs, keep), keep)
-    values = valid(inputs[2], keep)
     kernel = dict(layer.named_parameters())["conv.weight"]
-    wider = torch.nn.functional.pad(values, (0, 0, 2, 2))
-    local = sum(kernel[:, 0, tap, :, None] * wider[:, :, tap : tap + n] for tap in range(5))
-    expected = by_the_formula(*inputs, keep, 16, 6) + valid(local, keep)
+    local = torch.zeros_like(out)
+    for b, sample in enumerate(inputs[2]):
+        real = torch.arange(n) if keep is None else keep[b].nonzero()[:, 0]
+        wider = torch.nn.functional.pad(sample[:, real], (0, 0, 2, 2))
+        taps = [kernel[:, 0, tap, :, None] * wider[:, tap : tap + len(real)] for tap in range(5)]
+        local[b, :, real] = sum(taps)
+    expected = by_the_formula(*inputs, keep, 16, 6) + local
     torch.testing.assert_close(out, expected, rtol=1e-9, atol=1e-11)
     both = zip(gradients(out, *inputs, kernel), gradients(expected, *inputs, kernel), strict=True)
     for one, other in both:

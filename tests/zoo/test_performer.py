@@ -148,6 +148,18 @@ def test_extreme_inputs_stay_finite_with_finite_gradients(scale, causal):
     assert all(gradient.isfinite().all() for gradient in gradients(out, *inputs))
 
 
+@pytest.mark.parametrize("width", [128, 192, 256, 512])
+def test_wide_causal_heads_are_as_exact_in_single_precision_as_in_double(width):
+    size = Size(dim=width, heads=1, max_len=64, causal=True, dropout=0.0)
+    torch.manual_seed(0)
+    layer = Performer(size)
+    inputs = [torch.randn(2, 1, 64, width) for _ in range(3)]
+    out = layer.attend(*inputs, None)
+    expected = layer.double().attend(*(part.double() for part in inputs), None)
+    assert expected.abs().amin(-1).max() > 0
+    torch.testing.assert_close(out.double(), expected, rtol=1e-3, atol=1e-4)
+
+
 def test_rows_of_the_projection_are_orthogonal_within_blocks_and_gaussian_in_norm():
     w = draw(torch.empty(2005, 8), orthogonal=True).double()
     norms = w.norm(dim=1)

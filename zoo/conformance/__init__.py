@@ -5,8 +5,9 @@ checks stand behind `harness check`, behind the tests of every registered varian
 `parametrize`, behind the tests of variants that live elsewhere.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -14,8 +15,8 @@ import torch
 from zoo.conformance import causality, growth, numerics, padding, recurrence
 from zoo.conformance.subject import Finding, Subject
 from zoo.contract import Attention
-from zoo.messages import in_one_line
-from zoo.registry import Refused
+from zoo.messages import in_one_line, unknown
+from zoo.registry import Refused, Value, resolve
 from zoo.variants import variants
 
 if TYPE_CHECKING:
@@ -34,6 +35,9 @@ __all__ = [
     "run",
     "subjects",
 ]
+
+CAUSAL_ALONE = ", causal"
+"""Behind the name of a check that a variant declares to fail in its causal form alone."""
 
 
 class Check(NamedTuple):
@@ -155,10 +159,24 @@ def locate(name: str) -> type[Attention]:
     return found
 
 
-def subjects(name: str, variant: type[Attention]) -> list[Subject]:
-    """The forms of a variant that it claims to have."""
+def subjects(
+    name: str, variant: type[Attention], options: Mapping[str, Value] = MappingProxyType({})
+) -> list[Subject]:
+    """The forms of a variant that it claims to have, with those options.
+
+    Raises:
+        Refused: the variant cannot be checked, declares a gap in a check that there is not, or
+            takes its options in a way that a run could not give them.
+    """
+    if variant.unchecked:
+        raise Refused(f"{name} cannot be checked: {variant.unchecked}")
+    known = [check.name for check in CHECKS]
+    for gap in variant.gaps:
+        if gap.removesuffix(CAUSAL_ALONE) not in known:
+            raise Refused(f"{name} declares a gap: {unknown('check', gap, known)}")
+    resolved = resolve(name, variant, options)
     forms = (False, True) if variant.traits.causal else (False,)
-    return [Subject(name, variant, causal) for causal in forms]
+    return [Subject(name, variant, causal, resolved) for causal in forms]
 
 
 def checks_for(subject: Subject) -> Iterator[Check]:
@@ -177,7 +195,9 @@ def run(check: Check, subject: Subject) -> Result:
             finding = check.run(subject)
     except Exception as error:
         finding = Finding(False, f"raised {in_one_line(error)}")
-    return Result(check.name, subject.form, finding, subject.variant.gaps.get(check.name, ""))
+    gaps, alone = subject.variant.gaps, f"{check.name}{CAUSAL_ALONE}"
+    gap = gaps.get(check.name, gaps.get(alone, "") if subject.causal else "")
+    return Result(check.name, subject.form, finding, gap)
 
 
 def examine(subject: Subject) -> Iterator[Result]:

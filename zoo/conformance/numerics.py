@@ -62,7 +62,9 @@ def every_parameter_learns(subject: Subject) -> Finding:
     """Each parameter gets a gradient that is finite and not all zero."""
     layer, keep = subject.layer(), next(paddings())
     x = draw(3, LENGTH)
-    speak(layer(x, x, keep), keep).backward()
+    loss = speak(layer(x, x, keep), keep)
+    if loss.requires_grad:
+        loss.backward()
     mute = [
         name
         for name, parameter in layer.named_parameters()
@@ -84,16 +86,29 @@ def loud_inputs_stay_finite(subject: Subject) -> Finding:
 
 
 def gradients_are_right(subject: Subject) -> Finding:
-    """Against finite differences, at a tiny size, with padding."""
-    layer, keep = subject.layer(max_len=8, dim=4).eval(), torch.ones(2, 6, dtype=torch.bool)
+    """Against finite differences, at a tiny size, with padding: of tokens, parameters and losses.
+
+    In evaluation every derivative by the tokens is looked at; in both modes those by tokens and
+    parameters together, along random directions.
+    """
+    layer, keep = subject.layer(max_len=8, dim=4), torch.ones(2, 6, dtype=torch.bool)
     keep[1, 4:] = False
     x = (0.7 * draw(2, 6, dim=4)).requires_grad_()
+    names, weights = zip(*[("", x), *layer.named_parameters()], strict=True)
 
-    def real(tokens: Tensor) -> Tensor:
-        return attend(layer, tokens, keep)[keep]
+    def real(tokens: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(5)
+            named = dict(zip(names[1:], state, strict=False))
+            attended = functional_call(layer, named, (tokens, tokens, keep))
+        return attended.tokens[keep], *attended.losses.values()
 
     try:
+        layer.eval()
         torch.autograd.gradcheck(real, (x,), eps=1e-6, atol=1e-5, rtol=1e-4)
+        for training in (False, True):
+            layer.train(training)
+            torch.autograd.gradcheck(real, weights, eps=1e-6, atol=1e-5, rtol=1e-4, fast_mode=True)
     except RuntimeError as error:
         return Finding(False, f"finite differences disagree: {first_line(error)}")
     return Finding(True, "finite differences agree to 1e-05")
@@ -112,16 +127,20 @@ def one_seed_gives_one_result(subject: Subject) -> Finding:
     """Built, fed and differentiated twice from one seed, dropout included: the same bits."""
     runs = []
     for _ in range(2):
-        layer, x, keep = subject.layer(dropout=0.2).float(), draw(3, LENGTH).float(), PADDING
-        runs.append(_everything(layer, layer, x, keep))
+        layer, x = subject.layer(dropout=0.2).float(), draw(3, LENGTH).float().requires_grad_()
+        runs.append(_everything(layer, layer, x, PADDING))
     differ = sum(not torch.equal(one, other) for one, other in zip(*runs, strict=True))
     return Finding(differ == 0, f"{differ} of {len(runs[0])} tensors differ at the second run")
 
 
 def training_is_evaluation(subject: Subject) -> Finding:
     """Without dropout, training gives evaluation's output, unless the variant is stochastic."""
-    layer, x = subject.layer(), draw(2, LENGTH)
-    return at_most(distance(attend(layer, x), attend(layer.eval(), x)), 1e-9, "differ by")
+    layer, x, worst = subject.layer(), draw(3, LENGTH), 0.0
+    for keep in (None, PADDING):
+        real = slice(None) if keep is None else keep
+        trained, evaluated = (attend(layer.train(mode), x, keep)[real] for mode in (True, False))
+        worst = max(worst, distance(trained, evaluated))
+    return at_most(worst, 1e-9, "differ by")
 
 
 def losses_are_as_declared(subject: Subject) -> Finding:
@@ -156,14 +175,29 @@ def _held(layer: nn.Module, x: Tensor) -> Iterator[tuple[str, Any]]:
         for name, value in vars(module).items():
             held = dict(value) if name in ("_parameters", "_buffers", "_modules") else {"": value}
             for inner, one in held.items():
-                copy = one.detach().clone() if isinstance(one, Tensor) else one
-                yield ".".join(filter(None, (where, name, inner))), copy
+                yield ".".join(filter(None, (where, name, inner))), _frozen(one)
+
+
+def _frozen(held: Any) -> Any:
+    """A copy that a forward cannot reach: of tensors and of containers, whatever they hold."""
+    if isinstance(held, Tensor):
+        return held.detach().clone()
+    if isinstance(held, dict):
+        return {key: _frozen(one) for key, one in held.items()}
+    if isinstance(held, list | tuple):
+        return [_frozen(one) for one in held]
+    return set(held) if isinstance(held, set) else held
 
 
 def _is(one: Any, other: Any) -> bool:
+    """Whether two frozen things are the same."""
     if isinstance(one, Tensor) and isinstance(other, Tensor):
         return torch.equal(one, other)
-    return one is other
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_is(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_is, one, other))
+    return one == other if isinstance(one, set) else one is other
 
 
 def state_round_trips(subject: Subject) -> Finding:
@@ -175,7 +209,7 @@ def state_round_trips(subject: Subject) -> Finding:
 
 def it_compiles(subject: Subject) -> Finding:
     """One graph through `torch.compile`: evaluation, and padded training with its gradients."""
-    layer, x, worst = subject.layer(), draw(3, LENGTH), 0.0
+    layer, x, worst = subject.layer(), draw(3, LENGTH).requires_grad_(), 0.0
     for keep, training in ((None, False), (PADDING, True)):
         torch.compiler.reset()
         layer.train(training)
@@ -201,13 +235,15 @@ def _everything(
     found = [attended.tokens, *attended.losses.values()]
     if not torch.is_grad_enabled():
         return found
-    weights, loss = list(layer.parameters()), speak(attended, keep)
-    return [*found, *torch.autograd.grad(loss, weights, materialize_grads=True)]
+    wanted, loss = [x, *layer.parameters()], speak(attended, keep)
+    return [*found, *torch.autograd.grad(loss, wanted, materialize_grads=True)]
 
 
 def seeds_run_at_once(subject: Subject) -> Finding:
     """`torch.func.vmap` over sets of parameters gives each its own output, padded or not."""
     layers, x = [subject.layer(seed=seed).eval() for seed in (1, 2)], draw(3, LENGTH)
+    if not layers[0].state_dict():
+        return Finding(True, "no parameters that could differ")
     state, worst = stack_module_state(layers), 0.0
     for keep in (None, PADDING):
 

@@ -4,41 +4,49 @@ import torch
 
 from zoo.conformance.subject import (
     LENGTH,
+    SITUATIONS,
     Finding,
     Subject,
-    at_most,
     attend,
     distance,
     draw,
+    everywhere,
     paddings,
     speak,
 )
 
-ROUNDING = 1e-9
-
 
 def padding_is_never_felt(subject: Subject) -> Finding:
-    """Perturb padded tokens, as noise and 10,000 times as loud; real outputs stay."""
-    layer, x = subject.layer().eval(), draw(3, LENGTH)
-    worst = 0.0
-    for keep in paddings():
-        expected = attend(layer, x, keep)[keep]
-        for loudness in (1.0, 1e4):
-            noise = loudness * draw(3, LENGTH, seed=3)
-            disturbed = torch.where(keep[..., None], x, noise)
-            worst = max(worst, distance(attend(layer, disturbed, keep)[keep], expected))
-    return at_most(worst, ROUNDING, "real outputs moved by")
+    """Perturb padded tokens, as noise and 10,000 times as loud; real outputs and losses stay."""
+    x, moved = draw(3, LENGTH), {}
+    for situation in SITUATIONS:
+        layer, worst = subject.layer_in(situation), 0.0
+        for keep in paddings():
+            expected = situation.attend(layer, x, keep)
+            for loudness in (1.0, 1e4):
+                noise = loudness * draw(3, LENGTH, seed=3)
+                found = situation.attend(layer, torch.where(keep[..., None], x, noise), keep)
+                worst = max(worst, distance(found.tokens[keep], expected.tokens[keep]))
+                for name, loss in expected.losses.items():
+                    worst = max(worst, distance(found.losses[name], loss))
+        moved[situation] = worst
+    return everywhere(moved, "real outputs moved by")
 
 
 def padded_is_truncated(subject: Subject) -> Finding:
     """The real tokens of a padded sample come out as they do alone."""
-    layer, x = subject.layer().eval(), draw(3, LENGTH)
-    worst = 0.0
-    for keep in paddings():
-        for sample, kept, tokens in zip(x, keep, attend(layer, x, keep), strict=True):
-            alone = attend(layer, sample[kept][None])[0]
-            worst = max(worst, distance(tokens[kept], alone))
-    return at_most(worst, ROUNDING, "padded against truncated:")
+    x, moved = draw(3, LENGTH), {}
+    for situation in SITUATIONS:
+        if situation.training and subject.traits.stochastic:
+            continue
+        layer, worst = subject.layer_in(situation), 0.0
+        for keep in paddings():
+            padded = situation.attend(layer, x, keep).tokens
+            for sample, kept, tokens in zip(x, keep, padded, strict=True):
+                alone = situation.attend(layer, sample[kept][None]).tokens[0]
+                worst = max(worst, distance(tokens[kept], alone))
+        moved[situation] = worst
+    return everywhere(moved, "padded against truncated:")
 
 
 def nothing_real_stays_finite(subject: Subject) -> Finding:
@@ -56,12 +64,20 @@ def nothing_real_stays_finite(subject: Subject) -> Finding:
 
 
 def batch_mates_are_never_felt(subject: Subject) -> Finding:
-    """A sample alone, and beside one a hundred times as loud."""
-    layer, x = subject.layer().eval(), draw(2, LENGTH)
+    """A sample beside another, beside one a hundred times as loud, and alone."""
+    x, moved = draw(2, LENGTH), {}
     loud = torch.stack([x[0], 100.0 * x[1]])
-    worst = distance(attend(layer, loud)[:1], attend(layer, x[:1]))
-    keep = next(paddings())[1:]
-    masked = distance(
-        attend(layer, loud, keep)[:1][:, keep[0]], attend(layer, x[:1], keep[:1])[:, keep[0]]
-    )
-    return at_most(max(worst, masked), ROUNDING, "moved by a batch-mate:")
+    padding = next(paddings())[1:]
+    for situation in SITUATIONS:
+        layer, worst = subject.layer_in(situation), 0.0
+        for keep in (None, padding):
+            real = slice(None) if keep is None else keep[0]
+            beside, louder = (situation.attend(layer, one, keep).tokens[0] for one in (x, loud))
+            worst = max(worst, distance(louder[real], beside[real]))
+        moved[situation] = worst
+    layer = subject.layer().eval()
+    for keep in (None, padding):
+        own, real = (None, slice(None)) if keep is None else (keep[:1], keep[0])
+        alone = distance(attend(layer, loud, keep)[0][real], attend(layer, x[:1], own)[0][real])
+        moved[SITUATIONS[0]] = max(moved[SITUATIONS[0]], alone)
+    return everywhere(moved, "moved by a batch-mate:")

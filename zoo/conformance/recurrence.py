@@ -22,13 +22,16 @@ def steps_are_the_forward(subject: Subject) -> Finding:
 
 
 def the_state_is_fixed(subject: Subject) -> Finding:
-    """It takes as many bytes before the first token as behind each later one."""
+    """It takes as many bytes before the first token as behind each later one, at any `max_len`."""
     layer, x = subject.layer().eval(), draw(SAMPLES, LENGTH)
     states = [layer.start(SAMPLES), *(state for _, state in _steps(layer, x))]
     sizes = [state_bytes(state) // SAMPLES for state in states]
+    # A cache made beforehand grows with what it is made for.
+    few, many = (state_bytes(subject.layer(max_len=most).start(1)) for most in (4096, 8192))
     return Finding(
-        len(set(sizes)) == 1,
-        f"{sizes[0]} bytes a sample at first, {sizes[-1]} after {LENGTH} tokens",
+        len(set(sizes)) == 1 and few == many,
+        f"{sizes[0]} bytes a sample at first, {sizes[-1]} after {LENGTH} tokens; {few} where built "
+        f"for 4096 tokens, {many} for 8192",
     )
 
 

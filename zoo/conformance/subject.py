@@ -1,7 +1,7 @@
 """What the checks look at: one variant, in one form, built small, and inputs made to order."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from zoo.contract import Attended, Attention, Size, Traits, attended_by
+from zoo.registry import Value
 
 DIM, HEADS = 16, 2
 LENGTH = 150
@@ -27,13 +28,54 @@ def at_most(value: float, bound: float, what: str) -> Finding:
     return Finding(value <= bound, f"{what} {value:.2g}, at most {bound:.0e} allowed")
 
 
+class Situation(NamedTuple):
+    """How a layer is used: mode, precision, positions; and how far rounding may move it there."""
+
+    training: bool = False
+    dtype: torch.dtype = torch.float64
+    autocast: bool = False
+    rotary: bool = False
+    rounding: float = 1e-9
+
+    @property
+    def words(self) -> str:
+        """For a line of text."""
+        precision = "autocast" if self.autocast else str(self.dtype).removeprefix("torch.")
+        mode = "training" if self.training else "evaluation"
+        return " ".join([precision, mode, *(["with rotary positions"] * self.rotary)])
+
+    def attend(self, layer: Attention, x: Tensor, keep: Tensor | None = None) -> Attended:
+        """Self-attention, random draws from one seed."""
+        with torch.random.fork_rng(devices=[]), torch.autocast("cpu", enabled=self.autocast):
+            torch.manual_seed(5)
+            x = x.to(self.dtype)
+            return attended_by(layer, layer(x, x, keep))
+
+
+SITUATIONS = (
+    Situation(),
+    Situation(training=True),
+    Situation(rotary=True),
+    Situation(training=True, dtype=torch.float32, rounding=1e-4),
+    Situation(training=True, dtype=torch.float32, autocast=True, rounding=1e-2),
+)
+"""A claim that holds in one of them may fail in another, and runs train in the last two."""
+
+
+def everywhere(moved: Mapping[Situation, float], what: str) -> Finding:
+    """Passes where nothing moved further than rounding may move it in its situation."""
+    worst = max(moved, key=lambda one: moved[one] / one.rounding)
+    return at_most(moved[worst], worst.rounding, f"in {worst.words}, {what}")
+
+
 @dataclass(frozen=True)
 class Subject:
-    """A variant in its causal or its bidirectional form, with default options."""
+    """A variant in its causal or its bidirectional form; options that are not given are default."""
 
     name: str
     variant: type[Attention]
     causal: bool
+    options: Mapping[str, Value] = field(default_factory=dict)
 
     @property
     def traits(self) -> Traits:
@@ -65,7 +107,12 @@ class Subject:
         )
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            return self.variant(size).double()
+            return self.variant(size, **self.options).double()
+
+    def layer_in(self, situation: Situation) -> Attention:
+        """The layer in that situation."""
+        layer = self.layer(rotary=situation.rotary).to(situation.dtype)
+        return layer.train(situation.training)
 
 
 def draw(*shape: int, seed: int = 2, dim: int = DIM) -> Float[Tensor, "*shape d"]:
@@ -97,8 +144,10 @@ def speak(attended: Attended, keep: Tensor | None = None) -> Float[Tensor, ""]:
 def distance(one: Tensor, other: Tensor) -> float:
     """The largest difference of entries, relative to the largest entry where that exceeds 1.
 
-    NaN where either holds one.
+    Infinite where either is not finite: NaN would be lost in a maximum.
     """
     if one.numel() == 0:
         return 0.0
+    if not (one.isfinite().all() and other.isfinite().all()):
+        return float("inf")
     return ((one - other).abs().max() / other.abs().max().clamp_min(1.0)).item()

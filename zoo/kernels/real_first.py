@@ -18,6 +18,11 @@ def orders(keep: Bool[Tensor, "b n"]) -> tuple[Int[Tensor, "b n"], Int[Tensor, "
     return torch.zeros_like(place).scatter(1, place, tokens), place
 
 
+def ranks(keep: Bool[Tensor, "b n"]) -> Int[Tensor, "b n"]:
+    """How many real tokens stand before each of the real ones."""
+    return (keep.cumsum(1) - 1).clamp_min(0)
+
+
 def moved(
     tokens: Shaped[Tensor, "b *heads n d"], index: Int[Tensor, "b n"]
 ) -> Shaped[Tensor, "b *heads n d"]:

@@ -29,8 +29,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from zoo import recurrent
-from zoo.contract import Size, State, Traits
+from zoo.contract import Size, State, Traits, Unsupported
 from zoo.kernels import causal_sum
+from zoo.kernels.real_first import ranks
 from zoo.projected import ProjectedAttention
 from zoo.registry import require_at_least
 from zoo.variants import variants
@@ -66,12 +67,21 @@ class CosFormer(ProjectedAttention):
         v: Float[Tensor, "b h n e"],
         keep: Bool[Tensor, "b n"] | None,
     ) -> Float[Tensor, "b h n e"]:
-        """See `ProjectedAttention.attend`."""
-        dtype = v.dtype
+        """See `ProjectedAttention.attend`.
+
+        Raises:
+            Unsupported: there are more tokens than `max_len`: cosines would be negative.
+        """
+        n, most, dtype = q.shape[-2], self.size.max_len, v.dtype
+        if n > most:
+            raise Unsupported(
+                f"cosformer built for {most} tokens got {n}; build it with max_len={n}"
+            )
         # fp32 at least: half precision cannot tell neighbouring angles of a long sequence apart.
         with torch.autocast(q.device.type, enabled=False):
             q, k, v = (part.to(torch.promote_types(dtype, torch.float32)) for part in (q, k, v))
-            angle = self._angles(ranks(q, keep), q.dtype)
+            rank = torch.arange(n, device=q.device)[None] if keep is None else ranks(keep)
+            angle = self._angles(rank, q.dtype)
             queries, keys = features(q, angle), features(k, angle)
             if keep is not None:
                 keys = keys.masked_fill(~keep[:, None, :, None], 0.0)
@@ -89,22 +99,15 @@ class CosFormer(ProjectedAttention):
         v: Float[Tensor, "b h 1 e"],
         state: State,
     ) -> tuple[Float[Tensor, "b h 1 e"], State]:
-        """See `ProjectedAttention.recur`; the angle is below pi/2 for `max_len` tokens."""
+        """See `ProjectedAttention.recur`; tokens beyond `max_len` stand where the last one does."""
         sums, seen = state
-        angle = self._angles(seen[:, None], q.dtype)
+        angle = self._angles(seen[:, None].clamp_max(self.size.max_len - 1), q.dtype)
         heads, sums = recurrent.mean(features(q, angle), features(k, angle), v, sums)
         return heads, (sums, seen + 1)
 
     def _angles(self, rank: Int[Tensor, "#b n"], dtype: torch.dtype) -> Float[Tensor, "#b 1 n 1"]:
         """Return t, from 0 at the first real token to less than pi/2."""
         return (rank.to(dtype) * (math.pi / 2 / self.size.max_len))[:, None, :, None]
-
-
-def ranks(like: Float[Tensor, "b h n e"], keep: Bool[Tensor, "b n"] | None) -> Int[Tensor, "#b n"]:
-    """How many real tokens stand before each of the real ones."""
-    if keep is None:
-        return torch.arange(like.shape[-2], device=like.device)[None]
-    return (keep.cumsum(1) - 1).clamp_min(0)
 
 
 def features(

@@ -38,6 +38,7 @@ class FlashLinear(Attention):
     """A layer of `fla.layers`, called `layer` there."""
 
     traits = Traits(causal=True, cross=False, linear=True, stochastic=False, recurrent=False)
+    unchecked = "its kernels run on CUDA alone, and not in double precision; see tests/gpu"
     layer: ClassVar[str]
 
     def __init__(self, size: Size) -> None:

@@ -20,8 +20,8 @@ the other block: the result is what R landmarks alone would give.
 
 Deviations: the maxima of Z_0 are taken per sample and head, where the published code takes them
 over the whole batch and so lets batch-mates move each other. Six iterations, the paper's choice,
-do not converge in general. To the convolution a padded token is a zero. A sample without real
-tokens returns zero.
+do not converge in general. The convolution runs over real tokens, as if no padding stood between
+them. A sample without real tokens returns zero.
 """
 
 import torch
@@ -29,6 +29,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from zoo.contract import Size, Traits
+from zoo.kernels.real_first import moved, orders
 from zoo.projected import ProjectedAttention
 from zoo.registry import Refused, require_at_least
 from zoo.variants import variants
@@ -81,7 +82,17 @@ class Nystrom(ProjectedAttention):
         with torch.autocast(q.device.type, enabled=False):
             full = q.to(wide), k.to(wide), v.to(wide)
             out = nystrom(*full, keep, self.landmarks, self.iterations).to(v.dtype)
-        return out if self.conv is None else out + self.conv(v)
+        return out if self.conv is None else out + self._along(v, keep)
+
+    def _along(
+        self, v: Float[Tensor, "b h n e"], keep: Bool[Tensor, "b n"] | None
+    ) -> Float[Tensor, "b h n e"]:
+        """The convolution over the real tokens of v, which is zero at the others."""
+        assert self.conv is not None
+        if keep is None:
+            return self.conv(v)
+        order, place = orders(keep)
+        return moved(self.conv(moved(v, order)), place)
 
 
 def nystrom(

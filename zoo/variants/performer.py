@@ -22,10 +22,12 @@ it and are left out.
 
     all tokens   c_m = max of k'_jm over the real keys of the sample and head: the key side never
                  exceeds 1, and the denominator never falls below 1.
-    causal       c_m = |w_m|^2 / 2 - 60, since a maximum over keys would tell the past about the
-                 future. But k'_jm = |w_m|^2 / 2 - |k_j - w_m|^2 / 2, so the key side is at most
-                 e^60 = 1e26, whose sums stay far below fp32's 3e38, and it vanishes only where
-                 |k_j - w_m|^2 / 2 > 147, where without the 60 it would from 87 on.
+    causal       c_m = min(|w_m|^2 / 2 - 60, 0), since a maximum over keys would tell the past
+                 about the future. As k'_jm = |w_m|^2 / 2 - |k_j - w_m|^2 / 2, the key side is at
+                 most e^60 = 1e26, whose sums stay far below fp32's 3e38, up to |w_m|^2 = 120,
+                 and vanishes only where |k_j - w_m|^2 / 2 > 147, where without the 60 it would
+                 from 87 on. Wider heads keep c_m = 0, at which ordinary keys do not vanish, and
+                 their key side is cut at e^60; it takes a key right beside w_m to reach that.
 
 Deviations: the published code adds an epsilon to every feature, which at larger inputs swamps
 them, and takes one maximum over all keys and features, padded and future ones included. A query
@@ -136,11 +138,11 @@ class Performer(ProjectedAttention):
         if keep is not None:
             keys = keys.masked_fill(~keep[:, None, :, None], -torch.inf)
         if self.size.causal:
-            c = w.square().sum(-1) / 2 - HEADROOM
+            c = (w.square().sum(-1) / 2 - HEADROOM).clamp_max(0.0)
         else:
             c = keys.detach().amax(-2, keepdim=True)
             c = c.masked_fill(c.isinf(), 0.0)
-        return (queries + c).softmax(-1), (keys - c).exp()
+        return (queries + c).softmax(-1), (keys - c).clamp_max(HEADROOM).exp()
 
 
 def draw(like: Float[Tensor, "f e"], orthogonal: bool) -> Float[Tensor, "f e"]:

@@ -29,6 +29,7 @@ from torch import Tensor, nn
 
 from zoo.contract import Attended, Attention, Size, State, Traits
 from zoo.kernels import cosine_map
+from zoo.kernels.real_first import ranks
 from zoo.registry import Refused, require_at_least
 from zoo.variants import variants
 
@@ -133,7 +134,7 @@ class Primal(Attention):
             weight, bias = self.query_key.weight, self.query_key.bias
             through = cosine_map.chunked if _runs_chunked(x) else cosine_map.plain
             return through(x, weight, bias, fold, groups, keep, with_gram=self.training)
-        u = self._projected(x)
+        u = self._projected(x, None if keep is None else ranks(keep))
         if self.size.causal:
             u = _running_mean(u.flatten(2), keep).unflatten(-1, (groups, -1))
         phi = cosine_map.unit(u, keep)

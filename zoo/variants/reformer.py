@@ -18,10 +18,10 @@ number of rounds that hold the pair. That is this union. It is computed by letti
 the first round that holds it, with numerators and denominators summed over rounds under one
 maximum a query.
 
-Time O(rounds n (bucket e + log n)), memory O(rounds n bucket) per head: linear in n, as claimed,
-but for the logarithm of the sort. The number of hashes, max_len / bucket, adds O(rounds n e
-max_len / bucket) to the hashing, an eighth of the attention itself at max_len = 4096 and bucket =
-64. Not causal: the sort lets a future token move past ones across the border of a chunk.
+Time O(rounds n (bucket e + log n)) and memory O(rounds n bucket) per head, but for the hashing. The
+number of hashes is max_len / bucket, so that it takes time O(rounds n e max_len / bucket): a small
+part, which yet is not linear, and no linear cost is claimed. Not causal: the sort lets a future
+token move past ones across the border of a chunk.
 
 Deviations: the number of hashes comes from `max_len`, and padded tokens sort behind all others,
 so that padding moves neither a hash nor a border. The first chunk looks back at nothing, where
@@ -50,7 +50,7 @@ class Reformer(ProjectedAttention):
     `c` slots of a chunk, `w` slots that a chunk sees (2c), `f` random directions.
     """
 
-    traits = Traits(causal=False, cross=False, linear=True, stochastic=True, recurrent=False)
+    traits = Traits(causal=False, cross=False, linear=False, stochastic=True, recurrent=False)
     shared_qk = True
 
     def __init__(self, size: Size, *, bucket: int = 64, hashes: int = 2) -> None:
