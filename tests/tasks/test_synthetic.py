@@ -9,7 +9,7 @@ import torch
 
 from tasks import tasks
 from tasks.answers import Number
-from tasks.drawn import Drawn, Stream
+from tasks.drawn import SHUFFLED, Drawn, Stream
 from tasks.floors import floors
 from zoo.registry import Refused
 
@@ -61,6 +61,7 @@ SETTINGS = [
     ("copying", {"max_len": 9, "count": 4, "symbols": 3}),
     ("selective-copying", {}),
     ("selective-copying", {"max_len": 300, "count": 5, "symbols": 40}),
+    ("selective-copying", {"max_len": 2048, "count": 256}),
     ("induction", {}),
     ("induction", {"max_len": 3, "symbols": 2}),
     ("adding", {}),
@@ -81,7 +82,13 @@ def test_an_independent_solver_gets_every_answer(name, options):
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"max_len": 512, "pairs": 64}, {"pairs": 2, "vocabulary": 6}]
+    "options",
+    [
+        {},
+        {"max_len": 512, "pairs": 64},
+        {"max_len": 512, "pairs": 64, "vocabulary": 520},
+        {"pairs": 2, "vocabulary": 6},
+    ],
 )
 def test_every_query_of_mqar_asks_for_the_value_of_its_key(options):
     task, split = draw("mqar", **options)
@@ -213,6 +220,20 @@ def test_distinct_integers_are_distinct_and_uniform_however_they_are_drawn():
         assert drawn.min() == 0 and drawn.max() == bound - 1
         assert abs(drawn.mean() - (bound - 1) / 2) < 0.02 * bound
         assert abs(drawn[:, 0].mean() - drawn[:, -1].mean()) < 0.03 * bound
+
+
+def test_many_of_many_integers_are_distinct_and_uniform():
+    drawn = Stream(0, 0).distinct(256, 1792, 2000)
+    assert (np.diff(np.sort(drawn, axis=1), axis=1) > 0).all()
+    shares = np.bincount(drawn.flatten(), minlength=1792) / 2000
+    assert abs(shares - 256 / 1792).max() < 5 * (1 / 7 * 6 / 7 / 2000) ** 0.5
+
+
+@pytest.mark.parametrize(("count", "bound"), [(6, 12), (300, 10_000)])
+def test_what_is_shuffled_in_parts_is_what_is_shuffled_at_once(count, bound):
+    rows = 3 * SHUFFLED // bound // 2
+    whole = Stream(0, 0).uniform(rows, bound).argsort(1, kind="stable")[:, :count]
+    assert np.array_equal(Stream(0, 0).distinct(count, bound, rows), whole)
 
 
 def test_a_number_within_the_tolerance_is_right_and_the_mean_is_the_floor():
