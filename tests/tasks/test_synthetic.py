@@ -35,7 +35,7 @@ def recalled(document, task):
     pairs = dict(
         zip(document[0 : 2 * task.pairs : 2], document[1 : 2 * task.pairs : 2], strict=True)
     )
-    assert len(pairs) == task.pairs
+    assert len(pairs) == len(set(pairs.values())) == task.pairs
     return pairs
 
 
@@ -101,6 +101,21 @@ def test_every_query_of_mqar_asks_for_the_value_of_its_key(options):
         assert [pairs[query] - task.classes for query in queries] == target
         assert min(asked) >= 2 * task.pairs and len(set(asked)) == task.pairs
         assert all(1 <= key < task.classes <= value for key, value in pairs.items())
+        behind = document[2 * task.pairs :]
+        assert not {*behind} & {*pairs.values()}
+        assert sum(token in pairs for token in behind) == task.pairs
+        assert min(document) >= 1
+
+
+def test_mqar_fills_with_every_token_that_is_left_equally_often():
+    task, split = draw("mqar", max_len=8, pairs=2, vocabulary=10, train=20_000)
+    fillers = torch.ones(split.documents.shape, dtype=torch.bool)
+    fillers.scatter_(1, split.asked.long(), False)[:, : 2 * task.pairs] = False
+    filled = split.documents[fillers].long()
+    # Of 4 keys 2 are left, of 5 values 3: shares of 1/5 * 1/2 and 1/5 * 3/5.
+    shares = filled.bincount(minlength=10).double() / len(filled)
+    expected = torch.tensor([0.0] + [0.1] * 4 + [0.12] * 5, dtype=torch.float64)
+    assert (shares - expected).abs().max() < 0.01
 
 
 def test_mqar_asks_soon_after_the_pairs_more_often_than_late():
@@ -161,7 +176,7 @@ FIXED = {
     "copying@1": "33fc711609004c7a",
     "induction@1": "4943a2ddf6b86644",
     "majority@1": "c91052f7c067a328",
-    "mqar@1": "fe3f98c29138a57b",
+    "mqar@2": "4cb27f2d12ba4d8c",
     "parity@1": "4dafa20a05103dd2",
     "scaling@1": "b1128ec7e4ea936c",
     "selective-copying@1": "8dbce6cb7dbe54d0",
