@@ -31,9 +31,10 @@ page.
   on every machine; data that are changed need a new version.
 * **Floors** are accuracies on test that need no attention. *chance* is one in the number of
   classes, *majority* the commonest class of train, *mean* the mean of train. Two short cuts are
-  logistic regressions, taken where an example has one class: *bag of tokens* on how often each
-  token occurs, *first {FIRST} tokens* on the beginning of each document. A model that does not beat
-  them may have learned no more than they did.
+  linear models, taken where an example has one answer, logistic regressions for classes and ridge
+  regressions for numbers: *bag of tokens* on how often each token occurs, *first {FIRST} tokens* on
+  the beginning of each document. A model that does not beat them may have learned no more than they
+  did.
 * **Examples** are the first {SHOWN} of train. Positions count from 0; of a long document the middle
   is left out.
 """

@@ -1,9 +1,12 @@
 """Short cuts, on tasks of which it is known what each of them can and cannot do."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from tasks import Task, cache, floors, tasks
+from tasks.answers import Number
 from tasks.contract import Split
 from zoo.registry import Refused
 
@@ -58,9 +61,29 @@ def test_no_short_cut_knows_a_parity():
     assert found["first 16 tokens"] < 0.6
 
 
-@pytest.mark.parametrize("name", ["mqar", "adding"])
-def test_a_task_without_one_class_an_example_has_no_short_cuts(name):
-    found = floors.computed(tasks.find(name)(train=50, dev=20, test=20))
+def test_the_bag_knows_the_sum_of_two_marked_numbers():
+    found = floors.computed(tasks.find("adding")(train=4000, dev=200, test=500))
+    assert found.keys() == {"mean", "bag of tokens", "first 16 tokens"}
+    assert found["bag of tokens"] == 1.0
+    assert found["first 16 tokens"] < 0.2
+
+
+class FirstNumber(FirstToken):
+    """The token that comes first, as a number."""
+
+    def load(self, split):
+        found = super().load(split)
+        return replace(found, targets=found.targets.float(), answers=Number(0.4))
+
+
+def test_a_short_cut_answers_with_a_number_where_one_is_asked_for():
+    found = floors.computed(FirstNumber())
+    assert found["first 16 tokens"] == 1.0
+    assert found["bag of tokens"] < 0.6
+
+
+def test_a_task_that_asks_at_tokens_has_no_short_cuts():
+    found = floors.computed(tasks.find("mqar")(train=50, dev=20, test=20))
     assert not found.keys() & floors.SHORT_CUTS.keys()
 
 
