@@ -19,7 +19,8 @@ MEANING = """\
   and says nothing of what another seed would give.
 - ‡ Some runs did not finish: mean and interval are of those that did, and may flatter.
 - Rows in italics are floors: accuracies that need no attention. A bag of tokens is a linear model
-  of how often each token occurs, the first tokens one of which tokens stand there.
+  of how often each token occurs, the first tokens one of which tokens stand there; the commonest in
+  context is the answer that an example itself shows most often.
 """
 
 PAPER_NOTE = """\

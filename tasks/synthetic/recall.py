@@ -1,7 +1,10 @@
 """Recall: what followed this token when it was seen before?"""
 
 import numpy as np
+from jaxtyping import Int
+from torch import Tensor
 
+from tasks.contract import Split
 from tasks.drawn import Drawn, Examples, Stream
 from tasks.registry import tasks
 from zoo.registry import Refused
@@ -63,6 +66,11 @@ class Induction(Drawn):
         documents[:, -1] = SPECIAL
         asked = np.full((rows, 1), self.max_len - 1)
         return Examples(documents, targets[:, None], asked)
+
+    def candidates(self, split: Split) -> Int[Tensor, "n c"]:
+        """See `Task.candidates`: all symbols."""
+        documents = split.documents.long()
+        return documents[documents >= FIRST].view(len(split), self.max_len - 2) - FIRST
 
     def word(self, token: int) -> str:
         """See `Task.word`."""
@@ -135,6 +143,10 @@ class MultiQueryRecall(Drawn):
         asked = 2 * self.pairs + 2 * self._gaps(stream, rows)
         np.put_along_axis(documents, asked, keys, axis=1)
         return Examples(documents, values, asked)
+
+    def candidates(self, split: Split) -> Int[Tensor, "n c"]:
+        """See `Task.candidates`: the values of the pairs."""
+        return split.documents[:, 1 : 2 * self.pairs : 2].long() - self.classes
 
     def word(self, token: int) -> str:
         """See `Task.word`: `k` and the number of a key, or `v` and that of a value."""
