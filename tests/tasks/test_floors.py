@@ -1,7 +1,9 @@
 """Short cuts, on tasks of which it is known what each of them can and cannot do."""
 
+import errno
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -124,3 +126,19 @@ def test_damaged_floors_are_refused():
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(Refused, match=r"is damaged.*run it again"):
         floors.floors(FirstToken())
+
+
+def test_floors_that_a_full_disk_does_not_take_are_computed_all_the_same(home, monkeypatch):
+    def fill(file, **arrays):
+        file.write(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(np, "savez", fill)
+    assert floors.floors(FirstToken()) == floors.computed(FirstToken())
+    assert not list(home.iterdir())
+
+
+def test_floors_need_no_cache_that_can_be_written(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv(cache.HOME_VARIABLE, str(tmp_path / "file" / "cache"))
+    assert floors.floors(FirstToken()) == floors.computed(FirstToken())
