@@ -29,11 +29,15 @@ page.
 * **SHA-256** is the name of a split's data: of lengths, rows, positions asked, targets and real
   tokens, as `Split.digest` in `tasks/contract.py` defines it. The same setting has the same hashes
   on every machine; data that are changed need a new version.
+* **Documents of test that stand in train** do so token by token, whatever their answers: what a
+  model knows of them it may have kept by heart.
 * **Floors** are accuracies on test that need no attention. *chance* is one in the number of
   classes, *majority* the commonest class of train, *mean* the mean of train. Two short cuts are
-  logistic regressions, taken where an example has one class: *bag of tokens* on how often each
-  token occurs, *first {FIRST} tokens* on the beginning of each document. A model that does not beat
-  them may have learned no more than they did.
+  linear models, taken where an example has one answer, logistic regressions for classes and ridge
+  regressions for numbers: *bag of tokens* on how often each token occurs, *first {FIRST} tokens* on
+  the beginning of each document. Where tokens of an example are asked it shows its answers, and
+  *commonest in context* is, everywhere in it, the one that it shows most often. A model that does
+  not beat these may have learned no more than they did.
 * **Examples** are the first {SHOWN} of train. Positions count from 0; of a long document the middle
   is left out.
 """
@@ -62,7 +66,8 @@ def pictures(cards: Iterable[Sequence[Facts]]) -> dict[str, bytes]:
 def _card(settings: Sequence[Facts], folder: str) -> str:
     task = settings[0].task
     there = [facts for facts in settings if not facts.missing]
-    tables = [_splits(there), _digests(there), _shares(there), _floors(there)] if there else []
+    said = (_splits, _digests, _repeated, _shares, _floors)
+    tables = [one(there) for one in said] if there else []
     parts = [*_asks(task), _terms(settings[0]), *_missing(settings), *tables]
     return "\n".join([f"## {task.name}\n", *parts, *_examples(_shown(settings), folder)])
 
@@ -123,6 +128,14 @@ def _digests(settings: Sequence[Facts]) -> str:
         for name, part in facts.parts.items()
     ]
     return table(["setting", "split", "SHA-256"], rows)
+
+
+def _repeated(settings: Sequence[Facts]) -> str:
+    rows = [
+        [f"`{facts.task.key}`", f"{facts.repeated:,} of {facts.parts['test'].documents:,}"]
+        for facts in settings
+    ]
+    return table(["setting", "documents of test that stand in train"], rows)
 
 
 def _shares(settings: Sequence[Facts]) -> str:

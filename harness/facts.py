@@ -1,5 +1,6 @@
 """What a task's card says of its data, read from the splits."""
 
+import hashlib
 import io
 import math
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,7 @@ from PIL import Image
 from harness.budgets import Request, plan
 from tasks import Task, cache, tasks
 from tasks.answers import Classes, Number
-from tasks.contract import SPLITS, Split, SplitName
+from tasks.contract import CHUNK, SPLITS, Split, SplitName
 from tasks.floors import floors
 from tasks.sources import Generated, Kept, versioned
 from zoo.registry import resolve
@@ -65,6 +66,7 @@ class Facts(NamedTuple):
         task: the task.
         answer: what is to be answered.
         parts: its splits, in their order.
+        repeated: how many documents of test stand token by token in train, too.
         floors: test accuracies in [0, 1] that need no attention, by name.
         examples: the first few of train.
         missing: how to get the data; then there are no parts, floors and examples. Empty where they
@@ -74,6 +76,7 @@ class Facts(NamedTuple):
     task: Task
     answer: str
     parts: Mapping[SplitName, Part]
+    repeated: int
     floors: Mapping[str, float]
     examples: Sequence[Example]
     missing: str
@@ -103,16 +106,19 @@ def gather(task: Task, generate: bool) -> Facts:
     missing = _remedy(task, generate)
     if missing:
         answer = f"one of {task.classes:,} classes" if task.classes > 1 else "a number"
-        return Facts(task, answer, {}, {}, [], missing)
+        return Facts(task, answer, {}, 0, {}, [], missing)
     parts: dict[SplitName, Part] = {}
+    hashes: dict[SplitName, list[bytes]] = {}
     examples, answer = [], ""
     for name in SPLITS:
         split = task.load(name)
-        parts[name] = _part(task, split)
+        parts[name], hashes[name] = _part(task, split), _hashes(split)
         if name == "train":
             answer = _question(task, split)
             examples = [_example(task, split, i) for i in range(min(SHOWN, len(split)))]
-    return Facts(task, answer, parts, floors(task), examples, "")
+    learned = set(hashes["train"])
+    repeated = sum(one in learned for one in hashes["test"])
+    return Facts(task, answer, parts, repeated, floors(task), examples, "")
 
 
 def png(levels: Sequence[int]) -> bytes:
@@ -144,6 +150,17 @@ def _part(task: Task, split: Split) -> Part:
         targets=_targets(task, split),
         digest=split.digest(),
     )
+
+
+def _hashes(split: Split) -> list[bytes]:
+    """Of each document what only the same tokens give, padding apart."""
+    return [
+        hashlib.blake2b(document[:length], digest_size=16).digest()
+        for some, lengths in zip(
+            split.documents.split(CHUNK), split.lengths.split(CHUNK), strict=True
+        )
+        for document, length in zip(some.numpy().astype("<i4"), lengths.tolist(), strict=True)
+    ]
 
 
 def _targets(task: Task, split: Split) -> dict[str, str]:

@@ -18,8 +18,9 @@ MEANING = """\
 - † One seed: Wilson's interval over the test examples. It holds the sampling of the test set only,
   and says nothing of what another seed would give.
 - ‡ Some runs did not finish: mean and interval are of those that did, and may flatter.
-- Rows in italics are floors: accuracies that need no attention. A bag of tokens is a logistic
-  regression on how often each token occurs, the first tokens one on which tokens stand there.
+- Rows in italics are floors: accuracies that need no attention. A bag of tokens is a linear model
+  of how often each token occurs, the first tokens one of which tokens stand there; the commonest in
+  context is the answer that an example itself shows most often.
 """
 
 PAPER_NOTE = """\

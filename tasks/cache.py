@@ -2,12 +2,15 @@
 
 `KEY.SHA256.npz` is written beside its final name and then renamed: it is there whole or not at all,
 also when two processes write it at once or one is killed; and no damaged file can pass for a good
-one.
+one. A data set that is written again with other content takes the place of the one before: never is
+there none, and where a killed process left both, the newer counts.
 """
 
 import hashlib
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from io import BufferedReader
 from pathlib import Path
 from threading import get_ident
 
@@ -16,6 +19,9 @@ import numpy as np
 from zoo.registry import Refused
 
 HOME_VARIABLE = "HARNESS_DATA"
+
+ATTEMPTS = 10
+"""How often a file is looked for that is replaced between being found and being opened."""
 
 
 def data_home() -> Path:
@@ -29,13 +35,14 @@ def data_home() -> Path:
 
 
 def find(key: str) -> Path | None:
-    """The file of the data set `key`, unread, or None."""
-    return next(iter(_files(_exactly(key))), None)
+    """The file of the data set `key`, unread, or None; of several the newest."""
+    # A listing that runs while one file takes another's place may miss both; the next has one.
+    return max(_editions(key) or _editions(key), key=_written, default=None)
 
 
 def find_all(name: str) -> list[Path]:
     """The files of every data set whose key is `name`, or `name` with options behind it."""
-    return _files(_exactly(name)) + _files(f"{_literally(name)}[[]*].{_DIGEST}.npz")
+    return _editions(name) + _files(f"{_literally(name)}[[]*].{_DIGEST}.npz")
 
 
 def read(key: str, names: Iterable[str], remedy: str) -> list[np.ndarray]:
@@ -49,25 +56,26 @@ def read(key: str, names: Iterable[str], remedy: str) -> list[np.ndarray]:
     Raises:
         Refused: the data set is absent, or its file is damaged.
     """
-    path = find(key)
-    if path is None:
-        raise Refused(f"{key} is not in {data_home()}; {remedy}")
-    expected = path.name.split(".")[-2]
-    try:
-        found = digest(path)
-    except OSError as error:
-        raise Refused(f"{path} cannot be read ({error.strerror}); mend its permissions") from error
-    if found != expected:
-        raise Refused(
-            f"{path} is damaged: its SHA-256 is {found}, its name says {expected}; "
-            f"delete it, then {remedy}"
-        )
-    with np.load(path, allow_pickle=False) as arrays:
-        return [arrays[name] for name in names]
+    for _ in range(ATTEMPTS):
+        path = find(key)
+        if path is None:
+            break
+        try:
+            with path.open("rb") as file:
+                return _arrays(file, path, names, remedy)
+        except FileNotFoundError:
+            continue  # Another has taken its place.
+        except OSError as error:
+            raise Refused(
+                f"{path} cannot be read ({error.strerror}); mend its permissions"
+            ) from error
+    raise Refused(f"{key} is not in {data_home()}; {remedy}")
 
 
 def write(key: str, arrays: Mapping[str, np.ndarray]) -> Path:
     """Put a data set in the cache, whole or not at all, and return its path.
+
+    Another of the same key goes once this one is there.
 
     Raises:
         Refused: the folder cannot be written.
@@ -86,7 +94,7 @@ def write(key: str, arrays: Mapping[str, np.ndarray]) -> Path:
             np.savez(file, **arrays)  # type: ignore[arg-type]
             file.flush()
             os.fsync(file.fileno())
-        return partial.replace(folder / f"{key}.{digest(partial)}.npz")
+        return _place(partial, key)
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
@@ -98,16 +106,57 @@ def digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def _arrays(
+    file: BufferedReader, path: Path, names: Iterable[str], remedy: str
+) -> list[np.ndarray]:
+    """The named arrays of the open file of `path`, which is verified first."""
+    expected = path.name.split(".")[-2]
+    found = hashlib.file_digest(file, "sha256").hexdigest()
+    file.seek(0)
+    if found != expected:
+        raise Refused(
+            f"{path} is damaged: its SHA-256 is {found}, its name says {expected}; "
+            f"delete it, then {remedy}"
+        )
+    with np.load(file, allow_pickle=False) as arrays:
+        return [arrays[name] for name in names]
+
+
+def _place(partial: Path, key: str) -> Path:
+    """Give a whole file its final name, and remove the other files of its key."""
+    place = partial.with_name(f"{key}.{digest(partial)}.npz")
+    if not set(_editions(key)) - {place}:
+        return partial.replace(place)
+    import filelock
+
+    # One process at a time: two that replaced each other's file would leave none.
+    with filelock.FileLock(partial.with_name(f".{key}.lock")):
+        partial.replace(place)
+        for other in set(_editions(key)) - {place}:
+            # A system may keep a file that is being read: then the newer counts.
+            with suppress(OSError):
+                other.unlink()
+    return place
+
+
+def _editions(key: str) -> list[Path]:
+    return _files(f"{_literally(key)}.{_DIGEST}.npz")
+
+
+def _written(path: Path) -> int:
+    """When a file was written, in nanoseconds; 0 where it has gone."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
 _DIGEST = "[0-9a-f]" * 64
 
 
 def _literally(name: str) -> str:
     # glob.escape does the same, but also splits drive letters off.
     return name.replace("[", "[[]").replace("*", "[*]").replace("?", "[?]")
-
-
-def _exactly(key: str) -> str:
-    return f"{_literally(key)}.{_DIGEST}.npz"
 
 
 def _files(pattern: str) -> list[Path]:

@@ -3,7 +3,7 @@
 Axis letters in every shape of this package: `n` examples, `b` examples of a batch, `t` documents of
 an example (1, or 2 where two are compared), `s` stored documents, `l` tokens of a document, `a`
 answers that an example asks for at tokens of its own; without such an axis it asks for one, of the
-whole.
+whole; `c` candidates for an answer that an example shows.
 """
 
 import hashlib
@@ -166,6 +166,13 @@ class Task(ABC):
         Raises:
             Refused: the data are missing or damaged; the message says how to get them.
         """
+
+    def candidates(self, split: Split) -> Int[Tensor, "n c"]:
+        """The classes that each example shows, and that its answers are among, as often as shown.
+
+        Here none, c = 0: what is asked of a whole is not shown in it.
+        """
+        return torch.empty(len(split), 0, dtype=torch.int64)
 
     def show(self, split: Split, example: int) -> list[str]:
         """Each document of an example as a person would read it: here, `word` by `word`."""

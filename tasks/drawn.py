@@ -14,6 +14,9 @@ from tasks.answers import CLASSES, Answers
 from tasks.contract import SPLITS, Split, SplitName, Task
 from zoo.registry import Refused, require_at_least
 
+SHUFFLED = 2**20
+"""Integers that are shuffled at a time: a few dozen megabytes."""
+
 
 class Stream:
     """Uniform draws of one split."""
@@ -32,14 +35,26 @@ class Stream:
         return (self.uniform(*shape) * bound).astype(np.int64)
 
     def distinct(self, count: int, bound: int, rows: int) -> Int[np.ndarray, "rows count"]:
-        """In each row `count` different integers in 0..bound - 1, in random order."""
-        if bound <= 4 * count:
-            return self.uniform(rows, bound).argsort(1, kind="stable")[:, :count]
+        """In each row `count` different integers in 0..bound - 1, in random order.
+
+        Memory stays bounded, but for the result. A row of independent draws is without repetition
+        with probability exp(-count**2 / 2 / bound): where that is rare, all integers are shuffled.
+        """
+        if bound <= 4 * count or count**2 > 8 * bound:
+            return self._shuffled(count, bound, rows)
         drawn = self.integers(bound, rows, count)
         # Few rows hold an integer twice: those are drawn anew, whole.
         while len(again := _repeating(drawn)):
             drawn[again] = self.integers(bound, len(again), count)
         return drawn
+
+    def _shuffled(self, count: int, bound: int, rows: int) -> Int[np.ndarray, "rows count"]:
+        found = np.empty((rows, count), np.int64)
+        step = max(1, SHUFFLED // bound)
+        for first in range(0, rows, step):
+            keys = self.uniform(min(step, rows - first), bound)
+            found[first : first + step] = keys.argsort(1, kind="stable")[:, :count]
+        return found
 
 
 def _repeating(rows: Int[np.ndarray, "rows count"]) -> Int[np.ndarray, " repeating"]:

@@ -15,7 +15,12 @@ TOLERANCE = 0.04
 
 @tasks.register("adding")
 class Adding(Drawn):
-    """Token 1 + i is the number i / (levels - 1); the same number marked stands `levels` higher."""
+    """Token 1 + i is the number i / (levels - 1); the same number marked stands `levels` higher.
+
+    As a marked number is a token of its own, the sum is linear in how often each token occurs: the
+    floor *bag of tokens* gets it right. What is tested is whether a model can be optimised to find
+    two tokens among many at any length, not whether it moves anything from place to place.
+    """
 
     name = "adding"
     version = 1

@@ -8,7 +8,10 @@ never shown where they are asked for.
 from abc import abstractmethod
 
 import numpy as np
+from jaxtyping import Int
+from torch import Tensor
 
+from tasks.contract import Split
 from tasks.drawn import Drawn, Examples, Stream
 from tasks.registry import tasks
 
@@ -58,6 +61,11 @@ class Shown(Drawn):
         documents[:, -self.count :] = ASK
         asked = np.arange(self.max_len - self.count, self.max_len)
         return Examples(documents, targets, np.broadcast_to(asked, targets.shape))
+
+    def candidates(self, split: Split) -> Int[Tensor, "n c"]:
+        """See `Task.candidates`: the symbols to be repeated."""
+        documents = split.documents.long()
+        return documents[documents >= FIRST].view(len(split), self.count) - FIRST
 
     def word(self, token: int) -> str:
         """See `Task.word`."""

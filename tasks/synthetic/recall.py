@@ -1,7 +1,10 @@
 """Recall: what followed this token when it was seen before?"""
 
 import numpy as np
+from jaxtyping import Int
+from torch import Tensor
 
+from tasks.contract import Split
 from tasks.drawn import Drawn, Examples, Stream
 from tasks.registry import tasks
 from zoo.registry import Refused
@@ -64,6 +67,11 @@ class Induction(Drawn):
         asked = np.full((rows, 1), self.max_len - 1)
         return Examples(documents, targets[:, None], asked)
 
+    def candidates(self, split: Split) -> Int[Tensor, "n c"]:
+        """See `Task.candidates`: all symbols."""
+        documents = split.documents.long()
+        return documents[documents >= FIRST].view(len(split), self.max_len - 2) - FIRST
+
     def word(self, token: int) -> str:
         """See `Task.word`."""
         return "special" if token == SPECIAL else self.label(token - FIRST)
@@ -79,12 +87,16 @@ class MultiQueryRecall(Drawn):
 
     Arora et al., 2023, arXiv 2312.04927. Token 0 is never shown; keys are the lower half of the
     vocabulary, values the upper. Behind the pairs a query stands at every second place at most, the
-    places drawn by a power law; the rest is random tokens. A query asks for the value of its key;
-    the answer is never shown behind it.
+    places drawn by a power law. A query asks for the value of its key. The rest is random tokens,
+    but neither a key nor a value of the example: a key stands in its pair and where it is asked,
+    and its value in the pair alone.
+
+    Deviations: Arora et al. fill with any token, 0 too, so that a key or an answer may be shown
+    once more; their answer is one of all tokens, here it is one of the values.
     """
 
     name = "mqar"
-    version = 1
+    version = 2
 
     def __init__(
         self,
@@ -118,18 +130,23 @@ class MultiQueryRecall(Drawn):
         if vocabulary % 2:
             raise Refused(f"mqar.vocabulary={vocabulary} must be even; add one")
         self.classes = vocabulary // 2
+        # Beside token 0, keys and values one token at least is left to fill with.
         self.require(pairs=1, max_len=4 * pairs, vocabulary=2 * pairs + 2)
 
     def draw(self, stream: Stream, rows: int) -> Examples:
         """See `Drawn.draw`."""
         keys = 1 + stream.distinct(self.pairs, self.classes - 1, rows)
         values = stream.distinct(self.pairs, self.classes, rows)
-        documents = 1 + stream.integers(self.vocabulary - 1, rows, self.max_len)
-        documents[:, 0 : 2 * self.pairs : 2] = keys
-        documents[:, 1 : 2 * self.pairs : 2] = self.classes + values
+        pairs = np.stack([keys, self.classes + values], axis=2).reshape(rows, -1)
+        documents = self._others(stream, pairs)
+        documents[:, : 2 * self.pairs] = pairs
         asked = 2 * self.pairs + 2 * self._gaps(stream, rows)
         np.put_along_axis(documents, asked, keys, axis=1)
         return Examples(documents, values, asked)
+
+    def candidates(self, split: Split) -> Int[Tensor, "n c"]:
+        """See `Task.candidates`: the values of the pairs."""
+        return split.documents[:, 1 : 2 * self.pairs : 2].long() - self.classes
 
     def word(self, token: int) -> str:
         """See `Task.word`: `k` and the number of a key, or `v` and that of a value."""
@@ -138,6 +155,15 @@ class MultiQueryRecall(Drawn):
     def label(self, target: int) -> str:
         """See `Task.label`."""
         return f"v{target}"
+
+    def _others(self, stream: Stream, tokens: np.ndarray) -> np.ndarray:
+        """(rows, max_len): tokens from 1 on, none of them in the same row of `tokens`."""
+        free = self.vocabulary - 1 - tokens.shape[1]
+        # 16 bits hold every token, and take a quarter of the time.
+        found = 1 + stream.integers(free, len(tokens), self.max_len).astype(np.int16)
+        for taken in np.sort(tokens.astype(np.int16), axis=1).T[..., None]:
+            found += found >= taken
+        return found.astype(np.int64)
 
     def _gaps(self, stream: Stream, rows: int) -> np.ndarray:
         """(rows, pairs): which second place behind the pairs each query takes, all different."""

@@ -77,7 +77,8 @@ def test_a_card_holds_the_sizes_lengths_shares_and_digests_of_every_split():
     assert found["options"][0].startswith("`max_len=64`, `symbols=2`, `train=5`")
     assert found["answer"] == ["one of 2 classes, for the whole"]
     assert found["token values"] == ["3, padding included"]
-    assert len(found[key]) == 4  # floors
+    assert found[key][0] == "0 of 3"
+    assert len(found[key]) == 5  # repeated documents and floors
 
 
 def test_lengths_are_of_real_tokens():
@@ -91,6 +92,25 @@ def test_lengths_are_of_real_tokens():
     assert spread == (1.0, 3.0, (1 + 2 + 3 + 4 + 4) / 5, 4.0)
 
 
+def test_documents_of_test_that_stand_in_train_are_counted():
+    class Kept(Unclear):
+        def load(self, split):
+            found = super().load(split)
+            if split == "test":
+                # The same but for what stands behind its end, another length, another token.
+                found.documents[0, 3] = 99
+                found.documents[2, 0] = 99
+                lengths = torch.tensor([3, 4, 3])
+            else:
+                lengths = torch.full((len(found),), 3)
+            return Split.single(found.documents.short(), lengths, found.targets)
+
+    assert gather(Squares(), generate=False).repeated == 3
+    facts = gather(Kept(), generate=False)
+    assert facts.repeated == 1
+    assert tables(page([[facts]], "tasks"))["`unclear@3`"][0] == "1 of 3"
+
+
 def test_numbers_have_a_mean_and_a_spread_and_many_classes_a_rarest_one():
     text = page([[facts("adding")], [facts("mqar")]], "tasks")
     targets = tasks.find("adding")(**SIZES).load("train").targets
@@ -98,7 +118,7 @@ def test_numbers_have_a_mean_and_a_spread_and_many_classes_a_rarest_one():
     assert cells[-2:] == [f"{targets.mean():.3f}", f"{targets.std(correction=0):.3f}"]
     assert "a number, right where it is less than 0.04 off, for the whole" in text
     assert "one of 4,096 classes, at each of 8 positions" in text
-    assert tables(text)["`mqar@1[train=5,dev=2,test=3]` train"][-3:] == ["40", "0.00 %", "2.50 %"]
+    assert tables(text)["`mqar@2[train=5,dev=2,test=3]` train"][-3:] == ["40", "0.00 %", "2.50 %"]
 
 
 def test_an_example_stands_with_its_answer():

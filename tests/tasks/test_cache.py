@@ -2,6 +2,7 @@
 
 import errno
 import hashlib
+import os
 import subprocess
 import sys
 import time
@@ -116,6 +117,56 @@ def test_two_processes_may_write_the_same_set_at_once(home):
         time.sleep(0.02)
     assert [writer.returncode for writer in writers] == [0, 0]
     assert len(list(home.iterdir())) == 1
+
+
+@pytest.mark.parametrize("values", [range(5), reversed(range(5))])
+def test_what_is_written_last_takes_the_place_of_what_was_there(home, values):
+    cache.write("set@1[a=1]", {"a": np.array(7)})
+    for value in values:
+        path = cache.write("set@1", {"a": np.array(value)})
+        assert cache.find("set@1") == path
+        assert cache.read("set@1", ["a"], "x") == [value]
+    assert len(list(home.glob("*.npz"))) == 2
+    assert cache.read("set@1[a=1]", ["a"], "x") == [7]
+
+
+def test_a_write_that_fails_leaves_what_was_there(home, monkeypatch):
+    path = cache.write("set@1", ARRAYS)
+    monkeypatch.setattr(np, "savez", _fail_half_way)
+    with pytest.raises(OSError, match="disk full"):
+        cache.write("set@1", {"a": np.arange(6)})
+    assert list(home.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("newer", [0, 1])
+def test_of_two_that_a_killed_process_left_the_newer_counts(home, newer):
+    paths = [cache.write(f"set@{n}", {"a": np.array(n)}) for n in (0, 1)]
+    for number, path in enumerate(paths):
+        path = path.rename(home / f"both@1.{path.name.split('.')[-2]}.npz")
+        os.utime(path, ns=(0, 10**18 + (number == newer)))
+    assert cache.read("both@1", ["a"], "x") == [newer]
+
+
+def test_a_reader_never_finds_nothing_while_two_processes_replace_each_others_file(home):
+    cache.write("set@1", {"a": np.array(0)})
+    script = (
+        "import numpy as np; from tasks import cache\n"
+        "for n in range(40): cache.write('set@1', {'a': np.array(n % 2)})"
+    )
+    writers = [subprocess.Popen([sys.executable, "-c", script]) for _ in range(2)]
+    while any(writer.poll() is None for writer in writers):
+        assert cache.read("set@1", ["a"], "x")[0] in (0, 1)
+    assert [writer.returncode for writer in writers] == [0, 0]
+    cache.write("set@1", {"a": np.array(2)})
+    assert len(list(home.glob("*.npz"))) == 1
+
+
+def test_a_file_that_leads_nowhere_is_as_good_as_missing(home):
+    path = cache.write("set@1", ARRAYS)
+    path.rename(home / "elsewhere")
+    path.symlink_to(home / "nowhere")
+    with pytest.raises(Refused, match=r"set@1 is not in .*; get it"):
+        cache.read("set@1", ["a"], "get it")
 
 
 def test_a_cache_that_cannot_be_written_is_refused(tmp_path, monkeypatch):

@@ -1,9 +1,14 @@
 """Short cuts, on tasks of which it is known what each of them can and cannot do."""
 
+import errno
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import torch
 
 from tasks import Task, cache, floors, tasks
+from tasks.answers import Number
 from tasks.contract import Split
 from zoo.registry import Refused
 
@@ -58,10 +63,53 @@ def test_no_short_cut_knows_a_parity():
     assert found["first 16 tokens"] < 0.6
 
 
-@pytest.mark.parametrize("name", ["mqar", "adding"])
-def test_a_task_without_one_class_an_example_has_no_short_cuts(name):
-    found = floors.computed(tasks.find(name)(train=50, dev=20, test=20))
-    assert not found.keys() & floors.SHORT_CUTS.keys()
+def test_the_bag_knows_the_sum_of_two_marked_numbers():
+    found = floors.computed(tasks.find("adding")(train=4000, dev=200, test=500))
+    assert found.keys() == {"mean", "bag of tokens", "first 16 tokens"}
+    assert found["bag of tokens"] == 1.0
+    assert found["first 16 tokens"] < 0.2
+
+
+class FirstNumber(FirstToken):
+    """The token that comes first, as a number."""
+
+    def load(self, split):
+        found = super().load(split)
+        return replace(found, targets=found.targets.float(), answers=Number(0.4))
+
+
+def test_a_short_cut_answers_with_a_number_where_one_is_asked_for():
+    found = floors.computed(FirstNumber())
+    assert found["first 16 tokens"] == 1.0
+    assert found["bag of tokens"] < 0.6
+
+
+ASKED = {
+    "copying": lambda document, task: [token - 2 for token in document if token >= 2],
+    "selective-copying": lambda document, task: [token - 2 for token in document if token >= 2],
+    "induction": lambda document, task: [token - 2 for token in document if token >= 2],
+    "mqar": lambda document, task: [v - task.classes for v in document[1 : 2 * task.pairs : 2]],
+}
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_a_task_that_asks_at_tokens_has_the_commonest_answer_that_is_shown(name):
+    task = tasks.find(name)(train=50, dev=20, test=200)
+    found = floors.computed(task)
+    assert found.keys() == {"chance", "majority", "commonest in context"}
+    split, right = task.load("test"), 0
+    for document, targets in zip(split.documents.tolist(), split.targets.tolist(), strict=True):
+        shown = ASKED[name](document, task)
+        assert {*targets} <= {*shown}
+        # The lowest of equals.
+        commonest = max(sorted(shown), key=shown.count)
+        right += targets.count(commonest)
+    assert found["commonest in context"] == pytest.approx(right / split.targets.numel())
+
+
+def test_any_value_that_mqar_shows_is_right_for_one_of_its_queries():
+    found = floors.computed(tasks.find("mqar")(train=50, dev=20, test=200))
+    assert found["commonest in context"] == 1 / 8
 
 
 def test_floors_are_computed_once_and_kept(monkeypatch):
@@ -78,3 +126,19 @@ def test_damaged_floors_are_refused():
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(Refused, match=r"is damaged.*run it again"):
         floors.floors(FirstToken())
+
+
+def test_floors_that_a_full_disk_does_not_take_are_computed_all_the_same(home, monkeypatch):
+    def fill(file, **arrays):
+        file.write(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(np, "savez", fill)
+    assert floors.floors(FirstToken()) == floors.computed(FirstToken())
+    assert not list(home.iterdir())
+
+
+def test_floors_need_no_cache_that_can_be_written(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv(cache.HOME_VARIABLE, str(tmp_path / "file" / "cache"))
+    assert floors.floors(FirstToken()) == floors.computed(FirstToken())
