@@ -9,6 +9,7 @@ from harness.store import Broken, Cost, Record, place
 from reports.foot import foot
 from reports.papers import published
 from reports.rows import GIGA, MIB, Board, Row, boards
+from reports.settings import apart, recipe
 
 NOTHING = "–"
 ONE_RUN, PARTIAL, PAPER, GAP = "†", "‡", "§", "¶"
@@ -46,7 +47,8 @@ def write(records: Sequence[Record], broken: Sequence[Broken], folder: Path) -> 
 
 def markdown(records: Sequence[Record], broken: Sequence[Broken]) -> str:
     """The whole page: a section a board, then what the numbers mean and where they come from."""
-    sections = [_section(board) for board in boards(records)]
+    found = boards(records)
+    sections = [_section(*one) for one in zip(titles(found), found, strict=True)]
     return "\n".join([TITLE, *(sections or [NO_RECORDS]), *foot(records, broken)])
 
 
@@ -150,10 +152,11 @@ def _paper_columns(board: Board) -> list[Column]:
 
 def brief(records: Sequence[Record]) -> str:
     """Every board with its main columns, for a page about something else."""
-    parts = []
-    for board in boards(records):
+    parts, found = [], boards(records)
+    for title, board in zip(titles(found), found, strict=True):
         chosen = [column for column in COLUMNS if column.heading in BRIEF]
-        parts += [f"### {_title(board)}\n", _rows(board, [*chosen, *_paper_columns(board)[:1]])]
+        table = _rows(board, [*chosen, *_paper_columns(board)[:1]])
+        parts += [f"### {title}\n", f"{_recipe(board)}\n", table]
     page = "\n".join(parts)
     notes = [note for mark, note in NOTES.items() if mark in page]
     return f"{page}\n{' '.join(notes)}\n" if notes else page
@@ -172,20 +175,22 @@ def embed(page: str, records: Sequence[Record]) -> str:
     return f"{before}{opened}\n\n{brief(records)}\n{closed}{after}"
 
 
-def _section(board: Board) -> str:
+def titles(found: Sequence[Board]) -> list[str]:
+    """What each board is called: its title, and what tells it from others of that title."""
+    names = [board.title for board in found]
+    how = apart(names, [board.setting for board in found])
+    return [f"{name}; {rest}" if rest else name for name, rest in zip(names, how, strict=True)]
+
+
+def _section(title: str, board: Board) -> str:
     spec, paper = board.spec, _paper_columns(board)
-    parts = [f"## {_title(board)}\n", f"{_recipe(board)}\n", _rows(board, [*COLUMNS, *paper])]
+    parts = [f"## {title}\n", f"{_recipe(board)}\n", _rows(board, [*COLUMNS, *paper])]
     if paper and spec.budget != "paper":
         parts.append(
             f"{PAPER} The paper's numbers belong to another setting than budget `{spec.budget}`: "
             "no row here repeats them.\n"
         )
     return "\n".join(parts)
-
-
-def _title(board: Board) -> str:
-    spec = board.spec
-    return f"{spec.task.key}, budget `{spec.budget}`, {spec.device}: {board.machine}"
 
 
 def _rows(board: Board, columns: Sequence[Column]) -> str:
@@ -197,17 +202,9 @@ def _rows(board: Board, columns: Sequence[Column]) -> str:
 
 
 def _recipe(board: Board) -> str:
-    train, model, examples = board.spec.train, board.spec.model, board.test_examples
-    compiled = "compiled" if train.compiled else "not compiled"
-    return (
-        f"{train.steps:,} steps of {train.batch} examples; AdamW, learning rate {train.lr:g} after "
-        f"{train.warmup:,} steps of warm-up, betas {train.betas[0]:g} and {train.betas[1]:g}, eps "
-        f"{train.eps:g}, weight decay {train.weight_decay:g}; {train.precision}, {compiled}; dev "
-        f"read {train.evaluations} times. Model: {model.depth} layers of width {model.dim}, "
-        f"{model.heads} heads, feed-forward {model.feed_forward}, classifier {model.head}, dropout "
-        f"{model.dropout:g}, attention dropout {model.attention_dropout:g}. "
-        f"Test examples: {f'{examples:,}' if examples else 'unknown, as no run finished'}."
-    )
+    examples = board.test_examples
+    tested = f"{examples:,}" if examples else "unknown, as no run finished"
+    return f"{recipe(board.setting)} Test examples: {tested}."
 
 
 def _table(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> str:

@@ -17,6 +17,7 @@ from matplotlib.transforms import ScaledTranslation, Transform
 
 from reports.bubbles import QUIET, Bubble, bubbles, draw, label
 from reports.rows import MIB, Board
+from reports.settings import apart
 
 INK, GRID = "#2b2b2b", "#ececec"
 PANEL = (4.7, 4.3)
@@ -90,8 +91,9 @@ def _fill(figure: Figure, places: Sequence[Axes], boards: Sequence[Board], legen
     drawn = [(axes, board, bubbles(board)) for axes, board in zip(places, boards, strict=True)]
     memories = [bubble.memory for _, _, shown in drawn for bubble in shown]
     scale, colours = LARGEST / max([1.0, *memories]), _colours(boards)
-    for axes, board, shown in drawn:
-        _panel(axes, board, shown)
+    how = apart([board.title for board in boards], [board.setting for board in boards])
+    for (axes, board, shown), rest in zip(drawn, how, strict=True):
+        _panel(axes, board, shown, rest)
         draw(axes, shown, board.floors, colours, scale)
     _legend(legend, memories, scale)
     # Labels are placed once the panels have their final size, and move no panel themselves.
@@ -107,11 +109,12 @@ def _colours(boards: Sequence[Board]) -> dict[str, tuple[float, float, float]]:
     return dict(zip(names, sns.color_palette("colorblind", len(names)), strict=True))
 
 
-def _panel(axes: Axes, board: Board, shown: Sequence[Bubble]) -> None:
+def _panel(axes: Axes, board: Board, shown: Sequence[Bubble], how: str) -> None:
+    """A panel without its bubbles; `how` tells its board from others of the same title."""
     title, _, options = board.spec.task.key.partition("[")
+    options = ", ".join(option.strip() for option in options.replace("]", "").split(","))
     setting = f"budget {board.spec.budget} · {board.spec.device}: {board.machine}"
-    lines = [options.rstrip("]").replace(",", ", "), setting] if options else [setting]
-    below = "\n".join(fill(line, 62) for line in lines)
+    below = "\n".join(fill(line, 62) for line in (options, setting, how) if line)
     pad = 10 + 11 * (below.count("\n") + 1)
     axes.set_title(title, loc="left", fontweight="bold", fontsize=12, pad=pad)
     _note(axes, below, (0, 1), 6, va="bottom", fontstyle="normal")

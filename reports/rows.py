@@ -7,6 +7,7 @@ from functools import cached_property
 from statistics import fmean, median
 
 from harness.store import Cost, Final, Record, RunSpec, Usage
+from reports import settings
 from reports.statistics import Interval, interval, middle
 
 MIB = 2**20
@@ -103,6 +104,16 @@ class Board:
         return self.rows[0].runs[0].spec
 
     @property
+    def setting(self) -> dict[str, object]:
+        """Every field that all runs share, by its path."""
+        return settings.setting(self.spec)
+
+    @property
+    def title(self) -> str:
+        """Task, budget and machine; boards that differ in the recipe alone share it."""
+        return settings.title(self.setting, self.machine)
+
+    @property
     def machine(self) -> str:
         """Name of the device, with its threads where it is a processor."""
         return machine(self.rows[0].runs[0])
@@ -121,10 +132,10 @@ def boards(records: Iterable[Record]) -> list[Board]:
     seed, and if they ran on the same machine: seconds of two machines do not compare. Of a run that
     is given twice the later counts.
     """
-    settings: dict[tuple[str, ...], dict[str, Record]] = {}
+    groups: dict[tuple[str, ...], dict[str, Record]] = {}
     for record in sorted(records, key=lambda record: (record.spec.id, record.started)):
-        settings.setdefault(_setting(record), {})[record.spec.id] = record
-    return [_board(list(settings[setting].values())) for setting in sorted(settings)]
+        groups.setdefault(_group(record), {})[record.spec.id] = record
+    return [_board(list(groups[group].values())) for group in sorted(groups)]
 
 
 def machine(record: Record) -> str:
@@ -143,9 +154,8 @@ def failure(record: Record) -> str:
     return f"{how} {reason}" if reason.startswith("at ") else f"{how}: {reason}"
 
 
-def _setting(record: Record) -> tuple[str, ...]:
-    shared = record.spec.model_dump(mode="json", exclude={"attention", "options", "seed"})
-    spec, rest = record.spec, json.dumps(shared, sort_keys=True)
+def _group(record: Record) -> tuple[str, ...]:
+    spec, rest = record.spec, json.dumps(settings.setting(record.spec), sort_keys=True)
     return spec.task.key, spec.budget, spec.device, machine(record), rest
 
 
