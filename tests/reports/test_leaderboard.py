@@ -138,7 +138,14 @@ def test_published_numbers_have_columns_of_their_own(record):
 
 
 @pytest.mark.parametrize(
-    "task", [{"task": "mqar", "key": "mqar@1"}, {"key": "listops@1[max_len=512]"}]
+    "task",
+    [
+        {"task": "mqar", "key": "mqar@1"},
+        {"key": "listops@1[max_len=512]"},
+        {"key": "listops@2"},
+        {"key": "listops@1, blocks of 32 shuffled"},
+    ],
+    ids=lambda task: task["key"],
 )
 def test_a_task_that_was_not_published_has_no_paper_columns(record, task):
     assert "paper§" not in markdown([record(**task)], [])
