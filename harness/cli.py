@@ -14,7 +14,7 @@ from harness.cli_pages import cards, certify, check
 from zoo.registry import Refused
 
 if TYPE_CHECKING:
-    from harness.store import Record, RunSpec
+    from harness.store import Broken, Record, RunSpec
 
 # Typer brings click under one name or another, depending on its version.
 UsageError: Any = typer.BadParameter.__base__
@@ -128,20 +128,27 @@ def locality(
         for seed in argv.seeds(seeds)
         for spec in audit.cells(name, argv.windows(windows), budget, seed, chosen)
     ]
-    records = [record for record, _ in _run_all(specs, store, again=False)]
-    bad = [f"{record.status}: {record.reason}" for record in records if record.status != "ok"]
+    ran = [record for record, _ in _run_all(specs, store, again=False)]
+    bad = [f"{record.status}: {record.reason}" for record in ran if record.status != "ok"]
+    if bad:
+        why = ", ".join(dict.fromkeys(bad))
+        typer.echo(f"warning: {len(bad)} of {len(ran)} runs did not finish ({why})", err=True)
     try:
-        for path in write(records, store):
+        for path in write(_records(store)[0], store):
             typer.echo(path)
-    except ValueError as error:
-        raise Refused(
-            f"no page written: {len(bad)} of {len(records)} runs did not finish "
-            f"({', '.join(dict.fromkeys(bad))}), too few for a curve; "
-            "mend that or give another --budget"
-        ) from error
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise Refused(f"no page written: {error}; give another --store") from error
     raise typer.Exit(1 if bad else 0)
+
+
+def _records(store: Path) -> "tuple[list[Record], list[Broken]]":
+    """Everything that a store holds, with a warning for each file that is no record."""
+    from harness.store import Store
+
+    records, broken = Store(store).read()
+    for one in broken:
+        typer.echo(f"warning: {one.path} is not a record and is left out: {one.reason}", err=True)
+    return records, broken
 
 
 def _run_all(
@@ -202,14 +209,12 @@ def report(
     ] = None,
 ) -> None:
     """Write leaderboard.md, leaderboard.csv and the figures from the records of a store."""
-    from harness.store import Store, place
+    from harness.store import place
     from reports.leaderboard import embed, write
 
     if not store.is_dir():
         raise Refused(f"store {str(store)!r} is not a folder; make records with: harness run")
-    records, broken = Store(store).read()
-    for one in broken:
-        typer.echo(f"warning: {one.path} is not a record and is left out: {one.reason}", err=True)
+    records, broken = _records(store)
     try:
         renewed = embed(readme.read_text("utf-8"), records) if readme else ""
         paths = write(records, broken, store if out is None else out)

@@ -6,22 +6,23 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness.store import Broken, Cost, Record, place
+from reports.cells import (
+    GAP,
+    NOTHING,
+    PAPER,
+    accuracy,
+    floor_lines,
+    notes,
+    number,
+    percent,
+    table,
+)
 from reports.foot import foot
 from reports.papers import published
 from reports.rows import GIGA, MIB, Board, Row, boards
 from reports.settings import apart, recipe
 
-NOTHING = "–"
-ONE_RUN, PARTIAL, PAPER, GAP = "†", "‡", "§", "¶"
-
 MARKS = ("<!-- leaderboard -->", "<!-- /leaderboard -->")
-
-NOTES = {
-    ONE_RUN: f"{ONE_RUN} One seed: the interval is over test examples.",
-    PARTIAL: f"{PARTIAL} Some runs did not finish.",
-    GAP: f"{GAP} Fails checks, and says so: `docs/certificates.md`.",
-    PAPER: f"{PAPER} Measured by others, elsewhere: `results/leaderboard.md` names the source.",
-}
 
 TITLE = "# Leaderboard\n"
 NO_RECORDS = "There are no records yet. `harness run` makes one; `harness run --help` says how.\n"
@@ -64,28 +65,6 @@ class Column(NamedTuple):
     cell: Callable[[Row], str]
 
 
-def number(value: float) -> str:
-    """Three significant digits, or all digits before the point where there are more."""
-    if abs(value) >= 100:
-        return f"{value:,.0f}"
-    text = f"{value:#.3g}"
-    return f"{value:.3g}" if "e" in text else text.rstrip(".")
-
-
-def percent(fraction: float) -> str:
-    """A fraction as a percentage with one digit behind the point, without the sign."""
-    return f"{100 * fraction:.1f}"
-
-
-def _accuracy(row: Row) -> str:
-    if row.accuracy is None:
-        return row.failures
-    mean, low, high, over = row.accuracy
-    text = f"{percent(mean)} [{percent(low)}, {percent(high)}]"
-    text += ONE_RUN if over == "examples" else ""
-    return f"{text}{PARTIAL}; {row.failures}" if row.failures else text
-
-
 def _dev_accuracy(row: Row) -> str:
     return NOTHING if row.dev_accuracy is None else percent(row.dev_accuracy)
 
@@ -105,7 +84,7 @@ def _whole(heading: str, value: Callable[[Cost], int]) -> Column:
 
 COLUMNS = (
     Column("attention", lambda row: row.label + (GAP if row.gaps else "")),
-    Column("test accuracy (%) [95 % interval]", _accuracy),
+    Column("test accuracy (%) [95 % interval]", accuracy),
     Column("dev accuracy (%)", _dev_accuracy),
     Column("seeds", _runs),
     _cost("time (s / 1K steps)", lambda cost: cost.own.seconds_per_1k_steps.median),
@@ -155,11 +134,11 @@ def brief(records: Sequence[Record]) -> str:
     parts, found = [], boards(records)
     for title, board in zip(titles(found), found, strict=True):
         chosen = [column for column in COLUMNS if column.heading in BRIEF]
-        table = _rows(board, [*chosen, *_paper_columns(board)[:1]])
-        parts += [f"### {title}\n", f"{_recipe(board)}\n", table]
+        rows = _rows(board, [*chosen, *_paper_columns(board)[:1]])
+        parts += [f"### {title}\n", f"{_recipe(board)}\n", rows]
     page = "\n".join(parts)
-    notes = [note for mark, note in NOTES.items() if mark in page]
-    return f"{page}\n{' '.join(notes)}\n" if notes else page
+    meant = notes(page)
+    return f"{page}\n{meant}\n" if meant else page
 
 
 def embed(page: str, records: Sequence[Record]) -> str:
@@ -195,25 +174,11 @@ def _section(title: str, board: Board) -> str:
 
 def _rows(board: Board, columns: Sequence[Column]) -> str:
     lines = [[column.cell(row) for column in columns] for row in board.rows]
-    for name, accuracy in board.floors:
-        cells = [f"*{name}*", f"*{percent(accuracy)}*"]
-        lines.append(cells + [""] * (len(columns) - len(cells)))
-    return _table([column.heading for column in columns], lines)
+    headings = [column.heading for column in columns]
+    return table(headings, [*lines, *floor_lines(board.floors, len(columns))])
 
 
 def _recipe(board: Board) -> str:
     examples = board.test_examples
     tested = f"{examples:,}" if examples else "unknown, as no run finished"
     return f"{recipe(board.setting)} Test examples: {tested}."
-
-
-def _table(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    # Written out rather than padded by a library, whose idea of a character's width may change.
-    rule = ["---"] + ["--:"] * (len(headings) - 1)
-    body = [[_safe(cell) for cell in line] for line in lines]
-    return "".join(f"| {' | '.join(line)} |\n" for line in [headings, rule, *body])
-
-
-def _safe(cell: str) -> str:
-    """The cell as plain text of one line: a message may hold what Markdown reads as its own."""
-    return " ".join(cell.split()).replace("|", "\\|").replace("<", "&lt;")

@@ -5,6 +5,7 @@ specification gets is in the recipe, in the table of figures and, where boards d
 their titles.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 
@@ -48,6 +49,12 @@ PATHS = tuple(_paths())
 def setting(spec: RunSpec) -> dict[str, object]:
     """The value of every field that the runs of one board share, by its path."""
     return {path: attrgetter(path)(spec) for path in PATHS}
+
+
+def group(of: Setting, machine: str) -> tuple[str, ...]:
+    """The same for all runs that may be compared, and in order of task, budget and machine."""
+    first = (str(of[path]) for path in ("task.key", "budget", "device"))
+    return (*first, machine, json.dumps(of, sort_keys=True))
 
 
 def title(of: Setting, machine: str) -> str:

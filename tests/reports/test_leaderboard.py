@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from harness.store import Broken
-from reports.leaderboard import brief, markdown, number, write
+from reports.cells import number
+from reports.leaderboard import brief, markdown, write
 
 ROOT = Path(__file__).parents[2]
 
