@@ -54,6 +54,10 @@ def common(
 
 
 StoreOption = Annotated[Path, typer.Option(help="Folder of records, one JSON file a run.")]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="NAME.OPTION=VALUE, NAME a variant or a task; repeatable."),
+]
 
 
 @app.command()
@@ -69,10 +73,7 @@ def run(
         bool | None,
         typer.Option("--compile/--no-compile", help="torch.compile; by default on CUDA only."),
     ] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="NAME.OPTION=VALUE, NAME a variant or a task; repeatable."),
-    ] = None,
+    set_: SetOption = None,
     store: StoreOption = Path("runs"),
     again: Annotated[bool, typer.Option("--again", help="Run finished cells anew, too.")] = False,
 ) -> None:
@@ -99,7 +100,7 @@ def run(
         for seed in argv.seeds(seeds)
     ]
     specs = [budgets.plan(request) for request in requests]
-    argv.require_owners(settings, requests)
+    argv.require_owners(settings, specs)
     outcome = _run_all(specs, store, again=again)
     typer.echo(tables.outcome(record for record, _ in outcome))
     typer.echo(tables.places(outcome, Store(store)))
@@ -115,6 +116,7 @@ def locality(
     budget: Annotated[str, typer.Option(help="Recipe: smoke, laptop or paper.")] = "laptop",
     seeds: Annotated[str, typer.Option(help="Seeds; commas separate.")] = "0",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    set_: SetOption = None,
     store: StoreOption = Path("runs"),
 ) -> None:
     """Measure how far a model has to look: accuracy against the tokens that it may see."""
@@ -122,12 +124,14 @@ def locality(
     from reports.locality import write
 
     chosen = environment.pick_device(device)
+    settings, seen = argv.settings(set_ or []), argv.windows(windows)
     specs = [
         spec
         for name in argv.words(task)
         for seed in argv.seeds(seeds)
-        for spec in audit.cells(name, argv.windows(windows), budget, seed, chosen)
+        for spec in audit.cells(name, seen, budget, seed, chosen, settings)
     ]
+    argv.require_owners(settings, specs)
     ran = [record for record, _ in _run_all(specs, store, again=False)]
     bad = [f"{record.status}: {record.reason}" for record in ran if record.status != "ok"]
     if bad:

@@ -63,6 +63,11 @@ class Audit:
         return settings.title(self.setting, self.machine)
 
     @property
+    def has_blocks(self) -> bool:
+        """Whether blocks were shuffled in any run."""
+        return any(curve.rows for curve in self.shuffled)
+
+    @property
     def tokens(self) -> list[int]:
         """Every window and block, in order."""
         return sorted({tokens for curve in self.curves for tokens in curve.rows})
@@ -79,11 +84,7 @@ def audits(records: Iterable[Record]) -> list[Audit]:
             shared = settings.group(_setting(record), machine(record))
             groups.setdefault(shared, []).append(record)
     found = [_audit(groups[shared]) for shared in sorted(groups)]
-    return [audit for audit in found if len(audit.tokens) > 1 or _has_blocks(audit)]
-
-
-def _has_blocks(audit: Audit) -> bool:
-    return any(curve.rows for curve in audit.shuffled)
+    return [audit for audit in found if len(audit.tokens) > 1 or audit.has_blocks]
 
 
 def _setting(record: Record) -> dict[str, object]:

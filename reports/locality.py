@@ -1,8 +1,9 @@
 """How near the tokens are that a task needs: accuracy against the window that a model may see.
 
-Two curves a task. A model whose every layer sees so many tokens to each side; and a model that sees
-all tokens of documents whose blocks of so many tokens were shuffled, so that no order is left but
-that within a block. Where the second stays as high as the whole, no order beyond it is used.
+Two curves a task, or the first alone where it asks at tokens. A model whose every layer sees so
+many tokens to each side; and a model that sees all tokens of documents whose blocks of so many
+tokens were shuffled, so that no order is left but that within a block. Where the second stays as
+high as the whole, no order beyond it is used.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,8 +29,13 @@ HEAD = f"""\
 # How far a model has to look
 
 Test accuracy in percent, with its 95 % interval. *{SEEN}*: every layer sees so many tokens to each
-side. *{SHUFFLED}*: the model sees all tokens of documents whose blocks of
-so many tokens are in random order, in training and in test.
+side, or before it alone where the task is causal. *{SHUFFLED}*: the model sees
+all tokens of documents whose blocks of so many tokens are in random order, in training and in test.
+"""
+
+NO_BLOCKS = """\
+No curve of shuffled blocks: a task that asks at tokens has none, because shuffling would move the
+places at which it asks.
 """
 
 ALL = "all"
@@ -60,6 +66,7 @@ def markdown(found: Sequence[Audit]) -> str:
     for audit, how in zip(found, _apart(found), strict=True):
         title = f"{audit.title}; {how}" if how else audit.title
         parts += [f"## {title}\n", f"{settings.recipe(audit.setting)}\n", _table(audit)]
+        parts += [] if audit.has_blocks else [NO_BLOCKS]
     page = "\n".join(parts)
     meant = notes(page)
     return f"{page}\n{meant}\n" if meant else page
