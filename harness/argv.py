@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from harness.budgets import Request
+from harness.spec import RunSpec
 from zoo.registry import Refused
 
 
@@ -68,13 +68,13 @@ def settings(given: Sequence[str]) -> dict[str, dict[str, str]]:
     return found
 
 
-def require_owners(settings: dict[str, dict[str, str]], requests: Sequence[Request]) -> None:
-    """Refuse a setting whose owner takes no part in the run: it would have no effect.
+def require_owners(settings: dict[str, dict[str, str]], specs: Sequence[RunSpec]) -> None:
+    """Refuse a setting whose owner takes no part in any run: it would have no effect.
 
     Raises:
         Refused: there is one.
     """
-    parts = {part for one in requests for part in (one.task, *one.attention.split("+"))}
+    parts = {part for one in specs for part in (one.task.name, *one.attention.split("+"))}
     for owner in settings.keys() - parts:
         raise Refused(
             f"--set {owner}: {owner!r} takes no part; those that do: {', '.join(sorted(parts))}"

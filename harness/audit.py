@@ -1,18 +1,27 @@
 """The cells of a locality audit: one task, seen through windows and in shuffled blocks."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
 from harness.budgets import Request, plan
 from harness.environment import pick_precision
+from harness.run import find_task
 from harness.spec import RunSpec
+from zoo.registry import Refused, Value
 
 
 def cells(
-    task: str, windows: Sequence[int], budget: str, seed: int, device: torch.device
+    task: str,
+    windows: Sequence[int],
+    budget: str,
+    seed: int,
+    device: torch.device,
+    settings: Mapping[str, Mapping[str, Value]],
 ) -> Iterator[RunSpec]:
-    """The runs behind the two curves of a task: `reports.locality` says what they mean.
+    """The runs behind the curves of a task: `reports.locality` says what they mean.
+
+    A task that asks at tokens is not shuffled: what it asks for would no longer be where it asks.
 
     Args:
         task: name of a task.
@@ -20,12 +29,17 @@ def cells(
         budget: name of a budget.
         seed: of every run.
         device: where they run.
+        settings: options by owner (a variant's or the task's name), over those of the budget.
 
     Raises:
-        Refused: the task or the budget is unknown.
+        Refused: the task, the budget or an option is unknown or out of range, the task's data are
+            missing, or the settings name the window.
     """
+    if (given := settings.get("local", {}).get("window")) is not None:
+        raise Refused(f"local.window={given} is what an audit varies; give it as --windows {given}")
 
     def cell(attention: str, block: int = 0, window: int = 0) -> RunSpec:
+        local = {"local": {**settings.get("local", {}), "window": window}} if window else {}
         request = Request(
             attention=attention,
             task=task,
@@ -35,12 +49,15 @@ def cells(
             precision=pick_precision("auto", device),
             compiled=device.type == "cuda",
             block=block,
-            settings={"local": {"window": window}} if window else {},
+            settings={**settings, **local},
         )
         return plan(request)
 
-    yield cell("softmax")
+    whole = cell("softmax")
+    yield whole
     yield cell("none")
+    asks_at_tokens = find_task(whole).load("test").asked is not None
     for count in windows:
         yield cell("local", window=count)
-        yield cell("softmax", block=count)
+        if not asks_at_tokens:
+            yield cell("softmax", block=count)

@@ -14,7 +14,7 @@ from harness.cli_pages import cards, certify, check
 from zoo.registry import Refused
 
 if TYPE_CHECKING:
-    from harness.store import Record, RunSpec
+    from harness.store import Broken, Record, RunSpec
 
 # Typer brings click under one name or another, depending on its version.
 UsageError: Any = typer.BadParameter.__base__
@@ -54,6 +54,10 @@ def common(
 
 
 StoreOption = Annotated[Path, typer.Option(help="Folder of records, one JSON file a run.")]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="NAME.OPTION=VALUE, NAME a variant or a task; repeatable."),
+]
 
 
 @app.command()
@@ -69,10 +73,7 @@ def run(
         bool | None,
         typer.Option("--compile/--no-compile", help="torch.compile; by default on CUDA only."),
     ] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="NAME.OPTION=VALUE, NAME a variant or a task; repeatable."),
-    ] = None,
+    set_: SetOption = None,
     store: StoreOption = Path("runs"),
     again: Annotated[bool, typer.Option("--again", help="Run finished cells anew, too.")] = False,
 ) -> None:
@@ -99,7 +100,7 @@ def run(
         for seed in argv.seeds(seeds)
     ]
     specs = [budgets.plan(request) for request in requests]
-    argv.require_owners(settings, requests)
+    argv.require_owners(settings, specs)
     outcome = _run_all(specs, store, again=again)
     typer.echo(tables.outcome(record for record, _ in outcome))
     typer.echo(tables.places(outcome, Store(store)))
@@ -115,6 +116,7 @@ def locality(
     budget: Annotated[str, typer.Option(help="Recipe: smoke, laptop or paper.")] = "laptop",
     seeds: Annotated[str, typer.Option(help="Seeds; commas separate.")] = "0",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    set_: SetOption = None,
     store: StoreOption = Path("runs"),
 ) -> None:
     """Measure how far a model has to look: accuracy against the tokens that it may see."""
@@ -122,26 +124,35 @@ def locality(
     from reports.locality import write
 
     chosen = environment.pick_device(device)
+    settings, seen = argv.settings(set_ or []), argv.windows(windows)
     specs = [
         spec
         for name in argv.words(task)
         for seed in argv.seeds(seeds)
-        for spec in audit.cells(name, argv.windows(windows), budget, seed, chosen)
+        for spec in audit.cells(name, seen, budget, seed, chosen, settings)
     ]
-    records = [record for record, _ in _run_all(specs, store, again=False)]
-    bad = [f"{record.status}: {record.reason}" for record in records if record.status != "ok"]
+    argv.require_owners(settings, specs)
+    ran = [record for record, _ in _run_all(specs, store, again=False)]
+    bad = [f"{record.status}: {record.reason}" for record in ran if record.status != "ok"]
+    if bad:
+        why = ", ".join(dict.fromkeys(bad))
+        typer.echo(f"warning: {len(bad)} of {len(ran)} runs did not finish ({why})", err=True)
     try:
-        for path in write(records, store):
+        for path in write(_records(store)[0], store):
             typer.echo(path)
-    except ValueError as error:
-        raise Refused(
-            f"no page written: {len(bad)} of {len(records)} runs did not finish "
-            f"({', '.join(dict.fromkeys(bad))}), too few for a curve; "
-            "mend that or give another --budget"
-        ) from error
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise Refused(f"no page written: {error}; give another --store") from error
     raise typer.Exit(1 if bad else 0)
+
+
+def _records(store: Path) -> "tuple[list[Record], list[Broken]]":
+    """Everything that a store holds, with a warning for each file that is no record."""
+    from harness.store import Store
+
+    records, broken = Store(store).read()
+    for one in broken:
+        typer.echo(f"warning: {one.path} is not a record and is left out: {one.reason}", err=True)
+    return records, broken
 
 
 def _run_all(
@@ -202,14 +213,12 @@ def report(
     ] = None,
 ) -> None:
     """Write leaderboard.md, leaderboard.csv and the figures from the records of a store."""
-    from harness.store import Store, place
+    from harness.store import place
     from reports.leaderboard import embed, write
 
     if not store.is_dir():
         raise Refused(f"store {str(store)!r} is not a folder; make records with: harness run")
-    records, broken = Store(store).read()
-    for one in broken:
-        typer.echo(f"warning: {one.path} is not a record and is left out: {one.reason}", err=True)
+    records, broken = _records(store)
     try:
         renewed = embed(readme.read_text("utf-8"), records) if readme else ""
         paths = write(records, broken, store if out is None else out)

@@ -6,21 +6,23 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness.store import Broken, Cost, Record, place
+from reports.cells import (
+    GAP,
+    NOTHING,
+    PAPER,
+    accuracy,
+    floor_lines,
+    notes,
+    number,
+    percent,
+    table,
+)
 from reports.foot import foot
 from reports.papers import published
 from reports.rows import GIGA, MIB, Board, Row, boards
-
-NOTHING = "–"
-ONE_RUN, PARTIAL, PAPER, GAP = "†", "‡", "§", "¶"
+from reports.settings import apart, recipe
 
 MARKS = ("<!-- leaderboard -->", "<!-- /leaderboard -->")
-
-NOTES = {
-    ONE_RUN: f"{ONE_RUN} One seed: the interval is over test examples.",
-    PARTIAL: f"{PARTIAL} Some runs did not finish.",
-    GAP: f"{GAP} Fails checks, and says so: `docs/certificates.md`.",
-    PAPER: f"{PAPER} Measured by others, elsewhere: `results/leaderboard.md` names the source.",
-}
 
 TITLE = "# Leaderboard\n"
 NO_RECORDS = "There are no records yet. `harness run` makes one; `harness run --help` says how.\n"
@@ -46,7 +48,8 @@ def write(records: Sequence[Record], broken: Sequence[Broken], folder: Path) -> 
 
 def markdown(records: Sequence[Record], broken: Sequence[Broken]) -> str:
     """The whole page: a section a board, then what the numbers mean and where they come from."""
-    sections = [_section(board) for board in boards(records)]
+    found = boards(records)
+    sections = [_section(*one) for one in zip(titles(found), found, strict=True)]
     return "\n".join([TITLE, *(sections or [NO_RECORDS]), *foot(records, broken)])
 
 
@@ -60,28 +63,6 @@ class Column(NamedTuple):
 
     heading: str
     cell: Callable[[Row], str]
-
-
-def number(value: float) -> str:
-    """Three significant digits, or all digits before the point where there are more."""
-    if abs(value) >= 100:
-        return f"{value:,.0f}"
-    text = f"{value:#.3g}"
-    return f"{value:.3g}" if "e" in text else text.rstrip(".")
-
-
-def percent(fraction: float) -> str:
-    """A fraction as a percentage with one digit behind the point, without the sign."""
-    return f"{100 * fraction:.1f}"
-
-
-def _accuracy(row: Row) -> str:
-    if row.accuracy is None:
-        return row.failures
-    mean, low, high, over = row.accuracy
-    text = f"{percent(mean)} [{percent(low)}, {percent(high)}]"
-    text += ONE_RUN if over == "examples" else ""
-    return f"{text}{PARTIAL}; {row.failures}" if row.failures else text
 
 
 def _dev_accuracy(row: Row) -> str:
@@ -103,7 +84,7 @@ def _whole(heading: str, value: Callable[[Cost], int]) -> Column:
 
 COLUMNS = (
     Column("attention", lambda row: row.label + (GAP if row.gaps else "")),
-    Column("test accuracy (%) [95 % interval]", _accuracy),
+    Column("test accuracy (%) [95 % interval]", accuracy),
     Column("dev accuracy (%)", _dev_accuracy),
     Column("seeds", _runs),
     _cost("time (s / 1K steps)", lambda cost: cost.own.seconds_per_1k_steps.median),
@@ -150,13 +131,14 @@ def _paper_columns(board: Board) -> list[Column]:
 
 def brief(records: Sequence[Record]) -> str:
     """Every board with its main columns, for a page about something else."""
-    parts = []
-    for board in boards(records):
+    parts, found = [], boards(records)
+    for title, board in zip(titles(found), found, strict=True):
         chosen = [column for column in COLUMNS if column.heading in BRIEF]
-        parts += [f"### {_title(board)}\n", _rows(board, [*chosen, *_paper_columns(board)[:1]])]
+        rows = _rows(board, [*chosen, *_paper_columns(board)[:1]])
+        parts += [f"### {title}\n", f"{_recipe(board)}\n", rows]
     page = "\n".join(parts)
-    notes = [note for mark, note in NOTES.items() if mark in page]
-    return f"{page}\n{' '.join(notes)}\n" if notes else page
+    meant = notes(page)
+    return f"{page}\n{meant}\n" if meant else page
 
 
 def embed(page: str, records: Sequence[Record]) -> str:
@@ -172,9 +154,16 @@ def embed(page: str, records: Sequence[Record]) -> str:
     return f"{before}{opened}\n\n{brief(records)}\n{closed}{after}"
 
 
-def _section(board: Board) -> str:
+def titles(found: Sequence[Board]) -> list[str]:
+    """What each board is called: its title, and what tells it from others of that title."""
+    names = [board.title for board in found]
+    how = apart(names, [board.setting for board in found])
+    return [f"{name}; {rest}" if rest else name for name, rest in zip(names, how, strict=True)]
+
+
+def _section(title: str, board: Board) -> str:
     spec, paper = board.spec, _paper_columns(board)
-    parts = [f"## {_title(board)}\n", f"{_recipe(board)}\n", _rows(board, [*COLUMNS, *paper])]
+    parts = [f"## {title}\n", f"{_recipe(board)}\n", _rows(board, [*COLUMNS, *paper])]
     if paper and spec.budget != "paper":
         parts.append(
             f"{PAPER} The paper's numbers belong to another setting than budget `{spec.budget}`: "
@@ -183,40 +172,13 @@ def _section(board: Board) -> str:
     return "\n".join(parts)
 
 
-def _title(board: Board) -> str:
-    spec = board.spec
-    return f"{spec.task.key}, budget `{spec.budget}`, {spec.device}: {board.machine}"
-
-
 def _rows(board: Board, columns: Sequence[Column]) -> str:
     lines = [[column.cell(row) for column in columns] for row in board.rows]
-    for name, accuracy in board.floors:
-        cells = [f"*{name}*", f"*{percent(accuracy)}*"]
-        lines.append(cells + [""] * (len(columns) - len(cells)))
-    return _table([column.heading for column in columns], lines)
+    headings = [column.heading for column in columns]
+    return table(headings, [*lines, *floor_lines(board.floors, len(columns))])
 
 
 def _recipe(board: Board) -> str:
-    train, model, examples = board.spec.train, board.spec.model, board.test_examples
-    compiled = "compiled" if train.compiled else "not compiled"
-    return (
-        f"{train.steps:,} steps of {train.batch} examples; AdamW, learning rate {train.lr:g} after "
-        f"{train.warmup:,} steps of warm-up, betas {train.betas[0]:g} and {train.betas[1]:g}, eps "
-        f"{train.eps:g}, weight decay {train.weight_decay:g}; {train.precision}, {compiled}; dev "
-        f"read {train.evaluations} times. Model: {model.depth} layers of width {model.dim}, "
-        f"{model.heads} heads, feed-forward {model.feed_forward}, classifier {model.head}, dropout "
-        f"{model.dropout:g}, attention dropout {model.attention_dropout:g}. "
-        f"Test examples: {f'{examples:,}' if examples else 'unknown, as no run finished'}."
-    )
-
-
-def _table(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    # Written out rather than padded by a library, whose idea of a character's width may change.
-    rule = ["---"] + ["--:"] * (len(headings) - 1)
-    body = [[_safe(cell) for cell in line] for line in lines]
-    return "".join(f"| {' | '.join(line)} |\n" for line in [headings, rule, *body])
-
-
-def _safe(cell: str) -> str:
-    """The cell as plain text of one line: a message may hold what Markdown reads as its own."""
-    return " ".join(cell.split()).replace("|", "\\|").replace("<", "&lt;")
+    examples = board.test_examples
+    tested = f"{examples:,}" if examples else "unknown, as no run finished"
+    return f"{recipe(board.setting)} Test examples: {tested}."

@@ -1,14 +1,14 @@
 """How near the tokens are that a task needs: accuracy against the window that a model may see.
 
-Two curves a task. A model whose every layer sees so many tokens to each side; and a model that sees
-all tokens of documents whose blocks of so many tokens were shuffled, so that no order is left but
-that within a block. Where the second stays as high as the whole, no order beyond it is used.
+Two curves a task, or the first alone where it asks at tokens. A model whose every layer sees so
+many tokens to each side; and a model that sees all tokens of documents whose blocks of so many
+tokens were shuffled, so that no order is left but that within a block. Where the second stays as
+high as the whole, no order beyond it is used.
 """
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from textwrap import fill
 
 import matplotlib as mpl
 import seaborn as sns
@@ -17,60 +17,28 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from harness.store import Record, RunSpec, place
-from reports.bubbles import QUIET
-from reports.plots import PANEL, STYLE, as_bytes
-from reports.rows import machine
-from reports.statistics import Interval, interval
-
-WHOLE, NONE, WINDOWED = "softmax", "none", "local"
-"""Variants behind the ends of a curve, and behind its middle: all tokens, the own one, a window."""
-
-SEEN, SHUFFLED = "sees a window", "sees all, shuffled in blocks"
-
+from harness.store import Record, place
+from reports import settings
+from reports.audits import SEEN, SHUFFLED, Audit, Curve, audits
+from reports.bubbles import QUIET, Colour
+from reports.cells import NOTHING, accuracy, floor_lines, notes, table
+from reports.plots import PANEL, STYLE, as_bytes, heading, note, shape
+from reports.rows import Row
 
 HEAD = f"""\
 # How far a model has to look
 
 Test accuracy in percent, with its 95 % interval. *{SEEN}*: every layer sees so many tokens to each
-side. *{SHUFFLED}*: the model sees all tokens of documents whose blocks of
-so many tokens are in random order, in training and in test.
+side, or before it alone where the task is causal. *{SHUFFLED}*: the model sees
+all tokens of documents whose blocks of so many tokens are in random order, in training and in test.
 """
 
+NO_BLOCKS = """\
+No curve of shuffled blocks: a task that asks at tokens has none, because shuffling would move the
+places at which it asks.
+"""
 
-@dataclass(frozen=True)
-class Audit:
-    """The runs of one task, recipe and machine that tell how far a model has to look.
-
-    Attributes:
-        spec: of one of the runs.
-        where: the machine.
-        seen: accuracy by the tokens to each side that a layer sees; 0 is the token itself.
-        shuffled: accuracy by the tokens of a shuffled block.
-        whole: accuracy of the model that sees all tokens, where they stand.
-        floors: accuracies that need no attention, by name.
-    """
-
-    spec: RunSpec
-    where: str
-    seen: Mapping[int, Interval]
-    shuffled: Mapping[int, Interval]
-    whole: Interval | None
-    floors: Mapping[str, float]
-
-
-def audits(records: Iterable[Record]) -> list[Audit]:
-    """Every audit that the records make, in order of task; unfinished runs are left out."""
-    groups: dict[str, list[Record]] = {}
-    for record in records:
-        if (
-            record.final
-            and record.status == "ok"
-            and record.spec.attention in (WHOLE, NONE, WINDOWED)
-        ):
-            groups.setdefault(_setting(record), []).append(record)
-    found = [_audit(groups[setting]) for setting in sorted(groups)]
-    return [audit for audit in found if audit.shuffled or len(audit.seen) > 1]
+ALL = "all"
 
 
 def write(records: Iterable[Record], folder: Path) -> list[Path]:
@@ -89,107 +57,89 @@ def write(records: Iterable[Record], folder: Path) -> list[Path]:
 
 
 def markdown(found: Sequence[Audit]) -> str:
-    """A table an audit: a row a window, accuracies in percent with their 95 % intervals."""
+    """A table an audit: a row a window, a column a curve; a failure stands where its number would.
+
+    Returns:
+        The page, which says behind its last table what the marks on it mean.
+    """
     parts = [HEAD]
-    for audit in found:
-        lines = ["| tokens | " + SEEN + " | " + SHUFFLED + " |", "| --: | --: | --: |"]
-        for tokens in sorted({*audit.seen, *audit.shuffled}):
-            cells = (_cell(audit.seen.get(tokens)), _cell(audit.shuffled.get(tokens)))
-            lines.append(f"| {tokens} | {' | '.join(cells)} |")
-        lines.append(f"| all | {_cell(audit.whole)} | |")
-        lines += [f"| *{n}* | *{100 * a:.1f}* | |" for n, a in _descending(audit.floors)]
-        parts.append(f"## {_title(audit)}\n\n" + "\n".join(lines) + "\n")
-    return "\n".join(parts)
+    for audit, how in zip(found, _apart(found), strict=True):
+        title = f"{audit.title}; {how}" if how else audit.title
+        parts += [f"## {title}\n", f"{settings.recipe(audit.setting)}\n", _table(audit)]
+        parts += [] if audit.has_blocks else [NO_BLOCKS]
+    page = "\n".join(parts)
+    meant = notes(page)
+    return f"{page}\n{meant}\n" if meant else page
 
 
 def figure(found: Sequence[Audit]) -> Mapping[str, bytes]:
     """The curves as PNG and SVG, by file name; the same audits give the same bytes."""
+    wide, high = shape(len(found))
     with mpl.rc_context({**STYLE, "svg.hashsalt": "locality"}):
-        drawn = Figure((PANEL[0] * len(found), PANEL[1]), dpi=160, layout="constrained")
+        drawn = Figure((PANEL[0] * wide, PANEL[1] * high), dpi=160, layout="constrained")
         FigureCanvasAgg(drawn)
-        for number, audit in enumerate(found, 1):
-            _draw(drawn.add_subplot(1, len(found), number), audit)
+        for number, (audit, how) in enumerate(zip(found, _apart(found), strict=True), 1):
+            axes = drawn.add_subplot(high, wide, number)
+            heading(axes, audit.setting, audit.machine, how)
+            _draw(axes, audit)
         return {
             "locality.png": as_bytes(drawn, "png", {"Software": None}),
             "locality.svg": as_bytes(drawn, "svg", {"Date": None}),
         }
 
 
-def _setting(record: Record) -> str:
-    # The block is what differs along a curve, and the key names it.
-    spec = record.spec.model_dump(mode="json", exclude={"attention", "options", "seed"})
-    del spec["task"]["key"], spec["task"]["block"]
-    return json.dumps([spec["task"]["name"], machine(record), spec], sort_keys=True)
+def _apart(found: Sequence[Audit]) -> list[str]:
+    return settings.apart([audit.title for audit in found], [audit.setting for audit in found])
 
 
-def _audit(records: Sequence[Record]) -> Audit:
-    plain = [one for one in records if not one.spec.task.block]
-    seen = {0: [one for one in plain if one.spec.attention == NONE]}
-    for one in plain:
-        if one.spec.attention == WINDOWED:
-            seen.setdefault(int(one.spec.options[WINDOWED]["window"]), []).append(one)
-    shuffled: dict[int, list[Record]] = {}
-    for one in records:
-        if one.spec.attention == WHOLE and one.spec.task.block:
-            shuffled.setdefault(one.spec.task.block, []).append(one)
-    whole = [one for one in plain if one.spec.attention == WHOLE]
-    return Audit(
-        spec=(plain or records)[0].spec,
-        where=machine(records[0]),
-        seen={tokens: _accuracy(of) for tokens, of in seen.items() if of},
-        shuffled={tokens: _accuracy(of) for tokens, of in shuffled.items()},
-        whole=_accuracy(whole) if whole else None,
-        floors=plain[0].floors if plain else {},
-    )
+def _table(audit: Audit) -> str:
+    curves = [_points(audit, curve) for curve in audit.curves]
+    lines = [
+        [tokens, *(accuracy(curve[tokens]) if tokens in curve else NOTHING for curve in curves)]
+        for tokens in _ticks(audit)
+    ]
+    headings = ["tokens", *(curve.name for curve in audit.curves)]
+    return table(headings, [*lines, *floor_lines(audit.floors, len(headings))])
 
 
-def _accuracy(records: Sequence[Record]) -> Interval:
-    finals = [one.final for one in records if one.final]
-    return interval([final.test_accuracy for final in finals], finals[0].test_examples)
+def _ticks(audit: Audit) -> list[str]:
+    return [*map(str, audit.tokens), ALL]
 
 
-def _title(audit: Audit) -> str:
-    key = audit.spec.task.key.partition(", blocks of ")[0]
-    return f"{key}, budget `{audit.spec.budget}`, {audit.spec.device}: {audit.where}"
-
-
-def _cell(found: Interval | None) -> str:
-    if found is None:
-        return ""
-    return f"{100 * found.mean:.1f} [{100 * found.low:.1f}, {100 * found.high:.1f}]"
-
-
-def _descending(floors: Mapping[str, float]) -> list[tuple[str, float]]:
-    return sorted(floors.items(), key=lambda floor: (-floor[1], floor[0]))
+def _points(audit: Audit, curve: Curve) -> dict[str, Row]:
+    """What a curve has at each tick, in their order."""
+    rows = {str(tokens): curve.rows[tokens] for tokens in audit.tokens if tokens in curve.rows}
+    return rows | ({ALL: curve.whole} if curve.whole else {})
 
 
 def _draw(axes: Axes, audit: Audit) -> None:
-    tokens = sorted({*audit.seen, *audit.shuffled})
-    places = {count: place for place, count in enumerate(tokens)}
-    end = len(tokens)
-    for colour, name, curve in zip(
-        sns.color_palette("colorblind", 2),
-        (SEEN, SHUFFLED),
-        (audit.seen, audit.shuffled),
-        strict=True,
-    ):
-        points = [(places[count], curve[count]) for count in sorted(curve)]
-        if audit.whole:
-            points.append((end, audit.whole))
-        means = [100 * found.mean for _, found in points]
-        below = [100 * (found.mean - found.low) for _, found in points]
-        above = [100 * (found.high - found.mean) for _, found in points]
-        axes.errorbar(
-            [place for place, _ in points], means, (below, above), color=colour, label=name,
-            marker="o", capsize=3,
-        )  # fmt: skip
-    for name, floor in audit.floors.items():
+    ticks = _ticks(audit)
+    for name, floor in audit.floors:
         axes.axhline(100 * floor, color=QUIET, linewidth=0.8, linestyle=":")
         axes.annotate(name, (0, 100 * floor), color=QUIET, fontsize=7.5, va="bottom")
-    axes.set_xticks([*places.values(), end], [*map(str, tokens), "all"])
+    colours = sns.color_palette("colorblind", len(audit.curves))
+    failed: dict[str, None] = {}
+    for curve, colour in zip(audit.curves, colours, strict=True):
+        points = _points(audit, curve)
+        _curve(axes, curve.name, points, ticks, colour)
+        missing = {tick: row for tick, row in points.items() if not row.accuracy}
+        failed |= dict.fromkeys(f"{tick} tokens: {row.failures}" for tick, row in missing.items())
+    axes.set_xticks(range(len(ticks)), ticks)
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.set(xlabel="tokens", ylabel="test accuracy, %")
-    title, _, options = audit.spec.task.key.partition(", blocks of ")[0].partition("[")
-    axes.set_title(f"{title}  [{options}" if options else title, loc="left", fontsize=9)
+    axes.set(xlabel="tokens", ylabel="test accuracy, %", xlim=(-0.3, len(ticks) - 0.7))
     axes.legend(frameon=False, fontsize=8)
+    if failed:
+        note(axes, fill(f"Not shown – {'; '.join(failed)}", 66), (0, 0), -36)
     sns.despine(ax=axes)
+
+
+def _curve(
+    axes: Axes, name: str, points: Mapping[str, Row], ticks: Sequence[str], colour: Colour
+) -> None:
+    found = {ticks.index(tick): row.accuracy for tick, row in points.items() if row.accuracy}
+    means = [100 * of.mean for of in found.values()]
+    below = [100 * (of.mean - of.low) for of in found.values()]
+    above = [100 * (of.high - of.mean) for of in found.values()]
+    axes.errorbar(
+        list(found), means, (below, above), color=colour, label=name, marker="o", capsize=3
+    )

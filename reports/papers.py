@@ -17,7 +17,8 @@ class Number(NamedTuple):
     """One published number.
 
     Attributes:
-        task: our name of the task, or the data set's own; `average` for the paper's mean.
+        task: key of our task that repeats the paper's, `listops@1`; where we have none, the data
+            set's name; `average` for the paper's mean.
         attention: our name of the variant.
         value: as printed, so that no digit is added or lost.
         unit: `%`, `s/1K steps` or `GB`.
@@ -52,11 +53,10 @@ def numbers() -> tuple[Number, ...]:
 def published(task_key: str, attention: str) -> Mapping[str, Number]:
     """What was published for a variant on a task, by unit.
 
-    A key with options in it, such as `listops@1[max_len=512]`, names another task than the one that
-    was published, and has no numbers.
+    The key is that of the published task and no other: other options, another version and shuffled
+    blocks make another task, and have no numbers.
     """
-    name, _, version = task_key.partition("@")
-    return _NOTHING if "[" in version else _index().get((name, attention), _NOTHING)
+    return _index().get((task_key, attention), _NOTHING)
 
 
 @cache

@@ -17,6 +17,7 @@ from matplotlib.transforms import ScaledTranslation, Transform
 
 from reports.bubbles import QUIET, Bubble, bubbles, draw, label
 from reports.rows import MIB, Board
+from reports.settings import Setting, apart
 
 INK, GRID = "#2b2b2b", "#ececec"
 PANEL = (4.7, 4.3)
@@ -68,10 +69,14 @@ def as_bytes(figure: Figure, kind: str, metadata: dict[str, str | None]) -> byte
     return stream.getvalue()
 
 
+def shape(panels: int) -> tuple[int, int]:
+    """Columns and rows of a grid that holds so many panels, one at least."""
+    wide = 2 if panels == 4 else min(max(panels, 1), 3)
+    return wide, max(1, ceil(panels / wide))
+
+
 def _figure(boards: Sequence[Board]) -> Figure:
-    panels = max(1, len(boards))
-    wide = panels if panels <= 3 else 2 if panels == 4 else 3
-    high = ceil(panels / wide)
+    wide, high = shape(len(boards))
     layout = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.12, wspace=0.03, hspace=0.03)
     size = (PANEL[0] * wide, PANEL[1] * high + LEGEND)
     figure = Figure(size, dpi=160, layout=layout)
@@ -90,8 +95,9 @@ def _fill(figure: Figure, places: Sequence[Axes], boards: Sequence[Board], legen
     drawn = [(axes, board, bubbles(board)) for axes, board in zip(places, boards, strict=True)]
     memories = [bubble.memory for _, _, shown in drawn for bubble in shown]
     scale, colours = LARGEST / max([1.0, *memories]), _colours(boards)
-    for axes, board, shown in drawn:
-        _panel(axes, board, shown)
+    how = apart([board.title for board in boards], [board.setting for board in boards])
+    for (axes, board, shown), rest in zip(drawn, how, strict=True):
+        _panel(axes, board, shown, rest)
         draw(axes, shown, board.floors, colours, scale)
     _legend(legend, memories, scale)
     # Labels are placed once the panels have their final size, and move no panel themselves.
@@ -107,14 +113,9 @@ def _colours(boards: Sequence[Board]) -> dict[str, tuple[float, float, float]]:
     return dict(zip(names, sns.color_palette("colorblind", len(names)), strict=True))
 
 
-def _panel(axes: Axes, board: Board, shown: Sequence[Bubble]) -> None:
-    title, _, options = board.spec.task.key.partition("[")
-    setting = f"budget {board.spec.budget} · {board.spec.device}: {board.machine}"
-    lines = [options.rstrip("]").replace(",", ", "), setting] if options else [setting]
-    below = "\n".join(fill(line, 62) for line in lines)
-    pad = 10 + 11 * (below.count("\n") + 1)
-    axes.set_title(title, loc="left", fontweight="bold", fontsize=12, pad=pad)
-    _note(axes, below, (0, 1), 6, va="bottom", fontstyle="normal")
+def _panel(axes: Axes, board: Board, shown: Sequence[Bubble], how: str) -> None:
+    """A panel without its bubbles; `how` tells its board from others of the same title."""
+    heading(axes, board.setting, board.machine, how)
     sns.despine(ax=axes)
     labels = {bubble.label for bubble in shown}
     missing = [
@@ -126,12 +127,30 @@ def _panel(axes: Axes, board: Board, shown: Sequence[Bubble]) -> None:
         _scales(axes, board, shown)
     else:
         axes.set_axis_off()
-        _note(axes, "\n".join(fill(line, 66) for line in missing), (0, 1), -14)
+        note(axes, "\n".join(fill(line, 66) for line in missing), (0, 1), -14)
     if shown and missing:
-        _note(axes, fill(f"Not shown – {'; '.join(missing)}", 66), (0, 0), -36)
+        note(axes, fill(f"Not shown – {'; '.join(missing)}", 66), (0, 0), -36)
 
 
-def _note(
+def heading(axes: Axes, of: Setting, machine: str, how: str) -> None:
+    """Task, its options, budget and machine above a panel.
+
+    Args:
+        axes: the panel.
+        of: what was run there.
+        machine: where.
+        how: what tells it from another panel of the same heading, or nothing.
+    """
+    title, _, options = str(of["task.key"]).partition("[")
+    options = ", ".join(option.strip() for option in options.replace("]", "").split(","))
+    place = f"budget {of['budget']} · {of['device']}: {machine}"
+    below = "\n".join(fill(line, 62) for line in (options, place, how) if line)
+    pad = 10 + 11 * (below.count("\n") + 1)
+    axes.set_title(title, loc="left", fontweight="bold", fontsize=12, pad=pad)
+    note(axes, below, (0, 1), 6, va="bottom", fontstyle="normal")
+
+
+def note(
     axes: Axes,
     text: str,
     corner: tuple[float, float],

@@ -7,10 +7,14 @@ from functools import cached_property
 from statistics import fmean, median
 
 from harness.store import Cost, Final, Record, RunSpec, Usage
+from reports import settings
 from reports.statistics import Interval, interval, middle
 
 MIB = 2**20
 GIGA = 10**9
+
+Options = Mapping[str, Mapping[str, object]]
+"""Options of the variants of a run, by variant."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +107,16 @@ class Board:
         return self.rows[0].runs[0].spec
 
     @property
+    def setting(self) -> dict[str, object]:
+        """Every field that all runs share, by its path."""
+        return settings.setting(self.spec)
+
+    @property
+    def title(self) -> str:
+        """Task, budget and machine; boards that differ in the recipe alone share it."""
+        return settings.title(self.setting, self.machine)
+
+    @property
     def machine(self) -> str:
         """Name of the device, with its threads where it is a processor."""
         return machine(self.rows[0].runs[0])
@@ -121,10 +135,11 @@ def boards(records: Iterable[Record]) -> list[Board]:
     seed, and if they ran on the same machine: seconds of two machines do not compare. Of a run that
     is given twice the later counts.
     """
-    settings: dict[tuple[str, ...], dict[str, Record]] = {}
+    groups: dict[tuple[str, ...], dict[str, Record]] = {}
     for record in sorted(records, key=lambda record: (record.spec.id, record.started)):
-        settings.setdefault(_setting(record), {})[record.spec.id] = record
-    return [_board(list(settings[setting].values())) for setting in sorted(settings)]
+        shared = settings.group(settings.setting(record.spec), machine(record))
+        groups.setdefault(shared, {})[record.spec.id] = record
+    return [_board(list(groups[group].values())) for group in sorted(groups)]
 
 
 def machine(record: Record) -> str:
@@ -143,10 +158,23 @@ def failure(record: Record) -> str:
     return f"{how} {reason}" if reason.startswith("at ") else f"{how}: {reason}"
 
 
-def _setting(record: Record) -> tuple[str, ...]:
-    shared = record.spec.model_dump(mode="json", exclude={"attention", "options", "seed"})
-    spec, rest = record.spec, json.dumps(shared, sort_keys=True)
-    return spec.task.key, spec.budget, spec.device, machine(record), rest
+def differing(sets: Sequence[Options]) -> list[str]:
+    """Of each set of options those that tell it from the other sets: `eta=0.1, rank=20`."""
+    flat = [_flat(options) for options in sets]
+    names = sorted({name for options in flat for name in options})
+    differ = [name for name in names if len({options.get(name) for options in flat}) > 1]
+    return [
+        ", ".join(f"{name}={options[name]}" for name in differ if name in options)
+        for options in flat
+    ]
+
+
+def floors_of(records: Iterable[Record]) -> tuple[tuple[str, float], ...]:
+    """The floors of runs of one task by name, the highest first."""
+    # A floor of a task's setting is one number; where records disagree, the latest knows best.
+    latest = sorted(records, key=lambda record: record.started)
+    floors = {name: of for record in latest for name, of in record.floors.items()}
+    return tuple(sorted(floors.items(), key=lambda floor: (-floor[1], floor[0])))
 
 
 def _board(records: Sequence[Record]) -> Board:
@@ -155,30 +183,23 @@ def _board(records: Sequence[Record]) -> Board:
         options = json.dumps(record.spec.options, sort_keys=True)
         variants.setdefault(record.spec.attention, {}).setdefault(options, []).append(record)
     rows = [row for name in sorted(variants) for row in _rows(name, list(variants[name].values()))]
-    # A floor of a task's setting is one number; where records disagree, the latest knows best.
-    latest = sorted(records, key=lambda record: record.started)
-    floors = {name: of for record in latest for name, of in record.floors.items()}.items()
     return Board(
         rows=tuple(
             sorted(rows, key=lambda row: (-row.accuracy.mean if row.accuracy else 1, row.label))
         ),
-        floors=tuple(sorted(floors, key=lambda floor: (-floor[1], floor[0]))),
+        floors=floors_of(records),
     )
 
 
 def _rows(attention: str, sets: Sequence[Sequence[Record]]) -> list[Row]:
-    flat = [_flat(runs[0].spec.options) for runs in sets]
-    names = sorted({name for options in flat for name in options})
-    differ = [name for name in names if len({options.get(name) for options in flat}) > 1]
-    rows = []
-    for options, runs in zip(flat, sets, strict=True):
-        shown = [f"{name}={options[name]}" for name in differ if name in options]
-        label = f"{attention} ({', '.join(shown)})" if shown else attention
-        rows.append(Row(label, tuple(runs)))
-    return rows
+    told = differing([runs[0].spec.options for runs in sets])
+    return [
+        Row(f"{attention} ({shown})" if shown else attention, tuple(runs))
+        for shown, runs in zip(told, sets, strict=True)
+    ]
 
 
-def _flat(options: Mapping[str, Mapping[str, object]]) -> dict[str, str]:
+def _flat(options: Options) -> dict[str, str]:
     """Options by name; the variant stands before it only where a composition has several."""
     prefix = "{0}.{1}" if len(options) > 1 else "{1}"
     return {

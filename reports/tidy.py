@@ -8,18 +8,21 @@ import pandas as pd
 from harness.store import Cost, Quartiles
 from reports.papers import published
 from reports.rows import GIGA, MIB, Board, Row
+from reports.settings import PATHS
+
+SETTING = {path: path.replace(".", "_") for path in PATHS}
+"""The column of each field that the rows of a board share."""
 
 COLUMNS = (
-    "task", "task_key", "budget", "device_kind", "device", "batch", "steps", "learning_rate",
-    "precision", "compiled", "kind", "attention", "options", "status", "reason", "runs", "runs_ok",
-    "seeds", "test_accuracy_percent", "test_accuracy_low_percent", "test_accuracy_high_percent",
-    "interval_over", "test_examples", "dev_accuracy_percent", "seconds_per_1k_steps_q1",
-    "seconds_per_1k_steps_median", "seconds_per_1k_steps_q3", "time_ratio_q1", "time_ratio_median",
-    "time_ratio_q3", "peak_memory_mib", "softmax_peak_memory_mib", "memory_ratio",
-    "inference_tokens_per_second_q1", "inference_tokens_per_second_median",
-    "inference_tokens_per_second_q3", "inference_ratio_q1", "inference_ratio_median",
-    "inference_ratio_q3", "parameters", "gflops_per_step", "commits", "paper_accuracy_percent",
-    "paper_seconds_per_1k_steps", "paper_peak_memory_gb", "paper_source",
+    *SETTING.values(), "machine", "kind", "attention", "options", "status", "reason", "runs",
+    "runs_ok", "seeds", "test_accuracy_percent", "test_accuracy_low_percent",
+    "test_accuracy_high_percent", "interval_over", "test_examples", "dev_accuracy_percent",
+    "seconds_per_1k_steps_q1", "seconds_per_1k_steps_median", "seconds_per_1k_steps_q3",
+    "time_ratio_q1", "time_ratio_median", "time_ratio_q3", "peak_memory_mib",
+    "softmax_peak_memory_mib", "memory_ratio", "inference_tokens_per_second_q1",
+    "inference_tokens_per_second_median", "inference_tokens_per_second_q3", "inference_ratio_q1",
+    "inference_ratio_median", "inference_ratio_q3", "parameters", "gflops_per_step", "commits",
+    "paper_accuracy_percent", "paper_seconds_per_1k_steps", "paper_peak_memory_gb", "paper_source",
 )  # fmt: skip
 
 Cells = Mapping[str, object]
@@ -37,14 +40,17 @@ def table(boards: Sequence[Board]) -> pd.DataFrame:
 
 
 def _setting(board: Board) -> Cells:
-    spec = board.spec
     return {
-        "task": spec.task.name, "task_key": spec.task.key, "budget": spec.budget,
-        "device_kind": spec.device, "device": board.machine, "batch": spec.train.batch,
-        "steps": spec.train.steps, "learning_rate": spec.train.lr,
-        "precision": spec.train.precision, "compiled": spec.train.compiled,
+        **{SETTING[path]: _plain(value) for path, value in board.setting.items()},
+        "machine": board.machine,
         "test_examples": board.test_examples,
-    }  # fmt: skip
+    }
+
+
+def _plain(value: object) -> object:
+    """The value as one cell: what holds several is written as JSON."""
+    several = isinstance(value, Mapping | tuple)
+    return json.dumps(value, sort_keys=True) if several else value
 
 
 def _floor(name: str, accuracy: float) -> Cells:

@@ -1,12 +1,13 @@
 """`harness locality`: the cells of an audit, and the page that comes of them."""
 
+import pytest
 import torch
 
 from harness.audit import cells
 
 
 def test_an_audit_is_both_ends_and_every_window_and_block():
-    found = list(cells("listops", [4, 16], "smoke", 3, torch.device("cpu")))
+    found = list(cells("listops", [4, 16], "smoke", 3, torch.device("cpu"), {}))
     assert [
         (one.attention, one.options.get("local", {}).get("window"), one.task.block) for one in found
     ] == [
@@ -40,25 +41,66 @@ def test_windows_that_are_no_windows_are_refused(call, store):
     assert not store.folder.exists()
 
 
-def test_a_task_that_asks_at_tokens_cannot_be_shuffled(call, store):
-    code, _, err = call("locality", "induction", "--windows", "4", "--budget", "smoke")
-    assert code == 2
-    assert "asks at tokens of its own" in err
+@pytest.mark.parametrize("task", ["copying", "induction", "mqar", "selective-copying"])
+def test_a_task_that_asks_at_tokens_is_seen_through_windows_and_not_shuffled(task):
+    found = cells(task, [4, 16], "smoke", 0, torch.device("cpu"), {task: {"test": 4}})
+    assert [
+        (one.attention, one.options.get("local", {}).get("window"), one.task.block) for one in found
+    ] == [("softmax", None, 0), ("none", None, 0), ("local", 4, 0), ("local", 16, 0)]
+
+
+def test_a_page_says_why_a_task_that_asks_at_tokens_has_one_curve(call, store, unmeasured):
+    assert call("locality", "induction", "--windows", "4", "--budget", "smoke")[0] == 0
+    page = (store.folder / "locality.md").read_text("utf-8")
+    assert "| tokens | sees a window |\n" in page
+    assert "No curve of shuffled blocks: a task that asks at tokens has none" in page
+    call("locality", "majority", "--windows", "4", "--budget", "smoke")
+    page = (store.folder / "locality.md").read_text("utf-8")
+    assert page.count("No curve of shuffled blocks") == 1
+
+
+def test_options_of_the_task_and_of_its_variants_can_be_set():
+    settings = {"majority": {"max_len": "40"}, "softmax": {"backend": "sdpa"}}
+    found = list(cells("majority", [4], "smoke", 0, torch.device("cpu"), settings))
+    assert {one.task.options["max_len"] for one in found} == {40}
+    assert {one.options["softmax"]["backend"] for one in found if "softmax" in one.options} == {
+        "sdpa"
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("local.window=4", "local.window=4 is what an audit varies; give it as --windows 4"),
+        ("primal.rank=3", "takes no part; those that do: local, majority, none, softmax"),
+        ("majority.maxlen=3", "did you mean"),
+    ],
+)
+def test_settings_that_an_audit_cannot_follow_are_refused(call, store, given, message):
+    argv = ("locality", "majority", "--windows", "4", "--budget", "smoke", "--set", given)
+    code, out, err = call(*argv)
+    assert (code, out, len(err.splitlines())) == (2, "", 1)
+    assert message in err
     assert not store.folder.exists()
 
 
-def test_an_audit_of_which_no_run_finished_is_refused_with_the_reason(call, store, monkeypatch):
+def test_runs_that_did_not_finish_are_named_and_stand_on_the_page(call, store, monkeypatch):
     def fail(*_):
         raise RuntimeError("boom")
 
     monkeypatch.setattr("harness.run.measure", fail)
     code, _, err = call("locality", "majority", "--windows", "4", "--budget", "smoke")
-    assert code == 2
-    assert err == (
-        "harness: no page written: 4 of 4 runs did not finish (failed: RuntimeError: boom), "
-        "too few for a curve; mend that or give another --budget\n"
-    )
+    assert code == 1
+    assert err == "warning: 4 of 4 runs did not finish (failed: RuntimeError: boom)\n"
+    assert (store.folder / "locality.md").read_text("utf-8").count("failed: RuntimeError: boom") > 3
     assert len(list(store.folder.glob("*.json"))) == 4
+
+
+def test_the_page_holds_the_audits_of_every_task_of_its_store(call, store, unmeasured):
+    for task in ("majority", "parity"):
+        assert call("locality", task, "--windows", "4", "--budget", "smoke")[0] == 0
+    page = (store.folder / "locality.md").read_text("utf-8")
+    assert "## majority@1" in page and "## parity@1" in page
 
 
 def test_an_audit_whose_page_cannot_be_written_is_refused(call, store, unmeasured):

@@ -59,6 +59,7 @@ def make_record(
     key: str = "",
     budget: str = "paper",
     train: Mapping[str, object] | None = None,
+    model: Mapping[str, object] | None = None,
     device: str = "cuda",
     machine: str = "NVIDIA H100",
     threads: int = 2,
@@ -72,7 +73,8 @@ def make_record(
         {
             "attention": attention, "options": options or {attention: {}}, "seed": seed,
             "task": TaskSpec(name=task, key=key or f"{task}@1", options={}), "budget": budget,
-            "model": MODEL, "train": TRAIN.model_copy(update=dict(train or {})), "device": device,
+            "model": MODEL.model_copy(update=dict(model or {})),
+            "train": TRAIN.model_copy(update=dict(train or {})), "device": device,
         }
     )  # fmt: skip
     own, reference = usage(seconds, mib), usage(*softmax)

@@ -7,9 +7,15 @@ from pathlib import Path
 import pytest
 
 from harness.store import Broken
-from reports.leaderboard import markdown, number, write
+from reports.cells import number
+from reports.leaderboard import brief, markdown, write
 
 ROOT = Path(__file__).parents[2]
+
+MODEL = (
+    "Model: depth 2, width 64, heads 2, feed-forward width 128, classifier width 128, dropout 0.1, "
+    "attention dropout 0, positions learned."
+)
 
 
 def tables(page):
@@ -95,10 +101,32 @@ def test_every_board_has_a_section_that_says_its_recipe(record):
         "listops@1, budget `laptop`, cpu: Xeon, 2 threads": {"primal", "*chance*", "*majority*"},
         "listops@1, budget `paper`, cuda: NVIDIA H100": {"softmax", "*chance*", "*majority*"},
     }
-    assert "500 steps of 32 examples; AdamW, learning rate 0.0001" in page
-    assert "bf16, not compiled" in page
-    assert "2 layers of width 64" in page
-    assert "Test examples: 2,000." in page
+    trained = (
+        "Training by AdamW: batch 32, steps 500, warm-up steps 1,000, learning rate 0.0001, betas "
+        "0.9 and 0.999, eps 1e-06, weight decay 0, readings of dev 10, precision bf16, compiled no."
+    )
+    assert f"{MODEL} {trained} Test examples: 2,000.\n" in page
+
+
+def test_the_brief_boards_say_their_recipe_too(record):
+    assert f"### listops@1, budget `paper`, cuda: NVIDIA H100\n\n{MODEL} Tr" in brief([record()])
+
+
+@pytest.mark.parametrize(
+    ("change", "how"),
+    [
+        ({"model": {"positions": "rotary"}}, ("positions learned", "positions rotary")),
+        ({"model": {"dropout": 0.0}}, ("dropout 0", "dropout 0.1")),
+        ({"train": {"compiled": True, "steps": 7}}, ("steps 5,000, compiled no", "steps 7, comp")),
+    ],
+)
+def test_boards_of_one_title_say_what_tells_them_apart(record, change, how):
+    given = [record(), record(**change), record(task="text")]
+    for page in (markdown(given, []), brief(given)):
+        first, second, other = sorted(line for line in page.splitlines() if "budget" in line)
+        title = "# listops@1, budget `paper`, cuda: NVIDIA H100"
+        assert f"{title}; {how[0]}" in first and f"{title}; {how[1]}" in second
+        assert other.endswith("NVIDIA H100")
 
 
 def test_published_numbers_have_columns_of_their_own(record):
@@ -111,7 +139,14 @@ def test_published_numbers_have_columns_of_their_own(record):
 
 
 @pytest.mark.parametrize(
-    "task", [{"task": "mqar", "key": "mqar@1"}, {"key": "listops@1[max_len=512]"}]
+    "task",
+    [
+        {"task": "mqar", "key": "mqar@1"},
+        {"key": "listops@1[max_len=512]"},
+        {"key": "listops@2"},
+        {"key": "listops@1, blocks of 32 shuffled"},
+    ],
+    ids=lambda task: task["key"],
 )
 def test_a_task_that_was_not_published_has_no_paper_columns(record, task):
     assert "paper§" not in markdown([record(**task)], [])

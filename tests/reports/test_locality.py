@@ -2,15 +2,20 @@
 
 import pytest
 
-from reports.locality import audits, figure, markdown, write
+from reports.audits import audits
+from reports.locality import figure, markdown, write
+
+
+def window(tokens):
+    return {"local": {"window": tokens}}
 
 
 @pytest.fixture
 def runs(record):
     """The runs of one audit: windows of 8 and 32, the same blocks, and both ends."""
 
-    def local(window, accuracy, **more):
-        return record("local", accuracy=accuracy, options={"local": {"window": window}}, **more)
+    def local(tokens, accuracy, **more):
+        return record("local", accuracy=accuracy, options=window(tokens), **more)
 
     def shuffled(block, accuracy):
         made = record("softmax", accuracy=accuracy, key=f"listops@1, blocks of {block} shuffled")
@@ -31,7 +36,7 @@ def test_a_table_has_a_row_a_window_and_the_whole_at_its_end(runs):
         if line.startswith("|")
     ][2:]
     assert rows == [
-        ["0", "17.0", ""], ["8", "20.0", "21.0"], ["32", "30.0", "36.0"], ["all", "37.0", ""],
+        ["0", "17.0", "–"], ["8", "20.0", "21.0"], ["32", "30.0", "36.0"], ["all", "37.0", "37.0"],
         ["*majority*", "*17.0*", ""], ["*chance*", "*10.0*", ""],
     ]  # fmt: skip
     assert "90.0" not in text
@@ -39,15 +44,16 @@ def test_a_table_has_a_row_a_window_and_the_whole_at_its_end(runs):
 
 
 def test_seeds_of_a_window_are_one_accuracy(runs, record):
-    other = record("local", accuracy=0.4, seed=1, options={"local": {"window": 32}})
+    other = record("local", accuracy=0.4, seed=1, options=window(32))
     (audit,) = audits([*runs, other])
-    assert audit.seen[32].mean == pytest.approx(0.35)
-    assert audit.seen[32].over == "seeds"
+    found = audit.seen[0].rows[32].accuracy
+    assert found.mean == pytest.approx(0.35)
+    assert found.over == "seeds"
 
 
 def test_machines_tasks_and_recipes_are_audits_of_their_own(runs, record):
     def windows(**more):
-        return [record("local", options={"local": {"window": w}}, **more) for w in (8, 32)]
+        return [record("local", options=window(w), **more) for w in (8, 32)]
 
     others = [
         *windows(machine="NVIDIA H200"), *windows(task="text", key="text@1"),
@@ -56,9 +62,67 @@ def test_machines_tasks_and_recipes_are_audits_of_their_own(runs, record):
     assert len(audits([*runs, *others])) == 4
 
 
-def test_a_run_that_did_not_finish_is_no_point(runs, record):
-    failed = record("local", status="failed", reason="no", options={"local": {"window": 128}})
-    assert 128 not in audits([*runs, failed])[0].seen
+def test_versions_are_audits_of_their_own(runs, record):
+    others = [record("local", key="listops@2", options=window(w)) for w in (8, 32)]
+    assert [one.setting["task.key"] for one in audits([*runs, *others])] == [
+        "listops@1",
+        "listops@2",
+    ]
+
+
+def test_a_run_that_did_not_finish_is_a_cell_with_its_reason(runs, record):
+    failed = record("local", status="diverged", reason="loss is nan", options=window(128))
+    found = audits([*runs, failed])
+    assert "| 128 | diverged: loss is nan | – |\n" in markdown(found)
+    svg = figure(found)["locality.svg"].decode()
+    assert "<!-- Not shown – 128 tokens: diverged: loss is nan -->" in svg
+
+
+def test_an_audit_of_which_no_run_finished_is_a_page_of_reasons(record, tmp_path):
+    given = [
+        record(name, status="failed", reason="boom", options=options)
+        for name, options in (("softmax", None), ("none", None), ("local", window(8)))
+    ]
+    write(given, tmp_path)
+    page = (tmp_path / "locality.md").read_text("utf-8")
+    assert [line for line in page.splitlines() if "boom" in line] == [
+        "| 0 | failed: boom |", "| 8 | failed: boom |", "| all | failed: boom |",
+    ]  # fmt: skip
+
+
+def test_one_seed_and_unfinished_seeds_are_marked_as_on_the_leaderboard(runs, record):
+    page = markdown(audits(runs))
+    assert "| 8 | 20.0 [18.3, 21.8]† | 21.0 [19.3, 22.8]† |\n" in page
+    assert page.endswith("\n\n† One seed: the interval is over test examples.\n")
+    more = [record("local", accuracy=0.3, seed=1, options=window(32))]
+    more.append(record("local", status="failed", reason="no", seed=2, options=window(32)))
+    page = markdown(audits([*runs, *more]))
+    assert "| 32 | 30.0 [30.0, 30.0]‡; seed 2 failed: no | 36.0" in page
+    assert "‡ Some runs did not finish." in page
+
+
+def test_runs_with_other_options_are_no_seeds_of_one_another(runs, record):
+    other = record("softmax", accuracy=0.5, seed=1, options={"softmax": {"backend": "math"}})
+    wider = record("local", accuracy=0.4, seed=1, options={"local": {"window": 32, "bias": 1}})
+    (audit,) = audits([*runs, other, wider])
+    assert {len(row.runs) for curve in audit.curves for row in curve.rows.values()} == {1}
+    assert [(of.name, of.whole and of.whole.accuracy.mean) for of in audit.curves] == [
+        ("sees a window (bias=1)", None),
+        ("sees a window", None),
+        ("sees all, shuffled in blocks (backend=math)", 0.5),
+        ("sees all, shuffled in blocks", 0.37),
+    ]
+    page = markdown([audit])
+    assert "| all | – | – | 50.0 [47.8, 52.2]† | 37.0 [34.9, 39.1]† |\n" in page
+
+
+def test_audits_of_two_recipes_say_what_tells_them_apart(runs, record):
+    rotary = {"model": {"positions": "rotary"}}
+    others = [record("local", options=window(w), **rotary) for w in (8, 32)]
+    page = markdown(audits([*runs, *others]))
+    title = "## listops@1, budget `paper`, cuda: NVIDIA H100; positions"
+    assert f"{title} learned\n\nModel: depth 2" in page
+    assert f"{title} rotary\n\nModel: depth 2" in page
 
 
 def test_a_leaderboard_without_windows_makes_no_audit(record, tmp_path):

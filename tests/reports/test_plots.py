@@ -87,6 +87,19 @@ def test_a_board_where_all_failed_says_so(record):
     assert "a: failed: ValueError\nb: failed: ValueError" in words(axes)
 
 
+def test_panels_of_one_title_say_what_tells_them_apart(record):
+    first, second = draw([record(), record(model={"positions": "rotary"})]).axes[:2]
+    setting = "budget paper · cuda: NVIDIA H100"
+    assert f"{setting}\npositions learned" in words(first)
+    assert f"{setting}\npositions rotary" in words(second)
+
+
+def test_a_panel_names_options_and_shuffled_blocks_below_its_title(record):
+    axes = draw([record(key="listops@1[dev=5,test=6], blocks of 8 shuffled")]).axes[0]
+    assert axes.get_title(loc="left") == "listops@1"
+    assert "dev=5, test=6, blocks of 8 shuffled\nbudget paper · cuda: NVIDIA H100" in words(axes)
+
+
 def test_floors_of_one_height_share_a_label(record):
     axes = draw([record(floors={"chance": 0.5, "majority": 0.5}, accuracy=0.7)]).axes[0]
     assert "chance, majority 50.0 %" in words(axes)

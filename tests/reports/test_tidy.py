@@ -24,6 +24,16 @@ def test_a_row_holds_every_digit_and_the_quartiles(record):
     assert (row.time_ratio_median, row.memory_ratio) == (0.5, 0.75)
 
 
+def test_the_setting_of_a_run_stands_in_columns_of_its_fields(record):
+    row = read([record(model={"positions": "rotary"}, train={"warmup": 5})]).loc["softmax"]
+    assert (row.task_name, row.task_key, row.budget, row.device) == (
+        "listops", "listops@1", "paper", "cuda"
+    )  # fmt: skip
+    assert (row.model_positions, row.model_dropout, row.train_warmup) == ("rotary", 0.1, 5)
+    assert (row.train_betas, row.task_options, row.task_block) == ("[0.9, 0.999]", "{}", 0)
+    assert row.machine == "NVIDIA H100"
+
+
 def test_a_failure_has_a_status_a_reason_and_empty_cells(record):
     failed = record("primal", status="diverged", reason="loss is nan", measured=False)
     row = read([record(), failed]).loc["primal"]
