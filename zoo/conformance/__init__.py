@@ -29,6 +29,7 @@ __all__ = [
     "Result",
     "Subject",
     "checks_for",
+    "declared_gap",
     "examine",
     "locate",
     "parametrize",
@@ -195,9 +196,14 @@ def run(check: Check, subject: Subject) -> Result:
             finding = check.run(subject)
     except Exception as error:
         finding = Finding(False, f"raised {in_one_line(error)}")
-    gaps, alone = subject.variant.gaps, f"{check.name}{CAUSAL_ALONE}"
-    gap = gaps.get(check.name, gaps.get(alone, "") if subject.causal else "")
-    return Result(check.name, subject.form, finding, gap)
+    return Result(check.name, subject.form, finding, declared_gap(check, subject))
+
+
+def declared_gap(check: Check, subject: Subject) -> str:
+    """Why a form of a variant fails a check, as it declares; nothing where it declares nothing."""
+    gaps = subject.variant.gaps
+    alone = gaps.get(f"{check.name}{CAUSAL_ALONE}", "") if subject.causal else ""
+    return gaps.get(check.name, alone)
 
 
 def examine(subject: Subject) -> Iterator[Result]:
