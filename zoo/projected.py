@@ -41,8 +41,8 @@ class ProjectedAttention(Attention):
         """Project, attend head by head, merge the heads, project back; see `Attention.forward`."""
         if not self.traits.cross:
             self.require_self(x, context)
-        turned = self.size.rotary and keep is not None
-        heads = self.attend(*self._project(x, context, ranks(keep) if turned else None), keep)
+        place = ranks(keep) if self.size.rotary and keep is not None else None
+        heads = self.attend(*self._project(x, context, place), keep)
         return Attended(self._merge(heads))
 
     def start(self, batch: int) -> State:
