@@ -1,6 +1,7 @@
 """The cells of a locality audit: one task, seen through windows and in shuffled blocks."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import torch
 
@@ -35,29 +36,24 @@ def cells(
         Refused: the task, the budget or an option is unknown or out of range, the task's data are
             missing, or the settings name the window.
     """
-    if (given := settings.get("local", {}).get("window")) is not None:
+    local = settings.get("local", {})
+    if (given := local.get("window")) is not None:
         raise Refused(f"local.window={given} is what an audit varies; give it as --windows {given}")
-
-    def cell(attention: str, block: int = 0, window: int = 0) -> RunSpec:
-        local = {"local": {**settings.get("local", {}), "window": window}} if window else {}
-        request = Request(
-            attention=attention,
-            task=task,
-            budget=budget,
-            seed=seed,
-            device="cuda" if device.type == "cuda" else "cpu",
-            precision=pick_precision("auto", device),
-            compiled=device.type == "cuda",
-            block=block,
-            settings={**settings, **local},
-        )
-        return plan(request)
-
-    whole = cell("softmax")
-    yield whole
-    yield cell("none")
-    asks_at_tokens = find_task(whole).load("test").asked is not None
+    whole = Request(
+        attention="softmax",
+        task=task,
+        budget=budget,
+        seed=seed,
+        device="cuda" if device.type == "cuda" else "cpu",
+        precision=pick_precision("auto", device),
+        compiled=device.type == "cuda",
+        settings=settings,
+    )
+    yield plan(whole)
+    yield plan(replace(whole, attention="none"))
+    asks_at_tokens = find_task(plan(whole)).load("test").asked is not None
     for count in windows:
-        yield cell("local", window=count)
+        seen = {**settings, "local": {**local, "window": count}}
+        yield plan(replace(whole, attention="local", settings=seen))
         if not asks_at_tokens:
-            yield cell("softmax", block=count)
+            yield plan(replace(whole, block=count))

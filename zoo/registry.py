@@ -183,7 +183,8 @@ def options_of(factory: Callable[..., Any]) -> dict[str, inspect.Parameter]:
             raise Refused(
                 f"{factory!r} takes {parameter}; name every option in the signature instead"
             )
-        if parameter.kind is not parameter.KEYWORD_ONLY and parameter.default is not inspect._empty:
+        by_place = parameter.kind is not parameter.KEYWORD_ONLY
+        if by_place and parameter.default is not parameter.empty:
             raise Refused(f"{factory!r} takes {parameter} by its place; put a * before its options")
     return {name: p for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY}
 
