@@ -139,10 +139,11 @@ def continued(progress: Progress, here: Environment, saved: Path) -> Environment
 
 def known_gaps(spec: RunSpec) -> dict[str, str]:
     """The gaps that the variants of a run declare, by variant and check."""
+    causal = tasks.find(spec.task.name)(**spec.task.options).causal
     return {
         f"{name}: {check}": reason
         for name in Composition.parse(spec.attention).names
-        for check, reason in variants.find(name).gaps.items()
+        for check, reason in variants.find(name).known_gaps(causal=causal).items()
     }
 
 

@@ -19,6 +19,9 @@ from zoo.registry import Refused
 
 NO_LOSSES: Mapping[str, Tensor] = MappingProxyType({})
 
+CAUSAL_ALONE = ", causal"
+"""Behind the name of a check that a variant declares to fail in its causal form alone."""
+
 State = tuple[Tensor, ...]
 """What a recurrent layer carries from token to token: tensors whose first axis is the batch."""
 
@@ -211,6 +214,13 @@ class Attention(nn.Module, ABC):
                 f"{self.name()} attends to its own input only; "
                 f"variants with cross-attention: {claimants('cross')}"
             )
+
+    @classmethod
+    def known_gaps(cls, *, causal: bool) -> dict[str, str]:
+        """The gaps that one form declares, by check."""
+        both = {gap: why for gap, why in cls.gaps.items() if not gap.endswith(CAUSAL_ALONE)}
+        alone = {gap.removesuffix(CAUSAL_ALONE): why for gap, why in cls.gaps.items() if causal}
+        return alone | both
 
     @classmethod
     def name(cls) -> str:

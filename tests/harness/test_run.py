@@ -6,9 +6,12 @@ import torch
 import harness.run
 from harness import checkpoint
 from harness.environment import describe
-from harness.run import run
+from harness.run import known_gaps, run
+from harness.spec import TaskSpec
 from harness.train import Trainer
+from tasks import tasks
 from zoo.registry import Refused
+from zoo.variants import variants
 
 REFUSED_BY_CPU = RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 9 bytes")
 ENDS = [
@@ -70,6 +73,17 @@ def test_a_finished_run_is_a_whole_record(plan, store, quiet):
     assert record.cost.own.parameters != record.cost.softmax.parameters
     assert record.environment.versions["torch"] == torch.__version__
     assert quiet.phases == ["load data", "measure cost", "train", "test"]
+
+
+def test_a_record_names_the_gaps_of_the_form_that_ran(plan, monkeypatch):
+    gaps = {"lengths": "of both forms", "gradients, causal": "of one"}
+    monkeypatch.setattr(variants.find("softmax"), "gaps", gaps)
+    usual, task = plan(), tasks.find("induction")()
+    causal = usual.model_copy(
+        update={"task": TaskSpec(name="induction", key=task.key, options=dict(task.options))}
+    )
+    assert known_gaps(usual) == {"softmax: lengths": "of both forms"}
+    assert known_gaps(causal) == known_gaps(usual) | {"softmax: gradients": "of one"}
 
 
 def test_test_is_read_once_behind_training_with_the_best_state(

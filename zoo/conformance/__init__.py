@@ -14,7 +14,7 @@ import torch
 
 from zoo.conformance import causality, growth, numerics, padding, recurrence
 from zoo.conformance.subject import Finding, Subject
-from zoo.contract import Attention
+from zoo.contract import CAUSAL_ALONE, Attention
 from zoo.messages import in_one_line, unknown
 from zoo.registry import Refused, Value, resolve
 from zoo.variants import variants
@@ -29,16 +29,12 @@ __all__ = [
     "Result",
     "Subject",
     "checks_for",
-    "declared_gap",
     "examine",
     "locate",
     "parametrize",
     "run",
     "subjects",
 ]
-
-CAUSAL_ALONE = ", causal"
-"""Behind the name of a check that a variant declares to fail in its causal form alone."""
 
 
 class Check(NamedTuple):
@@ -196,14 +192,8 @@ def run(check: Check, subject: Subject) -> Result:
             finding = check.run(subject)
     except Exception as error:
         finding = Finding(False, f"raised {in_one_line(error)}")
-    return Result(check.name, subject.form, finding, declared_gap(check, subject))
-
-
-def declared_gap(check: Check, subject: Subject) -> str:
-    """Why a form of a variant fails a check, as it declares; nothing where it declares nothing."""
-    gaps = subject.variant.gaps
-    alone = gaps.get(f"{check.name}{CAUSAL_ALONE}", "") if subject.causal else ""
-    return gaps.get(check.name, alone)
+    gaps = subject.variant.known_gaps(causal=subject.causal)
+    return Result(check.name, subject.form, finding, gaps.get(check.name, ""))
 
 
 def examine(subject: Subject) -> Iterator[Result]:
