@@ -27,8 +27,8 @@ PAPER_NOTE = """\
 ## § Numbers from the paper
 
 Measured by others, on other hardware: {sources}. They stand beside ours for orientation, and are
-part of no mean, interval, ratio or order here. Options of a row may differ from the paper's. Known
-weaknesses of those runs:
+part of no mean, interval, ratio or order here. The options of a row and the positions of a board
+may differ from the paper's. Known weaknesses of those runs:
 
 """
 
