@@ -4,7 +4,7 @@ import inspect
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 
-from harness.facts import SHOWN, Facts
+from harness.facts import ON_SHEET, SHOWN, Facts
 from harness.markdown import table
 from tasks import Task
 from tasks.floors import FIRST
@@ -39,7 +39,7 @@ page.
   *commonest in context* is, everywhere in it, the one that it shows most often. A model that does
   not beat these may have learned no more than they did.
 * **Examples** are the first {SHOWN} of train. Positions count from 0; of a long document the middle
-  is left out.
+  is left out. Of pictures a **sheet** shows the first {ON_SHEET}, row by row.
 """
 
 
@@ -161,23 +161,25 @@ def _shown(settings: Sequence[Facts]) -> Facts:
 
 
 def _pictured(facts: Facts) -> list[tuple[list[str], Sequence[bytes]]]:
-    """Names and files of the pictures of each example."""
+    """Names and files of the pictures of each example, and of the sheet."""
     found = []
     for number, example in enumerate(facts.examples, 1):
         several = len(example.pictures) > 1
         parts = (f"-{part}" if several else "" for part in range(1, len(example.pictures) + 1))
         names = [f"{facts.task.name}-{number}{part}.png" for part in parts]
         found.append((names, example.pictures))
+    if facts.sheet:
+        found.append(([f"{facts.task.name}.png"], facts.sheet.pictures))
     return found
 
 
 def _examples(facts: Facts, folder: str) -> list[str]:
+    shown = [(f"Example {number}", one) for number, one in enumerate(facts.examples, 1)]
+    shown += [("Sheet", facts.sheet)] if facts.sheet else []
     found = []
-    for number, (example, (names, _)) in enumerate(
-        zip(facts.examples, _pictured(facts), strict=True), 1
-    ):
-        found.append(f"**Example {number}**, answer: {example.answer}\n")
-        found += [f"![{facts.task.name}, example {number}]({folder}/{name})\n" for name in names]
+    for (title, example), (names, _) in zip(shown, _pictured(facts), strict=True):
+        found.append(f"**{title}**, answer: {example.answer}\n")
+        found += [f"![{facts.task.name}, {title.lower()}]({folder}/{name})\n" for name in names]
         found += [f"{_block(document)}\n" for document in example.documents]
     return found
 

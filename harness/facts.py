@@ -1,14 +1,12 @@
 """What a task's card says of its data, read from the splits."""
 
 import hashlib
-import io
-import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from PIL import Image
 
+from harness import pictures
 from harness.budgets import Request, plan
 from tasks import Task, cache, tasks
 from tasks.answers import Classes, Number
@@ -23,8 +21,8 @@ SHOWN = 3
 SHARES = 10
 """Classes up to which each has a share of its own on the card."""
 
-ENLARGED = 4
-"""Pixels of the picture on the card, along each side of one pixel."""
+ON_SHEET = 18
+"""Examples on the sheet of a task of pictures: the first of train."""
 
 
 class Part(NamedTuple):
@@ -69,6 +67,7 @@ class Facts(NamedTuple):
         repeated: how many documents of test stand token by token in train, too.
         floors: test accuracies in [0, 1] that need no attention, by name.
         examples: the first few of train.
+        sheet: more of them in one picture, where documents are pictures.
         missing: how to get the data; then there are no parts, floors and examples. Empty where they
             are there.
     """
@@ -79,6 +78,7 @@ class Facts(NamedTuple):
     repeated: int
     floors: Mapping[str, float]
     examples: Sequence[Example]
+    sheet: Example | None
     missing: str
 
 
@@ -106,29 +106,20 @@ def gather(task: Task, generate: bool) -> Facts:
     missing = _remedy(task, generate)
     if missing:
         answer = f"one of {task.classes:,} classes" if task.classes > 1 else "a number"
-        return Facts(task, answer, {}, 0, {}, [], missing)
+        return Facts(task, answer, {}, 0, {}, [], None, missing)
     parts: dict[SplitName, Part] = {}
     hashes: dict[SplitName, list[bytes]] = {}
-    examples, answer = [], ""
+    examples, sheet, answer = [], None, ""
     for name in SPLITS:
         split = task.load(name)
         parts[name], hashes[name] = _part(task, split), _hashes(split)
         if name == "train":
             answer = _question(task, split)
             examples = [_example(task, split, i) for i in range(min(SHOWN, len(split)))]
+            sheet = _sheet(task, split) if task.pictures else None
     learned = set(hashes["train"])
     repeated = sum(one in learned for one in hashes["test"])
-    return Facts(task, answer, parts, repeated, floors(task), examples, "")
-
-
-def png(levels: Sequence[int]) -> bytes:
-    """The file of a square picture, enlarged; `levels` is its pixels 0..255 in raster order."""
-    side = math.isqrt(len(levels))
-    picture = Image.fromarray(np.array(levels, np.uint8).reshape(side, side))
-    wide = picture.resize((ENLARGED * side, ENLARGED * side), Image.Resampling.NEAREST)
-    file = io.BytesIO()
-    wide.save(file, "PNG")
-    return file.getvalue()
+    return Facts(task, answer, parts, repeated, floors(task), examples, sheet, "")
 
 
 def _remedy(task: Task, generate: bool) -> str:
@@ -193,11 +184,21 @@ def _question(task: Task, split: Split) -> str:
 
 def _example(task: Task, split: Split, number: int) -> Example:
     shown = [] if task.pictures else task.show(split, number)
-    pictures = [png(document) for document in split.tokens(number)] if task.pictures else []
+    files = [pictures.png(one) for one in split.tokens(number)] if task.pictures else []
+    return Example(shown, files, _answer(task, split, number))
+
+
+def _sheet(task: Task, split: Split) -> Example:
+    numbers = range(min(ON_SHEET, len(split)))
+    file = pictures.sheet([one for number in numbers for one in split.tokens(number)])
+    return Example([], [file], "; ".join(_answer(task, split, number) for number in numbers))
+
+
+def _answer(task: Task, split: Split, number: int) -> str:
     targets = split.targets[number].flatten().tolist()
     exact = isinstance(split.answers, Classes)
     found = [task.label(target) if exact else f"{target:g}" for target in targets]
     if split.asked is not None:
         places = split.asked[number].tolist()
         found = [f"{one} at {place}" for one, place in zip(found, places, strict=True)]
-    return Example(shown, pictures, ", ".join(found))
+    return ", ".join(found)

@@ -11,7 +11,8 @@ import torch
 from PIL import Image as Pictures
 
 from harness.cards import page, pictures
-from harness.facts import Facts, gather, png, settings
+from harness.facts import Facts, gather, settings
+from harness.pictures import png, sheet
 from tasks import Task, cache, tasks
 from tasks.contract import SPLITS, Split
 from tasks.lra.image import Image
@@ -136,12 +137,35 @@ def test_an_example_stands_with_its_answer():
 def test_a_picture_is_a_file_four_times_as_large():
     card = [gather(Squares(), generate=False)]
     text, files = page([card], "tasks"), pictures([card])
-    assert list(files) == ["squares-1.png", "squares-2.png", "squares-3.png"]
+    assert list(files) == [*(f"squares-{number}.png" for number in (1, 2, 3)), "squares.png"]
     assert "**Example 2**, answer: bright\n\n![squares, example 2](tasks/squares-2.png)\n" in text
     shown = pixels(files["squares-2.png"])
     assert shown.shape == (8, 8)
     assert np.array_equal(shown, np.kron([[4, 5], [6, 7]], np.ones((4, 4))))
     assert files["squares-1.png"] == png([0, 1, 2, 3])
+
+
+def test_a_sheet_shows_the_first_pictures_of_train_row_by_row_with_their_answers():
+    class Many(Squares):
+        def load(self, split):
+            levels = torch.arange(4 * 20, dtype=torch.uint8).reshape(20, 4)
+            return Split.single(levels, torch.full((20,), 4), torch.arange(20) % 2)
+
+    card = [gather(Many(), generate=False)]
+    answers = "; ".join(["dark", "bright"] * 9)
+    assert f"**Sheet**, answer: {answers}\n\n![squares, sheet](tasks/squares.png)" in page(
+        [card], "tasks"
+    )
+    shown = pixels(pictures([card])["squares.png"])[::4, ::4]
+    assert shown.shape == (3 * 2, 6 * 2)
+    # The eighth picture is the second of the second row.
+    assert np.array_equal(shown[2:4, 2:4], [[28, 29], [30, 31]])
+
+
+def test_the_last_row_of_a_sheet_is_filled_up_with_black():
+    shown = pixels(sheet([[9, 9, 9, 9]] * 7))[::4, ::4]
+    assert shown.shape == (4, 12)
+    assert (shown[2:, :2] == 9).all() and not shown[2:, 2:].any()
 
 
 def test_a_document_of_two_pictures_has_a_file_for_each():
@@ -221,7 +245,7 @@ def test_the_command_writes_the_page_and_its_pictures_and_generates_what_it_can(
     code, out, err = call("cards", "--out", str(few))
     assert (code, err) == (0, "")
     assert sorted(path.name for path in few.parent.rglob("*.*")) == [
-        "cards.md", "squares-1.png", "squares-2.png", "squares-3.png",
+        "cards.md", "squares-1.png", "squares-2.png", "squares-3.png", "squares.png",
     ]  # fmt: skip
     text = few.read_text("utf-8")
     assert "(cards/squares-1.png)" in text and (few.parent / "cards" / "squares-1.png").is_file()
