@@ -1,4 +1,4 @@
-"""The commands that prove what variants claim, and that write the pages of variants and tasks."""
+"""The commands that prove what variants claim, and that write pages: variants, tasks, results."""
 
 import sys
 from pathlib import Path
@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from harness.cli_runs import StoreOption, records_of
 from zoo.registry import Refused
 
 
@@ -87,3 +88,28 @@ def cards(
         typer.echo(place(out, page(found, out.stem).encode()))
     except OSError as error:
         raise Refused(f"no page written: {error}; give another --out") from error
+
+
+def report(
+    store: StoreOption = Path("runs"),
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the pages; by default the store itself.")
+    ] = None,
+    readme: Annotated[
+        Path | None, typer.Option(help="A page to renew between its <!-- leaderboard --> marks.")
+    ] = None,
+) -> None:
+    """Write leaderboard.md, leaderboard.csv and the figures from the records of a store."""
+    from harness.store import place
+    from reports.leaderboard import embed, write
+
+    if not store.is_dir():
+        raise Refused(f"store {str(store)!r} is not a folder; make records with: harness run")
+    records, broken = records_of(store)
+    try:
+        renewed = embed(readme.read_text("utf-8"), records) if readme else ""
+        paths = write(records, broken, store if out is None else out)
+        for path in [*paths, *([place(readme, renewed.encode())] if readme else [])]:
+            typer.echo(path)
+    except (OSError, ValueError) as error:
+        raise Refused(f"no report written: {error}; give another --out or --readme") from error
