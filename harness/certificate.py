@@ -38,6 +38,9 @@ def page(examined: Iterable[Examined]) -> str:
 
     Args:
         examined: every form of every variant, those of one variant behind one another.
+
+    Raises:
+        ValueError: a check fails that no gap declares, or passes where one does.
     """
     forms: dict[str, list[Examined]] = {}
     for one in examined:
@@ -84,10 +87,10 @@ def _cell(name: str, group: str, forms: Sequence[Examined], gaps: Gaps) -> str:
 
 def _figures(check: str, forms: dict[str, list[Examined]]) -> str:
     rows = [
-        [name, one.subject.form, result.finding.figure]
-        for name, of in forms.items()
+        [one.subject.form, result.finding.figure]
+        for of in forms.values()
         for one in of
         for result in one.results
         if result.check == check
     ]
-    return table(["attention", "form", "found"], rows)
+    return table(["attention", "found"], rows)

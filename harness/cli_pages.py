@@ -28,7 +28,7 @@ def check(
     if strangers := settings.keys() - {owner}:
         raise Refused(f"--set {strangers.pop()}: only {owner!r} is checked; set its options")
     held = True
-    for subject in subjects(name, locate(name), settings.get(owner, {})):
+    for subject in subjects(owner, locate(name), settings.get(owner, {})):
         for result in examine(subject):
             held &= result.passed
             typer.echo(tables.as_json(result) if as_json else tables.as_line(result))
@@ -54,7 +54,7 @@ def certify(
             examined.append(Examined(subject, list(examine(subject))))
             bad = [result for result in examined[-1].results if not result.passed]
             held &= not bad
-            typer.echo("\n".join([f"{name} {subject.form}", *map(tables.as_line, bad)]))
+            typer.echo("\n".join([subject.form, *map(tables.as_line, bad)]))
     if held:
         try:
             typer.echo(place(out, page(examined).encode()))

@@ -107,7 +107,7 @@ def measure(store: StoreOption = Path("runs")) -> None:
     from harness.store import Store
 
     folder = Store(store)
-    records = [record for record in folder.read()[0] if record.status == "ok"]
+    records = [record for record in records_of(store)[0] if record.status == "ok"]
     if not records:
         raise Refused(f"store {str(store)!r} holds no finished run; make one with: harness run")
     for record in records:

@@ -13,7 +13,16 @@ import torch
 from harness.store import Environment
 from zoo.registry import Refused
 
-PACKAGES = ("numpy", "attention-harness")
+PACKAGES = (
+    "numpy",
+    "attention-harness",
+    "xformers",
+    "performer-pytorch",
+    "nystrom-attention",
+    "reformer-pytorch",
+    "flash-linear-attention",
+)
+"""Whose versions a record names, beside python's and torch's: what computes, where it is there."""
 
 
 def pick_device(name: str) -> torch.device:
@@ -69,6 +78,32 @@ def describe(kind: str) -> Environment:
         versions={"python": platform.python_version(), "torch": torch.__version__, **versions},
         commit=_commit(),
     )
+
+
+def continued(begun: Environment, here: Environment, what: str, remedy: str) -> Environment:
+    """The environment of what was begun in one and goes on here: the commits of both are named.
+
+    A package that only one of them names is no difference.
+
+    Raises:
+        Refused: device, threads, memory, system or a version are not the same; the message is about
+            `what`, and ends in `remedy`.
+    """
+    there, now = _facts(begun), _facts(here)
+    differ = [name for name in there if there[name] != now.get(name, there[name])]
+    if differ:
+        told = ", ".join(f"{name} {there[name]} (here {now[name]})" for name in differ)
+        raise Refused(f"{what} was begun with {told}; {remedy}")
+    if not begun.commit:
+        return here
+    commits = dict.fromkeys((*begun.commits, *here.commits))
+    return here.model_copy(update={"commit": ", ".join(commits)})
+
+
+def _facts(of: Environment) -> dict[str, object]:
+    """All but the commit, each version by the name of its package."""
+    facts = of.model_dump(exclude={"commit", "versions"})
+    return {name.replace("_", " "): fact for name, fact in facts.items()} | of.versions
 
 
 def _version(package: str) -> str:

@@ -108,17 +108,17 @@ def gather(task: Task, generate: bool) -> Facts:
         answer = f"one of {task.classes:,} classes" if task.classes > 1 else "a number"
         return Facts(task, answer, {}, 0, {}, [], None, missing)
     parts: dict[SplitName, Part] = {}
-    hashes: dict[SplitName, list[bytes]] = {}
+    learned: set[bytes] = set()
     examples, sheet, answer = [], None, ""
     for name in SPLITS:
         split = task.load(name)
-        parts[name], hashes[name] = _part(task, split), _hashes(split)
+        parts[name] = _part(task, split)
         if name == "train":
+            learned = set(_hashes(split))
             answer = _question(task, split)
             examples = [_example(task, split, i) for i in range(min(SHOWN, len(split)))]
             sheet = _sheet(task, split) if task.pictures else None
-    learned = set(hashes["train"])
-    repeated = sum(one in learned for one in hashes["test"])
+    repeated = sum(one in learned for one in _hashes(split))
     return Facts(task, answer, parts, repeated, floors(task), examples, sheet, "")
 
 

@@ -3,17 +3,16 @@
 import time
 import traceback
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import torch
 
 from harness import checkpoint
 from harness.encoder import build
-from harness.environment import describe
+from harness.environment import continued, describe
 from harness.measure import measure
 from harness.spec import RunSpec
-from harness.store import FINAL, Cost, Environment, Final, Point, Record, Status, Store
+from harness.store import FINAL, Cost, Final, Point, Record, Status, Store
 from harness.train import DivergedError, Progress, Trainer, fit
 from tasks import Task, tasks
 from tasks.blocks import arranged
@@ -34,6 +33,9 @@ class Watcher(Protocol):
 
     def reading(self, point: Point, steps: int) -> None:
         """The losses were read; the run has `steps` steps in all."""
+
+    def failed(self, trace: str) -> None:
+        """The run ended in an error that nobody foresaw."""
 
 
 class Cell:
@@ -89,7 +91,12 @@ class Cell:
         saved = self.store.checkpoint(self.spec)
         if saved.exists():
             self.progress = checkpoint.load(saved, trainer)
-            self.environment = continued(self.progress, self.environment, saved)
+            self.environment = continued(
+                self.progress.environment or self.environment,
+                self.environment,
+                str(saved),
+                "go on there, or delete it to start the run again",
+            )
         self.before = self.progress.elapsed
 
         def save() -> None:
@@ -119,22 +126,6 @@ class Cell:
     def _elapsed(self) -> float:
         """Seconds in all processes that took part."""
         return self.before + time.perf_counter() - self.clock
-
-
-def continued(progress: Progress, here: Environment, saved: Path) -> Environment:
-    """The environment of a run that was begun in an earlier process: both commits are named.
-
-    Raises:
-        Refused: it was begun on another device, with other threads or other versions.
-    """
-    begun = progress.environment or here
-    if begun.model_copy(update={"commit": here.commit}) != here:
-        raise Refused(
-            f"{saved} was begun on {begun.device} with {begun.versions}, not as here; "
-            "go on there, or delete it to start the run again"
-        )
-    commits = dict.fromkeys((*begun.commit.split(", "), here.commit))
-    return here.model_copy(update={"commit": ", ".join(commits)})
 
 
 def known_gaps(spec: RunSpec) -> dict[str, str]:
@@ -180,7 +171,7 @@ def run(spec: RunSpec, store: Store, watcher: Watcher) -> Record:
         status = status_of(error)
         record = cell.record(status, reason_of(error))
         if status == "failed":
-            watcher.phase("failed:\n" + traceback.format_exc())
+            watcher.failed(traceback.format_exc())
     else:
         record = cell.record("ok", "")
     return keep(record, store)
@@ -190,23 +181,24 @@ def measure_anew(record: Record, store: Store) -> Record:
     """Measure the cost of a run's model anew, put it in its record, and return the record.
 
     For a machine that was busy when the run began: accuracy does not mind, time does. Floors and
-    known gaps are brought up to date with it.
+    known gaps are brought up to date with it, and the commit is named that did so.
 
     Raises:
         Refused: the run was made on another device, with other threads or other versions.
     """
-    spec, here = record.spec, describe(record.spec.device)
-    ours = here.model_copy(update={"commit": record.environment.commit})
-    if ours != record.environment:
-        there = record.environment
-        raise Refused(
-            f"{store.path(spec)} was run on {there.device}, {there.threads} threads, with "
-            f"{there.versions}; measure it there"
-        )
+    spec = record.spec
+    environment = continued(
+        record.environment, describe(spec.device), str(store.path(spec)), "measure it there"
+    )
     task = find_task(spec)
     cost = measure(spec, task, task.load("train").to(torch.device(spec.device)))
     renewed = record.model_copy(
-        update={"cost": cost, "floors": dict(floors(task)), "gaps": known_gaps(spec)}
+        update={
+            "cost": cost,
+            "floors": dict(floors(task)),
+            "gaps": known_gaps(spec),
+            "environment": environment,
+        }
     )
     store.write(renewed)
     return renewed

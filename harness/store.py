@@ -136,7 +136,7 @@ class Environment(Frozen):
         system: operating system and architecture.
         versions: by package, python among them.
         commit: of this project's checkout, with `+` where code differed; empty where unknown, and
-            two where a run was begun at one and finished at another.
+            several where a run was begun at one and finished, or measured anew, at another.
     """
 
     device: str
@@ -145,6 +145,11 @@ class Environment(Frozen):
     system: str
     versions: dict[str, str]
     commit: str
+
+    @property
+    def commits(self) -> list[str]:
+        """Each commit by itself; `unknown` where none is known."""
+        return (self.commit or "unknown").split(", ")
 
 
 class Record(Frozen):

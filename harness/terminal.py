@@ -69,7 +69,7 @@ class CellView:
     def phase(self, name: str) -> None:
         """A part of the run begins."""
         self._bar.update(self._task, reading=name)
-        if not self._console.is_terminal or "\n" in name:
+        if not self._console.is_terminal:
             self._say(name)
 
     def reading(self, point: Point, steps: int) -> None:
@@ -82,6 +82,10 @@ class CellView:
         if due and not self._console.is_terminal:
             self._told = time.monotonic()
             self._say(f"step {point.step}/{steps} {text} ({point.seconds:.0f} s)")
+
+    def failed(self, trace: str) -> None:
+        """The run ended in an error that nobody foresaw."""
+        self._say(f"failed:\n{trace}")
 
     def _say(self, text: str) -> None:
         self._console.print(f"{self._title}: {text}", markup=False, highlight=False, soft_wrap=True)

@@ -10,8 +10,8 @@ ONE_RUN, PARTIAL, PAPER, GAP = "†", "‡", "§", "¶"
 NOTES = {
     ONE_RUN: f"{ONE_RUN} One seed: the interval is over test examples.",
     PARTIAL: f"{PARTIAL} Some runs did not finish.",
-    GAP: f"{GAP} Fails checks, and says so: `docs/certificates.md`.",
-    PAPER: f"{PAPER} Measured by others, elsewhere: `results/leaderboard.md` names the source.",
+    GAP: f"{GAP} Fails checks, and says so: `harness check` names them.",
+    PAPER: f"{PAPER} Measured by others, elsewhere; `leaderboard.md` names the source.",
 }
 
 

@@ -3,9 +3,10 @@
 from collections.abc import Iterator, Sequence
 
 from harness.store import Broken, Environment, Record
+from reports.cells import GAP, ONE_RUN, PAPER, PARTIAL
 from reports.papers import published
 
-MEANING = """\
+MEANING = f"""\
 ## What the numbers mean
 
 - Time is of the very step that trained: extra losses and optimiser included, evaluation not.
@@ -15,18 +16,18 @@ MEANING = """\
 - Test was read once, at the checkpoint that was best on dev.
 - Costs are medians over seeds; the CSV holds their quartiles and every digit.
 - An interval holds 95 %: Student's t over seeds.
-- † One seed: Wilson's interval over the test examples. It holds the sampling of the test set only,
-  and says nothing of what another seed would give.
-- ‡ Some runs did not finish: mean and interval are of those that did, and may flatter.
+- {ONE_RUN} One seed: Wilson's interval over the test examples. It holds the sampling of the test
+  set only, and says nothing of what another seed would give.
+- {PARTIAL} Some runs did not finish: mean and interval are of those that did, and may flatter.
 - Rows in italics are floors: accuracies that need no attention. A bag of tokens is a linear model
   of how often each token occurs, the first tokens one of which tokens stand there; the commonest in
   context is the answer that an example itself shows most often.
 """
 
-PAPER_NOTE = """\
-## § Numbers from the paper
+PAPER_NOTE = f"""\
+## {PAPER} Numbers from the paper
 
-Measured by others, on other hardware: {sources}. They stand beside ours for orientation, and are
+Measured by others, on other hardware: {{sources}}. They stand beside ours for orientation, and are
 part of no mean, interval, ratio or order here. The options of a row and the positions of a board
 may differ from the paper's. Known weaknesses of those runs:
 
@@ -39,11 +40,14 @@ _LRA = """\
   evaluation is inside the timed loop; the Performer baseline scales queries and keys twice.
 """
 
+_CHEN = "Chen et al. 2023 (arXiv 2305.19798), "
+
 WEAKNESSES = {
-    "Table 1": "- UEA: the accuracy is the best that any epoch reached on the test set.\n",
-    "Table 2": _LRA,
-    "Table 3": _LRA,
+    f"{_CHEN}Table 1": "- UEA: the accuracy is the best that any epoch reached on the test set.\n",
+    f"{_CHEN}Table 2": _LRA,
+    f"{_CHEN}Table 3": _LRA,
 }
+"""What is known of the runs behind a table, by its place."""
 
 
 def foot(records: Sequence[Record], broken: Sequence[Broken]) -> Iterator[str]:
@@ -57,11 +61,11 @@ def foot(records: Sequence[Record], broken: Sequence[Broken]) -> Iterator[str]:
     }
     if quoted:
         sources = "; ".join(sorted({number.place for number in quoted}))
-        weaknesses = sorted({WEAKNESSES[number.table] for number in quoted})
+        weaknesses = sorted({WEAKNESSES.get(number.place, "") for number in quoted})
         yield PAPER_NOTE.format(sources=sources) + "".join(weaknesses)
     gaps = {f"- {name}: {why}\n" for record in records for name, why in record.gaps.items()}
     if gaps:
-        yield "## ¶ Checks that a variant fails, and says so\n\n" + "".join(sorted(gaps))
+        yield f"## {GAP} Checks that a variant fails, and says so\n\n" + "".join(sorted(gaps))
     if records:
         yield "## Where they were measured\n\n" + _environments(records)
     if broken:
@@ -73,7 +77,7 @@ def _environments(records: Sequence[Record]) -> str:
     commits: dict[str, set[str]] = {}
     for record in records:
         environment = record.environment
-        commits.setdefault(_machine(environment), set()).add(environment.commit or "unknown")
+        commits.setdefault(_machine(environment), set()).update(environment.commits)
     lines = (f"- {name}; commit {', '.join(sorted(commits[name]))}\n" for name in sorted(commits))
     return "".join(lines)
 

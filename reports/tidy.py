@@ -67,7 +67,7 @@ def _measured(board: Board, row: Row) -> Cells:
         "runs": len(row.runs),
         "runs_ok": len(row.finals),
         "seeds": " ".join(str(run.spec.seed) for run in row.runs),
-        "commits": " ".join(sorted({run.environment.commit or "unknown" for run in row.runs})),
+        "commits": " ".join(sorted({one for run in row.runs for one in run.environment.commits})),
         **_accuracy(row),
         **(_cost(row.cost) if row.cost else {}),
         **_paper(board.spec.task.key, row.attention),

@@ -100,6 +100,11 @@ def swallows_options(module: str, tree: ast.Module) -> Iterator[str]:
                     yield from (f"{owner.name} takes *{one.arg}" for one in rest if one)
 
 
+def asserts(module: str, tree: ast.Module) -> Iterator[str]:
+    if not module.startswith("zoo.conformance"):
+        yield from ("asserts" for node in ast.walk(tree) if isinstance(node, ast.Assert))
+
+
 def shipped() -> dict[str, ast.Module]:
     """Every module of the four packages, by dotted name."""
     found = {}
@@ -120,6 +125,7 @@ RULES: list[Rule] = [
     imports_names_that_hide_a_call,
     postpones_annotations,
     swallows_options,
+    asserts,
 ]
 
 
@@ -159,6 +165,7 @@ OFFENCES = [
     (postpones_annotations, "zoo.a", "from __future__ import annotations"),
     (swallows_options, "zoo.variants.a", "class A:\n    def __init__(self, size, *rest): ..."),
     (swallows_options, "zoo.variants.a", "class A:\n    def __init__(self, size, **rest): ..."),
+    (asserts, "zoo.a", "def f(x):\n    assert x"),
 ]
 
 
@@ -184,6 +191,7 @@ INNOCENT = [
     (reads_what_can_execute, "tasks.a", "np.load(path)"),
     (reads_what_can_execute, "harness.a", "from pickle import UnpicklingError"),
     (swallows_options, "zoo.variants.a", "class A:\n    def __init__(self, size, *, rank=1): ..."),
+    (asserts, "zoo.conformance.padding", "assert True"),
 ]
 
 

@@ -68,13 +68,13 @@ def test_a_class_without_a_package_is_proved_from_the_folder_of_its_file(harness
     (tmp_path / "loose.py").write_bytes((PLUGIN / "attention_free.py").read_bytes())
     done = harness("check", "loose:AttentionFree")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "ok   loose:AttentionFree: padding unfelt" in done.stdout
+    assert "ok   AttentionFree: padding unfelt" in done.stdout
 
 
 def test_a_checked_class_takes_its_own_options_alone(harness, tmp_path):
     (tmp_path / "loose.py").write_bytes((PLUGIN / "attention_free.py").read_bytes())
     done = harness("check", "loose:AttentionFree", "--set", "AttentionFree.rank=3")
-    assert done.returncode == 2 and "unknown option of loose:AttentionFree 'rank'" in done.stderr
+    assert done.returncode == 2 and "unknown option of AttentionFree 'rank'" in done.stderr
     done = harness("check", "loose:AttentionFree", "--set", "softmax.backend=naive")
     assert done.returncode == 2 and "only 'AttentionFree' is checked" in done.stderr
 
@@ -86,6 +86,17 @@ def test_the_plug_in_gets_its_row_beside_softmax_and_none(harness, tmp_path):
     rows = (tmp_path / "runs" / "leaderboard.md").read_text("utf-8").splitlines()
     found = {row.split("|")[1].strip() for row in rows if row.startswith("|")}
     assert {"aft-simple", "softmax", "none"} <= found
+
+
+def test_the_tests_of_the_plug_in_find_and_prove_it(installed, tmp_path):
+    path = os.pathsep.join([str(installed), str(ROOT)])
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "padding"]
+    done = subprocess.run(
+        [*command, str(PLUGIN / "tests")], cwd=tmp_path, capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    assert " passed" in done.stdout
 
 
 def test_the_page_shows_the_very_code_of_the_example():

@@ -150,7 +150,8 @@ class Attention(nn.Module, ABC):
                 kernels run. What comes out at a padded position is unspecified, but finite.
 
         Raises:
-            Unsupported: `context` is not `x`, and the variant claims no cross-attention.
+            Unsupported: `context` is not `x`, and the variant claims no cross-attention, or the
+                layer is causal and there are not as many tokens in both.
         """
 
     def start(self, batch: int) -> State:
@@ -218,9 +219,10 @@ class Attention(nn.Module, ABC):
     @classmethod
     def known_gaps(cls, *, causal: bool) -> dict[str, str]:
         """The gaps that one form declares, by check."""
-        both = {gap: why for gap, why in cls.gaps.items() if not gap.endswith(CAUSAL_ALONE)}
-        alone = {gap.removesuffix(CAUSAL_ALONE): why for gap, why in cls.gaps.items() if causal}
-        return alone | both
+        alone = {gap: why for gap, why in cls.gaps.items() if gap.endswith(CAUSAL_ALONE)}
+        both = {gap: why for gap, why in cls.gaps.items() if gap not in alone}
+        own = {gap.removesuffix(CAUSAL_ALONE): why for gap, why in alone.items()}
+        return both | own if causal else both
 
     @classmethod
     def name(cls) -> str:

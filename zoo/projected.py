@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from zoo.contract import Attended, Attention, Size, State
+from zoo.contract import Attended, Attention, Size, State, Unsupported
 from zoo.kernels.real_first import ranks
 
 
@@ -19,6 +19,9 @@ class ProjectedAttention(Attention):
     """
 
     shared_qk: ClassVar[bool] = False
+
+    wide: ClassVar[bool] = False
+    """Whether `attend` gets fp32 at least, with autocast off, as `recur` always does."""
 
     def __init__(self, size: Size) -> None:
         """Make the projections, each (d -> d) with a bias.
@@ -41,9 +44,19 @@ class ProjectedAttention(Attention):
         """Project, attend head by head, merge the heads, project back; see `Attention.forward`."""
         if not self.traits.cross:
             self.require_self(x, context)
+        n, m = x.shape[1], context.shape[1]
+        if self.size.causal and n != m:
+            raise Unsupported(
+                f"causal {self.name()} got {n} queries and {m} keys; give as many keys as queries"
+            )
         place = ranks(keep) if self.size.rotary and keep is not None else None
-        heads = self.attend(*self._project(x, context, place), keep)
-        return Attended(self._merge(heads))
+        q, k, v = self._project(x, context, place)
+        if not self.wide:
+            return Attended(self._merge(self.attend(q, k, v, keep)))
+        dtype, wide = v.dtype, torch.promote_types(v.dtype, torch.float32)
+        with torch.autocast(x.device.type, enabled=False):
+            heads = self.attend(q.to(wide), k.to(wide), v.to(wide), keep)
+        return Attended(self._merge(heads.to(dtype)))
 
     def start(self, batch: int) -> State:
         """How many tokens came, and what `begin` gives; see `Attention.start`."""

@@ -18,6 +18,9 @@ Value = bool | int | float | str
 """What an option may hold: everything that survives a round trip through JSON and argv."""
 
 
+NAMES = "may hold letters, digits, '-' and '_' only"
+
+
 class Refused(ValueError):
     """Bad input. The message is one line that names the value, the rule and the remedy."""
 
@@ -53,11 +56,8 @@ class Registry(Generic[T]):
         Raises:
             Refused: the name is taken, or holds a character that argv or a composition needs.
         """
-        if not name.replace("-", "").replace("_", "").isalnum():
-            raise Refused(
-                f"{self.kind} name {name!r} may hold letters, digits, '-' and '_' only; "
-                "choose another name"
-            )
+        if not _usable(name):
+            raise Refused(f"{self.kind} name {name!r} {NAMES}; choose another name")
 
         def enrol(thing: T) -> T:
             if name in self._own:
@@ -137,12 +137,19 @@ class Registry(Generic[T]):
     def _plug_ins(self) -> dict[str, metadata.EntryPoint]:
         found: dict[str, metadata.EntryPoint] = {}
         for point in metadata.entry_points(group=self._group):
-            if point.name in self._built_in() or point.name in found:
-                message = f"{self.kind} {point.name!r} from {point.value} is ignored: name taken"
-                warnings.warn(f"{message}; rename it", stacklevel=3)
+            taken = point.name in self._built_in() or point.name in found
+            if taken or not _usable(point.name):
+                message = f"{self.kind} {point.name!r} from {point.value} is ignored"
+                why = "the name is taken" if taken else f"a name {NAMES}"
+                warnings.warn(f"{message}: {why}; rename it", stacklevel=3)
                 continue
             found[point.name] = point
         return found
+
+
+def _usable(name: str) -> bool:
+    """Whether argv, a composition and the name of a file can hold `name`."""
+    return name.replace("-", "").replace("_", "").isalnum()
 
 
 def resolve(

@@ -18,16 +18,19 @@ TREES = {"min_len": 2, "max_len": 24, "train": 64, "dev": 16, "test": 18}
 
 
 class Quiet:
-    """A watcher that remembers the phases."""
+    """A watcher that remembers the phases, and the traces of failures."""
 
     def __init__(self):
-        self.phases = []
+        self.phases, self.traces = [], []
 
     def phase(self, name):
         self.phases.append(name)
 
     def reading(self, point, steps):
         pass
+
+    def failed(self, trace):
+        self.traces.append(trace)
 
 
 @pytest.fixture(scope="session")

@@ -87,3 +87,22 @@ def test_a_gap_is_a_number_that_leads_to_its_reason():
 def test_nothing_is_certified_while_a_check_is_not_as_declared(gaps, fails):
     with pytest.raises(ValueError, match="odd fails 'gradients'"):
         page(examined(gaps, fails))
+
+
+@pytest.mark.parametrize("passes", [True, False])
+def test_the_command_certifies_what_holds_and_writes_nothing_else(
+    call, tmp_path, monkeypatch, passes
+):
+    def examine(subject):
+        return [Result("gradients", subject.form, Finding(passes, "off by 7"), "")]
+
+    monkeypatch.setattr("zoo.conformance.examine", examine)
+    monkeypatch.setattr(variants, "items", lambda: [("softmax", Softmax)])
+    out = tmp_path / "page.md"
+    code, said, err = call("certify", "--out", str(out))
+    assert (code, err) == (0 if passes else 1, "")
+    if passes:
+        assert said.splitlines() == ["softmax", "softmax, causal", str(out)]
+        assert cells(out.read_text("utf-8"))["gradients"] == "✓"
+    else:
+        assert said.count("off by 7") == 2 and not out.exists()

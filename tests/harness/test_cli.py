@@ -216,6 +216,14 @@ def test_a_report_names_a_broken_record_and_leaves_it(call, store, unmeasured, t
     assert bad.read_text() == '{"spec": 1}'
 
 
+def test_measuring_names_a_broken_record_and_goes_on_with_the_others(call, store, unmeasured):
+    call(*TINY, "-a", "softmax")
+    (store.folder / "bad.json").write_text("{")
+    code, out, err = call("measure")
+    assert code == 0 and "softmax" in out
+    assert err.startswith(f"warning: {store.folder / 'bad.json'} is not a record and is left out")
+
+
 def test_a_broken_record_in_the_way_of_a_run_is_refused(call, store, unmeasured):
     call(*TINY, "-a", "softmax")
     path = next(store.folder.glob("*.json"))

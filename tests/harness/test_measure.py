@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from harness.encoder import build
 from harness.measure import WARMUP, measure, quartiles, take_turns
 from harness.run import find_task
 from harness.train import Trainer
@@ -60,6 +61,21 @@ def test_the_reference_beside_itself_has_ratio_exactly_one(plan):
     assert {*cost.inference_ratio.model_dump().values()} == {1.0}
     assert cost.memory_ratio == 1.0
     assert cost.own == cost.softmax
+
+
+def test_the_reference_is_sdpa_whatever_softmax_comes_to_by_itself(plan, monkeypatch):
+    built = []
+
+    def spy(spec, task):
+        built.append(spec)
+        return build(spec, task)
+
+    monkeypatch.setattr("harness.measure.build", spy)
+    spec = plan("softmax+primal")
+    task = find_task(spec)
+    measure(spec, task, task.load("train"))
+    of = {one.attention: one.options for one in built}
+    assert of == {spec.attention: spec.options, "softmax": {"softmax": {"backend": "sdpa"}}}
 
 
 @pytest.mark.parametrize("attention", ["softmax", "primal"])

@@ -60,6 +60,11 @@ def test_the_committed_card_is_of_the_data_that_are_there(name, gathered):
         require_fresh(name, text, found)
 
 
+def test_the_page_begins_as_it_would_today():
+    begun = PAGE.read_text("utf-8").partition("\n## ")[0]
+    assert begun.strip() == page([], PAGE.stem).strip(), "stale; renew it with: harness cards"
+
+
 def require_fresh(name: str, text: str, found: list[Facts]) -> None:
     committed, new = card_of(name, text), card_of(name, page([found], PAGE.stem))
     (floors,) = (number for number, part in enumerate(new) if "passed over" in part)

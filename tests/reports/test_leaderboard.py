@@ -9,6 +9,7 @@ import pytest
 from harness.store import Broken
 from reports.cells import number
 from reports.leaderboard import brief, markdown, write
+from reports.papers import published
 
 ROOT = Path(__file__).parents[2]
 
@@ -170,6 +171,18 @@ def test_the_foot_names_sources_weaknesses_and_environments(record):
     assert "Text chooses its checkpoint on the test set" in page
     machine = "- NVIDIA H100, 79.6 GiB, 2 threads; Linux x86_64; python 3.12.3, torch 2.13.0"
     assert f"{machine}; commit aaa1111, bbb2222+\n" in page
+
+
+def test_commits_of_a_run_that_was_gone_on_with_are_named_once_each(record):
+    found = [record(commit="aaa1111, bbb2222"), record(seed=1, commit="bbb2222"), record(seed=2)]
+    assert "commit aaa1111, abc1234, bbb2222\n" in markdown(found, [])
+
+
+def test_a_table_of_a_paper_that_nothing_is_known_of_is_quoted_without_a_word(record, monkeypatch):
+    number = published("listops@1", "softmax")["%"]._replace(table="Table 9")
+    monkeypatch.setattr("reports.foot.published", lambda key, attention: {"%": number})
+    page = markdown([record()], [])
+    assert f"{number.source}, Table 9;" in page and "Long Range Arena: Text" not in page
 
 
 def test_a_file_that_is_no_record_is_named_with_its_reason_and_not_its_folder(record):

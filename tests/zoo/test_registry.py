@@ -164,6 +164,13 @@ def test_a_plug_in_that_shadows_a_name_is_ignored_with_one_warning(tools, plug_i
     assert tools.find("saw") is Saw
 
 
+@pytest.mark.parametrize("name", ["a+b", "a.b", "../saw", "two words", ""])
+def test_a_plug_in_whose_name_nobody_could_give_is_ignored_with_a_warning(tools, plug_ins, name):
+    plug_ins((name, f"{__name__}:Saw"))
+    with pytest.warns(UserWarning, match="is ignored: a name may hold letters, digits, .*rename"):
+        assert tools.names() == ["saw"]
+
+
 def test_of_two_plug_ins_of_one_name_the_first_wins(tools, plug_ins):
     plug_ins(("zsaw", f"{__name__}:Saw"), ("zsaw", "nowhere:Other"))
     with pytest.warns(UserWarning, match="'zsaw' from nowhere:Other is ignored"):

@@ -1,1 +1,1 @@
-"""Fused kernels; each stands beside the plain PyTorch twin that defines it."""
+"""What several mechanisms compute with, head by head; no layers, no parameters."""

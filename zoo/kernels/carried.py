@@ -4,6 +4,8 @@
 
 `decay_t` is at most 1 and only ever multiplies: nothing is divided by a product that may have
 vanished. One step a chunk; a later chunk never takes part in an earlier state.
+
+Axis letters beyond the contract's: `t` chunks, `f` the width of what is carried.
 """
 
 import torch

@@ -17,8 +17,6 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.contract import Unsupported
-
 
 def mean(
     queries: Float[Tensor, "b h n f"],
@@ -30,9 +28,6 @@ def mean(
     """Return `sum_j (queries_i . keys_j) values_j / sum_j (queries_i . keys_j)`; see `total`.
 
     Features are nonnegative. Where the weights of a query all vanish, its mean is zero.
-
-    Raises:
-        Unsupported: `causal`, and queries and keys differ in number.
     """
     # A one beside each value: the denominator comes out of the same products.
     if causal:
@@ -55,20 +50,12 @@ def total(
         queries: features of the tokens that ask.
         keys: features of the tokens that answer, zero where padded.
         values: what is summed, finite where padded.
-        causal: whether j runs up to i only.
+        causal: whether j runs up to i only; then there are as many keys as queries.
         chunk: tokens of a causal block; the result does not depend on it.
-
-    Raises:
-        Unsupported: `causal`, and queries and keys differ in number.
     """
-    if not causal:
-        return queries @ (keys.mT @ values)
-    n, m = queries.shape[-2], keys.shape[-2]
-    if n != m:
-        raise Unsupported(
-            f"causal attention got {n} queries and {m} keys; give it as many keys as queries"
-        )
-    return chunked(queries, keys, values, chunk)
+    if causal:
+        return chunked(queries, keys, values, chunk)
+    return queries @ (keys.mT @ values)
 
 
 def plain(

@@ -5,6 +5,9 @@ one after; a mask cuts that to `window` tokens on each side. Leading tokens, if 
 the keys of every block and are seen by all. Time O(n (3 window + leaders) e); memory O(n) beside
 the mask, of O(n (3 window + leaders)) per sample for all heads. The fused kernel behind
 `scaled_dot_product_attention` keeps no weights.
+
+Axis letters beyond the contract's: `t` blocks, `c` tokens of a block, `s` tokens near it, `l`
+leaders, `w` keys that a block looks at, l + s.
 """
 
 import torch

@@ -45,6 +45,8 @@ class CosFormer(ProjectedAttention):
     """
 
     traits = Traits(causal=True, cross=False, linear=True, stochastic=False, recurrent=True)
+    # fp32 at least: half precision cannot tell neighbouring angles of a long sequence apart.
+    wide = True
 
     def __init__(self, size: Size, *, chunk: int = 128) -> None:
         """Keep the options.
@@ -72,20 +74,17 @@ class CosFormer(ProjectedAttention):
         Raises:
             Unsupported: there are more tokens than `max_len`: cosines would be negative.
         """
-        n, most, dtype = q.shape[-2], self.size.max_len, v.dtype
+        n, most = q.shape[-2], self.size.max_len
         if n > most:
             raise Unsupported(
                 f"cosformer built for {most} tokens got {n}; build it with max_len={n}"
             )
-        # fp32 at least: half precision cannot tell neighbouring angles of a long sequence apart.
-        with torch.autocast(q.device.type, enabled=False):
-            q, k, v = (part.to(torch.promote_types(dtype, torch.float32)) for part in (q, k, v))
-            rank = torch.arange(n, device=q.device)[None] if keep is None else ranks(keep)
-            angle = self._angles(rank, q.dtype)
-            queries, keys = features(q, angle), features(k, angle)
-            if keep is not None:
-                keys = keys.masked_fill(~keep[:, None, :, None], 0.0)
-            return causal_sum.mean(queries, keys, v, self.size.causal, self.chunk).to(dtype)
+        rank = torch.arange(n, device=q.device)[None] if keep is None else ranks(keep)
+        angle = self._angles(rank, q.dtype)
+        queries, keys = features(q, angle), features(k, angle)
+        if keep is not None:
+            keys = keys.masked_fill(~keep[:, None, :, None], 0.0)
+        return causal_sum.mean(queries, keys, v, self.size.causal, self.chunk)
 
     def begin(self, batch: int) -> State:
         """See `ProjectedAttention.begin`: sums of features and [v_j, 1]^T, and the tokens seen."""

@@ -36,6 +36,8 @@ class Cosine(ProjectedAttention):
     """Attention with weights `cos(q_i, k_j)`, scaled by a learned power of their number."""
 
     traits = Traits(causal=True, cross=True, linear=True, stochastic=False, recurrent=True)
+    # fp32 at least: squares overflow half precision, and the sums run over thousands of tokens.
+    wide = True
 
     def __init__(self, size: Size, *, chunk: int = 128) -> None:
         """Make the parameters.
@@ -59,20 +61,12 @@ class Cosine(ProjectedAttention):
         v: Float[Tensor, "b h m e"],
         keep: Bool[Tensor, "b m"] | None,
     ) -> Float[Tensor, "b h n e"]:
-        """See `ProjectedAttention.attend`.
-
-        Raises:
-            Unsupported: the layer is causal, and queries and keys differ in number.
-        """
-        dtype = v.dtype
-        # fp32 at least: squares overflow half precision, and the sums run over thousands of tokens.
-        with torch.autocast(q.device.type, enabled=False):
-            q, k, v = (part.to(torch.promote_types(dtype, torch.float32)) for part in (q, k, v))
-            queries, keys = F.normalize(q, dim=-1), F.normalize(k, dim=-1)
-            if keep is not None:
-                keys = keys.masked_fill(~keep[:, None, :, None], 0.0)
-            sums = causal_sum.total(queries, keys, v, self.size.causal, self.chunk)
-            return self._scaled(sums, self._seen(v, keep)).to(dtype)
+        """See `ProjectedAttention.attend`."""
+        queries, keys = F.normalize(q, dim=-1), F.normalize(k, dim=-1)
+        if keep is not None:
+            keys = keys.masked_fill(~keep[:, None, :, None], 0.0)
+        sums = causal_sum.total(queries, keys, v, self.size.causal, self.chunk)
+        return self._scaled(sums, self._seen(v, keep))
 
     def begin(self, batch: int) -> State:
         """See `ProjectedAttention.begin`: the sums of k^_j v_j^T, and how many tokens came."""

@@ -106,8 +106,9 @@ LAYERS: dict[str, type[FlashLinear]] = {
     "fla-retention": MultiScaleRetention,
 }
 
+_REASON = absence()
 for name, layer in LAYERS.items():
-    if reason := absence():
-        variants.withhold(name, reason)
+    if _REASON:
+        variants.withhold(name, _REASON)
     else:
         variants.register(name)(layer)

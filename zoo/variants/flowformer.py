@@ -30,7 +30,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.contract import Size, Traits
+from zoo.contract import Traits
 from zoo.kernels.causal_sum import ratio
 from zoo.projected import ProjectedAttention
 from zoo.variants import variants
@@ -41,14 +41,8 @@ class Flowformer(ProjectedAttention):
     """Linear attention in which sources compete and sinks allocate."""
 
     traits = Traits(causal=False, cross=False, linear=True, stochastic=False, recurrent=False)
-
-    def __init__(self, size: Size) -> None:
-        """Make the projections; there is nothing to choose.
-
-        Args:
-            size: what every variant is built from.
-        """
-        super().__init__(size)
+    # fp32 at least: the sums run over thousands of tokens, and are divided by one another.
+    wide = True
 
     def attend(
         self,
@@ -58,11 +52,7 @@ class Flowformer(ProjectedAttention):
         keep: Bool[Tensor, "b n"] | None,
     ) -> Float[Tensor, "b h n e"]:
         """See `ProjectedAttention.attend`."""
-        dtype = v.dtype
-        # fp32 at least: the sums run over thousands of tokens, and are divided by one another.
-        with torch.autocast(q.device.type, enabled=False):
-            q, k, v = (part.to(torch.promote_types(dtype, torch.float32)) for part in (q, k, v))
-            return flow(q, k, v, keep).to(dtype)
+        return flow(q, k, v, keep)
 
 
 def flow(

@@ -38,6 +38,8 @@ class Linear(ProjectedAttention):
     """Attention with weights `phi(q_i) . phi(k_j)`, phi = elu + 1, normalised over j."""
 
     traits = Traits(causal=True, cross=True, linear=True, stochastic=False, recurrent=True)
+    # fp32 at least: sums over thousands of tokens leave half precision no digits.
+    wide = True
 
     def __init__(self, size: Size, *, chunk: int = 128) -> None:
         """Keep the options.
@@ -60,19 +62,11 @@ class Linear(ProjectedAttention):
         v: Float[Tensor, "b h m e"],
         keep: Bool[Tensor, "b m"] | None,
     ) -> Float[Tensor, "b h n e"]:
-        """See `ProjectedAttention.attend`.
-
-        Raises:
-            Unsupported: the layer is causal, and queries and keys differ in number.
-        """
-        dtype = v.dtype
-        # fp32 at least: sums over thousands of tokens leave half precision no digits.
-        with torch.autocast(q.device.type, enabled=False):
-            q, k, v = (part.to(torch.promote_types(dtype, torch.float32)) for part in (q, k, v))
-            queries, keys = shifted(q), features(k)
-            if keep is not None:
-                keys = keys.masked_fill(~keep[:, None, :, None], 0.0)
-            return causal_sum.mean(queries, keys, v, self.size.causal, self.chunk).to(dtype)
+        """See `ProjectedAttention.attend`."""
+        queries, keys = shifted(q), features(k)
+        if keep is not None:
+            keys = keys.masked_fill(~keep[:, None, :, None], 0.0)
+        return causal_sum.mean(queries, keys, v, self.size.causal, self.chunk)
 
     def begin(self, batch: int) -> State:
         """See `ProjectedAttention.begin`: the sums of phi(k_j) [v_j, 1]^T."""

@@ -34,10 +34,7 @@ from zoo.variants import variants
 
 @variants.register("linformer")
 class Linformer(ProjectedAttention):
-    """Softmax attention to r mixtures of tokens, with learned weights for each position.
-
-    Axis letters beyond the contract's: `r` rank, `c` the sides (key and value, or both in one).
-    """
+    """Softmax attention to r mixtures of tokens, with learned weights for each position."""
 
     traits = Traits(causal=False, cross=True, linear=True, stochastic=False, recurrent=False)
 

@@ -34,7 +34,7 @@ from zoo.variants import variants
 class Longformer(Attention):
     """Softmax attention to a window and to global tokens, which attend to everything.
 
-    Axis letter beyond the contract's: `g` global tokens.
+    Axis letter beyond the contract's: `p` parts that are projected at once.
     """
 
     traits = Traits(causal=False, cross=False, linear=True, stochastic=False, recurrent=False)

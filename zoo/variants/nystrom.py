@@ -29,6 +29,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from zoo.contract import Size, Traits
+from zoo.kernels.landmarks import apart, segment_means
 from zoo.kernels.real_first import moved, orders
 from zoo.projected import ProjectedAttention
 from zoo.registry import Refused, require_at_least
@@ -82,17 +83,13 @@ class Nystrom(ProjectedAttention):
         with torch.autocast(q.device.type, enabled=False):
             full = q.to(wide), k.to(wide), v.to(wide)
             out = nystrom(*full, keep, self.landmarks, self.iterations).to(v.dtype)
-        return out if self.conv is None else out + self._along(v, keep)
-
-    def _along(
-        self, v: Float[Tensor, "b h n e"], keep: Bool[Tensor, "b n"] | None
-    ) -> Float[Tensor, "b h n e"]:
-        """The convolution over the real tokens of v, which is zero at the others."""
-        assert self.conv is not None
+        if self.conv is None:
+            return out
         if keep is None:
-            return self.conv(v)
+            return out + self.conv(v)
+        # Over the real tokens: v is zero at the others, which stand last.
         order, place = orders(keep)
-        return moved(self.conv(moved(v, order)), place)
+        return out + moved(self.conv(moved(v, order)), place)
 
 
 def nystrom(
@@ -112,31 +109,15 @@ def nystrom(
         f, a, b = (scores.softmax(-1) for scores in (from_marks, middle, to_marks))
     else:
         filled = mean.any(-1)
-        row, column, real = filled[..., None], filled[..., None, :], keep[:, None, None, :]
-        identity = torch.eye(filled.shape[-1], dtype=q.dtype, device=q.device)
-        f = masked_softmax(from_marks, column)
-        a = torch.where(row, masked_softmax(middle, column), identity)
-        b = masked_softmax(to_marks, real)
+        f = masked_softmax(from_marks, filled[..., None, :])
+        a = apart(masked_softmax(middle, filled[..., None, :]), filled)
+        b = masked_softmax(to_marks, keep[:, None, None, :])
     return f @ (pseudo_inverse(a, iterations) @ (b @ v))
 
 
-def segment_means(
-    like: Float[Tensor, "b h n e"], keep: Bool[Tensor, "b n"] | None, landmarks: int
-) -> Float[Tensor, "#b 1 l n"]:
-    """The matrix that takes tokens to means of segments; a row of zeros for an empty one."""
-    n = like.shape[-2]
-    real = torch.ones(1, n, dtype=torch.bool, device=like.device) if keep is None else keep
-    rank, count = real.cumsum(1) - 1, real.sum(1, keepdim=True)
-    segment = rank * landmarks // count.clamp_min(1)
-    index = torch.arange(landmarks, device=like.device)
-    member = (segment[:, None, :] == index[:, None]) & real[:, None, :]
-    mean = member.to(like.dtype) / member.sum(-1, keepdim=True).clamp_min(1)
-    return mean[:, None]
-
-
 def masked_softmax(
-    scores: Float[Tensor, "b h i j"], allowed: Bool[Tensor, "b 1 1 j"]
-) -> Float[Tensor, "b h i j"]:
+    scores: Float[Tensor, "b h n m"], allowed: Bool[Tensor, "b 1 1 m"]
+) -> Float[Tensor, "b h n m"]:
     """Softmax over what is allowed; finite, and of no account, where nothing is."""
     return scores.masked_fill(~allowed, torch.finfo(scores.dtype).min).softmax(-1)
 

@@ -57,6 +57,8 @@ class Performer(ProjectedAttention):
     """
 
     traits = Traits(causal=True, cross=True, linear=True, stochastic=True, recurrent=True)
+    # fp32 at least: exponentials of half-precision exponents are wrong by whole factors.
+    wide = True
 
     def __init__(
         self,
@@ -93,19 +95,11 @@ class Performer(ProjectedAttention):
         v: Float[Tensor, "b h m e"],
         keep: Bool[Tensor, "b m"] | None,
     ) -> Float[Tensor, "b h n e"]:
-        """See `ProjectedAttention.attend`.
-
-        Raises:
-            Unsupported: the layer is causal, and queries and keys differ in number.
-        """
-        dtype = v.dtype
-        # fp32 at least: exponentials of half-precision exponents are wrong by whole factors.
-        with torch.autocast(q.device.type, enabled=False):
-            q, k, v = (part.to(torch.promote_types(dtype, torch.float32)) for part in (q, k, v))
-            fresh = self.redraw and self.training
-            w = draw(self.projection, self.orthogonal) if fresh else self.projection
-            queries, keys = self._features(q, k, keep, w.to(q.dtype))
-            return causal_sum.mean(queries, keys, v, self.size.causal, self.chunk).to(dtype)
+        """See `ProjectedAttention.attend`."""
+        fresh = self.redraw and self.training
+        w = draw(self.projection, self.orthogonal) if fresh else self.projection
+        queries, keys = self._features(q, k, keep, w.to(q.dtype))
+        return causal_sum.mean(queries, keys, v, self.size.causal, self.chunk)
 
     def begin(self, batch: int) -> State:
         """See `ProjectedAttention.begin`: the sums of exp(k'_jm - c_m) [v_j, 1]^T."""

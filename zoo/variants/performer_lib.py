@@ -18,7 +18,7 @@ from types import MappingProxyType
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from zoo.contract import Size, Traits, Unsupported
+from zoo.contract import Size, Traits
 from zoo.packages import load, silence
 from zoo.projected import ProjectedAttention
 from zoo.registry import require_at_least
@@ -76,18 +76,7 @@ class PerformerLib(ProjectedAttention):
         v: Float[Tensor, "b h m e"],
         keep: Bool[Tensor, "b m"] | None,
     ) -> Float[Tensor, "b h n e"]:
-        """See `ProjectedAttention.attend`.
-
-        Raises:
-            Unsupported: the layer is causal, and queries and keys differ in number: the package
-                would drop the surplus without a word.
-        """
-        n, m = q.shape[2], k.shape[2]
-        if self.size.causal and n != m:
-            raise Unsupported(
-                f"causal performer-lib got {n} queries and {m} keys; "
-                "give it as many keys as queries"
-            )
+        """See `ProjectedAttention.attend`."""
         if keep is not None:
             v = v.masked_fill(~keep[:, None, :, None], 0.0)
         return self.inner(q, k, v)

@@ -47,11 +47,14 @@ class Reformer(ProjectedAttention):
     """Softmax attention restricted to tokens that share a neighbourhood under some hash.
 
     Axis letters beyond the contract's: `r` rounds, `s` slots of the sorted sequence, `t` chunks,
-    `c` slots of a chunk, `w` slots that a chunk sees (2c), `f` random directions.
+    `c` slots of a chunk, `w` slots that a chunk sees (2c), `f` random directions, `x` the width of
+    what is put in order.
     """
 
     traits = Traits(causal=False, cross=False, linear=False, stochastic=True, recurrent=False)
     shared_qk = True
+    # fp32 at least: rounding must neither move a hash nor the sums over rounds.
+    wide = True
 
     def __init__(self, size: Size, *, bucket: int = 64, hashes: int = 2) -> None:
         """Draw the rotations.
@@ -80,18 +83,15 @@ class Reformer(ProjectedAttention):
         keep: Bool[Tensor, "b n"] | None,
     ) -> Float[Tensor, "b h n e"]:
         """See `ProjectedAttention.attend`; `k` is `q`."""
-        n, dtype = q.shape[-2], v.dtype
+        n = q.shape[-2]
         bucket = min(self.bucket, n)
         tail = -n % bucket
         real = torch.ones(1, n, dtype=torch.bool, device=q.device) if keep is None else keep
         real = F.pad(real, (0, tail))
-        # fp32 at least: rounding must neither move a hash nor the sums over rounds.
-        with torch.autocast(q.device.type, enabled=False):
-            wide = torch.promote_types(dtype, torch.float32)
-            q, v = (F.pad(part.to(wide), (0, 0, 0, tail)) for part in (q, v))
-            order = hash_order(q.detach(), real, self._rotations(q))
-            dropout = self.size.dropout if self.training else 0.0
-            return hashed_attention(q, v, real, order, bucket, dropout)[:, :, :n].to(dtype)
+        q, v = (F.pad(part, (0, 0, 0, tail)) for part in (q, v))
+        order = hash_order(q.detach(), real, self._rotations(q))
+        dropout = self.size.dropout if self.training else 0.0
+        return hashed_attention(q, v, real, order, bucket, dropout)[:, :, :n]
 
     def _rotations(self, like: Tensor) -> Float[Tensor, "r e f"]:
         if self.training:

@@ -35,11 +35,7 @@ from zoo.variants import variants
 
 @variants.register("retention")
 class Retention(GatedAttention):
-    """Linear attention with rotated queries and keys, and an exponential decay a head.
-
-    Axis letters beyond the contract's: `p` pairs of channels (e / 2), `t` chunks, `c` tokens of a
-    chunk.
-    """
+    """Linear attention with rotated queries and keys, and an exponential decay a head."""
 
     traits = Traits(causal=True, cross=False, linear=True, stochastic=False, recurrent=True)
 

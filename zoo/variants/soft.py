@@ -33,15 +33,14 @@ journal version, arXiv 2207.03341, argues), which differs where the iteration ha
 There is no convolution of v beside the attention. A sample without real tokens returns zero.
 """
 
-import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from zoo.contract import Size, Traits
+from zoo.kernels.landmarks import apart, segment_means
 from zoo.projected import ProjectedAttention
 from zoo.registry import require_at_least
 from zoo.variants import variants
-from zoo.variants.nystrom import segment_means
 
 
 @variants.register("soft")
@@ -53,6 +52,8 @@ class Soft(ProjectedAttention):
 
     traits = Traits(causal=False, cross=False, linear=True, stochastic=False, recurrent=False)
     shared_qk = True
+    # fp32 at least: the inverse of a nearly singular A magnifies every rounding.
+    wide = True
 
     def __init__(self, size: Size, *, landmarks: int = 64, iterations: int = 20) -> None:
         """Keep the options.
@@ -79,29 +80,14 @@ class Soft(ProjectedAttention):
         keep: Bool[Tensor, "b n"] | None,
     ) -> Float[Tensor, "b h n e"]:
         """See `ProjectedAttention.attend`; `k` is `q`."""
-        dtype = v.dtype
-        # fp32 at least: the inverse of a nearly singular A magnifies every rounding.
-        with torch.autocast(q.device.type, enabled=False):
-            q, v = (part.to(torch.promote_types(dtype, torch.float32)) for part in (q, v))
-            return self._decomposed(q, v, keep).to(dtype)
-
-    def _decomposed(
-        self,
-        q: Float[Tensor, "b h n e"],
-        v: Float[Tensor, "b h n e"],
-        keep: Bool[Tensor, "b n"] | None,
-    ) -> Float[Tensor, "b h n e"]:
-        """Return `P^T A+ P v`."""
         mean = segment_means(q, keep, min(self.landmarks, q.shape[-2]))
         marks = mean @ q
         a, p = gaussian(marks, marks), gaussian(marks, q)
         if keep is not None:
             v = v.masked_fill(~keep[:, None, :, None], 0.0)
             filled = mean.any(-1)
-            row, column = filled[..., None], filled[..., None, :]
-            identity = torch.eye(filled.shape[-1], dtype=q.dtype, device=q.device)
-            a = torch.where(row & column, a, identity)
-            p = p.masked_fill(~row, 0.0)
+            a = apart(a, filled)
+            p = p.masked_fill(~filled[..., None], 0.0)
         return p.mT @ (inverse(a, self.iterations) @ (p @ v))
 
 

@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.contract import Size, Traits, Unsupported
+from zoo.kernels.mask import attention_mask
 from zoo.messages import in_one_line
 from zoo.packages import load
 from zoo.projected import ProjectedAttention
@@ -161,20 +162,6 @@ def refusal(device: torch.device, dtype: torch.dtype, width: int) -> str:
         # Foreign code: no package, no kernel for this device or type, a library that is missing.
         return in_one_line(error)
     return ""
-
-
-def attention_mask(
-    q: Float[Tensor, "b h n e"],
-    k: Float[Tensor, "b h m e"],
-    keep: Bool[Tensor, "b m"] | None,
-    causal: bool,
-) -> Bool[Tensor, "#b 1 #n m"] | None:
-    """Which keys each query may see, broadcast over heads; None where it may see them all."""
-    allowed = None if keep is None else keep[:, None, None, :]
-    if causal:
-        past = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device).tril()
-        allowed = past[None, None] if allowed is None else allowed & past
-    return allowed
 
 
 BACKENDS = {"naive": naive, "sdpa": sdpa, "xformers": xformers}

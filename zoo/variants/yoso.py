@@ -32,10 +32,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.contract import Size, Traits
+from zoo.kernels.mask import attention_mask
 from zoo.projected import ProjectedAttention
 from zoo.registry import require_at_least
 from zoo.variants import variants
-from zoo.variants.softmax import attention_mask
 
 TINY = 1e-15
 """The norm below which a vector has no direction. Its square is a number in fp32."""
@@ -46,6 +46,8 @@ class Yoso(ProjectedAttention):
     """Attention whose weights are probabilities that the hashes of query and key collide."""
 
     traits = Traits(causal=True, cross=True, linear=False, stochastic=False, recurrent=False)
+    # fp32 at least: arccos near 1 turns a rounding of the cosine into its square root.
+    wide = True
 
     def __init__(
         self, size: Size, *, tau: int = 8, gradient: Literal["exact", "bound"] = "exact"
@@ -73,16 +75,12 @@ class Yoso(ProjectedAttention):
         keep: Bool[Tensor, "b m"] | None,
     ) -> Float[Tensor, "b h n e"]:
         """See `ProjectedAttention.attend`."""
-        dtype = v.dtype
         allowed = attention_mask(q, k, keep, self.size.causal)
-        # fp32 at least: arccos near 1 turns a rounding of the cosine into its square root.
-        with torch.autocast(q.device.type, enabled=False):
-            q, k, v = (part.to(torch.promote_types(dtype, torch.float32)) for part in (q, k, v))
-            weights = collisions(unit(q) @ unit(k).mT, self.tau, self.bound)
-            if allowed is not None:
-                weights = weights.masked_fill(~allowed, 0.0)
-            dropout = self.size.dropout if self.training else 0.0
-            return unit(F.dropout(weights, dropout) @ v).to(dtype)
+        weights = collisions(unit(q) @ unit(k).mT, self.tau, self.bound)
+        if allowed is not None:
+            weights = weights.masked_fill(~allowed, 0.0)
+        dropout = self.size.dropout if self.training else 0.0
+        return unit(F.dropout(weights, dropout) @ v)
 
 
 def collisions(

@@ -1,0 +1,28 @@
+"""Landmarks: means of segments of the real tokens, some of them empty in a short sample.
+
+Axis letters beyond the contract's: `l` landmarks.
+"""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+
+def segment_means(
+    like: Float[Tensor, "b h n e"], keep: Bool[Tensor, "b n"] | None, landmarks: int
+) -> Float[Tensor, "#b 1 l n"]:
+    """The matrix that takes tokens to means of segments; a row of zeros for an empty one."""
+    n = like.shape[-2]
+    real = torch.ones(1, n, dtype=torch.bool, device=like.device) if keep is None else keep
+    rank, count = real.cumsum(1) - 1, real.sum(1, keepdim=True)
+    segment = rank * landmarks // count.clamp_min(1)
+    index = torch.arange(landmarks, device=like.device)
+    member = (segment[:, None, :] == index[:, None]) & real[:, None, :]
+    mean = member.to(like.dtype) / member.sum(-1, keepdim=True).clamp_min(1)
+    return mean[:, None]
+
+
+def apart(a: Float[Tensor, "b h l l"], filled: Bool[Tensor, "#b 1 l"]) -> Float[Tensor, "b h l l"]:
+    """`a` between landmarks that are filled, the identity at the others: it can be inverted."""
+    identity = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
+    return torch.where(filled[..., None] & filled[..., None, :], a, identity)
