@@ -50,13 +50,7 @@ class ProjectedAttention(Attention):
                 f"causal {self.name()} got {n} queries and {m} keys; give as many keys as queries"
             )
         place = ranks(keep) if self.size.rotary and keep is not None else None
-        q, k, v = self._project(x, context, place)
-        if not self.wide:
-            return Attended(self._merge(self.attend(q, k, v, keep)))
-        dtype, wide = v.dtype, torch.promote_types(v.dtype, torch.float32)
-        with torch.autocast(x.device.type, enabled=False):
-            heads = self.attend(q.to(wide), k.to(wide), v.to(wide), keep)
-        return Attended(self._merge(heads.to(dtype)))
+        return Attended(self._merge(self.mix(*self._project(x, context, place), keep)))
 
     def start(self, batch: int) -> State:
         """How many tokens came, and what `begin` gives; see `Attention.start`."""
@@ -72,6 +66,20 @@ class ProjectedAttention(Attention):
         with torch.autocast(x.device.type, enabled=False):
             heads, inner = self.recur(q.to(wide), k.to(wide), v.to(wide), tuple(inner))
         return self._merge(heads.to(dtype))[:, 0], (seen + 1, *inner)
+
+    def mix(
+        self,
+        q: Float[Tensor, "b h n e"],
+        k: Float[Tensor, "b h m e"],
+        v: Float[Tensor, "b h m e"],
+        keep: Bool[Tensor, "b m"] | None,
+    ) -> Float[Tensor, "b h n e"]:
+        """`attend`, in the precision that it wants."""
+        if not self.wide:
+            return self.attend(q, k, v, keep)
+        wide = torch.promote_types(v.dtype, torch.float32)
+        with torch.autocast(v.device.type, enabled=False):
+            return self.attend(q.to(wide), k.to(wide), v.to(wide), keep).to(v.dtype)
 
     @abstractmethod
     def attend(

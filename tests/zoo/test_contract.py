@@ -96,6 +96,37 @@ def test_a_foreign_context_that_is_not_claimed_is_refused_with_those_that_claim_
     )
 
 
+BOTH = [name for name, of in variants.items() if of.traits.causal and of.traits.cross]
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_a_causal_layer_refuses_a_context_of_another_length(name):
+    layer = variants.find(name)(replace(SIZE, causal=True, max_len=16))
+    with pytest.raises(
+        Unsupported, match=f"^causal {name} got 5 queries and 11 keys; give as many"
+    ):
+        layer(torch.randn(2, 5, 6), torch.randn(2, 11, 6), None)
+
+
+@pytest.mark.parametrize("wide", [True, False])
+def test_what_attends_in_wide_precision_gets_fp32_without_autocast_and_returns_its_own(wide):
+    class Asks(First):
+        def attend(self, q, k, v, keep):
+            self.autocast = torch.is_autocast_enabled("cpu")
+            return super().attend(q, k, v, keep)
+
+    Asks.wide = wide
+    layer, x = Asks(SIZE), torch.randn(2, 4, 6)
+    with torch.autocast("cpu", torch.bfloat16):
+        tokens = layer(x, x, None).tokens
+    assert tokens.dtype == torch.bfloat16
+    assert layer.autocast is not wide
+    assert {part.dtype for part in layer.seen[:3]} == {torch.float32 if wide else torch.bfloat16}
+    layer, x = layer.double(), x.double()
+    assert layer(x, x, None).tokens.dtype == torch.float64
+    assert {part.dtype for part in layer.seen[:3]} == {torch.float64}
+
+
 def test_a_variant_knows_its_registered_name():
     assert variants.find("softmax").name() == "softmax"
 

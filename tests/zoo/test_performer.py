@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 import torch
 
-from zoo.contract import Size, Unsupported
+from zoo.contract import Size
 from zoo.registry import Refused
 from zoo.variants.performer import Performer, draw
 
@@ -230,11 +230,6 @@ def test_sizes_below_one_are_refused(options):
     ((name, value),) = options.items()
     with pytest.raises(Refused, match=f"^performer.{name}={value} must be at least 1; raise it$"):
         performer(**options)
-
-
-def test_causal_attention_to_a_context_of_another_length_is_refused():
-    with pytest.raises(Unsupported, match="5 queries and 11 keys"):
-        performer(True).attend(*qkv(5, 11), None)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
