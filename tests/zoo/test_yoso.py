@@ -1,4 +1,7 @@
-"""YOSO-E against its formula, finite differences, sampled hashes, and gradients at the pole."""
+"""YOSO-E against its formula, finite differences, sampled hashes, and gradients at the pole.
+
+Eager and on a CPU, so by `collisions.tiled`; tests/zoo/test_collisions.py compares it with `plain`.
+"""
 
 import math
 
@@ -21,8 +24,9 @@ from tests.zoo.oracle import (
     rounds_once,
 )
 from zoo.contract import Size
+from zoo.kernels.collisions import chances
 from zoo.registry import Refused
-from zoo.variants.yoso import Yoso, collisions
+from zoo.variants.yoso import Yoso
 
 
 def yoso(causal: bool = False, dropout: float = 0.0, **options) -> Yoso:
@@ -68,7 +72,7 @@ def test_weights_are_chances_that_hashes_collide():
     planes = torch.randn(20_000, 3, WIDTH)
     one, other = ((planes @ side.T) > 0 for side in (q, k))
     chance = (one[..., :, None] == other[..., None, :]).all(1).float().mean(0)
-    weights = collisions((q @ k.T)[None, None], 3, False)[0, 0]
+    weights = chances((q @ k.T)[None, None], 3, False)[0, 0]
     # Four standard errors of a mean over 20,000 draws.
     torch.testing.assert_close(weights, chance, rtol=0, atol=4 * 0.5 / 20_000**0.5)
 
@@ -81,7 +85,7 @@ def test_every_output_has_length_one():
 def test_the_bound_is_the_papers_surrogate_and_lies_below_the_exact_derivative():
     grid = torch.linspace(-0.999, 0.999, 500).double()[None, None, None].requires_grad_()
     exact, bound = (
-        torch.autograd.grad(collisions(grid, 8, flag).sum(), grid)[0] for flag in (False, True)
+        torch.autograd.grad(chances(grid, 8, flag).sum(), grid)[0] for flag in (False, True)
     )
     weights = (1 - torch.arccos(grid) / math.pi) ** 8
     torch.testing.assert_close(bound, 4 * weights)

@@ -28,7 +28,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from zoo.contract import Attended, Attention, Size, State, Traits
-from zoo.kernels import cosine_map
+from zoo.kernels import cosine_map, eager
 from zoo.kernels.real_first import ranks
 from zoo.registry import Refused, require_at_least
 from zoo.variants import variants
@@ -132,7 +132,7 @@ class Primal(Attention):
         groups = 2 * self.size.heads
         if not (self.size.causal or self.size.rotary):
             weight, bias = self.query_key.weight, self.query_key.bias
-            through = cosine_map.chunked if _runs_chunked(x) else cosine_map.plain
+            through = cosine_map.chunked if eager.on_cpu(x) else cosine_map.plain
             return through(x, weight, bias, fold, groups, keep, with_gram=self.training)
         u = self._projected(x, None if keep is None else ranks(keep))
         if self.size.causal:
@@ -212,14 +212,6 @@ def sampled_positions(
     rank = index * (seen[:, -1:] - 1).clamp_min(0) // last
     # The token of rank r is the first at which r + 1 real tokens have been seen.
     return torch.searchsorted(seen, rank + 1).clamp_max(n - 1)
-
-
-def _runs_chunked(x: Tensor) -> bool:
-    """Whether the chunked kernel can run: eagerly on a CPU, under no function transform."""
-    # Private: torch has no public way to ask whether vmap or grad is at work.
-    stack = torch._C._functorch.peek_interpreter_stack()  # pyright: ignore
-    transformed = stack is not None
-    return x.device.type == "cpu" and not (torch.compiler.is_compiling() or transformed)
 
 
 def _running_mean(

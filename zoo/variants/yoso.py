@@ -9,7 +9,7 @@ ICML 2021, arXiv 2111.09714, section 3. A random hyperplane has u and v on one s
     out_i = y_i / |y_i|
 
 This is the expectation itself, YOSO-E. The paper's algorithm of linear cost samples the hashes, and
-is not here. Time O(n m e), memory O(n m).
+is not here. Time O(n m e), memory O(n m); O(n e) on a CPU, where weights are made twice.
 
 The derivative of w in the cosine s, tau (1 - arccos(s) / pi)^(tau - 1) / (pi sqrt(1 - s^2)), grows
 without bound towards s = 1. The derivative in q does not: normalising q leaves of k only the part
@@ -23,16 +23,14 @@ query without a real key in sight returns zero. fp32 knows a cosine near 1 to 1e
 at worst.
 """
 
-import math
 from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
-from torch.nn import functional as F
 
 from zoo.contract import Size, Traits
-from zoo.kernels.mask import attention_mask
+from zoo.kernels import collisions, eager
 from zoo.projected import ProjectedAttention
 from zoo.registry import require_at_least
 from zoo.variants import variants
@@ -75,28 +73,13 @@ class Yoso(ProjectedAttention):
         keep: Bool[Tensor, "b m"] | None,
     ) -> Float[Tensor, "b h n e"]:
         """See `ProjectedAttention.attend`."""
-        allowed = attention_mask(q, k, keep, self.size.causal)
-        weights = collisions(unit(q) @ unit(k).mT, self.tau, self.bound)
-        if allowed is not None:
-            weights = weights.masked_fill(~allowed, 0.0)
+        if keep is not None:
+            k, v = (part.masked_fill(~keep[:, None, :, None], 0.0) for part in (k, v))
+        form = collisions.Form(self.size.causal, self.tau, self.bound)
         dropout = self.size.dropout if self.training else 0.0
-        return unit(F.dropout(weights, dropout) @ v)
-
-
-def collisions(
-    cosines: Float[Tensor, "b h n m"], tau: int, bound: bool
-) -> Float[Tensor, "b h n m"]:
-    """`(1 - arccos(s) / pi)^tau`, with its derivative cut off at rounding, or the lower bound."""
-    s = cosines.detach().clamp(-1.0, 1.0)
-    chance = 1 - s.arccos() / math.pi
-    weights = chance**tau
-    if bound:
-        slope = weights * (tau / 2)
-    else:
-        sine = (1 - s.square()).clamp_min(64 * torch.finfo(s.dtype).eps).sqrt()
-        slope = chance ** (tau - 1) * (tau / math.pi) / sine
-    # Nothing is added; what is nothing carries the derivative.
-    return weights + slope * (cosines - cosines.detach())
+        if dropout or not eager.on_cpu(q):
+            return unit(collisions.plain(unit(q), unit(k), v, form, dropout))
+        return unit(collisions.tiled(unit(q), unit(k), v, form))
 
 
 def unit(x: Float[Tensor, "b h n e"]) -> Float[Tensor, "b h n e"]:
