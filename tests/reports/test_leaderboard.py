@@ -182,7 +182,7 @@ def test_a_table_of_a_paper_that_nothing_is_known_of_is_quoted_without_a_word(re
     number = published("listops@1", "softmax")["%"]._replace(table="Table 9")
     monkeypatch.setattr("reports.foot.published", lambda key, attention: {"%": number})
     page = markdown([record()], [])
-    assert f"{number.source}, Table 9;" in page and "Long Range Arena: Text" not in page
+    assert f"{number.source}, Table 9. They" in page and "Long Range Arena: Text" not in page
 
 
 def test_a_file_that_is_no_record_is_named_with_its_reason_and_not_its_folder(record):
