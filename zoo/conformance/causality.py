@@ -8,6 +8,7 @@ from torch import Tensor
 
 from zoo.conformance.subject import (
     LENGTH,
+    ROUNDING,
     SITUATIONS,
     Finding,
     Subject,
@@ -18,8 +19,6 @@ from zoo.conformance.subject import (
     paddings,
 )
 from zoo.contract import Size, Unsupported
-
-ROUNDING = 1e-9
 
 
 def the_future_is_never_seen(subject: Subject) -> Finding:

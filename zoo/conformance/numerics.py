@@ -10,6 +10,7 @@ from torch.func import functional_call, stack_module_state, vmap
 
 from zoo.conformance.subject import (
     LENGTH,
+    ROUNDING,
     Finding,
     Subject,
     at_most,
@@ -140,7 +141,7 @@ def training_is_evaluation(subject: Subject) -> Finding:
         real = slice(None) if keep is None else keep
         trained, evaluated = (attend(layer.train(mode), x, keep)[real] for mode in (True, False))
         worst = max(worst, distance(trained, evaluated))
-    return at_most(worst, 1e-9, "differ by")
+    return at_most(worst, ROUNDING, "differ by")
 
 
 def losses_are_as_declared(subject: Subject) -> Finding:
@@ -222,7 +223,7 @@ def it_compiles(subject: Subject) -> Finding:
             return Finding(False, in_one_line(error))
         pairs = zip(found, expected, strict=True)
         worst = max(worst, *(distance(one, other) for one, other in pairs))
-    return at_most(worst, 1e-9, "differ by")
+    return at_most(worst, ROUNDING, "differ by")
 
 
 def _everything(
@@ -259,4 +260,4 @@ def seeds_run_at_once(subject: Subject) -> Finding:
             return Finding(False, in_one_line(error))
         expected = torch.stack([attend(layer, x, keep) for layer in layers])
         worst = max(worst, distance(found, expected))
-    return at_most(worst, 1e-9, "differ by")
+    return at_most(worst, ROUNDING, "differ by")
