@@ -13,6 +13,7 @@ from tests.zoo.liars import (
     Honest,
     MeanOfAll,
     Recurrent,
+    WidensHalfPrecision,
 )
 from zoo.conformance import CHECKS, Finding, Result, checks_for, locate, parametrize, run, subjects
 from zoo.registry import Refused
@@ -130,6 +131,13 @@ def test_a_variant_that_needs_an_option_refuses_causality_as_itself():
     check = next(check for check in CHECKS if check.name == "causality refused")
     (subject,) = subjects("needy", Needy, {"rank": 7})
     assert run(check, subject).finding.figure.startswith("refused: Needy is not causal")
+
+
+def test_a_module_that_changes_its_precision_is_told_to_which():
+    check = next(check for check in CHECKS if check.name == "precisions")
+    (subject,) = subjects("wide", WidensHalfPrecision)
+    figure = run(check, subject).finding.figure
+    assert figure.count("came out as") == 1 and "and came out as float32, autocast" in figure
 
 
 class Unannotated(Honest):

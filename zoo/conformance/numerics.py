@@ -52,7 +52,8 @@ def every_precision_runs(subject: Subject) -> Finding:
         tokens = attend(subject.layer().to(dtype).eval(), draw(2, LENGTH).to(dtype))
         error = distance(tokens.double(), exact)
         worst &= tokens.dtype == dtype and error <= bound
-        notes.append(f"{dtype} off by {error:.1g}".replace("torch.", ""))
+        other = "" if tokens.dtype == dtype else f" and came out as {tokens.dtype}"
+        notes.append(f"{dtype} off by {error:.1g}{other}".replace("torch.", ""))
     with torch.autocast("cpu", torch.bfloat16):
         tokens = attend(subject.layer().float().eval(), draw(2, LENGTH).float())
     error = distance(tokens.double(), exact)
