@@ -24,6 +24,12 @@ class Honest(ProjectedAttention):
         return naive(q, k, v, keep, self.size.causal, 0.0)
 
 
+class Bidirectional(Honest):
+    """The same without a causal form, for lies that need none: half as much to check."""
+
+    traits = replace(HONEST, causal=False)
+
+
 class LeaksThroughAMaximum(Honest):
     """Scales values by a maximum over all tokens, future ones included."""
 
@@ -344,6 +350,97 @@ class TurnsByThePaddedPlace(Honest):
         return super()._project(x, context)
 
 
+class CutsOffNothing(Bidirectional):
+    """Pads to whole blocks of 64, and cuts the surplus off by its negative, be it zero."""
+
+    def attend(self, q, k, v, keep):
+        surplus = -q.shape[2] % 64
+        padded = nn.functional.pad(super().attend(q, k, v, keep), (0, 0, 0, surplus))
+        return padded[:, :, :-surplus]
+
+
+class WidensHalfPrecision(Bidirectional):
+    """What comes in as bf16 goes out as fp32."""
+
+    def forward(self, x, context, keep):
+        tokens = super().forward(x, context, keep).tokens
+        return Attended(tokens.to(torch.promote_types(tokens.dtype, torch.float32)))
+
+
+class DividesByNothing(Bidirectional):
+    """Where no key is real, its weights are 0 / 0."""
+
+    def attend(self, q, k, v, keep):
+        scores = q @ k.mT / q.shape[-1] ** 0.5
+        if keep is not None:
+            scores = scores.masked_fill(~keep[:, None, None, :], -torch.inf)
+        return scores.softmax(-1) @ v
+
+
+class SubtractsTheFuture(Honest):
+    """Its sum over the past is the sum over all less that over the future."""
+
+    def attend(self, q, k, v, keep):
+        heads = super().attend(q, k, v, keep)
+        if not self.size.causal:
+            return heads
+        real = v if keep is None else v.masked_fill(~keep[:, None, :, None], 0.0)
+        future = real.flip(2).cumsum(2).flip(2) - real
+        return heads + 0.1 * (real.sum(2, keepdim=True) - future)
+
+
+class StandsNowhere(Bidirectional):
+    """Takes rotary positions, and turns nothing by them."""
+
+    def placed(self, x, place=None):
+        return x
+
+
+class BuildsWhatItDoesNotClaim(Bidirectional):
+    """Asked for a causal form, it gives the other without a word."""
+
+    def __init__(self, size):
+        super().__init__(replace(size, causal=False))
+
+
+class LouderInTraining(Bidirectional):
+    """Trains on something else than it is evaluated on, and claims no chance."""
+
+    def attend(self, q, k, v, keep):
+        return super().attend(q, k, v, keep) * (1.1 if self.training else 1.0)
+
+
+class BranchesOnItsInput(Bidirectional):
+    """Which way it takes is known when the numbers are: no graph holds both."""
+
+    def attend(self, q, k, v, keep):
+        return super().attend(q if q.abs().max() < 1e4 else q.clamp(-1e4, 1e4), k, v, keep)
+
+
+class AnswersOtherwiseWhenCompiled(Bidirectional):
+    """Its graph is one, and computes something else."""
+
+    def attend(self, q, k, v, keep):
+        return super().attend(q, k, v, keep) * (1.1 if torch.compiler.is_compiling() else 1.0)
+
+
+class WritesIntoOneBlank(Bidirectional):
+    """Its room for results is made for one set of parameters."""
+
+    def attend(self, q, k, v, keep):
+        return torch.zeros(q.shape, dtype=q.dtype).copy_(super().attend(q, k, v, keep))
+
+
+class MasksEveryPair(Linear):
+    """Few operations, and a matrix of all pairs that it hardly needs."""
+
+    traits = QuadraticButLinear.traits
+
+    def attend(self, q, k, v, keep):
+        pairs = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool)
+        return super().attend(q, k, v, keep) * pairs.any(1)[:, None]
+
+
 class MeanOfAll(Attention):
     """Honest, and without a parameter."""
 
@@ -403,5 +500,16 @@ LIES = {
     TurnsItsGradients: ("gradients", set()),
     LogsItsCalls: ("pure forward", set()),
     TurnsByThePaddedPlace: ("padded = truncated", {"step = forward"}),
+    CutsOffNothing: ("lengths", set()),
+    WidensHalfPrecision: ("precisions", set()),
+    DividesByNothing: ("all padded", set()),
+    SubtractsTheFuture: ("future unseen, fp32", set()),
+    StandsNowhere: ("order felt", set()),
+    BuildsWhatItDoesNotClaim: ("causality refused", set()),
+    LouderInTraining: ("training = evaluation", set()),
+    BranchesOnItsInput: ("compiles", set()),
+    AnswersOtherwiseWhenCompiled: ("compiles", set()),
+    WritesIntoOneBlank: ("vmap", set()),
+    MasksEveryPair: ("linear memory", set()),
 }
 """Which check is meant for each lie, and which others cannot but stumble over it."""

@@ -116,7 +116,8 @@ def test_reformer_attends_as_the_layer_of_its_package(n):
 
 
 def figures(text: str) -> list[float]:
-    return [float(number) for number in re.findall(r"\d+(?:\.\d+)?(?:e-?\d+)?", text)]
+    """The numbers of a text, but for those in names, as in fp32."""
+    return [float(number) for number in re.findall(r"\b\d+(?:\.\d+)?(?:e-?\d+)?", text)]
 
 
 GAPS = [
@@ -126,6 +127,8 @@ GAPS = [
     for check in CHECKS
     if check.name in subject.variant.gaps and check.applies(subject)
     if check.name not in ("gradients", "pure forward")
+    # What raises gives no figure.
+    if "raise" not in subject.variant.gaps[check.name]
 ]
 
 
@@ -133,12 +136,10 @@ GAPS = [
 def test_a_gap_states_the_figure_that_its_check_finds(subject, check):
     result = run(check, subject)
     assert result.passed and result.gap
-    found = figures(result.finding.figure)
-    if "Error" not in result.finding.figure:
-        # Hashes are drawn anew in each call: their figures vary.
-        assert any(
-            stated / 3 < figure < stated * 3 for stated in figures(result.gap) for figure in found
-        )
+    # The first figure decides; behind it stand bounds and totals.
+    found, *_ = figures(result.finding.figure)
+    # Hashes are drawn anew in each call: their figures vary.
+    assert any(stated / 3 < found < stated * 3 for stated in figures(result.gap))
 
 
 def test_performers_derivatives_are_as_wrong_as_its_gap_says():

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from zoo.conformance.subject import (
     LENGTH,
+    ROUNDING,
     SITUATIONS,
     Finding,
     Subject,
@@ -17,9 +18,7 @@ from zoo.conformance.subject import (
     everywhere,
     paddings,
 )
-from zoo.contract import Size, Unsupported
-
-ROUNDING = 1e-9
+from zoo.contract import Unsupported
 
 
 def the_future_is_never_seen(subject: Subject) -> Finding:
@@ -103,9 +102,8 @@ def _moved_by(place: int, subject: Subject) -> Tensor:
 
 def causality_is_refused(subject: Subject) -> Finding:
     """A variant that claims no causal form must not pretend to have one."""
-    size = Size(dim=16, heads=2, max_len=32, causal=True, dropout=0.0)
     try:
-        subject.variant(size)
+        replace(subject, causal=True).layer()
     except Unsupported as refusal:
         return Finding(True, f"refused: {refusal}")
     return Finding(False, "built a causal layer without claiming one")

@@ -10,6 +10,7 @@ from torch.func import functional_call, stack_module_state, vmap
 
 from zoo.conformance.subject import (
     LENGTH,
+    ROUNDING,
     Finding,
     Subject,
     at_most,
@@ -51,7 +52,8 @@ def every_precision_runs(subject: Subject) -> Finding:
         tokens = attend(subject.layer().to(dtype).eval(), draw(2, LENGTH).to(dtype))
         error = distance(tokens.double(), exact)
         worst &= tokens.dtype == dtype and error <= bound
-        notes.append(f"{dtype} off by {error:.1g}".replace("torch.", ""))
+        other = "" if tokens.dtype == dtype else f" and came out as {tokens.dtype}"
+        notes.append(f"{dtype} off by {error:.1g}{other}".replace("torch.", ""))
     with torch.autocast("cpu", torch.bfloat16):
         tokens = attend(subject.layer().float().eval(), draw(2, LENGTH).float())
     error = distance(tokens.double(), exact)
@@ -140,7 +142,7 @@ def training_is_evaluation(subject: Subject) -> Finding:
         real = slice(None) if keep is None else keep
         trained, evaluated = (attend(layer.train(mode), x, keep)[real] for mode in (True, False))
         worst = max(worst, distance(trained, evaluated))
-    return at_most(worst, 1e-9, "differ by")
+    return at_most(worst, ROUNDING, "differ by")
 
 
 def losses_are_as_declared(subject: Subject) -> Finding:
@@ -222,7 +224,7 @@ def it_compiles(subject: Subject) -> Finding:
             return Finding(False, in_one_line(error))
         pairs = zip(found, expected, strict=True)
         worst = max(worst, *(distance(one, other) for one, other in pairs))
-    return at_most(worst, 1e-9, "differ by")
+    return at_most(worst, ROUNDING, "differ by")
 
 
 def _everything(
@@ -259,4 +261,4 @@ def seeds_run_at_once(subject: Subject) -> Finding:
             return Finding(False, in_one_line(error))
         expected = torch.stack([attend(layer, x, keep) for layer in layers])
         worst = max(worst, distance(found, expected))
-    return at_most(worst, 1e-9, "differ by")
+    return at_most(worst, ROUNDING, "differ by")

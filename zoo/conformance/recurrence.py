@@ -5,7 +5,16 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from zoo.conformance.subject import LENGTH, Finding, Subject, at_most, attend, distance, draw
+from zoo.conformance.subject import (
+    LENGTH,
+    ROUNDING,
+    Finding,
+    Subject,
+    at_most,
+    attend,
+    distance,
+    draw,
+)
 from zoo.contract import Attention, State, Unsupported, state_bytes
 
 SAMPLES = 3
@@ -18,7 +27,7 @@ def steps_are_the_forward(subject: Subject) -> Finding:
         layer = subject.layer(rotary=rotary).eval()
         tokens = torch.stack([found for found, _ in _steps(layer, x)], dim=1)
         worst = max(worst, distance(tokens, attend(layer, x)))
-    return at_most(worst, 1e-9, "with and without rotary positions differ by")
+    return at_most(worst, ROUNDING, "with and without rotary positions differ by")
 
 
 def the_state_is_fixed(subject: Subject) -> Finding:
@@ -46,7 +55,7 @@ def steps_are_pure(subject: Subject) -> Finding:
     turned, _ = layer.step(token.flip(0), tuple(part.flip(0) for part in kept))
     moved = max(distance(again, tokens), distance(turned.flip(0), tokens))
     return Finding(
-        not written and moved <= 1e-9,
+        not written and moved <= ROUNDING,
         f"{written} of {len(state)} tensors written to; a step repeated, or of samples in another "
         f"order, differs by {moved:.2g}",
     )

@@ -14,6 +14,8 @@ from zoo.registry import Value
 DIM, HEADS = 16, 2
 LENGTH = 150
 """Tokens of an ordinary input: more than any default block, and a multiple of none."""
+ROUNDING = 1e-9
+"""How far rounding may move an output in double precision."""
 
 
 class Finding(NamedTuple):
@@ -35,7 +37,7 @@ class Situation(NamedTuple):
     dtype: torch.dtype = torch.float64
     autocast: bool = False
     rotary: bool = False
-    rounding: float = 1e-9
+    rounding: float = ROUNDING
 
     @property
     def words(self) -> str:
