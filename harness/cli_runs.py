@@ -104,8 +104,10 @@ def locality(
 def measure(store: StoreOption = Path("runs")) -> None:
     """Measure the cost of every finished run of a store anew, on a machine that is now quiet."""
     from harness import run, tables
+    from harness.environment import keep_freed_memory
     from harness.store import Store
 
+    keep_freed_memory()
     folder = Store(store)
     records = [record for record in records_of(store)[0] if record.status == "ok"]
     if not records:
@@ -121,9 +123,11 @@ def _run_all(
     from rich.console import Console
 
     from harness import grid
+    from harness.environment import keep_freed_memory
     from harness.store import Store
     from harness.terminal import Screen
 
+    keep_freed_memory()
     folder = Store(store)
     grid.check(specs, folder)
     folder.require_writable()

@@ -1,5 +1,6 @@
 """Where a run happens: device, threads, versions, commit."""
 
+import ctypes
 import os
 import platform
 import subprocess
@@ -23,6 +24,10 @@ PACKAGES = (
     "flash-linear-attention",
 )
 """Whose versions a record names, beside python's and torch's: what computes, where it is there."""
+
+
+MALLOC = {-1: -1, -2: 64 * 2**20, -4: 0}
+"""For glibc's `mallopt`: no trimming, room for 64 MiB more at each growth, no blocks apart."""
 
 
 def pick_device(name: str) -> torch.device:
@@ -98,6 +103,19 @@ def continued(begun: Environment, here: Environment, what: str, remedy: str) -> 
         return here
     commits = dict.fromkeys((*begun.commits, *here.commits))
     return here.model_copy(update={"commit": ", ".join(commits)})
+
+
+def keep_freed_memory() -> None:
+    """Have the C library keep what is freed, as PyTorch itself does on a GPU.
+
+    See docs/decisions/0015-freed-memory-is-kept.md. Where it is not glibc, nothing is done.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):
+        return
+    for setting, value in MALLOC.items():
+        mallopt(setting, value)
 
 
 def _facts(of: Environment) -> dict[str, object]:
