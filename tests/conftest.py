@@ -8,6 +8,9 @@ from jaxtyping import install_import_hook
 
 ROOT = Path(__file__).parent.parent
 
+# Their comparisons then show what they compared.
+pytest.register_assert_rewrite("tests.zoo.oracle", "tests.zoo.primal_oracle")
+
 # Compiled kernels are no Python functions: the hook would wrap what numba must see bare. And the
 # registry judges values of any type, which is to be tested.
 UNCHECKED = {"tasks.lra.contours", "tasks.lra.paddles", "tasks.lra.trees", "zoo.registry"}

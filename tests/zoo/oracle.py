@@ -73,6 +73,14 @@ def by_sample(formula: Callable[[Tensor], Tensor], x: Tensor, keep: Tensor | Non
     return out
 
 
+def softmax_attention(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None = None) -> Tensor:
+    """Every query's mean of all values but padded ones, with all n x m weights in memory."""
+    scores = q @ k.mT / q.shape[-1] ** 0.5
+    if keep is not None:
+        scores = scores.masked_fill(~keep[:, None, None, :], -torch.inf)
+    return scores.softmax(-1) @ v
+
+
 def gradients(out: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
     """Those of a loss to which every coordinate of `out` speaks with its own weight."""
     ramp = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).reshape(out.shape)
@@ -137,7 +145,7 @@ def rounds_once(layer: ProjectedAttention) -> None:
     layer, inputs = layer.float(), [part.detach().bfloat16() for part in sides(layer, 200)]
     exact = layer.attend(*(part.float() for part in inputs), keep)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        near = layer.attend(*inputs, keep)
+        near = layer.mix(*inputs, keep)
     assert torch.equal(near, exact.bfloat16())
 
 

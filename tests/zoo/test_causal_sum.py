@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from tests.zoo.oracle import agree, gradients
 from zoo.kernels import causal_sum
 
 
@@ -11,20 +12,12 @@ def sides(n: int, dtype=torch.float64) -> list[torch.Tensor]:
     return [torch.randn(2, 3, n, width, dtype=dtype).requires_grad_() for width in (5, 5, 4)]
 
 
-def gradients(out: torch.Tensor, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    ramp = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).reshape(out.shape)
-    return torch.autograd.grad((out * ramp).sum(), inputs)
-
-
 @pytest.mark.parametrize("chunk", [1, 7, 64, 2000])
 @pytest.mark.parametrize("n", [1, 2, 63, 64, 65, 100, 1000])
 def test_chunked_sums_and_gradients_are_those_of_the_definition(n, chunk):
     inputs = sides(n)
     out, expected = causal_sum.chunked(*inputs, chunk), causal_sum.plain(*inputs)
-    torch.testing.assert_close(out, expected, rtol=1e-10, atol=1e-10)
-    both = zip(gradients(out, *inputs), gradients(expected, *inputs), strict=True)
-    for one, other in both:
-        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
+    agree(out, expected, *inputs, outputs=(1e-10, 1e-10), slopes=(1e-10, 1e-10))
 
 
 def test_the_definition_is_the_sum_over_tokens_so_far():

@@ -6,6 +6,7 @@ import sys
 import pytest
 import torch
 
+from tests.zoo.oracle import HEADS, WIDTH, ragged
 from zoo.conformance import CHECKS, run, subjects
 from zoo.conformance.subject import draw
 from zoo.contract import Size, Unsupported
@@ -15,8 +16,6 @@ from zoo.variants import variants
 from zoo.variants.nystrom_lib import NystromLib
 from zoo.variants.performer_lib import PerformerLib
 from zoo.variants.reformer_lib import ReformerLib
-
-HEADS, WIDTH = 2, 4
 
 PACKAGES = {
     "performer-lib": ("performer-pytorch", "performer_pytorch"),
@@ -29,18 +28,6 @@ every_package = pytest.mark.parametrize("name", PACKAGES)
 def size(**changes) -> Size:
     base = {"dim": 8, "heads": HEADS, "max_len": 300, "causal": False, "dropout": 0.0}
     return Size(**{**base, **changes})
-
-
-def qkv(n: int, m: int | None = None) -> list[torch.Tensor]:
-    lengths = (n, m or n, m or n)
-    return [torch.randn(2, HEADS, length, WIDTH).double().requires_grad_() for length in lengths]
-
-
-def ragged(m: int) -> torch.Tensor:
-    keep = torch.ones(2, m, dtype=torch.bool)
-    keep[0, m - m // 3 :] = False
-    keep[1, ::5] = False
-    return keep
 
 
 def same(one: torch.Tensor, other: torch.Tensor) -> None:

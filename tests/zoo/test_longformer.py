@@ -8,6 +8,8 @@ from tests.zoo.oracle import (
     HEADS,
     PADDED,
     agree,
+    by_sample,
+    draw,
     gradients,
     near_in_half_precision,
     ragged,
@@ -26,18 +28,9 @@ def longformer(dropout: float = 0.0, **options) -> Longformer:
     return Longformer(size, **options).double()
 
 
-def draw(n: int) -> torch.Tensor:
-    return torch.randn(2, n, DIM).double().requires_grad_()
-
-
 def by_the_formula(layer, x, keep):
-    """One sample and query at a time, with padded tokens removed; zero where they stood."""
-    out = torch.zeros_like(x)
-    for b in range(len(x)):
-        real = torch.arange(x.shape[1]) if keep is None else keep[b].nonzero()[:, 0]
-        if len(real):
-            out[b, real] = layer.out(without_padding(layer, x[b, real]))
-    return out
+    """One sample at a time, with padded tokens removed; zero where they stood."""
+    return by_sample(lambda real: layer.out(without_padding(layer, real)), x, keep)
 
 
 def without_padding(layer, x):

@@ -4,36 +4,27 @@ import pytest
 import torch
 from torch.func import functional_call, stack_module_state, vmap
 
+from tests.zoo.oracle import DIM, FORMS, HEADS, PADDED, agree, draw
 from zoo.contract import Size
 from zoo.variants.none import NoAttention
 
-DIM = 8
-FORMS = pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
-
 
 def none(causal: bool = False) -> NoAttention:
-    size = Size(dim=DIM, heads=2, max_len=1000, causal=causal, dropout=0.0)
+    size = Size(dim=DIM, heads=HEADS, max_len=1000, causal=causal, dropout=0.0)
     return NoAttention(size).double()
 
 
-def gradients(out: torch.Tensor, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    ramp = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).reshape(out.shape)
-    return torch.autograd.grad((out * ramp).sum(), inputs)
-
-
 @FORMS
-@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
+@PADDED
 @pytest.mark.parametrize("n", [1, 2, 63, 100, 1000])
 def test_output_and_gradients_are_those_of_two_affine_maps(n, padded, causal):
-    layer, x = none(causal), torch.randn(2, n, DIM).double().requires_grad_()
+    layer, x = none(causal), draw(n)
     keep = torch.rand(2, n) < 0.7 if padded else None
     weights = dict(layer.named_parameters())
     values = x @ weights["value.weight"].T + weights["value.bias"]
     expected = values @ weights["out.weight"].T + weights["out.bias"]
     out, given = layer(x, x, keep).tokens, (x, *weights.values())
-    torch.testing.assert_close(out, expected, rtol=1e-10, atol=1e-12)
-    for one, other in zip(gradients(out, *given), gradients(expected, *given), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
+    agree(out, expected, *given, slopes=(1e-9, 1e-11))
 
 
 @FORMS

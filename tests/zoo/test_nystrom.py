@@ -3,29 +3,27 @@
 import pytest
 import torch
 
+from tests.zoo.oracle import (
+    HEADS,
+    PADDED,
+    WIDTH,
+    agree,
+    gradients,
+    near_in_half_precision,
+    qkv,
+    ragged,
+    rounds_once,
+    softmax_attention,
+    valid,
+)
 from zoo.contract import Size
 from zoo.registry import Refused
 from zoo.variants.nystrom import Nystrom, pseudo_inverse
-
-HEADS, WIDTH = 2, 4
-PADDED = pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
 
 
 def nystrom(**options) -> Nystrom:
     size = Size(dim=HEADS * WIDTH, heads=HEADS, max_len=1000, causal=False, dropout=0.0)
     return Nystrom(size, **options).double()
-
-
-def qkv(n: int) -> list[torch.Tensor]:
-    return [torch.randn(2, HEADS, n, WIDTH).double().requires_grad_() for _ in range(3)]
-
-
-def ragged(n: int) -> torch.Tensor:
-    """Padding at the end of one sample; scattered through the other, from its first token on."""
-    keep = torch.ones(2, n, dtype=torch.bool)
-    keep[0, n - n // 3 :] = False
-    keep[1, ::5] = False
-    return keep
 
 
 def by_the_formula(q, k, v, keep, landmarks, iterations):
@@ -51,33 +49,13 @@ def without_padding(q, k, v, landmarks, iterations):
     return (q @ k_marks.T).softmax(1) @ z @ (q_marks @ k.T).softmax(1) @ v
 
 
-def softmax_attention(q, k, v, keep=None):
-    scores = q @ k.mT / q.shape[-1] ** 0.5
-    if keep is not None:
-        scores = scores.masked_fill(~keep[:, None, None, :], -torch.inf)
-    return scores.softmax(-1) @ v
-
-
-def gradients(out: torch.Tensor, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    ramp = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).reshape(out.shape)
-    return torch.autograd.grad((out * ramp).sum(), inputs)
-
-
-def valid(out: torch.Tensor, keep: torch.Tensor | None) -> torch.Tensor:
-    """`out` with zeros at padded positions, where it is unspecified."""
-    return out if keep is None else out * keep[:, None, :, None]
-
-
 @PADDED
 @pytest.mark.parametrize("n", [1, 7, 15, 16, 17, 63, 100, 1000])
 def test_output_and_gradients_are_those_of_the_formula(n, padded):
     inputs, keep = qkv(n), ragged(n) if padded else None
     out = valid(nystrom(landmarks=16).attend(*inputs, keep), keep)
     expected = by_the_formula(*inputs, keep, 16, 6)
-    torch.testing.assert_close(out, expected, rtol=1e-9, atol=1e-11)
-    both = zip(gradients(out, *inputs), gradients(expected, *inputs), strict=True)
-    for one, other in both:
-        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-10)
+    agree(out, expected, *inputs, outputs=(1e-9, 1e-11), slopes=(1e-8, 1e-10))
 
 
 @PADDED
@@ -93,10 +71,7 @@ def test_the_convolution_adds_neighbouring_values_as_if_none_were_padded_between
         taps = [kernel[:, 0, tap, :, None] * wider[:, tap : tap + len(real)] for tap in range(5)]
         local[b, :, real] = sum(taps)
     expected = by_the_formula(*inputs, keep, 16, 6) + local
-    torch.testing.assert_close(out, expected, rtol=1e-9, atol=1e-11)
-    both = zip(gradients(out, *inputs, kernel), gradients(expected, *inputs, kernel), strict=True)
-    for one, other in both:
-        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-10)
+    agree(out, expected, *inputs, kernel, outputs=(1e-9, 1e-11), slopes=(1e-8, 1e-10))
 
 
 @PADDED
@@ -174,21 +149,11 @@ def test_a_sample_without_real_tokens_gives_zero_and_finite_gradients():
 
 @pytest.mark.parametrize("conv", [0, 5])
 def test_bf16_autocast_stays_near_fp32(conv):
-    layer, x = nystrom(landmarks=16, conv=conv).float(), torch.randn(2, 200, HEADS * WIDTH)
-    keep = ragged(200)
-    exact = layer(x, x, keep).tokens
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        near = layer(x, x, keep).tokens
-    assert (near - exact)[keep].norm() / exact[keep].norm() < 0.05
+    near_in_half_precision(nystrom(landmarks=16, conv=conv), bound=0.05)
 
 
 def test_landmarks_and_pseudo_inverse_are_fp32_under_autocast():
-    layer, keep = nystrom(landmarks=16).float(), ragged(200)
-    q, k, v = (part.detach().bfloat16() for part in qkv(200))
-    exact = layer.attend(q.float(), k.float(), v.float(), keep)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        near = layer.attend(q, k, v, keep)
-    assert torch.equal(near, exact.bfloat16())
+    rounds_once(nystrom(landmarks=16))
 
 
 @pytest.mark.parametrize(

@@ -6,32 +6,29 @@ from functools import partial
 import pytest
 import torch
 
+from tests.zoo.oracle import (
+    FORMS,
+    FUTURES,
+    HEADS,
+    PADDED,
+    WIDTH,
+    agree,
+    gradients,
+    near_in_half_precision,
+    past_ignores,
+    qkv,
+    ragged,
+    rounds_once,
+    softmax_attention,
+)
 from zoo.contract import Size
 from zoo.registry import Refused
 from zoo.variants.performer import Performer, draw
-
-HEADS, WIDTH = 2, 4
-FORMS = pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
-PADDED = pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
 
 
 def performer(causal: bool = False, width: int = WIDTH, **options) -> Performer:
     size = Size(dim=HEADS * width, heads=HEADS, max_len=1000, causal=causal, dropout=0.0)
     return Performer(size, **options).double()
-
-
-def qkv(n: int, m: int, scale: float = 0.5, width: int = WIDTH) -> list[torch.Tensor]:
-    lengths = (n, m, m)
-    parts = [torch.randn(2, HEADS, length, width).double() for length in lengths]
-    return [(scale * part).requires_grad_() for part in parts]
-
-
-def ragged(m: int) -> torch.Tensor:
-    """Padding at the end of one sample; scattered through the other, from its first token on."""
-    keep = torch.ones(2, m, dtype=torch.bool)
-    keep[0, m - m // 3 :] = False
-    keep[1, ::5] = False
-    return keep
 
 
 def by_the_formula(q, k, v, keep, w, causal):
@@ -50,31 +47,19 @@ def by_the_formula(q, k, v, keep, w, causal):
     return weights @ v / torch.where(total == 0, 1.0, total)
 
 
-def softmax_attention(q, k, v):
-    return (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v
-
-
-def gradients(out: torch.Tensor, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    ramp = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).reshape(out.shape)
-    return torch.autograd.grad((out * ramp).sum(), inputs)
-
-
 @FORMS
 @PADDED
 @pytest.mark.parametrize("n", [1, 63, 100, 128, 129, 1000])
 def test_output_and_gradients_are_those_of_the_formula(n, padded, causal):
-    layer, inputs = performer(causal, features=32), qkv(n, n)
+    layer, inputs = performer(causal, features=32), qkv(n, n, 0.5)
     keep = ragged(n) if padded else None
     out = layer.attend(*inputs, keep)
     expected = by_the_formula(*inputs, keep, layer.projection, causal)
-    torch.testing.assert_close(out, expected, rtol=1e-10, atol=1e-12)
-    both = zip(gradients(out, *inputs), gradients(expected, *inputs), strict=True)
-    for one, other in both:
-        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
+    agree(out, expected, *inputs)
 
 
 def test_queries_and_keys_may_differ_in_number():
-    layer, inputs = performer(features=32), qkv(5, 11)
+    layer, inputs = performer(features=32), qkv(5, 11, 0.5)
     expected = by_the_formula(*inputs, ragged(11), layer.projection, False)
     torch.testing.assert_close(layer.attend(*inputs, ragged(11)), expected, rtol=1e-10, atol=0)
 
@@ -82,7 +67,7 @@ def test_queries_and_keys_may_differ_in_number():
 @FORMS
 def test_gradients_agree_with_finite_differences(causal):
     layer, keep = performer(causal, features=5, chunk=3), ragged(7)
-    assert torch.autograd.gradcheck(lambda *inputs: layer.attend(*inputs, keep), qkv(7, 7, 1.0))
+    assert torch.autograd.gradcheck(lambda *inputs: layer.attend(*inputs, keep), qkv(7, 7))
 
 
 @FORMS
@@ -95,7 +80,7 @@ def test_fp32_stays_exact_on_large_inputs(causal):
 
 @pytest.mark.parametrize("orthogonal", [True, False], ids=["orthogonal", "independent"])
 def test_the_error_falls_as_the_root_of_the_number_of_features(orthogonal):
-    inputs = [part.detach() for part in qkv(128, 128, 0.5, 32)]
+    inputs = 0.5 * torch.randn(3, 2, HEADS, 128, 32).double()
     exact = softmax_attention(*inputs)
     counts = [64, 256, 1024, 4096]
 
@@ -110,19 +95,14 @@ def test_the_error_falls_as_the_root_of_the_number_of_features(orthogonal):
     assert errors == sorted(errors, reverse=True)
 
 
-@pytest.mark.parametrize("cut", [1, 31, 32, 40, 99])
-@pytest.mark.parametrize("scale", [-1.0, 1000.0])
-def test_future_tokens_never_move_past_outputs_by_a_bit(scale, cut):
-    layer, inputs = performer(True, features=16, chunk=32), qkv(100, 100)
-    changed = [torch.cat([part[:, :, :cut], scale * part[:, :, cut:]], 2) for part in inputs]
-    before, after = layer.attend(*inputs, None), layer.attend(*changed, None)
-    assert torch.equal(before[:, :, :cut], after[:, :, :cut])
-    assert not torch.equal(before[:, :, cut:], after[:, :, cut:])
+@FUTURES
+def test_future_tokens_never_move_past_outputs_by_a_bit(scale):
+    past_ignores(performer(True, features=16, chunk=32), scale)
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 99, 100, 1000])
 def test_the_size_of_a_causal_chunk_does_not_matter(chunk):
-    layer, inputs = performer(True, features=16), qkv(100, 100)
+    layer, inputs = performer(True, features=16), qkv(100, 100, 0.5)
     expected = layer.attend(*inputs, ragged(100))
     layer.chunk = chunk
     torch.testing.assert_close(layer.attend(*inputs, ragged(100)), expected, rtol=1e-10, atol=0)
@@ -130,7 +110,7 @@ def test_the_size_of_a_causal_chunk_does_not_matter(chunk):
 
 @FORMS
 def test_a_sample_without_real_tokens_gives_zero_and_finite_gradients(causal):
-    layer, inputs, keep = performer(causal, features=16), qkv(9, 9), ragged(9)
+    layer, inputs, keep = performer(causal, features=16), qkv(9, 9, 0.5), ragged(9)
     keep[0] = False
     out = layer.attend(*inputs, keep)
     assert (out[0] == 0).all()
@@ -142,7 +122,7 @@ def test_a_sample_without_real_tokens_gives_zero_and_finite_gradients(causal):
 @pytest.mark.parametrize("scale", [10.0, 30.0, 1e3, 1e6])
 def test_extreme_inputs_stay_finite_with_finite_gradients(scale, causal):
     layer = performer(causal, features=16).float()
-    inputs = [(scale * part).float().detach().requires_grad_() for part in qkv(50, 50)]
+    inputs = [(scale * part).float().detach().requires_grad_() for part in qkv(50, 50, 0.5)]
     out = layer.attend(*inputs, None)
     assert out.isfinite().all()
     assert all(gradient.isfinite().all() for gradient in gradients(out, *inputs))
@@ -185,7 +165,7 @@ def test_independent_rows_are_not_orthogonal():
 
 
 def test_redrawing_moves_training_outputs_but_neither_evaluation_nor_the_buffer():
-    layer, inputs = performer(features=16, redraw=True), qkv(9, 9)
+    layer, inputs = performer(features=16, redraw=True), qkv(9, 9, 0.5)
     kept = layer.projection.clone()
     assert not torch.equal(layer.attend(*inputs, None), layer.attend(*inputs, None))
     layer.eval()
@@ -195,7 +175,7 @@ def test_redrawing_moves_training_outputs_but_neither_evaluation_nor_the_buffer(
 
 
 def test_without_redrawing_training_repeats_to_the_bit():
-    layer, inputs = performer(features=16), qkv(9, 9)
+    layer, inputs = performer(features=16), qkv(9, 9, 0.5)
     assert torch.equal(layer.attend(*inputs, None), layer.attend(*inputs, None))
 
 
@@ -207,22 +187,12 @@ def test_the_projection_is_saved_with_the_weights():
 
 @FORMS
 def test_bf16_autocast_stays_near_fp32(causal):
-    layer, x = performer(causal).float(), torch.randn(2, 200, HEADS * WIDTH)
-    exact = layer(x, x, ragged(200)).tokens
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        near = layer(x, x, ragged(200)).tokens
-    keep = ragged(200)
-    assert (near - exact)[keep].norm() / exact[keep].norm() < 0.03
+    near_in_half_precision(performer(causal))
 
 
 @FORMS
 def test_exponents_and_sums_are_fp32_under_autocast(causal):
-    layer, keep = performer(causal).float(), ragged(200)
-    q, k, v = (part.detach().bfloat16() for part in qkv(200, 200, 1.0))
-    exact = layer.attend(q.float(), k.float(), v.float(), keep)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        near = layer.attend(q, k, v, keep)
-    assert torch.equal(near, exact.bfloat16())
+    rounds_once(performer(causal))
 
 
 @pytest.mark.parametrize("options", [{"features": 0}, {"chunk": 0}])
@@ -239,6 +209,6 @@ def test_the_published_package_without_its_epsilon_agrees(monkeypatch):
     # Its epsilon of 1e-4 in every feature is a bias that the formula does not have.
     monkeypatch.setattr(package, "softmax_kernel", partial(package.softmax_kernel, eps=0.0))
     theirs = package.FastAttention(WIDTH, nb_features=32).double()
-    layer, inputs = performer(features=32), qkv(63, 63)
+    layer, inputs = performer(features=32), qkv(63, 63, 0.5)
     layer.projection.copy_(theirs.projection_matrix)
     torch.testing.assert_close(layer.attend(*inputs, None), theirs(*inputs), rtol=1e-9, atol=1e-12)

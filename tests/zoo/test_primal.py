@@ -6,20 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from zoo.contract import Size
+from tests.zoo.oracle import DIM
+from tests.zoo.primal_oracle import agree, build, positions
 from zoo.kernels import cosine_map
 from zoo.variants.primal import Primal
 
-DIM, HEADS = 8, 2
-OPTIONS = {"rank": 3, "rank_multi": 5, "eta": 0.7}
 FORMS = ["dependent", "independent", "causal"]
-
-
-def build(form: str, max_len: int = 1000, **options) -> Primal:
-    causal = form == "causal"
-    size = Size(dim=DIM, heads=HEADS, max_len=max_len, causal=causal, dropout=0.0)
-    given = {} if causal else {"projections": form}
-    return Primal(size, **{**OPTIONS, **given, **options}).double()
 
 
 def paddings(n: int) -> dict[str, torch.Tensor | None]:
@@ -31,21 +23,9 @@ def paddings(n: int) -> dict[str, torch.Tensor | None]:
     return {"full": None, "ends": ends, "holes": holes}
 
 
-def agree(ours: torch.Tensor, theirs: torch.Tensor) -> None:
-    """Equal to 1e-10 of the largest entry."""
-    gap = (ours - theirs).abs().max()
-    assert theirs.abs().max() > 1e-6
-    assert gap < 1e-10 * theirs.abs().max()
-
-
 def real_rows(sample: Tensor, keep: Tensor | None) -> Tensor:
     """The rows of one sample that are no padding."""
     return sample if keep is None else sample[keep]
-
-
-def positions(n: int, count: int) -> list[int]:
-    """`count` evenly spaced positions among n, the first and the last included."""
-    return [i * (n - 1) // (count - 1) if count > 1 else 0 for i in range(count)]
 
 
 def scores(layer: Primal, x: Tensor, head: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -3,32 +3,11 @@
 import pytest
 import torch
 
+from tests.zoo.oracle import DIM, HEADS
+from tests.zoo.primal_oracle import agree, build, positions
 from zoo.contract import Size
 from zoo.registry import Refused
 from zoo.variants.primal import Primal
-
-DIM, HEADS = 8, 2
-OPTIONS = {"rank": 3, "rank_multi": 5, "eta": 0.7}
-
-
-def build(form: str, max_len: int = 1000, **options) -> Primal:
-    causal = form == "causal"
-    size = Size(dim=DIM, heads=HEADS, max_len=max_len, causal=causal, dropout=0.0)
-    given = {} if causal else {"projections": form}
-    return Primal(size, **{**OPTIONS, **given, **options}).double()
-
-
-def positions(n: int, count: int) -> list[int]:
-    """`count` evenly spaced positions among n, the first and the last included."""
-    return [i * (n - 1) // (count - 1) if count > 1 else 0 for i in range(count)]
-
-
-def agree(ours: torch.Tensor, theirs: torch.Tensor) -> None:
-    """Equal to 1e-10 of the largest entry."""
-    gap = (ours - theirs).abs().max()
-    assert theirs.abs().max() > 1e-6
-    assert gap < 1e-10 * theirs.abs().max()
-
 
 WIDTH, TOKENS = 4, 24
 

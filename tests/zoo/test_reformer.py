@@ -3,30 +3,15 @@
 import pytest
 import torch
 
+from tests.zoo.oracle import HEADS, PADDED, WIDTH, agree, gradients, qkv, ragged, valid
 from zoo.contract import Size
 from zoo.registry import Refused
 from zoo.variants.reformer import Reformer
-
-HEADS, WIDTH = 2, 4
-PADDED = pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
 
 
 def reformer(max_len: int = 1000, dropout: float = 0.0, **options) -> Reformer:
     size = Size(dim=HEADS * WIDTH, heads=HEADS, max_len=max_len, causal=False, dropout=dropout)
     return Reformer(size, **options).double().eval()
-
-
-def qkv(n: int) -> list[torch.Tensor]:
-    qk, v = (torch.randn(2, HEADS, n, WIDTH).double().requires_grad_() for _ in range(2))
-    return [qk, qk, v]
-
-
-def ragged(n: int) -> torch.Tensor:
-    """Padding at the end of one sample; scattered through the other, from its first token on."""
-    keep = torch.ones(2, n, dtype=torch.bool)
-    keep[0, n - n // 3 :] = False
-    keep[1, ::5] = False
-    return keep
 
 
 def dense(qk, v, allowed):
@@ -62,51 +47,34 @@ def neighbours(layer, qk, keep):
     return allowed
 
 
-def gradients(out: torch.Tensor, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    ramp = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).reshape(out.shape)
-    return torch.autograd.grad((out * ramp).sum(), inputs)
-
-
-def valid(out: torch.Tensor, keep: torch.Tensor | None) -> torch.Tensor:
-    """`out` with zeros at padded positions, where it is unspecified."""
-    return out if keep is None else out * keep[:, None, :, None]
-
-
-def assert_same(out, expected, keep, *inputs):
-    out, expected = valid(out, keep), valid(expected, keep)
-    torch.testing.assert_close(out, expected, rtol=1e-10, atol=1e-12)
-    both = zip(gradients(out, *inputs), gradients(expected, *inputs), strict=True)
-    for one, other in both:
-        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
-
-
 @PADDED
 @pytest.mark.parametrize("hashes", [1, 2, 5])
 @pytest.mark.parametrize("n", [1, 2, 63, 100])
 def test_one_bucket_for_all_is_dense_attention_with_shared_qk(n, hashes, padded):
-    (q, k, v), keep = qkv(n), ragged(n) if padded and n > 2 else None
+    (q, _, v), keep = qkv(n), ragged(n) if padded and n > 2 else None
     for bucket in (n, n + 37):
-        out = reformer(bucket=bucket, hashes=hashes).attend(q, k, v, keep)
-        assert_same(out, dense(q, v, everything(n, keep)), keep, q, v)
+        out = reformer(bucket=bucket, hashes=hashes).attend(q, q, v, keep)
+        expected = dense(q, v, everything(n, keep))
+        agree(valid(out, keep), valid(expected, keep), q, v)
 
 
 @PADDED
 @pytest.mark.parametrize("hashes", [1, 2, 4])
 @pytest.mark.parametrize("n", [15, 16, 17, 33, 63, 100, 1000])
 def test_every_token_sees_the_union_of_its_rounds(n, hashes, padded):
-    (q, k, v), keep = qkv(n), ragged(n) if padded else None
+    (q, _, v), keep = qkv(n), ragged(n) if padded else None
     layer = reformer(bucket=16, hashes=hashes)
     expected = dense(q, v, neighbours(layer, q, keep))
-    assert_same(layer.attend(q, k, v, keep), expected, keep, q, v)
+    agree(valid(layer.attend(q, q, v, keep), keep), valid(expected, keep), q, v)
 
 
 @pytest.mark.parametrize("hashes", [1, 3])
 def test_buckets_of_one_leave_the_first_in_line_to_itself(hashes):
-    (q, k, v), layer = qkv(12), reformer(bucket=1, hashes=hashes)
+    (q, _, v), layer = qkv(12), reformer(bucket=1, hashes=hashes)
     allowed = neighbours(layer, q, None)
     if hashes == 1:
         assert (allowed.sum(-1) == 1).any()
-    assert_same(layer.attend(q, k, v, None), dense(q, v, allowed), None, q, v)
+    agree(layer.attend(q, q, v, None), dense(q, v, allowed), q, v)
 
 
 def test_more_hashes_come_nearer_to_dense_attention_on_clustered_inputs():
@@ -128,10 +96,10 @@ def test_more_hashes_come_nearer_to_dense_attention_on_clustered_inputs():
 
 @pytest.mark.parametrize("real", [1, 15, 16, 17, 47, 90])
 def test_padding_at_the_end_changes_nothing(real):
-    (q, k, v), layer = qkv(100), reformer(bucket=16)
+    (q, _, v), layer = qkv(100), reformer(bucket=16)
     keep = (torch.arange(100) < real).expand(2, -1)
-    padded = layer.attend(q, k, v, keep)[:, :, :real]
-    short = layer.attend(q[:, :, :real], k[:, :, :real], v[:, :, :real], None)
+    padded = layer.attend(q, q, v, keep)[:, :, :real]
+    short = layer.attend(q[:, :, :real], q[:, :, :real], v[:, :, :real], None)
     torch.testing.assert_close(padded, short, rtol=1e-12, atol=1e-14)
 
 
@@ -145,21 +113,21 @@ def test_padded_content_does_not_matter(n):
 
 
 def test_a_sample_without_real_tokens_stays_finite_with_finite_gradients():
-    (q, k, v), layer, keep = qkv(40), reformer(bucket=16), ragged(40)
-    expected = layer.attend(q, k, v, keep)
+    (q, _, v), layer, keep = qkv(40), reformer(bucket=16), ragged(40)
+    expected = layer.attend(q, q, v, keep)
     keep[0] = False
-    out = layer.attend(q, k, v, keep)
+    out = layer.attend(q, q, v, keep)
     assert out.isfinite().all()
     assert torch.equal(out[1], expected[1])
     assert all(gradient.isfinite().all() for gradient in gradients(out, q, v))
 
 
 def test_evaluation_repeats_to_the_bit_and_training_hashes_anew():
-    (q, k, v), layer = qkv(100), reformer(bucket=8)
+    (q, _, v), layer = qkv(100), reformer(bucket=8)
     kept = layer.rotations.clone()
-    assert torch.equal(layer.attend(q, k, v, None), layer.attend(q, k, v, None))
+    assert torch.equal(layer.attend(q, q, v, None), layer.attend(q, q, v, None))
     layer.train()
-    assert not torch.equal(layer.attend(q, k, v, None), layer.attend(q, k, v, None))
+    assert not torch.equal(layer.attend(q, q, v, None), layer.attend(q, q, v, None))
     assert torch.equal(layer.rotations, kept)
 
 
@@ -189,7 +157,7 @@ def test_bf16_autocast_hashes_and_sums_in_fp32():
     q, v = torch.randn(2, 2, HEADS, 200, WIDTH).bfloat16()
     exact = layer.attend(q.float(), q.float(), v.float(), keep)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        near = layer.attend(q, q, v, keep)
+        near = layer.mix(q, q, v, keep)
     assert near.dtype == torch.bfloat16
     torch.testing.assert_close(near, exact.bfloat16(), rtol=0, atol=0)
 

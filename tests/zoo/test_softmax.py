@@ -8,30 +8,17 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from tests.zoo.oracle import DIM, FORMS, HEADS, PADDED, agree, gradients, qkv, ragged
 from zoo.contract import Size, Unsupported
 from zoo.variants import softmax
 from zoo.variants.softmax import Softmax, naive, refusal, sdpa, xformers
 
-DIM, HEADS = 8, 2
 LENGTHS = [63, 100, 1000]
 
 
 def size(**changes) -> Size:
     base = {"dim": DIM, "heads": HEADS, "max_len": 1000, "causal": False, "dropout": 0.0}
     return Size(**{**base, **changes})
-
-
-def qkv(n: int, m: int) -> list[torch.Tensor]:
-    lengths = (n, m, m)
-    return [torch.randn(2, HEADS, length, 4).double().requires_grad_() for length in lengths]
-
-
-def ragged(m: int) -> torch.Tensor:
-    """Padding at the end of one sample and scattered through the other."""
-    keep = torch.ones(2, m, dtype=torch.bool)
-    keep[0, m - m // 3 :] = False
-    keep[1, ::5] = False
-    return keep
 
 
 def by_the_formula(q, k, v, keep, causal):
@@ -49,13 +36,8 @@ def by_the_formula(q, k, v, keep, causal):
     return out
 
 
-def gradients(out: torch.Tensor, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    ramp = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).reshape(out.shape)
-    return torch.autograd.grad((out * ramp).sum(), inputs)
-
-
-@pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
-@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
+@FORMS
+@PADDED
 def test_the_literal_twin_is_the_formula(padded, causal):
     q, k, v = qkv(13, 13)
     keep = ragged(13) if padded else None
@@ -64,17 +46,14 @@ def test_the_literal_twin_is_the_formula(padded, causal):
         torch.testing.assert_close(naive(q, k, v, keep, causal, 0.0), expected)
 
 
-@pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
-@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
+@FORMS
+@PADDED
 @pytest.mark.parametrize("n", LENGTHS)
 def test_the_fused_kernel_equals_its_twin_forward_and_backward(n, padded, causal):
     inputs = qkv(n, n)
     keep = ragged(n) if padded else None
     fused, literal = (by(*inputs, keep, causal, 0.0) for by in (sdpa, naive))
-    torch.testing.assert_close(fused, literal, rtol=1e-10, atol=1e-12)
-    both = zip(gradients(fused, *inputs), gradients(literal, *inputs), strict=True)
-    for one, other in both:
-        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
+    agree(fused, literal, *inputs, slopes=(1e-10, 1e-12))
 
 
 @pytest.mark.parametrize("backend", ["sdpa", "naive"])
@@ -179,8 +158,8 @@ def calls(monkeypatch):
     return made
 
 
-@pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
-@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
+@FORMS
+@PADDED
 @pytest.mark.parametrize("n", [8, 13])
 def test_xformers_equals_the_twin_forward_and_backward(n, padded, causal, calls):
     inputs = qkv(n, n)
@@ -188,10 +167,7 @@ def test_xformers_equals_the_twin_forward_and_backward(n, padded, causal, calls)
     if padded:
         keep[0] = False
     found, literal = (by(*inputs, keep, causal, 0.0) for by in (xformers, naive))
-    torch.testing.assert_close(found, literal, rtol=1e-10, atol=1e-12)
-    both = zip(gradients(found, *inputs), gradients(literal, *inputs), strict=True)
-    for one, other in both:
-        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
+    agree(found, literal, *inputs, slopes=(1e-10, 1e-12))
 
 
 def test_xformers_gets_tokens_before_heads_the_dropout_and_its_own_causal_mask(calls):
@@ -203,7 +179,7 @@ def test_xformers_gets_tokens_before_heads_the_dropout_and_its_own_causal_mask(c
     assert isinstance(calls[1]["attn_bias"], LowerTriangularMask) and calls[1]["p"] == 0.25
 
 
-@pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
+@FORMS
 def test_the_bias_of_xformers_is_as_wide_as_the_scores_with_aligned_rows(causal, calls):
     inputs = qkv(13, 13)
     xformers(*inputs, ragged(13), causal, 0.0)
