@@ -4,6 +4,7 @@ import ctypes
 import os
 import platform
 import subprocess
+from collections.abc import Mapping
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -118,7 +119,7 @@ def keep_freed_memory() -> None:
         mallopt(setting, value)
 
 
-def _facts(of: Environment) -> dict[str, object]:
+def _facts(of: Environment) -> Mapping[str, object]:
     """All but the commit, each version by the name of its package."""
     facts = of.model_dump(exclude={"commit", "versions"})
     return {name.replace("_", " "): fact for name, fact in facts.items()} | of.versions

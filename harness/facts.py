@@ -109,6 +109,7 @@ def gather(task: Task, generate: bool) -> Facts:
         return Facts(task, answer, {}, 0, {}, [], None, missing)
     parts: dict[SplitName, Part] = {}
     learned: set[bytes] = set()
+    repeated = 0
     examples, sheet, answer = [], None, ""
     for name in SPLITS:
         split = task.load(name)
@@ -118,7 +119,8 @@ def gather(task: Task, generate: bool) -> Facts:
             answer = _question(task, split)
             examples = [_example(task, split, i) for i in range(min(SHOWN, len(split)))]
             sheet = _sheet(task, split) if task.pictures else None
-    repeated = sum(one in learned for one in _hashes(split))
+        elif name == "test":
+            repeated = sum(one in learned for one in _hashes(split))
     return Facts(task, answer, parts, repeated, floors(task), examples, sheet, "")
 
 

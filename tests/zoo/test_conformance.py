@@ -4,18 +4,14 @@ from types import MappingProxyType
 
 import jaxtyping
 import pytest
+import torch
 
-from tests.zoo.liars import (
-    LIES,
-    Bidirectional,
-    CountsTheFuture,
-    DropsInEvaluation,
-    Honest,
-    MeanOfAll,
-    Recurrent,
-    WidensHalfPrecision,
-)
+from tests.zoo.liars import LIES
+from tests.zoo.liars.causality import CountsTheFuture
+from tests.zoo.liars.honest import Bidirectional, Honest, MeanOfAll, Recurrent
+from tests.zoo.liars.numerics import DropsInEvaluation, WidensHalfPrecision
 from zoo.conformance import CHECKS, Finding, Result, checks_for, locate, parametrize, run, subjects
+from zoo.conformance.subject import distance
 from zoo.registry import Refused
 from zoo.variants import variants
 from zoo.variants.softmax import Softmax
@@ -138,6 +134,25 @@ def test_a_module_that_changes_its_precision_is_told_to_which():
     (subject,) = subjects("wide", WidensHalfPrecision)
     figure = run(check, subject).finding.figure
     assert figure.count("came out as") == 1 and "and came out as float32, autocast" in figure
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        ([1.0, 2.0], [1.0, 2.5], 0.2),
+        ([0.1, 0.2], [0.1, 0.3], 0.1),
+        ([], [], 0.0),
+        ([], [1.0], float("inf")),
+        ([1.0], [1.0, 1.0], float("inf")),
+        ([NAN], [1.0], float("inf")),
+        ([1.0], [NAN], float("inf")),
+    ],
+)
+def test_a_distance_misses_no_shape_and_no_nan(one, other, expected):
+    assert distance(torch.tensor(one), torch.tensor(other)) == pytest.approx(expected)
 
 
 class Unannotated(Honest):

@@ -146,8 +146,10 @@ def speak(attended: Attended, keep: Tensor | None = None) -> Float[Tensor, ""]:
 def distance(one: Tensor, other: Tensor) -> float:
     """The largest difference of entries, relative to the largest entry where that exceeds 1.
 
-    Infinite where either is not finite: NaN would be lost in a maximum.
+    Infinite where shapes differ, or either is not finite: NaN would be lost in a maximum.
     """
+    if one.shape != other.shape:
+        return float("inf")
     if one.numel() == 0:
         return 0.0
     if not (one.isfinite().all() and other.isfinite().all()):

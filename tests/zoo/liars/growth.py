@@ -1,0 +1,36 @@
+"""Liars about a linear cost."""
+
+import torch
+from torch import nn
+
+from tests.zoo.liars.honest import Honest
+from zoo.contract import Traits
+from zoo.variants.linear import Linear
+
+
+class QuadraticButLinear(Honest):
+    """Claims a linear cost."""
+
+    traits = Traits(causal=False, cross=True, linear=True, stochastic=False, recurrent=False)
+
+
+class QuadraticInItsSize(Honest):
+    """Pads its keys to the most tokens it may get."""
+
+    traits = QuadraticButLinear.traits
+
+    def attend(self, q, k, v, keep):
+        missing = self.size.max_len - k.shape[2]
+        real = torch.ones(k.shape[0], k.shape[2], dtype=torch.bool) if keep is None else keep
+        k, v = (nn.functional.pad(part, (0, 0, 0, missing)) for part in (k, v))
+        return super().attend(q, k, v, nn.functional.pad(real, (0, missing)))
+
+
+class MasksEveryPair(Linear):
+    """Few operations, and a matrix of all pairs that it hardly needs."""
+
+    traits = QuadraticButLinear.traits
+
+    def attend(self, q, k, v, keep):
+        pairs = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool)
+        return super().attend(q, k, v, keep) * pairs.any(1)[:, None]

@@ -1,0 +1,161 @@
+"""Liars about lengths, precisions, gradients, repetition, and what a layer keeps or returns."""
+
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from tests.zoo.liars.honest import HONEST, Bidirectional, Honest
+from zoo.contract import Attended
+
+
+class DetachesItsQueries(Honest):
+    """The projection of queries learns nothing."""
+
+    def attend(self, q, k, v, keep):
+        return super().attend(q.detach(), k, v, keep)
+
+
+class HidesALoss(Honest):
+    """Returns a loss that its traits do not name."""
+
+    def forward(self, x, context, keep):
+        tokens = super().forward(x, context, keep).tokens
+        return Attended(tokens, {"secret": tokens.square().mean()} if self.training else {})
+
+
+class DropsInEvaluation(Honest):
+    """Dropout that does not ask whether it is training."""
+
+    def attend(self, q, k, v, keep):
+        return nn.functional.dropout(super().attend(q, k, v, keep), 0.1, training=True)
+
+
+class CountsItsCalls(Honest):
+    """Writes a buffer in forward."""
+
+    def __init__(self, size):
+        super().__init__(size)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x, context, keep):
+        self.calls = self.calls + 1
+        return super().forward(x, context, keep)
+
+
+class OverflowsWhenLoud(Honest):
+    """Exponentials without a maximum."""
+
+    def attend(self, q, k, v, keep):
+        weights = (q @ k.mT).exp()
+        if keep is not None:
+            weights = weights * keep[:, None, None, :]
+        return weights @ v / weights.sum(-1, keepdim=True).clamp_min(1e-30)
+
+
+class DrawsFromNowhere(Honest):
+    """Noise from a generator that nobody can seed."""
+
+    traits = replace(HONEST, stochastic=True)
+
+    def attend(self, q, k, v, keep):
+        generator = torch.Generator()
+        generator.seed()
+        noise = torch.randn(v.shape, generator=generator).to(v.dtype) if self.training else 0.0
+        return super().attend(q, k, v, keep) + noise
+
+
+class HidesAWeight(Honest):
+    """Draws what its state dict does not hold."""
+
+    def __init__(self, size):
+        super().__init__(size)
+        self.secret = torch.randn(size.head_dim)
+
+    def attend(self, q, k, v, keep):
+        return super().attend(q, k, v, keep) + self.secret.to(v.dtype)
+
+
+class Turned(torch.autograd.Function):
+    """A weight on its way forward, its negative on the way back."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(weight):
+        return weight.clone()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return -gradient
+
+
+class TurnsItsGradients(Honest):
+    """Its query projection climbs where it should descend."""
+
+    def _project(self, x, context, place=None):
+        _, k, v = super()._project(x, context, place)
+        weight, bias = Turned.apply(self.query.weight), Turned.apply(self.query.bias)
+        q = self._split(nn.functional.linear(x, weight, bias))
+        return self.placed(q, place if context is x else None), k, v
+
+
+class LogsItsCalls(Honest):
+    """Appends to a list in forward."""
+
+    def __init__(self, size):
+        super().__init__(size)
+        self.log = []
+
+    def forward(self, x, context, keep):
+        self.log.append(x.shape)
+        return super().forward(x, context, keep)
+
+
+class CutsOffNothing(Bidirectional):
+    """Pads to whole blocks of 64, and cuts the surplus off by its negative, be it zero."""
+
+    def attend(self, q, k, v, keep):
+        surplus = -q.shape[2] % 64
+        padded = nn.functional.pad(super().attend(q, k, v, keep), (0, 0, 0, surplus))
+        return padded[:, :, :-surplus]
+
+
+class WidensHalfPrecision(Bidirectional):
+    """What comes in as bf16 goes out as fp32."""
+
+    def forward(self, x, context, keep):
+        tokens = super().forward(x, context, keep).tokens
+        return Attended(tokens.to(torch.promote_types(tokens.dtype, torch.float32)))
+
+
+class LouderInTraining(Bidirectional):
+    """Trains on something else than it is evaluated on, and claims no chance."""
+
+    def attend(self, q, k, v, keep):
+        return super().attend(q, k, v, keep) * (1.1 if self.training else 1.0)
+
+
+class BranchesOnItsInput(Bidirectional):
+    """Which way it takes is known when the numbers are: no graph holds both."""
+
+    def attend(self, q, k, v, keep):
+        return super().attend(q if q.abs().max() < 1e4 else q.clamp(-1e4, 1e4), k, v, keep)
+
+
+class AnswersOtherwiseWhenCompiled(Bidirectional):
+    """Its graph is one, and computes something else."""
+
+    def attend(self, q, k, v, keep):
+        return super().attend(q, k, v, keep) * (1.1 if torch.compiler.is_compiling() else 1.0)
+
+
+class WritesIntoOneBlank(Bidirectional):
+    """Its room for results is made for one set of parameters."""
+
+    def attend(self, q, k, v, keep):
+        return torch.zeros(q.shape, dtype=q.dtype).copy_(super().attend(q, k, v, keep))
