@@ -26,7 +26,6 @@ PACKAGES = (
 )
 """Whose versions a record names, beside python's and torch's: what computes, where it is there."""
 
-
 MALLOC = {-1: -1, -2: 64 * 2**20, -4: 0}
 """For glibc's `mallopt`: no trimming, room for 64 MiB more at each growth, no blocks apart."""
 
