@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -35,22 +35,20 @@ def run(
     again: Annotated[bool, typer.Option("--again", help="Run finished cells anew, too.")] = False,
 ) -> None:
     """Train every variant on every task with every seed; report accuracy, speed and memory."""
-    from harness import argv, budgets, environment, tables
+    from harness import argv, budgets, tables
     from harness.store import Store
 
-    chosen = environment.pick_device(device)
     settings = argv.settings(set_ or [])
+    where = _where(device, precision, compiled)
     requests = [
         budgets.Request(
             attention=variant,
             task=name,
             budget=budget,
             seed=seed,
-            device="cuda" if chosen.type == "cuda" else "cpu",
-            precision=environment.pick_precision(precision, chosen),
-            compiled=chosen.type == "cuda" if compiled is None else compiled,
             positions=positions,
             settings=settings,
+            **where,
         )
         for name in argv.words(task)
         for variant in argv.words(attention)
@@ -76,17 +74,19 @@ def locality(
     store: StoreOption = Path("runs"),
 ) -> None:
     """Measure how far a model has to look: accuracy against the tokens that it may see."""
-    from harness import argv, audit, environment
+    from harness import argv, audit, budgets
     from reports.locality import write
 
-    chosen = environment.pick_device(device)
     settings, seen = argv.settings(set_ or []), argv.windows(windows)
-    specs = [
-        spec
+    where = _where(device)
+    requests = [
+        budgets.Request(
+            attention="softmax", task=name, budget=budget, seed=seed, settings=settings, **where
+        )
         for name in argv.words(task)
         for seed in argv.seeds(seeds)
-        for spec in audit.cells(name, seen, budget, seed, chosen, settings)
     ]
+    specs = [spec for request in requests for spec in audit.cells(request, seen)]
     argv.require_owners(settings, specs)
     ran = [record for record, _ in _run_all(specs, store, again=False)]
     bad = [f"{record.status}: {record.reason}" for record in ran if record.status != "ok"]
@@ -114,6 +114,18 @@ def measure(store: StoreOption = Path("runs")) -> None:
         raise Refused(f"store {str(store)!r} holds no finished run; make one with: harness run")
     for record in records:
         typer.echo(tables.outcome([run.measure_anew(record, folder)]))
+
+
+def _where(device: str, precision: str = "auto", compiled: bool | None = None) -> dict[str, Any]:
+    """The device, and what follows from it unless it is given, as a `budgets.Request` has them."""
+    from harness import environment
+
+    chosen = environment.pick_device(device)
+    return {
+        "device": chosen.type,
+        "precision": environment.pick_precision(precision, chosen),
+        "compiled": chosen.type == "cuda" if compiled is None else compiled,
+    }
 
 
 def _run_all(

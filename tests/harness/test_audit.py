@@ -1,13 +1,20 @@
 """`harness locality`: the cells of an audit, and the page that comes of them."""
 
 import pytest
-import torch
 
 from harness.audit import cells
+from harness.budgets import Request
+
+
+def request(task: str, seed: int = 0, **settings) -> Request:
+    return Request(
+        attention="primal", task=task, budget="smoke", seed=seed, device="cpu", precision="fp32",
+        compiled=False, settings=settings,
+    )  # fmt: skip
 
 
 def test_an_audit_is_both_ends_and_every_window_and_block():
-    found = list(cells("listops", [4, 16], "smoke", 3, torch.device("cpu"), {}))
+    found = list(cells(request("listops", seed=3), [4, 16]))
     assert [
         (one.attention, one.options.get("local", {}).get("window"), one.task.block) for one in found
     ] == [
@@ -43,7 +50,7 @@ def test_windows_that_are_no_windows_are_refused(call, store):
 
 @pytest.mark.parametrize("task", ["copying", "induction", "mqar", "selective-copying"])
 def test_a_task_that_asks_at_tokens_is_seen_through_windows_and_not_shuffled(task):
-    found = cells(task, [4, 16], "smoke", 0, torch.device("cpu"), {task: {"test": 4}})
+    found = cells(request(task, **{task: {"test": 4}}), [4, 16])
     assert [
         (one.attention, one.options.get("local", {}).get("window"), one.task.block) for one in found
     ] == [("softmax", None, 0), ("none", None, 0), ("local", 4, 0), ("local", 16, 0)]
@@ -61,7 +68,7 @@ def test_a_page_says_why_a_task_that_asks_at_tokens_has_one_curve(call, store, u
 
 def test_options_of_the_task_and_of_its_variants_can_be_set():
     settings = {"majority": {"max_len": "40"}, "softmax": {"backend": "sdpa"}}
-    found = list(cells("majority", [4], "smoke", 0, torch.device("cpu"), settings))
+    found = list(cells(request("majority", **settings), [4]))
     assert {one.task.options["max_len"] for one in found} == {40}
     assert {one.options["softmax"]["backend"] for one in found if "softmax" in one.options} == {
         "sdpa"
