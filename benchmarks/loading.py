@@ -2,7 +2,7 @@
 
 Run: python -m benchmarks.loading
 Claim: all splits of a full task that is cached are loaded in under 2 seconds, and gathering a batch
-takes under 2 % of a training step of `primal`, which is the fastest rival, at the published recipe.
+takes under 2 % of a training step of `primal` at the published recipe.
 
 A set that is not there is generated first, which takes minutes; what must be fetched is named.
 """

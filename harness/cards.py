@@ -174,11 +174,11 @@ def _pictured(facts: Facts) -> list[tuple[list[str], Sequence[bytes]]]:
 
 
 def _examples(facts: Facts, folder: str) -> list[str]:
-    shown = [(f"Example {number}", one) for number, one in enumerate(facts.examples, 1)]
-    shown += [("Sheet", facts.sheet)] if facts.sheet else []
+    shown = [(f"Example {number}", "answer", one) for number, one in enumerate(facts.examples, 1)]
+    shown += [("Sheet", "answers", facts.sheet)] if facts.sheet else []
     found = []
-    for (title, example), (names, _) in zip(shown, _pictured(facts), strict=True):
-        found.append(f"**{title}**, answer: {example.answer}\n")
+    for (title, word, example), (names, _) in zip(shown, _pictured(facts), strict=True):
+        found.append(f"**{title}**, {word}: {example.answer}\n")
         found += [f"![{facts.task.name}, {title.lower()}]({folder}/{name})\n" for name in names]
         found += [f"{_block(document)}\n" for document in example.documents]
     return found

@@ -153,7 +153,7 @@ def test_a_sheet_shows_the_first_pictures_of_train_row_by_row_with_their_answers
 
     card = [gather(Many(), generate=False)]
     answers = "; ".join(["dark", "bright"] * 9)
-    assert f"**Sheet**, answer: {answers}\n\n![squares, sheet](tasks/squares.png)" in page(
+    assert f"**Sheet**, answers: {answers}\n\n![squares, sheet](tasks/squares.png)" in page(
         [card], "tasks"
     )
     shown = pixels(pictures([card])["squares.png"])[::4, ::4]
