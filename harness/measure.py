@@ -20,6 +20,7 @@ from tasks import Task
 from tasks.contract import Split
 from zoo.composition import Composition
 from zoo.cost import flops, peak_bytes
+from zoo.registry import Value
 
 REFERENCE = "softmax"
 """The variant that every cost is compared with."""
@@ -36,13 +37,8 @@ def measure(spec: RunSpec, task: Task, train: Split) -> Cost:
 
     Both are built for the purpose and thrown away, so that the run itself starts untouched.
     """
-    reference = Composition.parse(REFERENCE)
-    options = reference.resolve({REFERENCE: {"backend": BACKEND}})
-    usual = spec.model_copy(update={"attention": REFERENCE, "options": options})
-    # On a CPU SDPA is what softmax comes to by itself.
-    same = [options, reference.resolve({})] if spec.device == "cpu" else [options]
-    own = spec.attention == REFERENCE and spec.options in same
-    specs = [spec] if own else [spec, usual]
+    usual = spec.model_copy(update={"attention": REFERENCE, "options": _options(BACKEND)})
+    specs = [spec] if is_reference(spec) else [spec, usual]
     trainers = [_trainer(one, task, train) for one in specs]
     tokens = spec.train.batch * task.documents * task.max_len
     steps = take_turns([_training_turn(trainer) for trainer in trainers], trainers[0].device)
@@ -67,6 +63,14 @@ def measure(spec: RunSpec, task: Task, train: Split) -> Cost:
     )
 
 
+def is_reference(spec: RunSpec) -> bool:
+    """Whether a run is of the reference itself."""
+    # On a CPU SDPA is what softmax comes to by itself.
+    backends = (BACKEND, "auto") if spec.device == "cpu" else (BACKEND,)
+    same = [_options(backend) for backend in backends]
+    return spec.attention == REFERENCE and spec.options in same
+
+
 def take_turns(
     turns: list[Callable[[], Any]], device: torch.device, rounds: int = ROUNDS
 ) -> list[list[float]]:
@@ -87,6 +91,11 @@ def quartiles(values: Iterable[float]) -> Quartiles:
     """The quartiles of `values`."""
     q1, median, q3 = np.quantile(list(values), (0.25, 0.5, 0.75)).tolist()
     return Quartiles(q1=q1, median=median, q3=q3)
+
+
+def _options(backend: str) -> dict[str, dict[str, Value]]:
+    """Every option of the reference, computed by `backend`."""
+    return Composition.parse(REFERENCE).resolve({REFERENCE: {"backend": backend}})
 
 
 def _trainer(spec: RunSpec, task: Task, train: Split, compiled: bool | None = None) -> Trainer:

@@ -137,6 +137,15 @@ def test_a_run_prints_a_table_and_the_place_of_its_record_and_is_not_repeated(ca
     assert [store.path(record.spec).read_bytes() for record in records] == before
 
 
+def test_freed_memory_is_kept_before_anything_is_measured(call, store, unmeasured, monkeypatch):
+    order = []
+    monkeypatch.setattr("harness.environment.keep_freed_memory", lambda: order.append("kept"))
+    monkeypatch.setattr("harness.run.measure", lambda *_: order.append("measured") or unmeasured)
+    assert call(*TINY, "-a", "softmax")[0] == 0
+    assert call("measure")[0] == 0
+    assert order == ["kept", "measured"] * 2
+
+
 def test_again_runs_a_finished_cell_anew(call, store, unmeasured):
     call(*TINY, "-a", "softmax")
     first = store.read()[0][0]

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 from harness.budgets import Request, plan
 from harness.encoder import Classifier, build, compare, mean_over_real
@@ -172,9 +173,32 @@ def test_the_encoder_is_the_literal_pre_norm_transformer():
     for block in model.layers:
         normed = block.attention_norm(x)
         x = x + block.attention(normed, normed, None).tokens
-        x = x + block.feed_forward(block.feed_forward_norm(x))
-    expected = model.head(model.norm(x).mean(1))
+        inner, _, outer = block.feed_forward
+        x = x + outer(functional.gelu(inner(block.feed_forward_norm(x))))
+    hidden, _, last = model.head
+    expected = last(functional.relu(hidden(model.norm(x).mean(1))))
     torch.testing.assert_close(scores(model, batch), expected)
+
+
+def test_dropout_stands_behind_the_embedding_and_behind_every_block():
+    model, batch = classifier(layer("softmax"), layer("softmax")), draw(None)
+    x = model.token.weight[batch.tokens[:, 0]] + model.position.weight
+    for block in model.layers:
+        block.dropout.p = 1.0
+    torch.testing.assert_close(scores(model, batch), model.head(model.norm(x).mean(1)))
+    model.dropout.p = 1.0
+    nothing = model.head(model.norm(torch.zeros_like(x)).mean(1))
+    torch.testing.assert_close(scores(model, batch), nothing)
+
+
+def test_embeddings_start_small():
+    size = replace(SIZE, dim=64, max_len=300)
+    model = Classifier(
+        [Emitting(size, {})], vocabulary=300, classes=2, documents=1, feed_forward=8, head=8,
+        dropout=0.0,
+    )  # fmt: skip
+    for table in (model.token, model.position):
+        assert table.weight.std().item() == pytest.approx(0.02, rel=0.05)
 
 
 def test_dropout_is_for_training_only():
@@ -214,6 +238,10 @@ def test_the_model_of_a_run_has_its_sizes_and_the_variants_it_names(plan):
     assert model.head[-1].out_features == 10
     assert model.layers[0].feed_forward[0].out_features == 128
     assert [one.dropout.p for one in (model, *model.layers)] == [0.1] * 3
+    assert {one.attention.size.dropout for one in model.layers} == {0.0}
+    dropping = spec.model.model_copy(update={"attention_dropout": 0.25})
+    model = build(spec.model_copy(update={"model": dropping}), task)
+    assert {one.attention.size.dropout for one in model.layers} == {0.25}
 
 
 @pytest.fixture

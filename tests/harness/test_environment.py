@@ -6,8 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
-from harness.environment import keep_freed_memory
+from harness.environment import continued, describe, keep_freed_memory, pick_precision
+from harness.store import Environment
+from zoo.registry import Refused
 
 ROOT = Path(__file__).parents[2]
 
@@ -36,3 +39,59 @@ def test_a_large_block_that_was_freed_is_used_again_as_it_is():
 def test_without_glibc_memory_is_left_as_it_is(monkeypatch):
     monkeypatch.setattr("ctypes.CDLL", lambda name: object())
     keep_freed_memory()
+
+
+OTHER = {"device": "an abacus", "threads": 99, "memory_gib": 0.5, "system": "Plan9"}
+
+
+@pytest.mark.parametrize("name", sorted(Environment.model_fields.keys() - {"versions", "commit"}))
+def test_whatever_differs_of_two_environments_is_named(name):
+    here = describe("cpu")
+    told = f"{name.replace('_', ' ')} {OTHER[name]} (here {getattr(here, name)})"
+    with pytest.raises(Refused) as refused:
+        continued(here.model_copy(update={name: OTHER[name]}), here, "it", "go there")
+    assert str(refused.value) == f"it was begun with {told}; go there"
+
+
+@pytest.mark.parametrize(
+    ("known", "precision"),
+    [
+        ({"avx512_bf16": True}, "bf16"),
+        ({"amx_bf16": True, "avx512_bf16": False}, "bf16"),
+        ({"avx512_bf16": False, "avx2": True}, "fp32"),
+        ({}, "fp32"),
+    ],
+)
+def test_a_cpu_computes_in_bf16_where_it_has_the_instructions(monkeypatch, known, precision):
+    monkeypatch.setattr("torch.cpu.get_capabilities", lambda: known, raising=False)
+    assert pick_precision("auto", torch.device("cpu")) == precision
+
+
+@pytest.fixture
+def checkout(tmp_path, monkeypatch) -> Path:
+    """A repository of three files, one of them the module that names its commit."""
+    for name in ("harness/environment.py", "zoo/contract.py", "README.md"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", ".")
+    who = ["-c", "user.name=somebody", "-c", "user.email=somebody@example.org"]
+    git(tmp_path, *who, "commit", "-q", "-m", "all")
+    monkeypatch.setattr("harness.environment.__file__", str(tmp_path / "harness/environment.py"))
+    return tmp_path
+
+
+def git(folder: Path, *words: str) -> str:
+    done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize(
+    ("changed", "mark"),
+    [(None, ""), ("README.md", ""), ("zoo/contract.py", "+"), ("zoo/x.py", "+")],
+)
+def test_a_commit_is_marked_where_what_computes_was_changed(checkout, changed, mark):
+    if changed:
+        (checkout / changed).write_text("changed")
+    head = git(checkout, "rev-parse", "--short=12", "HEAD")
+    assert describe.__wrapped__("cpu").commit == head + mark

@@ -144,3 +144,17 @@ def test_time_spent_on_dev_is_not_training_time(plan, prepare, dev, monkeypatch)
     monkeypatch.setattr(Trainer, "step", step)
     monkeypatch.setattr(Trainer, "accuracy", accuracy)
     assert train(prepare(plan()), dev).seconds == 4.0
+
+
+def test_the_device_is_waited_for_before_the_time_of_training_is_read(
+    plan, prepare, dev, monkeypatch
+):
+    clock = [0.0]
+
+    def wait(device):
+        clock[0] += 10.0
+
+    monkeypatch.setattr("harness.train.time.perf_counter", lambda: clock[0])
+    monkeypatch.setattr("harness.train.synchronise", wait)
+    progress = train(prepare(plan()), dev)
+    assert progress.seconds == 10.0 * len(progress.curve)

@@ -3,10 +3,13 @@
 import pytest
 import torch
 
+from harness import budgets
+from harness.budgets import Request
 from harness.encoder import build
-from harness.measure import WARMUP, measure, quartiles, take_turns
+from harness.measure import WARMUP, is_reference, measure, quartiles, take_turns
 from harness.run import find_task
 from harness.train import Trainer
+from tasks.contract import Split
 from zoo.cost import flops, peak_bytes
 
 CPU = torch.device("cpu")
@@ -38,6 +41,20 @@ def test_turns_are_taken_in_turn_and_the_warm_up_is_not_counted(monkeypatch):
         [0.25 + first, 2.25 + first, 4.25 + first],
         [1.5 + first, 3.5 + first, 5.5 + first],
     ]
+
+
+def test_the_device_is_waited_for_before_each_turn_and_behind_it(monkeypatch):
+    order = []
+    monkeypatch.setattr("harness.measure.synchronise", order.append)
+    monkeypatch.setattr("harness.measure.time.perf_counter", lambda: order.append("clock") or 0.0)
+    take_turns([lambda: order.append("turn")], CPU, rounds=1)
+    assert order[-5:] == [CPU, "clock", "turn", CPU, "clock"]
+
+
+def test_two_turns_warm_up_and_nine_are_counted():
+    order = []
+    ((*seconds,),) = take_turns([lambda: order.append("turn")], CPU)
+    assert (len(order), len(seconds)) == (11, 9)
 
 
 def test_quartiles_are_those_of_the_values():
@@ -76,6 +93,45 @@ def test_the_reference_is_sdpa_whatever_softmax_comes_to_by_itself(plan, monkeyp
     measure(spec, task, task.load("train"))
     of = {one.attention: one.options for one in built}
     assert of == {spec.attention: spec.options, "softmax": {"softmax": {"backend": "sdpa"}}}
+
+
+def test_softmax_is_its_own_reference_where_it_comes_to_sdpa(plan):
+    spec = plan("softmax")
+    naive = plan("softmax", settings={"softmax": {"backend": "naive"}})
+    sdpa = plan("softmax", settings={"softmax": {"backend": "sdpa"}})
+    on_cuda = [one.model_copy(update={"device": "cuda"}) for one in (spec, sdpa)]
+    found = [is_reference(one) for one in (spec, sdpa, *on_cuda, naive, plan("primal"))]
+    assert found == [True, True, False, True, False, False]
+
+
+def test_operations_are_counted_on_a_model_that_is_not_compiled(plan, monkeypatch):
+    compiled, counted = [], []
+    monkeypatch.setattr(torch, "compile", lambda model, dynamic: compiled.append(model) or model)
+    monkeypatch.setattr("harness.measure.flops", lambda turn: counted.append(len(compiled)) or 0)
+    spec = plan("primal", compiled=True)
+    task = find_task(spec)
+    measure(spec, task, task.load("train"))
+    assert counted == [2, 2]
+
+
+def test_the_tokens_of_both_documents_of_a_pair_are_read(told):
+    spec = budgets.plan(
+        Request(
+            attention="softmax", task="retrieval", budget="smoke", seed=0, device="cpu",
+            precision="fp32", compiled=False,
+        )
+    )  # fmt: skip
+    task = find_task(spec)
+    pairs = Split(
+        torch.randint(task.vocabulary, (8, task.max_len)).short(),
+        torch.full((8,), task.max_len).int(),
+        torch.randint(8, (16, 2)).int(),
+        torch.randint(2, (16,)),
+        padded=True,
+    )
+    told += [[[1.0]], [[0.5]]]
+    cost = measure(spec, task, pairs)
+    assert cost.own.tokens_per_second.median == spec.train.batch * 2 * task.max_len / 0.5
 
 
 @pytest.mark.parametrize("attention", ["softmax", "primal"])

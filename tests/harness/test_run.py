@@ -1,5 +1,7 @@
 """One cell: every way that a run can end is a record."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -125,6 +127,20 @@ def test_a_seed_repeats_its_run_to_the_bit_and_another_one_differs(plan, store, 
     assert curve(run(plan("primal", seed=4), store, quiet)) != curve(first)
 
 
+def test_a_seed_decides_the_initial_parameters(plan, store, quiet, unmeasured, monkeypatch):
+    begun = []
+
+    def spy(trainer, *_, **__):
+        begun.append(trainer.model.token.weight.clone())
+        raise RuntimeError("seen enough")
+
+    monkeypatch.setattr("harness.run.fit", spy)
+    for seed in (3, 3, 4):
+        run(plan(seed=seed), store, quiet)
+    assert torch.equal(begun[0], begun[1])
+    assert not torch.equal(begun[0], begun[2])
+
+
 @pytest.mark.parametrize(("error", "status", "reason"), ENDS, ids=lambda value: repr(value)[:30])
 def test_every_other_end_is_a_record_with_its_reason(
     plan, store, quiet, unmeasured, interrupt_at, error, status, reason
@@ -153,7 +169,21 @@ def test_the_environment_is_that_of_the_beginning_and_a_continued_run_names_both
     monkeypatch.setattr("harness.run.describe", lambda kind: here.model_copy(update=commit("bbb")))
     record = run(plan(), store, quiet)
     assert record.environment.commit == "aaa, bbb"
-    assert record.final.seconds > record.final.train_seconds
+
+
+def test_a_run_takes_the_time_of_all_its_processes(
+    plan, store, quiet, unmeasured, interrupt_at, monkeypatch
+):
+    interrupt_at(3, KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        run(plan(), store, quiet)
+    real = checkpoint.load
+
+    def load(path, trainer):
+        return replace(real(path, trainer), elapsed=1000.0)
+
+    monkeypatch.setattr(checkpoint, "load", load)
+    assert 1000.0 < run(plan(), store, quiet).final.seconds < 2000.0
 
 
 def test_a_run_that_was_begun_elsewhere_is_not_gone_on_with(

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from zoo.contract import Size
 from zoo.gated import GatedAttention
@@ -156,3 +157,24 @@ def near_in_half_precision(layer: torch.nn.Module, bound: float = 0.03) -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         near = layer(x, x, keep).tokens
     assert (near - exact)[keep].norm() / exact[keep].norm() < bound
+
+
+class HalfPrecision(TorchDispatchMode):
+    """Collects the operation and the shapes of every matrix product that runs in bf16."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.products: list[tuple[str, list[tuple[int, ...]]]] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func.overloadpacket.__name__
+        if name in ("mm", "addmm", "bmm", "baddbmm") and args[-1].dtype == torch.bfloat16:
+            self.products.append((name, [tuple(arg.shape) for arg in args]))
+        return func(*args, **(kwargs or {}))
+
+
+def in_half_precision(call: Callable[[], object]) -> list[tuple[str, list[tuple[int, ...]]]]:
+    """The matrix products of `call` that run in bf16 under autocast."""
+    with torch.autocast("cpu", dtype=torch.bfloat16), HalfPrecision() as seen:
+        call()
+    return seen.products

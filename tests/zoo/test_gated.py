@@ -5,12 +5,14 @@ import pytest
 import torch
 
 from tests.zoo.oracle import (
+    DIM,
     FORMS,
     FUTURES,
     PADDED,
     draw,
     gated,
     gradients,
+    in_half_precision,
     near_in_half_precision,
     ragged,
     valid,
@@ -104,3 +106,12 @@ PARAMETERS = ["query_key_value", "gate", "norm", "out"]
 def test_parameters_are_made_in_an_order_that_old_seeds_and_checkpoints_know(variant, names):
     found = (name.partition(".")[0] for name in gated(variant).state_dict())
     assert list(dict.fromkeys(found)) == names
+
+
+@VARIANTS
+@FORMS
+def test_under_autocast_projections_alone_are_in_half_precision(variant, causal):
+    layer, x = gated(variant, causal, chunk=16).float(), torch.randn(2, 40, DIM)
+    found = {name for name, _ in in_half_precision(lambda: layer(x, x, ragged(40)))}
+    # Products of the projections have two axes; what goes head by head has a third.
+    assert found & {"mm", "addmm"} and not found & {"bmm", "baddbmm"}

@@ -16,6 +16,7 @@ from tests.zoo.oracle import (
     valid,
 )
 from zoo.contract import Size
+from zoo.kernels.rotary import rotated
 from zoo.registry import Refused
 from zoo.variants.local import Local
 from zoo.variants.longformer import Longformer
@@ -23,14 +24,21 @@ from zoo.variants.longformer import Longformer
 APART = pytest.mark.parametrize("separate", [True, False], ids=["separate", "shared"])
 
 
-def longformer(dropout: float = 0.0, **options) -> Longformer:
-    size = Size(dim=DIM, heads=HEADS, max_len=1000, causal=False, dropout=dropout)
+def longformer(dropout: float = 0.0, *, rotary: bool = False, **options) -> Longformer:
+    size = Size(
+        dim=DIM, heads=HEADS, max_len=1000, causal=False, dropout=dropout, rotary=rotary
+    )  # fmt: skip
     return Longformer(size, **options).double()
 
 
 def by_the_formula(layer, x, keep):
     """One sample at a time, with padded tokens removed; zero where they stood."""
     return by_sample(lambda real: layer.out(without_padding(layer, real)), x, keep)
+
+
+def placed(layer, part):
+    """Queries or keys (n, e), turned by their places where the layer has rotary positions."""
+    return rotated(part[None, None])[0, 0] if layer.size.rotary else part
 
 
 def without_padding(layer, x):
@@ -44,9 +52,10 @@ def without_padding(layer, x):
     heads = []
     for part in torch.arange(DIM).chunk(HEADS):
         scale = len(part) ** 0.5
-        near = (q[:, part] @ k[:, part].T / scale).masked_fill(~seen, -torch.inf).softmax(-1)
-        far = (q_all[:, part] @ k_all[:, part].T / scale).softmax(-1)
-        heads.append(torch.cat([far[:g] @ v_all[:, part], (near @ v[:, part])[g:]]))
+        near = placed(layer, q[:, part]) @ placed(layer, k[:, part]).T / scale
+        near = near.masked_fill(~seen, -torch.inf).softmax(-1)
+        far = placed(layer, q_all[:, part]) @ placed(layer, k_all[:, part]).T / scale
+        heads.append(torch.cat([far[:g].softmax(-1) @ v_all[:, part], (near @ v[:, part])[g:]]))
     return torch.cat(heads, -1)
 
 
@@ -61,6 +70,14 @@ def test_output_and_gradients_are_those_of_the_formula(n, tokens, padded, separa
     # Up to `tokens` the window has no queries, and its parameters no gradient.
     inputs = [x, *layer.parameters()] if n > tokens else []
     agree(out, expected, *inputs, slopes=(1e-9, 1e-11))
+
+
+@APART
+@PADDED
+def test_with_rotary_positions_queries_and_keys_of_both_kinds_are_turned(padded, separate):
+    layer = longformer(window=7, global_tokens=3, separate=separate, rotary=True)
+    x, keep = draw(64), ragged(64) if padded else None
+    agree(valid(layer(x, x, keep).tokens, keep), by_the_formula(layer, x, keep))
 
 
 def test_without_global_tokens_it_is_local_attention():

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.zoo.oracle import DIM
+from tests.zoo.oracle import DIM, in_half_precision
 from tests.zoo.primal_oracle import agree, build, positions
 from zoo.kernels import cosine_map
 from zoo.variants.primal import Primal
@@ -227,3 +227,12 @@ def test_only_the_direction_of_queries_and_keys_counts(size):
     after = layer(x, x, None)
     agree(after.tokens, before.tokens)
     agree(after.losses["ksvd"], before.losses["ksvd"])
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_under_autocast_only_what_runs_over_tokens_is_in_half_precision(path, form):
+    n = 97
+    layer, x = build(form).float(), torch.randn(3, n, DIM)
+    products = in_half_precision(lambda: layer(x, x, None))
+    assert products
+    assert all(any({n, 3 * n} & {*shape} for shape in shapes) for _, shapes in products)
