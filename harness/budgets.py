@@ -12,7 +12,7 @@ from tasks import tasks
 from tasks.blocks import arranged
 from zoo.composition import Composition
 from zoo.messages import unknown
-from zoo.registry import Refused, Value, resolve
+from zoo.registry import Refused, Value, built, resolve
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +79,7 @@ def plan(request: Request) -> RunSpec:
         options=composition.resolve(_variant_options(composition, budget, own, request.settings)),
         task=TaskSpec(
             name=request.task,
-            key=arranged(task(**options), request.block).key,
+            key=arranged(built(request.task, lambda: task(**options)), request.block).key,
             options=options,
             block=request.block,
         ),

@@ -69,13 +69,21 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run the command line; bad input is one line and exit code 2, an interrupt is 130."""
     # The profiler that counts allocations writes its own progress to stderr otherwise.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
-    warnings.showwarning = _show_warning
+    warnings.showwarning = _show_once()
     _exit(lambda: app(args=argv, standalone_mode=False))
 
 
-def _show_warning(message: Warning | str, *_: object) -> None:
-    """Print a warning as one line, without the line of code that gave it."""
-    typer.echo(f"harness: warning: {' '.join(str(message).split())}", err=True)
+def _show_once() -> Callable[..., None]:
+    """Prints each warning once, as one line, without the line of code that gave it."""
+    shown = set()
+
+    def show(message: Warning | str, *_: object) -> None:
+        line = f"harness: warning: {' '.join(str(message).split())}"
+        if line not in shown:
+            shown.add(line)
+            typer.echo(line, err=True)
+
+    return show
 
 
 def _exit(command: Callable[[], object]) -> NoReturn:

@@ -27,12 +27,15 @@ def check(
     settings = argv.settings(set_ or [])
     if strangers := settings.keys() - {owner}:
         raise Refused(f"--set {strangers.pop()}: only {owner!r} is checked; set its options")
-    held = True
+    count, failed = 0, []
     for subject in subjects(owner, locate(name), settings.get(owner, {})):
         for result in examine(subject):
-            held &= result.passed
+            count += 1
+            failed += [] if result.passed else [f"{result.form}: {result.check}"]
             typer.echo(tables.as_json(result) if as_json else tables.as_line(result))
-    raise typer.Exit(0 if held else 1)
+    if failed and not as_json:
+        typer.echo(f"{len(failed)} of {count} checks fail: {'; '.join(failed)}")
+    raise typer.Exit(1 if failed else 0)
 
 
 def certify(
@@ -41,10 +44,11 @@ def certify(
     """Run every check on every variant, and write the page; exit 1 where one does not hold."""
     from harness import tables
     from harness.certificate import Examined, page
-    from harness.store import place
+    from harness.files import place, require_writable
     from zoo.conformance import examine, subjects
     from zoo.variants import variants
 
+    require_writable(out.parent, str(out), "give another --out")
     examined, held = [], True
     for name, variant in variants.items():
         if variant.unchecked:
@@ -74,9 +78,10 @@ def cards(
     """Write the page of the tasks: what each asks, its data, its floors, and examples."""
     from harness.cards import page, pictures
     from harness.facts import gather, settings
-    from harness.store import place
+    from harness.files import place, require_writable
     from tasks import tasks
 
+    require_writable(out.parent, str(out), "give another --out")
     found = []
     for name in tasks.names():
         found.append([gather(task, generate) for task in settings(name)])
@@ -100,7 +105,7 @@ def report(
     ] = None,
 ) -> None:
     """Write leaderboard.md, leaderboard.csv and the figures from the records of a store."""
-    from harness.store import place
+    from harness.files import place
     from reports.leaderboard import embed, write
 
     if not store.is_dir():

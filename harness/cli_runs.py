@@ -102,7 +102,10 @@ def locality(
 
 
 def measure(store: StoreOption = Path("runs")) -> None:
-    """Measure the cost of every finished run of a store anew, on a machine that is now quiet."""
+    """Measure the cost of every finished run of a store anew, on a machine that is now quiet.
+
+    Exit 1 where a record could not be measured, and is left as it was.
+    """
     from harness import run, tables
     from harness.environment import keep_freed_memory
     from harness.store import Store
@@ -112,8 +115,15 @@ def measure(store: StoreOption = Path("runs")) -> None:
     records = [record for record in records_of(store)[0] if record.status == "ok"]
     if not records:
         raise Refused(f"store {str(store)!r} holds no finished run; make one with: harness run")
+    left = 0
     for record in records:
-        typer.echo(tables.outcome([run.measure_anew(record, folder)]))
+        try:
+            typer.echo(tables.outcome([run.measure_anew(record, folder)]))
+        except Refused as refusal:
+            left += 1
+            where = folder.path(record.spec)
+            typer.echo(f"warning: {where} is left as it was: {refusal}", err=True)
+    raise typer.Exit(1 if left else 0)
 
 
 def _where(device: str, precision: str = "auto", compiled: bool | None = None) -> dict[str, Any]:
@@ -143,7 +153,7 @@ def _run_all(
     folder = Store(store)
     grid.check(specs, folder)
     folder.require_writable()
-    with Screen(Console()) as screen:
+    with Screen(Console(), Console(stderr=True)) as screen:
         return grid.run_all(specs, folder, screen.watch, again=again)
 
 

@@ -1,7 +1,25 @@
 """Files that are there whole or not at all."""
 
 import os
+import tempfile
 from pathlib import Path
+
+from zoo.registry import Refused
+
+
+def require_writable(folder: Path, what: str, remedy: str) -> None:
+    """Make `folder` where there is none.
+
+    Raises:
+        Refused: it cannot be written: known now, no work is lost for it later.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        there = isinstance(error, FileExistsError)
+        reason = f"{folder} is a file" if there else error.strerror
+        raise Refused(f"{what} cannot be written ({reason}); {remedy}") from error
 
 
 def place(path: Path, content: bytes) -> Path:

@@ -10,15 +10,16 @@ from harness.spec import RunSpec
 from harness.store import FINAL, Record, Store
 from tasks import Task
 from tasks.contract import SPLITS
-from zoo.registry import Refused
+from zoo.messages import in_one_line
+from zoo.registry import Refused, built
 
 
 def check(specs: Iterable[RunSpec], store: Store) -> None:
     """Refuse before the first cell what would be refused at a later one.
 
     Raises:
-        Refused: a model cannot be built, a task's data are missing, damaged or fewer than a batch,
-            or a broken record stands in the place of a cell.
+        Refused: a model cannot be built, a task's data are missing, damaged, too many for the
+            memory or fewer than a batch, or a broken record stands in the place of a cell.
     """
     examples: dict[str, int] = {}
     for spec in specs:
@@ -26,7 +27,7 @@ def check(specs: Iterable[RunSpec], store: Store) -> None:
         task = find_task(spec)
         _require_buildable(spec, task)
         if task.key not in examples:
-            examples[task.key] = {split: len(task.load(split)) for split in SPLITS}["train"]
+            examples[task.key] = _training_examples(task)
         if examples[task.key] < spec.train.batch:
             raise Refused(
                 f"{task.key} has {examples[task.key]} training examples, fewer than a batch of "
@@ -35,13 +36,25 @@ def check(specs: Iterable[RunSpec], store: Store) -> None:
 
 
 def _require_buildable(spec: RunSpec, task: Task) -> None:
+    def make() -> None:
+        try:
+            with torch.random.fork_rng(devices=[]):
+                build(spec, task)
+        except (MemoryError, RuntimeError) as error:
+            # A model too large for the machine is a result, which its own cell records.
+            if status_of(error) != "out_of_memory":
+                raise
+
+    built(f"attention {spec.attention!r}", make)
+
+
+def _training_examples(task: Task) -> int:
+    """How many there are; all splits are loaded."""
     try:
-        with torch.random.fork_rng(devices=[]):
-            build(spec, task)
-    except (MemoryError, RuntimeError) as error:
-        # A model too large for the machine is a result, which its own cell records.
-        if status_of(error) != "out_of_memory":
-            raise
+        return {split: len(task.load(split)) for split in SPLITS}["train"]
+    except (MemoryError, OverflowError) as error:
+        reason = in_one_line(error)
+        raise Refused(f"{task.key} cannot be held here ({reason}); ask for less of it") from error
 
 
 def run_all(

@@ -12,7 +12,7 @@ from harness.encoder import build
 from harness.environment import continued, describe
 from harness.measure import measure
 from harness.spec import RunSpec
-from harness.store import FINAL, Cost, Final, Point, Record, Status, Store
+from harness.store import FINAL, Cost, Environment, Final, Point, Record, Status, Store
 from harness.train import DivergedError, Progress, Trainer, fit
 from tasks import Task, tasks
 from tasks.blocks import arranged
@@ -46,7 +46,7 @@ class Cell:
         self.spec, self.store, self.watcher = spec, store, watcher
         self.started = datetime.now(UTC).isoformat(timespec="seconds")
         self.clock, self.before = time.perf_counter(), 0.0
-        self.environment = describe(spec.device)
+        self.environment = environment(spec)
         self.progress = Progress(environment=self.environment)
         self.floors: dict[str, float] = {}
         self.cost: Cost | None = None
@@ -128,6 +128,14 @@ class Cell:
         return self.before + time.perf_counter() - self.clock
 
 
+def environment(spec: RunSpec) -> Environment:
+    """Where a run of `spec` happens, with the versions of the plug-ins that take part."""
+    here, versions = describe(spec.device), dict(tasks.package(spec.task.name))
+    for name in Composition.parse(spec.attention).names:
+        versions |= variants.package(name)
+    return here.model_copy(update={"versions": here.versions | versions})
+
+
 def known_gaps(spec: RunSpec) -> dict[str, str]:
     """The gaps that the variants of a run declare, by variant and check."""
     causal = tasks.find(spec.task.name)(**spec.task.options).causal
@@ -187,8 +195,8 @@ def measure_anew(record: Record, store: Store) -> Record:
         Refused: the run was made on another device, with other threads or other versions.
     """
     spec = record.spec
-    environment = continued(
-        record.environment, describe(spec.device), str(store.path(spec)), "measure it there"
+    both = continued(
+        record.environment, environment(spec), str(store.path(spec)), "measure it there"
     )
     task = find_task(spec)
     cost = measure(spec, task, task.load("train").to(torch.device(spec.device)))
@@ -197,7 +205,7 @@ def measure_anew(record: Record, store: Store) -> Record:
             "cost": cost,
             "floors": dict(floors(task)),
             "gaps": known_gaps(spec),
-            "environment": environment,
+            "environment": both,
         }
     )
     store.write(renewed)

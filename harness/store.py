@@ -3,14 +3,13 @@
 Free of torch, so that a leaderboard builds anywhere in a second.
 """
 
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from pydantic import ValidationError
 
-from harness.files import place
+from harness.files import place, require_writable
 from harness.spec import Frozen, ModelSpec, RunSpec, TaskSpec, TrainSpec
 from zoo.messages import in_one_line
 from zoo.registry import Refused
@@ -31,7 +30,6 @@ __all__ = [
     "TaskSpec",
     "TrainSpec",
     "Usage",
-    "place",
 ]
 
 Status = Literal["ok", "diverged", "out_of_memory", "failed", "interrupted"]
@@ -196,17 +194,8 @@ class Store:
         self.folder = folder
 
     def require_writable(self) -> None:
-        """Make the folder where there is none.
-
-        Raises:
-            Refused: it cannot be written: known now, no run is lost for it later.
-        """
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            tempfile.TemporaryFile(dir=self.folder).close()
-        except OSError as error:
-            message = f"store {str(self.folder)!r} cannot be written ({error.strerror})"
-            raise Refused(f"{message}; give another --store") from error
+        """See `files.require_writable`."""
+        require_writable(self.folder, f"store {str(self.folder)!r}", "give another --store")
 
     def path(self, spec: RunSpec) -> Path:
         """Where the record of `spec` stands."""

@@ -24,9 +24,9 @@ LINE_EVERY_SECONDS = 10.0
 class Screen:
     """Shows one cell after the other; a context, so that the terminal is left tidy."""
 
-    def __init__(self, console: Console) -> None:
-        """Show on `console`."""
-        self.console = console
+    def __init__(self, console: Console, errors: Console) -> None:
+        """Show on `console`, and failures on `errors`."""
+        self.console, self.errors = console, errors
         self._bar = Progress(
             TextColumn("[bold]{task.description}"),
             BarColumn(),
@@ -54,15 +54,17 @@ class Screen:
     def watch(self, spec: RunSpec) -> "CellView":
         """A view of one cell."""
         title = f"{spec.attention} {spec.task.name} seed {spec.seed}"
-        return CellView(self.console, self._bar, title, spec.train.steps)
+        return CellView(self.console, self.errors, self._bar, title, spec.train.steps)
 
 
 class CellView:
     """Shows one cell; a `harness.run.Watcher`."""
 
-    def __init__(self, console: Console, bar: Progress, title: str, steps: int) -> None:
+    def __init__(
+        self, console: Console, errors: Console, bar: Progress, title: str, steps: int
+    ) -> None:
         """Show the cell called `title`, which has `steps` steps."""
-        self._console, self._bar, self._title = console, bar, title
+        self._console, self._errors, self._bar, self._title = console, errors, bar, title
         self._task = bar.add_task(title, total=steps, reading="")
         self._told = 0.0
 
@@ -85,10 +87,12 @@ class CellView:
 
     def failed(self, trace: str) -> None:
         """The run ended in an error that nobody foresaw."""
-        self._say(f"failed:\n{trace}")
+        self._say(f"failed:\n{trace}", self._errors)
 
-    def _say(self, text: str) -> None:
-        self._console.print(f"{self._title}: {text}", markup=False, highlight=False, soft_wrap=True)
+    def _say(self, text: str, console: Console | None = None) -> None:
+        (console or self._console).print(
+            f"{self._title}: {text}", markup=False, highlight=False, soft_wrap=True
+        )
 
 
 @contextmanager

@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.store import Broken, Cost, Record, place
+from harness.files import place
+from harness.store import Broken, Cost, Record
 from reports.cells import (
     GAP,
     NOTHING,

@@ -17,7 +17,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from harness.store import Record, place
+from harness.files import place
+from harness.store import Record
 from reports import settings
 from reports.audits import SEEN, SHUFFLED, Audit, Curve, audits
 from reports.bubbles import QUIET, Colour

@@ -15,7 +15,7 @@ MAY_IMPORT = {
     "zoo": ("zoo",),
     "tasks": ("tasks", "zoo.registry", "zoo.messages"),
     "harness": ("harness", "zoo", "tasks"),
-    "reports": ("reports", "harness.store"),
+    "reports": ("reports", "harness.store", "harness.files"),
     # The command line is above all four: `harness report` is where records become pages.
     "harness.cli": ("harness", "zoo", "tasks", "reports"),
 }

@@ -86,6 +86,13 @@ def test_the_plug_in_gets_its_row_beside_softmax_and_none(harness, tmp_path):
     rows = (tmp_path / "runs" / "leaderboard.md").read_text("utf-8").splitlines()
     found = {row.split("|")[1].strip() for row in rows if row.startswith("|")}
     assert {"aft-simple", "softmax", "none"} <= found
+    own, *others = (
+        json.loads(path.read_text())["environment"]["versions"]
+        for name in ("aft-simple", "softmax", "none")
+        for path in (tmp_path / "runs").glob(f"listops-{name}-*.json")
+    )
+    assert own["attention-free"] == "0.1.0"
+    assert not any("attention-free" in versions for versions in others)
 
 
 def test_the_tests_of_the_plug_in_find_and_prove_it(installed, tmp_path):

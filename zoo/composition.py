@@ -27,6 +27,11 @@ class Composition:
         Raises:
             Refused: a name is unknown, or there are more than two, or the same one twice.
         """
+        if ":" in text:
+            raise Refused(
+                f"attention {text!r} is no registered name; give its class an entry point, as "
+                "docs/add_a_variant.md says"
+            )
         names = text.split("+")
         if len(names) > 2 or "" in names:
             count = sum(map(bool, names))

@@ -6,7 +6,7 @@ tokens, `d` model width, `e` head width.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import ClassVar, NamedTuple
 
@@ -61,6 +61,20 @@ class Traits:
     stochastic: bool
     recurrent: bool
     losses: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Look at the types: traits are written by hand, and read everywhere.
+
+        Raises:
+            TypeError: a claim is no bool, or `losses` no tuple of names.
+        """
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name != "losses" and not isinstance(value, bool):
+                raise TypeError(f"Traits.{field.name}={value!r}; give True or False")
+        names = self.losses if isinstance(self.losses, tuple) else (None,)
+        if not all(isinstance(name, str) for name in names):
+            raise TypeError(f"Traits.losses={self.losses!r}; give a tuple of names, as ('ksvd',)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +134,19 @@ class Attention(nn.Module, ABC):
     traits: ClassVar[Traits]
     gaps: ClassVar[Mapping[str, str]] = MappingProxyType({})
     unchecked: ClassVar[str] = ""
+
+    def __init_subclass__(cls, **named: object) -> None:
+        """Look at the types of what the class says of itself.
+
+        Raises:
+            TypeError: one is wrong.
+        """
+        super().__init_subclass__(**named)
+        for name, kind in {"traits": Traits, "gaps": Mapping, "unchecked": str}.items():
+            value = vars(cls).get(name)
+            if value is not None and not isinstance(value, kind):
+                found = type(value).__name__
+                raise TypeError(f"{cls.__name__}.{name} is a {found}; make it a {kind.__name__}")
 
     def __init__(self, size: Size) -> None:
         """Keep the size.

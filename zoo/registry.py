@@ -4,8 +4,10 @@ Nothing here imports torch, so that looking up a name stays cheap.
 """
 
 import inspect
+import sys
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
 from importlib import import_module, metadata
 from pkgutil import iter_modules
 from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args, get_origin
@@ -102,29 +104,45 @@ class Registry(Generic[T]):
                 warnings.warn(str(error), stacklevel=2)
         return sorted(found.items())
 
+    def package(self, name: str) -> dict[str, str]:
+        """The version of the package that `name` is a plug-in from, by the package's name."""
+        point = self._plug_ins().get(name)
+        return {point.dist.name: point.dist.version} if point and point.dist else {}
+
     def _load(self, point: metadata.EntryPoint) -> T:
-        # A plug-in is foreign code: whatever it raises on import is its owner's to read.
         try:
-            found = point.load()
-            self._require_base(found)
+            found = foreign(point.load)
+            self.require(found)
         except Exception as error:
+            # Whatever a plug-in raises on import is its owner's to read.
             raise Refused(
                 f"{self.kind} {point.name!r} cannot be loaded from {point.value}: "
                 f"{in_one_line(error)}; mend or uninstall that plug-in"
             ) from error
         return found
 
-    def _require_base(self, found: Any) -> None:
-        """Raise TypeError for what is not of this registry's kind, before anybody trips over it."""
+    def require(self, found: Any) -> None:
+        """Look at what comes from outside, before anybody trips over it.
+
+        Raises:
+            TypeError: it is not of this registry's kind, or does not set or define what it must.
+            Refused: its options, or their defaults, are none that a run could give.
+        """
         base = self._base
         if base is object:
             return
         if not (isinstance(found, type) and issubclass(found, base)):
-            raise TypeError(f"{found!r} is not a subclass of {base.__module__}.{base.__name__}")
+            called = getattr(found, "__name__", repr(found))
+            raise TypeError(f"{called} is not a subclass of {base.__module__}.{base.__name__}")
         for name, annotation in inspect.get_annotations(base).items():
             if get_origin(annotation) is ClassVar and not hasattr(found, name):
                 raise TypeError(f"{found.__name__} sets no class attribute {name!r}")
-        options_of(found)
+        if inspect.isabstract(found):
+            missing = ", ".join(sorted(found.__abstractmethods__))
+            raise TypeError(f"{found.__name__} does not define {missing}")
+        for name, option in options_of(found).items():
+            if option.default is not option.empty:
+                _convert(f"{found.__name__}.{name}", option.default, option.annotation)
 
     def _built_in(self) -> dict[str, T]:
         if not self._complete:
@@ -145,6 +163,34 @@ class Registry(Generic[T]):
                 continue
             found[point.name] = point
         return found
+
+
+def foreign(load: Callable[[], Any]) -> Any:
+    """What `load` imports: foreign code, which may neither write to stdout nor end the process.
+
+    Raises:
+        ImportError: it tried to exit.
+    """
+    try:
+        with redirect_stdout(sys.stderr):
+            return load()
+    except SystemExit as error:
+        raise ImportError(f"it exits on import, with {error.code!r}") from error
+
+
+def built(what: str, make: Callable[[], T]) -> T:
+    """What `make` builds.
+
+    Raises:
+        Refused: it raised something; whatever that is, in one line.
+    """
+    try:
+        return make()
+    except Refused:
+        raise
+    except Exception as error:
+        reason = in_one_line(error)
+        raise Refused(f"{what} cannot be built ({reason}); mend it, or its options") from error
 
 
 def _usable(name: str) -> bool:
@@ -185,14 +231,13 @@ def options_of(factory: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     """
     # eval_str: a plug-in may postpone the evaluation of its annotations.
     parameters = inspect.signature(factory, eval_str=True).parameters
+    called = getattr(factory, "__qualname__", repr(factory))
     for parameter in parameters.values():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            raise Refused(
-                f"{factory!r} takes {parameter}; name every option in the signature instead"
-            )
+            raise Refused(f"{called} takes {parameter}; name every option in the signature instead")
         by_place = parameter.kind is not parameter.KEYWORD_ONLY
         if by_place and parameter.default is not parameter.empty:
-            raise Refused(f"{factory!r} takes {parameter} by its place; put a * before its options")
+            raise Refused(f"{called} takes {parameter} by its place; put a * before its options")
     return {name: p for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY}
 
 
@@ -209,7 +254,12 @@ def require_at_least(least: float, owner: str, **given: float) -> None:
 
 _BOOLEANS = {"true": True, "false": False}
 
-_GIVE = {bool: "true or false", int: "a whole number", float: "a finite number", str: "text"}
+_GIVE = {
+    bool: "true or false",
+    int: "a whole number of 64 bits",
+    float: "a finite number",
+    str: "text",
+}
 
 
 def _convert(name: str, value: Value, annotation: Any) -> Value:
@@ -222,7 +272,8 @@ def _convert(name: str, value: Value, annotation: Any) -> Value:
         return choices[str(value)]
     wanted = getattr(annotation, "__name__", annotation)
     if annotation not in _READERS:
-        raise Refused(f"{name} is annotated {wanted}; annotate it bool, int, float, str or Literal")
+        has = "not annotated" if annotation is inspect.Parameter.empty else f"annotated {wanted}"
+        raise Refused(f"{name} is {has}; annotate it bool, int, float, str or Literal")
     try:
         return _READERS[annotation](value)
     except (KeyError, TypeError, ValueError, OverflowError):
@@ -232,7 +283,10 @@ def _convert(name: str, value: Value, annotation: Any) -> Value:
 def _whole(value: Value) -> int:
     if isinstance(value, bool | float):
         raise ValueError
-    return int(value)
+    number = int(value)
+    if not -(2**63) <= number < 2**63:
+        raise OverflowError
+    return number
 
 
 def _real(value: Value) -> float:

@@ -49,6 +49,18 @@ class Nothing(ProjectedAttention):
         return q
 
 
+class Breaks(ProjectedAttention):
+    """Cannot be built."""
+
+    traits = Traits(**CLAIMS)
+
+    def __init__(self, size):
+        raise ValueError("boom")
+
+    def attend(self, q, k, v, keep):
+        return q
+
+
 # The broken ones among them are warned of; that is one of the things looked at here.
 pytestmark = pytest.mark.filterwarnings("always")
 
@@ -59,6 +71,7 @@ BAD = {
     "stranger": "pathlib:Path",
     "bare": f"{__name__}:Bare",
     "nothing": f"{__name__}:Nothing",
+    "breaks": f"{__name__}:Breaks",
 }
 
 
@@ -80,10 +93,10 @@ def test_none_ends_the_listing_and_each_that_cannot_be_used_is_a_line(call):
     assert code == 0
     assert {"softmax", "primal", "bare", "nothing"} <= set(rows)
     assert not {"absent", "raises", "swallows", "stranger"} & set(rows)
-    lines = err.splitlines()
-    assert all(line.startswith("harness: warning: attention variant ") for line in lines)
+    lines = [line for line in err.splitlines() if line.startswith("harness: warning: ")]
     for name in ("absent", "raises", "swallows", "stranger"):
-        assert len([line for line in lines if f"'{name}'" in line]) >= 1
+        (line,) = [line for line in lines if f"attention variant '{name}'" in line]
+        assert line.endswith("mend or uninstall that plug-in")
 
 
 @pytest.mark.parametrize(
@@ -103,6 +116,15 @@ def test_one_that_cannot_be_used_is_refused_when_named(call, store, name, reason
     assert not store.folder.exists()
 
 
+@pytest.mark.parametrize("command", [("run", "-a", "breaks"), ("check", "breaks")])
+def test_one_that_cannot_be_built_is_refused_in_one_line(call, store, command):
+    code, out, err = call(*command)
+    assert (code, out) == (2, "")
+    (line,) = [line for line in err.splitlines() if not line.startswith("harness: warning: ")]
+    assert line.endswith("cannot be built (ValueError: boom); mend it, or its options")
+    assert not store.folder.exists()
+
+
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
@@ -119,7 +141,7 @@ def test_one_that_fails_as_it_runs_is_a_row_with_its_reason(call, unmeasured, na
 
 
 @pytest.mark.parametrize(
-    ("name", "reason"), [("bare", "returned a Tensor"), ("nothing", "failed at")]
+    ("name", "reason"), [("bare", "bare returned a Tensor"), ("nothing", "failed at")]
 )
 def test_its_checks_tell_what_is_wrong_with_it(call, monkeypatch, name, reason):
     from zoo import conformance
@@ -128,4 +150,6 @@ def test_its_checks_tell_what_is_wrong_with_it(call, monkeypatch, name, reason):
     monkeypatch.setattr(conformance, "CHECKS", quick)
     code, out, _ = call("check", name)
     assert code == 1
-    assert any(line.startswith("FAIL") and reason in line for line in out.splitlines())
+    *lines, _ = out.splitlines()
+    assert any(line.startswith("FAIL") and reason in line for line in lines)
+    assert "AttributeError" not in out

@@ -260,7 +260,7 @@ def test_the_command_generates_nothing_where_it_is_told_so(call, few):
 
 
 def test_a_page_that_cannot_be_written_is_refused(call, few):
-    few.parent.write_text("a file")
+    few.mkdir(parents=True)
     code, _, err = call("cards", "--out", str(few))
     assert (code, err.count("\n")) == (2, 1)
     assert err.startswith("harness: no page written: ") and "give another --out" in err

@@ -106,3 +106,12 @@ def test_the_command_certifies_what_holds_and_writes_nothing_else(
         assert cells(out.read_text("utf-8"))["gradients"] == "✓"
     else:
         assert said.count("off by 7") == 2 and not out.exists()
+
+
+@pytest.mark.parametrize("command", ["certify", "cards"])
+def test_a_page_that_could_not_be_written_is_refused_before_any_work(call, tmp_path, command):
+    out = tmp_path / "file" / "page.md"
+    out.parent.touch()
+    code, said, err = call(command, "--out", str(out))
+    assert (code, said) == (2, "")
+    assert err == f"harness: {out} cannot be written ({out.parent} is a file); give another --out\n"

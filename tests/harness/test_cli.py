@@ -41,6 +41,12 @@ BAD = {
         "--set gives primal.rank two values, 3 and 4; give one",
     ),
     "an option of none": (["-a", "none", "--set", "none.x=1"], "'x'; there is none at all"),
+    "a class": (["-a", "zoo.variants.softmax:Softmax"], "is no registered name; give its class an"),
+    "an astronomical number": (
+        ["-a", "primal", "--set", f"primal.rank={10**20}"],
+        "not of type int",
+    ),
+    "a number for no memory": (["-a", "linformer", "--set", f"linformer.rank={2**62}"], "be built"),
     "no choice": (["-a", "softmax", "--set", "softmax.backend=fast"], "not one of auto, sdpa"),
     "no value": (["-a", "primal", "--set", "primal.rank"], "not of the form NAME.OPTION=VALUE"),
     "empty value": (["-a", "primal", "--set", "primal.rank="], "not of the form"),
@@ -187,6 +193,22 @@ def test_list_names_every_variant_task_and_budget(call):
         assert option in words
 
 
+class Unready(tasks.find("majority")):
+    def __init__(self):
+        raise OSError("no disk")
+
+
+@pytest.mark.filterwarnings("always")
+def test_a_task_that_cannot_be_made_ends_no_listing_and_is_refused_by_name(call, monkeypatch):
+    monkeypatch.setitem(tasks._own, "unready", Unready)
+    code, out, err = call("list")
+    assert code == 0
+    assert "\nselective-copying@" in out and "unready" not in out
+    assert "task 'unready' cannot be built (OSError: no disk)" in err
+    code, _, err = call("run", "-a", "none", "-t", "unready")
+    assert (code, len(err.splitlines())) == (2, 1)
+
+
 def test_data_list_says_a_line_for_each_data_set(call, data_home):
     code, out, err = call("data", "list")
     assert (code, err) == (0, "")
@@ -280,6 +302,23 @@ def test_costs_are_measured_anew_and_shown(call, store, unmeasured):
     call("run", "-a", "softmax,primal", "--budget", "smoke")
     code, out, _ = call("measure")
     assert code == 0 and out.count("s/1K steps") == 2
+
+
+def test_what_cannot_be_measured_here_is_left_with_a_warning_and_the_rest_is_measured(
+    call, store, unmeasured
+):
+    call(*TINY, "-a", "softmax,none")
+    (alien,) = (record for record in store.read()[0] if record.spec.attention == "none")
+    threads = alien.environment.threads + 1
+    environment = alien.environment.model_copy(update={"threads": threads})
+    store.write(alien.model_copy(update={"environment": environment}))
+    before = store.path(alien.spec).read_bytes()
+    code, out, err = call("measure")
+    assert code == 1
+    assert "softmax" in out and "none" not in out
+    (line,) = err.splitlines()
+    assert line.startswith(f"warning: {store.path(alien.spec)} is left as it was: ")
+    assert store.path(alien.spec).read_bytes() == before
 
 
 def test_an_empty_store_has_nothing_to_measure(call):

@@ -127,18 +127,21 @@ def test_a_seed_repeats_its_run_to_the_bit_and_another_one_differs(plan, store, 
     assert curve(run(plan("primal", seed=4), store, quiet)) != curve(first)
 
 
-def test_a_seed_decides_the_initial_parameters(plan, store, quiet, unmeasured, monkeypatch):
+def test_a_seed_decides_the_initial_parameters_and_the_order_of_data(
+    plan, store, quiet, unmeasured, monkeypatch
+):
     begun = []
 
     def spy(trainer, *_, **__):
-        begun.append(trainer.model.token.weight.clone())
+        begun.append((trainer.model.token.weight.clone(), trainer.order.batch(0)))
         raise RuntimeError("seen enough")
 
     monkeypatch.setattr("harness.run.fit", spy)
     for seed in (3, 3, 4):
         run(plan(seed=seed), store, quiet)
-    assert torch.equal(begun[0], begun[1])
-    assert not torch.equal(begun[0], begun[2])
+    for first, again, other in zip(*begun, strict=True):
+        assert torch.equal(first, again)
+        assert not torch.equal(first, other)
 
 
 @pytest.mark.parametrize(("error", "status", "reason"), ENDS, ids=lambda value: repr(value)[:30])

@@ -5,6 +5,7 @@ import pytest
 from matplotlib.collections import PathCollection
 
 from reports import plots
+from reports.bubbles import bubbles
 from reports.rows import boards
 
 NAMES = ("softmax", "reformer", "performer", "nystrom", "primal", "softmax+primal")
@@ -129,3 +130,13 @@ def test_the_legend_shows_round_sizes_just_below(memory):
 def test_time_marks_thin_out_as_the_axis_grows():
     counts = [len(plots._subs(ratio)) for ratio in (5, 50, 500)]
     assert all(more > fewer for more, fewer in pairwise(counts))
+
+
+def test_a_bubble_stands_at_the_mean_between_the_ends_of_its_interval(board, record):
+    one = record("linear", accuracy=0.3), record("linear", seed=1, accuracy=0.32)
+    (of,) = boards([*board, *one])
+    for bubble in bubbles(of):
+        (row,) = (row for row in of.rows if row.label == bubble.label)
+        mean, low, high = (100 * end for end in row.accuracy[:3])
+        assert (bubble.accuracy, bubble.low, bubble.high) == (mean, low, high)
+        assert low < mean < high or bubble.label != "linear"

@@ -102,3 +102,18 @@ def test_a_cost_is_the_median_over_seeds_with_its_quartiles(record):
     assert (time.q1, time.median, time.q3) == pytest.approx((18.0, 20.0, 24.0))
     assert cost.memory_ratio == pytest.approx(20 / 400)
     assert cost.time_ratio.median == pytest.approx(20 / 200)
+
+
+def test_where_records_disagree_on_a_floor_the_latest_is_right(record):
+    early = record(floors={"chance": 0.1}, started="2026-01-01T00:00:00Z")
+    late = record(seed=1, floors={"chance": 0.2}, started="2026-02-01T00:00:00Z")
+    for given in ([early, late], [late, early]):
+        assert boards(given)[0].floors == (("chance", 0.2),)
+
+
+def test_rows_stand_by_test_accuracy_whatever_dev_says(record):
+    given = [record("softmax", accuracy=0.5), record("primal", accuracy=0.4)]
+    given[1] = given[1].model_copy(
+        update={"final": given[1].final.model_copy(update={"dev_accuracy": 0.9})}
+    )
+    assert labels(boards(given)[0]) == ["softmax", "primal"]

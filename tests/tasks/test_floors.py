@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tasks import Task, cache, floors, tasks
-from tasks.answers import Number
+from tasks.answers import CLASSES, Number
 from tasks.contract import Split
 from zoo.registry import Refused
 
@@ -142,3 +142,21 @@ def test_floors_need_no_cache_that_can_be_written(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv(cache.HOME_VARIABLE, str(tmp_path / "file" / "cache"))
     assert floors.floors(FirstToken()) == floors.computed(FirstToken())
+
+
+class Unread(floors.Features):
+    """Features that are never looked at."""
+
+    width, targets, answers = 1, torch.zeros(1, dtype=torch.int64), CLASSES
+
+    def scores(self, weights):
+        raise NotImplementedError
+
+
+def test_the_penalty_is_chosen_on_dev_and_test_says_what_it_comes_to(monkeypatch):
+    train, dev, test = Unread(), Unread(), Unread()
+    right = {id(dev): [0.1, 0.9, 0.2, 0.3], id(test): [0.8, 0.4, 0.5, 0.6]}
+    number = iter(range(len(floors.PENALTIES)))
+    monkeypatch.setattr(floors, "_fitted", lambda *_: torch.full((2, 3), float(next(number))))
+    monkeypatch.setattr(floors, "_accuracy", lambda of, weights: right[id(of)][int(weights[0, 0])])
+    assert floors._regression(train, dev, test, 3) == 0.4

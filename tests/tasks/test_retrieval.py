@@ -204,3 +204,7 @@ def test_every_official_file_is_known_and_none_has_a_made_up_digest():
     )
     assert Retrieval().key == "retrieval@1"
     assert np.sum(list(Retrieval.source().rows.values())) == 182_613
+
+
+def test_by_default_every_published_pair_is_used():
+    assert Retrieval().options == {"max_len": 4000, **Retrieval.source().rows}

@@ -34,9 +34,11 @@ def draw(n: int) -> Tensor:
     return torch.randn(2, n, DIM).double().requires_grad_()
 
 
-def gated(variant: type[GatedAttention], causal: bool = False, **options) -> GatedAttention:
+def gated(
+    variant: type[GatedAttention], causal: bool = False, *, rotary: bool = False, **options
+) -> GatedAttention:
     """A layer in double precision whose norm is not that of a fresh one."""
-    size = Size(dim=DIM, heads=HEADS, max_len=1000, causal=causal, dropout=0.0)
+    size = Size(dim=DIM, heads=HEADS, max_len=1000, causal=causal, dropout=0.0, rotary=rotary)
     layer = variant(size, **options).double()
     torch.nn.init.normal_(layer.norm.weight)
     torch.nn.init.normal_(layer.norm.bias)

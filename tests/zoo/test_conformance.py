@@ -8,13 +8,16 @@ import torch
 
 from tests.zoo.liars import LIES
 from tests.zoo.liars.causality import CountsTheFuture
-from tests.zoo.liars.honest import Bidirectional, Honest, MeanOfAll, Recurrent
+from tests.zoo.liars.honest import HONEST, Bidirectional, Honest, MeanOfAll, Recurrent
 from tests.zoo.liars.numerics import DropsInEvaluation, WidensHalfPrecision
 from zoo.conformance import CHECKS, Finding, Result, checks_for, locate, parametrize, run, subjects
 from zoo.conformance.subject import distance
+from zoo.projected import ProjectedAttention
 from zoo.registry import Refused
 from zoo.variants import variants
 from zoo.variants.softmax import Softmax
+
+NAN = float("nan")
 
 PAIRS = [
     pytest.param(subject, check, id=f"{subject.form}: {check.name}")
@@ -118,6 +121,37 @@ def test_a_variant_is_checked_with_the_options_that_are_given():
         subjects("optional", Optional, {"rank": "x"})
 
 
+class Fragile(Honest):
+    def __init__(self, size):
+        super().__init__(size)
+        raise KeyError("glass")
+
+
+def test_a_variant_that_cannot_be_built_is_refused_before_any_check():
+    with pytest.raises(Refused, match=r"fragile cannot be built .KeyError: .glass."):
+        subjects("fragile", Fragile)
+    with pytest.raises(Refused, match=r"primal\.rank=0 must be at least 1"):
+        subjects("primal", variants.find("primal"), {"rank": 0})
+
+
+class GivesNaN(Bidirectional):
+    def attend(self, q, k, v, keep):
+        return super().attend(q, k, v, keep) * NAN
+
+
+@pytest.mark.parametrize("name", ["token mixing", "order felt"])
+def test_what_is_no_number_hears_nothing(name):
+    (subject,) = subjects("nan", GivesNaN)
+    check = next(check for check in CHECKS if check.name == name)
+    assert not run(check, subject).passed
+
+
+def test_a_leak_is_told_with_the_future_that_shows_it():
+    (_, subject) = subjects("counts", CountsTheFuture)
+    check = next(check for check in CHECKS if check.name == "future unseen")
+    assert "by a future left out from token 1 on" in run(check, subject).finding.figure
+
+
 class Needy(Bidirectional):
     def __init__(self, size, *, rank: int):
         super().__init__(size)
@@ -134,9 +168,6 @@ def test_a_module_that_changes_its_precision_is_told_to_which():
     (subject,) = subjects("wide", WidensHalfPrecision)
     figure = run(check, subject).finding.figure
     assert figure.count("came out as") == 1 and "and came out as float32, autocast" in figure
-
-
-NAN = float("nan")
 
 
 @pytest.mark.parametrize(
@@ -202,13 +233,20 @@ def test_a_variant_is_located_by_name_or_by_module_and_class():
     assert locate("zoo.variants.softmax:Softmax") is Softmax
 
 
+class Unfinished(ProjectedAttention):
+    traits = HONEST
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
         ("softmix", "did you mean 'softmax'"),
         ("no.such.module:A", "cannot be loaded .ModuleNotFoundError"),
         ("zoo.variants.softmax:Nothing", "cannot be loaded .AttributeError"),
-        ("zoo.variants.softmax:naive", "is no subclass"),
+        ("zoo.variants.softmax:naive", "TypeError: naive is not a subclass"),
+        ("zoo.contract:Attention", "Attention sets no class attribute 'traits'"),
+        (f"{__name__}:Unfinished", "Unfinished does not define attend"),
+        ("softmax+primal", "'softmax.primal' is a composition; check its variants one by one"),
     ],
 )
 def test_what_cannot_be_located_is_refused_with_its_name(name, message):

@@ -2,6 +2,7 @@
 
 from dataclasses import FrozenInstanceError, replace
 
+import jaxtyping
 import pytest
 import torch
 
@@ -47,6 +48,35 @@ class FirstShared(First):
 def test_a_size_that_no_layer_can_have_is_refused(wrong, complaint):
     with pytest.raises(Refused, match=complaint):
         replace(SIZE, **wrong)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "complaint"),
+    [
+        ({"causal": "yes"}, "Traits.causal='yes'; give True or False"),
+        ({"linear": 1}, "Traits.linear=1; give True or False"),
+        ({"losses": "aux"}, "Traits.losses='aux'; give a tuple of names"),
+        ({"losses": (1,)}, "give a tuple of names"),
+    ],
+)
+def test_claims_of_another_type_are_refused(wrong, complaint, monkeypatch):
+    # A user has no other check of types than the one that is looked at here.
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    with pytest.raises(TypeError, match=complaint):
+        replace(NOTHING, **wrong)
+
+
+@pytest.mark.parametrize(
+    ("says", "complaint"),
+    [
+        ({"traits": {"causal": False}}, "Mine.traits is a dict; make it a Traits"),
+        ({"gaps": ["lengths"]}, "Mine.gaps is a list; make it a Mapping"),
+        ({"unchecked": True}, "Mine.unchecked is a bool; make it a str"),
+    ],
+)
+def test_what_a_class_says_of_itself_has_its_type(says, complaint):
+    with pytest.raises(TypeError, match=complaint):
+        type("Mine", (First,), says)
 
 
 def test_a_head_has_its_share_of_the_width():

@@ -19,6 +19,7 @@ from tests.zoo.oracle import (
     ragged,
     valid,
 )
+from zoo.kernels.rotary import rotated
 from zoo.registry import Refused
 from zoo.variants.gated_linear import GatedLinear, recur
 
@@ -30,6 +31,8 @@ def by_the_formula(layer, x):
     alpha = (x @ down.T @ up.weight.T + up.bias).sigmoid() ** (1 / layer.temperature)
     alpha = alpha.unflatten(-1, (HEADS, -1))
     q = q / WIDTH**0.5
+    if layer.size.rotary:
+        q, k = (rotated(part.transpose(0, 1)[None])[0].transpose(0, 1) for part in (q, k))
     y = steps(q, k, v, alpha)
     if not layer.size.causal:
         own = torch.einsum("nhe,nhe,nhf->nhf", q, k, v)
@@ -61,6 +64,15 @@ def test_output_and_gradients_are_those_of_the_formula(n, padded, causal):
     expected = by_sample(partial(by_the_formula, layer), x, keep)
     inputs = [x, *layer.parameters()]
     agree(out, expected, *inputs, outputs=(1e-9, 1e-11), slopes=(1e-8, 1e-9))
+
+
+@FORMS
+@PADDED
+def test_with_rotary_positions_queries_and_keys_are_turned(padded, causal):
+    layer = gated(GatedLinear, causal, rotary=True, chunk=16)
+    x, keep = draw(40), ragged(40) if padded else None
+    expected = by_sample(partial(by_the_formula, layer), x, keep)
+    torch.testing.assert_close(valid(layer(x, x, keep).tokens, keep), expected)
 
 
 @pytest.mark.parametrize("strength", [0.0, 1.0, 30.0, 1e3, 1e6])

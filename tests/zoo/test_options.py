@@ -5,6 +5,7 @@ from typing import Literal
 import pytest
 
 from zoo.registry import Refused, options_of, require_at_least, resolve
+from zoo.variants import variants
 
 
 def cut(
@@ -79,7 +80,7 @@ def test_an_ill_typed_option_is_refused_with_its_value_and_type(option, value):
     with pytest.raises(Refused) as refusal:
         resolve("cut", cut, {"depth": 2, option: value})
     wanted = {
-        "depth": "int; give a whole number",
+        "depth": "int; give a whole number of 64 bits",
         "speed": "float; give a finite number",
         "wet": "bool; give true or false",
         "blade": "str; give text",
@@ -118,15 +119,23 @@ def test_a_signature_that_swallows_typing_errors_is_refused(factory):
         resolve("cut", factory, {})
 
 
+@pytest.mark.parametrize("depth", [str(2**63), str(-(2**63) - 1), 10**20])
+def test_a_number_that_no_tensor_could_have_is_refused(depth):
+    with pytest.raises(Refused, match=f"cut.depth={depth} is not of type int; give a whole number"):
+        resolve("cut", cut, {"depth": depth})
+
+
 def bad_annotation(wood, *, depth: list[int] | None = None): ...
 
 
 def no_annotation(wood, *, depth=1): ...
 
 
-@pytest.mark.parametrize("factory", [bad_annotation, no_annotation])
-def test_an_option_of_no_known_type_is_laid_at_its_author(factory):
-    with pytest.raises(Refused, match=r"cut.depth is annotated .*; annotate it bool, int"):
+@pytest.mark.parametrize(
+    ("factory", "has"), [(bad_annotation, "annotated .*"), (no_annotation, "not annotated")]
+)
+def test_an_option_of_no_known_type_is_laid_at_its_author(factory, has):
+    with pytest.raises(Refused, match=rf"cut.depth is {has}; annotate it bool, int"):
         resolve("cut", factory, {"depth": 1})
 
 
@@ -146,3 +155,41 @@ def test_an_option_below_its_least_is_refused_alone():
     with pytest.raises(Refused) as refusal:
         require_at_least(1, "cut", depth=1, speed=0)
     assert str(refusal.value) == "cut.speed=0 must be at least 1; raise it"
+
+
+UNLESS_SET = {
+    "cosformer": {"chunk": 128},
+    "cosine": {"chunk": 128},
+    "flowformer": {},
+    "gated-linear": {"gate_rank": 16, "temperature": 16.0, "chunk": 64},
+    "linear": {"chunk": 128},
+    "linformer": {"rank": 256, "sharing": "headwise"},
+    "local": {"window": 64},
+    "longformer": {"window": 64, "global_tokens": 1, "separate": True},
+    "none": {},
+    "nystrom": {"landmarks": 64, "iterations": 6, "conv": 0},
+    "nystrom-lib": {"landmarks": 64, "iterations": 6, "conv": 0},
+    "performer": {"features": 256, "orthogonal": True, "redraw": False, "chunk": 128},
+    "performer-lib": {"features": 256},
+    "primal": {
+        "rank": 30,
+        "rank_multi": 10,
+        "eta": 0.1,
+        "projections": "auto",
+        "trace": "weights",
+        "ksvd_mean": "batch",
+    },
+    "reformer": {"bucket": 64, "hashes": 2},
+    "reformer-lib": {"bucket": 64, "hashes": 2},
+    "retention": {"chunk": 128},
+    "soft": {"landmarks": 64, "iterations": 20},
+    "softmax": {"backend": "auto"},
+    "yoso": {"tau": 8, "gradient": "exact"},
+}
+"""What a user gets who sets nothing. Records name every option: a change makes other runs."""
+
+
+@pytest.mark.parametrize("name", sorted(UNLESS_SET.keys() & {*variants.names()}))
+def test_defaults_stay(name):
+    found = {option: one.default for option, one in options_of(variants.find(name)).items()}
+    assert found == UNLESS_SET[name]

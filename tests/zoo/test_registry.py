@@ -1,12 +1,13 @@
 """Names are found, guessed and refused, and plug-ins are read late."""
 
 import sys
+from abc import ABC, abstractmethod
 from importlib import import_module, metadata
 from typing import ClassVar
 
 import pytest
 
-from zoo.registry import Refused, Registry
+from zoo.registry import Refused, Registry, built
 
 GROUP = "shop.tools"
 
@@ -23,6 +24,19 @@ class Saw(Tool):
 
 class Useless(Tool):
     pass
+
+
+class Unfinished(Tool, ABC):
+    use = "planing"
+
+    @abstractmethod
+    def plane(self): ...
+
+
+class Mistyped(Tool):
+    use = "drilling"
+
+    def __init__(self, *, depth: int = None): ...  # noqa: RUF013
 
 
 NOT_A_CLASS = Saw()
@@ -183,9 +197,43 @@ def test_of_two_plug_ins_of_one_name_the_first_wins(tools, plug_ins):
         ("NOT_A_CLASS", "is not a subclass of .*Tool"),
         ("Registry", "is not a subclass of .*Tool"),
         ("Useless", "Useless sets no class attribute 'use'"),
+        ("Unfinished", "Unfinished does not define plane"),
+        ("Mistyped", "Mistyped.depth=None is not of type int"),
     ],
 )
 def test_a_plug_in_of_another_kind_is_refused_with_what_it_lacks(tools, plug_ins, thing, complaint):
     plug_ins(("odd", f"{__name__}:{thing}"))
     with pytest.raises(Refused, match=f"tool 'odd' cannot be loaded from .*{complaint}"):
         tools.find("odd")
+
+
+def test_a_plug_in_neither_ends_the_process_nor_writes_to_stdout(tools, plug_ins, package, capsys):
+    package("shop", {"__init__": "", "leaves": "import sys; print('bye'); sys.exit(3)"})
+    plug_ins(("leaver", "shop.leaves:Saw"))
+    with pytest.raises(Refused, match="ImportError: it exits on import, with 3; mend"):
+        tools.find("leaver")
+    assert capsys.readouterr() == ("", "bye\n")
+
+
+def test_a_plug_in_is_named_with_the_version_of_its_package(tools, plug_ins, tmp_path):
+    (tmp_path / "drills-1.2.dist-info").mkdir()
+    (tmp_path / "drills-1.2.dist-info" / "METADATA").write_text("Name: drills\nVersion: 1.2\n")
+    plug_ins(("zsaw", f"{__name__}:Saw"))
+    (point,) = metadata.entry_points(group=GROUP)
+    assert tools.package("zsaw") == {}
+    vars(point)["dist"] = metadata.Distribution.at(tmp_path / "drills-1.2.dist-info")
+    assert tools.package("zsaw") == {"drills": "1.2"}
+    assert tools.package("saw") == tools.package("nobody") == {}
+
+
+def test_whatever_building_raises_is_one_line_and_a_refusal_stays_itself():
+    def fail(error):
+        raise error
+
+    with pytest.raises(Refused) as refused:
+        built("the saw", lambda: fail(KeyError("teeth\nmissing")))
+    expected = "the saw cannot be built (KeyError: 'teeth\\nmissing'); mend it, or its options"
+    assert str(refused.value) == expected
+    with pytest.raises(Refused, match=r"^too short$"):
+        built("the saw", lambda: fail(Refused("too short")))
+    assert built("the saw", lambda: 3) == 3

@@ -124,6 +124,15 @@ def test_fp32_gradients_are_right_near_the_pole():
         assert (one - other).norm() / other.norm() < 1e-3
 
 
+@pytest.mark.parametrize("side", [1.0, -1.0])
+def test_without_tiles_it_is_finite_where_rounding_exceeds_a_cosine_of_one(side, monkeypatch):
+    monkeypatch.setattr("zoo.kernels.eager.on_cpu", lambda x: False)
+    q, _, v = (part.float().detach().requires_grad_() for part in qkv(50))
+    k = (side * q).detach().requires_grad_()
+    out = yoso().float().attend(q, k, v, None)
+    assert all(part.isfinite().all() for part in (out, *gradients(out, q, k, v)))
+
+
 def test_vectors_without_direction_give_zero_and_gradients_of_zero():
     q, k, v = [part.detach() for part in qkv(9, 9)]
     q[:, :, 3], k[:, :, 5], v[0] = 0.0, 0.0, 0.0

@@ -16,7 +16,7 @@ from zoo.conformance import causality, growth, numerics, padding, recurrence
 from zoo.conformance.subject import Finding, Subject
 from zoo.contract import CAUSAL_ALONE, Attention
 from zoo.messages import in_one_line, unknown
-from zoo.registry import Refused, Value, resolve
+from zoo.registry import Refused, Value, built, foreign, resolve
 from zoo.variants import variants
 
 if TYPE_CHECKING:
@@ -142,17 +142,19 @@ def locate(name: str) -> type[Attention]:
     Raises:
         Refused: there is none, or it is no attention variant.
     """
+    if "+" in name:
+        raise Refused(f"{name!r} is a composition; check its variants one by one")
     if ":" not in name:
         return variants.find(name)
     module, _, attribute = name.partition(":")
     try:
-        found = getattr(import_module(module), attribute)
+        found = foreign(lambda: getattr(import_module(module), attribute))
+        variants.require(found)
     except Exception as error:
-        # Foreign code: whatever it raises on import is its owner's to read.
         reason = in_one_line(error)
-        raise Refused(f"{name!r} cannot be loaded ({reason}); give MODULE:CLASS") from error
-    if not (isinstance(found, type) and issubclass(found, Attention)):
-        raise Refused(f"{name!r} is no subclass of zoo.contract.Attention; give one")
+        raise Refused(
+            f"{name!r} cannot be loaded ({reason}); mend it, or give another MODULE:CLASS"
+        ) from error
     return found
 
 
@@ -162,8 +164,8 @@ def subjects(
     """The forms of a variant that it claims to have, with those options.
 
     Raises:
-        Refused: the variant cannot be checked, declares a gap in a check that there is not, or
-            takes its options in a way that a run could not give them.
+        Refused: the variant cannot be checked or built, declares a gap in a check that there is
+            not, or takes its options in a way that a run could not give them.
     """
     if variant.unchecked:
         raise Refused(f"{name} cannot be checked: {variant.unchecked}")
@@ -173,7 +175,10 @@ def subjects(
             raise Refused(f"{name} declares a gap: {unknown('check', gap, known)}")
     resolved = resolve(name, variant, options)
     forms = (False, True) if variant.traits.causal else (False,)
-    return [Subject(name, variant, causal, resolved) for causal in forms]
+    found = [Subject(name, variant, causal, resolved) for causal in forms]
+    for one in found:
+        built(one.form, one.layer)
+    return found
 
 
 def checks_for(subject: Subject) -> Iterator[Check]:

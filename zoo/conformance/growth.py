@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import torch
 
-from zoo.conformance.subject import Finding, Subject, draw
+from zoo.conformance.subject import Finding, Subject, attend, draw
 from zoo.cost import flops, peak_bytes
 
 SHORT, LONG = 1024, 4096
@@ -43,7 +43,7 @@ def _both_ways(subject: Subject, n: int, padded: bool) -> Callable[[], None]:
     keep = (torch.arange(n) < n * 3 // 4)[None] if padded else None
 
     def step() -> None:
-        layer(x, x, keep).tokens.square().mean().backward()
+        attend(layer, x, keep).square().mean().backward()
 
     step()
     return step

@@ -15,12 +15,13 @@ from zoo.conformance.subject import (
     Subject,
     at_most,
     attend,
+    attended,
     distance,
     draw,
     paddings,
     speak,
 )
-from zoo.contract import Attended
+from zoo.contract import Attended, Attention, attended_by
 from zoo.messages import first_line, in_one_line
 
 *_, PADDING = paddings()
@@ -36,10 +37,10 @@ def every_length_runs(subject: Subject) -> Finding:
     bad = []
     for n in LENGTHS:
         x = draw(2, n).requires_grad_()
-        attended = layer(x, x, None)
-        (gradient,) = torch.autograd.grad(speak(attended), x)
-        finite = attended.tokens.isfinite().all() and gradient.isfinite().all()
-        if attended.tokens.shape != x.shape or not finite:
+        found = attended(layer, x)
+        (gradient,) = torch.autograd.grad(speak(found), x)
+        finite = found.tokens.isfinite().all() and gradient.isfinite().all()
+        if found.tokens.shape != x.shape or not finite:
             bad.append(n)
     return Finding(not bad, f"lengths {LENGTHS}: {f'failed at {bad}' if bad else 'all right'}")
 
@@ -64,7 +65,7 @@ def every_parameter_learns(subject: Subject) -> Finding:
     """Each parameter gets a gradient that is finite and not all zero."""
     layer, keep = subject.layer(), next(paddings())
     x = draw(3, LENGTH)
-    loss = speak(layer(x, x, keep), keep)
+    loss = speak(attended(layer, x, keep), keep)
     if loss.requires_grad:
         loss.backward()
     mute = [
@@ -80,9 +81,9 @@ def loud_inputs_stay_finite(subject: Subject) -> Finding:
     """Inputs a thousand times as loud give finite outputs and gradients, in fp32."""
     layer = subject.layer().float()
     x = (1e3 * draw(2, LENGTH)).float().requires_grad_()
-    attended = layer(x, x, None)
-    speak(attended).backward()
-    parts = [attended.tokens, x.grad, *(p.grad for p in layer.parameters())]
+    found = attended(layer, x)
+    speak(found).backward()
+    parts = [found.tokens, x.grad, *(p.grad for p in layer.parameters())]
     bad = sum(int((~part.isfinite()).sum()) for part in parts if part is not None)
     return Finding(bad == 0, f"{bad} entries of outputs and gradients are not finite")
 
@@ -102,8 +103,8 @@ def gradients_are_right(subject: Subject) -> Finding:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(5)
             named = dict(zip(names[1:], state, strict=False))
-            attended = functional_call(layer, named, (tokens, tokens, keep))
-        return attended.tokens[keep], *attended.losses.values()
+            found = attended_by(layer, functional_call(layer, named, (tokens, tokens, keep)))
+        return found.tokens[keep], *found.losses.values()
 
     try:
         layer.eval()
@@ -148,9 +149,9 @@ def training_is_evaluation(subject: Subject) -> Finding:
 def losses_are_as_declared(subject: Subject) -> Finding:
     """The losses of training are those of the traits, scalar and finite; evaluation has none."""
     layer, x = subject.layer(), draw(2, LENGTH)
-    found = dict(layer(x, x, None).losses)
+    found = dict(attended(layer, x).losses)
     scalar = all(one.ndim == 0 and one.isfinite() and one.requires_grad for one in found.values())
-    silent = not layer.eval()(x, x, None).losses
+    silent = not attended(layer.eval(), x).losses
     passed = set(found) == set(subject.traits.losses) and scalar and silent
     declared = list(subject.traits.losses)
     return Finding(
@@ -164,7 +165,7 @@ def forward_is_pure(subject: Subject) -> Finding:
     for training in (True, False):
         layer, x = subject.layer(dropout=0.2).train(training), draw(3, LENGTH)
         before = dict(_held(layer, x))
-        layer(x, x, PADDING)
+        attended(layer, x, PADDING)
         after = dict(_held(layer, x))
         changed |= {name for name in before | after if not _is(before.get(name), after.get(name))}
     return Finding(not changed, f"changed: {sorted(changed) or 'nothing'}")
@@ -228,16 +229,16 @@ def it_compiles(subject: Subject) -> Finding:
 
 
 def _everything(
-    layer: nn.Module, run: Callable[..., Attended], x: Tensor, keep: Tensor | None
+    layer: Attention, run: Callable[..., Attended], x: Tensor, keep: Tensor | None
 ) -> list[Tensor]:
     """From one seed, the outputs of `run`, which is `layer` in some form; losses and gradients."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(2)
-        attended = run(x, x, keep)
-    found = [attended.tokens, *attended.losses.values()]
+        ran = attended_by(layer, run(x, x, keep))
+    found = [ran.tokens, *ran.losses.values()]
     if not torch.is_grad_enabled():
         return found
-    wanted, loss = [x, *layer.parameters()], speak(attended, keep)
+    wanted, loss = [x, *layer.parameters()], speak(ran, keep)
     return [*found, *torch.autograd.grad(loss, wanted, materialize_grads=True)]
 
 
@@ -250,7 +251,8 @@ def seeds_run_at_once(subject: Subject) -> Finding:
     for keep in (None, PADDING):
 
         def one(parameters: dict[str, Tensor], buffers: dict[str, Tensor], keep=keep) -> Tensor:
-            return functional_call(layers[0], (parameters, buffers), (x, x, keep)).tokens
+            ran = functional_call(layers[0], (parameters, buffers), (x, x, keep))
+            return attended_by(layers[0], ran).tokens
 
         try:
             with warnings.catch_warnings():

@@ -8,6 +8,7 @@ from zoo.conformance.subject import (
     Finding,
     Subject,
     attend,
+    attended,
     distance,
     draw,
     everywhere,
@@ -55,10 +56,10 @@ def nothing_real_stays_finite(subject: Subject) -> Finding:
     bad = 0
     for real in (1, 0):
         keep = (torch.arange(2) < real)[:, None].expand(-1, LENGTH)
-        attended = layer(x, x, keep)
-        total = attended.tokens.sum() + speak(attended)
+        found = attended(layer, x, keep)
+        total = found.tokens.sum() + speak(found)
         gradients = torch.autograd.grad(total, [x, *layer.parameters()], allow_unused=True)
-        parts = [attended.tokens, *attended.losses.values(), *gradients]
+        parts = [found.tokens, *found.losses.values(), *gradients]
         bad += sum(int((~part.isfinite()).sum()) for part in parts if part is not None)
     return Finding(bad == 0, f"{bad} entries of outputs and gradients are not finite")
 

@@ -51,7 +51,7 @@ class Situation(NamedTuple):
         with torch.random.fork_rng(devices=[]), torch.autocast("cpu", enabled=self.autocast):
             torch.manual_seed(5)
             x = x.to(self.dtype)
-            return attended_by(layer, layer(x, x, keep))
+            return attended(layer, x, keep)
 
 
 SITUATIONS = (
@@ -64,9 +64,14 @@ SITUATIONS = (
 """A claim that holds in one of them may fail in another, and runs train in the last two."""
 
 
+def furthest(moved: Mapping[Situation, float]) -> Situation:
+    """Where something moved furthest, by what rounding may move it there."""
+    return max(moved, key=lambda one: moved[one] / one.rounding)
+
+
 def everywhere(moved: Mapping[Situation, float], what: str) -> Finding:
     """Passes where nothing moved further than rounding may move it in its situation."""
-    worst = max(moved, key=lambda one: moved[one] / one.rounding)
+    worst = furthest(moved)
     return at_most(moved[worst], worst.rounding, f"in {worst.words}, {what}")
 
 
@@ -131,9 +136,14 @@ def paddings(length: int = LENGTH) -> Iterator[Bool[Tensor, "b n"]]:
     yield torch.stack([between, place % 3 > 0, (place > 3) & (place < length - 10)])
 
 
+def attended(layer: Attention, x: Tensor, keep: Tensor | None = None) -> Attended:
+    """Self-attention; a TypeError where something else comes out."""
+    return attended_by(layer, layer(x, x, keep))
+
+
 def attend(layer: Attention, x: Tensor, keep: Tensor | None = None) -> Tensor:
     """New tokens, by self-attention."""
-    return attended_by(layer, layer(x, x, keep)).tokens
+    return attended(layer, x, keep).tokens
 
 
 def speak(attended: Attended, keep: Tensor | None = None) -> Float[Tensor, ""]:

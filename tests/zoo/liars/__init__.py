@@ -6,6 +6,7 @@ The liars stand by the module of `zoo.conformance` that catches them.
 from tests.zoo.liars.causality import (
     BuildsWhatItDoesNotClaim,
     CountsTheFuture,
+    HearsAPaddedContext,
     HearsItselfOnly,
     HearsTheFirstTokenOnly,
     IgnoresTheContext,
@@ -14,30 +15,52 @@ from tests.zoo.liars.causality import (
     SubtractsTheFuture,
     TakesAForeignContext,
 )
-from tests.zoo.liars.growth import MasksEveryPair, QuadraticButLinear, QuadraticInItsSize
+from tests.zoo.liars.growth import (
+    GrowsByTheRootAsWell,
+    MasksEveryPair,
+    QuadraticButLinear,
+    QuadraticInItsSize,
+    QuadraticWherePadded,
+)
 from tests.zoo.liars.numerics import (
     AnswersOtherwiseWhenCompiled,
     BranchesOnItsInput,
+    BranchesOnItsPadding,
     CountsItsCalls,
     CutsOffNothing,
     DetachesItsQueries,
+    DoublesInHalfPrecision,
+    DoublesUnderAutocast,
     DrawsFromNowhere,
+    DropsFromNowhere,
+    DropsHeadsInEvaluation,
     DropsInEvaluation,
     HidesALoss,
     HidesAWeight,
     LogsItsCalls,
+    LosesBySample,
+    LosesInEvaluation,
     LouderInTraining,
+    MultipliesByNothing,
+    OverflowsOnTheWayBack,
     OverflowsWhenLoud,
     TurnsItsGradients,
     WidensHalfPrecision,
     WritesIntoOneBlank,
+    WritesIntoOneBlankWherePadded,
+    WritesToItsTokens,
 )
 from tests.zoo.liars.padding import (
+    CountsItsBatchMates,
     DividesByNothing,
+    DividesByTheWholeBatch,
+    HearsPaddingFaintly,
+    HidesADivisionByNothing,
     LosesOverPadding,
     MasksInDoublePrecisionOnly,
     MasksInEvaluationOnly,
     MasksValuesOnly,
+    MasksWithoutAutocastOnly,
     ScalesByTheBatch,
     ScalesByTheBatchInTraining,
     TurnsByThePaddedPlace,
@@ -49,12 +72,14 @@ from tests.zoo.liars.recurrence import (
     RecursWithoutClaim,
     RemembersBesideItsState,
     StepsBesideItsForward,
+    StepsWithoutPlaces,
     WritesToItsState,
 )
 from zoo.conformance import CHECKS
 
 PADDING = {"padding unfelt", "padded = truncated", "context heard"}
 FUTURE = {"future unseen", "future unseen, fp32"}
+ANY = {check.name for check in CHECKS}
 
 LIES = {
     LeaksThroughAMaximum: ("future unseen", FUTURE),
@@ -64,7 +89,7 @@ LIES = {
     DetachesItsQueries: ("parameters learn", {"gradients"}),
     HidesALoss: ("losses as declared", {"padding unfelt"}),
     # Whatever compares two calls finds them different.
-    DropsInEvaluation: ("evaluation repeats", {check.name for check in CHECKS}),
+    DropsInEvaluation: ("evaluation repeats", ANY),
     IgnoresTheContext: ("context heard", set()),
     CountsItsCalls: ("pure forward", set()),
     OverflowsWhenLoud: ("loud inputs", FUTURE | PADDING),
@@ -107,5 +132,27 @@ LIES = {
     AnswersOtherwiseWhenCompiled: ("compiles", set()),
     WritesIntoOneBlank: ("vmap", set()),
     MasksEveryPair: ("linear memory", set()),
+    MasksWithoutAutocastOnly: ("padding unfelt", PADDING),
+    HearsPaddingFaintly: ("padding unfelt", PADDING),
+    CountsItsBatchMates: ("batch-mates unfelt", PADDING),
+    DividesByTheWholeBatch: ("all padded", set()),
+    HidesADivisionByNothing: ("all padded", set()),
+    HearsAPaddedContext: ("context heard", set()),
+    QuadraticWherePadded: ("linear FLOPs", set()),
+    GrowsByTheRootAsWell: ("linear FLOPs", set()),
+    DoublesInHalfPrecision: ("precisions", set()),
+    DoublesUnderAutocast: ("precisions", set()),
+    # Whatever reads a loss stumbles over one that is no scalar, or that evaluation has, too.
+    LosesInEvaluation: ("losses as declared", ANY),
+    LosesBySample: ("losses as declared", ANY),
+    OverflowsOnTheWayBack: ("loud inputs", set()),
+    MultipliesByNothing: ("parameters learn", set()),
+    DropsHeadsInEvaluation: ("evaluation repeats", set()),
+    DropsFromNowhere: ("one seed, one result", set()),
+    # Whatever calls it twice gives it other tokens the second time.
+    WritesToItsTokens: ("pure forward", ANY),
+    BranchesOnItsPadding: ("compiles", {"vmap"}),
+    WritesIntoOneBlankWherePadded: ("vmap", set()),
+    StepsWithoutPlaces: ("step = forward", set()),
 }
 """Which check is meant for each lie, and which others cannot but stumble over it."""

@@ -88,3 +88,10 @@ class BuildsWhatItDoesNotClaim(Bidirectional):
 
     def __init__(self, size):
         super().__init__(replace(size, causal=False))
+
+
+class HearsAPaddedContext(Bidirectional):
+    """Forgets padding where the context is another's."""
+
+    def attend(self, q, k, v, keep):
+        return super().attend(q, k, v, keep if q.shape[2] == k.shape[2] else None)

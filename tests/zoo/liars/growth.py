@@ -34,3 +34,23 @@ class MasksEveryPair(Linear):
     def attend(self, q, k, v, keep):
         pairs = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool)
         return super().attend(q, k, v, keep) * pairs.any(1)[:, None]
+
+
+class QuadraticWherePadded(Linear):
+    """Meets every pair of tokens as soon as some are padded."""
+
+    traits = QuadraticButLinear.traits
+
+    def attend(self, q, k, v, keep):
+        heads = super().attend(q, k, v, keep)
+        return heads if keep is None else heads + 0 * (q @ k.mT).sum(-1, keepdim=True)
+
+
+class GrowsByTheRootAsWell(Linear):
+    """Each token meets some more, as many as the root of their number."""
+
+    traits = QuadraticButLinear.traits
+
+    def attend(self, q, k, v, keep):
+        few = 4 * int(q.shape[2] ** 0.5)
+        return super().attend(q, k, v, keep) + 0 * (q @ k[:, :, :few].mT @ v[:, :, :few])

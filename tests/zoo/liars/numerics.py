@@ -159,3 +159,99 @@ class WritesIntoOneBlank(Bidirectional):
 
     def attend(self, q, k, v, keep):
         return torch.zeros(q.shape, dtype=q.dtype).copy_(super().attend(q, k, v, keep))
+
+
+class DoublesInHalfPrecision(Bidirectional):
+    """Twice as much comes out of a bf16 module."""
+
+    def attend(self, q, k, v, keep):
+        half = v.dtype == torch.bfloat16 and not torch.is_autocast_enabled("cpu")
+        return super().attend(q, k, v, keep) * (2 if half else 1)
+
+
+class DoublesUnderAutocast(Bidirectional):
+    """Twice as much comes out under autocast."""
+
+    def attend(self, q, k, v, keep):
+        return super().attend(q, k, v, keep) * (2 if torch.is_autocast_enabled("cpu") else 1)
+
+
+class LosesInEvaluation(Bidirectional):
+    """Emits its loss whatever the mode."""
+
+    traits = replace(HONEST, causal=False, losses=("size",))
+
+    def forward(self, x, context, keep):
+        tokens = super().forward(x, context, keep).tokens
+        real = tokens if keep is None else tokens.masked_fill(~keep[..., None], 0.0)
+        return Attended(tokens, {"size": real.square().mean()})
+
+
+class LosesBySample(LosesInEvaluation):
+    """Its loss is no scalar."""
+
+    def forward(self, x, context, keep):
+        tokens = super().forward(x, context, keep).tokens
+        losses = {"size": tokens.square().mean((1, 2))} if self.training else {}
+        return Attended(tokens, losses)
+
+
+class OverflowsOnTheWayBack(Bidirectional):
+    """An exponential whose result is cut, and whose gradient is not."""
+
+    def attend(self, q, k, v, keep):
+        return super().attend(q, k, v, keep) + 0.01 * q.exp().clamp_max(1.0)
+
+
+class MultipliesByNothing(Bidirectional):
+    """One of its parameters has a gradient, of zero."""
+
+    def __init__(self, size):
+        super().__init__(size)
+        self.spare = nn.Parameter(torch.ones(size.head_dim))
+
+    def attend(self, q, k, v, keep):
+        return super().attend(q, k, v, keep) + 0 * self.spare
+
+
+class DropsHeadsInEvaluation(Bidirectional):
+    """Drops what it was told to drop, whatever the mode."""
+
+    def attend(self, q, k, v, keep):
+        return nn.functional.dropout(super().attend(q, k, v, keep), self.size.dropout)
+
+
+class DropsFromNowhere(Bidirectional):
+    """Drops by a generator that nobody can seed, where it is told to drop."""
+
+    def attend(self, q, k, v, keep):
+        heads = super().attend(q, k, v, keep)
+        if not (self.training and self.size.dropout):
+            return heads
+        generator = torch.Generator()
+        generator.seed()
+        return heads * (torch.rand(v.shape[-1], generator=generator) > self.size.dropout)
+
+
+class WritesToItsTokens(Bidirectional):
+    """Leaves other tokens behind than it was given."""
+
+    def forward(self, x, context, keep):
+        attended = super().forward(x, context, keep)
+        x.data.mul_(2)
+        return attended
+
+
+class BranchesOnItsPadding(Bidirectional):
+    """Which way it takes is known when the mask is: no graph holds both."""
+
+    def attend(self, q, k, v, keep):
+        return super().attend(q, k, v, None if keep is None or keep.all() else keep)
+
+
+class WritesIntoOneBlankWherePadded(Bidirectional):
+    """Many sets of parameters cannot be written into the room for one."""
+
+    def attend(self, q, k, v, keep):
+        heads = super().attend(q, k, v, keep)
+        return heads if keep is None else torch.zeros(q.shape, dtype=q.dtype).copy_(heads)

@@ -76,3 +76,44 @@ class DividesByNothing(Bidirectional):
         if keep is not None:
             scores = scores.masked_fill(~keep[:, None, None, :], -torch.inf)
         return scores.softmax(-1) @ v
+
+
+class MasksWithoutAutocastOnly(Bidirectional):
+    """Forgets padding under autocast."""
+
+    def attend(self, q, k, v, keep):
+        return super().attend(q, k, v, None if torch.is_autocast_enabled("cpu") else keep)
+
+
+class HearsPaddingFaintly(Bidirectional):
+    """A trace of padded values, far above rounding."""
+
+    def attend(self, q, k, v, keep):
+        heads = super().attend(q, k, v, keep)
+        return heads if keep is None else heads + 1e-7 * v.tanh().mean(2, keepdim=True)
+
+
+class CountsItsBatchMates(Bidirectional):
+    """Whatever they are: only how many there are is felt."""
+
+    def attend(self, q, k, v, keep):
+        return super().attend(q, k, v, keep) * (1 + len(q) / 100)
+
+
+class DividesByTheWholeBatch(Bidirectional):
+    """By 0 where no sample of the batch has a real token."""
+
+    def attend(self, q, k, v, keep):
+        heads = super().attend(q, k, v, keep)
+        return heads if keep is None else heads * (keep.sum() / keep.sum()).to(v.dtype)
+
+
+class HidesADivisionByNothing(Bidirectional):
+    """The result of a division by 0 is replaced; its gradient is not."""
+
+    def attend(self, q, k, v, keep):
+        heads = super().attend(q, k, v, keep)
+        if keep is None:
+            return heads
+        count = keep.sum(1)[:, None, None, None].to(v.dtype)
+        return torch.where(count > 0, heads / count * count, 0.0)

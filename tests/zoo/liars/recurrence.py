@@ -81,3 +81,12 @@ class CachesBeforehand(Honest):
         keys, values = torch.where(here, k, keys), torch.where(here, v, values)
         heads = naive(q, keys, values, place <= seen[:, None], False, 0.0)
         return heads, (keys, values, seen + 1)
+
+
+class StepsWithoutPlaces(Recurrent):
+    """Steps as if each token were the first, which rotary positions feel."""
+
+    def step(self, x, state):
+        seen, *inner = state
+        tokens, (_, *after) = super().step(x, (torch.zeros_like(seen), *inner))
+        return tokens, (seen + 1, *after)
