@@ -64,22 +64,18 @@ def plan(request: Request) -> RunSpec:
     if request.budget not in names():
         raise Refused(unknown("budget", request.budget, names()))
     budget = _tables()[request.budget]
-    own = budget["tasks"].get(request.task, budget.get("other"))
-    if own is None:
-        raise Refused(
-            f"budget {request.budget!r} has no recipe for task {request.task!r}; it has recipes "
-            f"for {', '.join(budget['tasks'])}; use budget 'laptop' or 'smoke'"
-        )
+    own = _recipe(request.budget, request.task)
     asked = request.settings.get(request.task, {})
-    options = resolve(request.task, task, {**own.get("options", {}), **asked})
-    model = {**_tables()["model"], **budget.get("model", {}), **own.get("model", {})}
-    train = {**budget["train"], **own.get("train", {})}
+    options = resolve(request.task, task, {**own["options"], **asked})
+    model = {**_tables()["model"], **budget.get("model", {}), **own["model"]}
+    train = {**budget["train"], **own["train"]}
+    made = built(f"task {request.task!r}", lambda: task(**options))
     return RunSpec(
         attention=request.attention,
         options=composition.resolve(_variant_options(composition, budget, own, request.settings)),
         task=TaskSpec(
             name=request.task,
-            key=arranged(built(request.task, lambda: task(**options)), request.block).key,
+            key=arranged(made, request.block).key,
             options=options,
             block=request.block,
         ),
@@ -91,6 +87,24 @@ def plan(request: Request) -> RunSpec:
     )
 
 
+def _recipe(name: str, task: str) -> dict[str, dict[str, Any]]:
+    """What a budget says of a task itself, over what it says of what the task is like, by part.
+
+    Raises:
+        Refused: it says nothing of the task.
+    """
+    budget = _tables()[name]
+    own = budget["tasks"].get(task, budget.get("other"))
+    if own is None:
+        raise Refused(
+            f"budget {name!r} has no recipe for task {task!r}; it has recipes for "
+            f"{', '.join(budget['tasks'])}; use budget 'laptop' or 'smoke'"
+        )
+    like = budget[own["like"]] if "like" in own else {}
+    parts = ("options", "model", "train", "variants")
+    return {part: {**like.get(part, {}), **own.get(part, {})} for part in parts}
+
+
 def _variant_options(
     composition: Composition,
     budget: Mapping[str, Any],
@@ -100,7 +114,7 @@ def _variant_options(
     """What budget and request say of each variant, the most specific last."""
     merged: dict[str, dict[str, Value]] = {}
     for name in composition.names:
-        layers = [budget.get("variants", {}), own.get("variants", {})]
+        layers = [budget.get("variants", {}), own["variants"]]
         asked = [name] if name == composition.body else [name, f"+{name}"]
         found = [table[key] for table in layers for key in asked if key in table]
         merged[name] = {k: v for one in [*found, settings.get(name, {})] for k, v in one.items()}

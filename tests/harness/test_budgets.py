@@ -10,6 +10,7 @@ from harness import budgets
 from harness.spec import RunSpec
 from tasks import tasks
 from tasks.contract import Task
+from tasks.drawn import Drawn
 from zoo.conformance import checks_for, run, subjects
 from zoo.registry import Refused
 from zoo.variants import variants
@@ -105,6 +106,43 @@ def test_a_task_may_have_a_model_of_its_own_in_a_budget(monkeypatch):
     text, listops = plan(task="text").model, plan().model
     assert (text.dim, text.feed_forward, text.heads) == (128, 64, 2)
     assert (listops.dim, listops.feed_forward, listops.heads) == (32, 64, 2)
+
+
+def test_a_task_takes_what_it_is_like_part_by_part_under_what_it_says_itself(monkeypatch):
+    tables = budgets._tables()
+    like = {
+        "model": {"dim": 128, "heads": 4},
+        "train": {"lr": 0.5},
+        "variants": {"nystrom": {"landmarks": 8}},
+    }
+    text = {**tables["paper"]["tasks"]["text"], "like": "kin", "model": {"heads": 8}}
+    text["variants"] = {"reformer": {"hashes": 3}}
+    paper = {**tables["paper"], "tasks": {"text": text}, "kin": like}
+    monkeypatch.setattr(budgets, "_tables", lambda: {**tables, "paper": paper})
+    spec = plan("nystrom", task="text")
+    assert (spec.model.dim, spec.model.heads) == (128, 8)
+    assert (spec.train.lr, spec.train.steps) == (0.5, 20000)
+    assert spec.options["nystrom"].items() >= {("landmarks", 8), ("conv", 35)}
+    assert plan("reformer", task="text").options["reformer"]["hashes"] == 3
+
+
+COVERING = {"landmarks": 1, "window": 1, "bucket": 2}
+"""Options by which a variant is softmax itself on this many times as many tokens, or fewer."""
+
+APPROXIMATED = [
+    name
+    for name in tasks.names()
+    if issubclass(tasks.find(name), Drawn) and name not in ("scaling", "parity")
+]
+"""All but a task that nobody learns, and one of 8 tokens: too few for an approximation."""
+
+
+@pytest.mark.parametrize("attention", variants.names())
+@pytest.mark.parametrize("task", APPROXIMATED)
+def test_no_approximation_covers_a_synthetic_task_on_a_laptop(task, attention):
+    spec = plan(attention, task, "laptop")
+    for option, times in COVERING.items():
+        assert times * spec.options[attention].get(option, 0) < spec.task.options["max_len"]
 
 
 def test_paper_is_the_published_model_and_optimiser():

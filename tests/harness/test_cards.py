@@ -268,4 +268,4 @@ def test_a_page_that_cannot_be_written_is_refused(call, few):
 
 def test_a_task_has_the_setting_of_its_defaults_and_that_of_the_laptop_budget():
     assert [task.key for task in settings("image")] == ["image@1", "image@1[dev=1000,test=5000]"]
-    assert [task.key for task in settings("parity")] == ["parity@1"]
+    assert [task.key for task in settings("majority")] == ["majority@1"]
