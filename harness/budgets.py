@@ -11,8 +11,9 @@ from harness.spec import ModelSpec, Positions, RunSpec, TaskSpec, TrainSpec
 from tasks import tasks
 from tasks.blocks import arranged
 from zoo.composition import Composition
-from zoo.messages import unknown
-from zoo.registry import Refused, Value, built, resolve
+from zoo.messages import Refused, unknown
+from zoo.options import Value, resolve
+from zoo.registry import built
 
 
 @dataclass(frozen=True, kw_only=True)

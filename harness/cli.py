@@ -11,7 +11,7 @@ import typer
 from harness.cli_data import data
 from harness.cli_pages import cards, certify, check, report
 from harness.cli_runs import locality, measure, run
-from zoo.registry import Refused
+from zoo.messages import Refused
 
 # Typer brings click under one name or another, depending on its version.
 UsageError: Any = typer.BadParameter.__base__
@@ -74,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
 
 
 def _show_once() -> Callable[..., None]:
-    """Prints each warning once, as one line, without the line of code that gave it."""
+    """What prints each warning once, as one line, without the line of code that gave it."""
     shown = set()
 
     def show(message: Warning | str, *_: object) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from harness.cli_runs import StoreOption, records_of
-from zoo.registry import Refused
+from zoo.messages import Refused
 
 
 def check(
@@ -31,7 +31,8 @@ def check(
     for subject in subjects(owner, locate(name), settings.get(owner, {})):
         for result in examine(subject):
             count += 1
-            failed += [] if result.passed else [f"{result.form}: {result.check}"]
+            if not result.passed:
+                failed.append(f"{result.form}: {result.check}")
             typer.echo(tables.as_json(result) if as_json else tables.as_line(result))
     if failed and not as_json:
         typer.echo(f"{len(failed)} of {count} checks fail: {'; '.join(failed)}")
@@ -44,11 +45,11 @@ def certify(
     """Run every check on every variant, and write the page; exit 1 where one does not hold."""
     from harness import tables
     from harness.certificate import Examined, page
-    from harness.files import place, require_writable
+    from harness.files import place, require_page
     from zoo.conformance import examine, subjects
     from zoo.variants import variants
 
-    require_writable(out.parent, str(out), "give another --out")
+    require_page(out)
     examined, held = [], True
     for name, variant in variants.items():
         if variant.unchecked:
@@ -78,10 +79,10 @@ def cards(
     """Write the page of the tasks: what each asks, its data, its floors, and examples."""
     from harness.cards import page, pictures
     from harness.facts import gather, settings
-    from harness.files import place, require_writable
+    from harness.files import place, require_page
     from tasks import tasks
 
-    require_writable(out.parent, str(out), "give another --out")
+    require_page(out)
     found = []
     for name in tasks.names():
         found.append([gather(task, generate) for task in settings(name)])

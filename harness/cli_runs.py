@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from zoo.registry import Refused
+from zoo.messages import Refused
 
 if TYPE_CHECKING:
     from harness.store import Broken, Record, RunSpec
@@ -119,10 +119,11 @@ def measure(store: StoreOption = Path("runs")) -> None:
     for record in records:
         try:
             typer.echo(tables.outcome([run.measure_anew(record, folder)]))
-        except Refused as refusal:
+        except Exception as error:
             left += 1
+            reason = str(error) if isinstance(error, Refused) else run.reason_of(error)
             where = folder.path(record.spec)
-            typer.echo(f"warning: {where} is left as it was: {refusal}", err=True)
+            typer.echo(f"warning: {where} is left as it was: {reason}", err=True)
     raise typer.Exit(1 if left else 0)
 
 

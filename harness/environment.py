@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 
 from harness.store import Environment
-from zoo.registry import Refused
+from zoo.messages import Refused
 
 PACKAGES = (
     "numpy",

@@ -4,7 +4,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from zoo.registry import Refused
+from zoo.messages import Refused
 
 
 def require_writable(folder: Path, what: str, remedy: str) -> None:
@@ -20,6 +20,18 @@ def require_writable(folder: Path, what: str, remedy: str) -> None:
         there = isinstance(error, FileExistsError)
         reason = f"{folder} is a file" if there else error.strerror
         raise Refused(f"{what} cannot be written ({reason}); {remedy}") from error
+
+
+def require_page(path: Path) -> None:
+    """See to it that the page `path` can be written.
+
+    Raises:
+        Refused: it cannot: known now, no work is lost for it later.
+    """
+    remedy = "give another --out"
+    if path.is_dir():
+        raise Refused(f"{path} cannot be written (it is a folder); {remedy}")
+    require_writable(path.parent, str(path), remedy)
 
 
 def place(path: Path, content: bytes) -> Path:

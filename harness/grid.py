@@ -10,8 +10,8 @@ from harness.spec import RunSpec
 from harness.store import FINAL, Record, Store
 from tasks import Task
 from tasks.contract import SPLITS
-from zoo.messages import in_one_line
-from zoo.registry import Refused, built
+from zoo.messages import Refused, in_one_line
+from zoo.registry import built
 
 
 def check(specs: Iterable[RunSpec], store: Store) -> None:
@@ -52,9 +52,13 @@ def _training_examples(task: Task) -> int:
     """How many there are; all splits are loaded."""
     try:
         return {split: len(task.load(split)) for split in SPLITS}["train"]
-    except (MemoryError, OverflowError) as error:
-        reason = in_one_line(error)
-        raise Refused(f"{task.key} cannot be held here ({reason}); ask for less of it") from error
+    except (MemoryError, OverflowError, RuntimeError) as error:
+        if not isinstance(error, OverflowError) and status_of(error) != "out_of_memory":
+            raise
+        raise Refused(
+            f"{task.key} cannot be held in memory here ({in_one_line(error)}); lower an option of "
+            f"it, as in --set {task.name}.train=1000"
+        ) from error
 
 
 def run_all(

@@ -19,8 +19,7 @@ from tasks.blocks import arranged
 from tasks.contract import SPLITS, Split
 from tasks.floors import floors
 from zoo.composition import Composition
-from zoo.messages import in_one_line
-from zoo.registry import Refused
+from zoo.messages import Refused, in_one_line
 from zoo.variants import variants
 
 
@@ -46,7 +45,7 @@ class Cell:
         self.spec, self.store, self.watcher = spec, store, watcher
         self.started = datetime.now(UTC).isoformat(timespec="seconds")
         self.clock, self.before = time.perf_counter(), 0.0
-        self.environment = environment(spec)
+        self.environment = environment_of(spec)
         self.progress = Progress(environment=self.environment)
         self.floors: dict[str, float] = {}
         self.cost: Cost | None = None
@@ -128,7 +127,7 @@ class Cell:
         return self.before + time.perf_counter() - self.clock
 
 
-def environment(spec: RunSpec) -> Environment:
+def environment_of(spec: RunSpec) -> Environment:
     """Where a run of `spec` happens, with the versions of the plug-ins that take part."""
     here, versions = describe(spec.device), dict(tasks.package(spec.task.name))
     for name in Composition.parse(spec.attention).names:
@@ -195,8 +194,8 @@ def measure_anew(record: Record, store: Store) -> Record:
         Refused: the run was made on another device, with other threads or other versions.
     """
     spec = record.spec
-    both = continued(
-        record.environment, environment(spec), str(store.path(spec)), "measure it there"
+    environment = continued(
+        record.environment, environment_of(spec), str(store.path(spec)), "measure it there"
     )
     task = find_task(spec)
     cost = measure(spec, task, task.load("train").to(torch.device(spec.device)))
@@ -205,7 +204,7 @@ def measure_anew(record: Record, store: Store) -> Record:
             "cost": cost,
             "floors": dict(floors(task)),
             "gaps": known_gaps(spec),
-            "environment": both,
+            "environment": environment,
         }
     )
     store.write(renewed)

@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from zoo.registry import Value
+from zoo.options import Value
 
 Positions = Literal["learned", "rotary"]
 

@@ -11,8 +11,7 @@ from pydantic import ValidationError
 
 from harness.files import place, require_writable
 from harness.spec import Frozen, ModelSpec, RunSpec, TaskSpec, TrainSpec
-from zoo.messages import in_one_line
-from zoo.registry import Refused
+from zoo.messages import Refused, in_one_line
 
 __all__ = [
     "FINAL",
@@ -194,7 +193,11 @@ class Store:
         self.folder = folder
 
     def require_writable(self) -> None:
-        """See `files.require_writable`."""
+        """See to it that the folder can be written.
+
+        Raises:
+            Refused: it cannot.
+        """
         require_writable(self.folder, f"store {str(self.folder)!r}", "give another --store")
 
     def path(self, spec: RunSpec) -> Path:

@@ -72,7 +72,7 @@ class CellView:
         """A part of the run begins."""
         self._bar.update(self._task, reading=name)
         if not self._console.is_terminal:
-            self._say(name)
+            self._say(name, self._console)
 
     def reading(self, point: Point, steps: int) -> None:
         """The losses were read."""
@@ -83,16 +83,16 @@ class CellView:
         due = time.monotonic() - self._told > LINE_EVERY_SECONDS or point.dev_accuracy is not None
         if due and not self._console.is_terminal:
             self._told = time.monotonic()
-            self._say(f"step {point.step}/{steps} {text} ({point.seconds:.0f} s)")
+            self._say(f"step {point.step}/{steps} {text} ({point.seconds:.0f} s)", self._console)
 
     def failed(self, trace: str) -> None:
         """The run ended in an error that nobody foresaw."""
-        self._say(f"failed:\n{trace}", self._errors)
+        # A live bar erases what another console writes to its terminal.
+        shared = self._console.is_terminal and self._errors.is_terminal
+        self._say(f"failed:\n{trace}", self._console if shared else self._errors)
 
-    def _say(self, text: str, console: Console | None = None) -> None:
-        (console or self._console).print(
-            f"{self._title}: {text}", markup=False, highlight=False, soft_wrap=True
-        )
+    def _say(self, text: str, console: Console) -> None:
+        console.print(f"{self._title}: {text}", markup=False, highlight=False, soft_wrap=True)
 
 
 @contextmanager

@@ -9,9 +9,12 @@ from jaxtyping import Int32, Int64, UInt8
 from torch import Tensor
 
 from tasks.contract import Split
-from zoo.registry import Refused
+from zoo.messages import Refused
 
 FIELDS = ("values", "ends", "targets")
+
+DEV_SEED = 0
+"""Decides which training examples are held out."""
 
 
 @dataclass(frozen=True)
@@ -98,13 +101,13 @@ def names(prefix: str) -> list[str]:
 
 
 def held_out(
-    targets: UInt8[np.ndarray, " n"], seed: int
+    targets: UInt8[np.ndarray, " n"],
 ) -> tuple[Int64[np.ndarray, " kept"], Int64[np.ndarray, " held"]]:
     """Cut a tenth of every class off: the indices that stay, and those cut off, each ascending.
 
     The cut depends on `Generator.random` alone, whose stream NumPy keeps.
     """
-    draws = np.random.Generator(np.random.PCG64(seed)).random(len(targets))
+    draws = np.random.Generator(np.random.PCG64(DEV_SEED)).random(len(targets))
     held = np.zeros(len(targets), bool)
     for value in np.unique(targets):
         members = np.flatnonzero(targets == value)

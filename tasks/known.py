@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from zoo.registry import Refused
+from zoo.messages import Refused
 
 UNPUBLISHED = "unpublished"
 

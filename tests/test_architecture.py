@@ -13,7 +13,7 @@ PACKAGES = ("zoo", "tasks", "harness", "reports")
 
 MAY_IMPORT = {
     "zoo": ("zoo",),
-    "tasks": ("tasks", "zoo.registry", "zoo.messages"),
+    "tasks": ("tasks", "zoo.registry", "zoo.options", "zoo.messages"),
     "harness": ("harness", "zoo", "tasks"),
     "reports": ("reports", "harness.store", "harness.files"),
     # The command line is above all four: `harness report` is where records become pages.

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from zoo.contract import Attention, Size
-from zoo.registry import Refused, Value, resolve
+from zoo.messages import Refused
+from zoo.options import Value, resolve
 from zoo.variants import variants
 
 

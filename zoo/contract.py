@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from zoo.kernels import rotary
-from zoo.registry import Refused
+from zoo.messages import Refused
 
 NO_LOSSES: Mapping[str, Tensor] = MappingProxyType({})
 
@@ -72,8 +72,8 @@ class Traits:
             value = getattr(self, field.name)
             if field.name != "losses" and not isinstance(value, bool):
                 raise TypeError(f"Traits.{field.name}={value!r}; give True or False")
-        names = self.losses if isinstance(self.losses, tuple) else (None,)
-        if not all(isinstance(name, str) for name in names):
+        of_names = isinstance(self.losses, tuple) and all(isinstance(n, str) for n in self.losses)
+        if not of_names:
             raise TypeError(f"Traits.losses={self.losses!r}; give a tuple of names, as ('ksvd',)")
 
 
@@ -143,9 +143,8 @@ class Attention(nn.Module, ABC):
         """
         super().__init_subclass__(**named)
         for name, kind in {"traits": Traits, "gaps": Mapping, "unchecked": str}.items():
-            value = vars(cls).get(name)
-            if value is not None and not isinstance(value, kind):
-                found = type(value).__name__
+            if name in vars(cls) and not isinstance(vars(cls)[name], kind):
+                found = type(vars(cls)[name]).__name__
                 raise TypeError(f"{cls.__name__}.{name} is a {found}; make it a {kind.__name__}")
 
     def __init__(self, size: Size) -> None:

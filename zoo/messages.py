@@ -4,6 +4,10 @@ import difflib
 from collections.abc import Iterable
 
 
+class Refused(ValueError):
+    """Bad input. The message is one line that names the value, the rule and the remedy."""
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     """Say in one line that `name` is not a known `kind`, offering the nearest of `known`."""
     known = sorted(known)

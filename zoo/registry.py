@@ -1,4 +1,4 @@
-"""Names for things that contributors add, and the checking of the options those things take.
+"""Names for things that contributors add.
 
 Nothing here imports torch, so that looking up a name stays cheap.
 """
@@ -6,25 +6,18 @@ Nothing here imports torch, so that looking up a name stays cheap.
 import inspect
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from importlib import import_module, metadata
 from pkgutil import iter_modules
-from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args, get_origin
+from typing import Any, ClassVar, Generic, TypeVar, get_origin
 
-from zoo.messages import in_one_line, unknown
+from zoo.messages import Refused, in_one_line, unknown
+from zoo.options import require_readable
 
 T = TypeVar("T")
 
-Value = bool | int | float | str
-"""What an option may hold: everything that survives a round trip through JSON and argv."""
-
-
 NAMES = "may hold letters, digits, '-' and '_' only"
-
-
-class Refused(ValueError):
-    """Bad input. The message is one line that names the value, the rule and the remedy."""
 
 
 class Registry(Generic[T]):
@@ -126,7 +119,7 @@ class Registry(Generic[T]):
 
         Raises:
             TypeError: it is not of this registry's kind, or does not set or define what it must.
-            Refused: its options, or their defaults, are none that a run could give.
+            Refused: its options are none that a run could give; see `zoo.options`.
         """
         base = self._base
         if base is object:
@@ -140,9 +133,7 @@ class Registry(Generic[T]):
         if inspect.isabstract(found):
             missing = ", ".join(sorted(found.__abstractmethods__))
             raise TypeError(f"{found.__name__} does not define {missing}")
-        for name, option in options_of(found).items():
-            if option.default is not option.empty:
-                _convert(f"{found.__name__}.{name}", option.default, option.annotation)
+        require_readable(found.__name__, found)
 
     def _built_in(self) -> dict[str, T]:
         if not self._complete:
@@ -196,119 +187,3 @@ def built(what: str, make: Callable[[], T]) -> T:
 def _usable(name: str) -> bool:
     """Whether argv, a composition and the name of a file can hold `name`."""
     return name.replace("-", "").replace("_", "").isalnum()
-
-
-def resolve(
-    owner: str, factory: Callable[..., Any], given: Mapping[str, Value]
-) -> dict[str, Value]:
-    """Complete `given` by the defaults of `factory`, whose signature is the schema of its options.
-
-    The keyword-only parameters of `factory` are its options. Text is converted to the annotated
-    type, so that options may come from argv as they are.
-
-    Raises:
-        Refused: an option is unknown, ill-typed, or required and missing.
-    """
-    schema = options_of(factory)
-    for name in given:
-        if name not in schema:
-            raise Refused(unknown(f"option of {owner}", name, schema))
-    resolved: dict[str, Value] = {}
-    for name, parameter in schema.items():
-        if name not in given and parameter.default is parameter.empty:
-            raise Refused(f"{owner} needs the option {name!r}; set {owner}.{name}=VALUE")
-        value = given.get(name, parameter.default)
-        resolved[name] = _convert(f"{owner}.{name}", value, parameter.annotation)
-    return resolved
-
-
-def options_of(factory: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """The options of `factory`: its keyword-only parameters, in order.
-
-    Raises:
-        Refused: the signature takes `*args` or `**kwargs`, which would swallow typing errors, or
-            gives a default to what it takes by place, which no option could reach.
-    """
-    # eval_str: a plug-in may postpone the evaluation of its annotations.
-    parameters = inspect.signature(factory, eval_str=True).parameters
-    called = getattr(factory, "__qualname__", repr(factory))
-    for parameter in parameters.values():
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            raise Refused(f"{called} takes {parameter}; name every option in the signature instead")
-        by_place = parameter.kind is not parameter.KEYWORD_ONLY
-        if by_place and parameter.default is not parameter.empty:
-            raise Refused(f"{called} takes {parameter} by its place; put a * before its options")
-    return {name: p for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY}
-
-
-def require_at_least(least: float, owner: str, **given: float) -> None:
-    """Refuse options of `owner` that are below `least`.
-
-    Raises:
-        Refused: there is one.
-    """
-    for option, value in given.items():
-        if value < least:
-            raise Refused(f"{owner}.{option}={value} must be at least {least}; raise it")
-
-
-_BOOLEANS = {"true": True, "false": False}
-
-_GIVE = {
-    bool: "true or false",
-    int: "a whole number of 64 bits",
-    float: "a finite number",
-    str: "text",
-}
-
-
-def _convert(name: str, value: Value, annotation: Any) -> Value:
-    """Return `value` as the annotated type, reading text where argv gave text."""
-    if get_origin(annotation) is Literal:
-        # By their text: argv gives text, and True must not pass for 1.
-        choices = {str(choice): choice for choice in get_args(annotation)}
-        if str(value) not in choices:
-            raise Refused(f"{name}={value} is not one of {', '.join(choices)}; give one of them")
-        return choices[str(value)]
-    wanted = getattr(annotation, "__name__", annotation)
-    if annotation not in _READERS:
-        has = "not annotated" if annotation is inspect.Parameter.empty else f"annotated {wanted}"
-        raise Refused(f"{name} is {has}; annotate it bool, int, float, str or Literal")
-    try:
-        return _READERS[annotation](value)
-    except (KeyError, TypeError, ValueError, OverflowError):
-        raise Refused(f"{name}={value} is not of type {wanted}; give {_GIVE[annotation]}") from None
-
-
-def _whole(value: Value) -> int:
-    if isinstance(value, bool | float):
-        raise ValueError
-    number = int(value)
-    if not -(2**63) <= number < 2**63:
-        raise OverflowError
-    return number
-
-
-def _real(value: Value) -> float:
-    number = float("nan") if isinstance(value, bool) else float(value)
-    if number != number or number in (float("inf"), float("-inf")):
-        raise ValueError
-    return number
-
-
-def _text(value: Value) -> str:
-    if not isinstance(value, str):
-        raise ValueError
-    return value
-
-
-def _boolean(value: Value) -> bool:
-    return value if isinstance(value, bool) else _BOOLEANS[str(value).lower()]
-
-
-_READERS: dict[Any, Callable[[Value], Value]] = {
-    bool: _boolean,
-    int: _whole,
-    float: _real,
-    str: _text,
-}

@@ -23,12 +23,11 @@ from tasks.corpus import held_out, thinned
 from tasks.opened import Member, Opened
 from tasks.registry import tasks
 from tasks.sources import Imported
-from zoo.registry import Refused
+from zoo.messages import Refused
 
 SIDE = 32
 PIXELS = SIDE * SIDE
 COLOURS = 3
-DEV_SEED = 0
 
 LABELS = (
     "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck",
@@ -66,7 +65,7 @@ class Image(Imported):
         pixels, targets = self.arrays([f"{official}_pixels", f"{official}_targets"])
         chosen = np.arange(len(targets))
         if split != "test":
-            train, dev = held_out(targets, DEV_SEED)
+            train, dev = held_out(targets)
             chosen = dev if split == "dev" else train
         chosen = thinned(f"image.{split}", chosen, getattr(self, split))
         pixels, targets = pixels[chosen], targets[chosen]

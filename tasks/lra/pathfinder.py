@@ -36,7 +36,8 @@ from tasks.lra import contours
 from tasks.lra.stencils import SCALES, stencils
 from tasks.registry import tasks
 from tasks.sources import Generated
-from zoo.registry import Refused, require_at_least
+from zoo.messages import Refused
+from zoo.options import require_at_least
 
 BLOCK = 64
 """Images that a thread draws in a row."""

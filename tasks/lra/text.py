@@ -24,9 +24,9 @@ from tasks.corpus import Corpus, held_out, legible, names, thinned
 from tasks.opened import Member, Opened
 from tasks.registry import tasks
 from tasks.sources import Imported
-from zoo.registry import Refused, require_at_least
+from zoo.messages import Refused
+from zoo.options import require_at_least
 
-DEV_SEED = 0
 FIRST = 1
 LABELS = ("bad", "good")
 
@@ -81,7 +81,7 @@ class Text(Imported):
         if split == "test":
             chosen = np.arange(len(corpus))
         else:
-            train, dev = held_out(corpus.targets, DEV_SEED)
+            train, dev = held_out(corpus.targets)
             chosen = dev if split == "dev" else train
         chosen = thinned(f"text.{split}", chosen, getattr(self, split))
         return corpus.split(chosen, self.max_len, FIRST)

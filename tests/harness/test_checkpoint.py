@@ -10,7 +10,7 @@ import torch
 from harness import checkpoint
 from harness.run import find_task
 from harness.train import Progress, fit
-from zoo.registry import Refused
+from zoo.messages import Refused
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from importlib import metadata
 import pytest
 import torch
 
-from harness import budgets
+from harness import budgets, run
 from harness.cli import main
 from harness.store import Store
 from tasks import tasks
@@ -206,7 +206,10 @@ def test_a_task_that_cannot_be_made_ends_no_listing_and_is_refused_by_name(call,
     assert "\nselective-copying@" in out and "unready" not in out
     assert "task 'unready' cannot be built (OSError: no disk)" in err
     code, _, err = call("run", "-a", "none", "-t", "unready")
-    assert (code, len(err.splitlines())) == (2, 1)
+    assert code == 2
+    assert err == (
+        "harness: task 'unready' cannot be built (OSError: no disk); mend it, or its options\n"
+    )
 
 
 def test_data_list_says_a_line_for_each_data_set(call, data_home):
@@ -319,6 +322,23 @@ def test_what_cannot_be_measured_here_is_left_with_a_warning_and_the_rest_is_mea
     (line,) = err.splitlines()
     assert line.startswith(f"warning: {store.path(alien.spec)} is left as it was: ")
     assert store.path(alien.spec).read_bytes() == before
+
+
+def test_a_measurement_that_fails_leaves_its_record_and_the_rest_is_measured(
+    call, store, unmeasured, monkeypatch
+):
+    call(*TINY, "-a", "softmax,none")
+    real = run.measure_anew
+
+    def fail_for_none(record, folder):
+        if record.spec.attention == "none":
+            raise MemoryError("no room")
+        return real(record, folder)
+
+    monkeypatch.setattr(run, "measure_anew", fail_for_none)
+    code, out, err = call("measure")
+    assert code == 1 and "softmax" in out
+    assert err.endswith(" is left as it was: MemoryError: no room\n") and err.count("\n") == 1
 
 
 def test_an_empty_store_has_nothing_to_measure(call):

@@ -6,7 +6,8 @@ import torch
 import harness.run
 from harness.grid import check, run_all
 from harness.train import DivergedError
-from zoo.registry import Refused
+from tasks.lra.listops import ListOps
+from zoo.messages import Refused
 
 
 def grid(specs, store, quiet, again=False) -> list[tuple[int, str, bool]]:
@@ -85,3 +86,33 @@ def test_a_failed_repetition_does_not_cost_the_finished_record(
     interrupt_at(2, RuntimeError("boom"))
     assert grid([plan()], store, quiet, again=True) == [(0, "ok", True)]
     assert [record.status for record in store.read()[0]] == ["ok"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError("3 TiB"),
+        OverflowError("3 TiB"),
+        RuntimeError("DefaultCPUAllocator: 3 TiB"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_data_that_the_memory_does_not_hold_are_refused_with_what_to_lower(
+    plan, store, monkeypatch, error
+):
+    def load(task, split):
+        raise error
+
+    monkeypatch.setattr(ListOps, "load", load)
+    line = r"listops@1\[.*\] cannot be held in memory here \(.*3 TiB\); .*--set listops.train=1000"
+    with pytest.raises(Refused, match=line):
+        check([plan()], store)
+
+
+def test_any_other_error_of_a_loader_is_seen_whole(plan, store, monkeypatch):
+    def load(task, split):
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(ListOps, "load", load)
+    with pytest.raises(RuntimeError, match="a bug"):
+        check([plan()], store)

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from harness.spec import RunSpec
 from harness.store import Broken, Environment, Final, Point, Record, Store
-from zoo.registry import Refused
+from zoo.messages import Refused
 
 SPEC = {
     "attention": "softmax+primal",

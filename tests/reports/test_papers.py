@@ -84,6 +84,11 @@ FIXED = {
 }
 
 
+def test_every_table_of_published_numbers_is_fixed():
+    folder = resources.files("reports").joinpath("published")
+    assert FIXED.keys() == {file.name for file in folder.iterdir() if file.name.endswith(".csv")}
+
+
 @pytest.mark.parametrize("name", FIXED)
 def test_a_published_number_is_changed_with_the_paper_at_hand_only(name):
     content = resources.files("reports").joinpath("published", name).read_bytes()

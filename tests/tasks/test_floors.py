@@ -10,7 +10,7 @@ import torch
 from tasks import Task, cache, floors, tasks
 from tasks.answers import CLASSES, Number
 from tasks.contract import Split
-from zoo.registry import Refused
+from zoo.messages import Refused
 
 
 class FirstToken(Task):

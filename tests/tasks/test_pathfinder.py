@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from tasks.lra.pathfinder import BLOCK, Drawing, Pathfinder
-from zoo.registry import Refused, resolve
+from zoo.messages import Refused
+from zoo.options import resolve
 
 SMALL = {"train": 150, "dev": 20, "test": 10}
 

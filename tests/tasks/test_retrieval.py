@@ -9,7 +9,8 @@ import torch
 from tasks.known import Edition, File
 from tasks.lra.retrieval import Retrieval
 from tests.tasks.conftest import Packed, pack, source
-from zoo.registry import Refused, resolve
+from zoo.messages import Refused
+from zoo.options import resolve
 
 LONG = b"x" * 12_000
 PAIRS = {

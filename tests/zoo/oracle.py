@@ -180,3 +180,11 @@ def in_half_precision(call: Callable[[], object]) -> list[tuple[str, list[tuple[
     with torch.autocast("cpu", dtype=torch.bfloat16), HalfPrecision() as seen:
         call()
     return seen.products
+
+
+def projections_alone_are_halved(call: Callable[[], object]) -> None:
+    """Assert that of `call`'s products those of the projections alone run in bf16."""
+    found = {name for name, _ in in_half_precision(call)}
+    # Products of the projections have two axes; what goes head by head has a third.
+    assert found & {"mm", "addmm"}
+    assert not found & {"bmm", "baddbmm"}

@@ -12,8 +12,8 @@ from tests.zoo.liars.honest import HONEST, Bidirectional, Honest, MeanOfAll, Rec
 from tests.zoo.liars.numerics import DropsInEvaluation, WidensHalfPrecision
 from zoo.conformance import CHECKS, Finding, Result, checks_for, locate, parametrize, run, subjects
 from zoo.conformance.subject import distance
+from zoo.messages import Refused
 from zoo.projected import ProjectedAttention
-from zoo.registry import Refused
 from zoo.variants import variants
 from zoo.variants.softmax import Softmax
 
@@ -67,7 +67,7 @@ def test_a_lie_is_caught_by_the_check_that_is_meant_for_it_and_by_no_stranger(li
 
 
 def test_every_check_that_can_fail_is_meant_for_some_lie():
-    # Token mixing is reported, whichever it is.
+    # Token mixing is reported, whichever it is; outputs that are no numbers fail other checks, too.
     can_fail = {check.name for check in CHECKS} - {"token mixing"}
     assert {meant for meant, _ in LIES.values()} == can_fail
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from zoo.contract import Attended, Attention, Size, Traits, Unsupported, claimants
+from zoo.messages import Refused
 from zoo.projected import ProjectedAttention
-from zoo.registry import Refused
 from zoo.variants import variants
 
 SIZE = Size(dim=6, heads=2, max_len=9, causal=False, dropout=0.0)
@@ -70,6 +70,7 @@ def test_claims_of_another_type_are_refused(wrong, complaint, monkeypatch):
     ("says", "complaint"),
     [
         ({"traits": {"causal": False}}, "Mine.traits is a dict; make it a Traits"),
+        ({"traits": None}, "Mine.traits is a NoneType; make it a Traits"),
         ({"gaps": ["lengths"]}, "Mine.gaps is a list; make it a Mapping"),
         ({"unchecked": True}, "Mine.unchecked is a bool; make it a str"),
     ],

@@ -4,7 +4,8 @@ from typing import Literal
 
 import pytest
 
-from zoo.registry import Refused, options_of, require_at_least, resolve
+from zoo.messages import Refused
+from zoo.options import options_of, require_at_least, resolve
 from zoo.variants import variants
 
 

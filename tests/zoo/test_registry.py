@@ -7,7 +7,8 @@ from typing import ClassVar
 
 import pytest
 
-from zoo.registry import Refused, Registry, built
+from zoo.messages import Refused
+from zoo.registry import Registry, built
 
 GROUP = "shop.tools"
 
@@ -37,6 +38,12 @@ class Mistyped(Tool):
     use = "drilling"
 
     def __init__(self, *, depth: int = None): ...  # noqa: RUF013
+
+
+class Listed(Tool):
+    use = "sanding"
+
+    def __init__(self, *, grits: list[int]): ...
 
 
 NOT_A_CLASS = Saw()
@@ -199,6 +206,7 @@ def test_of_two_plug_ins_of_one_name_the_first_wins(tools, plug_ins):
         ("Useless", "Useless sets no class attribute 'use'"),
         ("Unfinished", "Unfinished does not define plane"),
         ("Mistyped", "Mistyped.depth=None is not of type int"),
+        ("Listed", "Listed.grits is annotated list; annotate it bool"),
     ],
 )
 def test_a_plug_in_of_another_kind_is_refused_with_what_it_lacks(tools, plug_ins, thing, complaint):

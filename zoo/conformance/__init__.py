@@ -15,8 +15,9 @@ import torch
 from zoo.conformance import causality, growth, numerics, padding, recurrence
 from zoo.conformance.subject import Finding, Subject
 from zoo.contract import CAUSAL_ALONE, Attention
-from zoo.messages import in_one_line, unknown
-from zoo.registry import Refused, Value, built, foreign, resolve
+from zoo.messages import Refused, in_one_line, unknown
+from zoo.options import Value, resolve
+from zoo.registry import built, foreign
 from zoo.variants import variants
 
 if TYPE_CHECKING:

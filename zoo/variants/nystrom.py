@@ -31,8 +31,9 @@ from torch import Tensor, nn
 from zoo.contract import Size, Traits
 from zoo.kernels.landmarks import apart, segment_means
 from zoo.kernels.real_first import moved, orders
+from zoo.messages import Refused
+from zoo.options import require_at_least
 from zoo.projected import ProjectedAttention
-from zoo.registry import Refused, require_at_least
 from zoo.variants import variants
 
 

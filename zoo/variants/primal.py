@@ -30,7 +30,8 @@ from torch import Tensor, nn
 from zoo.contract import Attended, Attention, Size, State, Traits
 from zoo.kernels import cosine_map, eager
 from zoo.kernels.real_first import ranks
-from zoo.registry import Refused, require_at_least
+from zoo.messages import Refused
+from zoo.options import require_at_least
 from zoo.variants import variants
 
 

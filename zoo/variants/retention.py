@@ -29,7 +29,8 @@ from zoo.contract import Size, State, Traits
 from zoo.gated import GatedAttention
 from zoo.kernels.carried import carried
 from zoo.kernels.rotary import rotated, turned
-from zoo.registry import Refused, require_at_least
+from zoo.messages import Refused
+from zoo.options import require_at_least
 from zoo.variants import variants
 
 
