@@ -11,9 +11,9 @@ ROOT = Path(__file__).parent.parent
 # Their comparisons then show what they compared.
 pytest.register_assert_rewrite("tests.zoo.oracle", "tests.zoo.primal_oracle")
 
-# Compiled kernels are no Python functions: the hook would wrap what numba must see bare. Options are
-# values of any type until they are judged, which is to be tested. The registry's warnings name the
-# line that asked: the hook's own would stand between.
+# Compiled kernels are no Python functions: the hook would wrap what numba must see bare. Options
+# are values of any type until they are judged, which is to be tested. The registry's warnings name
+# the line that asked: the hook's own would stand between.
 UNCHECKED = {
     "tasks.lra.contours", "tasks.lra.paddles", "tasks.lra.trees", "zoo.options", "zoo.registry",
 }  # fmt: skip
