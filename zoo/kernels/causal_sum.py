@@ -29,8 +29,9 @@ def mean(
 
     Features are nonnegative. Where the weights of a query all vanish, its mean is zero.
     """
-    # A one beside each value: the denominator comes out of the same products.
-    if causal:
+    # The denominator comes out of the same products, by a one beside each value, or by the sum of
+    # the keys where they are the narrower.
+    if causal or keys.shape[-1] > values.shape[-1]:
         sums = total(queries, keys, F.pad(values, (0, 1), value=1.0), causal, chunk)
     else:
         sums = queries @ torch.cat([keys.mT @ values, keys.sum(-2)[..., None]], dim=-1)

@@ -29,6 +29,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from zoo.contract import Size, Traits
+from zoo.kernels import depthwise
 from zoo.kernels.landmarks import apart, segment_means
 from zoo.kernels.real_first import moved, orders
 from zoo.messages import Refused
@@ -86,11 +87,12 @@ class Nystrom(ProjectedAttention):
             out = nystrom(*full, keep, self.landmarks, self.iterations).to(v.dtype)
         if self.conv is None:
             return out
+        taps = self.conv.weight[:, 0, :, 0]
         if keep is None:
-            return out + self.conv(v)
+            return out + depthwise.convolved(v, taps)
         # Over the real tokens: v is zero at the others, which stand last.
         order, place = orders(keep)
-        return out + moved(self.conv(moved(v, order)), place)
+        return out + moved(depthwise.convolved(moved(v, order), taps), place)
 
 
 def nystrom(

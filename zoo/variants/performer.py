@@ -38,6 +38,7 @@ serves all heads.
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+from torch.nn import functional as F
 
 from zoo import recurrent
 from zoo.contract import Size, State, Traits
@@ -127,16 +128,20 @@ class Performer(ProjectedAttention):
     ) -> tuple[Float[Tensor, "b h n f"], Float[Tensor, "b h m f"]]:
         """The stabilised features of both sides."""
         scale = q.shape[-1] ** -0.25
-        queries = q @ (scale * w).mT
-        keys = k @ (scale * w).mT - k.square().sum(-1, keepdim=True) * (scale**2 / 2)
+        directions = scale * w
+        halves = k.square().sum(-1, keepdim=True) * (-(scale**2) / 2)
         if keep is not None:
-            keys = keys.masked_fill(~keep[:, None, :, None], -torch.inf)
+            halves = halves.masked_fill(~keep[:, None, :, None], -torch.inf)
+        queries = q @ directions.mT
+        # One column more, where subtracting the halves would be one pass more over all features.
+        keys = torch.cat([k, halves], dim=-1) @ F.pad(directions, (0, 1), value=1.0).mT
+        # In place from here on: a layer has no larger tensors, and every copy costs as a product.
         if self.size.causal:
             c = (w.square().sum(-1) / 2 - HEADROOM).clamp_max(0.0)
-        else:
-            c = keys.detach().amax(-2, keepdim=True)
-            c = c.masked_fill(c.isinf(), 0.0)
-        return (queries + c).softmax(-1), (keys - c).clamp_max(HEADROOM).exp()
+            return queries.add_(c).softmax(-1), keys.sub_(c).clamp_max(HEADROOM).exp_()
+        c = keys.detach().amax(-2, keepdim=True)
+        c = c.masked_fill(c.isinf(), 0.0)
+        return queries.add_(c).softmax(-1), keys.sub_(c).exp_()
 
 
 def draw(like: Float[Tensor, "f e"], orthogonal: bool) -> Float[Tensor, "f e"]:
