@@ -21,7 +21,7 @@ from harness.run import find_task
 from harness.spec import RunSpec
 from harness.train import Trainer
 from tasks.contract import SPLITS
-from zoo.messages import Refused
+from zoo.registry import Refused
 
 TASKS = ("listops", "text", "retrieval", "image", "pathfinder")
 LOADS = 5

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from harness.spec import RunSpec
-from zoo.messages import Refused
+from zoo.registry import Refused
 
 
 def words(text: str) -> list[str]:

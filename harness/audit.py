@@ -6,7 +6,7 @@ from dataclasses import replace
 from harness.budgets import Request, plan
 from harness.run import find_task
 from harness.spec import RunSpec
-from zoo.messages import Refused
+from zoo.registry import Refused
 
 
 def cells(request: Request, windows: Sequence[int]) -> Iterator[RunSpec]:

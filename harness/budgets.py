@@ -11,9 +11,7 @@ from harness.spec import ModelSpec, Positions, RunSpec, TaskSpec, TrainSpec
 from tasks import tasks
 from tasks.blocks import arranged
 from zoo.composition import Composition
-from zoo.messages import Refused, unknown
-from zoo.options import Value, resolve
-from zoo.registry import built
+from zoo.registry import Refused, Value, built, resolve, unknown
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ import torch
 from harness.files import place
 from harness.store import Environment, Point
 from harness.train import Progress, Trainer
-from zoo.messages import Refused
+from zoo.registry import Refused
 
 DAMAGE = (
     AssertionError, AttributeError, EOFError, LookupError, RuntimeError, TypeError,

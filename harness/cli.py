@@ -11,7 +11,7 @@ import typer
 from harness.cli_data import data
 from harness.cli_pages import cards, certify, check, report
 from harness.cli_runs import locality, measure, run
-from zoo.messages import Refused
+from zoo.registry import Refused
 
 # Typer brings click under one name or another, depending on its version.
 UsageError: Any = typer.BadParameter.__base__

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from harness.cli_runs import StoreOption, records_of
-from zoo.messages import Refused
+from zoo.registry import Refused
 
 
 def check(
@@ -79,7 +79,7 @@ def cards(
     """Write the page of the tasks: what each asks, its data, its floors, and examples."""
     from harness.cards import page, pictures
     from harness.facts import gather, settings
-    from harness.files import place, require_page
+    from harness.files import place, place_all, require_page
     from tasks import tasks
 
     require_page(out)
@@ -89,8 +89,8 @@ def cards(
         for facts in found[-1]:
             typer.echo(f"{facts.task.key}: {facts.missing or 'read'}")
     try:
-        for name, picture in pictures(found).items():
-            typer.echo(place(out.with_suffix("") / name, picture))
+        for path in place_all(out.with_suffix(""), pictures(found)):
+            typer.echo(path)
         typer.echo(place(out, page(found, out.stem).encode()))
     except OSError as error:
         raise Refused(f"no page written: {error}; give another --out") from error
@@ -106,15 +106,15 @@ def report(
     ] = None,
 ) -> None:
     """Write leaderboard.md, leaderboard.csv and the figures from the records of a store."""
-    from harness.files import place
-    from reports.leaderboard import embed, write
+    from harness.files import place, place_all
+    from reports.leaderboard import embed, files
 
     if not store.is_dir():
         raise Refused(f"store {str(store)!r} is not a folder; make records with: harness run")
     records, broken = records_of(store)
     try:
         renewed = embed(readme.read_text("utf-8"), records) if readme else ""
-        paths = write(records, broken, store if out is None else out)
+        paths = place_all(store if out is None else out, files(records, broken))
         for path in [*paths, *([place(readme, renewed.encode())] if readme else [])]:
             typer.echo(path)
     except (OSError, ValueError) as error:

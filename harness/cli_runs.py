@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from zoo.messages import Refused
+from zoo.registry import Refused
 
 if TYPE_CHECKING:
     from harness.store import Broken, Record, RunSpec
@@ -75,7 +75,8 @@ def locality(
 ) -> None:
     """Measure how far a model has to look: accuracy against the tokens that it may see."""
     from harness import argv, audit, budgets
-    from reports.locality import write
+    from harness.files import place_all
+    from reports.locality import files
 
     settings, seen = argv.settings(set_ or []), argv.windows(windows)
     where = _where(device)
@@ -94,7 +95,7 @@ def locality(
         why = ", ".join(dict.fromkeys(bad))
         typer.echo(f"warning: {len(bad)} of {len(ran)} runs did not finish ({why})", err=True)
     try:
-        for path in write(records_of(store)[0], store):
+        for path in place_all(store, files(records_of(store)[0])):
             typer.echo(path)
     except (OSError, ValueError) as error:
         raise Refused(f"no page written: {error}; give another --store") from error

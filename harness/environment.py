@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 
 from harness.store import Environment
-from zoo.messages import Refused
+from zoo.registry import Refused
 
 PACKAGES = (
     "numpy",

@@ -13,7 +13,7 @@ from tasks.answers import Classes, Number
 from tasks.contract import CHUNK, SPLITS, Split, SplitName
 from tasks.floors import floors
 from tasks.sources import Generated, Kept, versioned
-from zoo.options import resolve
+from zoo.registry import resolve
 
 SHOWN = 3
 """Examples that a card shows: the first of train."""

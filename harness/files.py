@@ -2,9 +2,10 @@
 
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
-from zoo.messages import Refused
+from zoo.registry import Refused
 
 
 def require_writable(folder: Path, what: str, remedy: str) -> None:
@@ -50,3 +51,8 @@ def place(path: Path, content: bytes) -> Path:
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
+
+
+def place_all(folder: Path, contents: Mapping[str, bytes]) -> list[Path]:
+    """Write each of `contents` by its name into `folder`, as `place` does, and return the paths."""
+    return [place(folder / name, content) for name, content in contents.items()]

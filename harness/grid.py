@@ -10,8 +10,7 @@ from harness.spec import RunSpec
 from harness.store import FINAL, Record, Store
 from tasks import Task
 from tasks.contract import SPLITS
-from zoo.messages import Refused, in_one_line
-from zoo.registry import built
+from zoo.registry import Refused, built, in_one_line
 
 
 def check(specs: Iterable[RunSpec], store: Store) -> None:

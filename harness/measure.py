@@ -20,7 +20,7 @@ from tasks import Task
 from tasks.contract import Split
 from zoo.composition import Composition
 from zoo.cost import flops, peak_bytes
-from zoo.options import Value
+from zoo.registry import Value
 
 REFERENCE = "softmax"
 """The variant that every cost is compared with."""

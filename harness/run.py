@@ -19,7 +19,7 @@ from tasks.blocks import arranged
 from tasks.contract import SPLITS, Split
 from tasks.floors import floors
 from zoo.composition import Composition
-from zoo.messages import Refused, in_one_line
+from zoo.registry import Refused, in_one_line
 from zoo.variants import variants
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from zoo.options import Value
+from zoo.registry import Value
 
 Positions = Literal["learned", "rotary"]
 

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from harness.files import place, require_writable
 from harness.spec import Frozen, ModelSpec, RunSpec, TaskSpec, TrainSpec
-from zoo.messages import Refused, in_one_line
+from zoo.registry import Refused, in_one_line
 
 __all__ = [
     "FINAL",

@@ -11,9 +11,7 @@ from harness.store import Record, Store
 from tasks import tasks
 from zoo.conformance import Result
 from zoo.contract import Traits
-from zoo.messages import Refused
-from zoo.options import options_of
-from zoo.registry import built
+from zoo.registry import Refused, built, options_of
 from zoo.variants import variants
 
 

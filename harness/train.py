@@ -14,7 +14,7 @@ from harness.encoder import Classifier
 from harness.spec import TrainSpec
 from harness.store import Environment, Point
 from tasks.contract import Split
-from zoo.messages import Refused
+from zoo.registry import Refused
 
 
 class DivergedError(ArithmeticError):

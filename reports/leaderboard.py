@@ -2,10 +2,8 @@
 
 import hashlib
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
-from harness.files import place
 from harness.store import Broken, Cost, Record
 from reports.cells import (
     GAP,
@@ -29,8 +27,8 @@ TITLE = "# Leaderboard\n"
 NO_RECORDS = "There are no records yet. `harness run` makes one; `harness run --help` says how.\n"
 
 
-def write(records: Sequence[Record], broken: Sequence[Broken], folder: Path) -> list[Path]:
-    """Write the leaderboard into `folder`, each file whole or not at all, and return their paths.
+def files(records: Sequence[Record], broken: Sequence[Broken]) -> dict[str, bytes]:
+    """The leaderboard: what each of its files holds, by name.
 
     The same records give the same bytes, in whatever order they come.
     """
@@ -39,12 +37,11 @@ def write(records: Sequence[Record], broken: Sequence[Broken], folder: Path) -> 
 
     found = boards(records)
     figures = tidy.table(found).to_csv(index=False, lineterminator="\n").encode()
-    contents = {
+    return {
         "leaderboard.md": markdown(records, broken).encode(),
         "leaderboard.csv": figures,
         **plots.accuracy_time(found, digest(figures)),
     }
-    return [place(folder / name, content) for name, content in contents.items()]
 
 
 def markdown(records: Sequence[Record], broken: Sequence[Broken]) -> str:

@@ -7,7 +7,6 @@ high as the whole, no order beyond it is used.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from textwrap import fill
 
 import matplotlib as mpl
@@ -17,7 +16,6 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from harness.files import place
 from harness.store import Record
 from reports import settings
 from reports.audits import SEEN, SHUFFLED, Audit, Curve, audits
@@ -42,8 +40,8 @@ places at which it asks.
 ALL = "all"
 
 
-def write(records: Iterable[Record], folder: Path) -> list[Path]:
-    """Write `locality.md`, `locality.png` and `locality.svg`, and return their paths.
+def files(records: Iterable[Record]) -> dict[str, bytes]:
+    """What `locality.md`, `locality.png` and `locality.svg` hold, by name.
 
     Raises:
         ValueError: the records make no audit.
@@ -53,8 +51,7 @@ def write(records: Iterable[Record], folder: Path) -> list[Path]:
         raise ValueError(
             "no runs with windows or shuffled blocks; make some: harness locality TASK"
         )
-    contents = {"locality.md": markdown(found).encode(), **figure(found)}
-    return [place(folder / name, content) for name, content in contents.items()]
+    return {"locality.md": markdown(found).encode(), **figure(found)}
 
 
 def markdown(found: Sequence[Audit]) -> str:

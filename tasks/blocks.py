@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tasks.contract import SPLITS, Split, SplitName, Task
 from tasks.drawn import Stream
-from zoo.messages import Refused
+from zoo.registry import Refused
 
 CHUNK = 4096
 """Documents that are put in order at a time."""

@@ -16,7 +16,7 @@ from threading import get_ident
 
 import numpy as np
 
-from zoo.messages import Refused
+from zoo.registry import Refused
 
 HOME_VARIABLE = "HARNESS_DATA"
 

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 from tasks.answers import CLASSES, Answers
-from zoo.options import Value, options_of
+from zoo.registry import Value, options_of
 
 SplitName = Literal["train", "dev", "test"]
 

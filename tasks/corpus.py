@@ -9,7 +9,7 @@ from jaxtyping import Int32, Int64, UInt8
 from torch import Tensor
 
 from tasks.contract import Split
-from zoo.messages import Refused
+from zoo.registry import Refused
 
 FIELDS = ("values", "ends", "targets")
 

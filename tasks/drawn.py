@@ -12,8 +12,7 @@ from jaxtyping import Float64, Int, Shaped
 
 from tasks.answers import CLASSES, Answers
 from tasks.contract import SPLITS, Split, SplitName, Task
-from zoo.messages import Refused
-from zoo.options import require_at_least
+from zoo.registry import Refused, require_at_least
 
 SHUFFLED = 2**20
 """Integers that are shuffled at a time: a few dozen megabytes."""

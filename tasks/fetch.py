@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from tasks import cache
 from tasks.known import Archive, Source
 from tasks.sources import imported
-from zoo.messages import Refused, first_line, in_one_line
+from zoo.registry import Refused, first_line, in_one_line
 
 TIMEOUT_SECONDS = 30.0
 """Longest silence of a server that is borne."""

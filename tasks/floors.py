@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from tasks import cache
 from tasks.answers import Answers, Number
 from tasks.contract import SPLITS, Split, Task
-from zoo.messages import Refused
+from zoo.registry import Refused
 
 FIRST = 16
 """Tokens of each document that the second short cut reads."""

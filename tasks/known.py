@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from zoo.messages import Refused
+from zoo.registry import Refused
 
 UNPUBLISHED = "unpublished"
 

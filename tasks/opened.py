@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO, NamedTuple, TypeAlias
 
 from tasks.known import UNPUBLISHED, Edition, File, Source, unreadable
-from zoo.messages import Refused
+from zoo.registry import Refused
 
 
 class Member(NamedTuple):

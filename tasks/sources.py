@@ -19,7 +19,7 @@ from tasks.contract import Task
 from tasks.known import Source, source_of
 from tasks.opened import Opened, locate
 from tasks.registry import tasks
-from zoo.messages import Refused, in_one_line
+from zoo.registry import Refused, in_one_line
 
 UNDECODABLE = (
     AttributeError, EOFError, KeyError, NotImplementedError, OSError, TypeError, ValueError,

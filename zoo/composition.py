@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from zoo.contract import Attention, Size
-from zoo.messages import Refused
-from zoo.options import Value, resolve
+from zoo.registry import Refused, Value, resolve
 from zoo.variants import variants
 
 

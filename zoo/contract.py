@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from zoo.kernels import rotary
-from zoo.messages import Refused
+from zoo.registry import Refused
 
 NO_LOSSES: Mapping[str, Tensor] = MappingProxyType({})
 

@@ -8,7 +8,7 @@ from importlib import import_module
 from types import ModuleType
 
 from zoo.contract import Unsupported
-from zoo.messages import in_one_line
+from zoo.registry import in_one_line
 
 
 def load(owner: str, module: str, package: str) -> ModuleType:

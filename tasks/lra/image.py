@@ -23,7 +23,7 @@ from tasks.corpus import held_out, thinned
 from tasks.opened import Member, Opened
 from tasks.registry import tasks
 from tasks.sources import Imported
-from zoo.messages import Refused
+from zoo.registry import Refused
 
 SIDE = 32
 PIXELS = SIDE * SIDE

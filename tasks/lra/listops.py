@@ -25,8 +25,7 @@ from tasks.corpus import Corpus, names
 from tasks.lra import trees
 from tasks.registry import tasks
 from tasks.sources import Generated
-from zoo.messages import Refused
-from zoo.options import require_at_least
+from zoo.registry import Refused, require_at_least
 
 BLOCK = 4096
 """Roots drawn from one stream of random numbers: part of what a seed means."""

@@ -36,8 +36,7 @@ from tasks.lra import contours
 from tasks.lra.stencils import SCALES, stencils
 from tasks.registry import tasks
 from tasks.sources import Generated
-from zoo.messages import Refused
-from zoo.options import require_at_least
+from zoo.registry import Refused, require_at_least
 
 BLOCK = 64
 """Images that a thread draws in a row."""

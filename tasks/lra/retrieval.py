@@ -24,7 +24,7 @@ from tasks.corpus import legible, padded, thinned
 from tasks.opened import Member, Opened
 from tasks.registry import tasks
 from tasks.sources import Imported
-from zoo.messages import Refused
+from zoo.registry import Refused
 
 FIRST = 1
 KEPT = 10_000

@@ -24,8 +24,7 @@ from tasks.corpus import Corpus, held_out, legible, names, thinned
 from tasks.opened import Member, Opened
 from tasks.registry import tasks
 from tasks.sources import Imported
-from zoo.messages import Refused
-from zoo.options import require_at_least
+from zoo.registry import Refused, require_at_least
 
 FIRST = 1
 LABELS = ("bad", "good")

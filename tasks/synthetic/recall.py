@@ -7,7 +7,7 @@ from torch import Tensor
 from tasks.contract import Split
 from tasks.drawn import Drawn, Examples, Stream
 from tasks.registry import tasks
-from zoo.messages import Refused
+from zoo.registry import Refused
 
 SPECIAL, FIRST = 1, 2
 

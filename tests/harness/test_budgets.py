@@ -12,7 +12,7 @@ from tasks import tasks
 from tasks.contract import Task
 from tasks.drawn import Drawn
 from zoo.conformance import checks_for, run, subjects
-from zoo.messages import Refused
+from zoo.registry import Refused
 from zoo.variants import variants
 
 

@@ -10,7 +10,7 @@ import torch
 from harness import checkpoint
 from harness.run import find_task
 from harness.train import Progress, fit
-from zoo.messages import Refused
+from zoo.registry import Refused
 
 
 @pytest.fixture

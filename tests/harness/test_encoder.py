@@ -12,8 +12,7 @@ from harness.encoder import Classifier, build, compare, mean_over_real
 from harness.run import find_task
 from tasks.contract import Batch
 from zoo.contract import Attended, Attention, Size, Traits, Unsupported
-from zoo.messages import Refused
-from zoo.options import resolve
+from zoo.registry import Refused, resolve
 from zoo.variants import variants
 
 VOCABULARY, CLASSES, LENGTH = 11, 3, 20

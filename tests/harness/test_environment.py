@@ -10,7 +10,7 @@ import torch
 
 from harness.environment import continued, describe, keep_freed_memory, pick_precision
 from harness.store import Environment
-from zoo.messages import Refused
+from zoo.registry import Refused
 
 ROOT = Path(__file__).parents[2]
 

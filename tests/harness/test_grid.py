@@ -7,7 +7,7 @@ import harness.run
 from harness.grid import check, run_all
 from harness.train import DivergedError
 from tasks.lra.listops import ListOps
-from zoo.messages import Refused
+from zoo.registry import Refused
 
 
 def grid(specs, store, quiet, again=False) -> list[tuple[int, str, bool]]:

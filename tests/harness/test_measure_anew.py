@@ -3,7 +3,7 @@
 import pytest
 
 from harness.run import measure_anew, run
-from zoo.messages import Refused
+from zoo.registry import Refused
 
 
 def test_a_cost_measured_anew_replaces_the_old_one_and_nothing_else(

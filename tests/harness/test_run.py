@@ -12,7 +12,7 @@ from harness.run import known_gaps, run
 from harness.spec import TaskSpec
 from harness.train import Trainer
 from tasks import tasks
-from zoo.messages import Refused
+from zoo.registry import Refused
 from zoo.variants import variants
 
 REFUSED_BY_CPU = RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 9 bytes")

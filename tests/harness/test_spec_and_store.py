@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from harness.spec import RunSpec
 from harness.store import Broken, Environment, Final, Point, Record, Store
-from zoo.messages import Refused
+from zoo.registry import Refused
 
 SPEC = {
     "attention": "softmax+primal",

@@ -11,7 +11,7 @@ from harness.run import find_task
 from harness.train import Shuffled
 from tasks.answers import Number
 from tasks.contract import Split
-from zoo.messages import Refused
+from zoo.registry import Refused
 
 CPU = torch.device("cpu")
 

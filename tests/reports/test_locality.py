@@ -3,7 +3,7 @@
 import pytest
 
 from reports.audits import audits
-from reports.locality import figure, markdown, write
+from reports.locality import figure, files, markdown
 
 
 def window(tokens):
@@ -83,8 +83,7 @@ def test_an_audit_of_which_no_run_finished_is_a_page_of_reasons(record, tmp_path
         record(name, status="failed", reason="boom", options=options)
         for name, options in (("softmax", None), ("none", None), ("local", window(8)))
     ]
-    write(given, tmp_path)
-    page = (tmp_path / "locality.md").read_text("utf-8")
+    page = files(given)["locality.md"].decode()
     assert [line for line in page.splitlines() if "boom" in line] == [
         "| 0 | failed: boom |", "| 8 | failed: boom |", "| all | failed: boom |",
     ]  # fmt: skip
@@ -128,15 +127,14 @@ def test_audits_of_two_recipes_say_what_tells_them_apart(runs, record):
 def test_a_leaderboard_without_windows_makes_no_audit(record, tmp_path):
     assert audits([record("softmax"), record("none")]) == []
     with pytest.raises(ValueError, match="harness locality TASK"):
-        write([record("softmax")], tmp_path)
-    assert list(tmp_path.iterdir()) == []
+        files([record("softmax")])
 
 
-def test_the_figure_is_drawn_the_same_way_twice_and_written_beside_the_table(runs, tmp_path):
-    paths = write(runs, tmp_path)
-    assert [path.name for path in paths] == ["locality.md", "locality.png", "locality.svg"]
+def test_the_figure_is_drawn_the_same_way_twice_and_stands_beside_the_table(runs):
+    made = files(runs)
+    assert list(made) == ["locality.md", "locality.png", "locality.svg"]
     again = figure(audits(reversed(runs)))
-    assert all((tmp_path / name).read_bytes() == content for name, content in again.items())
+    assert all(made[name] == content for name, content in again.items())
     svg = again["locality.svg"].decode()
     assert svg.count("<!-- sees a window -->") == 1
     assert "<!-- majority -->" in svg

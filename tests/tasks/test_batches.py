@@ -12,7 +12,7 @@ import pytest
 from tasks.known import Edition
 from tasks.lra.image import Image, grey, walk
 from tests.tasks.conftest import Packed, facts, pack, source
-from zoo.messages import Refused
+from zoo.registry import Refused
 
 
 def test_known_colours_have_known_greys():

@@ -8,7 +8,7 @@ import torch
 from tasks import tasks
 from tasks.blocks import InBlocks
 from tasks.contract import Split, Task
-from zoo.messages import Refused
+from zoo.registry import Refused
 
 
 class Counting(Task):

@@ -16,7 +16,7 @@ from tasks import cache
 from tasks.lra.image import Image
 from tasks.lra.listops import ListOps
 from tasks.lra.text import Text
-from zoo.messages import Refused
+from zoo.registry import Refused
 
 ARRAYS = {"a": np.arange(5), "b": np.zeros((2, 3), np.uint8)}
 

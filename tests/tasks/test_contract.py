@@ -6,7 +6,7 @@ import torch
 from tasks import Task, tasks
 from tasks.answers import CLASSES
 from tasks.contract import Split
-from zoo.options import options_of
+from zoo.registry import options_of
 
 
 class Parity(Task):

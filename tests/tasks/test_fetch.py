@@ -13,7 +13,7 @@ from tasks import cache, fetch
 from tasks.fetch import fetch_data
 from tasks.lra.text import Text
 from tests.tasks.servers import CUT, Server
-from zoo.messages import Refused
+from zoo.registry import Refused
 
 FAULTS = {
     "absent": "HTTP 200 expected, 404 Not Found found",

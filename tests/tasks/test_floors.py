@@ -10,7 +10,7 @@ import torch
 from tasks import Task, cache, floors, tasks
 from tasks.answers import CLASSES, Number
 from tasks.contract import Split
-from zoo.messages import Refused
+from zoo.registry import Refused
 
 
 class FirstToken(Task):

@@ -10,7 +10,7 @@ import torch
 from tasks.lra.image import Image
 from tasks.sources import import_data
 from tests.tasks.conftest import facts
-from zoo.messages import Refused
+from zoo.registry import Refused
 
 
 @pytest.fixture

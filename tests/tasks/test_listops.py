@@ -10,8 +10,7 @@ import torch
 
 from tasks.lra import listops, trees
 from tasks.lra.listops import VALUES, WORDS, ListOps, evaluate, render, tokenise
-from zoo.messages import Refused
-from zoo.options import resolve
+from zoo.registry import Refused, resolve
 
 PUBLISHED = Path(__file__).parents[1] / "data" / "listops_nyu_d20s_test.tsv.xz"
 PUBLISHED_SHA256 = "43b092547b56fae1eecddfc3ca2c1f33103bccd3fcb5e627981ae0c7ddce9136"

@@ -10,7 +10,7 @@ import pytest
 
 from tasks.lra.image import Image
 from tasks.lra.text import Text
-from zoo.messages import Refused
+from zoo.registry import Refused
 
 
 def test_a_file_or_its_folder_may_be_given(pictures):

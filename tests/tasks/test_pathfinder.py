@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from tasks.lra.pathfinder import BLOCK, Drawing, Pathfinder
-from zoo.messages import Refused
-from zoo.options import resolve
+from zoo.registry import Refused, resolve
 
 SMALL = {"train": 150, "dev": 20, "test": 10}
 

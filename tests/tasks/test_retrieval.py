@@ -9,8 +9,7 @@ import torch
 from tasks.known import Edition, File
 from tasks.lra.retrieval import Retrieval
 from tests.tasks.conftest import Packed, pack, source
-from zoo.messages import Refused
-from zoo.options import resolve
+from zoo.registry import Refused, resolve
 
 LONG = b"x" * 12_000
 PAIRS = {

@@ -11,7 +11,7 @@ from tasks.lra.image import Image
 from tasks.lra.listops import ListOps
 from tasks.lra.text import Text
 from tests.tasks.conftest import facts
-from zoo.messages import Refused
+from zoo.registry import Refused
 
 
 @pytest.mark.parametrize("task", ["image", "retrieval", "text"])

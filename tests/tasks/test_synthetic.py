@@ -11,7 +11,7 @@ from tasks import tasks
 from tasks.answers import Number
 from tasks.drawn import SHUFFLED, Drawn, Stream
 from tasks.floors import floors
-from zoo.messages import Refused
+from zoo.registry import Refused
 
 NAMES = [name for name, task in tasks.items() if issubclass(task, Drawn)]
 

@@ -9,8 +9,7 @@ import pytest
 from tasks.lra.text import Text
 from tasks.sources import import_data
 from tests.tasks.conftest import facts
-from zoo.messages import Refused
-from zoo.options import resolve
+from zoo.registry import Refused, resolve
 
 SMALL = {"train": 36, "dev": 4, "test": 6}  # all that the small archive holds
 

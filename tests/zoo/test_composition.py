@@ -4,7 +4,7 @@ import pytest
 
 from zoo.composition import Composition
 from zoo.contract import Size
-from zoo.messages import Refused
+from zoo.registry import Refused
 
 SIZE = Size(dim=16, heads=2, max_len=20, causal=False, dropout=0.0)
 

@@ -12,8 +12,8 @@ from tests.zoo.liars.honest import HONEST, Bidirectional, Honest, MeanOfAll, Rec
 from tests.zoo.liars.numerics import DropsInEvaluation, WidensHalfPrecision
 from zoo.conformance import CHECKS, Finding, Result, checks_for, locate, parametrize, run, subjects
 from zoo.conformance.subject import distance
-from zoo.messages import Refused
 from zoo.projected import ProjectedAttention
+from zoo.registry import Refused
 from zoo.variants import variants
 from zoo.variants.softmax import Softmax
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from zoo.contract import Attended, Attention, Size, Traits, Unsupported, claimants
-from zoo.messages import Refused
 from zoo.projected import ProjectedAttention
+from zoo.registry import Refused
 from zoo.variants import variants
 
 SIZE = Size(dim=6, heads=2, max_len=9, causal=False, dropout=0.0)

@@ -21,7 +21,7 @@ from tests.zoo.oracle import (
     valid,
 )
 from zoo.contract import Size, Unsupported
-from zoo.messages import Refused
+from zoo.registry import Refused
 from zoo.variants.cosformer import CosFormer
 
 MAX_LEN = 1000

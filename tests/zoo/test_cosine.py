@@ -18,7 +18,7 @@ from tests.zoo.oracle import (
     rounds_once,
 )
 from zoo.contract import Size
-from zoo.messages import Refused
+from zoo.registry import Refused
 from zoo.variants.cosine import Cosine
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from zoo.contract import Size, Unsupported
-from zoo.messages import Refused
+from zoo.registry import Refused
 from zoo.variants import fla, variants
 
 SIZE = Size(dim=8, heads=2, max_len=300, causal=False, dropout=0.0)

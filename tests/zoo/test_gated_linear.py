@@ -20,7 +20,7 @@ from tests.zoo.oracle import (
     valid,
 )
 from zoo.kernels.rotary import rotated
-from zoo.messages import Refused
+from zoo.registry import Refused
 from zoo.variants.gated_linear import GatedLinear, recur
 
 

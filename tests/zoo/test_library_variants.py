@@ -10,8 +10,8 @@ from tests.zoo.oracle import HEADS, WIDTH, ragged
 from zoo.conformance import CHECKS, run, subjects
 from zoo.conformance.subject import draw
 from zoo.contract import Size, Unsupported
-from zoo.messages import Refused
 from zoo.packages import load
+from zoo.registry import Refused
 from zoo.variants import variants
 from zoo.variants.nystrom_lib import NystromLib
 from zoo.variants.performer_lib import PerformerLib

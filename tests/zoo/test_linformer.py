@@ -14,7 +14,7 @@ from tests.zoo.oracle import (
     ragged,
 )
 from zoo.contract import Size, Unsupported
-from zoo.messages import Refused
+from zoo.registry import Refused
 from zoo.variants.linformer import Linformer
 
 MAX_LEN = 1000

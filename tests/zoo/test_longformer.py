@@ -17,7 +17,7 @@ from tests.zoo.oracle import (
 )
 from zoo.contract import Size
 from zoo.kernels.rotary import rotated
-from zoo.messages import Refused
+from zoo.registry import Refused
 from zoo.variants.local import Local
 from zoo.variants.longformer import Longformer
 

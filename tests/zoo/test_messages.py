@@ -2,7 +2,7 @@
 
 import pytest
 
-from zoo.messages import first_line, in_one_line
+from zoo.registry import first_line, in_one_line
 
 
 @pytest.mark.parametrize(

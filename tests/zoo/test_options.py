@@ -4,8 +4,7 @@ from typing import Literal
 
 import pytest
 
-from zoo.messages import Refused
-from zoo.options import options_of, require_at_least, resolve
+from zoo.registry import Refused, options_of, require_at_least, resolve
 from zoo.variants import variants
 
 

@@ -22,7 +22,7 @@ from tests.zoo.oracle import (
     softmax_attention,
 )
 from zoo.contract import Size
-from zoo.messages import Refused
+from zoo.registry import Refused
 from zoo.variants.performer import Performer, draw
 
 

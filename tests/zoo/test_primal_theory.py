@@ -6,7 +6,7 @@ import torch
 from tests.zoo.oracle import DIM, HEADS
 from tests.zoo.primal_oracle import agree, build, positions
 from zoo.contract import Size
-from zoo.messages import Refused
+from zoo.registry import Refused
 from zoo.variants.primal import Primal
 
 WIDTH, TOKENS = 4, 24

@@ -5,7 +5,7 @@ import torch
 
 from tests.zoo.oracle import HEADS, PADDED, WIDTH, agree, gradients, qkv, ragged, valid
 from zoo.contract import Size
-from zoo.messages import Refused
+from zoo.registry import Refused
 from zoo.variants.reformer import Reformer
 
 

@@ -7,8 +7,7 @@ from typing import ClassVar
 
 import pytest
 
-from zoo.messages import Refused
-from zoo.registry import Registry, built
+from zoo.registry import Refused, Registry, built
 
 GROUP = "shop.tools"
 

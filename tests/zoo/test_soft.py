@@ -15,7 +15,7 @@ from tests.zoo.oracle import (
     valid,
 )
 from zoo.contract import Size
-from zoo.messages import Refused
+from zoo.registry import Refused
 from zoo.variants.soft import Soft, gaussian, inverse
 
 

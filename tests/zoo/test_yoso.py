@@ -25,7 +25,7 @@ from tests.zoo.oracle import (
 )
 from zoo.contract import Size
 from zoo.kernels.collisions import chances
-from zoo.messages import Refused
+from zoo.registry import Refused
 from zoo.variants.yoso import Yoso
 
 

@@ -15,9 +15,7 @@ import torch
 from zoo.conformance import causality, growth, numerics, padding, recurrence
 from zoo.conformance.subject import Finding, Subject
 from zoo.contract import CAUSAL_ALONE, Attention
-from zoo.messages import Refused, in_one_line, unknown
-from zoo.options import Value, resolve
-from zoo.registry import built, foreign
+from zoo.registry import Refused, Value, built, foreign, in_one_line, resolve, unknown
 from zoo.variants import variants
 
 if TYPE_CHECKING:

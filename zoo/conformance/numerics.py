@@ -22,7 +22,7 @@ from zoo.conformance.subject import (
     speak,
 )
 from zoo.contract import Attended, Attention, attended_by
-from zoo.messages import first_line, in_one_line
+from zoo.registry import first_line, in_one_line
 
 *_, PADDING = paddings()
 """Padding before, between and behind the real tokens."""

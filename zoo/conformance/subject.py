@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from zoo.contract import Attended, Attention, Size, Traits, attended_by
-from zoo.options import Value
+from zoo.registry import Value
 
 DIM, HEADS = 16, 2
 LENGTH = 150

@@ -32,8 +32,8 @@ from zoo import recurrent
 from zoo.contract import Size, State, Traits, Unsupported
 from zoo.kernels import causal_sum
 from zoo.kernels.real_first import ranks
-from zoo.options import require_at_least
 from zoo.projected import ProjectedAttention
+from zoo.registry import require_at_least
 from zoo.variants import variants
 
 

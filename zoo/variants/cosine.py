@@ -26,8 +26,8 @@ from torch.nn import functional as F
 from zoo import recurrent
 from zoo.contract import Size, State, Traits
 from zoo.kernels import causal_sum
-from zoo.options import require_at_least
 from zoo.projected import ProjectedAttention
+from zoo.registry import require_at_least
 from zoo.variants import variants
 
 

@@ -27,8 +27,8 @@ from torch.nn import functional as F
 
 from zoo.contract import Size, Traits, Unsupported
 from zoo.kernels.real_first import moved, orders
-from zoo.options import require_at_least
 from zoo.projected import ProjectedAttention
+from zoo.registry import require_at_least
 from zoo.variants import variants
 
 

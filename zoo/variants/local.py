@@ -22,8 +22,8 @@ from torch.nn import functional as F
 from zoo.contract import Size, State, Traits
 from zoo.kernels.real_first import moved, orders
 from zoo.kernels.window import windowed
-from zoo.options import require_at_least
 from zoo.projected import ProjectedAttention
+from zoo.registry import require_at_least
 from zoo.variants import variants
 
 

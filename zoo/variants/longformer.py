@@ -26,7 +26,7 @@ from torch.nn import functional as F
 from zoo.contract import Attended, Attention, Size, Traits
 from zoo.kernels.real_first import moved, orders
 from zoo.kernels.window import windowed
-from zoo.options import require_at_least
+from zoo.registry import require_at_least
 from zoo.variants import variants
 
 

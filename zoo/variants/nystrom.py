@@ -32,9 +32,8 @@ from zoo.contract import Size, Traits
 from zoo.kernels import depthwise
 from zoo.kernels.landmarks import apart, segment_means
 from zoo.kernels.real_first import moved, orders
-from zoo.messages import Refused
-from zoo.options import require_at_least
 from zoo.projected import ProjectedAttention
+from zoo.registry import Refused, require_at_least
 from zoo.variants import variants
 
 

@@ -17,10 +17,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from zoo.contract import Size, Traits
-from zoo.messages import Refused
-from zoo.options import require_at_least
 from zoo.packages import load
 from zoo.projected import ProjectedAttention
+from zoo.registry import Refused, require_at_least
 from zoo.variants import variants
 
 

@@ -19,9 +19,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from zoo.contract import Size, Traits
-from zoo.options import require_at_least
 from zoo.packages import load, silence
 from zoo.projected import ProjectedAttention
+from zoo.registry import require_at_least
 from zoo.variants import variants
 
 BLOCKS = 8

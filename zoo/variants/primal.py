@@ -30,8 +30,7 @@ from torch import Tensor, nn
 from zoo.contract import Attended, Attention, Size, State, Traits
 from zoo.kernels import cosine_map, eager
 from zoo.kernels.real_first import ranks
-from zoo.messages import Refused
-from zoo.options import require_at_least
+from zoo.registry import Refused, require_at_least
 from zoo.variants import variants
 
 

@@ -35,8 +35,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.contract import Size, Traits
-from zoo.options import require_at_least
 from zoo.projected import ProjectedAttention
+from zoo.registry import require_at_least
 from zoo.variants import variants
 
 SELF = -1e5

@@ -22,9 +22,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.contract import Size, Traits
-from zoo.options import require_at_least
 from zoo.packages import load
 from zoo.projected import ProjectedAttention
+from zoo.registry import require_at_least
 from zoo.variants import variants
 
 ANEW = "hashes are drawn anew in each call"

@@ -29,8 +29,7 @@ from zoo.contract import Size, State, Traits
 from zoo.gated import GatedAttention
 from zoo.kernels.carried import carried
 from zoo.kernels.rotary import rotated, turned
-from zoo.messages import Refused
-from zoo.options import require_at_least
+from zoo.registry import Refused, require_at_least
 from zoo.variants import variants
 
 

@@ -38,8 +38,8 @@ from torch import Tensor, nn
 
 from zoo.contract import Size, Traits
 from zoo.kernels.landmarks import apart, segment_means
-from zoo.options import require_at_least
 from zoo.projected import ProjectedAttention
+from zoo.registry import require_at_least
 from zoo.variants import variants
 
 

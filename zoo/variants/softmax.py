@@ -20,9 +20,9 @@ from torch.nn import functional as F
 
 from zoo.contract import Size, Traits, Unsupported
 from zoo.kernels.mask import attention_mask
-from zoo.messages import in_one_line
 from zoo.packages import load
 from zoo.projected import ProjectedAttention
+from zoo.registry import in_one_line
 from zoo.variants import variants
 
 

@@ -31,8 +31,8 @@ from torch import Tensor
 
 from zoo.contract import Size, Traits
 from zoo.kernels import collisions, eager
-from zoo.options import require_at_least
 from zoo.projected import ProjectedAttention
+from zoo.registry import require_at_least
 from zoo.variants import variants
 
 TINY = 1e-15

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, get_args, get_origin
 
-from zoo.messages import Refused, unknown
+from zoo.registry.messages import Refused, unknown
 
 Value = bool | int | float | str
 """What an option may hold: everything that survives a round trip through JSON and argv."""

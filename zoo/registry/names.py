@@ -12,8 +12,8 @@ from importlib import import_module, metadata
 from pkgutil import iter_modules
 from typing import Any, ClassVar, Generic, TypeVar, get_origin
 
-from zoo.messages import Refused, in_one_line, unknown
-from zoo.options import require_readable
+from zoo.registry.messages import Refused, in_one_line, unknown
+from zoo.registry.options import require_readable
 
 T = TypeVar("T")
 
@@ -119,7 +119,7 @@ class Registry(Generic[T]):
 
         Raises:
             TypeError: it is not of this registry's kind, or does not set or define what it must.
-            Refused: its options are none that a run could give; see `zoo.options`.
+            Refused: its options are none that a run could give; see `zoo.registry.options`.
         """
         base = self._base
         if base is object:
