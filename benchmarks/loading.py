@@ -15,9 +15,9 @@ import torch
 
 from benchmarks.turns import machine
 from harness.budgets import Request, plan
+from harness.data import find_task
 from harness.encoder import build
 from harness.measure import quartiles, take_turns
-from harness.run import find_task
 from harness.spec import RunSpec
 from harness.train import Trainer
 from tasks.contract import SPLITS

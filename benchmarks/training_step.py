@@ -9,8 +9,8 @@ from torch.nn import functional as F
 
 from benchmarks.turns import compare
 from harness.budgets import Request, plan
+from harness.data import find_task
 from harness.encoder import build
-from harness.run import find_task
 from harness.train import Trainer
 from tasks.contract import Batch
 

@@ -101,7 +101,14 @@ def _recipe(name: str, task: str) -> dict[str, dict[str, Any]]:
         )
     like = budget[own["like"]] if "like" in own else {}
     parts = ("options", "model", "train", "variants")
-    return {part: {**like.get(part, {}), **own.get(part, {})} for part in parts}
+    return {part: _over(like.get(part, {}), own.get(part, {})) for part in parts}
+
+
+def _over(like: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """`own` over `like`; where both have a table, it is merged entry by entry."""
+    found = {**like, **own}
+    both = [key for key in like.keys() & own.keys() if isinstance(own[key], Mapping)]
+    return {**found, **{key: {**like[key], **own[key]} for key in both}}
 
 
 def _variant_options(

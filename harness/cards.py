@@ -33,11 +33,11 @@ page.
   model knows of them it may have kept by heart.
 * **Floors** are accuracies on test that need no attention. *chance* is one in the number of
   classes, *majority* the commonest class of train, *mean* the mean of train. Two short cuts are
-  linear models, taken where an example has one answer, logistic regressions for classes and ridge
-  regressions for numbers: *bag of tokens* on how often each token occurs, *first {FIRST} tokens* on
-  the beginning of each document. Where tokens of an example are asked it shows its answers, and
-  *commonest in context* is, everywhere in it, the one that it shows most often. A model that does
-  not beat these may have learned no more than they did.
+  linear models, taken where one answer about the whole is asked for, logistic regressions for
+  classes and ridge regressions for numbers: *bag of tokens* on how often each token occurs, *first
+  {FIRST} tokens* on the beginning of each document. Where tokens of an example are asked it shows
+  its answers, and *commonest in context* is, everywhere in it, the one that it shows most often. A
+  model that does not beat these may have learned no more than they did.
 * **Examples** are the first {SHOWN} of train. Positions count from 0; of a long document the middle
   is left out. Of pictures a **sheet** shows the first {ON_SHEET}, row by row.
 """

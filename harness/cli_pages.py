@@ -83,13 +83,16 @@ def cards(
     from tasks import tasks
 
     require_page(out)
+    beside = out.with_suffix("")
+    if beside == out or (beside.exists() and not beside.is_dir()):
+        raise Refused(f"{out} leaves no name for the folder of its pictures; give another --out")
     found = []
-    for name in tasks.names():
+    for name, _ in tasks.items():
         found.append([gather(task, generate) for task in settings(name)])
         for facts in found[-1]:
             typer.echo(f"{facts.task.key}: {facts.missing or 'read'}")
     try:
-        for path in place_all(out.with_suffix(""), pictures(found)):
+        for path in place_all(beside, pictures(found)):
             typer.echo(path)
         typer.echo(place(out, page(found, out.stem).encode()))
     except OSError as error:

@@ -78,7 +78,7 @@ def locality(
     from harness.files import place_all
     from reports.locality import files
 
-    settings, seen = argv.settings(set_ or []), argv.windows(windows)
+    settings, tokens = argv.settings(set_ or []), argv.windows(windows)
     where = _where(device)
     requests = [
         budgets.Request(
@@ -87,8 +87,9 @@ def locality(
         for name in argv.words(task)
         for seed in argv.seeds(seeds)
     ]
-    specs = [spec for request in requests for spec in audit.cells(request, seen)]
+    specs = [spec for request in requests for spec in audit.seen(request, tokens)]
     argv.require_owners(settings, specs)
+    specs += audit.shuffled(requests, tokens)
     ran = [record for record, _ in _run_all(specs, store, again=False)]
     bad = [f"{record.status}: {record.reason}" for record in ran if record.status != "ok"]
     if bad:

@@ -10,10 +10,10 @@ from harness import pictures
 from harness.budgets import Request, plan
 from tasks import Task, cache, tasks
 from tasks.answers import Classes, Number
-from tasks.contract import CHUNK, SPLITS, Split, SplitName
+from tasks.contract import SPLITS, Split, SplitName
 from tasks.floors import floors
 from tasks.sources import Generated, Kept, versioned
-from zoo.registry import resolve
+from zoo.registry import built, resolve
 
 SHOWN = 3
 """Examples that a card shows: the first of train."""
@@ -89,7 +89,8 @@ def settings(name: str) -> list[Task]:
         compiled=False,
     )  # fmt: skip
     task = tasks.find(name)
-    found = [task(**resolve(name, task, {})), task(**plan(request).task.options)]
+    options = (resolve(name, task, {}), plan(request).task.options)
+    found = [built(f"task {name!r}", lambda given=given: task(**given)) for given in options]
     return found if found[0].key != found[1].key else found[:1]
 
 
@@ -149,9 +150,7 @@ def _hashes(split: Split) -> list[bytes]:
     """Of each document what only the same tokens give, padding apart."""
     return [
         hashlib.blake2b(document[:length], digest_size=16).digest()
-        for some, lengths in zip(
-            split.documents.split(CHUNK), split.lengths.split(CHUNK), strict=True
-        )
+        for some, lengths in split.chunks()
         for document, length in zip(some.numpy().astype("<i4"), lengths.tolist(), strict=True)
     ]
 

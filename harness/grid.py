@@ -4,13 +4,14 @@ from collections.abc import Callable, Iterable
 
 import torch
 
+from harness.data import find_task, load
 from harness.encoder import build
-from harness.run import Watcher, find_task, run, status_of
+from harness.run import Watcher, run, status_of
 from harness.spec import RunSpec
 from harness.store import FINAL, Record, Store
 from tasks import Task
 from tasks.contract import SPLITS
-from zoo.registry import Refused, built, in_one_line
+from zoo.registry import Refused, built
 
 
 def check(specs: Iterable[RunSpec], store: Store) -> None:
@@ -26,7 +27,8 @@ def check(specs: Iterable[RunSpec], store: Store) -> None:
         task = find_task(spec)
         _require_buildable(spec, task)
         if task.key not in examples:
-            examples[task.key] = _training_examples(task)
+            sizes = {split: len(load(spec, task, split)) for split in SPLITS}
+            examples[task.key] = sizes["train"]
         if examples[task.key] < spec.train.batch:
             raise Refused(
                 f"{task.key} has {examples[task.key]} training examples, fewer than a batch of "
@@ -45,19 +47,6 @@ def _require_buildable(spec: RunSpec, task: Task) -> None:
                 raise
 
     built(f"attention {spec.attention!r}", make)
-
-
-def _training_examples(task: Task) -> int:
-    """How many there are; all splits are loaded."""
-    try:
-        return {split: len(task.load(split)) for split in SPLITS}["train"]
-    except (MemoryError, OverflowError, RuntimeError) as error:
-        if not isinstance(error, OverflowError) and status_of(error) != "out_of_memory":
-            raise
-        raise Refused(
-            f"{task.key} cannot be held in memory here ({in_one_line(error)}); lower an option of "
-            f"it, as in --set {task.name}.train=1000"
-        ) from error
 
 
 def run_all(

@@ -8,14 +8,14 @@ from typing import Protocol, runtime_checkable
 import torch
 
 from harness import checkpoint
+from harness.data import find_task, is_out_of_memory
 from harness.encoder import build
 from harness.environment import continued, describe
 from harness.measure import measure
 from harness.spec import RunSpec
 from harness.store import FINAL, Cost, Environment, Final, Point, Record, Status, Store
 from harness.train import DivergedError, Progress, Trainer, fit
-from tasks import Task, tasks
-from tasks.blocks import arranged
+from tasks import tasks
 from tasks.contract import SPLITS, Split
 from tasks.floors import floors
 from zoo.composition import Composition
@@ -145,18 +145,6 @@ def known_gaps(spec: RunSpec) -> dict[str, str]:
     }
 
 
-def find_task(spec: RunSpec) -> Task:
-    """The task that `spec` names, with its options.
-
-    Raises:
-        Refused: there is none, or its version is not the one that `spec` was made for.
-    """
-    task = arranged(tasks.find(spec.task.name)(**spec.task.options), spec.task.block)
-    if task.key != spec.task.key:
-        raise Refused(f"task {spec.task.key!r} is {task.key!r} by now; make the run anew")
-    return task
-
-
 def run(spec: RunSpec, store: Store, watcher: Watcher) -> Record:
     """Run one cell and put its record in the store, whatever becomes of it.
 
@@ -229,7 +217,7 @@ def status_of(error: Exception) -> Status:
     """Which kind of end an error is."""
     if isinstance(error, DivergedError):
         return "diverged"
-    return "out_of_memory" if _is_out_of_memory(error) else "failed"
+    return "out_of_memory" if is_out_of_memory(error) else "failed"
 
 
 def reason_of(error: Exception) -> str:
@@ -237,9 +225,3 @@ def reason_of(error: Exception) -> str:
     if isinstance(error, DivergedError):
         return str(error)
     return in_one_line(error)
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    # torch's CPU allocator has no error type of its own.
-    refused = isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
-    return refused or isinstance(error, MemoryError | torch.OutOfMemoryError)

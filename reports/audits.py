@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from harness.store import Record
 from reports import settings
-from reports.rows import Row, differing, floors_of, machine
+from reports.rows import Row, differing, floors_of, latest, machine
 
 WHOLE, NONE, WINDOWED = "softmax", "none", "local"
 """Variants that see all tokens, their own alone (it has no options), and a window."""
@@ -76,10 +76,11 @@ class Audit:
 def audits(records: Iterable[Record]) -> list[Audit]:
     """Every audit that the records make, in order of task, budget and machine.
 
-    One window alone makes none, as it may be a row of a leaderboard; one shuffled block does.
+    A window makes one where another stands beside it, or the model that mixes no tokens; a shuffled
+    block makes one by itself.
     """
     groups: dict[tuple[str, ...], list[Record]] = {}
-    for record in sorted(records, key=lambda record: (record.spec.seed, record.spec.id)):
+    for record in sorted(latest(records), key=lambda record: record.spec.seed):
         if record.spec.attention in (WHOLE, NONE, WINDOWED):
             shared = settings.group(_setting(record), machine(record))
             groups.setdefault(shared, []).append(record)

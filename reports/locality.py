@@ -33,7 +33,7 @@ all tokens of documents whose blocks of so many tokens are in random order, in t
 """
 
 NO_BLOCKS = """\
-No curve of shuffled blocks: a task that asks at tokens has none, because shuffling would move the
+No runs with shuffled blocks. A task that asks at tokens has none, because shuffling would move the
 places at which it asks.
 """
 

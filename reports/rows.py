@@ -135,11 +135,17 @@ def boards(records: Iterable[Record]) -> list[Board]:
     seed, and if they ran on the same machine: seconds of two machines do not compare. Of a run that
     is given twice the later counts.
     """
-    groups: dict[tuple[str, ...], dict[str, Record]] = {}
-    for record in sorted(records, key=lambda record: (record.spec.id, record.started)):
+    groups: dict[tuple[str, ...], list[Record]] = {}
+    for record in latest(records):
         shared = settings.group(settings.setting(record.spec), machine(record))
-        groups.setdefault(shared, {})[record.spec.id] = record
-    return [_board(list(groups[group].values())) for group in sorted(groups)]
+        groups.setdefault(shared, []).append(record)
+    return [_board(groups[group]) for group in sorted(groups)]
+
+
+def latest(records: Iterable[Record]) -> list[Record]:
+    """The runs in order of their ids, each once, as its latest record on a machine has it."""
+    ordered = sorted(records, key=lambda record: (record.spec.id, record.started))
+    return list({(record.spec.id, machine(record)): record for record in ordered}.values())
 
 
 def machine(record: Record) -> str:

@@ -15,9 +15,6 @@ from tasks.contract import SPLITS, Split, SplitName, Task
 from tasks.drawn import Stream
 from zoo.registry import Refused
 
-CHUNK = 4096
-"""Documents that are put in order at a time."""
-
 
 class InBlocks(Task):
     """Each document is cut into blocks of as many tokens, the last of them shorter, and shuffled.
@@ -53,10 +50,8 @@ class InBlocks(Task):
         if found.asked is not None:
             raise Refused(f"{self.task.key} asks at tokens of its own; shuffle another task")
         stream = Stream(self.block, SPLITS.index(split))
-        parts = zip(found.documents.split(CHUNK), found.lengths.split(CHUNK), strict=True)
-        return replace(
-            found, documents=torch.cat([shuffled(*part, self.block, stream) for part in parts])
-        )
+        parts = [shuffled(*part, self.block, stream) for part in found.chunks()]
+        return replace(found, documents=torch.cat(parts))
 
 
 def arranged(task: Task, block: int) -> Task:

@@ -79,6 +79,7 @@ def write(key: str, arrays: Mapping[str, np.ndarray]) -> Path:
 
     Raises:
         Refused: the folder cannot be written.
+        OSError: it does not take the whole file.
     """
     folder = data_home()
     partial = folder / f".{key}-{os.getpid()}-{get_ident()}.partial"

@@ -8,6 +8,7 @@ whole; `c` candidates for an answer that an example shows.
 
 import hashlib
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import ClassVar, Literal
 
@@ -23,7 +24,7 @@ SplitName = Literal["train", "dev", "test"]
 SPLITS: tuple[SplitName, ...] = ("train", "dev", "test")
 
 CHUNK = 4096
-"""Documents that are hashed at a time."""
+"""Documents that are looked at together: a few dozen megabytes at the most."""
 
 
 @dataclass(frozen=True)
@@ -122,11 +123,13 @@ class Split:
             if part is not None:
                 found.update(f"{name} {'x'.join(map(str, part.shape))} ".encode() + _bytes(part))
         positions = torch.arange(self.documents.shape[1], device=self.documents.device)
-        for some, lengths in zip(
-            self.documents.split(CHUNK), self.lengths.split(CHUNK), strict=True
-        ):
-            found.update(_bytes(some[positions < lengths[:, None]]))
+        for documents, lengths in self.chunks():
+            found.update(_bytes(documents[positions < lengths[:, None]]))
         return found.hexdigest()
+
+    def chunks(self) -> Iterator[tuple[Shaped[Tensor, "c l"], Int[Tensor, " c"]]]:
+        """All documents with their lengths, `CHUNK` at a time, in order."""
+        return zip(self.documents.split(CHUNK), self.lengths.split(CHUNK), strict=True)
 
 
 def _bytes(numbers: Shaped[Tensor, "..."]) -> bytes:

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Int32, Int64, UInt8
 from torch import Tensor
 
-from tasks.contract import Split
+from tasks.contract import Split, SplitName
 from zoo.registry import Refused
 
 FIELDS = ("values", "ends", "targets")
@@ -49,7 +49,8 @@ class Corpus:
 
     def arrays(self, prefix: str) -> dict[str, np.ndarray]:
         """The fields by the names under which a file keeps them."""
-        return {f"{prefix}_{field}": getattr(self, field) for field in FIELDS}
+        fields = (self.values, self.ends, self.targets)
+        return dict(zip(names(prefix), fields, strict=True))
 
     def split(self, chosen: Int64[np.ndarray, " n"], length: int, first: int) -> Split:
         """The chosen documents as a padded split.
@@ -98,6 +99,33 @@ def legible(documents: Iterable[Sequence[int]], first: int) -> list[str]:
 def names(prefix: str) -> list[str]:
     """The names under which a file keeps the corpus `prefix`, in the order of its fields."""
     return [f"{prefix}_{field}" for field in FIELDS]
+
+
+def official(split: SplitName) -> SplitName:
+    """The split of a publisher who published no dev split: dev is held out of train."""
+    return "test" if split == "test" else "train"
+
+
+def members(
+    owner: str, targets: UInt8[np.ndarray, " n"], split: SplitName, count: int
+) -> Int64[np.ndarray, " kept"]:
+    """Which examples of the official split make `split`.
+
+    Args:
+        owner: the task, for a message.
+        targets: the classes of all examples of the official split.
+        split: what is to be made; of train and dev neither holds what the other does.
+        count: how many are kept.
+
+    Raises:
+        Refused: there are not as many.
+    """
+    if split == "test":
+        everyone = np.arange(len(targets))
+    else:
+        train, dev = held_out(targets)
+        everyone = dev if split == "dev" else train
+    return thinned(f"{owner}.{split}", everyone, count)
 
 
 def held_out(

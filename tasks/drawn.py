@@ -43,7 +43,7 @@ class Stream:
         if bound <= 4 * count or count**2 > 8 * bound:
             return self._shuffled(count, bound, rows)
         drawn = self.integers(bound, rows, count)
-        # Few rows hold an integer twice: those are drawn anew, whole.
+        # Rows that hold an integer twice are drawn anew, whole.
         while len(again := _repeating(drawn)):
             drawn[again] = self.integers(bound, len(again), count)
         return drawn

@@ -59,15 +59,14 @@ def fetch_data(
     if not source.public:
         raise Refused(f"{task} has no source that can be verified; {found.remedy()}")
     folder = cache.data_home() / "downloads"
-    names = " or ".join(archive.name for archive in source.public)
     if not offline:
         archive = download(source, folder, watch, timeout)
     elif present := [folder / one.name for one in source.public if (folder / one.name).exists()]:
         archive = present[0]
     else:
         raise Refused(
-            f"{folder} holds no {names}; run 'harness data fetch {task}' without --offline, or put "
-            "it there"
+            f"{folder} holds no {source.names}; run 'harness data fetch {task}' without --offline, "
+            "or put it there"
         )
     return Fetched(found.bring(archive, source), source.terms)
 
@@ -80,28 +79,28 @@ def download(source: Source, folder: Path, watch: Watch, timeout: float) -> Path
     """
     import filelock
 
-    names = " or ".join(archive.name for archive in source.public)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with filelock.FileLock(folder / f".{source.public[0].name}.lock", timeout=0):
             found = _first_whole(source, folder, watch, timeout)
     except filelock.Timeout as error:
-        raise Refused(f"{names} is being fetched by another process; wait for it") from error
+        raise Refused(f"{source.names} is being fetched by another process; wait for it") from error
     except OSError as error:
         raise Refused(
-            f"{folder} cannot take {names} ({error.strerror or error}); make room there, or set "
-            f"{cache.HOME_VARIABLE} to another folder"
+            f"{folder} cannot take {source.names} ({error.strerror or error}); make room there, or "
+            f"set {cache.HOME_VARIABLE} to another folder"
         ) from error
     if not found:
         raise Refused(
-            f"no mirror gave {names} whole; try again later, or get it from {source.origin} and "
-            "import it"
+            f"no mirror gave {source.names} whole; try again later, or get it from {source.origin} "
+            "and import it"
         )
     return found[0]
 
 
 def _first_whole(source: Source, folder: Path, watch: Watch, timeout: float) -> list[Path]:
-    for archive in source.public:
+    # One that was downloaded before comes first, and is only verified.
+    for archive in sorted(source.public, key=lambda one: not (folder / one.name).exists()):
         for url in archive.mirrors:
             try:
                 return [_retrieve(url, _Resuming(archive, folder, watch, timeout))]
@@ -173,8 +172,8 @@ class _Resuming:
         elif not response.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
             raise _Faulty(f"bytes from {have} expected, {dict(response.headers)} found")
         told = response.headers.get("Content-Length")
-        if told is not None and have + int(told) != self.archive.size:
-            raise _Faulty(f"{self.archive.size} bytes expected, {have + int(told)} found")
+        if told is not None and told != str(self.archive.size - have):
+            raise _Faulty(f"{self.archive.size - have} bytes expected, {told} found")
         return have
 
 

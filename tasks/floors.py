@@ -34,9 +34,6 @@ NUMBER_PENALTIES = (1e-4, 1e-5, 1e-6, 1e-7)
 VERSION = 2
 """Raised when any floor is computed otherwise: those in the cache are then out of use."""
 
-CHUNK = 4096
-"""Documents that are counted at a time."""
-
 
 class Features(ABC):
     """What a linear model reads of every example of a split, and what it should answer."""
@@ -58,14 +55,7 @@ class Bag(Features):
 
     def __init__(self, split: Split, vocabulary: int) -> None:
         """Count the tokens of each document once."""
-        shares = torch.cat(
-            [
-                _shares(documents, lengths, vocabulary)
-                for documents, lengths in zip(
-                    split.documents.split(CHUNK), split.lengths.split(CHUNK), strict=True
-                )
-            ]
-        )
+        shares = torch.cat([_shares(*part, vocabulary) for part in split.chunks()])
         self._examples = shares[split.rows].flatten(1) * split.documents.shape[1] ** 0.5
         self.width = self._examples.shape[1]
         self.targets, self.answers = split.targets, split.answers
@@ -121,8 +111,8 @@ def floors(task: Task) -> Mapping[str, float]:
 def computed(task: Task) -> Mapping[str, float]:
     """Test accuracies in [0, 1] by name.
 
-    The short cuts are taken where an example has one answer; tokens that are asked one by one have
-    no bag.
+    The short cuts are taken where one answer about the whole is asked for; tokens that are asked
+    one by one have no bag.
     """
     train, dev, test = (task.load(name) for name in SPLITS)
     found = dict(test.answers.floors(train.targets, test.targets, task.classes))
@@ -160,8 +150,10 @@ def _regression(train: Features, dev: Features, test: Features, classes: int) ->
     return _accuracy(test, best)
 
 
-def _fitted(start: Tensor, features: Features, penalty: float) -> Tensor:
-    """(width + 1, classes): the weights, the bias in the last row."""
+def _fitted(
+    start: Float[Tensor, "rows classes"], features: Features, penalty: float
+) -> Float[Tensor, "rows classes"]:
+    """Weights, a row a feature, and the bias in the last row."""
     weights = start.clone().requires_grad_()
     optimizer = torch.optim.LBFGS([weights], max_iter=30, line_search_fn="strong_wolfe")
 
@@ -176,10 +168,12 @@ def _fitted(start: Tensor, features: Features, penalty: float) -> Tensor:
     return weights.detach()
 
 
-def _scores(features: Features, weights: Tensor) -> Tensor:
+def _scores(
+    features: Features, weights: Float[Tensor, "rows classes"]
+) -> Float[Tensor, "n classes"]:
     return features.scores(weights[:-1]) + weights[-1]
 
 
-def _accuracy(features: Features, weights: Tensor) -> float:
+def _accuracy(features: Features, weights: Float[Tensor, "rows classes"]) -> float:
     right = features.answers.right(_scores(features, weights), features.targets)
     return right.double().mean().item()

@@ -151,6 +151,11 @@ class Source:
         """The archives that can be downloaded and verified, in order of preference."""
         return tuple(one for edition in self.editions for one in edition.archives if one.mirrors)
 
+    @property
+    def names(self) -> str:
+        """What the public archives are called, for a message."""
+        return " or ".join(archive.name for archive in self.public)
+
     def verify(self, arrays: Mapping[str, np.ndarray], place: str) -> None:
         """Refuse other arrays than the known ones.
 

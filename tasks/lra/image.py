@@ -19,7 +19,7 @@ import torch
 from jaxtyping import UInt8
 
 from tasks.contract import Split, SplitName
-from tasks.corpus import held_out, thinned
+from tasks.corpus import members, official
 from tasks.opened import Member, Opened
 from tasks.registry import tasks
 from tasks.sources import Imported
@@ -61,13 +61,9 @@ class Image(Imported):
         Raises:
             Refused: more pictures are asked for than there are, too.
         """
-        official = "test" if split == "test" else "train"
-        pixels, targets = self.arrays([f"{official}_pixels", f"{official}_targets"])
-        chosen = np.arange(len(targets))
-        if split != "test":
-            train, dev = held_out(targets)
-            chosen = dev if split == "dev" else train
-        chosen = thinned(f"image.{split}", chosen, getattr(self, split))
+        published = official(split)
+        pixels, targets = self.arrays([f"{published}_pixels", f"{published}_targets"])
+        chosen = members("image", targets, split, getattr(self, split))
         pixels, targets = pixels[chosen], targets[chosen]
         lengths = torch.full((len(pixels),), self.max_len, dtype=torch.int32)
         return Split.single(

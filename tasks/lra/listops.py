@@ -15,12 +15,12 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from itertools import count, islice
-from typing import SupportsInt, get_args
+from typing import SupportsInt
 
 import numpy as np
 from jaxtyping import UInt8
 
-from tasks.contract import Split, SplitName
+from tasks.contract import SPLITS, Split, SplitName
 from tasks.corpus import Corpus, names
 from tasks.lra import trees
 from tasks.registry import tasks
@@ -112,7 +112,7 @@ class ListOps(Generated):
         Raises:
             Refused: there are not enough distinct trees of the lengths asked for.
         """
-        sizes = {split: getattr(self, split) for split in get_args(SplitName)}
+        sizes = {split: getattr(self, split) for split in SPLITS}
         found = self._distinct(sum(sizes.values()), workers)
         # The commonest trees are found first: without a shuffle they would all be in train.
         order = _stream(self.seed, 0, SHUFFLE).random(len(found)).argsort(kind="stable")

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from tasks.contract import Split, SplitName
-from tasks.corpus import Corpus, held_out, legible, names, thinned
+from tasks.corpus import Corpus, legible, members, names, official
 from tasks.opened import Member, Opened
 from tasks.registry import tasks
 from tasks.sources import Imported
@@ -76,13 +76,8 @@ class Text(Imported):
         Raises:
             Refused: more reviews are asked for than there are, too.
         """
-        corpus = Corpus(*self.arrays(names("test" if split == "test" else "train")))
-        if split == "test":
-            chosen = np.arange(len(corpus))
-        else:
-            train, dev = held_out(corpus.targets)
-            chosen = dev if split == "dev" else train
-        chosen = thinned(f"text.{split}", chosen, getattr(self, split))
+        corpus = Corpus(*self.arrays(names(official(split))))
+        chosen = members("text", corpus.targets, split, getattr(self, split))
         return corpus.split(chosen, self.max_len, FIRST)
 
     def show(self, split: Split, example: int) -> list[str]:

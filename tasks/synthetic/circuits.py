@@ -7,6 +7,7 @@ What transformers of constant depth can count, and what not: Hahn, 2020, arXiv 1
 from abc import abstractmethod
 
 import numpy as np
+from jaxtyping import Int
 
 from tasks.drawn import Drawn, Examples, Stream
 from tasks.registry import tasks
@@ -44,8 +45,8 @@ class Circuit(Drawn):
         self.require(max_len=1, symbols=2)
 
     @abstractmethod
-    def value(self, symbols: np.ndarray) -> np.ndarray:
-        """(n,): the class of each row of `symbols`, (n, l)."""
+    def value(self, symbols: Int[np.ndarray, "n l"]) -> Int[np.ndarray, " n"]:
+        """The class of each row."""
 
     def draw(self, stream: Stream, rows: int) -> Examples:
         """See `Drawn.draw`."""
@@ -64,7 +65,7 @@ class Majority(Circuit):
     name = "majority"
     version = 1
 
-    def value(self, symbols: np.ndarray) -> np.ndarray:
+    def value(self, symbols: Int[np.ndarray, "n l"]) -> Int[np.ndarray, " n"]:
         """See `Circuit.value`."""
         counts = np.stack([(symbols == one).sum(1) for one in range(self.symbols)], axis=1)
         return counts.argmax(1)
@@ -77,6 +78,6 @@ class Parity(Circuit):
     name = "parity"
     version = 1
 
-    def value(self, symbols: np.ndarray) -> np.ndarray:
+    def value(self, symbols: Int[np.ndarray, "n l"]) -> Int[np.ndarray, " n"]:
         """See `Circuit.value`."""
         return symbols.sum(1) % self.symbols

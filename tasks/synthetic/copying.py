@@ -76,8 +76,8 @@ class Shown(Drawn):
         return f"s{target}"
 
     @abstractmethod
-    def places(self, stream: Stream, rows: int) -> np.ndarray:
-        """(rows, count): where each symbol is shown, ascending."""
+    def places(self, stream: Stream, rows: int) -> Int[np.ndarray, "rows count"]:
+        """Where each symbol is shown, ascending."""
 
 
 @tasks.register("copying")
@@ -87,7 +87,7 @@ class Copying(Shown):
     name = "copying"
     version = 1
 
-    def places(self, stream: Stream, rows: int) -> np.ndarray:
+    def places(self, stream: Stream, rows: int) -> Int[np.ndarray, "rows count"]:
         """See `Shown.places`."""
         return np.broadcast_to(np.arange(self.count), (rows, self.count))
 
@@ -99,6 +99,6 @@ class SelectiveCopying(Shown):
     name = "selective-copying"
     version = 1
 
-    def places(self, stream: Stream, rows: int) -> np.ndarray:
+    def places(self, stream: Stream, rows: int) -> Int[np.ndarray, "rows count"]:
         """See `Shown.places`."""
         return np.sort(stream.distinct(self.count, self.max_len - self.count, rows), axis=1)

@@ -156,8 +156,10 @@ class MultiQueryRecall(Drawn):
         """See `Task.label`."""
         return f"v{target}"
 
-    def _others(self, stream: Stream, tokens: np.ndarray) -> np.ndarray:
-        """(rows, max_len): tokens from 1 on, none of them in the same row of `tokens`."""
+    def _others(
+        self, stream: Stream, tokens: Int[np.ndarray, "rows shown"]
+    ) -> Int[np.ndarray, "rows l"]:
+        """Tokens from 1 on, none of them in the same row of `tokens`."""
         free = self.vocabulary - 1 - tokens.shape[1]
         # 16 bits hold every token, and take a quarter of the time.
         found = 1 + stream.integers(free, len(tokens), self.max_len).astype(np.int16)
@@ -165,8 +167,8 @@ class MultiQueryRecall(Drawn):
             found += found >= taken
         return found.astype(np.int64)
 
-    def _gaps(self, stream: Stream, rows: int) -> np.ndarray:
-        """(rows, pairs): which second place behind the pairs each query takes, all different."""
+    def _gaps(self, stream: Stream, rows: int) -> Int[np.ndarray, "rows pairs"]:
+        """Which second place behind the pairs each query takes, all different."""
         gaps = np.arange(1, (self.max_len - 2 * self.pairs) // 2 + 1)
         weights = gaps ** (EXPONENT - 1)
         # The smallest of exponential clocks that run at these rates: a weighted draw without

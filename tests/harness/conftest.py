@@ -8,8 +8,8 @@ import torch
 
 from harness import budgets
 from harness.cli import main
+from harness.data import find_task
 from harness.encoder import build
-from harness.run import find_task
 from harness.spec import RunSpec
 from harness.store import Cost, Quartiles, Store, Usage
 from harness.train import Trainer

@@ -2,8 +2,9 @@
 
 import pytest
 
-from harness.audit import cells
+from harness.audit import seen, shuffled
 from harness.budgets import Request
+from tasks import tasks
 
 
 def request(task: str, seed: int = 0, **settings) -> Request:
@@ -14,12 +15,13 @@ def request(task: str, seed: int = 0, **settings) -> Request:
 
 
 def test_an_audit_is_both_ends_and_every_window_and_block():
-    found = list(cells(request("listops", seed=3), [4, 16]))
+    given = request("listops", seed=3)
+    found = [*seen(given, [4, 16]), *shuffled([given], [4, 16])]
     assert [
         (one.attention, one.options.get("local", {}).get("window"), one.task.block) for one in found
     ] == [
-        ("softmax", None, 0), ("none", None, 0), ("local", 4, 0), ("softmax", None, 4),
-        ("local", 16, 0), ("softmax", None, 16),
+        ("softmax", None, 0), ("none", None, 0), ("local", 4, 0), ("local", 16, 0),
+        ("softmax", None, 4), ("softmax", None, 16),
     ]  # fmt: skip
     assert {one.seed for one in found} == {3}
     assert len({one.id for one in found}) == len(found)
@@ -49,26 +51,39 @@ def test_windows_that_are_no_windows_are_refused(call, store):
 
 
 @pytest.mark.parametrize("task", ["copying", "induction", "mqar", "selective-copying"])
-def test_a_task_that_asks_at_tokens_is_seen_through_windows_and_not_shuffled(task):
-    found = cells(request(task, **{task: {"test": 4}}), [4, 16])
-    assert [
-        (one.attention, one.options.get("local", {}).get("window"), one.task.block) for one in found
-    ] == [("softmax", None, 0), ("none", None, 0), ("local", 4, 0), ("local", 16, 0)]
+def test_a_task_that_asks_at_tokens_is_not_shuffled(task):
+    given = [request(task, **{task: {"test": 4}}), request("majority")]
+    assert [one.task.name for one in shuffled(given, [4, 16])] == ["majority"] * 2
+
+
+def test_seeds_of_a_task_are_shuffled_after_one_look_at_it(monkeypatch):
+    majority, looks = tasks.find("majority"), []
+    load = majority.load
+
+    def look(task, split):
+        looks.append(split)
+        return load(task, split)
+
+    monkeypatch.setattr(majority, "load", look)
+    found = list(shuffled([request("majority", seed) for seed in (0, 1)], [4]))
+    assert [one.seed for one in found] == [0, 1]
+    assert looks == ["test"]
 
 
 def test_a_page_says_why_a_task_that_asks_at_tokens_has_one_curve(call, store, unmeasured):
     assert call("locality", "induction", "--windows", "4", "--budget", "smoke")[0] == 0
     page = (store.folder / "locality.md").read_text("utf-8")
     assert "| tokens | sees a window |\n" in page
-    assert "No curve of shuffled blocks: a task that asks at tokens has none" in page
+    assert "No runs with shuffled blocks. A task that asks at tokens has none" in page
     call("locality", "majority", "--windows", "4", "--budget", "smoke")
     page = (store.folder / "locality.md").read_text("utf-8")
-    assert page.count("No curve of shuffled blocks") == 1
+    assert page.count("No runs with shuffled blocks") == 1
 
 
 def test_options_of_the_task_and_of_its_variants_can_be_set():
     settings = {"majority": {"max_len": "40"}, "softmax": {"backend": "sdpa"}}
-    found = list(cells(request("majority", **settings), [4]))
+    given = request("majority", **settings)
+    found = [*seen(given, [4]), *shuffled([given], [4])]
     assert {one.task.options["max_len"] for one in found} == {40}
     assert {one.options["softmax"]["backend"] for one in found if "softmax" in one.options} == {
         "sdpa"
@@ -81,6 +96,8 @@ def test_options_of_the_task_and_of_its_variants_can_be_set():
         ("local.window=4", "local.window=4 is what an audit varies; give it as --windows 4"),
         ("primal.rank=3", "takes no part; those that do: local, majority, none, softmax"),
         ("majority.maxlen=3", "did you mean"),
+        ("majority.test=1000000000000", "test=1000000000000] cannot be held in memory here"),
+        ("local.windw=4", "did you mean"),
     ],
 )
 def test_settings_that_an_audit_cannot_follow_are_refused(call, store, given, message):

@@ -1,5 +1,6 @@
 """From a request to a specification."""
 
+import copy
 import hashlib
 import json
 from dataclasses import replace
@@ -75,6 +76,7 @@ def test_paper_is_the_published_recipe(task):
     own, last = plan("primal", task), plan("softmax+primal", task)
     primal, plus = own.options["primal"], last.options["primal"]
     assert own.train == last.train
+    assert own.train.evaluations == 20
     assert (
         own.train.batch, own.train.steps, own.train.warmup, primal["rank"], primal["eta"],
         plus["rank"], plus["eta"],
@@ -95,6 +97,15 @@ def test_listops_drops_nothing_on_a_laptop_and_has_the_published_model_for_the_r
     usual, laptop = plan().model, plan(budget="laptop").model
     assert (usual.dropout, laptop.dropout) == (0.1, 0.0)
     assert laptop.model_copy(update={"dropout": usual.dropout}) == usual
+
+
+def test_what_a_task_says_of_a_variant_leaves_what_it_is_like_for_the_rest(monkeypatch):
+    tables = copy.deepcopy(budgets._tables())
+    tables["laptop"]["tasks"]["mqar"]["variants"] = {"nystrom": {"conv": 3}}
+    monkeypatch.setattr(budgets, "_tables", lambda: tables)
+    options = plan("nystrom", "mqar", "laptop").options["nystrom"]
+    assert (options["landmarks"], options["conv"]) == (8, 3)
+    assert plan("local", "mqar", "laptop").options["local"]["window"] == 8
 
 
 def test_a_task_may_have_a_model_of_its_own_in_a_budget(monkeypatch):
@@ -246,8 +257,8 @@ def test_runs_that_were_recorded_before_positions_and_blocks_could_be_chosen_kee
 TUNED = sorted(
     {
         (name.lstrip("+"), tuple(sorted(options.items())))
-        for budget in map(budgets._tables().get, budgets.names())
-        for table in [budget, *budget["tasks"].values()]
+        for budget, tables in ((one, budgets._tables()[one]) for one in budgets.names())
+        for table in [tables, *(budgets._recipe(budget, task) for task in tables["tasks"])]
         for name, options in table.get("variants", {}).items()
     }
 )

@@ -2,7 +2,6 @@
 
 import hashlib
 import io
-import re
 from pathlib import Path
 
 import numpy as np
@@ -80,6 +79,13 @@ def test_a_card_holds_the_sizes_lengths_shares_and_digests_of_every_split():
     assert found["token values"] == ["3, padding included"]
     assert found[key][0] == "0 of 3"
     assert len(found[key]) == 5  # repeated documents and floors
+
+
+def test_floors_stand_in_percent_beside_their_own_setting():
+    parity = tasks.find("parity")
+    card = [gather(parity(symbols=symbols, **SIZES), generate=False) for symbols in (2, 4)]
+    found = tables(page([card], "tasks"))
+    assert [found[f"`{one.task.key}`"][1] for one in card] == ["50.0 %", "25.0 %"]
 
 
 def test_lengths_are_of_real_tokens():
@@ -172,11 +178,13 @@ def test_a_document_of_two_pictures_has_a_file_for_each():
     class Pairs(Squares):
         def load(self, split):
             found = super().load(split)
-            rows = torch.stack([torch.arange(len(found)), torch.zeros(len(found))], 1).int()
-            return Split(found.documents, found.lengths, rows, found.targets, padded=False)
+            firsts = torch.arange(len(found) - 1)
+            rows = torch.stack([firsts, torch.zeros_like(firsts)], 1).int()
+            return Split(found.documents, found.lengths, rows, found.targets[1:], padded=False)
 
     card = [gather(Pairs(), generate=False)]
     files = pictures([card])
+    assert card[0].parts["train"][:2] == (4, 5)
     assert list(files)[2:4] == ["squares-2-1.png", "squares-2-2.png"]
     assert np.array_equal(pixels(files["squares-3-2.png"])[::4, ::4], [[0, 1], [2, 3]])
     assert all(f"(there/{name})" in page([card], "there") for name in files)
@@ -188,7 +196,8 @@ def test_nothing_in_a_document_ends_its_block_and_a_long_one_loses_its_middle():
     assert block == "    one  ``` <br />\N{REPLACEMENT CHARACTER} | two"
     block = text.split("**Example 2**, answer: bright\n\n")[1].split("\n\n**Example 3**")[0]
     assert all(line.startswith("    word") and len(line) <= 96 for line in block.splitlines()[:3])
-    assert re.search(r"word … 4,\d{3} characters left out … word", " ".join(block.split()))
+    # Of 5,000 characters 140 words stay at the beginning, 59 and their blanks at the end.
+    assert "word … 4,006 characters left out … word" in " ".join(block.split())
 
 
 @pytest.mark.parametrize("name", ["image", "listops"])
@@ -236,7 +245,7 @@ def few(monkeypatch, tmp_path) -> Path:
     """Three tasks of all there are, small, and an empty cache; the page to write."""
     monkeypatch.setenv(cache.HOME_VARIABLE, str(tmp_path / "cache"))
     known = {"image": Image(), "listops": tasks.find("listops")(**TREES), "squares": Squares()}
-    monkeypatch.setattr(tasks, "names", lambda: list(known))
+    monkeypatch.setattr(tasks, "items", lambda: list(known.items()))
     monkeypatch.setattr("harness.facts.settings", lambda name: [known[name]])
     return tmp_path / "docs" / "cards.md"
 
@@ -251,6 +260,7 @@ def test_the_command_writes_the_page_and_its_pictures_and_generates_what_it_can(
     assert "(cards/squares-1.png)" in text and (few.parent / "cards" / "squares-1.png").is_file()
     assert "`image@1`: missing" in text and "listops@1[min_len=2" in text
     assert out.splitlines()[-1] == str(few) and "squares@3: read" in out
+    assert not gather(tasks.find("listops")(**TREES), generate=False).missing
 
 
 def test_the_command_generates_nothing_where_it_is_told_so(call, few):
@@ -264,6 +274,21 @@ def test_a_page_that_cannot_be_written_is_refused(call, few):
     code, _, err = call("cards", "--out", str(few))
     assert (code, err.count("\n")) == (2, 1)
     assert err == f"harness: {few} cannot be written (it is a folder); give another --out\n"
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_page_whose_pictures_have_no_place_is_refused_before_the_work(call, few, taken):
+    out = few if taken else few.with_suffix("")
+    few.parent.mkdir()
+    if taken:
+        few.with_suffix("").write_text("a file")
+    before = sorted(few.parent.iterdir())
+    code, said, err = call("cards", "--out", str(out))
+    assert (code, said) == (2, "")
+    assert err == (
+        f"harness: {out} leaves no name for the folder of its pictures; give another --out\n"
+    )
+    assert sorted(few.parent.iterdir()) == before
 
 
 def test_a_task_has_the_setting_of_its_defaults_and_that_of_the_laptop_budget():

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from harness import checkpoint
-from harness.run import find_task
+from harness.data import find_task
 from harness.train import Progress, fit
 from zoo.registry import Refused
 

@@ -136,5 +136,11 @@ def test_fetching_what_has_no_verifiable_source_is_refused(harness):
 
 
 def test_nothing_heavy_is_imported_for_a_refusal_of_the_command_line():
-    script = "import sys; import harness.cli; assert not {'torch', 'requests'} & set(sys.modules)"
+    script = (
+        "import sys; from harness.cli import main; sys.argv = ['harness', 'data', 'fetsh']\n"
+        "try: main()\n"
+        "except SystemExit as end: assert end.code == 2\n"
+        "else: raise AssertionError('it was taken')\n"
+        "assert not {'torch', 'requests'} & set(sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

@@ -8,8 +8,8 @@ from torch import nn
 from torch.nn import functional
 
 from harness.budgets import Request, plan
+from harness.data import find_task
 from harness.encoder import Classifier, build, compare, mean_over_real
-from harness.run import find_task
 from tasks.contract import Batch
 from zoo.contract import Attended, Attention, Size, Traits, Unsupported
 from zoo.registry import Refused, resolve

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from harness.budgets import Request, plan
+from harness.data import find_task
 from harness.encoder import build
-from harness.run import find_task
 from harness.train import Trainer
 from tasks import tasks
 from tasks.contract import Split

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from harness.run import find_task
+from harness.data import find_task
 from harness.train import DivergedError, Progress, Trainer, evaluation_steps, fit
 
 

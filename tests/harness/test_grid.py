@@ -94,8 +94,10 @@ def test_a_failed_repetition_does_not_cost_the_finished_record(
         MemoryError("3 TiB"),
         OverflowError("3 TiB"),
         RuntimeError("DefaultCPUAllocator: 3 TiB"),
+        ValueError("array is too big; 3 TiB"),
+        ValueError("Maximum allowed dimension exceeded: 3 TiB"),
     ],
-    ids=lambda error: type(error).__name__,
+    ids=str,
 )
 def test_data_that_the_memory_does_not_hold_are_refused_with_what_to_lower(
     plan, store, monkeypatch, error
@@ -109,10 +111,11 @@ def test_data_that_the_memory_does_not_hold_are_refused_with_what_to_lower(
         check([plan()], store)
 
 
-def test_any_other_error_of_a_loader_is_seen_whole(plan, store, monkeypatch):
+@pytest.mark.parametrize("error", [RuntimeError("a bug"), ValueError("a bug")], ids=repr)
+def test_any_other_error_of_a_loader_is_seen_whole(plan, store, monkeypatch, error):
     def load(task, split):
-        raise RuntimeError("a bug")
+        raise error
 
     monkeypatch.setattr(ListOps, "load", load)
-    with pytest.raises(RuntimeError, match="a bug"):
+    with pytest.raises(type(error), match="a bug"):
         check([plan()], store)

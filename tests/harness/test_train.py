@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from harness.data import find_task
 from harness.encoder import build
-from harness.run import find_task
 from harness.train import Shuffled
 from tasks.answers import Number
 from tasks.contract import Split

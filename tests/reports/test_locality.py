@@ -1,7 +1,9 @@
 """Locality audits, made from records alone."""
 
 import pytest
+from matplotlib.figure import Figure
 
+from reports import locality
 from reports.audits import audits
 from reports.locality import figure, files, markdown
 
@@ -51,15 +53,22 @@ def test_seeds_of_a_window_are_one_accuracy(runs, record):
     assert found.over == "seeds"
 
 
+def test_a_record_that_is_there_twice_is_one_seed(runs, record):
+    later = record("local", accuracy=0.31, options=window(32), started="2027")
+    (audit,) = audits([*runs, later, runs[3]])
+    assert audit.seen[0].rows[32].accuracy.mean == pytest.approx(0.31)
+    assert len(audit.seen[0].rows[32].runs) == 1
+
+
 def test_machines_tasks_and_recipes_are_audits_of_their_own(runs, record):
     def windows(**more):
         return [record("local", options=window(w), **more) for w in (8, 32)]
 
     others = [
         *windows(machine="NVIDIA H200"), *windows(task="text", key="text@1"),
-        *windows(train={"steps": 7}),
+        *windows(train={"steps": 7}), *windows(device="cpu"), *windows(device="cpu", threads=4),
     ]  # fmt: skip
-    assert len(audits([*runs, *others])) == 4
+    assert len(audits([*runs, *others])) == 6
 
 
 def test_versions_are_audits_of_their_own(runs, record):
@@ -78,7 +87,7 @@ def test_a_run_that_did_not_finish_is_a_cell_with_its_reason(runs, record):
     assert "<!-- Not shown – 128 tokens: diverged: loss is nan -->" in svg
 
 
-def test_an_audit_of_which_no_run_finished_is_a_page_of_reasons(record, tmp_path):
+def test_an_audit_of_which_no_run_finished_is_a_page_of_reasons(record):
     given = [
         record(name, status="failed", reason="boom", options=options)
         for name, options in (("softmax", None), ("none", None), ("local", window(8)))
@@ -98,6 +107,36 @@ def test_one_seed_and_unfinished_seeds_are_marked_as_on_the_leaderboard(runs, re
     page = markdown(audits([*runs, *more]))
     assert "| 32 | 30.0 [30.0, 30.0]‡; seed 2 failed: no | 36.0" in page
     assert "‡ Some runs did not finish." in page
+
+
+def test_floors_are_those_of_documents_as_they_are(runs, record):
+    found = {run.spec.id: dict(run.floors) for run in runs}
+    shuffled = [run.spec.task.block > 0 for run in runs]
+    moved = [
+        run.model_copy(update={"floors": {"chance": 0.1, "majority": 0.99}}) if of else run
+        for run, of in zip(runs, shuffled, strict=True)
+    ]
+    (audit,) = audits(moved)
+    assert dict(audit.floors) == found[runs[0].spec.id]
+
+
+def test_the_model_that_mixes_no_tokens_has_a_row_where_no_window_was_tried(runs):
+    (audit,) = audits([run for run in runs if run.spec.attention != "local"])
+    assert list(audit.seen[0].rows) == [0]
+    assert "| 0 | 17.0" in markdown([audit])
+
+
+def test_the_figure_draws_what_the_table_holds(runs):
+    (audit,) = audits(runs)
+    axes = Figure().add_subplot()
+    locality._draw(axes, audit)
+    seen = [audit.seen[0].rows[tokens].accuracy for tokens in (0, 8, 32)]
+    (points, _, (bars,)) = axes.containers[0]
+    assert points.get_ydata().tolist() == pytest.approx([17, 20, 30, 37])
+    for bar, of in zip(bars.get_segments(), seen, strict=False):
+        assert bar[:, 1] == pytest.approx([100 * of.low, 100 * of.high])
+    dotted = [line.get_ydata()[0] for line in axes.lines if line.get_linestyle() == ":"]
+    assert dotted == pytest.approx([17, 10])
 
 
 def test_runs_with_other_options_are_no_seeds_of_one_another(runs, record):
@@ -124,7 +163,7 @@ def test_audits_of_two_recipes_say_what_tells_them_apart(runs, record):
     assert f"{title} rotary\n\nModel: depth 2" in page
 
 
-def test_a_leaderboard_without_windows_makes_no_audit(record, tmp_path):
+def test_a_leaderboard_without_windows_makes_no_audit(record):
     assert audits([record("softmax"), record("none")]) == []
     with pytest.raises(ValueError, match="harness locality TASK"):
         files([record("softmax")])

@@ -1,7 +1,9 @@
 """A web server on loopback that serves one archive, well or badly in every way that is known."""
 
 import functools
+import gzip
 import threading
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 PAGE = b"<html>This file has moved.</html>"
@@ -66,6 +68,20 @@ def _stall(self, content, start):
     self.told.done.wait(20)
 
 
+def _squeeze(self, content, start):
+    if "gzip" in self.headers["Accept-Encoding"]:
+        self.answer(gzip.compress(content), Content_Encoding="gzip")
+    else:
+        self.go_on(content, start)
+
+
+def _flood(self, content, start):
+    self.answer(content, length="untold")
+    with suppress(ConnectionError):
+        while not self.told.done.is_set():
+            self.wfile.write(content)
+
+
 WAYS = {
     "good": _Handler.go_on,
     "absent": lambda self, content, start: self.answer(PAGE, 404),
@@ -74,7 +90,8 @@ WAYS = {
     "short": lambda self, content, start: self.answer(content[:-7]),
     "cut": lambda self, content, start: self.answer(content[:CUT], length=len(content)),
     "corrupt": lambda self, content, start: self.answer(bytes(len(content))),
-    "endless": lambda self, content, start: self.answer(content * 9, length="untold"),
+    "lying-about-its-length": lambda self, content, start: self.answer(content, length="many"),
+    "endless": _flood,
     "slow": _stall,
     "elsewhere": lambda self, content, start: self.answer(
         content, 206, Content_Range=f"bytes 0-{len(content) - 1}/{len(content)}"
@@ -84,5 +101,6 @@ WAYS = {
     "labels-compression": lambda self, content, start: self.answer(
         content, Content_Encoding="gzip"
     ),
+    "compresses-where-it-may": _squeeze,
     "moved": lambda self, content, start: self.answer(b"", 302, Location="/good"),
 }

@@ -22,6 +22,12 @@ def test_known_colours_have_known_greys():
     assert found[:, 0].tolist() == [0, 255, 76, 149, 29, 128]
 
 
+def test_colours_that_another_order_of_additions_would_change_keep_their_grey():
+    colours = [(5, 171, 227), (19, 217, 76), (32, 181, 166), (48, 144, 192), (53, 193, 233)]
+    found = grey(np.array(colours, np.uint8).reshape(5, 3, 1))
+    assert found[:, 0].tolist() == [127, 142, 134, 120, 156]
+
+
 def test_grey_is_within_a_level_of_exact_arithmetic_and_nearly_always_equal():
     colours = np.random.default_rng(0).integers(0, 256, (50, 3, 1024), dtype=np.uint8)
     weighted = (colours.astype(np.int64) * [[2989], [5870], [1140]]).sum(1)

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from tasks import tasks
+from tasks import contract, tasks
 from tasks.blocks import InBlocks
 from tasks.contract import Split, Task
 from zoo.registry import Refused
@@ -69,11 +69,26 @@ def test_the_order_is_the_same_every_time_and_another_in_every_split():
     assert documents(8) != documents(8, "dev")
 
 
+def test_documents_are_looked_at_in_parts_and_shuffled_as_if_at_once(monkeypatch):
+    at_once = documents(1)
+    monkeypatch.setattr(contract, "CHUNK", 3)
+    assert documents(1) == at_once
+
+
+def test_what_shuffling_does_is_fixed_so_that_another_order_needs_another_version():
+    assert InBlocks(Counting(), 8).load("dev").digest() == (
+        "bbb411c5dba648d7552c36bb855e49eccb7d5fe18d01ab5f3d656fec0d0656d3"
+    )
+
+
 def test_it_is_another_task_of_the_same_form():
     task = tasks.find("majority")(max_len=30)
     wrapped = InBlocks(task, 8)
     assert wrapped.key == "majority@1[max_len=30], blocks of 8 shuffled"
     assert (wrapped.classes, wrapped.vocabulary, wrapped.max_len) == (2, 3, 30)
+    assert (wrapped.documents, wrapped.causal) == (1, False)
+    assert InBlocks(tasks.find("retrieval")(), 8).documents == 2
+    assert InBlocks(tasks.find("scaling")(causal=True), 8).causal
 
 
 @pytest.mark.parametrize(

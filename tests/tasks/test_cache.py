@@ -75,18 +75,22 @@ def test_a_damaged_generated_set_is_refused_and_made_again_once_deleted(home):
     assert task.load("train").documents.equal(before.documents)
 
 
-def test_a_failed_write_leaves_the_cache_as_it_was(home, monkeypatch):
+@pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()], ids=repr)
+def test_a_failed_write_leaves_the_cache_as_it_was(home, monkeypatch, error):
     cache.write("set@1", ARRAYS)
     before = sorted(home.iterdir())
-    monkeypatch.setattr(np, "savez", _fail_half_way)
-    with pytest.raises(OSError, match="disk full"):
+    monkeypatch.setattr(np, "savez", _fail_half_way(error))
+    with pytest.raises(type(error)):
         cache.write("other@1", ARRAYS)
     assert sorted(home.iterdir()) == before
 
 
-def _fail_half_way(file, **arrays):
-    file.write(b"half")
-    raise OSError("disk full")
+def _fail_half_way(error):
+    def fail(file, **arrays):
+        file.write(b"half")
+        raise error
+
+    return fail
 
 
 def test_a_killed_write_leaves_nothing_under_the_final_name(home):
@@ -132,7 +136,7 @@ def test_what_is_written_last_takes_the_place_of_what_was_there(home, values):
 
 def test_a_write_that_fails_leaves_what_was_there(home, monkeypatch):
     path = cache.write("set@1", ARRAYS)
-    monkeypatch.setattr(np, "savez", _fail_half_way)
+    monkeypatch.setattr(np, "savez", _fail_half_way(OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
         cache.write("set@1", {"a": np.arange(6)})
     assert list(home.iterdir()) == [path]
@@ -167,6 +171,27 @@ def test_a_file_that_leads_nowhere_is_as_good_as_missing(home):
     path.symlink_to(home / "nowhere")
     with pytest.raises(Refused, match=r"set@1 is not in .*; get it"):
         cache.read("set@1", ["a"], "get it")
+
+
+def test_a_set_that_may_not_be_read_is_there_all_the_same(monkeypatch):
+    path = cache.write("set@1", ARRAYS)
+
+    def forbid(*_):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", forbid)
+    with pytest.raises(Refused) as refused:
+        cache.read("set@1", ["a"], "get it")
+    assert str(refused.value) == f"{path} cannot be read (Permission denied); mend its permissions"
+
+
+def test_a_listing_that_missed_a_file_as_it_was_replaced_is_made_again(home, monkeypatch):
+    path, listed = cache.write("set@1", ARRAYS), []
+    glob = Path.glob
+    monkeypatch.setattr(
+        Path, "glob", lambda self, how: glob(self, how) if listed else listed.append(how) or []
+    )
+    assert cache.find("set@1") == path
 
 
 def test_a_cache_that_cannot_be_written_is_refused(tmp_path, monkeypatch):

@@ -65,3 +65,19 @@ def test_every_option_is_kept_under_its_own_name(name):
     task = tasks.find(name)()
     assert task.options == {n: p.default for n, p in options_of(tasks.find(name)).items()}
     assert task.key == f"{name}@{task.version}"
+
+
+EITHER = [name for name, task in tasks.items() if "causal" in options_of(task)]
+
+
+@pytest.mark.parametrize("name", EITHER)
+def test_a_task_that_may_be_causal_or_not_is_what_it_is_told(name):
+    assert [tasks.find(name)(causal=causal).causal for causal in (False, True)] == [False, True]
+
+
+def test_the_loss_of_half_precision_scores_is_taken_in_single_precision():
+    scores = torch.linspace(-3, 3, 15).reshape(5, 3).bfloat16()
+    targets = torch.tensor([0, 1, 2, 0, 1])
+    loss = CLASSES.loss(scores, targets)
+    assert loss.dtype == torch.float32
+    assert torch.equal(loss, CLASSES.loss(scores.float(), targets))

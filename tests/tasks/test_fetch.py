@@ -19,6 +19,7 @@ FAULTS = {
     "absent": "HTTP 200 expected, 404 Not Found found",
     "page": r"\d+ bytes expected, 33 found",
     "page-of-untold-length": r"\d+ bytes expected, 33 found",
+    "lying-about-its-length": r"\d+ bytes expected, many found",
     "short": r"\d+ bytes expected, \d+ found",
     "cut": rf"\d+ bytes expected, {CUT} found before ChunkedEncodingError",
     "corrupt": "hash of downloaded file .* expected sha256:[0-9a-f]{64} but got [0-9a-f]{64}",
@@ -114,7 +115,9 @@ def test_a_mirror_that_is_cut_off_is_asked_for_the_rest(get, server, monkeypatch
 def test_the_next_mirror_goes_on_where_the_last_was_cut_off(get, server):
     with pytest.warns(UserWarning, match="cut is passed over"):
         get("cut", "good")
-    assert server.asked[-1] == ("good", f"bytes={CUT}-")
+    rest = f"bytes={CUT}-"
+    # Nothing more came at the second time of asking: there is no third.
+    assert server.asked == [("cut", None), ("cut", rest), ("good", rest)]
 
 
 def test_the_next_command_goes_on_where_the_last_was_cut_off(get, server, home):
@@ -122,6 +125,21 @@ def test_the_next_command_goes_on_where_the_last_was_cut_off(get, server, home):
         get("cut")
     assert kept(home) == [".aclImdb.tar.gz.partial"]
     get("good")
+    assert server.asked[-1] == ("good", f"bytes={CUT}-")
+
+
+def test_an_archive_that_had_come_whole_is_not_asked_for(get, server, home):
+    (home / "downloads").mkdir(parents=True)
+    (home / "downloads" / ".aclImdb.tar.gz.partial").write_bytes(server.content)
+    assert get("good").path.exists()
+    assert server.asked == []
+
+
+@pytest.mark.parametrize("way", ["page", "lying-about-its-length"])
+def test_a_page_in_between_does_not_cost_what_had_come(get, server, way):
+    with pytest.warns(UserWarning) as warned:
+        get("cut", way, "good")
+    assert len(warned) == 2
     assert server.asked[-1] == ("good", f"bytes={CUT}-")
 
 
@@ -142,7 +160,7 @@ def test_a_range_that_was_not_asked_for_is_not_taken(get, server, home):
         get("elsewhere", "good")
 
 
-@pytest.mark.parametrize("way", ["labels-compression", "moved"])
+@pytest.mark.parametrize("way", ["labels-compression", "compresses-where-it-may", "moved"])
 def test_a_redirect_and_a_label_of_compression_spoil_no_download(get, way):
     assert get(way).path.exists()
 
@@ -163,6 +181,9 @@ def test_another_edition_serves_where_the_first_has_no_good_mirror(acl, server, 
     with pytest.warns(UserWarning, match="404"):
         fetched = fetch_data("text", lambda *progress: None)
     assert kept(home) == ["aclImdb.tar.gz", fetched.path.name]
+    server.asked.clear()
+    assert fetch_data("text", lambda *progress: None) == fetched
+    assert server.asked == []
 
 
 def test_offline_uses_what_was_downloaded_and_asks_nobody(get, server):

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from torch.nn import functional as F
 
 from tasks import Task, cache, floors, tasks
 from tasks.answers import CLASSES, Number
@@ -70,6 +71,78 @@ def test_the_bag_knows_the_sum_of_two_marked_numbers():
     assert found["first 16 tokens"] < 0.2
 
 
+RAGGED = Split(
+    documents=torch.tensor([[1, 2, 0, 3], [1, 2, 1, 2], [2, 3, 3, 3]], dtype=torch.uint8),
+    lengths=torch.tensor([2, 4, 1]).int(),
+    rows=torch.tensor([[0, 1], [2, 0]]).int(),
+    targets=torch.tensor([0, 1]),
+    padded=True,
+)
+"""Two examples of two documents each; what stands behind a document's end is 3 or 0."""
+
+
+def test_a_bag_holds_the_shares_of_the_real_tokens_of_every_document():
+    bag = floors.Bag(RAGGED, vocabulary=4)
+    shares = [[0, 0.5, 0.5, 0, 0, 0.5, 0.5, 0], [0, 0, 1, 0, 0, 0.5, 0.5, 0]]
+    assert torch.equal(bag.scores(torch.eye(bag.width)), 2 * torch.tensor(shares))
+
+
+def test_a_beginning_holds_each_of_sixteen_places_and_padding_as_a_token():
+    documents = torch.arange(1, 19, dtype=torch.uint8).repeat(2, 1)
+    split = Split.single(documents, torch.tensor([18, 3]), torch.tensor([0, 1]))
+    beginning = floors.Beginning(split, vocabulary=20)
+    found = beginning.scores(torch.eye(beginning.width)).reshape(2, -1, 20)
+    read = [[*range(1, 17)], [1, 2, 3, *[0] * 13]]
+    assert torch.equal(found, F.one_hot(torch.tensor(read), 20).float())
+
+
+class Few(floors.Features):
+    """A few numbers with the answers that they are to give."""
+
+    width, answers = 2, Number(0.1)
+
+    def __init__(self):
+        generator = torch.Generator().manual_seed(0)
+        self.given = torch.randn(40, 2, generator=generator)
+        self.targets = self.given @ torch.tensor([1.0, -2.0]) + 3
+
+    def scores(self, weights):
+        return self.given @ weights
+
+
+def test_a_number_is_fitted_by_the_ridge_regression_of_the_books():
+    few, penalty = Few(), 0.5
+    found = floors._fitted(torch.zeros(3, 1), few, penalty)
+    given, targets = few.given - few.given.mean(0), few.targets - few.targets.mean()
+    normal = given.T @ given + penalty * len(given) * torch.eye(2)
+    weights = torch.linalg.solve(normal, given.T @ targets)
+    assert torch.allclose(found[:2, 0], weights, atol=1e-4)
+    bias = few.targets.mean() - few.given.mean(0) @ weights
+    assert torch.allclose(found[2, 0], bias, atol=1e-4)
+
+
+class Uneven(FirstToken):
+    """Every split has a commonest class of its own."""
+
+    def load(self, split):
+        found = super().load(split)
+        own = {"train": 0, "dev": 1, "test": 2}[split]
+        return replace(found, targets=torch.where(found.targets == 0, own, found.targets))
+
+
+def test_short_cuts_learn_from_train_choose_on_dev_and_are_told_of_test(monkeypatch):
+    read = []
+
+    def regression(learned, chosen, tested, classes):
+        read.append([len(features.targets) for features in (learned, chosen, tested)])
+        return 0.5
+
+    monkeypatch.setattr(floors, "_regression", regression)
+    found = floors.computed(Uneven())
+    assert read == [[300, 60, 90]] * 2
+    assert found["majority"] == (Uneven().load("test").targets == 0).double().mean()
+
+
 class FirstNumber(FirstToken):
     """The token that comes first, as a number."""
 
@@ -118,6 +191,13 @@ def test_floors_are_computed_once_and_kept(monkeypatch):
     assert first == floors.computed(task)
     monkeypatch.setattr(floors, "computed", None)
     assert floors.floors(FirstToken()) == first
+
+
+def test_every_setting_keeps_floors_of_its_own():
+    parity = tasks.find("parity")
+    settings = [parity(train=50, dev=20, test=30, symbols=symbols) for symbols in (2, 3)]
+    for _ in ("computed", "read"):
+        assert [floors.floors(task)["chance"] for task in settings] == [1 / 2, 1 / 3]
 
 
 def test_damaged_floors_are_refused():

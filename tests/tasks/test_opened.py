@@ -3,11 +3,13 @@
 import errno
 import hashlib
 import tarfile
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tasks import cache
 from tasks.lra.image import Image
 from tasks.lra.text import Text
 from zoo.registry import Refused
@@ -94,8 +96,14 @@ def unverified(acl, path):
     return replace(acl.source, editions=(edition,))
 
 
-def test_nothing_of_an_archive_is_written_outside_or_followed(acl, tmp_path, home):
-    path = tmp_path / "evil.tar.gz"
+def test_nothing_of_an_archive_is_written_outside_or_followed(acl, tmp_path, home, monkeypatch):
+    # Wherever one might extract, what climbs two folders up is still seen.
+    deep = tmp_path / "some" / "where"
+    (deep / "here").mkdir(parents=True)
+    monkeypatch.chdir(deep)
+    monkeypatch.setattr(tempfile, "tempdir", str(deep))
+    monkeypatch.setenv(cache.HOME_VARIABLE, str(home := deep / "cache"))
+    path = deep / "here" / "evil.tar.gz"
     with tarfile.open(path, "w:gz") as archive:
         link = tarfile.TarInfo("aclImdb/test/neg/9_1.txt")
         link.type, link.linkname = tarfile.SYMTYPE, "/etc/hostname"

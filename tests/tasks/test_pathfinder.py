@@ -158,6 +158,27 @@ def test_an_image_that_was_drawn_before_is_drawn_again(monkeypatch):
         assert arrays[f"{name}_targets"][row] == other.target
 
 
+@pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
+def test_an_image_that_cannot_be_drawn_ends_the_set_at_once_and_leaves_nothing(
+    home, monkeypatch, error
+):
+    drawn = []
+
+    def draw(task, index, again=0):
+        drawn.append(index)
+        raise error
+
+    monkeypatch.setattr(Pathfinder, "draw", draw)
+    with pytest.raises(error):
+        Pathfinder(train=100 * BLOCK, dev=1, test=1).load("train")
+    assert len(drawn) < 50
+    assert not home.exists()
+
+
+def test_the_class_of_an_image_is_called_by_the_snakes_of_its_discs():
+    assert [Pathfinder().label(target) for target in (0, 1)] == ["two snakes", "one snake"]
+
+
 def test_a_set_is_generated_once(monkeypatch):
     options = {"train": 3, "dev": 1, "test": 1}
     Pathfinder(**options).load("train")

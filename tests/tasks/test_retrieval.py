@@ -110,7 +110,8 @@ def test_documents_that_fill_their_length_need_no_padding(read):
 
 
 def test_fewer_pairs_are_some_of_all(read):
-    _, pairs = read("train", train=2)
+    split, pairs = read("train", train=2)
+    assert split.targets.tolist() == [1, 1]  # those of the first two pairs are 1 and 0
     assert pairs == [read("train")[1][0], read("train")[1][2]]
     with pytest.raises(Refused, match=r"retrieval.train=5 is out of range; give 1 to 4"):
         read("train", train=5)

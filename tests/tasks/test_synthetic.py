@@ -66,6 +66,7 @@ SETTINGS = [
     ("induction", {"max_len": 3, "symbols": 2}),
     ("adding", {}),
     ("adding", {"max_len": 3, "levels": 2}),
+    ("adding", {"levels": 200}),
     ("majority", {}),
     ("majority", {"symbols": 5, "max_len": 31}),
     ("parity", {}),
@@ -219,6 +220,8 @@ def test_every_token_is_below_the_vocabulary_and_none_is_padding(name):
         ("mqar", {"vocabulary": 16}, "mqar.vocabulary=16 must be at least 18; raise it"),
         ("adding", {"levels": 1}, "adding.levels=1 must be at least 2; raise it"),
         ("parity", {"train": 0}, "parity.train=0 must be at least 1; raise it"),
+        ("parity", {"dev": 0}, "parity.dev=0 must be at least 1; raise it"),
+        ("parity", {"test": 0}, "parity.test=0 must be at least 1; raise it"),
         ("majority", {"seed": -1}, "majority.seed=-1 must be at least 0; raise it"),
         ("scaling", {"vocabulary": 2**15 + 1}, "scaling needs 32769 token values"),
     ],
@@ -258,6 +261,9 @@ def test_a_number_within_the_tolerance_is_right_and_the_mean_is_the_floor():
     assert split.answers.right(near, off).tolist() == [True, False]
     assert split.answers.loss(near, off) == pytest.approx((0.03**2 + 0.05**2) / 2)
     found = floors(task)
+    constant = torch.full((4,), 0.5)
+    learned, asked = torch.tensor([0.9, 0.9]), constant
+    assert split.answers.floors(learned, asked, 1) == {"mean": 0.0}
     # The sum of two uniform numbers is within 0.04 of its mean with probability 0.0784.
     assert found["mean"] == pytest.approx(0.0784, abs=0.03)
 

@@ -216,7 +216,8 @@ def test_fewer_reviews_are_spread_over_both_classes(home, reviews):
     assert few.key == "text@1[train=10,dev=2,test=4]"
 
 
-def test_more_reviews_than_there_are_are_refused(home, reviews):
+def test_more_reviews_than_there_are_or_none_are_refused(home, reviews):
     Text.bring(reviews.folder, reviews.source)
-    with pytest.raises(Refused, match=r"text.dev=5 is out of range; give 1 to 4"):
-        Text(**SMALL | {"dev": 5}).load("dev")
+    for count in (0, 5):
+        with pytest.raises(Refused, match=rf"text.dev={count} is out of range; give 1 to 4"):
+            Text(**SMALL | {"dev": count}).load("dev")

@@ -26,6 +26,16 @@ class Useless(Tool):
     pass
 
 
+class Signed(Tool):
+    """What a registry of things that say their own names holds."""
+
+    name: ClassVar[str]
+
+
+class Chisel(Signed):
+    name = "chisel"
+
+
 class Unfinished(Tool, ABC):
     use = "planing"
 
@@ -212,6 +222,15 @@ def test_a_plug_in_of_another_kind_is_refused_with_what_it_lacks(tools, plug_ins
     plug_ins(("odd", f"{__name__}:{thing}"))
     with pytest.raises(Refused, match=f"tool 'odd' cannot be loaded from .*{complaint}"):
         tools.find("odd")
+
+
+def test_a_plug_in_that_bears_the_name_of_another_is_refused(package, plug_ins):
+    package("empty", {"__init__": ""})
+    tools = Registry("tool", "empty", group=GROUP, base=Signed)
+    plug_ins(("chisel", f"{__name__}:Chisel"), ("gouge", f"{__name__}:Chisel"))
+    assert tools.find("chisel").name == "chisel"
+    with pytest.raises(Refused, match="TypeError: Chisel calls itself 'chisel'; mend"):
+        tools.find("gouge")
 
 
 def test_a_plug_in_neither_ends_the_process_nor_writes_to_stdout(tools, plug_ins, package, capsys):

@@ -106,6 +106,8 @@ class Registry(Generic[T]):
         try:
             found = foreign(point.load)
             self.require(found)
+            if "name" in inspect.get_annotations(self._base) and found.name != point.name:
+                raise TypeError(f"{found.__name__} calls itself {found.name!r}")
         except Exception as error:
             # Whatever a plug-in raises on import is its owner's to read.
             raise Refused(

@@ -1,0 +1,49 @@
+"""The data of a cell: its task, and the splits of it that memory holds."""
+
+import torch
+
+from harness.spec import RunSpec
+from tasks import Task, tasks
+from tasks.blocks import arranged
+from tasks.contract import Split, SplitName
+from zoo.registry import Refused, in_one_line
+
+TOO_LARGE = ("array is too big", "Maximum allowed dimension")
+"""What numpy says of sizes that no machine could hold."""
+
+
+def find_task(spec: RunSpec) -> Task:
+    """The task that `spec` names, with its options.
+
+    Raises:
+        Refused: there is none, or its version is not the one that `spec` was made for.
+    """
+    task = arranged(tasks.find(spec.task.name)(**spec.task.options), spec.task.block)
+    if task.key != spec.task.key:
+        raise Refused(f"task {spec.task.key!r} is {task.key!r} by now; make the run anew")
+    return task
+
+
+def load(spec: RunSpec, task: Task, split: SplitName) -> Split:
+    """A split of `task`, which is the task of `spec`.
+
+    Raises:
+        Refused: its data are missing or damaged, or the memory does not hold them.
+    """
+    try:
+        return task.load(split)
+    except (MemoryError, OverflowError, RuntimeError, ValueError) as error:
+        too_large = isinstance(error, ValueError) and str(error).startswith(TOO_LARGE)
+        if not (too_large or isinstance(error, OverflowError) or is_out_of_memory(error)):
+            raise
+        raise Refused(
+            f"{task.key} cannot be held in memory here ({in_one_line(error)}); lower an option of "
+            f"it, as in --set {spec.task.name}.train=1000"
+        ) from error
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether the memory did not hold what was asked of it."""
+    # torch's CPU allocator has no error type of its own.
+    refused = isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
+    return refused or isinstance(error, MemoryError | torch.OutOfMemoryError)
