@@ -3,7 +3,6 @@
 import functools
 import gzip
 import threading
-from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 PAGE = b"<html>This file has moved.</html>"
@@ -75,13 +74,6 @@ def _squeeze(self, content, start):
         self.go_on(content, start)
 
 
-def _flood(self, content, start):
-    self.answer(content, length="untold")
-    with suppress(ConnectionError):
-        while not self.told.done.is_set():
-            self.wfile.write(content)
-
-
 WAYS = {
     "good": _Handler.go_on,
     "absent": lambda self, content, start: self.answer(PAGE, 404),
@@ -91,7 +83,7 @@ WAYS = {
     "cut": lambda self, content, start: self.answer(content[:CUT], length=len(content)),
     "corrupt": lambda self, content, start: self.answer(bytes(len(content))),
     "lying-about-its-length": lambda self, content, start: self.answer(content, length="many"),
-    "endless": _flood,
+    "endless": lambda self, content, start: self.answer(content * 9, length="untold"),
     "slow": _stall,
     "elsewhere": lambda self, content, start: self.answer(
         content, 206, Content_Range=f"bytes 0-{len(content) - 1}/{len(content)}"

@@ -5,9 +5,11 @@ import hashlib
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
+import filelock
 import numpy as np
 import pooch
 import pytest
@@ -163,6 +165,18 @@ def test_a_reader_never_finds_nothing_while_two_processes_replace_each_others_fi
     assert [writer.returncode for writer in writers] == [0, 0]
     cache.write("set@1", {"a": np.array(2)})
     assert len(list(home.glob("*.npz"))) == 1
+
+
+def test_one_process_at_a_time_replaces_the_file_of_a_set(home):
+    cache.write("set@1", {"a": np.array(0)})
+    writer = threading.Thread(target=cache.write, args=("set@1", {"a": np.array(1)}))
+    with filelock.FileLock(home / ".set@1.lock"):
+        writer.start()
+        writer.join(0.5)
+        assert writer.is_alive()
+        assert cache.read("set@1", ["a"], "x") == [0]
+    writer.join()
+    assert cache.read("set@1", ["a"], "x") == [1]
 
 
 def test_a_file_that_leads_nowhere_is_as_good_as_missing(home):

@@ -148,6 +148,14 @@ def test_no_paddle_collides_with_any_but_its_newest_joint(case):
         taken = np.maximum(taken, own[-1])
 
 
+def test_two_masks_collide_where_they_add_up_to_nine_fifths():
+    stencil, paddle = np.full((3, 3), 255, np.uint8), np.array([4, 4, 0])
+    for level, crowded in ((203, False), (204, True)):
+        mask = np.zeros((9, 9), np.uint8)
+        mask[5, 5] = level
+        assert paddles.collides(mask, stencil, paddle) == crowded == (level / 255 + 1 >= 1.8)
+
+
 def grow(rules, taken, snake, masks, joint):
     assert (taken + masks[joint]).max() < 1.8 - 1e-9
     assert rules.dilated(taken)[tuple(snake[joint][:2])] < 1

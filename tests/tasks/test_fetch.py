@@ -171,6 +171,13 @@ def test_progress_is_told_to_the_last_byte(get, server):
     assert told[-1] == ("aclImdb.tar.gz", len(server.content), len(server.content))
 
 
+def test_no_more_is_taken_than_the_archive_has(get, server):
+    told = []
+    with pytest.warns(UserWarning, match="more found"):
+        get("endless", "good", watch=lambda *progress: told.append(progress))
+    assert max(done for _, done, _ in told) == len(server.content)
+
+
 def test_another_edition_serves_where_the_first_has_no_good_mirror(acl, server, monkeypatch, home):
     (edition,) = acl.source.editions
     good = replace(edition.archives[0], mirrors=(server.url("good"),))
