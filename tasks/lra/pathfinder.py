@@ -141,11 +141,8 @@ class Pathfinder(Generated):
                 pixels[index], targets[index] = drawing.pixels, drawing.target
 
         with ThreadPoolExecutor(workers) as pool:
-            try:
-                for _ in pool.map(fill, range(0, total, BLOCK)):
-                    pass
-            finally:
-                pool.shutdown(cancel_futures=True)
+            # What ends one thread ends all: blocks that were not begun are then cancelled.
+            list(pool.map(fill, range(0, total, BLOCK)))
         self._redraw_repeated(pixels, targets)
         arrays, start = {}, 0
         for split in SPLITS:

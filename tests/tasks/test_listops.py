@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from tasks.corpus import Corpus
 from tasks.lra import listops, trees
 from tasks.lra.listops import VALUES, WORDS, ListOps, evaluate, render, tokenise
 from zoo.registry import Refused, resolve
@@ -253,6 +254,17 @@ def test_options_are_read_from_text():
     assert resolve("listops", ListOps, {"min_len": "50", "max_len": "512"})["max_len"] == 512
     with pytest.raises(Refused, match=r"did you mean 'min_len'"):
         resolve("listops", ListOps, {"minlen": "50"})
+
+
+def test_the_search_for_trees_ends_where_it_finds_none_several_times_in_a_row(monkeypatch):
+    digits = [Corpus.of([bytes([1 + digit])], [digit]) for digit in range(10)]
+    # Every tree comes twice: no two blocks in a row are barren.
+    monkeypatch.setattr(
+        ListOps, "_blocks", lambda task, workers: (one for one in digits for _ in range(2))
+    )
+    monkeypatch.setattr(listops, "BARREN", 2)
+    task = ListOps(min_len=0, max_len=4, train=8, dev=1, test=1)
+    assert len(task.generate_by(1)["train_targets"]) == 8
 
 
 def test_more_trees_than_there_are_is_refused_with_the_number_found(home, monkeypatch):

@@ -127,6 +127,16 @@ def test_the_release_may_be_given_at_any_level_or_packed(papers, given, home):
     assert len(list(home.iterdir())) == 1
 
 
+def test_what_stands_behind_the_pairs_in_an_archive_is_not_even_read(papers):
+    folder = papers.folder / "lra_release"
+    good = Retrieval.bring(folder, papers.source)
+    (folder / "of-no-use").write_bytes(np.random.default_rng(0).bytes(2**20))
+    pack(folder)
+    path = papers.folder / "lra_release.tar.gz"
+    path.write_bytes(path.read_bytes()[: -(2**19)])
+    assert Retrieval.bring(path, papers.source) == good
+
+
 def test_a_windows_line_end_is_no_part_of_a_text(papers):
     good = Retrieval.bring(papers.folder, papers.source)
     path = papers.folder / "lra_release/lra_release/tsv_data/new_aan_pairs.eval.tsv"
