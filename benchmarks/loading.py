@@ -5,12 +5,17 @@ Claim: all splits of a full task that is cached are loaded in under 2 seconds, a
 takes under 2 % of a training step of `primal` at the published recipe.
 
 A set that is not there is generated first, which takes minutes; what must be fetched is named.
+Where the pairs of Retrieval are missing, as many of made-up papers stand in for them.
 """
 
 import json
+import os
+import tempfile
 import time
 from collections.abc import Callable
+from unittest.mock import patch
 
+import numpy as np
 import torch
 
 from benchmarks.turns import machine
@@ -20,11 +25,17 @@ from harness.encoder import build
 from harness.measure import quartiles, take_turns
 from harness.spec import RunSpec
 from harness.train import Trainer
+from tasks import cache
 from tasks.contract import SPLITS
+from tasks.lra.retrieval import KEPT, Retrieval
+from tasks.sources import versioned
 from zoo.registry import Refused
 
 TASKS = ("listops", "text", "retrieval", "image", "pathfinder")
 LOADS = 5
+
+PAPERS = 20_000
+"""Made-up ones, each as long as any that is kept: no fewer bytes than the real ones have."""
 
 
 def main() -> None:
@@ -33,8 +44,26 @@ def main() -> None:
         try:
             row = measured(planned(name))
         except Refused as refusal:
-            row = {"refused": str(refusal)}
+            row = made_up() if name == "retrieval" else {"refused": str(refusal)}
         print(json.dumps({"task": name, **row}), flush=True)
+
+
+def made_up() -> dict[str, object]:
+    """What `measured` finds of Retrieval with random papers in as many pairs as there are."""
+    random = np.random.default_rng(0)
+    arrays = {
+        "values": random.integers(32, 127, PAPERS * KEPT, np.uint8),
+        "ends": KEPT * np.arange(1, PAPERS + 1),
+    }
+    for split, count in Retrieval.source().rows.items():
+        arrays[f"{split}_pairs"] = random.integers(0, PAPERS, (count, 2), np.int32)
+        arrays[f"{split}_targets"] = random.integers(0, 2, count, np.uint8)
+    with (
+        tempfile.TemporaryDirectory() as home,
+        patch.dict(os.environ, {cache.HOME_VARIABLE: home}),
+    ):
+        cache.write(versioned(Retrieval), arrays)
+        return {"papers": f"{PAPERS} made-up ones", **measured(planned("retrieval"))}
 
 
 def planned(name: str) -> RunSpec:
