@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from harness.pictures import png, sheet
 from tasks import Task, cache, tasks
 from tasks.contract import SPLITS, Split
 from tasks.lra.image import Image
+from zoo.registry import Refused
 
 SIZES = {"train": 5, "dev": 2, "test": 3}
 
@@ -289,6 +291,22 @@ def test_a_page_whose_pictures_have_no_place_is_refused_before_the_work(call, fe
         f"harness: {out} leaves no name for the folder of its pictures; give another --out\n"
     )
     assert sorted(few.parent.iterdir()) == before
+
+
+class Breaks(Squares):
+    """A plug-in that cannot be built."""
+
+    name = "breaks"
+
+    def __init__(self):
+        raise ValueError("boom")
+
+
+def test_a_plug_in_that_cannot_be_built_is_one_line(monkeypatch):
+    point = metadata.EntryPoint("breaks", f"{__name__}:Breaks", "tasks.tasks")
+    monkeypatch.setattr(metadata, "entry_points", lambda group: [point])
+    with pytest.raises(Refused, match=r"task 'breaks' cannot be built \(ValueError: boom\)"):
+        settings("breaks")
 
 
 def test_a_task_has_the_setting_of_its_defaults_and_that_of_the_laptop_budget():
