@@ -10,6 +10,7 @@ import json
 import os
 import tempfile
 import time
+from unittest.mock import patch
 
 from benchmarks.turns import machine
 from tasks.cache import HOME_VARIABLE
@@ -46,8 +47,7 @@ def main() -> None:
         }
         print(json.dumps(row))
 
-    with tempfile.TemporaryDirectory() as home:
-        os.environ[HOME_VARIABLE] = home
+    with tempfile.TemporaryDirectory() as home, patch.dict(os.environ, {HOME_VARIABLE: home}):
         task.load("train")
         start = time.perf_counter()
         for split in SPLITS:

@@ -1,6 +1,7 @@
 """The commands that prove what variants claim, and that write pages: variants, tasks, results."""
 
 import sys
+import warnings
 from pathlib import Path
 from typing import Annotated
 
@@ -79,16 +80,23 @@ def cards(
     """Write the page of the tasks: what each asks, its data, its floors, and examples."""
     from harness.cards import page, pictures
     from harness.facts import gather, settings
-    from harness.files import place, place_all, require_page
+    from harness.files import place, place_all, require_page, require_writable
     from tasks import tasks
 
-    require_page(out)
     beside = out.with_suffix("")
     if beside == out or (beside.exists() and not beside.is_dir()):
         raise Refused(f"{out} leaves no name for the folder of its pictures; give another --out")
+    require_page(out)
+    if beside.exists():
+        require_writable(beside, str(beside), "give another --out")
     found = []
     for name, _ in tasks.items():
-        found.append([gather(task, generate) for task in settings(name)])
+        try:
+            of_task = settings(name)
+        except Refused as error:
+            warnings.warn(str(error), stacklevel=2)
+            continue
+        found.append([gather(task, generate) for task in of_task])
         for facts in found[-1]:
             typer.echo(f"{facts.task.key}: {facts.missing or 'read'}")
     try:

@@ -13,7 +13,7 @@ from tasks.answers import Classes, Number
 from tasks.contract import SPLITS, Split, SplitName
 from tasks.floors import floors
 from tasks.sources import Generated, Kept, versioned
-from zoo.registry import built, resolve
+from zoo.registry import resolve
 
 SHOWN = 3
 """Examples that a card shows: the first of train."""
@@ -89,9 +89,10 @@ def settings(name: str) -> list[Task]:
         compiled=False,
     )  # fmt: skip
     task = tasks.find(name)
-    options = (resolve(name, task, {}), plan(request).task.options)
-    found = [built(f"task {name!r}", lambda given=given: task(**given)) for given in options]
-    return found if found[0].key != found[1].key else found[:1]
+    # The plan comes first: it refuses a task that cannot be built.
+    laptop = task(**plan(request).task.options)
+    usual = task(**resolve(name, task, {}))
+    return [usual, laptop] if usual.key != laptop.key else [usual]
 
 
 def gather(task: Task, generate: bool) -> Facts:

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable
 
 import torch
 
-from harness.data import find_task, load
+from harness.data import find_task, is_out_of_memory, load
 from harness.encoder import build
-from harness.run import Watcher, run, status_of
+from harness.run import Watcher, run
 from harness.spec import RunSpec
 from harness.store import FINAL, Record, Store
 from tasks import Task
@@ -43,7 +43,7 @@ def _require_buildable(spec: RunSpec, task: Task) -> None:
                 build(spec, task)
         except (MemoryError, RuntimeError) as error:
             # A model too large for the machine is a result, which its own cell records.
-            if status_of(error) != "out_of_memory":
+            if not is_out_of_memory(error):
                 raise
 
     built(f"attention {spec.attention!r}", make)

@@ -143,7 +143,7 @@ def boards(records: Iterable[Record]) -> list[Board]:
 
 
 def latest(records: Iterable[Record]) -> list[Record]:
-    """The runs in order of their ids, each once, as its latest record on a machine has it."""
+    """The runs in order of their ids, each once a machine, as its latest record there has it."""
     ordered = sorted(records, key=lambda record: (record.spec.id, record.started))
     return list({(record.spec.id, machine(record)): record for record in ordered}.values())
 
@@ -178,8 +178,8 @@ def differing(sets: Sequence[Options]) -> list[str]:
 def floors_of(records: Iterable[Record]) -> tuple[tuple[str, float], ...]:
     """The floors of runs of one task by name, the highest first."""
     # A floor of a task's setting is one number; where records disagree, the latest knows best.
-    latest = sorted(records, key=lambda record: record.started)
-    floors = {name: of for record in latest for name, of in record.floors.items()}
+    ordered = sorted(records, key=lambda record: record.started)
+    floors = {name: of for record in ordered for name, of in record.floors.items()}
     return tuple(sorted(floors.items(), key=lambda floor: (-floor[1], floor[0])))
 
 

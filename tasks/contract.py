@@ -24,7 +24,7 @@ SplitName = Literal["train", "dev", "test"]
 SPLITS: tuple[SplitName, ...] = ("train", "dev", "test")
 
 CHUNK = 4096
-"""Documents that are looked at together: a few dozen megabytes at the most."""
+"""Documents that are looked at together: what is made of them stays small beside the split."""
 
 
 @dataclass(frozen=True)

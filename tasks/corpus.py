@@ -138,9 +138,9 @@ def held_out(
     draws = np.random.Generator(np.random.PCG64(DEV_SEED)).random(len(targets))
     held = np.zeros(len(targets), bool)
     for value in np.unique(targets):
-        members = np.flatnonzero(targets == value)
-        members = members[draws[members].argsort(kind="stable")]
-        held[members[: len(members) // 10]] = True
+        alike = np.flatnonzero(targets == value)
+        alike = alike[draws[alike].argsort(kind="stable")]
+        held[alike[: len(alike) // 10]] = True
     return np.flatnonzero(~held), np.flatnonzero(held)
 
 

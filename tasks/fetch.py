@@ -72,7 +72,7 @@ def fetch_data(
 
 
 def download(source: Source, folder: Path, watch: Watch, timeout: float) -> Path:
-    """The first public archive of `source` that a mirror gives whole, in `folder`.
+    """A public archive of `source` in `folder`: one that is there, or the first that comes whole.
 
     Raises:
         Refused: none does, `folder` cannot take it, or another process is at it.
@@ -99,7 +99,7 @@ def download(source: Source, folder: Path, watch: Watch, timeout: float) -> Path
 
 
 def _first_whole(source: Source, folder: Path, watch: Watch, timeout: float) -> list[Path]:
-    # One that was downloaded before comes first, and is only verified.
+    # One that was downloaded before comes first: unless it is damaged, nobody is asked.
     for archive in sorted(source.public, key=lambda one: not (folder / one.name).exists()):
         for url in archive.mirrors:
             try:

@@ -141,8 +141,11 @@ class Pathfinder(Generated):
                 pixels[index], targets[index] = drawing.pixels, drawing.target
 
         with ThreadPoolExecutor(workers) as pool:
-            # What ends one thread ends all: blocks that were not begun are then cancelled.
-            list(pool.map(fill, range(0, total, BLOCK)))
+            try:
+                list(pool.map(fill, range(0, total, BLOCK)))
+            finally:
+                # Whoever interrupts does not wait for blocks that were not begun.
+                pool.shutdown(cancel_futures=True)
         self._redraw_repeated(pixels, targets)
         arrays, start = {}, 0
         for split in SPLITS:

@@ -7,6 +7,7 @@ import jaxtyping
 import pytest
 import torch
 
+from tasks import Task, tasks
 from zoo.contract import Attended, Traits
 from zoo.projected import ProjectedAttention
 
@@ -61,6 +62,18 @@ class Breaks(ProjectedAttention):
         return q
 
 
+class Unposed(Task):
+    """A task that cannot be built."""
+
+    name, version = "unposed", 1
+
+    def __init__(self):
+        raise ValueError("boom")
+
+    def load(self, split):
+        raise NotImplementedError
+
+
 # The broken ones among them are warned of; that is one of the things looked at here.
 pytestmark = pytest.mark.filterwarnings("always")
 
@@ -77,11 +90,13 @@ BAD = {
 
 @pytest.fixture(autouse=True)
 def installed(monkeypatch):
-    points = [metadata.EntryPoint(name, origin, "zoo.variants") for name, origin in BAD.items()]
-    others = metadata.entry_points
+    points = {
+        "zoo.variants": [metadata.EntryPoint(*of, "zoo.variants") for of in BAD.items()],
+        "tasks.tasks": [metadata.EntryPoint("unposed", f"{__name__}:Unposed", "tasks.tasks")],
+    }
 
-    def entry_points(**wanted):
-        return points if wanted.get("group") == "zoo.variants" else others(**wanted)
+    def entry_points(*, group):
+        return points[group]
 
     monkeypatch.setattr(metadata, "entry_points", entry_points)
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
@@ -97,6 +112,18 @@ def test_none_ends_the_listing_and_each_that_cannot_be_used_is_a_line(call):
     for name in ("absent", "raises", "swallows", "stranger"):
         (line,) = [line for line in lines if f"attention variant '{name}'" in line]
         assert line.endswith("mend or uninstall that plug-in")
+
+
+def test_a_task_that_cannot_be_built_costs_the_page_of_the_tasks_its_card_alone(
+    call, monkeypatch, tmp_path
+):
+    few = ("parity", "unposed")
+    monkeypatch.setattr(tasks, "items", lambda: [(name, tasks.find(name)) for name in few])
+    code, _, err = call("cards", "--out", str(tmp_path / "cards.md"))
+    assert (code, err.count("\n")) == (0, 1)
+    assert "task 'unposed' cannot be built (ValueError: boom); mend it, or its options" in err
+    page = (tmp_path / "cards.md").read_text("utf-8")
+    assert "## parity" in page and "unposed" not in page
 
 
 @pytest.mark.parametrize(

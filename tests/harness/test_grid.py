@@ -97,7 +97,7 @@ def test_a_failed_repetition_does_not_cost_the_finished_record(
         ValueError("array is too big; 3 TiB"),
         ValueError("Maximum allowed dimension exceeded: 3 TiB"),
     ],
-    ids=str,
+    ids=repr,
 )
 def test_data_that_the_memory_does_not_hold_are_refused_with_what_to_lower(
     plan, store, monkeypatch, error

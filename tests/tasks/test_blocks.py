@@ -75,7 +75,7 @@ def test_documents_are_looked_at_in_parts_and_shuffled_as_if_at_once(monkeypatch
     assert documents(1) == at_once
 
 
-def test_what_shuffling_does_is_fixed_so_that_another_order_needs_another_version():
+def test_the_order_of_shuffled_blocks_is_pinned():
     assert InBlocks(Counting(), 8).load("dev").digest() == (
         "bbb411c5dba648d7552c36bb855e49eccb7d5fe18d01ab5f3d656fec0d0656d3"
     )

@@ -82,8 +82,9 @@ def test_a_failed_write_leaves_the_cache_as_it_was(home, monkeypatch, error):
     cache.write("set@1", ARRAYS)
     before = sorted(home.iterdir())
     monkeypatch.setattr(np, "savez", _fail_half_way(error))
-    with pytest.raises(type(error)):
+    with pytest.raises(type(error)) as raised:
         cache.write("other@1", ARRAYS)
+    assert raised.value is error
     assert sorted(home.iterdir()) == before
 
 

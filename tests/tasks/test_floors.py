@@ -122,12 +122,13 @@ def test_a_number_is_fitted_by_the_ridge_regression_of_the_books():
 
 
 class Uneven(FirstToken):
-    """Every split has a commonest class of its own."""
+    """Every split has a commonest class of its own, which is the rarest of another."""
 
     def load(self, split):
         found = super().load(split)
         own = {"train": 0, "dev": 1, "test": 2}[split]
-        return replace(found, targets=torch.where(found.targets == 0, own, found.targets))
+        missing = found.targets == (own + 1) % 3
+        return replace(found, targets=torch.where(missing, own, found.targets))
 
 
 def test_short_cuts_learn_from_train_choose_on_dev_and_are_told_of_test(monkeypatch):
@@ -140,7 +141,7 @@ def test_short_cuts_learn_from_train_choose_on_dev_and_are_told_of_test(monkeypa
     monkeypatch.setattr(floors, "_regression", regression)
     found = floors.computed(Uneven())
     assert read == [[300, 60, 90]] * 2
-    assert found["majority"] == (Uneven().load("test").targets == 0).double().mean()
+    assert found["majority"] == 0
 
 
 class FirstNumber(FirstToken):

@@ -256,7 +256,7 @@ def test_options_are_read_from_text():
         resolve("listops", ListOps, {"minlen": "50"})
 
 
-def test_the_search_for_trees_ends_where_it_finds_none_several_times_in_a_row(monkeypatch):
+def test_barren_blocks_that_do_not_follow_one_another_do_not_end_the_search(monkeypatch):
     digits = [Corpus.of([bytes([1 + digit])], [digit]) for digit in range(10)]
     # Every tree comes twice: no two blocks in a row are barren.
     monkeypatch.setattr(

@@ -1,6 +1,7 @@
 """Pathfinder: what its images look like, what their classes mean, and that a seed decides them."""
 
 import hashlib
+import time
 
 import numpy as np
 import pytest
@@ -166,6 +167,7 @@ def test_an_image_that_cannot_be_drawn_ends_the_set_at_once_and_leaves_nothing(
 
     def draw(task, index, again=0):
         drawn.append(index)
+        time.sleep(0.01)  # what a whole block would take: time enough to call the rest off
         raise error
 
     monkeypatch.setattr(Pathfinder, "draw", draw)

@@ -35,7 +35,8 @@ class Registry(Generic[T]):
             kind: what the things are called in messages.
             packages: the packages whose modules hold the built-in things.
             group: the entry-point group of the plug-ins.
-            base: the class that plug-ins derive from, whose bare class attributes they must set.
+            base: the class that plug-ins derive from, whose bare class attributes they must set;
+                where `name` is one of them, it is the name that they are found by.
         """
         self.kind = kind
         self._base = base
