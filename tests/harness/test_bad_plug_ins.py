@@ -95,8 +95,10 @@ def installed(monkeypatch):
         "tasks.tasks": [metadata.EntryPoint("unposed", f"{__name__}:Unposed", "tasks.tasks")],
     }
 
-    def entry_points(*, group):
-        return points[group]
+    others = metadata.entry_points
+
+    def entry_points(**wanted):
+        return points.get(wanted.get("group", "")) or others(**wanted)
 
     monkeypatch.setattr(metadata, "entry_points", entry_points)
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
