@@ -1,5 +1,6 @@
 """The cells of a locality audit: one task, seen through windows and in shuffled blocks."""
 
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -25,7 +26,7 @@ def seen(request: Request, windows: Sequence[int]) -> Iterator[RunSpec]:
         raise Refused(f"local.window={given} is what an audit varies; give it as --windows {given}")
     yield plan(replace(request, attention="softmax"))
     yield plan(replace(request, attention="none"))
-    for count in windows:
+    for count in _narrower(request, windows):
         settings = {**request.settings, "local": {**local, "window": count}}
         yield plan(replace(request, attention="local", settings=settings))
 
@@ -50,4 +51,17 @@ def shuffled(requests: Sequence[Request], blocks: Sequence[int]) -> Iterator[Run
         if task.key not in asks_at_tokens:
             asks_at_tokens[task.key] = load(spec, task, "test").asked is not None
         if not asks_at_tokens[task.key]:
-            yield from (plan(replace(whole, block=count)) for count in blocks)
+            narrow = _narrower(request, blocks)
+            yield from (plan(replace(whole, block=count)) for count in narrow)
+
+
+def _narrower(request: Request, tokens: Sequence[int]) -> list[int]:
+    """Those of `tokens` that are not all tokens of a document; of the others somebody is warned."""
+    task = find_task(plan(replace(request, attention="softmax")))
+    for count in tokens:
+        if count >= task.max_len:
+            warnings.warn(
+                f"window {count} is left out: {task.key} has {task.max_len} tokens, all are seen",
+                stacklevel=2,
+            )
+    return [count for count in tokens if count < task.max_len]

@@ -1,19 +1,16 @@
 """Bubbles of one panel, and their labels, which stand beside them and not in a legend."""
 
 from collections.abc import Mapping, Sequence
-from itertools import groupby
 from typing import NamedTuple
 
 from matplotlib.axes import Axes
-from matplotlib.text import Text
 
+from reports import floors
+from reports.floors import QUIET
 from reports.labels import Box, Disc, Scene, around, choose
 from reports.rows import Board
 
-QUIET = "#6f6f6f"
-"""Colour of what stands behind the figures: axes, floors, small print."""
 Colour = tuple[float, float, float]
-Floors = Sequence[tuple[str, float]]
 
 
 class Bubble(NamedTuple):
@@ -56,18 +53,8 @@ def bubbles(board: Board) -> list[Bubble]:
     return sorted(shown, key=lambda bubble: -bubble.memory)
 
 
-def draw(
-    axes: Axes,
-    shown: Sequence[Bubble],
-    floors: Floors,
-    colours: Mapping[str, Colour],
-    scale: float,
-) -> None:
-    """Draw floors, intervals and bubbles; `scale` is square points a byte."""
-    if not shown:
-        return
-    for _, floor in floors:
-        axes.axhline(100 * floor, color=QUIET, linewidth=0.9, linestyle=(0, (4, 3)), zorder=1.5)
+def draw(axes: Axes, shown: Sequence[Bubble], colours: Mapping[str, Colour], scale: float) -> None:
+    """Draw intervals and bubbles; `scale` is square points a byte."""
     for bubble in shown:
         x, y, colour = bubble.seconds, bubble.accuracy, colours[bubble.attention]
         axes.scatter(x, y, bubble.memory * scale, color=[(*colour, 0.45)], edgecolors=[colour],
@@ -80,22 +67,25 @@ def draw(
 def label(
     axes: Axes,
     shown: Sequence[Bubble],
-    floors: Floors,
+    below: floors.Floors,
     colours: Mapping[str, Colour],
     scale: float,
 ) -> None:
-    """Write every name where it covers nothing, with a line to its bubble if that is far."""
-    if not shown:
-        return
+    """Write every name where it covers nothing, with a line to its bubble if that is far.
+
+    Args:
+        axes: the panel, at its final size.
+        shown: what was drawn there.
+        below: floors that were drawn there, too; they are named first.
+        colours: by attention.
+        scale: square points a byte.
+    """
     frame, point = axes.get_window_extent(), axes.figure.dpi / 72
     discs = [_disc(axes, bubble, scale, point) for bubble in shown]
     bars = [_bar(axes, bubble, point) for bubble in shown]
-    lines = [_line(axes, floor, point) for _, floor in floors]
-    taken = bars + lines
+    taken = bars + floors.lines(axes, below)
     scene = Scene(Box(*frame.extents), discs, taken)
-    for name, floor in _merged(floors):
-        text = axes.text(0, 0, name, color=QUIET, fontsize=7.5)
-        taken.append(_move(axes, text, choose(_along(axes, text, floor, point), scene)))
+    taken += floors.label(axes, below, scene)
     for bubble, disc in sorted(zip(shown, discs, strict=True), key=lambda pair: -pair[1].y):
         text = axes.text(0, 0, bubble.label, color=_dark(colours[bubble.attention]), zorder=6)
         text.set_fontweight("bold")
@@ -103,7 +93,7 @@ def label(
         width, height = size.width + 2 * margin, size.height + margin
         box = choose(around(disc, width, height, 2 * point), scene)
         taken.append(box)
-        _move(axes, text, Box(box.left + margin, box.bottom + margin / 2, box.right, box.top))
+        floors.move(axes, text, Box(box.left + margin, box.bottom + margin / 2, box.right, box.top))
         _lead(axes, disc, box, 6 * point)
 
 
@@ -121,42 +111,6 @@ def _bar(axes: Axes, bubble: Bubble, point: float) -> Box:
     x, low = axes.transData.transform((bubble.seconds, bubble.low))
     _, high = axes.transData.transform((bubble.seconds, bubble.high))
     return Box(x - 2 * point, low, x + 2 * point, high)
-
-
-def _line(axes: Axes, floor: float, point: float) -> Box:
-    frame, (_, y) = axes.get_window_extent(), axes.transData.transform((1, 100 * floor))
-    return Box(frame.x0, y - point, frame.x1, y + point)
-
-
-def _merged(floors: Floors) -> list[tuple[str, float]]:
-    """Floors with their value written out; those that read the same are named together."""
-    by_text = groupby(floors, key=lambda floor: f"{100 * floor[1]:.1f} %")
-    groups = [(text, list(group)) for text, group in by_text]
-    return [(f"{', '.join(n for n, _ in group)} {text}", group[0][1]) for text, group in groups]
-
-
-def _along(axes: Axes, text: Text, floor: float, point: float) -> list[Box]:
-    """Places for a floor's name: at either end of its line or between, above or below it."""
-    frame, size = axes.get_window_extent(), text.get_window_extent()
-    _, y = axes.transData.transform((1, 100 * floor))
-    free = frame.width - size.width - 8 * point
-    lefts = [frame.x0 + 4 * point + free * part for part in (1, 0, 0.5, 0.75, 0.25)]
-    bottoms = (y + 3 * point, y - 3 * point - size.height)
-    return [
-        Box(left, bottom, left + size.width, bottom + size.height)
-        for bottom in bottoms
-        for left in lefts
-    ]
-
-
-def _move(axes: Axes, text: Text, box: Box) -> Box:
-    """Put the text where the box is, in parts of the panel so that it holds at any resolution."""
-    now = text.get_window_extent()
-    x, y = text.get_transform().transform(text.get_position())
-    moved = (x + box.left - now.x0, y + box.bottom - now.y0)
-    text.set_transform(axes.transAxes)
-    text.set_position(tuple(axes.transAxes.inverted().transform(moved)))
-    return box
 
 
 def _lead(axes: Axes, disc: Disc, box: Box, far: float) -> None:

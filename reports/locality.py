@@ -17,10 +17,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from harness.store import Record
-from reports import settings
+from reports import floors, settings
 from reports.audits import SEEN, SHUFFLED, Audit, Curve, audits
-from reports.bubbles import QUIET, Colour
+from reports.bubbles import Colour
 from reports.cells import NOTHING, accuracy, floor_lines, notes, table
+from reports.labels import Box, Disc, Scene
 from reports.plots import PANEL, STYLE, as_bytes, heading, note, shape
 from reports.rows import Row
 
@@ -38,6 +39,9 @@ places at which it asks.
 """
 
 ALL = "all"
+
+STEP = 0.06
+"""Ticks between two curves at one number of tokens, so that neither hides the other."""
 
 
 def files(records: Iterable[Record]) -> dict[str, bytes]:
@@ -76,10 +80,15 @@ def figure(found: Sequence[Audit]) -> Mapping[str, bytes]:
     with mpl.rc_context({**STYLE, "svg.hashsalt": "locality"}):
         drawn = Figure((PANEL[0] * wide, PANEL[1] * high), dpi=160, layout="constrained")
         FigureCanvasAgg(drawn)
-        for number, (audit, how) in enumerate(zip(found, _apart(found), strict=True), 1):
-            axes = drawn.add_subplot(high, wide, number)
+        panels = [drawn.add_subplot(high, wide, 1 + number) for number in range(len(found))]
+        for axes, audit, how in zip(panels, found, _apart(found), strict=True):
             heading(axes, audit.setting, audit.machine, how)
             _draw(axes, audit)
+        # Names are placed once the panels have their final size, and move no panel themselves.
+        drawn.draw_without_rendering()
+        drawn.set_layout_engine("none")
+        for axes, audit in zip(panels, found, strict=True):
+            floors.label(axes, audit.floors, _scene(axes, audit))
         return {
             "locality.png": as_bytes(drawn, "png", {"Software": None}),
             "locality.svg": as_bytes(drawn, "svg", {"Date": None}),
@@ -112,29 +121,51 @@ def _points(audit: Audit, curve: Curve) -> dict[str, Row]:
 
 def _draw(axes: Axes, audit: Audit) -> None:
     ticks = _ticks(audit)
-    for name, floor in audit.floors:
-        axes.axhline(100 * floor, color=QUIET, linewidth=0.8, linestyle=":")
-        axes.annotate(name, (0, 100 * floor), color=QUIET, fontsize=7.5, va="bottom")
+    floors.draw(axes, audit.floors)
     colours = sns.color_palette("colorblind", len(audit.curves))
     failed: dict[str, None] = {}
-    for curve, colour in zip(audit.curves, colours, strict=True):
+    for number, (curve, colour) in enumerate(zip(audit.curves, colours, strict=True)):
         points = _points(audit, curve)
-        _curve(axes, curve.name, points, ticks, colour)
+        aside = STEP * (number - (len(audit.curves) - 1) / 2)
+        _curve(axes, curve.name, points, ticks, colour, aside)
         missing = {tick: row for tick, row in points.items() if not row.accuracy}
         failed |= dict.fromkeys(f"{tick} tokens: {row.failures}" for tick, row in missing.items())
     axes.set_xticks(range(len(ticks)), ticks)
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set(xlabel="tokens", ylabel="test accuracy, %", xlim=(-0.3, len(ticks) - 0.7))
-    axes.legend(frameon=False, fontsize=8)
+    axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(-0.02, -0.12))
     if failed:
-        note(axes, fill(f"Not shown – {'; '.join(failed)}", 66), (0, 0), -36)
+        low = -40 - 14 * len(audit.curves)
+        note(axes, fill(f"Not shown – {'; '.join(failed)}", 66), (0, 0), low)
     sns.despine(ax=axes)
 
 
+def _scene(axes: Axes, audit: Audit) -> Scene:
+    """What the names of floors must keep off: points, intervals and the floors' own lines."""
+    point = axes.figure.dpi / 72
+    discs, bars = [], []
+    for points, _, (intervals,) in axes.containers:
+        for x, y in axes.transData.transform(points.get_xydata()):
+            discs.append(Disc(x, y, 4 * point))
+        for interval in intervals.get_segments():
+            (x, low), (_, high) = axes.transData.transform(interval)
+            bars.append(Box(x - 4 * point, low, x + 4 * point, high))
+    frame = Box(*axes.get_window_extent().extents)
+    return Scene(frame, discs, bars + floors.lines(axes, audit.floors))
+
+
 def _curve(
-    axes: Axes, name: str, points: Mapping[str, Row], ticks: Sequence[str], colour: Colour
+    axes: Axes,
+    name: str,
+    points: Mapping[str, Row],
+    ticks: Sequence[str],
+    colour: Colour,
+    aside: float,
 ) -> None:
-    found = {ticks.index(tick): row.accuracy for tick, row in points.items() if row.accuracy}
+    """Draw a curve, `aside` of the ticks."""
+    found = {
+        ticks.index(tick) + aside: row.accuracy for tick, row in points.items() if row.accuracy
+    }
     means = [100 * of.mean for of in found.values()]
     below = [100 * (of.mean - of.low) for of in found.values()]
     above = [100 * (of.high - of.mean) for of in found.values()]

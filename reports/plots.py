@@ -15,7 +15,9 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from matplotlib.transforms import ScaledTranslation, Transform
 
-from reports.bubbles import QUIET, Bubble, bubbles, draw, label
+from reports import floors
+from reports.bubbles import Bubble, bubbles, draw, label
+from reports.floors import QUIET
 from reports.rows import MIB, Board
 from reports.settings import Setting, apart
 
@@ -98,13 +100,16 @@ def _fill(figure: Figure, places: Sequence[Axes], boards: Sequence[Board], legen
     how = apart([board.title for board in boards], [board.setting for board in boards])
     for (axes, board, shown), rest in zip(drawn, how, strict=True):
         _panel(axes, board, shown, rest)
-        draw(axes, shown, board.floors, colours, scale)
+        if shown:
+            floors.draw(axes, board.floors)
+            draw(axes, shown, colours, scale)
     _legend(legend, memories, scale)
     # Labels are placed once the panels have their final size, and move no panel themselves.
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
     for axes, board, shown in drawn:
-        label(axes, shown, board.floors, colours, scale)
+        if shown:
+            label(axes, shown, board.floors, colours, scale)
 
 
 def _colours(boards: Sequence[Board]) -> dict[str, tuple[float, float, float]]:

@@ -42,6 +42,16 @@ def test_locality_runs_the_cells_once_and_writes_its_page(call, store, unmeasure
     assert before == {path: path.stat().st_mtime_ns for path in store.folder.glob("*.json")}
 
 
+def test_a_window_that_is_no_narrower_than_the_documents_is_left_out_with_a_warning():
+    given = request("majority", majority={"max_len": 16})
+    line = r"window 16 is left out: majority@1\[max_len=16,.*\] has 16 tokens, all are seen"
+    for cells, known in ((seen(given, [15, 16]), 3), (shuffled([given], [15, 16]), 1)):
+        with pytest.warns(UserWarning, match=line) as warned:
+            found = list(cells)
+        assert len(warned) == 1 and len(found) == known
+        assert 15 in (found[-1].task.block, found[-1].options.get("local", {}).get("window"))
+
+
 def test_windows_that_are_no_windows_are_refused(call, store):
     for windows in ("4,x", "0", "4,,8"):
         code, out, err = call("locality", "majority", "--windows", windows, "--budget", "smoke")

@@ -3,8 +3,9 @@
 import pytest
 from matplotlib.figure import Figure
 
-from reports import locality
+from reports import floors, locality
 from reports.audits import audits
+from reports.floors import QUIET
 from reports.locality import figure, files, markdown
 
 
@@ -130,8 +131,26 @@ def test_the_figure_draws_what_the_table_holds(runs):
     assert points.get_ydata().tolist() == pytest.approx([17, 20, 30, 37])
     for bar, of in zip(bars.get_segments(), seen, strict=False):
         assert bar[:, 1] == pytest.approx([100 * of.low, 100 * of.high])
-    dotted = [line.get_ydata()[0] for line in axes.lines if line.get_linestyle() == ":"]
-    assert dotted == pytest.approx([17, 10])
+    dashed = [line.get_ydata()[0] for line in axes.lines if line.get_color() == QUIET]
+    assert dashed == pytest.approx([17, 10])
+
+
+def test_no_curve_and_no_name_of_a_floor_hides_another(runs, monkeypatch):
+    told, places = [], floors.label
+
+    def label(axes, below, scene):
+        told.append((axes, scene, places(axes, below, scene)))
+        return told[-1][-1]
+
+    monkeypatch.setattr(floors, "label", label)
+    even = [one.model_copy(update={"floors": {"chance": 0.1, "majority": 0.1}}) for one in runs]
+    figure(audits(even))
+    ((axes, scene, names),) = told
+    first, second = (points.get_xdata().tolist() for points, *_ in axes.containers)
+    assert not set(first) & set(second)
+    assert len(names) == 1 and "chance, majority 10.0 %" in [t.get_text() for t in axes.texts]
+    assert scene.conflict(names[0]) == 0
+    assert axes.get_legend().get_window_extent().y1 <= axes.get_window_extent().y0
 
 
 def test_runs_with_other_options_are_no_seeds_of_one_another(runs, record):
@@ -171,4 +190,4 @@ def test_the_figure_is_drawn_the_same_way_twice_and_stands_beside_the_table(runs
     assert all(made[name] == content for name, content in again.items())
     svg = again["locality.svg"].decode()
     assert svg.count("<!-- sees a window -->") == 1
-    assert "<!-- majority -->" in svg
+    assert "<!-- majority 17.0 % -->" in svg
