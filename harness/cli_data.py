@@ -44,5 +44,5 @@ def fetch(
 
     with download(Console(stderr=True), task) as watch:
         fetched = fetch_data(task, watch, offline)
-    typer.echo(f"fetched: {fetched.path}")
+    typer.echo(f"{'present' if fetched.present else 'fetched'}: {fetched.path}")
     typer.echo(f"terms: {fetched.terms}")

@@ -83,10 +83,13 @@ def cards(
     from harness.files import place, place_all, require_page, require_writable
     from tasks import tasks
 
-    beside = out.with_suffix("")
-    if beside == out or (beside.exists() and not beside.is_dir()):
-        raise Refused(f"{out} leaves no name for the folder of its pictures; give another --out")
+    if not out.suffix:
+        raise Refused(
+            f"--out {str(out)!r} has no suffix, without which the folder of its pictures would "
+            "bear its name; give one such as docs/tasks.md"
+        )
     require_page(out)
+    beside = out.with_suffix("")
     if beside.exists():
         require_writable(beside, str(beside), "give another --out")
     found = []
@@ -122,11 +125,17 @@ def report(
 
     if not store.is_dir():
         raise Refused(f"store {str(store)!r} is not a folder; make records with: harness run")
+    folder = store if out is None else out
+    if folder.is_file():
+        raise Refused(f"--out {folder} is a file; give a folder")
     records, broken = records_of(store)
     try:
         renewed = embed(readme.read_text("utf-8"), records) if readme else ""
-        paths = place_all(store if out is None else out, files(records, broken))
+    except (OSError, ValueError) as error:
+        raise Refused(f"--readme {readme} cannot be renewed ({error}); give a page") from error
+    try:
+        paths = place_all(folder, files(records, broken))
         for path in [*paths, *([place(readme, renewed.encode())] if readme else [])]:
             typer.echo(path)
     except (OSError, ValueError) as error:
-        raise Refused(f"no report written: {error}; give another --out or --readme") from error
+        raise Refused(f"no report written: {error}; give another --out") from error

@@ -37,8 +37,8 @@ def load(spec: RunSpec, task: Task, split: SplitName) -> Split:
         if not (too_large or isinstance(error, OverflowError) or is_out_of_memory(error)):
             raise
         raise Refused(
-            f"{task.key} cannot be held in memory here ({in_one_line(error)}); lower an option of "
-            f"it, as in --set {spec.task.name}.train=1000"
+            f"{task.key} cannot be held in memory here ({in_one_line(error)}); lower its lengths, "
+            f"or its splits as in --set {spec.task.name}.train=1000"
         ) from error
 
 

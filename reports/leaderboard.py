@@ -148,7 +148,7 @@ def embed(page: str, records: Sequence[Record]) -> str:
     before, opened, rest = page.partition(MARKS[0])
     _, closed, after = rest.partition(MARKS[1])
     if not (opened and closed):
-        raise ValueError(f"the page needs the lines {MARKS[0]} and {MARKS[1]}; add them")
+        raise ValueError(f"it lacks the lines {MARKS[0]} and {MARKS[1]}")
     return f"{before}{opened}\n\n{brief(records)}\n{closed}{after}"
 
 

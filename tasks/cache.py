@@ -8,6 +8,7 @@ there none, and where a killed process left both, the newer counts.
 
 import hashlib
 import os
+import tempfile
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from io import BufferedReader
@@ -25,9 +26,15 @@ ATTEMPTS = 10
 
 
 def data_home() -> Path:
-    """The folder of the cache: `HARNESS_DATA`, else the user's cache folder for this project."""
+    """The folder of the cache: `HARNESS_DATA`, else the user's cache folder for this project.
+
+    Raises:
+        Refused: `HARNESS_DATA` is a file.
+    """
     chosen = os.environ.get(HOME_VARIABLE)
     if chosen:
+        if Path(chosen).is_file():
+            raise Refused(f"{HOME_VARIABLE}={chosen} is a file; set it to a folder")
         return Path(chosen)
     import pooch  # only for the place; it costs a fifth of a second
 
@@ -72,6 +79,23 @@ def read(key: str, names: Iterable[str], remedy: str) -> list[np.ndarray]:
     raise Refused(f"{key} is not in {data_home()}; {remedy}")
 
 
+def require_writable() -> None:
+    """See to it that the folder can be written.
+
+    Raises:
+        Refused: it cannot: known now, no work is lost for it later.
+    """
+    folder = data_home()
+    # None is made yet: the work may fail.
+    nearest = next(one for one in (folder, *folder.parents) if one.exists())
+    try:
+        tempfile.TemporaryFile(dir=nearest).close()
+    except OSError as error:
+        raise Refused(
+            f"{folder} cannot be written ({error.strerror}); set {HOME_VARIABLE} to one that can"
+        ) from error
+
+
 def write(key: str, arrays: Mapping[str, np.ndarray]) -> Path:
     """Put a data set in the cache, whole or not at all, and return its path.
 
@@ -81,17 +105,12 @@ def write(key: str, arrays: Mapping[str, np.ndarray]) -> Path:
         Refused: the folder cannot be written.
         OSError: it does not take the whole file.
     """
+    require_writable()
     folder = data_home()
+    folder.mkdir(parents=True, exist_ok=True)
     partial = folder / f".{key}-{os.getpid()}-{get_ident()}.partial"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = partial.open("wb")
-    except OSError as error:
-        raise Refused(
-            f"{folder} cannot be written ({error.strerror}); set {HOME_VARIABLE} to one that can"
-        ) from error
-    try:
-        with file:
+        with partial.open("wb") as file:
             np.savez(file, **arrays)  # type: ignore[arg-type]
             file.flush()
             os.fsync(file.fileno())

@@ -77,8 +77,13 @@ class Examples(NamedTuple):
 
 
 class Drawn(Task):
-    """A task that draws its examples; it keeps its options, `seed` and the splits' sizes too."""
+    """A task that draws its examples; it keeps its options, `seed` and the splits' sizes too.
 
+    Attributes:
+        alphabet: the option that decides how many token values there are.
+    """
+
+    alphabet: str = "symbols"
     answers: Answers = CLASSES
     seed: int
     train: int
@@ -113,6 +118,6 @@ class Drawn(Task):
         # Tokens are kept in 16 bits.
         if self.vocabulary > 2**15:
             raise Refused(
-                f"{self.name} needs {self.vocabulary} token values, more than {2**15}; "
-                "lower its vocabulary"
+                f"{self.name}.{self.alphabet}={getattr(self, self.alphabet)} makes "
+                f"{self.vocabulary} token values, {2**15} are the most; lower it"
             )

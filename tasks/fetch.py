@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from tasks import cache
 from tasks.known import Archive, Source
-from tasks.sources import imported
+from tasks.sources import imported, versioned
 from zoo.registry import Refused, first_line, in_one_line
 
 TIMEOUT_SECONDS = 30.0
@@ -29,10 +29,17 @@ Watch = Callable[[str, int, int], None]
 
 
 class Fetched(NamedTuple):
-    """A data set from a public source: its place in the cache, and the terms of its use."""
+    """A data set from a public source.
+
+    Attributes:
+        path: its place in the cache.
+        terms: those of its use.
+        present: whether it was there before.
+    """
 
     path: Path
     terms: str
+    present: bool
 
 
 class _Faulty(Exception):
@@ -42,7 +49,7 @@ class _Faulty(Exception):
 def fetch_data(
     task: str, watch: Watch, offline: bool = False, timeout: float = TIMEOUT_SECONDS
 ) -> Fetched:
-    """Download the data of `task` unless that was done before, and import them.
+    """Download the data of `task` unless that was done before, and import them unless they were.
 
     Args:
         task: name of an imported task.
@@ -58,9 +65,16 @@ def fetch_data(
     source = found.source()
     if not source.public:
         raise Refused(f"{task} has no source that can be verified; {found.remedy()}")
+    if held := cache.find(versioned(found)):
+        return Fetched(held, source.terms, present=True)
     folder = cache.data_home() / "downloads"
     if not offline:
         archive = download(source, folder, watch, timeout)
+        if archive is None:
+            raise Refused(
+                f"no mirror gave {source.names} whole; try again later, or get it from "
+                f"{source.origin} and run 'harness data import {task} PATH'"
+            )
     elif present := [folder / one.name for one in source.public if (folder / one.name).exists()]:
         archive = present[0]
     else:
@@ -68,21 +82,21 @@ def fetch_data(
             f"{folder} holds no {source.names}; run 'harness data fetch {task}' without --offline, "
             "or put it there"
         )
-    return Fetched(found.bring(archive, source), source.terms)
+    return Fetched(found.bring(archive, source), source.terms, present=False)
 
 
-def download(source: Source, folder: Path, watch: Watch, timeout: float) -> Path:
+def download(source: Source, folder: Path, watch: Watch, timeout: float) -> Path | None:
     """A public archive of `source` in `folder`: one that is there, or the first that comes whole.
 
     Raises:
-        Refused: none does, `folder` cannot take it, or another process is at it.
+        Refused: `folder` cannot take it, or another process is at it.
     """
     import filelock
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with filelock.FileLock(folder / f".{source.public[0].name}.lock", timeout=0):
-            found = _first_whole(source, folder, watch, timeout)
+            return _first_whole(source, folder, watch, timeout)
     except filelock.Timeout as error:
         raise Refused(f"{source.names} is being fetched by another process; wait for it") from error
     except OSError as error:
@@ -90,23 +104,17 @@ def download(source: Source, folder: Path, watch: Watch, timeout: float) -> Path
             f"{folder} cannot take {source.names} ({error.strerror or error}); make room there, or "
             f"set {cache.HOME_VARIABLE} to another folder"
         ) from error
-    if not found:
-        raise Refused(
-            f"no mirror gave {source.names} whole; try again later, or get it from {source.origin} "
-            "and import it"
-        )
-    return found[0]
 
 
-def _first_whole(source: Source, folder: Path, watch: Watch, timeout: float) -> list[Path]:
+def _first_whole(source: Source, folder: Path, watch: Watch, timeout: float) -> Path | None:
     # One that was downloaded before comes first: unless it is damaged, nobody is asked.
     for archive in sorted(source.public, key=lambda one: not (folder / one.name).exists()):
         for url in archive.mirrors:
             try:
-                return [_retrieve(url, _Resuming(archive, folder, watch, timeout))]
+                return _retrieve(url, _Resuming(archive, folder, watch, timeout))
             except _Faulty as fault:
                 warnings.warn(f"{url} is passed over: {fault}", stacklevel=2)
-    return []
+    return None
 
 
 class _Resuming:
@@ -138,7 +146,7 @@ class _Resuming:
                 if attempt == ATTEMPTS or now <= before:
                     raise _Faulty(
                         f"{self.archive.size} bytes expected, {now} found before "
-                        f"{in_one_line(error)}"
+                        f"{in_one_line(_root(error))}"
                     ) from error
 
     def _go_on(self, url: str, have: int) -> None:
@@ -199,6 +207,13 @@ def _retrieve(url: str, downloader: _Resuming) -> Path:
         if resumed:  # what had come before may have spoiled it
             return _retrieve(url, downloader)
         raise _Faulty(first_line(error)) from error
+
+
+def _root(error: BaseException) -> BaseException:
+    """What an error goes back to: libraries wrap the system's word in several of their own."""
+    while deeper := error.__cause__ or error.__context__:
+        error = deeper
+    return error
 
 
 def _size(path: Path) -> int:

@@ -36,13 +36,14 @@ class Opened:
 
     Attributes:
         edition: which it is.
+        path: where it is: a folder, an archive, or its only file.
         place: the latest file's, for a message.
     """
 
     def __init__(self, edition: Edition, path: Path, walk: Callable[[Edition, Path], Walk]) -> None:
         """Remember what to open; nothing is opened before the first file is asked for."""
-        self.edition, self.place = edition, str(path)
-        self._path, self._walk = path, walk
+        self.edition, self.path, self.place = edition, path, str(path)
+        self._walk = walk
 
     def __iter__(self) -> Generator[Member, None, None]:
         """Each file.
@@ -51,7 +52,7 @@ class Opened:
             Refused: one is missing, there twice, unreadable, or not what is known of it.
         """
         try:
-            for file, size, member in self._walk(self.edition, self._path):
+            for file, size, member in self._walk(self.edition, self.path):
                 self.place = member.place
                 yield _proven(file, size, member)
         except OSError as error:
@@ -73,7 +74,8 @@ def locate(source: Source, path: Path) -> Opened:
     except OSError as error:
         raise unreadable(path, error) from error
     if not found:
-        raise Refused(f"{path} is not what is known; give the folder of {source.listing}")
+        known = "holds no file that is known" if path.is_dir() else "has no name that is known"
+        raise Refused(f"{path} {known}; give the folder of {source.listing}")
     return found[0]
 
 
@@ -103,6 +105,10 @@ def _given(source: Source, path: Path) -> list[Opened]:
 
 
 def _loose(edition: Edition, path: Path) -> Walk:
+    # Before the first is read: that can take minutes.
+    for file in edition.files:
+        if not (path / file.name).exists():
+            raise Refused(f"{path} holds no {file.name}; get it again")
     for file in edition.files:
         top = path / file.name
         visible = [one for one in top.iterdir() if one.name[0] != "."] if top.is_dir() else [top]

@@ -76,6 +76,7 @@ class Imported(Kept):
             Refused: a file is missing, unknown or damaged, or the cache cannot be written.
         """
         files = locate(source, path)
+        cache.require_writable()
         try:
             arrays = cls.convert(files, source.rows)
         except Refused:
@@ -106,7 +107,7 @@ class Generated(Kept):
     @classmethod
     def remedy(cls) -> str:
         """See `Kept.remedy`."""
-        return "use it: it is generated on first use"
+        return "run the task: its data are generated on first use"
 
     def arrays(self, names: Iterable[str]) -> list[np.ndarray]:
         """The named arrays, verified; generated first where they are missing.
@@ -115,6 +116,7 @@ class Generated(Kept):
             Refused: what is in the cache is damaged, or the options cannot be met.
         """
         if cache.find(self.key) is None:
+            cache.require_writable()
             _keep(self.key, self.generate())
         return cache.read(self.key, names, self.remedy())
 
@@ -161,7 +163,7 @@ def imported(task: str, wish: str) -> type[Imported]:
     """
     found = tasks.find(task)
     if not issubclass(found, Imported):
-        raise Refused(f"{task} is generated on first use; nothing to {wish}")
+        raise Refused(f"{task} is generated when it is run; nothing to {wish}")
     return found
 
 

@@ -81,11 +81,11 @@ class Image(Imported):
         arrays = {}
         for split, count in rows.items():
             pixels, targets = found[f"x_{split}"], found[f"y_{split}"]
-            _require(f"x_{split} in {files.place}", pixels, (count, PIXELS))
-            _require(f"y_{split} in {files.place}", targets, (count,))
+            _require(f"x_{split} in {files.path}", pixels, (count, PIXELS))
+            _require(f"y_{split} in {files.path}", targets, (count,))
             if targets.max() >= cls.classes:
                 raise Refused(
-                    f"y_{split} in {files.place} holds class {targets.max()}, "
+                    f"y_{split} in {files.path} holds class {targets.max()}, "
                     f"{cls.classes - 1} is the last; get it again"
                 )
             arrays |= {f"{split}_pixels": pixels, f"{split}_targets": targets}

@@ -30,6 +30,9 @@ from zoo.registry import Refused, require_at_least
 BLOCK = 4096
 """Roots drawn from one stream of random numbers: part of what a seed means."""
 
+HELD = 200
+"""Bytes that a tree takes in memory beside its tokens, while all are being found."""
+
 BARREN = 256
 """Blocks in a row without a new tree, after which there are taken to be no more."""
 
@@ -89,7 +92,7 @@ class ListOps(Generated):
         self.train, self.dev, self.test = train, dev, test
         require_at_least(0, "listops", min_len=min_len, seed=seed)
         require_at_least(1, "listops", train=train, dev=dev, test=test)
-        require_at_least(min_len + 2, "listops", max_len=max_len)
+        require_at_least(min_len + 2, "listops", f"2 above min_len={min_len}", max_len=max_len)
         if seed >= 2**32:
             raise Refused(f"listops.seed={seed} must be below 2**32={2**32}; lower it")
 
@@ -111,6 +114,7 @@ class ListOps(Generated):
 
         Raises:
             Refused: there are not enough distinct trees of the lengths asked for.
+            MemoryError: there is no room for as many; or ValueError, where there never is.
         """
         sizes = {split: getattr(self, split) for split in SPLITS}
         found = self._distinct(sum(sizes.values()), workers)
@@ -124,6 +128,8 @@ class ListOps(Generated):
         return arrays
 
     def _distinct(self, wanted: int, workers: int) -> list[tuple[bytes, int]]:
+        # Refused at once where they are more than the memory holds; nothing of it is touched.
+        np.empty((wanted, self.min_len + HELD), np.uint8)
         found: dict[bytes, int] = {}
         barren = 0
         with closing(self._blocks(workers)) as blocks:

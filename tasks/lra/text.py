@@ -97,14 +97,15 @@ class Text(Imported):
             found = [targets.count(value) for value in range(cls.classes)]
             expected = [rows[split] // cls.classes] * cls.classes
             if found != expected or len(targets) != rows[split]:
+                listing = " and ".join(map("{} {}".format, found, LABELS))
                 raise Refused(
-                    f"{files.place} ends {split} with {len(targets)} reviews, {found} of classes 0 "
-                    f"and 1, {rows[split]} and {expected} expected; get it again"
+                    f"{files.path} holds {len(targets)} reviews in {split}, {listing}; "
+                    f"{rows[split]}, {expected[0]} of each, expected; get it again"
                 )
             documents = [document for _, document in reviews]
             if b"" in documents:
                 raise Refused(
-                    f"review {documents.index(b'')} of {split} in {files.place} is empty; "
+                    f"review {documents.index(b'')} of {split} in {files.path} is empty; "
                     "get it again"
                 )
             arrays |= Corpus.of(documents, targets).arrays(split)

@@ -25,6 +25,7 @@ class Adding(Drawn):
     name = "adding"
     version = 1
     classes = 1
+    alphabet = "levels"
     answers = Number(TOLERANCE)
 
     def __init__(

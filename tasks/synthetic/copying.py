@@ -14,6 +14,7 @@ from torch import Tensor
 from tasks.contract import Split
 from tasks.drawn import Drawn, Examples, Stream
 from tasks.registry import tasks
+from zoo.registry import require_at_least
 
 BLANK, ASK, FIRST = 0, 1, 2
 
@@ -51,7 +52,8 @@ class Shown(Drawn):
         self.max_len, self.symbols, self.count, self.causal = max_len, symbols, count, causal
         self.train, self.dev, self.test, self.seed = train, dev, test, seed
         self.classes, self.vocabulary = symbols, FIRST + symbols
-        self.require(symbols=2, count=1, max_len=2 * count)
+        self.require(symbols=2, count=1)
+        require_at_least(2 * count, self.name, f"2 for each of count={count}", max_len=max_len)
 
     def draw(self, stream: Stream, rows: int) -> Examples:
         """See `Drawn.draw`."""

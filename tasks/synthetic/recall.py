@@ -7,7 +7,7 @@ from torch import Tensor
 from tasks.contract import Split
 from tasks.drawn import Drawn, Examples, Stream
 from tasks.registry import tasks
-from zoo.registry import Refused
+from zoo.registry import Refused, require_at_least
 
 SPECIAL, FIRST = 1, 2
 
@@ -97,6 +97,7 @@ class MultiQueryRecall(Drawn):
 
     name = "mqar"
     version = 2
+    alphabet = "vocabulary"
 
     def __init__(
         self,
@@ -130,8 +131,11 @@ class MultiQueryRecall(Drawn):
         if vocabulary % 2:
             raise Refused(f"mqar.vocabulary={vocabulary} must be even; add one")
         self.classes = vocabulary // 2
+        self.require(pairs=1)
+        require_at_least(4 * pairs, self.name, f"4 for each of pairs={pairs}", max_len=max_len)
         # Beside token 0, keys and values one token at least is left to fill with.
-        self.require(pairs=1, max_len=4 * pairs, vocabulary=2 * pairs + 2)
+        why = f"2 for each of pairs={pairs} and 2 more"
+        require_at_least(2 * pairs + 2, self.name, why, vocabulary=vocabulary)
 
     def draw(self, stream: Stream, rows: int) -> Examples:
         """See `Drawn.draw`."""

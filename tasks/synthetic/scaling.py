@@ -11,6 +11,7 @@ class Scaling(Drawn):
     name = "scaling"
     version = 1
     classes = 2
+    alphabet = "vocabulary"
 
     def __init__(
         self,

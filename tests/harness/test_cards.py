@@ -265,7 +265,7 @@ def test_the_command_writes_the_page_and_its_pictures_and_generates_what_it_can(
 
 def test_the_command_generates_nothing_where_it_is_told_so(call, few):
     assert call("cards", "--no-generate", "--out", str(few))[0] == 0
-    assert "train=4,dev=2,test=2]`: missing; use it: it is generated" in few.read_text("utf-8")
+    assert "train=4,dev=2,test=2]`: missing; run the task: its data are" in few.read_text("utf-8")
     assert not list(cache.data_home().glob("listops*"))
 
 
@@ -274,6 +274,13 @@ def test_a_page_that_cannot_be_written_is_refused(call, few):
     code, _, err = call("cards", "--out", str(few))
     assert (code, err.count("\n")) == (2, 1)
     assert err == f"harness: {few} cannot be written (it is a folder); give another --out\n"
+
+
+@pytest.mark.parametrize("out", ["", ".", "/"])
+def test_a_page_of_no_name_is_refused(call, out):
+    code, said, err = call("cards", "--out", out)
+    assert (code, said, err.count("\n")) == (2, "", 1)
+    assert err.startswith("harness: --out ") and "has no suffix" in err
 
 
 @pytest.mark.parametrize("taken", [False, True])
@@ -285,8 +292,12 @@ def test_a_page_whose_pictures_have_no_place_is_refused_before_the_work(call, fe
     before = sorted(tmp_path.rglob("*"))
     code, said, err = call("cards", "--out", str(out))
     assert (code, said) == (2, "")
-    assert err == (
-        f"harness: {out} leaves no name for the folder of its pictures; give another --out\n"
+    (line,) = err.splitlines()
+    beside = few.with_suffix("")
+    assert line.startswith(
+        f"harness: {beside} cannot be written ({beside} is a file); give another --out"
+        if taken
+        else f"harness: --out {str(out)!r} has no suffix"
     )
     assert sorted(tmp_path.rglob("*")) == before
 

@@ -288,8 +288,18 @@ def test_a_page_that_cannot_be_renewed_is_refused_before_anything_is_written(
     pages = tmp_path / "pages"
     code, _, err = call("report", "--out", str(pages), "--readme", str(tmp_path / page))
     assert code == 2
-    assert err.startswith("harness: no report written: ") and err.count("\n") == 1
+    assert err.startswith(f"harness: --readme {tmp_path / page} cannot be renewed (")
+    assert err.endswith("); give a page\n") and err.count("\n") == 1
     assert not pages.exists()
+
+
+def test_a_report_into_a_file_is_refused(call, store, tmp_path):
+    store.folder.mkdir()
+    (tmp_path / "notes.txt").write_text("mine")
+    code, out, err = call("report", "--out", str(tmp_path / "notes.txt"))
+    line = f"harness: --out {tmp_path / 'notes.txt'} is a file; give a folder\n"
+    assert (code, out, err) == (2, "", line)
+    assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
 def test_a_page_is_renewed(call, store, unmeasured, tmp_path):

@@ -8,6 +8,7 @@ import threading
 from dataclasses import replace
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -89,11 +90,25 @@ def test_fetch_says_where_the_data_are_and_on_what_terms(harness, published, tmp
 
 
 @SHOWN
+@pytest.mark.parametrize("argv", [("list",), ("fetch", "text"), ("import", "text", ".")], ids=repr)
+def test_a_cache_that_is_a_file_is_refused(harness, published, tmp_path, monkeypatch, argv):
+    (tmp_path / "notes.txt").write_text("mine")
+    monkeypatch.setenv("HARNESS_DATA", str(tmp_path / "notes.txt"))
+    monkeypatch.chdir(tmp_path / "aclImdb")
+    line = f"harness: HARNESS_DATA={tmp_path / 'notes.txt'} is a file; set it to a folder\n"
+    assert harness("data", *argv) == (2, "", line)
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+@SHOWN
 def test_fetch_offline_uses_what_was_fetched_before(harness, published):
     code, out, err = harness("data", "fetch", "text", "--offline")
     assert (code, out, len(err.splitlines())) == (2, "", 1)
     assert "run 'harness data fetch text' without --offline" in err
     fetched = harness("data", "fetch", "text")[1]
+    present = fetched.replace("fetched:", "present:")
+    assert harness("data", "fetch", "text", "--offline") == (0, present, "")
+    Path(fetched.splitlines()[0].removeprefix("fetched: ")).unlink()
     assert harness("data", "fetch", "text", "--offline") == (0, fetched, "")
 
 

@@ -53,5 +53,5 @@ def test_a_page_is_renewed_between_its_marks_only(record):
 
 
 def test_a_page_without_marks_is_refused(record):
-    with pytest.raises(ValueError, match="needs the lines"):
+    with pytest.raises(ValueError, match="lacks the lines"):
         embed("no marks here", [record()])

@@ -66,12 +66,21 @@ def test_a_damaged_file_is_named_with_what_it_should_be_and_what_it_is(damage):
     assert message.endswith("delete it, then make it again")
 
 
+def test_nothing_is_generated_for_a_cache_that_takes_nothing(home, monkeypatch):
+    home.parent.mkdir(exist_ok=True)
+    home.write_text("a file")
+    monkeypatch.setenv(cache.HOME_VARIABLE, str(home / "below"))
+    monkeypatch.setattr(ListOps, "generate", lambda self: pytest.fail("generated"))
+    with pytest.raises(Refused, match=r"below cannot be written \(Not a directory\); set HARNESS"):
+        ListOps().load("train")
+
+
 def test_a_damaged_generated_set_is_refused_and_made_again_once_deleted(home):
     task = ListOps(min_len=3, max_len=30, train=20, dev=5, test=5)
     before = task.load("train")
     path = next(home.iterdir())
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(Refused, match="delete it, then use it: it is generated on first use"):
+    with pytest.raises(Refused, match="delete it, then run the task: its data are generated"):
         task.load("train")
     path.unlink()
     assert task.load("train").documents.equal(before.documents)
@@ -211,7 +220,7 @@ def test_a_listing_that_missed_a_file_as_it_was_replaced_is_made_again(home, mon
 
 def test_a_cache_that_cannot_be_written_is_refused(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
-    monkeypatch.setenv(cache.HOME_VARIABLE, str(tmp_path / "file"))
+    monkeypatch.setenv(cache.HOME_VARIABLE, str(tmp_path / "file" / "below"))
     with pytest.raises(Refused, match=r"cannot be written .* set HARNESS_DATA to one that can"):
         cache.write("set@1", ARRAYS)
 

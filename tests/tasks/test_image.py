@@ -102,7 +102,7 @@ def test_a_class_beyond_the_last_is_refused(pictures, home):
     pictures.put["y_test"][3] = 10
     packed = io.BytesIO()
     np.savez(packed, **pictures.put)
-    with pytest.raises(Refused, match=r"y_test in .*pictures.npz holds class 10, 9 is the last"):
+    with pytest.raises(Refused, match=r"y_test in .*packed holds class 10, 9 is the last"):
         Image.bring(*repacked(pictures, packed.getvalue()))
     assert not home.exists()
 

@@ -233,11 +233,19 @@ def test_a_set_is_generated_once_and_sets_with_other_options_stand_beside_it(hom
     assert len(ListOps(**SMALL, seed=1).load("test")) == 50
 
 
+@pytest.mark.parametrize("train", [10**10, 10**17])
+def test_more_trees_than_the_memory_holds_are_not_begun(home, monkeypatch, train):
+    monkeypatch.setattr(ListOps, "draw", lambda self, block: pytest.fail("begun"))
+    with pytest.raises((MemoryError, ValueError), match=r"allocate|too big|dimension"):
+        ListOps(train=train).load("train")
+    assert not home.exists()
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"min_len": -1}, "listops.min_len=-1 must be at least 0"),
-        ({"min_len": 500, "max_len": 501}, "listops.max_len=501 must be at least 502"),
+        ({"min_len": 500, "max_len": 501}, "max_len=501 must be at least 502, 2 above min_len=500"),
         ({"train": 0}, "listops.train=0 must be at least 1"),
         ({"dev": 0}, "listops.dev=0 must be at least 1"),
         ({"test": -3}, "listops.test=-3 must be at least 1"),

@@ -186,7 +186,7 @@ def test_a_file_with_too_few_pairs_is_refused(papers, home):
 
 def test_a_missing_file_is_refused(papers, home):
     (papers.folder / "lra_release/lra_release/tsv_data/new_aan_pairs.test.tsv").unlink()
-    with pytest.raises(Refused, match=r"new_aan_pairs.test.tsv cannot be read \(No such file"):
+    with pytest.raises(Refused, match=r"tsv_data holds no new_aan_pairs.test.tsv; get it"):
         Retrieval.bring(papers.folder / "lra_release", papers.source)
     assert not home.exists()
 

@@ -88,7 +88,7 @@ def test_only_known_files_pass_for_the_real_ones(pictures):
 
 
 def test_there_is_nothing_to_import_for_a_generated_task(tmp_path):
-    with pytest.raises(Refused, match="listops is generated on first use; nothing to import"):
+    with pytest.raises(Refused, match="listops is generated when it is run; nothing to import"):
         sources.import_data("listops", tmp_path)
 
 

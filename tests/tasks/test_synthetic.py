@@ -212,18 +212,21 @@ def test_every_token_is_below_the_vocabulary_and_none_is_padding(name):
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("copying", {"max_len": 31}, "copying.max_len=31 must be at least 32; raise it"),
+        ("copying", {"max_len": 31}, "=31 must be at least 32, 2 for each of count=16; raise it"),
         ("copying", {"symbols": 1}, "copying.symbols=1 must be at least 2; raise it"),
         ("induction", {"max_len": 2}, "induction.max_len=2 must be at least 3; raise it"),
-        ("mqar", {"max_len": 31}, "mqar.max_len=31 must be at least 32; raise it"),
+        ("mqar", {"max_len": 31}, "mqar.max_len=31 must be at least 32, 4 for each of pairs=8"),
         ("mqar", {"vocabulary": 7}, "mqar.vocabulary=7 must be even; add one"),
-        ("mqar", {"vocabulary": 16}, "mqar.vocabulary=16 must be at least 18; raise it"),
+        ("mqar", {"vocabulary": 16}, "=16 must be at least 18, 2 for each of pairs=8 and 2 more"),
         ("adding", {"levels": 1}, "adding.levels=1 must be at least 2; raise it"),
         ("parity", {"train": 0}, "parity.train=0 must be at least 1; raise it"),
         ("parity", {"dev": 0}, "parity.dev=0 must be at least 1; raise it"),
         ("parity", {"test": 0}, "parity.test=0 must be at least 1; raise it"),
         ("majority", {"seed": -1}, "majority.seed=-1 must be at least 0; raise it"),
-        ("scaling", {"vocabulary": 2**15 + 1}, "scaling needs 32769 token values"),
+        ("scaling", {"vocabulary": 2**15 + 1}, "scaling.vocabulary=32769 makes 32769 token"),
+        ("adding", {"levels": 20_000}, "adding.levels=20000 makes 40001 token values, 32768"),
+        ("induction", {"symbols": 2**15}, "induction.symbols=32768 makes 32770 token values"),
+        ("mqar", {"vocabulary": 2**15 + 2}, "mqar.vocabulary=32770 makes 32770 token values"),
     ],
 )
 def test_options_out_of_range_are_refused(name, options, message):

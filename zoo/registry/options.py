@@ -56,15 +56,16 @@ def options_of(factory: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     return {name: p for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY}
 
 
-def require_at_least(least: float, owner: str, **given: float) -> None:
-    """Refuse options of `owner` that are below `least`.
+def require_at_least(least: float, owner: str, why: str = "", /, **given: float) -> None:
+    """Refuse options of `owner` that are below `least`; `why` says what that follows from.
 
     Raises:
         Refused: there is one.
     """
+    rule = f"{least}, {why}" if why else f"{least}"
     for option, value in given.items():
         if value < least:
-            raise Refused(f"{owner}.{option}={value} must be at least {least}; raise it")
+            raise Refused(f"{owner}.{option}={value} must be at least {rule}; raise it")
 
 
 def require_readable(owner: str, factory: Callable[..., Any]) -> None:
