@@ -6,12 +6,14 @@ behind every turn: a GPU step bound by its launches looks a little dearer than i
 """
 
 import time
+import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 import torch
 
+from harness.data import is_out_of_memory
 from harness.encoder import build
 from harness.spec import RunSpec
 from harness.store import Cost, Quartiles, Usage
@@ -35,11 +37,16 @@ ROUNDS = 9
 def measure(spec: RunSpec, task: Task, train: Split) -> Cost:
     """Measure the model of `spec` and the reference on real batches of `train`, on its device.
 
-    Both are built for the purpose and thrown away, so that the run itself starts untouched.
+    Both are built for the purpose and thrown away, so that the run itself starts untouched. A
+    reference that the memory does not hold is left out: what it lacks, the model may have.
     """
     usual = spec.model_copy(update={"attention": REFERENCE, "options": _options(BACKEND)})
     specs = [spec] if is_reference(spec) else [spec, usual]
     trainers = [_trainer(one, task, train) for one in specs]
+    beside = is_reference(spec) or _fits(trainers[-1])
+    if not beside:
+        trainers.pop()
+        warnings.warn(f"the memory does not hold {REFERENCE}: no cost beside it", stacklevel=2)
     tokens = spec.train.batch * task.documents * task.max_len
     steps = take_turns([_training_turn(trainer) for trainer in trainers], trainers[0].device)
     reads = take_turns([_reading_turn(trainer) for trainer in trainers], trainers[0].device)
@@ -51,15 +58,13 @@ def measure(spec: RunSpec, task: Task, train: Split) -> Cost:
             parameters=sum(p.numel() for p in trainer.model.parameters() if p.requires_grad),
             flops=flops(_training_turn(_trainer(one, task, train, compiled=False))),
         )
-        for one, trainer, stepping, reading in zip(specs, trainers, steps, reads, strict=True)
+        for one, trainer, stepping, reading in zip(specs, trainers, steps, reads, strict=False)
     ]
     return Cost(
         own=usages[0],
-        softmax=usages[-1],
-        time_ratio=quartiles(own / other for own, other in zip(steps[0], steps[-1], strict=True)),
-        inference_ratio=quartiles(
-            own / other for own, other in zip(reads[0], reads[-1], strict=True)
-        ),
+        softmax=usages[-1] if beside else None,
+        time_ratio=_ratio(steps[0], steps[-1]) if beside else None,
+        inference_ratio=_ratio(reads[0], reads[-1]) if beside else None,
     )
 
 
@@ -93,9 +98,25 @@ def quartiles(values: Iterable[float]) -> Quartiles:
     return Quartiles(q1=q1, median=median, q3=q3)
 
 
+def _ratio(own: Iterable[float], other: Iterable[float]) -> Quartiles:
+    """Of seconds, turn by turn."""
+    return quartiles(one / beside for one, beside in zip(own, other, strict=True))
+
+
 def _options(backend: str) -> dict[str, dict[str, Value]]:
     """Every option of the reference, computed by `backend`."""
     return Composition.parse(REFERENCE).resolve({REFERENCE: {"backend": backend}})
+
+
+def _fits(trainer: Trainer) -> bool:
+    """Whether the memory holds a training step."""
+    try:
+        _training_turn(trainer)()
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return False
+    return True
 
 
 def _trainer(spec: RunSpec, task: Task, train: Split, compiled: bool | None = None) -> Trainer:

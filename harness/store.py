@@ -107,20 +107,21 @@ class Cost(Frozen):
 
     Attributes:
         own: of the model.
-        softmax: of the same model around SDPA softmax.
+        softmax: of the same model around SDPA softmax; absent where the memory did not hold that,
+            and with it all ratios.
         time_ratio: own training time over softmax's, pairwise; below 1 is faster.
         inference_ratio: own inference time over softmax's, pairwise; below 1 is faster.
     """
 
     own: Usage
-    softmax: Usage
-    time_ratio: Quartiles
-    inference_ratio: Quartiles
+    softmax: Usage | None
+    time_ratio: Quartiles | None
+    inference_ratio: Quartiles | None
 
     @property
-    def memory_ratio(self) -> float:
+    def memory_ratio(self) -> float | None:
         """Own peak over softmax's; below 1 is smaller."""
-        return self.own.peak_bytes / self.softmax.peak_bytes
+        return self.own.peak_bytes / self.softmax.peak_bytes if self.softmax else None
 
 
 class Environment(Frozen):

@@ -87,9 +87,9 @@ def _costs(record: Record) -> list[str]:
     own = cost.own
     return [
         f"{own.seconds_per_1k_steps.median:.1f}",
-        f"{cost.time_ratio.median:.2f}",
+        f"{cost.time_ratio.median:.2f}" if cost.time_ratio else "",
         f"{own.peak_bytes / 2**20:.1f}",
-        f"{cost.memory_ratio:.2f}",
+        f"{cost.memory_ratio:.2f}" if cost.memory_ratio else "",
         f"{own.tokens_per_second.median:,.0f}",
         f"{own.parameters:,}",
         f"{own.flops / 1e9:.1f}",

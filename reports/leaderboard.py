@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from harness.store import Broken, Cost, Record
+from harness.store import Broken, Cost, Quartiles, Record
 from reports.cells import (
     GAP,
     NOTHING,
@@ -24,6 +24,7 @@ from reports.settings import apart, recipe
 MARKS = ("<!-- leaderboard -->", "<!-- /leaderboard -->")
 
 TITLE = "# Leaderboard\n"
+UNMEASURED = "not measured"
 NO_RECORDS = "There are no records yet. `harness run` makes one; `harness run --help` says how.\n"
 
 
@@ -73,11 +74,25 @@ def _runs(row: Row) -> str:
 
 
 def _cost(heading: str, value: Callable[[Cost], float]) -> Column:
-    return Column(heading, lambda row: number(value(row.cost)) if row.cost else "not measured")
+    return Column(heading, lambda row: number(value(row.cost)) if row.cost else UNMEASURED)
+
+
+def _ratio(heading: str, value: Callable[[Cost], float | None]) -> Column:
+    def cell(row: Row) -> str:
+        if row.cost is None:
+            return UNMEASURED
+        ratio = value(row.cost)
+        return "softmax: out of memory" if ratio is None else number(ratio)
+
+    return Column(heading, cell)
+
+
+def _median(of: Quartiles | None) -> float | None:
+    return of.median if of else None
 
 
 def _whole(heading: str, value: Callable[[Cost], int]) -> Column:
-    return Column(heading, lambda row: f"{value(row.cost):,}" if row.cost else "not measured")
+    return Column(heading, lambda row: f"{value(row.cost):,}" if row.cost else UNMEASURED)
 
 
 COLUMNS = (
@@ -86,11 +101,11 @@ COLUMNS = (
     Column("dev accuracy (%)", _dev_accuracy),
     Column("seeds", _runs),
     _cost("time (s / 1K steps)", lambda cost: cost.own.seconds_per_1k_steps.median),
-    _cost("time (× softmax)", lambda cost: cost.time_ratio.median),
+    _ratio("time (× softmax)", lambda cost: _median(cost.time_ratio)),
     _cost("peak memory (MiB)", lambda cost: cost.own.peak_bytes / MIB),
-    _cost("peak memory (× softmax)", lambda cost: cost.memory_ratio),
+    _ratio("peak memory (× softmax)", lambda cost: cost.memory_ratio),
     _cost("inference (tokens / s)", lambda cost: cost.own.tokens_per_second.median),
-    _cost("inference time (× softmax)", lambda cost: cost.inference_ratio.median),
+    _ratio("inference time (× softmax)", lambda cost: _median(cost.inference_ratio)),
     _whole("parameters", lambda cost: cost.own.parameters),
     _cost("GFLOPs / step", lambda cost: cost.own.flops / GIGA),
 )

@@ -58,11 +58,14 @@ class Row:
         costs = [run.cost for run in self.runs if run.cost]
         if not costs:
             return None
+        softmax = [cost.softmax for cost in costs if cost.softmax]
+        times = [cost.time_ratio for cost in costs if cost.time_ratio]
+        readings = [cost.inference_ratio for cost in costs if cost.inference_ratio]
         return Cost(
             own=_usage([cost.own for cost in costs]),
-            softmax=_usage([cost.softmax for cost in costs]),
-            time_ratio=middle([cost.time_ratio for cost in costs]),
-            inference_ratio=middle([cost.inference_ratio for cost in costs]),
+            softmax=_usage(softmax) if softmax else None,
+            time_ratio=middle(times) if times else None,
+            inference_ratio=middle(readings) if readings else None,
         )
 
     @property

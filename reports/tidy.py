@@ -91,7 +91,7 @@ def _cost(cost: Cost) -> Cells:
         **_quartiles("seconds_per_1k_steps", cost.own.seconds_per_1k_steps),
         **_quartiles("time_ratio", cost.time_ratio),
         "peak_memory_mib": cost.own.peak_bytes / MIB,
-        "softmax_peak_memory_mib": cost.softmax.peak_bytes / MIB,
+        "softmax_peak_memory_mib": cost.softmax.peak_bytes / MIB if cost.softmax else None,
         "memory_ratio": cost.memory_ratio,
         **_quartiles("inference_tokens_per_second", cost.own.tokens_per_second),
         **_quartiles("inference_ratio", cost.inference_ratio),
@@ -100,7 +100,9 @@ def _cost(cost: Cost) -> Cells:
     }
 
 
-def _quartiles(name: str, of: Quartiles) -> Cells:
+def _quartiles(name: str, of: Quartiles | None) -> Cells:
+    if of is None:
+        return {}
     return {f"{name}_q1": of.q1, f"{name}_median": of.median, f"{name}_q3": of.q3}
 
 

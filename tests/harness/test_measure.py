@@ -164,6 +164,46 @@ def test_ratios_pair_the_turns_and_units_are_those_of_the_record(plan, told):
     assert cost.own.tokens_per_second.median == 4 * 24 / 0.5
 
 
+@pytest.fixture
+def failing(monkeypatch):
+    """Lets the steps of one of the two models fail: of primal, which alone has `ksvd`, or not."""
+    step = Trainer.step
+
+    def arrange(primal: bool, error: Exception) -> None:
+        def fail(self, at):
+            losses = step(self, at)
+            if ("ksvd" in losses) == primal:
+                raise error
+            return losses
+
+        monkeypatch.setattr(Trainer, "step", fail)
+
+    return arrange
+
+
+def test_a_reference_that_the_memory_does_not_hold_is_left_out(plan, failing):
+    spec = plan("primal")
+    task = find_task(spec)
+    failing(False, MemoryError("3 TiB"))
+    with pytest.warns(UserWarning, match="the memory does not hold softmax: no cost beside it"):
+        cost = measure(spec, task, task.load("train"))
+    assert cost.own.seconds_per_1k_steps.median > 0
+    assert (cost.softmax, cost.time_ratio, cost.inference_ratio) == (None, None, None)
+    assert cost.memory_ratio is None
+
+
+@pytest.mark.parametrize(
+    ("primal", "error"),
+    [(True, MemoryError("3 TiB")), (True, RuntimeError("a bug")), (False, RuntimeError("a bug"))],
+)
+def test_any_other_failure_ends_the_measurement(plan, failing, primal, error):
+    spec = plan("primal")
+    task = find_task(spec)
+    failing(primal, error)
+    with pytest.raises(type(error), match=str(error)):
+        measure(spec, task, task.load("train"))
+
+
 def test_a_long_measurement_does_not_outlast_a_short_schedule(plan):
     spec = plan("softmax", steps=1, warmup=1)
     task = find_task(spec)

@@ -50,7 +50,7 @@ def make_record(
     accuracy: float = 0.5,
     seconds: float = 100.0,
     mib: float = 300.0,
-    softmax: tuple[float, float] = (200.0, 400.0),
+    softmax: tuple[float, float] | None = (200.0, 400.0),
     status: Status = "ok",
     reason: str = "",
     measured: bool = True,
@@ -77,10 +77,10 @@ def make_record(
             "train": TRAIN.model_copy(update=dict(train or {})), "device": device,
         }
     )  # fmt: skip
-    own, reference = usage(seconds, mib), usage(*softmax)
     cost = Cost(
-        own=own, softmax=reference, time_ratio=about(seconds / softmax[0]),
-        inference_ratio=about(0.5 * seconds / softmax[0]),
+        own=usage(seconds, mib), softmax=usage(*softmax) if softmax else None,
+        time_ratio=about(seconds / softmax[0]) if softmax else None,
+        inference_ratio=about(0.5 * seconds / softmax[0]) if softmax else None,
     )  # fmt: skip
     final = Final(
         test_accuracy=accuracy, test_examples=examples, dev_accuracy=accuracy + 0.01, best_step=400,

@@ -70,6 +70,13 @@ def test_a_failed_run_is_a_row_with_its_reason_and_no_number(record):
     assert row["time (s / 1K steps)"] == row["parameters"] == "not measured"
 
 
+def test_a_cost_without_softmax_beside_it_says_why(record):
+    row = only(markdown([record("primal", softmax=None, seconds=50.0)], []))["primal"]
+    assert row["time (s / 1K steps)"] == "50.0"
+    ratios = [cell for heading, cell in row.items() if "(× softmax)" in heading]
+    assert ratios == ["softmax: out of memory"] * 3
+
+
 def test_a_cost_measured_before_the_failure_is_shown(record):
     row = only(markdown([record(status="interrupted", seconds=50.0)], []))["softmax"]
     assert row["test accuracy (%) [95 % interval]"] == "interrupted at step 300"

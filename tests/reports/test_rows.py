@@ -95,6 +95,12 @@ def test_a_partial_row_averages_what_finished_and_names_the_seeds_that_did_not(r
     assert (row.status, row.failures) == ("partial", "seed 2, 3 diverged: loss is nan")
 
 
+def test_a_ratio_is_that_of_the_seeds_that_have_one(record):
+    (board,) = boards([record("primal", seed=0), record("primal", seed=1, softmax=None)])
+    (row,) = board.rows
+    assert row.cost.time_ratio.median == 0.5 and row.cost.memory_ratio == 0.75
+
+
 def test_a_cost_is_the_median_over_seeds_with_its_quartiles(record):
     given = [record(seed=n, seconds=s, mib=s) for n, s in enumerate((10.0, 20.0, 90.0))]
     cost = boards(given)[0].rows[0].cost

@@ -41,6 +41,13 @@ def test_a_failure_has_a_status_a_reason_and_empty_cells(record):
     assert row[["test_accuracy_percent", "seconds_per_1k_steps_median", "parameters"]].isna().all()
 
 
+def test_a_cost_without_softmax_beside_it_has_no_ratio(record):
+    row = read([record("primal", softmax=None, mib=300.0)]).loc["primal"]
+    assert (row.peak_memory_mib, row.parameters) == (300.0, 123_456)
+    ratios = [name for name in row.index if "ratio" in name or name.startswith("softmax")]
+    assert len(ratios) == 8 and row[ratios].isna().all()
+
+
 def test_floors_are_rows_of_their_own_kind(record):
     found = read([record()])
     assert found.kind.to_dict() == {"softmax": "measured", "majority": "floor", "chance": "floor"}
