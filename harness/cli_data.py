@@ -36,7 +36,7 @@ def fetch(
         bool, typer.Option("--offline", help="Use only what was downloaded before.")
     ] = False,
 ) -> None:
-    """Download public files, verify and convert them, and put them in the cache."""
+    """Download public files, verify and convert them, and put them in the cache, if need be."""
     from rich.console import Console
 
     from harness.terminal import download

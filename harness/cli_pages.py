@@ -131,11 +131,17 @@ def report(
     records, broken = records_of(store)
     try:
         renewed = embed(readme.read_text("utf-8"), records) if readme else ""
-    except (OSError, ValueError) as error:
-        raise Refused(f"--readme {readme} cannot be renewed ({error}); give a page") from error
+    except OSError as error:
+        raise Refused(f"--readme {readme} cannot be read ({error.strerror}); mend it") from error
+    except ValueError as error:
+        raise Refused(f"--readme {readme} cannot be renewed: {error}") from error
     try:
-        paths = place_all(folder, files(records, broken))
-        for path in [*paths, *([place(readme, renewed.encode())] if readme else [])]:
+        for path in place_all(folder, files(records, broken)):
             typer.echo(path)
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise Refused(f"no report written: {error}; give another --out") from error
+    try:
+        if readme:
+            typer.echo(place(readme, renewed.encode()))
+    except OSError as error:
+        raise Refused(f"--readme {readme} cannot be written ({error.strerror}); mend it") from error

@@ -65,7 +65,7 @@ def run(
 def locality(
     task: Annotated[str, typer.Argument(help="TASK or TASK,TASK,...")],
     windows: Annotated[
-        str, typer.Option(help="Tokens that are seen; commas separate.")
+        str, typer.Option(help="Tokens that are seen, fewer than a document has; commas separate.")
     ] = "8,32,128",
     budget: Annotated[str, typer.Option(help="Recipe: smoke, laptop or paper.")] = "laptop",
     seeds: Annotated[str, typer.Option(help="Seeds; commas separate.")] = "0",

@@ -5,6 +5,7 @@ the machine does falls on both, and their ratio is taken turn by turn. The devic
 behind every turn: a GPU step bound by its launches looks a little dearer than in training.
 """
 
+import gc
 import time
 import warnings
 from collections.abc import Callable, Iterable
@@ -41,12 +42,13 @@ def measure(spec: RunSpec, task: Task, train: Split) -> Cost:
     reference that the memory does not hold is left out: what it lacks, the model may have.
     """
     usual = spec.model_copy(update={"attention": REFERENCE, "options": _options(BACKEND)})
-    specs = [spec] if is_reference(spec) else [spec, usual]
-    trainers = [_trainer(one, task, train) for one in specs]
-    beside = is_reference(spec) or _fits(trainers[-1])
-    if not beside:
-        trainers.pop()
-        warnings.warn(f"the memory does not hold {REFERENCE}: no cost beside it", stacklevel=2)
+    trainers = [_trainer(spec, task, train)]
+    # What fails here is the model itself; from here on its state is held, as in the turns.
+    _training_turn(trainers[0])()
+    alone = is_reference(spec)
+    trainers += [] if alone else _reference(usual, task, train)
+    beside = alone or len(trainers) > 1
+    specs = [spec, usual][: len(trainers)]
     tokens = spec.train.batch * task.documents * task.max_len
     steps = take_turns([_training_turn(trainer) for trainer in trainers], trainers[0].device)
     reads = take_turns([_reading_turn(trainer) for trainer in trainers], trainers[0].device)
@@ -58,7 +60,7 @@ def measure(spec: RunSpec, task: Task, train: Split) -> Cost:
             parameters=sum(p.numel() for p in trainer.model.parameters() if p.requires_grad),
             flops=flops(_training_turn(_trainer(one, task, train, compiled=False))),
         )
-        for one, trainer, stepping, reading in zip(specs, trainers, steps, reads, strict=False)
+        for one, trainer, stepping, reading in zip(specs, trainers, steps, reads, strict=True)
     ]
     return Cost(
         own=usages[0],
@@ -98,9 +100,9 @@ def quartiles(values: Iterable[float]) -> Quartiles:
     return Quartiles(q1=q1, median=median, q3=q3)
 
 
-def _ratio(own: Iterable[float], other: Iterable[float]) -> Quartiles:
+def _ratio(own: Iterable[float], others: Iterable[float]) -> Quartiles:
     """Of seconds, turn by turn."""
-    return quartiles(one / beside for one, beside in zip(own, other, strict=True))
+    return quartiles(mine / theirs for mine, theirs in zip(own, others, strict=True))
 
 
 def _options(backend: str) -> dict[str, dict[str, Value]]:
@@ -108,15 +110,26 @@ def _options(backend: str) -> dict[str, dict[str, Value]]:
     return Composition.parse(REFERENCE).resolve({REFERENCE: {"backend": backend}})
 
 
-def _fits(trainer: Trainer) -> bool:
-    """Whether the memory holds a training step."""
+def _reference(usual: RunSpec, task: Task, train: Split) -> list[Trainer]:
+    """The reference; none, and a warning, where the memory does not hold its steps."""
     try:
-        _training_turn(trainer)()
+        found = _trainer(usual, task, train)
+        # Twice, because its moments are there from the second on; and as it is counted.
+        for trainer in (found, found, _trainer(usual, task, train, compiled=False)):
+            _training_turn(trainer)()
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
-        return False
-    return True
+    else:
+        return [found]
+    warnings.warn(
+        f"the memory does not hold {REFERENCE} on {task.key}: no cost beside it; lower the batch "
+        "or the length to compare",
+        stacklevel=3,
+    )
+    # An optimiser and its schedule hold each other.
+    gc.collect()
+    return []
 
 
 def _trainer(spec: RunSpec, task: Task, train: Split, compiled: bool | None = None) -> Trainer:

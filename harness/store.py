@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from pydantic import ValidationError
+from pydantic import ValidationError, model_validator
 
 from harness.files import place, require_writable
 from harness.spec import Frozen, ModelSpec, RunSpec, TaskSpec, TrainSpec
@@ -117,6 +117,13 @@ class Cost(Frozen):
     softmax: Usage | None
     time_ratio: Quartiles | None
     inference_ratio: Quartiles | None
+
+    @model_validator(mode="after")
+    def _agree(self) -> "Cost":
+        parts = (self.softmax, self.time_ratio, self.inference_ratio)
+        if len({part is None for part in parts}) > 1:
+            raise ValueError("softmax and its ratios are absent together or not at all")
+        return self
 
     @property
     def memory_ratio(self) -> float | None:

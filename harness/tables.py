@@ -14,6 +14,9 @@ from zoo.contract import Traits
 from zoo.registry import Refused, built, options_of
 from zoo.variants import variants
 
+TOO_LARGE = "softmax: out of memory"
+"""Stands where a ratio would."""
+
 
 def outcome(records: Iterable[Record]) -> str:
     """One line a run: accuracies in percent, costs, and the ratios to SDPA softmax."""
@@ -87,9 +90,9 @@ def _costs(record: Record) -> list[str]:
     own = cost.own
     return [
         f"{own.seconds_per_1k_steps.median:.1f}",
-        f"{cost.time_ratio.median:.2f}" if cost.time_ratio else "",
+        f"{cost.time_ratio.median:.2f}" if cost.time_ratio else TOO_LARGE,
         f"{own.peak_bytes / 2**20:.1f}",
-        f"{cost.memory_ratio:.2f}" if cost.memory_ratio else "",
+        TOO_LARGE if cost.memory_ratio is None else f"{cost.memory_ratio:.2f}",
         f"{own.tokens_per_second.median:,.0f}",
         f"{own.parameters:,}",
         f"{own.flops / 1e9:.1f}",

@@ -9,6 +9,7 @@ from reports import floors
 from reports.floors import QUIET
 from reports.labels import Box, Disc, Scene, around, choose
 from reports.rows import Board
+from reports.texts import put
 
 Colour = tuple[float, float, float]
 
@@ -93,7 +94,7 @@ def label(
         width, height = size.width + 2 * margin, size.height + margin
         box = choose(around(disc, width, height, 2 * point), scene)
         taken.append(box)
-        floors.move(axes, text, Box(box.left + margin, box.bottom + margin / 2, box.right, box.top))
+        put(axes, text, Box(box.left + margin, box.bottom + margin / 2, box.right, box.top))
         _lead(axes, disc, box, 6 * point)
 
 

@@ -7,6 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.text import Text
 
 from reports.labels import Box, Scene, choose
+from reports.texts import put
 
 QUIET = "#6f6f6f"
 """Colour of what stands behind the figures: axes, floors, small print."""
@@ -31,28 +32,18 @@ def lines(axes: Axes, floors: Floors) -> list[Box]:
 def label(axes: Axes, floors: Floors, scene: Scene) -> list[Box]:
     """Write every name, once the panel has its final size; return what they cover, in pixels."""
     taken: list[Box] = []
-    for name, floor in merged(floors):
+    for name, floor in _merged(floors):
         text = axes.text(0, 0, name, color=QUIET, fontsize=7.5)
         now = scene._replace(boxes=[*scene.boxes, *taken])
-        taken.append(move(axes, text, choose(_along(axes, text, floor), now)))
+        taken.append(put(axes, text, choose(_along(axes, text, floor), now)))
     return taken
 
 
-def merged(floors: Floors) -> list[tuple[str, float]]:
+def _merged(floors: Floors) -> list[tuple[str, float]]:
     """Floors with their value written out; those that read the same are named together."""
     by_text = groupby(floors, key=lambda floor: f"{100 * floor[1]:.1f} %")
     groups = [(text, list(group)) for text, group in by_text]
     return [(f"{', '.join(n for n, _ in group)} {text}", group[0][1]) for text, group in groups]
-
-
-def move(axes: Axes, text: Text, box: Box) -> Box:
-    """Put the text where the box is, in parts of the panel so that it holds at any resolution."""
-    now = text.get_window_extent()
-    x, y = text.get_transform().transform(text.get_position())
-    moved = (x + box.left - now.x0, y + box.bottom - now.y0)
-    text.set_transform(axes.transAxes)
-    text.set_position(tuple(axes.transAxes.inverted().transform(moved)))
-    return box
 
 
 def _along(axes: Axes, text: Text, floor: float) -> list[Box]:

@@ -12,6 +12,7 @@ MEANING = f"""\
 - Time is of the very step that trained: extra losses and optimiser included, evaluation not.
 - Peak memory is the most that one training step allocated beyond what was held before it.
 - Ratios are to SDPA softmax, measured in turns in the same run; below 1 is faster or smaller.
+  Where the memory held the model but not softmax beside it, there is none.
 - Inference counts padding as tokens; FLOPs are those of the matrix products of one training step.
 - Test was read once, at the checkpoint that was best on dev.
 - Costs are medians over seeds; the CSV holds their quartiles and every digit.

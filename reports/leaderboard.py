@@ -163,7 +163,7 @@ def embed(page: str, records: Sequence[Record]) -> str:
     before, opened, rest = page.partition(MARKS[0])
     _, closed, after = rest.partition(MARKS[1])
     if not (opened and closed):
-        raise ValueError(f"it lacks the lines {MARKS[0]} and {MARKS[1]}")
+        raise ValueError(f"the page lacks the lines {MARKS[0]} and {MARKS[1]}; add them")
     return f"{before}{opened}\n\n{brief(records)}\n{closed}{after}"
 
 

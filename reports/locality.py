@@ -7,9 +7,11 @@ high as the whole, no order beyond it is used.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from textwrap import fill
 
 import matplotlib as mpl
+import numpy as np
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -22,7 +24,7 @@ from reports.audits import SEEN, SHUFFLED, Audit, Curve, audits
 from reports.bubbles import Colour
 from reports.cells import NOTHING, accuracy, floor_lines, notes, table
 from reports.labels import Box, Disc, Scene
-from reports.plots import PANEL, STYLE, as_bytes, heading, note, shape
+from reports.plots import PANEL, STYLE, as_bytes, heading, note, shape, shifted
 from reports.rows import Row
 
 HEAD = f"""\
@@ -39,6 +41,9 @@ places at which it asks.
 """
 
 ALL = "all"
+
+BELOW, LINE = -36, 14
+"""Points from a panel down to the legend, and those of a line of it."""
 
 STEP = 0.06
 """Ticks between two curves at one number of tokens, so that neither hides the other."""
@@ -133,20 +138,25 @@ def _draw(axes: Axes, audit: Audit) -> None:
     axes.set_xticks(range(len(ticks)), ticks)
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set(xlabel="tokens", ylabel="test accuracy, %", xlim=(-0.3, len(ticks) - 0.7))
-    axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(-0.02, -0.12))
+    axes.legend(
+        frameon=False, fontsize=8, loc="upper left", borderaxespad=0, borderpad=0,
+        bbox_to_anchor=(0, 0), bbox_transform=shifted(axes, 0, BELOW),
+    )  # fmt: skip
     if failed:
-        low = -40 - 14 * len(audit.curves)
+        low = BELOW - LINE * len(audit.curves)
         note(axes, fill(f"Not shown – {'; '.join(failed)}", 66), (0, 0), low)
     sns.despine(ax=axes)
 
 
 def _scene(axes: Axes, audit: Audit) -> Scene:
-    """What the names of floors must keep off: points, intervals and the floors' own lines."""
+    """What the names of floors must keep off: curves, intervals and the floors' own lines."""
     point = axes.figure.dpi / 72
     discs, bars = [], []
     for points, _, (intervals,) in axes.containers:
-        for x, y in axes.transData.transform(points.get_xydata()):
-            discs.append(Disc(x, y, 4 * point))
+        places = axes.transData.transform(points.get_xydata())
+        discs += [Disc(x, y, 4 * point) for x, y in places]
+        for start, end in pairwise(places):
+            discs += [Disc(x, y, 2 * point) for x, y in np.linspace(start, end, 40)]
         for interval in intervals.get_segments():
             (x, low), (_, high) = axes.transData.transform(interval)
             bars.append(Box(x - 4 * point, low, x + 4 * point, high))

@@ -209,17 +209,17 @@ def _legend(axes: Axes, memories: Sequence[float], scale: float) -> None:
         x, diameter = 96 * (place - (len(sizes) - 1) / 2) - 22, (size * scale) ** 0.5
         axes.plot(
             0.5, 0.5, marker="o", markersize=diameter, markerfacecolor="#e3e3e3",
-            markeredgecolor=QUIET, markeredgewidth=0.8, transform=_shifted(axes, x, -4),
+            markeredgecolor=QUIET, markeredgewidth=0.8, transform=shifted(axes, x, -4),
         )  # fmt: skip
         _key(axes, x + diameter / 2 + 5, -4, f"{size / MIB:,g} MiB", ha="left")
 
 
 def _key(axes: Axes, x: float, y: float, text: str, ha: str) -> None:
-    place = _shifted(axes, x, y)
+    place = shifted(axes, x, y)
     axes.text(0.5, 0.5, text, transform=place, ha=ha, va="center", color=QUIET, fontsize=8.5)
 
 
-def _shifted(axes: Axes, x: float, y: float) -> Transform:
+def shifted(axes: Axes, x: float, y: float) -> Transform:
     """Parts of the panel, and from there so many points to the right and up."""
     return axes.transAxes + ScaledTranslation(x / 72, y / 72, axes.figure.dpi_scale_trans)
 

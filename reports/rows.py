@@ -54,8 +54,12 @@ class Row:
 
     @cached_property
     def cost(self) -> Cost | None:
-        """Median over the runs that were measured, finished or not; absent where none was."""
-        costs = [run.cost for run in self.runs if run.cost]
+        """Median over the runs that were measured, finished or not; absent where none was.
+
+        Over those beside softmax, where there are any: a ratio is of what was measured together.
+        """
+        measured = [run.cost for run in self.runs if run.cost]
+        costs = [cost for cost in measured if cost.softmax] or measured
         if not costs:
             return None
         softmax = [cost.softmax for cost in costs if cost.softmax]

@@ -33,7 +33,7 @@ def data_home() -> Path:
     """
     chosen = os.environ.get(HOME_VARIABLE)
     if chosen:
-        if Path(chosen).is_file():
+        if os.path.isfile(chosen):  # noqa: PTH113 - Path's raises where a folder may not be searched
             raise Refused(f"{HOME_VARIABLE}={chosen} is a file; set it to a folder")
         return Path(chosen)
     import pooch  # only for the place; it costs a fifth of a second
@@ -86,9 +86,9 @@ def require_writable() -> None:
         Refused: it cannot: known now, no work is lost for it later.
     """
     folder = data_home()
-    # None is made yet: the work may fail.
-    nearest = next(one for one in (folder, *folder.parents) if one.exists())
     try:
+        # None is made yet: the work may fail.
+        nearest = next(one for one in (folder, *folder.parents) if one.exists())
         tempfile.TemporaryFile(dir=nearest).close()
     except OSError as error:
         raise Refused(
@@ -120,6 +120,14 @@ def write(key: str, arrays: Mapping[str, np.ndarray]) -> Path:
         raise
 
 
+def is_whole(path: Path) -> bool:
+    """Whether a file of the cache holds what its name says; not so where it cannot be read."""
+    try:
+        return digest(path) == _told(path)
+    except OSError:
+        return False
+
+
 def digest(path: Path) -> str:
     """The SHA-256 of a file, in hexadecimal."""
     with path.open("rb") as file:
@@ -130,7 +138,7 @@ def _arrays(
     file: BufferedReader, path: Path, names: Iterable[str], remedy: str
 ) -> list[np.ndarray]:
     """The named arrays of the open file of `path`, which is verified first."""
-    expected = path.name.split(".")[-2]
+    expected = _told(path)
     found = hashlib.file_digest(file, "sha256").hexdigest()
     file.seek(0)
     if found != expected:
@@ -157,6 +165,11 @@ def _place(partial: Path, key: str) -> Path:
             with suppress(OSError):
                 other.unlink()
     return place
+
+
+def _told(path: Path) -> str:
+    """The SHA-256 that a file of the cache has by its name."""
+    return path.name.split(".")[-2]
 
 
 def _editions(key: str) -> list[Path]:

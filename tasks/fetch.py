@@ -65,7 +65,8 @@ def fetch_data(
     source = found.source()
     if not source.public:
         raise Refused(f"{task} has no source that can be verified; {found.remedy()}")
-    if held := cache.find(versioned(found)):
+    held = cache.find(versioned(found))
+    if held and cache.is_whole(held):
         return Fetched(held, source.terms, present=True)
     folder = cache.data_home() / "downloads"
     if not offline:
@@ -87,6 +88,8 @@ def fetch_data(
 
 def download(source: Source, folder: Path, watch: Watch, timeout: float) -> Path | None:
     """A public archive of `source` in `folder`: one that is there, or the first that comes whole.
+
+    None where no mirror gives one.
 
     Raises:
         Refused: `folder` cannot take it, or another process is at it.
@@ -204,14 +207,15 @@ def _retrieve(url: str, downloader: _Resuming) -> Path:
             )
         )
     except ValueError as error:
-        if resumed:  # what had come before may have spoiled it
-            return _retrieve(url, downloader)
-        raise _Faulty(first_line(error)) from error
+        if not resumed:
+            raise _Faulty(first_line(error)) from error
+    # What had come before may have spoiled it.
+    return _retrieve(url, downloader)
 
 
 def _root(error: BaseException) -> BaseException:
     """What an error goes back to: libraries wrap the system's word in several of their own."""
-    while deeper := error.__cause__ or error.__context__:
+    while deeper := error.__cause__ or (not error.__suppress_context__ and error.__context__):
         error = deeper
     return error
 

@@ -113,7 +113,8 @@ class Generated(Kept):
         """The named arrays, verified; generated first where they are missing.
 
         Raises:
-            Refused: what is in the cache is damaged, or the options cannot be met.
+            Refused: what is in the cache is damaged, the cache cannot be written, or the options
+                cannot be met.
         """
         if cache.find(self.key) is None:
             cache.require_writable()

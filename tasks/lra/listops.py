@@ -128,7 +128,7 @@ class ListOps(Generated):
         return arrays
 
     def _distinct(self, wanted: int, workers: int) -> list[tuple[bytes, int]]:
-        # Refused at once where they are more than the memory holds; nothing of it is touched.
+        # Refused at once where the system will not promise as much memory; none of it is touched.
         np.empty((wanted, self.min_len + HELD), np.uint8)
         found: dict[bytes, int] = {}
         barren = 0

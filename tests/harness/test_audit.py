@@ -44,12 +44,23 @@ def test_locality_runs_the_cells_once_and_writes_its_page(call, store, unmeasure
 
 def test_a_window_that_is_no_narrower_than_the_documents_is_left_out_with_a_warning():
     given = request("majority", majority={"max_len": 16})
-    line = r"window 16 is left out: majority@1\[max_len=16,.*\] has 16 tokens, all are seen"
-    for cells, known in ((seen(given, [15, 16]), 3), (shuffled([given], [15, 16]), 1)):
-        with pytest.warns(UserWarning, match=line) as warned:
-            found = list(cells)
-        assert len(warned) == 1 and len(found) == known
-        assert 15 in (found[-1].task.block, found[-1].options.get("local", {}).get("window"))
+    line = r"documents of majority@1\[max_len=16,.*\] have at most 16 tokens, and from"
+    with pytest.warns(UserWarning, match=rf"window 15 is left out: {line} 15 on it ch") as warned:
+        *_, last = seen(given, [14, 15])
+    assert len(warned) == 1 and last.options["local"]["window"] == 14
+    with pytest.warns(UserWarning, match=rf"block 16 is left out: {line} 16 on it ch") as warned:
+        (only,) = shuffled([given], [15, 16])
+    assert len(warned) == 1 and only.task.block == 15
+
+
+@pytest.mark.filterwarnings("always")
+def test_an_audit_that_hides_nothing_is_refused_before_any_run(call, store):
+    argv = ("locality", "majority", "--windows", "31,32", "--budget", "smoke")
+    code, out, err = call(*argv)
+    assert (code, out) == (2, "")
+    expected = "harness: windows 31, 32 all show the whole of majority@1[max_len=32,"
+    assert err.splitlines()[-1].startswith(expected) and "give narrower --windows" in err
+    assert not store.folder.exists()
 
 
 def test_windows_that_are_no_windows_are_refused(call, store):

@@ -1,5 +1,6 @@
 """The command line in this process: what it refuses, and what it says."""
 
+import errno
 import json
 from importlib import metadata
 
@@ -288,9 +289,38 @@ def test_a_page_that_cannot_be_renewed_is_refused_before_anything_is_written(
     pages = tmp_path / "pages"
     code, _, err = call("report", "--out", str(pages), "--readme", str(tmp_path / page))
     assert code == 2
-    assert err.startswith(f"harness: --readme {tmp_path / page} cannot be renewed (")
-    assert err.endswith("); give a page\n") and err.count("\n") == 1
+    expected = {
+        "missing.md": "cannot be read (No such file or directory); mend it",
+        "unmarked.md": "cannot be renewed: the page lacks the lines <!-- leaderboard --> and "
+        "<!-- /leaderboard -->; add them",
+    }[page]
+    assert err == f"harness: --readme {tmp_path / page} {expected}\n"
     assert not pages.exists()
+
+
+def test_a_page_that_takes_nothing_is_named(call, store, monkeypatch, tmp_path):
+    store.folder.mkdir()
+    page = tmp_path / "page.md"
+    page.write_text("<!-- leaderboard -->\n<!-- /leaderboard -->\n")
+
+    def full(path, content):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("harness.files.place_all", lambda folder, contents: [])
+    monkeypatch.setattr("harness.files.place", full)
+    code, _, err = call("report", "--readme", str(page))
+    expected = f"harness: --readme {page} cannot be written (No space left on device); mend it\n"
+    assert (code, err) == (2, expected)
+
+
+def test_a_run_without_softmax_beside_it_says_why_it_has_no_ratio(
+    call, store, unmeasured, monkeypatch
+):
+    absent = {"softmax": None, "time_ratio": None, "inference_ratio": None}
+    alone = unmeasured.model_copy(update=absent)
+    monkeypatch.setattr("harness.run.measure", lambda spec, task, train: alone)
+    code, out, _ = call("run", "-a", "primal", "--budget", "smoke")
+    assert code == 0 and out.count("softmax: out of memory") == 2
 
 
 def test_a_report_into_a_file_is_refused(call, store, tmp_path):

@@ -106,7 +106,8 @@ def test_data_that_the_memory_does_not_hold_are_refused_with_what_to_lower(
         raise error
 
     monkeypatch.setattr(ListOps, "load", load)
-    line = r"listops@1\[.*\] cannot be held in memory here \(.*3 TiB\); .*--set listops.train=1000"
+    line = r"listops@1\[.*\] cannot be held in memory here \(.*3 TiB\); lower its lengths, "
+    line += "or its splits as in --set listops.train=1000"
     with pytest.raises(Refused, match=line):
         check([plan()], store)
 

@@ -166,13 +166,15 @@ def test_ratios_pair_the_turns_and_units_are_those_of_the_record(plan, told):
 
 @pytest.fixture
 def failing(monkeypatch):
-    """Lets the steps of one of the two models fail: of primal, which alone has `ksvd`, or not."""
-    step = Trainer.step
+    """Lets a step of one of the two models fail: of primal, which alone has `ksvd`, or not."""
+    step, left = Trainer.step, [0]
 
-    def arrange(primal: bool, error: Exception) -> None:
+    def arrange(primal: bool, error: Exception, number: int = 1) -> None:
         def fail(self, at):
             losses = step(self, at)
-            if ("ksvd" in losses) == primal:
+            meant = ("ksvd" in losses) == primal
+            left[0] += meant
+            if meant and left[0] == number:
                 raise error
             return losses
 
@@ -181,11 +183,18 @@ def failing(monkeypatch):
     return arrange
 
 
-def test_a_reference_that_the_memory_does_not_hold_is_left_out(plan, failing):
+@pytest.mark.parametrize("number", [1, 2, 3])
+@pytest.mark.parametrize(
+    "error",
+    [MemoryError("x"), torch.OutOfMemoryError("x"), RuntimeError("DefaultCPUAllocator: x")],
+    ids=repr,
+)
+def test_a_reference_that_the_memory_does_not_hold_is_left_out(plan, failing, error, number):
     spec = plan("primal")
     task = find_task(spec)
-    failing(False, MemoryError("3 TiB"))
-    with pytest.warns(UserWarning, match="the memory does not hold softmax: no cost beside it"):
+    failing(False, error, number)
+    line = r"the memory does not hold softmax on listops@1\[.*\]: no cost beside it; lower"
+    with pytest.warns(UserWarning, match=line):
         cost = measure(spec, task, task.load("train"))
     assert cost.own.seconds_per_1k_steps.median > 0
     assert (cost.softmax, cost.time_ratio, cost.inference_ratio) == (None, None, None)
@@ -198,6 +207,14 @@ def test_a_reference_that_the_memory_does_not_hold_is_left_out(plan, failing):
 )
 def test_any_other_failure_ends_the_measurement(plan, failing, primal, error):
     spec = plan("primal")
+    _ends(spec, failing, primal, error)
+
+
+def test_a_reference_that_does_not_fit_by_itself_is_out_of_memory(plan, failing):
+    _ends(plan("softmax"), failing, False, MemoryError("3 TiB"))
+
+
+def _ends(spec, failing, primal, error):
     task = find_task(spec)
     failing(primal, error)
     with pytest.raises(type(error), match=str(error)):
@@ -236,5 +253,5 @@ def test_what_is_timed_is_a_training_step_and_a_reading_without_gradients(plan, 
     spec = plan("softmax")
     task = find_task(spec)
     measure(spec, task, task.load("train"))
-    assert seen[:2] == [("step", True, True), ("read", False, True)]
-    assert seen[2:] == [("step", True, True)] * 2
+    step = ("step", True, True)
+    assert seen == [step, step, ("read", False, True), step, step]

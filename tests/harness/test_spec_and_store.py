@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from harness.spec import RunSpec
-from harness.store import Broken, Environment, Final, Point, Record, Store
+from harness.store import Broken, Cost, Environment, Final, Point, Record, Store
 from zoo.registry import Refused
 
 SPEC = {
@@ -135,6 +135,17 @@ def value_at(tree, path: tuple):
     for key in path:
         tree = tree[key]
     return tree
+
+
+def test_a_cost_has_softmax_and_all_ratios_or_none_of_them(unmeasured):
+    parts = ("softmax", "time_ratio", "inference_ratio")
+    absent = unmeasured.model_dump() | dict.fromkeys(parts)
+    assert Cost.model_validate(absent).memory_ratio is None
+    for part in parts:
+        for some in (absent | {part: unmeasured.model_dump()[part]},
+                     unmeasured.model_dump() | {part: None}):  # fmt: skip
+            with pytest.raises(ValidationError, match="absent together or not at all"):
+                Cost.model_validate(some)
 
 
 def test_a_record_comes_back_as_it_was_written(store, record):

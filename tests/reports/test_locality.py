@@ -150,7 +150,19 @@ def test_no_curve_and_no_name_of_a_floor_hides_another(runs, monkeypatch):
     assert not set(first) & set(second)
     assert len(names) == 1 and "chance, majority 10.0 %" in [t.get_text() for t in axes.texts]
     assert scene.conflict(names[0]) == 0
-    assert axes.get_legend().get_window_extent().y1 <= axes.get_window_extent().y0
+    axes.figure.draw_without_rendering()
+    legend = axes.get_legend().get_window_extent()
+    assert legend.y1 <= axes.xaxis.label.get_window_extent().y0
+
+
+def test_what_is_not_shown_is_told_below_the_legend(runs, record):
+    failed = record("local", status="diverged", reason="loss is nan", options=window(16))
+    (audit,) = audits([*runs, failed])
+    axes = Figure(dpi=100).add_subplot()
+    locality._draw(axes, audit)
+    axes.figure.draw_without_rendering()
+    (told,) = [text for text in axes.texts if text.get_text().startswith("Not shown")]
+    assert told.get_window_extent().y1 <= axes.get_legend().get_window_extent().y0
 
 
 def test_runs_with_other_options_are_no_seeds_of_one_another(runs, record):

@@ -96,9 +96,13 @@ def test_a_partial_row_averages_what_finished_and_names_the_seeds_that_did_not(r
 
 
 def test_a_ratio_is_that_of_the_seeds_that_have_one(record):
-    (board,) = boards([record("primal", seed=0), record("primal", seed=1, softmax=None)])
+    alone = record("primal", seed=1, softmax=None, mib=900.0)
+    (board,) = boards([record("primal", seed=0), alone])
     (row,) = board.rows
     assert row.cost.time_ratio.median == 0.5 and row.cost.memory_ratio == 0.75
+    assert row.cost.inference_ratio.median == 0.25
+    ((row,),) = (board.rows for board in boards([alone]))
+    assert row.cost.own.peak_bytes == 900 * 2**20 and row.cost.memory_ratio is None
 
 
 def test_a_cost_is_the_median_over_seeds_with_its_quartiles(record):

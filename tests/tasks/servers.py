@@ -74,6 +74,18 @@ def _squeeze(self, content, start):
         self.go_on(content, start)
 
 
+def _chunk(self, content, start):
+    self.send_response(200)
+    self.send_header("Transfer-Encoding", "chunked")
+    self.end_headers()
+    self.wfile.write(b"%x\r\n%s\r\n" % (CUT, content[:CUT]))
+
+
+def _weary(self, content, start):
+    """Whole at the first time of asking, and cut off from then on."""
+    WAYS["good" if len(self.told.asked) == 1 else "cut"](self, content, start)
+
+
 WAYS = {
     "good": _Handler.go_on,
     "absent": lambda self, content, start: self.answer(PAGE, 404),
@@ -84,6 +96,8 @@ WAYS = {
     "corrupt": lambda self, content, start: self.answer(bytes(len(content))),
     "lying-about-its-length": lambda self, content, start: self.answer(content, length="many"),
     "endless": lambda self, content, start: self.answer(content * 9, length="untold"),
+    "cut-between-chunks": _chunk,
+    "good-once": _weary,
     "slow": _stall,
     "elsewhere": lambda self, content, start: self.answer(
         content, 206, Content_Range=f"bytes 0-{len(content) - 1}/{len(content)}"

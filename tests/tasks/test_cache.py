@@ -75,6 +75,24 @@ def test_nothing_is_generated_for_a_cache_that_takes_nothing(home, monkeypatch):
         ListOps().load("train")
 
 
+def test_nothing_is_converted_for_a_cache_that_takes_nothing(home, pictures, monkeypatch):
+    home.parent.mkdir(exist_ok=True)
+    home.write_text("a file")
+    monkeypatch.setenv(cache.HOME_VARIABLE, str(home / "below"))
+    monkeypatch.setattr(Image, "convert", lambda files, rows: pytest.fail("converted"))
+    with pytest.raises(Refused, match=r"below cannot be written \(Not a directory\); set HARNESS"):
+        Image.bring(pictures.folder, pictures.source)
+
+
+def test_a_folder_that_may_not_be_searched_is_refused(home, monkeypatch):
+    def forbid(path):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "exists", forbid)
+    with pytest.raises(Refused, match=r"cannot be written \(Permission denied\); set HARNESS_DATA"):
+        cache.require_writable()
+
+
 def test_a_damaged_generated_set_is_refused_and_made_again_once_deleted(home):
     task = ListOps(min_len=3, max_len=30, train=20, dev=5, test=5)
     before = task.load("train")

@@ -22,6 +22,7 @@ FAULTS = {
     "lying-about-its-length": r"\d+ bytes expected, many found",
     "short": r"\d+ bytes expected, \d+ found",
     "cut": rf"\d+ bytes expected, {CUT} found before IncompleteRead: ",
+    "cut-between-chunks": rf"\d+ bytes expected, {CUT} found before ProtocolError: .*ended prem",
     "corrupt": "hash of downloaded file .* expected sha256:[0-9a-f]{64} but got [0-9a-f]{64}",
     "endless": r"\d+ bytes expected, more found",
     "slow": rf"\d+ bytes expected, {CUT} found before TimeoutError: timed out$",
@@ -80,6 +81,14 @@ def test_data_that_are_there_are_not_fetched_again(get, acl, server):
     assert server.asked == []
 
 
+def test_damaged_data_are_made_again(get):
+    fetched = get("good")
+    whole = fetched.path.read_bytes()
+    fetched.path.write_bytes(whole[:-1])
+    assert get("good", offline=True) == fetched
+    assert fetched.path.read_bytes() == whole
+
+
 def test_a_damaged_download_is_replaced(get, home, server):
     good = get("good").path
     good.unlink()
@@ -99,7 +108,7 @@ def test_a_bad_mirror_is_one_warning_and_the_next_one_serves(get, server, home, 
     assert kept(home) == ["aclImdb.tar.gz", fetched.path.name]
 
 
-@pytest.mark.parametrize("way", sorted(FAULTS.keys() - {"cut", "slow"}))
+@pytest.mark.parametrize("way", sorted(FAULTS.keys() - {"cut", "cut-between-chunks", "slow"}))
 def test_bad_mirrors_only_are_refused_and_leave_the_cache_as_it_was(get, home, way):
     cache.write("set@1", {"a": np.arange(3)})
     before = kept(home)
@@ -161,6 +170,16 @@ def test_a_spoiled_beginning_does_not_spoil_the_archive(get, server, home, way):
     assert kept(home) == ["aclImdb.tar.gz", fetched.path.name]
     ranges = [asked for _, asked in server.asked]
     assert ranges == (["bytes=50-"] if way == "deaf-to-ranges" else ["bytes=50-", None])
+
+
+def test_what_ends_the_second_try_is_what_is_told(get, home):
+    (home / "downloads").mkdir(parents=True)
+    (home / "downloads" / ".aclImdb.tar.gz.partial").write_bytes(bytes(50))
+    with (
+        pytest.warns(UserWarning, match=f"{CUT} found before IncompleteRead"),
+        pytest.raises(Refused),
+    ):
+        get("good-once")
 
 
 def test_a_range_that_was_not_asked_for_is_not_taken(get, server, home):
@@ -250,8 +269,8 @@ def test_two_processes_do_not_fetch_the_same_archive_at_once(get, server, home):
 
 def test_a_folder_that_cannot_be_written_is_refused(get, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
-    monkeypatch.setenv(cache.HOME_VARIABLE, str(tmp_path / "file"))
-    with pytest.raises(Refused, match=r"HARNESS_DATA=.*file is a file; set it to a folder"):
+    monkeypatch.setenv(cache.HOME_VARIABLE, str(tmp_path / "file" / "below"))
+    with pytest.raises(Refused, match=r"cannot take aclImdb.tar.gz \(Not a directory\); make room"):
         get("good")
 
 

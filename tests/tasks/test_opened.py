@@ -34,6 +34,7 @@ def test_a_path_that_does_not_exist_is_refused(pictures, tmp_path):
 
 def test_a_folder_without_a_known_file_is_refused(reviews, home):
     (reviews.folder / "test.jsonl.xz").unlink()
+    (reviews.folder / "train.jsonl.xz").write_bytes(b"never looked at")
     with pytest.raises(Refused, match=r"holds no test.jsonl.xz; get it again"):
         Text.bring(reviews.folder, reviews.source)
     assert not home.exists()
