@@ -6,16 +6,19 @@ from harness.spec import RunSpec
 from zoo.registry import Refused
 
 
-def words(text: str) -> list[str]:
+def words(*texts: str) -> list[str]:
     """Split at commas, each word once, in order.
 
     Raises:
         Refused: a word is empty.
     """
-    words = [word.strip() for word in text.split(",")]
-    if not all(words):
-        raise Refused(f"{text!r} holds an empty name; separate names by single commas")
-    return list(dict.fromkeys(words))
+    found: dict[str, None] = {}
+    for text in texts:
+        words = [word.strip() for word in text.split(",")]
+        if not all(words):
+            raise Refused(f"{text!r} holds an empty name; separate names by single commas")
+        found |= dict.fromkeys(words)
+    return list(found)
 
 
 def seeds(text: str) -> list[int]:

@@ -19,8 +19,13 @@ SetOption = Annotated[
 
 
 def run(
-    attention: Annotated[str, typer.Option("--attention", "-a", help="A, A+B, or A,A+B,...")],
-    task: Annotated[str, typer.Option("--task", "-t", help="TASK or TASK,TASK,...")] = "listops",
+    attention: Annotated[
+        list[str], typer.Option("--attention", "-a", help="A, A+B, or A,A+B,...; repeatable.")
+    ],
+    task: Annotated[
+        list[str] | None,
+        typer.Option("--task", "-t", help="TASK or TASK,TASK,...; repeatable; listops if none."),
+    ] = None,
     budget: Annotated[str, typer.Option(help="Recipe: smoke, laptop or paper.")] = "laptop",
     seeds: Annotated[str, typer.Option(help="Seeds; commas separate.")] = "0",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
@@ -50,8 +55,8 @@ def run(
             settings=settings,
             **where,
         )
-        for name in argv.words(task)
-        for variant in argv.words(attention)
+        for name in argv.words(*(task or ["listops"]))
+        for variant in argv.words(*attention)
         for seed in argv.seeds(seeds)
     ]
     specs = [budgets.plan(request) for request in requests]

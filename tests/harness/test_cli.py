@@ -313,6 +313,14 @@ def test_a_page_that_takes_nothing_is_named(call, store, monkeypatch, tmp_path):
     assert (code, err) == (2, expected)
 
 
+def test_a_name_may_be_given_by_itself_or_between_commas(call, store, unmeasured):
+    argv = ("run", "--budget", "smoke", "-t", "majority", "-t", "parity,majority")
+    assert call(*argv, "-a", "none,softmax", "-a", "none", "-a", "linear")[0] == 0
+    ran = [(record.spec.task.name, record.spec.attention) for record in store.read()[0]]
+    names = ("linear", "none", "softmax")
+    assert ran == [(task, name) for task in ("majority", "parity") for name in names]
+
+
 def test_a_run_without_softmax_beside_it_says_why_it_has_no_ratio(
     call, store, unmeasured, monkeypatch
 ):
