@@ -30,12 +30,12 @@ page.
   tokens, as `Split.digest` in `tasks/contract.py` defines it. The same setting has the same hashes
   on every machine; data that are changed need a new version.
 * **Documents of test that stand in train** do so token by token, whatever their answers: what a
-  model knows of them it may have kept by heart.
+  model knows of them it may have learned by heart.
 * **Floors** are accuracies on test that need no attention. *chance* is one in the number of
   classes, *majority* the commonest class of train, *mean* the mean of train. Two short cuts are
   linear models, taken where one answer about the whole is asked for, logistic regressions for
   classes and ridge regressions for numbers: *bag of tokens* on how often each token occurs, *first
-  {FIRST} tokens* on the beginning of each document. Where tokens of an example are asked it shows
+  {FIRST} tokens* on the beginning of each document. Where tokens of an example are asked, it shows
   its answers, and *commonest in context* is, everywhere in it, the one that it shows most often. A
   model that does not beat these may have learned no more than they did.
 * **Examples** are the first {SHOWN} of train. Positions count from 0; of a long document the middle
@@ -93,7 +93,7 @@ def _terms(facts: Facts) -> str:
         "version": f"`{task.name}@{task.version}`",
         "options": ", ".join(f"`{name}={value}`" for name, value in task.options.items()) or "none",
         "answer": facts.answer,
-        "token values": f"{task.vocabulary:,}, padding included",
+        "token values": f"{task.vocabulary:,}",
         "longest document": f"{task.max_len:,} tokens",
         "documents an example": str(task.documents),
         "model": "causal" if task.causal else "hears both sides",

@@ -18,10 +18,10 @@ FIGURES = {
 HEAD = """\
 # Certificates
 
-A row a variant, a column a kind of check. {proved} says that every check of the kind that the
-variant's claims call for passed, in each of its forms; {nothing} that it claims nothing of the
-kind; a number leads to a check that it fails and says so. `harness check NAME` shows the figure
-behind each of them, `harness certify` makes this page.
+A row a variant that runs anywhere (`fla-*` run on CUDA alone), a column a kind of check. {proved}
+says that every check of the kind that the variant's claims call for passed, in each of its forms;
+{nothing} that it claims nothing of the kind; a number leads to a check that it fails and says so.
+`harness check NAME` shows the figure behind each of them, `harness certify` makes this page.
 
 """
 

@@ -1,1 +1,1 @@
-"""Reads records of runs, and writes tables, figures and pages from nothing else."""
+"""Reads records of runs, and writes tables, figures and pages from them and published numbers."""

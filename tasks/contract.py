@@ -146,7 +146,7 @@ class Task(ABC):
         name: the registered name, without version.
         version: raised when the data or the question change: two versions are never compared.
         classes: number of classes; 1 where a number is asked for.
-        vocabulary: number of token values, padding included; every token is below it.
+        vocabulary: number of token values; every token is below it, and what stands at padding.
         max_len: l, the length that documents are padded to.
         documents: t, documents an example.
         causal: whether a token may hear only those before it: the model is built causal.

@@ -1,6 +1,7 @@
 """Where data come from: known files that are verified and imported, or a generator.
 
-Nothing is read unverified, and the cache stays as it was whenever anything is wrong.
+Nothing is kept unverified: by the digest of a file, else by that of what is made of it, else, where
+none is published, by form and number. The cache stays as it was whenever anything is wrong.
 """
 
 import lzma

@@ -31,12 +31,10 @@ def home(tmp_path, monkeypatch) -> Path:
 
 @pytest.fixture(scope="session")
 def real_data() -> Path:
-    """The folder of the real data files; tests that ask for it are skipped where it is absent."""
-    beside = Path(__file__).resolve().parents[2].parent / "shared" / "data"
-    folder = Path(os.environ.get("HARNESS_TEST_DATA", beside))
-    if not (folder / "cifar10_gray_uint8.npz").exists():
-        pytest.skip(f"no real data in {folder}; set HARNESS_TEST_DATA to their folder")
-    return folder
+    """The folder of the real data files; tests that ask for it are skipped where none is named."""
+    if "HARNESS_TEST_DATA" not in os.environ:
+        pytest.skip("set HARNESS_TEST_DATA to the folder of the real data")
+    return Path(os.environ["HARNESS_TEST_DATA"])
 
 
 @pytest.fixture
