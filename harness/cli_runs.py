@@ -12,6 +12,13 @@ if TYPE_CHECKING:
     from harness.store import Broken, Record, RunSpec
 
 StoreOption = Annotated[Path, typer.Option(help="Folder of records, one JSON file a run.")]
+AttentionOption = Annotated[
+    list[str], typer.Option("--attention", "-a", help="A, A+B, or A,A+B,...; repeatable.")
+]
+TaskOption = Annotated[
+    list[str] | None,
+    typer.Option("--task", "-t", help="TASK or TASK,TASK,...; repeatable; listops if none."),
+]
 SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", help="NAME.OPTION=VALUE, NAME a variant or a task; repeatable."),
@@ -19,13 +26,8 @@ SetOption = Annotated[
 
 
 def run(
-    attention: Annotated[
-        list[str], typer.Option("--attention", "-a", help="A, A+B, or A,A+B,...; repeatable.")
-    ],
-    task: Annotated[
-        list[str] | None,
-        typer.Option("--task", "-t", help="TASK or TASK,TASK,...; repeatable; listops if none."),
-    ] = None,
+    attention: AttentionOption,
+    task: TaskOption = None,
     budget: Annotated[str, typer.Option(help="Recipe: smoke, laptop or paper.")] = "laptop",
     seeds: Annotated[str, typer.Option(help="Seeds; commas separate.")] = "0",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",

@@ -15,6 +15,7 @@ from zoo.registry import Refused, in_one_line
 
 __all__ = [
     "FINAL",
+    "WITHOUT_SOFTMAX",
     "Broken",
     "Cost",
     "Environment",
@@ -35,6 +36,10 @@ Status = Literal["ok", "diverged", "out_of_memory", "failed", "interrupted"]
 
 FINAL: tuple[Status, ...] = ("ok", "diverged", "out_of_memory")
 """Ends that the same specification would come to again."""
+
+
+WITHOUT_SOFTMAX = "softmax: out of memory"
+"""Stands where a ratio would, in every table, if the memory did not hold softmax."""
 
 
 class Quartiles(Frozen):

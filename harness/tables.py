@@ -7,15 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 
 from tabulate import tabulate
 
-from harness.store import Record, Store
+from harness.store import WITHOUT_SOFTMAX, Record, Store
 from tasks import tasks
 from zoo.conformance import Result
 from zoo.contract import Traits
 from zoo.registry import Refused, built, options_of
 from zoo.variants import variants
-
-TOO_LARGE = "softmax: out of memory"
-"""Stands where a ratio would."""
 
 
 def outcome(records: Iterable[Record]) -> str:
@@ -90,9 +87,9 @@ def _costs(record: Record) -> list[str]:
     own = cost.own
     return [
         f"{own.seconds_per_1k_steps.median:.1f}",
-        f"{cost.time_ratio.median:.2f}" if cost.time_ratio else TOO_LARGE,
+        f"{cost.time_ratio.median:.2f}" if cost.time_ratio else WITHOUT_SOFTMAX,
         f"{own.peak_bytes / 2**20:.1f}",
-        TOO_LARGE if cost.memory_ratio is None else f"{cost.memory_ratio:.2f}",
+        WITHOUT_SOFTMAX if cost.memory_ratio is None else f"{cost.memory_ratio:.2f}",
         f"{own.tokens_per_second.median:,.0f}",
         f"{own.parameters:,}",
         f"{own.flops / 1e9:.1f}",

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from harness.store import Broken, Cost, Quartiles, Record
+from harness.store import WITHOUT_SOFTMAX, Broken, Cost, Quartiles, Record
 from reports.cells import (
     GAP,
     NOTHING,
@@ -82,7 +82,7 @@ def _ratio(heading: str, value: Callable[[Cost], float | None]) -> Column:
         if row.cost is None:
             return UNMEASURED
         ratio = value(row.cost)
-        return "softmax: out of memory" if ratio is None else number(ratio)
+        return WITHOUT_SOFTMAX if ratio is None else number(ratio)
 
     return Column(heading, cell)
 
