@@ -10,8 +10,9 @@ from typing import Any, Literal, cast, get_args
 from harness.spec import ModelSpec, Positions, RunSpec, TaskSpec, TrainSpec
 from tasks import tasks
 from tasks.blocks import arranged
+from tasks.contract import make_task
 from zoo.composition import Composition
-from zoo.registry import Refused, Value, built, resolve, unknown
+from zoo.registry import Refused, Value, resolve, unknown
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +69,7 @@ def plan(request: Request) -> RunSpec:
     options = resolve(request.task, task, {**own["options"], **asked})
     model = {**_tables()["model"], **budget.get("model", {}), **own["model"]}
     train = {**budget["train"], **own["train"]}
-    made = built(f"task {request.task!r}", lambda: task(**options))
+    made = make_task(request.task, task, **options)
     return RunSpec(
         attention=request.attention,
         options=composition.resolve(_variant_options(composition, budget, own, request.settings)),

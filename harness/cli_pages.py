@@ -120,7 +120,7 @@ def report(
     ] = None,
 ) -> None:
     """Write leaderboard.md, leaderboard.csv and the figures from the records of a store."""
-    from harness.files import place, place_all
+    from harness.files import place, place_all, require_writable
     from reports.leaderboard import embed, files
 
     if not store.is_dir():
@@ -135,6 +135,7 @@ def report(
         raise Refused(f"--readme {readme} cannot be read ({error.strerror}); mend it") from error
     except ValueError as error:
         raise Refused(f"--readme {readme} cannot be renewed: {error}") from error
+    require_writable(folder, str(folder), "give another --out")
     try:
         for path in place_all(folder, files(records, broken)):
             typer.echo(path)

@@ -161,7 +161,7 @@ def _run_all(
 
     keep_freed_memory()
     folder = Store(store)
-    grid.check(specs, folder)
+    grid.check(specs, folder, typer.echo)
     folder.require_writable()
     with Screen(Console(), Console(stderr=True)) as screen:
         return grid.run_all(specs, folder, screen.watch, again=again)

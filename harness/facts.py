@@ -8,11 +8,11 @@ import numpy as np
 
 from harness import pictures
 from harness.budgets import Request, plan
-from tasks import Task, cache, tasks
+from tasks import Task, tasks
 from tasks.answers import Classes, Number
 from tasks.contract import SPLITS, Split, SplitName
 from tasks.floors import floors
-from tasks.sources import Generated, Kept, versioned
+from tasks.sources import Generated, Kept
 from zoo.registry import resolve
 
 SHOWN = 3
@@ -128,10 +128,9 @@ def gather(task: Task, generate: bool) -> Facts:
 
 def _remedy(task: Task, generate: bool) -> str:
     """How to get the data; empty where they are there, or are made when they are loaded."""
-    made = isinstance(task, Generated)
-    if not isinstance(task, Kept) or (made and generate):
+    if not isinstance(task, Kept) or (isinstance(task, Generated) and generate):
         return ""
-    return "" if cache.find(task.key if made else versioned(type(task))) else task.remedy()
+    return "" if task.is_there() else task.remedy()
 
 
 def _part(task: Task, split: Split) -> Part:

@@ -11,11 +11,18 @@ from harness.spec import RunSpec
 from harness.store import FINAL, Record, Store
 from tasks import Task
 from tasks.contract import SPLITS
+from tasks.sources import Generated
+from zoo.contract import Unsupported
 from zoo.registry import Refused, built
 
 
-def check(specs: Iterable[RunSpec], store: Store) -> None:
+def check(specs: Iterable[RunSpec], store: Store, tell: Callable[[str], None]) -> None:
     """Refuse before the first cell what would be refused at a later one.
+
+    Args:
+        specs: the cells.
+        store: where their records are to be put.
+        tell: told, a line each, of data that are to be generated first, which can take minutes.
 
     Raises:
         Refused: a model cannot be built, a task's data are missing, damaged, too many for the
@@ -27,6 +34,8 @@ def check(specs: Iterable[RunSpec], store: Store) -> None:
         task = find_task(spec)
         _require_buildable(spec, task)
         if task.key not in examples:
+            if isinstance(task, Generated) and not task.is_there():
+                tell(f"{task.key}: generate data")
             sizes = {split: len(load(spec, task, split)) for split in SPLITS}
             examples[task.key] = sizes["train"]
         if examples[task.key] < spec.train.batch:
@@ -41,6 +50,10 @@ def _require_buildable(spec: RunSpec, task: Task) -> None:
         try:
             with torch.random.fork_rng(devices=[]):
                 build(spec, task)
+        except Unsupported as error:
+            choice = task.causal and "causal" in task.options
+            way_out = f"; or set {task.name}.causal=false" if choice else ""
+            raise Unsupported(f"{task.key}: {error}{way_out}") from error
         except (MemoryError, RuntimeError) as error:
             # A model too large for the machine is a result, which its own cell records.
             if not is_out_of_memory(error):

@@ -9,9 +9,10 @@ from tabulate import tabulate
 
 from harness.store import WITHOUT_SOFTMAX, Record, Store
 from tasks import tasks
+from tasks.contract import make_task
 from zoo.conformance import Result
 from zoo.contract import Traits
-from zoo.registry import Refused, built, options_of
+from zoo.registry import Refused, options_of
 from zoo.variants import variants
 
 
@@ -46,7 +47,7 @@ def questions() -> str:
     rows = []
     for name, factory in tasks.items():
         try:
-            task = built(f"task {name!r}", factory)
+            task = make_task(name, factory)
         except Refused as refusal:
             warnings.warn(str(refusal), stacklevel=2)
             continue

@@ -11,6 +11,7 @@ import os
 import tempfile
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from fnmatch import fnmatchcase
 from io import BufferedReader
 from pathlib import Path
 from threading import get_ident
@@ -42,13 +43,21 @@ def data_home() -> Path:
 
 
 def find(key: str) -> Path | None:
-    """The file of the data set `key`, unread, or None; of several the newest."""
+    """The file of the data set `key`, unread, or None; of several the newest.
+
+    Raises:
+        Refused: the folder cannot be read.
+    """
     # A listing that runs while one file takes another's place may miss both; the next has one.
     return max(_editions(key) or _editions(key), key=_written, default=None)
 
 
 def find_all(name: str) -> list[Path]:
-    """The files of every data set whose key is `name`, or `name` with options behind it."""
+    """The files of every data set whose key is `name`, or `name` with options behind it.
+
+    Raises:
+        Refused: the folder cannot be read.
+    """
     return _editions(name) + _files(f"{_literally(name)}[[]*].{_DIGEST}.npz")
 
 
@@ -193,4 +202,12 @@ def _literally(name: str) -> str:
 
 
 def _files(pattern: str) -> list[Path]:
-    return sorted(data_home().glob(pattern))
+    folder = data_home()
+    try:
+        return sorted(one for one in folder.iterdir() if fnmatchcase(one.name, pattern))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise Refused(
+            f"{folder} cannot be read ({error.strerror}); set {HOME_VARIABLE} to a folder that can"
+        ) from error

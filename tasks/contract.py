@@ -8,7 +8,7 @@ whole; `c` candidates for an answer that an example shows.
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import ClassVar, Literal
 
@@ -17,7 +17,7 @@ from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 from tasks.answers import CLASSES, Answers
-from zoo.registry import Value, options_of
+from zoo.registry import Value, built, options_of
 
 SplitName = Literal["train", "dev", "test"]
 
@@ -200,3 +200,19 @@ class Task(ABC):
         schema = options_of(type(self))
         changed = [f"{n}={v}" for n, v in self.options.items() if v != schema[n].default]
         return f"{self.name}@{self.version}" + (f"[{','.join(changed)}]" if changed else "")
+
+
+def make_task(name: str, factory: Callable[..., Task], **options: Value) -> Task:
+    """The task of that name with those options, which says all of itself that a task says.
+
+    Raises:
+        Refused: it cannot be built, or leaves something unsaid.
+    """
+
+    def make() -> Task:
+        task = factory(**options)
+        for said in (*Task.__annotations__, "key"):
+            getattr(task, said)
+        return task
+
+    return built(f"task {name!r}", make)

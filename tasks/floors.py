@@ -93,19 +93,26 @@ SHORT_CUTS = {"bag of tokens": Bag, f"first {FIRST} tokens": Beginning}
 def floors(task: Task) -> Mapping[str, float]:
     """Test accuracies in [0, 1] by name, computed once for each setting of a task, and kept.
 
-    Where the cache takes nothing, they are computed each time.
+    Where the cache takes or gives nothing, they are computed each time.
 
     Raises:
         Refused: the task's data are missing, or what is kept is damaged.
     """
     key = f"floors@{VERSION}-{task.key}"
-    if cache.find(key) is None:
+    if not _is_kept(key):
         found = computed(task)
         with suppress(Refused, OSError):
             cache.write(key, {"names": np.array([*found]), "values": np.array([*found.values()])})
         return found
     names, values = cache.read(key, ("names", "values"), "run it again: it is computed anew")
     return dict(zip(names.tolist(), values.tolist(), strict=True))
+
+
+def _is_kept(key: str) -> bool:
+    """Whether the cache holds that data set: one that cannot be read holds nothing."""
+    with suppress(Refused):
+        return cache.find(key) is not None
+    return False
 
 
 def computed(task: Task) -> Mapping[str, float]:

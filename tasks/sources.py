@@ -37,6 +37,10 @@ class Kept(Task):
     def remedy(cls) -> str:
         """What to do where the data are missing, for a message."""
 
+    @abstractmethod
+    def is_there(self) -> bool:
+        """Whether the cache holds the data; they are not read for it."""
+
 
 class Imported(Kept):
     """A task whose data are made from known files, which a user has or which are downloaded."""
@@ -89,6 +93,10 @@ class Imported(Kept):
         source.verify(arrays, str(path))
         return _keep(versioned(cls), arrays)
 
+    def is_there(self) -> bool:
+        """See `Kept.is_there`."""
+        return cache.find(versioned(type(self))) is not None
+
     def arrays(self, names: Iterable[str]) -> list[np.ndarray]:
         """The named arrays, verified.
 
@@ -110,6 +118,10 @@ class Generated(Kept):
         """See `Kept.remedy`."""
         return "run the task: its data are generated on first use"
 
+    def is_there(self) -> bool:
+        """See `Kept.is_there`."""
+        return cache.find(self.key) is not None
+
     def arrays(self, names: Iterable[str]) -> list[np.ndarray]:
         """The named arrays, verified; generated first where they are missing.
 
@@ -117,7 +129,7 @@ class Generated(Kept):
             Refused: what is in the cache is damaged, the cache cannot be written, or the options
                 cannot be met.
         """
-        if cache.find(self.key) is None:
+        if not self.is_there():
             cache.require_writable()
             _keep(self.key, self.generate())
         return cache.read(self.key, names, self.remedy())

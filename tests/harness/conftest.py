@@ -10,7 +10,7 @@ from harness import budgets
 from harness.cli import main
 from harness.data import find_task
 from harness.encoder import build
-from harness.spec import RunSpec
+from harness.spec import Positions, RunSpec
 from harness.store import Cost, Quartiles, Store, Usage
 from harness.train import Trainer
 
@@ -62,6 +62,21 @@ def plan() -> Callable[..., RunSpec]:
         return spec.model_copy(update={"train": spec.train.model_copy(update=train)})
 
     return make
+
+
+@pytest.fixture
+def request_of() -> Callable[..., budgets.Request]:
+    """Asks for a run of any task on the smallest budget; further keywords are options, by owner."""
+
+    def ask(
+        attention: str, task: str, positions: Positions = "learned", block: int = 0, **settings
+    ) -> budgets.Request:
+        return budgets.Request(
+            attention=attention, task=task, budget="smoke", seed=0, device="cpu", block=block,
+            precision="fp32", compiled=False, positions=positions, settings=settings,
+        )  # fmt: skip
+
+    return ask
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import jaxtyping
 import pytest
 import torch
 
-from tasks import Task, tasks
+from tasks import Split, Task, tasks
 from zoo.contract import Attended, Traits
 from zoo.projected import ProjectedAttention
 
@@ -70,8 +70,17 @@ class Unposed(Task):
     def __init__(self):
         raise ValueError("boom")
 
-    def load(self, split):
+    def load(self, split) -> Split:
         raise NotImplementedError
+
+
+class Untold(Unposed):
+    """A task that does not tell its classes."""
+
+    name = "untold"
+
+    def __init__(self):
+        self.vocabulary, self.max_len = 2, 8
 
 
 # The broken ones among them are warned of; that is one of the things looked at here.
@@ -87,12 +96,20 @@ BAD = {
     "breaks": f"{__name__}:Breaks",
 }
 
+UNTOLD = (
+    "task 'untold' cannot be built (AttributeError: 'Untold' object has no attribute 'classes'); "
+    "mend it, or its options"
+)
+
 
 @pytest.fixture(autouse=True)
 def installed(monkeypatch):
     points = {
         "zoo.variants": [metadata.EntryPoint(*of, "zoo.variants") for of in BAD.items()],
-        "tasks.tasks": [metadata.EntryPoint("unposed", f"{__name__}:Unposed", "tasks.tasks")],
+        "tasks.tasks": [
+            metadata.EntryPoint(name.lower(), f"{__name__}:{name}", "tasks.tasks")
+            for name in ("Unposed", "Untold")
+        ],
     }
 
     others = metadata.entry_points
@@ -119,13 +136,19 @@ def test_none_ends_the_listing_and_each_that_cannot_be_used_is_a_line(call):
 def test_a_task_that_cannot_be_built_costs_the_page_of_the_tasks_its_card_alone(
     call, monkeypatch, tmp_path
 ):
-    few = ("parity", "unposed")
+    few = ("parity", "unposed", "untold")
     monkeypatch.setattr(tasks, "items", lambda: [(name, tasks.find(name)) for name in few])
     code, _, err = call("cards", "--out", str(tmp_path / "cards.md"))
-    assert (code, err.count("\n")) == (0, 1)
+    assert (code, err.count("\n")) == (0, 2)
     assert "task 'unposed' cannot be built (ValueError: boom); mend it, or its options" in err
+    assert UNTOLD in err
     page = (tmp_path / "cards.md").read_text("utf-8")
-    assert "## parity" in page and "unposed" not in page
+    assert "## parity" in page and "unposed" not in page and "untold" not in page
+
+
+def test_a_task_that_does_not_tell_its_classes_is_refused_as_itself(call):
+    code, out, err = call("run", "-a", "softmax", "-t", "untold", "--budget", "smoke")
+    assert (code, out, err) == (2, "", f"harness: {UNTOLD}\n")
 
 
 @pytest.mark.parametrize(

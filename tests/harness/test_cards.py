@@ -118,6 +118,13 @@ def test_documents_of_test_that_stand_in_train_are_counted():
     assert tables(page([[facts]], "tasks"))["`unclear@3`"][0] == "1 of 3"
 
 
+def test_documents_are_counted_where_an_example_has_two():
+    one = facts("majority")
+    test = one.parts["test"]._replace(documents=7)
+    found = tables(page([[one._replace(parts={**one.parts, "test": test}, repeated=2)]], "tasks"))
+    assert found[f"`{one.task.key}`"][0] == "2 of 7"
+
+
 def test_numbers_have_a_mean_and_a_spread_and_many_classes_a_rarest_one():
     text = page([[facts("adding")], [facts("mqar")]], "tasks")
     targets = tasks.find("adding")(**SIZES).load("train").targets

@@ -340,6 +340,14 @@ def test_a_report_into_a_file_is_refused(call, store, tmp_path):
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
+def test_a_report_into_a_folder_that_cannot_be_written_is_refused(call, store, tmp_path):
+    store.folder.mkdir()
+    (tmp_path / "notes.txt").write_text("mine")
+    below = tmp_path / "notes.txt" / "below"
+    line = f"harness: {below} cannot be written (Not a directory); give another --out\n"
+    assert call("report", "--out", str(below)) == (2, "", line)
+
+
 def test_a_page_is_renewed(call, store, unmeasured, tmp_path):
     call("run", "-a", "softmax", "--budget", "smoke")
     page = tmp_path / "page.md"

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from harness.budgets import Request, plan
+from harness.budgets import plan
 from harness.data import find_task
 from harness.encoder import Classifier, build, compare, mean_over_real
 from tasks.contract import Batch
@@ -242,19 +242,6 @@ def test_the_model_of_a_run_has_its_sizes_and_the_variants_it_names(plan):
     dropping = spec.model.model_copy(update={"attention_dropout": 0.25})
     model = build(spec.model_copy(update={"model": dropping}), task)
     assert {one.attention.size.dropout for one in model.layers} == {0.25}
-
-
-@pytest.fixture
-def request_of():
-    """A request on the smallest budget."""
-
-    def ask(attention: str, task: str, positions: str = "learned", **settings) -> Request:
-        return Request(
-            attention=attention, task=task, budget="smoke", seed=0, device="cpu",
-            precision="fp32", compiled=False, positions=positions, settings=settings,
-        )  # fmt: skip
-
-    return ask
 
 
 def test_where_tokens_are_asked_each_answer_is_read_from_its_own_token():

@@ -6,12 +6,14 @@ import pytest
 import torch
 
 import harness.run
-from harness import checkpoint
+from harness import budgets, checkpoint
+from harness.data import find_task
 from harness.environment import describe
 from harness.run import known_gaps, run
 from harness.spec import TaskSpec
 from harness.train import Trainer
 from tasks import tasks
+from tests.harness.conftest import TREES
 from zoo.registry import Refused
 from zoo.variants import variants
 
@@ -75,6 +77,22 @@ def test_a_finished_run_is_a_whole_record(plan, store, quiet):
     assert record.cost.own.parameters != record.cost.softmax.parameters
     assert record.environment.versions["torch"] == torch.__version__
     assert quiet.phases == ["load data", "measure cost", "train", "test"]
+
+
+def test_an_example_with_several_answers_counts_once(request_of, store, quiet, unmeasured):
+    sizes = {"train": 32, "dev": 4, "test": 6}
+    spec = budgets.plan(request_of("none", "mqar", mqar=sizes))
+    assert find_task(spec).load("test").targets.shape == (6, 2)
+    assert run(spec, store, quiet).final.test_examples == 6
+
+
+def test_the_floors_of_a_record_are_those_of_the_shuffled_task(
+    request_of, store, quiet, unmeasured, monkeypatch
+):
+    monkeypatch.setattr("harness.run.floors", lambda task: {task.key: 0.5})
+    spec = budgets.plan(request_of("none", "listops", block=4, listops=TREES))
+    assert spec.task.key.endswith("shuffled")
+    assert run(spec, store, quiet).floors == {spec.task.key: 0.5}
 
 
 def test_a_record_names_the_gaps_of_the_form_that_ran(plan, monkeypatch):

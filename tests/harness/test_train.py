@@ -42,6 +42,11 @@ def test_epochs_and_seeds_differ_in_order_and_a_seed_repeats_its_own():
     assert first != list(range(64))
 
 
+def test_no_epoch_of_a_seed_has_the_order_of_any_epoch_of_another():
+    orders = [Shuffled(64, 8, seed, CPU) for seed in range(5)]
+    assert len({tuple(epoch(order, 8 * turn, 8)) for order in orders for turn in range(5)}) == 25
+
+
 def test_any_batch_can_be_had_by_its_number():
     order = Shuffled(10, 3, 1, CPU)
     forward = [order.batch(number).tolist() for number in range(9)]

@@ -67,11 +67,12 @@ def test_a_damaged_file_is_named_with_what_it_should_be_and_what_it_is(damage):
 
 
 def test_nothing_is_generated_for_a_cache_that_takes_nothing(home, monkeypatch):
-    home.parent.mkdir(exist_ok=True)
-    home.write_text("a file")
-    monkeypatch.setenv(cache.HOME_VARIABLE, str(home / "below"))
+    def forbid(dir):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(cache.tempfile, "TemporaryFile", forbid)
     monkeypatch.setattr(ListOps, "generate", lambda self: pytest.fail("generated"))
-    with pytest.raises(Refused, match=r"below cannot be written \(Not a directory\); set HARNESS"):
+    with pytest.raises(Refused, match=r"cannot be written \(Permission denied\); set HARNESS_DATA"):
         ListOps().load("train")
 
 
@@ -229,9 +230,9 @@ def test_a_set_that_may_not_be_read_is_there_all_the_same(monkeypatch):
 
 def test_a_listing_that_missed_a_file_as_it_was_replaced_is_made_again(home, monkeypatch):
     path, listed = cache.write("set@1", ARRAYS), []
-    glob = Path.glob
+    iterdir = Path.iterdir
     monkeypatch.setattr(
-        Path, "glob", lambda self, how: glob(self, how) if listed else listed.append(how) or []
+        Path, "iterdir", lambda self: iterdir(self) if listed else listed.append(self) or iter(())
     )
     assert cache.find("set@1") == path
 
@@ -241,6 +242,15 @@ def test_a_cache_that_cannot_be_written_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv(cache.HOME_VARIABLE, str(tmp_path / "file" / "below"))
     with pytest.raises(Refused, match=r"cannot be written .* set HARNESS_DATA to one that can"):
         cache.write("set@1", ARRAYS)
+
+
+def test_a_cache_that_cannot_be_read_is_not_an_empty_one(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv(cache.HOME_VARIABLE, str(tmp_path / "file" / "below"))
+    line = r"below cannot be read \(Not a directory\); set HARNESS_DATA to a folder that can"
+    for look in (cache.find, cache.find_all):
+        with pytest.raises(Refused, match=line):
+            look("set@1")
 
 
 def test_pickled_objects_are_never_read():

@@ -268,9 +268,9 @@ def test_two_processes_do_not_fetch_the_same_archive_at_once(get, server, home):
 
 
 def test_a_folder_that_cannot_be_written_is_refused(get, tmp_path, monkeypatch):
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv(cache.HOME_VARIABLE, str(tmp_path / "file" / "below"))
-    with pytest.raises(Refused, match=r"cannot take aclImdb.tar.gz \(Not a directory\); make room"):
+    (tmp_path / "downloads").write_text("")
+    monkeypatch.setenv(cache.HOME_VARIABLE, str(tmp_path))
+    with pytest.raises(Refused, match=r"cannot take aclImdb.tar.gz \(File exists\); make room"):
         get("good")
 
 

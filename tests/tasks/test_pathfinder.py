@@ -142,7 +142,7 @@ def test_no_image_occurs_twice_in_all_splits():
 
 def test_an_image_that_was_drawn_before_is_drawn_again(monkeypatch):
     draw = Pathfinder.draw
-    firsts = {4: 2, 9: 2}
+    firsts = {6: 2, 9: 5}
     monkeypatch.setattr(
         Pathfinder,
         "draw",
@@ -153,10 +153,12 @@ def test_an_image_that_was_drawn_before_is_drawn_again(monkeypatch):
     task = Pathfinder(train=5, dev=3, test=2)
     arrays = task.generate_by(2)
     assert arrays["train_pixels"][2].tolist() == draw(task, 2).pixels.ravel().tolist()
-    for name, row, index in (("train", 4, 4), ("test", 1, 9)):
+    assert arrays["dev_pixels"][0].tolist() == draw(task, 5).pixels.ravel().tolist()
+    for name, row, index in (("dev", 1, 6), ("test", 1, 9)):
         other = draw(task, index, 1)
         assert arrays[f"{name}_pixels"][row].tolist() == other.pixels.ravel().tolist()
-        assert arrays[f"{name}_targets"][row] == other.target
+        # The label is that of this drawing, and not by chance the first one's.
+        assert arrays[f"{name}_targets"][row] == other.target != draw(task, firsts[index]).target
 
 
 @pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])

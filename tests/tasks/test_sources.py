@@ -39,6 +39,17 @@ def test_everything_that_is_kept_can_be_proved_but_for_retrieval():
     assert source_of("retrieval").public == ()
 
 
+def test_each_setting_has_its_own_data_beside_the_others():
+    sizes = {"min_len": 2, "max_len": 24, "train": 20, "dev": 2, "test": 2}
+    settings = [ListOps(**sizes, seed=seed) for seed in (1, 0)]
+    assert [task.is_there() for task in settings] == [False, False]
+    own = [task.generate()["train_values"].tobytes() for task in settings]
+    for _ in range(2):
+        found = [task.arrays(["train_values"])[0].tobytes() for task in settings]
+        assert found == own and found[0] != found[1]
+    assert [task.is_there() for task in settings] == [True, True]
+
+
 @pytest.mark.parametrize(
     "packed", [b"no archive at all", None, b""], ids=["foreign", "cut", "empty"]
 )
