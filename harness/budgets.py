@@ -69,7 +69,7 @@ def plan(request: Request) -> RunSpec:
     options = resolve(request.task, task, {**own["options"], **asked})
     model = {**_tables()["model"], **budget.get("model", {}), **own["model"]}
     train = {**budget["train"], **own["train"]}
-    made = make_task(request.task, task, **options)
+    made = make_task(request.task, task, options)
     return RunSpec(
         attention=request.attention,
         options=composition.resolve(_variant_options(composition, budget, own, request.settings)),

@@ -126,8 +126,6 @@ def report(
     if not store.is_dir():
         raise Refused(f"store {str(store)!r} is not a folder; make records with: harness run")
     folder = store if out is None else out
-    if folder.is_file():
-        raise Refused(f"--out {folder} is a file; give a folder")
     records, broken = records_of(store)
     try:
         renewed = embed(readme.read_text("utf-8"), records) if readme else ""

@@ -51,9 +51,7 @@ def _require_buildable(spec: RunSpec, task: Task) -> None:
             with torch.random.fork_rng(devices=[]):
                 build(spec, task)
         except Unsupported as error:
-            choice = task.causal and "causal" in task.options
-            way_out = f"; or set {task.name}.causal=false" if choice else ""
-            raise Unsupported(f"{task.key}: {error}{way_out}") from error
+            raise Unsupported(f"{task.key}: {error}") from error
         except (MemoryError, RuntimeError) as error:
             # A model too large for the machine is a result, which its own cell records.
             if not is_out_of_memory(error):

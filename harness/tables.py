@@ -47,7 +47,7 @@ def questions() -> str:
     rows = []
     for name, factory in tasks.items():
         try:
-            task = make_task(name, factory)
+            task = make_task(name, factory, {})
         except Refused as refusal:
             warnings.warn(str(refusal), stacklevel=2)
             continue

@@ -8,7 +8,7 @@ whole; `c` candidates for an answer that an example shows.
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import ClassVar, Literal
 
@@ -202,7 +202,7 @@ class Task(ABC):
         return f"{self.name}@{self.version}" + (f"[{','.join(changed)}]" if changed else "")
 
 
-def make_task(name: str, factory: Callable[..., Task], **options: Value) -> Task:
+def make_task(name: str, factory: Callable[..., Task], options: Mapping[str, Value]) -> Task:
     """The task of that name with those options, which says all of itself that a task says.
 
     Raises:

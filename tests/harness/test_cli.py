@@ -334,8 +334,9 @@ def test_a_run_without_softmax_beside_it_says_why_it_has_no_ratio(
 def test_a_report_into_a_file_is_refused(call, store, tmp_path):
     store.folder.mkdir()
     (tmp_path / "notes.txt").write_text("mine")
-    code, out, err = call("report", "--out", str(tmp_path / "notes.txt"))
-    line = f"harness: --out {tmp_path / 'notes.txt'} is a file; give a folder\n"
+    page = tmp_path / "notes.txt"
+    code, out, err = call("report", "--out", str(page))
+    line = f"harness: {page} cannot be written ({page} is a file); give another --out\n"
     assert (code, out, err) == (2, "", line)
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
