@@ -28,10 +28,14 @@ class Layer(nn.Module):
         self.attention = attention
         self.attention_norm = nn.LayerNorm(dim)
         self.feed_forward_norm = nn.LayerNorm(dim)
-        self.feed_forward = nn.Sequential(
-            nn.Linear(dim, feed_forward), nn.GELU(), nn.Linear(feed_forward, dim)
-        )
         self.dropout = nn.Dropout(dropout)
+        self.feed_forward = nn.Sequential(
+            nn.Linear(dim, feed_forward),
+            nn.GELU(),
+            nn.Dropout(dropout),
+            nn.Linear(feed_forward, dim),
+            nn.Dropout(dropout),
+        )
 
     def forward(
         self, x: Float[Tensor, "b n d"], keep: Bool[Tensor, "b n"] | None
@@ -40,7 +44,7 @@ class Layer(nn.Module):
         normed = self.attention_norm(x)
         attended = attended_by(self.attention, self.attention(normed, normed, keep))
         x = x + self.dropout(attended.tokens)
-        return x + self.dropout(self.feed_forward(self.feed_forward_norm(x))), attended.losses
+        return x + self.feed_forward(self.feed_forward_norm(x)), attended.losses
 
 
 class Classifier(nn.Module):

@@ -69,8 +69,9 @@ class Primal(Attention):
                 `dependent`, but for the causal form, which is defined for `independent` alone.
             trace: `weights` for Tr(W_e^T W_r) of the parameters, as in all published runs; `data`
                 for Tr(W_e|X^T W_r|X).
-            ksvd_mean: `batch` averages over batch, heads and tokens, then squares (the paper's
-                LRA); `sample` squares each sample's mean, then averages (its time series, vision).
+            ksvd_mean: `batch` averages over batch, heads and tokens, then squares (the published
+                LRA and vision runs); `sample` averages over heads and tokens of each sample,
+                squares, then averages over samples (the published time-series runs).
 
         Raises:
             Refused: `rank` or `rank_multi` below 1, `eta` below 0, or a causal layer with dependent
@@ -89,8 +90,11 @@ class Primal(Attention):
         self.scales = nn.Parameter(torch.rand(size.heads, rank))
         self.merge = nn.Linear(2 * rank, size.head_dim)
         self.out = nn.Linear(size.dim, size.dim)
-        for matrix in self.directions.data.flatten(0, 1):
-            nn.init.orthogonal_(matrix)
+        for side in self.directions.data:
+            # Of (h, a, s) PyTorch makes (h, a s) with orthonormal rows: the tensor of a head has
+            # Frobenius norm 1. Orthonormal columns would be sqrt(s) times larger, and their loss
+            # would dominate training: `test_primal_initialisation.py`.
+            nn.init.orthogonal_(side)
 
     def forward(
         self,
