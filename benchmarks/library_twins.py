@@ -39,7 +39,7 @@ class Between(ProjectedAttention):
         super().__init__(SIZE)
         self.inner = inner
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
         """See `ProjectedAttention.attend`; nothing is padded."""
         return self.inner(q, k, v)
 
@@ -137,11 +137,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Native variants beside their library twins.")
     parser.add_argument("--rounds", type=int, default=31, help="turns of each rival")
     parser.add_argument("--only", default="", help="native variants; commas separate")
-    asked = parser.parse_args()
+    requested = parser.parse_args()
     print(json.dumps(machine()))
     for pair in PAIRS:
-        if pair.native in (asked.only.split(",") if asked.only else [pair.native]):
-            print(json.dumps(measure(pair, asked.rounds)), flush=True)
+        if pair.native in (requested.only.split(",") if requested.only else [pair.native]):
+            print(json.dumps(measure(pair, requested.rounds)), flush=True)
 
 
 if __name__ == "__main__":

@@ -21,15 +21,15 @@ import torch
 from benchmarks.turns import machine
 from harness.budgets import Request, plan
 from harness.data import find_task
-from harness.encoder import build
 from harness.measure import quartiles, take_turns
-from harness.spec import RunSpec
+from harness.model import build
+from harness.records.spec import RunSpec
 from harness.train import Trainer
-from tasks import cache
 from tasks.contract import SPLITS
+from tasks.data import cache
+from tasks.data.sources import versioned
 from tasks.lra.retrieval import KEPT, Retrieval
-from tasks.sources import versioned
-from zoo.registry import Refused
+from zoo.registry import UserError
 
 TASKS = ("listops", "text", "image", "pathfinder")
 LOADS = 5
@@ -43,7 +43,7 @@ def main() -> None:
     for name in TASKS:
         try:
             row = measured(planned(name))
-        except Refused as refusal:
+        except UserError as refusal:
             row = {"refused": str(refusal)}
         print(json.dumps({"task": name, **row}), flush=True)
     print(json.dumps({"task": "retrieval", **made_up()}))

@@ -13,8 +13,8 @@ import time
 from unittest.mock import patch
 
 from benchmarks.turns import machine
-from tasks.cache import HOME_VARIABLE
 from tasks.contract import SPLITS
+from tasks.data.cache import HOME_VARIABLE
 from tasks.lra.pathfinder import Pathfinder
 
 WHOLE = 200_000

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from benchmarks.turns import compare
 from harness.budgets import Request, plan
 from harness.data import find_task
-from harness.encoder import build
+from harness.model import build
 from harness.train import Trainer
 from tasks.contract import Batch
 
@@ -40,7 +40,7 @@ def main() -> None:
         trainer.step(0)
 
     def bare() -> None:
-        scores, losses = model(Batch(ready.tokens, ready.keep, ready.targets))
+        scores, losses = model(Batch(ready.tokens, ready.mask, ready.targets))
         (F.cross_entropy(scores, ready.targets) + losses["ksvd"]).backward()
         optimizer.step()
         optimizer.zero_grad()

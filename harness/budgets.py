@@ -7,12 +7,13 @@ from functools import cache
 from importlib import resources
 from typing import Any, Literal, cast, get_args
 
-from harness.spec import ModelSpec, Positions, RunSpec, TaskSpec, TrainSpec
+from harness.data import digests
+from harness.records.spec import ModelSpec, Positions, RunSpec, TaskSpec, TrainSpec
 from tasks import tasks
 from tasks.blocks import arranged
 from tasks.contract import make_task
 from zoo.composition import Composition
-from zoo.registry import Refused, Value, resolve, unknown
+from zoo.registry import UserError, Value, resolve, unknown
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,19 +55,19 @@ def plan(request: Request) -> RunSpec:
     """Complete a request.
 
     Raises:
-        Refused: the variant, task, budget or an option is unknown, ill-typed or out of range, or
+        UserError: the variant, task, budget or an option is unknown, ill-typed or out of range, or
             the budget says nothing of the task.
     """
     composition = Composition.parse(request.attention)
     task = tasks.find(request.task)
     if request.positions not in get_args(Positions):
-        raise Refused(unknown("kind of positions", request.positions, get_args(Positions)))
+        raise UserError(unknown("kind of positions", request.positions, get_args(Positions)))
     if request.budget not in names():
-        raise Refused(unknown("budget", request.budget, names()))
+        raise UserError(unknown("budget", request.budget, names()))
     budget = _tables()[request.budget]
     own = _recipe(request.budget, request.task)
-    asked = request.settings.get(request.task, {})
-    options = resolve(request.task, task, {**own["options"], **asked})
+    requested = request.settings.get(request.task, {})
+    options = resolve(request.task, task, {**own["options"], **requested})
     model = {**_tables()["model"], **budget.get("model", {}), **own["model"]}
     train = {**budget["train"], **own["train"]}
     made = make_task(request.task, task, options)
@@ -78,8 +79,10 @@ def plan(request: Request) -> RunSpec:
             key=arranged(made, request.block).key,
             options=options,
             block=request.block,
+            digests=digests(arranged(made, request.block)),
         ),
         budget=request.budget,
+        overrides={},
         model=ModelSpec(**model, positions=cast(Positions, request.positions)),
         train=TrainSpec(**train, precision=request.precision, compiled=request.compiled),
         device=request.device,
@@ -91,25 +94,25 @@ def _recipe(name: str, task: str) -> dict[str, dict[str, Any]]:
     """What a budget says of a task itself, over what it says of what the task is like, by part.
 
     Raises:
-        Refused: it says nothing of the task.
+        UserError: it says nothing of the task.
     """
     budget = _tables()[name]
     own = budget["tasks"].get(task, budget.get("other"))
     if own is None:
-        raise Refused(
+        raise UserError(
             f"budget {name!r} has no recipe for task {task!r}; it has recipes for "
             f"{', '.join(budget['tasks'])}; use budget 'laptop' or 'smoke'"
         )
-    like = budget[own["like"]] if "like" in own else {}
+    extends = budget[own["extends"]] if "extends" in own else {}
     parts = ("options", "model", "train", "variants")
-    return {part: _over(like.get(part, {}), own.get(part, {})) for part in parts}
+    return {part: _over(extends.get(part, {}), own.get(part, {})) for part in parts}
 
 
-def _over(like: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """`own` over `like`; where both have a table, it is merged entry by entry."""
-    found = {**like, **own}
-    both = [key for key in like.keys() & own.keys() if isinstance(own[key], Mapping)]
-    return {**found, **{key: {**like[key], **own[key]} for key in both}}
+def _over(extends: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """`own` over `extends`; where both have a table, it is merged entry by entry."""
+    found = {**extends, **own}
+    both = [key for key in extends.keys() & own.keys() if isinstance(own[key], Mapping)]
+    return {**found, **{key: {**extends[key], **own[key]} for key in both}}
 
 
 def _variant_options(
@@ -122,8 +125,8 @@ def _variant_options(
     merged: dict[str, dict[str, Value]] = {}
     for name in composition.names:
         layers = [budget.get("variants", {}), own["variants"]]
-        asked = [name] if name == composition.body else [name, f"+{name}"]
-        found = [table[key] for table in layers for key in asked if key in table]
+        requested = [name] if name == composition.body else [name, f"+{name}"]
+        found = [table[key] for table in layers for key in requested if key in table]
         merged[name] = {k: v for one in [*found, settings.get(name, {})] for k, v in one.items()}
     return merged
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from harness.facts import ON_SHEET, SHOWN, Facts
 from harness.markdown import table
 from tasks import Task
-from tasks.floors import FIRST
-from tasks.sources import Imported
+from tasks.baselines import FIRST
+from tasks.data.sources import ImportedTask
 
 WIDTH = 92
 """Characters of a line of an example."""
@@ -36,7 +36,7 @@ page.
   linear models, taken where one answer about the whole is asked for, logistic regressions for
   classes and ridge regressions for numbers: *bag of tokens* on how often each token occurs, *first
   {FIRST} tokens* on the beginning of each document. Where tokens of an example are asked, it shows
-  its answers, and *commonest in context* is, everywhere in it, the one that it shows most often. A
+  its answers, and *most frequent in context* is, everywhere in it, the one that it shows most often. A
   model that does not beat these may have learned no more than they did.
 * **Examples** are the first {SHOWN} of train. Positions count from 0; of a long document the middle
   is left out. Of pictures a **sheet** shows the first {ON_SHEET}, row by row.
@@ -95,7 +95,7 @@ def _terms(facts: Facts) -> str:
         "answer": facts.answer,
         "token values": f"{task.vocabulary:,}",
         "longest document": f"{task.max_len:,} tokens",
-        "documents an example": str(task.documents),
+        "documents an example": str(task.sequences),
         "model": "causal" if task.causal else "hears both sides",
         **_origin(task),
     }
@@ -103,7 +103,7 @@ def _terms(facts: Facts) -> str:
 
 
 def _origin(task: Task) -> dict[str, str]:
-    if not isinstance(task, Imported):
+    if not isinstance(task, ImportedTask):
         return {"data": "made by the code of the task, under its licence"}
     source = task.source()
     return {"data": source.title, "origin": f"<{source.origin}>", "terms": source.terms}
@@ -116,7 +116,7 @@ def _splits(settings: Sequence[Facts]) -> str:
         for name, part in facts.parts.items():
             least, median, mean, most = part.lengths
             lengths = [f"{least:,.0f}", f"{median:,.1f}", f"{mean:,.1f}", f"{most:,.0f}"]
-            counts = [f"{part.examples:,}", f"{part.documents:,}"]
+            counts = [f"{part.examples:,}", f"{part.sequences:,}"]
             rows.append([f"`{facts.task.key}`", name, *counts, *lengths])
     return table(head, rows)
 
@@ -132,7 +132,7 @@ def _digests(settings: Sequence[Facts]) -> str:
 
 def _repeated(settings: Sequence[Facts]) -> str:
     rows = [
-        [f"`{facts.task.key}`", f"{facts.repeated:,} of {facts.parts['test'].documents:,}"]
+        [f"`{facts.task.key}`", f"{facts.repeated:,} of {facts.parts['test'].sequences:,}"]
         for facts in settings
     ]
     return table(["setting", "documents of test that stand in train"], rows)
@@ -150,8 +150,8 @@ def _shares(settings: Sequence[Facts]) -> str:
 def _floors(settings: Sequence[Facts]) -> str:
     rows = []
     for facts in settings:
-        floors = {name: f"{100 * floor:.1f} %" for name, floor in facts.floors.items()}
-        rows.append(([f"`{facts.task.key}`"], floors))
+        baselines = {name: f"{100 * floor:.1f} %" for name, floor in facts.baselines.items()}
+        rows.append(([f"`{facts.task.key}`"], baselines))
     return _aligned(["setting"], rows)
 
 
@@ -180,7 +180,7 @@ def _examples(facts: Facts, folder: str) -> list[str]:
     for (title, word, example), (names, _) in zip(shown, _pictured(facts), strict=True):
         found.append(f"**{title}**, {word}: {example.answer}\n")
         found += [f"![{facts.task.name}, {title.lower()}]({folder}/{name})\n" for name in names]
-        found += [f"{_block(document)}\n" for document in example.documents]
+        found += [f"{_block(document)}\n" for document in example.sequences]
     return found
 
 

@@ -11,7 +11,7 @@ PROVED, NOTHING = "✓", "–"
 FIGURES = {
     "token mixing": "Does an output depend on another token, and how far away",
     "linear FLOPs": "Growth of the operations of variants that claim a linear cost",
-    "state is fixed": "State of recurrent variants",
+    "constant-size state": "State of recurrent variants",
 }
 """Checks whose figures stand on the page: they are the same on every machine."""
 
@@ -45,14 +45,18 @@ def page(examined: Iterable[Examined]) -> str:
     forms: dict[str, list[Examined]] = {}
     for one in examined:
         forms.setdefault(one.subject.name, []).append(one)
-    gaps = _numbered(forms)
+    expected_failures = _numbered(forms)
     groups = list(dict.fromkeys(check.group for check in CHECKS))
     rows = [
-        [name, *(_cell(name, group, of, gaps) for group in groups)] for name, of in forms.items()
+        [name, *(_cell(name, group, of, expected_failures) for group in groups)]
+        for name, of in forms.items()
     ]
     parts = [HEAD.format(proved=PROVED, nothing=NOTHING), table(["attention", *groups], rows)]
-    if gaps:
-        lines = (f"{number}. {name}, {check}: {why}\n" for (name, check, why), number in gaps)
+    if expected_failures:
+        lines = (
+            f"{number}. {name}, {check}: {why}\n"
+            for (name, check, why), number in expected_failures
+        )
         parts.append("\n## Checks that a variant fails, and says so\n\n" + "".join(lines))
     for check, title in FIGURES.items():
         parts.append(f"\n## {title}\n\n" + _figures(check, forms))
@@ -74,14 +78,18 @@ def _numbered(forms: dict[str, list[Examined]]) -> Gaps:
     return [(gap, number) for number, gap in enumerate(found, 1)]
 
 
-def _cell(name: str, group: str, forms: Sequence[Examined], gaps: Gaps) -> str:
+def _cell(name: str, group: str, forms: Sequence[Examined], expected_failures: Gaps) -> str:
     members = {check.name for check in CHECKS if check.group == group}
     found = [result for one in forms for result in one.results if result.check in members]
     if not found:
         return NOTHING
     if failed := [result.check for result in found if not result.passed]:
         raise ValueError(f"{name} fails {failed[0]!r} without declaring it; nothing is certified")
-    numbers = [str(number) for (of, check, _), number in gaps if of == name and check in members]
+    numbers = [
+        str(number)
+        for (of, check, _), number in expected_failures
+        if of == name and check in members
+    ]
     return ", ".join(numbers) or PROVED
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from harness.files import place
-from harness.store import Environment, Point
+from harness.records.files import write_atomic
+from harness.records.record import Environment, Point
 from harness.train import Progress, Trainer
-from zoo.registry import Refused
+from zoo.registry import UserError
 
 DAMAGE = (
     AssertionError, AttributeError, EOFError, LookupError, RuntimeError, TypeError,
@@ -33,26 +33,24 @@ def save(path: Path, trainer: Trainer, progress: Progress) -> None:
         "curve": [point.model_dump() for point in progress.curve],
         "model": trainer.model.state_dict(),
         "optimizer": trainer.optimizer.state_dict(),
-        "schedule": trainer.schedule.state_dict(),
         "random": _random_state(trainer.device),
     }
     buffer = io.BytesIO()
     torch.save(state, buffer)
-    place(path, buffer.getvalue())
+    write_atomic(path, buffer.getvalue())
 
 
 def load(path: Path, trainer: Trainer) -> Progress:
     """Put `trainer` and the random generators in the saved state, and return how far it had come.
 
     Raises:
-        Refused: the file is damaged or of another model.
+        UserError: the file is damaged or of another model.
     """
     try:
         # CPU first: the states of random generators must stay there.
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         trainer.model.load_state_dict(state["model"])
         trainer.optimizer.load_state_dict(state["optimizer"])
-        trainer.schedule.load_state_dict(state["schedule"])
         _set_random_state(state["random"])
         begun = state["environment"]
         best = {name: value.to(trainer.device) for name, value in state["best_state"].items()}
@@ -67,7 +65,7 @@ def load(path: Path, trainer: Trainer) -> Progress:
             environment=begun and Environment.model_validate(begun),
         )
     except DAMAGE as error:
-        raise Refused(
+        raise UserError(
             f"{path} is not a checkpoint of this run ({type(error).__name__}); "
             "delete it to start the run again"
         ) from error

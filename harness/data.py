@@ -2,11 +2,11 @@
 
 import torch
 
-from harness.spec import RunSpec
+from harness.records.spec import RunSpec
 from tasks import Task, tasks
 from tasks.blocks import arranged
-from tasks.contract import Split, SplitName
-from zoo.registry import Refused, in_one_line
+from tasks.contract import SPLITS, Split, SplitName
+from zoo.registry import UserError, in_one_line
 
 TOO_LARGE = ("array is too big", "Maximum allowed dimension")
 """What numpy says of sizes that no machine could hold."""
@@ -16,19 +16,24 @@ def find_task(spec: RunSpec) -> Task:
     """The task that `spec` names, with its options.
 
     Raises:
-        Refused: there is none, or its version is not the one that `spec` was made for.
+        UserError: there is none, or its version is not the one that `spec` was made for.
     """
     task = arranged(tasks.find(spec.task.name)(**spec.task.options), spec.task.block)
     if task.key != spec.task.key:
-        raise Refused(f"task {spec.task.key!r} is {task.key!r} by now; make the run anew")
+        raise UserError(f"task {spec.task.key!r} is {task.key!r} by now; make the run anew")
     return task
+
+
+def digests(task: Task) -> dict[str, str]:
+    """SHA-256 of each split of `task`, by its name."""
+    return {name: task.load(name).digest() for name in SPLITS}
 
 
 def load(spec: RunSpec, task: Task, split: SplitName) -> Split:
     """A split of `task`, which is the task of `spec`.
 
     Raises:
-        Refused: its data are missing or damaged, or the memory does not hold them.
+        UserError: its data are missing or damaged, or the memory does not hold them.
     """
     try:
         return task.load(split)
@@ -36,7 +41,7 @@ def load(spec: RunSpec, task: Task, split: SplitName) -> Split:
         too_large = isinstance(error, ValueError) and str(error).startswith(TOO_LARGE)
         if not (too_large or isinstance(error, OverflowError) or is_out_of_memory(error)):
             raise
-        raise Refused(
+        raise UserError(
             f"{task.key} cannot be held in memory here ({in_one_line(error)}); lower its lengths, "
             f"or its splits as in --set {spec.task.name}.train=1000"
         ) from error

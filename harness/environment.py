@@ -12,8 +12,8 @@ from typing import Literal
 
 import torch
 
-from harness.store import Environment
-from zoo.registry import Refused
+from harness.records.record import Environment
+from zoo.registry import UserError
 
 PACKAGES = (
     "numpy",
@@ -34,13 +34,13 @@ def pick_device(name: str) -> torch.device:
     """The device called `auto`, `cpu` or `cuda`; `auto` is CUDA where it is usable.
 
     Raises:
-        Refused: the name is another, or CUDA is asked for and not usable.
+        UserError: the name is another, or CUDA is asked for and not usable.
     """
     if name not in ("auto", "cpu", "cuda"):
-        raise Refused(f"device {name!r} is not one of auto, cpu, cuda; give one of them")
+        raise UserError(f"device {name!r} is not one of auto, cpu, cuda; give one of them")
     usable = torch.cuda.is_available()
     if name == "cuda" and not usable:
-        raise Refused("device 'cuda' is not usable: torch sees no CUDA device; use --device cpu")
+        raise UserError("device 'cuda' is not usable: torch sees no CUDA device; use --device cpu")
     return torch.device("cuda" if usable and name != "cpu" else "cpu")
 
 
@@ -50,12 +50,12 @@ def pick_precision(name: str, device: torch.device) -> Literal["bf16", "fp32"]:
     A CPU without bf16 instructions emulates them, many times slower than it computes in fp32.
 
     Raises:
-        Refused: the name is another.
+        UserError: the name is another.
     """
     if name == "bf16" or name == "fp32":
         return name
     if name != "auto":
-        raise Refused(f"precision {name!r} is not one of auto, bf16, fp32; give one of them")
+        raise UserError(f"precision {name!r} is not one of auto, bf16, fp32; give one of them")
     if device.type == "cuda":
         fast = torch.cuda.is_bf16_supported(including_emulation=False)
     else:
@@ -91,14 +91,14 @@ def continued(begun: Environment, here: Environment, what: str, remedy: str) -> 
     A package that only one of them names is no difference.
 
     Raises:
-        Refused: device, threads, memory, system or a version are not the same; the message is about
+        UserError: device, threads, memory, system or a version are not the same; the message is about
             `what`, and ends in `remedy`.
     """
     there, now = _facts(begun), _facts(here)
     differ = [name for name in there if there[name] != now.get(name, there[name])]
     if differ:
         told = ", ".join(f"{name} {there[name]} (here {now[name]})" for name in differ)
-        raise Refused(f"{what} was begun with {told}; {remedy}")
+        raise UserError(f"{what} was begun with {told}; {remedy}")
     if not begun.commit:
         return here
     commits = dict.fromkeys((*begun.commits, *here.commits))

@@ -10,9 +10,9 @@ from harness import pictures
 from harness.budgets import Request, plan
 from tasks import Task, tasks
 from tasks.answers import Classes, Number
+from tasks.baselines import baselines
 from tasks.contract import SPLITS, Split, SplitName
-from tasks.floors import floors
-from tasks.sources import Generated, Kept
+from tasks.data.sources import CachedTask, GeneratedTask
 from zoo.registry import resolve
 
 SHOWN = 3
@@ -30,14 +30,14 @@ class Part(NamedTuple):
 
     Attributes:
         examples: how many there are.
-        documents: how many are stored.
+        sequences: how many are stored.
         lengths: tokens of a document: least, median, mean and most.
         targets: what is known of the targets, by the name of its column.
         digest: see `Split.digest`.
     """
 
     examples: int
-    documents: int
+    sequences: int
     lengths: tuple[float, float, float, float]
     targets: Mapping[str, str]
     digest: str
@@ -47,12 +47,12 @@ class Example(NamedTuple):
     """One example.
 
     Attributes:
-        documents: as a person would read them; none where they are pictures.
+        sequences: as a person would read them; none where they are pictures.
         pictures: the documents as PNG files; none where they are text.
         answer: what is right.
     """
 
-    documents: Sequence[str]
+    sequences: Sequence[str]
     pictures: Sequence[bytes]
     answer: str
 
@@ -65,7 +65,7 @@ class Facts(NamedTuple):
         answer: what is to be answered.
         parts: its splits, in their order.
         repeated: how many documents of test stand token by token in train, too.
-        floors: test accuracies in [0, 1] that need no attention, by name.
+        baselines: test accuracies in [0, 1] that need no attention, by name.
         examples: the first few of train.
         sheet: more of them in one picture, where documents are pictures.
         missing: how to get the data; then there are no parts, floors and examples. Empty where they
@@ -76,7 +76,7 @@ class Facts(NamedTuple):
     answer: str
     parts: Mapping[SplitName, Part]
     repeated: int
-    floors: Mapping[str, float]
+    baselines: Mapping[str, float]
     examples: Sequence[Example]
     sheet: Example | None
     missing: str
@@ -103,7 +103,7 @@ def gather(task: Task, generate: bool) -> Facts:
         generate: whether data that are only to be generated count as there.
 
     Raises:
-        Refused: the data are damaged, or do not meet the task's options.
+        UserError: the data are damaged, or do not meet the task's options.
     """
     missing = _remedy(task, generate)
     if missing:
@@ -123,12 +123,12 @@ def gather(task: Task, generate: bool) -> Facts:
             sheet = _sheet(task, split) if task.pictures else None
         elif name == "test":
             repeated = sum(one in learned for one in _hashes(split))
-    return Facts(task, answer, parts, repeated, floors(task), examples, sheet, "")
+    return Facts(task, answer, parts, repeated, baselines(task), examples, sheet, "")
 
 
 def _remedy(task: Task, generate: bool) -> str:
     """How to get the data; empty where they are there, or are made when they are loaded."""
-    if not isinstance(task, Kept) or (isinstance(task, Generated) and generate):
+    if not isinstance(task, CachedTask) or (isinstance(task, GeneratedTask) and generate):
         return ""
     return "" if task.is_there() else task.remedy()
 
@@ -139,7 +139,7 @@ def _part(task: Task, split: Split) -> Part:
     least, median, mean, most = map(float, spread)
     return Part(
         examples=len(split),
-        documents=len(split.documents),
+        sequences=len(split.sequences),
         lengths=(least, median, mean, most),
         targets=_targets(task, split),
         digest=split.digest(),
@@ -177,9 +177,9 @@ def _question(task: Task, split: Split) -> str:
         found = f"a number, right where it is less than {answers.tolerance:g} off"
     else:
         found = f"one of {task.classes:,} classes"
-    if split.asked is None:
+    if split.target_positions is None:
         return f"{found}, for the whole"
-    many = split.asked.shape[1]
+    many = split.target_positions.shape[1]
     return f"{found}, at {'one position' if many == 1 else f'each of {many} positions'}"
 
 
@@ -199,7 +199,7 @@ def _answer(task: Task, split: Split, number: int) -> str:
     targets = split.targets[number].flatten().tolist()
     exact = isinstance(split.answers, Classes)
     found = [task.label(target) if exact else f"{target:g}" for target in targets]
-    if split.asked is not None:
-        places = split.asked[number].tolist()
+    if split.target_positions is not None:
+        places = split.target_positions[number].tolist()
         found = [f"{one} at {place}" for one, place in zip(found, places, strict=True)]
     return ", ".join(found)

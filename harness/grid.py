@@ -5,15 +5,16 @@ from collections.abc import Callable, Iterable
 import torch
 
 from harness.data import find_task, is_out_of_memory, load
-from harness.encoder import build
-from harness.run import Watcher, run
-from harness.spec import RunSpec
-from harness.store import FINAL, Record, Store
+from harness.model import build
+from harness.records.record import FINAL, Record
+from harness.records.spec import RunSpec
+from harness.records.store import Store
+from harness.run import ProgressCallback, run
 from tasks import Task
 from tasks.contract import SPLITS
-from tasks.sources import Generated
+from tasks.data.sources import GeneratedTask
 from zoo.contract import Unsupported
-from zoo.registry import Refused, built
+from zoo.registry import UserError, built
 
 
 def check(specs: Iterable[RunSpec], store: Store, tell: Callable[[str], None]) -> None:
@@ -25,7 +26,7 @@ def check(specs: Iterable[RunSpec], store: Store, tell: Callable[[str], None]) -
         tell: told, a line each, of data that are to be generated first, which can take minutes.
 
     Raises:
-        Refused: a model cannot be built, a task's data are missing, damaged, too many for the
+        UserError: a model cannot be built, a task's data are missing, damaged, too many for the
             memory or fewer than a batch, or a broken record stands in the place of a cell.
     """
     examples: dict[str, int] = {}
@@ -34,12 +35,12 @@ def check(specs: Iterable[RunSpec], store: Store, tell: Callable[[str], None]) -
         task = find_task(spec)
         _require_buildable(spec, task)
         if task.key not in examples:
-            if isinstance(task, Generated) and not task.is_there():
+            if isinstance(task, GeneratedTask) and not task.is_there():
                 tell(f"{task.key}: generate data")
             sizes = {split: len(load(spec, task, split)) for split in SPLITS}
             examples[task.key] = sizes["train"]
         if examples[task.key] < spec.train.batch:
-            raise Refused(
+            raise UserError(
                 f"{task.key} has {examples[task.key]} training examples, fewer than a batch of "
                 f"{spec.train.batch}; set {spec.task.name}.train higher"
             )
@@ -61,7 +62,11 @@ def _require_buildable(spec: RunSpec, task: Task) -> None:
 
 
 def run_all(
-    specs: Iterable[RunSpec], store: Store, watch: Callable[[RunSpec], Watcher], *, again: bool
+    specs: Iterable[RunSpec],
+    store: Store,
+    watch: Callable[[RunSpec], ProgressCallback],
+    *,
+    rerun: bool,
 ) -> list[tuple[Record, bool]]:
     """Run every cell that has no final record in the store.
 
@@ -75,12 +80,12 @@ def run_all(
         The record of each cell, and whether it was run now.
 
     Raises:
-        Refused: the input of a cell was bad, or a broken record stands in its place.
+        UserError: the input of a cell was bad, or a broken record stands in its place.
     """
     outcome = []
     for spec in specs:
         known = store.find(spec)
-        if known is not None and known.status in FINAL and not again:
+        if known is not None and known.status in FINAL and not rerun:
             outcome.append((known, False))
         else:
             outcome.append((run(spec, store, watch(spec)), True))

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 
 from harness.data import is_out_of_memory
-from harness.encoder import build
-from harness.spec import RunSpec
-from harness.store import Cost, Quartiles, Usage
+from harness.model import build
+from harness.records.record import Cost, Quartiles, Usage
+from harness.records.spec import RunSpec
 from harness.train import Trainer, synchronise
 from tasks import Task
 from tasks.contract import Split
@@ -49,7 +49,7 @@ def measure(spec: RunSpec, task: Task, train: Split) -> Cost:
     trainers += [] if alone else _reference(usual, task, train)
     beside = alone or len(trainers) > 1
     specs = [spec, usual][: len(trainers)]
-    tokens = spec.train.batch * task.documents * task.max_len
+    tokens = spec.train.batch * task.sequences * task.max_len
     steps = take_turns([_training_turn(trainer) for trainer in trainers], trainers[0].device)
     reads = take_turns([_reading_turn(trainer) for trainer in trainers], trainers[0].device)
     usages = [

@@ -19,9 +19,9 @@ def png(levels: Sequence[int]) -> bytes:
     return _file(_square(levels))
 
 
-def sheet(documents: Sequence[Sequence[int]]) -> bytes:
+def sheet(sequences: Sequence[Sequence[int]]) -> bytes:
     """The file of square pictures of one size, from left to right and from top to bottom."""
-    squares = [_square(levels) for levels in documents]
+    squares = [_square(levels) for levels in sequences]
     squares += [np.zeros_like(squares[0])] * (-len(squares) % COLUMNS)
     rows = [np.hstack(squares[at : at + COLUMNS]) for at in range(0, len(squares), COLUMNS)]
     return _file(np.vstack(rows))

@@ -1,7 +1,10 @@
 """One cell: from a specification to a record, every way of failing included."""
 
+import hashlib
+import inspect
 import time
 import traceback
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Protocol, runtime_checkable
 
@@ -9,22 +12,23 @@ import torch
 
 from harness import checkpoint
 from harness.data import find_task, is_out_of_memory
-from harness.encoder import build
 from harness.environment import continued, describe
 from harness.measure import measure
-from harness.spec import RunSpec
-from harness.store import FINAL, Cost, Environment, Final, Point, Record, Status, Store
+from harness.model import build
+from harness.records.record import FINAL, Cost, Environment, Final, Point, Record, Status
+from harness.records.spec import RunSpec
+from harness.records.store import Store
 from harness.train import DivergedError, Progress, Trainer, fit
 from tasks import tasks
+from tasks.baselines import baselines
 from tasks.contract import SPLITS, Split
-from tasks.floors import floors
 from zoo.composition import Composition
-from zoo.registry import Refused, in_one_line
+from zoo.registry import UserError, in_one_line
 from zoo.variants import variants
 
 
 @runtime_checkable
-class Watcher(Protocol):
+class ProgressCallback(Protocol):
     """Somebody who is told how a run is going."""
 
     def phase(self, name: str) -> None:
@@ -40,14 +44,14 @@ class Watcher(Protocol):
 class Cell:
     """One run on its way: what is known of it so far can become a record at any time."""
 
-    def __init__(self, spec: RunSpec, store: Store, watcher: Watcher) -> None:
+    def __init__(self, spec: RunSpec, store: Store, callback: ProgressCallback) -> None:
         """Prepare; nothing is loaded or written yet."""
-        self.spec, self.store, self.watcher = spec, store, watcher
+        self.spec, self.store, self.callback = spec, store, callback
         self.started = datetime.now(UTC).isoformat(timespec="seconds")
         self.clock, self.before = time.perf_counter(), 0.0
         self.environment = environment_of(spec)
         self.progress = Progress(environment=self.environment)
-        self.floors: dict[str, float] = {}
+        self.baselines: dict[str, float] = {}
         self.cost: Cost | None = None
         self.final: Final | None = None
 
@@ -59,8 +63,9 @@ class Cell:
             reason=reason,
             started=self.started,
             environment=self.environment,
-            floors=self.floors,
-            gaps=known_gaps(self.spec),
+            implementations=implementations(self.spec),
+            baselines=self.baselines,
+            expected_failures=expected_failures_of(self.spec),
             curve=self.progress.curve,
             cost=self.cost,
             final=self.final,
@@ -72,17 +77,17 @@ class Cell:
         if spec.train.compiled:
             # One cache for all models of a process, with a limit behind which nothing is compiled.
             torch.compiler.reset()
-        self.watcher.phase("load data")
+        self.callback.phase("load data")
         task = find_task(spec)
         train, dev, test = (task.load(name).to(device) for name in SPLITS)
-        self.floors = dict(floors(task))
-        self.watcher.phase("measure cost")
+        self.baselines = dict(baselines(task))
+        self.callback.phase("measure cost")
         self.cost = measure(spec, task, train)
-        self.watcher.phase("train")
+        self.callback.phase("train")
         torch.manual_seed(spec.seed)
         trainer = Trainer(build(spec, task).to(device), train, spec.train, spec.seed)
         self._train(trainer, dev)
-        self.watcher.phase("test")
+        self.callback.phase("test")
         self.final = self._judge(trainer, test)
 
     def _train(self, trainer: Trainer, dev: Split) -> None:
@@ -106,7 +111,7 @@ class Cell:
             trainer,
             dev,
             self.progress,
-            on_reading=lambda point: self.watcher.reading(point, self.spec.train.steps),
+            on_reading=lambda point: self.callback.reading(point, self.spec.train.steps),
             on_evaluation=save,
         )
 
@@ -135,41 +140,51 @@ def environment_of(spec: RunSpec) -> Environment:
     return here.model_copy(update={"versions": here.versions | versions})
 
 
-def known_gaps(spec: RunSpec) -> dict[str, str]:
+def implementations(spec: RunSpec) -> dict[str, str]:
+    """SHA-256 of the source of each variant's module, by variant; empty where there is none."""
+    found = {}
+    for name in Composition.parse(spec.attention).names:
+        with suppress(OSError, TypeError):
+            source = inspect.getsource(inspect.getmodule(variants.find(name)))
+            found[name] = hashlib.sha256(source.encode()).hexdigest()
+    return found
+
+
+def expected_failures_of(spec: RunSpec) -> dict[str, str]:
     """The gaps that the variants of a run declare, by variant and check."""
     causal = tasks.find(spec.task.name)(**spec.task.options).causal
     return {
         f"{name}: {check}": reason
         for name in Composition.parse(spec.attention).names
-        for check, reason in variants.find(name).known_gaps(causal=causal).items()
+        for check, reason in variants.find(name).expected_failures_of(causal=causal).items()
     }
 
 
-def run(spec: RunSpec, store: Store, watcher: Watcher) -> Record:
+def run(spec: RunSpec, store: Store, callback: ProgressCallback) -> Record:
     """Run one cell and put its record in the store, whatever becomes of it.
 
     An unfinished run of the same specification is gone on with.
 
     Raises:
-        Refused: the input was bad; nothing is written.
+        UserError: the input was bad; nothing is written.
         KeyboardInterrupt: somebody interrupted; the record says so.
     """
-    cell = Cell(spec, store, watcher)
+    cell = Cell(spec, store, callback)
     try:
         cell.execute()
-    except Refused:
+    except UserError:
         raise
     except KeyboardInterrupt:
-        keep(cell.record("interrupted", f"interrupted at step {cell.progress.step}"), store)
+        save_record(cell.record("interrupted", f"interrupted at step {cell.progress.step}"), store)
         raise
     except Exception as error:
         status = status_of(error)
         record = cell.record(status, reason_of(error))
         if status == "failed":
-            watcher.failed(traceback.format_exc())
+            callback.failed(traceback.format_exc())
     else:
         record = cell.record("ok", "")
-    return keep(record, store)
+    return save_record(record, store)
 
 
 def measure_anew(record: Record, store: Store) -> Record:
@@ -179,7 +194,7 @@ def measure_anew(record: Record, store: Store) -> Record:
     known gaps are brought up to date with it, and the commit is named that did so.
 
     Raises:
-        Refused: the run was made on another device, with other threads or other versions.
+        UserError: the run was made on another device, with other threads or other versions.
     """
     spec = record.spec
     environment = continued(
@@ -190,8 +205,8 @@ def measure_anew(record: Record, store: Store) -> Record:
     renewed = record.model_copy(
         update={
             "cost": cost,
-            "floors": dict(floors(task)),
-            "gaps": known_gaps(spec),
+            "baselines": dict(baselines(task)),
+            "expected_failures": expected_failures_of(spec),
             "environment": environment,
         }
     )
@@ -199,7 +214,7 @@ def measure_anew(record: Record, store: Store) -> Record:
     return renewed
 
 
-def keep(record: Record, store: Store) -> Record:
+def save_record(record: Record, store: Store) -> Record:
     """Put a record in the store, unless that would lose a finished one; return what is kept there.
 
     The checkpoint goes with the last word: a run that failed for a passing reason can go on.

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable, Sequence
 
 from tabulate import tabulate
 
-from harness.store import WITHOUT_SOFTMAX, Record, Store
+from harness.records.record import WITHOUT_SOFTMAX, Record
+from harness.records.store import Store
 from tasks import tasks
 from tasks.contract import make_task
 from zoo.conformance import Result
 from zoo.contract import Traits
-from zoo.registry import Refused, options_of
+from zoo.registry import UserError, options_of
 from zoo.variants import variants
 
 
@@ -48,7 +49,7 @@ def questions() -> str:
     for name, factory in tasks.items():
         try:
             task = make_task(name, factory, {})
-        except Refused as refusal:
+        except UserError as refusal:
             warnings.warn(str(refusal), stacklevel=2)
             continue
         causal = "yes" if task.causal else ""
@@ -77,7 +78,7 @@ def _accuracies(record: Record) -> list[str]:
     cell = [spec.attention, spec.task.key, str(spec.seed)]
     if final is None:
         return [*cell, f"{record.status}: {record.reason}", "", ""]
-    floor = max(record.floors.values())
+    floor = max(record.baselines.values())
     return cell + [f"{100 * x:.1f}" for x in (final.test_accuracy, final.dev_accuracy, floor)]
 
 

@@ -15,8 +15,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from harness.spec import RunSpec
-from harness.store import Point
+from harness.records.record import Point
+from harness.records.spec import RunSpec
 
 LINE_EVERY_SECONDS = 10.0
 
@@ -58,7 +58,7 @@ class Screen:
 
 
 class CellView:
-    """Shows one cell; a `harness.run.Watcher`."""
+    """Shows one cell; a `harness.run.ProgressCallback`."""
 
     def __init__(
         self, console: Console, errors: Console, bar: Progress, title: str, steps: int

@@ -10,11 +10,14 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from harness.encoder import Classifier
-from harness.spec import TrainSpec
-from harness.store import Environment, Point
+from harness.model import Classifier
+from harness.records.record import Environment, Point
+from harness.records.spec import TrainSpec
 from tasks.contract import Split
-from zoo.registry import Refused
+from zoo.registry import UserError
+
+MOMENTUM = (0.85, 0.95)
+"""Lowest and highest beta1 of a cycle, the defaults of PyTorch's `OneCycleLR`."""
 
 
 class DivergedError(ArithmeticError):
@@ -31,10 +34,10 @@ class Shuffled:
         """Shuffle `count` examples in batches of `batch`.
 
         Raises:
-            Refused: there is not one whole batch.
+            UserError: there is not one whole batch.
         """
         if count < batch:
-            raise Refused(f"batch={batch} exceeds the {count} training examples; lower the batch")
+            raise UserError(f"batch={batch} exceeds the {count} training examples; lower the batch")
         self._per_epoch, self._batch = count // batch, batch
         self._count, self._seed, self._device = count, seed, device
         self._epoch, self._order = -1, torch.empty(0, dtype=torch.int64)
@@ -67,17 +70,12 @@ class Trainer:
             weight_decay=spec.weight_decay,
             fused=True,
         )
-        self.schedule = torch.optim.lr_scheduler.OneCycleLR(
-            self.optimizer,
-            max_lr=spec.lr,
-            total_steps=spec.steps + 1,
-            pct_start=(spec.warmup + 1) / (spec.steps + 1),
-            anneal_strategy="linear",
-            cycle_momentum=False,
-        )
 
     def step(self, number: int) -> dict[str, Tensor]:
         """Train on batch `number`; return its losses by name, still on the device."""
+        lr, momentum = one_cycle(min(number, self.spec.steps - 1), self.spec)
+        for group in self.optimizer.param_groups:
+            group["lr"], group["betas"] = lr, (momentum, self.spec.betas[1])
         batch = self.train.gather(self.order.batch(number))
         with autocast(self.device, self.spec):
             scores, losses = self.forward(batch)
@@ -85,7 +83,6 @@ class Trainer:
         torch.stack([task, *losses.values()]).sum().backward()
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        self.schedule.step()
         return {"task": task.detach(), **{name: term.detach() for name, term in losses.items()}}
 
     @torch.inference_mode()
@@ -95,7 +92,7 @@ class Trainer:
         right = torch.zeros((), dtype=torch.int64, device=self.device)
         for examples in torch.arange(len(split), device=self.device).split(self.spec.batch):
             batch = split.gather(examples)
-            right += split.answers.right(self.scores(batch), batch.targets).sum()
+            right += split.answers.correct(self.scores(batch), batch.targets).sum()
         self.model.train()
         return right.item() / split.targets.numel()
 
@@ -103,6 +100,29 @@ class Trainer:
         """Scores of a batch, in the run's precision."""
         with autocast(self.device, self.spec):
             return self.forward(batch)[0]
+
+
+def one_cycle(step: int, spec: TrainSpec) -> tuple[float, float]:
+    """Learning rate and beta1 of a step, counted from 0.
+
+    The rate rises linearly from lr / 25 to lr, which the step `warmup - 1` has, and falls linearly
+    to lr / 250,000 at the last step. With `cycle_momentum` beta1 falls from 0.95 to 0.85 and rises
+    again meanwhile; else it is `betas[0]`. For a warm-up of at least one step this is
+    `torch.optim.lr_scheduler.OneCycleLR` with linear annealing, which divides by zero without one;
+    then training starts at the highest rate.
+    """
+    peak, last = max(spec.warmup - 1, 0), spec.steps - 1
+    lowest = MOMENTUM[0] if spec.cycle_momentum else spec.betas[0]
+    highest = MOMENTUM[1] if spec.cycle_momentum else spec.betas[0]
+    if step <= peak:
+        done = step / peak if peak else 1.0
+        return _between(spec.lr / 25, spec.lr, done), _between(highest, lowest, done)
+    done = (step - peak) / (last - peak)
+    return _between(spec.lr, spec.lr / 250_000, done), _between(lowest, highest, done)
+
+
+def _between(start: float, end: float, done: float) -> float:
+    return start + (end - start) * done
 
 
 def autocast(device: torch.device, spec: TrainSpec) -> torch.autocast:
@@ -174,7 +194,7 @@ def fit(
         accuracy = None
         if until in stops:
             accuracy = trainer.accuracy(dev)
-            _keep_best(trainer, progress, accuracy)
+            _update_best(trainer, progress, accuracy)
         task = losses.pop("task")
         point = Point(
             step=until, seconds=progress.seconds, loss=task, losses=losses, dev_accuracy=accuracy
@@ -209,7 +229,7 @@ def _advance(trainer: Trainer, progress: Progress, until: int) -> dict[str, floa
     return means
 
 
-def _keep_best(trainer: Trainer, progress: Progress, accuracy: float) -> None:
+def _update_best(trainer: Trainer, progress: Progress, accuracy: float) -> None:
     if accuracy > progress.best_accuracy:
         progress.best_accuracy, progress.best_step = accuracy, progress.step
         state = trainer.model.state_dict()

@@ -4,9 +4,9 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.store import Record
+from harness.records.record import Record
 from reports import settings
-from reports.rows import Row, differing, floors_of, latest, machine
+from reports.rows import Row, baselines_of, differing, latest, machine
 
 WHOLE, NONE, WINDOWED = "softmax", "none", "local"
 """Variants that see all tokens, their own alone (it has no options), and a window."""
@@ -43,14 +43,14 @@ class Audit:
         machine: where they ran.
         seen: the curves of models that see a window.
         shuffled: those of models that see all; several only where their options differ.
-        floors: accuracies that need no attention, by name, the highest first.
+        baselines: accuracies that need no attention, by name, the highest first.
     """
 
     setting: settings.Setting
     machine: str
     seen: tuple[Curve, ...]
     shuffled: tuple[Curve, ...]
-    floors: tuple[tuple[str, float], ...]
+    baselines: tuple[tuple[str, float], ...]
 
     @property
     def curves(self) -> tuple[Curve, ...]:
@@ -112,7 +112,7 @@ def _audit(records: Sequence[Record]) -> Audit:
         ),
         # Where all that one has is the end of what sees a window, it needs no column of its own.
         shuffled=tuple(one for one in shuffled if one.rows or len(shuffled) > 1),
-        floors=floors_of(plain),
+        baselines=baselines_of(plain),
     )
 
 

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from matplotlib.axes import Axes
 
-from reports import floors
-from reports.floors import QUIET
+from reports import baselines
+from reports.baselines import QUIET
 from reports.labels import Box, Disc, Scene, around, choose
 from reports.rows import Board
 from reports.texts import put
@@ -68,7 +68,7 @@ def draw(axes: Axes, shown: Sequence[Bubble], colours: Mapping[str, Colour], sca
 def label(
     axes: Axes,
     shown: Sequence[Bubble],
-    below: floors.Floors,
+    below: baselines.Floors,
     colours: Mapping[str, Colour],
     scale: float,
 ) -> None:
@@ -84,9 +84,9 @@ def label(
     frame, point = axes.get_window_extent(), axes.figure.dpi / 72
     discs = [_disc(axes, bubble, scale, point) for bubble in shown]
     bars = [_bar(axes, bubble, point) for bubble in shown]
-    taken = bars + floors.lines(axes, below)
+    taken = bars + baselines.lines(axes, below)
     scene = Scene(Box(*frame.extents), discs, taken)
-    taken += floors.label(axes, below, scene)
+    taken += baselines.label(axes, below, scene)
     for bubble, disc in sorted(zip(shown, discs, strict=True), key=lambda pair: -pair[1].y):
         text = axes.text(0, 0, bubble.label, color=_dark(colours[bubble.attention]), zorder=6)
         text.set_fontweight("bold")

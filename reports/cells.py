@@ -38,9 +38,9 @@ def accuracy(row: Row) -> str:
     return f"{text}{PARTIAL}; {row.failures}" if row.failures else text
 
 
-def floor_lines(floors: Sequence[tuple[str, float]], columns: int) -> list[list[str]]:
+def baseline_lines(baselines: Sequence[tuple[str, float]], columns: int) -> list[list[str]]:
     """A line of so many columns for each floor, in italics: its name, and its accuracy."""
-    return [[f"*{name}*", f"*{percent(of)}*", *[""] * (columns - 2)] for name, of in floors]
+    return [[f"*{name}*", f"*{percent(of)}*", *[""] * (columns - 2)] for name, of in baselines]
 
 
 def table(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> str:

@@ -16,32 +16,32 @@ Floors = Sequence[tuple[str, float]]
 """Accuracies in [0, 1] by name, the highest first."""
 
 
-def draw(axes: Axes, floors: Floors) -> None:
+def draw(axes: Axes, baselines: Floors) -> None:
     """Draw a line across the panel for each."""
-    for _, floor in floors:
+    for _, floor in baselines:
         axes.axhline(100 * floor, color=QUIET, linewidth=0.9, linestyle=(0, (4, 3)), zorder=1.5)
 
 
-def lines(axes: Axes, floors: Floors) -> list[Box]:
+def lines(axes: Axes, baselines: Floors) -> list[Box]:
     """What the lines cover, in pixels."""
     frame, point = axes.get_window_extent(), axes.figure.dpi / 72
-    heights = [axes.transData.transform((1, 100 * floor))[1] for _, floor in floors]
+    heights = [axes.transData.transform((1, 100 * floor))[1] for _, floor in baselines]
     return [Box(frame.x0, y - point, frame.x1, y + point) for y in heights]
 
 
-def label(axes: Axes, floors: Floors, scene: Scene) -> list[Box]:
+def label(axes: Axes, baselines: Floors, scene: Scene) -> list[Box]:
     """Write every name, once the panel has its final size; return what they cover, in pixels."""
     taken: list[Box] = []
-    for name, floor in _merged(floors):
+    for name, floor in _merged(baselines):
         text = axes.text(0, 0, name, color=QUIET, fontsize=7.5)
         now = scene._replace(boxes=[*scene.boxes, *taken])
         taken.append(put(axes, text, choose(_along(axes, text, floor), now)))
     return taken
 
 
-def _merged(floors: Floors) -> list[tuple[str, float]]:
+def _merged(baselines: Floors) -> list[tuple[str, float]]:
     """Floors with their value written out; those that read the same are named together."""
-    by_text = groupby(floors, key=lambda floor: f"{100 * floor[1]:.1f} %")
+    by_text = groupby(baselines, key=lambda floor: f"{100 * floor[1]:.1f} %")
     groups = [(text, list(group)) for text, group in by_text]
     return [(f"{', '.join(n for n, _ in group)} {text}", group[0][1]) for text, group in groups]
 

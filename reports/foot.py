@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from harness.store import Broken, Environment, Record
+from harness.records.record import Environment, Record
+from harness.records.store import Broken
 from reports.cells import GAP, ONE_RUN, PAPER, PARTIAL
 from reports.papers import published
 
@@ -64,9 +65,13 @@ def foot(records: Sequence[Record], broken: Sequence[Broken]) -> Iterator[str]:
         sources = "; ".join(sorted({number.place for number in quoted}))
         weaknesses = sorted({WEAKNESSES.get(number.place, "") for number in quoted})
         yield PAPER_NOTE.format(sources=sources) + "".join(weaknesses)
-    gaps = {f"- {name}: {why}\n" for record in records for name, why in record.gaps.items()}
-    if gaps:
-        yield f"## {GAP} Checks that a variant fails, and says so\n\n" + "".join(sorted(gaps))
+    expected_failures = {
+        f"- {name}: {why}\n" for record in records for name, why in record.expected_failures.items()
+    }
+    if expected_failures:
+        yield f"## {GAP} Checks that a variant fails, and says so\n\n" + "".join(
+            sorted(expected_failures)
+        )
     if records:
         yield "## Where they were measured\n\n" + _environments(records)
     if broken:

@@ -4,13 +4,14 @@ import hashlib
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from harness.store import WITHOUT_SOFTMAX, Broken, Cost, Quartiles, Record
+from harness.records.record import WITHOUT_SOFTMAX, Cost, Quartiles, Record
+from harness.records.store import Broken
 from reports.cells import (
     GAP,
     NOTHING,
     PAPER,
     accuracy,
-    floor_lines,
+    baseline_lines,
     notes,
     number,
     percent,
@@ -96,7 +97,7 @@ def _whole(heading: str, value: Callable[[Cost], int]) -> Column:
 
 
 COLUMNS = (
-    Column("attention", lambda row: row.label + (GAP if row.gaps else "")),
+    Column("attention", lambda row: row.label + (GAP if row.expected_failures else "")),
     Column("test accuracy (%) [95 % interval]", accuracy),
     Column("dev accuracy (%)", _dev_accuracy),
     Column("seeds", _runs),
@@ -188,7 +189,7 @@ def _section(title: str, board: Board) -> str:
 def _rows(board: Board, columns: Sequence[Column]) -> str:
     lines = [[column.cell(row) for column in columns] for row in board.rows]
     headings = [column.heading for column in columns]
-    return table(headings, [*lines, *floor_lines(board.floors, len(columns))])
+    return table(headings, [*lines, *baseline_lines(board.baselines, len(columns))])
 
 
 def _recipe(board: Board) -> str:

@@ -18,11 +18,11 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from harness.store import Record
-from reports import floors, settings
+from harness.records.record import Record
+from reports import baselines, settings
 from reports.audits import SEEN, SHUFFLED, Audit, Curve, audits
 from reports.bubbles import Colour
-from reports.cells import NOTHING, accuracy, floor_lines, notes, table
+from reports.cells import NOTHING, accuracy, baseline_lines, notes, table
 from reports.labels import Box, Disc, Scene
 from reports.plots import PANEL, STYLE, as_bytes, heading, note, shape, shifted
 from reports.rows import Row
@@ -93,7 +93,7 @@ def figure(found: Sequence[Audit]) -> Mapping[str, bytes]:
         drawn.draw_without_rendering()
         drawn.set_layout_engine("none")
         for axes, audit in zip(panels, found, strict=True):
-            floors.label(axes, audit.floors, _scene(axes, audit))
+            baselines.label(axes, audit.baselines, _scene(axes, audit))
         return {
             "locality.png": as_bytes(drawn, "png", {"Software": None}),
             "locality.svg": as_bytes(drawn, "svg", {"Date": None}),
@@ -111,7 +111,7 @@ def _table(audit: Audit) -> str:
         for tokens in _ticks(audit)
     ]
     headings = ["tokens", *(curve.name for curve in audit.curves)]
-    return table(headings, [*lines, *floor_lines(audit.floors, len(headings))])
+    return table(headings, [*lines, *baseline_lines(audit.baselines, len(headings))])
 
 
 def _ticks(audit: Audit) -> list[str]:
@@ -126,7 +126,7 @@ def _points(audit: Audit, curve: Curve) -> dict[str, Row]:
 
 def _draw(axes: Axes, audit: Audit) -> None:
     ticks = _ticks(audit)
-    floors.draw(axes, audit.floors)
+    baselines.draw(axes, audit.baselines)
     colours = sns.color_palette("colorblind", len(audit.curves))
     failed: dict[str, None] = {}
     for number, (curve, colour) in enumerate(zip(audit.curves, colours, strict=True)):
@@ -161,7 +161,7 @@ def _scene(axes: Axes, audit: Audit) -> Scene:
             (x, low), (_, high) = axes.transData.transform(interval)
             bars.append(Box(x - 4 * point, low, x + 4 * point, high))
     frame = Box(*axes.get_window_extent().extents)
-    return Scene(frame, discs, bars + floors.lines(axes, audit.floors))
+    return Scene(frame, discs, bars + baselines.lines(axes, audit.baselines))
 
 
 def _curve(

@@ -15,9 +15,9 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from matplotlib.transforms import ScaledTranslation, Transform
 
-from reports import floors
+from reports import baselines
+from reports.baselines import QUIET
 from reports.bubbles import Bubble, bubbles, draw, label
-from reports.floors import QUIET
 from reports.rows import MIB, Board
 from reports.settings import Setting, apart
 
@@ -101,7 +101,7 @@ def _fill(figure: Figure, places: Sequence[Axes], boards: Sequence[Board], legen
     for (axes, board, shown), rest in zip(drawn, how, strict=True):
         _panel(axes, board, shown, rest)
         if shown:
-            floors.draw(axes, board.floors)
+            baselines.draw(axes, board.baselines)
             draw(axes, shown, colours, scale)
     _legend(legend, memories, scale)
     # Labels are placed once the panels have their final size, and move no panel themselves.
@@ -109,7 +109,7 @@ def _fill(figure: Figure, places: Sequence[Axes], boards: Sequence[Board], legen
     figure.set_layout_engine("none")
     for axes, board, shown in drawn:
         if shown:
-            label(axes, shown, board.floors, colours, scale)
+            label(axes, shown, board.baselines, colours, scale)
 
 
 def _colours(boards: Sequence[Board]) -> dict[str, tuple[float, float, float]]:
@@ -187,7 +187,7 @@ def _scales(axes: Axes, board: Board, shown: Sequence[Bubble]) -> None:
         axes.set_xlim(fastest - room, slowest + room)
         axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
-    heights = [100 * floor for _, floor in board.floors]
+    heights = [100 * floor for _, floor in board.baselines]
     heights += [end for bubble in shown for end in (bubble.low, bubble.high, bubble.accuracy)]
     room = 0.14 * (max(heights) - min(heights)) or 5.0
     axes.set_ylim(max(min(heights) - room, -5.0), max(heights) + room)

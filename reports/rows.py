@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean, median
 
-from harness.store import Cost, Final, Record, RunSpec, Usage
+from harness.records.record import Cost, Final, Record, Usage
+from harness.records.spec import RunSpec
 from reports import settings
 from reports.statistics import Interval, interval, middle
 
@@ -80,9 +81,9 @@ class Row:
         return "partial" if self.finals else self.runs[0].status
 
     @property
-    def gaps(self) -> dict[str, str]:
+    def expected_failures(self) -> dict[str, str]:
         """Checks that its variants are known to fail, each with its reason."""
-        return dict(self.runs[-1].gaps)
+        return dict(self.runs[-1].expected_failures)
 
     @property
     def failures(self) -> str:
@@ -102,11 +103,11 @@ class Board:
 
     Attributes:
         rows: the most accurate first, those without an accuracy last.
-        floors: accuracies that need no attention, by name, the highest first.
+        baselines: accuracies that need no attention, by name, the highest first.
     """
 
     rows: tuple[Row, ...]
-    floors: tuple[tuple[str, float], ...]
+    baselines: tuple[tuple[str, float], ...]
 
     @property
     def spec(self) -> RunSpec:
@@ -182,12 +183,12 @@ def differing(sets: Sequence[Options]) -> list[str]:
     ]
 
 
-def floors_of(records: Iterable[Record]) -> tuple[tuple[str, float], ...]:
+def baselines_of(records: Iterable[Record]) -> tuple[tuple[str, float], ...]:
     """The floors of runs of one task by name, the highest first."""
     # A floor of a task's setting is one number; where records disagree, the latest knows best.
     ordered = sorted(records, key=lambda record: record.started)
-    floors = {name: of for record in ordered for name, of in record.floors.items()}
-    return tuple(sorted(floors.items(), key=lambda floor: (-floor[1], floor[0])))
+    baselines = {name: of for record in ordered for name, of in record.baselines.items()}
+    return tuple(sorted(baselines.items(), key=lambda floor: (-floor[1], floor[0])))
 
 
 def _board(records: Sequence[Record]) -> Board:
@@ -200,7 +201,7 @@ def _board(records: Sequence[Record]) -> Board:
         rows=tuple(
             sorted(rows, key=lambda row: (-row.accuracy.mean if row.accuracy else 1, row.label))
         ),
-        floors=floors_of(records),
+        baselines=baselines_of(records),
     )
 
 

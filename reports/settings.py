@@ -11,7 +11,7 @@ from operator import attrgetter
 
 from pydantic import BaseModel
 
-from harness.store import RunSpec
+from harness.records.spec import RunSpec
 
 WITHIN = frozenset({"attention", "options", "seed"})
 """Fields of a specification by which the runs of one board differ."""

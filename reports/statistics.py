@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 from scipy.special import ndtri, stdtrit
 
-from harness.store import Quartiles
+from harness.records.record import Quartiles
 
 LEVEL = 0.95
 """Confidence of every interval."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from harness.store import Cost, Quartiles
+from harness.records.record import Cost, Quartiles
 from reports.papers import published
 from reports.rows import GIGA, MIB, Board, Row
 from reports.settings import PATHS
@@ -34,7 +34,7 @@ def table(boards: Sequence[Board]) -> pd.DataFrame:
     for board in boards:
         shared = _setting(board)
         lines += [{**shared, **_measured(board, row)} for row in board.rows]
-        lines += [{**shared, **_floor(name, accuracy)} for name, accuracy in board.floors]
+        lines += [{**shared, **_floor(name, accuracy)} for name, accuracy in board.baselines]
     # Objects: a column of whole numbers with a gap must not turn into fractions.
     return pd.DataFrame(lines, columns=list(COLUMNS), dtype=object)
 

@@ -8,8 +8,8 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 from torch.nn import functional as F
 
-Scores = Float[Tensor, "*asked classes"]
-Targets = Shaped[Tensor, "*asked"]
+Scores = Float[Tensor, "*answers classes"]
+Targets = Shaped[Tensor, "*answers"]
 Whole = Shaped[Tensor, "..."]
 
 
@@ -21,11 +21,11 @@ class Answers(ABC):
         """What training lowers: a mean over all answers."""
 
     @abstractmethod
-    def right(self, scores: Scores, targets: Targets) -> Bool[Tensor, "*asked"]:
+    def correct(self, scores: Scores, targets: Targets) -> Bool[Tensor, "*answers"]:
         """Which answers are right."""
 
     @abstractmethod
-    def floors(self, train: Whole, test: Whole, classes: int) -> Mapping[str, float]:
+    def baselines(self, train: Whole, test: Whole, classes: int) -> Mapping[str, float]:
         """Test accuracies in [0, 1] of answers that look at no example, by name."""
 
 
@@ -37,14 +37,14 @@ class Classes(Answers):
         """See `Answers.loss`."""
         return F.cross_entropy(scores.float().flatten(0, -2), targets.flatten())
 
-    def right(self, scores: Scores, targets: Targets) -> Bool[Tensor, "*asked"]:
-        """See `Answers.right`."""
+    def correct(self, scores: Scores, targets: Targets) -> Bool[Tensor, "*answers"]:
+        """See `Answers.correct`."""
         return scores.argmax(-1) == targets
 
-    def floors(self, train: Whole, test: Whole, classes: int) -> Mapping[str, float]:
-        """See `Answers.floors`: `chance`, and `majority`, which is train's commonest class."""
-        commonest = train.flatten().bincount(minlength=classes).argmax()
-        majority = (test == commonest).double().mean().item()
+    def baselines(self, train: Whole, test: Whole, classes: int) -> Mapping[str, float]:
+        """See `Answers.baselines`: `chance`, and `majority`, which is train's commonest class."""
+        most_frequent = train.flatten().bincount(minlength=classes).argmax()
+        majority = (test == most_frequent).double().mean().item()
         return {"chance": 1.0 / classes, "majority": majority}
 
 
@@ -58,12 +58,12 @@ class Number(Answers):
         """See `Answers.loss`."""
         return F.mse_loss(scores.float()[..., 0], targets.float())
 
-    def right(self, scores: Scores, targets: Targets) -> Bool[Tensor, "*asked"]:
-        """See `Answers.right`."""
+    def correct(self, scores: Scores, targets: Targets) -> Bool[Tensor, "*answers"]:
+        """See `Answers.correct`."""
         return (scores[..., 0] - targets).abs() < self.tolerance
 
-    def floors(self, train: Whole, test: Whole, classes: int) -> Mapping[str, float]:
-        """See `Answers.floors`: `mean`, which is what squared error answers blindly."""
+    def baselines(self, train: Whole, test: Whole, classes: int) -> Mapping[str, float]:
+        """See `Answers.baselines`: `mean`, which is what squared error answers blindly."""
         close = (test - train.double().mean()).abs() < self.tolerance
         return {"mean": close.double().mean().item()}
 

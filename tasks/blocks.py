@@ -12,8 +12,8 @@ from jaxtyping import Int, Shaped
 from torch import Tensor
 
 from tasks.contract import SPLITS, Split, SplitName, Task
-from tasks.drawn import Stream
-from zoo.registry import Refused
+from tasks.synthetic.base import Stream
+from zoo.registry import UserError
 
 
 class InBlocks(Task):
@@ -27,13 +27,13 @@ class InBlocks(Task):
         """Wrap `task`, at all its options.
 
         Raises:
-            Refused: `block` is below 1.
+            UserError: `block` is below 1.
         """
         if block < 1:
-            raise Refused(f"block={block} must be at least 1; raise it")
+            raise UserError(f"block={block} must be at least 1; raise it")
         self.task, self.block = task, block
         self.classes, self.vocabulary = task.classes, task.vocabulary
-        self.max_len, self.documents, self.causal = task.max_len, task.documents, task.causal
+        self.max_len, self.sequences, self.causal = task.max_len, task.sequences, task.causal
 
     @property
     def key(self) -> str:
@@ -44,14 +44,14 @@ class InBlocks(Task):
         """See `Task.load`.
 
         Raises:
-            Refused: the task asks at tokens, which would no longer be where they are asked.
+            UserError: the task asks at tokens, which would no longer be where they are asked.
         """
         found = self.task.load(split)
-        if found.asked is not None:
-            raise Refused(f"{self.task.key} asks at tokens of its own; shuffle another task")
+        if found.target_positions is not None:
+            raise UserError(f"{self.task.key} asks at tokens of its own; shuffle another task")
         stream = Stream(self.block, SPLITS.index(split))
         parts = [shuffled(*part, self.block, stream) for part in found.chunks()]
-        return replace(found, documents=torch.cat(parts))
+        return replace(found, sequences=torch.cat(parts))
 
 
 def arranged(task: Task, block: int) -> Task:
@@ -60,13 +60,13 @@ def arranged(task: Task, block: int) -> Task:
 
 
 def shuffled(
-    documents: Shaped[Tensor, "s l"], lengths: Int[Tensor, " s"], block: int, stream: Stream
+    sequences: Shaped[Tensor, "s l"], lengths: Int[Tensor, " s"], block: int, stream: Stream
 ) -> Shaped[Tensor, "s l"]:
     """The documents with their blocks of `block` real tokens in random order."""
-    count, length = documents.shape
+    count, length = sequences.shape
     places = np.arange(length)
     ranks = stream.uniform(count, -(-length // block))[:, places // block]
     # Behind every real token.
     ranks[places >= lengths.numpy()[:, None]] = 1.0
     order = torch.from_numpy(ranks.argsort(1, kind="stable"))
-    return documents.gather(1, order)
+    return sequences.gather(1, order)

@@ -33,15 +33,15 @@ class Batch:
 
     Attributes:
         tokens: (b, t, l), int64; what stands at padded positions means nothing.
-        keep: (b, t, l), True for real tokens; None where the split has no padding at all.
+        mask: (b, t, l), True for real tokens; None where the split has no padding at all.
         targets: (b,), the answer to each example; (b, a) where tokens are asked.
-        asked: (b, a), the positions whose tokens are to give the answers; None where the whole is.
+        target_positions: (b, a), the positions whose tokens are to give the answers; None where the whole is.
     """
 
     tokens: Int[Tensor, "b t l"]
-    keep: Bool[Tensor, "b t l"] | None
+    mask: Bool[Tensor, "b t l"] | None
     targets: Shaped[Tensor, "b ..."]
-    asked: Int[Tensor, "b a"] | None = None
+    target_positions: Int[Tensor, "b a"] | None = None
 
 
 @dataclass(frozen=True)
@@ -51,38 +51,40 @@ class Split:
     Each document is stored once; an example names the documents that it shows.
 
     Attributes:
-        documents: (s, l), in the smallest integer type that holds the vocabulary.
+        sequences: (s, l), in the smallest integer type that holds the vocabulary.
         lengths: (s,), int32, the number of real tokens of each document, which come first.
-        rows: (n, t), int32, the documents of each example.
+        sequence_ids: (n, t), int32, the sequences of each example.
         targets: (n,) or (n, a): int64 classes, or float32 numbers.
         padded: whether any document is shorter than l.
-        asked: (n, a), int32, the positions of its only document that an example asks at, none of
+        target_positions: (n, a), int32, the positions of its only document that an example asks at, none of
             them padding; None where it asks for one answer about the whole.
         answers: what the targets are.
     """
 
-    documents: Shaped[Tensor, "s l"]
+    sequences: Shaped[Tensor, "s l"]
     lengths: Int[Tensor, " s"]
-    rows: Int[Tensor, "n t"]
+    sequence_ids: Int[Tensor, "n t"]
     targets: Shaped[Tensor, "n ..."]
     padded: bool
-    asked: Int[Tensor, "n a"] | None = None
+    target_positions: Int[Tensor, "n a"] | None = None
     answers: Answers = CLASSES
 
     @classmethod
     def single(
         cls,
-        documents: Shaped[Tensor, "n l"],
+        sequences: Shaped[Tensor, "n l"],
         lengths: Int[Tensor, " n"],
         targets: Shaped[Tensor, "n ..."],
-        asked: Int[Tensor, "n a"] | None = None,
+        target_positions: Int[Tensor, "n a"] | None = None,
         answers: Answers = CLASSES,
     ) -> "Split":
         """A split whose examples show one document each, in order."""
-        rows = torch.arange(len(documents), dtype=torch.int32)[:, None]
-        padded = bool((lengths < documents.shape[1]).any())
+        sequence_ids = torch.arange(len(sequences), dtype=torch.int32)[:, None]
+        padded = bool((lengths < sequences.shape[1]).any())
         targets = targets.float() if targets.is_floating_point() else targets.long()
-        return cls(documents, lengths.int(), rows, targets, padded, asked, answers)
+        return cls(
+            sequences, lengths.int(), sequence_ids, targets, padded, target_positions, answers
+        )
 
     def __len__(self) -> int:
         """Number of examples."""
@@ -96,40 +98,45 @@ class Split:
 
     def gather(self, examples: Int[Tensor, " b"]) -> Batch:
         """The examples at those indices, gathered on the device without a host synchronisation."""
-        rows = self.rows[examples]
-        tokens = self.documents[rows].long()
-        keep = None
+        sequence_ids = self.sequence_ids[examples]
+        tokens = self.sequences[sequence_ids].long()
+        mask = None
         if self.padded:
             positions = torch.arange(tokens.shape[-1], device=tokens.device)
-            keep = positions < self.lengths[rows][..., None]
-        asked = None if self.asked is None else self.asked[examples].long()
-        return Batch(tokens, keep, self.targets[examples], asked)
+            mask = positions < self.lengths[sequence_ids][..., None]
+        target_positions = (
+            None if self.target_positions is None else self.target_positions[examples].long()
+        )
+        return Batch(tokens, mask, self.targets[examples], target_positions)
 
     def tokens(self, example: int) -> list[list[int]]:
         """The tokens of each document that the example shows, without padding."""
-        rows = self.rows[example].tolist()
-        return [self.documents[row, : int(self.lengths[row])].tolist() for row in rows]
+        sequence_ids = self.sequence_ids[example].tolist()
+        return [self.sequences[row, : int(self.lengths[row])].tolist() for row in sequence_ids]
 
     def digest(self) -> str:
         """SHA-256, in hexadecimal, of what the split holds: the name of these data.
 
-        Hashed are in turn `lengths`, `rows`, `asked` where there is one, and `targets`, each behind
-        its name and shape (`rows 9x2 `), and then all real tokens, row by row. Every number has 4
+        Hashed are in turn `lengths`, `sequence_ids`, `target_positions` where there is one, and `targets`, each behind
+        its name and shape (`sequence_ids 9x2 `), and then all real tokens, row by row. Every number has 4
         bytes, the lowest first: so neither padding nor the width of an integer tells.
         """
-        parts = {name: getattr(self, name) for name in ("lengths", "rows", "asked", "targets")}
+        parts = {
+            name: getattr(self, name)
+            for name in ("lengths", "sequence_ids", "target_positions", "targets")
+        }
         found = hashlib.sha256()
         for name, part in parts.items():
             if part is not None:
                 found.update(f"{name} {'x'.join(map(str, part.shape))} ".encode() + _bytes(part))
-        positions = torch.arange(self.documents.shape[1], device=self.documents.device)
-        for documents, lengths in self.chunks():
-            found.update(_bytes(documents[positions < lengths[:, None]]))
+        positions = torch.arange(self.sequences.shape[1], device=self.sequences.device)
+        for sequences, lengths in self.chunks():
+            found.update(_bytes(sequences[positions < lengths[:, None]]))
         return found.hexdigest()
 
     def chunks(self) -> Iterator[tuple[Shaped[Tensor, "c l"], Int[Tensor, " c"]]]:
         """All documents with their lengths, `CHUNK` at a time, in order."""
-        return zip(self.documents.split(CHUNK), self.lengths.split(CHUNK), strict=True)
+        return zip(self.sequences.split(CHUNK), self.lengths.split(CHUNK), strict=True)
 
 
 def _bytes(numbers: Shaped[Tensor, "..."]) -> bytes:
@@ -148,7 +155,7 @@ class Task(ABC):
         classes: number of classes; 1 where a number is asked for.
         vocabulary: number of token values; every token is below it, and what stands at padding.
         max_len: l, the length that documents are padded to.
-        documents: t, documents an example.
+        sequences: t, documents an example.
         causal: whether a token may hear only those before it: the model is built causal.
         pictures: whether documents are square pictures in raster order, a grey level a token.
     """
@@ -158,7 +165,7 @@ class Task(ABC):
     classes: int
     vocabulary: int
     max_len: int
-    documents: int = 1
+    sequences: int = 1
     causal: bool = False
     pictures: bool = False
 
@@ -167,7 +174,7 @@ class Task(ABC):
         """The whole split, on the CPU, from the cache (generated there first, where it can be).
 
         Raises:
-            Refused: the data are missing or damaged; the message says how to get them.
+            UserError: the data are missing or damaged; the message says how to get them.
         """
 
     def candidates(self, split: Split) -> Int[Tensor, "n c"]:
@@ -206,7 +213,7 @@ def make_task(name: str, factory: Callable[..., Task], options: Mapping[str, Val
     """The task of that name with those options, which says all of itself that a task says.
 
     Raises:
-        Refused: it cannot be built, or leaves something unsaid.
+        UserError: it cannot be built, or leaves something unsaid.
     """
 
     def make() -> Task:

@@ -68,7 +68,7 @@ def test_a_class_without_a_package_is_proved_from_the_folder_of_its_file(harness
     (tmp_path / "loose.py").write_bytes((PLUGIN / "attention_free.py").read_bytes())
     done = harness("check", "loose:AttentionFree")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "ok   AttentionFree: padding unfelt" in done.stdout
+    assert "ok   AttentionFree: padding invariance" in done.stdout
 
 
 def test_a_checked_class_takes_its_own_options_alone(harness, tmp_path):

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from zoo.contract import Attention, Size
-from zoo.registry import Refused, Value, resolve
+from zoo.registry import UserError, Value, resolve
 from zoo.variants import variants
 
 
@@ -25,23 +25,23 @@ class Composition:
         """Read `A` or `A+B`.
 
         Raises:
-            Refused: a name is unknown, or there are more than two, or the same one twice.
+            UserError: a name is unknown, or there are more than two, or the same one twice.
         """
         if ":" in text:
-            raise Refused(
+            raise UserError(
                 f"attention {text!r} is no registered name; give its class an entry point, as "
                 "docs/add_a_variant.md says"
             )
         names = text.split("+")
         if len(names) > 2 or "" in names:
             count = sum(map(bool, names))
-            raise Refused(
+            raise UserError(
                 f"attention {text!r} names {count} variants, not one or two; give A or A+B"
             )
         for name in names:
             variants.find(name)
         if len(set(names)) < len(names):
-            raise Refused(f"attention {text!r} names {names[0]} twice; give {names[0]!r}")
+            raise UserError(f"attention {text!r} names {names[0]} twice; give {names[0]!r}")
         return cls(names[0], names[-1])
 
     @property
@@ -53,7 +53,7 @@ class Composition:
         """Every option of every variant that takes part: `given`, completed by the defaults.
 
         Raises:
-            Refused: an option is unknown or ill-typed.
+            UserError: an option is unknown or ill-typed.
         """
         return {
             name: resolve(name, variants.find(name), given.get(name, {})) for name in self.names
@@ -65,11 +65,11 @@ class Composition:
         """One layer of attention for each of `depth`, first to last.
 
         Raises:
-            Refused: an option is unknown, ill-typed or out of range, or `size` is not supported, or
+            UserError: an option is unknown, ill-typed or out of range, or `size` is not supported, or
                 `depth` has no room for two variants.
         """
         if depth < len(self.names):
-            raise Refused(f"depth={depth} has no room for {'+'.join(self.names)}; raise depth")
+            raise UserError(f"depth={depth} has no room for {'+'.join(self.names)}; raise depth")
         resolved = self.resolve(options)
         order = [self.body] * (depth - 1) + [self.last]
         return [variants.find(name)(size, **resolved[name]) for name in order]

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from zoo.kernels import rotary
-from zoo.registry import Refused
+from zoo.registry import UserError
 
 NO_LOSSES: Mapping[str, Tensor] = MappingProxyType({})
 
@@ -26,7 +26,7 @@ State = tuple[Tensor, ...]
 """What a recurrent layer carries from token to token: tensors whose first axis is the batch."""
 
 
-class Unsupported(Refused):
+class Unsupported(UserError):
     """A variant was asked for something that it does not claim."""
 
 
@@ -102,15 +102,17 @@ class Size:
         """Refuse sizes that no layer can have.
 
         Raises:
-            Refused: a number is out of its range, or `heads` does not divide `dim`.
+            UserError: a number is out of its range, or `heads` does not divide `dim`.
         """
         for name in ("dim", "heads", "max_len"):
             if getattr(self, name) < 1:
-                raise Refused(f"{name}={getattr(self, name)} must be at least 1; raise it")
+                raise UserError(f"{name}={getattr(self, name)} must be at least 1; raise it")
         if self.dim % self.heads:
-            raise Refused(f"dim={self.dim} is not a multiple of heads={self.heads}; change either")
+            raise UserError(
+                f"dim={self.dim} is not a multiple of heads={self.heads}; change either"
+            )
         if not 0.0 <= self.dropout < 1.0:
-            raise Refused(f"dropout={self.dropout} must lie in [0, 1); give 0 for none")
+            raise UserError(f"dropout={self.dropout} must lie in [0, 1); give 0 for none")
 
     @property
     def head_dim(self) -> int:
@@ -126,13 +128,13 @@ class Attention(nn.Module, ABC):
 
     Attributes:
         traits: what the variant claims, readable before anything is built.
-        gaps: checks of `zoo.conformance` that the variant is known to fail, each with its reason;
+        expected_failures: checks of `zoo.conformance` that the variant is known to fail, each with its reason;
             a check followed by ", causal" is known to fail in the causal form alone.
         unchecked: why the checks cannot look at the variant, or nothing.
     """
 
     traits: ClassVar[Traits]
-    gaps: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    expected_failures: ClassVar[Mapping[str, str]] = MappingProxyType({})
     unchecked: ClassVar[str] = ""
 
     def __init_subclass__(cls, **named: object) -> None:
@@ -142,7 +144,11 @@ class Attention(nn.Module, ABC):
             TypeError: one is wrong.
         """
         super().__init_subclass__(**named)
-        for name, kind in {"traits": Traits, "gaps": Mapping, "unchecked": str}.items():
+        for name, kind in {
+            "traits": Traits,
+            "expected_failures": Mapping,
+            "unchecked": str,
+        }.items():
             if name in vars(cls) and not isinstance(vars(cls)[name], kind):
                 found = type(vars(cls)[name]).__name__
                 raise TypeError(f"{cls.__name__}.{name} is a {found}; make it a {kind.__name__}")
@@ -165,14 +171,14 @@ class Attention(nn.Module, ABC):
         self,
         x: Float[Tensor, "b n d"],
         context: Float[Tensor, "b m d"],
-        keep: Bool[Tensor, "b m"] | None,
+        mask: Bool[Tensor, "b m"] | None,
     ) -> Attended:
         """Attend from `x` to `context`; self-attention passes `context=x`.
 
         Args:
             x: tokens that ask, (b, n, d).
             context: tokens that answer, (b, m, d).
-            keep: True for real context tokens; None says that nothing is padded, and lets fast
+            mask: True for real context tokens; None says that nothing is padded, and lets fast
                 kernels run. What comes out at a padded position is unspecified, but finite.
 
         Raises:
@@ -204,7 +210,7 @@ class Attention(nn.Module, ABC):
         """
         raise self._no_recurrence()
 
-    def blank(self, batch: int, *shape: int) -> Float[Tensor, "b ..."]:
+    def zero_state(self, batch: int, *shape: int) -> Float[Tensor, "b ..."]:
         """Zeros for the state of a recurrent variant, in fp32 at least.
 
         Raises:
@@ -217,13 +223,13 @@ class Attention(nn.Module, ABC):
         dtype = torch.promote_types(parameter.dtype, torch.float32)
         return torch.zeros(batch, *shape, dtype=dtype, device=parameter.device)
 
-    def placed(
+    def apply_rotary(
         self, x: Float[Tensor, "b h n e"], place: Int[Tensor, "b n"] | None = None
     ) -> Float[Tensor, "b h n e"]:
         """Queries or keys, turned by their places (or by `place`) if the size asks for it."""
         if not self.size.rotary:
             return x
-        return rotary.rotated(x) if place is None else rotary.turned(x, place)
+        return rotary.rotate_tokens(x) if place is None else rotary.rotate(x, place)
 
     def _no_recurrence(self) -> Unsupported:
         return Unsupported(
@@ -243,10 +249,12 @@ class Attention(nn.Module, ABC):
             )
 
     @classmethod
-    def known_gaps(cls, *, causal: bool) -> dict[str, str]:
+    def expected_failures_of(cls, *, causal: bool) -> dict[str, str]:
         """The gaps that one form declares, by check."""
-        alone = {gap: why for gap, why in cls.gaps.items() if gap.endswith(CAUSAL_ALONE)}
-        both = {gap: why for gap, why in cls.gaps.items() if gap not in alone}
+        alone = {
+            gap: why for gap, why in cls.expected_failures.items() if gap.endswith(CAUSAL_ALONE)
+        }
+        both = {gap: why for gap, why in cls.expected_failures.items() if gap not in alone}
         own = {gap.removesuffix(CAUSAL_ALONE): why for gap, why in alone.items()}
         return both | own if causal else both
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.contract import Attended, Attention, State
-from zoo.kernels.real_first import moved, orders
+from zoo.kernels.real_tokens import gather_tokens, real_first
 
 
 class GatedAttention(Attention):
@@ -34,16 +34,16 @@ class GatedAttention(Attention):
         self,
         x: Float[Tensor, "b n d"],
         context: Float[Tensor, "b m d"],
-        keep: Bool[Tensor, "b m"] | None,
+        mask: Bool[Tensor, "b m"] | None,
     ) -> Attended:
         """Move real tokens to the front, attend, merge the heads; see `Attention.forward`."""
         self.require_self(x, context)
-        if keep is None:
+        if mask is None:
             return Attended(self._merge(x, self.attend(x, None)))
-        order, place = orders(keep)
-        real = torch.arange(x.shape[1], device=x.device) < keep.sum(1, keepdim=True)
-        front = moved(x, order)
-        return Attended(moved(self._merge(front, self.attend(front, real)), place))
+        order, place = real_first(mask)
+        real = torch.arange(x.shape[1], device=x.device) < mask.sum(1, keepdim=True)
+        front = gather_tokens(x, order)
+        return Attended(gather_tokens(self._merge(front, self.attend(front, real)), place))
 
     @abstractmethod
     def attend(
@@ -54,7 +54,7 @@ class GatedAttention(Attention):
     def start(self, batch: int) -> State:
         """See `Attention.start`: a matrix a head, (b, h, e, e), and how many tokens came."""
         heads, width = self.size.heads, self.size.head_dim
-        return self.blank(batch, heads, width, width), self.blank(batch).long()
+        return self.zero_state(batch, heads, width, width), self.zero_state(batch).long()
 
     def _merge(
         self, x: Float[Tensor, "b n d"], heads: Float[Tensor, "b h n e"]

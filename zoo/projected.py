@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from zoo.contract import Attended, Attention, Size, State, Unsupported
-from zoo.kernels.real_first import ranks
+from zoo.kernels.real_tokens import token_ranks
 
 
 class ProjectedAttention(Attention):
@@ -20,7 +20,7 @@ class ProjectedAttention(Attention):
 
     shared_qk: ClassVar[bool] = False
 
-    wide: ClassVar[bool] = False
+    upcast: ClassVar[bool] = False
     """Whether `attend` gets fp32 at least, with autocast off, as `recur` always does."""
 
     def __init__(self, size: Size) -> None:
@@ -39,7 +39,7 @@ class ProjectedAttention(Attention):
         self,
         x: Float[Tensor, "b n d"],
         context: Float[Tensor, "b m d"],
-        keep: Bool[Tensor, "b m"] | None,
+        mask: Bool[Tensor, "b m"] | None,
     ) -> Attended:
         """Project, attend head by head, merge the heads, project back; see `Attention.forward`."""
         if not self.traits.cross:
@@ -49,22 +49,22 @@ class ProjectedAttention(Attention):
             raise Unsupported(
                 f"causal {self.name()} got {n} queries and {m} keys; give as many keys as queries"
             )
-        place = ranks(keep) if self.size.rotary and keep is not None else None
-        return Attended(self._merge(self.mix(*self._project(x, context, place), keep)))
+        place = token_ranks(mask) if self.size.rotary and mask is not None else None
+        return Attended(self._merge(self.mix(*self._project(x, context, place), mask)))
 
     def start(self, batch: int) -> State:
         """How many tokens came, and what `begin` gives; see `Attention.start`."""
         inner = self.begin(batch)
-        return self.blank(batch).long(), *inner
+        return self.zero_state(batch).long(), *inner
 
     def step(self, x: Float[Tensor, "b d"], state: State) -> tuple[Float[Tensor, "b d"], State]:
         """Project the token, `recur`, merge the heads, project back; see `Attention.step`."""
         seen, *inner = state
         token = x[:, None]
         q, k, v = self._project(token, token, seen[:, None])
-        dtype, wide = v.dtype, torch.promote_types(v.dtype, torch.float32)
+        dtype, upcast = v.dtype, torch.promote_types(v.dtype, torch.float32)
         with torch.autocast(x.device.type, enabled=False):
-            heads, inner = self.recur(q.to(wide), k.to(wide), v.to(wide), tuple(inner))
+            heads, inner = self.recur(q.to(upcast), k.to(upcast), v.to(upcast), tuple(inner))
         return self._merge(heads.to(dtype))[:, 0], (seen + 1, *inner)
 
     def mix(
@@ -72,14 +72,14 @@ class ProjectedAttention(Attention):
         q: Float[Tensor, "b h n e"],
         k: Float[Tensor, "b h m e"],
         v: Float[Tensor, "b h m e"],
-        keep: Bool[Tensor, "b m"] | None,
+        mask: Bool[Tensor, "b m"] | None,
     ) -> Float[Tensor, "b h n e"]:
         """`attend`, in the precision that it wants."""
-        if not self.wide:
-            return self.attend(q, k, v, keep)
-        wide = torch.promote_types(v.dtype, torch.float32)
+        if not self.upcast:
+            return self.attend(q, k, v, mask)
+        upcast = torch.promote_types(v.dtype, torch.float32)
         with torch.autocast(v.device.type, enabled=False):
-            return self.attend(q.to(wide), k.to(wide), v.to(wide), keep).to(v.dtype)
+            return self.attend(q.to(upcast), k.to(upcast), v.to(upcast), mask).to(v.dtype)
 
     @abstractmethod
     def attend(
@@ -87,9 +87,9 @@ class ProjectedAttention(Attention):
         q: Float[Tensor, "b h n e"],
         k: Float[Tensor, "b h m e"],
         v: Float[Tensor, "b h m e"],
-        keep: Bool[Tensor, "b m"] | None,
+        mask: Bool[Tensor, "b m"] | None,
     ) -> Float[Tensor, "b h n e"]:
-        """Mix values for every query; q, k come unscaled, `keep` is as in `Attention.forward`."""
+        """Mix values for every query; q, k come unscaled, `mask` is as in `Attention.forward`."""
 
     def begin(self, batch: int) -> State:
         """What `recur` needs before the first token of each of `batch` samples.
@@ -122,11 +122,11 @@ class ProjectedAttention(Attention):
         place: Int[Tensor, "b m"] | None = None,
     ) -> tuple[Float[Tensor, "b h n e"], Float[Tensor, "b h m e"], Float[Tensor, "b h m e"]]:
         """Queries, keys and values, head by head; `place` is where the context's tokens stand."""
-        q = self.placed(self._split(self.query(x)), place if context is x else None)
+        q = self.apply_rotary(self._split(self.query(x)), place if context is x else None)
         if self.shared_qk:
             return q, q, self._split(self.context(context))
         k, v = self.context(context).chunk(2, dim=-1)
-        return q, self.placed(self._split(k), place), self._split(v)
+        return q, self.apply_rotary(self._split(k), place), self._split(v)
 
     def _merge(self, heads: Float[Tensor, "b h n e"]) -> Float[Tensor, "b n d"]:
         return self.out(heads.transpose(1, 2).flatten(-2))

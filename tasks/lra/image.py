@@ -19,11 +19,11 @@ import torch
 from jaxtyping import UInt8
 
 from tasks.contract import Split, SplitName
-from tasks.corpus import members, official
-from tasks.opened import Member, Opened
+from tasks.data.archives import Member, Opened
+from tasks.data.corpus import members, official
+from tasks.data.sources import ImportedTask
 from tasks.registry import tasks
-from tasks.sources import Imported
-from zoo.registry import Refused
+from zoo.registry import UserError
 
 SIDE = 32
 PIXELS = SIDE * SIDE
@@ -35,7 +35,7 @@ LABELS = (
 
 
 @tasks.register("image")
-class Image(Imported):
+class Image(ImportedTask):
     """Up to 45,000 train, 5,000 dev and 10,000 test pictures, none padded."""
 
     name = "image"
@@ -59,7 +59,7 @@ class Image(Imported):
         """See `Task.load`.
 
         Raises:
-            Refused: more pictures are asked for than there are, too.
+            UserError: more pictures are asked for than there are, too.
         """
         published = official(split)
         pixels, targets = self.arrays([f"{published}_pixels", f"{published}_targets"])
@@ -84,7 +84,7 @@ class Image(Imported):
             _require(f"x_{split} in {files.path}", pixels, (count, PIXELS))
             _require(f"y_{split} in {files.path}", targets, (count,))
             if targets.max() >= cls.classes:
-                raise Refused(
+                raise UserError(
                     f"y_{split} in {files.path} holds class {targets.max()}, "
                     f"{cls.classes - 1} is the last; get it again"
                 )
@@ -167,6 +167,6 @@ _READERS = {"grey": _grey_file, "binary": _batches(_records), "python": _batches
 
 def _require(part: str, array: np.ndarray, shape: tuple[int, ...]) -> None:
     if array.shape != shape or array.dtype != np.uint8:
-        raise Refused(
+        raise UserError(
             f"{part} is {array.dtype} {array.shape}, uint8 {shape} expected; get it again"
         )

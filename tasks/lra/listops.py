@@ -21,11 +21,11 @@ import numpy as np
 from jaxtyping import UInt8
 
 from tasks.contract import SPLITS, Split, SplitName
-from tasks.corpus import Corpus, names
+from tasks.data.corpus import Corpus, names
+from tasks.data.sources import GeneratedTask
 from tasks.lra import trees
 from tasks.registry import tasks
-from tasks.sources import Generated
-from zoo.registry import Refused, require_at_least
+from zoo.registry import UserError, require_at_least
 
 BLOCK = 4096
 """Roots drawn from one stream of random numbers: part of what a seed means."""
@@ -57,7 +57,7 @@ _SPELLING = {token: word for word, token in WORDS.items()}
 
 
 @tasks.register("listops")
-class ListOps(Generated):
+class ListOps(GeneratedTask):
     """96,000 train, 2,000 dev and 2,000 test trees, all distinct."""
 
     name = "listops"
@@ -86,7 +86,7 @@ class ListOps(Generated):
             seed: decides every draw.
 
         Raises:
-            Refused: an option is out of its range.
+            UserError: an option is out of its range.
         """
         self.min_len, self.max_len, self.seed = min_len, max_len, seed
         self.train, self.dev, self.test = train, dev, test
@@ -94,7 +94,7 @@ class ListOps(Generated):
         require_at_least(1, "listops", train=train, dev=dev, test=test)
         require_at_least(min_len + 2, "listops", f"2 above min_len={min_len}", max_len=max_len)
         if seed >= 2**32:
-            raise Refused(f"listops.seed={seed} must be below 2**32={2**32}; lower it")
+            raise UserError(f"listops.seed={seed} must be below 2**32={2**32}; lower it")
 
     def load(self, split: SplitName) -> Split:
         """See `Task.load`."""
@@ -113,7 +113,7 @@ class ListOps(Generated):
         """The arrays to keep, made by that many threads; their number does not change the result.
 
         Raises:
-            Refused: there are not enough distinct trees of the lengths asked for.
+            UserError: there are not enough distinct trees of the lengths asked for.
             MemoryError: there is no room for as many; or ValueError, where there never is.
         """
         sizes = {split: getattr(self, split) for split in SPLITS}
@@ -123,12 +123,12 @@ class ListOps(Generated):
         shuffled = iter([found[index] for index in order])
         arrays = {}
         for split, size in sizes.items():
-            documents, targets = zip(*islice(shuffled, size), strict=True)
-            arrays |= Corpus.of(documents, targets).arrays(split)
+            sequences, targets = zip(*islice(shuffled, size), strict=True)
+            arrays |= Corpus.of(sequences, targets).arrays(split)
         return arrays
 
     def _distinct(self, wanted: int, workers: int) -> list[tuple[bytes, int]]:
-        # Refused at once where the system will not promise as much memory; none of it is touched.
+        # UserError at once where the system will not promise as much memory; none of it is touched.
         np.empty((wanted, self.min_len + HELD), np.uint8)
         found: dict[bytes, int] = {}
         barren = 0
@@ -141,7 +141,7 @@ class ListOps(Generated):
                 if len(found) >= wanted or barren == BARREN:
                     break
         if len(found) < wanted:
-            raise Refused(
+            raise UserError(
                 f"listops found {len(found)} distinct trees of more than {self.min_len} and fewer "
                 f"than {self.max_len} tokens, {wanted} wanted; widen the lengths or ask for fewer"
             )
@@ -175,12 +175,12 @@ def tokenise(source: str) -> UInt8[np.ndarray, " l"]:
     Round brackets only pair what stands between them, and go; every `]` stays: the closing token.
 
     Raises:
-        Refused: a word is none of ListOps'.
+        UserError: a word is none of ListOps'.
     """
     words = [word for word in source.split() if word not in ("(", ")")]
     for word in words:
         if word not in WORDS:
-            raise Refused(f"{word!r} is no word of ListOps; known: ( ) {' '.join(WORDS)}")
+            raise UserError(f"{word!r} is no word of ListOps; known: ( ) {' '.join(WORDS)}")
     return np.array([WORDS[word] for word in words], np.uint8)
 
 
@@ -193,7 +193,7 @@ def evaluate(tokens: Iterable[SupportsInt]) -> int:
     """The value of a tree, by its definition; padding is passed over.
 
     Raises:
-        Refused: the tokens are not one whole tree.
+        UserError: the tokens are not one whole tree.
     """
     operands: list[list[int]] = [[]]
     operators: list[str] = []
@@ -208,9 +208,11 @@ def evaluate(tokens: Iterable[SupportsInt]) -> int:
             value = VALUES[operators.pop()](operands.pop())
             operands[-1].append(value)
         else:
-            raise Refused("']' closes no operator with operands; give the tokens of one whole tree")
+            raise UserError(
+                "']' closes no operator with operands; give the tokens of one whole tree"
+            )
     if operators or len(operands[0]) != 1:
-        raise Refused(
+        raise UserError(
             f"{len(words)} tokens leave {len(operators)} operators open and {len(operands[0])} "
             "values, not 0 and 1; give the tokens of one whole tree"
         )

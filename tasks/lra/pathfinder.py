@@ -32,11 +32,11 @@ import torch
 from jaxtyping import Int64, UInt8
 
 from tasks.contract import SPLITS, Split, SplitName
+from tasks.data.sources import GeneratedTask
 from tasks.lra import contours
 from tasks.lra.stencils import SCALES, stencils
 from tasks.registry import tasks
-from tasks.sources import Generated
-from zoo.registry import Refused, require_at_least
+from zoo.registry import UserError, require_at_least
 
 BLOCK = 64
 """Images that a thread draws in a row."""
@@ -69,7 +69,7 @@ class Drawing(NamedTuple):
 
 
 @tasks.register("pathfinder")
-class Pathfinder(Generated):
+class Pathfinder(GeneratedTask):
     """160,000 train, 20,000 dev and 20,000 test images, all distinct, none padded."""
 
     name = "pathfinder"
@@ -99,18 +99,20 @@ class Pathfinder(Generated):
             seed: decides every draw.
 
         Raises:
-            Refused: an option is out of its range.
+            UserError: an option is out of its range.
         """
         self.size, self.contour, self.seed = size, contour, seed
         self.train, self.dev, self.test = train, dev, test
         for option, known in {"size": tuple(SCALES), "contour": CONTOURS}.items():
             if getattr(self, option) not in known:
                 listing = ", ".join(map(str, known))
-                raise Refused(f"pathfinder.{option}={getattr(self, option)}: give one of {listing}")
+                raise UserError(
+                    f"pathfinder.{option}={getattr(self, option)}: give one of {listing}"
+                )
         require_at_least(1, "pathfinder", train=train, dev=dev, test=test)
         require_at_least(0, "pathfinder", seed=seed)
         if seed >= 2**32:
-            raise Refused(f"pathfinder.seed={seed} must be below 2**32={2**32}; lower it")
+            raise UserError(f"pathfinder.seed={seed} must be below 2**32={2**32}; lower it")
         self.max_len = size * size
 
     def load(self, split: SplitName) -> Split:

@@ -20,11 +20,11 @@ import numpy as np
 import torch
 
 from tasks.contract import Split, SplitName
-from tasks.corpus import legible, padded, thinned
-from tasks.opened import Member, Opened
+from tasks.data.archives import Member, Opened
+from tasks.data.corpus import legible, padded, thinned
+from tasks.data.sources import ImportedTask
 from tasks.registry import tasks
-from tasks.sources import Imported
-from zoo.registry import Refused
+from zoo.registry import UserError
 
 FIRST = 1
 KEPT = 10_000
@@ -38,7 +38,7 @@ OFFICIAL_SPLITS = {"train": "train", "eval": "dev", "test": "test"}
 
 
 @tasks.register("retrieval")
-class Retrieval(Imported):
+class Retrieval(ImportedTask):
     """Up to 147,086 train, 18,090 dev and 17,437 test pairs; class 1 is a citation."""
 
     name = "retrieval"
@@ -46,7 +46,7 @@ class Retrieval(Imported):
     classes = 2
     # Every byte has its token. UTF-8 has no byte above 0xF4, so that tokens still fit in a uint8.
     vocabulary = 257
-    documents = 2
+    sequences = 2
 
     def __init__(
         self,
@@ -65,10 +65,10 @@ class Retrieval(Imported):
             test: pairs to test on.
 
         Raises:
-            Refused: `max_len` is out of its range.
+            UserError: `max_len` is out of its range.
         """
         if not 1 <= max_len <= KEPT:
-            raise Refused(f"retrieval.max_len={max_len} is out of range; give 1 to {KEPT}")
+            raise UserError(f"retrieval.max_len={max_len} is out of range; give 1 to {KEPT}")
         self.max_len = max_len
         self.train, self.dev, self.test = train, dev, test
 
@@ -76,7 +76,7 @@ class Retrieval(Imported):
         """See `Task.load`; only documents that the split shows are in it.
 
         Raises:
-            Refused: more pairs are asked for than there are, too.
+            UserError: more pairs are asked for than there are, too.
         """
         values, ends, pairs, targets = self.arrays(
             ["values", "ends", f"{split}_pairs", f"{split}_targets"]
@@ -84,9 +84,9 @@ class Retrieval(Imported):
         owner = f"retrieval.{split}"
         chosen = thinned(owner, np.arange(len(targets)), getattr(self, split))
         shown, rows = np.unique(pairs[chosen], return_inverse=True)
-        documents, lengths = padded(values, ends, shown.astype(np.int64), self.max_len, FIRST)
+        sequences, lengths = padded(values, ends, shown.astype(np.int64), self.max_len, FIRST)
         return Split(
-            documents=documents,
+            sequences=sequences,
             lengths=lengths,
             rows=torch.from_numpy(rows.reshape(-1, 2).astype(np.int32)),
             targets=torch.from_numpy(targets[chosen].astype(np.int64)),
@@ -110,7 +110,7 @@ class Retrieval(Imported):
             split = OFFICIAL_SPLITS[file.name.split(".")[1]]
             pairs, targets = _read(file, known)
             if len(targets) != rows[split]:
-                raise Refused(
+                raise UserError(
                     f"{file.place} holds {len(targets)} pairs, {rows[split]} expected; get it again"
                 )
             found[split] = (np.array(pairs, np.int64), np.array(targets, np.uint8))
@@ -153,17 +153,17 @@ def _parse(line: bytes, place: str) -> tuple[bytes, bytes, int]:
     """The two documents and the label of a line."""
     columns = line.removesuffix(b"\n").removesuffix(b"\r").split(b"\t")
     if len(columns) != len(COLUMNS):
-        raise Refused(
+        raise UserError(
             f"{place} has {len(columns)} columns, {len(COLUMNS)} expected "
             f"({', '.join(COLUMNS)}); get it again"
         )
     try:
         line.decode()
     except UnicodeDecodeError as error:
-        raise Refused(f"{place} is not UTF-8 at byte {error.start}; get it again") from error
+        raise UserError(f"{place} is not UTF-8 at byte {error.start}; get it again") from error
     label, _, _, first, second = columns
     if label not in LABELS:
-        raise Refused(f"{place} has the label {label.decode()!r}, not 0.0 or 1.0; get it again")
+        raise UserError(f"{place} has the label {label.decode()!r}, not 0.0 or 1.0; get it again")
     if not first or not second:
-        raise Refused(f"{place} has an empty text; get it again")
+        raise UserError(f"{place} has an empty text; get it again")
     return first[:KEPT], second[:KEPT], LABELS[label]

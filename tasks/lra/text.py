@@ -20,11 +20,11 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from tasks.contract import Split, SplitName
-from tasks.corpus import Corpus, legible, members, names, official
-from tasks.opened import Member, Opened
+from tasks.data.archives import Member, Opened
+from tasks.data.corpus import Corpus, legible, members, names, official
+from tasks.data.sources import ImportedTask
 from tasks.registry import tasks
-from tasks.sources import Imported
-from zoo.registry import Refused, require_at_least
+from zoo.registry import UserError, require_at_least
 
 FIRST = 1
 LABELS = ("bad", "good")
@@ -38,7 +38,7 @@ RATINGS = {"neg": range(1, 5), "pos": range(7, 11)}
 
 
 @tasks.register("text")
-class Text(Imported):
+class Text(ImportedTask):
     """Up to 22,500 train, 2,500 dev and 25,000 test reviews, balanced; class 1 is good."""
 
     name = "text"
@@ -64,7 +64,7 @@ class Text(Imported):
             test: reviews to test on.
 
         Raises:
-            Refused: `max_len` is below 1.
+            UserError: `max_len` is below 1.
         """
         require_at_least(1, "text", max_len=max_len)
         self.max_len = max_len
@@ -74,7 +74,7 @@ class Text(Imported):
         """See `Task.load`.
 
         Raises:
-            Refused: more reviews are asked for than there are, too.
+            UserError: more reviews are asked for than there are, too.
         """
         corpus = Corpus(*self.arrays(names(official(split))))
         chosen = members("text", corpus.targets, split, getattr(self, split))
@@ -98,17 +98,17 @@ class Text(Imported):
             expected = [rows[split] // cls.classes] * cls.classes
             if found != expected or len(targets) != rows[split]:
                 listing = " and ".join(map("{} {}".format, found, LABELS))
-                raise Refused(
+                raise UserError(
                     f"{files.path} holds {len(targets)} reviews in {split}, {listing}; "
                     f"{rows[split]}, {expected[0]} of each, expected; get it again"
                 )
-            documents = [document for _, document in reviews]
-            if b"" in documents:
-                raise Refused(
-                    f"review {documents.index(b'')} of {split} in {files.path} is empty; "
+            sequences = [document for _, document in reviews]
+            if b"" in sequences:
+                raise UserError(
+                    f"review {sequences.index(b'')} of {split} in {files.path} is empty; "
                     "get it again"
                 )
-            arrays |= Corpus.of(documents, targets).arrays(split)
+            arrays |= Corpus.of(sequences, targets).arrays(split)
         return arrays
 
 
@@ -130,7 +130,7 @@ def _folders(files: Iterable[Member]) -> Reviews:
     for file in files:
         parts = REVIEW.fullmatch(file.name)
         if parts is None or int(parts["rating"]) not in RATINGS[parts["label"]]:
-            raise Refused(
+            raise UserError(
                 f"{file.place} is not named NUMBER_RATING.txt with a rating of its folder, 1 to 4 "
                 "in neg, 7 to 10 in pos; get it again"
             )
@@ -138,7 +138,7 @@ def _folders(files: Iterable[Member]) -> Reviews:
         try:
             review.decode()
         except UnicodeDecodeError as error:
-            raise Refused(
+            raise UserError(
                 f"{file.place} is not UTF-8 at byte {error.start}; get it again"
             ) from error
         found[parts["split"]][int(parts["label"] == "pos"), int(parts["number"])] = review

@@ -7,14 +7,14 @@ than 0.04 off is right. Deviation: the numbers lie on a grid over [0, 1], so tha
 import numpy as np
 
 from tasks.answers import Number
-from tasks.drawn import Drawn, Examples, Stream
 from tasks.registry import tasks
+from tasks.synthetic.base import Examples, Stream, SyntheticTask
 
 TOLERANCE = 0.04
 
 
 @tasks.register("adding")
-class Adding(Drawn):
+class Adding(SyntheticTask):
     """Token 1 + i is the number i / (levels - 1); the same number marked stands `levels` higher.
 
     As a marked number is a token of its own, the sum is linear in how often each token occurs: the
@@ -49,7 +49,7 @@ class Adding(Drawn):
             seed: decides every draw.
 
         Raises:
-            Refused: an option is out of its range.
+            UserError: an option is out of its range.
         """
         self.max_len, self.levels = max_len, levels
         self.train, self.dev, self.test, self.seed = train, dev, test, seed
@@ -63,9 +63,9 @@ class Adding(Drawn):
         first, second = stream.integers(half, rows), stream.integers(self.max_len - half, rows)
         marked = np.stack([first, half + second], axis=1)
         addends = np.take_along_axis(numbers, marked, axis=1)
-        documents = 1 + numbers
-        np.put_along_axis(documents, marked, 1 + self.levels + addends, axis=1)
-        return Examples(documents, (addends.sum(1) / (self.levels - 1)).astype(np.float32))
+        sequences = 1 + numbers
+        np.put_along_axis(sequences, marked, 1 + self.levels + addends, axis=1)
+        return Examples(sequences, (addends.sum(1) / (self.levels - 1)).astype(np.float32))
 
     def word(self, token: int) -> str:
         """See `Task.word`: the number, in brackets where it is marked."""

@@ -9,11 +9,11 @@ from abc import abstractmethod
 import numpy as np
 from jaxtyping import Int
 
-from tasks.drawn import Drawn, Examples, Stream
 from tasks.registry import tasks
+from tasks.synthetic.base import Examples, Stream, SyntheticTask
 
 
-class Circuit(Drawn):
+class Circuit(SyntheticTask):
     """A function of how often each symbol occurs."""
 
     def __init__(
@@ -37,7 +37,7 @@ class Circuit(Drawn):
             seed: decides every draw.
 
         Raises:
-            Refused: an option is out of its range.
+            UserError: an option is out of its range.
         """
         self.max_len, self.symbols = max_len, symbols
         self.train, self.dev, self.test, self.seed = train, dev, test, seed

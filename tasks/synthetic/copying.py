@@ -12,14 +12,14 @@ from jaxtyping import Int
 from torch import Tensor
 
 from tasks.contract import Split
-from tasks.drawn import Drawn, Examples, Stream
 from tasks.registry import tasks
+from tasks.synthetic.base import Examples, Stream, SyntheticTask
 from zoo.registry import require_at_least
 
 BLANK, ASK, FIRST = 0, 1, 2
 
 
-class Shown(Drawn):
+class Shown(SyntheticTask):
     """`count` symbols among blanks, then `count` times the token that asks for the next of them."""
 
     def __init__(
@@ -47,7 +47,7 @@ class Shown(Drawn):
             seed: decides every draw.
 
         Raises:
-            Refused: an option is out of its range.
+            UserError: an option is out of its range.
         """
         self.max_len, self.symbols, self.count, self.causal = max_len, symbols, count, causal
         self.train, self.dev, self.test, self.seed = train, dev, test, seed
@@ -58,16 +58,16 @@ class Shown(Drawn):
     def draw(self, stream: Stream, rows: int) -> Examples:
         """See `Drawn.draw`."""
         targets = stream.integers(self.symbols, rows, self.count)
-        documents = np.full((rows, self.max_len), BLANK, np.int64)
-        np.put_along_axis(documents, self.places(stream, rows), FIRST + targets, axis=1)
-        documents[:, -self.count :] = ASK
-        asked = np.arange(self.max_len - self.count, self.max_len)
-        return Examples(documents, targets, np.broadcast_to(asked, targets.shape))
+        sequences = np.full((rows, self.max_len), BLANK, np.int64)
+        np.put_along_axis(sequences, self.places(stream, rows), FIRST + targets, axis=1)
+        sequences[:, -self.count :] = ASK
+        target_positions = np.arange(self.max_len - self.count, self.max_len)
+        return Examples(sequences, targets, np.broadcast_to(target_positions, targets.shape))
 
     def candidates(self, split: Split) -> Int[Tensor, "n c"]:
         """See `Task.candidates`: the symbols to be repeated."""
-        documents = split.documents.long()
-        return documents[documents >= FIRST].view(len(split), self.count) - FIRST
+        sequences = split.sequences.long()
+        return sequences[sequences >= FIRST].view(len(split), self.count) - FIRST
 
     def word(self, token: int) -> str:
         """See `Task.word`."""

@@ -5,9 +5,9 @@ from jaxtyping import Int
 from torch import Tensor
 
 from tasks.contract import Split
-from tasks.drawn import Drawn, Examples, Stream
 from tasks.registry import tasks
-from zoo.registry import Refused, require_at_least
+from tasks.synthetic.base import Examples, Stream, SyntheticTask
+from zoo.registry import UserError, require_at_least
 
 SPECIAL, FIRST = 1, 2
 
@@ -16,7 +16,7 @@ EXPONENT = 0.01
 
 
 @tasks.register("induction")
-class Induction(Drawn):
+class Induction(SyntheticTask):
     """Random symbols, among them the special token once, and again at the end.
 
     The answer is the symbol that followed it. Olsson et al., 2022, arXiv 2209.11895, in the form of
@@ -49,7 +49,7 @@ class Induction(Drawn):
             seed: decides every draw.
 
         Raises:
-            Refused: an option is out of its range.
+            UserError: an option is out of its range.
         """
         self.max_len, self.symbols, self.causal = max_len, symbols, causal
         self.train, self.dev, self.test, self.seed = train, dev, test, seed
@@ -61,16 +61,16 @@ class Induction(Drawn):
         symbols = stream.integers(self.symbols, rows, self.max_len)
         special = stream.integers(self.max_len - 2, rows)
         targets = symbols[np.arange(rows), special + 1]
-        documents = FIRST + symbols
-        documents[np.arange(rows), special] = SPECIAL
-        documents[:, -1] = SPECIAL
-        asked = np.full((rows, 1), self.max_len - 1)
-        return Examples(documents, targets[:, None], asked)
+        sequences = FIRST + symbols
+        sequences[np.arange(rows), special] = SPECIAL
+        sequences[:, -1] = SPECIAL
+        target_positions = np.full((rows, 1), self.max_len - 1)
+        return Examples(sequences, targets[:, None], target_positions)
 
     def candidates(self, split: Split) -> Int[Tensor, "n c"]:
         """See `Task.candidates`: all symbols."""
-        documents = split.documents.long()
-        return documents[documents >= FIRST].view(len(split), self.max_len - 2) - FIRST
+        sequences = split.sequences.long()
+        return sequences[sequences >= FIRST].view(len(split), self.max_len - 2) - FIRST
 
     def word(self, token: int) -> str:
         """See `Task.word`."""
@@ -82,7 +82,7 @@ class Induction(Drawn):
 
 
 @tasks.register("mqar")
-class MultiQueryRecall(Drawn):
+class MultiQueryRecall(SyntheticTask):
     """Multi-query associative recall: key-value pairs, then every key once more as a query.
 
     Arora et al., 2023, arXiv 2312.04927. Token 0 is never shown; keys are the lower half of the
@@ -124,12 +124,12 @@ class MultiQueryRecall(Drawn):
             seed: decides every draw.
 
         Raises:
-            Refused: an option is out of its range.
+            UserError: an option is out of its range.
         """
         self.max_len, self.pairs, self.vocabulary, self.causal = max_len, pairs, vocabulary, causal
         self.train, self.dev, self.test, self.seed = train, dev, test, seed
         if vocabulary % 2:
-            raise Refused(f"mqar.vocabulary={vocabulary} must be even; add one")
+            raise UserError(f"mqar.vocabulary={vocabulary} must be even; add one")
         self.classes = vocabulary // 2
         self.require(pairs=1)
         require_at_least(4 * pairs, self.name, f"4 for each of pairs={pairs}", max_len=max_len)
@@ -142,15 +142,15 @@ class MultiQueryRecall(Drawn):
         keys = 1 + stream.distinct(self.pairs, self.classes - 1, rows)
         values = stream.distinct(self.pairs, self.classes, rows)
         pairs = np.stack([keys, self.classes + values], axis=2).reshape(rows, -1)
-        documents = self._others(stream, pairs)
-        documents[:, : 2 * self.pairs] = pairs
-        asked = 2 * self.pairs + 2 * self._gaps(stream, rows)
-        np.put_along_axis(documents, asked, keys, axis=1)
-        return Examples(documents, values, asked)
+        sequences = self._others(stream, pairs)
+        sequences[:, : 2 * self.pairs] = pairs
+        target_positions = 2 * self.pairs + 2 * self._gaps(stream, rows)
+        np.put_along_axis(sequences, target_positions, keys, axis=1)
+        return Examples(sequences, values, target_positions)
 
     def candidates(self, split: Split) -> Int[Tensor, "n c"]:
         """See `Task.candidates`: the values of the pairs."""
-        return split.documents[:, 1 : 2 * self.pairs : 2].long() - self.classes
+        return split.sequences[:, 1 : 2 * self.pairs : 2].long() - self.classes
 
     def word(self, token: int) -> str:
         """See `Task.word`: `k` and the number of a key, or `v` and that of a value."""

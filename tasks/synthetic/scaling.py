@@ -1,11 +1,11 @@
 """Scaling: random tokens of any length, for speed and memory only; there is nothing to learn."""
 
-from tasks.drawn import Drawn, Examples, Stream
 from tasks.registry import tasks
+from tasks.synthetic.base import Examples, Stream, SyntheticTask
 
 
 @tasks.register("scaling")
-class Scaling(Drawn):
+class Scaling(SyntheticTask):
     """Random tokens and random classes: no model can be better than chance."""
 
     name = "scaling"
@@ -36,7 +36,7 @@ class Scaling(Drawn):
             seed: decides every draw.
 
         Raises:
-            Refused: an option is out of its range.
+            UserError: an option is out of its range.
         """
         self.max_len, self.vocabulary, self.causal = max_len, vocabulary, causal
         self.train, self.dev, self.test, self.seed = train, dev, test, seed
@@ -44,5 +44,5 @@ class Scaling(Drawn):
 
     def draw(self, stream: Stream, rows: int) -> Examples:
         """See `Drawn.draw`."""
-        documents = 1 + stream.integers(self.vocabulary - 1, rows, self.max_len)
-        return Examples(documents, stream.integers(self.classes, rows))
+        sequences = 1 + stream.integers(self.vocabulary - 1, rows, self.max_len)
+        return Examples(sequences, stream.integers(self.classes, rows))

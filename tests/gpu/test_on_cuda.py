@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from harness.cli import main
-from harness.store import Store
+from harness.records.store import Store
 from zoo.contract import Attention, Size, Unsupported
 from zoo.variants import fla, variants
 from zoo.variants.softmax import Softmax, refusal
@@ -30,11 +30,11 @@ def any_kernel_order():
     torch.use_deterministic_algorithms(False)
 
 
-def outcome(layer, x, keep):
+def outcome(layer, x, mask):
     """Output at real tokens, and the gradient of the input."""
     x = x.clone().requires_grad_()
-    attended = layer(x, x, keep)
-    tokens = attended.tokens.masked_fill(~keep[..., None], 0.0)
+    attended = layer(x, x, mask)
+    tokens = attended.tokens.masked_fill(~mask[..., None], 0.0)
     total = tokens.square().sum() + sum(attended.losses.values())
     (gradient,) = torch.autograd.grad(total, x)
     return tokens.detach().cpu(), gradient.cpu()
@@ -52,12 +52,12 @@ def build(name, size) -> Attention:
 def test_a_layer_gives_on_cuda_what_it_gives_on_the_cpu(name, causal):
     size = Size(dim=16, heads=2, max_len=200, causal=causal, dropout=0.0)
     layer = build(name, size).double().eval()
-    if "evaluation repeats" in layer.gaps:
-        pytest.skip(f"{name}: {layer.gaps['evaluation repeats']}")
+    if "eval is deterministic" in layer.expected_failures:
+        pytest.skip(f"{name}: {layer.expected_failures['eval is deterministic']}")
     x = torch.randn(3, 200, 16, dtype=torch.float64)
-    keep = torch.arange(200) < torch.tensor([200, 63, 130])[:, None]
-    expected = outcome(layer, x, keep)
-    found = outcome(layer.cuda(), x.cuda(), keep.cuda())
+    mask = torch.arange(200) < torch.tensor([200, 63, 130])[:, None]
+    expected = outcome(layer, x, mask)
+    found = outcome(layer.cuda(), x.cuda(), mask.cuda())
     torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-8)
 
 
@@ -80,12 +80,12 @@ def test_xformers_gives_what_the_formula_gives(n, padded, causal):
     pytest.importorskip("xformers.ops", reason="xformers is not installed")
     size = Size(dim=64, heads=2, max_len=200, causal=causal, dropout=0.0)
     layer, x = Softmax(size, backend="xformers").cuda(), torch.randn(3, n, 64, device="cuda")
-    keep = torch.arange(n) < torch.tensor([n, 0, 5])[:, None] if padded else torch.ones(3, n) > 0
-    found = outcome(layer, x, keep.cuda())
+    mask = torch.arange(n) < torch.tensor([n, 0, 5])[:, None] if padded else torch.ones(3, n) > 0
+    found = outcome(layer, x, mask.cuda())
     literal = Softmax(size, backend="naive").cuda()
     literal.load_state_dict(layer.state_dict())
     # xformers multiplies in TF32 where the card can.
-    torch.testing.assert_close(found, outcome(literal, x, keep.cuda()), rtol=1e-2, atol=1e-2)
+    torch.testing.assert_close(found, outcome(literal, x, mask.cuda()), rtol=1e-2, atol=1e-2)
 
 
 def test_auto_takes_xformers_where_its_trial_succeeds_and_never_in_double():
@@ -104,8 +104,8 @@ def test_a_layer_of_flash_linear_attention_sees_neither_padding_nor_the_future(n
     size = Size(dim=128, heads=2, max_len=200, causal=True, dropout=0.0)
     layer = fla.LAYERS[name](size).cuda().bfloat16()
     x = torch.randn(2, 200, 128, device="cuda", dtype=torch.bfloat16, requires_grad=True)
-    keep = torch.arange(200, device="cuda") < torch.tensor([200, 130], device="cuda")[:, None]
-    tokens = layer(x, x, keep).tokens
+    mask = torch.arange(200, device="cuda") < torch.tensor([200, 130], device="cuda")[:, None]
+    tokens = layer(x, x, mask).tokens
     tokens.float().square().mean().backward()
     assert x.grad is not None and x.grad.isfinite().all()
     alone = x[1:, :130].detach()
@@ -113,7 +113,7 @@ def test_a_layer_of_flash_linear_attention_sees_neither_padding_nor_the_future(n
         tokens[1:, :130], layer(alone, alone, None).tokens, atol=0.05, rtol=0.05
     )
     other = torch.cat([x[:, :100], 3 * x[:, 100:]], dim=1).detach()
-    past = layer(other, other, keep).tokens[:, :100]
+    past = layer(other, other, mask).tokens[:, :100]
     torch.testing.assert_close(past, tokens[:, :100], atol=0.05, rtol=0.05)
 
 

@@ -9,9 +9,10 @@ import torch
 from harness import budgets
 from harness.cli import main
 from harness.data import find_task
-from harness.encoder import build
-from harness.spec import Positions, RunSpec
-from harness.store import Cost, Quartiles, Store, Usage
+from harness.model import build
+from harness.records.record import Cost, Quartiles, Usage
+from harness.records.spec import Positions, RunSpec
+from harness.records.store import Store
 from harness.train import Trainer
 
 TREES = {"min_len": 2, "max_len": 24, "train": 64, "dev": 16, "test": 18}

@@ -22,7 +22,7 @@ class Swallows(ProjectedAttention):
     def __init__(self, size, **options):
         super().__init__(size)
 
-    def attend(self, q, k, v, keep):
+    def attend(self, q, k, v, mask):
         return v
 
 
@@ -31,10 +31,10 @@ class Bare(ProjectedAttention):
 
     traits = Traits(**CLAIMS)
 
-    def forward(self, x, context, keep):
-        return super().forward(x, context, keep).tokens
+    def forward(self, x, context, mask):
+        return super().forward(x, context, mask).tokens
 
-    def attend(self, q, k, v, keep):
+    def attend(self, q, k, v, mask):
         return q
 
 
@@ -43,10 +43,10 @@ class Nothing(ProjectedAttention):
 
     traits = Traits(**CLAIMS)
 
-    def forward(self, x, context, keep):
-        return Attended(super().forward(x, context, keep).tokens * torch.nan)
+    def forward(self, x, context, mask):
+        return Attended(super().forward(x, context, mask).tokens * torch.nan)
 
-    def attend(self, q, k, v, keep):
+    def attend(self, q, k, v, mask):
         return q
 
 
@@ -58,7 +58,7 @@ class Breaks(ProjectedAttention):
     def __init__(self, size):
         raise ValueError("boom")
 
-    def attend(self, q, k, v, keep):
+    def attend(self, q, k, v, mask):
         return q
 
 

@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 
 from harness import budgets
-from harness.spec import RunSpec
+from harness.records.spec import RunSpec
 from tasks import tasks
 from tasks.contract import Task
-from tasks.drawn import Drawn
+from tasks.synthetic.base import SyntheticTask
 from zoo.conformance import checks_for, run, subjects
-from zoo.registry import Refused
+from zoo.registry import UserError
 from zoo.variants import variants
 
 
@@ -143,7 +143,7 @@ COVERING = {"landmarks": 1, "window": 1, "bucket": 2}
 APPROXIMATED = [
     name
     for name in tasks.names()
-    if issubclass(tasks.find(name), Drawn) and name not in ("scaling", "parity")
+    if issubclass(tasks.find(name), SyntheticTask) and name not in ("scaling", "parity")
 ]
 """All but a task that nobody learns, and one of 8 tokens: too few for an approximation."""
 
@@ -219,7 +219,7 @@ BAD = {
 @pytest.mark.parametrize("what", BAD)
 def test_what_is_unknown_or_bad_is_refused(what):
     given, message = BAD[what]
-    with pytest.raises(Refused, match=message) as caught:
+    with pytest.raises(UserError, match=message) as caught:
         plan(**given)
     assert "\n" not in str(caught.value)
 
@@ -232,14 +232,14 @@ def test_a_task_that_a_budget_does_not_name_gets_its_general_recipe_or_is_refuse
             raise NotImplementedError
 
     monkeypatch.setitem(tasks._own, "stranger", Stranger)
-    with pytest.raises(Refused, match=r"'paper' has no recipe for task 'stranger'.*use budget"):
+    with pytest.raises(UserError, match=r"'paper' has no recipe for task 'stranger'.*use budget"):
         plan(task="stranger")
     assert plan(task="stranger", budget="laptop").train.steps == 500
     assert plan(task="stranger", budget="smoke").train.steps == 4
 
 
 def test_a_task_that_no_paper_trained_on_has_no_paper_recipe():
-    with pytest.raises(Refused, match="budget 'paper' has no recipe for task 'mqar'"):
+    with pytest.raises(UserError, match="budget 'paper' has no recipe for task 'mqar'"):
         plan(task="mqar")
 
 

@@ -12,8 +12,9 @@ from PIL import Image as Pictures
 from harness.cards import page, pictures
 from harness.facts import Facts, gather, settings
 from harness.pictures import png, sheet
-from tasks import Task, cache, tasks
+from tasks import Task, tasks
 from tasks.contract import SPLITS, Split
+from tasks.data import cache
 from tasks.lra.image import Image
 
 SIZES = {"train": 5, "dev": 2, "test": 3}
@@ -93,34 +94,34 @@ def test_lengths_are_of_real_tokens():
         def load(self, split):
             found = super().load(split)
             lengths = torch.arange(1, len(found) + 1).clamp(max=4)
-            return Split.single(found.documents, lengths, found.targets)
+            return Split.single(found.sequences, lengths, found.targets)
 
     spread = gather(Short(), generate=False).parts["train"].lengths
     assert spread == (1.0, 3.0, (1 + 2 + 3 + 4 + 4) / 5, 4.0)
 
 
 def test_documents_of_test_that_stand_in_train_are_counted():
-    class Kept(Unclear):
+    class CachedTask(Unclear):
         def load(self, split):
             found = super().load(split)
             if split == "test":
                 # The same but for what stands behind its end, another length, another token.
-                found.documents[0, 3] = 99
-                found.documents[2, 0] = 99
+                found.sequences[0, 3] = 99
+                found.sequences[2, 0] = 99
                 lengths = torch.tensor([3, 4, 3])
             else:
                 lengths = torch.full((len(found),), 3)
-            return Split.single(found.documents.short(), lengths, found.targets)
+            return Split.single(found.sequences.short(), lengths, found.targets)
 
     assert gather(Squares(), generate=False).repeated == 3
-    facts = gather(Kept(), generate=False)
+    facts = gather(CachedTask(), generate=False)
     assert facts.repeated == 1
     assert tables(page([[facts]], "tasks"))["`unclear@3`"][0] == "1 of 3"
 
 
 def test_documents_are_counted_where_an_example_has_two():
     one = facts("majority")
-    test = one.parts["test"]._replace(documents=7)
+    test = one.parts["test"]._replace(sequences=7)
     found = tables(page([[one._replace(parts={**one.parts, "test": test}, repeated=2)]], "tasks"))
     assert found[f"`{one.task.key}`"][0] == "2 of 7"
 
@@ -187,7 +188,7 @@ def test_a_document_of_two_pictures_has_a_file_for_each():
             found = super().load(split)
             firsts = torch.arange(len(found) - 1)
             rows = torch.stack([firsts, torch.zeros_like(firsts)], 1).int()
-            return Split(found.documents, found.lengths, rows, found.targets[1:], padded=False)
+            return Split(found.sequences, found.lengths, rows, found.targets[1:], padded=False)
 
     card = [gather(Pairs(), generate=False)]
     files = pictures([card])

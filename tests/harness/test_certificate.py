@@ -27,9 +27,9 @@ def as_declared(subject: Subject) -> Examined:
     That all is as declared is proved by tests/zoo/test_conformance.py, check by check.
     """
     results = []
-    gaps = subject.variant.known_gaps(causal=subject.causal)
+    expected_failures = subject.variant.expected_failures_of(causal=subject.causal)
     for check in checks_for(subject):
-        gap = gaps.get(check.name, "")
+        gap = expected_failures.get(check.name, "")
         if check.name in FIGURES:
             results.append(run(check, subject))
         else:
@@ -43,8 +43,8 @@ def test_the_committed_page_is_what_the_checks_find():
     assert page(examined) == PAGE.read_text("utf-8"), "stale; renew it with: harness certify"
 
 
-def examined(gaps: dict[str, str], fails: tuple[str, ...] = ()) -> list[Examined]:
-    variant = type("Odd", (Softmax,), {"gaps": gaps})
+def examined(expected_failures: dict[str, str], fails: tuple[str, ...] = ()) -> list[Examined]:
+    variant = type("Odd", (Softmax,), {"expected_failures": expected_failures})
     return [
         Examined(
             subject,
@@ -53,7 +53,7 @@ def examined(gaps: dict[str, str], fails: tuple[str, ...] = ()) -> list[Examined
                     one.name,
                     subject.form,
                     Finding(one.name not in fails, "so"),
-                    gaps.get(one.name, ""),
+                    expected_failures.get(one.name, ""),
                 )
                 for one in checks_for(subject)
             ],
@@ -76,17 +76,19 @@ def test_what_passed_is_ticked_and_what_is_not_claimed_is_a_dash():
 
 
 def test_a_gap_is_a_number_that_leads_to_its_reason():
-    gaps = {"all padded": "NaN", "gradients": "off by 42 %"}
-    text = page(examined(gaps, ("all padded", "gradients")))
+    expected_failures = {"fully masked input": "NaN", "gradients": "off by 42 %"}
+    text = page(examined(expected_failures, ("fully masked input", "gradients")))
     assert cells(text)["gradients"] == "1"
     assert cells(text)["padding"] == "2"
-    assert "1. odd, gradients: off by 42 %\n2. odd, all padded: NaN\n" in text
+    assert "1. odd, gradients: off by 42 %\n2. odd, fully masked input: NaN\n" in text
 
 
-@pytest.mark.parametrize(("gaps", "fails"), [({}, ("gradients",)), ({"gradients": "off"}, ())])
-def test_nothing_is_certified_while_a_check_is_not_as_declared(gaps, fails):
+@pytest.mark.parametrize(
+    ("expected_failures", "fails"), [({}, ("gradients",)), ({"gradients": "off"}, ())]
+)
+def test_nothing_is_certified_while_a_check_is_not_as_declared(expected_failures, fails):
     with pytest.raises(ValueError, match="odd fails 'gradients'"):
-        page(examined(gaps, fails))
+        page(examined(expected_failures, fails))
 
 
 @pytest.mark.parametrize("passes", [True, False])

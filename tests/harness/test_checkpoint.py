@@ -10,7 +10,7 @@ import torch
 from harness import checkpoint
 from harness.data import find_task
 from harness.train import Progress, fit
-from zoo.registry import Refused
+from zoo.registry import UserError
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ def test_a_checkpoint_is_never_executed(plan, prepare, path, tmp_path, form):
         path.write_bytes(pickle.dumps({"model": Touch(touched)}, protocol=2))
     else:
         torch.save({"model": Touch(touched)}, path)
-    with pytest.raises(Refused, match="is not a checkpoint of this run") as caught:
+    with pytest.raises(UserError, match="is not a checkpoint of this run") as caught:
         checkpoint.load(path, prepare(plan()))
     assert not touched.exists()
     assert str(path) in str(caught.value)
@@ -155,7 +155,7 @@ WRONGS = ["empty", "truncated", "almost whole", "noise", "a number cut off", "te
 def test_a_damaged_checkpoint_is_refused_and_left(plan, prepare, saved, wrong):
     content = spoilt(saved.read_bytes())[wrong]
     saved.write_bytes(content)
-    with pytest.raises(Refused, match="delete it to start the run again") as caught:
+    with pytest.raises(UserError, match="delete it to start the run again") as caught:
         checkpoint.load(saved, prepare(plan()))
     assert str(saved) in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -166,10 +166,10 @@ def test_a_damaged_checkpoint_is_refused_and_left(plan, prepare, saved, wrong):
 def test_a_file_of_tensors_that_is_no_checkpoint_is_refused(plan, prepare, path, state):
     path.parent.mkdir()
     torch.save(state, path)
-    with pytest.raises(Refused, match="is not a checkpoint of this run"):
+    with pytest.raises(UserError, match="is not a checkpoint of this run"):
         checkpoint.load(path, prepare(plan()))
 
 
 def test_a_checkpoint_of_another_model_is_refused(plan, prepare, saved):
-    with pytest.raises(Refused, match="is not a checkpoint of this run"):
+    with pytest.raises(UserError, match="is not a checkpoint of this run"):
         checkpoint.load(saved, prepare(plan("primal")))

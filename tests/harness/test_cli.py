@@ -9,9 +9,9 @@ import torch
 
 from harness import budgets, run
 from harness.cli import main
-from harness.store import Store
+from harness.records.store import Store
 from tasks import tasks
-from tasks.sources import Kept
+from tasks.data.sources import CachedTask
 from zoo.variants import variants
 
 TREES = ["min_len=2", "max_len=24", "train=64", "dev=16", "test=18"]
@@ -216,7 +216,7 @@ def test_a_task_that_cannot_be_made_ends_no_listing_and_is_refused_by_name(call,
 def test_data_list_says_a_line_for_each_data_set(call, data_home):
     code, out, err = call("data", "list")
     assert (code, err) == (0, "")
-    kept = {name for name, task in tasks.items() if issubclass(task, Kept)}
+    kept = {name for name, task in tasks.items() if issubclass(task, CachedTask)}
     assert {line.split(":")[0] for line in out.splitlines()} == kept
     image = next(line for line in out.splitlines() if line.startswith("image"))
     assert "harness data import image PATH" in image
@@ -306,8 +306,8 @@ def test_a_page_that_takes_nothing_is_named(call, store, monkeypatch, tmp_path):
     def full(path, content):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("harness.files.place_all", lambda folder, contents: [])
-    monkeypatch.setattr("harness.files.place", full)
+    monkeypatch.setattr("harness.records.files.place_all", lambda folder, contents: [])
+    monkeypatch.setattr("harness.records.files.place", full)
     code, _, err = call("report", "--readme", str(page))
     expected = f"harness: --readme {page} cannot be written (No space left on device); mend it\n"
     assert (code, err) == (2, expected)

@@ -51,8 +51,8 @@ def test_the_checks_that_fail_are_summed_up_behind_the_others(call, monkeypatch)
 
 
 def test_a_gap_that_is_none_is_told_so(call, monkeypatch):
-    gaps = {"lengths": "it never was"}
-    monkeypatch.setattr(variants.find("none"), "gaps", gaps)
+    expected_failures = {"lengths": "it never was"}
+    monkeypatch.setattr(variants.find("none"), "expected_failures", expected_failures)
     quick = tuple(check for check in CHECKS if check.name == "lengths")
     monkeypatch.setattr("zoo.conformance.CHECKS", quick)
     code, out, _ = call("check", "none")

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from harness.cli import main
-from tasks.known import Archive, Edition, File, Source
+from tasks.data.files import Archive, Edition, File, Source
 from tasks.lra.text import Text
 
 # The command shows warnings itself.

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from harness.environment import continued, describe, keep_freed_memory, pick_precision
-from harness.store import Environment
-from zoo.registry import Refused
+from harness.records.record import Environment
+from zoo.registry import UserError
 
 ROOT = Path(__file__).parents[2]
 
@@ -48,7 +48,7 @@ OTHER = {"device": "an abacus", "threads": 99, "memory_gib": 0.5, "system": "Pla
 def test_whatever_differs_of_two_environments_is_named(name):
     here = describe("cpu")
     told = f"{name.replace('_', ' ')} {OTHER[name]} (here {getattr(here, name)})"
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(UserError) as refused:
         continued(here.model_copy(update={name: OTHER[name]}), here, "it", "go there")
     assert str(refused.value) == f"it was begun with {told}; go there"
 

@@ -8,11 +8,11 @@ import torch
 
 from harness.budgets import Request, plan
 from harness.data import find_task
-from harness.encoder import build
+from harness.model import build
 from harness.train import Trainer
 from tasks import tasks
 from tasks.contract import Split
-from tasks.sources import Imported
+from tasks.data.sources import ImportedTask
 from zoo.contract import Unsupported
 from zoo.variants import variants
 
@@ -43,12 +43,12 @@ def spec_of(attention: str, task: str):
 def examples(name: str) -> Split:
     """The task's own training split; random tokens of its form where it is made from files."""
     task = find_task(spec_of("none", name))
-    if not isinstance(task, Imported):
+    if not isinstance(task, ImportedTask):
         return task.load("train")
-    documents = torch.randint(task.vocabulary, (16, task.max_len)).short()
+    sequences = torch.randint(task.vocabulary, (16, task.max_len)).short()
     lengths = torch.randint(1, task.max_len + 1, (16,)).int()
-    rows = torch.randint(16, (16, task.documents)).int()
-    return Split(documents, lengths, rows, torch.randint(task.classes, (16,)), padded=True)
+    rows = torch.randint(16, (16, task.sequences)).int()
+    return Split(sequences, lengths, rows, torch.randint(task.classes, (16,)), padded=True)
 
 
 @pytest.mark.parametrize("attention", [*variants.names(), "softmax+primal"])

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from harness.files import place_all
+from harness.records.files import write_all
 
 
 def full(_):
@@ -12,16 +12,16 @@ def full(_):
 
 
 def test_placing_replaces_what_stood_there_and_leaves_nothing_else(tmp_path):
-    place_all(tmp_path / "pages", {"a.md": b"old", "b.md": b"same"})
-    paths = place_all(tmp_path / "pages", {"a.md": b"new", "b.md": b"same"})
+    write_all(tmp_path / "pages", {"a.md": b"old", "b.md": b"same"})
+    paths = write_all(tmp_path / "pages", {"a.md": b"new", "b.md": b"same"})
     assert sorted((tmp_path / "pages").iterdir()) == paths
     assert [path.read_bytes() for path in paths] == [b"new", b"same"]
 
 
 def test_a_write_that_fails_keeps_the_old_file_and_no_partial_one(tmp_path, monkeypatch):
-    (path,) = place_all(tmp_path, {"a.md": b"old"})
+    (path,) = write_all(tmp_path, {"a.md": b"old"})
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="disk full"):
-        place_all(tmp_path, {"a.md": b"new"})
+        write_all(tmp_path, {"a.md": b"new"})
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]

@@ -10,11 +10,11 @@ from harness.train import DivergedError
 from tasks.lra.listops import ListOps
 from tests.harness.conftest import TREES
 from zoo.contract import Unsupported
-from zoo.registry import Refused
+from zoo.registry import UserError
 
 
-def grid(specs, store, quiet, again=False) -> list[tuple[int, str, bool]]:
-    found = run_all(specs, store, lambda spec: quiet, again=again)
+def grid(specs, store, quiet, rerun=False) -> list[tuple[int, str, bool]]:
+    found = run_all(specs, store, lambda spec: quiet, rerun=rerun)
     return [(record.spec.seed, record.status, new) for record, new in found]
 
 
@@ -22,7 +22,7 @@ def test_a_finished_cell_is_not_run_again_unless_asked(plan, store, quiet, unmea
     specs = [plan(seed=0), plan(seed=1)]
     assert grid(specs[:1], store, quiet) == [(0, "ok", True)]
     assert grid(specs, store, quiet) == [(0, "ok", False), (1, "ok", True)]
-    assert grid(specs, store, quiet, again=True) == [(0, "ok", True), (1, "ok", True)]
+    assert grid(specs, store, quiet, rerun=True) == [(0, "ok", True), (1, "ok", True)]
 
 
 def test_a_failing_cell_does_not_stop_the_next_and_is_run_anew_later(
@@ -53,7 +53,7 @@ def test_a_broken_record_in_the_place_of_a_cell_is_refused(plan, store, quiet, u
     path = store.path(plan())
     path.parent.mkdir()
     path.write_text("{")
-    with pytest.raises(Refused, match="is not a record"):
+    with pytest.raises(UserError, match="is not a record"):
         grid([plan()], store, quiet)
     assert path.read_text() == "{"
 
@@ -64,7 +64,7 @@ def test_the_check_refuses_a_later_cell_before_the_first_and_draws_no_random_num
     assert torch.equal(torch.get_rng_state(), state)
     model = plan().model.model_copy(update={"depth": 1})
     shallow = plan("softmax+primal").model_copy(update={"model": model})
-    with pytest.raises(Refused, match="depth=1 has no room"):
+    with pytest.raises(UserError, match="depth=1 has no room"):
         check([plan(), shallow], store, [].append)
 
 
@@ -87,7 +87,7 @@ def test_the_check_finds_a_broken_record_of_a_later_cell(plan, store):
     path = store.path(plan("primal"))
     path.parent.mkdir()
     path.write_text("{")
-    with pytest.raises(Refused, match="is not a record"):
+    with pytest.raises(UserError, match="is not a record"):
         check([plan(), plan("primal")], store, [].append)
 
 
@@ -102,7 +102,7 @@ def test_a_failed_repetition_does_not_cost_the_finished_record(
 ):
     assert grid([plan()], store, quiet) == [(0, "ok", True)]
     interrupt_at(2, RuntimeError("boom"))
-    assert grid([plan()], store, quiet, again=True) == [(0, "ok", True)]
+    assert grid([plan()], store, quiet, rerun=True) == [(0, "ok", True)]
     assert [record.status for record in store.read()[0]] == ["ok"]
 
 
@@ -126,7 +126,7 @@ def test_data_that_the_memory_does_not_hold_are_refused_with_what_to_lower(
     monkeypatch.setattr(ListOps, "load", load)
     line = r"listops@1\[.*\] cannot be held in memory here \(.*3 TiB\); lower its lengths, "
     line += "or its splits as in --set listops.train=1000"
-    with pytest.raises(Refused, match=line):
+    with pytest.raises(UserError, match=line):
         check([plan()], store, [].append)
 
 

@@ -6,8 +6,8 @@ import torch
 from harness import budgets
 from harness.budgets import Request
 from harness.data import find_task
-from harness.encoder import build
 from harness.measure import WARMUP, is_reference, measure, quartiles, take_turns
+from harness.model import build
 from harness.train import Trainer
 from tasks.contract import Split
 from zoo.cost import flops, peak_bytes

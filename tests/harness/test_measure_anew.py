@@ -3,7 +3,7 @@
 import pytest
 
 from harness.run import measure_anew, run
-from zoo.registry import Refused
+from zoo.registry import UserError
 
 
 def test_a_cost_measured_anew_replaces_the_old_one_and_nothing_else(
@@ -34,6 +34,6 @@ def test_a_cost_is_not_measured_anew_on_another_machine(
 ):
     record = run(plan(), store, quiet)
     other = record.environment.model_copy(update={"threads": 99})
-    with pytest.raises(Refused, match=r"was begun with threads 99 .*; measure it there"):
+    with pytest.raises(UserError, match=r"was begun with threads 99 .*; measure it there"):
         measure_anew(record.model_copy(update={"environment": other}), store)
     assert store.read() == ([record], [])

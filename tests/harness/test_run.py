@@ -9,12 +9,12 @@ import harness.run
 from harness import budgets, checkpoint
 from harness.data import find_task
 from harness.environment import describe
-from harness.run import known_gaps, run
-from harness.spec import TaskSpec
+from harness.records.spec import TaskSpec
+from harness.run import expected_failures_of, run
 from harness.train import Trainer
 from tasks import tasks
 from tests.harness.conftest import TREES
-from zoo.registry import Refused
+from zoo.registry import UserError
 from zoo.variants import variants
 
 REFUSED_BY_CPU = RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 9 bytes")
@@ -72,8 +72,8 @@ def test_a_finished_run_is_a_whole_record(plan, store, quiet):
     assert record.final.test_examples == 18
     assert record.final.dev_accuracy == max(p.dev_accuracy or 0 for p in record.curve)
     assert 0 < record.final.train_seconds == record.curve[-1].seconds < record.final.seconds
-    assert {"chance", "majority", "bag of tokens"} < record.floors.keys()
-    assert record.floors["chance"] == 0.1
+    assert {"chance", "majority", "bag of tokens"} < record.baselines.keys()
+    assert record.baselines["chance"] == 0.1
     assert record.cost.own.parameters != record.cost.softmax.parameters
     assert record.environment.versions["torch"] == torch.__version__
     assert quiet.phases == ["load data", "measure cost", "train", "test"]
@@ -92,18 +92,20 @@ def test_the_floors_of_a_record_are_those_of_the_shuffled_task(
     monkeypatch.setattr("harness.run.floors", lambda task: {task.key: 0.5})
     spec = budgets.plan(request_of("none", "listops", block=4, listops=TREES))
     assert spec.task.key.endswith("shuffled")
-    assert run(spec, store, quiet).floors == {spec.task.key: 0.5}
+    assert run(spec, store, quiet).baselines == {spec.task.key: 0.5}
 
 
 def test_a_record_names_the_gaps_of_the_form_that_ran(plan, monkeypatch):
-    gaps = {"lengths": "of both forms", "gradients, causal": "of one"}
-    monkeypatch.setattr(variants.find("softmax"), "gaps", gaps)
+    expected_failures = {"lengths": "of both forms", "gradients, causal": "of one"}
+    monkeypatch.setattr(variants.find("softmax"), "expected_failures", expected_failures)
     usual, task = plan(), tasks.find("induction")()
     causal = usual.model_copy(
         update={"task": TaskSpec(name="induction", key=task.key, options=dict(task.options))}
     )
-    assert known_gaps(usual) == {"softmax: lengths": "of both forms"}
-    assert known_gaps(causal) == known_gaps(usual) | {"softmax: gradients": "of one"}
+    assert expected_failures_of(usual) == {"softmax: lengths": "of both forms"}
+    assert expected_failures_of(causal) == expected_failures_of(usual) | {
+        "softmax: gradients": "of one"
+    }
 
 
 def test_test_is_read_once_behind_training_with_the_best_state(
@@ -217,7 +219,7 @@ def test_a_run_that_was_begun_elsewhere_is_not_gone_on_with(
     versions = here.versions | {"torch": "1.0", "a package more": "7"}
     other = here.model_copy(update={"threads": 99, "versions": versions})
     monkeypatch.setattr("harness.run.describe", lambda kind: other)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(UserError) as refused:
         run(plan(), store, quiet)
     assert str(refused.value) == (
         f"{store.checkpoint(plan())} was begun with threads {here.threads} (here 99), "
@@ -258,7 +260,7 @@ def test_a_failure_before_training_is_a_record_too(plan, store, quiet, monkeypat
 
 
 def test_bad_input_writes_nothing(plan, store, quiet, unmeasured):
-    with pytest.raises(Refused, match="batch=65 exceeds the 64 training examples"):
+    with pytest.raises(UserError, match="batch=65 exceeds the 64 training examples"):
         run(plan(batch=65), store, quiet)
     assert files(store) == []
 
@@ -266,7 +268,7 @@ def test_bad_input_writes_nothing(plan, store, quiet, unmeasured):
 def test_a_task_of_another_version_is_refused(plan, store, quiet):
     spec = plan()
     task = spec.task.model_copy(update={"key": "listops@0"})
-    with pytest.raises(Refused, match=r"'listops@0' is 'listops@1\[.*' by now"):
+    with pytest.raises(UserError, match=r"'listops@0' is 'listops@1\[.*' by now"):
         run(spec.model_copy(update={"task": task}), store, quiet)
 
 
@@ -307,7 +309,7 @@ def test_a_damaged_checkpoint_stops_the_run_and_stays(plan, store, quiet, unmeas
     saved = store.checkpoint(plan())
     saved.parent.mkdir()
     saved.write_bytes(b"noise")
-    with pytest.raises(Refused, match="is not a checkpoint of this run"):
+    with pytest.raises(UserError, match="is not a checkpoint of this run"):
         run(plan(), store, quiet)
     assert files(store) == [saved.name]
 

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from harness.spec import RunSpec
-from harness.store import Broken, Cost, Environment, Final, Point, Record, Store
-from zoo.registry import Refused
+from harness.records.record import Cost, Environment, Final, Point, Record
+from harness.records.spec import RunSpec
+from harness.records.store import Broken, Store
+from zoo.registry import UserError
 
 SPEC = {
     "attention": "softmax+primal",
@@ -77,7 +78,7 @@ def record(spec, unmeasured) -> Record:
         environment=Environment(
             device="cpu", threads=1, memory_gib=1.0, system="Linux", versions={}, commit=""
         ),
-        floors={"chance": 0.1},
+        baselines={"chance": 0.1},
         curve=[Point(step=1, seconds=0.1, loss=2.0, losses={"ksvd": 0.5}, dev_accuracy=None)],
         cost=unmeasured,
         final=Final(
@@ -240,7 +241,7 @@ def test_a_broken_record_is_named_and_left_as_it_is(store, record, wrong):
     assert isinstance(broken[0], Broken)
     assert broken[0].reason
     assert "\n" not in broken[0].reason
-    with pytest.raises(Refused, match="is not a record") as caught:
+    with pytest.raises(UserError, match="is not a record") as caught:
         store.find(record.spec)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)

@@ -10,7 +10,8 @@ from PIL import Image
 
 from harness.cards import page, pictures
 from harness.facts import Facts, gather, settings
-from tasks import cache, tasks
+from tasks import tasks
+from tasks.data import cache
 
 PAGE = Path(__file__).parents[2] / "docs" / "tasks.md"
 
@@ -67,8 +68,8 @@ def test_the_page_begins_as_it_would_today():
 
 def require_fresh(name: str, text: str, found: list[Facts]) -> None:
     committed, new = card_of(name, text), card_of(name, page([found], PAGE.stem))
-    (floors,) = (number for number, part in enumerate(new) if "passed over" in part)
-    new[floors] = committed[floors]
+    (baselines,) = (number for number, part in enumerate(new) if "passed over" in part)
+    new[baselines] = committed[baselines]
     assert committed == new, "stale; renew it with: harness cards"
     for file, content in pictures([found]).items():
         shown = (PAGE.with_suffix("") / file).read_bytes()

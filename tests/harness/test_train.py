@@ -7,11 +7,11 @@ import torch
 from torch.nn import functional as F
 
 from harness.data import find_task
-from harness.encoder import build
+from harness.model import build
 from harness.train import Shuffled
 from tasks.answers import Number
 from tasks.contract import Split
-from zoo.registry import Refused
+from zoo.registry import UserError
 
 CPU = torch.device("cpu")
 
@@ -63,7 +63,7 @@ def test_the_order_leaves_the_default_generator_alone():
 
 
 def test_a_split_smaller_than_one_batch_is_refused():
-    with pytest.raises(Refused, match="batch=4 exceeds the 3 training examples; lower the batch"):
+    with pytest.raises(UserError, match="batch=4 exceeds the 3 training examples; lower the batch"):
         Shuffled(3, 4, 0, CPU)
 
 
@@ -141,7 +141,7 @@ def test_the_betas_never_move(plan, prepare):
 
 def some(split: Split, count: int) -> Split:
     return Split(
-        split.documents[:count], split.lengths[:count], split.rows[:count], split.targets[:count],
+        split.sequences[:count], split.lengths[:count], split.sequence_ids[:count], split.targets[:count],
         split.padded,
     )  # fmt: skip
 
@@ -161,8 +161,10 @@ def test_accuracy_counts_the_last_incomplete_batch(plan, prepare):
 def test_accuracy_counts_every_answer_where_an_example_asks_for_several(plan, prepare):
     trainer = prepare(plan(batch=4))
     split = some(find_task(plan()).load("test"), 6)
-    asked = torch.tensor([[0, 1]] * 6)
-    several = replace(split, asked=asked, targets=torch.zeros(6, 2, dtype=torch.int64))
+    target_positions = torch.tensor([[0, 1]] * 6)
+    several = replace(
+        split, target_positions=target_positions, targets=torch.zeros(6, 2, dtype=torch.int64)
+    )
     trainer.model.eval()
     guesses = trainer.model(several.gather(torch.arange(6)))[0].argmax(-1)
     wrong = torch.tensor([[0, 0], [1, 0], [1, 1], [0, 0], [0, 0], [0, 1]])

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from harness.budgets import Request, plan
-from harness.store import Store
+from harness.records.store import Store
 from tasks import tasks
-from tasks.drawn import Drawn
+from tasks.synthetic.base import SyntheticTask
 
 ROOT = Path(__file__).parent.parent.parent
-SYNTHETIC = [name for name in tasks.names() if issubclass(tasks.find(name), Drawn)]
+SYNTHETIC = [name for name in tasks.names() if issubclass(tasks.find(name), SyntheticTask)]
 NOT_LEARNED = {"scaling": "its answers have nothing to do with its tokens"}
 
 

@@ -4,20 +4,8 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from harness.store import (
-    Cost,
-    Environment,
-    Final,
-    ModelSpec,
-    Point,
-    Quartiles,
-    Record,
-    RunSpec,
-    Status,
-    TaskSpec,
-    TrainSpec,
-    Usage,
-)
+from harness.records.record import Cost, Environment, Final, Point, Quartiles, Record, Status, Usage
+from harness.records.spec import ModelSpec, RunSpec, TaskSpec, TrainSpec
 
 MODEL = ModelSpec(
     depth=2, dim=64, heads=2, feed_forward=128, head=128, dropout=0.1, attention_dropout=0.0
@@ -64,7 +52,7 @@ def make_record(
     machine: str = "NVIDIA H100",
     threads: int = 2,
     commit: str = "abc1234",
-    floors: Mapping[str, float] | None = None,
+    baselines: Mapping[str, float] | None = None,
     examples: int = 2000,
     steps: int = 300,
     started: str = "2026-11-21T08:00:00Z",
@@ -92,7 +80,7 @@ def make_record(
     )  # fmt: skip
     return Record(
         spec=spec, status=status, reason=reason, started=started, environment=environment,
-        floors={"chance": 0.1, "majority": 0.17} if floors is None else floors,
+        baselines={"chance": 0.1, "majority": 0.17} if baselines is None else baselines,
         curve=[Point(step=steps, seconds=1.0, loss=2.0, losses={}, dev_accuracy=None)],
         cost=cost if measured else None, final=final if status == "ok" else None,
     )  # fmt: skip

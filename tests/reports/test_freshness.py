@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.store import Store
+from harness.records.store import Store
 from reports import tidy
 from reports.leaderboard import MARKS, digest, embed, markdown
 from reports.rows import boards

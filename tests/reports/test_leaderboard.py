@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.store import Broken
+from harness.records.store import Broken
 from reports.cells import number
 from reports.leaderboard import brief, files, markdown
 from reports.papers import published

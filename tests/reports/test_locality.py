@@ -2,10 +2,10 @@
 
 import pytest
 from matplotlib.figure import Figure
+from reports.baselines import QUIET
 
-from reports import floors, locality
+from reports import baselines, locality
 from reports.audits import audits
-from reports.floors import QUIET
 from reports.locality import figure, files, markdown
 
 
@@ -111,9 +111,9 @@ def test_one_seed_and_unfinished_seeds_are_marked_as_on_the_leaderboard(runs, re
 
 
 def test_floors_are_those_of_documents_as_they_are(runs, record):
-    later = {"floors": {"chance": 0.1, "majority": 0.99}, "started": "2027"}
+    later = {"baselines": {"chance": 0.1, "majority": 0.99}, "started": "2027"}
     (audit,) = audits(run.model_copy(update=later) if run.spec.task.block else run for run in runs)
-    assert dict(audit.floors) == runs[0].floors
+    assert dict(audit.baselines) == runs[0].baselines
 
 
 def test_the_model_that_mixes_no_tokens_has_a_row_where_no_window_was_tried(runs):
@@ -136,14 +136,14 @@ def test_the_figure_draws_what_the_table_holds(runs):
 
 
 def test_no_curve_and_no_name_of_a_floor_hides_another(runs, monkeypatch):
-    told, places = [], floors.label
+    told, places = [], baselines.label
 
     def label(axes, below, scene):
         told.append((axes, scene, places(axes, below, scene)))
         return told[-1][-1]
 
-    monkeypatch.setattr(floors, "label", label)
-    even = [one.model_copy(update={"floors": {"chance": 0.1, "majority": 0.1}}) for one in runs]
+    monkeypatch.setattr(baselines, "label", label)
+    even = [one.model_copy(update={"baselines": {"chance": 0.1, "majority": 0.1}}) for one in runs]
     figure(audits(even))
     ((axes, scene, names),) = told
     first, second = (points.get_xdata().tolist() for points, *_ in axes.containers)

@@ -102,7 +102,7 @@ def test_a_panel_names_options_and_shuffled_blocks_below_its_title(record):
 
 
 def test_floors_of_one_height_share_a_label(record):
-    axes = draw([record(floors={"chance": 0.5, "majority": 0.5}, accuracy=0.7)]).axes[0]
+    axes = draw([record(baselines={"chance": 0.5, "majority": 0.5}, accuracy=0.7)]).axes[0]
     assert "chance, majority 50.0 %" in words(axes)
 
 

@@ -67,7 +67,7 @@ def test_rows_stand_by_accuracy_with_those_that_have_none_last(record):
 
 def test_floors_stand_from_high_to_low_and_once_each(record):
     (board,) = boards(record(seed=seed) for seed in range(3))
-    assert board.floors == (("majority", 0.17), ("chance", 0.1))
+    assert board.baselines == (("majority", 0.17), ("chance", 0.1))
 
 
 @pytest.mark.parametrize(
@@ -115,10 +115,10 @@ def test_a_cost_is_the_median_over_seeds_with_its_quartiles(record):
 
 
 def test_where_records_disagree_on_a_floor_the_latest_is_right(record):
-    early = record(floors={"chance": 0.1}, started="2026-01-01T00:00:00Z")
-    late = record(seed=1, floors={"chance": 0.2}, started="2026-02-01T00:00:00Z")
+    early = record(baselines={"chance": 0.1}, started="2026-01-01T00:00:00Z")
+    late = record(seed=1, baselines={"chance": 0.2}, started="2026-02-01T00:00:00Z")
     for given in ([early, late], [late, early]):
-        assert boards(given)[0].floors == (("chance", 0.2),)
+        assert boards(given)[0].baselines == (("chance", 0.2),)
 
 
 def test_rows_stand_by_test_accuracy_whatever_dev_says(record):

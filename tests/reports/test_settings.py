@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.store import ModelSpec, TrainSpec
+from harness.records.spec import ModelSpec, TrainSpec
 from reports.leaderboard import titles
 from reports.rows import boards
 from reports.settings import PATHS, recipe
@@ -40,7 +40,7 @@ def test_boards_that_differ_by_any_field_differ_in_title_recipe_and_figures(two)
     assert len(set(titles(two))) == 2
     assert len({recipe(board.setting) for board in two}) == 2
     lines = {tuple(line) for line in table(two).fillna("").values.tolist()}
-    assert len(lines) == sum(len(board.rows) + len(board.floors) for board in two)
+    assert len(lines) == sum(len(board.rows) + len(board.baselines) for board in two)
 
 
 def test_every_field_that_a_board_shares_has_a_path():

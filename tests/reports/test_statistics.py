@@ -1,7 +1,7 @@
 import pytest
 from scipy import stats
 
-from harness.store import Quartiles
+from harness.records.record import Quartiles
 from reports.statistics import interval, middle
 
 

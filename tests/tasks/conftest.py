@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from tasks import cache
-from tasks.corpus import Corpus
-from tasks.known import Archive, Edition, File, Source
+from tasks.data import cache
+from tasks.data.corpus import Corpus
+from tasks.data.files import Archive, Edition, File, Source
 
 
 class Packed(NamedTuple):

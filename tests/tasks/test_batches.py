@@ -9,10 +9,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tasks.known import Edition
+from tasks.data.files import Edition
 from tasks.lra.image import Image, grey, walk
 from tests.tasks.conftest import Packed, facts, pack, source
-from zoo.registry import Refused
+from zoo.registry import UserError
 
 
 def test_known_colours_have_known_greys():
@@ -100,10 +100,10 @@ def test_official_batches_become_grey_in_their_order(batches, given):
     split = Image(train=18, dev=1, test=6).load("test")
     colours, labels = batches.put["test_batch"]
     assert split.targets.tolist() == labels.tolist()
-    assert np.array_equal(split.documents.numpy(), grey(colours))
+    assert np.array_equal(split.sequences.numpy(), grey(colours))
     red, green, blue = colours[2, :, 70].astype(float) / 255
     luma = 255.5 * (0.2989 * red + 0.5870 * green + 0.1140 * blue)
-    assert abs(int(split.documents[2, 70]) - luma) <= 1
+    assert abs(int(split.sequences[2, 70]) - luma) <= 1
 
 
 def test_batches_in_an_archive_may_stand_in_any_order(batches, tmp_path):
@@ -130,7 +130,7 @@ def test_a_batch_that_is_not_the_official_one_is_named(batches, home, digest, me
     known = batches.source.editions[0]
     files = (*known.files[:2], replace(known.files[2], digest=digest), *known.files[3:])
     other = replace(batches.source, editions=(replace(known, files=files),))
-    with pytest.raises(Refused, match=f"data_batch_3.* {message}"):
+    with pytest.raises(UserError, match=f"data_batch_3.* {message}"):
         Image.bring(batches.folder, other)
     assert not home.exists()
 

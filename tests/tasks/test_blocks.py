@@ -8,7 +8,7 @@ import torch
 from tasks import contract, tasks
 from tasks.blocks import InBlocks
 from tasks.contract import Split, Task
-from zoo.registry import Refused
+from zoo.registry import UserError
 
 
 class Counting(Task):
@@ -22,21 +22,21 @@ class Counting(Task):
 
     def load(self, split):
         lengths = torch.tensor([40, 39, 25, 8, 7, 1, 40, 40]).int()
-        documents = torch.arange(1, 41, dtype=torch.uint8).repeat(8, 1)
-        documents[torch.arange(40) >= lengths[:, None]] = 50
-        return Split.single(documents, lengths, torch.tensor([0, 1] * 4))
+        sequences = torch.arange(1, 41, dtype=torch.uint8).repeat(8, 1)
+        sequences[torch.arange(40) >= lengths[:, None]] = 50
+        return Split.single(sequences, lengths, torch.tensor([0, 1] * 4))
 
 
-def documents(block, split="train"):
+def sequences(block, split="train"):
     found = InBlocks(Counting(), block).load(split)
     return [
-        row[:n] for row, n in zip(found.documents.tolist(), found.lengths.tolist(), strict=True)
+        row[:n] for row, n in zip(found.sequences.tolist(), found.lengths.tolist(), strict=True)
     ]
 
 
 @pytest.mark.parametrize("block", [1, 8, 16])
 def test_every_token_stays_in_its_document_and_beside_its_block_mates(block):
-    for row in documents(block):
+    for row in sequences(block):
         assert sorted(row) == list(range(1, len(row) + 1))
         for one, other in pairwise(row):
             within = (one - 1) % block != block - 1 and one != len(row)
@@ -45,14 +45,14 @@ def test_every_token_stays_in_its_document_and_beside_its_block_mates(block):
 
 @pytest.mark.parametrize("block", [1, 8])
 def test_blocks_change_their_places_from_document_to_document(block):
-    first, *_, last, also = documents(block)
+    first, *_, last, also = sequences(block)
     assert sorted(first) != first
     assert first != last != also
 
 
 def test_a_block_as_long_as_the_document_changes_nothing():
     whole = InBlocks(Counting(), 40).load("dev")
-    assert torch.equal(whole.documents, Counting().load("dev").documents)
+    assert torch.equal(whole.sequences, Counting().load("dev").sequences)
 
 
 def test_padding_stays_behind_and_targets_stay_theirs():
@@ -60,19 +60,19 @@ def test_padding_stays_behind_and_targets_stay_theirs():
     padding = torch.arange(40) >= found.lengths[:, None]
     assert torch.equal(found.lengths, plain.lengths)
     assert torch.equal(found.targets, plain.targets)
-    assert (found.documents[padding] == 50).all()
-    assert (found.documents[~padding] < 50).all()
+    assert (found.sequences[padding] == 50).all()
+    assert (found.sequences[~padding] < 50).all()
 
 
 def test_the_order_is_the_same_every_time_and_another_in_every_split():
-    assert documents(8) == documents(8)
-    assert documents(8) != documents(8, "dev")
+    assert sequences(8) == sequences(8)
+    assert sequences(8) != sequences(8, "dev")
 
 
 def test_documents_are_looked_at_in_parts_and_shuffled_as_if_at_once(monkeypatch):
-    at_once = documents(1)
+    at_once = sequences(1)
     monkeypatch.setattr(contract, "CHUNK", 3)
-    assert documents(1) == at_once
+    assert sequences(1) == at_once
 
 
 def test_the_order_of_shuffled_blocks_is_pinned():
@@ -86,8 +86,8 @@ def test_it_is_another_task_of_the_same_form():
     wrapped = InBlocks(task, 8)
     assert wrapped.key == "majority@1[max_len=30], blocks of 8 shuffled"
     assert (wrapped.classes, wrapped.vocabulary, wrapped.max_len) == (2, 3, 30)
-    assert (wrapped.documents, wrapped.causal) == (1, False)
-    assert InBlocks(tasks.find("retrieval")(), 8).documents == 2
+    assert (wrapped.sequences, wrapped.causal) == (1, False)
+    assert InBlocks(tasks.find("retrieval")(), 8).sequences == 2
     assert InBlocks(tasks.find("scaling")(causal=True), 8).causal
 
 
@@ -99,5 +99,5 @@ def test_it_is_another_task_of_the_same_form():
     ],
 )
 def test_what_cannot_be_shuffled_is_refused(make, message):
-    with pytest.raises(Refused, match=message):
+    with pytest.raises(UserError, match=message):
         make()

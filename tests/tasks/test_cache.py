@@ -14,11 +14,11 @@ import numpy as np
 import pooch
 import pytest
 
-from tasks import cache
+from tasks.data import cache
 from tasks.lra.image import Image
 from tasks.lra.listops import ListOps
 from tasks.lra.text import Text
-from zoo.registry import Refused
+from zoo.registry import UserError
 
 ARRAYS = {"a": np.arange(5), "b": np.zeros((2, 3), np.uint8)}
 
@@ -57,7 +57,7 @@ def test_a_damaged_file_is_named_with_what_it_should_be_and_what_it_is(damage):
         "empty": b"",
     }[damage]
     path.write_bytes(bad)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(UserError) as refused:
         cache.read("set@1", ["a"], "make it again")
     message = str(refused.value)
     assert message.startswith(f"{path} is damaged")
@@ -72,7 +72,9 @@ def test_nothing_is_generated_for_a_cache_that_takes_nothing(home, monkeypatch):
 
     monkeypatch.setattr(cache.tempfile, "TemporaryFile", forbid)
     monkeypatch.setattr(ListOps, "generate", lambda self: pytest.fail("generated"))
-    with pytest.raises(Refused, match=r"cannot be written \(Permission denied\); set HARNESS_DATA"):
+    with pytest.raises(
+        UserError, match=r"cannot be written \(Permission denied\); set HARNESS_DATA"
+    ):
         ListOps().load("train")
 
 
@@ -81,7 +83,9 @@ def test_nothing_is_converted_for_a_cache_that_takes_nothing(home, pictures, mon
     home.write_text("a file")
     monkeypatch.setenv(cache.HOME_VARIABLE, str(home / "below"))
     monkeypatch.setattr(Image, "convert", lambda files, rows: pytest.fail("converted"))
-    with pytest.raises(Refused, match=r"below cannot be written \(Not a directory\); set HARNESS"):
+    with pytest.raises(
+        UserError, match=r"below cannot be written \(Not a directory\); set HARNESS"
+    ):
         Image.bring(pictures.folder, pictures.source)
 
 
@@ -90,7 +94,9 @@ def test_a_folder_that_may_not_be_searched_is_refused(home, monkeypatch):
         raise PermissionError(errno.EACCES, "Permission denied")
 
     monkeypatch.setattr(Path, "exists", forbid)
-    with pytest.raises(Refused, match=r"cannot be written \(Permission denied\); set HARNESS_DATA"):
+    with pytest.raises(
+        UserError, match=r"cannot be written \(Permission denied\); set HARNESS_DATA"
+    ):
         cache.require_writable()
 
 
@@ -99,10 +105,10 @@ def test_a_damaged_generated_set_is_refused_and_made_again_once_deleted(home):
     before = task.load("train")
     path = next(home.iterdir())
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(Refused, match="delete it, then run the task: its data are generated"):
+    with pytest.raises(UserError, match="delete it, then run the task: its data are generated"):
         task.load("train")
     path.unlink()
-    assert task.load("train").documents.equal(before.documents)
+    assert task.load("train").sequences.equal(before.sequences)
 
 
 @pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()], ids=repr)
@@ -212,7 +218,7 @@ def test_a_file_that_leads_nowhere_is_as_good_as_missing(home):
     path = cache.write("set@1", ARRAYS)
     path.rename(home / "elsewhere")
     path.symlink_to(home / "nowhere")
-    with pytest.raises(Refused, match=r"set@1 is not in .*; get it"):
+    with pytest.raises(UserError, match=r"set@1 is not in .*; get it"):
         cache.read("set@1", ["a"], "get it")
 
 
@@ -223,7 +229,7 @@ def test_a_set_that_may_not_be_read_is_there_all_the_same(monkeypatch):
         raise PermissionError(errno.EACCES, "Permission denied")
 
     monkeypatch.setattr(Path, "open", forbid)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(UserError) as refused:
         cache.read("set@1", ["a"], "get it")
     assert str(refused.value) == f"{path} cannot be read (Permission denied); mend its permissions"
 
@@ -240,7 +246,7 @@ def test_a_listing_that_missed_a_file_as_it_was_replaced_is_made_again(home, mon
 def test_a_cache_that_cannot_be_written_is_refused(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv(cache.HOME_VARIABLE, str(tmp_path / "file" / "below"))
-    with pytest.raises(Refused, match=r"cannot be written .* set HARNESS_DATA to one that can"):
+    with pytest.raises(UserError, match=r"cannot be written .* set HARNESS_DATA to one that can"):
         cache.write("set@1", ARRAYS)
 
 
@@ -249,7 +255,7 @@ def test_a_cache_that_cannot_be_read_is_not_an_empty_one(tmp_path, monkeypatch):
     monkeypatch.setenv(cache.HOME_VARIABLE, str(tmp_path / "file" / "below"))
     line = r"below cannot be read \(Not a directory\); set HARNESS_DATA to a folder that can"
     for look in (cache.find, cache.find_all):
-        with pytest.raises(Refused, match=line):
+        with pytest.raises(UserError, match=line):
             look("set@1")
 
 
@@ -273,7 +279,7 @@ def test_a_full_disk_is_a_clear_line_and_leaves_the_cache_as_it_was(
 
     monkeypatch.setattr(np, "savez", fill)
     message = rf"cannot be written to {home} \(No space left on device\); make room there"
-    with pytest.raises(Refused, match=message):
+    with pytest.raises(UserError, match=message):
         if made == "imported":
             Text.bring(reviews.folder, reviews.source)
         else:
@@ -283,7 +289,7 @@ def test_a_full_disk_is_a_clear_line_and_leaves_the_cache_as_it_was(
 
 def test_two_processes_may_import_the_same_set_at_once(pictures, home):
     script = (
-        "from pathlib import Path; from tasks.known import *; from tasks.lra.image import Image\n"
+        "from pathlib import Path; from tasks.data.files import *; from tasks.lra.image import Image\n"
         f"for _ in range(5): Image.bring(Path({str(pictures.folder)!r}), {pictures.source!r})"
     )
     writers = [subprocess.Popen([sys.executable, "-c", script]) for _ in range(2)]

@@ -20,15 +20,15 @@ class Parity(Task):
 
     def load(self, split):
         targets = {"train": [2, 2, 1], "dev": [1, 1], "test": [2, 0, 1, 1, 2, 3, 1, 1]}[split]
-        documents = torch.arange(len(targets) * 3, dtype=torch.uint8).reshape(-1, 3) % 9
+        sequences = torch.arange(len(targets) * 3, dtype=torch.uint8).reshape(-1, 3) % 9
         lengths = torch.full((len(targets),), 3)
         lengths[0] = 1
-        return Split.single(documents, lengths, torch.tensor(targets))
+        return Split.single(sequences, lengths, torch.tensor(targets))
 
 
 def test_the_majority_is_the_commonest_class_of_train_as_it_occurs_in_test():
     train, test = (Parity().load(split).targets for split in ("train", "test"))
-    assert CLASSES.floors(train, test, 4) == {"chance": 0.25, "majority": 0.25}
+    assert CLASSES.baselines(train, test, 4) == {"chance": 0.25, "majority": 0.25}
 
 
 def test_the_key_names_the_version_and_only_the_options_that_differ():
@@ -44,15 +44,15 @@ def test_a_batch_holds_the_examples_asked_for_in_their_order():
 
 
 def test_only_the_first_tokens_of_a_short_document_are_kept():
-    keep = Parity().load("train").gather(torch.tensor([0, 1])).keep
-    assert keep is not None
-    assert keep.tolist() == [[[True, False, False]], [[True, True, True]]]
+    mask = Parity().load("train").gather(torch.tensor([0, 1])).mask
+    assert mask is not None
+    assert mask.tolist() == [[[True, False, False]], [[True, True, True]]]
 
 
 def test_a_split_without_padding_needs_no_mask():
     whole = torch.zeros(2, 3, dtype=torch.uint8)
     split = Split.single(whole, torch.tensor([3, 3]), torch.tensor([0, 1]))
-    assert split.gather(torch.tensor([1])).keep is None
+    assert split.gather(torch.tensor([1])).mask is None
 
 
 @pytest.mark.parametrize("name", tasks.names())

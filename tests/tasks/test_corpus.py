@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tasks.corpus import held_out
+from tasks.data.corpus import held_out
 
 
 def test_which_examples_are_held_out_is_fixed():

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from tasks.corpus import Corpus
+from tasks.data.corpus import Corpus
 from tasks.lra import listops, trees
 from tasks.lra.listops import VALUES, WORDS, ListOps, evaluate, render, tokenise
-from zoo.registry import Refused, resolve
+from zoo.registry import UserError, resolve
 
 PUBLISHED = Path(__file__).parents[1] / "data" / "listops_nyu_d20s_test.tsv.xz"
 PUBLISHED_SHA256 = "43b092547b56fae1eecddfc3ca2c1f33103bccd3fcb5e627981ae0c7ddce9136"
@@ -101,13 +101,13 @@ def test_trees_that_differ_in_their_brackets_alone_have_different_tokens_and_val
 
 
 def test_an_unknown_word_is_refused_by_name():
-    with pytest.raises(Refused, match=r"'\[AVG' is no word of ListOps; known: "):
+    with pytest.raises(UserError, match=r"'\[AVG' is no word of ListOps; known: "):
         tokenise("( ( ( [AVG 1 ) 2 ) ] )")
 
 
 @pytest.mark.parametrize("text", ["", "1 2", "[MAX 1 2", "1 ]", "[MAX ]", "[MAX 1 ] ]"])
 def test_tokens_that_are_not_one_whole_tree_have_no_value(text):
-    with pytest.raises(Refused, match="one whole tree"):
+    with pytest.raises(UserError, match="one whole tree"):
         evaluate(tokenise(text))
 
 
@@ -176,23 +176,23 @@ def test_the_compiled_generator_equals_the_same_lines_in_plain_python(monkeypatc
 @pytest.mark.parametrize("seed", [0, 1])
 def test_every_target_is_the_value_of_its_tree(seed):
     split = ListOps(**SMALL, seed=seed).load("train")
-    values = [evaluate(document) for document in split.documents.tolist()]
+    values = [evaluate(document) for document in split.sequences.tolist()]
     assert values == split.targets.tolist()
 
 
 def test_lengths_lie_strictly_between_the_limits_and_reach_both():
     split = ListOps(min_len=20, max_len=24, train=300, dev=1, test=1).load("train")
     assert sorted(set(split.lengths.tolist())) == [21, 22, 23]
-    assert split.documents.shape == (300, 24)
-    assert split.documents.dtype == torch.uint8
-    assert ((split.documents != 0).sum(1) == split.lengths).all()
+    assert split.sequences.shape == (300, 24)
+    assert split.sequences.dtype == torch.uint8
+    assert ((split.sequences != 0).sum(1) == split.lengths).all()
 
 
 def test_splits_have_their_sizes_and_share_no_tree():
     task = ListOps(**SMALL)
     splits = [task.load(name) for name in ("train", "dev", "test")]
     assert [len(split) for split in splits] == [900, 50, 50]
-    seen = {tuple(document) for split in splits for document in split.documents.tolist()}
+    seen = {tuple(document) for split in splits for document in split.sequences.tolist()}
     assert len(seen) == 1000
 
 
@@ -212,7 +212,7 @@ def test_the_number_of_workers_changes_no_byte(workers):
 
 
 def test_another_seed_draws_other_trees():
-    drawn = [ListOps(**SMALL, seed=seed).load("train").documents for seed in (0, 1)]
+    drawn = [ListOps(**SMALL, seed=seed).load("train").sequences for seed in (0, 1)]
     assert not torch.equal(*drawn)
     common = {tuple(d) for d in drawn[0].tolist()} & {tuple(d) for d in drawn[1].tolist()}
     assert len(common) < 50
@@ -254,13 +254,13 @@ def test_more_trees_than_any_memory_holds_are_not_begun(home, monkeypatch, train
     ],
 )
 def test_an_option_out_of_its_range_is_refused(options, message):
-    with pytest.raises(Refused, match=message):
+    with pytest.raises(UserError, match=message):
         ListOps(**options)
 
 
 def test_options_are_read_from_text():
     assert resolve("listops", ListOps, {"min_len": "50", "max_len": "512"})["max_len"] == 512
-    with pytest.raises(Refused, match=r"did you mean 'min_len'"):
+    with pytest.raises(UserError, match=r"did you mean 'min_len'"):
         resolve("listops", ListOps, {"minlen": "50"})
 
 
@@ -278,7 +278,7 @@ def test_barren_blocks_that_do_not_follow_one_another_do_not_end_the_search(monk
 def test_more_trees_than_there_are_is_refused_with_the_number_found(home, monkeypatch):
     monkeypatch.setattr(listops, "BARREN", 3)
     # Below four tokens there are the ten digits alone.
-    with pytest.raises(Refused, match=r"found 10 distinct trees .* 11 wanted; widen the lengths"):
+    with pytest.raises(UserError, match=r"found 10 distinct trees .* 11 wanted; widen the lengths"):
         ListOps(min_len=0, max_len=4, train=9, dev=1, test=1).load("train")
     assert not home.exists()
     assert len(ListOps(min_len=0, max_len=4, train=8, dev=1, test=1).load("train")) == 8

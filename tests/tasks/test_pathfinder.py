@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tasks.lra.pathfinder import BLOCK, Drawing, Pathfinder
-from zoo.registry import Refused, resolve
+from zoo.registry import UserError, resolve
 
 SMALL = {"train": 150, "dev": 20, "test": 10}
 
@@ -87,8 +87,8 @@ def test_a_split_holds_one_token_a_pixel_and_no_padding(size, contour):
     task = Pathfinder(size=size, contour=contour, train=5, dev=2, test=3)
     for name, examples in (("train", 5), ("dev", 2), ("test", 3)):
         split = task.load(name)
-        assert split.documents.shape == (examples, task.max_len) == (examples, size * size)
-        assert split.documents.dtype == torch.uint8
+        assert split.sequences.shape == (examples, task.max_len) == (examples, size * size)
+        assert split.sequences.dtype == torch.uint8
         assert split.targets.dtype == torch.int64
         assert not split.padded
 
@@ -99,7 +99,7 @@ def test_images_stand_in_their_order_in_raster_order():
     splits = {name: task.load(name) for name in ("train", "dev", "test")}
     places = [("train", 0), ("train", 149), ("dev", 0), ("test", 0)]
     for drawing, (name, row) in zip(drawn, places, strict=True):
-        assert splits[name].documents[row].tolist() == drawing.pixels.ravel().tolist()
+        assert splits[name].sequences[row].tolist() == drawing.pixels.ravel().tolist()
         assert splits[name].targets[row] == drawing.target
 
 
@@ -137,7 +137,7 @@ def test_another_seed_draws_other_images():
 def test_no_image_occurs_twice_in_all_splits():
     splits = [Pathfinder(**SMALL).load(name) for name in ("train", "dev", "test")]
     assert [len(split) for split in splits] == [150, 20, 10]
-    assert len({tuple(image) for split in splits for image in split.documents.tolist()}) == 180
+    assert len({tuple(image) for split in splits for image in split.sequences.tolist()}) == 180
 
 
 def test_an_image_that_was_drawn_before_is_drawn_again(monkeypatch):
@@ -203,11 +203,11 @@ def test_a_set_is_generated_once(monkeypatch):
     ],
 )
 def test_an_option_out_of_its_range_is_refused(options, message):
-    with pytest.raises(Refused, match=message):
+    with pytest.raises(UserError, match=message):
         Pathfinder(**options)
 
 
 def test_options_are_read_from_text():
     assert resolve("pathfinder", Pathfinder, {"size": "128"})["size"] == 128
-    with pytest.raises(Refused, match=r"did you mean 'contour'"):
+    with pytest.raises(UserError, match=r"did you mean 'contour'"):
         resolve("pathfinder", Pathfinder, {"contours": "14"})

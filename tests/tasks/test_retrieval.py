@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from tasks.known import Edition, File
+from tasks.data.files import Edition, File
 from tasks.lra.retrieval import Retrieval
 from tests.tasks.conftest import Packed, pack, source
-from zoo.registry import Refused, resolve
+from zoo.registry import UserError, resolve
 
 LONG = b"x" * 12_000
 PAIRS = {
@@ -51,9 +51,9 @@ def read(papers):
         split = Retrieval(**SMALL | options).load(name)
         texts = [
             bytes(token - 1 for token in row[:length].tolist())
-            for row, length in zip(split.documents, split.lengths.tolist(), strict=True)
+            for row, length in zip(split.sequences, split.lengths.tolist(), strict=True)
         ]
-        return split, [(texts[left], texts[right]) for left, right in split.rows.tolist()]
+        return split, [(texts[left], texts[right]) for left, right in split.sequence_ids.tolist()]
 
     return load
 
@@ -68,18 +68,18 @@ def test_every_pair_comes_out_byte_for_byte_in_its_order(read, name):
 
 def test_each_document_is_stored_once_and_only_in_the_splits_that_show_it(read):
     split, _ = read("train")
-    assert split.rows.shape == (4, 2)
-    assert len(split.documents) == 4  # eight texts stand in the file
-    assert len(torch.unique(split.documents, dim=0)) == 4
-    assert [len(read(name)[0].documents) for name in ("dev", "test")] == [2, 2]
+    assert split.sequence_ids.shape == (4, 2)
+    assert len(split.sequences) == 4  # eight texts stand in the file
+    assert len(torch.unique(split.sequences, dim=0)) == 4
+    assert [len(read(name)[0].sequences) for name in ("dev", "test")] == [2, 2]
 
 
 def test_a_batch_shows_two_padded_documents_an_example(read):
     split, _ = read("train")
     batch = split.gather(torch.tensor([1, 3]))
     assert batch.tokens.shape == (2, 2, 4000)
-    assert batch.keep is not None
-    assert batch.keep.sum(-1).tolist() == [[5, 19], [4000, 16]]
+    assert batch.mask is not None
+    assert batch.mask.sum(-1).tolist() == [[5, 19], [4000, 16]]
     # "café", the accent two bytes.
     assert batch.tokens[0, 0, :6].tolist() == [100, 98, 103, 196, 170, 0]
 
@@ -99,7 +99,7 @@ def test_texts_that_differ_only_behind_what_is_kept_are_one_document(papers):
     inner.write_bytes(b"0.0\tE\tF\t" + LONG + b"\t" + LONG + b" and more\n")
     Retrieval.bring(papers.folder / "lra_release", papers.source)
     dev = Retrieval(**SMALL).load("dev")
-    assert (len(dev.documents), dev.rows.tolist()) == (1, [[0, 0]])
+    assert (len(dev.sequences), dev.sequence_ids.tolist()) == (1, [[0, 0]])
     (ends,) = Retrieval(**SMALL).arrays(["ends"])
     assert np.diff(ends, prepend=0).tolist() == [16, 5, 19, 10_000]
 
@@ -113,7 +113,7 @@ def test_fewer_pairs_are_some_of_all(read):
     split, pairs = read("train", train=2)
     assert split.targets.tolist() == [1, 1]  # those of the first two pairs are 1 and 0
     assert pairs == [read("train")[1][0], read("train")[1][2]]
-    with pytest.raises(Refused, match=r"retrieval.train=5 is out of range; give 1 to 4"):
+    with pytest.raises(UserError, match=r"retrieval.train=5 is out of range; give 1 to 4"):
         read("train", train=5)
 
 
@@ -163,7 +163,7 @@ def test_a_bad_line_is_refused_by_file_and_number(papers, home, line, message):
     path = papers.folder / "lra_release/lra_release/tsv_data/new_aan_pairs.train.tsv"
     lines = path.read_bytes().splitlines()
     path.write_bytes(b"\n".join([*lines[:2], line, *lines[3:]]) + b"\n")
-    with pytest.raises(Refused, match=rf"{path}, line 3 {message}.*; get it again"):
+    with pytest.raises(UserError, match=rf"{path}, line 3 {message}.*; get it again"):
         Retrieval.bring(papers.folder, papers.source)
     assert not home.exists()
 
@@ -173,33 +173,35 @@ def test_a_bad_line_in_an_archive_is_named_too(papers, tmp_path):
     inner = folder / "lra_release/tsv_data/new_aan_pairs.eval.tsv"
     inner.write_bytes(b"1\n")
     pack(folder)
-    with pytest.raises(Refused, match=r"lra_release.tar.gz:.*pairs.eval.tsv, line 1 has 1 columns"):
+    with pytest.raises(
+        UserError, match=r"lra_release.tar.gz:.*pairs.eval.tsv, line 1 has 1 columns"
+    ):
         Retrieval.bring(folder.parent / "lra_release.tar.gz", papers.source)
 
 
 def test_a_file_with_too_few_pairs_is_refused(papers, home):
     short = replace(papers.source, rows=SMALL | {"dev": 2})
-    with pytest.raises(Refused, match=r"new_aan_pairs.eval.tsv holds 1 pairs, 2 expected"):
+    with pytest.raises(UserError, match=r"new_aan_pairs.eval.tsv holds 1 pairs, 2 expected"):
         Retrieval.bring(papers.folder, short)
     assert not home.exists()
 
 
 def test_a_missing_file_is_refused(papers, home):
     (papers.folder / "lra_release/lra_release/tsv_data/new_aan_pairs.test.tsv").unlink()
-    with pytest.raises(Refused, match=r"tsv_data holds no new_aan_pairs.test.tsv; get it"):
+    with pytest.raises(UserError, match=r"tsv_data holds no new_aan_pairs.test.tsv; get it"):
         Retrieval.bring(papers.folder / "lra_release", papers.source)
     assert not home.exists()
 
 
 @pytest.mark.parametrize("max_len", [0, 10_001])
 def test_a_length_out_of_range_is_refused(max_len):
-    with pytest.raises(Refused, match=rf"retrieval.max_len={max_len} is out of range; give 1 to"):
+    with pytest.raises(UserError, match=rf"retrieval.max_len={max_len} is out of range; give 1 to"):
         Retrieval(max_len=max_len)
     assert resolve("retrieval", Retrieval, {"max_len": "12"})["max_len"] == 12
 
 
 def test_missing_pairs_are_refused_with_the_official_archive_and_where_it_is():
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(UserError) as refused:
         Retrieval().load("test")
     message = str(refused.value)
     assert "run 'harness data import retrieval PATH' with the folder of lra_release" in message

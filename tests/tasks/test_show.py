@@ -14,13 +14,13 @@ from tasks.lra.retrieval import Retrieval
 from tasks.lra.text import Text
 
 
-def split_of(*documents: list[int]) -> Split:
+def split_of(*sequences: list[int]) -> Split:
     """Each document as an example, padded to the longest by 9, which is read by nobody."""
-    longest = max(map(len, documents))
-    padded = [one + [9] * (longest - len(one)) for one in documents]
-    lengths = torch.tensor([len(one) for one in documents])
+    longest = max(map(len, sequences))
+    padded = [one + [9] * (longest - len(one)) for one in sequences]
+    lengths = torch.tensor([len(one) for one in sequences])
     tokens = torch.tensor(padded, dtype=torch.uint8)
-    return Split.single(tokens, lengths, torch.arange(len(documents)))
+    return Split.single(tokens, lengths, torch.arange(len(sequences)))
 
 
 def small(name: str) -> Split:
@@ -44,9 +44,9 @@ def test_the_tokens_of_a_synthetic_task_go_by_name(name):
     tokens, words = WORDS[name]
     task = tasks.find(name)()
     assert max(tokens) < task.vocabulary
-    documents = torch.tensor([tokens, [1] * len(tokens)], dtype=torch.int16)
+    sequences = torch.tensor([tokens, [1] * len(tokens)], dtype=torch.int16)
     lengths = torch.full((2,), len(tokens))
-    split = Split.single(documents, lengths, torch.zeros(2, dtype=torch.int64))
+    split = Split.single(sequences, lengths, torch.zeros(2, dtype=torch.int64))
     assert task.show(split, 0) == [words]
 
 
@@ -60,7 +60,9 @@ def test_an_answer_goes_by_the_name_of_the_token_that_gives_it(name):
         if name == "copying":
             assert words[: len(answers)] == answers
         if name == "mqar":
-            assert [words[words.index(words[at]) + 1] for at in split.asked[example]] == answers
+            assert [
+                words[words.index(words[at]) + 1] for at in split.target_positions[example]
+            ] == answers
 
 
 def test_a_tree_reads_as_it_was_written():
@@ -80,7 +82,7 @@ def test_bytes_read_as_text_and_what_is_cut_in_two_as_the_replacement_character(
 
 
 def test_every_document_of_an_example_is_shown():
-    split = replace(split_of([98], [99, 100]), rows=torch.tensor([[1, 0], [1, 1]]).int())
+    split = replace(split_of([98], [99, 100]), sequence_ids=torch.tensor([[1, 0], [1, 1]]).int())
     assert Retrieval().show(split, 0) == ["bc", "a"]
     assert split.tokens(1) == [[99, 100], [99, 100]]
 
@@ -96,9 +98,9 @@ def test_padding_and_the_width_of_an_integer_do_not_tell():
     split = split_of([1, 2, 3], [4])
     wider = replace(
         split,
-        documents=torch.tensor([[1, 2, 3, 0], [4, 0, 8, 8]]),
+        sequences=torch.tensor([[1, 2, 3, 0], [4, 0, 8, 8]]),
         lengths=split.lengths.long(),
-        rows=split.rows.long(),
+        sequence_ids=split.sequence_ids.long(),
         targets=split.targets.int(),
     )
     assert wider.digest() == split.digest()
@@ -115,13 +117,13 @@ def test_the_digest_is_of_names_shapes_and_numbers_of_four_bytes():
 
 
 CHANGES = {
-    "a token": {"documents": torch.tensor([[1, 2], [5, 9]])},
+    "a token": {"sequences": torch.tensor([[1, 2], [5, 9]])},
     "a length": {"lengths": torch.tensor([1, 1])},
-    "a row": {"rows": torch.tensor([[0], [0]])},
+    "a row": {"sequence_ids": torch.tensor([[0], [0]])},
     "the shape of the targets": {"targets": torch.tensor([[0], [1]])},
     "a target": {"targets": torch.tensor([0, 2])},
     "a kind of target": {"targets": torch.tensor([0.0, 1.0])},
-    "what is asked": {"asked": torch.tensor([[0], [0]])},
+    "what is asked": {"target_positions": torch.tensor([[0], [0]])},
 }
 
 
@@ -136,6 +138,6 @@ def test_a_split_of_many_documents_is_hashed_whole(monkeypatch):
     whole = split.digest()
     monkeypatch.setattr("tasks.contract.CHUNK", 2)
     assert split.digest() == whole
-    last = split.documents.clone()
+    last = split.sequences.clone()
     last[-1, -1] = 3 - last[-1, -1]
-    assert replace(split, documents=last, answers=Number(1.0)).digest() != whole
+    assert replace(split, sequences=last, answers=Number(1.0)).digest() != whole

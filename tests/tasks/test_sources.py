@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from tasks import sources
-from tasks.known import source_of
+from tasks.data import sources
+from tasks.data.files import source_of
 from tasks.lra.image import Image
 from tasks.lra.listops import ListOps
 from tasks.lra.text import Text
 from tests.tasks.conftest import facts
-from zoo.registry import Refused
+from zoo.registry import UserError
 
 
 @pytest.mark.parametrize("task", ["image", "retrieval", "text"])
@@ -63,7 +63,7 @@ def test_a_file_that_cannot_be_decoded_is_refused(task, packed, pictures_or_revi
         packed = path.read_bytes()[:-30]
     path.write_bytes(packed)
     known = replace(edition, files=(facts(path), *rest))
-    with pytest.raises(Refused, match=f"{path} cannot be decoded") as refused:
+    with pytest.raises(UserError, match=f"{path} cannot be decoded") as refused:
         task.bring(archive.folder, replace(archive.source, editions=(known,)))
     assert "\n" not in str(refused.value)
     assert not home.exists()
@@ -78,7 +78,7 @@ def test_a_failed_import_keeps_what_was_imported_before(reviews, home):
     Text.bring(reviews.folder, reviews.source)
     before = [(path, path.read_bytes()) for path in home.iterdir()]
     (reviews.folder / "train.jsonl.xz").write_bytes(b"spoiled")
-    with pytest.raises(Refused):
+    with pytest.raises(UserError):
         Text.bring(reviews.folder, reviews.source)
     assert [(path, path.read_bytes()) for path in home.iterdir()] == before
 
@@ -87,24 +87,24 @@ def test_importing_again_mends_a_damaged_cache(pictures):
     path = Image.bring(pictures.folder, pictures.source)
     good = path.read_bytes()
     path.write_bytes(b"damaged")
-    with pytest.raises(Refused, match="then run 'harness data fetch image'"):
+    with pytest.raises(UserError, match="then run 'harness data fetch image'"):
         Image().load("test")
     assert Image.bring(pictures.folder, pictures.source).read_bytes() == good
 
 
 def test_only_known_files_pass_for_the_real_ones(pictures):
     (pictures.folder / "cifar10_gray_uint8.npz").write_bytes(b"short")
-    with pytest.raises(Refused, match="has 5 bytes, 47185241 expected"):
+    with pytest.raises(UserError, match="has 5 bytes, 47185241 expected"):
         sources.import_data("image", pictures.folder)
 
 
 def test_there_is_nothing_to_import_for_a_generated_task(tmp_path):
-    with pytest.raises(Refused, match="listops is generated when it is run; nothing to import"):
+    with pytest.raises(UserError, match="listops is generated when it is run; nothing to import"):
         sources.import_data("listops", tmp_path)
 
 
 def test_an_unknown_task_is_refused_with_the_nearest(tmp_path):
-    with pytest.raises(Refused, match="unknown task 'imagee'; did you mean 'image'"):
+    with pytest.raises(UserError, match="unknown task 'imagee'; did you mean 'image'"):
         sources.import_data("imagee", tmp_path)
 
 

@@ -9,12 +9,12 @@ import torch
 
 from tasks import tasks
 from tasks.answers import Number
+from tasks.baselines import baselines
 from tasks.contract import SPLITS
-from tasks.drawn import SHUFFLED, Drawn, Stream
-from tasks.floors import floors
-from zoo.registry import Refused
+from tasks.synthetic.base import SHUFFLED, Stream, SyntheticTask
+from zoo.registry import UserError
 
-NAMES = [name for name, task in tasks.items() if issubclass(task, Drawn)]
+NAMES = [name for name, task in tasks.items() if issubclass(task, SyntheticTask)]
 
 
 def draw(name, split="train", **options):
@@ -78,7 +78,7 @@ SETTINGS = [
 @pytest.mark.parametrize(("name", "options"), SETTINGS)
 def test_an_independent_solver_gets_every_answer(name, options):
     task, split = draw(name, **options)
-    for document, target in zip(split.documents.tolist(), split.targets.tolist(), strict=True):
+    for document, target in zip(split.sequences.tolist(), split.targets.tolist(), strict=True):
         found = SOLVERS[name](document, task)
         assert found == (pytest.approx(target, abs=1e-6) if name == "adding" else target)
 
@@ -94,14 +94,17 @@ def test_an_independent_solver_gets_every_answer(name, options):
 )
 def test_every_query_of_mqar_asks_for_the_value_of_its_key(options):
     task, split = draw("mqar", **options)
-    for document, asked, target in zip(
-        split.documents.tolist(), split.asked.tolist(), split.targets.tolist(), strict=True
+    for document, target_positions, target in zip(
+        split.sequences.tolist(),
+        split.target_positions.tolist(),
+        split.targets.tolist(),
+        strict=True,
     ):
         pairs = recalled(document, task)
-        queries = [document[place] for place in asked]
+        queries = [document[place] for place in target_positions]
         assert sorted(queries) == sorted(pairs)
         assert [pairs[query] - task.classes for query in queries] == target
-        assert min(asked) >= 2 * task.pairs and len(set(asked)) == task.pairs
+        assert min(target_positions) >= 2 * task.pairs and len(set(target_positions)) == task.pairs
         assert all(1 <= key < task.classes <= value for key, value in pairs.items())
         behind = document[2 * task.pairs :]
         assert not {*behind} & {*pairs.values()}
@@ -111,9 +114,9 @@ def test_every_query_of_mqar_asks_for_the_value_of_its_key(options):
 
 def test_mqar_fills_with_every_token_that_is_left_equally_often():
     task, split = draw("mqar", max_len=8, pairs=2, vocabulary=10, train=20_000)
-    fillers = torch.ones(split.documents.shape, dtype=torch.bool)
-    fillers.scatter_(1, split.asked.long(), False)[:, : 2 * task.pairs] = False
-    filled = split.documents[fillers].long()
+    fillers = torch.ones(split.sequences.shape, dtype=torch.bool)
+    fillers.scatter_(1, split.target_positions.long(), False)[:, : 2 * task.pairs] = False
+    filled = split.sequences[fillers].long()
     # Of 4 keys 2 are left, of 5 values 3: shares of 1/5 * 1/2 and 1/5 * 3/5.
     shares = filled.bincount(minlength=10).double() / len(filled)
     expected = torch.tensor([0.0] + [0.1] * 4 + [0.12] * 5, dtype=torch.float64)
@@ -122,7 +125,7 @@ def test_mqar_fills_with_every_token_that_is_left_equally_often():
 
 def test_mqar_asks_soon_after_the_pairs_more_often_than_late():
     task, split = draw("mqar", train=4000)
-    gaps = (split.asked - 2 * task.pairs) // 2
+    gaps = (split.target_positions - 2 * task.pairs) // 2
     counts = gaps.flatten().bincount(minlength=56)
     assert len(counts) == (task.max_len - 2 * task.pairs) // 2
     # The first place is drawn first with probability 1 / sum of 1/i, about 0.22.
@@ -133,13 +136,13 @@ def test_mqar_asks_soon_after_the_pairs_more_often_than_late():
 def test_the_places_asked_show_a_token_that_does_not_give_the_answer_away():
     for name in ("copying", "selective-copying", "induction"):
         _, split = draw(name)
-        shown = split.documents.long().take_along_dim(split.asked.long(), 1)
+        shown = split.sequences.long().take_along_dim(split.target_positions.long(), 1)
         assert (shown == 1).all()
 
 
 def test_a_symbol_to_copy_may_stand_anywhere_before_the_questions():
     task, split = draw("selective-copying", train=2000)
-    shown = (split.documents > 1).double().mean(0)
+    shown = (split.sequences > 1).double().mean(0)
     before = task.max_len - task.count
     assert shown[before:].sum() == 0
     assert (shown[:before] - task.count / before).abs().max() < 0.05
@@ -147,30 +150,30 @@ def test_a_symbol_to_copy_may_stand_anywhere_before_the_questions():
 
 def test_the_special_token_of_induction_may_stand_at_any_place_but_the_last_two():
     task, split = draw("induction", train=5000)
-    places = (split.documents == 1).nonzero()[:, 1]
+    places = (split.sequences == 1).nonzero()[:, 1]
     assert set(places.tolist()) == {*range(task.max_len - 2), task.max_len - 1}
 
 
 def test_a_number_is_marked_in_each_half():
     task, split = draw("adding", max_len=7)
-    marked = split.documents > task.levels
+    marked = split.sequences > task.levels
     assert (marked[:, :3].sum(1) == 1).all()
     assert (marked[:, 3:].sum(1) == 1).all()
 
 
 def test_scaling_cannot_be_learned_from_its_tokens():
     _, split = draw("scaling", train=4000, max_len=8)
-    ones = split.documents[split.targets == 1].double().mean()
-    zeros = split.documents[split.targets == 0].double().mean()
+    ones = split.sequences[split.targets == 1].double().mean()
+    zeros = split.sequences[split.targets == 0].double().mean()
     assert abs(ones - zeros) < 3
     assert 0.45 < split.targets.double().mean() < 0.55
 
 
 def test_an_example_written_out_by_hand():
     _, split = draw("selective-copying", max_len=10, count=2, symbols=3, train=1)
-    assert split.documents.tolist() == [[0, 4, 0, 0, 2, 0, 0, 0, 1, 1]]
+    assert split.sequences.tolist() == [[0, 4, 0, 0, 2, 0, 0, 0, 1, 1]]
     assert split.targets.tolist() == [[2, 0]]
-    assert split.asked.tolist() == [[8, 9]]
+    assert split.target_positions.tolist() == [[8, 9]]
 
 
 FIXED = {
@@ -188,7 +191,11 @@ FIXED = {
 @pytest.mark.parametrize("name", NAMES)
 def test_what_a_seed_means_is_fixed_so_that_another_draw_needs_another_version(name):
     _, split = draw(name)
-    parts = (split.documents, split.targets, *([] if split.asked is None else [split.asked]))
+    parts = (
+        split.sequences,
+        split.targets,
+        *([] if split.target_positions is None else [split.target_positions]),
+    )
     found = hashlib.sha256(b"".join(part.numpy().tobytes() for part in parts)).hexdigest()[:16]
     key = f"{name}@{tasks.find(name).version}"
     assert FIXED.get(key) == found, f"{name} is drawn otherwise: raise its version"
@@ -197,18 +204,18 @@ def test_what_a_seed_means_is_fixed_so_that_another_draw_needs_another_version(n
 @pytest.mark.parametrize("name", NAMES)
 def test_splits_and_seeds_are_drawn_apart(name):
     ways = [(split, seed) for split in SPLITS for seed in (0, 1)]
-    drawn = [draw(name, split, train=50, seed=seed)[1].documents.numpy() for split, seed in ways]
+    drawn = [draw(name, split, train=50, seed=seed)[1].sequences.numpy() for split, seed in ways]
     assert {one.shape for one in drawn} == {drawn[0].shape}
     assert len({one.tobytes() for one in drawn}) == len(ways)
-    assert draw(name, "train", train=50)[1].documents.numpy().tobytes() == drawn[0].tobytes()
+    assert draw(name, "train", train=50)[1].sequences.numpy().tobytes() == drawn[0].tobytes()
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_token_is_below_the_vocabulary_and_none_is_padding(name):
     task, split = draw(name)
-    assert int(split.documents.max()) < task.vocabulary
+    assert int(split.sequences.max()) < task.vocabulary
     assert not split.padded
-    assert split.documents.shape == (300, task.max_len)
+    assert split.sequences.shape == (300, task.max_len)
 
 
 @pytest.mark.parametrize(
@@ -232,7 +239,7 @@ def test_every_token_is_below_the_vocabulary_and_none_is_padding(name):
     ],
 )
 def test_options_out_of_range_are_refused(name, options, message):
-    with pytest.raises(Refused, match=message):
+    with pytest.raises(UserError, match=message):
         tasks.find(name)(**options)
 
 
@@ -263,20 +270,20 @@ def test_a_number_within_the_tolerance_is_right_and_the_mean_is_the_floor():
     task, split = draw("adding", test=2000)
     assert split.answers == Number(0.04)
     near, off = torch.tensor([[0.5], [0.5]]), torch.tensor([0.53, 0.55])
-    assert split.answers.right(near, off).tolist() == [True, False]
+    assert split.answers.correct(near, off).tolist() == [True, False]
     assert split.answers.loss(near, off) == pytest.approx((0.03**2 + 0.05**2) / 2)
-    found = floors(task)
+    found = baselines(task)
     constant = torch.full((4,), 0.5)
-    learned, asked = torch.tensor([0.9, 0.9]), constant
-    assert split.answers.floors(learned, asked, 1) == {"mean": 0.0}
+    learned, target_positions = torch.tensor([0.9, 0.9]), constant
+    assert split.answers.baselines(learned, target_positions, 1) == {"mean": 0.0}
     # The sum of two uniform numbers is within 0.04 of its mean with probability 0.0784.
     assert found["mean"] == pytest.approx(0.0784, abs=0.03)
 
 
 def test_every_answer_counts_in_the_floors_of_tasks_that_ask_for_several():
     task, split = draw("copying", "test", symbols=2, count=3, max_len=8)
-    found = floors(task)
+    found = baselines(task)
     assert found["chance"] == 0.5
     train = task.load("train").targets
-    commonest = int(train.double().mean() > 0.5)
-    assert found["majority"] == np.mean(split.targets.numpy() == commonest)
+    most_frequent = int(train.double().mean() > 0.5)
+    assert found["majority"] == np.mean(split.targets.numpy() == most_frequent)

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from tasks.data.sources import import_data
 from tasks.lra.text import Text
-from tasks.sources import import_data
 from tests.tasks.conftest import facts
-from zoo.registry import Refused, resolve
+from zoo.registry import UserError, resolve
 
 SMALL = {"train": 36, "dev": 4, "test": 6}  # all that the small archive holds
 
@@ -23,7 +23,7 @@ def imported(reviews):
 def read(split, example: int) -> bytes:
     """The bytes that an example shows."""
     length = int(split.lengths[example])
-    return bytes(token - 1 for token in split.documents[example, :length].tolist())
+    return bytes(token - 1 for token in split.sequences[example, :length].tolist())
 
 
 def test_every_review_comes_out_byte_for_byte_in_its_order(imported):
@@ -37,15 +37,15 @@ def test_a_token_is_its_byte_and_one_and_padding_is_zero(imported):
     split = Text(**SMALL).load("test")
     # "test 0 0: café<br />", the accent two bytes.
     start = [117, 102, 116, 117, 33, 49, 33, 49, 59, 33, 100, 98, 103, 196, 170, 61]
-    assert split.documents[0, :16].tolist() == start
+    assert split.sequences[0, :16].tolist() == start
     assert split.lengths[0] == 21
-    assert split.documents[0, 21:].eq(0).all()
+    assert split.sequences[0, 21:].eq(0).all()
     assert split.padded
 
 
 def test_a_long_review_is_cut_at_the_byte_also_inside_a_character(imported):
     whole, cut = Text(**SMALL).load("test"), Text(max_len=14, **SMALL).load("test")
-    assert cut.documents.shape == (6, 14)
+    assert cut.sequences.shape == (6, 14)
     assert read(cut, 0) == read(whole, 0)[:14]
     with pytest.raises(UnicodeDecodeError):
         read(cut, 0).decode()
@@ -67,8 +67,8 @@ def test_train_and_dev_are_balanced_and_keep_their_classes(imported):
 
 
 def test_one_import_serves_every_length(imported, home):
-    assert Text(max_len=9, **SMALL).load("dev").documents.shape == (4, 9)
-    assert Text(max_len=90, **SMALL).load("dev").documents.shape == (4, 90)
+    assert Text(max_len=9, **SMALL).load("dev").sequences.shape == (4, 9)
+    assert Text(max_len=90, **SMALL).load("dev").sequences.shape == (4, 90)
     assert len(list(home.iterdir())) == 1
 
 
@@ -79,7 +79,7 @@ def test_the_highest_byte_of_utf8_has_a_token(reviews):
         known = repacked(reviews, name, rows)
     counted = replace(known, rows={"train": 2, "test": 2}, arrays={})
     Text.bring(reviews.folder, counted)
-    assert Text(max_len=4, train=1, dev=1, test=2).load("test").documents[0].tolist() == [
+    assert Text(max_len=4, train=1, dev=1, test=2).load("test").sequences[0].tolist() == [
         0xF5,
         0x90,
         0xC0,
@@ -115,7 +115,7 @@ def test_unexpected_contents_are_refused_though_the_file_is_the_known_one(
     reviews, home, spoil, message
 ):
     rows = spoil(reviews.put["test.jsonl.xz"])
-    with pytest.raises(Refused, match=message):
+    with pytest.raises(UserError, match=message):
         Text.bring(reviews.folder, repacked(reviews, "test.jsonl.xz", rows))
     assert not home.exists()
 
@@ -124,7 +124,7 @@ def test_reviews_other_than_the_known_ones_are_refused_whatever_file_they_are_in
     rows = reviews.put["test.jsonl.xz"]
     changed = [{**rows[0], "text": "Another one."}, *rows[1:]]
     known = repacked(reviews, "test.jsonl.xz", changed)
-    with pytest.raises(Refused, match=r"test_values made of .* has SHA256 .* expected"):
+    with pytest.raises(UserError, match=r"test_values made of .* has SHA256 .* expected"):
         Text.bring(reviews.folder, known)
     assert not home.exists()
 
@@ -167,7 +167,7 @@ def test_reviews_stand_in_order_of_their_numbers_not_of_their_names(acl):
 )
 def test_an_official_folder_that_was_tampered_with_is_refused(acl, home, place, content, message):
     (acl.folder / "aclImdb" / place).write_bytes(content)
-    with pytest.raises(Refused, match=message):
+    with pytest.raises(UserError, match=message):
         Text.bring(acl.folder / "aclImdb", acl.source)
     assert not home.exists()
 
@@ -176,7 +176,7 @@ def test_an_official_folder_without_one_of_its_parts_is_refused(acl, home):
     for path in (acl.folder / "aclImdb/test/pos").iterdir():
         path.unlink()
     (acl.folder / "aclImdb/test/pos").rmdir()
-    with pytest.raises(Refused, match=r"aclImdb holds no test/pos; get it again"):
+    with pytest.raises(UserError, match=r"aclImdb holds no test/pos; get it again"):
         Text.bring(acl.folder / "aclImdb", acl.source)
     assert not home.exists()
 
@@ -187,14 +187,14 @@ def test_what_a_file_manager_leaves_in_a_folder_is_passed_over(acl):
 
 
 def test_a_length_below_one_is_refused():
-    with pytest.raises(Refused, match=r"text.max_len=0 must be at least 1"):
+    with pytest.raises(UserError, match=r"text.max_len=0 must be at least 1"):
         Text(max_len=0)
     assert resolve("text", Text, {"max_len": "12"})["max_len"] == 12
 
 
 def test_missing_reviews_are_refused_with_the_command_and_the_public_original():
     with pytest.raises(
-        Refused,
+        UserError,
         match=r"run 'harness data fetch text', or '.* import text PATH' .*aclImdb.*https:",
     ):
         Text().load("train")
@@ -208,7 +208,7 @@ def test_the_real_reviews_are_imported_whole(real_data):
     # Reviews of more than 4,000 bytes: 792 of the official train set, 718 of test.
     cut = {name: int((Text(max_len=4001).load(name).lengths > 4000).sum()) for name in splits}
     assert (cut["train"] + cut["dev"], cut["test"]) == (792, 718)
-    assert max(int(split.documents.max()) for split in splits.values()) <= 0xF5 < Text.vocabulary
+    assert max(int(split.sequences.max()) for split in splits.values()) <= 0xF5 < Text.vocabulary
 
 
 def test_fewer_reviews_are_spread_over_both_classes(home, reviews):
@@ -225,5 +225,5 @@ def test_fewer_reviews_are_spread_over_both_classes(home, reviews):
 def test_more_reviews_than_there_are_or_none_are_refused(home, reviews):
     Text.bring(reviews.folder, reviews.source)
     for count in (0, 5):
-        with pytest.raises(Refused, match=rf"text.dev={count} is out of range; give 1 to 4"):
+        with pytest.raises(UserError, match=rf"text.dev={count} is out of range; give 1 to 4"):
             Text(**SMALL | {"dev": count}).load("dev")

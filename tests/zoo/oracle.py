@@ -53,34 +53,34 @@ def sides(layer: ProjectedAttention, n: int) -> list[Tensor]:
 
 def ragged(n: int, first: int = 0) -> Tensor:
     """Padding at the end of one sample; scattered through the other, from token `first` on."""
-    keep = torch.ones(2, n, dtype=torch.bool)
-    keep[0, n - n // 3 :] = False
-    keep[1, first::5] = False
-    return keep
+    mask = torch.ones(2, n, dtype=torch.bool)
+    mask[0, n - n // 3 :] = False
+    mask[1, first::5] = False
+    return mask
 
 
-def valid(out: Tensor, keep: Tensor | None) -> Tensor:
+def valid(out: Tensor, mask: Tensor | None) -> Tensor:
     """`out`, (b, h, n, e) or (b, n, d), with zeros at padded positions, where it is unspecified."""
-    if keep is None:
+    if mask is None:
         return out
-    return out * (keep[:, None, :, None] if out.ndim == 4 else keep[..., None])
+    return out * (mask[:, None, :, None] if out.ndim == 4 else mask[..., None])
 
 
-def by_sample(formula: Callable[[Tensor], Tensor], x: Tensor, keep: Tensor | None) -> Tensor:
+def by_sample(formula: Callable[[Tensor], Tensor], x: Tensor, mask: Tensor | None) -> Tensor:
     """`formula` of each sample's real tokens alone, (n, d); zero where padded ones stood."""
     out = torch.zeros_like(x)
     for b in range(len(x)):
-        real = torch.arange(x.shape[1]) if keep is None else keep[b].nonzero()[:, 0]
+        real = torch.arange(x.shape[1]) if mask is None else mask[b].nonzero()[:, 0]
         if len(real):
             out[b, real] = formula(x[b, real])
     return out
 
 
-def softmax_attention(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None = None) -> Tensor:
+def softmax_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
     """Every query's mean of all values but padded ones, with all n x m weights in memory."""
     scores = q @ k.mT / q.shape[-1] ** 0.5
-    if keep is not None:
-        scores = scores.masked_fill(~keep[:, None, None, :], -torch.inf)
+    if mask is not None:
+        scores = scores.masked_fill(~mask[:, None, None, :], -torch.inf)
     return scores.softmax(-1) @ v
 
 
@@ -132,11 +132,11 @@ def nothing_gives_zero(layer: ProjectedAttention, *weights: Tensor) -> None:
 
     Padded content does not matter to either.
     """
-    inputs, keep = sides(layer, 40), ragged(40, first=1)
-    keep[0] = False
-    loud = [torch.where(keep[:, None, :, None], part, 1e4) for part in inputs]
-    before, after = layer.attend(*inputs, keep), layer.attend(*loud, keep)
-    torch.testing.assert_close(valid(before, keep), valid(after, keep), rtol=1e-12, atol=1e-14)
+    inputs, mask = sides(layer, 40), ragged(40, first=1)
+    mask[0] = False
+    loud = [torch.where(mask[:, None, :, None], part, 1e4) for part in inputs]
+    before, after = layer.attend(*inputs, mask), layer.attend(*loud, mask)
+    torch.testing.assert_close(valid(before, mask), valid(after, mask), rtol=1e-12, atol=1e-14)
     assert (before[0] == 0).all()
     assert (before[1] != 0).any()
     assert all(part.isfinite().all() for part in gradients(before, *inputs, *weights))
@@ -144,21 +144,21 @@ def nothing_gives_zero(layer: ProjectedAttention, *weights: Tensor) -> None:
 
 def rounds_once(layer: ProjectedAttention) -> None:
     """Assert that bf16 inputs under autocast are summed in fp32, and rounded at the end."""
-    keep = ragged(200)
+    mask = ragged(200)
     layer, inputs = layer.float(), [part.detach().bfloat16() for part in sides(layer, 200)]
-    exact = layer.attend(*(part.float() for part in inputs), keep)
+    exact = layer.attend(*(part.float() for part in inputs), mask)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        near = layer.mix(*inputs, keep)
+        near = layer.mix(*inputs, mask)
     assert torch.equal(near, exact.bfloat16())
 
 
 def near_in_half_precision(layer: torch.nn.Module, bound: float = 0.03) -> None:
     """Assert that bf16 autocast moves a layer's real outputs by at most `bound`, relatively."""
-    layer, x, keep = layer.float(), torch.randn(2, 200, DIM), ragged(200)
-    exact = layer(x, x, keep).tokens
+    layer, x, mask = layer.float(), torch.randn(2, 200, DIM), ragged(200)
+    exact = layer(x, x, mask).tokens
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        near = layer(x, x, keep).tokens
-    assert (near - exact)[keep].norm() / exact[keep].norm() < bound
+        near = layer(x, x, mask).tokens
+    assert (near - exact)[mask].norm() / exact[mask].norm() < bound
 
 
 class HalfPrecision(TorchDispatchMode):

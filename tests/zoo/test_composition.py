@@ -4,7 +4,7 @@ import pytest
 
 from zoo.composition import Composition
 from zoo.contract import Size
-from zoo.registry import Refused
+from zoo.registry import UserError
 
 SIZE = Size(dim=16, heads=2, max_len=20, causal=False, dropout=0.0)
 
@@ -31,7 +31,7 @@ def test_the_layers_share_no_parameter():
 
 def test_each_variant_takes_part_once():
     assert Composition.parse("softmax+primal").names == ("softmax", "primal")
-    with pytest.raises(Refused, match="'primal\\+primal' names primal twice; give 'primal'"):
+    with pytest.raises(UserError, match="'primal\\+primal' names primal twice; give 'primal'"):
         Composition.parse("primal+primal")
 
 
@@ -60,18 +60,18 @@ BAD = {
 
 @pytest.mark.parametrize("text", BAD)
 def test_a_bad_name_is_refused(text):
-    with pytest.raises(Refused, match=BAD[text]):
+    with pytest.raises(UserError, match=BAD[text]):
         Composition.parse(text)
 
 
 def test_a_depth_without_room_for_both_is_refused():
-    with pytest.raises(Refused, match=r"depth=1 has no room for softmax\+primal"):
+    with pytest.raises(UserError, match=r"depth=1 has no room for softmax\+primal"):
         names("softmax+primal", 1)
 
 
 def test_an_unknown_or_ill_typed_option_is_refused():
     composition = Composition.parse("softmax+primal")
-    with pytest.raises(Refused, match="unknown option of primal 'rnk'; did you mean 'rank'"):
+    with pytest.raises(UserError, match="unknown option of primal 'rnk'; did you mean 'rank'"):
         composition.resolve({"primal": {"rnk": 3}})
-    with pytest.raises(Refused, match=r"primal\.rank=3\.5 is not of type int"):
+    with pytest.raises(UserError, match=r"primal\.rank=3\.5 is not of type int"):
         composition.build(SIZE, 2, {"primal": {"rank": 3.5}})

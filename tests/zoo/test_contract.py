@@ -8,7 +8,7 @@ import torch
 
 from zoo.contract import Attended, Attention, Size, Traits, Unsupported, claimants
 from zoo.projected import ProjectedAttention
-from zoo.registry import Refused
+from zoo.registry import UserError
 from zoo.variants import variants
 
 SIZE = Size(dim=6, heads=2, max_len=9, causal=False, dropout=0.0)
@@ -20,8 +20,8 @@ class First(ProjectedAttention):
 
     traits = NOTHING
 
-    def attend(self, q, k, v, keep):
-        self.seen = q, k, v, keep
+    def attend(self, q, k, v, mask):
+        self.seen = q, k, v, mask
         return v[:, :, :1].expand_as(q)
 
 
@@ -46,7 +46,7 @@ class FirstShared(First):
     ],
 )
 def test_a_size_that_no_layer_can_have_is_refused(wrong, complaint):
-    with pytest.raises(Refused, match=complaint):
+    with pytest.raises(UserError, match=complaint):
         replace(SIZE, **wrong)
 
 
@@ -71,7 +71,7 @@ def test_claims_of_another_type_are_refused(wrong, complaint, monkeypatch):
     [
         ({"traits": {"causal": False}}, "Mine.traits is a dict; make it a Traits"),
         ({"traits": None}, "Mine.traits is a NoneType; make it a Traits"),
-        ({"gaps": ["lengths"]}, "Mine.gaps is a list; make it a Mapping"),
+        ({"expected_failures": ["lengths"]}, "Mine.expected_failures is a list; make it a Mapping"),
         ({"unchecked": True}, "Mine.unchecked is a bool; make it a str"),
     ],
 )
@@ -140,19 +140,19 @@ def test_a_causal_layer_refuses_a_context_of_another_length(name):
 
 
 @pytest.mark.parametrize("wide", [True, False])
-def test_what_attends_in_wide_precision_gets_fp32_without_autocast_and_returns_its_own(wide):
+def test_what_attends_in_wide_precision_gets_fp32_without_autocast_and_returns_its_own(upcast):
     class Asks(First):
-        def attend(self, q, k, v, keep):
+        def attend(self, q, k, v, mask):
             self.autocast = torch.is_autocast_enabled("cpu")
-            return super().attend(q, k, v, keep)
+            return super().attend(q, k, v, mask)
 
-    Asks.wide = wide
+    Asks.upcast = upcast
     layer, x = Asks(SIZE), torch.randn(2, 4, 6)
     with torch.autocast("cpu", torch.bfloat16):
         tokens = layer(x, x, None).tokens
     assert tokens.dtype == torch.bfloat16
-    assert layer.autocast is not wide
-    assert {part.dtype for part in layer.seen[:3]} == {torch.float32 if wide else torch.bfloat16}
+    assert layer.autocast is not upcast
+    assert {part.dtype for part in layer.seen[:3]} == {torch.float32 if upcast else torch.bfloat16}
     layer, x = layer.double(), x.double()
     assert layer(x, x, None).tokens.dtype == torch.float64
     assert {part.dtype for part in layer.seen[:3]} == {torch.float64}
@@ -164,11 +164,11 @@ def test_a_variant_knows_its_registered_name():
 
 def test_heads_are_consecutive_slices_of_each_projection():
     layer, x, context = FirstCross(SIZE), torch.randn(2, 4, 6), torch.randn(2, 5, 6)
-    keep = torch.ones(2, 5, dtype=torch.bool)
-    tokens = layer(x, context, keep).tokens
+    mask = torch.ones(2, 5, dtype=torch.bool)
+    tokens = layer(x, context, mask).tokens
     q, k, v, seen = layer.seen
     keys, values = layer.context(context)[..., :6], layer.context(context)[..., 6:]
-    assert seen is keep
+    assert seen is mask
     for head in range(2):
         part = slice(3 * head, 3 * head + 3)
         torch.testing.assert_close(q[:, head], layer.query(x)[..., part])

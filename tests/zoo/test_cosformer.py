@@ -21,7 +21,7 @@ from tests.zoo.oracle import (
     valid,
 )
 from zoo.contract import Size, Unsupported
-from zoo.registry import Refused
+from zoo.registry import UserError
 from zoo.variants.cosformer import CosFormer
 
 MAX_LEN = 1000
@@ -32,11 +32,11 @@ def cosformer(causal: bool = False, max_len: int = MAX_LEN, **options) -> CosFor
     return CosFormer(size, **options).double()
 
 
-def by_the_formula(q, k, v, keep, causal, max_len=MAX_LEN):
+def by_the_formula(q, k, v, mask, causal, max_len=MAX_LEN):
     """One sample at a time, with padded tokens removed; zero where they stood."""
     out = torch.zeros_like(q)
     for b in range(len(q)):
-        real = torch.arange(q.shape[2]) if keep is None else keep[b].nonzero()[:, 0]
+        real = torch.arange(q.shape[2]) if mask is None else mask[b].nonzero()[:, 0]
         i = torch.arange(len(real)).double()
         near = torch.cos(math.pi / 2 * (i[:, None] - i) / max_len)
         weights = q[b][:, real].relu() @ k[b][:, real].relu().mT * near
@@ -50,16 +50,16 @@ def by_the_formula(q, k, v, keep, causal, max_len=MAX_LEN):
 @PADDED
 @pytest.mark.parametrize("n", [1, 2, 63, 100, 128, 129, 1000])
 def test_output_and_gradients_are_those_of_the_formula(n, padded, causal):
-    inputs, keep = qkv(n), ragged(n) if padded else None
-    out = valid(cosformer(causal).attend(*inputs, keep), keep)
-    expected = by_the_formula(*inputs, keep, causal)
+    inputs, mask = qkv(n), ragged(n) if padded else None
+    out = valid(cosformer(causal).attend(*inputs, mask), mask)
+    expected = by_the_formula(*inputs, mask, causal)
     agree(out, expected, *inputs, slopes=(1e-9, 1e-11))
 
 
 @FORMS
 def test_gradients_agree_with_finite_differences(causal):
-    layer, keep = cosformer(causal, chunk=3), ragged(7)
-    assert torch.autograd.gradcheck(lambda *inputs: layer.attend(*inputs, keep), qkv(7))
+    layer, mask = cosformer(causal, chunk=3), ragged(7)
+    assert torch.autograd.gradcheck(lambda *inputs: layer.attend(*inputs, mask), qkv(7))
 
 
 def test_a_constant_input_is_weighed_by_the_cosine_of_the_distance_alone():
@@ -83,8 +83,8 @@ def test_fp32_stays_exact_to_the_end_of_a_long_sequence(causal):
 
 @FORMS
 def test_more_tokens_never_change_how_fast_weights_fall(causal):
-    layer, inputs, keep = cosformer(causal), qkv(40), torch.arange(40) < 30
-    padded = layer.attend(*inputs, keep.expand(2, -1))[:, :, :30]
+    layer, inputs, mask = cosformer(causal), qkv(40), torch.arange(40) < 30
+    padded = layer.attend(*inputs, mask.expand(2, -1))[:, :, :30]
     short = layer.attend(*(part[:, :, :30] for part in inputs), None)
     torch.testing.assert_close(padded, short, rtol=1e-10, atol=1e-12)
 
@@ -126,7 +126,7 @@ def test_extreme_inputs_stay_finite_with_finite_gradients(scale, causal):
 
 
 def test_a_chunk_below_one_is_refused():
-    with pytest.raises(Refused, match="chunk=0 must be at least 1"):
+    with pytest.raises(UserError, match="chunk=0 must be at least 1"):
         cosformer(chunk=0)
 
 

@@ -18,7 +18,7 @@ from tests.zoo.oracle import (
     rounds_once,
 )
 from zoo.contract import Size
-from zoo.registry import Refused
+from zoo.registry import UserError
 from zoo.variants.cosine import Cosine
 
 
@@ -30,11 +30,11 @@ def cosine(causal: bool = False, **options) -> Cosine:
     return layer
 
 
-def by_the_formula(q, k, v, keep, power, causal):
+def by_the_formula(q, k, v, mask, power, causal):
     """All n x m cosines in memory."""
     seen = torch.ones(len(q), 1, q.shape[2], k.shape[2], dtype=q.dtype)
-    if keep is not None:
-        seen = seen * keep[:, None, None, :]
+    if mask is not None:
+        seen = seen * mask[:, None, None, :]
     if causal:
         seen = seen.tril()
     lengths = (q * q).sum(-1)[..., :, None].sqrt() * (k * k).sum(-1)[..., None, :].sqrt()
@@ -47,10 +47,10 @@ def by_the_formula(q, k, v, keep, power, causal):
 @PADDED
 @pytest.mark.parametrize("n", [1, 2, 63, 100, 128, 129, 1000])
 def test_output_and_gradients_are_those_of_the_formula(n, padded, causal):
-    layer, inputs, keep = cosine(causal), qkv(n, n), ragged(n) if padded else None
+    layer, inputs, mask = cosine(causal), qkv(n, n), ragged(n) if padded else None
     given = (*inputs, layer.power)
-    out = layer.attend(*inputs, keep)
-    expected = by_the_formula(*inputs, keep, layer.power, causal)
+    out = layer.attend(*inputs, mask)
+    expected = by_the_formula(*inputs, mask, layer.power, causal)
     agree(out, expected, *given, slopes=(1e-9, 1e-11))
 
 
@@ -62,8 +62,8 @@ def test_queries_and_keys_may_differ_in_number():
 
 @FORMS
 def test_gradients_agree_with_finite_differences(causal):
-    layer, keep = cosine(causal, chunk=3), ragged(7)
-    assert torch.autograd.gradcheck(lambda *inputs: layer.attend(*inputs, keep), qkv(7, 7))
+    layer, mask = cosine(causal, chunk=3), ragged(7)
+    assert torch.autograd.gradcheck(lambda *inputs: layer.attend(*inputs, mask), qkv(7, 7))
 
 
 @FORMS
@@ -106,7 +106,7 @@ def test_fp32_stays_exact_on_a_long_sequence(causal):
 
 
 def test_a_chunk_below_one_is_refused():
-    with pytest.raises(Refused, match="chunk=0 must be at least 1"):
+    with pytest.raises(UserError, match="chunk=0 must be at least 1"):
         cosine(chunk=0)
 
 

@@ -15,9 +15,9 @@ def inputs(n: int, dtype: torch.dtype, folds: int = 3) -> list[torch.Tensor]:
     return [torch.randn(shape, dtype=dtype).requires_grad_() for shape in shapes]
 
 
-def run(through, given, keep, with_gram=True):
+def run(through, given, mask, with_gram=True):
     """Outputs of both kinds, and gradients to which every entry speaks with its own weight."""
-    tokens, grams = through(*given, GROUPS, keep, with_gram)
+    tokens, grams = through(*given, GROUPS, mask, with_gram)
     torch.manual_seed(7)
     # No symmetry in what comes back to the Gram matrices, and padded tokens take part.
     pulled = [torch.randn_like(part) for part in (tokens, grams)]
@@ -29,20 +29,20 @@ def run(through, given, keep, with_gram=True):
 @pytest.mark.parametrize("n", [1, 63, 100, 1000])
 def test_the_chunked_map_is_the_plain_one_forward_and_backward(n, padded, folds):
     given = inputs(n, torch.float64, folds)
-    keep = None
+    mask = None
     if padded:
-        keep = torch.rand(3, n) < 0.6
-        keep[1] = False
-    for one, other in zip(run(chunked, given, keep), run(plain, given, keep), strict=True):
+        mask = torch.rand(3, n) < 0.6
+        mask[1] = False
+    for one, other in zip(run(chunked, given, mask), run(plain, given, mask), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("through", [chunked, plain])
 def test_without_gram_matrices_tokens_and_gradients_are_those_of_the_tokens_alone(through):
-    given, keep = inputs(63, torch.float64), torch.rand(3, 63) < 0.6
-    tokens, grams, *gradients = run(through, given, keep, with_gram=False)
+    given, mask = inputs(63, torch.float64), torch.rand(3, 63) < 0.6
+    tokens, grams, *gradients = run(through, given, mask, with_gram=False)
     assert grams.shape == (0, GROUPS, WIDTH, WIDTH)
-    whole, _ = through(*given, GROUPS, keep, True)
+    whole, _ = through(*given, GROUPS, mask, True)
     torch.manual_seed(7)
     expected = torch.autograd.grad(whole, given, torch.randn_like(whole))
     torch.testing.assert_close([tokens, *gradients], [whole, *expected], rtol=1e-10, atol=1e-10)
@@ -63,11 +63,11 @@ def test_a_part_that_needs_no_gradient_spoils_no_other(wanted):
 
 @pytest.mark.parametrize("through", [chunked, plain])
 def test_features_have_length_one_and_those_of_padding_none(through):
-    keep = torch.rand(3, 63) < 0.6
-    _, grams = through(*inputs(63, torch.float64), GROUPS, keep, True)
+    mask = torch.rand(3, 63) < 0.6
+    _, grams = through(*inputs(63, torch.float64), GROUPS, mask, True)
     # The trace of phi^T phi is the sum of squared lengths.
     lengths = grams.diagonal(dim1=-2, dim2=-1).sum(-1)
-    torch.testing.assert_close(lengths, keep.sum(1).double()[:, None].expand(-1, GROUPS))
+    torch.testing.assert_close(lengths, mask.sum(1).double()[:, None].expand(-1, GROUPS))
 
 
 @pytest.mark.parametrize("through", [chunked, plain])

@@ -72,9 +72,9 @@ def test_attention_counts_its_products_and_the_scores_that_sdpa_recomputes(
     b, h, n, e = 2, 2, 9, 4
     layer = Softmax(Size(dim=h * e, heads=h, max_len=n, causal=False, dropout=0.0), backend=backend)
     q, k, v = torch.randn(3, b, h, n, e, requires_grad=True).unbind()
-    keep = torch.arange(n).expand(b, n) < n - 1 if padded else None
+    mask = torch.arange(n).expand(b, n) < n - 1 if padded else None
     assert (
-        flops(lambda: layer.attend(q, k, v, keep).sum().backward())
+        flops(lambda: layer.attend(q, k, v, mask).sum().backward())
         == products * 2 * b * h * n * n * e
     )
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from zoo.contract import Size, Unsupported
-from zoo.registry import Refused
+from zoo.registry import UserError
 from zoo.variants import fla, variants
 
 SIZE = Size(dim=8, heads=2, max_len=300, causal=False, dropout=0.0)
@@ -41,10 +41,10 @@ def flash_linear(monkeypatch):
 
 @pytest.mark.parametrize("name", fla.LAYERS)
 def test_a_layer_of_flash_linear_attention_gets_tokens_and_mask(name, flash_linear):
-    layer, x, keep = fla.LAYERS[name](SIZE), torch.randn(2, 9, 8), KEEP
-    assert torch.equal(layer(x, x, keep).tokens, 2 * x)
+    layer, x, mask = fla.LAYERS[name](SIZE), torch.randn(2, 9, 8), KEEP
+    assert torch.equal(layer(x, x, mask).tokens, 2 * x)
     assert layer.inner.built[:2] == (8, 2)
-    assert torch.equal(layer.inner.mask, keep.int())
+    assert torch.equal(layer.inner.mask, mask.int())
     layer(x, x, None)
     assert layer.inner.mask is None
 
@@ -83,5 +83,5 @@ def test_layers_that_cannot_run_are_not_listed():
 @pytest.mark.skipif(not fla.absence(), reason="they can run here")
 @pytest.mark.parametrize("name", fla.LAYERS)
 def test_who_asks_for_a_layer_that_cannot_run_learns_why(name):
-    with pytest.raises(Refused, match=f"'{name}' cannot run here: {re.escape(fla.absence())}"):
+    with pytest.raises(UserError, match=f"'{name}' cannot run here: {re.escape(fla.absence())}"):
         variants.find(name)

@@ -23,11 +23,11 @@ def flowformer() -> Flowformer:
     return Flowformer(size).double()
 
 
-def by_the_formula(q, k, v, keep):
+def by_the_formula(q, k, v, mask):
     """One sample and head at a time, with padded tokens removed; zero where they stood."""
     out = torch.zeros_like(q)
     for b in range(q.shape[0]):
-        real = torch.arange(q.shape[2]) if keep is None else keep[b].nonzero()[:, 0]
+        real = torch.arange(q.shape[2]) if mask is None else mask[b].nonzero()[:, 0]
         for h in range(q.shape[1] if len(real) else 0):
             out[b, h, real] = without_padding(*(part[b, h, real] for part in (q, k, v)))
     return out
@@ -46,13 +46,13 @@ def without_padding(q, k, v):
 @PADDED
 @pytest.mark.parametrize("n", [1, 2, 63, 100, 1000])
 def test_output_and_gradients_are_those_of_the_formula(n, padded):
-    inputs, keep = qkv(n), ragged(n) if padded else None
-    agree(flowformer().attend(*inputs, keep), by_the_formula(*inputs, keep), *inputs)
+    inputs, mask = qkv(n), ragged(n) if padded else None
+    agree(flowformer().attend(*inputs, mask), by_the_formula(*inputs, mask), *inputs)
 
 
 def test_gradients_agree_with_finite_differences():
-    layer, keep = flowformer(), ragged(7)
-    assert torch.autograd.gradcheck(lambda *inputs: layer.attend(*inputs, keep), qkv(7))
+    layer, mask = flowformer(), ragged(7)
+    assert torch.autograd.gradcheck(lambda *inputs: layer.attend(*inputs, mask), qkv(7))
 
 
 @pytest.mark.parametrize("shift", [-1000.0, 0.0, 1000.0])
@@ -89,8 +89,8 @@ def test_extreme_inputs_stay_finite_with_finite_gradients(scale, shift):
 
 @pytest.mark.parametrize("real", [1, 5, 30])
 def test_padding_at_the_end_changes_nothing(real):
-    layer, inputs, keep = flowformer(), qkv(40), torch.arange(40) < real
-    padded = layer.attend(*inputs, keep.expand(2, -1))[:, :, :real]
+    layer, inputs, mask = flowformer(), qkv(40), torch.arange(40) < real
+    padded = layer.attend(*inputs, mask.expand(2, -1))[:, :, :real]
     short = layer.attend(*(part[:, :, :real] for part in inputs), None)
     torch.testing.assert_close(padded, short, rtol=1e-10, atol=1e-12)
 

@@ -34,10 +34,10 @@ VARIANTS = pytest.mark.parametrize(
     ],
 )
 def test_the_size_of_a_chunk_does_not_matter(variant, chunk, causal):
-    layer, x, keep = gated(variant, causal, chunk=16), draw(100), ragged(100)
-    expected = layer(x, x, keep).tokens
+    layer, x, mask = gated(variant, causal, chunk=16), draw(100), ragged(100)
+    expected = layer(x, x, mask).tokens
     layer.chunk = chunk
-    torch.testing.assert_close(layer(x, x, keep).tokens, expected, rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(layer(x, x, mask).tokens, expected, rtol=1e-9, atol=1e-11)
 
 
 @VARIANTS
@@ -54,10 +54,10 @@ def test_future_tokens_never_move_past_outputs_by_a_bit(variant, scale, cut):
 @VARIANTS
 @FORMS
 def test_a_sample_of_padding_alone_leaves_finite_gradients_and_others_alone(variant, causal):
-    layer, x, keep = gated(variant, causal, chunk=8), draw(20), ragged(20)
-    before = layer(x, x, keep).tokens[1]
-    keep[0] = False
-    out = layer(x, x, keep).tokens
+    layer, x, mask = gated(variant, causal, chunk=8), draw(20), ragged(20)
+    before = layer(x, x, mask).tokens[1]
+    mask[0] = False
+    out = layer(x, x, mask).tokens
     assert torch.equal(out[1], before)
     assert out.isfinite().all()
     assert all(part.isfinite().all() for part in gradients(out, x, *layer.parameters()))
@@ -66,9 +66,9 @@ def test_a_sample_of_padding_alone_leaves_finite_gradients_and_others_alone(vari
 @VARIANTS
 @FORMS
 def test_padded_content_does_not_matter(variant, causal):
-    layer, x, keep = gated(variant, causal, chunk=8), draw(40), ragged(40)
-    other = torch.where(keep[..., None], x, 1e4)
-    before, after = (valid(layer(one, one, keep).tokens, keep) for one in (x, other))
+    layer, x, mask = gated(variant, causal, chunk=8), draw(40), ragged(40)
+    other = torch.where(mask[..., None], x, 1e4)
+    before, after = (valid(layer(one, one, mask).tokens, mask) for one in (x, other))
     torch.testing.assert_close(before, after, rtol=1e-12, atol=0)
 
 
@@ -83,12 +83,12 @@ def test_bf16_autocast_stays_near_fp32(variant, causal):
 def test_several_layers_run_at_once_under_vmap(monkeypatch, variant, padded):
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
     layers, x = [gated(variant, chunk=8) for _ in range(3)], draw(20).detach()
-    keep = ragged(20) if padded else None
+    mask = ragged(20) if padded else None
     stacked = torch.func.stack_module_state(layers)
     run = torch.func.vmap(
-        lambda state: torch.func.functional_call(layers[0], state, (x, x, keep)).tokens
+        lambda state: torch.func.functional_call(layers[0], state, (x, x, mask)).tokens
     )
-    expected = torch.stack([layer(x, x, keep).tokens for layer in layers])
+    expected = torch.stack([layer(x, x, mask).tokens for layer in layers])
     torch.testing.assert_close(run(stacked), expected)
 
 

@@ -20,7 +20,7 @@ from tests.zoo.oracle import (
     valid,
 )
 from zoo.kernels.rotary import rotated
-from zoo.registry import Refused
+from zoo.registry import UserError
 from zoo.variants.gated_linear import GatedLinear, recur
 
 
@@ -59,9 +59,9 @@ def steps(q, k, v, alpha):
 def test_output_and_gradients_are_those_of_the_formula(n, padded, causal):
     # A temperature of 1 lets the gates differ, and the memory fade, within a chunk.
     layer = gated(GatedLinear, causal, chunk=16, temperature=1.0 if n % 2 else 16.0)
-    x, keep = draw(n), ragged(n) if padded else None
-    out = valid(layer(x, x, keep).tokens, keep)
-    expected = by_sample(partial(by_the_formula, layer), x, keep)
+    x, mask = draw(n), ragged(n) if padded else None
+    out = valid(layer(x, x, mask).tokens, mask)
+    expected = by_sample(partial(by_the_formula, layer), x, mask)
     inputs = [x, *layer.parameters()]
     agree(out, expected, *inputs, outputs=(1e-9, 1e-11), slopes=(1e-8, 1e-9))
 
@@ -70,9 +70,9 @@ def test_output_and_gradients_are_those_of_the_formula(n, padded, causal):
 @PADDED
 def test_with_rotary_positions_queries_and_keys_are_turned(padded, causal):
     layer = gated(GatedLinear, causal, rotary=True, chunk=16)
-    x, keep = draw(40), ragged(40) if padded else None
-    expected = by_sample(partial(by_the_formula, layer), x, keep)
-    torch.testing.assert_close(valid(layer(x, x, keep).tokens, keep), expected)
+    x, mask = draw(40), ragged(40) if padded else None
+    expected = by_sample(partial(by_the_formula, layer), x, mask)
+    torch.testing.assert_close(valid(layer(x, x, mask).tokens, mask), expected)
 
 
 @pytest.mark.parametrize("strength", [0.0, 1.0, 30.0, 1e3, 1e6])
@@ -109,5 +109,5 @@ def test_loud_tokens_stay_finite_with_finite_gradients(scale, causal):
 )
 def test_impossible_options_are_refused(options):
     name, value = next(iter(options.items()))
-    with pytest.raises(Refused, match=f"gated-linear.{name}={value} must be"):
+    with pytest.raises(UserError, match=f"gated-linear.{name}={value} must be"):
         gated(GatedLinear, **options)

@@ -11,7 +11,7 @@ from zoo.conformance import CHECKS, run, subjects
 from zoo.conformance.subject import draw
 from zoo.contract import Size, Unsupported
 from zoo.packages import load
-from zoo.registry import Refused
+from zoo.registry import UserError
 from zoo.variants import variants
 from zoo.variants.nystrom_lib import NystromLib
 from zoo.variants.performer_lib import PerformerLib
@@ -48,10 +48,10 @@ def test_performer_attends_as_the_layer_of_its_package(causal):
         (theirs.to_k, theirs.to_v), (key, value), ours.context.bias.chunk(2), strict=True
     ):
         layer.weight.data, layer.bias.data = weight.data, bias.data
-    x, keep = torch.randn(2, 63, 8).double(), ragged(63)
+    x, mask = torch.randn(2, 63, 8).double(), ragged(63)
     # Without gradients: the package's layer fills its values in place.
     with torch.no_grad():
-        same(ours(x, x, keep).tokens, theirs(x, mask=keep))
+        same(ours(x, x, mask).tokens, theirs(x, mask=mask))
         same(ours(x, x, None).tokens, theirs(x))
 
 
@@ -77,9 +77,9 @@ def test_nystrom_attends_as_the_layer_of_its_package(n, conv):
     theirs.to_out = ours.out
     if conv:
         theirs.res_conv = ours.inner.res_conv
-    x, keep = torch.randn(2, n, 8).double(), ragged(n)
-    same(ours(x, x, keep).tokens, theirs(x, mask=keep))
-    same(ours(x, x, None).tokens, theirs(x, mask=torch.ones_like(keep)))
+    x, mask = torch.randn(2, n, 8).double(), ragged(n)
+    same(ours(x, x, mask).tokens, theirs(x, mask=mask))
+    same(ours(x, x, None).tokens, theirs(x, mask=torch.ones_like(mask)))
 
 
 @pytest.mark.parametrize("n", [10, 16, 17, 100, 128])
@@ -94,12 +94,12 @@ def test_reformer_attends_as_the_layer_of_its_package(n):
         ours.context.bias.zero_()
     inner.toqk, inner.tov, inner.to_out = ours.query, ours.context, ours.out
     x = torch.randn(2, n, 8).double()
-    for keep in (ragged(n), None):
-        real = torch.ones(2, n, dtype=torch.bool) if keep is None else keep
+    for mask in (ragged(n), None):
+        real = torch.ones(2, n, dtype=torch.bool) if mask is None else mask
         torch.manual_seed(3)
-        found = ours(x, x, keep).tokens[real]
+        found = ours(x, x, mask).tokens[real]
         torch.manual_seed(3)
-        same(found, theirs(x, input_mask=keep)[real])
+        same(found, theirs(x, input_mask=mask)[real])
 
 
 def figures(text: str) -> list[float]:
@@ -112,10 +112,10 @@ GAPS = [
     for name in PACKAGES
     for subject in subjects(name, variants.find(name))
     for check in CHECKS
-    if check.name in subject.variant.gaps and check.applies(subject)
-    if check.name not in ("gradients", "pure forward")
+    if check.name in subject.variant.expected_failures and check.applies(subject)
+    if check.name not in ("gradients", "side-effect-free forward")
     # What raises gives no figure.
-    if "raise" not in subject.variant.gaps[check.name]
+    if "raise" not in subject.variant.expected_failures[check.name]
 ]
 
 
@@ -131,20 +131,23 @@ def test_a_gap_states_the_figure_that_its_check_finds(subject, check):
 
 def test_performers_derivatives_are_as_wrong_as_its_gap_says():
     (subject, _) = subjects("performer-lib", PerformerLib)
-    layer, keep = subject.layer(max_len=8, dim=4).eval(), torch.ones(2, 6, dtype=torch.bool)
-    keep[1, 4:] = False
+    layer, mask = subject.layer(max_len=8, dim=4).eval(), torch.ones(2, 6, dtype=torch.bool)
+    mask[1, 4:] = False
     # Five times as loud as where the check looks.
     x = 5 * 0.7 * draw(2, 6, dim=4)
 
     def real(tokens):
-        return layer(tokens, tokens, keep).tokens[keep].flatten()
+        return layer(tokens, tokens, mask).tokens[mask].flatten()
 
     claimed = torch.autograd.functional.jacobian(real, x).flatten(1)
     nudges = 1e-6 * torch.eye(x.numel()).double().unflatten(1, x.shape)
     with torch.no_grad():
         found = torch.stack([(real(x + d) - real(x - d)) / 2e-6 for d in nudges], dim=1)
     wrong = ((claimed - found).norm() / found.norm()).item()
-    assert any(wrong == pytest.approx(one, rel=0.1) for one in figures(layer.gaps["gradients"]))
+    assert any(
+        wrong == pytest.approx(one, rel=0.1)
+        for one in figures(layer.expected_failures["gradients"])
+    )
 
 
 @every_package
@@ -182,7 +185,7 @@ def test_one_seed_gives_one_result_to_the_bit(name):
 )
 def test_an_option_out_of_range_is_refused_by_name_and_value(variant, options):
     ((option, value),) = options.items()
-    with pytest.raises(Refused, match=rf"^{variant.name()}\.{option}={value} must be"):
+    with pytest.raises(UserError, match=rf"^{variant.name()}\.{option}={value} must be"):
         variant(size(), **options)
 
 

@@ -20,7 +20,7 @@ from tests.zoo.oracle import (
     rounds_once,
 )
 from zoo.contract import Size
-from zoo.registry import Refused
+from zoo.registry import UserError
 from zoo.variants.linear import Linear, features
 
 
@@ -29,15 +29,15 @@ def linear(causal: bool = False, **options) -> Linear:
     return Linear(size, **options).double()
 
 
-def by_the_formula(q, k, v, keep, causal):
+def by_the_formula(q, k, v, mask, causal):
     """All n x m weights in memory."""
 
     def phi(x):
         return torch.where(x > 0, x + 1, x.exp())
 
     weights = torch.einsum("bhne,bhme->bhnm", phi(q), phi(k))
-    if keep is not None:
-        weights = weights * keep[:, None, None, :]
+    if mask is not None:
+        weights = weights * mask[:, None, None, :]
     if causal:
         weights = weights * torch.ones(weights.shape[-2:]).tril()
     sums = weights.sum(-1, keepdim=True)
@@ -48,8 +48,8 @@ def by_the_formula(q, k, v, keep, causal):
 @PADDED
 @pytest.mark.parametrize("n", [1, 2, 63, 100, 128, 129, 1000])
 def test_output_and_gradients_are_those_of_the_formula(n, padded, causal):
-    layer, inputs, keep = linear(causal), qkv(n, n), ragged(n) if padded else None
-    out, expected = layer.attend(*inputs, keep), by_the_formula(*inputs, keep, causal)
+    layer, inputs, mask = linear(causal), qkv(n, n), ragged(n) if padded else None
+    out, expected = layer.attend(*inputs, mask), by_the_formula(*inputs, mask, causal)
     agree(out, expected, *inputs)
 
 
@@ -61,8 +61,8 @@ def test_queries_and_keys_may_differ_in_number():
 
 @FORMS
 def test_gradients_agree_with_finite_differences(causal):
-    layer, keep = linear(causal, chunk=3), ragged(7)
-    assert torch.autograd.gradcheck(lambda *inputs: layer.attend(*inputs, keep), qkv(7, 7))
+    layer, mask = linear(causal, chunk=3), ragged(7)
+    assert torch.autograd.gradcheck(lambda *inputs: layer.attend(*inputs, mask), qkv(7, 7))
 
 
 def test_the_features_are_elu_plus_one_with_its_gradient():
@@ -99,7 +99,7 @@ def test_extreme_inputs_stay_finite_with_finite_gradients(scale, causal):
 
 
 def test_a_chunk_below_one_is_refused():
-    with pytest.raises(Refused, match="chunk=0 must be at least 1"):
+    with pytest.raises(UserError, match="chunk=0 must be at least 1"):
         linear(chunk=0)
 
 

@@ -14,7 +14,7 @@ from tests.zoo.oracle import (
     ragged,
 )
 from zoo.contract import Size, Unsupported
-from zoo.registry import Refused
+from zoo.registry import UserError
 from zoo.variants.linformer import Linformer
 
 MAX_LEN = 1000
@@ -26,11 +26,11 @@ def linformer(max_len: int = MAX_LEN, dropout: float = 0.0, **options) -> Linfor
     return Linformer(size, **options).double()
 
 
-def by_the_formula(q, k, v, keep, projections):
+def by_the_formula(q, k, v, mask, projections):
     """One sample and head at a time, with padded tokens removed from keys and values."""
     out = torch.zeros_like(q)
     for b in range(q.shape[0]):
-        real = torch.arange(k.shape[2]) if keep is None else keep[b].nonzero()[:, 0]
+        real = torch.arange(k.shape[2]) if mask is None else mask[b].nonzero()[:, 0]
         for h in range(q.shape[1]):
             own = projections[:, h if projections.shape[1] > 1 else 0, :, : len(real)]
             e, f = (own[0], own[0]) if len(own) == 1 else (own[0], own[1])
@@ -45,8 +45,8 @@ def by_the_formula(q, k, v, keep, projections):
 def test_output_and_gradients_are_those_of_the_formula(n, padded, sharing):
     layer, inputs = linformer(rank=16, sharing=sharing), qkv(n, n)
     inputs.append(layer.projections)
-    keep = ragged(n) if padded else None
-    out, expected = layer.attend(*inputs[:3], keep), by_the_formula(*inputs[:3], keep, inputs[3])
+    mask = ragged(n) if padded else None
+    out, expected = layer.attend(*inputs[:3], mask), by_the_formula(*inputs[:3], mask, inputs[3])
     agree(out, expected, *inputs, slopes=(1e-9, 1e-11))
 
 
@@ -94,7 +94,7 @@ def test_a_rank_above_the_length_is_allowed():
 
 
 def test_a_rank_below_one_is_refused():
-    with pytest.raises(Refused, match=r"linformer\.rank=0 must be at least 1"):
+    with pytest.raises(UserError, match=r"linformer\.rank=0 must be at least 1"):
         linformer(rank=0)
 
 

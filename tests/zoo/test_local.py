@@ -16,7 +16,7 @@ from tests.zoo.oracle import (
     valid,
 )
 from zoo.contract import Size
-from zoo.registry import Refused
+from zoo.registry import UserError
 from zoo.variants.local import Local
 
 
@@ -25,11 +25,11 @@ def local(causal: bool = False, dropout: float = 0.0, **options) -> Local:
     return Local(size, **options).double()
 
 
-def by_the_formula(q, k, v, keep, window, causal):
+def by_the_formula(q, k, v, mask, window, causal):
     """All n x n weights, one sample at a time with padded tokens removed; zero where they stood."""
     out = torch.zeros_like(q)
     for b in range(q.shape[0]):
-        real = torch.arange(q.shape[2]) if keep is None else keep[b].nonzero()[:, 0]
+        real = torch.arange(q.shape[2]) if mask is None else mask[b].nonzero()[:, 0]
         rank = torch.arange(len(real))
         gap = rank[:, None] - rank
         seen = (gap.abs() <= window) & (gap >= 0 if causal else True)
@@ -43,9 +43,9 @@ def by_the_formula(q, k, v, keep, window, causal):
 @pytest.mark.parametrize("window", [1, 7, 64])
 @pytest.mark.parametrize("n", [1, 2, 7, 8, 63, 64, 65, 100, 1000])
 def test_output_and_gradients_are_those_of_the_formula(n, window, padded, causal):
-    inputs, keep = qkv(n), ragged(n) if padded else None
-    out = valid(local(causal, window=window).attend(*inputs, keep), keep)
-    expected = by_the_formula(*inputs, keep, window, causal)
+    inputs, mask = qkv(n), ragged(n) if padded else None
+    out = valid(local(causal, window=window).attend(*inputs, mask), mask)
+    expected = by_the_formula(*inputs, mask, window, causal)
     agree(out, expected, *inputs, slopes=(1e-10, 1e-12))
 
 
@@ -82,7 +82,7 @@ def test_dropout_falls_on_weights_in_training_only():
 
 
 def test_a_window_without_tokens_is_refused():
-    with pytest.raises(Refused, match=r"local\.window=0 must be at least 1"):
+    with pytest.raises(UserError, match=r"local\.window=0 must be at least 1"):
         local(window=0)
 
 
@@ -93,13 +93,13 @@ def test_the_published_package_agrees(causal, padded):
     theirs = package.LocalAttention(
         16, causal=causal, exact_windowsize=True, use_rotary_pos_emb=False
     )
-    inputs, keep = qkv(96), torch.ones(2, 96, dtype=torch.bool)
+    inputs, mask = qkv(96), torch.ones(2, 96, dtype=torch.bool)
     if padded:
         # At the end: it numbers padded tokens too.
-        keep[0, 60:] = False
-    out = local(causal, window=16).attend(*inputs, keep if padded else None)
-    expected = theirs(*inputs, mask=keep)
-    torch.testing.assert_close(valid(out, keep), valid(expected, keep), rtol=1e-10, atol=1e-12)
+        mask[0, 60:] = False
+    out = local(causal, window=16).attend(*inputs, mask if padded else None)
+    expected = theirs(*inputs, mask=mask)
+    torch.testing.assert_close(valid(out, mask), valid(expected, mask), rtol=1e-10, atol=1e-12)
 
 
 @FORMS

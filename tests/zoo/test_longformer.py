@@ -17,7 +17,7 @@ from tests.zoo.oracle import (
 )
 from zoo.contract import Size
 from zoo.kernels.rotary import rotated
-from zoo.registry import Refused
+from zoo.registry import UserError
 from zoo.variants.local import Local
 from zoo.variants.longformer import Longformer
 
@@ -31,9 +31,9 @@ def longformer(dropout: float = 0.0, *, rotary: bool = False, **options) -> Long
     return Longformer(size, **options).double()
 
 
-def by_the_formula(layer, x, keep):
+def by_the_formula(layer, x, mask):
     """One sample at a time, with padded tokens removed; zero where they stood."""
-    return by_sample(lambda real: layer.out(without_padding(layer, real)), x, keep)
+    return by_sample(lambda real: layer.out(without_padding(layer, real)), x, mask)
 
 
 def placed(layer, part):
@@ -65,8 +65,8 @@ def without_padding(layer, x):
 @pytest.mark.parametrize("n", [1, 2, 7, 8, 63, 64, 65, 100, 1000])
 def test_output_and_gradients_are_those_of_the_formula(n, tokens, padded, separate):
     layer = longformer(window=7, global_tokens=tokens, separate=separate)
-    x, keep = draw(n), ragged(n) if padded else None
-    out, expected = valid(layer(x, x, keep).tokens, keep), by_the_formula(layer, x, keep)
+    x, mask = draw(n), ragged(n) if padded else None
+    out, expected = valid(layer(x, x, mask).tokens, mask), by_the_formula(layer, x, mask)
     # Up to `tokens` the window has no queries, and its parameters no gradient.
     inputs = [x, *layer.parameters()] if n > tokens else []
     agree(out, expected, *inputs, slopes=(1e-9, 1e-11))
@@ -76,8 +76,8 @@ def test_output_and_gradients_are_those_of_the_formula(n, tokens, padded, separa
 @PADDED
 def test_with_rotary_positions_queries_and_keys_of_both_kinds_are_turned(padded, separate):
     layer = longformer(window=7, global_tokens=3, separate=separate, rotary=True)
-    x, keep = draw(64), ragged(64) if padded else None
-    agree(valid(layer(x, x, keep).tokens, keep), by_the_formula(layer, x, keep))
+    x, mask = draw(64), ragged(64) if padded else None
+    agree(valid(layer(x, x, mask).tokens, mask), by_the_formula(layer, x, mask))
 
 
 def test_without_global_tokens_it_is_local_attention():
@@ -92,9 +92,9 @@ def test_without_global_tokens_it_is_local_attention():
         **{f"out.{name}": value for name, value in layer.out.state_dict().items()},
     }
     twin.load_state_dict(state)
-    keep = ragged(40)
-    expected = valid(twin(x, x, keep).tokens, keep)
-    torch.testing.assert_close(valid(layer(x, x, keep).tokens, keep), expected)
+    mask = ragged(40)
+    expected = valid(twin(x, x, mask).tokens, mask)
+    torch.testing.assert_close(valid(layer(x, x, mask).tokens, mask), expected)
 
 
 def test_a_global_token_is_seen_by_all_and_another_by_its_window():
@@ -103,24 +103,24 @@ def test_a_global_token_is_seen_by_all_and_another_by_its_window():
     for token, expected in [(1, range(60)), (30, [0, 1, *range(26, 35)])]:
         changed = x.clone()
         changed[:, token] *= -10
-        moved = (layer(changed, changed, None).tokens != before).any(-1).any(0)
-        assert moved.nonzero()[:, 0].tolist() == list(expected)
+        gather_tokens = (layer(changed, changed, None).tokens != before).any(-1).any(0)
+        assert gather_tokens.nonzero()[:, 0].tolist() == list(expected)
 
 
 def test_the_first_real_tokens_are_the_global_ones():
     layer, x = longformer(window=4, global_tokens=1), draw(60).detach()
-    keep = torch.ones(2, 60, dtype=torch.bool)
-    keep[:, :3] = False
+    mask = torch.ones(2, 60, dtype=torch.bool)
+    mask[:, :3] = False
     changed = x.clone()
     changed[:, 3] *= -10
-    moved = layer(changed, changed, keep).tokens != layer(x, x, keep).tokens
-    assert moved[:, 3:].any(-1).all()
+    gather_tokens = layer(changed, changed, mask).tokens != layer(x, x, mask).tokens
+    assert gather_tokens[:, 3:].any(-1).all()
 
 
 def test_a_sample_of_padding_alone_has_the_output_bias_and_finite_gradients():
-    layer, x, keep = longformer(window=4, global_tokens=2), draw(20), ragged(20)
-    keep[0] = False
-    out = layer(x, x, keep).tokens
+    layer, x, mask = longformer(window=4, global_tokens=2), draw(20), ragged(20)
+    mask[0] = False
+    out = layer(x, x, mask).tokens
     assert torch.equal(out[0], layer.out.bias.expand_as(out[0]))
     found = gradients(out, x, *layer.parameters())
     assert all(gradient.isfinite().all() for gradient in found)
@@ -139,7 +139,7 @@ def test_dropout_falls_on_weights_in_training_only():
 @pytest.mark.parametrize("options", [{"window": 0}, {"global_tokens": -1}])
 def test_impossible_options_are_refused(options):
     name, value = next(iter(options.items()))
-    with pytest.raises(Refused, match=f"longformer.{name}={value} must be at least"):
+    with pytest.raises(UserError, match=f"longformer.{name}={value} must be at least"):
         longformer(**options)
 
 

@@ -19,11 +19,11 @@ def none(causal: bool = False) -> NoAttention:
 @pytest.mark.parametrize("n", [1, 2, 63, 100, 1000])
 def test_output_and_gradients_are_those_of_two_affine_maps(n, padded, causal):
     layer, x = none(causal), draw(n)
-    keep = torch.rand(2, n) < 0.7 if padded else None
+    mask = torch.rand(2, n) < 0.7 if padded else None
     weights = dict(layer.named_parameters())
     values = x @ weights["value.weight"].T + weights["value.bias"]
     expected = values @ weights["out.weight"].T + weights["out.bias"]
-    out, given = layer(x, x, keep).tokens, (x, *weights.values())
+    out, given = layer(x, x, mask).tokens, (x, *weights.values())
     agree(out, expected, *given, slopes=(1e-9, 1e-11))
 
 

@@ -17,7 +17,7 @@ from tests.zoo.oracle import (
     valid,
 )
 from zoo.contract import Size
-from zoo.registry import Refused
+from zoo.registry import UserError
 from zoo.variants.nystrom import Nystrom, pseudo_inverse
 
 
@@ -26,11 +26,11 @@ def nystrom(**options) -> Nystrom:
     return Nystrom(size, **options).double()
 
 
-def by_the_formula(q, k, v, keep, landmarks, iterations):
+def by_the_formula(q, k, v, mask, landmarks, iterations):
     """One sample and head at a time, with padded tokens removed; zero where they stood."""
     out = torch.zeros_like(q)
     for b in range(q.shape[0]):
-        real = torch.arange(q.shape[2]) if keep is None else keep[b].nonzero()[:, 0]
+        real = torch.arange(q.shape[2]) if mask is None else mask[b].nonzero()[:, 0]
         for h in range(q.shape[1] if len(real) else 0):
             parts = (part[b, h, real] for part in (q, k, v))
             out[b, h, real] = without_padding(*parts, landmarks, iterations)
@@ -52,35 +52,35 @@ def without_padding(q, k, v, landmarks, iterations):
 @PADDED
 @pytest.mark.parametrize("n", [1, 7, 15, 16, 17, 63, 100, 1000])
 def test_output_and_gradients_are_those_of_the_formula(n, padded):
-    inputs, keep = qkv(n), ragged(n) if padded else None
-    out = valid(nystrom(landmarks=16).attend(*inputs, keep), keep)
-    expected = by_the_formula(*inputs, keep, 16, 6)
+    inputs, mask = qkv(n), ragged(n) if padded else None
+    out = valid(nystrom(landmarks=16).attend(*inputs, mask), mask)
+    expected = by_the_formula(*inputs, mask, 16, 6)
     agree(out, expected, *inputs, outputs=(1e-9, 1e-11), slopes=(1e-8, 1e-10))
 
 
 @PADDED
 @pytest.mark.parametrize("n", [1, 63, 100, 1000])
 def test_the_convolution_adds_neighbouring_values_as_if_none_were_padded_between(n, padded):
-    layer, inputs, keep = nystrom(landmarks=16, conv=5), qkv(n), ragged(n) if padded else None
-    out = valid(layer.attend(*inputs, keep), keep)
+    layer, inputs, mask = nystrom(landmarks=16, conv=5), qkv(n), ragged(n) if padded else None
+    out = valid(layer.attend(*inputs, mask), mask)
     kernel = dict(layer.named_parameters())["conv.weight"]
     local = torch.zeros_like(out)
     for b, sample in enumerate(inputs[2]):
-        real = torch.arange(n) if keep is None else keep[b].nonzero()[:, 0]
+        real = torch.arange(n) if mask is None else mask[b].nonzero()[:, 0]
         wider = torch.nn.functional.pad(sample[:, real], (0, 0, 2, 2))
         taps = [kernel[:, 0, tap, :, None] * wider[:, tap : tap + len(real)] for tap in range(5)]
         local[b, :, real] = sum(taps)
-    expected = by_the_formula(*inputs, keep, 16, 6) + local
+    expected = by_the_formula(*inputs, mask, 16, 6) + local
     agree(out, expected, *inputs, kernel, outputs=(1e-9, 1e-11), slopes=(1e-8, 1e-10))
 
 
 @PADDED
 @pytest.mark.parametrize("landmarks", [63, 64, 100])
 def test_a_landmark_for_every_token_gives_exact_softmax(landmarks, padded):
-    inputs, keep = qkv(63), ragged(63) if padded else None
-    out = nystrom(landmarks=landmarks, iterations=40).attend(*inputs, keep)
-    expected = softmax_attention(*inputs, keep)
-    torch.testing.assert_close(valid(out, keep), valid(expected, keep), rtol=0, atol=1e-8)
+    inputs, mask = qkv(63), ragged(63) if padded else None
+    out = nystrom(landmarks=landmarks, iterations=40).attend(*inputs, mask)
+    expected = softmax_attention(*inputs, mask)
+    torch.testing.assert_close(valid(out, mask), valid(expected, mask), rtol=0, atol=1e-8)
 
 
 def test_more_iterations_come_nearer_to_exact_softmax():
@@ -125,23 +125,23 @@ def test_one_head_does_not_move_another():
 @pytest.mark.parametrize("conv", [0, 5])
 @pytest.mark.parametrize("real", [1, 5, 16, 17, 30])
 def test_padding_at_the_end_changes_nothing(real, conv):
-    layer, inputs, keep = nystrom(landmarks=16, conv=conv), qkv(40), torch.arange(40) < real
-    padded = layer.attend(*inputs, keep.expand(2, -1))[:, :, :real]
+    layer, inputs, mask = nystrom(landmarks=16, conv=conv), qkv(40), torch.arange(40) < real
+    padded = layer.attend(*inputs, mask.expand(2, -1))[:, :, :real]
     short = layer.attend(*(part[:, :, :real] for part in inputs), None)
     torch.testing.assert_close(padded, short, rtol=1e-9, atol=1e-12)
 
 
 def test_padded_content_does_not_matter():
-    layer, inputs, keep = nystrom(landmarks=16, conv=5), qkv(40), ragged(40)
-    other = [torch.where(keep[:, None, :, None], part, 1e4) for part in inputs]
-    before, after = (valid(layer.attend(*parts, keep), keep) for parts in (inputs, other))
+    layer, inputs, mask = nystrom(landmarks=16, conv=5), qkv(40), ragged(40)
+    other = [torch.where(mask[:, None, :, None], part, 1e4) for part in inputs]
+    before, after = (valid(layer.attend(*parts, mask), mask) for parts in (inputs, other))
     torch.testing.assert_close(before, after, rtol=1e-12, atol=0)
 
 
 def test_a_sample_without_real_tokens_gives_zero_and_finite_gradients():
-    layer, inputs, keep = nystrom(landmarks=4), qkv(9), ragged(9)
-    keep[0] = False
-    out = layer.attend(*inputs, keep)
+    layer, inputs, mask = nystrom(landmarks=4), qkv(9), ragged(9)
+    mask[0] = False
+    out = layer.attend(*inputs, mask)
     assert (out[0] == 0).all()
     assert (out[1] != 0).all()
     assert all(gradient.isfinite().all() for gradient in gradients(out, *inputs))
@@ -161,7 +161,7 @@ def test_landmarks_and_pseudo_inverse_are_fp32_under_autocast():
 )
 def test_impossible_options_are_refused(options):
     name, value = next(iter(options.items()))
-    with pytest.raises(Refused, match=f"nystrom.{name}={value}"):
+    with pytest.raises(UserError, match=f"nystrom.{name}={value}"):
         nystrom(**options)
 
 

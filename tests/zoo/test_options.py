@@ -4,7 +4,7 @@ from typing import Literal
 
 import pytest
 
-from zoo.registry import Refused, options_of, require_at_least, resolve
+from zoo.registry import UserError, options_of, require_at_least, resolve
 from zoo.variants import variants
 
 
@@ -77,7 +77,7 @@ def test_text_becomes_the_annotated_type(option, text, value):
     ],
 )
 def test_an_ill_typed_option_is_refused_with_its_value_and_type(option, value):
-    with pytest.raises(Refused) as refusal:
+    with pytest.raises(UserError) as refusal:
         resolve("cut", cut, {"depth": 2, option: value})
     wanted = {
         "depth": "int; give a whole number of 64 bits",
@@ -90,20 +90,20 @@ def test_an_ill_typed_option_is_refused_with_its_value_and_type(option, value):
 
 @pytest.mark.parametrize("value", ["broad", True, 3.0, "WIDE"])
 def test_a_choice_outside_the_list_is_refused_with_the_list(value):
-    with pytest.raises(Refused) as refusal:
+    with pytest.raises(UserError) as refusal:
         resolve("cut", cut, {"depth": 2, "teeth": value})
     expected = f"cut.teeth={value} is not one of wide, narrow, 3; give one of them"
     assert str(refusal.value) == expected
 
 
 def test_an_unknown_option_is_answered_with_the_nearest():
-    with pytest.raises(Refused) as refusal:
+    with pytest.raises(UserError) as refusal:
         resolve("cut", cut, {"depht": 2})
     assert str(refusal.value) == "unknown option of cut 'depht'; did you mean 'depth'?"
 
 
 def test_a_required_option_is_asked_for():
-    with pytest.raises(Refused, match=r"cut needs the option 'depth'; set cut.depth=VALUE"):
+    with pytest.raises(UserError, match=r"cut needs the option 'depth'; set cut.depth=VALUE"):
         resolve("cut", cut, {})
 
 
@@ -115,13 +115,15 @@ def swallow_options(wood, *, depth: int = 1, **rest: int): ...
 
 @pytest.mark.parametrize("factory", [swallow_words, swallow_options])
 def test_a_signature_that_swallows_typing_errors_is_refused(factory):
-    with pytest.raises(Refused, match="name every option in the signature instead"):
+    with pytest.raises(UserError, match="name every option in the signature instead"):
         resolve("cut", factory, {})
 
 
 @pytest.mark.parametrize("depth", [str(2**63), str(-(2**63) - 1), 10**20])
 def test_a_number_that_no_tensor_could_have_is_refused(depth):
-    with pytest.raises(Refused, match=f"cut.depth={depth} is not of type int; give a whole number"):
+    with pytest.raises(
+        UserError, match=f"cut.depth={depth} is not of type int; give a whole number"
+    ):
         resolve("cut", cut, {"depth": depth})
 
 
@@ -135,7 +137,7 @@ def no_annotation(wood, *, depth=1): ...
     ("factory", "has"), [(bad_annotation, "annotated .*"), (no_annotation, "not annotated")]
 )
 def test_an_option_of_no_known_type_is_laid_at_its_author(factory, has):
-    with pytest.raises(Refused, match=rf"cut.depth is {has}; annotate it bool, int"):
+    with pytest.raises(UserError, match=rf"cut.depth is {has}; annotate it bool, int"):
         resolve("cut", factory, {"depth": 1})
 
 
@@ -152,7 +154,7 @@ def test_positional_parameters_are_no_options():
 
 def test_an_option_below_its_least_is_refused_alone():
     require_at_least(1, "cut", depth=1, speed=2)
-    with pytest.raises(Refused) as refusal:
+    with pytest.raises(UserError) as refusal:
         require_at_least(1, "cut", depth=1, speed=0)
     assert str(refusal.value) == "cut.speed=0 must be at least 1; raise it"
 

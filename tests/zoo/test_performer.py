@@ -22,7 +22,7 @@ from tests.zoo.oracle import (
     softmax_attention,
 )
 from zoo.contract import Size
-from zoo.registry import Refused
+from zoo.registry import UserError
 from zoo.variants.performer import Performer, draw
 
 
@@ -31,7 +31,7 @@ def performer(causal: bool = False, width: int = WIDTH, **options) -> Performer:
     return Performer(size, **options).double()
 
 
-def by_the_formula(q, k, v, keep, w, causal):
+def by_the_formula(q, k, v, mask, w, causal):
     """Random features without stabilisation, with all n x m weights in memory."""
 
     def phi(x):
@@ -39,8 +39,8 @@ def by_the_formula(q, k, v, keep, w, causal):
         return (torch.einsum("bhne,fe->bhnf", x, w) - (x * x).sum(-1, keepdim=True) / 2).exp()
 
     weights = torch.einsum("bhnf,bhmf->bhnm", phi(q), phi(k)) / len(w)
-    if keep is not None:
-        weights = weights * keep[:, None, None, :]
+    if mask is not None:
+        weights = weights * mask[:, None, None, :]
     if causal:
         weights = weights * torch.ones(weights.shape[-2:]).tril()
     total = weights.sum(-1, keepdim=True)
@@ -52,9 +52,9 @@ def by_the_formula(q, k, v, keep, w, causal):
 @pytest.mark.parametrize("n", [1, 63, 100, 128, 129, 1000])
 def test_output_and_gradients_are_those_of_the_formula(n, padded, causal):
     layer, inputs = performer(causal, features=32), qkv(n, n, 0.5)
-    keep = ragged(n) if padded else None
-    out = layer.attend(*inputs, keep)
-    expected = by_the_formula(*inputs, keep, layer.projection, causal)
+    mask = ragged(n) if padded else None
+    out = layer.attend(*inputs, mask)
+    expected = by_the_formula(*inputs, mask, layer.projection, causal)
     agree(out, expected, *inputs)
 
 
@@ -66,8 +66,8 @@ def test_queries_and_keys_may_differ_in_number():
 
 @FORMS
 def test_gradients_agree_with_finite_differences(causal):
-    layer, keep = performer(causal, features=5, chunk=3), ragged(7)
-    assert torch.autograd.gradcheck(lambda *inputs: layer.attend(*inputs, keep), qkv(7, 7))
+    layer, mask = performer(causal, features=5, chunk=3), ragged(7)
+    assert torch.autograd.gradcheck(lambda *inputs: layer.attend(*inputs, mask), qkv(7, 7))
 
 
 @FORMS
@@ -110,9 +110,9 @@ def test_the_size_of_a_causal_chunk_does_not_matter(chunk):
 
 @FORMS
 def test_a_sample_without_real_tokens_gives_zero_and_finite_gradients(causal):
-    layer, inputs, keep = performer(causal, features=16), qkv(9, 9, 0.5), ragged(9)
-    keep[0] = False
-    out = layer.attend(*inputs, keep)
+    layer, inputs, mask = performer(causal, features=16), qkv(9, 9, 0.5), ragged(9)
+    mask[0] = False
+    out = layer.attend(*inputs, mask)
     assert (out[0] == 0).all()
     assert (out[1, :, 1:] != 0).all()
     assert all(gradient.isfinite().all() for gradient in gradients(out, *inputs))
@@ -198,7 +198,7 @@ def test_exponents_and_sums_are_fp32_under_autocast(causal):
 @pytest.mark.parametrize("options", [{"features": 0}, {"chunk": 0}])
 def test_sizes_below_one_are_refused(options):
     ((name, value),) = options.items()
-    with pytest.raises(Refused, match=f"^performer.{name}={value} must be at least 1; raise it$"):
+    with pytest.raises(UserError, match=f"^performer.{name}={value} must be at least 1; raise it$"):
         performer(**options)
 
 

@@ -23,9 +23,9 @@ def paddings(n: int) -> dict[str, torch.Tensor | None]:
     return {"full": None, "ends": ends, "holes": holes}
 
 
-def real_rows(sample: Tensor, keep: Tensor | None) -> Tensor:
+def real_rows(sample: Tensor, mask: Tensor | None) -> Tensor:
     """The rows of one sample that are no padding."""
-    return sample if keep is None else sample[keep]
+    return sample if mask is None else sample[mask]
 
 
 def scores(layer: Primal, x: Tensor, head: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -44,11 +44,11 @@ def scores(layer: Primal, x: Tensor, head: int) -> tuple[Tensor, Tensor, Tensor,
     return phi_q @ w_e, phi_k @ w_r, w_e, w_r
 
 
-def literal_tokens(layer: Primal, x: Tensor, keep: Tensor | None) -> Tensor:
+def literal_tokens(layer: Primal, x: Tensor, mask: Tensor | None) -> Tensor:
     """The layer's output (b, n, d), zero at padded tokens."""
     out = torch.zeros_like(x)
     for b in range(len(x)):
-        kept = torch.ones(x.shape[1], dtype=torch.bool) if keep is None else keep[b]
+        kept = torch.ones(x.shape[1], dtype=torch.bool) if mask is None else mask[b]
         heads = []
         for head in range(layer.size.heads):
             e, r, _, _ = scores(layer, x[b][kept], head)
@@ -58,13 +58,13 @@ def literal_tokens(layer: Primal, x: Tensor, keep: Tensor | None) -> Tensor:
     return out
 
 
-def literal_loss(layer: Primal, x: Tensor, keep: Tensor | None) -> Tensor:
+def literal_loss(layer: Primal, x: Tensor, mask: Tensor | None) -> Tensor:
     """Eta times J^2, with the means that the layer's options name."""
     energies, traces = [], []
     for b in range(len(x)):
         energy, trace = [], []
         for head in range(layer.size.heads):
-            real = real_rows(x[b], None if keep is None else keep[b])
+            real = real_rows(x[b], None if mask is None else mask[b])
             e, r, w_e, w_r = scores(layer, real, head)
             scale = layer.scales[head]
             energy.append(((e * scale) ** 2).sum(1) / 2 + ((r * scale) ** 2).sum(1) / 2)
@@ -98,12 +98,12 @@ def test_the_folded_layer_is_the_literal_one_forward_and_backward(
 ):
     layer = build(form, trace=trace, ksvd_mean=mean)
     x = torch.randn(3, n, DIM).double().requires_grad_()
-    keep = paddings(n)[padding]
-    real = torch.ones(3, n, 1) if keep is None else keep[:, :, None]
-    ours, losses = layer(x, x, keep)
+    mask = paddings(n)[padding]
+    real = torch.ones(3, n, 1) if mask is None else mask[:, :, None]
+    ours, losses = layer(x, x, mask)
     pairs = [
-        (ours * real, literal_tokens(layer, x, keep)),
-        (losses["ksvd"], literal_loss(layer, x, keep)),
+        (ours * real, literal_tokens(layer, x, mask)),
+        (losses["ksvd"], literal_loss(layer, x, mask)),
     ]
     inputs = {"x": x, **dict(layer.named_parameters())}
     ramp = torch.randn(3, n, DIM).double()
@@ -162,14 +162,14 @@ def test_eta_weighs_the_loss_and_nothing_else():
 @pytest.mark.parametrize("form", FORMS)
 def test_padded_tokens_reach_neither_output_nor_loss(path, form, padding):
     layer, x = build(form), torch.randn(3, 63, DIM).double()
-    keep = paddings(63)[padding]
-    loud = torch.where(keep[:, :, None], x, 1e8 * torch.randn_like(x))
-    quiet, disturbed = layer(x, x, keep), layer(loud, loud, keep)
-    assert torch.equal(quiet.tokens[keep], disturbed.tokens[keep])
+    mask = paddings(63)[padding]
+    loud = torch.where(mask[:, :, None], x, 1e8 * torch.randn_like(x))
+    quiet, disturbed = layer(x, x, mask), layer(loud, loud, mask)
+    assert torch.equal(quiet.tokens[mask], disturbed.tokens[mask])
     assert torch.equal(quiet.losses["ksvd"], disturbed.losses["ksvd"])
     for b in range(3):
-        alone = x[b, keep[b]][None]
-        agree(disturbed.tokens[b, keep[b]], layer(alone, alone, None).tokens[0])
+        alone = x[b, mask[b]][None]
+        agree(disturbed.tokens[b, mask[b]], layer(alone, alone, None).tokens[0])
 
 
 def test_independent_projections_mix_no_tokens_and_dependent_ones_do():
@@ -204,12 +204,12 @@ def test_evaluation_returns_the_same_tokens_and_no_loss(form):
 @pytest.mark.parametrize("form", FORMS)
 def test_bf16_autocast_stays_near_fp32(path, form):
     layer, x = build(form).float(), torch.randn(3, 100, DIM)
-    keep = paddings(100)["ends"]
-    exact = layer(x, x, keep)
+    mask = paddings(100)["ends"]
+    exact = layer(x, x, mask)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        near = layer(x, x, keep)
+        near = layer(x, x, mask)
         (near.tokens.float().sum() + near.losses["ksvd"]).backward()
-    assert (near.tokens - exact.tokens)[keep].norm() / exact.tokens[keep].norm() < 0.02
+    assert (near.tokens - exact.tokens)[mask].norm() / exact.tokens[mask].norm() < 0.02
     assert near.losses["ksvd"].dtype == torch.float32
     assert near.losses["ksvd"].item() == pytest.approx(exact.losses["ksvd"].item(), rel=0.05)
     assert all(

@@ -6,7 +6,7 @@ import torch
 from tests.zoo.oracle import DIM, HEADS
 from tests.zoo.primal_oracle import agree, build, positions
 from zoo.contract import Size
-from zoo.registry import Refused
+from zoo.registry import UserError
 from zoo.variants.primal import Primal
 
 WIDTH, TOKENS = 4, 24
@@ -80,12 +80,12 @@ def test_the_theory_holds_for_any_features():
     assert abs(energy - torch.trace(w_e.T @ w_r)) < 1e-10 * energy
 
 
-def sampled_by(layer: Primal, x: torch.Tensor, keep: torch.Tensor | None) -> list[set[int]]:
+def sampled_by(layer: Primal, x: torch.Tensor, mask: torch.Tensor | None) -> list[set[int]]:
     """The tokens of each sample that reach the outputs of all others, seen in the gradients."""
     reached = []
     for asked in (0, x.shape[1] // 2):
         x = x.detach().requires_grad_()
-        (gradient,) = torch.autograd.grad(layer(x, x, keep).tokens[:, asked].abs().sum(), x)
+        (gradient,) = torch.autograd.grad(layer(x, x, mask).tokens[:, asked].abs().sum(), x)
         reached.append(gradient.abs().sum(2) > 0)
     # A token asked reaches its own output without being sampled: it counts if the other sees it.
     both = reached[0] & reached[1]
@@ -103,10 +103,10 @@ def test_sampled_positions_are_the_published_ones_where_nothing_is_padded(n, ran
 
 
 def test_sampled_positions_are_spread_evenly_over_the_real_tokens():
-    x, keep = torch.randn(3, 100, DIM).double(), torch.rand(3, 100) < 0.6
-    keep[:, [0, 50]] = True
-    found = sampled_by(build("dependent"), x, keep)
-    for sample, kept in zip(found, keep, strict=True):
+    x, mask = torch.randn(3, 100, DIM).double(), torch.rand(3, 100) < 0.6
+    mask[:, [0, 50]] = True
+    found = sampled_by(build("dependent"), x, mask)
+    for sample, kept in zip(found, mask, strict=True):
         real = kept.nonzero()[:, 0]
         assert sample == set(real[positions(len(real), 15)].tolist())
 
@@ -122,12 +122,12 @@ def test_auto_depends_on_the_data_unless_causal():
 @pytest.mark.parametrize("wrong", [{"rank": 0}, {"rank_multi": 0}, {"rank": -1}])
 def test_a_rank_below_one_is_refused(wrong):
     ((name, value),) = wrong.items()
-    with pytest.raises(Refused, match=f"^primal.{name}={value} must be at least 1; raise it$"):
+    with pytest.raises(UserError, match=f"^primal.{name}={value} must be at least 1; raise it$"):
         build("dependent", **wrong)
 
 
 def test_a_causal_layer_refuses_projections_that_see_the_future():
-    with pytest.raises(Refused, match="projections=dependent sees the future"):
+    with pytest.raises(UserError, match="projections=dependent sees the future"):
         build("causal", projections="dependent")
 
 

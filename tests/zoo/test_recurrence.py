@@ -159,8 +159,8 @@ def test_a_window_of_any_width_is_carried_whole_and_no_wider_than_the_tokens(win
     layer, x = Local(size(), window=window).double().eval(), torch.randn(2, 30, DIM).double()
     stepped, state = steps(layer, x)
     torch.testing.assert_close(stepped, layer(x, x, None).tokens)
-    carried = [part.shape for part in state if part.ndim == 4]
-    assert carried == 2 * [(2, HEADS, min(window + 1, 200), DIM // HEADS)]
+    chunk_states = [part.shape for part in state if part.ndim == 4]
+    assert chunk_states == 2 * [(2, HEADS, min(window + 1, 200), DIM // HEADS)]
 
 
 def test_bytes_of_a_state_are_those_of_its_numbers():

@@ -5,7 +5,7 @@ import torch
 
 from tests.zoo.oracle import HEADS, PADDED, WIDTH, agree, gradients, qkv, ragged, valid
 from zoo.contract import Size
-from zoo.registry import Refused
+from zoo.registry import UserError
 from zoo.variants.reformer import Reformer
 
 
@@ -23,17 +23,17 @@ def dense(qk, v, allowed):
     return scores.masked_fill(~seen, -torch.inf).softmax(-1) @ v
 
 
-def everything(n, keep):
+def everything(n, mask):
     return torch.ones(2, HEADS, n, n, dtype=torch.bool) & (
-        True if keep is None else keep[:, None, None, :]
+        True if mask is None else mask[:, None, None, :]
     )
 
 
-def neighbours(layer, qk, keep):
+def neighbours(layer, qk, mask):
     """Whom each token sees, (b, h, n, n): the union over rounds, one chunk at a time."""
     allowed = torch.eye(qk.shape[2], dtype=torch.bool).repeat(2, HEADS, 1, 1)
     for b in range(2):
-        real = range(qk.shape[2]) if keep is None else keep[b].nonzero()[:, 0].tolist()
+        real = range(qk.shape[2]) if mask is None else mask[b].nonzero()[:, 0].tolist()
         for h in range(HEADS):
             for rotation in layer.rotations:
                 near = (qk[b, h] @ rotation).tolist()
@@ -51,21 +51,21 @@ def neighbours(layer, qk, keep):
 @pytest.mark.parametrize("hashes", [1, 2, 5])
 @pytest.mark.parametrize("n", [1, 2, 63, 100])
 def test_one_bucket_for_all_is_dense_attention_with_shared_qk(n, hashes, padded):
-    (q, _, v), keep = qkv(n), ragged(n) if padded and n > 2 else None
+    (q, _, v), mask = qkv(n), ragged(n) if padded and n > 2 else None
     for bucket in (n, n + 37):
-        out = reformer(bucket=bucket, hashes=hashes).attend(q, q, v, keep)
-        expected = dense(q, v, everything(n, keep))
-        agree(valid(out, keep), valid(expected, keep), q, v)
+        out = reformer(bucket=bucket, hashes=hashes).attend(q, q, v, mask)
+        expected = dense(q, v, everything(n, mask))
+        agree(valid(out, mask), valid(expected, mask), q, v)
 
 
 @PADDED
 @pytest.mark.parametrize("hashes", [1, 2, 4])
 @pytest.mark.parametrize("n", [15, 16, 17, 33, 63, 100, 1000])
 def test_every_token_sees_the_union_of_its_rounds(n, hashes, padded):
-    (q, _, v), keep = qkv(n), ragged(n) if padded else None
+    (q, _, v), mask = qkv(n), ragged(n) if padded else None
     layer = reformer(bucket=16, hashes=hashes)
-    expected = dense(q, v, neighbours(layer, q, keep))
-    agree(valid(layer.attend(q, q, v, keep), keep), valid(expected, keep), q, v)
+    expected = dense(q, v, neighbours(layer, q, mask))
+    agree(valid(layer.attend(q, q, v, mask), mask), valid(expected, mask), q, v)
 
 
 @pytest.mark.parametrize("hashes", [1, 3])
@@ -97,26 +97,26 @@ def test_more_hashes_come_nearer_to_dense_attention_on_clustered_inputs():
 @pytest.mark.parametrize("real", [1, 15, 16, 17, 47, 90])
 def test_padding_at_the_end_changes_nothing(real):
     (q, _, v), layer = qkv(100), reformer(bucket=16)
-    keep = (torch.arange(100) < real).expand(2, -1)
-    padded = layer.attend(q, q, v, keep)[:, :, :real]
+    mask = (torch.arange(100) < real).expand(2, -1)
+    padded = layer.attend(q, q, v, mask)[:, :, :real]
     short = layer.attend(q[:, :, :real], q[:, :, :real], v[:, :, :real], None)
     torch.testing.assert_close(padded, short, rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("n", [63, 100, 128])
 def test_padded_content_does_not_matter(n):
-    (q, _, v), layer, keep = qkv(n), reformer(bucket=16), ragged(n)
-    other = [torch.where(keep[:, None, :, None], part, 1e4 * part) for part in (q, v)]
-    before = layer.attend(q, q, v, keep)
-    after = layer.attend(other[0], other[0], other[1], keep)
-    torch.testing.assert_close(valid(before, keep), valid(after, keep), rtol=1e-12, atol=1e-14)
+    (q, _, v), layer, mask = qkv(n), reformer(bucket=16), ragged(n)
+    other = [torch.where(mask[:, None, :, None], part, 1e4 * part) for part in (q, v)]
+    before = layer.attend(q, q, v, mask)
+    after = layer.attend(other[0], other[0], other[1], mask)
+    torch.testing.assert_close(valid(before, mask), valid(after, mask), rtol=1e-12, atol=1e-14)
 
 
 def test_a_sample_without_real_tokens_stays_finite_with_finite_gradients():
-    (q, _, v), layer, keep = qkv(40), reformer(bucket=16), ragged(40)
-    expected = layer.attend(q, q, v, keep)
-    keep[0] = False
-    out = layer.attend(q, q, v, keep)
+    (q, _, v), layer, mask = qkv(40), reformer(bucket=16), ragged(40)
+    expected = layer.attend(q, q, v, mask)
+    mask[0] = False
+    out = layer.attend(q, q, v, mask)
     assert out.isfinite().all()
     assert torch.equal(out[1], expected[1])
     assert all(gradient.isfinite().all() for gradient in gradients(out, q, v))
@@ -153,11 +153,11 @@ def test_dropout_drops_weights_in_training_and_keeps_their_mean():
 
 
 def test_bf16_autocast_hashes_and_sums_in_fp32():
-    layer, keep = reformer(bucket=16).float(), ragged(200)
+    layer, mask = reformer(bucket=16).float(), ragged(200)
     q, v = torch.randn(2, 2, HEADS, 200, WIDTH).bfloat16()
-    exact = layer.attend(q.float(), q.float(), v.float(), keep)
+    exact = layer.attend(q.float(), q.float(), v.float(), mask)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        near = layer.mix(q, q, v, keep)
+        near = layer.mix(q, q, v, mask)
     assert near.dtype == torch.bfloat16
     torch.testing.assert_close(near, exact.bfloat16(), rtol=0, atol=0)
 
@@ -165,7 +165,7 @@ def test_bf16_autocast_hashes_and_sums_in_fp32():
 @pytest.mark.parametrize("options", [{"bucket": 0}, {"hashes": 0}])
 def test_sizes_below_one_are_refused(options):
     ((name, value),) = options.items()
-    with pytest.raises(Refused, match=f"^reformer.{name}={value} must be at least 1; raise it$"):
+    with pytest.raises(UserError, match=f"^reformer.{name}={value} must be at least 1; raise it$"):
         reformer(**options)
 
 

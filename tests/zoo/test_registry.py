@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import pytest
 
-from zoo.registry import Refused, Registry, built
+from zoo.registry import Registry, UserError, built
 
 GROUP = "shop.tools"
 
@@ -126,26 +126,26 @@ def test_a_module_may_ask_for_names_while_it_is_imported(shop, plug_ins):
 
 
 def test_a_duplicate_is_refused_and_leaves_the_first(tools):
-    with pytest.raises(Refused, match="tool 'saw' is registered already; choose another name"):
+    with pytest.raises(UserError, match="tool 'saw' is registered already; choose another name"):
         tools.register("saw")(Useless)
     assert tools.find("saw") is Saw
 
 
 @pytest.mark.parametrize("name", ["", "a+b", "a.b", "a b", "a=b", "-", "a/b"])
 def test_a_name_that_argv_or_a_composition_needs_is_refused(tools, name):
-    with pytest.raises(Refused, match="may hold letters"):
+    with pytest.raises(UserError, match="may hold letters"):
         tools.register(name)
 
 
 def test_an_unknown_name_is_answered_with_the_nearest(tools):
-    with pytest.raises(Refused) as refusal:
+    with pytest.raises(UserError) as refusal:
         tools.find("saww")
     assert str(refusal.value) == "unknown tool 'saww'; did you mean 'saw'?"
 
 
 def test_an_unknown_name_near_to_nothing_is_answered_with_all(tools, plug_ins):
     plug_ins(("hammer", "nowhere:Hammer"))
-    with pytest.raises(Refused) as refusal:
+    with pytest.raises(UserError) as refusal:
         tools.find("zzz")
     assert str(refusal.value) == "unknown tool 'zzz'; known: hammer, saw"
 
@@ -169,7 +169,7 @@ def broken(tools, plug_ins):
 
 
 def test_a_broken_plug_in_is_refused_by_name_origin_and_cause(broken):
-    with pytest.raises(Refused) as refusal:
+    with pytest.raises(UserError) as refusal:
         broken.find("hammer")
     assert str(refusal.value) == (
         "tool 'hammer' cannot be loaded from no_such_shop:Hammer: ModuleNotFoundError: "
@@ -220,7 +220,7 @@ def test_of_two_plug_ins_of_one_name_the_first_wins(tools, plug_ins):
 )
 def test_a_plug_in_of_another_kind_is_refused_with_what_it_lacks(tools, plug_ins, thing, complaint):
     plug_ins(("odd", f"{__name__}:{thing}"))
-    with pytest.raises(Refused, match=f"tool 'odd' cannot be loaded from .*{complaint}"):
+    with pytest.raises(UserError, match=f"tool 'odd' cannot be loaded from .*{complaint}"):
         tools.find("odd")
 
 
@@ -229,14 +229,14 @@ def test_a_plug_in_that_bears_the_name_of_another_is_refused(package, plug_ins):
     tools = Registry("tool", "empty", group=GROUP, base=Signed)
     plug_ins(("chisel", f"{__name__}:Chisel"), ("gouge", f"{__name__}:Chisel"))
     assert tools.find("chisel").name == "chisel"
-    with pytest.raises(Refused, match="TypeError: Chisel calls itself 'chisel'; mend"):
+    with pytest.raises(UserError, match="TypeError: Chisel calls itself 'chisel'; mend"):
         tools.find("gouge")
 
 
 def test_a_plug_in_neither_ends_the_process_nor_writes_to_stdout(tools, plug_ins, package, capsys):
     package("shop", {"__init__": "", "leaves": "import sys; print('bye'); sys.exit(3)"})
     plug_ins(("leaver", "shop.leaves:Saw"))
-    with pytest.raises(Refused, match="ImportError: it exits on import, with 3; mend"):
+    with pytest.raises(UserError, match="ImportError: it exits on import, with 3; mend"):
         tools.find("leaver")
     assert capsys.readouterr() == ("", "bye\n")
 
@@ -256,10 +256,10 @@ def test_whatever_building_raises_is_one_line_and_a_refusal_stays_itself():
     def fail(error):
         raise error
 
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(UserError) as refused:
         built("the saw", lambda: fail(KeyError("teeth\nmissing")))
     expected = "the saw cannot be built (KeyError: 'teeth\\nmissing'); mend it, or its options"
     assert str(refused.value) == expected
-    with pytest.raises(Refused, match=r"^too short$"):
-        built("the saw", lambda: fail(Refused("too short")))
+    with pytest.raises(UserError, match=r"^too short$"):
+        built("the saw", lambda: fail(UserError("too short")))
     assert built("the saw", lambda: 3) == 3

@@ -20,7 +20,7 @@ from tests.zoo.oracle import (
 )
 from zoo.contract import Size
 from zoo.kernels.rotary import rotated
-from zoo.registry import Refused
+from zoo.registry import UserError
 from zoo.variants.retention import Retention, retain
 
 
@@ -51,9 +51,9 @@ def by_the_formula(layer, x):
 @PADDED
 @pytest.mark.parametrize("n", [1, 2, 15, 16, 17, 63, 100, 1000])
 def test_output_and_gradients_are_those_of_the_formula(n, padded, causal):
-    layer, x, keep = gated(Retention, causal, chunk=16), draw(n), ragged(n) if padded else None
-    out = valid(layer(x, x, keep).tokens, keep)
-    expected = by_sample(partial(by_the_formula, layer), x, keep)
+    layer, x, mask = gated(Retention, causal, chunk=16), draw(n), ragged(n) if padded else None
+    out = valid(layer(x, x, mask).tokens, mask)
+    expected = by_sample(partial(by_the_formula, layer), x, mask)
     inputs = [x, *layer.parameters()]
     agree(out, expected, *inputs, outputs=(1e-9, 1e-11), slopes=(1e-8, 1e-9))
 
@@ -94,10 +94,10 @@ def test_long_sequences_stay_exact_in_fp32(causal):
 
 
 def test_a_chunk_without_tokens_is_refused():
-    with pytest.raises(Refused, match=r"retention\.chunk=0 must be at least 1"):
+    with pytest.raises(UserError, match=r"retention\.chunk=0 must be at least 1"):
         gated(Retention, chunk=0)
 
 
 def test_a_head_of_odd_width_is_refused():
-    with pytest.raises(Refused, match="dim=6 over heads=2 leaves 3; choose a dim"):
+    with pytest.raises(UserError, match="dim=6 over heads=2 leaves 3; choose a dim"):
         Retention(Size(dim=6, heads=2, max_len=9, causal=False, dropout=0.0))

@@ -15,7 +15,7 @@ from tests.zoo.oracle import (
     valid,
 )
 from zoo.contract import Size
-from zoo.registry import Refused
+from zoo.registry import UserError
 from zoo.variants.soft import Soft, gaussian, inverse
 
 
@@ -30,8 +30,8 @@ def qv(n: int, scale: float = 1.0) -> list[torch.Tensor]:
     return [(scale * q).requires_grad_(), v.requires_grad_()]
 
 
-def attend(layer: Soft, q: torch.Tensor, v: torch.Tensor, keep=None) -> torch.Tensor:
-    return layer.attend(q, q, v, keep)
+def attend(layer: Soft, q: torch.Tensor, v: torch.Tensor, mask=None) -> torch.Tensor:
+    return layer.attend(q, q, v, mask)
 
 
 def kernel(x, y):
@@ -39,11 +39,11 @@ def kernel(x, y):
     return torch.exp(-(x[:, None] - y).square().sum(-1) / (2 * x.shape[1] ** 0.5))
 
 
-def by_the_formula(q, v, keep, landmarks, iterations):
+def by_the_formula(q, v, mask, landmarks, iterations):
     """One sample and head at a time, with padded tokens removed; zero where they stood."""
     out = torch.zeros_like(q)
     for b in range(q.shape[0]):
-        real = torch.arange(q.shape[2]) if keep is None else keep[b].nonzero()[:, 0]
+        real = torch.arange(q.shape[2]) if mask is None else mask[b].nonzero()[:, 0]
         for h in range(q.shape[1] if len(real) else 0):
             parts = (part[b, h, real] for part in (q, v))
             out[b, h, real] = without_padding(*parts, landmarks, iterations)
@@ -61,24 +61,24 @@ def without_padding(q, v, landmarks, iterations):
     return p.T @ z @ p @ v
 
 
-def exact(q, v, keep=None):
+def exact(q, v, mask=None):
     """Gaussian attention with all n x n weights, none of them approximate."""
     weights = torch.exp(-(q[..., :, None, :] - q[..., None, :, :]).square().sum(-1) / 4)
-    return (weights if keep is None else weights * keep[:, None, None, :]) @ v
+    return (weights if mask is None else weights * mask[:, None, None, :]) @ v
 
 
 @PADDED
 @pytest.mark.parametrize("n", [1, 2, 15, 16, 17, 63, 100, 1000])
 def test_output_and_gradients_are_those_of_the_formula(n, padded):
-    inputs, keep = qv(n), ragged(n) if padded else None
-    out = valid(attend(soft(landmarks=16, iterations=12), *inputs, keep), keep)
-    expected = by_the_formula(*inputs, keep, 16, 12)
+    inputs, mask = qv(n), ragged(n) if padded else None
+    out = valid(attend(soft(landmarks=16, iterations=12), *inputs, mask), mask)
+    expected = by_the_formula(*inputs, mask, 16, 12)
     agree(out, expected, *inputs, outputs=(1e-9, 1e-9), slopes=(1e-8, 1e-8))
 
 
 def test_gradients_agree_with_finite_differences():
-    layer, keep = soft(landmarks=3, iterations=4), ragged(7)
-    assert torch.autograd.gradcheck(lambda q, v: attend(layer, q, v, keep), qv(7))
+    layer, mask = soft(landmarks=3, iterations=4), ragged(7)
+    assert torch.autograd.gradcheck(lambda q, v: attend(layer, q, v, mask), qv(7))
 
 
 def test_the_kernel_is_that_of_differences_of_vectors():
@@ -97,10 +97,10 @@ def test_the_iteration_converges_to_the_inverse(size):
 @PADDED
 @pytest.mark.parametrize("landmarks", [63, 64, 100])
 def test_a_landmark_for_every_token_gives_the_exact_kernel(landmarks, padded):
-    inputs, keep = qv(63, 2.0), ragged(63) if padded else None
-    out = attend(soft(landmarks=landmarks, iterations=40), *inputs, keep)
+    inputs, mask = qv(63, 2.0), ragged(63) if padded else None
+    out = attend(soft(landmarks=landmarks, iterations=40), *inputs, mask)
     torch.testing.assert_close(
-        valid(out, keep), valid(exact(*inputs, keep), keep), rtol=0, atol=1e-7
+        valid(out, mask), valid(exact(*inputs, mask), mask), rtol=0, atol=1e-7
     )
 
 
@@ -130,8 +130,8 @@ def test_one_head_does_not_move_another():
 
 @pytest.mark.parametrize("real", [1, 5, 16, 17, 30])
 def test_padding_at_the_end_changes_nothing(real):
-    layer, inputs, keep = soft(landmarks=16), qv(40), torch.arange(40) < real
-    padded = attend(layer, *inputs, keep.expand(2, -1))[:, :, :real]
+    layer, inputs, mask = soft(landmarks=16), qv(40), torch.arange(40) < real
+    padded = attend(layer, *inputs, mask.expand(2, -1))[:, :, :real]
     short = attend(layer, *(part[:, :, :real] for part in inputs))
     torch.testing.assert_close(padded, short, rtol=1e-9, atol=1e-10)
 
@@ -148,7 +148,7 @@ def test_fp32_stays_finite_and_near_whatever_the_landmarks_share(scale):
 @pytest.mark.parametrize("options", [{"landmarks": 0}, {"iterations": -1}])
 def test_impossible_options_are_refused(options):
     name, value = next(iter(options.items()))
-    with pytest.raises(Refused, match=f"soft.{name}={value}"):
+    with pytest.raises(UserError, match=f"soft.{name}={value}"):
         soft(**options)
 
 

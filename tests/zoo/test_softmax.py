@@ -21,12 +21,12 @@ def size(**changes) -> Size:
     return Size(**{**base, **changes})
 
 
-def by_the_formula(q, k, v, keep, causal):
+def by_the_formula(q, k, v, mask, causal):
     """Equation 1, one query at a time."""
     out = torch.zeros_like(q)
     for b in range(q.shape[0]):
         for i in range(q.shape[2]):
-            seen = torch.ones(k.shape[2], dtype=torch.bool) if keep is None else keep[b].clone()
+            seen = torch.ones(k.shape[2], dtype=torch.bool) if mask is None else mask[b].clone()
             if causal:
                 seen[i + 1 :] = False
             if seen.any():
@@ -40,10 +40,10 @@ def by_the_formula(q, k, v, keep, causal):
 @PADDED
 def test_the_literal_twin_is_the_formula(padded, causal):
     q, k, v = qkv(13, 13)
-    keep = ragged(13) if padded else None
+    mask = ragged(13) if padded else None
     with torch.no_grad():
-        expected = by_the_formula(q, k, v, keep, causal)
-        torch.testing.assert_close(naive(q, k, v, keep, causal, 0.0), expected)
+        expected = by_the_formula(q, k, v, mask, causal)
+        torch.testing.assert_close(naive(q, k, v, mask, causal, 0.0), expected)
 
 
 @FORMS
@@ -51,18 +51,18 @@ def test_the_literal_twin_is_the_formula(padded, causal):
 @pytest.mark.parametrize("n", LENGTHS)
 def test_the_fused_kernel_equals_its_twin_forward_and_backward(n, padded, causal):
     inputs = qkv(n, n)
-    keep = ragged(n) if padded else None
-    fused, literal = (by(*inputs, keep, causal, 0.0) for by in (sdpa, naive))
+    mask = ragged(n) if padded else None
+    fused, literal = (by(*inputs, mask, causal, 0.0) for by in (sdpa, naive))
     agree(fused, literal, *inputs, slopes=(1e-10, 1e-12))
 
 
 @pytest.mark.parametrize("backend", ["sdpa", "naive"])
 def test_queries_and_keys_may_differ_in_number(backend):
     q, k, v = qkv(5, 11)
-    keep = ragged(11)
+    mask = ragged(11)
     attend = {"sdpa": sdpa, "naive": naive}[backend]
-    expected = by_the_formula(q.detach(), k.detach(), v.detach(), keep, False)
-    torch.testing.assert_close(attend(q, k, v, keep, False, 0.0), expected)
+    expected = by_the_formula(q.detach(), k.detach(), v.detach(), mask, False)
+    torch.testing.assert_close(attend(q, k, v, mask, False, 0.0), expected)
 
 
 @pytest.mark.parametrize("backend", ["auto", "sdpa", "naive"])
@@ -73,9 +73,9 @@ def test_the_layer_equals_torchs_multi_head_attention(backend):
         torchs.in_proj_weight.copy_(torch.cat([layer.query.weight, layer.context.weight]))
         torchs.in_proj_bias.copy_(torch.cat([layer.query.bias, layer.context.bias]))
         torchs.out_proj.load_state_dict(layer.out.state_dict())
-    x, keep = torch.randn(2, 63, DIM).double(), ragged(63)
-    expected, _ = torchs(x, x, x, key_padding_mask=~keep, need_weights=False)
-    torch.testing.assert_close(layer(x, x, keep).tokens, expected)
+    x, mask = torch.randn(2, 63, DIM).double(), ragged(63)
+    expected, _ = torchs(x, x, x, key_padding_mask=~mask, need_weights=False)
+    torch.testing.assert_close(layer(x, x, mask).tokens, expected)
 
 
 @pytest.mark.parametrize("attend", [sdpa, naive])
@@ -88,9 +88,9 @@ def test_queries_of_zero_receive_the_mean_value(attend):
 @pytest.mark.parametrize("attend", [sdpa, naive])
 def test_a_query_whose_every_key_is_padded_receives_zero(attend):
     q, k, v = qkv(4, 9)
-    keep = torch.ones(2, 9, dtype=torch.bool)
-    keep[0] = False
-    out = attend(q, k, v, keep, False, 0.0)
+    mask = torch.ones(2, 9, dtype=torch.bool)
+    mask[0] = False
+    out = attend(q, k, v, mask, False, 0.0)
     assert (out[0] == 0).all()
     assert (out[1] != 0).all()
     assert all(g.isfinite().all() for g in gradients(out, q, k, v))
@@ -163,10 +163,10 @@ def calls(monkeypatch):
 @pytest.mark.parametrize("n", [8, 13])
 def test_xformers_equals_the_twin_forward_and_backward(n, padded, causal, calls):
     inputs = qkv(n, n)
-    keep = ragged(n) if padded else None
+    mask = ragged(n) if padded else None
     if padded:
-        keep[0] = False
-    found, literal = (by(*inputs, keep, causal, 0.0) for by in (xformers, naive))
+        mask[0] = False
+    found, literal = (by(*inputs, mask, causal, 0.0) for by in (xformers, naive))
     agree(found, literal, *inputs, slopes=(1e-10, 1e-12))
 
 

@@ -25,7 +25,7 @@ from tests.zoo.oracle import (
 )
 from zoo.contract import Size
 from zoo.kernels.collisions import chances
-from zoo.registry import Refused
+from zoo.registry import UserError
 from zoo.variants.yoso import Yoso
 
 
@@ -34,12 +34,12 @@ def yoso(causal: bool = False, dropout: float = 0.0, **options) -> Yoso:
     return Yoso(size, **options).double()
 
 
-def by_the_formula(q, k, v, keep, tau, causal):
+def by_the_formula(q, k, v, mask, tau, causal):
     """All weights at once, with autograd's own derivative of arccos."""
     cosines = torch.einsum("bhne,bhme->bhnm", F.normalize(q, dim=-1), F.normalize(k, dim=-1))
     weights = (1 - torch.arccos(cosines) / math.pi) ** tau
-    if keep is not None:
-        weights = weights * keep[:, None, None, :]
+    if mask is not None:
+        weights = weights * mask[:, None, None, :]
     if causal:
         weights = weights * torch.ones(weights.shape[-2:]).tril()
     return F.normalize(torch.einsum("bhnm,bhme->bhne", weights, v), dim=-1)
@@ -49,16 +49,16 @@ def by_the_formula(q, k, v, keep, tau, causal):
 @PADDED
 @pytest.mark.parametrize("n", [1, 2, 63, 100, 1000])
 def test_output_and_gradients_are_those_of_the_formula(n, padded, causal):
-    inputs, keep = qkv(n, n), ragged(n, first=1) if padded else None
-    out = yoso(causal).attend(*inputs, keep)
-    expected = by_the_formula(*inputs, keep, 8, causal)
+    inputs, mask = qkv(n, n), ragged(n, first=1) if padded else None
+    out = yoso(causal).attend(*inputs, mask)
+    expected = by_the_formula(*inputs, mask, 8, causal)
     agree(out, expected, *inputs, outputs=(1e-9, 1e-11), slopes=(1e-8, 1e-10))
 
 
 @pytest.mark.parametrize("tau", [1, 2, 8])
 def test_gradients_agree_with_finite_differences(tau):
-    layer, keep = yoso(True, tau=tau), ragged(7)
-    assert torch.autograd.gradcheck(lambda *inputs: layer.attend(*inputs, keep), qkv(7, 7))
+    layer, mask = yoso(True, tau=tau), ragged(7)
+    assert torch.autograd.gradcheck(lambda *inputs: layer.attend(*inputs, mask), qkv(7, 7))
 
 
 def test_queries_and_keys_may_differ_in_number():
@@ -153,7 +153,7 @@ def test_dropout_falls_on_weights_in_training_only():
 
 
 def test_a_hash_of_no_planes_is_refused():
-    with pytest.raises(Refused, match=r"yoso\.tau=0 must be at least 1"):
+    with pytest.raises(UserError, match=r"yoso\.tau=0 must be at least 1"):
         yoso(tau=0)
 
 

@@ -15,7 +15,7 @@ import torch
 from zoo.conformance import causality, growth, numerics, padding, recurrence
 from zoo.conformance.subject import Finding, Subject
 from zoo.contract import CAUSAL_ALONE, Attention
-from zoo.registry import Refused, Value, built, foreign, in_one_line, resolve, unknown
+from zoo.registry import UserError, Value, built, foreign, in_one_line, resolve, unknown
 from zoo.variants import variants
 
 if TYPE_CHECKING:
@@ -86,50 +86,48 @@ def _never_recurs(subject: Subject) -> bool:
 CHECKS: tuple[Check, ...] = (
     Check("shapes and precisions", "lengths", numerics.every_length_runs, _always),
     Check("shapes and precisions", "precisions", numerics.every_precision_runs, _always),
-    Check("shapes and precisions", "loud inputs", numerics.loud_inputs_stay_finite, _always),
-    Check("gradients", "parameters learn", numerics.every_parameter_learns, _always),
+    Check("shapes and precisions", "large inputs", numerics.loud_inputs_stay_finite, _always),
+    Check("gradients", "all parameters get gradients", numerics.every_parameter_learns, _always),
     Check("gradients", "gradients", numerics.gradients_are_right, _always),
-    Check("padding", "padding unfelt", padding.padding_is_never_felt, _always),
-    Check("padding", "padded = truncated", padding.padded_is_truncated, _always),
-    Check("padding", "all padded", padding.nothing_real_stays_finite, _always),
-    Check("batch-mates", "batch-mates unfelt", padding.batch_mates_are_never_felt, _always),
-    Check("future", "future unseen", causality.the_future_is_never_seen, _causal),
+    Check("padding", "padding invariance", padding.padding_is_never_felt, _always),
+    Check("padding", "truncation equivalence", padding.padded_is_truncated, _always),
+    Check("padding", "fully masked input", padding.nothing_real_stays_finite, _always),
+    Check("batch-mates", "batch independence", padding.batch_mates_are_never_felt, _always),
+    Check("future", "causality", causality.the_future_is_never_seen, _causal),
     Check(
         "future",
-        "future unseen, fp32",
+        "causality, fp32",
         causality.the_future_is_unseen_in_single_precision,
         _causal,
     ),
     Check("tokens heard", "token mixing", causality.tokens_mix, _always),
-    Check("tokens heard", "order felt", causality.order_is_felt, _always),
-    Check("tokens heard", "past heard", causality.the_past_is_heard, _causal),
-    Check("tokens heard", "context heard", causality.a_foreign_context_is_heard, _crosses),
-    Check(
-        "refusals", "causality refused", causality.causality_is_refused, _claims("causal", False)
-    ),
+    Check("tokens heard", "position sensitivity", causality.order_is_felt, _always),
+    Check("tokens heard", "causal receptive field", causality.the_past_is_heard, _causal),
+    Check("tokens heard", "cross-attention", causality.a_foreign_context_is_heard, _crosses),
+    Check("refusals", "rejects causal", causality.causality_is_refused, _claims("causal", False)),
     Check(
         "refusals",
-        "context refused",
+        "rejects cross-attention",
         causality.a_foreign_context_is_refused,
         _claims("cross", False),
     ),
-    Check("refusals", "recurrence refused", recurrence.recurrence_is_refused, _never_recurs),
-    Check("repeatability", "evaluation repeats", numerics.evaluation_repeats, _always),
-    Check("repeatability", "one seed, one result", numerics.one_seed_gives_one_result, _always),
+    Check("refusals", "rejects recurrence", recurrence.recurrence_is_refused, _never_recurs),
+    Check("repeatability", "eval is deterministic", numerics.evaluation_repeats, _always),
+    Check("repeatability", "seeded determinism", numerics.one_seed_gives_one_result, _always),
     Check(
         "repeatability",
-        "training = evaluation",
+        "train equals eval",
         numerics.training_is_evaluation,
         _claims("stochastic", False),
     ),
-    Check("repeatability", "losses as declared", numerics.losses_are_as_declared, _always),
-    Check("repeatability", "pure forward", numerics.forward_is_pure, _always),
-    Check("repeatability", "state round trip", numerics.state_round_trips, _always),
+    Check("repeatability", "declared losses", numerics.losses_are_as_declared, _always),
+    Check("repeatability", "side-effect-free forward", numerics.forward_is_pure, _always),
+    Check("repeatability", "state_dict round trip", numerics.state_round_trips, _always),
     Check("transforms", "compiles", numerics.it_compiles, _always),
     Check("transforms", "vmap", numerics.seeds_run_at_once, _always),
-    Check("recurrence", "step = forward", recurrence.steps_are_the_forward, _recurs),
-    Check("recurrence", "state is fixed", recurrence.the_state_is_fixed, _recurs),
-    Check("recurrence", "pure step", recurrence.steps_are_pure, _recurs),
+    Check("recurrence", "step equals forward", recurrence.steps_are_the_forward, _recurs),
+    Check("recurrence", "constant-size state", recurrence.the_state_is_fixed, _recurs),
+    Check("recurrence", "side-effect-free step", recurrence.steps_are_pure, _recurs),
     Check("linear cost", "linear FLOPs", growth.operations_grow_linearly, _claims("linear")),
     Check("linear cost", "linear memory", growth.memory_grows_linearly, _claims("linear")),
 )
@@ -139,10 +137,10 @@ def locate(name: str) -> type[Attention]:
     """The variant registered as `name`, or the class at `MODULE:CLASS`.
 
     Raises:
-        Refused: there is none, or it is no attention variant.
+        UserError: there is none, or it is no attention variant.
     """
     if "+" in name:
-        raise Refused(f"{name!r} is a composition; check its variants one by one")
+        raise UserError(f"{name!r} is a composition; check its variants one by one")
     if ":" not in name:
         return variants.find(name)
     module, _, attribute = name.partition(":")
@@ -151,7 +149,7 @@ def locate(name: str) -> type[Attention]:
         variants.require(found)
     except Exception as error:
         reason = in_one_line(error)
-        raise Refused(
+        raise UserError(
             f"{name!r} cannot be loaded ({reason}); mend it, or give another MODULE:CLASS"
         ) from error
     return found
@@ -163,15 +161,15 @@ def subjects(
     """The forms of a variant that it claims to have, with those options.
 
     Raises:
-        Refused: the variant cannot be checked or built, declares a gap in a check that there is
+        UserError: the variant cannot be checked or built, declares a gap in a check that there is
             not, or takes its options in a way that a run could not give them.
     """
     if variant.unchecked:
-        raise Refused(f"{name} cannot be checked: {variant.unchecked}")
+        raise UserError(f"{name} cannot be checked: {variant.unchecked}")
     known = [check.name for check in CHECKS]
-    for gap in variant.gaps:
+    for gap in variant.expected_failures:
         if gap.removesuffix(CAUSAL_ALONE) not in known:
-            raise Refused(f"{name} declares a gap: {unknown('check', gap, known)}")
+            raise UserError(f"{name} declares a gap: {unknown('check', gap, known)}")
     resolved = resolve(name, variant, options)
     forms = (False, True) if variant.traits.causal else (False,)
     found = [Subject(name, variant, causal, resolved) for causal in forms]
@@ -196,8 +194,8 @@ def run(check: Check, subject: Subject) -> Result:
             finding = check.run(subject)
     except Exception as error:
         finding = Finding(False, f"raised {in_one_line(error)}")
-    gaps = subject.variant.known_gaps(causal=subject.causal)
-    return Result(check.name, subject.form, finding, gaps.get(check.name, ""))
+    expected_failures = subject.variant.expected_failures_of(causal=subject.causal)
+    return Result(check.name, subject.form, finding, expected_failures.get(check.name, ""))
 
 
 def examine(subject: Subject) -> Iterator[Result]:

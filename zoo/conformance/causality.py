@@ -32,11 +32,11 @@ def the_future_is_never_seen(subject: Subject) -> Finding:
     x, moved, told = draw(3, LENGTH), {}, {}
     for situation in (one for one in SITUATIONS if one.dtype == torch.float64):
         layer, worst = subject.layer_in(situation), (0.0, "")
-        for keep in (None, padding):
-            expected = situation.attend(layer, x, keep).tokens
+        for mask in (None, padding):
+            expected = situation.attend(layer, x, mask).tokens
             for border in (1, 64, 65, LENGTH - 1):
-                real = slice(None) if keep is None else keep[:, :border]
-                for words, other, mask in _futures(x, keep, border, situation.training):
+                real = slice(None) if mask is None else mask[:, :border]
+                for words, other, mask in _futures(x, mask, border, situation.training):
                     found = situation.attend(layer, other, mask).tokens[:, :border]
                     gap = distance(found[real], expected[:, :border][real])
                     if gap > worst[0]:
@@ -49,18 +49,18 @@ def the_future_is_never_seen(subject: Subject) -> Finding:
 
 
 def _futures(
-    x: Tensor, keep: Tensor | None, border: int, training: bool
+    x: Tensor, mask: Tensor | None, border: int, training: bool
 ) -> Iterator[tuple[str, Tensor, Tensor | None]]:
     """Other futures than `x` has from the border on: each in words, with its tokens and mask."""
     for scale in (0.0, 1e-3, 1.0, 1e3):
         other = x.clone()
         other[:, border:] = scale * draw(3, LENGTH - border, seed=3)
-        yield f"of noise, {scale:g} times as loud," if scale else "of zeros", other, keep
+        yield f"of noise, {scale:g} times as loud," if scale else "of zeros", other, mask
     if training:
         # Random draws are as many as the tokens: another length draws others.
         return
-    yield "left out", x[:, :border], None if keep is None else keep[:, :border]
-    mask = torch.ones(x.shape[:2], dtype=torch.bool) if keep is None else keep.clone()
+    yield "left out", x[:, :border], None if mask is None else mask[:, :border]
+    mask = torch.ones(x.shape[:2], dtype=torch.bool) if mask is None else mask.clone()
     mask[:, border:] = ~mask[:, border:]
     yield "padded the other way", x, mask
 
@@ -127,18 +127,18 @@ def a_foreign_context_is_heard(subject: Subject) -> Finding:
     layer, x = subject.layer().eval(), draw(2, 20)
     worst, heard = 0.0, float("inf")
 
-    def read(x: Tensor, context: Tensor, keep: Tensor | None) -> Tensor:
-        return attended_by(layer, layer(x, context, keep)).tokens
+    def read(x: Tensor, context: Tensor, mask: Tensor | None) -> Tensor:
+        return attended_by(layer, layer(x, context, mask)).tokens
 
     for m in (7, 33):
-        context, keep = draw(2, m, seed=4), torch.arange(m) < torch.tensor([m, 5])[:, None]
-        tokens = read(x, context, keep)
+        context, mask = draw(2, m, seed=4), torch.arange(m) < torch.tensor([m, 5])[:, None]
+        tokens = read(x, context, mask)
         if tokens.shape != x.shape:
             return Finding(False, f"{tuple(tokens.shape)} came out for {tuple(x.shape)}")
-        loud = torch.where(keep[..., None], context, 1e4)
-        worst = max(worst, distance(read(x, loud, keep), tokens))
+        loud = torch.where(mask[..., None], context, 1e4)
+        worst = max(worst, distance(read(x, loud, mask), tokens))
         worst = max(worst, distance(tokens[1:], read(x[1:], context[1:, :5], None)))
-        heard = min(heard, distance(read(x, draw(2, m, seed=5), keep), tokens))
+        heard = min(heard, distance(read(x, draw(2, m, seed=5), mask), tokens))
     passed = worst <= ROUNDING and heard > 1e-6
     return Finding(passed, f"padded context moved outputs by {worst:.2g}, another by {heard:.2g}")
 

@@ -40,10 +40,10 @@ def _verdict(subject: Subject, cost: Callable[[Callable[[], None]], int], what: 
 def _both_ways(subject: Subject, n: int, padded: bool) -> Callable[[], None]:
     layer = subject.layer(max_len=n).float()
     x = draw(1, n).float().requires_grad_()
-    keep = (torch.arange(n) < n * 3 // 4)[None] if padded else None
+    mask = (torch.arange(n) < n * 3 // 4)[None] if padded else None
 
     def step() -> None:
-        attend(layer, x, keep).square().mean().backward()
+        attend(layer, x, mask).square().mean().backward()
 
     step()
     return step

@@ -19,7 +19,7 @@ from zoo.conformance.subject import (
     distance,
     draw,
     paddings,
-    speak,
+    probe_loss,
 )
 from zoo.contract import Attended, Attention, attended_by
 from zoo.registry import first_line, in_one_line
@@ -38,7 +38,7 @@ def every_length_runs(subject: Subject) -> Finding:
     for n in LENGTHS:
         x = draw(2, n).requires_grad_()
         found = attended(layer, x)
-        (gradient,) = torch.autograd.grad(speak(found), x)
+        (gradient,) = torch.autograd.grad(probe_loss(found), x)
         finite = found.tokens.isfinite().all() and gradient.isfinite().all()
         if found.tokens.shape != x.shape or not finite:
             bad.append(n)
@@ -63,9 +63,9 @@ def every_precision_runs(subject: Subject) -> Finding:
 
 def every_parameter_learns(subject: Subject) -> Finding:
     """Each parameter gets a gradient that is finite and not all zero."""
-    layer, keep = subject.layer(), next(paddings())
+    layer, mask = subject.layer(), next(paddings())
     x = draw(3, LENGTH)
-    loss = speak(attended(layer, x, keep), keep)
+    loss = probe_loss(attended(layer, x, mask), mask)
     if loss.requires_grad:
         loss.backward()
     mute = [
@@ -82,7 +82,7 @@ def loud_inputs_stay_finite(subject: Subject) -> Finding:
     layer = subject.layer().float()
     x = (1e3 * draw(2, LENGTH)).float().requires_grad_()
     found = attended(layer, x)
-    speak(found).backward()
+    probe_loss(found).backward()
     parts = [found.tokens, x.grad, *(p.grad for p in layer.parameters())]
     bad = sum(int((~part.isfinite()).sum()) for part in parts if part is not None)
     return Finding(bad == 0, f"{bad} entries of outputs and gradients are not finite")
@@ -94,8 +94,8 @@ def gradients_are_right(subject: Subject) -> Finding:
     In evaluation every derivative by the tokens is looked at; in both modes those by tokens and
     parameters together, along random directions.
     """
-    layer, keep = subject.layer(max_len=8, dim=4), torch.ones(2, 6, dtype=torch.bool)
-    keep[1, 4:] = False
+    layer, mask = subject.layer(max_len=8, dim=4), torch.ones(2, 6, dtype=torch.bool)
+    mask[1, 4:] = False
     x = (0.7 * draw(2, 6, dim=4)).requires_grad_()
     names, weights = zip(*[("", x), *layer.named_parameters()], strict=True)
 
@@ -103,8 +103,8 @@ def gradients_are_right(subject: Subject) -> Finding:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(5)
             named = dict(zip(names[1:], state, strict=False))
-            found = attended_by(layer, functional_call(layer, named, (tokens, tokens, keep)))
-        return found.tokens[keep], *found.losses.values()
+            found = attended_by(layer, functional_call(layer, named, (tokens, tokens, mask)))
+        return found.tokens[mask], *found.losses.values()
 
     try:
         layer.eval()
@@ -139,9 +139,9 @@ def one_seed_gives_one_result(subject: Subject) -> Finding:
 def training_is_evaluation(subject: Subject) -> Finding:
     """Without dropout, training gives evaluation's output, unless the variant is stochastic."""
     layer, x, worst = subject.layer(), draw(3, LENGTH), 0.0
-    for keep in (None, PADDING):
-        real = slice(None) if keep is None else keep
-        trained, evaluated = (attend(layer.train(mode), x, keep)[real] for mode in (True, False))
+    for mask in (None, PADDING):
+        real = slice(None) if mask is None else mask
+        trained, evaluated = (attend(layer.train(mode), x, mask)[real] for mode in (True, False))
         worst = max(worst, distance(trained, evaluated))
     return at_most(worst, ROUNDING, "differ by")
 
@@ -213,14 +213,14 @@ def state_round_trips(subject: Subject) -> Finding:
 def it_compiles(subject: Subject) -> Finding:
     """One graph through `torch.compile`: evaluation, and padded training with its gradients."""
     layer, x, worst = subject.layer(), draw(3, LENGTH).requires_grad_(), 0.0
-    for keep, training in ((None, False), (PADDING, True)):
+    for mask, training in ((None, False), (PADDING, True)):
         torch.compiler.reset()
         layer.train(training)
         try:
             compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
             with torch.set_grad_enabled(training):
-                found = _everything(layer, compiled, x, keep)
-                expected = _everything(layer, layer, x, keep)
+                found = _everything(layer, compiled, x, mask)
+                expected = _everything(layer, layer, x, mask)
         except Exception as error:
             return Finding(False, in_one_line(error))
         pairs = zip(found, expected, strict=True)
@@ -229,16 +229,16 @@ def it_compiles(subject: Subject) -> Finding:
 
 
 def _everything(
-    layer: Attention, run: Callable[..., Attended], x: Tensor, keep: Tensor | None
+    layer: Attention, run: Callable[..., Attended], x: Tensor, mask: Tensor | None
 ) -> list[Tensor]:
     """From one seed, the outputs of `run`, which is `layer` in some form; losses and gradients."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(2)
-        ran = attended_by(layer, run(x, x, keep))
+        ran = attended_by(layer, run(x, x, mask))
     found = [ran.tokens, *ran.losses.values()]
     if not torch.is_grad_enabled():
         return found
-    wanted, loss = [x, *layer.parameters()], speak(ran, keep)
+    wanted, loss = [x, *layer.parameters()], probe_loss(ran, mask)
     return [*found, *torch.autograd.grad(loss, wanted, materialize_grads=True)]
 
 
@@ -248,10 +248,10 @@ def seeds_run_at_once(subject: Subject) -> Finding:
     if not layers[0].state_dict():
         return Finding(True, "no parameters that could differ")
     state, worst = stack_module_state(layers), 0.0
-    for keep in (None, PADDING):
+    for mask in (None, PADDING):
 
-        def one(parameters: dict[str, Tensor], buffers: dict[str, Tensor], keep=keep) -> Tensor:
-            ran = functional_call(layers[0], (parameters, buffers), (x, x, keep))
+        def one(parameters: dict[str, Tensor], buffers: dict[str, Tensor], mask=mask) -> Tensor:
+            ran = functional_call(layers[0], (parameters, buffers), (x, x, mask))
             return attended_by(layers[0], ran).tokens
 
         try:
@@ -261,6 +261,6 @@ def seeds_run_at_once(subject: Subject) -> Finding:
                 found = vmap(one)(*state)
         except Exception as error:
             return Finding(False, in_one_line(error))
-        expected = torch.stack([attend(layer, x, keep) for layer in layers])
+        expected = torch.stack([attend(layer, x, mask) for layer in layers])
         worst = max(worst, distance(found, expected))
     return at_most(worst, ROUNDING, "differ by")

@@ -13,7 +13,7 @@ from zoo.conformance.subject import (
     draw,
     everywhere,
     paddings,
-    speak,
+    probe_loss,
 )
 
 
@@ -22,12 +22,12 @@ def padding_is_never_felt(subject: Subject) -> Finding:
     x, moved = draw(3, LENGTH), {}
     for situation in SITUATIONS:
         layer, worst = subject.layer_in(situation), 0.0
-        for keep in paddings():
-            expected = situation.attend(layer, x, keep)
+        for mask in paddings():
+            expected = situation.attend(layer, x, mask)
             for loudness in (1.0, 1e4):
                 noise = loudness * draw(3, LENGTH, seed=3)
-                found = situation.attend(layer, torch.where(keep[..., None], x, noise), keep)
-                worst = max(worst, distance(found.tokens[keep], expected.tokens[keep]))
+                found = situation.attend(layer, torch.where(mask[..., None], x, noise), mask)
+                worst = max(worst, distance(found.tokens[mask], expected.tokens[mask]))
                 for name, loss in expected.losses.items():
                     worst = max(worst, distance(found.losses[name], loss))
         moved[situation] = worst
@@ -41,9 +41,9 @@ def padded_is_truncated(subject: Subject) -> Finding:
         if situation.training and subject.traits.stochastic:
             continue
         layer, worst = subject.layer_in(situation), 0.0
-        for keep in paddings():
-            padded = situation.attend(layer, x, keep).tokens
-            for sample, kept, tokens in zip(x, keep, padded, strict=True):
+        for mask in paddings():
+            padded = situation.attend(layer, x, mask).tokens
+            for sample, kept, tokens in zip(x, mask, padded, strict=True):
                 alone = situation.attend(layer, sample[kept][None]).tokens[0]
                 worst = max(worst, distance(tokens[kept], alone))
         moved[situation] = worst
@@ -55,9 +55,9 @@ def nothing_real_stays_finite(subject: Subject) -> Finding:
     layer, x = subject.layer(), draw(2, LENGTH).requires_grad_()
     bad = 0
     for real in (1, 0):
-        keep = (torch.arange(2) < real)[:, None].expand(-1, LENGTH)
-        found = attended(layer, x, keep)
-        total = found.tokens.sum() + speak(found)
+        mask = (torch.arange(2) < real)[:, None].expand(-1, LENGTH)
+        found = attended(layer, x, mask)
+        total = found.tokens.sum() + probe_loss(found)
         gradients = torch.autograd.grad(total, [x, *layer.parameters()], allow_unused=True)
         parts = [found.tokens, *found.losses.values(), *gradients]
         bad += sum(int((~part.isfinite()).sum()) for part in parts if part is not None)
@@ -71,14 +71,14 @@ def batch_mates_are_never_felt(subject: Subject) -> Finding:
     padding = next(paddings())[1:]
     for situation in SITUATIONS:
         layer, worst = subject.layer_in(situation), 0.0
-        for keep in (None, padding):
-            real = slice(None) if keep is None else keep[0]
-            beside, louder = (situation.attend(layer, one, keep).tokens[0] for one in (x, loud))
+        for mask in (None, padding):
+            real = slice(None) if mask is None else mask[0]
+            beside, louder = (situation.attend(layer, one, mask).tokens[0] for one in (x, loud))
             worst = max(worst, distance(louder[real], beside[real]))
         moved[situation] = worst
     layer = subject.layer().eval()
-    for keep in (None, padding):
-        own, real = (None, slice(None)) if keep is None else (keep[:1], keep[0])
-        alone = distance(attend(layer, loud, keep)[0][real], attend(layer, x[:1], own)[0][real])
+    for mask in (None, padding):
+        own, real = (None, slice(None)) if mask is None else (mask[:1], mask[0])
+        alone = distance(attend(layer, loud, mask)[0][real], attend(layer, x[:1], own)[0][real])
         moved[SITUATIONS[0]] = max(moved[SITUATIONS[0]], alone)
     return everywhere(moved, "moved by a batch-mate:")

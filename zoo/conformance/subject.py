@@ -46,12 +46,12 @@ class Situation(NamedTuple):
         mode = "training" if self.training else "evaluation"
         return " ".join([precision, mode, *(["with rotary positions"] * self.rotary)])
 
-    def attend(self, layer: Attention, x: Tensor, keep: Tensor | None = None) -> Attended:
+    def attend(self, layer: Attention, x: Tensor, mask: Tensor | None = None) -> Attended:
         """Self-attention, random draws from one seed."""
         with torch.random.fork_rng(devices=[]), torch.autocast("cpu", enabled=self.autocast):
             torch.manual_seed(5)
             x = x.to(self.dtype)
-            return attended(layer, x, keep)
+            return attended(layer, x, mask)
 
 
 SITUATIONS = (
@@ -136,19 +136,19 @@ def paddings(length: int = LENGTH) -> Iterator[Bool[Tensor, "b n"]]:
     yield torch.stack([between, place % 3 > 0, (place > 3) & (place < length - 10)])
 
 
-def attended(layer: Attention, x: Tensor, keep: Tensor | None = None) -> Attended:
+def attended(layer: Attention, x: Tensor, mask: Tensor | None = None) -> Attended:
     """Self-attention; a TypeError where something else comes out."""
-    return attended_by(layer, layer(x, x, keep))
+    return attended_by(layer, layer(x, x, mask))
 
 
-def attend(layer: Attention, x: Tensor, keep: Tensor | None = None) -> Tensor:
+def attend(layer: Attention, x: Tensor, mask: Tensor | None = None) -> Tensor:
     """New tokens, by self-attention."""
-    return attended(layer, x, keep).tokens
+    return attended(layer, x, mask).tokens
 
 
-def speak(attended: Attended, keep: Tensor | None = None) -> Float[Tensor, ""]:
+def probe_loss(attended: Attended, mask: Tensor | None = None) -> Float[Tensor, ""]:
     """A loss to which every coordinate of every real token speaks, with its own weight."""
-    tokens = attended.tokens if keep is None else attended.tokens[keep]
+    tokens = attended.tokens if mask is None else attended.tokens[mask]
     ramp = torch.linspace(-1, 1.3, tokens.numel(), dtype=tokens.dtype).reshape(tokens.shape)
     return (tokens * ramp).sum() + sum(attended.losses.values())
 

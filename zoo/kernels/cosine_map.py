@@ -19,6 +19,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+CHUNKED_FROM = 512
+"""Tokens of a sample from which `chunked` is faster on a CPU; below, its loop over samples costs
+more than it saves: forward and backward of 64 samples of 64 tokens take 2.9 times as long."""
+
 TINY = 1e-12
 """The norm below which a vector counts as this long: the direction of nothing is nothing."""
 
@@ -29,24 +33,24 @@ def plain(
     bias: Float[Tensor, " gp"],
     fold: Float[Tensor, "#b gp d"],
     groups: int,
-    keep: Bool[Tensor, "b n"] | None,
+    mask: Bool[Tensor, "b n"] | None,
     with_gram: bool,
 ) -> tuple[Float[Tensor, "b n d"], Float[Tensor, "grams g p p"]]:
     """The definition. Padded tokens have zero features, so they enter no Gram matrix.
 
     There is a Gram matrix for each sample, or none at all without `with_gram`.
     """
-    phi = unit(F.linear(x, weight, bias).unflatten(-1, (groups, -1)), keep)
+    phi = unit(F.linear(x, weight, bias).unflatten(-1, (groups, -1)), mask)
     return phi.flatten(2) @ fold, gram(phi if with_gram else phi[:0])
 
 
-def unit(u: Float[Tensor, "b n g p"], keep: Bool[Tensor, "b n"] | None) -> Float[Tensor, "b n g p"]:
+def unit(u: Float[Tensor, "b n g p"], mask: Bool[Tensor, "b n"] | None) -> Float[Tensor, "b n g p"]:
     """Return u / ||u|| over the last axis, zero at padded tokens."""
     # fp32: squares of half-precision entries overflow or vanish.
     norm = torch.linalg.vector_norm(u, dim=-1, keepdim=True, dtype=wide(u.dtype))
     scale = norm.clamp_min(TINY).reciprocal()
-    if keep is not None:
-        scale = scale * keep[:, :, None, None]
+    if mask is not None:
+        scale = scale * mask[:, :, None, None]
     return u * scale.to(u.dtype)
 
 
@@ -68,7 +72,7 @@ def chunked(
     bias: Float[Tensor, " gp"],
     fold: Float[Tensor, "#b gp d"],
     groups: int,
-    keep: Bool[Tensor, "b n"] | None,
+    mask: Bool[Tensor, "b n"] | None,
     with_gram: bool,
 ) -> tuple[Float[Tensor, "b n d"], Float[Tensor, "grams g p p"]]:
     """What `plain` computes, in less memory and time: `python -m benchmarks.primal_layer`."""
@@ -78,7 +82,7 @@ def chunked(
     x, weight, bias, fold = (part.to(dtype) for part in (x, weight, bias, fold))
     fold = fold.expand(len(x), -1, -1)
     with torch.autocast(x.device.type, enabled=False):
-        return _Chunked.apply(x, weight, bias, fold, groups, keep, with_gram)
+        return _Chunked.apply(x, weight, bias, fold, groups, mask, with_gram)
 
 
 class _Chunked(torch.autograd.Function):
@@ -90,17 +94,17 @@ class _Chunked(torch.autograd.Function):
         bias: Tensor,
         fold: Tensor,
         groups: int,
-        keep: Tensor | None,
+        mask: Tensor | None,
         with_gram: bool,
     ) -> tuple[Tensor, Tensor]:
-        ctx.save_for_backward(x, weight, bias, fold, keep)
+        ctx.save_for_backward(x, weight, bias, fold, mask)
         ctx.groups = groups
         width = len(weight) // groups
         tokens = x.new_empty(*x.shape[:2], fold.shape[-1])
         samples = len(x) if with_gram else 0
         grams = x.new_empty(samples, groups, width, width, dtype=wide(x.dtype))
         for i in range(len(x)):
-            phi, _ = _features(x[i], weight, bias, groups, None if keep is None else keep[i])
+            phi, _ = _features(x[i], weight, bias, groups, None if mask is None else mask[i])
             torch.mm(phi.flatten(1), fold[i], out=tokens[i])
             if with_gram:
                 sides = phi.transpose(0, 1).to(grams.dtype)
@@ -112,13 +116,13 @@ class _Chunked(torch.autograd.Function):
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx: Any, d_tokens: Tensor, d_grams: Tensor
     ) -> tuple[Tensor | None, ...]:
-        x, weight, bias, fold, keep = ctx.saved_tensors
+        x, weight, bias, fold, mask = ctx.saved_tensors
         d_x, d_fold = torch.empty_like(x), fold.new_empty(fold.shape)
         d_weight = torch.zeros_like(weight, dtype=wide(x.dtype))
         d_bias = torch.zeros_like(bias, dtype=wide(x.dtype))
         pull = d_grams + d_grams.mT
         for i in range(len(x)):
-            phi, norm = _features(x[i], weight, bias, ctx.groups, None if keep is None else keep[i])
+            phi, norm = _features(x[i], weight, bias, ctx.groups, None if mask is None else mask[i])
             torch.mm(phi.flatten(1).mT, d_tokens[i], out=d_fold[i])
             d_phi = (d_tokens[i] @ fold[i].mT).view_as(phi).to(pull.dtype)
             phi = phi.to(pull.dtype)
@@ -126,8 +130,8 @@ class _Chunked(torch.autograd.Function):
                 d_phi.transpose(0, 1).baddbmm_(phi.transpose(0, 1), pull[i])
             along = (d_phi * phi).sum(-1, keepdim=True)
             d_u = d_phi.addcmul_(phi, along, value=-1).div_(norm)
-            if keep is not None:
-                d_u.mul_(keep[i][:, None, None])
+            if mask is not None:
+                d_u.mul_(mask[i][:, None, None])
             d_u = d_u.flatten(1)
             d_bias += d_u.sum(0)
             d_u = d_u.to(x.dtype)
@@ -137,10 +141,10 @@ class _Chunked(torch.autograd.Function):
 
 
 def _features(
-    x: Tensor, weight: Tensor, bias: Tensor, groups: int, keep: Tensor | None
+    x: Tensor, weight: Tensor, bias: Tensor, groups: int, mask: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """Return phi (n, g, p) of one sample, and the norms (n, g, 1) that it was divided by."""
     u = torch.addmm(bias, x, weight.mT).unflatten(-1, (groups, -1))
     norm = torch.linalg.vector_norm(u, dim=-1, keepdim=True, dtype=wide(u.dtype)).clamp_min_(TINY)
     phi = u.div_(norm)
-    return (phi if keep is None else phi.mul_(keep[:, None, None])), norm
+    return (phi if mask is None else phi.mul_(mask[:, None, None])), norm

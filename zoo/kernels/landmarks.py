@@ -9,11 +9,11 @@ from torch import Tensor
 
 
 def segment_means(
-    like: Float[Tensor, "b h n e"], keep: Bool[Tensor, "b n"] | None, landmarks: int
+    like: Float[Tensor, "b h n e"], mask: Bool[Tensor, "b n"] | None, landmarks: int
 ) -> Float[Tensor, "#b 1 l n"]:
     """The matrix that takes tokens to means of segments; a row of zeros for an empty one."""
     n = like.shape[-2]
-    real = torch.ones(1, n, dtype=torch.bool, device=like.device) if keep is None else keep
+    real = torch.ones(1, n, dtype=torch.bool, device=like.device) if mask is None else mask
     rank, count = real.cumsum(1) - 1, real.sum(1, keepdim=True)
     segment = rank * landmarks // count.clamp_min(1)
     index = torch.arange(landmarks, device=like.device)

@@ -13,12 +13,12 @@ from torch import Tensor
 BASE = 1e4
 
 
-def rotated(x: Float[Tensor, "b h n e"]) -> Float[Tensor, "b h n e"]:
+def rotate_tokens(x: Float[Tensor, "b h n e"]) -> Float[Tensor, "b h n e"]:
     """Each token turned by its place in the sequence."""
-    return turned(x, torch.arange(x.shape[-2], device=x.device)[None])
+    return rotate(x, torch.arange(x.shape[-2], device=x.device)[None])
 
 
-def turned(x: Float[Tensor, "b h n e"], place: Int[Tensor, "#b n"]) -> Float[Tensor, "b h n e"]:
+def rotate(x: Float[Tensor, "b h n e"], place: Int[Tensor, "#b n"]) -> Float[Tensor, "b h n e"]:
     """Each token turned by the place given for it."""
     pairs = x.shape[-1] // 2
     # Double: fp32 loses the angle of a far token, by 1e-3 from i = 16k on.

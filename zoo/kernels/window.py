@@ -24,7 +24,7 @@ def windowed(
     window: int,
     *,
     causal: bool = False,
-    leaders: int = 0,
+    global_tokens: int = 0,
     dropout: float = 0.0,
 ) -> Float[Tensor, "b h n e"]:
     """Attend within the window and to the leaders; a query with nothing in sight returns zero.
@@ -46,11 +46,11 @@ def windowed(
         F.pad(part, (0, 0, 0, -n % block)).unflatten(2, (-1, block)) for part in (q, k, v)
     )
     near = [side for side in sides if abs(side) < q.shape[2]]
-    keys = look(keys, near, k[:, :, :leaders])
-    values = look(values, near, v[:, :, :leaders])
+    keys = look(keys, near, k[:, :, :global_tokens])
+    values = look(values, near, v[:, :, :global_tokens])
     place = torch.arange(q.shape[2] * block, device=q.device).unflatten(0, (-1, block))
     sight = torch.cat([place + side * block for side in near], dim=-1)
-    seen = window_mask(place, sight, count, window, causal, leaders).expand(batch, -1, -1, -1)
+    seen = window_mask(place, sight, count, window, causal, global_tokens).expand(batch, -1, -1, -1)
     # Blocks stand beside samples, so that all heads share a block's mask.
     parts = (part.transpose(1, 2).flatten(0, 1) for part in (q, keys, values))
     mask = seen.flatten(0, 1)[:, None]
@@ -59,12 +59,12 @@ def windowed(
 
 
 def look(
-    blocks: Float[Tensor, "b h t c e"], near: list[int], leaders: Float[Tensor, "b h l e"]
+    blocks: Float[Tensor, "b h t c e"], near: list[int], global_tokens: Float[Tensor, "b h l e"]
 ) -> Float[Tensor, "b h t w e"]:
     """The leaders, then each block's neighbours `near` it; nothing lies beyond the ends."""
     count = blocks.shape[2]
     padded = F.pad(blocks, (0, 0, 0, 0, 1, 1))
-    front = leaders[:, :, None].expand(-1, -1, count, -1, -1)
+    front = global_tokens[:, :, None].expand(-1, -1, count, -1, -1)
     return torch.cat([front, *(padded[:, :, 1 + side : 1 + side + count] for side in near)], dim=3)
 
 
@@ -74,16 +74,16 @@ def window_mask(
     count: Int[Tensor, " #b"],
     window: int,
     causal: bool,
-    leaders: int,
+    global_tokens: int,
 ) -> Bool[Tensor, "#b t c w"]:
     """Which of the leaders and of the tokens in `sight` the query at a `place` may see."""
     gap = sight[:, None, :] - place[:, :, None]
     seen = (gap >= -window) & (gap <= (0 if causal else window))
     # A leader within the window counts once: as a leader.
-    real = (sight >= leaders) & (sight < count[:, None, None])
+    real = (sight >= global_tokens) & (sight < count[:, None, None])
     near = seen & real[:, :, None, :]
-    if not leaders:
+    if not global_tokens:
         return near
-    front = torch.arange(leaders, device=count.device) < count[:, None]
+    front = torch.arange(global_tokens, device=count.device) < count[:, None]
     front = front[:, None, None, :].expand(-1, *place.shape, -1)
     return torch.cat([front, near], dim=-1)

@@ -3,13 +3,13 @@
 The one part of `zoo` that `tasks` uses too. Nothing here imports torch.
 """
 
-from zoo.registry.messages import Refused, first_line, in_one_line, unknown
+from zoo.registry.messages import UserError, first_line, in_one_line, unknown
 from zoo.registry.names import Registry, built, foreign
 from zoo.registry.options import Value, options_of, require_at_least, resolve
 
 __all__ = [
-    "Refused",
     "Registry",
+    "UserError",
     "Value",
     "built",
     "first_line",

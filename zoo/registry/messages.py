@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Iterable
 
 
-class Refused(ValueError):
+class UserError(ValueError):
     """Bad input. The message is one line that names the value, the rule and the remedy."""
 
 

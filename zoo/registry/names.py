@@ -12,7 +12,7 @@ from importlib import import_module, metadata
 from pkgutil import iter_modules
 from typing import Any, ClassVar, Generic, TypeVar, get_origin
 
-from zoo.registry.messages import Refused, in_one_line, unknown
+from zoo.registry.messages import UserError, in_one_line, unknown
 from zoo.registry.options import require_readable
 
 T = TypeVar("T")
@@ -50,18 +50,18 @@ class Registry(Generic[T]):
         """Return a decorator that enrols its argument under `name`.
 
         Raises:
-            Refused: the name is taken, or holds a character that argv or a composition needs.
+            UserError: the name is taken, or holds a character that argv or a composition needs.
         """
         if not _usable(name):
-            raise Refused(f"{self.kind} name {name!r} {NAMES}; choose another name")
+            raise UserError(f"{self.kind} name {name!r} {NAMES}; choose another name")
 
-        def enrol(thing: T) -> T:
+        def decorate(thing: T) -> T:
             if name in self._own:
-                raise Refused(f"{self.kind} {name!r} is registered already; choose another name")
+                raise UserError(f"{self.kind} {name!r} is registered already; choose another name")
             self._own[name] = thing
             return thing
 
-        return enrol
+        return decorate
 
     def withhold(self, name: str, reason: str) -> None:
         """Leave `name` out of every list; who asks for it gets `reason`, remedy included."""
@@ -75,17 +75,17 @@ class Registry(Generic[T]):
         """Return the thing called `name`.
 
         Raises:
-            Refused: nothing is called so (the nearest name is offered), it cannot run on this
+            UserError: nothing is called so (the nearest name is offered), it cannot run on this
                 machine, or its plug-in is broken.
         """
         built_in = self._built_in()
         if name in built_in:
             return built_in[name]
         if name in self._absent:
-            raise Refused(f"{self.kind} {name!r} cannot run here: {self._absent[name]}")
+            raise UserError(f"{self.kind} {name!r} cannot run here: {self._absent[name]}")
         plug_ins = self._plug_ins()
         if name not in plug_ins:
-            raise Refused(unknown(self.kind, name, {*built_in, *plug_ins}))
+            raise UserError(unknown(self.kind, name, {*built_in, *plug_ins}))
         return self._load(plug_ins[name])
 
     def items(self) -> list[tuple[str, T]]:
@@ -94,7 +94,7 @@ class Registry(Generic[T]):
         for name, point in self._plug_ins().items():
             try:
                 found[name] = self._load(point)
-            except Refused as error:
+            except UserError as error:
                 warnings.warn(str(error), stacklevel=2)
         return sorted(found.items())
 
@@ -111,7 +111,7 @@ class Registry(Generic[T]):
                 raise TypeError(f"{found.__name__} calls itself {found.name!r}")
         except Exception as error:
             # Whatever a plug-in raises on import is its owner's to read.
-            raise Refused(
+            raise UserError(
                 f"{self.kind} {point.name!r} cannot be loaded from {point.value}: "
                 f"{in_one_line(error)}; mend or uninstall that plug-in"
             ) from error
@@ -122,7 +122,7 @@ class Registry(Generic[T]):
 
         Raises:
             TypeError: it is not of this registry's kind, or does not set or define what it must.
-            Refused: its options are none that a run could give; see `zoo.registry.options`.
+            UserError: its options are none that a run could give; see `zoo.registry.options`.
         """
         base = self._base
         if base is object:
@@ -176,15 +176,15 @@ def built(what: str, make: Callable[[], T]) -> T:
     """What `make` builds.
 
     Raises:
-        Refused: it raised something; whatever that is, in one line.
+        UserError: it raised something; whatever that is, in one line.
     """
     try:
         return make()
-    except Refused:
+    except UserError:
         raise
     except Exception as error:
         reason = in_one_line(error)
-        raise Refused(f"{what} cannot be built ({reason}); mend it, or its options") from error
+        raise UserError(f"{what} cannot be built ({reason}); mend it, or its options") from error
 
 
 def _usable(name: str) -> bool:

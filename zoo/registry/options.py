@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, get_args, get_origin
 
-from zoo.registry.messages import Refused, unknown
+from zoo.registry.messages import UserError, unknown
 
 Value = bool | int | float | str
 """What an option may hold: everything that survives a round trip through JSON and argv."""
@@ -22,16 +22,16 @@ def resolve(
     type, so that options may come from argv as they are.
 
     Raises:
-        Refused: an option is unknown, ill-typed, or required and missing.
+        UserError: an option is unknown, ill-typed, or required and missing.
     """
     schema = options_of(factory)
     for name in given:
         if name not in schema:
-            raise Refused(unknown(f"option of {owner}", name, schema))
+            raise UserError(unknown(f"option of {owner}", name, schema))
     resolved: dict[str, Value] = {}
     for name, parameter in schema.items():
         if name not in given and parameter.default is parameter.empty:
-            raise Refused(f"{owner} needs the option {name!r}; set {owner}.{name}=VALUE")
+            raise UserError(f"{owner} needs the option {name!r}; set {owner}.{name}=VALUE")
         value = given.get(name, parameter.default)
         resolved[name] = _convert(f"{owner}.{name}", value, parameter.annotation)
     return resolved
@@ -41,7 +41,7 @@ def options_of(factory: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     """The options of `factory`: its keyword-only parameters, in order.
 
     Raises:
-        Refused: the signature takes `*args` or `**kwargs`, which would swallow typing errors, or
+        UserError: the signature takes `*args` or `**kwargs`, which would swallow typing errors, or
             gives a default to what it takes by place, which no option could reach.
     """
     # eval_str: a plug-in may postpone the evaluation of its annotations.
@@ -49,10 +49,12 @@ def options_of(factory: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     called = getattr(factory, "__qualname__", repr(factory))
     for parameter in parameters.values():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            raise Refused(f"{called} takes {parameter}; name every option in the signature instead")
+            raise UserError(
+                f"{called} takes {parameter}; name every option in the signature instead"
+            )
         by_place = parameter.kind is not parameter.KEYWORD_ONLY
         if by_place and parameter.default is not parameter.empty:
-            raise Refused(f"{called} takes {parameter} by its place; put a * before its options")
+            raise UserError(f"{called} takes {parameter} by its place; put a * before its options")
     return {name: p for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY}
 
 
@@ -60,19 +62,19 @@ def require_at_least(least: float, owner: str, why: str = "", /, **given: float)
     """Refuse options of `owner` that are below `least`; `why` says what that follows from.
 
     Raises:
-        Refused: there is one.
+        UserError: there is one.
     """
     rule = f"{least}, {why}" if why else f"{least}"
     for option, value in given.items():
         if value < least:
-            raise Refused(f"{owner}.{option}={value} must be at least {rule}; raise it")
+            raise UserError(f"{owner}.{option}={value} must be at least {rule}; raise it")
 
 
 def require_readable(owner: str, factory: Callable[..., Any]) -> None:
     """Look at the options of `factory`, before a run gives one.
 
     Raises:
-        Refused: the signature is none of options, or an option's type cannot be read from text, or
+        UserError: the signature is none of options, or an option's type cannot be read from text, or
             its default is not of that type.
     """
     for name, option in options_of(factory).items():
@@ -96,7 +98,7 @@ def _require_annotated(name: str, annotation: Any) -> None:
         return
     wanted = getattr(annotation, "__name__", annotation)
     has = "not annotated" if annotation is inspect.Parameter.empty else f"annotated {wanted}"
-    raise Refused(f"{name} is {has}; annotate it bool, int, float, str or Literal")
+    raise UserError(f"{name} is {has}; annotate it bool, int, float, str or Literal")
 
 
 def _convert(name: str, value: Value, annotation: Any) -> Value:
@@ -106,13 +108,13 @@ def _convert(name: str, value: Value, annotation: Any) -> Value:
         # By their text: argv gives text, and True must not pass for 1.
         choices = {str(choice): choice for choice in get_args(annotation)}
         if str(value) not in choices:
-            raise Refused(f"{name}={value} is not one of {', '.join(choices)}; give one of them")
+            raise UserError(f"{name}={value} is not one of {', '.join(choices)}; give one of them")
         return choices[str(value)]
     try:
         return _READERS[annotation](value)
     except (KeyError, TypeError, ValueError, OverflowError):
         give = f"give {_GIVE[annotation]}"
-        raise Refused(f"{name}={value} is not of type {annotation.__name__}; {give}") from None
+        raise UserError(f"{name}={value} is not of type {annotation.__name__}; {give}") from None
 
 
 def _whole(value: Value) -> int:

@@ -28,10 +28,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from zoo import recurrent
 from zoo.contract import Size, State, Traits, Unsupported
-from zoo.kernels import causal_sum
-from zoo.kernels.real_first import ranks
+from zoo.kernels import causal_sum, recurrent_sum
+from zoo.kernels.real_tokens import token_ranks
 from zoo.projected import ProjectedAttention
 from zoo.registry import require_at_least
 from zoo.variants import variants
@@ -46,7 +45,7 @@ class CosFormer(ProjectedAttention):
 
     traits = Traits(causal=True, cross=False, linear=True, stochastic=False, recurrent=True)
     # fp32 at least: half precision cannot tell neighbouring angles of a long sequence apart.
-    wide = True
+    upcast = True
 
     def __init__(self, size: Size, *, chunk: int = 128) -> None:
         """Keep the options.
@@ -56,7 +55,7 @@ class CosFormer(ProjectedAttention):
             chunk: tokens of a causal block; the result does not depend on it.
 
         Raises:
-            Refused: `chunk` below 1.
+            UserError: `chunk` below 1.
         """
         super().__init__(size)
         require_at_least(1, "cosformer", chunk=chunk)
@@ -67,7 +66,7 @@ class CosFormer(ProjectedAttention):
         q: Float[Tensor, "b h n e"],
         k: Float[Tensor, "b h n e"],
         v: Float[Tensor, "b h n e"],
-        keep: Bool[Tensor, "b n"] | None,
+        mask: Bool[Tensor, "b n"] | None,
     ) -> Float[Tensor, "b h n e"]:
         """See `ProjectedAttention.attend`.
 
@@ -79,17 +78,17 @@ class CosFormer(ProjectedAttention):
             raise Unsupported(
                 f"cosformer built for {most} tokens got {n}; build it with max_len={n}"
             )
-        rank = torch.arange(n, device=q.device)[None] if keep is None else ranks(keep)
+        rank = torch.arange(n, device=q.device)[None] if mask is None else token_ranks(mask)
         angle = self._angles(rank, q.dtype)
         queries, keys = features(q, angle), features(k, angle)
-        if keep is not None:
-            keys = keys.masked_fill(~keep[:, None, :, None], 0.0)
+        if mask is not None:
+            keys = keys.masked_fill(~mask[:, None, :, None], 0.0)
         return causal_sum.mean(queries, keys, v, self.size.causal, self.chunk)
 
     def begin(self, batch: int) -> State:
         """See `ProjectedAttention.begin`: sums of features and [v_j, 1]^T, and the tokens seen."""
         heads, width = self.size.heads, self.size.head_dim
-        return self.blank(batch, heads, 2 * width, width + 1), self.blank(batch).long()
+        return self.zero_state(batch, heads, 2 * width, width + 1), self.zero_state(batch).long()
 
     def recur(
         self,
@@ -101,7 +100,7 @@ class CosFormer(ProjectedAttention):
         """See `ProjectedAttention.recur`; tokens beyond `max_len` stand where the last one does."""
         sums, seen = state
         angle = self._angles(seen[:, None].clamp_max(self.size.max_len - 1), q.dtype)
-        heads, sums = recurrent.mean(features(q, angle), features(k, angle), v, sums)
+        heads, sums = recurrent_sum.mean(features(q, angle), features(k, angle), v, sums)
         return heads, (sums, seen + 1)
 
     def _angles(self, rank: Int[Tensor, "#b n"], dtype: torch.dtype) -> Float[Tensor, "#b 1 n 1"]:

@@ -23,9 +23,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo import recurrent
 from zoo.contract import Size, State, Traits
-from zoo.kernels import causal_sum
+from zoo.kernels import causal_sum, recurrent_sum
 from zoo.projected import ProjectedAttention
 from zoo.registry import require_at_least
 from zoo.variants import variants
@@ -37,7 +36,7 @@ class Cosine(ProjectedAttention):
 
     traits = Traits(causal=True, cross=True, linear=True, stochastic=False, recurrent=True)
     # fp32 at least: squares overflow half precision, and the sums run over thousands of tokens.
-    wide = True
+    upcast = True
 
     def __init__(self, size: Size, *, chunk: int = 128) -> None:
         """Make the parameters.
@@ -47,7 +46,7 @@ class Cosine(ProjectedAttention):
             chunk: tokens of a causal block; the result does not depend on it.
 
         Raises:
-            Refused: `chunk` below 1.
+            UserError: `chunk` below 1.
         """
         super().__init__(size)
         require_at_least(1, "cosine", chunk=chunk)
@@ -59,19 +58,19 @@ class Cosine(ProjectedAttention):
         q: Float[Tensor, "b h n e"],
         k: Float[Tensor, "b h m e"],
         v: Float[Tensor, "b h m e"],
-        keep: Bool[Tensor, "b m"] | None,
+        mask: Bool[Tensor, "b m"] | None,
     ) -> Float[Tensor, "b h n e"]:
         """See `ProjectedAttention.attend`."""
         queries, keys = F.normalize(q, dim=-1), F.normalize(k, dim=-1)
-        if keep is not None:
-            keys = keys.masked_fill(~keep[:, None, :, None], 0.0)
+        if mask is not None:
+            keys = keys.masked_fill(~mask[:, None, :, None], 0.0)
         sums = causal_sum.total(queries, keys, v, self.size.causal, self.chunk)
-        return self._scaled(sums, self._seen(v, keep))
+        return self._scaled(sums, self._seen(v, mask))
 
     def begin(self, batch: int) -> State:
         """See `ProjectedAttention.begin`: the sums of k^_j v_j^T, and how many tokens came."""
         heads, width = self.size.heads, self.size.head_dim
-        return self.blank(batch, heads, width, width), self.blank(batch).long()
+        return self.zero_state(batch, heads, width, width), self.zero_state(batch).long()
 
     def recur(
         self,
@@ -83,7 +82,7 @@ class Cosine(ProjectedAttention):
         """See `ProjectedAttention.recur`."""
         sums, seen = state
         queries, keys = F.normalize(q, dim=-1), F.normalize(k, dim=-1)
-        heads, sums = recurrent.total(queries, keys, v, sums)
+        heads, sums = recurrent_sum.total(queries, keys, v, sums)
         return self._scaled(heads, seen[:, None] + 1), (sums, seen + 1)
 
     def _scaled(
@@ -94,10 +93,10 @@ class Cosine(ProjectedAttention):
         return sums * seen.to(sums.dtype)[:, None, :, None] ** -power
 
     def _seen(
-        self, v: Float[Tensor, "b h m e"], keep: Bool[Tensor, "b m"] | None
+        self, v: Float[Tensor, "b h m e"], mask: Bool[Tensor, "b m"] | None
     ) -> Int[Tensor, "#b #m"]:
         """Return R, the number of real tokens that each query sees, or 1 for none."""
         m = v.shape[-2]
-        real = torch.ones(1, m, dtype=torch.bool, device=v.device) if keep is None else keep
+        real = torch.ones(1, m, dtype=torch.bool, device=v.device) if mask is None else mask
         seen = real.cumsum(1) if self.size.causal else real.sum(1, keepdim=True)
         return seen.clamp_min(1)

@@ -62,11 +62,11 @@ class FlashLinear(Attention):
         self,
         x: Float[Tensor, "b n d"],
         context: Float[Tensor, "b m d"],
-        keep: Bool[Tensor, "b m"] | None,
+        mask: Bool[Tensor, "b m"] | None,
     ) -> Attended:
         """See `Attention.forward`."""
         self.require_self(x, context)
-        mask = None if keep is None else keep.int()
+        mask = None if mask is None else mask.int()
         tokens, *_ = self.inner(x, attention_mask=mask)
         return Attended(tokens)
 

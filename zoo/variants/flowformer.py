@@ -42,27 +42,27 @@ class Flowformer(ProjectedAttention):
 
     traits = Traits(causal=False, cross=False, linear=True, stochastic=False, recurrent=False)
     # fp32 at least: the sums run over thousands of tokens, and are divided by one another.
-    wide = True
+    upcast = True
 
     def attend(
         self,
         q: Float[Tensor, "b h n e"],
         k: Float[Tensor, "b h n e"],
         v: Float[Tensor, "b h n e"],
-        keep: Bool[Tensor, "b n"] | None,
+        mask: Bool[Tensor, "b n"] | None,
     ) -> Float[Tensor, "b h n e"]:
         """See `ProjectedAttention.attend`."""
-        return flow(q, k, v, keep)
+        return flow(q, k, v, mask)
 
 
 def flow(
     q: Float[Tensor, "b h n e"],
     k: Float[Tensor, "b h n e"],
     v: Float[Tensor, "b h n e"],
-    keep: Bool[Tensor, "b n"] | None,
+    mask: Bool[Tensor, "b n"] | None,
 ) -> Float[Tensor, "b h n e"]:
     """Competition, aggregation and allocation; zero at padded tokens."""
-    padded = None if keep is None else ~keep[:, None, :, None]
+    padded = None if mask is None else ~mask[:, None, :, None]
     sinks, sources = (_without(padded, part.sigmoid()) for part in (q, k))
     taken = _without(padded, conserved(q, sources.sum(-2, keepdim=True)))
     given = _without(padded, conserved(k, sinks.sum(-2, keepdim=True)))

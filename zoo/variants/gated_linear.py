@@ -29,11 +29,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo import recurrent
 from zoo.contract import Size, State, Traits
 from zoo.gated import GatedAttention
-from zoo.kernels.carried import carried
-from zoo.registry import Refused, require_at_least
+from zoo.kernels import recurrent_sum
+from zoo.kernels.chunk_states import chunk_states
+from zoo.registry import UserError, require_at_least
 from zoo.variants import variants
 
 
@@ -59,14 +59,14 @@ class GatedLinear(GatedAttention):
             chunk: tokens of a chunk, a power of two; the result does not depend on it.
 
         Raises:
-            Refused: an option out of range.
+            UserError: an option out of range.
         """
         super().__init__(size)
         require_at_least(1, "gated-linear", gate_rank=gate_rank)
         if temperature <= 0:
-            raise Refused(f"gated-linear.temperature={temperature} must be above 0; raise it")
+            raise UserError(f"gated-linear.temperature={temperature} must be above 0; raise it")
         if chunk < 1 or chunk & (chunk - 1):
-            raise Refused(f"gated-linear.chunk={chunk} must be a power of two; try 64")
+            raise UserError(f"gated-linear.chunk={chunk} must be a power of two; try 64")
         self.temperature, self.chunk = temperature, chunk
         self.query_key_value = nn.Linear(size.dim, 3 * size.dim)
         self.forget = nn.Sequential(
@@ -94,7 +94,7 @@ class GatedLinear(GatedAttention):
         token = x[:, None]
         q, k, v, log_alpha = self._project(token, seen[:, None])
         with torch.autocast(x.device.type, enabled=False):
-            heads, sums = recurrent.total(q, k, v, log_alpha.exp().mT * sums)
+            heads, sums = recurrent_sum.total(q, k, v, log_alpha.exp().mT * sums)
         return self._merge(token, heads)[:, 0], (sums, seen + 1)
 
     def _project(
@@ -104,9 +104,9 @@ class GatedLinear(GatedAttention):
         projected = torch.cat([self.query_key_value(x), self.forget(x)], dim=-1)
         # fp32 at least: sums over many tokens, and exponentials of sums.
         with torch.autocast(x.device.type, enabled=False):
-            wide = projected.to(torch.promote_types(projected.dtype, torch.float32))
-            q, k, v, gates = wide.unflatten(-1, (4, self.size.heads, -1)).permute(2, 0, 3, 1, 4)
-            q, k = self.placed(q * q.shape[-1] ** -0.5, place), self.placed(k, place)
+            upcast = projected.to(torch.promote_types(projected.dtype, torch.float32))
+            q, k, v, gates = upcast.unflatten(-1, (4, self.size.heads, -1)).permute(2, 0, 3, 1, 4)
+            q, k = self.apply_rotary(q * q.shape[-1] ** -0.5, place), self.apply_rotary(k, place)
             return q, k, v, F.logsigmoid(gates) / self.temperature
 
 
@@ -132,7 +132,7 @@ def recur(
         for part in (q, k, v, log_alpha)
     )
     left = log_alpha.sum(-2).exp()[..., None]
-    past = carried((k * after(log_alpha).exp()).mT @ v, left)
+    past = chunk_states((k * after(log_alpha).exp()).mT @ v, left)
     sums = (q * log_alpha.cumsum(-2).exp()) @ past
     half = 1
     while half < chunk:

@@ -25,9 +25,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from zoo import recurrent
 from zoo.contract import Size, State, Traits
-from zoo.kernels import causal_sum
+from zoo.kernels import causal_sum, recurrent_sum
 from zoo.projected import ProjectedAttention
 from zoo.registry import require_at_least
 from zoo.variants import variants
@@ -39,7 +38,7 @@ class Linear(ProjectedAttention):
 
     traits = Traits(causal=True, cross=True, linear=True, stochastic=False, recurrent=True)
     # fp32 at least: sums over thousands of tokens leave half precision no digits.
-    wide = True
+    upcast = True
 
     def __init__(self, size: Size, *, chunk: int = 128) -> None:
         """Keep the options.
@@ -49,7 +48,7 @@ class Linear(ProjectedAttention):
             chunk: tokens of a causal block; the result does not depend on it.
 
         Raises:
-            Refused: `chunk` below 1.
+            UserError: `chunk` below 1.
         """
         super().__init__(size)
         require_at_least(1, "linear", chunk=chunk)
@@ -60,17 +59,19 @@ class Linear(ProjectedAttention):
         q: Float[Tensor, "b h n e"],
         k: Float[Tensor, "b h m e"],
         v: Float[Tensor, "b h m e"],
-        keep: Bool[Tensor, "b m"] | None,
+        mask: Bool[Tensor, "b m"] | None,
     ) -> Float[Tensor, "b h n e"]:
         """See `ProjectedAttention.attend`."""
         queries, keys = shifted(q), features(k)
-        if keep is not None:
-            keys = keys.masked_fill(~keep[:, None, :, None], 0.0)
+        if mask is not None:
+            keys = keys.masked_fill(~mask[:, None, :, None], 0.0)
         return causal_sum.mean(queries, keys, v, self.size.causal, self.chunk)
 
     def begin(self, batch: int) -> State:
         """See `ProjectedAttention.begin`: the sums of phi(k_j) [v_j, 1]^T."""
-        return (self.blank(batch, self.size.heads, self.size.head_dim, self.size.head_dim + 1),)
+        return (
+            self.zero_state(batch, self.size.heads, self.size.head_dim, self.size.head_dim + 1),
+        )
 
     def recur(
         self,
@@ -80,7 +81,7 @@ class Linear(ProjectedAttention):
         state: State,
     ) -> tuple[Float[Tensor, "b h 1 e"], State]:
         """See `ProjectedAttention.recur`."""
-        heads, sums = recurrent.mean(shifted(q), features(k), v, *state)
+        heads, sums = recurrent_sum.mean(shifted(q), features(k), v, *state)
         return heads, (sums,)
 
 

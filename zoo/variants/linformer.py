@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.contract import Size, Traits, Unsupported
-from zoo.kernels.real_first import moved, orders
+from zoo.kernels.real_tokens import gather_tokens, real_first
 from zoo.projected import ProjectedAttention
 from zoo.registry import require_at_least
 from zoo.variants import variants
@@ -54,7 +54,7 @@ class Linformer(ProjectedAttention):
                 `kv` one matrix to all heads, for keys and values alike.
 
         Raises:
-            Refused: `rank` below 1.
+            UserError: `rank` below 1.
         """
         super().__init__(size)
         require_at_least(1, "linformer", rank=rank)
@@ -68,7 +68,7 @@ class Linformer(ProjectedAttention):
         q: Float[Tensor, "b h n e"],
         k: Float[Tensor, "b h m e"],
         v: Float[Tensor, "b h m e"],
-        keep: Bool[Tensor, "b m"] | None,
+        mask: Bool[Tensor, "b m"] | None,
     ) -> Float[Tensor, "b h n e"]:
         """See `ProjectedAttention.attend`.
 
@@ -81,9 +81,12 @@ class Linformer(ProjectedAttention):
                 f"linformer got {m} tokens, and has columns for max_len={self.size.max_len}; "
                 "build it with a larger max_len"
             )
-        if keep is not None:
-            order, _ = orders(keep)
-            k, v = (moved(part.masked_fill(~keep[:, None, :, None], 0.0), order) for part in (k, v))
+        if mask is not None:
+            order, _ = real_first(mask)
+            k, v = (
+                gather_tokens(part.masked_fill(~mask[:, None, :, None], 0.0), order)
+                for part in (k, v)
+            )
         # Indexed from both ends: `kv` has one matrix, which is the first and the last.
         e, f = self.projections[0, ..., :m], self.projections[-1, ..., :m]
         dropout = self.size.dropout if self.training else 0.0

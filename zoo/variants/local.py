@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.contract import Size, State, Traits
-from zoo.kernels.real_first import moved, orders
+from zoo.kernels.real_tokens import gather_tokens, real_first
 from zoo.kernels.window import windowed
 from zoo.projected import ProjectedAttention
 from zoo.registry import require_at_least
@@ -42,7 +42,7 @@ class Local(ProjectedAttention):
                 sees those before it only. From n - 1 on, the result is softmax attention.
 
         Raises:
-            Refused: `window` below 1.
+            UserError: `window` below 1.
         """
         super().__init__(size)
         require_at_least(1, "local", window=window)
@@ -53,23 +53,27 @@ class Local(ProjectedAttention):
         q: Float[Tensor, "b h n e"],
         k: Float[Tensor, "b h n e"],
         v: Float[Tensor, "b h n e"],
-        keep: Bool[Tensor, "b n"] | None,
+        mask: Bool[Tensor, "b n"] | None,
     ) -> Float[Tensor, "b h n e"]:
         """See `ProjectedAttention.attend`."""
         dropout = self.size.dropout if self.training else 0.0
         options = {"causal": self.size.causal, "dropout": dropout}
-        if keep is None:
+        if mask is None:
             count = torch.full((1,), q.shape[2], device=q.device)
             return windowed(q, k, v, count, self.window, **options)
-        order, place = orders(keep)
-        q, k, v = (moved(part, order) for part in (q, k, v))
-        return moved(windowed(q, k, v, keep.sum(1), self.window, **options), place)
+        order, place = real_first(mask)
+        q, k, v = (gather_tokens(part, order) for part in (q, k, v))
+        return gather_tokens(windowed(q, k, v, mask.sum(1), self.window, **options), place)
 
     def begin(self, batch: int) -> State:
         """See `ProjectedAttention.begin`: what is in sight, the latest last, and its count."""
         sight = min(self.window + 1, self.size.max_len)
         shape = self.size.heads, sight, self.size.head_dim
-        return self.blank(batch, *shape), self.blank(batch, *shape), self.blank(batch).long()
+        return (
+            self.zero_state(batch, *shape),
+            self.zero_state(batch, *shape),
+            self.zero_state(batch).long(),
+        )
 
     def recur(
         self,

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.contract import Attended, Attention, Size, Traits
-from zoo.kernels.real_first import moved, orders
+from zoo.kernels.real_tokens import gather_tokens, real_first
 from zoo.kernels.window import windowed
 from zoo.registry import require_at_least
 from zoo.variants import variants
@@ -53,7 +53,7 @@ class Longformer(Attention):
                 are d (3 d + 3) parameters more.
 
         Raises:
-            Refused: `window` below 1 or `global_tokens` below 0.
+            UserError: `window` below 1 or `global_tokens` below 0.
         """
         super().__init__(size)
         require_at_least(1, "longformer", window=window)
@@ -69,31 +69,31 @@ class Longformer(Attention):
         self,
         x: Float[Tensor, "b n d"],
         context: Float[Tensor, "b m d"],
-        keep: Bool[Tensor, "b m"] | None,
+        mask: Bool[Tensor, "b m"] | None,
     ) -> Attended:
         """See `Attention.forward`."""
         self.require_self(x, context)
-        if keep is None:
+        if mask is None:
             return Attended(self._attend(x, torch.full((1,), x.shape[1], device=x.device)))
-        order, place = orders(keep)
-        return Attended(moved(self._attend(moved(x, order), keep.sum(1)), place))
+        order, place = real_first(mask)
+        return Attended(gather_tokens(self._attend(gather_tokens(x, order), mask.sum(1)), place))
 
     def _attend(self, x: Float[Tensor, "b n d"], count: Int[Tensor, " #b"]) -> Tensor:
         """Attend among tokens of which the first `count` are real."""
         q, k, v = self._split(self.local(x), 3)
-        q, k = self.placed(q), self.placed(k)
-        leaders = min(self.global_tokens, x.shape[1])
+        q, k = self.apply_rotary(q), self.apply_rotary(k)
+        global_tokens = min(self.global_tokens, x.shape[1])
         dropout = self.size.dropout if self.training else 0.0
-        heads = windowed(q, k, v, count, self.window, leaders=leaders, dropout=dropout)
-        if leaders:
-            q = q[:, :, :leaders]
+        heads = windowed(q, k, v, count, self.window, global_tokens=global_tokens, dropout=dropout)
+        if global_tokens:
+            q = q[:, :, :global_tokens]
             if self.global_query is not None and self.global_context is not None:
-                (q,) = self._split(self.global_query(x[:, :leaders]), 1)
+                (q,) = self._split(self.global_query(x[:, :global_tokens]), 1)
                 k, v = self._split(self.global_context(x), 2)
-                q, k = self.placed(q), self.placed(k)
+                q, k = self.apply_rotary(q), self.apply_rotary(k)
             real = (torch.arange(x.shape[1], device=x.device) < count[:, None])[:, None, None]
             everywhere = F.scaled_dot_product_attention(q, k, v, attn_mask=real, dropout_p=dropout)
-            heads = torch.cat([everywhere, heads[:, :, leaders:]], dim=2)
+            heads = torch.cat([everywhere, heads[:, :, global_tokens:]], dim=2)
         return self.out(heads.transpose(1, 2).flatten(-2))
 
     def _split(self, tokens: Float[Tensor, "b n pd"], parts: int) -> list[Tensor]:

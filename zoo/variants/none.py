@@ -38,7 +38,7 @@ class NoAttention(Attention):
         self,
         x: Float[Tensor, "b n d"],
         context: Float[Tensor, "b m d"],
-        keep: Bool[Tensor, "b m"] | None,
+        mask: Bool[Tensor, "b m"] | None,
     ) -> Attended:
         """See `Attention.forward`."""
         self.require_self(x, context)
@@ -46,7 +46,7 @@ class NoAttention(Attention):
 
     def start(self, batch: int) -> State:
         """See `Attention.start`: nothing is remembered."""
-        return (self.blank(batch, 0),)
+        return (self.zero_state(batch, 0),)
 
     def step(self, x: Float[Tensor, "b d"], state: State) -> tuple[Float[Tensor, "b d"], State]:
         """See `Attention.step`."""

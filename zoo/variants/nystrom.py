@@ -31,9 +31,9 @@ from torch import Tensor, nn
 from zoo.contract import Size, Traits
 from zoo.kernels import depthwise
 from zoo.kernels.landmarks import apart, segment_means
-from zoo.kernels.real_first import moved, orders
+from zoo.kernels.real_tokens import gather_tokens, real_first
 from zoo.projected import ProjectedAttention
-from zoo.registry import Refused, require_at_least
+from zoo.registry import UserError, require_at_least
 from zoo.variants import variants
 
 
@@ -59,13 +59,13 @@ class Nystrom(ProjectedAttention):
                 kernel a head, added to the output (35 in the paper's LRA runs); 0 for none.
 
         Raises:
-            Refused: `landmarks` below 1, `iterations` below 0, or `conv` neither 0 nor odd.
+            UserError: `landmarks` below 1, `iterations` below 0, or `conv` neither 0 nor odd.
         """
         super().__init__(size)
         require_at_least(1, "nystrom", landmarks=landmarks)
         require_at_least(0, "nystrom", iterations=iterations)
         if conv < 0 or (conv and conv % 2 == 0):
-            raise Refused(f"nystrom.conv={conv} must be an odd number of taps, or 0 for none")
+            raise UserError(f"nystrom.conv={conv} must be an odd number of taps, or 0 for none")
         self.landmarks, self.iterations = landmarks, iterations
         self.conv = _depthwise(size.heads, conv) if conv else None
 
@@ -74,46 +74,46 @@ class Nystrom(ProjectedAttention):
         q: Float[Tensor, "b h n e"],
         k: Float[Tensor, "b h n e"],
         v: Float[Tensor, "b h n e"],
-        keep: Bool[Tensor, "b n"] | None,
+        mask: Bool[Tensor, "b n"] | None,
     ) -> Float[Tensor, "b h n e"]:
         """See `ProjectedAttention.attend`."""
-        if keep is not None:
-            v = v.masked_fill(~keep[:, None, :, None], 0.0)
+        if mask is not None:
+            v = v.masked_fill(~mask[:, None, :, None], 0.0)
         # fp32 at least: the pseudo-inverse of a nearly singular A magnifies every rounding.
-        wide = torch.promote_types(v.dtype, torch.float32)
+        upcast = torch.promote_types(v.dtype, torch.float32)
         with torch.autocast(q.device.type, enabled=False):
-            full = q.to(wide), k.to(wide), v.to(wide)
-            out = nystrom(*full, keep, self.landmarks, self.iterations).to(v.dtype)
+            full = q.to(upcast), k.to(upcast), v.to(upcast)
+            out = nystrom(*full, mask, self.landmarks, self.iterations).to(v.dtype)
         if self.conv is None:
             return out
         taps = self.conv.weight[:, 0, :, 0]
-        if keep is None:
+        if mask is None:
             return out + depthwise.convolved(v, taps)
         # Over the real tokens: v is zero at the others, which stand last.
-        order, place = orders(keep)
-        return out + moved(depthwise.convolved(moved(v, order), taps), place)
+        order, place = real_first(mask)
+        return out + gather_tokens(depthwise.convolved(gather_tokens(v, order), taps), place)
 
 
 def nystrom(
     q: Float[Tensor, "b h n e"],
     k: Float[Tensor, "b h n e"],
     v: Float[Tensor, "b h n e"],
-    keep: Bool[Tensor, "b n"] | None,
+    mask: Bool[Tensor, "b n"] | None,
     landmarks: int,
     iterations: int,
 ) -> Float[Tensor, "b h n e"]:
     """`F (A+ (B v))`, without the convolution; v is zero at padded tokens."""
     q = q * q.shape[-1] ** -0.5
-    mean = segment_means(q, keep, min(landmarks, q.shape[-2]))
+    mean = segment_means(q, mask, min(landmarks, q.shape[-2]))
     q_marks, k_marks = mean @ q, mean @ k
     from_marks, middle, to_marks = q @ k_marks.mT, q_marks @ k_marks.mT, q_marks @ k.mT
-    if keep is None:
+    if mask is None:
         f, a, b = (scores.softmax(-1) for scores in (from_marks, middle, to_marks))
     else:
         filled = mean.any(-1)
         f = masked_softmax(from_marks, filled[..., None, :])
         a = apart(masked_softmax(middle, filled[..., None, :]), filled)
-        b = masked_softmax(to_marks, keep[:, None, None, :])
+        b = masked_softmax(to_marks, mask[:, None, None, :])
     return f @ (pseudo_inverse(a, iterations) @ (b @ v))
 
 

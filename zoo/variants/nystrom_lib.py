@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from zoo.contract import Size, Traits
 from zoo.packages import load
 from zoo.projected import ProjectedAttention
-from zoo.registry import Refused, require_at_least
+from zoo.registry import UserError, require_at_least
 from zoo.variants import variants
 
 
@@ -28,11 +28,11 @@ class NystromLib(ProjectedAttention):
     """`nystrom_attention.NystromAttention` between projections."""
 
     traits = Traits(causal=False, cross=False, linear=True, stochastic=False, recurrent=False)
-    gaps = MappingProxyType(
+    expected_failures = MappingProxyType(
         {
             "precisions": "its identity matrix is fp32 in any module: bf16 modules raise",
-            "padded = truncated": "segments count padded positions: outputs are off by 0.099",
-            "batch-mates unfelt": "the pseudo-inverse is scaled by a maximum over the batch: "
+            "truncation equivalence": "segments count padded positions: outputs are off by 0.099",
+            "batch independence": "the pseudo-inverse is scaled by a maximum over the batch: "
             "outputs move by 0.062",
         }
     )
@@ -49,14 +49,14 @@ class NystromLib(ProjectedAttention):
             conv: taps, an odd number, of the depth-wise convolution of the values; 0 for none.
 
         Raises:
-            Refused: `landmarks` below 1, `iterations` below 0, or `conv` neither 0 nor odd.
+            UserError: `landmarks` below 1, `iterations` below 0, or `conv` neither 0 nor odd.
             Unsupported: nystrom-attention cannot be imported.
         """
         super().__init__(size)
         require_at_least(1, "nystrom-lib", landmarks=landmarks)
         require_at_least(0, "nystrom-lib", iterations=iterations)
         if conv < 0 or (conv and conv % 2 == 0):
-            raise Refused(f"nystrom-lib.conv={conv} must be an odd number of taps, or 0 for none")
+            raise UserError(f"nystrom-lib.conv={conv} must be an odd number of taps, or 0 for none")
         self.landmarks = landmarks
         self.inner = load("nystrom-lib", "nystrom_attention", "nystrom-attention").NystromAttention(
             dim=size.dim,
@@ -74,11 +74,11 @@ class NystromLib(ProjectedAttention):
         q: Float[Tensor, "b h n e"],
         k: Float[Tensor, "b h n e"],
         v: Float[Tensor, "b h n e"],
-        keep: Bool[Tensor, "b n"] | None,
+        mask: Bool[Tensor, "b n"] | None,
     ) -> Float[Tensor, "b h n e"]:
         """See `ProjectedAttention.attend`."""
         batch, heads, n, width = q.shape
-        if keep is None and n % self.landmarks:
-            keep = torch.ones(batch, n, dtype=torch.bool, device=q.device)
+        if mask is None and n % self.landmarks:
+            mask = torch.ones(batch, n, dtype=torch.bool, device=q.device)
         merged = torch.cat([part.transpose(1, 2).flatten(2) for part in (q, k, v)], dim=-1)
-        return self.inner(merged, mask=keep).unflatten(-1, (heads, width)).transpose(1, 2)
+        return self.inner(merged, mask=mask).unflatten(-1, (heads, width)).transpose(1, 2)

@@ -40,9 +40,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo import recurrent
 from zoo.contract import Size, State, Traits
-from zoo.kernels import causal_sum
+from zoo.kernels import causal_sum, recurrent_sum
 from zoo.projected import ProjectedAttention
 from zoo.registry import require_at_least
 from zoo.variants import variants
@@ -59,7 +58,7 @@ class Performer(ProjectedAttention):
 
     traits = Traits(causal=True, cross=True, linear=True, stochastic=True, recurrent=True)
     # fp32 at least: exponentials of half-precision exponents are wrong by whole factors.
-    wide = True
+    upcast = True
 
     def __init__(
         self,
@@ -81,7 +80,7 @@ class Performer(ProjectedAttention):
             chunk: tokens of a causal block; the result does not depend on it.
 
         Raises:
-            Refused: `features` or `chunk` below 1.
+            UserError: `features` or `chunk` below 1.
         """
         super().__init__(size)
         require_at_least(1, "performer", features=features, chunk=chunk)
@@ -94,18 +93,18 @@ class Performer(ProjectedAttention):
         q: Float[Tensor, "b h n e"],
         k: Float[Tensor, "b h m e"],
         v: Float[Tensor, "b h m e"],
-        keep: Bool[Tensor, "b m"] | None,
+        mask: Bool[Tensor, "b m"] | None,
     ) -> Float[Tensor, "b h n e"]:
         """See `ProjectedAttention.attend`."""
         fresh = self.redraw and self.training
         w = draw(self.projection, self.orthogonal) if fresh else self.projection
-        queries, keys = self._features(q, k, keep, w.to(q.dtype))
+        queries, keys = self._features(q, k, mask, w.to(q.dtype))
         return causal_sum.mean(queries, keys, v, self.size.causal, self.chunk)
 
     def begin(self, batch: int) -> State:
         """See `ProjectedAttention.begin`: the sums of exp(k'_jm - c_m) [v_j, 1]^T."""
         features = len(self.projection)
-        return (self.blank(batch, self.size.heads, features, self.size.head_dim + 1),)
+        return (self.zero_state(batch, self.size.heads, features, self.size.head_dim + 1),)
 
     def recur(
         self,
@@ -116,22 +115,22 @@ class Performer(ProjectedAttention):
     ) -> tuple[Float[Tensor, "b h 1 e"], State]:
         """See `ProjectedAttention.recur`; the projection is always the one drawn in `__init__`."""
         queries, keys = self._features(q, k, None, self.projection.to(q.dtype))
-        heads, sums = recurrent.mean(queries, keys, v, *state)
+        heads, sums = recurrent_sum.mean(queries, keys, v, *state)
         return heads, (sums,)
 
     def _features(
         self,
         q: Float[Tensor, "b h n e"],
         k: Float[Tensor, "b h m e"],
-        keep: Bool[Tensor, "b m"] | None,
+        mask: Bool[Tensor, "b m"] | None,
         w: Float[Tensor, "f e"],
     ) -> tuple[Float[Tensor, "b h n f"], Float[Tensor, "b h m f"]]:
         """The stabilised features of both sides."""
         scale = q.shape[-1] ** -0.25
         directions = scale * w
         halves = k.square().sum(-1, keepdim=True) * (-(scale**2) / 2)
-        if keep is not None:
-            halves = halves.masked_fill(~keep[:, None, :, None], -torch.inf)
+        if mask is not None:
+            halves = halves.masked_fill(~mask[:, None, :, None], -torch.inf)
         queries = q @ directions.mT
         # One column more, where subtracting the halves would be one pass more over all features.
         keys = torch.cat([k, halves], dim=-1) @ F.pad(directions, (0, 1), value=1.0).mT

@@ -2,7 +2,7 @@
 
 Choromanski et al., 2020, arXiv 2009.14794, by `performer_pytorch.FastAttention`. Beside the
 features of `zoo.variants.performer` stands an epsilon of 1e-4, added behind the stabilisers: at
-loud inputs it swamps the features, and as the stabilisers are detached it makes gradients wrong.
+large inputs it swamps the features, and as the stabilisers are detached it makes gradients wrong.
 The stabiliser of the keys is one maximum over all tokens and features of a head.
 
 Time O(n M e). Memory O(n M) per head; O(n M e) in the causal form, which without the package's
@@ -34,15 +34,15 @@ class PerformerLib(ProjectedAttention):
     """`performer_pytorch.FastAttention` between projections."""
 
     traits = Traits(causal=True, cross=True, linear=True, stochastic=False, recurrent=False)
-    gaps = MappingProxyType(
+    expected_failures = MappingProxyType(
         {
             "gradients": "an epsilon behind a detached maximum: derivatives are off by a "
             "fraction of 8e-05, at inputs 5 times as loud of 0.48",
-            "padding unfelt": "V is zeroed at padding, K is not: outputs move by 0.14, causal 0.22",
-            "padded = truncated": "K counts at padding: outputs are off by 0.27, causal 0.37",
-            "context heard": "K counts at padding: outputs move by 0.32",
-            "future unseen": "the keys share a maximum over all tokens: the past moves by 0.22",
-            "future unseen, fp32": "the keys share a maximum over all tokens: 38050 entries of "
+            "padding invariance": "V is zeroed at padding, K is not: outputs move by 0.14, causal 0.22",
+            "truncation equivalence": "K counts at padding: outputs are off by 0.27, causal 0.37",
+            "cross-attention": "K counts at padding: outputs move by 0.32",
+            "causality": "the keys share a maximum over all tokens: the past moves by 0.22",
+            "causality, fp32": "the keys share a maximum over all tokens: 38050 entries of "
             "the past move",
         }
     )
@@ -55,7 +55,7 @@ class PerformerLib(ProjectedAttention):
             features: M, the number of random features.
 
         Raises:
-            Refused: `features` below 1.
+            UserError: `features` below 1.
             Unsupported: performer-pytorch cannot be imported.
         """
         super().__init__(size)
@@ -74,9 +74,9 @@ class PerformerLib(ProjectedAttention):
         q: Float[Tensor, "b h n e"],
         k: Float[Tensor, "b h m e"],
         v: Float[Tensor, "b h m e"],
-        keep: Bool[Tensor, "b m"] | None,
+        mask: Bool[Tensor, "b m"] | None,
     ) -> Float[Tensor, "b h n e"]:
         """See `ProjectedAttention.attend`."""
-        if keep is not None:
-            v = v.masked_fill(~keep[:, None, :, None], 0.0)
+        if mask is not None:
+            v = v.masked_fill(~mask[:, None, :, None], 0.0)
         return self.inner(q, k, v)

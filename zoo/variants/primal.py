@@ -29,8 +29,8 @@ from torch import Tensor, nn
 
 from zoo.contract import Attended, Attention, Size, State, Traits
 from zoo.kernels import cosine_map, eager
-from zoo.kernels.real_first import ranks
-from zoo.registry import Refused, require_at_least
+from zoo.kernels.real_tokens import token_ranks
+from zoo.registry import UserError, require_at_least
 from zoo.variants import variants
 
 
@@ -74,14 +74,14 @@ class Primal(Attention):
                 squares, then averages over samples (the published time-series runs).
 
         Raises:
-            Refused: `rank` or `rank_multi` below 1, `eta` below 0, or a causal layer with dependent
+            UserError: `rank` or `rank_multi` below 1, `eta` below 0, or a causal layer with dependent
                 projections.
         """
         super().__init__(size)
         require_at_least(1, "primal", rank=rank, rank_multi=rank_multi)
         require_at_least(0, "primal", eta=eta)
         if size.causal and projections == "dependent":
-            raise Refused("primal.projections=dependent sees the future; use independent or auto")
+            raise UserError("primal.projections=dependent sees the future; use independent or auto")
         self.dependent = projections == "dependent" or (projections == "auto" and not size.causal)
         self.eta, self.trace, self.ksvd_mean = eta, trace, ksvd_mean
         rows = min(size.max_len, rank * rank_multi) if self.dependent else size.head_dim
@@ -100,21 +100,21 @@ class Primal(Attention):
         self,
         x: Float[Tensor, "b n d"],
         context: Float[Tensor, "b m d"],
-        keep: Bool[Tensor, "b m"] | None,
+        mask: Bool[Tensor, "b m"] | None,
     ) -> Attended:
         """See `Attention.forward`; while training, `losses` holds `ksvd`, already times eta."""
         self.require_self(x, context)
-        weights = self._weights(x, keep)
+        weights = self._weights(x, mask)
         fold, bias = self._fold(weights)
-        tokens, grams = self._map(x, fold, keep)
+        tokens, grams = self._map(x, fold, mask)
         tokens = tokens + bias
         if not self.training:
             return Attended(tokens)
-        return Attended(tokens, {"ksvd": self.eta * self._objective(grams, weights, x, keep)})
+        return Attended(tokens, {"ksvd": self.eta * self._objective(grams, weights, x, mask)})
 
     def start(self, batch: int) -> State:
         """See `Attention.start`: the sums of queries and keys, and how many tokens came."""
-        return self.blank(batch, 2 * self.size.dim), self.blank(batch).long()
+        return self.zero_state(batch, 2 * self.size.dim), self.zero_state(batch).long()
 
     def step(self, x: Float[Tensor, "b d"], state: State) -> tuple[Float[Tensor, "b d"], State]:
         """See `Attention.step`; the weights of a causal layer do not depend on the data."""
@@ -130,18 +130,19 @@ class Primal(Attention):
         self,
         x: Float[Tensor, "b n d"],
         fold: Float[Tensor, "#b cd d"],
-        keep: Bool[Tensor, "b n"] | None,
+        mask: Bool[Tensor, "b n"] | None,
     ) -> tuple[Float[Tensor, "b n d"], Float[Tensor, "grams ch p p"]]:
         """Tokens through unit features and `fold`, and the Gram matrices of those features."""
         groups = 2 * self.size.heads
         if not (self.size.causal or self.size.rotary):
             weight, bias = self.query_key.weight, self.query_key.bias
-            through = cosine_map.chunked if eager.on_cpu(x) else cosine_map.plain
-            return through(x, weight, bias, fold, groups, keep, with_gram=self.training)
-        u = self._projected(x, None if keep is None else ranks(keep))
+            chunked = eager.on_cpu(x) and x.shape[1] >= cosine_map.CHUNKED_FROM
+            through = cosine_map.chunked if chunked else cosine_map.plain
+            return through(x, weight, bias, fold, groups, mask, with_gram=self.training)
+        u = self._projected(x, None if mask is None else token_ranks(mask))
         if self.size.causal:
-            u = _running_mean(u.flatten(2), keep).unflatten(-1, (groups, -1))
-        phi = cosine_map.unit(u, keep)
+            u = _running_mean(u.flatten(2), mask).unflatten(-1, (groups, -1))
+        phi = cosine_map.unit(u, mask)
         return phi.flatten(2) @ fold, cosine_map.gram(phi)
 
     def _projected(
@@ -149,15 +150,15 @@ class Primal(Attention):
     ) -> Float[Tensor, "b n ch p"]:
         """Queries and keys, head by head, at their places or at `place`."""
         u = self.query_key(x).unflatten(-1, (2 * self.size.heads, -1))
-        return self.placed(u.transpose(1, 2), place).transpose(1, 2)
+        return self.apply_rotary(u.transpose(1, 2), place).transpose(1, 2)
 
     def _weights(
-        self, x: Float[Tensor, "b n d"], keep: Bool[Tensor, "b n"] | None
+        self, x: Float[Tensor, "b n d"], mask: Bool[Tensor, "b n"] | None
     ) -> Float[Tensor, "#b c h p s"]:
         """W_e|X and W_r|X, or W_e and W_r themselves where they do not depend on the data."""
         if not self.dependent:
             return self.directions[None]
-        positions = sampled_positions(self.directions.shape[-2], x, keep)
+        positions = sampled_positions(self.directions.shape[-2], x, mask)
         sample = x.gather(1, positions[..., None].expand(-1, -1, x.shape[-1]))
         sample = sample.unflatten(-1, (self.size.heads, self.size.head_dim))
         with torch.autocast(x.device.type, enabled=False):
@@ -183,10 +184,10 @@ class Primal(Attention):
         grams: Float[Tensor, "b ch p p"],
         weights: Float[Tensor, "#b c h p s"],
         x: Float[Tensor, "b n d"],
-        keep: Bool[Tensor, "b n"] | None,
+        mask: Bool[Tensor, "b n"] | None,
     ) -> Float[Tensor, ""]:
         """J^2, from Gram matrices: mean_n ||e_n * Lambda||^2 = Tr(Lambda W^T G W Lambda) / n."""
-        count = grams.new_full((len(x),), x.shape[1]) if keep is None else keep.sum(1)
+        count = grams.new_full((len(x),), x.shape[1]) if mask is None else mask.sum(1)
         with torch.autocast(x.device.type, enabled=False):
             scaled = weights * self.scales[:, None, :]
             energy = (grams.unflatten(1, (2, -1)) @ scaled).mul(scaled).sum((1, 3, 4)) / 2
@@ -201,7 +202,7 @@ class Primal(Attention):
 
 
 def sampled_positions(
-    count: int, x: Float[Tensor, "b n d"], keep: Bool[Tensor, "b n"] | None
+    count: int, x: Float[Tensor, "b n d"], mask: Bool[Tensor, "b n"] | None
 ) -> Int[Tensor, "b a"]:
     """Where `count` evenly spaced real tokens stand in each sample, first and last included.
 
@@ -210,23 +211,23 @@ def sampled_positions(
     batch, n, _ = x.shape
     index = torch.arange(count, device=x.device)
     last = max(count - 1, 1)
-    if keep is None:
+    if mask is None:
         return (index * (n - 1) // last).expand(batch, -1)
-    seen = keep.cumsum(1)
+    seen = mask.cumsum(1)
     rank = index * (seen[:, -1:] - 1).clamp_min(0) // last
     # The token of rank r is the first at which r + 1 real tokens have been seen.
     return torch.searchsorted(seen, rank + 1).clamp_max(n - 1)
 
 
 def _running_mean(
-    u: Float[Tensor, "b n cd"], keep: Bool[Tensor, "b n"] | None
+    u: Float[Tensor, "b n cd"], mask: Bool[Tensor, "b n"] | None
 ) -> Float[Tensor, "b n cd"]:
     """Mean over the real tokens so far."""
     # fp32: a running sum overflows half precision within a few thousand tokens.
-    total = u.to(cosine_map.wide(u.dtype))
-    if keep is None:
+    total = u.to(cosine_map.upcast(u.dtype))
+    if mask is None:
         count = torch.arange(1, u.shape[1] + 1, device=u.device)[None]
     else:
-        total = total * keep[..., None]
-        count = keep.cumsum(1).clamp_min(1)
+        total = total * mask[..., None]
+        count = mask.cumsum(1).clamp_min(1)
     return (total.cumsum(1) / count[..., None]).to(u.dtype)

@@ -54,7 +54,7 @@ class Reformer(ProjectedAttention):
     traits = Traits(causal=False, cross=False, linear=False, stochastic=True, recurrent=False)
     shared_qk = True
     # fp32 at least: rounding must neither move a hash nor the sums over rounds.
-    wide = True
+    upcast = True
 
     def __init__(self, size: Size, *, bucket: int = 64, hashes: int = 2) -> None:
         """Draw the rotations.
@@ -66,7 +66,7 @@ class Reformer(ProjectedAttention):
                 fresh ones in each forward from the default generator, as dropout does.
 
         Raises:
-            Refused: `bucket` or `hashes` below 1.
+            UserError: `bucket` or `hashes` below 1.
         """
         super().__init__(size)
         require_at_least(1, "reformer", bucket=bucket, hashes=hashes)
@@ -80,13 +80,13 @@ class Reformer(ProjectedAttention):
         q: Float[Tensor, "b h n e"],
         k: Float[Tensor, "b h n e"],
         v: Float[Tensor, "b h n e"],
-        keep: Bool[Tensor, "b n"] | None,
+        mask: Bool[Tensor, "b n"] | None,
     ) -> Float[Tensor, "b h n e"]:
         """See `ProjectedAttention.attend`; `k` is `q`."""
         n = q.shape[-2]
         bucket = min(self.bucket, n)
         tail = -n % bucket
-        real = torch.ones(1, n, dtype=torch.bool, device=q.device) if keep is None else keep
+        real = torch.ones(1, n, dtype=torch.bool, device=q.device) if mask is None else mask
         real = F.pad(real, (0, tail))
         q, v = (F.pad(part, (0, 0, 0, tail)) for part in (q, v))
         order = hash_order(q.detach(), real, self._rotations(q))

@@ -35,15 +35,15 @@ class ReformerLib(ProjectedAttention):
     """`reformer_pytorch.LSHAttention` between projections."""
 
     traits = Traits(causal=False, cross=False, linear=False, stochastic=True, recurrent=False)
-    gaps = MappingProxyType(
+    expected_failures = MappingProxyType(
         {
             "precisions": f"{ANEW}: fp32 and bf16 are off by 0.2",
-            "padding unfelt": "padded tokens are hashed, too: outputs move by 0.1",
-            "padded = truncated": f"{ANEW}, and of padded tokens too: outputs are off by 0.24",
-            "batch-mates unfelt": f"{ANEW}: outputs move by 0.21",
-            "evaluation repeats": f"{ANEW}: all of 4800 entries differ",
-            "pure forward": "in training it keeps the last hashes: 1 attribute changes",
-            "state round trip": f"{ANEW}: outputs differ by 0.16",
+            "padding invariance": "padded tokens are hashed, too: outputs move by 0.1",
+            "truncation equivalence": f"{ANEW}, and of padded tokens too: outputs are off by 0.24",
+            "batch independence": f"{ANEW}: outputs move by 0.21",
+            "eval is deterministic": f"{ANEW}: all of 4800 entries differ",
+            "side-effect-free forward": "in training it keeps the last hashes: 1 attribute changes",
+            "state_dict round trip": f"{ANEW}: outputs differ by 0.16",
             "vmap": f"{ANEW}: vmap raises unless told how to draw",
         }
     )
@@ -58,7 +58,7 @@ class ReformerLib(ProjectedAttention):
             hashes: rounds of hashing.
 
         Raises:
-            Refused: `bucket` or `hashes` below 1.
+            UserError: `bucket` or `hashes` below 1.
             Unsupported: reformer-pytorch cannot be imported.
         """
         super().__init__(size)
@@ -75,15 +75,15 @@ class ReformerLib(ProjectedAttention):
         q: Float[Tensor, "b h n e"],
         k: Float[Tensor, "b h n e"],
         v: Float[Tensor, "b h n e"],
-        keep: Bool[Tensor, "b n"] | None,
+        mask: Bool[Tensor, "b n"] | None,
     ) -> Float[Tensor, "b h n e"]:
         """See `ProjectedAttention.attend`; `k` is `q`."""
         batch, heads, n, _ = q.shape
         few = n <= self.bucket
         tail = 0 if few else -n % (2 * self.bucket)
-        if keep is None and tail:
-            keep = torch.ones(batch, n, dtype=torch.bool, device=q.device)
-        mask = None if keep is None else F.pad(keep, (0, tail)).repeat_interleave(heads, dim=0)
+        if mask is None and tail:
+            mask = torch.ones(batch, n, dtype=torch.bool, device=q.device)
+        mask = None if mask is None else F.pad(mask, (0, tail)).repeat_interleave(heads, dim=0)
         q, v = (F.pad(part.flatten(0, 1), (0, 0, 0, tail)) for part in (q, v))
         out, *_ = (self.full if few else self.hashed)(q, v, input_mask=mask)
         return out[:, :n].unflatten(0, (batch, heads))

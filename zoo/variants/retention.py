@@ -24,12 +24,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo import recurrent
 from zoo.contract import Size, State, Traits
 from zoo.gated import GatedAttention
-from zoo.kernels.carried import carried
-from zoo.kernels.rotary import rotated, turned
-from zoo.registry import Refused, require_at_least
+from zoo.kernels import recurrent_sum
+from zoo.kernels.chunk_states import chunk_states
+from zoo.kernels.rotary import rotate, rotate_tokens
+from zoo.registry import UserError, require_at_least
 from zoo.variants import variants
 
 
@@ -47,12 +47,12 @@ class Retention(GatedAttention):
             chunk: tokens of a chunk; the result does not depend on it.
 
         Raises:
-            Refused: `chunk` below 1, or a head of odd width, whose channels form no pairs.
+            UserError: `chunk` below 1, or a head of odd width, whose channels form no pairs.
         """
         super().__init__(size)
         require_at_least(1, "retention", chunk=chunk)
         if size.head_dim % 2:
-            raise Refused(
+            raise UserError(
                 f"retention rotates pairs of channels, and dim={size.dim} over heads={size.heads} "
                 f"leaves {size.head_dim}; choose a dim that is a multiple of twice the heads"
             )
@@ -67,11 +67,11 @@ class Retention(GatedAttention):
         projected = self.query_key_value(x).unflatten(-1, (3, self.size.heads, -1))
         # fp32 at least: the state is a sum over many tokens.
         with torch.autocast(x.device.type, enabled=False):
-            wide = projected.to(torch.promote_types(projected.dtype, torch.float32))
-            q, k, v = wide.permute(2, 0, 3, 1, 4)
+            upcast = projected.to(torch.promote_types(projected.dtype, torch.float32))
+            q, k, v = upcast.permute(2, 0, 3, 1, 4)
             if real is not None:
                 k = k.masked_fill(~real[:, None, :, None], 0.0)
-            q, k = rotated(q * q.shape[-1] ** -0.5), rotated(k)
+            q, k = rotate_tokens(q * q.shape[-1] ** -0.5), rotate_tokens(k)
             return retain(q, k, v, self.chunk, self.size.causal)
 
     def step(self, x: Float[Tensor, "b d"], state: State) -> tuple[Float[Tensor, "b d"], State]:
@@ -81,13 +81,13 @@ class Retention(GatedAttention):
         projected = self.query_key_value(token).unflatten(-1, (3, self.size.heads, -1))
         with torch.autocast(x.device.type, enabled=False):
             q, k, v = projected.to(sums.dtype).permute(2, 0, 3, 1, 4)
-            q, k = (turned(part, seen[:, None]) for part in (q * q.shape[-1] ** -0.5, k))
-            gamma = fading(torch.ones(1, 1, dtype=torch.int64, device=x.device), q)
-            heads, sums = recurrent.total(q, k, v, gamma * sums)
+            q, k = (rotate(part, seen[:, None]) for part in (q * q.shape[-1] ** -0.5, k))
+            gamma = decay(torch.ones(1, 1, dtype=torch.int64, device=x.device), q)
+            heads, sums = recurrent_sum.total(q, k, v, gamma * sums)
         return self._merge(token, heads)[:, 0], (sums, seen + 1)
 
 
-def fading(steps: Int[Tensor, "..."], like: Float[Tensor, "b h n e"]) -> Float[Tensor, "h ..."]:
+def decay(steps: Int[Tensor, "..."], like: Float[Tensor, "b h n e"]) -> Float[Tensor, "h ..."]:
     """gamma^steps for every head."""
     heads = torch.arange(like.shape[1], dtype=torch.float64, device=like.device)
     rate = torch.log1p(-torch.exp2(-5 - heads))
@@ -105,15 +105,15 @@ def retain(
     n = q.shape[2]
     chunk = min(chunk, n)
     step = torch.arange(chunk, device=q.device)
-    within = fading((step[:, None] - step).abs(), q)[:, None]
-    since, until = (fading(one, q)[:, None, :, None] for one in (step + 1, chunk - step))
-    to_end, to_start = (fading(one, q)[:, None, :, None] for one in (chunk - 1 - step, step))
-    whole = fading(torch.full((1, 1, 1), chunk, device=q.device), q)[None]
+    within = decay((step[:, None] - step).abs(), q)[:, None]
+    since, until = (decay(one, q)[:, None, :, None] for one in (step + 1, chunk - step))
+    to_end, to_start = (decay(one, q)[:, None, :, None] for one in (chunk - 1 - step, step))
+    whole = decay(torch.full((1, 1, 1), chunk, device=q.device), q)[None]
     q, k, v = (F.pad(part, (0, 0, 0, -n % chunk)).unflatten(2, (-1, chunk)) for part in (q, k, v))
     weights = (q @ k.mT) * (within.tril() if causal else within)
-    past = carried((k * to_end).mT @ v, whole)
+    past = chunk_states((k * to_end).mT @ v, whole)
     sums = weights @ v + (q * since) @ past
     if not causal:
-        future = carried(((k * to_start).mT @ v).flip(2), whole).flip(2)
+        future = chunk_states(((k * to_start).mT @ v).flip(2), whole).flip(2)
         sums = sums + (q * until) @ future
     return sums.flatten(2, 3)[:, :, :n]

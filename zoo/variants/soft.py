@@ -53,7 +53,7 @@ class Soft(ProjectedAttention):
     traits = Traits(causal=False, cross=False, linear=True, stochastic=False, recurrent=False)
     shared_qk = True
     # fp32 at least: the inverse of a nearly singular A magnifies every rounding.
-    wide = True
+    upcast = True
 
     def __init__(self, size: Size, *, landmarks: int = 64, iterations: int = 20) -> None:
         """Keep the options.
@@ -64,7 +64,7 @@ class Soft(ProjectedAttention):
             iterations: Newton-Raphson steps towards the inverse; in fp32 no more than 30.
 
         Raises:
-            Refused: `landmarks` below 1, or `iterations` below 0.
+            UserError: `landmarks` below 1, or `iterations` below 0.
         """
         super().__init__(size)
         require_at_least(1, "soft", landmarks=landmarks)
@@ -77,14 +77,14 @@ class Soft(ProjectedAttention):
         q: Float[Tensor, "b h n e"],
         k: Float[Tensor, "b h n e"],
         v: Float[Tensor, "b h n e"],
-        keep: Bool[Tensor, "b n"] | None,
+        mask: Bool[Tensor, "b n"] | None,
     ) -> Float[Tensor, "b h n e"]:
         """See `ProjectedAttention.attend`; `k` is `q`."""
-        mean = segment_means(q, keep, min(self.landmarks, q.shape[-2]))
+        mean = segment_means(q, mask, min(self.landmarks, q.shape[-2]))
         marks = mean @ q
         a, p = gaussian(marks, marks), gaussian(marks, q)
-        if keep is not None:
-            v = v.masked_fill(~keep[:, None, :, None], 0.0)
+        if mask is not None:
+            v = v.masked_fill(~mask[:, None, :, None], 0.0)
             filled = mean.any(-1)
             a = apart(a, filled)
             p = p.masked_fill(~filled[..., None], 0.0)

@@ -61,11 +61,11 @@ class Softmax(ProjectedAttention):
         q: Float[Tensor, "b h n e"],
         k: Float[Tensor, "b h m e"],
         v: Float[Tensor, "b h m e"],
-        keep: Bool[Tensor, "b m"] | None,
+        mask: Bool[Tensor, "b m"] | None,
     ) -> Float[Tensor, "b h n e"]:
         """See `ProjectedAttention.attend`."""
         dropout = self.size.dropout if self.training else 0.0
-        return BACKENDS[self.backend_for(q)](q, k, v, keep, self.size.causal, dropout)
+        return BACKENDS[self.backend_for(q)](q, k, v, mask, self.size.causal, dropout)
 
     def backend_for(self, q: Float[Tensor, "b h n e"]) -> str:
         """The backend that computes attention for such queries, where `auto` leaves it open.
@@ -86,13 +86,13 @@ def naive(
     q: Float[Tensor, "b h n e"],
     k: Float[Tensor, "b h m e"],
     v: Float[Tensor, "b h m e"],
-    keep: Bool[Tensor, "b m"] | None,
+    mask: Bool[Tensor, "b m"] | None,
     causal: bool,
     dropout: float,
 ) -> Float[Tensor, "b h n e"]:
     """Equation 1 as it is written, with an n x m matrix of weights in memory."""
     scores = q @ k.mT / q.shape[-1] ** 0.5
-    allowed = attention_mask(q, k, keep, causal)
+    allowed = attention_mask(q, k, mask, causal)
     if allowed is None:
         weights = scores.softmax(-1)
     else:
@@ -106,14 +106,14 @@ def sdpa(
     q: Float[Tensor, "b h n e"],
     k: Float[Tensor, "b h m e"],
     v: Float[Tensor, "b h m e"],
-    keep: Bool[Tensor, "b m"] | None,
+    mask: Bool[Tensor, "b m"] | None,
     causal: bool,
     dropout: float,
 ) -> Float[Tensor, "b h n e"]:
     """The same by `torch.nn.functional.scaled_dot_product_attention`."""
-    if keep is None:
+    if mask is None:
         return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=causal)
-    allowed = attention_mask(q, k, keep, causal)
+    allowed = attention_mask(q, k, mask, causal)
     return F.scaled_dot_product_attention(q, k, v, attn_mask=allowed, dropout_p=dropout)
 
 
@@ -121,13 +121,13 @@ def xformers(
     q: Float[Tensor, "b h n e"],
     k: Float[Tensor, "b h m e"],
     v: Float[Tensor, "b h m e"],
-    keep: Bool[Tensor, "b m"] | None,
+    mask: Bool[Tensor, "b m"] | None,
     causal: bool,
     dropout: float,
 ) -> Float[Tensor, "b h n e"]:
     """The same by `xformers.ops.memory_efficient_attention`, which has heads behind tokens."""
     ops = load("softmax.backend=xformers", "xformers.ops", "xformers")
-    allowed = None if keep is None else attention_mask(q, k, keep, causal)
+    allowed = None if mask is None else attention_mask(q, k, mask, causal)
     if allowed is not None:
         bias = forbidding(allowed, q, k)
     else:
@@ -156,8 +156,8 @@ def refusal(device: torch.device, dtype: torch.dtype, width: int) -> str:
     try:
         with torch.inference_mode(False), torch.enable_grad():
             trial = torch.zeros(1, 1, 8, width, dtype=dtype, device=device, requires_grad=True)
-            keep = torch.ones(1, 8, dtype=torch.bool, device=device)
-            xformers(trial, trial, trial, keep, False, 0.0).sum().backward()
+            mask = torch.ones(1, 8, dtype=torch.bool, device=device)
+            xformers(trial, trial, trial, mask, False, 0.0).sum().backward()
     except Exception as error:
         # Foreign code: no package, no kernel for this device or type, a library that is missing.
         return in_one_line(error)

@@ -45,7 +45,7 @@ class Yoso(ProjectedAttention):
 
     traits = Traits(causal=True, cross=True, linear=False, stochastic=False, recurrent=False)
     # fp32 at least: arccos near 1 turns a rounding of the cosine into its square root.
-    wide = True
+    upcast = True
 
     def __init__(
         self, size: Size, *, tau: int = 8, gradient: Literal["exact", "bound"] = "exact"
@@ -59,7 +59,7 @@ class Yoso(ProjectedAttention):
                 of it. Either way the result can be differentiated once.
 
         Raises:
-            Refused: `tau` below 1.
+            UserError: `tau` below 1.
         """
         super().__init__(size)
         require_at_least(1, "yoso", tau=tau)
@@ -70,11 +70,11 @@ class Yoso(ProjectedAttention):
         q: Float[Tensor, "b h n e"],
         k: Float[Tensor, "b h m e"],
         v: Float[Tensor, "b h m e"],
-        keep: Bool[Tensor, "b m"] | None,
+        mask: Bool[Tensor, "b m"] | None,
     ) -> Float[Tensor, "b h n e"]:
         """See `ProjectedAttention.attend`."""
-        if keep is not None:
-            k, v = (part.masked_fill(~keep[:, None, :, None], 0.0) for part in (k, v))
+        if mask is not None:
+            k, v = (part.masked_fill(~mask[:, None, :, None], 0.0) for part in (k, v))
         form = collisions.Form(self.size.causal, self.tau, self.bound)
         dropout = self.size.dropout if self.training else 0.0
         if dropout or not eager.on_cpu(q):

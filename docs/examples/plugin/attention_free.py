@@ -24,10 +24,10 @@ class AttentionFree(ProjectedAttention):
         q: Float[Tensor, "b h n e"],
         k: Float[Tensor, "b h m e"],
         v: Float[Tensor, "b h m e"],
-        keep: Bool[Tensor, "b m"] | None,
+        mask: Bool[Tensor, "b m"] | None,
     ) -> Float[Tensor, "b h n e"]:
         """See `ProjectedAttention.attend`."""
-        if keep is not None:
+        if mask is not None:
             # Not minus infinity: a sample without any real token must stay finite.
-            k = k.masked_fill(~keep[:, None, :, None], finfo(k.dtype).min)
+            k = k.masked_fill(~mask[:, None, :, None], finfo(k.dtype).min)
         return q.sigmoid() * (k.softmax(-2) * v).sum(-2, keepdim=True)

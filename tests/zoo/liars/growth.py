@@ -19,9 +19,9 @@ class QuadraticInItsSize(Honest):
 
     traits = QuadraticButLinear.traits
 
-    def attend(self, q, k, v, keep):
+    def attend(self, q, k, v, mask):
         missing = self.size.max_len - k.shape[2]
-        real = torch.ones(k.shape[0], k.shape[2], dtype=torch.bool) if keep is None else keep
+        real = torch.ones(k.shape[0], k.shape[2], dtype=torch.bool) if mask is None else mask
         k, v = (nn.functional.pad(part, (0, 0, 0, missing)) for part in (k, v))
         return super().attend(q, k, v, nn.functional.pad(real, (0, missing)))
 
@@ -31,9 +31,9 @@ class MasksEveryPair(Linear):
 
     traits = QuadraticButLinear.traits
 
-    def attend(self, q, k, v, keep):
+    def attend(self, q, k, v, mask):
         pairs = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool)
-        return super().attend(q, k, v, keep) * pairs.any(1)[:, None]
+        return super().attend(q, k, v, mask) * pairs.any(1)[:, None]
 
 
 class QuadraticWherePadded(Linear):
@@ -41,9 +41,9 @@ class QuadraticWherePadded(Linear):
 
     traits = QuadraticButLinear.traits
 
-    def attend(self, q, k, v, keep):
-        heads = super().attend(q, k, v, keep)
-        return heads if keep is None else heads + 0 * (q @ k.mT).sum(-1, keepdim=True)
+    def attend(self, q, k, v, mask):
+        heads = super().attend(q, k, v, mask)
+        return heads if mask is None else heads + 0 * (q @ k.mT).sum(-1, keepdim=True)
 
 
 class GrowsByTheRootAsWell(Linear):
@@ -51,6 +51,6 @@ class GrowsByTheRootAsWell(Linear):
 
     traits = QuadraticButLinear.traits
 
-    def attend(self, q, k, v, keep):
+    def attend(self, q, k, v, mask):
         few = 4 * int(q.shape[2] ** 0.5)
-        return super().attend(q, k, v, keep) + 0 * (q @ k[:, :, :few].mT @ v[:, :, :few])
+        return super().attend(q, k, v, mask) + 0 * (q @ k[:, :, :few].mT @ v[:, :, :few])

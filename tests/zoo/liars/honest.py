@@ -18,8 +18,8 @@ class Honest(ProjectedAttention):
 
     traits = HONEST
 
-    def attend(self, q, k, v, keep):
-        return naive(q, k, v, keep, self.size.causal, 0.0)
+    def attend(self, q, k, v, mask):
+        return naive(q, k, v, mask, self.size.causal, 0.0)
 
 
 class Bidirectional(Honest):
@@ -39,12 +39,12 @@ class MeanOfAll(Attention):
 
     traits = replace(SELF_ONLY, linear=True)
 
-    def forward(self, x, context, keep):
+    def forward(self, x, context, mask):
         self.require_self(x, context)
-        turned = self.placed(x[:, None])[:, 0] if keep is None else self._by_rank(x, keep)
-        real = torch.ones(x.shape[:2], dtype=x.dtype) if keep is None else keep.to(x.dtype)
+        turned = self.placed(x[:, None])[:, 0] if mask is None else self._by_rank(x, mask)
+        real = torch.ones(x.shape[:2], dtype=x.dtype) if mask is None else mask.to(x.dtype)
         total = turned.masked_fill(real[..., None] == 0, 0.0).sum(1, keepdim=True)
         return Attended(x + total / real.sum(1)[:, None, None].clamp_min(1))
 
-    def _by_rank(self, x, keep):
-        return self.placed(x[:, None], (keep.cumsum(1) - 1).clamp_min(0))[:, 0]
+    def _by_rank(self, x, mask):
+        return self.placed(x[:, None], (mask.cumsum(1) - 1).clamp_min(0))[:, 0]

@@ -12,23 +12,23 @@ from zoo.contract import Attended
 class DetachesItsQueries(Honest):
     """The projection of queries learns nothing."""
 
-    def attend(self, q, k, v, keep):
-        return super().attend(q.detach(), k, v, keep)
+    def attend(self, q, k, v, mask):
+        return super().attend(q.detach(), k, v, mask)
 
 
 class HidesALoss(Honest):
     """Returns a loss that its traits do not name."""
 
-    def forward(self, x, context, keep):
-        tokens = super().forward(x, context, keep).tokens
+    def forward(self, x, context, mask):
+        tokens = super().forward(x, context, mask).tokens
         return Attended(tokens, {"secret": tokens.square().mean()} if self.training else {})
 
 
 class DropsInEvaluation(Honest):
     """Dropout that does not ask whether it is training."""
 
-    def attend(self, q, k, v, keep):
-        return nn.functional.dropout(super().attend(q, k, v, keep), 0.1, training=True)
+    def attend(self, q, k, v, mask):
+        return nn.functional.dropout(super().attend(q, k, v, mask), 0.1, training=True)
 
 
 class CountsItsCalls(Honest):
@@ -38,18 +38,18 @@ class CountsItsCalls(Honest):
         super().__init__(size)
         self.register_buffer("calls", torch.zeros(()))
 
-    def forward(self, x, context, keep):
+    def forward(self, x, context, mask):
         self.calls = self.calls + 1
-        return super().forward(x, context, keep)
+        return super().forward(x, context, mask)
 
 
 class OverflowsWhenLoud(Honest):
     """Exponentials without a maximum."""
 
-    def attend(self, q, k, v, keep):
+    def attend(self, q, k, v, mask):
         weights = (q @ k.mT).exp()
-        if keep is not None:
-            weights = weights * keep[:, None, None, :]
+        if mask is not None:
+            weights = weights * mask[:, None, None, :]
         return weights @ v / weights.sum(-1, keepdim=True).clamp_min(1e-30)
 
 
@@ -58,11 +58,11 @@ class DrawsFromNowhere(Honest):
 
     traits = replace(HONEST, stochastic=True)
 
-    def attend(self, q, k, v, keep):
+    def attend(self, q, k, v, mask):
         generator = torch.Generator()
         generator.seed()
         noise = torch.randn(v.shape, generator=generator).to(v.dtype) if self.training else 0.0
-        return super().attend(q, k, v, keep) + noise
+        return super().attend(q, k, v, mask) + noise
 
 
 class HidesAWeight(Honest):
@@ -72,8 +72,8 @@ class HidesAWeight(Honest):
         super().__init__(size)
         self.secret = torch.randn(size.head_dim)
 
-    def attend(self, q, k, v, keep):
-        return super().attend(q, k, v, keep) + self.secret.to(v.dtype)
+    def attend(self, q, k, v, mask):
+        return super().attend(q, k, v, mask) + self.secret.to(v.dtype)
 
 
 class Turned(torch.autograd.Function):
@@ -111,69 +111,69 @@ class LogsItsCalls(Honest):
         super().__init__(size)
         self.log = []
 
-    def forward(self, x, context, keep):
+    def forward(self, x, context, mask):
         self.log.append(x.shape)
-        return super().forward(x, context, keep)
+        return super().forward(x, context, mask)
 
 
 class CutsOffNothing(Bidirectional):
     """Pads to whole blocks of 64, and cuts the surplus off by its negative, be it zero."""
 
-    def attend(self, q, k, v, keep):
+    def attend(self, q, k, v, mask):
         surplus = -q.shape[2] % 64
-        padded = nn.functional.pad(super().attend(q, k, v, keep), (0, 0, 0, surplus))
+        padded = nn.functional.pad(super().attend(q, k, v, mask), (0, 0, 0, surplus))
         return padded[:, :, :-surplus]
 
 
 class WidensHalfPrecision(Bidirectional):
     """What comes in as bf16 goes out as fp32."""
 
-    def forward(self, x, context, keep):
-        tokens = super().forward(x, context, keep).tokens
+    def forward(self, x, context, mask):
+        tokens = super().forward(x, context, mask).tokens
         return Attended(tokens.to(torch.promote_types(tokens.dtype, torch.float32)))
 
 
 class LouderInTraining(Bidirectional):
     """Trains on something else than it is evaluated on, and claims no chance."""
 
-    def attend(self, q, k, v, keep):
-        return super().attend(q, k, v, keep) * (1.1 if self.training else 1.0)
+    def attend(self, q, k, v, mask):
+        return super().attend(q, k, v, mask) * (1.1 if self.training else 1.0)
 
 
 class BranchesOnItsInput(Bidirectional):
     """Which way it takes is known when the numbers are: no graph holds both."""
 
-    def attend(self, q, k, v, keep):
-        return super().attend(q if q.abs().max() < 1e4 else q.clamp(-1e4, 1e4), k, v, keep)
+    def attend(self, q, k, v, mask):
+        return super().attend(q if q.abs().max() < 1e4 else q.clamp(-1e4, 1e4), k, v, mask)
 
 
 class AnswersOtherwiseWhenCompiled(Bidirectional):
     """Its graph is one, and computes something else."""
 
-    def attend(self, q, k, v, keep):
-        return super().attend(q, k, v, keep) * (1.1 if torch.compiler.is_compiling() else 1.0)
+    def attend(self, q, k, v, mask):
+        return super().attend(q, k, v, mask) * (1.1 if torch.compiler.is_compiling() else 1.0)
 
 
 class WritesIntoOneBlank(Bidirectional):
     """Its room for results is made for one set of parameters."""
 
-    def attend(self, q, k, v, keep):
-        return torch.zeros(q.shape, dtype=q.dtype).copy_(super().attend(q, k, v, keep))
+    def attend(self, q, k, v, mask):
+        return torch.zeros(q.shape, dtype=q.dtype).copy_(super().attend(q, k, v, mask))
 
 
 class DoublesInHalfPrecision(Bidirectional):
     """Twice as much comes out of a bf16 module."""
 
-    def attend(self, q, k, v, keep):
+    def attend(self, q, k, v, mask):
         half = v.dtype == torch.bfloat16 and not torch.is_autocast_enabled("cpu")
-        return super().attend(q, k, v, keep) * (2 if half else 1)
+        return super().attend(q, k, v, mask) * (2 if half else 1)
 
 
 class DoublesUnderAutocast(Bidirectional):
     """Twice as much comes out under autocast."""
 
-    def attend(self, q, k, v, keep):
-        return super().attend(q, k, v, keep) * (2 if torch.is_autocast_enabled("cpu") else 1)
+    def attend(self, q, k, v, mask):
+        return super().attend(q, k, v, mask) * (2 if torch.is_autocast_enabled("cpu") else 1)
 
 
 class LosesInEvaluation(Bidirectional):
@@ -181,17 +181,17 @@ class LosesInEvaluation(Bidirectional):
 
     traits = replace(HONEST, causal=False, losses=("size",))
 
-    def forward(self, x, context, keep):
-        tokens = super().forward(x, context, keep).tokens
-        real = tokens if keep is None else tokens.masked_fill(~keep[..., None], 0.0)
+    def forward(self, x, context, mask):
+        tokens = super().forward(x, context, mask).tokens
+        real = tokens if mask is None else tokens.masked_fill(~mask[..., None], 0.0)
         return Attended(tokens, {"size": real.square().mean()})
 
 
 class LosesBySample(LosesInEvaluation):
     """Its loss is no scalar."""
 
-    def forward(self, x, context, keep):
-        tokens = super().forward(x, context, keep).tokens
+    def forward(self, x, context, mask):
+        tokens = super().forward(x, context, mask).tokens
         losses = {"size": tokens.square().mean((1, 2))} if self.training else {}
         return Attended(tokens, losses)
 
@@ -199,8 +199,8 @@ class LosesBySample(LosesInEvaluation):
 class OverflowsOnTheWayBack(Bidirectional):
     """An exponential whose result is cut, and whose gradient is not."""
 
-    def attend(self, q, k, v, keep):
-        return super().attend(q, k, v, keep) + 0.01 * q.exp().clamp_max(1.0)
+    def attend(self, q, k, v, mask):
+        return super().attend(q, k, v, mask) + 0.01 * q.exp().clamp_max(1.0)
 
 
 class MultipliesByNothing(Bidirectional):
@@ -210,22 +210,22 @@ class MultipliesByNothing(Bidirectional):
         super().__init__(size)
         self.spare = nn.Parameter(torch.ones(size.head_dim))
 
-    def attend(self, q, k, v, keep):
-        return super().attend(q, k, v, keep) + 0 * self.spare
+    def attend(self, q, k, v, mask):
+        return super().attend(q, k, v, mask) + 0 * self.spare
 
 
 class DropsHeadsInEvaluation(Bidirectional):
     """Drops what it was told to drop, whatever the mode."""
 
-    def attend(self, q, k, v, keep):
-        return nn.functional.dropout(super().attend(q, k, v, keep), self.size.dropout)
+    def attend(self, q, k, v, mask):
+        return nn.functional.dropout(super().attend(q, k, v, mask), self.size.dropout)
 
 
 class DropsFromNowhere(Bidirectional):
     """Drops by a generator that nobody can seed, where it is told to drop."""
 
-    def attend(self, q, k, v, keep):
-        heads = super().attend(q, k, v, keep)
+    def attend(self, q, k, v, mask):
+        heads = super().attend(q, k, v, mask)
         if not (self.training and self.size.dropout):
             return heads
         generator = torch.Generator()
@@ -236,8 +236,8 @@ class DropsFromNowhere(Bidirectional):
 class WritesToItsTokens(Bidirectional):
     """Leaves other tokens behind than it was given."""
 
-    def forward(self, x, context, keep):
-        attended = super().forward(x, context, keep)
+    def forward(self, x, context, mask):
+        attended = super().forward(x, context, mask)
         x.data.mul_(2)
         return attended
 
@@ -245,13 +245,13 @@ class WritesToItsTokens(Bidirectional):
 class BranchesOnItsPadding(Bidirectional):
     """Which way it takes is known when the mask is: no graph holds both."""
 
-    def attend(self, q, k, v, keep):
-        return super().attend(q, k, v, None if keep is None or keep.all() else keep)
+    def attend(self, q, k, v, mask):
+        return super().attend(q, k, v, None if mask is None or mask.all() else mask)
 
 
 class WritesIntoOneBlankWherePadded(Bidirectional):
     """Many sets of parameters cannot be written into the room for one."""
 
-    def attend(self, q, k, v, keep):
-        heads = super().attend(q, k, v, keep)
-        return heads if keep is None else torch.zeros(q.shape, dtype=q.dtype).copy_(heads)
+    def attend(self, q, k, v, mask):
+        heads = super().attend(q, k, v, mask)
+        return heads if mask is None else torch.zeros(q.shape, dtype=q.dtype).copy_(heads)

@@ -9,8 +9,8 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import IO, NamedTuple, TypeAlias
 
-from tasks.known import UNPUBLISHED, Edition, File, Source, unreadable
-from zoo.registry import Refused
+from tasks.data.files import UNPUBLISHED, Edition, File, Source, unreadable
+from zoo.registry import UserError
 
 
 class Member(NamedTuple):
@@ -49,7 +49,7 @@ class Opened:
         """Each file.
 
         Raises:
-            Refused: one is missing, there twice, unreadable, or not what is known of it.
+            UserError: one is missing, there twice, unreadable, or not what is known of it.
         """
         try:
             for file, size, member in self._walk(self.edition, self.path):
@@ -65,17 +65,17 @@ def locate(source: Source, path: Path) -> Opened:
     """What `path` is: the folder of an edition or one above it, an archive, or its only file.
 
     Raises:
-        Refused: it is none of them, or cannot be read.
+        UserError: it is none of them, or cannot be read.
     """
     try:
         if not path.exists():
-            raise Refused(f"{path} does not exist; give the folder of {source.listing}")
+            raise UserError(f"{path} does not exist; give the folder of {source.listing}")
         found = (_within if path.is_dir() else _given)(source, path)
     except OSError as error:
         raise unreadable(path, error) from error
     if not found:
         known = "holds no file that is known" if path.is_dir() else "has no name that is known"
-        raise Refused(f"{path} {known}; give the folder of {source.listing}")
+        raise UserError(f"{path} {known}; give the folder of {source.listing}")
     return found[0]
 
 
@@ -99,7 +99,7 @@ def _given(source: Source, path: Path) -> list[Opened]:
             continue
         if len(edition.files) > 1:
             names = " and ".join(file.name for file in edition.files)
-            raise Refused(f"{path} is one file of several; give the folder of {names}")
+            raise UserError(f"{path} is one file of several; give the folder of {names}")
         found.append(Opened(edition, path, _alone))
     return found
 
@@ -108,7 +108,7 @@ def _loose(edition: Edition, path: Path) -> Walk:
     # Before the first is read: that can take minutes.
     for file in edition.files:
         if not (path / file.name).exists():
-            raise Refused(f"{path} holds no {file.name}; get it again")
+            raise UserError(f"{path} holds no {file.name}; get it again")
     for file in edition.files:
         top = path / file.name
         visible = [one for one in top.iterdir() if one.name[0] != "."] if top.is_dir() else [top]
@@ -136,13 +136,13 @@ def _packed(edition: Edition, path: Path) -> Walk:
                 continue
             file, name = known
             if name in seen:
-                raise Refused(f"{path} holds {name} twice; get it again")
+                raise UserError(f"{path} holds {name} twice; get it again")
             seen |= {name, file.name}
             yield file, info.size, Member(name, f"{path}:{info.name}", stream)
             if name == file.name and seen == wanted:
                 return  # gigabytes of no use may follow
     for name in sorted(wanted - seen):
-        raise Refused(f"{path} holds no {name}; get it again")
+        raise UserError(f"{path} holds no {name}; get it again")
 
 
 def _proven(file: File, size: int, member: Member) -> Member:

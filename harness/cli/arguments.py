@@ -2,21 +2,21 @@
 
 from collections.abc import Sequence
 
-from harness.spec import RunSpec
-from zoo.registry import Refused
+from harness.records.spec import RunSpec
+from zoo.registry import UserError
 
 
 def words(*texts: str) -> list[str]:
     """Split at commas, each word once, in order.
 
     Raises:
-        Refused: a word is empty.
+        UserError: a word is empty.
     """
     found: dict[str, None] = {}
     for text in texts:
         words = [word.strip() for word in text.split(",")]
         if not all(words):
-            raise Refused(f"{text!r} holds an empty name; separate names by single commas")
+            raise UserError(f"{text!r} holds an empty name; separate names by single commas")
         found |= dict.fromkeys(words)
     return list(found)
 
@@ -25,12 +25,12 @@ def seeds(text: str) -> list[int]:
     """Read whole numbers between commas.
 
     Raises:
-        Refused: one is no whole number, or is not in 0..2**32 - 1.
+        UserError: one is no whole number, or is not in 0..2**32 - 1.
     """
     example = "0,1,2"
     found = _whole_numbers(f"seeds {text!r}", text, example)
     if not 0 <= min(found) <= max(found) < 2**32:
-        raise Refused(
+        raise UserError(
             f"seeds {text!r} leave the range from 0 to 2**32 - 1; give for example {example}"
         )
     return found
@@ -40,12 +40,12 @@ def windows(text: str) -> list[int]:
     """Read whole numbers from 1 on between commas.
 
     Raises:
-        Refused: one is no whole number, or is below 1.
+        UserError: one is no whole number, or is below 1.
     """
     example = "8,32,128"
     found = _whole_numbers(f"windows {text!r}", text, example)
     if min(found) < 1:
-        raise Refused(f"windows {text!r} hold a number below 1; give for example {example}")
+        raise UserError(f"windows {text!r} hold a number below 1; give for example {example}")
     return found
 
 
@@ -53,19 +53,19 @@ def settings(given: Sequence[str]) -> dict[str, dict[str, str]]:
     """Read NAME.OPTION=VALUE texts: the values, by name and option.
 
     Raises:
-        Refused: a text has another form, or an option is given two values.
+        UserError: a text has another form, or an option is given two values.
     """
     found: dict[str, dict[str, str]] = {}
     for text in given:
         path, equals, value = text.partition("=")
         owner, dot, option = path.partition(".")
         if not (owner and dot and option and equals and value):
-            raise Refused(
+            raise UserError(
                 f"--set {text!r} is not of the form NAME.OPTION=VALUE; give for example "
                 "primal.rank=40"
             )
         if found.setdefault(owner, {}).setdefault(option, value) != value:
-            raise Refused(
+            raise UserError(
                 f"--set gives {path} two values, {found[owner][option]} and {value}; give one"
             )
     return found
@@ -75,11 +75,11 @@ def require_owners(settings: dict[str, dict[str, str]], specs: Sequence[RunSpec]
     """Refuse a setting whose owner takes no part in any run: it would have no effect.
 
     Raises:
-        Refused: there is one.
+        UserError: there is one.
     """
     parts = {part for one in specs for part in (one.task.name, *one.attention.split("+"))}
     for owner in settings.keys() - parts:
-        raise Refused(
+        raise UserError(
             f"--set {owner}: {owner!r} takes no part; those that do: {', '.join(sorted(parts))}"
         )
 
@@ -89,4 +89,4 @@ def _whole_numbers(what: str, text: str, example: str) -> list[int]:
     try:
         return [int(word) for word in words(text)]
     except ValueError:
-        raise Refused(f"{what} are not whole numbers; give for example {example}") from None
+        raise UserError(f"{what} are not whole numbers; give for example {example}") from None

@@ -2,8 +2,8 @@
 
 import pytest
 
-from harness.audit import seen, shuffled
 from harness.budgets import Request
+from harness.locality import seen, shuffled
 from tasks import tasks
 
 

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from harness.cli_runs import StoreOption, records_of
-from zoo.registry import Refused
+from harness.cli.runs import StoreOption, records_of
+from zoo.registry import UserError
 
 
 def check(
@@ -19,15 +19,16 @@ def check(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a check.")] = False,
 ) -> None:
     """Run every check that a variant's claims call for; exit 1 where one does not hold."""
-    from harness import argv, tables
+    from harness import tables
+    from harness.cli import arguments
     from zoo.conformance import examine, locate, subjects
 
     # A class in the folder at hand: an installed command does not look there by itself.
     sys.path.insert(0, "")
     owner = name.rpartition(":")[2]
-    settings = argv.settings(set_ or [])
+    settings = arguments.settings(set_ or [])
     if strangers := settings.keys() - {owner}:
-        raise Refused(f"--set {strangers.pop()}: only {owner!r} is checked; set its options")
+        raise UserError(f"--set {strangers.pop()}: only {owner!r} is checked; set its options")
     count, failed = 0, []
     for subject in subjects(owner, locate(name), settings.get(owner, {})):
         for result in examine(subject):
@@ -46,7 +47,7 @@ def certify(
     """Run every check on every variant, and write the page; exit 1 where one does not hold."""
     from harness import tables
     from harness.certificate import Examined, page
-    from harness.files import place, require_page
+    from harness.records.files import require_page, write_atomic
     from zoo.conformance import examine, subjects
     from zoo.variants import variants
 
@@ -63,9 +64,9 @@ def certify(
             typer.echo("\n".join([subject.form, *map(tables.as_line, bad)]))
     if held:
         try:
-            typer.echo(place(out, page(examined).encode()))
+            typer.echo(write_atomic(out, page(examined).encode()))
         except OSError as error:
-            raise Refused(f"no page written: {error}; give another --out") from error
+            raise UserError(f"no page written: {error}; give another --out") from error
     raise typer.Exit(0 if held else 1)
 
 
@@ -80,11 +81,11 @@ def cards(
     """Write the page of the tasks: what each asks, its data, its floors, and examples."""
     from harness.cards import page, pictures
     from harness.facts import gather, settings
-    from harness.files import place, place_all, require_page, require_writable
+    from harness.records.files import require_page, require_writable, write_all, write_atomic
     from tasks import tasks
 
     if not out.suffix:
-        raise Refused(
+        raise UserError(
             f"--out {str(out)!r} has no suffix, without which the folder of its pictures would "
             "bear its name; give one such as docs/tasks.md"
         )
@@ -96,18 +97,18 @@ def cards(
     for name, _ in tasks.items():
         try:
             of_task = settings(name)
-        except Refused as error:
+        except UserError as error:
             warnings.warn(str(error), stacklevel=2)
             continue
         found.append([gather(task, generate) for task in of_task])
         for facts in found[-1]:
             typer.echo(f"{facts.task.key}: {facts.missing or 'read'}")
     try:
-        for path in place_all(beside, pictures(found)):
+        for path in write_all(beside, pictures(found)):
             typer.echo(path)
-        typer.echo(place(out, page(found, out.stem).encode()))
+        typer.echo(write_atomic(out, page(found, out.stem).encode()))
     except OSError as error:
-        raise Refused(f"no page written: {error}; give another --out") from error
+        raise UserError(f"no page written: {error}; give another --out") from error
 
 
 def report(
@@ -120,27 +121,29 @@ def report(
     ] = None,
 ) -> None:
     """Write leaderboard.md, leaderboard.csv and the figures from the records of a store."""
-    from harness.files import place, place_all, require_writable
+    from harness.records.files import require_writable, write_all, write_atomic
     from reports.leaderboard import embed, files
 
     if not store.is_dir():
-        raise Refused(f"store {str(store)!r} is not a folder; make records with: harness run")
+        raise UserError(f"store {str(store)!r} is not a folder; make records with: harness run")
     folder = store if out is None else out
     records, broken = records_of(store)
     try:
         renewed = embed(readme.read_text("utf-8"), records) if readme else ""
     except OSError as error:
-        raise Refused(f"--readme {readme} cannot be read ({error.strerror}); mend it") from error
+        raise UserError(f"--readme {readme} cannot be read ({error.strerror}); mend it") from error
     except ValueError as error:
-        raise Refused(f"--readme {readme} cannot be renewed: {error}") from error
+        raise UserError(f"--readme {readme} cannot be renewed: {error}") from error
     require_writable(folder, str(folder), "give another --out")
     try:
-        for path in place_all(folder, files(records, broken)):
+        for path in write_all(folder, files(records, broken)):
             typer.echo(path)
     except OSError as error:
-        raise Refused(f"no report written: {error}; give another --out") from error
+        raise UserError(f"no report written: {error}; give another --out") from error
     try:
         if readme:
-            typer.echo(place(readme, renewed.encode()))
+            typer.echo(write_atomic(readme, renewed.encode()))
     except OSError as error:
-        raise Refused(f"--readme {readme} cannot be written ({error.strerror}); mend it") from error
+        raise UserError(
+            f"--readme {readme} cannot be written ({error.strerror}); mend it"
+        ) from error

@@ -11,7 +11,7 @@ data = typer.Typer(help="See, fetch and import the data sets.", no_args_is_help=
 @data.command(name="list")
 def list_() -> None:
     """Say which data sets are present, where, and how to get what is missing."""
-    from tasks.sources import status
+    from tasks.data.sources import status
 
     for one in status():
         for line in one.paths or [f"missing; {one.remedy}"]:
@@ -24,7 +24,7 @@ def import_(
     path: Annotated[Path, typer.Argument(help="A folder, an archive or a file of the data set.")],
 ) -> None:
     """Verify files that you have, convert them, and put them in the cache."""
-    from tasks.sources import import_data
+    from tasks.data.sources import import_data
 
     typer.echo(f"imported: {import_data(task, path)}")
 
@@ -40,7 +40,7 @@ def fetch(
     from rich.console import Console
 
     from harness.terminal import download
-    from tasks.fetch import fetch_data
+    from tasks.data.download import fetch_data
 
     with download(Console(stderr=True), task) as watch:
         fetched = fetch_data(task, watch, offline)

@@ -17,10 +17,10 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 from torch.nn import functional as F
 
-from tasks import cache
 from tasks.answers import Answers, Number
 from tasks.contract import SPLITS, Split, Task
-from zoo.registry import Refused
+from tasks.data import cache
+from zoo.registry import UserError
 
 FIRST = 16
 """Tokens of each document that the second short cut reads."""
@@ -56,7 +56,7 @@ class Bag(Features):
     def __init__(self, split: Split, vocabulary: int) -> None:
         """Count the tokens of each document once."""
         shares = torch.cat([_shares(*part, vocabulary) for part in split.chunks()])
-        self._examples = shares[split.rows].flatten(1) * split.documents.shape[1] ** 0.5
+        self._examples = shares[split.sequence_ids].flatten(1) * split.sequences.shape[1] ** 0.5
         self.width = self._examples.shape[1]
         self.targets, self.answers = split.targets, split.answers
 
@@ -70,10 +70,10 @@ class Beginning(Features):
 
     def __init__(self, split: Split, vocabulary: int) -> None:
         """Read the beginning of every document."""
-        first = split.documents[:, :FIRST].long()
+        first = split.sequences[:, :FIRST].long()
         positions = torch.arange(first.shape[1])
         padding = positions >= split.lengths[:, None]
-        tokens = first.masked_fill(padding, 0)[split.rows].flatten(1)
+        tokens = first.masked_fill(padding, 0)[split.sequence_ids].flatten(1)
         places = torch.arange(tokens.shape[1])
         self.width = len(places) * vocabulary
         self.targets, self.answers = split.targets, split.answers
@@ -84,24 +84,24 @@ class Beginning(Features):
         return F.embedding(self._columns, weights).sum(1)
 
 
-COMMONEST = "commonest in context"
+MOST_FREQUENT = "most frequent in context"
 """The floor that gives each example the answer that it shows most often, wherever it is asked."""
 
-SHORT_CUTS = {"bag of tokens": Bag, f"first {FIRST} tokens": Beginning}
+SHALLOW_BASELINES = {"bag of tokens": Bag, f"first {FIRST} tokens": Beginning}
 
 
-def floors(task: Task) -> Mapping[str, float]:
+def baselines(task: Task) -> Mapping[str, float]:
     """Test accuracies in [0, 1] by name, computed once for each setting of a task, and kept.
 
     Where the cache takes or gives nothing, they are computed each time.
 
     Raises:
-        Refused: the task's data are missing, or what is kept is damaged.
+        UserError: the task's data are missing, or what is kept is damaged.
     """
     key = f"floors@{VERSION}-{task.key}"
     if not _is_kept(key):
         found = computed(task)
-        with suppress(Refused, OSError):
+        with suppress(UserError, OSError):
             cache.write(key, {"names": np.array([*found]), "values": np.array([*found.values()])})
         return found
     names, values = cache.read(key, ("names", "values"), "run it again: it is computed anew")
@@ -110,7 +110,7 @@ def floors(task: Task) -> Mapping[str, float]:
 
 def _is_kept(key: str) -> bool:
     """Whether the cache holds that data set: one that cannot be read holds nothing."""
-    with suppress(Refused):
+    with suppress(UserError):
         return cache.find(key) is not None
     return False
 
@@ -122,25 +122,25 @@ def computed(task: Task) -> Mapping[str, float]:
     one by one have no bag.
     """
     train, dev, test = (task.load(name) for name in SPLITS)
-    found = dict(test.answers.floors(train.targets, test.targets, task.classes))
-    if test.asked is None:
-        for name, features in SHORT_CUTS.items():
+    found = dict(test.answers.baselines(train.targets, test.targets, task.classes))
+    if test.target_positions is None:
+        for name, features in SHALLOW_BASELINES.items():
             learned, chosen, tested = (features(s, task.vocabulary) for s in (train, dev, test))
             found[name] = _regression(learned, chosen, tested, task.classes)
     candidates = task.candidates(test)
     if candidates.shape[1]:
         # The lowest of equals.
         guesses = candidates.mode(1).values[:, None]
-        found[COMMONEST] = (test.targets == guesses).double().mean().item()
+        found[MOST_FREQUENT] = (test.targets == guesses).double().mean().item()
     return found
 
 
 def _shares(
-    documents: Shaped[Tensor, "s l"], lengths: Int[Tensor, " s"], vocabulary: int
+    sequences: Shaped[Tensor, "s l"], lengths: Int[Tensor, " s"], vocabulary: int
 ) -> Float[Tensor, "s vocabulary"]:
-    real = torch.arange(documents.shape[1]) < lengths[:, None]
-    counts = torch.zeros(len(documents), vocabulary)
-    counts.scatter_add_(1, documents.long(), real.float())
+    real = torch.arange(sequences.shape[1]) < lengths[:, None]
+    counts = torch.zeros(len(sequences), vocabulary)
+    counts.scatter_add_(1, sequences.long(), real.float())
     return counts / lengths.clamp_min(1)[:, None]
 
 
@@ -182,5 +182,5 @@ def _scores(
 
 
 def _accuracy(features: Features, weights: Float[Tensor, "rows classes"]) -> float:
-    right = features.answers.right(_scores(features, weights), features.targets)
+    right = features.answers.correct(_scores(features, weights), features.targets)
     return right.double().mean().item()

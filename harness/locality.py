@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from harness.budgets import Request, plan
 from harness.data import find_task, load
-from harness.spec import RunSpec
+from harness.records.spec import RunSpec
 from tasks import Task
-from zoo.registry import Refused
+from zoo.registry import UserError
 
 
 def seen(request: Request, windows: Sequence[int]) -> Iterator[RunSpec]:
@@ -21,17 +21,19 @@ def seen(request: Request, windows: Sequence[int]) -> Iterator[RunSpec]:
         windows: tokens to each side that a layer sees.
 
     Raises:
-        Refused: the task, the budget or an option is unknown or out of range, the settings name
+        UserError: the task, the budget or an option is unknown or out of range, the settings name
             the window, or every window shows all.
     """
     local = request.settings.get("local", {})
     if (given := local.get("window")) is not None:
-        raise Refused(f"local.window={given} is what an audit varies; give it as --windows {given}")
+        raise UserError(
+            f"local.window={given} is what an audit varies; give it as --windows {given}"
+        )
     whole = plan(replace(request, attention="softmax"))
     task = find_task(whole)
     narrow = _narrower(task, "window", windows, task.max_len - 1)
     if not narrow:
-        raise Refused(
+        raise UserError(
             f"windows {', '.join(map(str, windows))} all show the whole of {task.key}, whose "
             f"documents have at most {task.max_len} tokens; give narrower --windows"
         )
@@ -53,7 +55,7 @@ def shuffled(requests: Sequence[Request], blocks: Sequence[int]) -> Iterator[Run
         blocks: tokens of a shuffled block.
 
     Raises:
-        Refused: a task's data are missing or damaged, or the memory does not hold them.
+        UserError: a task's data are missing or damaged, or the memory does not hold them.
     """
     asks_at_tokens: dict[str, bool] = {}
     for request in requests:
@@ -61,7 +63,7 @@ def shuffled(requests: Sequence[Request], blocks: Sequence[int]) -> Iterator[Run
         spec = plan(whole)
         task = find_task(spec)
         if task.key not in asks_at_tokens:
-            asks_at_tokens[task.key] = load(spec, task, "test").asked is not None
+            asks_at_tokens[task.key] = load(spec, task, "test").target_positions is not None
         if not asks_at_tokens[task.key]:
             narrow = _narrower(task, "block", blocks, task.max_len)
             yield from (plan(replace(whole, block=count)) for count in narrow)

@@ -9,11 +9,11 @@ import filelock
 import numpy as np
 import pytest
 
-from tasks import cache, fetch
-from tasks.fetch import fetch_data
+from tasks.data import cache, download
+from tasks.data.download import fetch_data
 from tasks.lra.text import Text
 from tests.tasks.servers import CUT, Server
-from zoo.registry import Refused
+from zoo.registry import UserError
 
 FAULTS = {
     "absent": "HTTP 200 expected, 404 Not Found found",
@@ -48,7 +48,7 @@ def get(acl, server, monkeypatch):
         archive = replace(edition.archives[0], mirrors=urls)
         known = replace(acl.source, editions=(replace(edition, archives=(archive,)),))
         monkeypatch.setattr(Text, "source", classmethod(lambda cls: known))
-        monkeypatch.setattr(fetch, "CHUNK", 64)
+        monkeypatch.setattr(download, "CHUNK", 64)
         return fetch_data("text", watch, **{"timeout": 0.5} | options)
 
     return fetch_by
@@ -112,7 +112,7 @@ def test_a_bad_mirror_is_one_warning_and_the_next_one_serves(get, server, home, 
 def test_bad_mirrors_only_are_refused_and_leave_the_cache_as_it_was(get, home, way):
     cache.write("set@1", {"a": np.arange(3)})
     before = kept(home)
-    with pytest.warns(UserWarning), pytest.raises(Refused) as refused:
+    with pytest.warns(UserWarning), pytest.raises(UserError) as refused:
         get(way)
     message = str(refused.value)
     assert message == (
@@ -123,7 +123,7 @@ def test_bad_mirrors_only_are_refused_and_leave_the_cache_as_it_was(get, home, w
 
 
 def test_a_mirror_that_is_cut_off_is_asked_for_the_rest(get, server, monkeypatch):
-    monkeypatch.setattr(fetch, "ATTEMPTS", 100)
+    monkeypatch.setattr(download, "ATTEMPTS", 100)
     fetched = get("cut-but-goes-on")
     assert fetched.path.exists()
     starts = [None, *(f"bytes={CUT * i}-" for i in range(1, len(server.asked)))]
@@ -140,7 +140,7 @@ def test_the_next_mirror_goes_on_where_the_last_was_cut_off(get, server):
 
 
 def test_the_next_command_goes_on_where_the_last_was_cut_off(get, server, home):
-    with pytest.warns(UserWarning), pytest.raises(Refused):
+    with pytest.warns(UserWarning), pytest.raises(UserError):
         get("cut")
     assert kept(home) == [".aclImdb.tar.gz.partial"]
     get("good")
@@ -177,7 +177,7 @@ def test_what_ends_the_second_try_is_what_is_told(get, home):
     (home / "downloads" / ".aclImdb.tar.gz.partial").write_bytes(bytes(50))
     with (
         pytest.warns(UserWarning, match=f"{CUT} found before IncompleteRead"),
-        pytest.raises(Refused),
+        pytest.raises(UserError),
     ):
         get("good-once")
 
@@ -232,7 +232,7 @@ def test_offline_uses_what_was_downloaded_and_asks_nobody(get, server):
 
 
 def test_offline_says_what_is_missing(get, server, home):
-    with pytest.raises(Refused, match=r"downloads holds no aclImdb.tar.gz; run 'harness data"):
+    with pytest.raises(UserError, match=r"downloads holds no aclImdb.tar.gz; run 'harness data"):
         get("good", offline=True)
     assert server.asked == [] and not home.exists()
 
@@ -240,7 +240,7 @@ def test_offline_says_what_is_missing(get, server, home):
 def test_offline_refuses_a_damaged_download(get, home):
     get("good").path.unlink()
     (home / "downloads" / "aclImdb.tar.gz").write_bytes(b"damaged")
-    with pytest.raises(Refused, match=r"aclImdb.tar.gz has 7 bytes, \d+ expected"):
+    with pytest.raises(UserError, match=r"aclImdb.tar.gz has 7 bytes, \d+ expected"):
         get("good", offline=True)
 
 
@@ -248,8 +248,8 @@ def test_a_full_disk_is_a_clear_line_and_no_fault_of_the_mirror(get, home, monke
     def fill(self, url, have):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(fetch._Resuming, "_go_on", fill)
-    with warnings.catch_warnings(), pytest.raises(Refused) as refused:
+    monkeypatch.setattr(download._Resuming, "_go_on", fill)
+    with warnings.catch_warnings(), pytest.raises(UserError) as refused:
         warnings.simplefilter("error")
         get("good", "good")
     assert "cannot take aclImdb.tar.gz (No space left on device); make room" in str(refused.value)
@@ -260,7 +260,7 @@ def test_two_processes_do_not_fetch_the_same_archive_at_once(get, server, home):
     (home / "downloads").mkdir(parents=True)
     with (
         filelock.FileLock(home / "downloads" / ".aclImdb.tar.gz.lock"),
-        pytest.raises(Refused, match=r"aclImdb.tar.gz is being fetched by another process; wait"),
+        pytest.raises(UserError, match=r"aclImdb.tar.gz is being fetched by another process; wait"),
     ):
         get("good")
     assert server.asked == []
@@ -270,7 +270,7 @@ def test_two_processes_do_not_fetch_the_same_archive_at_once(get, server, home):
 def test_a_folder_that_cannot_be_written_is_refused(get, tmp_path, monkeypatch):
     (tmp_path / "downloads").write_text("")
     monkeypatch.setenv(cache.HOME_VARIABLE, str(tmp_path))
-    with pytest.raises(Refused, match=r"cannot take aclImdb.tar.gz \(File exists\); make room"):
+    with pytest.raises(UserError, match=r"cannot take aclImdb.tar.gz \(File exists\); make room"):
         get("good")
 
 
@@ -283,6 +283,6 @@ def test_a_folder_that_cannot_be_written_is_refused(get, tmp_path, monkeypatch):
     ],
 )
 def test_what_cannot_be_fetched_is_refused_with_what_to_do(task, message, home):
-    with pytest.raises(Refused, match=message):
+    with pytest.raises(UserError, match=message):
         fetch_data(task, lambda *progress: None)
     assert not home.exists()

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from zoo.registry import Refused
+from zoo.registry import UserError
 
 UNPUBLISHED = "unpublished"
 
@@ -37,23 +37,23 @@ class File:
         """Refuse another size than the known one.
 
         Raises:
-            Refused: what is at `place` has it.
+            UserError: what is at `place` has it.
         """
         if self.size and size != self.size:
-            raise Refused(f"{place} has {size} bytes, {self.size} expected; get it again")
+            raise UserError(f"{place} has {size} bytes, {self.size} expected; get it again")
 
     def verify(self, stream: BufferedReader | BytesIO, place: str) -> None:
         """Read `stream` to its end, and refuse another content than the known one.
 
         Raises:
-            Refused: what is at `place` has it.
+            UserError: what is at `place` has it.
         """
         if self.digest == UNPUBLISHED:
             return
         algorithm, expected = self.digest.split(":")
         found = hashlib.file_digest(stream, algorithm).hexdigest()
         if found != expected:
-            raise Refused(
+            raise UserError(
                 f"{place} has {algorithm.upper()} {found}, {expected} expected; get it again"
             )
 
@@ -65,7 +65,7 @@ class File:
         """Refuse `path` unless it is this file.
 
         Raises:
-            Refused: it cannot be read, or has another size or content.
+            UserError: it cannot be read, or has another size or content.
         """
         try:
             self.verify_size(path.stat().st_size, str(path))
@@ -160,19 +160,19 @@ class Source:
         """Refuse other arrays than the known ones.
 
         Raises:
-            Refused: what was made of `place` differs.
+            UserError: what was made of `place` differs.
         """
         for name, expected in self.arrays.items():
             found = hashlib.sha256(arrays[name].tobytes()).hexdigest()
             if found != expected:
-                raise Refused(
+                raise UserError(
                     f"{name} made of {place} has SHA256 {found}, {expected} expected; get it again"
                 )
 
 
 def source_of(task: str) -> Source:
     """What `sources.toml` says of an imported task."""
-    text = resources.files("tasks").joinpath("sources.toml").read_text("utf-8")
+    text = resources.files("tasks.data").joinpath("sources.toml").read_text("utf-8")
     known = tomllib.loads(text)[task]
     return Source(**known | {"editions": tuple(map(_edition, known["editions"]))})
 
@@ -187,6 +187,6 @@ def _edition(known: dict[str, Any]) -> Edition:
     )
 
 
-def unreadable(path: object, error: OSError) -> Refused:
+def unreadable(path: object, error: OSError) -> UserError:
     """The refusal of a place that the system will not read."""
-    return Refused(f"{path} cannot be read ({error.strerror}); give another PATH")
+    return UserError(f"{path} cannot be read ({error.strerror}); give another PATH")

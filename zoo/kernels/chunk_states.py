@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 
-def carried(
+def chunk_states(
     own: Float[Tensor, "b h t e f"], decay: Float[Tensor, "#b h #t #e 1"]
 ) -> Float[Tensor, "b h t e f"]:
     """The state before each of the t chunks.

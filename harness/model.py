@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from harness.spec import RunSpec
+from harness.records.spec import RunSpec
 from tasks import Task
 from tasks.contract import Batch
 from zoo.composition import Composition
@@ -38,11 +38,11 @@ class Layer(nn.Module):
         )
 
     def forward(
-        self, x: Float[Tensor, "b n d"], keep: Bool[Tensor, "b n"] | None
+        self, x: Float[Tensor, "b n d"], mask: Bool[Tensor, "b n"] | None
     ) -> tuple[Float[Tensor, "b n d"], Mapping[str, Tensor]]:
         """Return new tokens, and the attention's extra losses."""
         normed = self.attention_norm(x)
-        attended = attended_by(self.attention, self.attention(normed, normed, keep))
+        attended = attended_by(self.attention, self.attention(normed, normed, mask))
         x = x + self.dropout(attended.tokens)
         return x + self.feed_forward(self.feed_forward_norm(x)), attended.losses
 
@@ -56,7 +56,7 @@ class Classifier(nn.Module):
         *,
         vocabulary: int,
         classes: int,
-        documents: int,
+        sequences: int,
         feed_forward: int,
         head: int,
         dropout: float,
@@ -67,7 +67,7 @@ class Classifier(nn.Module):
             layers: the attention of each layer, first to last.
             vocabulary: number of token values.
             classes: number of classes.
-            documents: t, documents an example; two are compared as [u; v; u*v; u-v].
+            sequences: t, documents an example; two are compared as [u; v; u*v; u-v].
             feed_forward: hidden width of the feed-forward blocks.
             head: hidden width of the classifier.
             dropout: behind the embedding and every block.
@@ -82,20 +82,22 @@ class Classifier(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.layers = nn.ModuleList(Layer(one, feed_forward, dropout) for one in layers)
         self.norm = nn.LayerNorm(size.dim)
-        width = size.dim * (1 if documents == 1 else 4)
+        width = size.dim * (1 if sequences == 1 else 4)
         self.head = nn.Sequential(nn.Linear(width, head), nn.ReLU(), nn.Linear(head, classes))
 
     def forward(self, batch: Batch) -> tuple[Float[Tensor, "b *a classes"], dict[str, Tensor]]:
         """Return the scores of each answer, and extra losses, each a mean over its layers."""
-        keep = None if batch.keep is None else batch.keep.flatten(0, 1)
-        tokens, losses = self.encode(batch.tokens.flatten(0, 1), keep)
-        if batch.asked is not None:
-            return self.head(tokens.take_along_dim(batch.asked[..., None], dim=1)), losses
-        pooled = mean_over_real(tokens, keep).unflatten(0, batch.tokens.shape[:2])
+        mask = None if batch.mask is None else batch.mask.flatten(0, 1)
+        tokens, losses = self.encode(batch.tokens.flatten(0, 1), mask)
+        if batch.target_positions is not None:
+            return self.head(
+                tokens.take_along_dim(batch.target_positions[..., None], dim=1)
+            ), losses
+        pooled = mean_over_real(tokens, mask).unflatten(0, batch.tokens.shape[:2])
         return self.head(compare(pooled)), losses
 
     def encode(
-        self, tokens: Int[Tensor, "b n"], keep: Bool[Tensor, "b n"] | None
+        self, tokens: Int[Tensor, "b n"], mask: Bool[Tensor, "b n"] | None
     ) -> tuple[Float[Tensor, "b n d"], dict[str, Tensor]]:
         """Return the last layer's normed tokens, and the extra losses."""
         x = self.token(tokens)
@@ -104,21 +106,21 @@ class Classifier(nn.Module):
         x = self.dropout(x)
         emitted: dict[str, list[Tensor]] = {}
         for layer in self.layers:
-            x, losses = layer(x, keep)
+            x, losses = layer(x, mask)
             for name, loss in losses.items():
                 emitted.setdefault(name, []).append(loss)
         return self.norm(x), {n: torch.stack(terms).mean() for n, terms in emitted.items()}
 
 
 def mean_over_real(
-    tokens: Float[Tensor, "b n d"], keep: Bool[Tensor, "b n"] | None
+    tokens: Float[Tensor, "b n d"], mask: Bool[Tensor, "b n"] | None
 ) -> Float[Tensor, "b d"]:
     """Mean over the real tokens of each sample; zero where there are none."""
-    if keep is None:
+    if mask is None:
         return tokens.mean(1)
     # A select, not a product: whatever stands at a padded position must not reach the sum.
-    total = tokens.masked_fill(~keep[..., None], 0.0).sum(1)
-    return total / keep.sum(1, keepdim=True).clamp_min(1)
+    total = tokens.masked_fill(~mask[..., None], 0.0).sum(1)
+    return total / mask.sum(1, keepdim=True).clamp_min(1)
 
 
 def compare(pooled: Float[Tensor, "b t d"]) -> Float[Tensor, "b features"]:
@@ -133,7 +135,7 @@ def build(spec: RunSpec, task: Task) -> Classifier:
     """The model that `spec` describes, initialised from the default generator.
 
     Raises:
-        Refused: a variant or an option is unknown or cannot be had in this size.
+        UserError: a variant or an option is unknown or cannot be had in this size.
     """
     model = spec.model
     size = Size(
@@ -148,7 +150,7 @@ def build(spec: RunSpec, task: Task) -> Classifier:
         Composition.parse(spec.attention).build(size, model.depth, spec.options),
         vocabulary=task.vocabulary,
         classes=task.classes,
-        documents=task.documents,
+        sequences=task.sequences,
         feed_forward=model.feed_forward,
         head=model.head,
         dropout=model.dropout,

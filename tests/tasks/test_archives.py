@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tasks import cache
+from tasks.data import cache
 from tasks.lra.image import Image
 from tasks.lra.text import Text
-from zoo.registry import Refused
+from zoo.registry import UserError
 
 
 def test_a_file_or_its_folder_may_be_given(pictures):
@@ -22,20 +22,22 @@ def test_a_file_or_its_folder_may_be_given(pictures):
 
 
 def test_one_file_of_several_is_refused_with_the_list(reviews, home):
-    with pytest.raises(Refused, match=r"one file of several; give the folder of train.* and test"):
+    with pytest.raises(
+        UserError, match=r"one file of several; give the folder of train.* and test"
+    ):
         Text.bring(reviews.folder / "train.jsonl.xz", reviews.source)
     assert not home.exists()
 
 
 def test_a_path_that_does_not_exist_is_refused(pictures, tmp_path):
-    with pytest.raises(Refused, match=r"nowhere does not exist; give the folder of pictures.npz"):
+    with pytest.raises(UserError, match=r"nowhere does not exist; give the folder of pictures.npz"):
         Image.bring(tmp_path / "nowhere", pictures.source)
 
 
 def test_a_folder_without_a_known_file_is_refused(reviews, home):
     (reviews.folder / "test.jsonl.xz").unlink()
     (reviews.folder / "train.jsonl.xz").write_bytes(b"never looked at")
-    with pytest.raises(Refused, match=r"holds no test.jsonl.xz; get it again"):
+    with pytest.raises(UserError, match=r"holds no test.jsonl.xz; get it again"):
         Text.bring(reviews.folder, reviews.source)
     assert not home.exists()
 
@@ -45,7 +47,7 @@ def test_a_short_file_is_refused_with_both_sizes(reviews, home):
     whole = path.read_bytes()
     path.write_bytes(whole[:-10])
     message = rf"{path} has {len(whole) - 10} bytes, {len(whole)} expected"
-    with pytest.raises(Refused, match=message):
+    with pytest.raises(UserError, match=message):
         Text.bring(reviews.folder, reviews.source)
     assert not home.exists()
 
@@ -56,17 +58,19 @@ def test_a_changed_file_is_refused_with_both_digests(reviews, home):
     bad = whole[:-1] + bytes([whole[-1] ^ 1])
     path.write_bytes(bad)
     digests = [hashlib.sha256(data).hexdigest() for data in (bad, whole)]
-    with pytest.raises(Refused, match=f"{path} has SHA256 {digests[0]}, {digests[1]} expected"):
+    with pytest.raises(UserError, match=f"{path} has SHA256 {digests[0]}, {digests[1]} expected"):
         Text.bring(reviews.folder, reviews.source)
     assert not home.exists()
 
 
 def test_a_folder_of_other_things_is_refused_with_what_is_known(reviews, tmp_path, home):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(Refused, match=r"empty holds no file that is known; .* train.jsonl.xz and"):
+    with pytest.raises(
+        UserError, match=r"empty holds no file that is known; .* train.jsonl.xz and"
+    ):
         Text.bring(tmp_path / "empty", reviews.source)
     (tmp_path / "empty" / "notes.txt").write_text("mine")
-    with pytest.raises(Refused, match=r"notes.txt has no name that is known; give"):
+    with pytest.raises(UserError, match=r"notes.txt has no name that is known; give"):
         Text.bring(tmp_path / "empty" / "notes.txt", reviews.source)
     assert not home.exists()
 
@@ -80,10 +84,10 @@ def test_an_archive_that_is_not_the_published_one_is_refused_before_it_is_opened
     path = acl.folder / "aclImdb.tar.gz"
     whole = path.read_bytes()
     path.write_bytes(b"not a tar" + whole[9:])
-    with pytest.raises(Refused, match=r"aclImdb.tar.gz has SHA256 .* expected; get it again"):
+    with pytest.raises(UserError, match=r"aclImdb.tar.gz has SHA256 .* expected; get it again"):
         Text.bring(path, acl.source)
     path.write_bytes(whole[:-1])
-    with pytest.raises(Refused, match=rf"has {len(whole) - 1} bytes, {len(whole)} expected"):
+    with pytest.raises(UserError, match=rf"has {len(whole) - 1} bytes, {len(whole)} expected"):
         Text.bring(path, acl.source)
     assert not home.exists()
 
@@ -129,7 +133,7 @@ def test_an_archive_with_too_little_or_too_much_is_refused(acl, tmp_path, home, 
     with tarfile.open(path, "w:gz") as archive:
         for name in members:
             archive.add(acl.folder / "aclImdb" / name, name)
-    with pytest.raises(Refused, match=message):
+    with pytest.raises(UserError, match=message):
         Text.bring(path, unverified(acl, path))
     assert not home.exists()
 
@@ -138,7 +142,7 @@ def test_an_archive_with_too_little_or_too_much_is_refused(acl, tmp_path, home, 
 def test_an_archive_that_is_none_is_refused(acl, tmp_path, home, content):
     path = tmp_path / "evil.tar.gz"
     path.write_bytes(content)
-    with pytest.raises(Refused, match=r"evil.tar.gz cannot be decoded \(ReadError"):
+    with pytest.raises(UserError, match=r"evil.tar.gz cannot be decoded \(ReadError"):
         Text.bring(path, unverified(acl, path))
     assert not home.exists()
 
@@ -149,7 +153,9 @@ def test_what_the_system_will_not_read_is_refused_in_a_line(acl, home, monkeypat
         raise PermissionError(errno.EACCES, "Permission denied", str(self))
 
     monkeypatch.setattr(Path, method, refuse)
-    with pytest.raises(Refused, match=r"aclImdb.* cannot be read \(Permission denied\)") as refused:
+    with pytest.raises(
+        UserError, match=r"aclImdb.* cannot be read \(Permission denied\)"
+    ) as refused:
         Text.bring(acl.folder / "aclImdb", acl.source)
     monkeypatch.undo()
     assert "\n" not in str(refused.value)

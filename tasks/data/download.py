@@ -11,10 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tasks import cache
-from tasks.known import Archive, Source
-from tasks.sources import imported, versioned
-from zoo.registry import Refused, first_line, in_one_line
+from tasks.data import cache
+from tasks.data.files import Archive, Source
+from tasks.data.sources import imported, versioned
+from zoo.registry import UserError, first_line, in_one_line
 
 TIMEOUT_SECONDS = 30.0
 """Longest silence of a server that is borne."""
@@ -58,13 +58,13 @@ def fetch_data(
         timeout: longest silence of a server, in seconds.
 
     Raises:
-        Refused: the task is unknown or has no public source that can be verified, no mirror gives
+        UserError: the task is unknown or has no public source that can be verified, no mirror gives
             it whole, or it cannot be kept.
     """
     found = imported(task, "fetch")
     source = found.source()
     if not source.public:
-        raise Refused(f"{task} has no source that can be verified; {found.remedy()}")
+        raise UserError(f"{task} has no source that can be verified; {found.remedy()}")
     held = cache.find(versioned(found))
     if held and cache.is_whole(held):
         return Fetched(held, source.terms, present=True)
@@ -72,14 +72,14 @@ def fetch_data(
     if not offline:
         archive = download(source, folder, watch, timeout)
         if archive is None:
-            raise Refused(
+            raise UserError(
                 f"no mirror gave {source.names} whole; try again later, or get it from "
                 f"{source.origin} and run 'harness data import {task} PATH'"
             )
     elif present := [folder / one.name for one in source.public if (folder / one.name).exists()]:
         archive = present[0]
     else:
-        raise Refused(
+        raise UserError(
             f"{folder} holds no {source.names}; run 'harness data fetch {task}' without --offline, "
             "or put it there"
         )
@@ -92,7 +92,7 @@ def download(source: Source, folder: Path, watch: Watch, timeout: float) -> Path
     None where no mirror gives one.
 
     Raises:
-        Refused: `folder` cannot take it, or another process is at it.
+        UserError: `folder` cannot take it, or another process is at it.
     """
     import filelock
 
@@ -101,9 +101,11 @@ def download(source: Source, folder: Path, watch: Watch, timeout: float) -> Path
         with filelock.FileLock(folder / f".{source.public[0].name}.lock", timeout=0):
             return _first_whole(source, folder, watch, timeout)
     except filelock.Timeout as error:
-        raise Refused(f"{source.names} is being fetched by another process; wait for it") from error
+        raise UserError(
+            f"{source.names} is being fetched by another process; wait for it"
+        ) from error
     except OSError as error:
-        raise Refused(
+        raise UserError(
             f"{folder} cannot take {source.names} ({error.strerror or error}); make room there, or "
             f"set {cache.HOME_VARIABLE} to another folder"
         ) from error

@@ -9,7 +9,7 @@ from jaxtyping import Int32, Int64, UInt8
 from torch import Tensor
 
 from tasks.contract import Split, SplitName
-from zoo.registry import Refused
+from zoo.registry import UserError
 
 FIELDS = ("values", "ends", "targets")
 
@@ -32,10 +32,10 @@ class Corpus:
     targets: UInt8[np.ndarray, " s"]
 
     @classmethod
-    def of(cls, documents: Sequence[bytes], targets: Sequence[int]) -> "Corpus":
+    def of(cls, sequences: Sequence[bytes], targets: Sequence[int]) -> "Corpus":
         """A corpus of those documents, in order."""
-        ends = np.cumsum([len(one) for one in documents], dtype=np.int64)
-        values = np.frombuffer(b"".join(documents), np.uint8)
+        ends = np.cumsum([len(one) for one in sequences], dtype=np.int64)
+        values = np.frombuffer(b"".join(sequences), np.uint8)
         return cls(values, ends, np.asarray(targets, np.uint8))
 
     def __len__(self) -> int:
@@ -60,9 +60,9 @@ class Corpus:
             length: documents are cut, and padded with 0, to that many tokens.
             first: the token that stands for the value 0; no value plus `first` may exceed 255.
         """
-        documents, lengths = padded(self.values, self.ends, chosen, length, first)
+        sequences, lengths = padded(self.values, self.ends, chosen, length, first)
         targets = torch.from_numpy(self.targets[chosen].astype(np.int64))
-        return Split.single(documents, lengths, targets)
+        return Split.single(sequences, lengths, targets)
 
 
 def padded(
@@ -76,24 +76,24 @@ def padded(
 
     The arguments are as in `Corpus` and `Corpus.split`.
     """
-    documents = np.zeros((len(chosen), length), np.uint8)
+    sequences = np.zeros((len(chosen), length), np.uint8)
     lengths = np.empty(len(chosen), np.int32)
     for row, index in enumerate(chosen.tolist()):
         start = ends[index - 1] if index else 0
         kept = values[start : ends[index]][:length]
         lengths[row] = len(kept)
-        np.add(kept, first, out=documents[row, : len(kept)])
-    return torch.from_numpy(documents), torch.from_numpy(lengths)
+        np.add(kept, first, out=sequences[row, : len(kept)])
+    return torch.from_numpy(sequences), torch.from_numpy(lengths)
 
 
-def legible(documents: Iterable[Sequence[int]], first: int) -> list[str]:
+def legible(sequences: Iterable[Sequence[int]], first: int) -> list[str]:
     """Documents of bytes as text; the replacement character stands for what is cut in two.
 
     Args:
-        documents: the tokens of each.
+        sequences: the tokens of each.
         first: the token that stands for the byte 0.
     """
-    return [bytes(token - first for token in one).decode(errors="replace") for one in documents]
+    return [bytes(token - first for token in one).decode(errors="replace") for one in sequences]
 
 
 def names(prefix: str) -> list[str]:
@@ -118,7 +118,7 @@ def members(
         count: how many are kept.
 
     Raises:
-        Refused: there are not as many.
+        UserError: there are not as many.
     """
     if split == "test":
         everyone = np.arange(len(targets))
@@ -148,8 +148,8 @@ def thinned(owner: str, chosen: Int64[np.ndarray, " n"], count: int) -> Int64[np
     """Evenly spaced `count` of the chosen examples: all classes stay where they stand in blocks.
 
     Raises:
-        Refused: there are not as many; `owner` is the option that asked.
+        UserError: there are not as many; `owner` is the option that asked.
     """
     if not 1 <= count <= len(chosen):
-        raise Refused(f"{owner}={count} is out of range; give 1 to {len(chosen)}")
+        raise UserError(f"{owner}={count} is out of range; give 1 to {len(chosen)}")
     return chosen[np.arange(count) * len(chosen) // count]

@@ -18,7 +18,7 @@ from threading import get_ident
 
 import numpy as np
 
-from zoo.registry import Refused
+from zoo.registry import UserError
 
 HOME_VARIABLE = "HARNESS_DATA"
 
@@ -30,12 +30,12 @@ def data_home() -> Path:
     """The folder of the cache: `HARNESS_DATA`, else the user's cache folder for this project.
 
     Raises:
-        Refused: `HARNESS_DATA` is a file.
+        UserError: `HARNESS_DATA` is a file.
     """
     chosen = os.environ.get(HOME_VARIABLE)
     if chosen:
         if os.path.isfile(chosen):  # noqa: PTH113 - Path's raises where a folder may not be searched
-            raise Refused(f"{HOME_VARIABLE}={chosen} is a file; set it to a folder")
+            raise UserError(f"{HOME_VARIABLE}={chosen} is a file; set it to a folder")
         return Path(chosen)
     import pooch  # only for the place; it costs a fifth of a second
 
@@ -46,7 +46,7 @@ def find(key: str) -> Path | None:
     """The file of the data set `key`, unread, or None; of several the newest.
 
     Raises:
-        Refused: the folder cannot be read.
+        UserError: the folder cannot be read.
     """
     # A listing that runs while one file takes another's place may miss both; the next has one.
     return max(_editions(key) or _editions(key), key=_written, default=None)
@@ -56,7 +56,7 @@ def find_all(name: str) -> list[Path]:
     """The files of every data set whose key is `name`, or `name` with options behind it.
 
     Raises:
-        Refused: the folder cannot be read.
+        UserError: the folder cannot be read.
     """
     return _editions(name) + _files(f"{_literally(name)}[[]*].{_DIGEST}.npz")
 
@@ -70,7 +70,7 @@ def read(key: str, names: Iterable[str], remedy: str) -> list[np.ndarray]:
         remedy: what to do to get the data set, for a message.
 
     Raises:
-        Refused: the data set is absent, or its file is damaged.
+        UserError: the data set is absent, or its file is damaged.
     """
     for _ in range(ATTEMPTS):
         path = find(key)
@@ -82,17 +82,17 @@ def read(key: str, names: Iterable[str], remedy: str) -> list[np.ndarray]:
         except FileNotFoundError:
             continue  # Another has taken its place.
         except OSError as error:
-            raise Refused(
+            raise UserError(
                 f"{path} cannot be read ({error.strerror}); mend its permissions"
             ) from error
-    raise Refused(f"{key} is not in {data_home()}; {remedy}")
+    raise UserError(f"{key} is not in {data_home()}; {remedy}")
 
 
 def require_writable() -> None:
     """See to it that the folder can be written.
 
     Raises:
-        Refused: it cannot: known now, no work is lost for it later.
+        UserError: it cannot: known now, no work is lost for it later.
     """
     folder = data_home()
     try:
@@ -100,7 +100,7 @@ def require_writable() -> None:
         nearest = next(one for one in (folder, *folder.parents) if one.exists())
         tempfile.TemporaryFile(dir=nearest).close()
     except OSError as error:
-        raise Refused(
+        raise UserError(
             f"{folder} cannot be written ({error.strerror}); set {HOME_VARIABLE} to one that can"
         ) from error
 
@@ -111,7 +111,7 @@ def write(key: str, arrays: Mapping[str, np.ndarray]) -> Path:
     Another of the same key goes once this one is there.
 
     Raises:
-        Refused: the folder cannot be written.
+        UserError: the folder cannot be written.
         OSError: it does not take the whole file.
     """
     require_writable()
@@ -151,7 +151,7 @@ def _arrays(
     found = hashlib.file_digest(file, "sha256").hexdigest()
     file.seek(0)
     if found != expected:
-        raise Refused(
+        raise UserError(
             f"{path} is damaged: its SHA-256 is {found}, its name says {expected}; "
             f"delete it, then {remedy}"
         )
@@ -208,6 +208,6 @@ def _files(pattern: str) -> list[Path]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise Refused(
+        raise UserError(
             f"{folder} cannot be read ({error.strerror}); set {HOME_VARIABLE} to a folder that can"
         ) from error

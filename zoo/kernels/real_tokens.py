@@ -10,20 +10,20 @@ from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 
-def orders(keep: Bool[Tensor, "b n"]) -> tuple[Int[Tensor, "b n"], Int[Tensor, "b n"]]:
+def real_first(mask: Bool[Tensor, "b n"]) -> tuple[Int[Tensor, "b n"], Int[Tensor, "b n"]]:
     """The order that puts real tokens first, and the place of each token in it: its way back."""
-    real = keep.cumsum(1)
-    place = torch.where(keep, real, real[:, -1:] + (~keep).cumsum(1)) - 1
-    tokens = torch.arange(keep.shape[1], device=keep.device).expand_as(place)
+    real = mask.cumsum(1)
+    place = torch.where(mask, real, real[:, -1:] + (~mask).cumsum(1)) - 1
+    tokens = torch.arange(mask.shape[1], device=mask.device).expand_as(place)
     return torch.zeros_like(place).scatter(1, place, tokens), place
 
 
-def ranks(keep: Bool[Tensor, "b n"]) -> Int[Tensor, "b n"]:
+def token_ranks(mask: Bool[Tensor, "b n"]) -> Int[Tensor, "b n"]:
     """How many real tokens stand before each of the real ones."""
-    return (keep.cumsum(1) - 1).clamp_min(0)
+    return (mask.cumsum(1) - 1).clamp_min(0)
 
 
-def moved(
+def gather_tokens(
     tokens: Shaped[Tensor, "b *heads n d"], index: Int[Tensor, "b n"]
 ) -> Shaped[Tensor, "b *heads n d"]:
     """Token `index[i]` of each sample at place i."""

@@ -15,12 +15,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tasks import cache
 from tasks.contract import Task
-from tasks.known import Source, source_of
-from tasks.opened import Opened, locate
+from tasks.data import cache
+from tasks.data.archives import Opened, locate
+from tasks.data.files import Source, source_of
 from tasks.registry import tasks
-from zoo.registry import Refused, in_one_line
+from zoo.registry import UserError, in_one_line
 
 UNDECODABLE = (
     AttributeError, EOFError, KeyError, NotImplementedError, OSError, TypeError, ValueError,
@@ -29,7 +29,7 @@ UNDECODABLE = (
 """What the decoders raise on a file that is not what it should be."""
 
 
-class Kept(Task):
+class CachedTask(Task):
     """A task whose data wait in the cache."""
 
     @classmethod
@@ -42,7 +42,7 @@ class Kept(Task):
         """Whether the cache holds the data; they are not read for it."""
 
 
-class Imported(Kept):
+class ImportedTask(CachedTask):
     """A task whose data are made from known files, which a user has or which are downloaded."""
 
     @classmethod
@@ -55,7 +55,7 @@ class Imported(Kept):
             rows: examples that there must be, by official split.
 
         Raises:
-            Refused: what is inside is not what is known of it.
+            UserError: what is inside is not what is known of it.
         """
 
     @classmethod
@@ -78,16 +78,16 @@ class Imported(Kept):
         """Verify the files of `source` at `path`, convert them, and put the result in the cache.
 
         Raises:
-            Refused: a file is missing, unknown or damaged, or the cache cannot be written.
+            UserError: a file is missing, unknown or damaged, or the cache cannot be written.
         """
         files = locate(source, path)
         cache.require_writable()
         try:
             arrays = cls.convert(files, source.rows)
-        except Refused:
+        except UserError:
             raise
         except UNDECODABLE as error:
-            raise Refused(
+            raise UserError(
                 f"{files.place} cannot be decoded ({in_one_line(error)}); get it again"
             ) from error
         source.verify(arrays, str(path))
@@ -101,12 +101,12 @@ class Imported(Kept):
         """The named arrays, verified.
 
         Raises:
-            Refused: they have not been imported, or are damaged.
+            UserError: they have not been imported, or are damaged.
         """
         return cache.read(versioned(type(self)), names, self.remedy())
 
 
-class Generated(Kept):
+class GeneratedTask(CachedTask):
     """A task whose data are generated on first use, and kept under all their options."""
 
     @abstractmethod
@@ -126,7 +126,7 @@ class Generated(Kept):
         """The named arrays, verified; generated first where they are missing.
 
         Raises:
-            Refused: what is in the cache is damaged, the cache cannot be written, or the options
+            UserError: what is in the cache is damaged, the cache cannot be written, or the options
                 cannot be met.
         """
         if not self.is_there():
@@ -163,27 +163,27 @@ def import_data(task: str, path: Path) -> Path:
             where there is only one.
 
     Raises:
-        Refused: the task is unknown or takes no files, or a file is missing, unknown or damaged.
+        UserError: the task is unknown or takes no files, or a file is missing, unknown or damaged.
     """
     found = imported(task, "import")
     return found.bring(path, found.source())
 
 
-def imported(task: str, wish: str) -> type[Imported]:
+def imported(task: str, wish: str) -> type[ImportedTask]:
     """The task of that name, whose data are to be imported or fetched: `wish`, for a message.
 
     Raises:
-        Refused: it is unknown or takes no files.
+        UserError: it is unknown or takes no files.
     """
     found = tasks.find(task)
-    if not issubclass(found, Imported):
-        raise Refused(f"{task} is generated when it is run; nothing to {wish}")
+    if not issubclass(found, ImportedTask):
+        raise UserError(f"{task} is generated when it is run; nothing to {wish}")
     return found
 
 
 def status() -> list[Holding]:
     """What the cache holds of every task that is kept there, in order of name."""
-    kept = [(name, task) for name, task in tasks.items() if issubclass(task, Kept)]
+    kept = [(name, task) for name, task in tasks.items() if issubclass(task, CachedTask)]
     found = [(name, task, cache.find_all(versioned(task))) for name, task in kept]
     return [Holding(name, paths, "" if paths else task.remedy()) for name, task, paths in found]
 
@@ -192,7 +192,7 @@ def _keep(key: str, arrays: Mapping[str, np.ndarray]) -> Path:
     try:
         return cache.write(key, arrays)
     except OSError as error:
-        raise Refused(
+        raise UserError(
             f"{key} cannot be written to {cache.data_home()} ({error.strerror or error}); make "
             f"room there, or set {cache.HOME_VARIABLE} to a folder that has it"
         ) from error

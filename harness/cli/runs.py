@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from zoo.registry import Refused
+from zoo.registry import UserError
 
 if TYPE_CHECKING:
-    from harness.store import Broken, Record, RunSpec
+    from harness.records.record import Record
+    from harness.records.spec import RunSpec
+    from harness.records.store import Broken
 
 StoreOption = Annotated[Path, typer.Option(help="Folder of records, one JSON file a run.")]
 AttentionOption = Annotated[
@@ -39,13 +41,14 @@ def run(
     ] = None,
     set_: SetOption = None,
     store: StoreOption = Path("runs"),
-    again: Annotated[bool, typer.Option("--again", help="Run finished cells anew, too.")] = False,
+    rerun: Annotated[bool, typer.Option("--again", help="Run finished cells anew, too.")] = False,
 ) -> None:
     """Train every variant on every task with every seed; report accuracy, speed and memory."""
-    from harness import argv, budgets, tables
-    from harness.store import Store
+    from harness import budgets, tables
+    from harness.cli import arguments
+    from harness.records.store import Store
 
-    settings = argv.settings(set_ or [])
+    settings = arguments.settings(set_ or [])
     where = _where(device, precision, compiled)
     requests = [
         budgets.Request(
@@ -57,13 +60,13 @@ def run(
             settings=settings,
             **where,
         )
-        for name in argv.words(*(task or ["listops"]))
-        for variant in argv.words(*attention)
-        for seed in argv.seeds(seeds)
+        for name in arguments.words(*(task or ["listops"]))
+        for variant in arguments.words(*attention)
+        for seed in arguments.seeds(seeds)
     ]
     specs = [budgets.plan(request) for request in requests]
-    argv.require_owners(settings, specs)
-    outcome = _run_all(specs, store, again=again)
+    arguments.require_owners(settings, specs)
+    outcome = _run_all(specs, store, rerun=rerun)
     typer.echo(tables.outcome(record for record, _ in outcome))
     typer.echo(tables.places(outcome, Store(store)))
     raise typer.Exit(0 if all(record.status == "ok" for record, _ in outcome) else 1)
@@ -81,32 +84,34 @@ def locality(
     store: StoreOption = Path("runs"),
 ) -> None:
     """Measure how far a model has to look: accuracy against the tokens that it may see."""
-    from harness import argv, audit, budgets
-    from harness.files import place_all
+    from harness import budgets
+    from harness import locality as locality_cells
+    from harness.cli import arguments
+    from harness.records.files import write_all
     from reports.locality import files
 
-    settings, tokens = argv.settings(set_ or []), argv.windows(windows)
+    settings, tokens = arguments.settings(set_ or []), arguments.windows(windows)
     where = _where(device)
     requests = [
         budgets.Request(
             attention="softmax", task=name, budget=budget, seed=seed, settings=settings, **where
         )
-        for name in argv.words(task)
-        for seed in argv.seeds(seeds)
+        for name in arguments.words(task)
+        for seed in arguments.seeds(seeds)
     ]
-    specs = [spec for request in requests for spec in audit.seen(request, tokens)]
-    argv.require_owners(settings, specs)
-    specs += audit.shuffled(requests, tokens)
-    ran = [record for record, _ in _run_all(specs, store, again=False)]
+    specs = [spec for request in requests for spec in locality_cells.seen(request, tokens)]
+    arguments.require_owners(settings, specs)
+    specs += locality_cells.shuffled(requests, tokens)
+    ran = [record for record, _ in _run_all(specs, store, rerun=False)]
     bad = [f"{record.status}: {record.reason}" for record in ran if record.status != "ok"]
     if bad:
         why = ", ".join(dict.fromkeys(bad))
         typer.echo(f"warning: {len(bad)} of {len(ran)} runs did not finish ({why})", err=True)
     try:
-        for path in place_all(store, files(records_of(store)[0])):
+        for path in write_all(store, files(records_of(store)[0])):
             typer.echo(path)
     except (OSError, ValueError) as error:
-        raise Refused(f"no page written: {error}; give another --store") from error
+        raise UserError(f"no page written: {error}; give another --store") from error
     raise typer.Exit(1 if bad else 0)
 
 
@@ -117,20 +122,20 @@ def measure(store: StoreOption = Path("runs")) -> None:
     """
     from harness import run, tables
     from harness.environment import keep_freed_memory
-    from harness.store import Store
+    from harness.records.store import Store
 
     keep_freed_memory()
     folder = Store(store)
     records = [record for record in records_of(store)[0] if record.status == "ok"]
     if not records:
-        raise Refused(f"store {str(store)!r} holds no finished run; make one with: harness run")
+        raise UserError(f"store {str(store)!r} holds no finished run; make one with: harness run")
     left = 0
     for record in records:
         try:
             typer.echo(tables.outcome([run.measure_anew(record, folder)]))
         except Exception as error:
             left += 1
-            reason = str(error) if isinstance(error, Refused) else run.reason_of(error)
+            reason = str(error) if isinstance(error, UserError) else run.reason_of(error)
             where = folder.path(record.spec)
             typer.echo(f"warning: {where} is left as it was: {reason}", err=True)
     raise typer.Exit(1 if left else 0)
@@ -149,14 +154,14 @@ def _where(device: str, precision: str = "auto", compiled: bool | None = None) -
 
 
 def _run_all(
-    specs: "Sequence[RunSpec]", store: Path, *, again: bool
+    specs: "Sequence[RunSpec]", store: Path, *, rerun: bool
 ) -> "list[tuple[Record, bool]]":
     """Check every cell, then run those that are not done, on the screen; see `grid.run_all`."""
     from rich.console import Console
 
     from harness import grid
     from harness.environment import keep_freed_memory
-    from harness.store import Store
+    from harness.records.store import Store
     from harness.terminal import Screen
 
     keep_freed_memory()
@@ -164,12 +169,12 @@ def _run_all(
     grid.check(specs, folder, typer.echo)
     folder.require_writable()
     with Screen(Console(), Console(stderr=True)) as screen:
-        return grid.run_all(specs, folder, screen.watch, again=again)
+        return grid.run_all(specs, folder, screen.watch, rerun=rerun)
 
 
 def records_of(store: Path) -> "tuple[list[Record], list[Broken]]":
     """Everything that a store holds, with a warning for each file that is no record."""
-    from harness.store import Store
+    from harness.records.store import Store
 
     records, broken = Store(store).read()
     for one in broken:

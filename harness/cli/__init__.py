@@ -8,10 +8,10 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from harness.cli_data import data
-from harness.cli_pages import cards, certify, check, report
-from harness.cli_runs import locality, measure, run
-from zoo.registry import Refused
+from harness.cli.data import data
+from harness.cli.pages import cards, certify, check, report
+from harness.cli.runs import locality, measure, run
+from zoo.registry import UserError
 
 # Typer brings click under one name or another, depending on its version.
 UsageError: Any = typer.BadParameter.__base__
@@ -29,8 +29,8 @@ app = typer.Typer(
 app.add_typer(data, name="data")
 
 
-def _tell_version(asked: bool) -> bool:
-    if not asked:
+def _tell_version(requested: bool) -> bool:
+    if not requested:
         return False
     from importlib import metadata
 
@@ -89,7 +89,7 @@ def _show_once() -> Callable[..., None]:
 def _exit(command: Callable[[], object]) -> NoReturn:
     try:
         code = command()
-    except Refused as error:
+    except UserError as error:
         typer.echo(f"harness: {error}", err=True)
         code = 2
     except UsageError as error:

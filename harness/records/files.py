@@ -5,14 +5,14 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from zoo.registry import Refused
+from zoo.registry import UserError
 
 
 def require_writable(folder: Path, what: str, remedy: str) -> None:
     """Make `folder` where there is none.
 
     Raises:
-        Refused: it cannot be written: known now, no work is lost for it later.
+        UserError: it cannot be written: known now, no work is lost for it later.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -20,22 +20,22 @@ def require_writable(folder: Path, what: str, remedy: str) -> None:
     except OSError as error:
         there = isinstance(error, FileExistsError)
         reason = f"{folder} is a file" if there else error.strerror
-        raise Refused(f"{what} cannot be written ({reason}); {remedy}") from error
+        raise UserError(f"{what} cannot be written ({reason}); {remedy}") from error
 
 
 def require_page(path: Path) -> None:
     """See to it that the page `path` can be written.
 
     Raises:
-        Refused: it cannot: known now, no work is lost for it later.
+        UserError: it cannot: known now, no work is lost for it later.
     """
     remedy = "give another --out"
     if path.is_dir():
-        raise Refused(f"{path} cannot be written (it is a folder); {remedy}")
+        raise UserError(f"{path} cannot be written (it is a folder); {remedy}")
     require_writable(path.parent, str(path), remedy)
 
 
-def place(path: Path, content: bytes) -> Path:
+def write_atomic(path: Path, content: bytes) -> Path:
     """Write `content` beside `path`, then rename it to `path`, and return `path`.
 
     A reader sees the old file or the new one; a kill in between leaves a hidden `.partial` file.
@@ -53,6 +53,6 @@ def place(path: Path, content: bytes) -> Path:
         raise
 
 
-def place_all(folder: Path, contents: Mapping[str, bytes]) -> list[Path]:
+def write_all(folder: Path, contents: Mapping[str, bytes]) -> list[Path]:
     """Write each of `contents` by its name into `folder`, as `place` does, and return the paths."""
-    return [place(folder / name, content) for name, content in contents.items()]
+    return [write_atomic(folder / name, content) for name, content in contents.items()]

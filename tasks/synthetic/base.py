@@ -12,7 +12,7 @@ from jaxtyping import Float64, Int, Shaped
 
 from tasks.answers import CLASSES, Answers
 from tasks.contract import SPLITS, Split, SplitName, Task
-from zoo.registry import Refused, require_at_least
+from zoo.registry import UserError, require_at_least
 
 SHUFFLED = 2**20
 """Integers that are shuffled at a time: a few dozen megabytes."""
@@ -66,17 +66,17 @@ class Examples(NamedTuple):
     """What is drawn.
 
     Attributes:
-        documents: (n, l), tokens, none of them padding.
+        sequences: (n, l), tokens, none of them padding.
         targets: (n,) or (n, a), the answers.
-        asked: (n, a), the positions that are asked; None where the whole is.
+        target_positions: (n, a), the positions that are asked; None where the whole is.
     """
 
-    documents: Int[np.ndarray, "n l"]
+    sequences: Int[np.ndarray, "n l"]
     targets: Shaped[np.ndarray, "n ..."]
-    asked: Int[np.ndarray, "n a"] | None = None
+    target_positions: Int[np.ndarray, "n a"] | None = None
 
 
-class Drawn(Task):
+class SyntheticTask(Task):
     """A task that draws its examples; it keeps its options, `seed` and the splits' sizes too.
 
     Attributes:
@@ -97,13 +97,17 @@ class Drawn(Task):
     def load(self, split: SplitName) -> Split:
         """See `Task.load`."""
         count = getattr(self, split)
-        documents, targets, asked = self.draw(Stream(self.seed, SPLITS.index(split)), count)
+        sequences, targets, target_positions = self.draw(
+            Stream(self.seed, SPLITS.index(split)), count
+        )
         kind = np.uint8 if self.vocabulary <= 2**8 else np.int16
         return Split.single(
-            torch.from_numpy(documents.astype(kind)),
+            torch.from_numpy(sequences.astype(kind)),
             torch.full((count,), self.max_len, dtype=torch.int32),
             torch.from_numpy(targets),
-            None if asked is None else torch.from_numpy(asked.astype(np.int32)),
+            None
+            if target_positions is None
+            else torch.from_numpy(target_positions.astype(np.int32)),
             self.answers,
         )
 
@@ -111,13 +115,13 @@ class Drawn(Task):
         """Refuse options below their bounds; the sizes of the splits and `seed` have theirs here.
 
         Raises:
-            Refused: an option is out of its range.
+            UserError: an option is out of its range.
         """
         for option, bound in {**least, "train": 1, "dev": 1, "test": 1, "seed": 0}.items():
             require_at_least(bound, self.name, **{option: getattr(self, option)})
         # Tokens are kept in 16 bits.
         if self.vocabulary > 2**15:
-            raise Refused(
+            raise UserError(
                 f"{self.name}.{self.alphabet}={getattr(self, self.alphabet)} makes "
                 f"{self.vocabulary} token values, {2**15} are the most; lower it"
             )

@@ -1,0 +1,1 @@
+"""Specifications, records and the store that holds them: free of torch."""

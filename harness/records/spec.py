@@ -1,0 +1,130 @@
+"""What a run is, as data: everything that decides its outcome, and nothing else."""
+
+import hashlib
+import json
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from zoo.registry import Value
+
+Positions = Literal["learned", "rotary"]
+Count = Annotated[int, Field(ge=1, lt=2**63)]
+"""A whole number of at least 1."""
+
+Probability = Annotated[float, Field(ge=0, lt=1)]
+"""A probability below 1: of dropout, or a momentum."""
+
+
+class Frozen(BaseModel):
+    """A value that never changes, rejects unknown fields, and holds finite numbers only."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class ModelSpec(Frozen):
+    """The transformer around a variant.
+
+    Attributes:
+        depth: number of layers.
+        dim: width of tokens, embeddings and layers.
+        heads: attention heads per layer.
+        feed_forward: hidden width of the feed-forward block.
+        head: hidden width of the classifier.
+        dropout: probability behind the embedding, behind each attention, and behind both linear
+            layers of each feed-forward block.
+        attention_dropout: probability of dropping an attention weight, where a variant has them.
+        positions: `learned` adds a vector to each token, `rotary` rotates queries and keys.
+    """
+
+    depth: Count
+    dim: Count
+    heads: Count
+    feed_forward: Count
+    head: Count
+    dropout: Probability
+    attention_dropout: Probability
+    positions: Positions
+
+
+class TrainSpec(Frozen):
+    """The recipe of the optimiser, AdamW.
+
+    Attributes:
+        batch: examples per step.
+        steps: optimiser steps.
+        warmup: steps in which the rate rises linearly to `lr`; it then falls linearly to about 0.
+        lr: highest learning rate.
+        betas: AdamW's.
+        cycle_momentum: whether beta1 falls from 0.95 to 0.85 during warm-up and rises again, in
+            place of `betas[0]`: the default of PyTorch's `OneCycleLR`.
+        eps: AdamW's.
+        weight_decay: AdamW's.
+        evaluations: how often accuracy on dev is measured, evenly spaced, the last time after the
+            last step.
+        precision: of the matrix products; parameters and optimiser state are always fp32.
+        compiled: whether the model runs through `torch.compile`.
+    """
+
+    batch: Count
+    steps: Count
+    warmup: Annotated[int, Field(ge=0)]
+    lr: Annotated[float, Field(gt=0)]
+    betas: tuple[Probability, Probability]
+    cycle_momentum: bool
+    eps: Annotated[float, Field(gt=0)]
+    weight_decay: Annotated[float, Field(ge=0)]
+    evaluations: Count
+    precision: Literal["bf16", "fp32"]
+    compiled: bool
+
+
+class TaskSpec(Frozen):
+    """A task, every option of it, and its data.
+
+    Attributes:
+        name: as registered.
+        key: `name@version[option=value,...]`, with the options that differ from the defaults.
+        options: every option of the task.
+        block: tokens of the blocks whose order is shuffled; 0 where every token keeps its place.
+        digests: SHA-256 of each split, by its name; see `tasks.contract.Split.digest`.
+    """
+
+    name: str
+    key: str
+    options: dict[str, Value]
+    block: Annotated[int, Field(ge=0)]
+    digests: dict[str, str]
+
+
+class RunSpec(Frozen):
+    """One cell: one variant, one task, one budget, one seed, one kind of device.
+
+    Attributes:
+        attention: the variant, or `A+B` for layers of A with a last layer of B.
+        options: every option of every variant named, by variant.
+        task: the task with its version, options and data.
+        budget: name of the budget that `model` and `train` came from.
+        overrides: fields of `model` and `train` that differ from the budget, as `train.lr`, with
+            their values; `model` and `train` hold them too.
+        model: the transformer.
+        train: the optimiser's recipe.
+        device: the kind of device; part of the identity because cost is part of the outcome.
+        seed: decides initial parameters, data order and every random draw of the run.
+    """
+
+    attention: str
+    options: dict[str, dict[str, Value]]
+    task: TaskSpec
+    budget: str
+    overrides: dict[str, Value]
+    model: ModelSpec
+    train: TrainSpec
+    device: Literal["cpu", "cuda"]
+    seed: Annotated[int, Field(ge=0, lt=2**32)]
+
+    @property
+    def id(self) -> str:
+        """The run's identity: 16 hexadecimal digits of the SHA-256 of its canonical JSON."""
+        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]

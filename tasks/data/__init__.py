@@ -1,0 +1,1 @@
+"""Where data come from: public sources, downloads, archives, and the cache."""
