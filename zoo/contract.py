@@ -166,6 +166,21 @@ class Attention(nn.Module, ABC):
             )
         self.size = size
 
+    def __call__(
+        self, x: Tensor, context: Tensor | None = None, mask: Tensor | None = None
+    ) -> Attended:
+        """Attend from `x` to `context`, or to `x` itself; see `forward`.
+
+        Raises:
+            UserError: `mask` is not boolean.
+        """
+        if mask is not None and mask.dtype != torch.bool:
+            raise UserError(
+                f"mask has dtype {mask.dtype}; a mask is boolean, True for tokens to attend to; "
+                "convert it, for example with mask.bool()"
+            )
+        return super().__call__(x, x if context is None else context, mask)
+
     @abstractmethod
     def forward(
         self,

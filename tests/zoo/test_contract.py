@@ -139,7 +139,7 @@ def test_a_causal_layer_refuses_a_context_of_another_length(name):
         layer(torch.randn(2, 5, 6), torch.randn(2, 11, 6), None)
 
 
-@pytest.mark.parametrize("wide", [True, False])
+@pytest.mark.parametrize("upcast", [True, False])
 def test_what_attends_in_wide_precision_gets_fp32_without_autocast_and_returns_its_own(upcast):
     class Asks(First):
         def attend(self, q, k, v, mask):
@@ -156,6 +156,35 @@ def test_what_attends_in_wide_precision_gets_fp32_without_autocast_and_returns_i
     layer, x = layer.double(), x.double()
     assert layer(x, x, None).tokens.dtype == torch.float64
     assert {part.dtype for part in layer.seen[:3]} == {torch.float64}
+
+
+EVEN = replace(SIZE, dim=8, max_len=16)
+EVERY = [name for name, variant in variants.items() if not variant.unchecked]
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_call_without_a_context_is_self_attention(name):
+    layer, x = variants.find(name)(EVEN).eval(), torch.randn(2, 9, 8)
+    mask = torch.arange(9) < torch.tensor([[9], [5]])
+    torch.testing.assert_close(layer(x, mask=mask).tokens, layer(x, x, mask).tokens)
+    torch.testing.assert_close(layer(x).tokens, layer(x, x, None).tokens)
+
+
+@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.uint8, torch.int64])
+def test_a_mask_that_is_not_boolean_is_rejected(name, dtype):
+    layer, x = variants.find(name)(EVEN), torch.randn(2, 9, 8)
+    with pytest.raises(UserError, match=f"^mask has dtype {dtype}; a mask is boolean.*mask.bool"):
+        layer(x, mask=torch.ones(2, 9, dtype=dtype))
+
+
+def test_a_compiled_layer_takes_the_same_call(monkeypatch):
+    # The checks of shapes cannot be compiled.
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    layer, x = variants.find("softmax")(SIZE).eval(), torch.randn(2, 9, 6)
+    mask = torch.arange(9) < torch.tensor([[9], [5]])
+    compiled = torch.compile(layer, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(x, mask=mask).tokens, layer(x, mask=mask).tokens)
 
 
 def test_a_variant_knows_its_registered_name():

@@ -224,7 +224,7 @@ def _running_mean(
 ) -> Float[Tensor, "b n cd"]:
     """Mean over the real tokens so far."""
     # fp32: a running sum overflows half precision within a few thousand tokens.
-    total = u.to(cosine_map.upcast(u.dtype))
+    total = u.to(cosine_map.wide(u.dtype))
     if mask is None:
         count = torch.arange(1, u.shape[1] + 1, device=u.device)[None]
     else:
