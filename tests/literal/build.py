@@ -1,0 +1,110 @@
+"""The literal model of a run: built from its specification, called with a batch, given weights."""
+
+import torch
+from torch import Tensor, nn
+
+from harness.model import Classifier
+from harness.records.spec import RunSpec
+from tasks import Task
+from tasks.contract import Batch
+from tests.literal.model import Config, Model, PrimalAttention
+from zoo.registry import UserError
+
+
+class LiteralClassifier(nn.Module):
+    """The literal model, called as the harness calls its own: `harness.model.Classifier`."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.model = Model(config)
+
+    def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        """Scores of each example, and the KSVD loss."""
+        real = torch.ones_like(batch.tokens, dtype=torch.bool) if batch.mask is None else batch.mask
+        scores, loss = self.model(batch.tokens, real)
+        return scores, {"ksvd": loss}
+
+
+def build(spec: RunSpec, task: Task) -> LiteralClassifier:
+    """The literal model that `spec` describes, initialised from the default generator.
+
+    Raises:
+        UserError: `spec` differs from the published model in more than its sizes.
+    """
+    model, options = spec.model, spec.options.get("primal", {})
+    published = {"projections": "auto", "trace": "weights", "ksvd_mean": "batch"}
+    if (
+        spec.attention not in ("primal", "softmax+primal")
+        or task.causal
+        or model.attention_dropout
+        or model.positions != "learned"
+        or {name: options[name] for name in published} != published
+    ):
+        raise UserError(
+            f"the literal model is written for primal and softmax+primal as published, and not for "
+            f"{spec.attention} on {task.key} with {dict(options)}; use the defaults"
+        )
+    return LiteralClassifier(
+        Config(
+            vocabulary=task.vocabulary,
+            classes=task.classes,
+            max_len=task.max_len,
+            attention=spec.attention,
+            rank=options["rank"],
+            eta=options["eta"],
+            rank_multi=options["rank_multi"],
+            sequences=task.sequences,
+            depth=model.depth,
+            dim=model.dim,
+            heads=model.heads,
+            feed_forward=model.feed_forward,
+            head=model.head,
+            dropout=model.dropout,
+        )
+    )
+
+
+def translated(literal: LiteralClassifier, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Parameters or gradients of the harness's model, under the names of the literal one's.
+
+    Every tensor is used exactly once; the names left over would be a part without a counterpart.
+    """
+    left, found = dict(tensors), {}
+
+    def linear(ours: str, theirs: str) -> None:
+        for kind in ("weight", "bias"):
+            found[f"{theirs}.{kind}"] = left.pop(f"{ours}.{kind}")
+
+    def stacked(ours: str, theirs: list[str]) -> None:
+        for kind in ("weight", "bias"):
+            parts = left.pop(f"{ours}.{kind}").chunk(len(theirs))
+            found.update({f"{name}.{kind}": part for name, part in zip(theirs, parts, strict=True)})
+
+    for ours, theirs in (("token", "token_embedding"), ("position", "position_embedding")):
+        found[f"{theirs}.weight"] = left.pop(f"{ours}.weight")
+    for i, layer in enumerate(literal.model.layers):
+        at, attention = f"layers.{i}", f"layers.{i}.attention"
+        if isinstance(layer.attention, PrimalAttention):
+            stacked(f"{attention}.query_key", [f"{attention}.W_q", f"{attention}.W_k"])
+            w_e, w_r = left.pop(f"{attention}.directions")
+            found |= {f"{attention}.W_e": w_e, f"{attention}.W_r": w_r}
+            found[f"{attention}.Lambda"] = left.pop(f"{attention}.scales")
+            linear(f"{attention}.merge", f"{attention}.C")
+        else:
+            linear(f"{attention}.query", f"{attention}.W_q")
+            stacked(f"{attention}.context", [f"{attention}.W_k", f"{attention}.W_v"])
+        linear(f"{attention}.out", f"{attention}.O")
+        linear(f"{at}.attention_norm", f"{at}.attention_norm")
+        linear(f"{at}.feed_forward_norm", f"{at}.feed_forward_norm")
+        linear(f"{at}.feed_forward.0", f"{at}.linear_1")
+        linear(f"{at}.feed_forward.3", f"{at}.linear_2")
+    linear("norm", "norm")
+    linear("head.0", "head_1")
+    linear("head.2", "head_2")
+    assert not left, f"no counterpart: {sorted(left)}"
+    return {f"model.{name}": tensor for name, tensor in found.items()}
+
+
+def copy_weights(ours: Classifier, literal: LiteralClassifier) -> None:
+    """Give the literal model the parameters of `ours`; every one of both takes part."""
+    literal.load_state_dict(translated(literal, ours.state_dict()))
