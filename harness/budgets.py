@@ -9,9 +9,9 @@ from typing import Any, Literal, cast, get_args
 
 from harness.data import digests
 from harness.records.spec import ModelSpec, Positions, RunSpec, TaskSpec, TrainSpec
-from tasks import tasks
-from tasks.blocks import arranged
-from tasks.contract import make_task
+from tasks import create
+from tasks.blocks import shuffle_blocks
+from tasks.registry import tasks
 from zoo.composition import Composition
 from zoo.registry import UserError, Value, resolve, unknown
 
@@ -70,16 +70,16 @@ def plan(request: Request) -> RunSpec:
     options = resolve(request.task, task, {**own["options"], **requested})
     model = {**_tables()["model"], **budget.get("model", {}), **own["model"]}
     train = {**budget["train"], **own["train"]}
-    made = make_task(request.task, task, options)
+    made = create(request.task, **options)
     return RunSpec(
         attention=request.attention,
         options=composition.resolve(_variant_options(composition, budget, own, request.settings)),
         task=TaskSpec(
             name=request.task,
-            key=arranged(made, request.block).key,
+            key=shuffle_blocks(made, request.block).key,
             options=options,
             block=request.block,
-            digests=digests(arranged(made, request.block)),
+            digests=digests(shuffle_blocks(made, request.block)),
         ),
         budget=request.budget,
         overrides={},

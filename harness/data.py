@@ -3,8 +3,8 @@
 import torch
 
 from harness.records.spec import RunSpec
-from tasks import Task, tasks
-from tasks.blocks import arranged
+from tasks import Task, create
+from tasks.blocks import shuffle_blocks
 from tasks.contract import SPLITS, Split, SplitName
 from zoo.registry import UserError, in_one_line
 
@@ -18,7 +18,7 @@ def find_task(spec: RunSpec) -> Task:
     Raises:
         UserError: there is none, or its version is not the one that `spec` was made for.
     """
-    task = arranged(tasks.find(spec.task.name)(**spec.task.options), spec.task.block)
+    task = shuffle_blocks(create(spec.task.name, **spec.task.options), spec.task.block)
     if task.key != spec.task.key:
         raise UserError(f"task {spec.task.key!r} is {task.key!r} by now; make the run anew")
     return task

@@ -8,11 +8,12 @@ import numpy as np
 
 from harness import pictures
 from harness.budgets import Request, plan
-from tasks import Task, tasks
+from tasks import Task
 from tasks.answers import Classes, Number
-from tasks.baselines import baselines
+from tasks.baselines import evaluate
 from tasks.contract import SPLITS, Split, SplitName
 from tasks.data.sources import CachedTask, GeneratedTask
+from tasks.registry import tasks
 from zoo.registry import resolve
 
 SHOWN = 3
@@ -113,17 +114,19 @@ def gather(task: Task, generate: bool) -> Facts:
     learned: set[bytes] = set()
     repeated = 0
     examples, sheet, answer = [], None, ""
-    for name in SPLITS:
-        split = task.load(name)
+    splits = {name: task.load(name) for name in SPLITS}
+    for name, split in splits.items():
         parts[name] = _part(task, split)
         if name == "train":
             learned = set(_hashes(split))
             answer = _question(task, split)
             examples = [_example(task, split, i) for i in range(min(SHOWN, len(split)))]
-            sheet = _sheet(task, split) if task.pictures else None
+            sheet = _sheet(task, split) if task.images else None
         elif name == "test":
             repeated = sum(one in learned for one in _hashes(split))
-    return Facts(task, answer, parts, repeated, baselines(task), examples, sheet, "")
+    digests = {name: part.digest for name, part in parts.items()}
+    accuracies = evaluate(task, splits, digests)
+    return Facts(task, answer, parts, repeated, accuracies, examples, sheet, "")
 
 
 def _remedy(task: Task, generate: bool) -> str:
@@ -184,8 +187,8 @@ def _question(task: Task, split: Split) -> str:
 
 
 def _example(task: Task, split: Split, number: int) -> Example:
-    shown = [] if task.pictures else task.show(split, number)
-    files = [pictures.png(one) for one in split.tokens(number)] if task.pictures else []
+    shown = [] if task.images else task.show(split, number)
+    files = [pictures.png(one) for one in split.tokens(number)] if task.images else []
     return Example(shown, files, _answer(task, split, number))
 
 

@@ -19,9 +19,10 @@ from harness.records.record import FINAL, Cost, Environment, Final, Point, Recor
 from harness.records.spec import RunSpec
 from harness.records.store import Store
 from harness.train import DivergedError, Progress, Trainer, fit
-from tasks import tasks
-from tasks.baselines import baselines
+from tasks import create
+from tasks.baselines import evaluate
 from tasks.contract import SPLITS, Split
+from tasks.registry import tasks
 from zoo.composition import Composition
 from zoo.registry import UserError, in_one_line
 from zoo.variants import variants
@@ -79,8 +80,9 @@ class Cell:
             torch.compiler.reset()
         self.callback.phase("load data")
         task = find_task(spec)
-        train, dev, test = (task.load(name).to(device) for name in SPLITS)
-        self.baselines = dict(baselines(task))
+        splits = {name: task.load(name) for name in SPLITS}
+        self.baselines = evaluate(task, splits, spec.task.digests)
+        train, dev, test = (splits[name].to(device) for name in SPLITS)
         self.callback.phase("measure cost")
         self.cost = measure(spec, task, train)
         self.callback.phase("train")
@@ -152,7 +154,7 @@ def implementations(spec: RunSpec) -> dict[str, str]:
 
 def expected_failures_of(spec: RunSpec) -> dict[str, str]:
     """The gaps that the variants of a run declare, by variant and check."""
-    causal = tasks.find(spec.task.name)(**spec.task.options).causal
+    causal = create(spec.task.name, **spec.task.options).causal
     return {
         f"{name}: {check}": reason
         for name in Composition.parse(spec.attention).names
@@ -201,11 +203,12 @@ def measure_anew(record: Record, store: Store) -> Record:
         record.environment, environment_of(spec), str(store.path(spec)), "measure it there"
     )
     task = find_task(spec)
-    cost = measure(spec, task, task.load("train").to(torch.device(spec.device)))
+    splits = {name: task.load(name) for name in SPLITS}
+    cost = measure(spec, task, splits["train"].to(torch.device(spec.device)))
     renewed = record.model_copy(
         update={
             "cost": cost,
-            "baselines": dict(baselines(task)),
+            "baselines": evaluate(task, splits, spec.task.digests),
             "expected_failures": expected_failures_of(spec),
             "environment": environment,
         }

@@ -9,8 +9,8 @@ from tabulate import tabulate
 
 from harness.records.record import WITHOUT_SOFTMAX, Record
 from harness.records.store import Store
-from tasks import tasks
-from tasks.contract import make_task
+from tasks import create
+from tasks.registry import tasks
 from zoo.conformance import Result
 from zoo.contract import Traits
 from zoo.registry import UserError, options_of
@@ -48,7 +48,7 @@ def questions() -> str:
     rows = []
     for name, factory in tasks.items():
         try:
-            task = make_task(name, factory, {})
+            task = create(name)
         except UserError as refusal:
             warnings.warn(str(refusal), stacklevel=2)
             continue

@@ -1,6 +1,36 @@
-"""What is learned: real and generated data with honest splits; knows nothing of training."""
+"""What models learn: real and generated data with fixed splits, and what their numbers mean.
 
-from tasks.contract import Split, Task
-from tasks.registry import tasks
+>>> import tasks
+>>> task = tasks.create("listops", min_len=10, max_len=64)
+>>> train = task.load("train")
+"""
 
-__all__ = ["Split", "Task", "tasks"]
+from tasks.contract import Batch, Split, Task
+from tasks.registry import tasks as _registry
+from zoo.registry import Value, built, resolve
+
+__all__ = ["Batch", "Split", "Task", "create", "names"]
+
+
+def create(name: str, **options: Value) -> Task:
+    """The task of that name with those options; the others have their defaults.
+
+    Raises:
+        UserError: the name or an option is unknown, ill-typed or out of range, or the task does not
+            define what `Task` requires.
+    """
+    factory = _registry.find(name)
+    resolved = resolve(name, factory, options)
+
+    def make() -> Task:
+        task = factory(**resolved)
+        for attribute in (*Task.__annotations__, "key"):
+            getattr(task, attribute)
+        return task
+
+    return built(f"task {name!r}", make)
+
+
+def names() -> list[str]:
+    """Every registered task, plug-ins included, sorted."""
+    return _registry.names()

@@ -1,4 +1,4 @@
-"""What a target is: how it is learned, when an answer is right, and what needs no model at all."""
+"""Kinds of targets: loss, correctness, and the baselines that ignore the input."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -10,39 +10,39 @@ from torch.nn import functional as F
 
 Scores = Float[Tensor, "*answers classes"]
 Targets = Shaped[Tensor, "*answers"]
-Whole = Shaped[Tensor, "..."]
+AllTargets = Shaped[Tensor, "..."]
 
 
 class Answers(ABC):
-    """A kind of target. Every answer counts the same, however many an example asks for."""
+    """A kind of target. Every target has the same weight, however many an example has."""
 
     @abstractmethod
     def loss(self, scores: Scores, targets: Targets) -> Float[Tensor, ""]:
-        """What training lowers: a mean over all answers."""
+        """The training loss: a mean over all targets."""
 
     @abstractmethod
     def correct(self, scores: Scores, targets: Targets) -> Bool[Tensor, "*answers"]:
-        """Which answers are right."""
+        """Which answers are correct."""
 
     @abstractmethod
-    def baselines(self, train: Whole, test: Whole, classes: int) -> Mapping[str, float]:
-        """Test accuracies in [0, 1] of answers that look at no example, by name."""
+    def baselines(self, train: AllTargets, test: AllTargets, classes: int) -> Mapping[str, float]:
+        """Test accuracies in [0, 1], by name, of constant answers."""
 
 
 @dataclass(frozen=True)
 class Classes(Answers):
-    """One class of several: cross-entropy; the highest score answers."""
+    """One of several classes: cross-entropy; the answer is the class of the highest score."""
 
     def loss(self, scores: Scores, targets: Targets) -> Float[Tensor, ""]:
-        """See `Answers.loss`."""
+        """See `Answers.loss`; computed in float32."""
         return F.cross_entropy(scores.float().flatten(0, -2), targets.flatten())
 
     def correct(self, scores: Scores, targets: Targets) -> Bool[Tensor, "*answers"]:
         """See `Answers.correct`."""
         return scores.argmax(-1) == targets
 
-    def baselines(self, train: Whole, test: Whole, classes: int) -> Mapping[str, float]:
-        """See `Answers.baselines`: `chance`, and `majority`, which is train's commonest class."""
+    def baselines(self, train: AllTargets, test: AllTargets, classes: int) -> Mapping[str, float]:
+        """See `Answers.baselines`: `chance`, and `majority`, the most frequent class of train."""
         most_frequent = train.flatten().bincount(minlength=classes).argmax()
         majority = (test == most_frequent).double().mean().item()
         return {"chance": 1.0 / classes, "majority": majority}
@@ -50,20 +50,20 @@ class Classes(Answers):
 
 @dataclass(frozen=True)
 class Number(Answers):
-    """One number: squared error; right where it is less than `tolerance` off."""
+    """One number: squared error; correct where the error is below `tolerance`."""
 
     tolerance: float
 
     def loss(self, scores: Scores, targets: Targets) -> Float[Tensor, ""]:
-        """See `Answers.loss`."""
+        """See `Answers.loss`; computed in float32."""
         return F.mse_loss(scores.float()[..., 0], targets.float())
 
     def correct(self, scores: Scores, targets: Targets) -> Bool[Tensor, "*answers"]:
         """See `Answers.correct`."""
         return (scores[..., 0] - targets).abs() < self.tolerance
 
-    def baselines(self, train: Whole, test: Whole, classes: int) -> Mapping[str, float]:
-        """See `Answers.baselines`: `mean`, which is what squared error answers blindly."""
+    def baselines(self, train: AllTargets, test: AllTargets, classes: int) -> Mapping[str, float]:
+        """See `Answers.baselines`: `mean`, the mean of train, which minimises squared error."""
         close = (test - train.double().mean()).abs() < self.tolerance
         return {"mean": close.double().mean().item()}
 

@@ -1,7 +1,6 @@
-"""Another task's documents with their blocks of tokens in random order.
+"""Another task's sequences with their blocks of tokens in random order.
 
-What a model still learns of it, it learns from tokens that stand near one another, or from no order
-at all.
+What a model learns from the result depends on tokens within a block, or on no order at all.
 """
 
 from dataclasses import replace
@@ -16,15 +15,15 @@ from tasks.synthetic.base import Stream
 from zoo.registry import UserError
 
 
-class InBlocks(Task):
-    """Each document is cut into blocks of as many tokens, the last of them shorter, and shuffled.
+class ShuffledBlocks(Task):
+    """Each sequence is cut into blocks of equal length, the last one shorter, and these shuffled.
 
-    Tokens keep their order within a block; padding stays behind them. The order is drawn once for
-    each document: it does not change from epoch to epoch.
+    Tokens keep their order within a block, and padding stays at the end. The order is drawn once
+    per sequence: it does not change from epoch to epoch.
     """
 
     def __init__(self, task: Task, block: int) -> None:
-        """Wrap `task`, at all its options.
+        """Wrap `task`.
 
         Raises:
             UserError: `block` is below 1.
@@ -44,29 +43,27 @@ class InBlocks(Task):
         """See `Task.load`.
 
         Raises:
-            UserError: the task asks at tokens, which would no longer be where they are asked.
+            UserError: the task has target positions, which would no longer match their tokens.
         """
-        found = self.task.load(split)
-        if found.target_positions is not None:
-            raise UserError(f"{self.task.key} asks at tokens of its own; shuffle another task")
+        plain = self.task.load(split)
+        if plain.target_positions is not None:
+            raise UserError(f"{self.task.key} has target positions; shuffle another task")
         stream = Stream(self.block, SPLITS.index(split))
-        parts = [shuffled(*part, self.block, stream) for part in found.chunks()]
-        return replace(found, sequences=torch.cat(parts))
+        parts = [_shuffle(*part, self.block, stream) for part in plain.chunks()]
+        return replace(plain, sequences=torch.cat(parts))
 
 
-def arranged(task: Task, block: int) -> Task:
-    """`task` with its blocks shuffled, or, where `block` is 0, as it is."""
-    return InBlocks(task, block) if block else task
+def shuffle_blocks(task: Task, block: int) -> Task:
+    """`task` with blocks of `block` tokens shuffled; unchanged where `block` is 0."""
+    return ShuffledBlocks(task, block) if block else task
 
 
-def shuffled(
+def _shuffle(
     sequences: Shaped[Tensor, "s l"], lengths: Int[Tensor, " s"], block: int, stream: Stream
 ) -> Shaped[Tensor, "s l"]:
-    """The documents with their blocks of `block` real tokens in random order."""
     count, length = sequences.shape
-    places = np.arange(length)
-    ranks = stream.uniform(count, -(-length // block))[:, places // block]
-    # Behind every real token.
-    ranks[places >= lengths.numpy()[:, None]] = 1.0
+    positions = np.arange(length)
+    ranks = stream.uniform(count, -(-length // block))[:, positions // block]
+    ranks[positions >= lengths.numpy()[:, None]] = 1.0  # behind every real token
     order = torch.from_numpy(ranks.argsort(1, kind="stable"))
     return sequences.gather(1, order)

@@ -1,14 +1,13 @@
-"""What a task is: three splits of whole tensors, and what its numbers mean.
+"""What a task is: three splits, each a few tensors, and what its targets mean.
 
-Axis letters in every shape of this package: `n` examples, `b` examples of a batch, `t` documents of
-an example (1, or 2 where two are compared), `s` stored documents, `l` tokens of a document, `a`
-answers that an example asks for at tokens of its own; without such an axis it asks for one, of the
-whole; `c` candidates for an answer that an example shows.
+Axis letters of this package: `n` examples, `b` examples of a batch, `t` sequences of an example (1,
+or 2 where two are compared), `s` stored sequences, `l` tokens of a sequence, `a` target positions
+of an example, `c` candidate answers of an example.
 """
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import ClassVar, Literal
 
@@ -17,14 +16,14 @@ from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 from tasks.answers import CLASSES, Answers
-from zoo.registry import Value, built, options_of
+from zoo.registry import Value, options_of
 
 SplitName = Literal["train", "dev", "test"]
 
 SPLITS: tuple[SplitName, ...] = ("train", "dev", "test")
 
 CHUNK = 4096
-"""Documents that are looked at together: what is made of them stays small beside the split."""
+"""Sequences that are processed at a time, so that intermediate tensors stay small."""
 
 
 @dataclass(frozen=True)
@@ -32,10 +31,11 @@ class Batch:
     """Some examples, padded to the task's length.
 
     Attributes:
-        tokens: (b, t, l), int64; what stands at padded positions means nothing.
-        mask: (b, t, l), True for real tokens; None where the split has no padding at all.
-        targets: (b,), the answer to each example; (b, a) where tokens are asked.
-        target_positions: (b, a), the positions whose tokens are to give the answers; None where the whole is.
+        tokens: (b, t, l), int64; padded positions hold arbitrary tokens.
+        mask: (b, t, l), True for real tokens; None where the split has no padding.
+        targets: (b,), one target per example; (b, a) where there are target positions.
+        target_positions: (b, a), the positions whose outputs are compared with the targets; None
+            where the target belongs to the whole example.
     """
 
     tokens: Int[Tensor, "b t l"]
@@ -48,17 +48,17 @@ class Batch:
 class Split:
     """A whole split in a few tensors, small enough to stay on the device.
 
-    Each document is stored once; an example names the documents that it shows.
+    Each sequence is stored once; an example refers to its sequences by index.
 
     Attributes:
         sequences: (s, l), in the smallest integer type that holds the vocabulary.
-        lengths: (s,), int32, the number of real tokens of each document, which come first.
-        sequence_ids: (n, t), int32, the sequences of each example.
+        lengths: (s,), int32, the number of real tokens of each sequence; padding follows them.
+        sequence_ids: (n, t), int32, the indices of each example's sequences.
         targets: (n,) or (n, a): int64 classes, or float32 numbers.
-        padded: whether any document is shorter than l.
-        target_positions: (n, a), int32, the positions of its only document that an example asks at, none of
-            them padding; None where it asks for one answer about the whole.
-        answers: what the targets are.
+        padded: whether any sequence is shorter than l.
+        target_positions: (n, a), int32, positions in an example's only sequence, none of them
+            padding; None where an example has one target as a whole.
+        answers: the kind of the targets.
     """
 
     sequences: Shaped[Tensor, "s l"]
@@ -78,7 +78,7 @@ class Split:
         target_positions: Int[Tensor, "n a"] | None = None,
         answers: Answers = CLASSES,
     ) -> "Split":
-        """A split whose examples show one document each, in order."""
+        """A split whose example i has one sequence, the i-th."""
         sequence_ids = torch.arange(len(sequences), dtype=torch.int32)[:, None]
         padded = bool((lengths < sequences.shape[1]).any())
         targets = targets.float() if targets.is_floating_point() else targets.long()
@@ -92,50 +92,48 @@ class Split:
 
     def to(self, device: torch.device | str) -> "Split":
         """The same split with its tensors on `device`."""
-        found = {field.name: getattr(self, field.name) for field in fields(self)}
-        moved = {n: v.to(device) for n, v in found.items() if isinstance(v, Tensor)}
-        return replace(self, **moved)
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        tensors = {n: v.to(device) for n, v in values.items() if isinstance(v, Tensor)}
+        return replace(self, **tensors)
 
     def gather(self, examples: Int[Tensor, " b"]) -> Batch:
-        """The examples at those indices, gathered on the device without a host synchronisation."""
+        """The examples at those indices, gathered on the device without host synchronisation."""
         sequence_ids = self.sequence_ids[examples]
         tokens = self.sequences[sequence_ids].long()
-        mask = None
+        mask = target_positions = None
         if self.padded:
             positions = torch.arange(tokens.shape[-1], device=tokens.device)
             mask = positions < self.lengths[sequence_ids][..., None]
-        target_positions = (
-            None if self.target_positions is None else self.target_positions[examples].long()
-        )
+        if self.target_positions is not None:
+            target_positions = self.target_positions[examples].long()
         return Batch(tokens, mask, self.targets[examples], target_positions)
 
     def tokens(self, example: int) -> list[list[int]]:
-        """The tokens of each document that the example shows, without padding."""
+        """The tokens of each sequence of the example, without padding."""
         sequence_ids = self.sequence_ids[example].tolist()
-        return [self.sequences[row, : int(self.lengths[row])].tolist() for row in sequence_ids]
+        return [self.sequences[i, : int(self.lengths[i])].tolist() for i in sequence_ids]
 
     def digest(self) -> str:
-        """SHA-256, in hexadecimal, of what the split holds: the name of these data.
+        """SHA-256 of the split's content, in hexadecimal; it identifies the data of a run.
 
-        Hashed are in turn `lengths`, `sequence_ids`, `target_positions` where there is one, and `targets`, each behind
-        its name and shape (`sequence_ids 9x2 `), and then all real tokens, row by row. Every number has 4
-        bytes, the lowest first: so neither padding nor the width of an integer tells.
+        Hashed in turn are `lengths`, `sequence_ids`, `target_positions` (where there are any) and
+        `targets`, each preceded by its name and shape (`sequence_ids 9x2 `), then all real tokens,
+        sequence by sequence. Every number takes 4 bytes, little-endian, so neither padding nor the
+        width of an integer type changes the digest.
         """
-        parts = {
-            name: getattr(self, name)
-            for name in ("lengths", "sequence_ids", "target_positions", "targets")
-        }
-        found = hashlib.sha256()
-        for name, part in parts.items():
+        sha256 = hashlib.sha256()
+        for name in ("lengths", "sequence_ids", "target_positions", "targets"):
+            part = getattr(self, name)
             if part is not None:
-                found.update(f"{name} {'x'.join(map(str, part.shape))} ".encode() + _bytes(part))
+                shape = "x".join(map(str, part.shape))
+                sha256.update(f"{name} {shape} ".encode() + _bytes(part))
         positions = torch.arange(self.sequences.shape[1], device=self.sequences.device)
         for sequences, lengths in self.chunks():
-            found.update(_bytes(sequences[positions < lengths[:, None]]))
-        return found.hexdigest()
+            sha256.update(_bytes(sequences[positions < lengths[:, None]]))
+        return sha256.hexdigest()
 
     def chunks(self) -> Iterator[tuple[Shaped[Tensor, "c l"], Int[Tensor, " c"]]]:
-        """All documents with their lengths, `CHUNK` at a time, in order."""
+        """All sequences with their lengths, `CHUNK` at a time, in order."""
         return zip(self.sequences.split(CHUNK), self.lengths.split(CHUNK), strict=True)
 
 
@@ -144,20 +142,22 @@ def _bytes(numbers: Shaped[Tensor, "..."]) -> bytes:
 
 
 class Task(ABC):
-    """A versioned data set with a fixed question.
+    """A versioned data set and what is predicted from it.
 
-    A subclass is built as `TheTask(*, option=default, ...)`: the signature is the schema of its
-    options, and each option is kept as an attribute of the same name.
+    A subclass is a dataclass, `@dataclass(frozen=True, kw_only=True)`, whose fields are its
+    options. The other attributes are class attributes; those that follow from the options are set
+    in `__post_init__`.
 
     Attributes:
         name: the registered name, without version.
-        version: raised when the data or the question change: two versions are never compared.
-        classes: number of classes; 1 where a number is asked for.
-        vocabulary: number of token values; every token is below it, and what stands at padding.
-        max_len: l, the length that documents are padded to.
-        sequences: t, documents an example.
-        causal: whether a token may hear only those before it: the model is built causal.
-        pictures: whether documents are square pictures in raster order, a grey level a token.
+        version: raised when the data or the targets change; results of two versions are never
+            compared.
+        classes: number of classes; 1 where the target is a number.
+        vocabulary: vocabulary size; every token is below it, also at padded positions.
+        max_len: l, the length that sequences are padded to.
+        sequences: t, sequences per example.
+        causal: whether a token may attend to earlier tokens only: the model is built causal.
+        images: whether sequences are square grey images in raster order, one token a pixel.
     """
 
     name: ClassVar[str]
@@ -167,33 +167,33 @@ class Task(ABC):
     max_len: int
     sequences: int = 1
     causal: bool = False
-    pictures: bool = False
+    images: bool = False
 
     @abstractmethod
     def load(self, split: SplitName) -> Split:
-        """The whole split, on the CPU, from the cache (generated there first, where it can be).
+        """The whole split, on the CPU, from the cache (generated first where that is possible).
 
         Raises:
             UserError: the data are missing or damaged; the message says how to get them.
         """
 
     def candidates(self, split: Split) -> Int[Tensor, "n c"]:
-        """The classes that each example shows, and that its answers are among, as often as shown.
+        """The answers that each example contains, as often as they occur, correct ones included.
 
-        Here none, c = 0: what is asked of a whole is not shown in it.
+        By default none, c = 0.
         """
         return torch.empty(len(split), 0, dtype=torch.int64)
 
     def show(self, split: Split, example: int) -> list[str]:
-        """Each document of an example as a person would read it: here, `word` by `word`."""
-        return [" ".join(map(self.word, document)) for document in split.tokens(example)]
+        """Each sequence of an example as text: by default the words of its tokens."""
+        return [" ".join(map(self.word, sequence)) for sequence in split.tokens(example)]
 
     def word(self, token: int) -> str:
-        """A token as a person would call it."""
+        """A token as text."""
         return str(token)
 
     def label(self, target: int) -> str:
-        """A class as a person would call it."""
+        """A class as text."""
         return str(target)
 
     @property
@@ -203,23 +203,11 @@ class Task(ABC):
 
     @property
     def key(self) -> str:
-        """`name@version`, and behind it the options that differ from the defaults."""
+        """`name@version`, followed by the options that differ from their defaults."""
         schema = options_of(type(self))
         changed = [f"{n}={v}" for n, v in self.options.items() if v != schema[n].default]
         return f"{self.name}@{self.version}" + (f"[{','.join(changed)}]" if changed else "")
 
-
-def make_task(name: str, factory: Callable[..., Task], options: Mapping[str, Value]) -> Task:
-    """The task of that name with those options, which says all of itself that a task says.
-
-    Raises:
-        UserError: it cannot be built, or leaves something unsaid.
-    """
-
-    def make() -> Task:
-        task = factory(**options)
-        for said in (*Task.__annotations__, "key"):
-            getattr(task, said)
-        return task
-
-    return built(f"task {name!r}", make)
+    def _derive(self, **attributes: int) -> None:
+        """Set attributes that follow from the options; for `__post_init__` of a frozen class."""
+        vars(self).update(attributes)

@@ -82,7 +82,7 @@ def cards(
     from harness.cards import page, pictures
     from harness.facts import gather, settings
     from harness.records.files import require_page, require_writable, write_all, write_atomic
-    from tasks import tasks
+    from tasks.registry import tasks
 
     if not out.suffix:
         raise UserError(

@@ -7,6 +7,8 @@ shows its answers itself, and the floor is the one that it shows most often. A m
 beat these may have learned no more than they did.
 """
 
+import hashlib
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
@@ -18,7 +20,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tasks.answers import Answers, Number
-from tasks.contract import SPLITS, Split, Task
+from tasks.contract import SPLITS, Split, SplitName, Task
 from tasks.data import cache
 from zoo.registry import UserError
 
@@ -90,38 +92,47 @@ MOST_FREQUENT = "most frequent in context"
 SHALLOW_BASELINES = {"bag of tokens": Bag, f"first {FIRST} tokens": Beginning}
 
 
-def baselines(task: Task) -> Mapping[str, float]:
-    """Test accuracies in [0, 1] by name, computed once for each setting of a task, and kept.
+def evaluate(
+    task: Task, splits: Mapping[SplitName, Split], digests: Mapping[SplitName, str]
+) -> dict[str, float]:
+    """Test accuracies in [0, 1] by name, computed once for given data and cached.
 
-    Where the cache takes or gives nothing, they are computed each time.
+    Where the cache cannot be read or written, they are computed each time.
+
+    Args:
+        task: the task.
+        splits: its three splits.
+        digests: the digest of each split; part of the name under which the result is cached.
 
     Raises:
-        UserError: the task's data are missing, or what is kept is damaged.
+        UserError: the cached result is damaged.
     """
-    key = f"floors@{VERSION}-{task.key}"
-    if not _is_kept(key):
-        found = computed(task)
-        with suppress(UserError, OSError):
-            cache.write(key, {"names": np.array([*found]), "values": np.array([*found.values()])})
-        return found
-    names, values = cache.read(key, ("names", "values"), "run it again: it is computed anew")
-    return dict(zip(names.tolist(), values.tolist(), strict=True))
+    identity = json.dumps([task.key, *(digests[name] for name in SPLITS)])
+    key = f"baselines@{VERSION}-{hashlib.sha256(identity.encode()).hexdigest()[:32]}"
+    if _is_cached(key):
+        names, values = cache.read(key, ("names", "values"), "run it again: it is computed anew")
+        return dict(zip(names.tolist(), values.tolist(), strict=True))
+    accuracies = compute(task, splits)
+    with suppress(UserError, OSError):
+        arrays = {"names": np.array([*accuracies]), "values": np.array([*accuracies.values()])}
+        cache.write(key, arrays)
+    return accuracies
 
 
-def _is_kept(key: str) -> bool:
-    """Whether the cache holds that data set: one that cannot be read holds nothing."""
+def _is_cached(key: str) -> bool:
+    """Whether the cache holds that data set; False where it cannot be read."""
     with suppress(UserError):
         return cache.find(key) is not None
     return False
 
 
-def computed(task: Task) -> Mapping[str, float]:
+def compute(task: Task, splits: Mapping[SplitName, Split]) -> dict[str, float]:
     """Test accuracies in [0, 1] by name.
 
     The short cuts are taken where one answer about the whole is asked for; tokens that are asked
     one by one have no bag.
     """
-    train, dev, test = (task.load(name) for name in SPLITS)
+    train, dev, test = (splits[name] for name in SPLITS)
     found = dict(test.answers.baselines(train.targets, test.targets, task.classes))
     if test.target_positions is None:
         for name, features in SHALLOW_BASELINES.items():

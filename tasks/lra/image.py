@@ -13,6 +13,7 @@ are pickles; they are read without being unpickled: see `walk`.
 import io
 import pickletools
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -35,25 +36,26 @@ LABELS = (
 
 
 @tasks.register("image")
+@dataclass(frozen=True, kw_only=True)
 class Image(ImportedTask):
-    """Up to 45,000 train, 5,000 dev and 10,000 test pictures, none padded."""
+    """Up to 45,000 train, 5,000 dev and 10,000 test images, none padded.
+
+    Attributes:
+        train: images in train.
+        dev: images in dev.
+        test: images in test.
+    """
 
     name = "image"
     version = 1
     classes = 10
     vocabulary = 256
     max_len = PIXELS
-    pictures = True
+    images = True
 
-    def __init__(self, *, train: int = 45_000, dev: int = 5_000, test: int = 10_000) -> None:
-        """Choose how many pictures are used; fewer make another setting.
-
-        Args:
-            train: pictures to train on.
-            dev: pictures to choose the checkpoint on.
-            test: pictures to test on.
-        """
-        self.train, self.dev, self.test = train, dev, test
+    train: int = 45_000
+    dev: int = 5_000
+    test: int = 10_000
 
     def load(self, split: SplitName) -> Split:
         """See `Task.load`.

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import dataclass
 from itertools import count, islice
 from typing import SupportsInt
 
@@ -57,44 +58,39 @@ _SPELLING = {token: word for word, token in WORDS.items()}
 
 
 @tasks.register("listops")
+@dataclass(frozen=True, kw_only=True)
 class ListOps(GeneratedTask):
-    """96,000 train, 2,000 dev and 2,000 test trees, all distinct."""
+    """96,000 train, 2,000 dev and 2,000 test trees, all distinct.
+
+    Attributes:
+        min_len: every tree is longer.
+        max_len: every tree is shorter; sequences are padded to it.
+        train: trees in train.
+        dev: trees in dev.
+        test: trees in test.
+        seed: seed of every draw.
+    """
 
     name = "listops"
     version = 1
     classes = 10
     vocabulary = 1 + len(WORDS)
 
-    def __init__(
-        self,
-        *,
-        min_len: int = 500,
-        max_len: int = 2000,
-        train: int = 96_000,
-        dev: int = 2_000,
-        test: int = 2_000,
-        seed: int = 0,
-    ) -> None:
-        """Choose which trees are drawn, and how many.
+    min_len: int = 500
+    max_len: int = 2000
+    train: int = 96_000
+    dev: int = 2_000
+    test: int = 2_000
+    seed: int = 0
 
-        Args:
-            min_len: trees are longer.
-            max_len: trees are shorter; they are padded to it.
-            train: number of trees in the split of that name.
-            dev: the same.
-            test: the same.
-            seed: decides every draw.
-
-        Raises:
-            UserError: an option is out of its range.
-        """
-        self.min_len, self.max_len, self.seed = min_len, max_len, seed
-        self.train, self.dev, self.test = train, dev, test
-        require_at_least(0, "listops", min_len=min_len, seed=seed)
-        require_at_least(1, "listops", train=train, dev=dev, test=test)
-        require_at_least(min_len + 2, "listops", f"2 above min_len={min_len}", max_len=max_len)
-        if seed >= 2**32:
-            raise UserError(f"listops.seed={seed} must be below 2**32={2**32}; lower it")
+    def __post_init__(self) -> None:
+        """Raise UserError where an option is out of range."""
+        require_at_least(0, "listops", min_len=self.min_len, seed=self.seed)
+        require_at_least(1, "listops", train=self.train, dev=self.dev, test=self.test)
+        why = f"2 above min_len={self.min_len}"
+        require_at_least(self.min_len + 2, "listops", why, max_len=self.max_len)
+        if self.seed >= 2**32:
+            raise UserError(f"listops.seed={self.seed} must be below 2**32={2**32}; lower it")
 
     def load(self, split: SplitName) -> Split:
         """See `Task.load`."""

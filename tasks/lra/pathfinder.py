@@ -24,6 +24,7 @@ No image occurs twice.
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -69,51 +70,43 @@ class Drawing(NamedTuple):
 
 
 @tasks.register("pathfinder")
+@dataclass(frozen=True, kw_only=True)
 class Pathfinder(GeneratedTask):
-    """160,000 train, 20,000 dev and 20,000 test images, all distinct, none padded."""
+    """160,000 train, 20,000 dev and 20,000 test images, all distinct, none padded.
+
+    Attributes:
+        size: side of an image in pixels: 32, 64 or 128.
+        contour: paddles of a long contour: 6, 9 or 14.
+        train: images in train.
+        dev: images in dev.
+        test: images in test.
+        seed: seed of every draw.
+    """
 
     name = "pathfinder"
     version = 1
     classes = 2
     vocabulary = 256
-    pictures = True
+    images = True
 
-    def __init__(
-        self,
-        *,
-        size: int = 32,
-        contour: int = 14,
-        train: int = 160_000,
-        dev: int = 20_000,
-        test: int = 20_000,
-        seed: int = 0,
-    ) -> None:
-        """Choose which images are drawn, and how many.
+    size: int = 32
+    contour: int = 14
+    train: int = 160_000
+    dev: int = 20_000
+    test: int = 20_000
+    seed: int = 0
 
-        Args:
-            size: side of an image in pixels: 32, 64 or 128.
-            contour: paddles of a snake: 6, 9 or 14.
-            train: number of images in the split of that name.
-            dev: the same.
-            test: the same.
-            seed: decides every draw.
-
-        Raises:
-            UserError: an option is out of its range.
-        """
-        self.size, self.contour, self.seed = size, contour, seed
-        self.train, self.dev, self.test = train, dev, test
-        for option, known in {"size": tuple(SCALES), "contour": CONTOURS}.items():
-            if getattr(self, option) not in known:
-                listing = ", ".join(map(str, known))
-                raise UserError(
-                    f"pathfinder.{option}={getattr(self, option)}: give one of {listing}"
-                )
-        require_at_least(1, "pathfinder", train=train, dev=dev, test=test)
-        require_at_least(0, "pathfinder", seed=seed)
-        if seed >= 2**32:
-            raise UserError(f"pathfinder.seed={seed} must be below 2**32={2**32}; lower it")
-        self.max_len = size * size
+    def __post_init__(self) -> None:
+        """Raise UserError where an option is out of range."""
+        for option, choices in {"size": tuple(SCALES), "contour": CONTOURS}.items():
+            if (value := getattr(self, option)) not in choices:
+                listing = ", ".join(map(str, choices))
+                raise UserError(f"pathfinder.{option}={value} is not one of {listing}; give one")
+        require_at_least(1, "pathfinder", train=self.train, dev=self.dev, test=self.test)
+        require_at_least(0, "pathfinder", seed=self.seed)
+        if self.seed >= 2**32:
+            raise UserError(f"pathfinder.seed={self.seed} must be below 2**32={2**32}; lower it")
+        self._derive(max_len=self.size**2)
 
     def load(self, split: SplitName) -> Split:
         """See `Task.load`."""

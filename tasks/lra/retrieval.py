@@ -15,6 +15,7 @@ empty text, bytes that are not UTF-8.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -38,8 +39,16 @@ OFFICIAL_SPLITS = {"train": "train", "eval": "dev", "test": "test"}
 
 
 @tasks.register("retrieval")
+@dataclass(frozen=True, kw_only=True)
 class Retrieval(ImportedTask):
-    """Up to 147,086 train, 18,090 dev and 17,437 test pairs; class 1 is a citation."""
+    """Up to 147,086 train, 18,090 dev and 17,437 test pairs; class 1 is a citation.
+
+    Attributes:
+        max_len: bytes to which a text is truncated, at most 10,000.
+        train: pairs in train.
+        dev: pairs in dev.
+        test: pairs in test.
+    """
 
     name = "retrieval"
     version = 1
@@ -48,29 +57,15 @@ class Retrieval(ImportedTask):
     vocabulary = 257
     sequences = 2
 
-    def __init__(
-        self,
-        *,
-        max_len: int = 4000,
-        train: int = 147_086,
-        dev: int = 18_090,
-        test: int = 17_437,
-    ) -> None:
-        """Choose where documents are cut, and how many pairs are used.
+    max_len: int = 4000
+    train: int = 147_086
+    dev: int = 18_090
+    test: int = 17_437
 
-        Args:
-            max_len: bytes of a document that are read.
-            train: pairs to train on.
-            dev: pairs to choose the checkpoint on.
-            test: pairs to test on.
-
-        Raises:
-            UserError: `max_len` is out of its range.
-        """
-        if not 1 <= max_len <= KEPT:
-            raise UserError(f"retrieval.max_len={max_len} is out of range; give 1 to {KEPT}")
-        self.max_len = max_len
-        self.train, self.dev, self.test = train, dev, test
+    def __post_init__(self) -> None:
+        """Raise UserError where an option is out of range."""
+        if not 1 <= self.max_len <= KEPT:
+            raise UserError(f"retrieval.max_len={self.max_len} is out of range; give 1 to {KEPT}")
 
     def load(self, split: SplitName) -> Split:
         """See `Task.load`; only documents that the split shows are in it.
@@ -88,7 +83,7 @@ class Retrieval(ImportedTask):
         return Split(
             sequences=sequences,
             lengths=lengths,
-            rows=torch.from_numpy(rows.reshape(-1, 2).astype(np.int32)),
+            sequence_ids=torch.from_numpy(rows.reshape(-1, 2).astype(np.int32)),
             targets=torch.from_numpy(targets[chosen].astype(np.int64)),
             padded=bool((lengths < self.max_len).any()),
         )

@@ -16,6 +16,7 @@ import json
 import lzma
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -38,8 +39,16 @@ RATINGS = {"neg": range(1, 5), "pos": range(7, 11)}
 
 
 @tasks.register("text")
+@dataclass(frozen=True, kw_only=True)
 class Text(ImportedTask):
-    """Up to 22,500 train, 2,500 dev and 25,000 test reviews, balanced; class 1 is good."""
+    """Up to 22,500 train, 2,500 dev and 25,000 test reviews, balanced; class 1 is good.
+
+    Attributes:
+        max_len: bytes to which a review is truncated.
+        train: reviews in train.
+        dev: reviews in dev.
+        test: reviews in test.
+    """
 
     name = "text"
     version = 1
@@ -47,28 +56,14 @@ class Text(ImportedTask):
     # Every byte has its token. UTF-8 has no byte above 0xF4, so that tokens still fit in a uint8.
     vocabulary = 257
 
-    def __init__(
-        self,
-        *,
-        max_len: int = 4000,
-        train: int = 22_500,
-        dev: int = 2_500,
-        test: int = 25_000,
-    ) -> None:
-        """Choose where reviews are cut, and how many are used; another choice, another setting.
+    max_len: int = 4000
+    train: int = 22_500
+    dev: int = 2_500
+    test: int = 25_000
 
-        Args:
-            max_len: bytes of a review that are read.
-            train: reviews to train on.
-            dev: reviews to choose the checkpoint on.
-            test: reviews to test on.
-
-        Raises:
-            UserError: `max_len` is below 1.
-        """
-        require_at_least(1, "text", max_len=max_len)
-        self.max_len = max_len
-        self.train, self.dev, self.test = train, dev, test
+    def __post_init__(self) -> None:
+        """Raise UserError where an option is out of range."""
+        require_at_least(1, "text", max_len=self.max_len)
 
     def load(self, split: SplitName) -> Split:
         """See `Task.load`.

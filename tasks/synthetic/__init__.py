@@ -1,1 +1,1 @@
-"""Tasks that tell attentions apart: drawn from a seed, of any length, with a known answer."""
+"""Tasks that show what a mechanism can compute: drawn from a seed, at any length."""

@@ -1,6 +1,6 @@
-"""Tasks whose examples are drawn from a seed whenever they are wanted: nothing is kept.
+"""Tasks whose examples are drawn from a seed each time they are loaded; nothing is cached.
 
-Every draw goes back to `Generator.random` alone, whose stream NumPy keeps.
+Every draw uses `Generator.random` only, whose stream NumPy guarantees.
 """
 
 from abc import abstractmethod
@@ -37,24 +37,23 @@ class Stream:
     def distinct(self, count: int, bound: int, rows: int) -> Int[np.ndarray, "rows count"]:
         """In each row `count` different integers in 0..bound - 1, in random order.
 
-        Memory stays bounded, but for the result. A row of independent draws is without repetition
-        with probability exp(-count**2 / 2 / bound): where that is rare, all integers are shuffled.
+        Memory stays bounded, except for the result. A row of independent draws has no repetition
+        with probability exp(-count**2 / 2 / bound): where that is small, all integers are shuffled.
         """
         if bound <= 4 * count or count**2 > 8 * bound:
             return self._shuffled(count, bound, rows)
-        drawn = self.integers(bound, rows, count)
-        # Rows that hold an integer twice are drawn anew, whole.
-        while len(again := _repeating(drawn)):
-            drawn[again] = self.integers(bound, len(again), count)
-        return drawn
+        values = self.integers(bound, rows, count)
+        while len(repeating := _repeating(values)):
+            values[repeating] = self.integers(bound, len(repeating), count)
+        return values
 
     def _shuffled(self, count: int, bound: int, rows: int) -> Int[np.ndarray, "rows count"]:
-        found = np.empty((rows, count), np.int64)
+        values = np.empty((rows, count), np.int64)
         step = max(1, SHUFFLED // bound)
         for first in range(0, rows, step):
             keys = self.uniform(min(step, rows - first), bound)
-            found[first : first + step] = keys.argsort(1, kind="stable")[:, :count]
-        return found
+            values[first : first + step] = keys.argsort(1, kind="stable")[:, :count]
+        return values
 
 
 def _repeating(rows: Int[np.ndarray, "rows count"]) -> Int[np.ndarray, " repeating"]:
@@ -63,12 +62,12 @@ def _repeating(rows: Int[np.ndarray, "rows count"]) -> Int[np.ndarray, " repeati
 
 
 class Examples(NamedTuple):
-    """What is drawn.
+    """What is examples.
 
     Attributes:
-        sequences: (n, l), tokens, none of them padding.
-        targets: (n,) or (n, a), the answers.
-        target_positions: (n, a), the positions that are asked; None where the whole is.
+        sequences: (n, l), tokens without padding.
+        targets: (n,) or (n, a).
+        target_positions: (n, a); None where an example has one target as a whole.
     """
 
     sequences: Int[np.ndarray, "n l"]
@@ -77,13 +76,13 @@ class Examples(NamedTuple):
 
 
 class SyntheticTask(Task):
-    """A task that draws its examples; it keeps its options, `seed` and the splits' sizes too.
+    """A task that draws its examples. Among its options are `seed` and the sizes of the splits.
 
     Attributes:
-        alphabet: the option that decides how many token values there are.
+        vocabulary_option: the option that determines the vocabulary size.
     """
 
-    alphabet: str = "symbols"
+    vocabulary_option: str = "symbols"
     answers: Answers = CLASSES
     seed: int
     train: int
@@ -91,37 +90,34 @@ class SyntheticTask(Task):
     test: int
 
     @abstractmethod
-    def draw(self, stream: Stream, rows: int) -> Examples:
-        """Draw as many examples."""
+    def draw(self, stream: Stream, count: int) -> Examples:
+        """Draw `count` examples."""
 
     def load(self, split: SplitName) -> Split:
         """See `Task.load`."""
         count = getattr(self, split)
-        sequences, targets, target_positions = self.draw(
-            Stream(self.seed, SPLITS.index(split)), count
-        )
-        kind = np.uint8 if self.vocabulary <= 2**8 else np.int16
+        examples = self.draw(Stream(self.seed, SPLITS.index(split)), count)
+        dtype = np.uint8 if self.vocabulary <= 2**8 else np.int16
+        positions = examples.target_positions
         return Split.single(
-            torch.from_numpy(sequences.astype(kind)),
+            torch.from_numpy(examples.sequences.astype(dtype)),
             torch.full((count,), self.max_len, dtype=torch.int32),
-            torch.from_numpy(targets),
-            None
-            if target_positions is None
-            else torch.from_numpy(target_positions.astype(np.int32)),
+            torch.from_numpy(examples.targets),
+            None if positions is None else torch.from_numpy(positions.astype(np.int32)),
             self.answers,
         )
 
-    def require(self, **least: int) -> None:
-        """Refuse options below their bounds; the sizes of the splits and `seed` have theirs here.
+    def _require(self, **least: int) -> None:
+        """Reject options below these bounds, empty splits and a negative `seed`.
 
         Raises:
-            UserError: an option is out of its range.
+            UserError: an option is out of range.
         """
         for option, bound in {**least, "train": 1, "dev": 1, "test": 1, "seed": 0}.items():
             require_at_least(bound, self.name, **{option: getattr(self, option)})
-        # Tokens are kept in 16 bits.
-        if self.vocabulary > 2**15:
+        if self.vocabulary > 2**15:  # tokens are stored in 16 bits
+            option = self.vocabulary_option
             raise UserError(
-                f"{self.name}.{self.alphabet}={getattr(self, self.alphabet)} makes "
-                f"{self.vocabulary} token values, {2**15} are the most; lower it"
+                f"{self.name}.{option}={getattr(self, option)} makes a vocabulary of "
+                f"{self.vocabulary} tokens, {2**15} is the maximum; lower it"
             )

@@ -1,10 +1,11 @@
-"""Circuits: functions that need every token, and none more than another.
+"""Circuits: functions of the counts of symbols, which depend on every token equally.
 
-What transformers of constant depth can count, and what not: Hahn, 2020, arXiv 1906.06755. Token
-1 + i is the symbol i.
+Which of them transformers of constant depth can compute: Hahn, 2020, arXiv 1906.06755. Token 1 + i
+is the symbol i.
 """
 
 from abc import abstractmethod
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Int
@@ -13,54 +14,48 @@ from tasks.registry import tasks
 from tasks.synthetic.base import Examples, Stream, SyntheticTask
 
 
+@dataclass(frozen=True, kw_only=True)
 class Circuit(SyntheticTask):
-    """A function of how often each symbol occurs."""
+    """A function of how often each symbol occurs.
 
-    def __init__(
-        self,
-        *,
-        max_len: int = 64,
-        symbols: int = 2,
-        train: int = 100_000,
-        dev: int = 1_000,
-        test: int = 2_000,
-        seed: int = 0,
-    ) -> None:
-        """Choose the setting.
+    Attributes:
+        max_len: tokens per example.
+        symbols: number of different symbols, and of classes.
+        train: examples in train.
+        dev: examples in dev.
+        test: examples in test.
+        seed: seed of every draw.
+    """
 
-        Args:
-            max_len: tokens of every example.
-            symbols: number of different symbols, and of classes.
-            train: examples in the split of that name.
-            dev: the same.
-            test: the same.
-            seed: decides every draw.
+    max_len: int = 64
+    symbols: int = 2
+    train: int = 100_000
+    dev: int = 1_000
+    test: int = 2_000
+    seed: int = 0
 
-        Raises:
-            UserError: an option is out of its range.
-        """
-        self.max_len, self.symbols = max_len, symbols
-        self.train, self.dev, self.test, self.seed = train, dev, test, seed
-        self.classes, self.vocabulary = symbols, 1 + symbols
-        self.require(max_len=1, symbols=2)
+    def __post_init__(self) -> None:
+        """Raise UserError where an option is out of range."""
+        self._derive(classes=self.symbols, vocabulary=1 + self.symbols)
+        self._require(max_len=1, symbols=2)
 
     @abstractmethod
     def value(self, symbols: Int[np.ndarray, "n l"]) -> Int[np.ndarray, " n"]:
         """The class of each row."""
 
-    def draw(self, stream: Stream, rows: int) -> Examples:
-        """See `Drawn.draw`."""
-        symbols = stream.integers(self.symbols, rows, self.max_len)
+    def draw(self, stream: Stream, count: int) -> Examples:
+        """See `SyntheticTask.draw`."""
+        symbols = stream.integers(self.symbols, count, self.max_len)
         return Examples(1 + symbols, self.value(symbols))
 
     def word(self, token: int) -> str:
-        """See `Task.word`: the number of the symbol, as that of its class."""
+        """See `Task.word`: the number of the symbol, which is that of its class."""
         return str(token - 1)
 
 
 @tasks.register("majority")
 class Majority(Circuit):
-    """Which symbol is the commonest; the lowest of equals."""
+    """The most frequent symbol; the lowest in case of a tie."""
 
     name = "majority"
     version = 1
@@ -73,7 +68,7 @@ class Majority(Circuit):
 
 @tasks.register("parity")
 class Parity(Circuit):
-    """The sum of the symbols, modulo their number: with two of them, the parity of the ones."""
+    """The sum of the symbols modulo their number: with two symbols, the parity of the ones."""
 
     name = "parity"
     version = 1

@@ -1,4 +1,6 @@
-"""Recall: what followed this token when it was seen before?"""
+"""Recall: which token followed this one earlier in the sequence?"""
+
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Int
@@ -9,142 +11,130 @@ from tasks.registry import tasks
 from tasks.synthetic.base import Examples, Stream, SyntheticTask
 from zoo.registry import UserError, require_at_least
 
-SPECIAL, FIRST = 1, 2
+SPECIAL, FIRST_SYMBOL = 1, 2
 
 EXPONENT = 0.01
-"""Of the power law by which MQAR's queries thin out with their distance from the pairs."""
+"""Of the power law by which the density of MQAR's queries falls with the distance to the pairs."""
 
 
 @tasks.register("induction")
+@dataclass(frozen=True, kw_only=True)
 class Induction(SyntheticTask):
-    """Random symbols, among them the special token once, and again at the end.
+    """Random symbols with the special token once among them, and again at the end.
 
-    The answer is the symbol that followed it. Olsson et al., 2022, arXiv 2209.11895, in the form of
-    Gu and Dao, 2023, arXiv 2312.00752.
+    The answer is the symbol that followed its first occurrence. Olsson et al., 2022, arXiv
+    2209.11895, in the form of Gu and Dao, 2023, arXiv 2312.00752.
+
+    Attributes:
+        max_len: tokens per example.
+        symbols: number of different symbols.
+        causal: whether the model is causal.
+        train: examples in train.
+        dev: examples in dev.
+        test: examples in test.
+        seed: seed of every draw.
     """
 
     name = "induction"
     version = 1
 
-    def __init__(
-        self,
-        *,
-        max_len: int = 128,
-        symbols: int = 16,
-        causal: bool = True,
-        train: int = 100_000,
-        dev: int = 1_000,
-        test: int = 2_000,
-        seed: int = 0,
-    ) -> None:
-        """Choose the setting.
+    max_len: int = 128
+    symbols: int = 16
+    causal: bool = True
+    train: int = 100_000
+    dev: int = 1_000
+    test: int = 2_000
+    seed: int = 0
 
-        Args:
-            max_len: tokens of every example.
-            symbols: number of different symbols.
-            causal: whether the model is.
-            train: examples in the split of that name.
-            dev: the same.
-            test: the same.
-            seed: decides every draw.
+    def __post_init__(self) -> None:
+        """Raise UserError where an option is out of range."""
+        self._derive(classes=self.symbols, vocabulary=FIRST_SYMBOL + self.symbols)
+        self._require(max_len=3, symbols=2)
 
-        Raises:
-            UserError: an option is out of its range.
-        """
-        self.max_len, self.symbols, self.causal = max_len, symbols, causal
-        self.train, self.dev, self.test, self.seed = train, dev, test, seed
-        self.classes, self.vocabulary = symbols, FIRST + symbols
-        self.require(max_len=3, symbols=2)
-
-    def draw(self, stream: Stream, rows: int) -> Examples:
-        """See `Drawn.draw`."""
-        symbols = stream.integers(self.symbols, rows, self.max_len)
-        special = stream.integers(self.max_len - 2, rows)
-        targets = symbols[np.arange(rows), special + 1]
-        sequences = FIRST + symbols
-        sequences[np.arange(rows), special] = SPECIAL
+    def draw(self, stream: Stream, count: int) -> Examples:
+        """See `SyntheticTask.draw`."""
+        symbols = stream.integers(self.symbols, count, self.max_len)
+        special = stream.integers(self.max_len - 2, count)
+        targets = symbols[np.arange(count), special + 1]
+        sequences = FIRST_SYMBOL + symbols
+        sequences[np.arange(count), special] = SPECIAL
         sequences[:, -1] = SPECIAL
-        target_positions = np.full((rows, 1), self.max_len - 1)
+        target_positions = np.full((count, 1), self.max_len - 1)
         return Examples(sequences, targets[:, None], target_positions)
 
     def candidates(self, split: Split) -> Int[Tensor, "n c"]:
         """See `Task.candidates`: all symbols."""
         sequences = split.sequences.long()
-        return sequences[sequences >= FIRST].view(len(split), self.max_len - 2) - FIRST
+        symbols = sequences[sequences >= FIRST_SYMBOL] - FIRST_SYMBOL
+        return symbols.view(len(split), self.max_len - 2)
 
     def word(self, token: int) -> str:
         """See `Task.word`."""
-        return "special" if token == SPECIAL else self.label(token - FIRST)
+        return "special" if token == SPECIAL else self.label(token - FIRST_SYMBOL)
 
     def label(self, target: int) -> str:
-        """See `Task.label`: `s`, and the number of the symbol."""
+        """See `Task.label`: `s` and the number of the symbol."""
         return f"s{target}"
 
 
 @tasks.register("mqar")
+@dataclass(frozen=True, kw_only=True)
 class MultiQueryRecall(SyntheticTask):
     """Multi-query associative recall: key-value pairs, then every key once more as a query.
 
-    Arora et al., 2023, arXiv 2312.04927. Token 0 is never shown; keys are the lower half of the
-    vocabulary, values the upper. Behind the pairs a query stands at every second place at most, the
-    places drawn by a power law. A query asks for the value of its key. The rest is random tokens,
-    but neither a key nor a value of the example: a key stands in its pair and where it is asked,
-    and its value in the pair alone.
+    Arora et al., 2023, arXiv 2312.04927. Token 0 does not occur; keys are the lower half of the
+    vocabulary, values the upper half. After the pairs, queries take every second position at most,
+    drawn by a power law. The target of a query is the value of its key. The other positions hold
+    random tokens that are neither a key nor a value of the example: a key occurs in its pair and as
+    a query, its value in the pair only.
 
-    Deviations: Arora et al. fill with any token, 0 too, so that a key or an answer may be shown
+    Deviations: Arora et al. fill with any token, 0 included, so that a key or an answer may occur
     once more; their answer is one of all tokens, here it is one of the values.
+
+    Attributes:
+        max_len: tokens per example.
+        pairs: key-value pairs, and queries, per example.
+        vocabulary: vocabulary size.
+        causal: whether the model is causal.
+        train: examples in train.
+        dev: examples in dev.
+        test: examples in test.
+        seed: seed of every draw.
     """
 
     name = "mqar"
     version = 2
-    alphabet = "vocabulary"
+    vocabulary_option = "vocabulary"
 
-    def __init__(
-        self,
-        *,
-        max_len: int = 128,
-        pairs: int = 8,
-        vocabulary: int = 8_192,
-        causal: bool = True,
-        train: int = 100_000,
-        dev: int = 1_000,
-        test: int = 2_000,
-        seed: int = 0,
-    ) -> None:
-        """Choose the setting.
+    max_len: int = 128
+    pairs: int = 8
+    vocabulary: int = 8_192
+    causal: bool = True
+    train: int = 100_000
+    dev: int = 1_000
+    test: int = 2_000
+    seed: int = 0
 
-        Args:
-            max_len: tokens of every example.
-            pairs: key-value pairs, and queries, of an example.
-            vocabulary: number of token values.
-            causal: whether the model is.
-            train: examples in the split of that name.
-            dev: the same.
-            test: the same.
-            seed: decides every draw.
-
-        Raises:
-            UserError: an option is out of its range.
-        """
-        self.max_len, self.pairs, self.vocabulary, self.causal = max_len, pairs, vocabulary, causal
-        self.train, self.dev, self.test, self.seed = train, dev, test, seed
+    def __post_init__(self) -> None:
+        """Raise UserError where an option is out of range."""
+        pairs, vocabulary = self.pairs, self.vocabulary
         if vocabulary % 2:
             raise UserError(f"mqar.vocabulary={vocabulary} must be even; add one")
-        self.classes = vocabulary // 2
-        self.require(pairs=1)
-        require_at_least(4 * pairs, self.name, f"4 for each of pairs={pairs}", max_len=max_len)
-        # Beside token 0, keys and values one token at least is left to fill with.
+        self._derive(classes=vocabulary // 2)
+        self._require(pairs=1)
+        require_at_least(4 * pairs, "mqar", f"4 for each of pairs={pairs}", max_len=self.max_len)
+        # Besides token 0, keys and values, at least one token is left for the other positions.
         why = f"2 for each of pairs={pairs} and 2 more"
-        require_at_least(2 * pairs + 2, self.name, why, vocabulary=vocabulary)
+        require_at_least(2 * pairs + 2, "mqar", why, vocabulary=vocabulary)
 
-    def draw(self, stream: Stream, rows: int) -> Examples:
-        """See `Drawn.draw`."""
-        keys = 1 + stream.distinct(self.pairs, self.classes - 1, rows)
-        values = stream.distinct(self.pairs, self.classes, rows)
-        pairs = np.stack([keys, self.classes + values], axis=2).reshape(rows, -1)
-        sequences = self._others(stream, pairs)
+    def draw(self, stream: Stream, count: int) -> Examples:
+        """See `SyntheticTask.draw`."""
+        keys = 1 + stream.distinct(self.pairs, self.classes - 1, count)
+        values = stream.distinct(self.pairs, self.classes, count)
+        pairs = np.stack([keys, self.classes + values], axis=2).reshape(count, -1)
+        sequences = self._other_tokens(stream, pairs)
         sequences[:, : 2 * self.pairs] = pairs
-        target_positions = 2 * self.pairs + 2 * self._gaps(stream, rows)
+        target_positions = 2 * self.pairs + 2 * self._query_slots(stream, count)
         np.put_along_axis(sequences, target_positions, keys, axis=1)
         return Examples(sequences, values, target_positions)
 
@@ -160,22 +150,22 @@ class MultiQueryRecall(SyntheticTask):
         """See `Task.label`."""
         return f"v{target}"
 
-    def _others(
-        self, stream: Stream, tokens: Int[np.ndarray, "rows shown"]
-    ) -> Int[np.ndarray, "rows l"]:
+    def _other_tokens(
+        self, stream: Stream, tokens: Int[np.ndarray, "n used"]
+    ) -> Int[np.ndarray, "n l"]:
         """Tokens from 1 on, none of them in the same row of `tokens`."""
         free = self.vocabulary - 1 - tokens.shape[1]
         # 16 bits hold every token, and take a quarter of the time.
-        found = 1 + stream.integers(free, len(tokens), self.max_len).astype(np.int16)
-        for taken in np.sort(tokens.astype(np.int16), axis=1).T[..., None]:
-            found += found >= taken
-        return found.astype(np.int64)
+        others = 1 + stream.integers(free, len(tokens), self.max_len).astype(np.int16)
+        for used in np.sort(tokens.astype(np.int16), axis=1).T[..., None]:
+            others += others >= used
+        return others.astype(np.int64)
 
-    def _gaps(self, stream: Stream, rows: int) -> Int[np.ndarray, "rows pairs"]:
-        """Which second place behind the pairs each query takes, all different."""
-        gaps = np.arange(1, (self.max_len - 2 * self.pairs) // 2 + 1)
-        weights = gaps ** (EXPONENT - 1)
-        # The smallest of exponential clocks that run at these rates: a weighted draw without
-        # replacement (Efraimidis and Spirakis, 2006).
-        clocks = -np.log1p(-stream.uniform(rows, len(gaps))) / weights
-        return clocks.argsort(1, kind="stable")[:, : self.pairs]
+    def _query_slots(self, stream: Stream, count: int) -> Int[np.ndarray, "n pairs"]:
+        """Which second position after the pairs each query takes, all different."""
+        slots = np.arange(1, (self.max_len - 2 * self.pairs) // 2 + 1)
+        weights = slots ** (EXPONENT - 1)
+        # The smallest of exponential variables of these rates: a weighted draw without replacement
+        # (Efraimidis and Spirakis, 2006).
+        times = -np.log1p(-stream.uniform(count, len(slots))) / weights
+        return times.argsort(1, kind="stable")[:, : self.pairs]

@@ -1,48 +1,44 @@
-"""Scaling: random tokens of any length, for speed and memory only; there is nothing to learn."""
+"""Scaling: random tokens of any length, to measure speed and memory."""
+
+from dataclasses import dataclass
 
 from tasks.registry import tasks
 from tasks.synthetic.base import Examples, Stream, SyntheticTask
 
 
 @tasks.register("scaling")
+@dataclass(frozen=True, kw_only=True)
 class Scaling(SyntheticTask):
-    """Random tokens and random classes: no model can be better than chance."""
+    """Random tokens and random classes: no model can exceed chance.
+
+    Attributes:
+        max_len: tokens per example.
+        vocabulary: vocabulary size.
+        causal: whether the model is causal.
+        train: examples in train.
+        dev: examples in dev.
+        test: examples in test.
+        seed: seed of every draw.
+    """
 
     name = "scaling"
     version = 1
     classes = 2
-    alphabet = "vocabulary"
+    vocabulary_option = "vocabulary"
 
-    def __init__(
-        self,
-        *,
-        max_len: int = 1024,
-        vocabulary: int = 256,
-        causal: bool = False,
-        train: int = 256,
-        dev: int = 32,
-        test: int = 32,
-        seed: int = 0,
-    ) -> None:
-        """Choose the setting.
+    max_len: int = 1024
+    vocabulary: int = 256
+    causal: bool = False
+    train: int = 256
+    dev: int = 32
+    test: int = 32
+    seed: int = 0
 
-        Args:
-            max_len: tokens of every example.
-            vocabulary: number of token values.
-            causal: whether the model is.
-            train: examples in the split of that name.
-            dev: the same.
-            test: the same.
-            seed: decides every draw.
+    def __post_init__(self) -> None:
+        """Raise UserError where an option is out of range."""
+        self._require(max_len=1, vocabulary=2)
 
-        Raises:
-            UserError: an option is out of its range.
-        """
-        self.max_len, self.vocabulary, self.causal = max_len, vocabulary, causal
-        self.train, self.dev, self.test, self.seed = train, dev, test, seed
-        self.require(max_len=1, vocabulary=2)
-
-    def draw(self, stream: Stream, rows: int) -> Examples:
-        """See `Drawn.draw`."""
-        sequences = 1 + stream.integers(self.vocabulary - 1, rows, self.max_len)
-        return Examples(sequences, stream.integers(self.classes, rows))
+    def draw(self, stream: Stream, count: int) -> Examples:
+        """See `SyntheticTask.draw`."""
+        sequences = 1 + stream.integers(self.vocabulary - 1, count, self.max_len)
+        return Examples(sequences, stream.integers(self.classes, count))

@@ -7,7 +7,8 @@ import jaxtyping
 import pytest
 import torch
 
-from tasks import Split, Task, tasks
+from tasks import Split, Task
+from tasks.registry import tasks
 from zoo.contract import Attended, Traits
 from zoo.projected import ProjectedAttention
 

@@ -9,7 +9,7 @@ import pytest
 
 from harness import budgets
 from harness.records.spec import RunSpec
-from tasks import tasks
+from tasks.registry import tasks
 from tasks.contract import Task
 from tasks.synthetic.base import SyntheticTask
 from zoo.conformance import checks_for, run, subjects

@@ -12,7 +12,8 @@ from PIL import Image as Pictures
 from harness.cards import page, pictures
 from harness.facts import Facts, gather, settings
 from harness.pictures import png, sheet
-from tasks import Task, tasks
+from tasks import Task
+from tasks.registry import tasks
 from tasks.contract import SPLITS, Split
 from tasks.data import cache
 from tasks.lra.image import Image

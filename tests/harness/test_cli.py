@@ -10,7 +10,7 @@ import torch
 from harness import budgets, run
 from harness.cli import main
 from harness.records.store import Store
-from tasks import tasks
+from tasks.registry import tasks
 from tasks.data.sources import CachedTask
 from zoo.variants import variants
 

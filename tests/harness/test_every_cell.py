@@ -10,7 +10,7 @@ from harness.budgets import Request, plan
 from harness.data import find_task
 from harness.model import build
 from harness.train import Trainer
-from tasks import tasks
+from tasks.registry import tasks
 from tasks.contract import Split
 from tasks.data.sources import ImportedTask
 from zoo.contract import Unsupported

@@ -4,7 +4,7 @@ import pytest
 
 from harness.budgets import Request
 from harness.locality import seen, shuffled
-from tasks import tasks
+from tasks.registry import tasks
 
 
 def request(task: str, seed: int = 0, **settings) -> Request:

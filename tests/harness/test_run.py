@@ -12,7 +12,7 @@ from harness.environment import describe
 from harness.records.spec import TaskSpec
 from harness.run import expected_failures_of, run
 from harness.train import Trainer
-from tasks import tasks
+from tasks.registry import tasks
 from tests.harness.conftest import TREES
 from zoo.registry import UserError
 from zoo.variants import variants

@@ -10,7 +10,7 @@ from PIL import Image
 
 from harness.cards import page, pictures
 from harness.facts import Facts, gather, settings
-from tasks import tasks
+from tasks.registry import tasks
 from tasks.data import cache
 
 PAGE = Path(__file__).parents[2] / "docs" / "tasks.md"

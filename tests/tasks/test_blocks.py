@@ -5,8 +5,9 @@ from itertools import pairwise
 import pytest
 import torch
 
-from tasks import contract, tasks
-from tasks.blocks import InBlocks
+from tasks import contract
+from tasks.registry import tasks
+from tasks.blocks import ShuffledBlocks
 from tasks.contract import Split, Task
 from zoo.registry import UserError
 
@@ -28,7 +29,7 @@ class Counting(Task):
 
 
 def sequences(block, split="train"):
-    found = InBlocks(Counting(), block).load(split)
+    found = ShuffledBlocks(Counting(), block).load(split)
     return [
         row[:n] for row, n in zip(found.sequences.tolist(), found.lengths.tolist(), strict=True)
     ]
@@ -51,12 +52,12 @@ def test_blocks_change_their_places_from_document_to_document(block):
 
 
 def test_a_block_as_long_as_the_document_changes_nothing():
-    whole = InBlocks(Counting(), 40).load("dev")
+    whole = ShuffledBlocks(Counting(), 40).load("dev")
     assert torch.equal(whole.sequences, Counting().load("dev").sequences)
 
 
 def test_padding_stays_behind_and_targets_stay_theirs():
-    found, plain = InBlocks(Counting(), 8).load("test"), Counting().load("test")
+    found, plain = ShuffledBlocks(Counting(), 8).load("test"), Counting().load("test")
     padding = torch.arange(40) >= found.lengths[:, None]
     assert torch.equal(found.lengths, plain.lengths)
     assert torch.equal(found.targets, plain.targets)
@@ -76,26 +77,26 @@ def test_documents_are_looked_at_in_parts_and_shuffled_as_if_at_once(monkeypatch
 
 
 def test_the_order_of_shuffled_blocks_is_pinned():
-    assert InBlocks(Counting(), 8).load("dev").digest() == (
+    assert ShuffledBlocks(Counting(), 8).load("dev").digest() == (
         "bbb411c5dba648d7552c36bb855e49eccb7d5fe18d01ab5f3d656fec0d0656d3"
     )
 
 
 def test_it_is_another_task_of_the_same_form():
     task = tasks.find("majority")(max_len=30)
-    wrapped = InBlocks(task, 8)
+    wrapped = ShuffledBlocks(task, 8)
     assert wrapped.key == "majority@1[max_len=30], blocks of 8 shuffled"
     assert (wrapped.classes, wrapped.vocabulary, wrapped.max_len) == (2, 3, 30)
     assert (wrapped.sequences, wrapped.causal) == (1, False)
-    assert InBlocks(tasks.find("retrieval")(), 8).sequences == 2
-    assert InBlocks(tasks.find("scaling")(causal=True), 8).causal
+    assert ShuffledBlocks(tasks.find("retrieval")(), 8).sequences == 2
+    assert ShuffledBlocks(tasks.find("scaling")(causal=True), 8).causal
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: InBlocks(Counting(), 0), "block=0 must be at least 1"),
-        (lambda: InBlocks(tasks.find("mqar")(train=5), 8).load("train"), "asks at tokens"),
+        (lambda: ShuffledBlocks(Counting(), 0), "block=0 must be at least 1"),
+        (lambda: ShuffledBlocks(tasks.find("mqar")(train=5), 8).load("train"), "has target positions"),
     ],
 )
 def test_what_cannot_be_shuffled_is_refused(make, message):

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from tasks import Task, tasks
+from tasks import Task
+from tasks.registry import tasks
 from tasks.answers import CLASSES
 from tasks.contract import Split
 from zoo.registry import options_of

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tasks import tasks
+from tasks.registry import tasks
 from tasks.answers import Number
 from tasks.contract import Split
 from tasks.lra.listops import tokenise

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from tasks import tasks
+from tasks.registry import tasks
 from tasks.answers import Number
 from tasks.baselines import baselines
 from tasks.contract import SPLITS
