@@ -4,8 +4,8 @@ Chen, Tao, Tonin, Suykens, NeurIPS 2023, arXiv 2305.19798: Primal-Attention (Sec
 the transformer of its Long Range Arena runs. Nothing is folded, chunked or shared with the packages
 that it tests, and parameters have the paper's symbols.
 
-Sizes: B sequences, N tokens, D width, H heads, p = D / H, s rank, a sampled tokens. `real` (B, N) is
-False at padding. Padding is where this model leaves the published runs, as ours does: sampled
+Sizes: B sequences, N tokens, D width, H heads, p = D / H, s rank, a sampled tokens. `real` (B, N)
+is False at padding. Padding is where this model leaves the published runs, as ours does: sampled
 tokens are real tokens, and means over tokens run over real tokens.
 
 As in the published runs, autocast ends where attention begins: scores and losses are computed in
@@ -100,8 +100,9 @@ class PrimalAttention(nn.Module):
         scale = self.Lambda[:, None, :]
         squares = (e * scale).square().sum(-1) + (r * scale).square().sum(-1)  # (B, H, N)
         energy = squares.transpose(1, 2)[real].mean() / 2
-        trace = torch.stack([torch.trace(w_e.T @ w_r) for w_e, w_r in zip(self.W_e, self.W_r)])
-        return energy - trace.mean()
+        heads = zip(self.W_e, self.W_r, strict=True)
+        traces = [torch.trace(w_e.T @ w_r) for w_e, w_r in heads]
+        return energy - torch.stack(traces).mean()
 
 
 class SoftmaxAttention(nn.Module):

@@ -1,6 +1,7 @@
-"""What both tests of Primal-Attention share: its layer, the sampling, and the comparison."""
+"""What the tests of Primal-Attention share: its layer, the sampling, and the comparison."""
 
 import torch
+from torch import nn
 
 from tests.zoo.oracle import DIM, HEADS
 from zoo.contract import Size
@@ -14,6 +15,16 @@ def build(form: str, max_len: int = 1000, **options) -> Primal:
     size = Size(dim=DIM, heads=HEADS, max_len=max_len, causal=causal, dropout=0.0)
     given = {} if causal else {"projections": form}
     return Primal(size, **{**OPTIONS, **given, **options}).double()
+
+
+def make_columns_orthonormal(layer: Primal) -> None:
+    """Initialise W_e and W_r in a way that is not the published one: norm sqrt(s) in each head.
+
+    It looks alike, and training fails with it: the KSVD loss is about s^2 times larger.
+    """
+    for side in layer.directions.data:
+        for head in side:
+            nn.init.orthogonal_(head)
 
 
 def positions(n: int, count: int) -> list[int]:

@@ -129,11 +129,3 @@ def test_a_rank_below_one_is_refused(wrong):
 def test_a_causal_layer_refuses_projections_that_see_the_future():
     with pytest.raises(UserError, match="projections=dependent sees the future"):
         build("causal", projections="dependent")
-
-
-def test_directions_start_orthogonal_and_scales_in_the_unit_interval():
-    layer = build("dependent")
-    gram = (layer.directions.mT @ layer.directions).float()
-    torch.testing.assert_close(gram, torch.eye(3).expand_as(gram), rtol=0, atol=1e-6)
-    assert ((layer.scales >= 0) & (layer.scales < 1)).all()
-    assert layer.scales.std() > 0
