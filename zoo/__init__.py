@@ -1,1 +1,53 @@
-"""Attention variants behind one interface; they know nothing of tasks, training or reports."""
+"""Attention variants behind one interface.
+
+    layer = zoo.create("primal", dim=64, heads=2, max_len=4096, rank=30)
+    tokens, losses = layer(x, mask=mask)
+
+`docs/library.md` shows every name with examples. Names are imported on first use, so that
+`zoo.registry` can be imported without torch.
+"""
+
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from zoo.contract import Attended, Attention, Size, Traits, Unsupported
+    from zoo.encoder import EncoderLayer
+    from zoo.library import check, create, names
+    from zoo.registry import UserError
+
+__all__ = [
+    "Attended",
+    "Attention",
+    "EncoderLayer",
+    "Size",
+    "Traits",
+    "Unsupported",
+    "UserError",
+    "check",
+    "create",
+    "names",
+]
+
+_MODULE_OF = {
+    "EncoderLayer": "zoo.encoder",
+    "UserError": "zoo.registry",
+    "check": "zoo.library",
+    "create": "zoo.library",
+    "names": "zoo.library",
+}
+"""The module that defines a name, where it is not `zoo.contract`."""
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message, name=name, obj=sys.modules[__name__])
+    value = getattr(import_module(_MODULE_OF.get(name, "zoo.contract")), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,4 +1,4 @@
-"""The transformer round a variant: what reaches the scores, and what must not."""
+"""The classifier around a variant: its formula, and which inputs its logits depend on."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from harness.budgets import plan
 from harness.data import find_task
-from harness.model import Classifier, build, compare, mean_over_real
+from harness.model import Classifier, build, masked_mean, pair_features
 from tasks.contract import Batch
 from zoo.contract import Attended, Attention, Size, Traits, Unsupported
 from zoo.registry import UserError, resolve
@@ -19,8 +19,8 @@ VOCABULARY, CLASSES, LENGTH = 11, 3, 20
 SIZE = Size(dim=16, heads=2, max_len=LENGTH, causal=False, dropout=0.0)
 
 
-class Emitting(Attention):
-    """Passes tokens on, and emits the losses it is told to."""
+class WithLosses(Attention):
+    """Returns its input and the given auxiliary losses."""
 
     traits = Traits(causal=False, cross=False, linear=True, stochastic=False, recurrent=False)
 
@@ -45,54 +45,51 @@ def classifier(*layers: Attention, sequences: int = 1, dropout: float = 0.0) -> 
 
 
 def draw(lengths: list[list[int]] | None, count: int = 3, sequences: int = 1) -> Batch:
-    """Random tokens; of each document the first so many are real."""
+    """Random tokens; `lengths` are the numbers of real tokens of each sequence."""
     tokens = torch.randint(VOCABULARY, (count, sequences, LENGTH))
     mask = None if lengths is None else torch.arange(LENGTH) < torch.tensor(lengths)[..., None]
     return Batch(tokens, mask, torch.randint(CLASSES, (count,)))
 
 
-def scores(model: Classifier, batch: Batch) -> torch.Tensor:
+def logits(model: Classifier, batch: Batch) -> torch.Tensor:
     torch.manual_seed(5)
     return model(batch)[0]
 
 
 every_variant = pytest.mark.parametrize("name", variants.names())
-every_variant_that_hears_no_padding = pytest.mark.parametrize(
-    "name",
-    [
-        name
-        for name, found in variants.items()
-        if "padding invariance" not in found.expected_failures
-    ],
-)
+PADDING_INVARIANT = [
+    name
+    for name, variant in variants.items()
+    if "padding invariance" not in variant.expected_failures
+]
 RAGGED = [[LENGTH, 3], [1, LENGTH - 1], [7, 12]]
 
 
-@every_variant_that_hears_no_padding
-def test_what_stands_at_padded_positions_never_changes_the_scores(name):
+@pytest.mark.parametrize("name", PADDING_INVARIANT)
+def test_tokens_at_padded_positions_never_change_the_logits(name):
     model = classifier(layer(name), layer(name), sequences=2).eval()
     batch = draw(RAGGED, sequences=2)
     other = torch.where(batch.mask, batch.tokens, (batch.tokens + 1) % VOCABULARY)
     changed = Batch(other, batch.mask, batch.targets)
     assert not torch.equal(batch.tokens, changed.tokens)
-    torch.testing.assert_close(scores(model, batch), scores(model, changed), rtol=0, atol=1e-6)
+    torch.testing.assert_close(logits(model, batch), logits(model, changed), rtol=0, atol=1e-6)
 
 
 @every_variant
-def test_a_real_token_changes_the_scores(name):
+def test_a_real_token_changes_the_logits(name):
     model = classifier(layer(name), layer(name), sequences=2).eval()
     batch = draw(RAGGED, sequences=2)
-    before = scores(model, batch)
+    before = logits(model, batch)
     batch.tokens[:, :, 0] = (batch.tokens[:, :, 0] + 1) % VOCABULARY
-    assert ((scores(model, batch) - before).abs().amax(1) > 1e-6).all()
+    assert ((logits(model, batch) - before).abs().amax(1) > 1e-6).all()
 
 
 @every_variant
-def test_a_fully_padded_document_gives_finite_scores_and_gradients(name):
+def test_a_fully_padded_sequence_gives_finite_logits_and_gradients(name):
     model = classifier(layer(name), layer(name))
-    found, losses = model(draw([[0], [LENGTH], [4]]))
-    (found.sum() + sum(losses.values())).backward()
-    assert found.isfinite().all()
+    outputs, losses = model(draw([[0], [LENGTH], [4]]))
+    (outputs.sum() + sum(losses.values())).backward()
+    assert outputs.isfinite().all()
     assert all(p.grad.isfinite().all() for p in model.parameters())
 
 
@@ -103,18 +100,18 @@ def test_every_parameter_gets_a_gradient(stack, padded, sequences):
     model = classifier(*map(layer, stack), sequences=sequences)
     lengths = [row[:sequences] for row in RAGGED] if padded else None
     batch = draw(lengths, sequences=sequences)
-    found, losses = model(batch)
-    task = nn.functional.cross_entropy(found, batch.targets)
+    outputs, losses = model(batch)
+    task = nn.functional.cross_entropy(outputs, batch.targets)
     (task + sum(losses.values())).backward()
-    idle = [n for n, p in model.named_parameters() if p.grad is None or not p.grad.any()]
-    assert idle == []
+    missing = [n for n, p in model.named_parameters() if p.grad is None or not p.grad.any()]
+    assert missing == []
 
 
-def test_the_mean_runs_over_real_tokens_only():
+def test_the_mean_excludes_padding():
     tokens = torch.randn(3, 4, 5)
     mask = torch.tensor([[1, 1, 1, 1], [1, 0, 0, 0], [0, 1, 0, 1]]).bool()
     tokens[1, 1:] = torch.nan
-    pooled = mean_over_real(tokens, mask)
+    pooled = masked_mean(tokens, mask)
     torch.testing.assert_close(pooled[0], tokens[0].sum(0) / 4)
     torch.testing.assert_close(pooled[1], tokens[1, 0])
     torch.testing.assert_close(pooled[2], (tokens[2, 1] + tokens[2, 3]) / 2)
@@ -122,91 +119,88 @@ def test_the_mean_runs_over_real_tokens_only():
 
 def test_the_mean_of_no_tokens_is_zero():
     tokens = torch.full((1, 4, 5), torch.inf)
-    assert torch.equal(mean_over_real(tokens, torch.zeros(1, 4).bool()), torch.zeros(1, 5))
+    assert torch.equal(masked_mean(tokens, torch.zeros(1, 4).bool()), torch.zeros(1, 5))
 
 
-def test_no_padding_and_a_mask_that_keeps_everything_are_the_same():
+def test_no_mask_and_a_mask_of_true_are_the_same():
     model = classifier(layer("softmax"), layer("softmax"))
     whole = draw([[LENGTH]] * 3)
     unmasked = Batch(whole.tokens, None, whole.targets)
-    torch.testing.assert_close(scores(model, whole), scores(model, unmasked))
+    torch.testing.assert_close(logits(model, whole), logits(model, unmasked))
 
 
-def test_two_documents_are_compared_as_u_v_their_product_and_their_difference():
+def test_the_features_of_a_pair_are_u_v_their_product_and_their_difference():
     pooled = torch.randn(3, 2, 4)
     u, v = pooled[:, 0], pooled[:, 1]
-    torch.testing.assert_close(compare(pooled), torch.cat([u, v, u * v, u - v], 1))
+    torch.testing.assert_close(pair_features(pooled), torch.cat([u, v, u * v, u - v], 1))
 
 
-def test_both_documents_go_through_one_encoder_without_meeting():
+def test_the_two_sequences_of_an_example_are_encoded_independently():
     model = classifier(layer("softmax"), sequences=2).eval()
     batch = draw(RAGGED, sequences=2)
     alone = [
-        mean_over_real(model.encode(batch.tokens[:, i], batch.mask[:, i])[0], batch.mask[:, i])
+        masked_mean(model.encode(batch.tokens[:, i], batch.mask[:, i])[0], batch.mask[:, i])
         for i in (0, 1)
     ]
-    expected = model.head(compare(torch.stack(alone, 1)))
-    torch.testing.assert_close(scores(model, batch), expected)
+    expected = model.head(pair_features(torch.stack(alone, 1)))
+    torch.testing.assert_close(logits(model, batch), expected)
 
 
-def test_an_extra_loss_is_averaged_over_the_layers_that_emit_it():
-    told = [{}, {"a": 1.0, "b": 4.0}, {"a": 3.0}]
-    model = classifier(*(Emitting(SIZE, losses) for losses in told))
+def test_an_auxiliary_loss_is_averaged_over_the_layers_that_return_it():
+    by_layer = [{}, {"a": 1.0, "b": 4.0}, {"a": 3.0}]
+    model = classifier(*(WithLosses(SIZE, losses) for losses in by_layer))
     _, losses = model(draw(None))
     assert {name: loss.item() for name, loss in losses.items()} == {"a": 2.0, "b": 4.0}
 
 
-def test_softmax_plus_primal_emits_the_loss_of_its_one_primal_layer():
+def test_softmax_plus_primal_returns_the_loss_of_its_only_primal_layer():
     model = classifier(layer("softmax"), layer("primal"))
-    seen = []
-    model.layers[1].attention.register_forward_hook(lambda *call: seen.append(call[2].losses))
+    returned = []
+    model.layers[1].attention.register_forward_hook(lambda *call: returned.append(call[2].losses))
     _, losses = model(draw(None))
     assert losses.keys() == {"ksvd"}
-    assert torch.equal(losses["ksvd"], seen[0]["ksvd"])
+    assert torch.equal(losses["ksvd"], returned[0]["ksvd"])
     assert losses["ksvd"] > 0
 
 
 @every_variant
-def test_no_loss_is_emitted_outside_training(name):
+def test_no_loss_is_returned_in_evaluation_mode(name):
     assert classifier(layer(name)).eval()(draw(None))[1] == {}
 
 
-def test_the_encoder_is_the_literal_pre_norm_transformer():
+def test_the_model_is_embeddings_then_layers_then_norm_mean_and_head():
     model = classifier(layer("softmax"), layer("softmax"), dropout=0.5).eval()
     batch = draw(None)
     x = model.token.weight[batch.tokens[:, 0]] + model.position.weight
     for block in model.layers:
-        normed = block.attention_norm(x)
-        x = x + block.attention(normed, normed, None).tokens
-        inner, _, outer = block.feed_forward
-        x = x + outer(functional.gelu(inner(block.feed_forward_norm(x))))
+        x = block(x).tokens
     hidden, _, last = model.head
     expected = last(functional.relu(hidden(model.norm(x).mean(1))))
-    torch.testing.assert_close(scores(model, batch), expected)
+    torch.testing.assert_close(logits(model, batch), expected)
 
 
-def test_dropout_stands_behind_the_embedding_and_behind_every_block():
-    model, batch = classifier(layer("softmax"), layer("softmax")), draw(None)
-    x = model.token.weight[batch.tokens[:, 0]] + model.position.weight
-    for block in model.layers:
-        block.dropout.p = 1.0
-    torch.testing.assert_close(scores(model, batch), model.head(model.norm(x).mean(1)))
+def test_dropout_is_applied_to_the_embedding_and_passed_to_every_layer():
+    model, batch = classifier(layer("softmax"), layer("softmax"), dropout=0.5), draw(None)
+    assert [block.dropout.p for block in model.layers] == [0.5, 0.5]
+    model.layers.eval()
     model.dropout.p = 1.0
-    nothing = model.head(model.norm(torch.zeros_like(x)).mean(1))
-    torch.testing.assert_close(scores(model, batch), nothing)
+    x = torch.zeros(len(batch.tokens), LENGTH, SIZE.dim)
+    for block in model.layers:
+        x = block(x).tokens
+    torch.testing.assert_close(logits(model, batch), model.head(model.norm(x).mean(1)))
 
 
-def test_embeddings_start_small():
+def test_embeddings_are_initialised_with_standard_deviation_0_02():
     size = replace(SIZE, dim=64, max_len=300)
     model = Classifier(
-        [Emitting(size, {})], vocabulary=300, classes=2, sequences=1, feed_forward=8, head=8,
+        [WithLosses(size, {})], vocabulary=300, classes=2, sequences=1, feed_forward=8, head=8,
         dropout=0.0,
     )  # fmt: skip
     for table in (model.token, model.position):
         assert table.weight.std().item() == pytest.approx(0.02, rel=0.05)
 
 
-def test_dropout_is_for_training_only():
+def test_dropout_is_inactive_in_evaluation_mode():
     model = classifier(layer("softmax"), dropout=0.5)
     batch = draw(None)
     assert not torch.equal(model(batch)[0], model(batch)[0])
@@ -217,11 +211,11 @@ def test_dropout_is_for_training_only():
 def test_the_order_of_tokens_matters():
     model = classifier(layer("softmax")).eval()
     batch = draw(None)
-    turned = Batch(batch.tokens.flip(2), None, batch.targets)
-    assert not torch.allclose(scores(model, batch), scores(model, turned), rtol=0, atol=1e-5)
+    reversed_ = Batch(batch.tokens.flip(2), None, batch.targets)
+    assert not torch.allclose(logits(model, batch), logits(model, reversed_), rtol=0, atol=1e-5)
 
 
-def test_a_short_input_takes_the_first_positions_and_a_long_one_is_an_error():
+def test_a_short_input_gets_the_first_positions_and_a_long_one_is_an_error():
     model = classifier(layer("softmax")).eval()
     tokens = torch.randint(VOCABULARY, (2, 5))
     padded = nn.functional.pad(tokens, (0, LENGTH - 5))
@@ -232,7 +226,7 @@ def test_a_short_input_takes_the_first_positions_and_a_long_one_is_an_error():
         model.encode(torch.zeros(2, LENGTH + 1, dtype=torch.int64), None)
 
 
-def test_the_model_of_a_run_has_its_sizes_and_the_variants_it_names(plan):
+def test_the_model_of_a_run_has_the_sizes_and_variants_of_its_specification(plan):
     spec = plan("softmax+primal", settings={"primal": {"rank": 7}})
     task = find_task(spec)
     model = build(spec, task)
@@ -249,21 +243,21 @@ def test_the_model_of_a_run_has_its_sizes_and_the_variants_it_names(plan):
     assert {one.attention.size.dropout for one in model.layers} == {0.25}
 
 
-def test_where_tokens_are_asked_each_answer_is_read_from_its_own_token():
+def test_with_target_positions_each_row_of_logits_depends_on_its_own_token():
     model = classifier(layer("none"), layer("none")).eval()
     batch = replace(draw(None), target_positions=torch.tensor([[0, 7], [3, 3], [19, 1]]))
-    before = scores(model, batch)
+    before = logits(model, batch)
     assert before.shape == (3, 2, CLASSES)
     assert torch.equal(before[1, 0], before[1, 1])
     other = batch.tokens.clone()
     other[0, 0, 7] = (other[0, 0, 7] + 1) % VOCABULARY
     other[:, 0, 10] = (other[:, 0, 10] + 1) % VOCABULARY
-    moved = (scores(model, replace(batch, tokens=other)) - before).abs().amax(-1) > 1e-6
-    assert moved.tolist() == [[False, True], [False, False], [False, False]]
+    changes = (logits(model, replace(batch, tokens=other)) - before).abs().amax(-1) > 1e-6
+    assert changes.tolist() == [[False, True], [False, False], [False, False]]
 
 
 @pytest.mark.parametrize("causal", [True, False])
-def test_a_model_is_causal_where_its_task_is(request_of, causal):
+def test_a_model_is_causal_if_its_task_is(request_of, causal):
     spec = plan(request_of("softmax", "copying", copying={"causal": causal}))
     model = build(spec, find_task(spec)).eval()
     split = find_task(spec).load("dev")
@@ -271,28 +265,28 @@ def test_a_model_is_causal_where_its_task_is(request_of, causal):
     first = replace(batch, target_positions=torch.zeros(3, 1, dtype=torch.int64))
     last = batch.tokens.clone()
     last[..., -1] = 0
-    moved = (scores(model, first) - scores(model, replace(first, tokens=last))).abs().max() > 1e-6
-    assert moved == (not causal)
+    changes = (logits(model, first) - logits(model, replace(first, tokens=last))).abs().max() > 1e-6
+    assert changes == (not causal)
 
 
-def test_a_variant_that_is_not_causal_is_refused_on_a_causal_task(request_of):
+def test_a_variant_that_is_not_causal_is_rejected_on_a_causal_task(request_of):
     spec = plan(request_of("nystrom", "copying"))
     with pytest.raises(Unsupported, match="nystrom is not causal; causal variants: "):
         build(spec, find_task(spec))
 
 
-def test_rotary_positions_take_the_place_of_the_learned_ones(request_of):
+def test_rotary_positions_replace_learned_ones(request_of):
     spec = plan(request_of("softmax", "induction", positions="rotary"))
     task = find_task(spec)
     model = build(spec, task).eval()
     assert not [name for name, _ in model.named_parameters() if name.startswith("position")]
     batch = task.load("dev").gather(torch.arange(3))
     swapped = batch.tokens[..., [1, 0, *range(2, task.max_len)]]
-    moved = (scores(model, batch) - scores(model, replace(batch, tokens=swapped))).abs().amax(-1)
-    assert (moved > 1e-6).all()
+    changes = (logits(model, batch) - logits(model, replace(batch, tokens=swapped))).abs().amax(-1)
+    assert (changes > 1e-6).all()
 
 
-def test_an_unknown_kind_of_positions_is_refused(request_of):
+def test_an_unknown_kind_of_positions_is_rejected(request_of):
     with pytest.raises(
         UserError, match="unknown kind of positions 'rotery'; did you mean 'rotary'"
     ):

@@ -1,0 +1,113 @@
+"""A pre-norm transformer encoder layer around any attention variant.
+
+Xiong et al., "On Layer Normalization in the Transformer Architecture", 2020, arXiv 2002.04745:
+
+    x = x + dropout(attention(norm(x)))
+    x = x + dropout(W_2 dropout(gelu(W_1 norm(x) + b_1)) + b_2)
+
+The places of dropout and the activation are those of the published LRA runs of Primal-Attention
+(Chen et al., 2023), and of `nn.TransformerEncoderLayer(norm_first=True, activation="gelu")`.
+"""
+
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from zoo.contract import Attended, Attention, State, attended_by
+from zoo.library import Variant, create
+from zoo.registry import UserError, Value
+
+
+class EncoderLayer(nn.Module):
+    """Attention and a feed-forward block, each with a layer norm before and a residual around it.
+
+    `EncoderLayer(zoo.create("primal", dim=64, heads=2, max_len=4096), feed_forward=128)` and
+    `EncoderLayer.create("primal", dim=64, heads=2, max_len=4096, feed_forward=128)` are the same.
+    """
+
+    def __init__(self, attention: Attention, *, feed_forward: int, dropout: float = 0.0) -> None:
+        """Add norms and the feed-forward block to `attention`.
+
+        Args:
+            attention: the attention layer; its `size.dim` is the width of this layer.
+            feed_forward: width of the hidden layer of the feed-forward block.
+            dropout: probability behind the attention, behind the activation and behind the second
+                linear layer. Dropout of attention weights belongs to `attention`.
+
+        Raises:
+            UserError: `attention` is not a layer, or a number is out of its range.
+        """
+        super().__init__()
+        if not isinstance(attention, Attention):
+            raise UserError(
+                f"EncoderLayer got {attention!r}, not an attention layer; give "
+                "zoo.create(NAME, dim=..., heads=..., max_len=...), or use EncoderLayer.create"
+            )
+        if feed_forward < 1:
+            raise UserError(f"feed_forward={feed_forward} must be at least 1; raise it")
+        if not 0.0 <= dropout < 1.0:
+            raise UserError(f"dropout={dropout} must lie in [0, 1); give 0 for none")
+        dim = attention.size.dim
+        self.attention = attention
+        self.attention_norm = nn.LayerNorm(dim)
+        self.feed_forward_norm = nn.LayerNorm(dim)
+        self.dropout = nn.Dropout(dropout)
+        self.feed_forward = nn.Sequential(
+            nn.Linear(dim, feed_forward),
+            nn.GELU(),
+            nn.Dropout(dropout),
+            nn.Linear(feed_forward, dim),
+            nn.Dropout(dropout),
+        )
+
+    @classmethod
+    def create(
+        cls,
+        variant: Variant,
+        *,
+        dim: int,
+        heads: int,
+        max_len: int,
+        feed_forward: int,
+        causal: bool = False,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        rotary: bool = False,
+        **options: Value,
+    ) -> "EncoderLayer":
+        """Build the layer by the name of its attention; see `zoo.create` and `__init__`."""
+        attention = create(
+            variant,
+            dim=dim,
+            heads=heads,
+            max_len=max_len,
+            causal=causal,
+            dropout=attention_dropout,
+            rotary=rotary,
+            **options,
+        )
+        return cls(attention, feed_forward=feed_forward, dropout=dropout)
+
+    def forward(
+        self, x: Float[Tensor, "b n d"], mask: Bool[Tensor, "b n"] | None = None
+    ) -> Attended:
+        """Return new tokens, and the auxiliary losses of the attention.
+
+        Args:
+            x: tokens, (b, n, d).
+            mask: True for real tokens, False for padding; None if nothing is padded.
+        """
+        attended = self.attention(self.attention_norm(x), mask=mask)
+        tokens, losses = attended_by(self.attention, attended)
+        x = x + self.dropout(tokens)
+        return Attended(x + self.feed_forward(self.feed_forward_norm(x)), losses)
+
+    def start(self, batch: int) -> State:
+        """The state before the first token; see `Attention.start`."""
+        return self.attention.start(batch)
+
+    def step(self, x: Float[Tensor, "b d"], state: State) -> tuple[Float[Tensor, "b d"], State]:
+        """The output at the next token and the new state, without dropout; see `Attention.step`."""
+        tokens, state = self.attention.step(self.attention_norm(x), state)
+        x = x + tokens
+        expand, activation, _, contract, _ = self.feed_forward
+        return x + contract(activation(expand(self.feed_forward_norm(x)))), state

@@ -1,0 +1,111 @@
+"""Functions for users of the package: create a layer, list variants, check a variant."""
+
+from dataclasses import fields
+
+from zoo.conformance import Result, examine, subjects
+from zoo.contract import Attention, Size, Traits
+from zoo.registry import UserError, Value, first_line, options_of, resolve, unknown
+from zoo.variants import variants
+
+Variant = str | type[Attention]
+"""A registered name, or a class."""
+
+
+def create(
+    variant: Variant,
+    *,
+    dim: int,
+    heads: int,
+    max_len: int,
+    causal: bool = False,
+    dropout: float = 0.0,
+    rotary: bool = False,
+    **options: Value,
+) -> Attention:
+    """Build one attention layer.
+
+    Args:
+        variant: a registered name (`names` lists them) or a subclass of `Attention`.
+        dim: model width d, a multiple of `heads`.
+        heads: number of heads h.
+        max_len: the largest number of tokens of an input.
+        causal: whether output i depends on tokens 0..i only.
+        dropout: probability of dropping an attention weight, for variants that compute weights.
+        rotary: whether to apply rotary position embeddings to queries and keys.
+        **options: options of the variant, such as `rank=30` of `primal`.
+
+    Raises:
+        UserError: the name or an option is unknown, or a value is out of its range.
+        Unsupported: the variant does not support what is requested, on this machine or at all.
+    """
+    name, attention = _located(variant)
+    accepted = options_of(attention)
+    for option in options:
+        if option not in accepted:
+            size_fields = [field.name for field in fields(Size)]
+            raise UserError(unknown(f"option of {name}", option, [*accepted, *size_fields]))
+    size = Size(
+        dim=dim, heads=heads, max_len=max_len, causal=causal, dropout=dropout, rotary=rotary
+    )
+    return attention(size, **resolve(name, attention, options))
+
+
+def names(**traits: bool | tuple[str, ...]) -> list[str]:
+    """Names of the registered variants, sorted; with traits, of those that have these values.
+
+        names(causal=True, linear=True)
+        names(losses=("ksvd",))     # variants with exactly this auxiliary loss
+        names(losses=())            # variants without auxiliary losses
+
+    Raises:
+        UserError: a trait is unknown, or its value is of the wrong type.
+    """
+    types = {field.name: bool for field in fields(Traits)} | {"losses": tuple}
+    for trait, value in traits.items():
+        if trait not in types:
+            raise UserError(unknown("trait", trait, types))
+        if not isinstance(value, types[trait]):
+            example = "a tuple of names, as ('ksvd',)" if trait == "losses" else "True or False"
+            raise UserError(f"trait {trait}={value!r}; give {example}")
+    return [
+        name
+        for name, variant in variants.items()
+        if all(getattr(variant.traits, trait) == value for trait, value in traits.items())
+    ]
+
+
+def check(variant: Variant, **options: Value) -> list[Result]:
+    """Run every conformance check that applies to a variant, in all its forms.
+
+    Args:
+        variant: a registered name or a subclass of `Attention`.
+        **options: options of the variant; the others have their defaults.
+
+    Returns:
+        One result a check and form, each with `check`, `form`, `passed` and `finding.figure`.
+
+    Raises:
+        UserError: the variant is unknown or cannot be built with these options.
+    """
+    return [
+        result for subject in subjects(*_located(variant), options) for result in examine(subject)
+    ]
+
+
+def _located(variant: Variant) -> tuple[str, type[Attention]]:
+    """The name of a variant, for messages, and its class.
+
+    Raises:
+        UserError: the name is unknown, or the class is not a complete attention variant.
+    """
+    if not isinstance(variant, str):
+        try:
+            variants.require(variant)
+        except TypeError as error:
+            raise UserError(
+                f"{first_line(error)}; give a registered name or a complete subclass of Attention"
+            ) from error
+        return variant.name(), variant
+    if "+" in variant:
+        raise UserError(f"{variant!r} names several variants; give one of them at a time")
+    return variant, variants.find(variant)
