@@ -103,13 +103,13 @@ class Trainer:
 
 
 def one_cycle(step: int, spec: TrainSpec) -> tuple[float, float]:
-    """Learning rate and beta1 of a step, counted from 0.
+    """Return the learning rate and beta1 of a step, counted from 0.
 
-    The rate rises linearly from lr / 25 to lr, which the step `warmup - 1` has, and falls linearly
-    to lr / 250,000 at the last step. With `cycle_momentum` beta1 falls from 0.95 to 0.85 and rises
-    again meanwhile; else it is `betas[0]`. For a warm-up of at least one step this is
-    `torch.optim.lr_scheduler.OneCycleLR` with linear annealing, which divides by zero without one;
-    then training starts at the highest rate.
+    The rate rises linearly from lr / 25 at the first step to lr at step `warmup - 1`, and falls
+    linearly to lr / 250,000 at the last step. With `cycle_momentum` beta1 falls from 0.95 to 0.85
+    and rises again over the same steps; otherwise it is `betas[0]`. For a warm-up of two steps or
+    more this is `torch.optim.lr_scheduler.OneCycleLR` with linear annealing. With less, where that
+    divides by zero (1) or never reaches lr (0), the first step has the highest rate.
     """
     peak, last = max(spec.warmup - 1, 0), spec.steps - 1
     lowest = MOMENTUM[0] if spec.cycle_momentum else spec.betas[0]

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from harness.data import find_task
 from harness.model import build
-from harness.train import Shuffled
+from harness.train import Shuffled, one_cycle
 from tasks.answers import Number
 from tasks.contract import Split
 from zoo.registry import UserError
@@ -67,15 +67,15 @@ def test_a_split_smaller_than_one_batch_is_refused():
         Shuffled(3, 4, 0, CPU)
 
 
+@pytest.mark.parametrize("cycle_momentum", [True, False])
 @pytest.mark.parametrize("attention", ["softmax", "primal", "softmax+primal"])
-def test_a_step_is_that_of_a_bare_loop_to_the_bit(plan, prepare, attention):
-    spec = plan(attention, steps=5, warmup=2, weight_decay=0.1)
+def test_a_step_is_that_of_a_bare_loop_to_the_bit(plan, prepare, attention, cycle_momentum):
+    spec = plan(attention, steps=5, warmup=2, weight_decay=0.1, cycle_momentum=cycle_momentum)
     trainer = prepare(spec)
     torch.manual_seed(7)
-    rates, ours = [], []
-    for number in range(5):
-        rates.append(trainer.schedule.get_last_lr()[0])
-        ours.append({name: loss.item() for name, loss in trainer.step(number).items()})
+    ours = [
+        {name: loss.item() for name, loss in trainer.step(number).items()} for number in range(5)
+    ]
 
     task = find_task(spec)
     torch.manual_seed(spec.seed)
@@ -87,8 +87,10 @@ def test_a_step_is_that_of_a_bare_loop_to_the_bit(plan, prepare, attention):
     )
     torch.manual_seed(7)
     theirs = []
-    for rate, examples in zip(rates, order, strict=False):
-        optimizer.param_groups[0]["lr"] = rate
+    for number in range(5):
+        rate, momentum = one_cycle(number, spec.train)
+        optimizer.param_groups[0].update(lr=rate, betas=(momentum, 0.999))
+        examples = order[number]
         batch = train.gather(examples)
         found, losses = model(batch)
         loss = F.cross_entropy(found, batch.targets)
@@ -107,36 +109,6 @@ def test_losses_come_back_without_their_graph(plan, prepare):
     losses = prepare(plan("primal")).step(0)
     assert losses.keys() == {"task", "ksvd"}
     assert not any(loss.requires_grad for loss in losses.values())
-
-
-def rates(trainer, steps: int) -> list[float]:
-    found = []
-    for _ in range(steps):
-        found.append(trainer.optimizer.param_groups[0]["lr"])
-        trainer.optimizer.step()
-        trainer.schedule.step()
-    return found
-
-
-@pytest.mark.parametrize(("steps", "warmup"), [(50, 10), (50, 25), (7, 2), (4, 1)])
-def test_the_rate_rises_linearly_for_the_warm_up_steps_and_then_falls_linearly_from_its_peak(
-    plan, prepare, steps, warmup
-):
-    trainer = prepare(plan(steps=steps, warmup=warmup, lr=1e-3))
-    found = torch.tensor(rates(trainer, steps), dtype=torch.float64)
-    assert found.argmax() == warmup
-    assert found.max() == pytest.approx(1e-3)
-    for part in (found[: warmup + 1], found[warmup:]):
-        assert torch.allclose(part.diff().diff(), torch.zeros(()).double(), rtol=0, atol=1e-12)
-    assert found[-1] < 1.01e-3 / (steps - warmup)
-    assert found.min() > 0
-
-
-def test_the_betas_never_move(plan, prepare):
-    trainer = prepare(plan(steps=9, warmup=3))
-    for _ in range(9):
-        assert trainer.optimizer.param_groups[0]["betas"] == (0.9, 0.999)
-        rates(trainer, 1)
 
 
 def some(split: Split, count: int) -> Split:
