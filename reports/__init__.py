@@ -1,1 +1,1 @@
-"""Reads records of runs, and writes tables, figures and pages from them and published numbers."""
+"""Tables, figures and pages from records of runs, next to published numbers."""

@@ -122,7 +122,7 @@ def report(
 ) -> None:
     """Write leaderboard.md, leaderboard.csv and the figures from the records of a store."""
     from harness.records.files import require_writable, write_all, write_atomic
-    from reports.leaderboard import embed, files
+    from reports.pages import embed, files
 
     if not store.is_dir():
         raise UserError(f"store {str(store)!r} is not a folder; make records with: harness run")

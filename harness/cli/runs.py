@@ -88,7 +88,7 @@ def locality(
     from harness import locality as locality_cells
     from harness.cli import arguments
     from harness.records.files import write_all
-    from reports.locality import files
+    from reports.pages import locality_files
 
     settings, tokens = arguments.settings(set_ or []), arguments.windows(windows)
     where = _where(device)
@@ -108,7 +108,7 @@ def locality(
         why = ", ".join(dict.fromkeys(bad))
         typer.echo(f"warning: {len(bad)} of {len(ran)} runs did not finish ({why})", err=True)
     try:
-        for path in write_all(store, files(records_of(store)[0])):
+        for path in write_all(store, locality_files(records_of(store)[0])):
             typer.echo(path)
     except (OSError, ValueError) as error:
         raise UserError(f"no page written: {error}; give another --store") from error

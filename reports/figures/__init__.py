@@ -1,0 +1,1 @@
+"""Figures of boards and of locality studies, drawn with matplotlib."""

@@ -1,0 +1,179 @@
+"""What all figures share: colours and markers of variants, panels, texts and file formats."""
+
+import hashlib
+import warnings
+from collections.abc import Iterable, Sequence
+from io import BytesIO
+from textwrap import fill
+from typing import Any, NamedTuple
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.lines import Line2D
+
+from reports.tables.boards import Baselines
+from reports.tables.columns import percent
+from reports.tables.settings import Setting, place
+from reports.text import plain
+
+INK, QUIET, GRID = "#2b2b2b", "#6f6f6f", "#ececec"
+
+STYLE: dict[Any, Any] = {
+    "axes.axisbelow": True,
+    "axes.edgecolor": QUIET,
+    "axes.grid": True,
+    "axes.labelcolor": QUIET,
+    "axes.linewidth": 0.8,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "figure.dpi": 160,
+    "font.family": "DejaVu Sans",
+    "font.size": 9.5,
+    "grid.color": GRID,
+    "grid.linewidth": 0.8,
+    "legend.fontsize": 8,
+    "legend.frameon": False,
+    "svg.hashsalt": "figures",
+    "text.color": INK,
+    # Texts come from records: "$" begins no formula.
+    "text.parse_math": False,
+    "xtick.color": QUIET,
+    "ytick.color": QUIET,
+}
+
+COLOURS = (
+    "#3f3f3f", "#d55e00", "#0072b2", "#009e73", "#cc79a7", "#c49a00", "#56b4e9", "#7b4ea3",
+)  # fmt: skip
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
+DASHES = ((0, (4, 3)), (0, (1, 2)), (0, (6, 2, 1, 2)), (0, (8, 3)), (0, (3, 1, 1, 1, 1, 1)))
+
+VARIANTS = (
+    "softmax", "primal", "softmax+primal", "linear", "performer", "nystrom", "reformer", "none",
+    "linformer", "local", "longformer", "cosformer", "flowformer", "retention", "gated-linear",
+    "yoso", "soft", "cosine", "nystrom-lib", "performer-lib", "reformer-lib", "fla-gla",
+    "fla-deltanet", "fla-gated-deltanet", "fla-retention",
+)  # fmt: skip
+"""Variants with a colour and marker of their own, the same in every figure."""
+
+SLOTS = len(COLOURS) * len(MARKERS)
+TEXT, LABEL, LINE = 400, 34, 74
+"""The most characters of a note, of a label, and of a line of small print."""
+
+
+class Look(NamedTuple):
+    """Colour and marker of one row of a panel."""
+
+    colour: str
+    marker: str
+
+
+def looks(rows: Iterable[tuple[str, str]]) -> dict[str, Look]:
+    """Colour and marker by label, no two the same up to 64 labels.
+
+    A variant of `VARIANTS` always has the same. Rows of one variant with other options share its
+    colour, as far as there are markers. Any other name has a place that follows from its hash.
+
+    Args:
+        rows: attention and label of each row.
+    """
+    slots = {name: slot for slot, name in enumerate(VARIANTS)}
+    used = set(slots.values())
+    for attention, label in sorted(set(rows)):
+        if label in slots:
+            continue
+        first = slots.get(attention, int(hashlib.sha256(attention.encode()).hexdigest(), 16))
+        # The other markers of that colour come first, then the next colours.
+        steps = (len(COLOURS) * (i % len(MARKERS)) + i // len(MARKERS) for i in range(SLOTS))
+        candidates = [(first + step) % SLOTS for step in steps]
+        slots[label] = next((one for one in candidates if one not in used), candidates[0])
+        used.add(slots[label])
+    return {label: _look(slot) for label, slot in slots.items()}
+
+
+def _look(slot: int) -> Look:
+    row, column = divmod(slot, len(COLOURS))
+    return Look(COLOURS[column], MARKERS[(row + column) % len(MARKERS)])
+
+
+def panels(heights: Sequence[float], width: float, extra: float) -> tuple[Figure, list[Axes]]:
+    """A figure of panels in two columns, or in one for a single panel.
+
+    Args:
+        heights: inches of each panel; a row is as high as its highest.
+        width: inches of a panel with its legend.
+        extra: inches below the panels.
+    """
+    columns = min(max(len(heights), 1), 2)
+    rows = [max(heights[i : i + columns]) for i in range(0, len(heights), columns)] or [1.0]
+    layout = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1, wspace=0.02, hspace=0.02)
+    figure = Figure((width * columns, sum(rows) + extra), layout=layout)
+    FigureCanvasAgg(figure)
+    grid = figure.add_gridspec(len(rows), columns, height_ratios=rows)
+    return figure, [figure.add_subplot(grid[divmod(i, columns)]) for i in range(len(heights))]
+
+
+def heading(axes: Axes, of: Setting, machine: str, difference: str = "") -> None:
+    """Task, its options, budget and machine above a panel."""
+    name, _, options = plain(str(of["task.key"])).partition("[")
+    options = ", ".join(option.strip() for option in options.replace("]", "").split(","))
+    lines = [_wrap(text) for text in (options, place(of, machine), difference) if text]
+    axes.annotate(
+        "\n".join(lines), (0, 1), (0, 6), xycoords="axes fraction", textcoords="offset points",
+        fontsize=8, color=QUIET, va="bottom",
+    )  # fmt: skip
+    pad = 10 + 11 * sum(1 + line.count("\n") for line in lines)
+    axes.set_title(label(name), loc="left", fontweight="bold", fontsize=12, pad=pad)
+
+
+def label(text: str) -> str:
+    """A short text as one line, for a legend or a title."""
+    # Matplotlib leaves entries that begin with an underscore out of a legend.
+    return plain(text, LABEL).lstrip("_") or " "
+
+
+def note(axes: Axes, text: str) -> None:
+    """Small print below the axis label of a panel."""
+    axes.annotate(
+        _wrap(text), (0, 0), (0, -36), xycoords="axes fraction", textcoords="offset points",
+        fontsize=8, color=QUIET, va="top", fontstyle="italic",
+    )  # fmt: skip
+
+
+def draw_baselines(axes: Axes, baselines: Baselines) -> list[Line2D]:
+    """Draw a line for each baseline within the limits of the panel; return entries of a legend."""
+    low, high = axes.get_ylim()
+    shown = [(name, value) for name, value in baselines if low <= 100 * value <= high]
+    handles = []
+    for i, (name, value) in enumerate(shown):
+        line = axes.axhline(100 * value, color=QUIET, linewidth=1, linestyle=DASHES[i % 5])
+        line.set_zorder(1.5)
+        line.set_label(f"{label(name)} {percent(value)}")
+        handles.append(line)
+    return handles
+
+
+def legend(axes: Axes, handles: Sequence[Line2D]) -> None:
+    """List the handles to the right of a panel, where they cover nothing."""
+    axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.02), borderaxespad=0)
+
+
+def save(figure: Figure, name: str, source: str | None = None) -> dict[str, bytes]:
+    """The figure as PNG and SVG, by file name; the same figure gives the same bytes.
+
+    Both have `source`, an identifier of the data that they were drawn from, as their description.
+    """
+    files = {}
+    for kind, metadata in (("png", {"Software": None}), ("svg", {"Date": None})):
+        stream = BytesIO()
+        with warnings.catch_warnings():
+            # A character that the font lacks is drawn as a box.
+            warnings.filterwarnings("ignore", "Glyph .* missing from font")
+            figure.savefig(stream, format=kind, metadata={**metadata, "Description": source})
+        files[f"{name}.{kind}"] = stream.getvalue()
+    return files
+
+
+def _wrap(text: str) -> str:
+    return fill(plain(text, TEXT), LINE)

@@ -1,0 +1,73 @@
+"""Writes Markdown: tables, escaped texts, and parts of a page between two marks."""
+
+import re
+from collections.abc import Iterable, Sequence
+
+from reports.text import plain
+
+SPECIAL = {character: f"\\{character}" for character in "\\`*~$"}
+"""Escaped wherever they occur."""
+
+ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "|": "&#124;"}
+"""Written as entities, so that neither HTML, a comment nor a table cell begins or ends."""
+
+_LINK = re.compile(r"\](?=[(\[:])")
+_BLOCK = re.compile(r"^(?=[#+=\[-])")
+_NUMBERED = re.compile(r"^(\d+)([.)])(?=\s|$)")
+_OUTER_UNDERSCORE = re.compile(r"(?<![^\W_])_|_(?![^\W_])")
+_LONE_PIPE = re.compile(r"(?<!\\)((?:\\\\)*)\|")
+
+
+def escape(text: str, limit: int | None = None) -> str:
+    r"""`text` as Markdown that shows it literally, on one line.
+
+    It can stand in a paragraph, a heading, a list or a table cell. Underscores within a word stay
+    as they are (`max_len`); an ordinary word, number or sentence is not changed.
+
+    Args:
+        text: any text, for example a reason from a record.
+        limit: the most characters that are shown; see `plain`.
+    """
+    line = plain(text, limit).translate(str.maketrans(SPECIAL | ENTITIES))
+    line = _OUTER_UNDERSCORE.sub(r"\\_", line)
+    # A "]" that nothing follows ends no link and no image: `listops@1[max_len=64]` stays as it is.
+    line = _LINK.sub(r"\\]", line)
+    # At the beginning of a line these would begin a heading, a list, a rule or a check box.
+    return _NUMBERED.sub(r"\1\\\2", _BLOCK.sub(r"\\", line))
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, align_right: bool = False) -> str:
+    """A table.
+
+    Args:
+        head: headings.
+        rows: cells in Markdown; `escape` a text that is none. Line breaks and `|` in a cell never
+            end it.
+        align_right: whether to align all columns but the first to the right, as numbers are.
+    """
+    rule = ["---"] + ["--:" if align_right else "---"] * (len(head) - 1)
+    lines = [[_cell(cell) for cell in head], rule, *([_cell(cell) for cell in row] for row in rows)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _cell(cell: str) -> str:
+    return _LONE_PIPE.sub(r"\1\\|", " ".join(cell.split()))
+
+
+def insert(page: str, mark: str, content: str) -> str:
+    """`page` with `content` between the lines `<!-- mark -->` and `<!-- /mark -->`.
+
+    Inserting the same content twice changes nothing.
+
+    Raises:
+        ValueError: the page lacks one of the lines, or has one of them twice.
+    """
+    start, end = f"<!-- {mark} -->", f"<!-- /{mark} -->"
+    lines = page.splitlines(keepends=True)
+    found = [[i for i, line in enumerate(lines) if line.strip() == one] for one in (start, end)]
+    if [len(places) for places in found] != [1, 1] or found[0] > found[1]:
+        raise ValueError(f"the page needs the lines {start} and {end}, once each and in this order")
+    (first,), (last,) = found
+    # A comment in the content could be read as a mark at the next call.
+    body = content.strip("\n").replace("<!--", "&lt;!--")
+    return "".join([*lines[: first + 1], f"\n{body}\n\n" if body else "\n", *lines[last:]])

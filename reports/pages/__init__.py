@@ -1,0 +1,61 @@
+"""Pages made from records: file contents by name. Nothing is written to disk here."""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+
+from harness.records.record import Record
+from harness.records.store import Broken
+from reports.markdown import insert
+from reports.pages.leaderboard import leaderboard
+from reports.pages.locality import locality
+from reports.pages.readme import readme_table
+from reports.tables.boards import boards
+from reports.tables.csv import as_csv
+from reports.tables.locality import studies
+
+
+def files(records: Sequence[Record], broken: Sequence[Broken]) -> dict[str, bytes]:
+    """The leaderboard: the content of each of its files, by name.
+
+    The same records give the same bytes, in any order.
+    """
+    # Matplotlib takes most of a second to import, and no other page needs it.
+    from reports.figures.accuracy_time import accuracy_time
+
+    found = boards(records)
+    table = as_csv(found).encode()
+    return {
+        "leaderboard.md": leaderboard(records, broken).encode(),
+        "leaderboard.csv": table,
+        **accuracy_time(found, digest(table)),
+    }
+
+
+def embed(page: str, records: Iterable[Record]) -> str:
+    """`page` with the summary table between its `<!-- leaderboard -->` marks.
+
+    Raises:
+        ValueError: the page lacks one of the marks, or has one of them twice.
+    """
+    return insert(page, "leaderboard", readme_table(records))
+
+
+def locality_files(records: Iterable[Record]) -> dict[str, bytes]:
+    """What `locality.md`, `locality.png` and `locality.svg` hold, by name.
+
+    Raises:
+        ValueError: no records compare windows or shuffled blocks.
+    """
+    from reports.figures.locality import locality_figure
+
+    found = studies(records)
+    if not found:
+        raise ValueError(
+            "no runs with windows or shuffled blocks; make some: harness locality TASK"
+        )
+    return {"locality.md": locality(found).encode(), **locality_figure(found)}
+
+
+def digest(table: bytes) -> str:
+    """Identifies a `leaderboard.csv`; the figures that were drawn from it contain this text."""
+    return f"leaderboard.csv, SHA-256 {hashlib.sha256(table).hexdigest()}"

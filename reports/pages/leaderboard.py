@@ -1,0 +1,53 @@
+"""The leaderboard as Markdown: a section for each board, then notes."""
+
+from collections.abc import Sequence
+
+from harness.records.record import Record
+from harness.records.store import Broken
+from reports.markdown import escape, table
+from reports.pages.notes import notes
+from reports.tables.boards import Baselines, Board, boards
+from reports.tables.columns import COLUMNS, PAPER, percent
+from reports.tables.settings import recipe
+
+TITLE = "# Leaderboard\n"
+NO_RECORDS = "There are no records yet. `harness run` makes one; see `harness run --help`.\n"
+
+
+def leaderboard(records: Sequence[Record], broken: Sequence[Broken]) -> str:
+    """The whole page: a section for each board, then the meaning and origin of the numbers."""
+    sections = [_section(board) for board in boards(records)]
+    return "\n".join([TITLE, *(sections or [NO_RECORDS]), *notes(records, broken)])
+
+
+def _section(board: Board) -> str:
+    examples = board.test_examples
+    tested = f"{examples:,}" if examples else "unknown, as no run finished"
+    columns = [
+        column
+        for column in COLUMNS
+        if column.heading
+        and (not column.optional or any(column.value(row) is not None for row in board.rows))
+    ]
+    lines = [[escape(column.text(row)) for column in columns] for row in board.rows]
+    lines += baseline_lines(board.baselines, len(columns))
+    parts = [
+        f"## {escape(board.title)}\n",
+        f"{escape(recipe(board.setting))} Test examples: {tested}.\n",
+        table([column.heading for column in columns], lines, align_right=True),
+    ]
+    if any(column.optional for column in columns) and board.spec.budget != "paper":
+        budget = escape(board.spec.budget)
+        parts.append(
+            f"{PAPER} The paper's numbers belong to another setting than budget {budget}: no row "
+            "here repeats them.\n"
+        )
+    return "\n".join(parts)
+
+
+def baseline_lines(baselines: Baselines, columns: int) -> list[list[str]]:
+    """A line of a table for each baseline, in italics: its name, then its accuracy."""
+    return [
+        [f"*{escape(name)}*", f"*{percent(accuracy)}*", *[""] * (columns - 2)]
+        for name, accuracy in baselines
+    ]

@@ -1,0 +1,110 @@
+"""The notes below a leaderboard: meaning, sources and origin of the numbers."""
+
+from collections.abc import Iterator, Sequence
+
+from harness.records.record import Environment, Record
+from harness.records.store import Broken
+from reports.markdown import escape
+from reports.papers import published
+from reports.tables.columns import EXPECTED, ONE_RUN, PAPER, PARTIAL
+
+MARKS = {
+    ONE_RUN: f"{ONE_RUN} One seed: the interval covers the sampling of the test split alone.",
+    PARTIAL: f"{PARTIAL} Some runs did not finish.",
+    EXPECTED: f"{EXPECTED} Known check failures: see `harness check`.",
+    PAPER: f"{PAPER} Published by others; `leaderboard.md` names the source.",
+}
+
+MEANING = f"""\
+## What the numbers mean
+
+- Time is that of the training step: extra losses and optimiser included, evaluation excluded.
+- Peak memory is the most that one training step allocates beyond what was held before it.
+- Ratios are to SDPA softmax, measured in turns in the same run; below 1 is faster or smaller.
+  They are absent where softmax did not fit in memory together with the model.
+- Inference counts padding as tokens; FLOPs are those of the matrix products of one training step.
+- The checkpoint is the best on dev; test is evaluated once.
+- Costs are medians over seeds; the CSV has their quartiles at full precision.
+- Accuracies are means over seeds with 95 % intervals. An interval contains both Student's t over
+  the seeds and Wilson's interval of the mean over the test examples.
+- {ONE_RUN} One seed: Wilson's interval over the test examples alone. It covers the sampling of the
+  test split, and not the variation between seeds.
+- {PARTIAL} Some runs did not finish: mean and interval are of those that did, and may be too high.
+- Rows in italics are baselines, accuracies without attention. *bag of tokens* is a linear model on
+  token counts, *first 16 tokens* one on the first tokens; *most frequent in context* is the answer
+  that an example itself contains most often.
+"""
+
+PAPER_NOTE = f"""\
+## {PAPER} Published numbers
+
+Measured by others, on other hardware: {{sources}}. They are shown for comparison, and are part of
+no mean, interval, ratio or order here. The options of a row and the positions of a board may differ
+from the paper's. Known weaknesses of those runs:
+
+"""
+
+_LRA = """\
+- Long Range Arena: Text chooses its checkpoint on the test set; padding enters the pooled vector,
+  and sampled tokens may be padding; no seed is set; the last incomplete test batch is dropped; the
+  timed softmax is hand-written, fp32 and gradient-checkpointed while the other variants are not;
+  evaluation is inside the timed loop; the Performer baseline scales queries and keys twice.
+"""
+
+_CHEN = "Chen et al. 2023 (arXiv 2305.19798), "
+
+WEAKNESSES = {
+    f"{_CHEN}Table 1": "- UEA: the accuracy is the best of all epochs on the test set.\n",
+    f"{_CHEN}Table 2": _LRA,
+    f"{_CHEN}Table 3": _LRA,
+}
+"""Known weaknesses of the runs behind each published table."""
+
+
+def notes(records: Sequence[Record], broken: Sequence[Broken]) -> Iterator[str]:
+    """The sections that the records give reason for, in order."""
+    if records:
+        yield MEANING
+    quoted = {
+        number
+        for record in records
+        for number in published(record.spec.task.key, record.spec.attention).values()
+    }
+    if quoted:
+        sources = "; ".join(sorted({number.place for number in quoted}))
+        weaknesses = sorted({WEAKNESSES.get(number.place, "") for number in quoted})
+        yield PAPER_NOTE.format(sources=escape(sources)) + "".join(weaknesses)
+    failures = {
+        f"- {escape(name)}: {escape(why)}\n"
+        for record in records
+        for name, why in record.expected_failures.items()
+    }
+    if failures:
+        yield f"## {EXPECTED} Known check failures\n\n" + "".join(sorted(failures))
+    if records:
+        yield "## Environments\n\n" + _environments(records)
+    if broken:
+        lines = sorted(f"- {escape(one.path.name)}: {escape(one.reason)}\n" for one in broken)
+        yield "## Files that are not records and were left out\n\n" + "".join(lines)
+
+
+def used_marks(page: str) -> str:
+    """The meaning of each mark that occurs in `page`, in one line; empty where none does."""
+    return " ".join(note for mark, note in MARKS.items() if mark in page)
+
+
+def _environments(records: Sequence[Record]) -> str:
+    commits: dict[str, set[str]] = {}
+    for record in records:
+        environment = record.environment
+        commits.setdefault(_machine(environment), set()).update(environment.commits)
+    lines = (f"{name}; commit {', '.join(sorted(commits[name]))}" for name in sorted(commits))
+    return "".join(f"- {escape(line)}\n" for line in lines)
+
+
+def _machine(environment: Environment) -> str:
+    versions = ", ".join(f"{name} {of}" for name, of in sorted(environment.versions.items()))
+    return (
+        f"{environment.device}, {environment.memory_gib:.1f} GiB, {environment.threads} threads; "
+        f"{environment.system}; {versions}"
+    )

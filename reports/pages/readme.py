@@ -1,0 +1,62 @@
+"""The summary of a store for a README: one table of tasks and variants."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from harness.records.record import Record
+from reports.markdown import escape, table
+from reports.pages.leaderboard import NO_RECORDS
+from reports.pages.notes import used_marks
+from reports.tables.boards import Board, Row, boards
+from reports.tables.columns import EXPECTED, NOTHING, accuracy, number, percent, time_ratio
+
+BUDGET = "laptop"
+
+INTRODUCTION = f"""\
+Test accuracy in % with its 95 % interval, then training time relative to softmax: budget
+`{BUDGET}`, unchanged recipes. {NOTHING}: not run. [All boards](results/leaderboard.md) has memory,
+inference, parameters, recipes and other settings.
+"""
+
+
+def readme_table(records: Iterable[Record]) -> str:
+    """One row for each variant, one column for each task; see `default_boards`."""
+    found = default_boards(boards(records))
+    if not found:
+        return NO_RECORDS
+    cells = [{row.label: _cell(row) for row in board.rows} for board in found.values()]
+    labels = sorted({label for column in cells for label in column})
+    lines = [[escape(label), *(of.get(label, NOTHING) for of in cells)] for label in labels]
+    lines.append(["*strongest baseline*", *map(_baseline, found.values())])
+    body = table(["attention", *map(escape, found)], lines, align_right=True)
+    machines = "; ".join(sorted({escape(board.machine) for board in found.values()}))
+    marks = used_marks(body)
+    return "\n".join([INTRODUCTION, body, f"Measured on: {machines}. {marks}".strip() + "\n"])
+
+
+def default_boards(found: Sequence[Board]) -> Mapping[str, Board]:
+    """By task, the board of budget `laptop` with unchanged recipe and tokens in order.
+
+    Of several boards of one task, such as those of other options, the one with the most rows.
+    """
+    chosen: dict[str, Board] = {}
+    for board in found:
+        spec = board.spec
+        default = spec.budget == BUDGET and not spec.overrides and not spec.task.block
+        if default and spec.model.positions == "learned":
+            other = chosen.get(spec.task.name)
+            if other is None or len(board.rows) > len(other.rows):
+                chosen[spec.task.name] = board
+    return chosen
+
+
+def _cell(row: Row) -> str:
+    mark = EXPECTED if row.expected_failures else ""
+    ratio = time_ratio(row)
+    return escape(accuracy(row)) + mark + ("" if ratio is None else f" {number(ratio)}×")
+
+
+def _baseline(board: Board) -> str:
+    if not board.baselines:
+        return NOTHING
+    name, value = board.baselines[0]
+    return f"*{percent(value)} {escape(name)}*"

@@ -1,0 +1,173 @@
+"""The columns of a board: one list for Markdown, CSV and the terminal."""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from harness.records.record import WITHOUT_SOFTMAX, Cost, Quartiles
+from reports.papers import published
+from reports.tables.boards import Row
+
+NOTHING = "–"
+UNMEASURED = "not measured"
+ONE_RUN, PARTIAL, PAPER, EXPECTED = "†", "‡", "§", "¶"
+"""Marks: an interval of one seed, unfinished runs, published numbers, known check failures."""
+
+MIB = 2**20
+GIGA = 10**9
+
+
+class Column(NamedTuple):
+    """One column of a board.
+
+    Attributes:
+        name: heading in CSV, with the unit.
+        value: a row's value at full precision; None where it has none.
+        heading: heading in Markdown, with the unit; empty for a column of CSV alone.
+        short: heading on the terminal; empty for a column that the terminal leaves out.
+        text: how Markdown and the terminal show a row's value, as plain text.
+        optional: whether Markdown leaves the column out of a board where no row has a value.
+    """
+
+    name: str
+    value: Callable[[Row], object]
+    heading: str = ""
+    short: str = ""
+    text: Callable[[Row], str] = lambda row: NOTHING
+    optional: bool = False
+
+
+def number(value: float) -> str:
+    """Three significant digits, or all digits before the point where there are more."""
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    text = f"{value:#.3g}"
+    return f"{value:.3g}" if "e" in text else text.rstrip(".")
+
+
+def percent(fraction: float) -> str:
+    """A fraction as a percentage with one digit behind the point, without the sign."""
+    return f"{100 * fraction:.1f}"
+
+
+def accuracy(row: Row) -> str:
+    """Test accuracy in percent with its interval and marks; how the runs ended that have none."""
+    if row.accuracy is None:
+        return row.failures
+    mean, low, high, over = row.accuracy
+    text = f"{percent(mean)} [{percent(low)}, {percent(high)}]"
+    text += ONE_RUN if over == "examples" else ""
+    return f"{text}{PARTIAL}; {row.failures}" if row.failures else text
+
+
+def time_ratio(row: Row) -> float | None:
+    """Median training time as a multiple of softmax's; None where it was not measured."""
+    return row.cost.time_ratio.median if row.cost and row.cost.time_ratio else None
+
+
+def memory_ratio(row: Row) -> float | None:
+    """Peak memory as a multiple of softmax's; None where it was not measured."""
+    return row.cost.memory_ratio if row.cost else None
+
+
+def _dev_accuracy(row: Row) -> str:
+    return NOTHING if row.dev_accuracy is None else percent(row.dev_accuracy)
+
+
+def _seeds(row: Row) -> str:
+    finished, runs = len(row.finals), len(row.runs)
+    return str(runs) if finished == runs else f"{finished} of {runs}"
+
+
+def _interval(end: int) -> Callable[[Row], object]:
+    return lambda row: 100 * row.accuracy[end] if row.accuracy else None
+
+
+def _cost(
+    name: str,
+    value: Callable[[Cost], float | None],
+    heading: str = "",
+    short: str = "",
+    write: Callable[[float], str] = number,
+) -> Column:
+    def text(row: Row) -> str:
+        if row.cost is None:
+            return UNMEASURED
+        found = value(row.cost)
+        return WITHOUT_SOFTMAX if found is None else write(found)
+
+    return Column(name, lambda row: value(row.cost) if row.cost else None, heading, short, text)
+
+
+def _quartiles(
+    name: str, of: Callable[[Cost], Quartiles | None], heading: str, short: str = ""
+) -> Iterator[Column]:
+    """Columns of all three quartiles; Markdown and terminal show the median."""
+
+    def quartile(which: str) -> Callable[[Cost], float | None]:
+        return lambda cost: getattr(of(cost), which, None)
+
+    yield _cost(f"{name}_q1", quartile("q1"))
+    yield _cost(f"{name}_median", quartile("median"), heading, short)
+    yield _cost(f"{name}_q3", quartile("q3"))
+
+
+def _paper(name: str, unit: str, heading: str) -> Column:
+    def value(row: Row) -> str | None:
+        found = published(row.spec.task.key, row.spec.attention).get(unit)
+        return found.value if found else None
+
+    return Column(
+        f"paper_{name}", lambda row: float(value(row) or 0) or None,
+        f"paper{PAPER}: {heading}", text=lambda row: value(row) or NOTHING, optional=True,
+    )  # fmt: skip
+
+
+def _paper_source(row: Row) -> str | None:
+    found = published(row.spec.task.key, row.spec.attention).values()
+    return "; ".join(sorted({number.place for number in found})) or None
+
+
+def _commits(row: Row) -> str:
+    return " ".join(sorted({one for run in row.runs for one in run.environment.commits}))
+
+
+COLUMNS = (
+    Column("attention", lambda row: row.spec.attention, "attention", "attention",
+           lambda row: row.label + (EXPECTED if row.expected_failures else "")),
+    Column("test_accuracy_percent", _interval(0),
+           "test accuracy (%) [95 % interval]", "test %", accuracy),
+    Column("test_accuracy_low_percent", _interval(1)),
+    Column("test_accuracy_high_percent", _interval(2)),
+    Column("interval_over", lambda row: row.accuracy.over if row.accuracy else None),
+    Column("dev_accuracy_percent",
+           lambda row: None if row.dev_accuracy is None else 100 * row.dev_accuracy,
+           "dev accuracy (%)", "dev %", _dev_accuracy),
+    Column("runs", lambda row: len(row.runs), "seeds", "seeds", _seeds),
+    Column("runs_ok", lambda row: len(row.finals)),
+    Column("seeds", lambda row: " ".join(str(run.spec.seed) for run in row.runs)),
+    Column("options", lambda row: json.dumps(row.spec.options, sort_keys=True)),
+    Column("status", lambda row: row.status),
+    Column("reason", lambda row: row.failures or None),
+    *_quartiles("seconds_per_1k_steps", lambda cost: cost.own.seconds_per_1k_steps,
+                "time (s / 1K steps)", "s/1K steps"),
+    *_quartiles("time_ratio", lambda cost: cost.time_ratio, "time (× softmax)", "time ×"),
+    _cost("peak_memory_mib", lambda cost: cost.own.peak_bytes / MIB, "peak memory (MiB)"),
+    _cost("softmax_peak_memory_mib",
+          lambda cost: cost.softmax.peak_bytes / MIB if cost.softmax else None),
+    _cost("memory_ratio", lambda cost: cost.memory_ratio, "peak memory (× softmax)", "memory ×"),
+    *_quartiles("inference_tokens_per_second", lambda cost: cost.own.tokens_per_second,
+                "inference (tokens / s)"),
+    *_quartiles("inference_ratio", lambda cost: cost.inference_ratio,
+                "inference time (× softmax)"),
+    _cost("parameters", lambda cost: cost.own.parameters, "parameters", write="{:,}".format),
+    _cost("gflops_per_step", lambda cost: cost.own.flops / GIGA, "GFLOPs / step"),
+    Column("implementations",
+           lambda row: json.dumps(dict(row.runs[-1].implementations), sort_keys=True)),
+    Column("commits", _commits),
+    _paper("accuracy_percent", "%", "accuracy (%)"),
+    _paper("seconds_per_1k_steps", "s/1K steps", "time (s / 1K steps)"),
+    _paper("peak_memory_gb", "GB", "peak memory (GB)"),
+    Column("paper_source", _paper_source),
+)  # fmt: skip
+"""In the order of every table; CSV holds all of them."""

@@ -1,0 +1,43 @@
+"""The leaderboard as CSV: one line for each row and baseline of a board, at full precision."""
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
+
+from reports.tables.boards import Board
+from reports.tables.columns import COLUMNS
+from reports.tables.settings import PATHS
+from reports.text import csv_cell
+
+SHARED = (*(path.replace(".", "_") for path in PATHS), "machine", "test_examples", "kind")
+"""Headings of what the lines of a board share, and of the kind of line: `measured`, `baseline`."""
+
+NAMES = (*SHARED, *(column.name for column in COLUMNS))
+
+
+def as_csv(boards: Sequence[Board]) -> str:
+    """Every row and baseline of every board; a cell without a value is empty, never zero."""
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, NAMES, restval="", lineterminator="\n")
+    writer.writeheader()
+    for board in boards:
+        for line in _lines(board):
+            writer.writerow({name: csv_cell(value) for name, value in line.items()})
+    return stream.getvalue()
+
+
+def _lines(board: Board) -> Iterator[dict[str, object]]:
+    values = [*map(_flat, board.setting.values()), board.machine, board.test_examples]
+    shared = dict(zip(SHARED, values, strict=False))
+    for row in board.rows:
+        yield {**shared, "kind": "measured", **{c.name: c.value(row) for c in COLUMNS}}
+    for name, accuracy in board.baselines:
+        cells = {"attention": name, "test_accuracy_percent": 100 * accuracy}
+        yield {**shared, "kind": "baseline", **cells}
+
+
+def _flat(value: object) -> object:
+    """The value as one cell: several values become JSON."""
+    several = isinstance(value, Mapping | tuple)
+    return json.dumps(value, sort_keys=True) if several else value

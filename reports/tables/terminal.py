@@ -1,0 +1,48 @@
+"""Boards as plain text for a terminal."""
+
+from collections.abc import Iterable, Sequence
+from textwrap import wrap
+
+from harness.records.record import Record
+from reports.tables.boards import Board, boards
+from reports.tables.columns import COLUMNS, percent
+from reports.text import plain
+
+WIDTH = 100
+"""Columns of the terminal that are used."""
+
+CELL = 18
+"""The most characters of a cell but the first, which takes what the others leave."""
+
+GAP = "  "
+
+Lines = Sequence[Sequence[str]]
+
+
+def summary(records: Iterable[Record]) -> str:
+    """Every board with its main columns: a line for each variant, with means over its seeds."""
+    return "\n\n".join(map(_board, boards(records))) or "no records"
+
+
+def _board(board: Board) -> str:
+    columns = [column for column in COLUMNS if column.short]
+    rows = [[column.text(row) for column in columns] for row in board.rows]
+    parts = [*wrap(plain(board.title), WIDTH), *_table([[c.short for c in columns], *rows])]
+    baselines = ", ".join(f"{name} {percent(value)}" for name, value in board.baselines)
+    remarks = [f"{row.label}: {row.failures}" for row in board.rows if row.failures]
+    remarks += [f"baselines: {baselines}"] if baselines else []
+    for remark in remarks:
+        parts += wrap(plain(remark), WIDTH, subsequent_indent=GAP)
+    return "\n".join(parts)
+
+
+def _table(lines: Lines) -> list[str]:
+    others = [[plain(cell, CELL) for cell in line[1:]] for line in lines]
+    widths = [max(map(len, column)) for column in zip(*others, strict=True)]
+    room = WIDTH - sum(len(GAP) + width for width in widths)
+    firsts = [plain(line[0], room) for line in lines]
+    first = max(map(len, firsts))
+    return [
+        GAP.join([name.ljust(first), *(c.rjust(w) for c, w in zip(cells, widths, strict=True))])
+        for name, cells in zip(firsts, others, strict=True)
+    ]
