@@ -19,11 +19,9 @@ import numpy as np
 import torch
 
 from benchmarks.turns import machine
-from harness.budgets import Request, plan
-from harness.data import find_task
 from harness.measure import quartiles, take_turns
 from harness.model import build
-from harness.records.spec import RunSpec
+from harness.plan import Plan, Request, resolve
 from harness.train import Trainer
 from tasks.contract import SPLITS
 from tasks.data import cache
@@ -67,8 +65,8 @@ def made_up() -> dict[str, object]:
         return {"papers": f"{PAPERS} made-up ones", **measured(planned("retrieval"))}
 
 
-def planned(name: str) -> RunSpec:
-    return plan(
+def planned(name: str) -> Plan:
+    return resolve(
         Request(
             attention="primal", task=name, budget="paper", seed=0, device="cpu", precision="fp32",
             compiled=False,
@@ -76,11 +74,10 @@ def planned(name: str) -> RunSpec:
     )  # fmt: skip
 
 
-def measured(spec: RunSpec) -> dict[str, object]:
-    task = find_task(spec)
-    train = task.load("train")
+def measured(plan: Plan) -> dict[str, object]:
+    spec, task, train = plan.spec, plan.task, plan.data.splits["train"]
     loads = [seconds(lambda: [task.load(split) for split in SPLITS]) for _ in range(LOADS)]
-    trainer = Trainer(build(spec, task), train, spec.train, spec.seed)
+    trainer = Trainer(build(spec, task, plan.composition), train, spec.train, spec.seed)
     numbers = iter(range(spec.train.steps))
     gathers, steps = take_turns(
         [

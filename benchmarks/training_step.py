@@ -8,15 +8,14 @@ import torch
 from torch.nn import functional as F
 
 from benchmarks.turns import compare
-from harness.budgets import Request, plan
-from harness.data import find_task
 from harness.model import build
+from harness.plan import Request, resolve
 from harness.train import Trainer
 from tasks.contract import Batch
 
 
 def main() -> None:
-    spec = plan(
+    plan = resolve(
         Request(
             attention="primal",
             task="listops",
@@ -27,10 +26,9 @@ def main() -> None:
             compiled=False,
         )
     )
-    task = find_task(spec)
-    train = task.load("train")
-    trainer = Trainer(build(spec, task), train, spec.train, spec.seed)
-    model = build(spec, task)
+    spec, train = plan.spec, plan.data.splits["train"]
+    trainer = Trainer(build(spec, plan.task, plan.composition), train, spec.train, spec.seed)
+    model = build(spec, plan.task, plan.composition)
     recipe = spec.train.model_dump(include={"lr", "betas", "eps", "weight_decay"})
     optimizer = torch.optim.AdamW(model.parameters(), **recipe, fused=True)
     # The bare loop has its batch ready: gathering is the harness's own cost.

@@ -1,141 +1,199 @@
-"""Budgets: named recipes from which a request becomes a specification."""
+"""Budgets: named recipes of the model, the optimiser, and the options of tasks and variants."""
 
+import re
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
-from typing import Any, Literal, cast, get_args
+from pathlib import Path
+from typing import Any
 
-from harness.data import digests
-from harness.records.spec import ModelSpec, Positions, RunSpec, TaskSpec, TrainSpec
-from tasks import create
-from tasks.blocks import shuffle_blocks
-from tasks.registry import tasks
-from zoo.composition import Composition
-from zoo.registry import UserError, Value, resolve, unknown
+from pydantic import Field, ValidationError
+
+from harness.records.spec import Frozen
+from zoo.registry import UserError, Value, unknown
+
+SUFFIX = ".toml"
+
+Table = dict[str, Any]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Request:
-    """What somebody asks for, before any default is filled in.
+class Recipe(Frozen):
+    """What a budget says about a task.
 
     Attributes:
-        attention: `A` or `A+B`.
-        task: name of a task.
-        budget: name of a budget.
-        seed: of the run.
-        device: kind of device, already chosen.
-        precision: of the matrix products, already chosen.
-        compiled: whether to compile the model.
-        positions: how the model tells positions apart.
-        block: tokens of the blocks whose order is shuffled, or 0.
-        settings: options by owner (a variant's or the task's name), over those of the budget.
+        extends: name of a shared recipe that this one is laid over; empty for none.
+        options: of the task.
+        model: fields of `ModelSpec`.
+        train: fields of `TrainSpec`.
+        variants: options of variants, by variant; `+V` is V as the last layer of A+V.
     """
 
-    attention: str
-    task: str
-    budget: str
-    seed: int
-    device: Literal["cpu", "cuda"]
-    precision: Literal["bf16", "fp32"]
-    compiled: bool
-    positions: str = "learned"
-    block: int = 0
-    settings: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
+    extends: str = ""
+    options: Table = Field(default={})
+    model: Table = Field(default={})
+    train: Table = Field(default={})
+    variants: dict[str, Table] = Field(default={})
+
+    def over(self, base: "Recipe") -> "Recipe":
+        """This recipe laid over `base`."""
+        return Recipe(
+            options={**base.options, **self.options},
+            model={**base.model, **self.model},
+            train={**base.train, **self.train},
+            variants={
+                name: {**base.variants.get(name, {}), **self.variants.get(name, {})}
+                for name in {**base.variants, **self.variants}
+            },
+        )
+
+
+class Budget(Frozen):
+    """A named recipe.
+
+    Attributes:
+        name: by which records know it.
+        model: fields of `ModelSpec`, on every task.
+        train: fields of `TrainSpec`, on every task.
+        variants: options of variants, on every task.
+        tasks: the recipe of each task.
+        other: the recipe of a task that `tasks` does not name; None where there is none.
+        shared: recipes that those of tasks may extend.
+    """
+
+    name: str
+    model: Table
+    train: Table
+    variants: dict[str, Table] = Field(default={})
+    tasks: dict[str, Recipe] = Field(default={})
+    other: Recipe | None = None
+    shared: dict[str, Recipe] = Field(default={})
+
+    def recipe(self, task: str) -> Recipe:
+        """The recipe of a task: fields of the model and the optimiser are complete.
+
+        Raises:
+            UserError: there is none.
+        """
+        own = self.tasks.get(task, self.other)
+        if own is None:
+            raise UserError(
+                f"budget {self.name!r} has no recipe for task {task!r}; it has recipes for "
+                f"{', '.join(self.tasks) or 'none'}; use budget 'laptop' or 'smoke'"
+            )
+        if own.extends:
+            if own.extends not in self.shared:
+                raise UserError(
+                    f"budget {self.name!r}, task {task!r}: "
+                    + unknown("shared recipe", own.extends, self.shared)
+                )
+            own = own.over(self.shared[own.extends])
+        return own.over(Recipe(model=self.model, train=self.train))
+
+    def options(self, task: str, names: Sequence[str]) -> dict[str, dict[str, Value]]:
+        """Options of the variants of a composition on a task, first to last."""
+        layers = (self.variants, self.recipe(task).variants)
+        merged: dict[str, dict[str, Value]] = {}
+        for name in names:
+            keys = [name] if name == names[0] else [name, f"+{name}"]
+            tables = [layer[key] for layer in layers for key in keys if key in layer]
+            merged[name] = {option: v for table in tables for option, v in table.items()}
+        return merged
 
 
 def names() -> list[str]:
-    """The budgets, from the smallest to the largest number of steps."""
-    budgets = [name for name in _tables() if name != "model"]
-    return sorted(budgets, key=lambda name: _largest_steps(_tables()[name]))
+    """The budgets of this package, from the smallest to the largest number of steps."""
+    # The file begins with the published recipe, which is the largest.
+    return [name for name in reversed(_tables()) if name != "model"]
 
 
-def plan(request: Request) -> RunSpec:
-    """Complete a request.
-
-    Raises:
-        UserError: the variant, task, budget or an option is unknown, ill-typed or out of range, or
-            the budget says nothing of the task.
-    """
-    composition = Composition.parse(request.attention)
-    task = tasks.find(request.task)
-    if request.positions not in get_args(Positions):
-        raise UserError(unknown("kind of positions", request.positions, get_args(Positions)))
-    if request.budget not in names():
-        raise UserError(unknown("budget", request.budget, names()))
-    budget = _tables()[request.budget]
-    own = _recipe(request.budget, request.task)
-    requested = request.settings.get(request.task, {})
-    options = resolve(request.task, task, {**own["options"], **requested})
-    model = {**_tables()["model"], **budget.get("model", {}), **own["model"]}
-    train = {**budget["train"], **own["train"]}
-    made = create(request.task, **options)
-    return RunSpec(
-        attention=request.attention,
-        options=composition.resolve(_variant_options(composition, budget, own, request.settings)),
-        task=TaskSpec(
-            name=request.task,
-            key=shuffle_blocks(made, request.block).key,
-            options=options,
-            block=request.block,
-            digests=digests(shuffle_blocks(made, request.block)),
-        ),
-        budget=request.budget,
-        overrides={},
-        model=ModelSpec(**model, positions=cast(Positions, request.positions)),
-        train=TrainSpec(**train, precision=request.precision, compiled=request.compiled),
-        device=request.device,
-        seed=request.seed,
-    )
-
-
-def _recipe(name: str, task: str) -> dict[str, dict[str, Any]]:
-    """What a budget says of a task itself, over what it says of what the task is like, by part.
+def find(name: str) -> Budget:
+    """The budget of that name, or the one in the TOML file of that path.
 
     Raises:
-        UserError: it says nothing of the task.
+        UserError: there is none, or the file is no budget.
     """
-    budget = _tables()[name]
-    own = budget["tasks"].get(task, budget.get("other"))
-    if own is None:
+    if name.endswith(SUFFIX):
+        return _read(Path(name))
+    if name not in names():
+        raise UserError(unknown("budget", name, [*names(), "FILE.toml"]))
+    return _parse(name, _tables()[name], f"budget {name!r}")
+
+
+def show(name: str) -> str:
+    """The budget called `name` as TOML, in the layout of a file of one's own.
+
+    Raises:
+        UserError: there is none.
+    """
+    if name not in names():
+        raise UserError(unknown("budget", name, names()))
+    parts = re.split(r"(?m)^(?=(?:#.*\n)*\[)", _text())
+    model = [part for part in parts if "\n[model]\n" in f"\n{part}"]
+    own = [part for part in parts if re.search(rf"(?m)^\[{name}\.", part)]
+    text = "".join([*(part[part.index("[model]") :] for part in model), *own])
+    return re.sub(rf"(?m)^\[{name}\.", "[", text).rstrip() + "\n"
+
+
+def _read(path: Path) -> Budget:
+    where = f"budget file {str(path)!r}"
+    name = path.stem
+    if name in names():
+        raise UserError(f"{where} has the name of a built-in budget; rename the file")
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", name):
         raise UserError(
-            f"budget {name!r} has no recipe for task {task!r}; it has recipes for "
-            f"{', '.join(budget['tasks'])}; use budget 'laptop' or 'smoke'"
+            f"{where}: a budget's name holds up to 64 letters, digits, '-', '_' and '.'; "
+            "rename the file"
         )
-    extends = budget[own["extends"]] if "extends" in own else {}
-    parts = ("options", "model", "train", "variants")
-    return {part: _over(extends.get(part, {}), own.get(part, {})) for part in parts}
+    try:
+        if not path.is_file():
+            raise UserError(f"{where} is not a file; print one with: harness budgets --show laptop")
+        return _parse(name, tomllib.loads(path.read_text("utf-8")), where)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"{where} cannot be read ({reason}); correct the file") from error
 
 
-def _over(extends: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """`own` over `extends`; where both have a table, it is merged entry by entry."""
-    found = {**extends, **own}
-    both = [key for key in extends.keys() & own.keys() if isinstance(own[key], Mapping)]
-    return {**found, **{key: {**extends[key], **own[key]} for key in both}}
+def _parse(name: str, tables: Mapping[str, Any], where: str) -> Budget:
+    base = _tables()["model"]
+    given = {"train": {}, **tables}
+    if isinstance(given.get("model", {}), Mapping):
+        given["model"] = {**base, **given.get("model", {})}
+    if "name" in given:
+        raise UserError(f"{where}: the file's name is the budget's name; remove 'name'")
+    try:
+        return Budget.model_validate({**given, "name": name})
+    except ValidationError as error:
+        raise UserError(f"{where}: {first_fault(error, Budget, 'part')}") from error
 
 
-def _variant_options(
-    composition: Composition,
-    budget: Mapping[str, Any],
-    own: Mapping[str, Any],
-    settings: Mapping[str, Mapping[str, Value]],
-) -> dict[str, dict[str, Value]]:
-    """What budget and request say of each variant, the most specific last."""
-    merged: dict[str, dict[str, Value]] = {}
-    for name in composition.names:
-        layers = [budget.get("variants", {}), own["variants"]]
-        requested = [name] if name == composition.body else [name, f"+{name}"]
-        found = [table[key] for table in layers for key in requested if key in table]
-        merged[name] = {k: v for one in [*found, settings.get(name, {})] for k, v in one.items()}
-    return merged
+def first_fault(error: ValidationError, kind: type[Frozen], what: str) -> str:
+    """The first fault that pydantic found, in one line: value, rule and remedy.
+
+    Args:
+        error: raised by `kind`.
+        kind: the class whose fields are known.
+        what: what a field of it is called.
+    """
+    first = error.errors(include_url=False)[0]
+    path = [str(part) for part in first["loc"]]
+    where = ".".join(path)
+    if first["type"] == "extra_forbidden":
+        fields = Recipe.model_fields if len(path) > 1 else kind.model_fields
+        return unknown(what, path[-1], set(fields) - {"name"})
+    if first["type"] == "missing":
+        return f"{where} is missing; set it"
+    message = first["msg"].removeprefix("Value error, ")
+    if not where:
+        return message
+    rule = message[:1].lower() + message[1:].partition(", unable")[0]
+    return f"{where}={' '.join(str(first['input']).split())}: {rule}; change it"
 
 
 @cache
 def _tables() -> dict[str, Any]:
-    return tomllib.loads(resources.files("harness").joinpath("budgets.toml").read_text("utf-8"))
+    return tomllib.loads(_text())
 
 
-def _largest_steps(budget: Mapping[str, Any]) -> int:
-    tables = [budget["train"], *(task.get("train", {}) for task in budget["tasks"].values())]
-    return max(table.get("steps", 0) for table in tables)
+def _text() -> str:
+    return resources.files("harness").joinpath("budgets.toml").read_text("utf-8")

@@ -1,54 +1,119 @@
-"""The data of a cell: its task, and the splits of it that memory holds."""
+"""The data of a task: its splits, their digests and its baselines, each computed once."""
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import NamedTuple
+from weakref import WeakValueDictionary
 
 import torch
 
-from harness.records.spec import RunSpec
-from tasks import Task, create
-from tasks.blocks import shuffle_blocks
+from tasks import Task
+from tasks.baselines import evaluate
+from tasks.blocks import ShuffledBlocks
 from tasks.contract import SPLITS, Split, SplitName
 from zoo.registry import UserError, in_one_line
 
 TOO_LARGE = ("array is too big", "Maximum allowed dimension")
-"""What numpy says of sizes that no machine could hold."""
+"""Beginnings of numpy's messages about sizes that exceed the address space."""
 
 
-def find_task(spec: RunSpec) -> Task:
-    """The task that `spec` names, with its options.
+class Facts(NamedTuple):
+    """What stays in memory when the splits do not.
 
-    Raises:
-        UserError: there is none, or its version is not the one that `spec` was made for.
+    Attributes:
+        digests: SHA-256 of each split, by its name.
+        sizes: examples of each split, by its name.
+        at_tokens: whether answers are given at tokens, rather than one for each example.
     """
-    task = shuffle_blocks(create(spec.task.name, **spec.task.options), spec.task.block)
-    if task.key != spec.task.key:
-        raise UserError(f"task {spec.task.key!r} is {task.key!r} by now; make the run anew")
-    return task
+
+    digests: Mapping[SplitName, str]
+    sizes: Mapping[SplitName, int]
+    at_tokens: bool
 
 
-def digests(task: Task) -> dict[str, str]:
-    """SHA-256 of each split of `task`, by its name."""
-    return {name: task.load(name).digest() for name in SPLITS}
+class Data:
+    """The data of a task, read and hashed on first use.
 
-
-def load(spec: RunSpec, task: Task, split: SplitName) -> Split:
-    """A split of `task`, which is the task of `spec`.
-
-    Raises:
-        UserError: its data are missing or damaged, or the memory does not hold them.
+    Splits of one task at a time are in memory; digests, sizes and baselines stay.
     """
-    try:
-        return task.load(split)
-    except (MemoryError, OverflowError, RuntimeError, ValueError) as error:
-        too_large = isinstance(error, ValueError) and str(error).startswith(TOO_LARGE)
-        if not (too_large or isinstance(error, OverflowError) or is_out_of_memory(error)):
-            raise
-        raise UserError(
-            f"{task.key} cannot be held in memory here ({in_one_line(error)}); lower its lengths, "
-            f"or its splits as in --set {spec.task.name}.train=1000"
-        ) from error
+
+    def __init__(self, task: Task) -> None:
+        """Name the task; nothing is read yet."""
+        self.task = task
+        self._splits: dict[SplitName, Split] = {}
+
+    @classmethod
+    def of(cls, task: Task) -> "Data":
+        """The data of `task`; the same object for as long as any part of the process uses it."""
+        kind = type(task.task) if isinstance(task, ShuffledBlocks) else type(task)
+        return _IN_USE.setdefault((kind, task.key), cls(task))
+
+    @property
+    def splits(self) -> Mapping[SplitName, Split]:
+        """Every split, on the CPU.
+
+        Raises:
+            UserError: data are missing or damaged, or do not fit in memory.
+        """
+        if not self._splits:
+            for other in list(_IN_USE.values()):
+                other._splits = {}
+            self._splits = {name: self._load(name) for name in SPLITS}
+        return self._splits
+
+    @property
+    def digests(self) -> Mapping[SplitName, str]:
+        """SHA-256 of each split, by its name."""
+        return self._facts.digests
+
+    @property
+    def sizes(self) -> Mapping[SplitName, int]:
+        """Examples of each split, by its name."""
+        return self._facts.sizes
+
+    @property
+    def at_tokens(self) -> bool:
+        """Whether answers are given at tokens, rather than one for each example."""
+        return self._facts.at_tokens
+
+    @cached_property
+    def baselines(self) -> Mapping[str, float]:
+        """Test accuracies in [0, 1] that need no attention, by name."""
+        return evaluate(self.task, self.splits, self.digests)
+
+    @cached_property
+    def _facts(self) -> Facts:
+        splits = self.splits
+        return Facts(
+            digests={name: split.digest() for name, split in splits.items()},
+            sizes={name: len(split) for name, split in splits.items()},
+            at_tokens=splits["test"].target_positions is not None,
+        )
+
+    def _load(self, name: SplitName) -> Split:
+        owner = self.task.key.partition("@")[0]
+        try:
+            return self.task.load(name)
+        except SystemExit as error:
+            # Of a plug-in: it must not end the process with an exit code of its own.
+            raise UserError(
+                f"task {owner!r} exits with {error.code!r} when its data are loaded; correct it"
+            ) from error
+        except (MemoryError, OverflowError, RuntimeError, ValueError) as error:
+            too_large = isinstance(error, ValueError) and str(error).startswith(TOO_LARGE)
+            if not (too_large or isinstance(error, OverflowError) or is_out_of_memory(error)):
+                raise
+            raise UserError(
+                f"{self.task.key} does not fit in memory ({in_one_line(error)}); lower its "
+                f"lengths, or the size of its splits, for example --set {owner}.train=1000"
+            ) from error
 
 
-def is_out_of_memory(error: Exception) -> bool:
-    """Whether the memory did not hold what was asked of it."""
+_IN_USE: WeakValueDictionary[tuple[type[Task], str], Data] = WeakValueDictionary()
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an allocation failed, on the CPU or on a GPU."""
     # torch's CPU allocator has no error type of its own.
-    refused = isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
-    return refused or isinstance(error, MemoryError | torch.OutOfMemoryError)
+    failed = isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
+    return failed or isinstance(error, MemoryError | torch.OutOfMemoryError)

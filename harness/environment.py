@@ -1,7 +1,6 @@
 """Where a run happens: device, threads, versions, commit."""
 
 import ctypes
-import os
 import platform
 import subprocess
 from collections.abc import Mapping
@@ -10,6 +9,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
+import psutil
 import torch
 
 from harness.records.record import Environment
@@ -71,7 +71,7 @@ def describe(kind: str) -> Environment:
         properties = torch.cuda.get_device_properties(0)
         device, memory = properties.name, properties.total_memory
     else:
-        device, memory = _processor(), _memory()
+        device, memory = _processor(), psutil.virtual_memory().total
     found = {name: _version(name) for name in PACKAGES}
     versions = {name: version for name, version in found.items() if version}
     return Environment(
@@ -91,8 +91,8 @@ def continued(begun: Environment, here: Environment, what: str, remedy: str) -> 
     A package that only one of them names is no difference.
 
     Raises:
-        UserError: device, threads, memory, system or a version are not the same; the message is about
-            `what`, and ends in `remedy`.
+        UserError: device, threads, memory, system or a version differ; the message begins with
+            `what` and ends with `remedy`.
     """
     there, now = _facts(begun), _facts(here)
     differ = [name for name in there if there[name] != now.get(name, there[name])]
@@ -139,11 +139,6 @@ def _processor() -> str:
     lines = info.read_text().splitlines() if info.exists() else []
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return f"{next(names, platform.processor() or platform.machine())} ({capability})"
-
-
-def _memory() -> int:
-    """Bytes of main memory."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _commit() -> str:

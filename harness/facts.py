@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from harness import pictures
-from harness.budgets import Request, plan
+from harness.plan import Request, task_of
 from tasks import Task
 from tasks.answers import Classes, Number
 from tasks.baselines import evaluate
@@ -90,8 +90,7 @@ def settings(name: str) -> list[Task]:
         compiled=False,
     )  # fmt: skip
     task = tasks.find(name)
-    # The plan comes first: it refuses a task that cannot be built.
-    laptop = task(**plan(request).task.options)
+    laptop = task_of(request)
     usual = task(**resolve(name, task, {}))
     return [usual, laptop] if usual.key != laptop.key else [usual]
 

@@ -1,92 +1,114 @@
-"""Many cells: skip what is done, run the rest one after the other."""
+"""Many cells: those without a final record are run one after the other."""
 
-from collections.abc import Callable, Iterable
+import warnings
+from collections.abc import Callable, Sequence
 
 import torch
 
-from harness.data import find_task, is_out_of_memory, load
+from harness.data import is_out_of_memory
 from harness.model import build
+from harness.plan import Plan
 from harness.records.record import FINAL, Record
 from harness.records.spec import RunSpec
 from harness.records.store import Store
 from harness.run import ProgressCallback, run
-from tasks import Task
-from tasks.contract import SPLITS
-from tasks.data.sources import GeneratedTask
 from zoo.contract import Unsupported
 from zoo.registry import UserError, built
 
 
-def check(specs: Iterable[RunSpec], store: Store, tell: Callable[[str], None]) -> None:
-    """Refuse before the first cell what would be refused at a later one.
+def check(plans: Sequence[Plan], store: Store) -> list[Plan]:
+    """Find bad input before the first cell runs, and return the cells that can run.
+
+    A variant that does not support a task is left out with a warning that says how to have it.
 
     Args:
-        specs: the cells.
-        store: where their records are to be put.
-        tell: told, a line each, of data that are to be generated first, which can take minutes.
+        plans: the cells.
+        store: where their records will be written.
 
     Raises:
-        UserError: a model cannot be built, a task's data are missing, damaged, too many for the
-            memory or fewer than a batch, or a broken record stands in the place of a cell.
+        UserError: a model cannot be built, a task has fewer examples than a batch, a file that is
+            not a record is in the place of a cell's record, or no cell can run.
     """
-    examples: dict[str, int] = {}
-    for spec in specs:
-        store.find(spec)
-        task = find_task(spec)
-        _require_buildable(spec, task)
-        if task.key not in examples:
-            if isinstance(task, GeneratedTask) and not task.is_there():
-                tell(f"{task.key}: generate data")
-            sizes = {split: len(load(spec, task, split)) for split in SPLITS}
-            examples[task.key] = sizes["train"]
-        if examples[task.key] < spec.train.batch:
+    runnable = []
+    reasons: dict[str, str | None] = {}
+    for plan in plans:
+        store.find(plan.spec)
+        spec, examples = plan.spec, plan.data.sizes["train"]
+        cell = spec.model_copy(update={"seed": 0}).id
+        if cell not in reasons:
+            reasons[cell] = _unsupported(plan)
+        if reasons[cell]:
+            continue
+        if examples < spec.train.batch:
             raise UserError(
-                f"{task.key} has {examples[task.key]} training examples, fewer than a batch of "
-                f"{spec.train.batch}; set {spec.task.name}.train higher"
+                f"{plan.task.key} has {examples} training examples, fewer than a batch of "
+                f"{spec.train.batch}; set {spec.task.name}.train higher, or train.batch lower"
             )
+        runnable.append(plan)
+    skipped = dict.fromkeys(reason for reason in reasons.values() if reason)
+    if skipped and not runnable:
+        raise Unsupported(next(iter(skipped)))
+    for reason in skipped:
+        warnings.warn(f"skipped: {reason}", stacklevel=2)
+    return runnable
 
 
-def _require_buildable(spec: RunSpec, task: Task) -> None:
+def _unsupported(plan: Plan) -> str | None:
+    """Why the variants of a cell do not support its task, in one line; None where they do."""
+
     def make() -> None:
         try:
             with torch.random.fork_rng(devices=[]):
-                build(spec, task)
-        except Unsupported as error:
-            raise Unsupported(f"{task.key}: {error}") from error
+                build(plan.spec, plan.task, plan.composition)
         except (MemoryError, RuntimeError) as error:
             # A model too large for the machine is a result, which its own cell records.
             if not is_out_of_memory(error):
                 raise
 
-    built(f"attention {spec.attention!r}", make)
+    try:
+        built(f"attention {plan.spec.attention!r}", make)
+    except Unsupported as error:
+        return f"{plan.spec.attention} on {plan.task.key}: {error}" + _remedy(plan)
+    return None
+
+
+def _remedy(plan: Plan) -> str:
+    """The option of the task with which a bidirectional variant supports it, if there is one."""
+    name = plan.spec.task.name
+    if plan.task.causal and plan.spec.task.options.get("causal") is True:
+        return f"; or make the task bidirectional with --set {name}.causal=false"
+    return ""
 
 
 def run_all(
-    specs: Iterable[RunSpec],
+    plans: Sequence[Plan],
     store: Store,
-    watch: Callable[[RunSpec], ProgressCallback],
+    callback: Callable[[RunSpec], ProgressCallback],
     *,
     rerun: bool,
 ) -> list[tuple[Record, bool]]:
     """Run every cell that has no final record in the store.
 
     Args:
-        specs: the cells.
-        store: where records are found and put.
-        watch: gives somebody to tell how a cell is going.
-        again: run the others anew, too.
+        plans: the cells.
+        store: where records are read and written.
+        callback: gives the progress callback of a cell.
+        rerun: run the finished cells again as well, from their beginning.
 
     Returns:
         The record of each cell, and whether it was run now.
 
     Raises:
-        UserError: the input of a cell was bad, or a broken record stands in its place.
+        UserError: a record cannot be written, or a file that is no record is in its place.
     """
+    store.remove_partial_files()
     outcome = []
-    for spec in specs:
-        known = store.find(spec)
-        if known is not None and known.status in FINAL and not rerun:
-            outcome.append((known, False))
-        else:
-            outcome.append((run(spec, store, watch(spec)), True))
+    for plan in plans:
+        present = store.find(plan.spec)
+        if present is not None and present.status in FINAL and not rerun:
+            outcome.append((present, False))
+            continue
+        if rerun:
+            store.checkpoint(plan.spec).unlink(missing_ok=True)
+        outcome.append((run(plan, store, callback(plan.spec)), True))
     return outcome

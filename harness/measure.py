@@ -1,14 +1,16 @@
-"""What a model costs: time, memory, operations, beside SDPA softmax in the same run.
+"""What a model costs: time, memory and operations, compared with SDPA softmax in the same run.
 
-Time is of the very step that trains. The model and the reference take turns, so that whatever else
-the machine does falls on both, and their ratio is taken turn by turn. The device is waited for
-behind every turn: a GPU step bound by its launches looks a little dearer than in training.
+The time is that of the step that trains. The model and the reference take turns, so that other load
+of the machine affects both, and their ratio is taken pairwise. Every turn ends with a
+synchronisation: a GPU step that is bound by kernel launches measures slightly slower than in
+training.
 """
 
 import gc
 import time
 import warnings
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,72 +18,75 @@ import torch
 
 from harness.data import is_out_of_memory
 from harness.model import build
+from harness.plan import Plan
 from harness.records.record import Cost, Quartiles, Usage
 from harness.records.spec import RunSpec
 from harness.train import Trainer, synchronise
-from tasks import Task
 from tasks.contract import Split
 from zoo.composition import Composition
 from zoo.cost import flops, peak_bytes
-from zoo.registry import Value
 
 REFERENCE = "softmax"
 """The variant that every cost is compared with."""
 
 BACKEND = "sdpa"
-"""How it is computed, on every device and whatever else is installed."""
+"""Its backend, on every device."""
 
 WARMUP = 2
 ROUNDS = 9
 
 
-def measure(spec: RunSpec, task: Task, train: Split) -> Cost:
-    """Measure the model of `spec` and the reference on real batches of `train`, on its device.
+def measure(plan: Plan) -> Cost:
+    """Measure the model of `plan` and the reference on real batches, on the device of the run.
 
-    Both are built for the purpose and thrown away, so that the run itself starts untouched. A
-    reference that the memory does not hold is left out: what it lacks, the model may have.
+    Both are built for the purpose and discarded, so that the run itself is not affected. A
+    reference that does not fit in memory is left out: the model may fit.
     """
-    usual = spec.model_copy(update={"attention": REFERENCE, "options": _options(BACKEND)})
-    trainers = [_trainer(spec, task, train)]
-    # What fails here is the model itself; from here on its state is held, as in the turns.
+    device = torch.device(plan.spec.device)
+    train = plan.data.splits["train"].to(device)
+    composition = Composition.parse(REFERENCE)
+    options = composition.resolve({REFERENCE: {"backend": BACKEND}})
+    softmax = plan.spec.model_copy(update={"attention": REFERENCE, "options": options})
+    usual = replace(plan, spec=softmax, composition=composition)
+    trainers = [_trainer(plan, train)]
+    # An error here is the model's own; its state stays allocated, as while both are measured.
     _training_turn(trainers[0])()
-    alone = is_reference(spec)
-    trainers += [] if alone else _reference(usual, task, train)
-    beside = alone or len(trainers) > 1
-    specs = [spec, usual][: len(trainers)]
-    tokens = spec.train.batch * task.sequences * task.max_len
-    steps = take_turns([_training_turn(trainer) for trainer in trainers], trainers[0].device)
-    reads = take_turns([_reading_turn(trainer) for trainer in trainers], trainers[0].device)
+    alone = is_reference(plan.spec)
+    trainers += [] if alone else _reference(usual, train)
+    compared = alone or len(trainers) > 1
+    plans = [plan, usual][: len(trainers)]
+    tokens = plan.spec.train.batch * plan.task.sequences * plan.task.max_len
+    steps = take_turns([_training_turn(trainer) for trainer in trainers], device)
+    passes = take_turns([_inference_turn(trainer) for trainer in trainers], device)
     usages = [
         Usage(
-            seconds_per_1k_steps=quartiles(1000 * seconds for seconds in stepping),
-            tokens_per_second=quartiles(tokens / seconds for seconds in reading),
-            peak_bytes=peak_bytes(_training_turn(trainer), trainer.device),
+            seconds_per_1k_steps=quartiles(1000 * seconds for seconds in training),
+            tokens_per_second=quartiles(tokens / seconds for seconds in inference),
+            peak_bytes=peak_bytes(_training_turn(trainer), device),
             parameters=sum(p.numel() for p in trainer.model.parameters() if p.requires_grad),
-            flops=flops(_training_turn(_trainer(one, task, train, compiled=False))),
+            flops=flops(_training_turn(_trainer(one, train, compiled=False))),
         )
-        for one, trainer, stepping, reading in zip(specs, trainers, steps, reads, strict=True)
+        for one, trainer, training, inference in zip(plans, trainers, steps, passes, strict=True)
     ]
     return Cost(
         own=usages[0],
-        softmax=usages[-1] if beside else None,
-        time_ratio=_ratio(steps[0], steps[-1]) if beside else None,
-        inference_ratio=_ratio(reads[0], reads[-1]) if beside else None,
+        softmax=usages[-1] if compared else None,
+        time_ratio=_ratio(steps[0], steps[-1]) if compared else None,
+        inference_ratio=_ratio(passes[0], passes[-1]) if compared else None,
     )
 
 
 def is_reference(spec: RunSpec) -> bool:
     """Whether a run is of the reference itself."""
-    # On a CPU SDPA is what softmax comes to by itself.
+    # On a CPU `auto` selects SDPA.
     backends = (BACKEND, "auto") if spec.device == "cpu" else (BACKEND,)
-    same = [_options(backend) for backend in backends]
-    return spec.attention == REFERENCE and spec.options in same
+    return spec.attention == REFERENCE and spec.options[REFERENCE]["backend"] in backends
 
 
 def take_turns(
     turns: list[Callable[[], Any]], device: torch.device, rounds: int = ROUNDS
 ) -> list[list[float]]:
-    """Seconds of each turn, `rounds` times over, after a warm-up; the device is waited for."""
+    """Seconds of each of `rounds` calls of each turn, after a warm-up and synchronised."""
     seconds: list[list[float]] = [[] for _ in turns]
     for number in range(WARMUP + rounds):
         for turn, taken in zip(turns, seconds, strict=True):
@@ -101,45 +106,44 @@ def quartiles(values: Iterable[float]) -> Quartiles:
 
 
 def _ratio(own: Iterable[float], others: Iterable[float]) -> Quartiles:
-    """Of seconds, turn by turn."""
+    """Pairwise ratios of seconds."""
     return quartiles(mine / theirs for mine, theirs in zip(own, others, strict=True))
 
 
-def _options(backend: str) -> dict[str, dict[str, Value]]:
-    """Every option of the reference, computed by `backend`."""
-    return Composition.parse(REFERENCE).resolve({REFERENCE: {"backend": backend}})
-
-
-def _reference(usual: RunSpec, task: Task, train: Split) -> list[Trainer]:
-    """The reference; none, and a warning, where the memory does not hold its steps."""
+def _reference(usual: Plan, train: Split) -> list[Trainer]:
+    """The reference; empty, with a warning, where its steps do not fit in memory."""
     try:
-        found = _trainer(usual, task, train)
-        # Twice, because its moments are there from the second on; and as it is counted.
-        for trainer in (found, found, _trainer(usual, task, train, compiled=False)):
-            _training_turn(trainer)()
+        trainer = _trainer(usual, train)
+        # Twice, because the optimiser's state exists from the second step on; and uncompiled, as
+        # its operations are counted.
+        for one in (trainer, trainer, _trainer(usual, train, compiled=False)):
+            _training_turn(one)()
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
     else:
-        return [found]
+        return [trainer]
     warnings.warn(
-        f"the memory does not hold {REFERENCE} on {task.key}: no cost beside it; lower the batch "
-        "or the length to compare",
+        f"{REFERENCE} does not fit in memory on {usual.task.key}: costs have no ratio to it; lower "
+        "the batch or the length to compare",
         stacklevel=3,
     )
-    # An optimiser and its schedule hold each other.
+    # Trainers are in reference cycles.
     gc.collect()
     return []
 
 
-def _trainer(spec: RunSpec, task: Task, train: Split, compiled: bool | None = None) -> Trainer:
+def _trainer(plan: Plan, train: Split, compiled: bool | None = None) -> Trainer:
+    spec = plan.spec
     torch.manual_seed(spec.seed)
-    recipe = (
-        spec.train if compiled is None else spec.train.model_copy(update={"compiled": compiled})
+    recipe = spec.train.model_copy(
+        update={
+            "compiled": spec.train.compiled if compiled is None else compiled,
+            # Independent of the run's own length, which is no part of a cost.
+            "steps": max(spec.train.steps, 10 * (WARMUP + ROUNDS)),
+        }
     )
-    # The schedule of a short run could end while it is measured: its length is no part of a cost.
-    recipe = recipe.model_copy(update={"steps": max(recipe.steps, 10 * (WARMUP + ROUNDS))})
-    model = build(spec, task).to(train.targets.device)
+    model = build(spec, plan.task, plan.composition).to(train.targets.device)
     return Trainer(model, train, recipe, spec.seed)
 
 
@@ -151,7 +155,7 @@ def _training_turn(trainer: Trainer) -> Callable[[], Any]:
     return turn
 
 
-def _reading_turn(trainer: Trainer) -> Callable[[], Any]:
+def _inference_turn(trainer: Trainer) -> Callable[[], Any]:
     batch = trainer.train.gather(trainer.order.batch(0))
 
     @torch.inference_mode()

@@ -108,8 +108,13 @@ def pair_features(pooled: Float[Tensor, "b t d"]) -> Float[Tensor, "b features"]
     return torch.cat([u, v, u * v, u - v], dim=-1)
 
 
-def build(spec: RunSpec, task: Task) -> Classifier:
+def build(spec: RunSpec, task: Task, composition: Composition) -> Classifier:
     """The model that `spec` describes, initialised from the default generator.
+
+    Args:
+        spec: the run.
+        task: its task.
+        composition: its variants.
 
     Raises:
         UserError: a variant or an option is unknown, or not supported at this size.
@@ -124,7 +129,7 @@ def build(spec: RunSpec, task: Task) -> Classifier:
         rotary=model.positions == "rotary",
     )
     return Classifier(
-        Composition.parse(spec.attention).build(size, model.depth, spec.options),
+        composition.build(size, model.depth, spec.options),
         vocabulary=task.vocabulary,
         classes=task.classes,
         sequences=task.sequences,

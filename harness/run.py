@@ -1,9 +1,11 @@
-"""One cell: from a specification to a record, every way of failing included."""
+"""One cell: from a plan to a record; every error of a run becomes a record as well."""
 
 import hashlib
 import inspect
+import sys
 import time
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Protocol, runtime_checkable
@@ -11,46 +13,58 @@ from typing import Protocol, runtime_checkable
 import torch
 
 from harness import checkpoint
-from harness.data import find_task, is_out_of_memory
+from harness.data import is_out_of_memory
 from harness.environment import continued, describe
+from harness.interrupts import Interrupts, Terminated
 from harness.measure import measure
 from harness.model import build
+from harness.plan import Plan, restore
 from harness.records.record import FINAL, Cost, Environment, Final, Point, Record, Status
-from harness.records.spec import RunSpec
 from harness.records.store import Store
 from harness.train import DivergedError, Progress, Trainer, fit
-from tasks import create
-from tasks.baselines import evaluate
 from tasks.contract import SPLITS, Split
 from tasks.registry import tasks
 from zoo.composition import Composition
 from zoo.registry import UserError, in_one_line
 from zoo.variants import variants
 
+SAVE_EVERY = 120.0
+"""Seconds of training between two checkpoints, at most."""
+
 
 @runtime_checkable
 class ProgressCallback(Protocol):
-    """Somebody who is told how a run is going."""
+    """Called while a run is under way."""
 
     def phase(self, name: str) -> None:
         """A part of the run begins."""
 
-    def reading(self, point: Point, steps: int) -> None:
-        """The losses were read; the run has `steps` steps in all."""
+    def point(self, point: Point, steps: int) -> None:
+        """The curve has a new point; the run has `steps` steps in all."""
 
     def failed(self, trace: str) -> None:
-        """The run ended in an error that nobody foresaw."""
+        """The run ended in an unexpected error."""
 
 
 class Cell:
-    """One run on its way: what is known of it so far can become a record at any time."""
+    """A run under way: what is known of it can become a record at any time."""
 
-    def __init__(self, spec: RunSpec, store: Store, callback: ProgressCallback) -> None:
-        """Prepare; nothing is loaded or written yet."""
-        self.spec, self.store, self.callback = spec, store, callback
+    def __init__(
+        self,
+        plan: Plan,
+        store: Store,
+        callback: ProgressCallback,
+        save_every: float = SAVE_EVERY,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Prepare; nothing is computed or written yet."""
+        self.plan, self.spec = plan, plan.spec
+        self.store, self.callback = store, callback
+        self.save_every, self.clock = save_every, clock
+        self.interrupts = Interrupts()
         self.started = datetime.now(UTC).isoformat(timespec="seconds")
-        self.clock, self.before = time.perf_counter(), 0.0
-        self.environment = environment_of(spec)
+        self.start, self.before = time.perf_counter(), 0.0
+        self.environment = environment_of(plan)
         self.progress = Progress(environment=self.environment)
         self.baselines: dict[str, float] = {}
         self.cost: Cost | None = None
@@ -64,61 +78,72 @@ class Cell:
             reason=reason,
             started=self.started,
             environment=self.environment,
-            implementations=implementations(self.spec),
+            implementations=implementations(self.plan.composition),
             baselines=self.baselines,
-            expected_failures=expected_failures_of(self.spec),
+            expected_failures=expected_failures_of(self.plan),
             curve=self.progress.curve,
             cost=self.cost,
             final=self.final,
         )
 
     def execute(self) -> None:
-        """Load, measure, train, choose the checkpoint on dev, and read test once."""
-        spec, device = self.spec, torch.device(self.spec.device)
+        """Measure the cost, train, select the checkpoint on dev, and evaluate test once."""
+        plan, spec, device = self.plan, self.spec, torch.device(self.spec.device)
         if spec.train.compiled:
-            # One cache for all models of a process, with a limit behind which nothing is compiled.
+            # All models of a process share one cache of limited size.
             torch.compiler.reset()
         self.callback.phase("load data")
-        task = find_task(spec)
-        splits = {name: task.load(name) for name in SPLITS}
-        self.baselines = evaluate(task, splits, spec.task.digests)
-        train, dev, test = (splits[name].to(device) for name in SPLITS)
+        train, dev, test = (plan.data.splits[name].to(device) for name in SPLITS)
+        self.baselines = dict(plan.data.baselines)
         self.callback.phase("measure cost")
-        self.cost = measure(spec, task, train)
+        self.cost = measure(plan)
         self.callback.phase("train")
         torch.manual_seed(spec.seed)
-        trainer = Trainer(build(spec, task).to(device), train, spec.train, spec.seed)
+        model = build(spec, plan.task, plan.composition).to(device)
+        trainer = Trainer(model, train, spec.train, spec.seed)
         self._train(trainer, dev)
         self.callback.phase("test")
-        self.final = self._judge(trainer, test)
+        self.final = self._evaluate(trainer, test)
 
     def _train(self, trainer: Trainer, dev: Split) -> None:
-        """Train from where an earlier process left it, if one did; leave it so at every turn."""
-        saved = self.store.checkpoint(self.spec)
-        if saved.exists():
-            self.progress = checkpoint.load(saved, trainer)
+        """Train, from the checkpoint of an earlier process where there is one."""
+        path = self.store.checkpoint(self.spec)
+        if path.exists():
+            self.progress = checkpoint.load(path, trainer)
             self.environment = continued(
                 self.progress.environment or self.environment,
                 self.environment,
-                str(saved),
-                "go on there, or delete it to start the run again",
+                str(path),
+                "continue there, or delete it to start the run again",
             )
         self.before = self.progress.elapsed
+        saved_at = self.clock()
 
         def save() -> None:
+            nonlocal saved_at
             self.progress.elapsed = self._elapsed()
-            checkpoint.save(saved, trainer, self.progress)
+            checkpoint.save(path, trainer, self.progress)
+            saved_at = self.clock()
+            self.interrupts.raise_pending()
 
+        def save_is_due() -> bool:
+            waiting = self.interrupts.pending is not None
+            return waiting or self.clock() - saved_at >= self.save_every
+
+        self.interrupts.deferred = True
         fit(
             trainer,
             dev,
             self.progress,
-            on_reading=lambda point: self.callback.reading(point, self.spec.train.steps),
-            on_evaluation=save,
+            on_point=lambda point: self.callback.point(point, self.spec.train.steps),
+            save=save,
+            save_is_due=save_is_due,
         )
+        self.interrupts.deferred = False
+        self.interrupts.raise_pending()
 
-    def _judge(self, trainer: Trainer, test: Split) -> Final:
-        """What the checkpoint that was best on dev comes to on test."""
+    def _evaluate(self, trainer: Trainer, test: Split) -> Final:
+        """The figures of the checkpoint that was best on dev."""
         trainer.model.load_state_dict(self.progress.best_state)
         return Final(
             test_accuracy=trainer.accuracy(test),
@@ -130,86 +155,105 @@ class Cell:
         )
 
     def _elapsed(self) -> float:
-        """Seconds in all processes that took part."""
-        return self.before + time.perf_counter() - self.clock
+        """Seconds over all processes."""
+        return self.before + time.perf_counter() - self.start
 
 
-def environment_of(spec: RunSpec) -> Environment:
-    """Where a run of `spec` happens, with the versions of the plug-ins that take part."""
-    here, versions = describe(spec.device), dict(tasks.package(spec.task.name))
-    for name in Composition.parse(spec.attention).names:
+def environment_of(plan: Plan) -> Environment:
+    """The environment of a run, with the versions of the plug-ins that take part."""
+    here, versions = describe(plan.spec.device), dict(tasks.package(plan.spec.task.name))
+    for name in plan.composition.names:
         versions |= variants.package(name)
     return here.model_copy(update={"versions": here.versions | versions})
 
 
-def implementations(spec: RunSpec) -> dict[str, str]:
-    """SHA-256 of the source of each variant's module, by variant; empty where there is none."""
-    found = {}
-    for name in Composition.parse(spec.attention).names:
-        with suppress(OSError, TypeError):
-            source = inspect.getsource(inspect.getmodule(variants.find(name)))
-            found[name] = hashlib.sha256(source.encode()).hexdigest()
-    return found
+def implementations(composition: Composition) -> dict[str, str]:
+    """SHA-256 of the source of each variant's module, by variant; none where it has no source."""
+    digests = {}
+    for name in composition.names:
+        with suppress(OSError, TypeError, KeyError):
+            source = inspect.getsource(sys.modules[variants.find(name).__module__])
+            digests[name] = hashlib.sha256(source.encode()).hexdigest()
+    return digests
 
 
-def expected_failures_of(spec: RunSpec) -> dict[str, str]:
-    """The gaps that the variants of a run declare, by variant and check."""
-    causal = create(spec.task.name, **spec.task.options).causal
+def expected_failures_of(plan: Plan) -> dict[str, str]:
+    """The check failures that the variants of a run declare, by variant and check."""
     return {
         f"{name}: {check}": reason
-        for name in Composition.parse(spec.attention).names
-        for check, reason in variants.find(name).expected_failures_of(causal=causal).items()
+        for name in plan.composition.names
+        for check, reason in variants.find(name)
+        .expected_failures_of(causal=plan.task.causal)
+        .items()
     }
 
 
-def run(spec: RunSpec, store: Store, callback: ProgressCallback) -> Record:
-    """Run one cell and put its record in the store, whatever becomes of it.
+def run(
+    plan: Plan,
+    store: Store,
+    callback: ProgressCallback,
+    *,
+    save_every: float = SAVE_EVERY,
+    clock: Callable[[], float] = time.monotonic,
+) -> Record:
+    """Run one cell and write its record, whatever its end.
 
-    An unfinished run of the same specification is gone on with.
+    A run whose checkpoint is in the store is continued. During training Ctrl-C and SIGTERM take
+    effect after the current step, when a checkpoint has been written.
 
-    Raises:
-        UserError: the input was bad; nothing is written.
-        KeyboardInterrupt: somebody interrupted; the record says so.
-    """
-    cell = Cell(spec, store, callback)
-    try:
-        cell.execute()
-    except UserError:
-        raise
-    except KeyboardInterrupt:
-        save_record(cell.record("interrupted", f"interrupted at step {cell.progress.step}"), store)
-        raise
-    except Exception as error:
-        status = status_of(error)
-        record = cell.record(status, reason_of(error))
-        if status == "failed":
-            callback.failed(traceback.format_exc())
-    else:
-        record = cell.record("ok", "")
-    return save_record(record, store)
-
-
-def measure_anew(record: Record, store: Store) -> Record:
-    """Measure the cost of a run's model anew, put it in its record, and return the record.
-
-    For a machine that was busy when the run began: accuracy does not mind, time does. Floors and
-    known gaps are brought up to date with it, and the commit is named that did so.
+    Args:
+        plan: what to run.
+        store: where the record and checkpoints are written.
+        callback: called while the run is under way.
+        save_every: seconds of training between two checkpoints, at most.
+        clock: gives seconds.
 
     Raises:
-        UserError: the run was made on another device, with other threads or other versions.
+        UserError: the record cannot be written.
+        KeyboardInterrupt: Ctrl-C; the record has status `interrupted`.
+        Terminated: SIGTERM; likewise.
     """
-    spec = record.spec
+    cell = Cell(plan, store, callback, save_every, clock)
+    with cell.interrupts:
+        try:
+            cell.execute()
+            record = cell.record("ok", "")
+        except (KeyboardInterrupt, Terminated):
+            reason = f"interrupted at step {cell.progress.step}"
+            cell.interrupts.deferred = True
+            save_record(cell.record("interrupted", reason), store)
+            raise
+        except BaseException as error:
+            # SystemExit as well: a variant must not end the process.
+            status = status_of(error)
+            record = cell.record(status, reason_of(error))
+            if status == "failed" and not isinstance(error, UserError):
+                callback.failed(traceback.format_exc())
+        cell.interrupts.deferred = True
+        record = save_record(record, store)
+        cell.interrupts.raise_pending()
+        return record
+
+
+def remeasure(record: Record, store: Store) -> Record:
+    """Measure the cost of a recorded run again, write it to its record, and return the record.
+
+    This is for a machine that was busy during the run, which changes times and not accuracies.
+    Baselines and expected failures are updated as well, and the commit is added.
+
+    Raises:
+        UserError: the run was made on another device, with other threads or other versions, or its
+            task has changed.
+    """
+    plan = restore(record.spec)
     environment = continued(
-        record.environment, environment_of(spec), str(store.path(spec)), "measure it there"
+        record.environment, environment_of(plan), str(store.path(plan.spec)), "measure it there"
     )
-    task = find_task(spec)
-    splits = {name: task.load(name) for name in SPLITS}
-    cost = measure(spec, task, splits["train"].to(torch.device(spec.device)))
     renewed = record.model_copy(
         update={
-            "cost": cost,
-            "baselines": evaluate(task, splits, spec.task.digests),
-            "expected_failures": expected_failures_of(spec),
+            "cost": measure(plan),
+            "baselines": dict(plan.data.baselines),
+            "expected_failures": expected_failures_of(plan),
             "environment": environment,
         }
     )
@@ -218,28 +262,28 @@ def measure_anew(record: Record, store: Store) -> Record:
 
 
 def save_record(record: Record, store: Store) -> Record:
-    """Put a record in the store, unless that would lose a finished one; return what is kept there.
+    """Write a record, unless it would replace a finished one; return the one in the store.
 
-    The checkpoint goes with the last word: a run that failed for a passing reason can go on.
+    The checkpoint is deleted where the same specification would end in the same way again.
     """
-    known = store.find(record.spec)
-    if record.status != "ok" and known is not None and known.status == "ok":
-        return known
+    present = store.find(record.spec)
+    if record.status != "ok" and present is not None and present.status == "ok":
+        return present
     store.write(record)
     if record.status in FINAL:
         store.checkpoint(record.spec).unlink(missing_ok=True)
     return record
 
 
-def status_of(error: Exception) -> Status:
-    """Which kind of end an error is."""
+def status_of(error: BaseException) -> Status:
+    """The status of a run that ended in `error`."""
     if isinstance(error, DivergedError):
         return "diverged"
     return "out_of_memory" if is_out_of_memory(error) else "failed"
 
 
-def reason_of(error: Exception) -> str:
-    """One line for a table's cell."""
-    if isinstance(error, DivergedError):
+def reason_of(error: BaseException) -> str:
+    """One line for a cell of a table."""
+    if isinstance(error, DivergedError | UserError):
         return str(error)
     return in_one_line(error)

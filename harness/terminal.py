@@ -74,7 +74,7 @@ class CellView:
         if not self._console.is_terminal:
             self._say(name, self._console)
 
-    def reading(self, point: Point, steps: int) -> None:
+    def point(self, point: Point, steps: int) -> None:
         """The losses were read."""
         extra = "".join(f" {name} {loss:.2g}" for name, loss in point.losses.items())
         accuracy = "" if point.dev_accuracy is None else f" dev {100 * point.dev_accuracy:.1f} %"

@@ -138,17 +138,18 @@ def synchronise(device: torch.device) -> None:
 
 @dataclass
 class Progress:
-    """How far a run has come; with the trainer's state, all that resuming needs.
+    """The state of a run; with the trainer's, all that resuming needs.
 
     Attributes:
         step: steps done.
         seconds: time inside training steps.
-        curve: readings so far.
-        best_accuracy: the highest on dev; the earliest of equals.
-        best_step: where that was.
-        best_state: the model's parameters there.
-        elapsed: time since the run began, in this process and in earlier ones.
-        environment: where it began; absent where nobody asked.
+        curve: points so far.
+        best_accuracy: the highest on dev, the earliest of equals; -1 before the first evaluation.
+        best_step: the step of that evaluation.
+        best_state: the model's parameters at that step.
+        sums: the sum of each loss since the last point of the curve.
+        elapsed: time since the run began, over all processes.
+        environment: where it began.
     """
 
     step: int = 0
@@ -157,6 +158,7 @@ class Progress:
     best_accuracy: float = -1.0
     best_step: int = 0
     best_state: dict[str, Tensor] = field(default_factory=dict)
+    sums: dict[str, Tensor] = field(default_factory=dict)
     elapsed: float = 0.0
     environment: Environment | None = None
 
@@ -165,44 +167,49 @@ def fit(
     trainer: Trainer,
     dev: Split,
     progress: Progress,
-    on_reading: Callable[[Point], None],
-    on_evaluation: Callable[[], None],
+    on_point: Callable[[Point], None],
+    save: Callable[[], None],
+    save_is_due: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Train from `progress` to the last step, updating `progress` on the way.
+    """Train from `progress` to the last step, updating `progress`.
 
-    Losses are read about a hundred times a run and dev `spec.evaluations` times: in between,
-    nothing waits for the device.
+    A curve has about a hundred points, and dev is evaluated `spec.evaluations` times; between
+    points nothing synchronises with the device.
 
     Args:
         trainer: model, optimiser and data.
-        dev: the split that chooses the checkpoint.
-        progress: where to go on from; a fresh one starts a run.
-        on_reading: told every reading.
-        on_evaluation: called when dev was read and `progress` is complete, to save it.
+        dev: the split that selects the checkpoint.
+        progress: the state to continue from; a new one starts a run.
+        on_point: called with every point of the curve.
+        save: called after each evaluation and whenever it is due; `progress` is complete then.
+        save_is_due: called after every other step.
 
     Raises:
-        DivergedError: a loss that was read is not finite.
+        DivergedError: a loss is not finite at a point of the curve.
     """
     spec = trainer.spec
-    stops = evaluation_steps(spec)
+    evaluations = evaluation_steps(spec)
     every = max(1, spec.steps // 100)
     trainer.model.train()
     while progress.step < spec.steps:
-        last = progress.step
-        until = min(spec.steps, last + every, next(stop for stop in stops if stop > last))
-        losses = _advance(trainer, progress, until)
+        last = progress.curve[-1].step if progress.curve else 0
+        until = min(spec.steps, last + every, next(step for step in evaluations if step > last))
+        if not _advance(trainer, progress, until, save_is_due):
+            save()
+            continue
+        losses = _mean_losses(progress, until - last)
+        task = losses.pop("task")
         accuracy = None
-        if until in stops:
+        if until in evaluations:
             accuracy = trainer.accuracy(dev)
             _update_best(trainer, progress, accuracy)
-        task = losses.pop("task")
         point = Point(
             step=until, seconds=progress.seconds, loss=task, losses=losses, dev_accuracy=accuracy
         )
         progress.curve.append(point)
-        on_reading(point)
-        if accuracy is not None:
-            on_evaluation()
+        on_point(point)
+        if accuracy is not None or save_is_due():
+            save()
 
 
 def evaluation_steps(spec: TrainSpec) -> list[int]:
@@ -211,21 +218,29 @@ def evaluation_steps(spec: TrainSpec) -> list[int]:
     return [spec.steps * (i + 1) // count for i in range(count)]
 
 
-def _advance(trainer: Trainer, progress: Progress, until: int) -> dict[str, float]:
-    """Train to step `until` and return the mean of each loss on the way."""
-    first = progress.step
+def _advance(
+    trainer: Trainer, progress: Progress, until: int, save_is_due: Callable[[], bool]
+) -> bool:
+    """Train to step `until`, unless a checkpoint is due before; return whether it was reached."""
     start = time.perf_counter()
-    totals: dict[str, Tensor] = {}
-    for number in range(first, until):
-        for name, loss in trainer.step(number).items():
-            totals[name] = totals[name] + loss if name in totals else loss
-    means = {name: total.item() / (until - first) for name, total in totals.items()}
+    sums, due = progress.sums, False
+    while progress.step < until and not due:
+        for name, loss in trainer.step(progress.step).items():
+            sums[name] = sums[name] + loss if name in sums else loss
+        progress.step += 1
+        due = progress.step < until and save_is_due()
     synchronise(trainer.device)
     progress.seconds += time.perf_counter() - start
-    progress.step = until
+    return not due
+
+
+def _mean_losses(progress: Progress, steps: int) -> dict[str, float]:
+    """The mean of each loss over the last `steps`; the sums start again."""
+    means = {name: total.item() / steps for name, total in progress.sums.items()}
+    progress.sums = {}
     for name, mean in means.items():
         if not math.isfinite(mean):
-            raise DivergedError(f"{name} loss is {mean} by step {until}")
+            raise DivergedError(f"{name} loss is {mean} by step {progress.step}")
     return means
 
 

@@ -1,9 +1,12 @@
 """What the words of the command line mean."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from harness.records.spec import RunSpec
 from zoo.registry import UserError
+
+if TYPE_CHECKING:
+    from harness.plan import Plan
 
 
 def words(*texts: str) -> list[str]:
@@ -71,13 +74,14 @@ def settings(given: Sequence[str]) -> dict[str, dict[str, str]]:
     return found
 
 
-def require_owners(settings: dict[str, dict[str, str]], specs: Sequence[RunSpec]) -> None:
+def require_owners(settings: dict[str, dict[str, str]], plans: "Sequence[Plan]") -> None:
     """Refuse a setting whose owner takes no part in any run: it would have no effect.
 
     Raises:
         UserError: there is one.
     """
-    parts = {part for one in specs for part in (one.task.name, *one.attention.split("+"))}
+    parts = {"model", "train"}
+    parts |= {part for one in plans for part in (one.spec.task.name, *one.composition.names)}
     for owner in settings.keys() - parts:
         raise UserError(
             f"--set {owner}: {owner!r} takes no part; those that do: {', '.join(sorted(parts))}"

@@ -9,8 +9,8 @@ import typer
 from zoo.registry import UserError
 
 if TYPE_CHECKING:
+    from harness.plan import Plan
     from harness.records.record import Record
-    from harness.records.spec import RunSpec
     from harness.records.store import Broken
 
 StoreOption = Annotated[Path, typer.Option(help="Folder of records, one JSON file a run.")]
@@ -44,14 +44,14 @@ def run(
     rerun: Annotated[bool, typer.Option("--again", help="Run finished cells anew, too.")] = False,
 ) -> None:
     """Train every variant on every task with every seed; report accuracy, speed and memory."""
-    from harness import budgets, tables
+    from harness import plan, tables
     from harness.cli import arguments
     from harness.records.store import Store
 
     settings = arguments.settings(set_ or [])
     where = _where(device, precision, compiled)
     requests = [
-        budgets.Request(
+        plan.Request(
             attention=variant,
             task=name,
             budget=budget,
@@ -64,7 +64,7 @@ def run(
         for variant in arguments.words(*attention)
         for seed in arguments.seeds(seeds)
     ]
-    specs = [budgets.plan(request) for request in requests]
+    specs = [plan.resolve(request, typer.echo) for request in requests]
     arguments.require_owners(settings, specs)
     outcome = _run_all(specs, store, rerun=rerun)
     typer.echo(tables.outcome(record for record, _ in outcome))
@@ -84,22 +84,22 @@ def locality(
     store: StoreOption = Path("runs"),
 ) -> None:
     """Measure how far a model has to look: accuracy against the tokens that it may see."""
-    from harness import budgets
     from harness import locality as locality_cells
     from harness.cli import arguments
+    from harness.plan import Request
     from harness.records.files import write_all
     from reports.pages import locality_files
 
     settings, tokens = arguments.settings(set_ or []), arguments.windows(windows)
     where = _where(device)
     requests = [
-        budgets.Request(
+        Request(
             attention="softmax", task=name, budget=budget, seed=seed, settings=settings, **where
         )
         for name in arguments.words(task)
         for seed in arguments.seeds(seeds)
     ]
-    specs = [spec for request in requests for spec in locality_cells.seen(request, tokens)]
+    specs = [spec for request in requests for spec in locality_cells.windowed(request, tokens)]
     arguments.require_owners(settings, specs)
     specs += locality_cells.shuffled(requests, tokens)
     ran = [record for record, _ in _run_all(specs, store, rerun=False)]
@@ -132,7 +132,7 @@ def measure(store: StoreOption = Path("runs")) -> None:
     left = 0
     for record in records:
         try:
-            typer.echo(tables.outcome([run.measure_anew(record, folder)]))
+            typer.echo(tables.outcome([run.remeasure(record, folder)]))
         except Exception as error:
             left += 1
             reason = str(error) if isinstance(error, UserError) else run.reason_of(error)
@@ -142,7 +142,7 @@ def measure(store: StoreOption = Path("runs")) -> None:
 
 
 def _where(device: str, precision: str = "auto", compiled: bool | None = None) -> dict[str, Any]:
-    """The device, and what follows from it unless it is given, as a `budgets.Request` has them."""
+    """The device, and what follows from it unless it is given, as a `plan.Request` has them."""
     from harness import environment
 
     chosen = environment.pick_device(device)
@@ -153,9 +153,7 @@ def _where(device: str, precision: str = "auto", compiled: bool | None = None) -
     }
 
 
-def _run_all(
-    specs: "Sequence[RunSpec]", store: Path, *, rerun: bool
-) -> "list[tuple[Record, bool]]":
+def _run_all(specs: "Sequence[Plan]", store: Path, *, rerun: bool) -> "list[tuple[Record, bool]]":
     """Check every cell, then run those that are not done, on the screen; see `grid.run_all`."""
     from rich.console import Console
 
@@ -166,10 +164,10 @@ def _run_all(
 
     keep_freed_memory()
     folder = Store(store)
-    grid.check(specs, folder, typer.echo)
+    runnable = grid.check(specs, folder)
     folder.require_writable()
     with Screen(Console(), Console(stderr=True)) as screen:
-        return grid.run_all(specs, folder, screen.watch, rerun=rerun)
+        return grid.run_all(runnable, folder, screen.watch, rerun=rerun)
 
 
 def records_of(store: Path) -> "tuple[list[Record], list[Broken]]":

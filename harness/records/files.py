@@ -1,33 +1,40 @@
-"""Files that are there whole or not at all."""
+"""Files that are written atomically."""
 
 import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+import psutil
+
 from zoo.registry import UserError
 
 
 def require_writable(folder: Path, what: str, remedy: str) -> None:
-    """Make `folder` where there is none.
+    """Create `folder` if it does not exist, before work is done that it is to hold.
+
+    Args:
+        folder: to be written to.
+        what: names it in the message.
+        remedy: ends the message.
 
     Raises:
-        UserError: it cannot be written: known now, no work is lost for it later.
+        UserError: it cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
-        there = isinstance(error, FileExistsError)
-        reason = f"{folder} is a file" if there else error.strerror
+        is_file = isinstance(error, FileExistsError)
+        reason = f"{folder} is a file" if is_file else error.strerror
         raise UserError(f"{what} cannot be written ({reason}); {remedy}") from error
 
 
 def require_page(path: Path) -> None:
-    """See to it that the page `path` can be written.
+    """Create the folder of the page `path` if it does not exist.
 
     Raises:
-        UserError: it cannot: known now, no work is lost for it later.
+        UserError: the page cannot be written.
     """
     remedy = "give another --out"
     if path.is_dir():
@@ -36,9 +43,9 @@ def require_page(path: Path) -> None:
 
 
 def write_atomic(path: Path, content: bytes) -> Path:
-    """Write `content` beside `path`, then rename it to `path`, and return `path`.
+    """Write `content` to a hidden file, rename that to `path`, and return `path`.
 
-    A reader sees the old file or the new one; a kill in between leaves a hidden `.partial` file.
+    A reader sees the old file or the new one; a process that is killed leaves a `.partial` file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
@@ -54,5 +61,13 @@ def write_atomic(path: Path, content: bytes) -> Path:
 
 
 def write_all(folder: Path, contents: Mapping[str, bytes]) -> list[Path]:
-    """Write each of `contents` by its name into `folder`, as `place` does, and return the paths."""
+    """Write each of `contents` to the file of its name in `folder`, and return the paths."""
     return [write_atomic(folder / name, content) for name, content in contents.items()]
+
+
+def remove_partial(folder: Path) -> None:
+    """Delete the `.partial` files of processes that no longer run."""
+    for path in folder.glob(".*.partial"):
+        process = path.name.split(".")[-2]
+        if process.isdecimal() and not psutil.pid_exists(int(process)):
+            path.unlink(missing_ok=True)

@@ -4,7 +4,7 @@ import hashlib
 import json
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from zoo.registry import Value
 
@@ -77,6 +77,14 @@ class TrainSpec(Frozen):
     evaluations: Count
     precision: Literal["bf16", "fp32"]
     compiled: bool
+
+    @model_validator(mode="after")
+    def _in_order(self) -> "TrainSpec":
+        if self.warmup > self.steps:
+            raise ValueError(
+                f"warmup={self.warmup} exceeds steps={self.steps}; lower warmup or raise steps"
+            )
+        return self
 
 
 class TaskSpec(Frozen):

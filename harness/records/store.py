@@ -6,14 +6,14 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from harness.records.files import require_writable, write_atomic
+from harness.records.files import remove_partial, require_writable, write_atomic
 from harness.records.record import Record
 from harness.records.spec import RunSpec
 from zoo.registry import UserError, in_one_line
 
 
 class Broken(NamedTuple):
-    """A file in a store that is no record, and why in one line."""
+    """A file in a store that is not a record, and the reason in one line."""
 
     path: Path
     reason: str
@@ -23,59 +23,80 @@ class Store:
     """A folder of records."""
 
     def __init__(self, folder: Path) -> None:
-        """Name the folder; it is made when it is first written to."""
+        """Name the folder; it is created by the first write."""
         self.folder = folder
 
     def require_writable(self) -> None:
-        """See to it that the folder can be written.
+        """Create the folder if it does not exist.
 
         Raises:
-            UserError: it cannot.
+            UserError: it cannot be written.
         """
         require_writable(self.folder, f"store {str(self.folder)!r}", "give another --store")
 
     def path(self, spec: RunSpec) -> Path:
-        """Where the record of `spec` stands."""
+        """The file of the record of `spec`."""
         name = (
             f"{spec.task.name}-{spec.attention}-{spec.budget}-{spec.device}-s{spec.seed}-{spec.id}"
         )
         return self.folder / f"{name}.json"
 
     def checkpoint(self, spec: RunSpec) -> Path:
-        """Where the state of an unfinished run of `spec` stands."""
+        """The file of the checkpoint of an unfinished run of `spec`."""
         return self.path(spec).with_suffix(".checkpoint")
 
     def find(self, spec: RunSpec) -> Record | None:
         """The record of `spec`, if the store holds one.
 
         Raises:
-            UserError: what stands in its place is no record; it is left as it is.
+            UserError: the file in its place is not a record, or cannot be read.
         """
         path = self.path(spec)
-        if not path.exists():
+        try:
+            path.lstat()
+        except (FileNotFoundError, NotADirectoryError):
             return None
-        found = _read(path)
-        if isinstance(found, Broken):
+        except OSError as error:
             raise UserError(
-                f"{path} is not a record ({found.reason}); move it away to run this again"
+                f"{path} cannot be read ({error.strerror}); give another --store"
+            ) from error
+        content = _read(path)
+        if isinstance(content, Broken):
+            raise UserError(
+                f"{path} is not a record ({content.reason}); move it away to run this again"
             )
-        return found
+        return content
 
     def write(self, record: Record) -> Path:
-        """Put the record in the store, whole or not at all, and return its path."""
-        text = record.model_dump_json(indent=1) + "\n"
-        return write_atomic(self.path(record.spec), text.encode())
+        """Write the record atomically, and return its path.
+
+        Raises:
+            UserError: it cannot be written.
+        """
+        path, text = self.path(record.spec), record.model_dump_json(indent=1) + "\n"
+        try:
+            return write_atomic(path, text.encode())
+        except OSError as error:
+            raise UserError(
+                f"record {path} cannot be written ({error.strerror}); free space, or give another "
+                "--store"
+            ) from error
+
+    def remove_partial_files(self) -> None:
+        """Delete what processes that were killed while writing left behind."""
+        remove_partial(self.folder)
 
     def read(self) -> tuple[list[Record], list[Broken]]:
-        """Every record, in order of file name, and every file that is none."""
-        found = [_read(path) for path in sorted(self.folder.glob("*.json"))]
-        records = [one for one in found if isinstance(one, Record)]
-        return records, [one for one in found if isinstance(one, Broken)]
+        """Every record, in order of file name, and every JSON file that is not a record."""
+        contents = [_read(path) for path in sorted(self.folder.glob("*.json"))]
+        records = [one for one in contents if isinstance(one, Record)]
+        return records, [one for one in contents if isinstance(one, Broken)]
 
 
 def _read(path: Path) -> Record | Broken:
     if not path.is_file():
         return Broken(path, "it is not a regular file")
+    text = ""
     try:
         text = path.read_text(encoding="utf-8")
         record = Record.model_validate_json(text)
@@ -94,12 +115,12 @@ def _read(path: Path) -> Record | Broken:
 
 
 def _rerun_command(text: str) -> str:
-    """The command that makes a record of schema 1 again; empty where `text` is none."""
+    """The command that repeats the run of a record of schema 1; empty for any other text."""
     try:
-        found: Any = json.loads(text)
-        if found["schema_version"] != 1:
+        content: Any = json.loads(text)
+        if content["schema_version"] != 1:
             return ""
-        spec = found["spec"]
+        spec = content["spec"]
         return (
             f"harness run --attention {spec['attention']} --task {spec['task']['name']} "
             f"--budget {spec['budget']} --seeds {spec['seed']}"

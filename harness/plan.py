@@ -1,0 +1,218 @@
+"""One request, resolved once: the specification of a run, its task, composition and data."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
+
+from pydantic import ValidationError
+
+from harness import budgets
+from harness.data import Data
+from harness.records.spec import Frozen, ModelSpec, Positions, RunSpec, TaskSpec, TrainSpec
+from tasks import Task, create
+from tasks.blocks import shuffle_blocks
+from tasks.data.sources import GeneratedTask
+from tasks.registry import tasks
+from zoo.composition import Composition
+from zoo.registry import UserError, Value, unknown
+
+TABLES = (".csv", ".tsv", ".parquet")
+"""Suffixes of files that are a task: `tasks.table`."""
+
+FLAGS = {"positions": "--positions", "precision": "--precision", "compiled": "--compile"}
+"""Fields of a model or a recipe that a request names by itself, with their options."""
+
+Settings = Mapping[str, Mapping[str, Value]]
+
+S = TypeVar("S", bound=Frozen)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """A run as somebody describes it, before defaults are filled in.
+
+    Attributes:
+        attention: `A` or `A+B`.
+        task: name of a task, or the path of a table of texts and labels.
+        budget: name of a budget, or the path of a TOML file.
+        seed: of the run.
+        device: kind of device.
+        precision: of the matrix products.
+        compiled: whether to compile the model.
+        positions: how positions are encoded.
+        block: tokens of the blocks whose order is shuffled, or 0.
+        settings: options by owner, over those of the budget. An owner is a variant, the task, or
+            `model` or `train`, whose options are fields of `ModelSpec` and `TrainSpec`.
+    """
+
+    attention: str
+    task: str
+    budget: str
+    seed: int
+    device: Literal["cpu", "cuda"]
+    precision: Literal["bf16", "fp32"]
+    compiled: bool
+    positions: str = "learned"
+    block: int = 0
+    settings: Settings = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A run that is ready to start.
+
+    Attributes:
+        spec: what is run.
+        task: the task of `spec`.
+        composition: the variants of `spec`.
+        data: the data of `task`.
+    """
+
+    spec: RunSpec
+    task: Task
+    composition: Composition
+    data: Data
+
+
+class _Parts(NamedTuple):
+    """What a request comes to without its data."""
+
+    task: Task
+    name: str
+    budget: budgets.Budget
+
+
+def resolve(request: Request, announce: Callable[[str], None] = lambda line: None) -> Plan:
+    """Complete a request: read the budget, build the task, load and hash its data.
+
+    Args:
+        request: what to run.
+        announce: called with one line before data are generated, which can take minutes.
+
+    Raises:
+        UserError: the variant, task, budget or an option is unknown, ill-typed or out of range, the
+            budget has no recipe for the task, or the data are missing or damaged.
+    """
+    composition = Composition.parse(request.attention)
+    if request.positions not in get_args(Positions):
+        raise UserError(unknown("kind of positions", request.positions, get_args(Positions)))
+    plain, name, budget = _parts(request)
+    recipe, settings = budget.recipe(name), request.settings
+    given = budget.options(name, composition.names)
+    variants = {one: {**given[one], **settings.get(one, {})} for one in composition.names}
+    resolved = composition.resolve(variants)
+    model, changed = _section(
+        ModelSpec, "model", recipe.model, settings, budget, positions=request.positions
+    )
+    train, also_changed = _section(
+        TrainSpec, "train", recipe.train, settings, budget,
+        precision=request.precision, compiled=request.compiled,
+    )  # fmt: skip
+    task = shuffle_blocks(plain, request.block)
+    data = Data.of(task)
+    if isinstance(task, GeneratedTask) and not task.is_there():
+        announce(f"{task.key}: generate data")
+    spec = RunSpec(
+        attention=request.attention,
+        options=resolved,
+        task=TaskSpec(
+            name=name,
+            key=task.key,
+            options=plain.options,
+            block=request.block,
+            digests={**data.digests},
+        ),
+        budget=budget.name,
+        overrides={**changed, **also_changed},
+        model=model,
+        train=train,
+        device=request.device,
+        seed=request.seed,
+    )
+    return Plan(spec=spec, task=data.task, composition=composition, data=data)
+
+
+def restore(spec: RunSpec) -> Plan:
+    """The plan of a run that was recorded.
+
+    Raises:
+        UserError: its variants or its task are unknown, or the task or its data have changed since.
+    """
+    task = shuffle_blocks(create(spec.task.name, **spec.task.options), spec.task.block)
+    if task.key != spec.task.key:
+        raise UserError(
+            f"the run is of task {spec.task.key!r}, which is now {task.key!r}; run it again"
+        )
+    data = Data.of(task)
+    if {**data.digests} != spec.task.digests:
+        raise UserError(f"the data of {task.key} have changed since the run; run it again")
+    composition = Composition.parse(spec.attention)
+    return Plan(spec=spec, task=data.task, composition=composition, data=data)
+
+
+def task_of(request: Request) -> Task:
+    """The task of a request; its data are not read.
+
+    Raises:
+        UserError: the task, the budget or an option is unknown, ill-typed or out of range.
+    """
+    return shuffle_blocks(_parts(request).task, request.block)
+
+
+def _parts(request: Request) -> _Parts:
+    own: Mapping[str, Value] = {}
+    name = request.task
+    if Path(name).suffix in TABLES:
+        name, own = "table", {"path": name}
+    tasks.find(name)  # an unknown task before a missing recipe
+    budget = budgets.find(request.budget)
+    given = {**budget.recipe(name).options, **own, **request.settings.get(name, {})}
+    return _Parts(create(name, **given), name, budget)
+
+
+def _section(
+    kind: type[S],
+    owner: str,
+    recipe: Mapping[str, Any],
+    settings: Settings,
+    budget: budgets.Budget,
+    **fixed: Value,
+) -> tuple[S, dict[str, Value]]:
+    """The model or the optimiser's recipe, and the fields that differ from the budget's.
+
+    Args:
+        kind: of the result.
+        owner: `model` or `train`.
+        recipe: fields that the budget gives.
+        settings: all settings of the request.
+        budget: where `recipe` is from.
+        fixed: fields that the request gives itself.
+    """
+    where = f"budget {budget.name!r}: {owner}"
+    for name in fixed.keys() & recipe.keys():
+        raise UserError(f"{where}.{name} belongs to no budget; remove it and use {FLAGS[name]}")
+    planned = _validated(kind, where, {**recipe, **fixed})
+    given = settings.get(owner, {})
+    for name in given:
+        if name in fixed:
+            raise UserError(f"--set {owner}.{name} is not possible; use {FLAGS[name]}")
+    # Only `betas` holds two numbers.
+    read = {n: v.split(",") if n == "betas" else v for n, v in given.items() if isinstance(v, str)}
+    made = _validated(kind, owner, {**planned.model_dump(), **given, **read})
+    changed = {name: getattr(made, name) for name in given}
+    return made, {
+        f"{owner}.{name}": ",".join(map(str, value)) if isinstance(value, tuple) else value
+        for name, value in changed.items()
+        if value != getattr(planned, name)
+    }
+
+
+def _validated(kind: type[S], owner: str, values: Mapping[str, Any]) -> S:
+    for name in values:
+        if name not in kind.model_fields:
+            raise UserError(unknown(f"option of {owner}", name, kind.model_fields))
+    try:
+        return kind.model_validate(dict(values))
+    except ValidationError as error:
+        raise UserError(f"{owner}.{budgets.first_fault(error, kind, 'option')}") from error
