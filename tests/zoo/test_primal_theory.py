@@ -1,4 +1,4 @@
-"""Primal-Attention against the theory of KSVD, the published sampling, and its own options."""
+"""Primal-Attention compared with the theory of KSVD; the published sampling; its options."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ WIDTH, TOKENS = 4, 24
 
 
 def solved(form: str) -> tuple[Primal, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """A layer of one head at the exact KSVD solution for x, and what it must give: K V and K^T U.
+    """A layer of one head at the exact KSVD solution for x, then x, K V and K^T U.
 
     The rank is the head's width, so that the decomposition of K is complete.
     """
@@ -33,7 +33,7 @@ def solved(form: str) -> tuple[Primal, torch.Tensor, torch.Tensor, torch.Tensor]
             sampled = x[0, positions(TOKENS, 3 * WIDTH)]
             targets = torch.linalg.pinv(sampled.T) @ targets
         layer.directions.copy_(targets[:, None])
-        # The objective is a mean over tokens where the theory has a sum: Lambda^2 = N / S.
+        # The loss has a mean over tokens where the theory has a sum: Lambda^2 = N / S.
         layer.scales.copy_((TOKENS / s).sqrt()[None])
         layer.out.weight.copy_(torch.eye(WIDTH))
         layer.out.bias.zero_()
@@ -53,7 +53,7 @@ def test_the_primal_is_the_dual_at_the_exact_solution(form):
 
 @pytest.mark.parametrize("mean", ["batch", "sample"])
 @pytest.mark.parametrize("form", ["dependent", "independent"])
-def test_the_objective_vanishes_at_the_exact_solution_and_nowhere_near(form, mean):
+def test_the_objective_is_zero_at_the_exact_solution_and_not_next_to_it(form, mean):
     layer, x, _, _ = solved(form)
     layer.ksvd_mean = mean
     assert layer(x, x, None).losses["ksvd"] < 1e-20
@@ -81,20 +81,20 @@ def test_the_theory_holds_for_any_features():
 
 
 def sampled_by(layer: Primal, x: torch.Tensor, mask: torch.Tensor | None) -> list[set[int]]:
-    """The tokens of each sample that reach the outputs of all others, seen in the gradients."""
-    reached = []
-    for asked in (0, x.shape[1] // 2):
+    """The tokens of each sample that every output depends on, by the gradients."""
+    dependent = []
+    for output in (0, x.shape[1] // 2):
         x = x.detach().requires_grad_()
-        (gradient,) = torch.autograd.grad(layer(x, x, mask).tokens[:, asked].abs().sum(), x)
-        reached.append(gradient.abs().sum(2) > 0)
-    # A token asked reaches its own output without being sampled: it counts if the other sees it.
-    both = reached[0] & reached[1]
+        (gradient,) = torch.autograd.grad(layer(x, x, mask).tokens[:, output].abs().sum(), x)
+        dependent.append(gradient.abs().sum(2) > 0)
+    # An output depends on its own token, sampled or not: only what both depend on was sampled.
+    both = dependent[0] & dependent[1]
     return [set(row.nonzero()[:, 0].tolist()) for row in both]
 
 
 @pytest.mark.parametrize(("rank", "multi"), [(3, 5), (20, 10), (30, 10), (1, 1)])
 @pytest.mark.parametrize("n", [63, 100, 1000, 1024])
-def test_sampled_positions_are_the_published_ones_where_nothing_is_padded(n, rank, multi):
+def test_sampled_positions_are_the_published_ones_without_padding(n, rank, multi):
     layer = build("dependent", n, rank=rank, rank_multi=multi)
     x = torch.randn(1, n, DIM).double()
     count = min(n, rank * multi)
@@ -105,13 +105,13 @@ def test_sampled_positions_are_the_published_ones_where_nothing_is_padded(n, ran
 def test_sampled_positions_are_spread_evenly_over_the_real_tokens():
     x, mask = torch.randn(3, 100, DIM).double(), torch.rand(3, 100) < 0.6
     mask[:, [0, 50]] = True
-    found = sampled_by(build("dependent"), x, mask)
-    for sample, kept in zip(found, mask, strict=True):
-        real = kept.nonzero()[:, 0]
+    samples = sampled_by(build("dependent"), x, mask)
+    for sample, is_real in zip(samples, mask, strict=True):
+        real = is_real.nonzero()[:, 0]
         assert sample == set(real[positions(len(real), 15)].tolist())
 
 
-def test_auto_depends_on_the_data_unless_causal():
+def test_projections_auto_are_dependent_unless_causal():
     size = Size(dim=DIM, heads=HEADS, max_len=50, causal=False, dropout=0.0)
     assert Primal(size).dependent
     assert not build("causal").dependent
@@ -120,12 +120,12 @@ def test_auto_depends_on_the_data_unless_causal():
 
 
 @pytest.mark.parametrize("wrong", [{"rank": 0}, {"rank_multi": 0}, {"rank": -1}])
-def test_a_rank_below_one_is_refused(wrong):
+def test_a_rank_below_one_is_rejected(wrong):
     ((name, value),) = wrong.items()
     with pytest.raises(UserError, match=f"^primal.{name}={value} must be at least 1; raise it$"):
         build("dependent", **wrong)
 
 
-def test_a_causal_layer_refuses_projections_that_see_the_future():
+def test_a_causal_layer_rejects_projections_that_depend_on_later_tokens():
     with pytest.raises(UserError, match="projections=dependent sees the future"):
         build("causal", projections="dependent")
