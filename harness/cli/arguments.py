@@ -1,7 +1,10 @@
-"""What the words of the command line mean."""
+"""Options that several commands share, and readers of their texts."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from zoo.registry import UserError
 
@@ -9,88 +12,118 @@ if TYPE_CHECKING:
     from harness.plan import Plan
 
 
-def words(*texts: str) -> list[str]:
-    """Split at commas, each word once, in order.
+def path(text: str) -> Path:
+    """Read a path.
 
     Raises:
-        UserError: a word is empty.
+        BadParameter: the text is empty, which would name the current folder.
     """
-    found: dict[str, None] = {}
+    if not text:
+        raise typer.BadParameter("the path is empty; give a path, or '.' for the current folder.")
+    return Path(text)
+
+
+StoreOption = Annotated[
+    Path, typer.Option(parser=path, metavar="PATH", help="Folder of records, one JSON file a run.")
+]
+AttentionOption = Annotated[
+    list[str], typer.Option("--attention", "-a", help="A, A+B, or A,A+B,...; repeatable.")
+]
+TaskOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--task", "-t", help="TASK or TASK,TASK,...; repeatable; listops if none is given."
+    ),
+]
+BudgetOption = Annotated[str, typer.Option(help="Recipe: smoke, laptop, paper, or a TOML file.")]
+SeedsOption = Annotated[str, typer.Option(help="Seeds, separated by commas.")]
+DeviceOption = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+PrecisionOption = Annotated[str, typer.Option(help="auto, bf16 or fp32.")]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", help="NAME.OPTION=VALUE; NAME is a variant, a task, train or model; repeatable."
+    ),
+]
+
+
+def names_in(texts: Sequence[str]) -> list[str]:
+    """Split at commas; each name once, in order.
+
+    Raises:
+        UserError: a name is empty.
+    """
+    names: dict[str, None] = {}
     for text in texts:
-        words = [word.strip() for word in text.split(",")]
-        if not all(words):
+        parts = [part.strip() for part in text.split(",")]
+        if not all(parts):
             raise UserError(f"{text!r} holds an empty name; separate names by single commas")
-        found |= dict.fromkeys(words)
-    return list(found)
+        names |= dict.fromkeys(parts)
+    return list(names)
 
 
-def seeds(text: str) -> list[int]:
-    """Read whole numbers between commas.
-
-    Raises:
-        UserError: one is no whole number, or is not in 0..2**32 - 1.
-    """
-    example = "0,1,2"
-    found = _whole_numbers(f"seeds {text!r}", text, example)
-    if not 0 <= min(found) <= max(found) < 2**32:
-        raise UserError(
-            f"seeds {text!r} leave the range from 0 to 2**32 - 1; give for example {example}"
-        )
-    return found
-
-
-def windows(text: str) -> list[int]:
-    """Read whole numbers from 1 on between commas.
+def seeds_in(text: str) -> list[int]:
+    """Read seeds separated by commas.
 
     Raises:
-        UserError: one is no whole number, or is below 1.
+        UserError: one is not an integer from 0 to 2**32 - 1.
     """
-    example = "8,32,128"
-    found = _whole_numbers(f"windows {text!r}", text, example)
-    if min(found) < 1:
-        raise UserError(f"windows {text!r} hold a number below 1; give for example {example}")
-    return found
+    return _integers("seeds", text, range(2**32), "0,1,2")
 
 
-def settings(given: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Read NAME.OPTION=VALUE texts: the values, by name and option.
+def windows_in(text: str) -> list[int]:
+    """Read numbers of tokens separated by commas.
+
+    Raises:
+        UserError: one is not a positive integer of 63 bits.
+    """
+    return _integers("windows", text, range(1, 2**63), "8,32,128")
+
+
+def settings_of(texts: Sequence[str] | None) -> dict[str, dict[str, str]]:
+    """Read NAME.OPTION=VALUE texts: the values by name and option.
 
     Raises:
         UserError: a text has another form, or an option is given two values.
     """
-    found: dict[str, dict[str, str]] = {}
-    for text in given:
-        path, equals, value = text.partition("=")
-        owner, dot, option = path.partition(".")
+    settings: dict[str, dict[str, str]] = {}
+    for text in texts or ():
+        option_path, equals, value = text.partition("=")
+        owner, dot, option = option_path.partition(".")
         if not (owner and dot and option and equals and value):
             raise UserError(
                 f"--set {text!r} is not of the form NAME.OPTION=VALUE; give for example "
                 "primal.rank=40"
             )
-        if found.setdefault(owner, {}).setdefault(option, value) != value:
-            raise UserError(
-                f"--set gives {path} two values, {found[owner][option]} and {value}; give one"
-            )
-    return found
+        first = settings.setdefault(owner, {}).setdefault(option, value)
+        if first != value:
+            raise UserError(f"--set gives {option_path} two values, {first} and {value}; give one")
+    return settings
 
 
-def require_owners(settings: dict[str, dict[str, str]], plans: "Sequence[Plan]") -> None:
-    """Refuse a setting whose owner takes no part in any run: it would have no effect.
+def require_owners(settings: Mapping[str, Mapping[str, str]], plans: "Sequence[Plan]") -> None:
+    """Reject settings that no run uses.
 
     Raises:
-        UserError: there is one.
+        UserError: an owner is neither a variant nor a task of a run, nor train or model.
     """
-    parts = {"model", "train"}
-    parts |= {part for one in plans for part in (one.spec.task.name, *one.composition.names)}
-    for owner in settings.keys() - parts:
+    owners = {"model", "train"}
+    for plan in plans:
+        owners |= {plan.spec.task.name, *plan.composition.names}
+    for owner in settings.keys() - owners:
         raise UserError(
-            f"--set {owner}: {owner!r} takes no part; those that do: {', '.join(sorted(parts))}"
+            f"--set {owner}: no run uses {owner!r}; give one of {', '.join(sorted(owners))}"
         )
 
 
-def _whole_numbers(what: str, text: str, example: str) -> list[int]:
-    """Read `text`, which a message calls `what`."""
+def _integers(what: str, text: str, allowed: range, example: str) -> list[int]:
     try:
-        return [int(word) for word in words(text)]
+        numbers = [int(part) for part in names_in([text])]
     except ValueError:
-        raise UserError(f"{what} are not whole numbers; give for example {example}") from None
+        raise UserError(f"{what} {text!r} are not integers; give for example {example}") from None
+    if any(number not in allowed for number in numbers):
+        raise UserError(
+            f"{what} {text!r} are not all from {allowed.start} to {allowed.stop - 1}; give for "
+            f"example {example}"
+        )
+    return numbers

@@ -1,16 +1,16 @@
-"""The commands of `harness data`, each a thin function over `tasks`."""
+"""`harness data`: list, fetch and import data sets."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-data = typer.Typer(help="See, fetch and import the data sets.", no_args_is_help=True)
+data = typer.Typer(help="List, download and import data sets.", no_args_is_help=True)
 
 
 @data.command(name="list")
 def list_() -> None:
-    """Say which data sets are present, where, and how to get what is missing."""
+    """Print which data sets are present and where, and how to get those that are missing."""
     from tasks.data.sources import status
 
     for one in status():
@@ -23,7 +23,7 @@ def import_(
     task: Annotated[str, typer.Argument(help="The task whose data to import.")],
     path: Annotated[Path, typer.Argument(help="A folder, an archive or a file of the data set.")],
 ) -> None:
-    """Verify files that you have, convert them, and put them in the cache."""
+    """Verify and convert local files of a data set, and put the result in the cache."""
     from tasks.data.sources import import_data
 
     typer.echo(f"imported: {import_data(task, path)}")
@@ -31,15 +31,18 @@ def import_(
 
 @data.command(name="fetch")
 def fetch(
-    task: Annotated[str, typer.Argument(help="The task whose data to fetch.")],
+    task: Annotated[str, typer.Argument(help="The task whose data to download.")],
     offline: Annotated[
         bool, typer.Option("--offline", help="Use only what was downloaded before.")
     ] = False,
 ) -> None:
-    """Download public files, verify and convert them, and put them in the cache, if need be."""
+    """Download, verify and convert public files, and put the result in the cache.
+
+    Nothing is downloaded where the cache has the data.
+    """
     from rich.console import Console
 
-    from harness.terminal import download
+    from harness.cli.progress import download
     from tasks.data.download import fetch_data
 
     with download(Console(stderr=True), task) as watch:
