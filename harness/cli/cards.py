@@ -1,214 +1,205 @@
-"""The page of the tasks: a card each, written from facts alone."""
+"""Writes docs/tasks.md, a card a task, and its images: `python -m harness.cli.cards`."""
 
 import inspect
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated
 
-from harness.facts import ON_SHEET, SHOWN, Facts
-from harness.markdown import table
-from tasks import Task
+import typer
+
+import tasks
+from harness.cli.arguments import path
+from harness.cli.descriptions import EXAMPLES, SHEET, Description, describe
+from harness.cli.process import script
+from harness.plan import Request, task_of
+from harness.records.files import require_writable, write_all, write_atomic
+from reports.markdown import escape, table
 from tasks.baselines import FIRST
 from tasks.data.sources import ImportedTask
+from zoo.registry import UserError
 
 WIDTH = 92
 """Characters of a line of an example."""
 
-HEAD_KEPT, TAIL_KEPT = 700, 300
-"""Characters of a long document that are shown of its beginning and of its end."""
+HEAD_LENGTH, TAIL_LENGTH = 700, 300
+"""Characters shown of the beginning and of the end of a long sequence."""
 
 HEAD = f"""\
 # Tasks
 
-A card a task: what it asks, what its data are, what its numbers mean. `harness cards` makes this
-page.
+One card a task: what is predicted, the data, and the baselines. `python -m harness.cli.cards` writes this page.
 
-* **Setting**: the task and its version, and behind it the options that are not the default. Beside
-  a task as it is by default stands what the `laptop` budget makes of it, where that is another.
-* **Lengths** are the tokens of a document without padding; a document that several examples show
-  counts once.
-* **SHA-256** is the name of a split's data: of lengths, rows, positions asked, targets and real
-  tokens, as `Split.digest` in `tasks/contract.py` defines it. The same setting has the same hashes
-  on every machine; data that are changed need a new version.
-* **Documents of test that stand in train** do so token by token, whatever their answers: what a
-  model knows of them it may have learned by heart.
-* **Floors** are accuracies on test that need no attention. *chance* is one in the number of
-  classes, *majority* the commonest class of train, *mean* the mean of train. Two short cuts are
-  linear models, taken where one answer about the whole is asked for, logistic regressions for
-  classes and ridge regressions for numbers: *bag of tokens* on how often each token occurs, *first
-  {FIRST} tokens* on the beginning of each document. Where tokens of an example are asked, it shows
-  its answers, and *most frequent in context* is, everywhere in it, the one that it shows most often. A
-  model that does not beat these may have learned no more than they did.
-* **Examples** are the first {SHOWN} of train. Positions count from 0; of a long document the middle
-  is left out. Of pictures a **sheet** shows the first {ON_SHEET}, row by row.
+* **Setting**: the task with its version, and the options that differ from their defaults. Where the `laptop` budget uses
+  another setting than the default, the card has both.
+* **Lengths** are in tokens, without padding. A sequence that several examples share counts once.
+* **SHA-256** identifies the data of a split: `Split.digest` in `tasks/contract.py`. A setting has the same digests on every
+  machine; other data need a new version.
+* **Sequences of test that are in train** have the same tokens, whatever their targets.
+* **Baselines** are test accuracies without attention. *chance* is one in the number of classes, *majority* the most frequent
+  class of train, *mean* the mean of train. *bag of tokens* and *first {FIRST} tokens* are linear models (logistic regression for
+  classes, ridge regression for numbers) of how often each token occurs and of the first tokens. *most frequent in context*
+  answers, where targets are at tokens, with the answer that the example itself contains most often.
+* **Examples** are the first {EXAMPLES} of train. Positions count from 0. Of long sequences the middle is left out. The **sheet** of a
+  task of images shows the first {SHEET}, row by row.
 """
 
 
-def page(cards: Iterable[Sequence[Facts]], folder: str) -> str:
-    """The whole page, as Markdown.
+def main(
+    out: Annotated[
+        Path,
+        typer.Option(
+            parser=path, help="The page to write; its images go to a folder of that name."
+        ),
+    ] = Path("docs/tasks.md"),
+    generate: Annotated[
+        bool, typer.Option("--generate/--no-generate", help="Generate data that are missing.")
+    ] = True,
+) -> None:
+    """Write the page of the tasks and its images."""
+    if not out.suffix:
+        raise UserError(f"--out {str(out)!r} has no suffix; give one such as docs/tasks.md")
+    require_writable(out.with_suffix(""), str(out), "give another --out")
+    cards = []
+    for name in tasks.names():
+        try:
+            cards.append([describe(task, generate) for task in settings(name)])
+        except UserError as error:
+            warnings.warn(str(error), stacklevel=2)
+            continue
+        for one in cards[-1]:
+            typer.echo(f"{one.task.key}: {one.missing or 'described'}")
+    for file in write_all(out.with_suffix(""), images(cards)):
+        typer.echo(file)
+    typer.echo(write_atomic(out, page(cards, out.stem).encode()))
+
+
+def settings(name: str) -> list[tasks.Task]:
+    """The task with its defaults, and as the laptop budget sets it where that differs."""
+    request = Request(
+        attention="none", task=name, budget="laptop", seed=0, device="cpu", precision="fp32",
+        compiled=False,
+    )  # fmt: skip
+    default, laptop = tasks.create(name), task_of(request)
+    return [default] if default.key == laptop.key else [default, laptop]
+
+
+def page(cards: Sequence[Sequence[Description]], folder: str) -> str:
+    """The page, as Markdown.
 
     Args:
         cards: of each task its settings, that of the defaults first.
-        folder: where the pictures are, seen from the page.
+        folder: where the images are, relative to the page.
     """
-    return "\n".join([HEAD, *(_card(settings, folder) for settings in cards)])
+    return "\n".join([HEAD, *(_card(card, folder) for card in cards)])
 
 
-def pictures(cards: Iterable[Sequence[Facts]]) -> dict[str, bytes]:
-    """The files that the page shows, by name."""
+def images(cards: Sequence[Sequence[Description]]) -> dict[str, bytes]:
+    """The image files of the page, by name."""
     return {
         name: file
-        for settings in cards
-        for names, files in _pictured(_shown(settings))
-        for name, file in zip(names, files, strict=True)
+        for card in cards
+        for title, example in _shown(card).examples.items()
+        for name, file in zip(_files(card, title), example.images, strict=True)
     }
 
 
-def _card(settings: Sequence[Facts], folder: str) -> str:
-    task = settings[0].task
-    there = [facts for facts in settings if not facts.missing]
-    said = (_splits, _digests, _repeated, _shares, _floors)
-    tables = [one(there) for one in said] if there else []
-    parts = [*_asks(task), _terms(settings[0]), *_missing(settings), *tables]
-    return "\n".join([f"## {task.name}\n", *parts, *_examples(_shown(settings), folder)])
+def _card(card: Sequence[Description], folder: str) -> str:
+    task = card[0].task
+    parts = [f"## {task.name}\n", *_titles(task), table(["", ""], _properties(card[0]).items())]
+    for missing in dict.fromkeys(one.missing for one in card if one.missing):
+        keys = ", ".join(f"`{one.task.key}`" for one in card if one.missing == missing)
+        parts.append(f"{keys}: missing; {missing}\n")
+    parts += [*_tables([one for one in card if not one.missing]), *_examples(card, folder)]
+    return "\n".join(parts)
 
 
-def _missing(settings: Sequence[Facts]) -> list[str]:
-    """A line for each way to get data that are not there, in the form of `harness data list`."""
-    keys: dict[str, list[str]] = {}
-    for facts in settings:
-        keys.setdefault(facts.missing, []).append(f"`{facts.task.key}`")
-    return [f"{', '.join(of)}: missing; {way}\n" for way, of in keys.items() if way]
+def _titles(task: tasks.Task) -> list[str]:
+    """The first lines of the docstrings of its module and its class."""
+    docs = (inspect.getdoc(one) or "" for one in (inspect.getmodule(type(task)), type(task)))
+    return [f"{line}\n" for line in (doc.partition("\n")[0] for doc in docs) if line]
 
 
-def _asks(task: Task) -> list[str]:
-    """The first lines of what its module and its class say of themselves."""
-    said = (inspect.getmodule(type(task)), type(task))
-    lines = (((one and one.__doc__) or "").strip().partition("\n")[0] for one in said)
-    return [f"{line}\n" for line in lines if line]
-
-
-def _terms(facts: Facts) -> str:
-    task = facts.task
-    rows = {
+def _properties(described: Description) -> dict[str, str]:
+    task = described.task
+    origin = {"data": "generated by the task's code, under its licence"}
+    if isinstance(task, ImportedTask):
+        source = task.source()
+        origin = {"data": source.title, "origin": f"<{source.origin}>", "terms": source.terms}
+    return {
         "version": f"`{task.name}@{task.version}`",
         "options": ", ".join(f"`{name}={value}`" for name, value in task.options.items()) or "none",
-        "answer": facts.answer,
-        "token values": f"{task.vocabulary:,}",
-        "longest document": f"{task.max_len:,} tokens",
-        "documents an example": str(task.sequences),
-        "model": "causal" if task.causal else "hears both sides",
-        **_origin(task),
+        "target": described.target,
+        "vocabulary size": f"{task.vocabulary:,}",
+        "maximum length": f"{task.max_len:,} tokens",
+        "sequences per example": str(task.sequences),
+        "model": "causal" if task.causal else "bidirectional",
+        **origin,
     }
-    return table(["", ""], rows.items())
 
 
-def _origin(task: Task) -> dict[str, str]:
-    if not isinstance(task, ImportedTask):
-        return {"data": "made by the code of the task, under its licence"}
-    source = task.source()
-    return {"data": source.title, "origin": f"<{source.origin}>", "terms": source.terms}
+def _tables(card: Sequence[Description]) -> Iterator[str]:
+    for of_settings in zip(*(one.by_split for one in card), strict=True):
+        yield _table(
+            ["setting", "split"],
+            [
+                ([f"`{one.task.key}`", split], cells)
+                for one, by_split in zip(card, of_settings, strict=True)
+                for split, cells in by_split.items()
+            ],
+        )
+    for rows in zip(*(one.by_setting for one in card), strict=True):
+        keys = ([f"`{one.task.key}`"] for one in card)
+        yield _table(["setting"], list(zip(keys, rows, strict=True)))
 
 
-def _splits(settings: Sequence[Facts]) -> str:
-    head = ["setting", "split", "examples", "documents", "shortest", "median", "mean", "longest"]
-    rows = []
-    for facts in settings:
-        for name, part in facts.parts.items():
-            least, median, mean, most = part.lengths
-            lengths = [f"{least:,.0f}", f"{median:,.1f}", f"{mean:,.1f}", f"{most:,.0f}"]
-            counts = [f"{part.examples:,}", f"{part.sequences:,}"]
-            rows.append([f"`{facts.task.key}`", name, *counts, *lengths])
-    return table(head, rows)
-
-
-def _digests(settings: Sequence[Facts]) -> str:
-    rows = [
-        [f"`{facts.task.key}`", name, f"`{part.digest}`"]
-        for facts in settings
-        for name, part in facts.parts.items()
-    ]
-    return table(["setting", "split", "SHA-256"], rows)
-
-
-def _repeated(settings: Sequence[Facts]) -> str:
-    rows = [
-        [f"`{facts.task.key}`", f"{facts.repeated:,} of {facts.parts['test'].sequences:,}"]
-        for facts in settings
-    ]
-    return table(["setting", "documents of test that stand in train"], rows)
-
-
-def _shares(settings: Sequence[Facts]) -> str:
-    rows = [
-        ([f"`{facts.task.key}`", name], part.targets)
-        for facts in settings
-        for name, part in facts.parts.items()
-    ]
-    return _aligned(["setting", "split"], rows)
-
-
-def _floors(settings: Sequence[Facts]) -> str:
-    rows = []
-    for facts in settings:
-        baselines = {name: f"{100 * floor:.1f} %" for name, floor in facts.baselines.items()}
-        rows.append(([f"`{facts.task.key}`"], baselines))
-    return _aligned(["setting"], rows)
-
-
-def _shown(settings: Sequence[Facts]) -> Facts:
-    """The setting whose examples are shown: the first that is there."""
-    return next((facts for facts in settings if not facts.missing), settings[0])
-
-
-def _pictured(facts: Facts) -> list[tuple[list[str], Sequence[bytes]]]:
-    """Names and files of the pictures of each example, and of the sheet."""
-    found = []
-    for number, example in enumerate(facts.examples, 1):
-        several = len(example.pictures) > 1
-        parts = (f"-{part}" if several else "" for part in range(1, len(example.pictures) + 1))
-        names = [f"{facts.task.name}-{number}{part}.png" for part in parts]
-        found.append((names, example.pictures))
-    if facts.sheet:
-        found.append(([f"{facts.task.name}.png"], facts.sheet.pictures))
-    return found
-
-
-def _examples(facts: Facts, folder: str) -> list[str]:
-    shown = [(f"Example {number}", "answer", one) for number, one in enumerate(facts.examples, 1)]
-    shown += [("Sheet", "answers", facts.sheet)] if facts.sheet else []
-    found = []
-    for (title, word, example), (names, _) in zip(shown, _pictured(facts), strict=True):
-        found.append(f"**{title}**, {word}: {example.answer}\n")
-        found += [f"![{facts.task.name}, {title.lower()}]({folder}/{name})\n" for name in names]
-        found += [f"{_block(document)}\n" for document in example.sequences]
-    return found
-
-
-def _block(document: str) -> str:
-    """A document as an indented block, which nothing in it can end."""
-    lines = textwrap.wrap(_cut("".join(map(_plain, document))), WIDTH)
-    return "\n".join(f"    {line}" for line in lines)
-
-
-def _plain(character: str) -> str:
-    """What may stand on a page: blanks for all white space, and nothing unprintable."""
-    if character.isspace():
-        return " "
-    return character if character.isprintable() else "\N{REPLACEMENT CHARACTER}"
-
-
-def _cut(text: str) -> str:
-    """Leave the middle of a long text out, whole words where it has some."""
-    if len(text) <= HEAD_KEPT + TAIL_KEPT:
-        return text
-    head = text[:HEAD_KEPT].rpartition(" ")[0] or text[:HEAD_KEPT]
-    tail = text[-TAIL_KEPT:].partition(" ")[2] or text[-TAIL_KEPT:]
-    left = len(text) - len(head) - len(tail)
-    return f"{head} … {left:,} characters left out … {tail}"
-
-
-def _aligned(head: Sequence[str], rows: Sequence[tuple[Sequence[str], Mapping[str, str]]]) -> str:
-    """A table whose further columns are those of any row, by name."""
+def _table(head: Sequence[str], rows: Sequence[tuple[Sequence[str], Mapping[str, str]]]) -> str:
+    """A table whose further columns are those of all rows, by name."""
     columns = list(dict.fromkeys(column for _, cells in rows for column in cells))
-    filled = ([*first, *(cells.get(column, "") for column in columns)] for first, cells in rows)
-    return table([*head, *columns], filled)
+    return table(
+        [*head, *columns],
+        [[*first, *(cells.get(column, "") for column in columns)] for first, cells in rows],
+    )
+
+
+def _shown(card: Sequence[Description]) -> Description:
+    """The setting whose examples are on the card: the first whose data are present."""
+    return next((one for one in card if not one.missing), card[0])
+
+
+def _files(card: Sequence[Description], title: str) -> list[str]:
+    """Names of the image files of an example."""
+    stem = card[0].task.name
+    if title != "Sheet":
+        stem += f"-{title.rpartition(' ')[2]}"
+    count = len(_shown(card).examples[title].images)
+    return [f"{stem}-{i + 1}.png" for i in range(count)] if count > 1 else [f"{stem}.png"] * count
+
+
+def _examples(card: Sequence[Description], folder: str) -> Iterator[str]:
+    for title, example in _shown(card).examples.items():
+        yield f"**{title}**, target: {escape(example.target)}\n"
+        for name in _files(card, title):
+            yield f"![{card[0].task.name}, {title.lower()}]({folder}/{name})\n"
+        for text in example.texts:
+            yield f"{_block(text)}\n"
+
+
+def _block(text: str) -> str:
+    """A text as an indented block, which nothing in it can end."""
+    plain = "".join(
+        " " if one.isspace() else one if one.isprintable() else "\N{REPLACEMENT CHARACTER}"
+        for one in text
+    )
+    if len(plain) > HEAD_LENGTH + TAIL_LENGTH:
+        # Whole words, where there are any.
+        head = plain[:HEAD_LENGTH].rpartition(" ")[0] or plain[:HEAD_LENGTH]
+        tail = plain[-TAIL_LENGTH:].partition(" ")[2] or plain[-TAIL_LENGTH:]
+        omitted = len(plain) - len(head) - len(tail)
+        plain = f"{head} … {omitted:,} characters left out … {tail}"
+    return "\n".join(f"    {line}" for line in textwrap.wrap(plain, WIDTH))
+
+
+if __name__ == "__main__":
+    script(main)

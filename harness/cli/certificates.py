@@ -1,104 +1,81 @@
-"""The certificate page: what every variant claims, and what became of the claims when checked."""
+"""Writes docs/certificates.md, the results of all checks: `python -m harness.cli.certificates`."""
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated
 
-from harness.markdown import table
-from zoo.conformance import CHECKS, Result, Subject
+import typer
 
-PROVED, NOTHING = "✓", "–"
+from harness.cli.arguments import path
+from harness.cli.check import line
+from harness.cli.process import script
+from harness.records.files import require_writable, write_atomic
+from reports.markdown import escape, table
+from zoo.conformance import CHECKS, Result, examine, subjects
+from zoo.variants import variants
+
+PASSED, NOT_CLAIMED = "✓", "–"
 
 FIGURES = {
-    "token mixing": "Does an output depend on another token, and how far away",
-    "linear FLOPs": "Growth of the operations of variants that claim a linear cost",
+    "token mixing": "Whether an output depends on other tokens, and how far away",
+    "linear FLOPs": "Growth of the FLOPs of variants that claim a linear cost",
     "constant-size state": "State of recurrent variants",
 }
-"""Checks whose figures stand on the page: they are the same on every machine."""
+"""Checks whose figures are on the page: they are the same on every machine."""
 
-HEAD = """\
+HEAD = f"""\
 # Certificates
 
-A row a variant that runs anywhere (`fla-*` run on CUDA alone), a column a kind of check. {proved}
-says that every check of the kind that the variant's claims call for passed, in each of its forms;
-{nothing} that it claims nothing of the kind; a number leads to a check that it fails and says so.
-`harness check NAME` shows the figure behind each of them, `harness certify` makes this page.
+One row a variant (`fla-*` need CUDA and are left out), one column a group of checks. {PASSED}: every check of the group that the
+variant's traits call for passed, in each of its forms. {NOT_CLAIMED}: the traits call for none. A number refers to a known check failure.
+`harness check NAME` prints the figures behind a row; `python -m harness.cli.certificates` writes this page.
 
 """
 
 
-class Examined(NamedTuple):
-    """A form of a variant, and what its checks found."""
+def main(
+    out: Annotated[Path, typer.Option(parser=path, help="The page to write.")] = Path(
+        "docs/certificates.md"
+    ),
+) -> None:
+    """Run every check on every variant and write the page; exit 1 where one fails."""
+    require_writable(out.parent, str(out), "give another --out")
+    results: dict[str, list[Result]] = {}
+    for name, variant in variants.items():
+        if variant.unchecked:
+            typer.echo(f"{name} is left out: {variant.unchecked}")
+            continue
+        results[name] = [one for subject in subjects(name, variant) for one in examine(subject)]
+        failed = [one for one in results[name] if not one.passed]
+        typer.echo("\n".join([name, *map(line, failed)]))
+    if not all(one.passed for of in results.values() for one in of):
+        raise typer.Exit(1)
+    typer.echo(write_atomic(out, page(results).encode()))
 
-    subject: Subject
-    results: Sequence[Result]
 
+def page(results: Mapping[str, Sequence[Result]]) -> str:
+    """The page as Markdown, from the results of every form of each variant, which all passed."""
+    declared = [(n, one.check, one.gap) for n, of in results.items() for one in of if one.gap]
+    failures = list(dict.fromkeys(declared))
+    groups: dict[str, set[str]] = {}
+    for check in CHECKS:
+        groups.setdefault(check.group, set()).add(check.name)
 
-def page(examined: Iterable[Examined]) -> str:
-    """The whole page, as Markdown.
+    def cell(name: str, checks: set[str]) -> str:
+        if not any(one.check in checks for one in results[name]):
+            return NOT_CLAIMED
+        known = ((i, check) for i, (of, check, _) in enumerate(failures, 1) if of == name)
+        return ", ".join(str(i) for i, check in known if check in checks) or PASSED
 
-    Args:
-        examined: every form of every variant, those of one variant behind one another.
-
-    Raises:
-        ValueError: a check fails that no gap declares, or passes where one does.
-    """
-    forms: dict[str, list[Examined]] = {}
-    for one in examined:
-        forms.setdefault(one.subject.name, []).append(one)
-    expected_failures = _numbered(forms)
-    groups = list(dict.fromkeys(check.group for check in CHECKS))
-    rows = [
-        [name, *(_cell(name, group, of, expected_failures) for group in groups)]
-        for name, of in forms.items()
-    ]
-    parts = [HEAD.format(proved=PROVED, nothing=NOTHING), table(["attention", *groups], rows)]
-    if expected_failures:
-        lines = (
-            f"{number}. {name}, {check}: {why}\n"
-            for (name, check, why), number in expected_failures
-        )
-        parts.append("\n## Checks that a variant fails, and says so\n\n" + "".join(lines))
+    rows = [[name, *(cell(name, checks) for checks in groups.values())] for name in results]
+    parts = [HEAD, table(["attention", *groups], rows), "\n## Known check failures\n\n"]
+    parts += [f"{i}. {escape(': '.join(failure))}\n" for i, failure in enumerate(failures, 1)]
     for check, title in FIGURES.items():
-        parts.append(f"\n## {title}\n\n" + _figures(check, forms))
+        found = [one for of in results.values() for one in of if one.check == check]
+        figures = [[one.form, escape(one.finding.figure)] for one in found]
+        parts += [f"\n## {title}\n\n", table(["attention", "figure"], figures)]
     return "".join(parts)
 
 
-Gaps = Sequence[tuple[tuple[str, str, str], int]]
-
-
-def _numbered(forms: dict[str, list[Examined]]) -> Gaps:
-    """Name, check and reason of every declared gap, each once, with its number."""
-    found = dict.fromkeys(
-        (name, result.check, result.gap)
-        for name, of in forms.items()
-        for one in of
-        for result in one.results
-        if result.gap
-    )
-    return [(gap, number) for number, gap in enumerate(found, 1)]
-
-
-def _cell(name: str, group: str, forms: Sequence[Examined], expected_failures: Gaps) -> str:
-    members = {check.name for check in CHECKS if check.group == group}
-    found = [result for one in forms for result in one.results if result.check in members]
-    if not found:
-        return NOTHING
-    if failed := [result.check for result in found if not result.passed]:
-        raise ValueError(f"{name} fails {failed[0]!r} without declaring it; nothing is certified")
-    numbers = [
-        str(number)
-        for (of, check, _), number in expected_failures
-        if of == name and check in members
-    ]
-    return ", ".join(numbers) or PROVED
-
-
-def _figures(check: str, forms: dict[str, list[Examined]]) -> str:
-    rows = [
-        [one.subject.form, result.finding.figure]
-        for of in forms.values()
-        for one in of
-        for result in one.results
-        if result.check == check
-    ]
-    return table(["attention", "found"], rows)
+if __name__ == "__main__":
+    script(main)

@@ -1,167 +1,153 @@
-"""What a task's card says of its data, read from the splits."""
+"""What the page of tasks shows of a task: sizes, digests, targets, baselines and examples."""
 
 import hashlib
+import io
+import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from PIL import Image
 
-from harness import pictures
-from harness.plan import Request, task_of
-from tasks import Task
+from tasks import Split, Task
 from tasks.answers import Classes, Number
 from tasks.baselines import evaluate
-from tasks.contract import SPLITS, Split, SplitName
+from tasks.contract import SPLITS, SplitName
 from tasks.data.sources import CachedTask, GeneratedTask
-from tasks.registry import tasks
-from zoo.registry import resolve
 
-SHOWN = 3
-"""Examples that a card shows: the first of train."""
+EXAMPLES = 3
+"""Examples on a card: the first of train."""
 
 SHARES = 10
-"""Classes up to which each has a share of its own on the card."""
+"""Classes up to which a card has the share of each."""
 
-ON_SHEET = 18
-"""Examples on the sheet of a task of pictures: the first of train."""
+SHEET, SHEET_COLUMNS = 18, 6
+"""Images on the sheet of a task of images, the first of train, and how many in a row."""
 
-
-class Part(NamedTuple):
-    """One split.
-
-    Attributes:
-        examples: how many there are.
-        sequences: how many are stored.
-        lengths: tokens of a document: least, median, mean and most.
-        targets: what is known of the targets, by the name of its column.
-        digest: see `Split.digest`.
-    """
-
-    examples: int
-    sequences: int
-    lengths: tuple[float, float, float, float]
-    targets: Mapping[str, str]
-    digest: str
+SCALE = 4
+"""Pixels of a file along each side of one pixel of an image."""
 
 
 class Example(NamedTuple):
-    """One example.
+    """One example, or the sheet of many images.
 
     Attributes:
-        sequences: as a person would read them; none where they are pictures.
-        pictures: the documents as PNG files; none where they are text.
-        answer: what is right.
+        texts: its sequences as text; none where they are images.
+        images: its sequences as PNG files; none where they are text.
+        target: the correct answer as text.
     """
 
-    sequences: Sequence[str]
-    pictures: Sequence[bytes]
-    answer: str
+    texts: Sequence[str]
+    images: Sequence[bytes]
+    target: str
 
 
-class Facts(NamedTuple):
+class Description(NamedTuple):
     """A task at one setting.
 
     Attributes:
         task: the task.
-        answer: what is to be answered.
-        parts: its splits, in their order.
-        repeated: how many documents of test stand token by token in train, too.
-        baselines: test accuracies in [0, 1] that need no attention, by name.
-        examples: the first few of train.
-        sheet: more of them in one picture, where documents are pictures.
-        missing: how to get the data; then there are no parts, floors and examples. Empty where they
-            are there.
+        target: what is predicted.
+        by_split: tables with a row a split; of each split the cells by column.
+        by_setting: tables with one row; the cells by column.
+        examples: the first examples of train by title; the sheet last.
+        missing: how to get the data; then there are no tables and no examples. Else empty.
     """
 
     task: Task
-    answer: str
-    parts: Mapping[SplitName, Part]
-    repeated: int
-    baselines: Mapping[str, float]
-    examples: Sequence[Example]
-    sheet: Example | None
+    target: str
+    by_split: Sequence[Mapping[SplitName, Mapping[str, str]]]
+    by_setting: Sequence[Mapping[str, str]]
+    examples: Mapping[str, Example]
     missing: str
 
 
-def settings(name: str) -> list[Task]:
-    """The task as it is by default, and as the laptop budget sets it where that differs."""
-    request = Request(
-        attention="none", task=name, budget="laptop", seed=0, device="cpu", precision="fp32",
-        compiled=False,
-    )  # fmt: skip
-    task = tasks.find(name)
-    laptop = task_of(request)
-    usual = task(**resolve(name, task, {}))
-    return [usual, laptop] if usual.key != laptop.key else [usual]
-
-
-def gather(task: Task, generate: bool) -> Facts:
-    """Read all splits, one after the other.
+def describe(task: Task, generate: bool) -> Description:
+    """Load all splits of a task and describe them.
 
     Args:
-        task: the task at one setting.
-        generate: whether data that are only to be generated count as there.
+        task: the task.
+        generate: whether to generate data that the cache does not have.
 
     Raises:
-        UserError: the data are damaged, or do not meet the task's options.
+        UserError: the data are damaged, or cannot be generated with the task's options.
     """
-    missing = _remedy(task, generate)
-    if missing:
-        answer = f"one of {task.classes:,} classes" if task.classes > 1 else "a number"
-        return Facts(task, answer, {}, 0, {}, [], None, missing)
-    parts: dict[SplitName, Part] = {}
-    learned: set[bytes] = set()
-    repeated = 0
-    examples, sheet, answer = [], None, ""
+    if missing := _missing(task, generate):
+        target = f"one of {task.classes:,} classes" if task.classes > 1 else "a number"
+        return Description(task, target, [], [], {}, missing)
     splits = {name: task.load(name) for name in SPLITS}
-    for name, split in splits.items():
-        parts[name] = _part(task, split)
-        if name == "train":
-            learned = set(_hashes(split))
-            answer = _question(task, split)
-            examples = [_example(task, split, i) for i in range(min(SHOWN, len(split)))]
-            sheet = _sheet(task, split) if task.images else None
-        elif name == "test":
-            repeated = sum(one in learned for one in _hashes(split))
-    digests = {name: part.digest for name, part in parts.items()}
-    accuracies = evaluate(task, splits, digests)
-    return Facts(task, answer, parts, repeated, accuracies, examples, sheet, "")
+    digests = {name: split.digest() for name, split in splits.items()}
+    baselines = evaluate(task, splits, digests)
+    tables = (
+        {name: _sizes(split) for name, split in splits.items()},
+        {name: {"SHA-256": f"`{digest}`"} for name, digest in digests.items()},
+        {name: _targets(task, split) for name, split in splits.items()},
+    )
+    train, test = splits["train"], splits["test"]
+    known = set(_hashes(train))
+    repeated = sum(one in known for one in _hashes(test))
+    return Description(
+        task,
+        _target(task, train),
+        tables,
+        (
+            {"sequences of test that are in train": f"{repeated:,} of {len(test.sequences):,}"},
+            {name: f"{100 * accuracy:.1f} %" for name, accuracy in baselines.items()},
+        ),
+        _examples(task, train),
+        "",
+    )
 
 
-def _remedy(task: Task, generate: bool) -> str:
-    """How to get the data; empty where they are there, or are made when they are loaded."""
+def png(rows: Sequence[Sequence[Sequence[int]]]) -> bytes:
+    """A PNG file of square grey images of one size, in rows; the last row is filled with black.
+
+    Each image is its levels 0 to 255 in raster order.
+    """
+    side = math.isqrt(len(rows[0][0]))
+    grid = np.zeros((len(rows), len(rows[0]), side, side), np.uint8)
+    for i, row in enumerate(rows):
+        for j, levels in enumerate(row):
+            grid[i, j] = np.array(levels, np.uint8).reshape(side, side)
+    pixels = grid.transpose(0, 2, 1, 3).reshape(len(rows) * side, -1)
+    file = io.BytesIO()
+    Image.fromarray(pixels.repeat(SCALE, axis=0).repeat(SCALE, axis=1)).save(file, "PNG")
+    return file.getvalue()
+
+
+def _missing(task: Task, generate: bool) -> str:
+    """How to get the data; empty where they are present or are generated on loading."""
     if not isinstance(task, CachedTask) or (isinstance(task, GeneratedTask) and generate):
         return ""
     return "" if task.is_there() else task.remedy()
 
 
-def _part(task: Task, split: Split) -> Part:
+def _sizes(split: Split) -> dict[str, str]:
     lengths = split.lengths.numpy()
-    spread = (lengths.min(), np.median(lengths), lengths.mean(dtype=np.float64), lengths.max())
-    least, median, mean, most = map(float, spread)
-    return Part(
-        examples=len(split),
-        sequences=len(split.sequences),
-        lengths=(least, median, mean, most),
-        targets=_targets(task, split),
-        digest=split.digest(),
-    )
+    return {
+        "examples": f"{len(split):,}",
+        "sequences": f"{len(split.sequences):,}",
+        "shortest": f"{lengths.min():,}",
+        "median": f"{np.median(lengths):,.1f}",
+        "mean": f"{lengths.mean(dtype=np.float64):,.1f}",
+        "longest": f"{lengths.max():,}",
+    }
 
 
 def _hashes(split: Split) -> list[bytes]:
-    """Of each document what only the same tokens give, padding apart."""
+    """A hash of the real tokens of each sequence."""
     return [
-        hashlib.blake2b(document[:length], digest_size=16).digest()
-        for some, lengths in split.chunks()
-        for document, length in zip(some.numpy().astype("<i4"), lengths.tolist(), strict=True)
+        hashlib.blake2b(sequence[:length], digest_size=16).digest()
+        for sequences, lengths in split.chunks()
+        for sequence, length in zip(sequences.numpy().astype("<i4"), lengths.tolist(), strict=True)
     ]
 
 
 def _targets(task: Task, split: Split) -> dict[str, str]:
     if not isinstance(split.answers, Classes):
         numbers = split.targets.double()
-        spread = numbers.std(correction=0).item()
-        return {"mean": f"{numbers.mean().item():.3f}", "standard deviation": f"{spread:.3f}"}
+        deviation = numbers.std(correction=0).item()
+        return {"mean": f"{numbers.mean().item():.3f}", "standard deviation": f"{deviation:.3f}"}
     counts = split.targets.flatten().bincount(minlength=task.classes)
     shares = [f"{100 * share:.2f} %" for share in (counts / counts.sum()).tolist()]
     if task.classes <= SHARES:
@@ -169,39 +155,40 @@ def _targets(task: Task, split: Split) -> dict[str, str]:
     return {
         "classes that occur": f"{int((counts > 0).sum()):,}",
         "share of the rarest class": shares[int(counts.argmin())],
-        "of the commonest": shares[int(counts.argmax())],
+        "of the most frequent": shares[int(counts.argmax())],
     }
 
 
-def _question(task: Task, split: Split) -> str:
-    answers = split.answers
-    if isinstance(answers, Number):
-        found = f"a number, right where it is less than {answers.tolerance:g} off"
-    else:
-        found = f"one of {task.classes:,} classes"
+def _target(task: Task, split: Split) -> str:
+    target = f"one of {task.classes:,} classes"
+    if isinstance(split.answers, Number):
+        target = f"a number, correct where the error is below {split.answers.tolerance:g}"
     if split.target_positions is None:
-        return f"{found}, for the whole"
-    many = split.target_positions.shape[1]
-    return f"{found}, at {'one position' if many == 1 else f'each of {many} positions'}"
+        return f"{target}, for the whole example"
+    count = split.target_positions.shape[1]
+    return f"{target}, at {'one position' if count == 1 else f'each of {count} positions'}"
 
 
-def _example(task: Task, split: Split, number: int) -> Example:
-    shown = [] if task.images else task.show(split, number)
-    files = [pictures.png(one) for one in split.tokens(number)] if task.images else []
-    return Example(shown, files, _answer(task, split, number))
+def _examples(task: Task, split: Split) -> dict[str, Example]:
+    examples = {}
+    for i in range(min(EXAMPLES, len(split))):
+        texts = [] if task.images else task.show(split, i)
+        images = [png([[levels]]) for levels in split.tokens(i)] if task.images else []
+        examples[f"Example {i + 1}"] = Example(texts, images, _correct(task, split, i))
+    if task.images:
+        shown = range(min(SHEET, len(split)))
+        images = [levels for i in shown for levels in split.tokens(i)]
+        rows = [images[i : i + SHEET_COLUMNS] for i in range(0, len(images), SHEET_COLUMNS)]
+        target = "; ".join(_correct(task, split, i) for i in shown)
+        examples["Sheet"] = Example([], [png(rows)], target)
+    return examples
 
 
-def _sheet(task: Task, split: Split) -> Example:
-    numbers = range(min(ON_SHEET, len(split)))
-    file = pictures.sheet([one for number in numbers for one in split.tokens(number)])
-    return Example([], [file], "; ".join(_answer(task, split, number) for number in numbers))
-
-
-def _answer(task: Task, split: Split, number: int) -> str:
-    targets = split.targets[number].flatten().tolist()
-    exact = isinstance(split.answers, Classes)
-    found = [task.label(target) if exact else f"{target:g}" for target in targets]
+def _correct(task: Task, split: Split, example: int) -> str:
+    targets = split.targets[example].flatten().tolist()
+    classes = isinstance(split.answers, Classes)
+    texts = [task.label(target) if classes else f"{target:g}" for target in targets]
     if split.target_positions is not None:
-        places = split.target_positions[number].tolist()
-        found = [f"{one} at {place}" for one, place in zip(found, places, strict=True)]
-    return ", ".join(found)
+        positions = split.target_positions[example].tolist()
+        texts = [f"{text} at {at}" for text, at in zip(texts, positions, strict=True)]
+    return ", ".join(texts)

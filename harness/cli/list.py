@@ -26,6 +26,9 @@ PAPER = re.compile(
     r'(?:"(?P<title>[^"]+)", )?(?P<venue>[A-Z][\w ]*? )?(?P<year>\d{4}), arXiv (?P<arxiv>[\d.]*\d)'
 )
 
+MODELS = "models"
+"""The mark in a page between which its table of models is written."""
+
 MODEL_HEAD = (
     "name", "mechanism", "paper", "cost in N", "causal", "recurrent", "mixes tokens",
 )  # fmt: skip
@@ -86,7 +89,11 @@ def model_rows() -> list[list[str]]:
 def _described(name: str, variant: "type[Attention]") -> list[str]:
     docstring = inspect.getdoc(inspect.getmodule(variant)) or variant.__doc__ or ""
     paper, traits = paper_of(docstring, name), variant.traits
-    source = f"{paper.authors}, {paper.year}, arXiv {paper.arxiv}" if paper else ""
+    source = ""
+    if paper:
+        first, _, others = paper.authors.partition(",")
+        authors = f"{first} et al." if others else first
+        source = f"{authors}, {paper.year}, arXiv {paper.arxiv}"
     quadratic = "O(N log N)" if re.search(r"Time O\([^.]*log n", docstring) else "O(N²)"
     cost = "O(N)" if traits.linear else quadratic
     title = docstring.partition("\n")[0].rstrip(".")
@@ -117,19 +124,18 @@ def _variants() -> str:
 
 
 def _tasks() -> str:
-    from tasks.contract import make_task
-    from tasks.registry import tasks
+    import tasks
 
     rows = []
-    for name, factory in tasks.items():
+    for name in tasks.names():
         try:
-            task = make_task(name, factory, {})
+            task = tasks.create(name)
         except UserError as error:
             warnings.warn(str(error), stacklevel=2)
             continue
         size = str(task.classes), str(task.max_len)
         causal = "yes" if task.causal else ""
-        rows.append([f"{name}@{task.version}", *size, causal, _defaults(factory)])
+        rows.append([f"{name}@{task.version}", *size, causal, _defaults(type(task))])
     return _table(["task", "classes", "length", "causal", "options"], rows)
 
 

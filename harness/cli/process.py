@@ -1,13 +1,15 @@
 """A command as a process: signals, warnings, messages of one line, exit codes."""
 
 import os
-import signal
 import sys
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from types import FrameType
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NoReturn
+
+from harness.interrupts import EXIT_TERMINATED, Interrupts, Terminated
+
+EXIT_INTERRUPTED = 130
 
 
 def script(command: Callable[..., None]) -> NoReturn:
@@ -26,76 +28,55 @@ def script(command: Callable[..., None]) -> NoReturn:
 def execute(command: Callable[[], object]) -> NoReturn:
     """Run `command` and exit with the code that it returns.
 
-    Bad input is one line on stderr and exit code 2; a signal N is exit code 128 + N, 130 for an
-    interrupt and 143 for SIGTERM. Code that ends the process itself has failed: exit code 1.
+    Bad input is one line on stderr and exit code 2. An interrupt is exit code 130, SIGTERM 143.
+    Where foreign code ends the process, the command has failed: exit code 1.
     """
     # The profiler that measures allocations writes its own progress to stderr otherwise.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
-    with _signals() as received, warnings.catch_warnings():
+    with Interrupts(), warnings.catch_warnings():
         warnings.showwarning = _show_once()
-        code, message = _outcome(command)
-    if code == 128 + signal.SIGINT and received:
-        code = 128 + received[-1]
-        message = "terminated" if received[-1] == signal.SIGTERM else "interrupted"
+        try:
+            code, message = _outcome(command)
+        except KeyboardInterrupt:
+            code, message = EXIT_INTERRUPTED, "harness: interrupted"
+        except Terminated:
+            code, message = EXIT_TERMINATED, "harness: terminated"
     if message:
         _print_error(message)
     sys.exit(code)
 
 
-@contextmanager
-def _signals() -> Iterator[list[int]]:
-    """Turn SIGINT and SIGTERM into KeyboardInterrupt; yields the numbers of those received."""
-    received: list[int] = []
-
-    def stop(number: int, _: FrameType | None) -> None:
-        received.append(number)
-        raise KeyboardInterrupt
-
-    caught = (signal.SIGINT, signal.SIGTERM)
-    before = {one: signal.getsignal(one) for one in caught}
-    for one, handler in before.items():
-        if handler != signal.SIG_IGN:
-            signal.signal(one, stop)
-    try:
-        yield received
-    finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
-
-
 def _outcome(command: Callable[[], object]) -> tuple[int, str]:
     """The exit code of `command`, and what to print on stderr."""
+    import typer
+
+    from zoo.registry import UserError, in_one_line
+
+    # Which click this is depends on the version of Typer.
+    usage_error: Any = typer.BadParameter.__base__
     try:
-        import typer
-
-        from zoo.registry import UserError, in_one_line
-
-        # Which click this is depends on the version of Typer.
-        usage_error: Any = typer.BadParameter.__base__
-        try:
-            code = command()
-            _flush_output()
-            return (code if isinstance(code, int) else 0), ""
-        except UserError as error:
-            return 2, f"harness: {error}"
-        except usage_error as error:
-            text = error.format_message()
-            if text.startswith("Usage:"):
-                return 2, text
-            return 2, f"harness: {' '.join(text.split())} See: harness COMMAND --help"
-        except typer.Abort:
-            raise KeyboardInterrupt from None
-        except BrokenPipeError:
-            return 1, ""
-        except OSError as error:
-            return 1, f"harness: {in_one_line(error)}"
-        except (KeyboardInterrupt, Exception):
-            raise
-        except BaseException as error:
-            # No command of ours raises it: a plug-in that calls `sys.exit(0)` has not succeeded.
-            return 1, f"harness: foreign code ended the command ({in_one_line(error)})"
-    except KeyboardInterrupt:
-        return 128 + signal.SIGINT, "harness: interrupted"
+        code = command()
+        _flush_output()
+        return (code if isinstance(code, int) else 0), ""
+    except UserError as error:
+        return 2, f"harness: {error}"
+    except usage_error as error:
+        text = error.format_message()
+        if text.startswith("Usage:"):
+            return 2, text
+        return 2, f"harness: {' '.join(text.split())} See: harness COMMAND --help"
+    except typer.Abort:
+        # Typer's form of an interrupt.
+        raise KeyboardInterrupt from None
+    except BrokenPipeError:
+        return 1, ""
+    except OSError as error:
+        return 1, f"harness: {in_one_line(error)}"
+    except (KeyboardInterrupt, Terminated, Exception):
+        raise
+    except BaseException as error:
+        # No command raises it: a plug-in that calls `sys.exit(0)` has not succeeded.
+        return 1, f"harness: foreign code ended the command ({in_one_line(error)})"
     finally:
         with suppress(OSError):
             _flush_output()

@@ -1,0 +1,16 @@
+"""`harness budgets`: the named recipes."""
+
+from typing import Annotated
+
+import typer
+
+
+def budgets(
+    show: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Print this budget as a TOML file.")
+    ] = None,
+) -> None:
+    """List the budgets, or print one as a TOML file to start your own from."""
+    from harness import budgets
+
+    typer.echo(budgets.show(show).rstrip() if show else "\n".join(budgets.names()))

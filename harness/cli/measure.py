@@ -1,0 +1,37 @@
+"""`harness measure`: measure the cost of finished runs again."""
+
+from pathlib import Path
+
+import typer
+
+from harness.cli.arguments import StoreOption
+from harness.cli.report import read
+from zoo.registry import UserError
+
+
+def measure(store: StoreOption = Path("runs")) -> None:
+    """Measure the cost of every finished run of a store again, for runs made on a busy machine.
+
+    Exit 1 where a record could not be measured; it is left unchanged.
+    """
+    from harness.environment import keep_freed_memory
+    from harness.records.store import Store
+    from harness.run import reason_of, remeasure
+    from reports import tables
+
+    keep_freed_memory()
+    folder = Store(store)
+    records = [record for record in read(store)[0] if record.status == "ok"]
+    if not records:
+        raise UserError(f"store {str(store)!r} has no finished run; make one with: harness run")
+    measured = []
+    for record in records:
+        path = folder.path(record.spec)
+        try:
+            measured.append(remeasure(record, folder))
+            typer.echo(path)
+        except Exception as error:
+            typer.echo(f"warning: {path} is left unchanged: {reason_of(error)}", err=True)
+    if measured:
+        typer.echo(f"\n{tables.summary(measured)}")
+    raise typer.Exit(0 if len(measured) == len(records) else 1)
