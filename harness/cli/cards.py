@@ -29,20 +29,22 @@ HEAD_LENGTH, TAIL_LENGTH = 700, 300
 HEAD = f"""\
 # Tasks
 
-One card a task: what is predicted, the data, and the baselines. `python -m harness.cli.cards` writes this page.
+One card a task: what is predicted, the data, and the baselines. `python -m harness.cli.cards`
+writes this page.
 
-* **Setting**: the task with its version, and the options that differ from their defaults. Where the `laptop` budget uses
-  another setting than the default, the card has both.
+* **Setting**: the task with its version, and the options that differ from their defaults. Where the
+  `laptop` budget uses another setting than the default, the card has both.
 * **Lengths** are in tokens, without padding. A sequence that several examples share counts once.
-* **SHA-256** identifies the data of a split: `Split.digest` in `tasks/contract.py`. A setting has the same digests on every
-  machine; other data need a new version.
+* **SHA-256** identifies the data of a split: `Split.digest` in `tasks/contract.py`. A setting has
+  the same digests on every machine; other data need a new version.
 * **Sequences of test that are in train** have the same tokens, whatever their targets.
-* **Baselines** are test accuracies without attention. *chance* is one in the number of classes, *majority* the most frequent
-  class of train, *mean* the mean of train. *bag of tokens* and *first {FIRST} tokens* are linear models (logistic regression for
-  classes, ridge regression for numbers) of how often each token occurs and of the first tokens. *most frequent in context*
-  answers, where targets are at tokens, with the answer that the example itself contains most often.
-* **Examples** are the first {EXAMPLES} of train. Positions count from 0. Of long sequences the middle is left out. The **sheet** of a
-  task of images shows the first {SHEET}, row by row.
+* **Baselines** are test accuracies without attention. *chance* is one in the number of classes,
+  *majority* the most frequent class of train, *mean* the mean of train. *bag of tokens* and *first
+  {FIRST} tokens* are linear models (logistic regression for classes, ridge regression for numbers)
+  of how often each token occurs, and of the first tokens. *most frequent in context*, where targets
+  are at tokens, is the answer that the example itself contains most often.
+* **Examples** are the first {EXAMPLES} of train. Positions count from 0. Of long sequences the
+  middle is left out. The **sheet** of a task of images shows the first {SHEET}, row by row.
 """
 
 

@@ -26,9 +26,11 @@ FIGURES = {
 HEAD = f"""\
 # Certificates
 
-One row a variant (`fla-*` need CUDA and are left out), one column a group of checks. {PASSED}: every check of the group that the
-variant's traits call for passed, in each of its forms. {NOT_CLAIMED}: the traits call for none. A number refers to a known check failure.
-`harness check NAME` prints the figures behind a row; `python -m harness.cli.certificates` writes this page.
+One row a variant (`fla-*` need CUDA and are left out), one column a group of checks.
+{PASSED}: every check of the group that the variant's traits call for passed, in each of its forms.
+{NOT_CLAIMED}: the traits call for none. A number refers to a known check failure.
+`harness check NAME` prints the figures behind a row; `python -m harness.cli.certificates` writes
+this page.
 
 """
 

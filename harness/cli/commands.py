@@ -28,7 +28,9 @@ class Command(TyperCommand):
         _, _, order = self.make_parser(ctx).parse_args(args=list(args))
         for parameter, count in Counter(order).items():
             if count > 1 and not getattr(parameter, "multiple", True):
-                raise typer.BadParameter(f"Option {parameter.opts[0]} is given twice; give it once.")
+                raise typer.BadParameter(
+                    f"Option {parameter.opts[0]} is given twice; give it once."
+                )
         return super().parse_args(ctx, args)
 
 

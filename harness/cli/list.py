@@ -64,9 +64,7 @@ def paper_of(docstring: str, name: str) -> Paper | None:
     if not found:
         return None
     venue = (found["venue"] or "arXiv").strip()
-    return Paper(
-        found["authors"], found["title"] or "", venue, int(found["year"]), found["arxiv"]
-    )
+    return Paper(found["authors"], found["title"] or "", venue, int(found["year"]), found["arxiv"])
 
 
 def model_rows() -> list[list[str]]:

@@ -44,7 +44,9 @@ def report(
         if readme:
             typer.echo(write_atomic(readme, updated.encode()))
     except OSError as error:
-        raise UserError(f"{error.filename or folder} cannot be written ({error.strerror})") from error
+        raise UserError(
+            f"{error.filename or folder} cannot be written ({error.strerror})"
+        ) from error
     typer.echo(f"\n{tables.summary(records)}")
 
 
