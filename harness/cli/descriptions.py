@@ -9,10 +9,9 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
+from harness.data import Data
 from tasks import Split, Task
 from tasks.answers import Classes, Number
-from tasks.baselines import evaluate
-from tasks.contract import SPLITS, SplitName
 from tasks.data.sources import CachedTask, GeneratedTask
 
 EXAMPLES = 3
@@ -56,7 +55,7 @@ class Description(NamedTuple):
 
     task: Task
     target: str
-    by_split: Sequence[Mapping[SplitName, Mapping[str, str]]]
+    by_split: Sequence[Mapping[str, Mapping[str, str]]]
     by_setting: Sequence[Mapping[str, str]]
     examples: Mapping[str, Example]
     missing: str
@@ -75,24 +74,22 @@ def describe(task: Task, generate: bool) -> Description:
     if missing := _missing(task, generate):
         target = f"one of {task.classes:,} classes" if task.classes > 1 else "a number"
         return Description(task, target, [], [], {}, missing)
-    splits = {name: task.load(name) for name in SPLITS}
-    digests = {name: split.digest() for name, split in splits.items()}
-    baselines = evaluate(task, splits, digests)
-    tables = (
-        {name: _sizes(split) for name, split in splits.items()},
-        {name: {"SHA-256": f"`{digest}`"} for name, digest in digests.items()},
-        {name: _targets(task, split) for name, split in splits.items()},
-    )
-    train, test = splits["train"], splits["test"]
+    data = Data.of(task)
+    by_split: list[Mapping[str, Mapping[str, str]]] = [
+        {name: _sizes(split) for name, split in data.splits.items()},
+        {name: {"SHA-256": f"`{digest}`"} for name, digest in data.digests.items()},
+        {name: _targets(task, split) for name, split in data.splits.items()},
+    ]
+    train, test = data.splits["train"], data.splits["test"]
     known = set(_hashes(train))
     repeated = sum(one in known for one in _hashes(test))
     return Description(
         task,
         _target(task, train),
-        tables,
+        by_split,
         (
             {"sequences of test that are in train": f"{repeated:,} of {len(test.sequences):,}"},
-            {name: f"{100 * accuracy:.1f} %" for name, accuracy in baselines.items()},
+            {name: f"{100 * accuracy:.1f} %" for name, accuracy in data.baselines.items()},
         ),
         _examples(task, train),
         "",
