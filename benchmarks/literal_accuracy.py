@@ -1,11 +1,11 @@
-"""The accuracy of the published model, written out literally and trained by the harness's trainer.
+"""The accuracy of the literal model of the paper, trained by the harness's trainer.
 
 Run: python -m benchmarks.literal_accuracy --task image --attention softmax+primal --seeds 0,1,2
 Claim: `primal` and `softmax+primal` of the zoo are within 2 points of it, means over 3 seeds.
 
 Steps, data order, precision and the choice of the checkpoint are those of `harness run` with the
 same arguments. One JSON line a run is appended to results/benchmarks/literal_accuracy.jsonl; a run
-that is there already is not repeated.
+that it contains already is not repeated.
 """
 
 import argparse
@@ -15,10 +15,9 @@ from typing import Any, cast
 
 import torch
 
-from harness.budgets import Request, plan
-from harness.data import find_task
 from harness.environment import describe, pick_device, pick_precision
 from harness.model import Classifier
+from harness.plan import Plan, Request, resolve
 from harness.records.record import Point
 from harness.records.spec import RunSpec
 from harness.train import Progress, Trainer, fit
@@ -40,7 +39,7 @@ def main() -> None:
     arguments = parser.parse_args()
     device = pick_device(arguments.device)
     for seed in map(int, arguments.seeds.split(",")):
-        spec = plan(
+        plan = resolve(
             Request(
                 attention=arguments.attention,
                 task=arguments.task,
@@ -51,10 +50,11 @@ def main() -> None:
                 compiled=False,
             )
         )
+        spec = plan.spec
         if spec.id in finished(arguments.out):
-            print(f"{spec.attention} on {spec.task.key}, seed {seed}: is there already")
+            print(f"{spec.attention} on {spec.task.key}, seed {seed}: in {arguments.out} already")
             continue
-        row = {**identity(spec), **accuracies(spec), **machine(spec.device)}
+        row = {**identity(spec), **accuracies(plan), **machine(spec.device)}
         arguments.out.parent.mkdir(parents=True, exist_ok=True)
         with arguments.out.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
@@ -86,19 +86,19 @@ def machine(device: str) -> dict[str, Any]:
     return {"commit": environment.pop("commit"), "environment": environment}
 
 
-def accuracies(spec: RunSpec) -> dict[str, float]:
+def accuracies(plan: Plan) -> dict[str, float]:
     """Train; accuracies in [0, 1] of the checkpoint that was best on dev."""
-    task, device = find_task(spec), torch.device(spec.device)
-    train, dev, test = (task.load(name).to(device) for name in SPLITS)
+    spec, device = plan.spec, torch.device(plan.spec.device)
+    train, dev, test = (plan.data.splits[name].to(device) for name in SPLITS)
     torch.manual_seed(spec.seed)
-    model = build(spec, task).to(device)
-    trainer, progress = Trainer(cast(Classifier, model), train, spec.train, spec.seed), Progress()
+    model = cast(Classifier, build(spec, plan.task).to(device))
+    trainer, progress = Trainer(model, train, spec.train, spec.seed), Progress()
 
     def show(point: Point) -> None:
         if point.dev_accuracy is not None:
             print(f"seed {spec.seed}: {point.model_dump_json()}", flush=True)
 
-    fit(trainer, dev, progress, on_reading=show, on_evaluation=lambda: None)
+    fit(trainer, dev, progress, on_point=show, save=lambda: None)
     trainer.model.load_state_dict(progress.best_state)
     return {
         "test_accuracy": trainer.accuracy(test),

@@ -10,11 +10,10 @@ import pytest
 import torch
 from torch import nn
 
-from harness import model as harness_model
 from harness.model import Classifier
 from tasks.contract import Batch
 from tasks.lra.image import Image
-from tests.literal.test_literal import ATTENTIONS, spec_of
+from tests.literal.test_literal import ATTENTIONS, built, spec_of
 from tests.zoo.primal_oracle import make_columns_orthonormal
 from zoo.variants.primal import Primal
 
@@ -30,7 +29,7 @@ class Start(NamedTuple):
 
 
 def fresh(attention: str) -> Classifier:
-    return harness_model.build(spec_of(IMAGE, attention, rank=30, eta=0.1), IMAGE)
+    return built(spec_of(IMAGE, attention, rank=30, eta=0.1), IMAGE)
 
 
 def with_orthonormal_columns(model: Classifier) -> Classifier:

@@ -43,6 +43,11 @@ def spec_of(task: Task, attention: str, dropout: float = 0.0, **options) -> RunS
     )  # fmt: skip
 
 
+def built(spec: RunSpec, task: Task) -> Classifier:
+    """The harness's model of a run."""
+    return harness_model.build(spec, task, Composition.parse(spec.attention))
+
+
 def batch_of(task: Task, padding: str) -> Batch:
     """Random examples without padding, with padding at the ends, or with padding anywhere."""
     shape = (EXAMPLES, task.sequences, task.max_len)
@@ -59,7 +64,7 @@ def batch_of(task: Task, padding: str) -> Batch:
 
 def pair(spec: RunSpec, task: Task) -> tuple[Classifier, LiteralClassifier]:
     """Both models, in double precision, with the same random parameters."""
-    ours, literal = harness_model.build(spec, task).double(), build(spec, task).double()
+    ours, literal = built(spec, task).double(), build(spec, task).double()
     with torch.no_grad():
         for parameter in ours.parameters():
             # Nothing keeps the value that it starts from: a bias of 0, a weight of 1.
@@ -146,7 +151,7 @@ def test_dropout_acts_at_the_published_places(attention, padding):
 def test_fresh_parameters_are_distributed_as_the_published_ones(attention):
     task = Image()
     spec = spec_of(task, attention, rank=30, rank_multi=10, eta=0.1)
-    ours, literal = harness_model.build(spec, task), build(spec, task)
+    ours, literal = built(spec, task), build(spec, task)
     fresh = translated(literal, dict(ours.named_parameters()))
     for name, published in literal.named_parameters():
         mine = fresh[name]
