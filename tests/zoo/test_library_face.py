@@ -1,0 +1,362 @@
+"""What `import zoo` offers: `create`, `names`, `check` and `EncoderLayer`."""
+
+import copy
+import io
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import jaxtyping
+import pytest
+import torch
+from torch import nn
+
+import zoo
+from zoo.registry import resolve
+from zoo.variants import variants
+
+ROOT = Path(__file__).parents[2]
+DIM, HEADS, LENGTH = 16, 2, 40
+SIZE = zoo.Size(dim=DIM, heads=HEADS, max_len=LENGTH, causal=False, dropout=0.0)
+
+every_variant = pytest.mark.parametrize("name", variants.names())
+CAUSAL = [
+    name
+    for name in zoo.names(causal=True)
+    if "causality" not in variants.find(name).expected_failures_of(causal=True)
+]
+some_variants = pytest.mark.parametrize("name", ["primal", "softmax", "performer", "nystrom"])
+
+
+def create(name: str, **keywords) -> zoo.Attention:
+    return zoo.create(name, dim=DIM, heads=HEADS, max_len=LENGTH, **keywords)
+
+
+def encoder_layer(name: str, **keywords) -> zoo.EncoderLayer:
+    sizes = {"dim": DIM, "heads": HEADS, "max_len": LENGTH, "feed_forward": 24}
+    return zoo.EncoderLayer.create(name, **sizes, **keywords)
+
+
+def tokens(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.randn(*shape, DIM, dtype=dtype)
+
+
+def ragged() -> torch.Tensor:
+    """A mask of three samples with padding behind the real tokens."""
+    return torch.arange(LENGTH) < torch.tensor([[LENGTH], [7], [25]])
+
+
+@pytest.fixture
+def no_type_checks(monkeypatch):
+    """Without the type checks of the test suite: users have none, and they cannot be compiled."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+
+
+# --- names of the package
+
+
+def imported_after(statement: str) -> set[str]:
+    """The modules that a fresh process has imported after `statement`."""
+    command = [sys.executable, "-c", f"import sys; {statement}; print(*sys.modules)"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_every_public_name_is_found_and_listed():
+    assert set(zoo.__all__) <= set(dir(zoo))
+    for name in zoo.__all__:
+        assert getattr(zoo, name).__module__.startswith("zoo.")
+
+
+def test_an_unknown_name_of_the_package_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="module 'zoo' has no attribute 'cretae'"):
+        _ = zoo.cretae
+
+
+def test_importing_the_package_or_its_registry_does_not_import_torch():
+    assert "torch" not in imported_after("import zoo; from zoo.registry import UserError")
+
+
+def test_importing_the_contract_does_not_import_any_variant():
+    modules = imported_after("from zoo import Attention, Attended, Size, Traits")
+    assert "zoo.contract" in modules
+    assert not [name for name in modules if name.startswith("zoo.variants.")]
+
+
+# --- create
+
+
+@every_variant
+def test_create_builds_the_layer_that_the_class_builds(name):
+    variant = variants.find(name)
+    torch.manual_seed(3)
+    expected = variant(SIZE, **resolve(name, variant, {})).state_dict()
+    torch.manual_seed(3)
+    layer = create(name)
+    assert type(layer) is variant and layer.size == SIZE
+    torch.testing.assert_close(layer.state_dict(), expected, rtol=0, atol=0)
+
+
+def test_create_passes_sizes_and_options_on():
+    layer = create("primal", causal=True, dropout=0.25, rotary=True, rank=7, eta="0.5")
+    assert layer.size == replace(SIZE, causal=True, dropout=0.25, rotary=True)
+    assert layer.scales.shape == (HEADS, 7) and layer.eta == 0.5
+
+
+def test_create_takes_a_class():
+    class Mine(variants.find("linear")):
+        pass
+
+    assert type(create(Mine, chunk=3)) is Mine
+
+
+@pytest.mark.parametrize(
+    ("name", "keywords", "message"),
+    [
+        ("primle", {}, "unknown attention variant 'primle'; did you mean 'primal'?"),
+        ("primal", {"rnk": 3}, "unknown option of primal 'rnk'; did you mean 'rank'?"),
+        ("primal", {"causl": True}, "unknown option of primal 'causl'; did you mean 'causal'?"),
+        ("primal", {"rank": 2.5}, "primal.rank=2.5 is not"),
+        ("softmax+primal", {}, "'softmax\\+primal' names several variants"),
+        ("nystrom", {"causal": True}, "nystrom is not causal; causal variants: "),
+        (nn.Linear, {}, "Linear is not a subclass of zoo.contract.Attention"),
+        (zoo.Attention, {}, "Attention sets no class attribute 'traits'"),
+    ],
+)
+def test_create_rejects_with_value_rule_and_remedy(name, keywords, message, no_type_checks):
+    with pytest.raises(zoo.UserError, match=message.replace("?", "\\?")):
+        create(name, **keywords)
+
+
+# --- names
+
+
+def test_names_without_a_filter_are_all_variants():
+    assert zoo.names() == variants.names()
+
+
+@pytest.mark.parametrize(
+    "traits",
+    [
+        {"causal": True},
+        {"recurrent": False},
+        {"causal": True, "linear": False},
+        {"losses": ("ksvd",)},
+        {"losses": (), "stochastic": True},
+    ],
+)
+def test_names_filters_by_traits(traits):
+    expected = []
+    for name, variant in variants.items():
+        values = vars(variant.traits)
+        if {trait: values[trait] for trait in traits} == traits:
+            expected.append(name)
+    assert zoo.names(**traits) == expected
+    assert 0 < len(expected) < len(variants.names())
+
+
+@pytest.mark.parametrize(
+    ("traits", "message"),
+    [
+        ({"casual": True}, "unknown trait 'casual'; did you mean 'causal'"),
+        ({"causal": 1}, "trait causal=1; give True or False"),
+        ({"losses": "ksvd"}, "trait losses='ksvd'; give a tuple of names"),
+    ],
+)
+def test_names_rejects_unknown_traits_and_wrong_types(traits, message, no_type_checks):
+    with pytest.raises(zoo.UserError, match=message):
+        zoo.names(**traits)
+
+
+# --- check
+
+
+class IgnoresTheMask(variants.find("linear")):
+    """Claims everything that `linear` claims."""
+
+    traits = replace(variants.find("linear").traits, causal=False, recurrent=False)
+
+    def attend(self, q, k, v, mask):
+        return super().attend(q, k, v, None)
+
+
+@pytest.mark.slow
+def test_check_runs_the_checks_on_a_name_with_options():
+    results = zoo.check("none")
+    assert {result.form for result in results} == {"none", "none, causal"}
+    assert all(result.passed for result in results)
+    with pytest.raises(zoo.UserError, match="unknown option of none 'rank'"):
+        zoo.check("none", rank=3)
+
+
+@pytest.mark.slow
+def test_check_runs_the_checks_on_a_class_and_finds_its_defect():
+    failed = {result.check for result in zoo.check(IgnoresTheMask) if not result.passed}
+    assert failed == {"padding invariance", "truncation equivalence"}
+
+
+# --- EncoderLayer
+
+
+def reference_of(layer: zoo.EncoderLayer, dropout: float = 0.0) -> nn.TransformerEncoderLayer:
+    """PyTorch's layer with the weights of a softmax layer; no dropout of attention weights."""
+    reference = nn.TransformerEncoderLayer(
+        DIM, HEADS, 24, dropout, "gelu", batch_first=True, norm_first=True
+    )
+    attention, (first, _, _, second, _) = layer.attention, layer.feed_forward
+    joined = [attention.query, attention.context]
+    reference.self_attn.dropout = 0.0
+    reference.self_attn.in_proj_weight.data = torch.cat([part.weight for part in joined])
+    reference.self_attn.in_proj_bias.data = torch.cat([part.bias for part in joined])
+    for ours, theirs in {
+        attention.out: reference.self_attn.out_proj,
+        layer.attention_norm: reference.norm1,
+        layer.feed_forward_norm: reference.norm2,
+        first: reference.linear1,
+        second: reference.linear2,
+    }.items():
+        theirs.load_state_dict(ours.state_dict())
+    return reference
+
+
+def with_random_parameters(layer: zoo.EncoderLayer) -> zoo.EncoderLayer:
+    """The layer with random parameters, norms and biases included."""
+    for parameter in layer.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    return layer
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_a_softmax_encoder_layer_equals_the_layer_of_pytorch(padded):
+    layer = with_random_parameters(encoder_layer("softmax"))
+    reference, mask = reference_of(layer), ragged() if padded else None
+    x = tokens(3, LENGTH).requires_grad_()
+    real = torch.ones(3, LENGTH, dtype=torch.bool) if mask is None else mask
+    output = layer(x, mask).tokens[real]
+    expected = reference(x, src_key_padding_mask=None if mask is None else ~mask)[real]
+    torch.testing.assert_close(output, expected, rtol=1e-4, atol=1e-4)
+    gradients = [torch.autograd.grad(out.square().mean(), x)[0] for out in (output, expected)]
+    torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-4)
+
+
+def test_dropout_is_applied_where_the_layer_of_pytorch_applies_it():
+    layer = with_random_parameters(encoder_layer("softmax", dropout=0.3))
+    reference, x = reference_of(layer, dropout=0.3), tokens(1, LENGTH)
+    torch.manual_seed(11)
+    output = layer(x).tokens
+    torch.manual_seed(11)
+    torch.testing.assert_close(output, reference(x), rtol=1e-4, atol=1e-4)
+    assert not torch.allclose(output, layer.eval()(x).tokens, atol=1e-2)
+
+
+def test_dropout_of_attention_weights_is_separate():
+    layer = encoder_layer("softmax", dropout=0.3, attention_dropout=0.2)
+    assert layer.attention.size.dropout == 0.2
+    assert [part.p for part in layer.modules() if isinstance(part, nn.Dropout)] == [0.3] * 3
+
+
+@every_variant
+def test_an_encoder_layer_returns_the_losses_that_its_variant_claims(name):
+    layer, x = encoder_layer(name), tokens(3, LENGTH)
+    assert tuple(layer(x).losses) == variants.find(name).traits.losses
+    assert layer.eval()(x).losses == {}
+
+
+@every_variant
+def test_a_fresh_copy_with_the_same_state_dict_gives_the_same_output(name):
+    layer, other = encoder_layer(name).eval(), encoder_layer(name).eval()
+    file = io.BytesIO()
+    torch.save(layer.state_dict(), file)
+    file.seek(0)
+    other.load_state_dict(torch.load(file, weights_only=True))
+    outputs, x = [], tokens(3, LENGTH)
+    for module in (layer, other, copy.deepcopy(layer)):
+        torch.manual_seed(5)
+        outputs.append(module(x, ragged()).tokens)
+    assert torch.equal(outputs[0], outputs[1]) and torch.equal(outputs[0], outputs[2])
+
+
+@some_variants
+def test_several_layers_train_with_padding_dropout_and_autocast(name):
+    layers = nn.ModuleList(encoder_layer(name, dropout=0.1) for _ in range(3))
+    x, losses = tokens(3, LENGTH), []
+    with torch.autocast("cpu", torch.bfloat16):
+        for layer in layers:
+            x, auxiliary = layer(x, ragged())
+            losses += auxiliary.values()
+    assert x.dtype == torch.float32
+    (x[ragged()].square().mean() + sum(losses)).backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in layers.parameters())
+
+
+@some_variants
+def test_padding_does_not_change_the_output_at_real_tokens(name):
+    layer, x, mask = encoder_layer(name).eval(), tokens(3, LENGTH), ragged()
+    outputs = []
+    for padding in (tokens(3, LENGTH), 1e3 * tokens(3, LENGTH)):
+        torch.manual_seed(5)
+        outputs.append(layer(torch.where(mask[..., None], x, padding), mask).tokens[mask])
+    torch.testing.assert_close(*outputs, rtol=0, atol=1e-5)
+
+
+def test_a_mask_that_is_not_boolean_is_rejected(no_type_checks):
+    with pytest.raises(zoo.UserError, match=r"mask has dtype .*float32; a mask is boolean"):
+        encoder_layer("softmax")(tokens(3, LENGTH), ragged().float())
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+def test_a_causal_layer_does_not_depend_on_later_tokens(name):
+    layer, x = encoder_layer(name, causal=True).eval(), tokens(2, LENGTH)
+    changed = x.clone()
+    changed[:, 13:] = tokens(2, LENGTH - 13)
+    outputs = []
+    for one in (x, changed):
+        torch.manual_seed(5)
+        outputs.append(layer(one).tokens)
+    torch.testing.assert_close(outputs[0][:, :13], outputs[1][:, :13], rtol=0, atol=1e-5)
+    assert not torch.allclose(outputs[0][:, 13:], outputs[1][:, 13:], atol=1e-3)
+
+
+@pytest.mark.parametrize("name", zoo.names(recurrent=True))
+def test_steps_give_the_output_of_forward(name):
+    layer = encoder_layer(name, causal=True, dropout=0.2).double()
+    x = tokens(2, 9, dtype=torch.float64)
+    state, steps = layer.start(2), []
+    for token in x.unbind(1):
+        output, state = layer.step(token, state)
+        steps.append(output)
+    torch.testing.assert_close(torch.stack(steps, 1), layer.eval()(x).tokens)
+
+
+@pytest.mark.parametrize("name", ["primal", "softmax"])
+def test_a_compiled_layer_equals_the_eager_one(name, no_type_checks):
+    torch.compiler.reset()
+    layer, x = with_random_parameters(encoder_layer(name)), tokens(3, LENGTH)
+    results = []
+    for module in (layer, torch.compile(layer, fullgraph=True, backend="aot_eager")):
+        layer.zero_grad()
+        output, losses = module(x, ragged())
+        (output[ragged()].square().mean() + sum(losses.values())).backward()
+        results.append([output.detach(), *(p.grad.clone() for p in layer.parameters())])
+    torch.testing.assert_close(results[1], results[0], rtol=1e-3, atol=1e-4)
+
+
+class ReturnsATensor(variants.find("none")):
+    def forward(self, x, context, mask):
+        return x
+
+
+@pytest.mark.parametrize(
+    ("build", "error", "message"),
+    [
+        (lambda: zoo.EncoderLayer("primal", feed_forward=8), zoo.UserError, "EncoderLayer.create"),
+        (lambda: zoo.EncoderLayer(create("none"), feed_forward=0), zoo.UserError, "at least 1"),
+        (lambda: encoder_layer("none", dropout=1.0), zoo.UserError, "dropout=1.0 must lie in"),
+        (lambda: encoder_layer("none", rank=3), zoo.UserError, "unknown option of none 'rank'"),
+        (lambda: encoder_layer(ReturnsATensor)(tokens(1, 2)), TypeError, "returned a Tensor"),
+    ],
+)
+def test_an_encoder_layer_rejects_what_it_cannot_use(build, error, message, no_type_checks):
+    with pytest.raises(error, match=message):
+        build()
