@@ -83,12 +83,17 @@ class _Parts(NamedTuple):
     budget: budgets.Budget
 
 
-def resolve(request: Request, announce: Callable[[str], None] = lambda line: None) -> Plan:
+def resolve(
+    request: Request,
+    announce: Callable[[str], None] = lambda line: None,
+    data_of: Callable[[Task], Data] = Data.of,
+) -> Plan:
     """Complete a request: read the budget, build the task, load and hash its data.
 
     Args:
         request: what to run.
         announce: called with one line before data are generated, which can take minutes.
+        data_of: gives the data of a task.
 
     Raises:
         UserError: the variant, task, budget or an option is unknown, ill-typed or out of range, the
@@ -110,7 +115,7 @@ def resolve(request: Request, announce: Callable[[str], None] = lambda line: Non
         precision=request.precision, compiled=request.compiled,
     )  # fmt: skip
     task = shuffle_blocks(plain, request.block)
-    data = Data.of(task)
+    data = data_of(task)
     if isinstance(task, GeneratedTask) and not task.is_there():
         announce(f"{task.key}: generate data")
     spec = RunSpec(

@@ -1,17 +1,16 @@
-"""Runs that take a tenth of a second; the trees they train on are generated once."""
+"""Runs that take a tenth of a second; the data they train on are generated once."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from harness import budgets
 from harness.cli import main
-from harness.data import find_task
 from harness.model import build
+from harness.plan import Plan, Request, resolve
 from harness.records.record import Cost, Quartiles, Usage
-from harness.records.spec import Positions, RunSpec
 from harness.records.store import Store
 from harness.train import Trainer
 
@@ -19,7 +18,7 @@ TREES = {"min_len": 2, "max_len": 24, "train": 64, "dev": 16, "test": 18}
 
 
 class Quiet:
-    """A watcher that remembers the phases, and the traces of failures."""
+    """A progress callback that records phases and the traces of failures."""
 
     def __init__(self):
         self.phases, self.traces = [], []
@@ -27,7 +26,7 @@ class Quiet:
     def phase(self, name):
         self.phases.append(name)
 
-    def reading(self, point, steps):
+    def point(self, point, steps):
         pass
 
     def failed(self, trace):
@@ -46,33 +45,34 @@ def data_home(trees_home, monkeypatch) -> Path:
 
 
 @pytest.fixture
-def plan() -> Callable[..., RunSpec]:
-    """Plans a tiny run; further keywords replace fields of its training recipe."""
+def plan() -> Callable[..., Plan]:
+    """Resolves a tiny run; further keywords replace fields of its training recipe."""
 
     def make(
         attention: str = "softmax",
         seed: int = 0,
         settings: Mapping[str, Mapping] | None = None,
         **train,
-    ) -> RunSpec:
-        request = budgets.Request(
+    ) -> Plan:
+        request = Request(
             attention=attention, task="listops", budget="smoke", seed=seed, device="cpu",
             precision="fp32", compiled=False, settings={"listops": TREES, **(settings or {})},
         )  # fmt: skip
-        spec = budgets.plan(request)
-        return spec.model_copy(update={"train": spec.train.model_copy(update=train)})
+        plan = resolve(request)
+        recipe = plan.spec.train.model_copy(update=train)
+        return replace(plan, spec=plan.spec.model_copy(update={"train": recipe}))
 
     return make
 
 
 @pytest.fixture
-def request_of() -> Callable[..., budgets.Request]:
-    """Asks for a run of any task on the smallest budget; further keywords are options, by owner."""
+def request_of() -> Callable[..., Request]:
+    """Requests a run of any task on the smallest budget; further keywords are options by owner."""
 
     def ask(
-        attention: str, task: str, positions: Positions = "learned", block: int = 0, **settings
-    ) -> budgets.Request:
-        return budgets.Request(
+        attention: str, task: str, positions: str = "learned", block: int = 0, **settings
+    ) -> Request:
+        return Request(
             attention=attention, task=task, budget="smoke", seed=0, device="cpu", block=block,
             precision="fp32", compiled=False, positions=positions, settings=settings,
         )  # fmt: skip
@@ -81,13 +81,13 @@ def request_of() -> Callable[..., budgets.Request]:
 
 
 @pytest.fixture
-def prepare() -> Callable[[RunSpec], Trainer]:
-    """Makes the trainer of a run, as a run itself does."""
+def prepare() -> Callable[[Plan], Trainer]:
+    """Builds the trainer of a run as the run itself does."""
 
-    def make(spec: RunSpec) -> Trainer:
-        task = find_task(spec)
-        torch.manual_seed(spec.seed)
-        return Trainer(build(spec, task), task.load("train"), spec.train, spec.seed)
+    def make(plan: Plan) -> Trainer:
+        torch.manual_seed(plan.spec.seed)
+        model = build(plan.spec, plan.task, plan.composition)
+        return Trainer(model, plan.data.splits["train"], plan.spec.train, plan.spec.seed)
 
     return make
 
@@ -110,13 +110,13 @@ def unmeasured(monkeypatch) -> Cost:
         seconds_per_1k_steps=some, tokens_per_second=some, peak_bytes=4, parameters=5, flops=6
     )
     cost = Cost(own=usage, softmax=usage, time_ratio=some, inference_ratio=some)
-    monkeypatch.setattr("harness.run.measure", lambda spec, task, train: cost)
+    monkeypatch.setattr("harness.run.measure", lambda plan: cost)
     return cost
 
 
 @pytest.fixture
 def interrupt_at(monkeypatch):
-    """Lets somebody interrupt at a step, once."""
+    """Raises an error at a step, once."""
 
     def arrange(number: int, error: BaseException) -> None:
         real, left = Trainer.step, [error]
@@ -133,7 +133,7 @@ def interrupt_at(monkeypatch):
 
 @pytest.fixture
 def call(capsys, store):
-    """Runs a command with the store; its exit code and what it wrote."""
+    """Runs a command with the store; returns its exit code, stdout and stderr."""
 
     def run(*argv: str) -> tuple[int, str, str]:
         with pytest.raises(SystemExit) as ended:

@@ -1,31 +1,38 @@
-"""From a request to a specification."""
+"""From a budget to a specification: the recipes of the package, and those of a TOML file."""
 
-import copy
-import hashlib
-import json
+import tomllib
 from dataclasses import replace
+from types import MappingProxyType
 
 import pytest
 
 from harness import budgets
-from harness.records.spec import RunSpec
+from harness.data import Data
+from harness.plan import Request, resolve, task_of
+from tasks import Task
 from tasks.registry import tasks
-from tasks.contract import Task
 from tasks.synthetic.base import SyntheticTask
 from zoo.conformance import checks_for, run, subjects
 from zoo.registry import UserError
 from zoo.variants import variants
 
 
+class Unread(Data):
+    """Data that are never read: their digests are given."""
+
+    digests = MappingProxyType({"train": "a", "dev": "b", "test": "c"})
+
+
 def request(attention="softmax", task="listops", budget="paper", settings=None):
-    return budgets.Request(
-        attention=attention, task=task, budget=budget, seed=3, device="cpu", precision="fp32",
+    return Request(
+        attention=attention, task=task, budget=str(budget), seed=3, device="cpu", precision="fp32",
         compiled=False, settings=settings or {},
     )  # fmt: skip
 
 
 def plan(*args, **kwargs):
-    return budgets.plan(request(*args, **kwargs))
+    """The specification of a request; its data are not read."""
+    return resolve(request(*args, **kwargs), data_of=Unread).spec
 
 
 STACKS = [*variants.names(), "softmax+primal", "primal+softmax"]
@@ -48,15 +55,18 @@ RECIPES = [
 ]
 
 
-@pytest.mark.parametrize("attention", STACKS)
 @pytest.mark.parametrize(("budget", "task"), RECIPES)
-def test_every_budget_plans_every_task_with_every_variant(budget, task, attention):
-    spec = plan(attention, task, budget)
-    assert (spec.attention, spec.task.name, spec.budget, spec.seed) == (attention, task, budget, 3)
-    assert spec.options.keys() == set(attention.split("+"))
-    assert spec.train.warmup < spec.train.steps
-    assert 1 <= spec.train.evaluations <= spec.train.steps
-    assert tasks.find(task)(**spec.task.options).key == spec.task.key
+def test_every_budget_resolves_every_task_with_every_variant(budget, task):
+    for attention in STACKS:
+        spec = plan(attention, task, budget)
+        names = (spec.attention, spec.task.name, spec.budget, spec.seed)
+        assert names == (attention, task, budget, 3)
+        assert spec.options.keys() == set(attention.split("+"))
+        assert spec.train.warmup < spec.train.steps
+        assert 1 <= spec.train.evaluations <= spec.train.steps
+        assert spec.overrides == {}
+        assert spec.task.digests == Unread.digests
+        assert tasks.find(task)(**spec.task.options).key == spec.task.key
 
 
 def test_budgets_are_named_from_the_smallest_to_the_largest():
@@ -93,67 +103,145 @@ def test_paper_takes_every_task_at_its_published_size(task):
     assert spec.task.key == f"{task}@{tasks.find(task).version}"
 
 
-def test_listops_drops_nothing_on_a_laptop_and_has_the_published_model_for_the_rest():
+def test_listops_has_the_published_model_without_dropout_on_a_laptop():
     usual, laptop = plan().model, plan(budget="laptop").model
     assert (usual.dropout, laptop.dropout) == (0.1, 0.0)
     assert laptop.model_copy(update={"dropout": usual.dropout}) == usual
 
 
-def test_what_a_task_says_of_a_variant_leaves_what_it_is_like_for_the_rest(monkeypatch):
-    tables = copy.deepcopy(budgets._tables())
-    tables["laptop"]["tasks"]["mqar"]["variants"] = {"nystrom": {"conv": 3}}
-    monkeypatch.setattr(budgets, "_tables", lambda: tables)
-    options = plan("nystrom", "mqar", "laptop").options["nystrom"]
+@pytest.fixture
+def own(tmp_path):
+    """Writes a budget file: the text of a built-in budget, with replacements."""
+
+    def write(base: str, *changes: tuple[str, str], name: str = "own"):
+        text = budgets.show(base)
+        for old, new in changes:
+            assert old in text
+            text = text.replace(old, new, 1)
+        path = tmp_path / f"{name}.toml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def test_the_variant_options_of_a_task_keep_those_of_the_shared_recipe(own):
+    old = "[tasks.mqar]\n"
+    budget = own("laptop", (old, f"{old}variants = {{ nystrom = {{ conv = 3 }} }}\n"))
+    options = plan("nystrom", "mqar", budget).options["nystrom"]
     assert (options["landmarks"], options["conv"]) == (8, 3)
-    assert plan("local", "mqar", "laptop").options["local"]["window"] == 8
+    assert plan("local", "mqar", budget).options["local"]["window"] == 8
 
 
-def test_a_task_may_have_a_model_of_its_own_in_a_budget(monkeypatch):
-    tables = budgets._tables()
-    own = {**tables["paper"]["tasks"]["text"], "model": {"dim": 128}}
-    paper = {**tables["paper"], "tasks": {**tables["paper"]["tasks"], "text": own}}
-    paper["model"] = {"dim": 32, "feed_forward": 64}
-    monkeypatch.setattr(budgets, "_tables", lambda: {**tables, "paper": paper})
-    text, listops = plan(task="text").model, plan().model
+def test_a_task_may_have_a_model_of_its_own_in_a_budget(own):
+    budget = own(
+        "paper",
+        ("dim = 64", "dim = 32"),
+        ("feed_forward = 128", "feed_forward = 64"),
+        ("[tasks.text]\n", "[tasks.text]\nmodel = { dim = 128 }\n"),
+    )
+    text, listops = plan(task="text", budget=budget).model, plan(budget=budget).model
     assert (text.dim, text.feed_forward, text.heads) == (128, 64, 2)
     assert (listops.dim, listops.feed_forward, listops.heads) == (32, 64, 2)
 
 
-def test_a_task_takes_what_it_is_like_part_by_part_under_what_it_says_itself(monkeypatch):
-    tables = budgets._tables()
-    like = {
-        "model": {"dim": 128, "heads": 4},
-        "train": {"lr": 0.5},
-        "variants": {"nystrom": {"landmarks": 8}},
-    }
-    text = {**tables["paper"]["tasks"]["text"], "like": "kin", "model": {"heads": 8}}
-    text["variants"] = {"reformer": {"hashes": 3}}
-    paper = {**tables["paper"], "tasks": {"text": text}, "kin": like}
-    monkeypatch.setattr(budgets, "_tables", lambda: {**tables, "paper": paper})
-    spec = plan("nystrom", task="text")
+def test_a_task_extends_a_shared_recipe_part_by_part(own):
+    shared = """
+[shared.base]
+model = { dim = 128, heads = 4 }
+train = { lr = 0.5 }
+variants = { nystrom = { landmarks = 8 } }
+
+[tasks.text]
+extends = "base"
+model = { heads = 8 }
+"""
+    own_variants = ("primal = { rank = 20, eta = 0.05 }, ", "reformer = { hashes = 3 }, ")
+    budget = own("paper", ("[tasks.text]\n", shared), own_variants)
+    spec = plan("nystrom", "text", budget)
     assert (spec.model.dim, spec.model.heads) == (128, 8)
     assert (spec.train.lr, spec.train.steps) == (0.5, 20000)
     assert spec.options["nystrom"].items() >= {("landmarks", 8), ("conv", 35)}
-    assert plan("reformer", task="text").options["reformer"]["hashes"] == 3
+    assert plan("reformer", "text", budget).options["reformer"]["hashes"] == 3
+
+
+@pytest.mark.parametrize("name", budgets.names())
+def test_a_shown_budget_is_the_budget(own, name):
+    path = own(name)
+    for task in (task for budget, task in RECIPES if budget == name):
+        for attention in ("softmax+primal", "primal", "local", "reformer"):
+            spec = plan(attention, task, path)
+            assert spec.budget == "own"
+            assert spec.model_copy(update={"budget": name}) == plan(attention, task, name)
+
+
+def test_a_shown_budget_has_no_other_budget_in_it():
+    assert tomllib.loads(budgets.show("paper")).keys() == {"model", "train", "variants", "tasks"}
+    with pytest.raises(UserError, match="unknown budget 'papr'; did you mean 'paper'"):
+        budgets.show("papr")
+
+
+SMOKE = budgets.show("smoke")
+
+BAD_FILES = {
+    "no file": (None, "is not a file; print one with: harness budgets --show laptop"),
+    "no TOML": ("train = [", "cannot be read (Invalid value"),
+    "no text": (b"\xff", "cannot be read ('utf-8' codec"),
+    "a name": ("name = 'x'", "remove 'name'"),
+    "an unknown part": ("[trian]", "unknown part 'trian'; did you mean 'train'?"),
+    "an unknown part of a task": ("[tasks.listops.trian]", "'trian'; did you mean 'train'?"),
+    "no table": ("train = 3", "train=3: input should be a valid "),
+    "no table of a task": ("[tasks.listops]\ntrain = 3", "tasks.listops.train=3: input should be"),
+    "a missing field": ("[other]", "budget 'own': train.batch is missing; set it"),
+    "an unknown field": (SMOKE.replace("lr =", "lrr ="), "'lrr'; did you mean 'lr'?"),
+    "a value out of range": (SMOKE.replace("lr = ", "lr = -"), "train.lr=-0.001: input should"),
+    "a wrong type": (SMOKE.replace("steps = 4", "steps = []"), "train.steps=[]: input should be"),
+    "a long warm-up": (SMOKE.replace("warmup = 1", "warmup = 5"), "warmup=5 exceeds steps=4;"),
+    "the precision": (SMOKE.replace("lr =", "precision = 'bf16'\nlr ="), "use --precision"),
+    "no recipe": (SMOKE.replace("[other.train]", "").replace("[tasks.listops]", "[tasks.text2]"),
+        "budget 'own' has no recipe for task 'listops'; it has recipes for text2"),
+    "no shared recipe": (SMOKE.replace("[tasks.listops]", "[tasks.listops]\nextends = 'short'"),
+        "unknown shared recipe 'short'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", BAD_FILES)
+def test_an_error_in_a_budget_file_is_one_line(tmp_path, what):
+    content, message = BAD_FILES[what]
+    path = tmp_path / "own.toml"
+    if content is not None:
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(UserError) as caught:
+        plan(budget=path)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("stem", ["laptop", "two words", "", "x" * 65])
+def test_the_name_of_a_budget_file_is_new_and_fits_a_record(tmp_path, stem):
+    path = tmp_path / f"{stem}.toml"
+    path.write_text(SMOKE)
+    with pytest.raises(UserError, match="rename the file"):
+        plan(budget=path)
 
 
 COVERING = {"landmarks": 1, "window": 1, "bucket": 2}
-"""Options by which a variant is softmax itself on this many times as many tokens, or fewer."""
+"""Options with which a variant equals softmax on up to that many times their number of tokens."""
 
 APPROXIMATED = [
     name
     for name in tasks.names()
     if issubclass(tasks.find(name), SyntheticTask) and name not in ("scaling", "parity")
 ]
-"""All but a task that nobody learns, and one of 8 tokens: too few for an approximation."""
+"""All but `scaling`, which has nothing to learn, and `parity`, whose 8 tokens are too few."""
 
 
-@pytest.mark.parametrize("attention", variants.names())
 @pytest.mark.parametrize("task", APPROXIMATED)
-def test_no_approximation_covers_a_synthetic_task_on_a_laptop(task, attention):
-    spec = plan(attention, task, "laptop")
-    for option, times in COVERING.items():
-        assert times * spec.options[attention].get(option, 0) < spec.task.options["max_len"]
+def test_no_approximation_covers_a_synthetic_task_on_a_laptop(task):
+    for attention in variants.names():
+        spec = plan(attention, task, "laptop")
+        for option, times in COVERING.items():
+            assert times * spec.options[attention].get(option, 0) < spec.task.options["max_len"]
 
 
 def test_paper_is_the_published_model_and_optimiser():
@@ -217,25 +305,18 @@ BAD = {
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_what_is_unknown_or_bad_is_refused(what):
+def test_unknown_names_and_bad_values_are_rejected(what):
     given, message = BAD[what]
     with pytest.raises(UserError, match=message) as caught:
         plan(**given)
     assert "\n" not in str(caught.value)
 
 
-def test_a_task_that_a_budget_does_not_name_gets_its_general_recipe_or_is_refused(monkeypatch):
-    class Stranger(Task):
-        name, version, classes, vocabulary, max_len = "stranger", 1, 2, 2, 4
-
-        def load(self, split):
-            raise NotImplementedError
-
-    monkeypatch.setitem(tasks._own, "stranger", Stranger)
+def test_a_task_that_a_budget_does_not_name_gets_its_general_recipe_or_is_rejected():
     with pytest.raises(UserError, match=r"'paper' has no recipe for task 'stranger'.*use budget"):
-        plan(task="stranger")
-    assert plan(task="stranger", budget="laptop").train.steps == 500
-    assert plan(task="stranger", budget="smoke").train.steps == 4
+        budgets.find("paper").recipe("stranger")
+    assert budgets.find("laptop").recipe("stranger").train["steps"] == 500
+    assert budgets.find("smoke").recipe("stranger").train["steps"] == 4
 
 
 def test_a_task_that_no_paper_trained_on_has_no_paper_recipe():
@@ -243,31 +324,27 @@ def test_a_task_that_no_paper_trained_on_has_no_paper_recipe():
         plan(task="mqar")
 
 
-def test_runs_that_were_recorded_before_positions_and_blocks_could_be_chosen_keep_their_names():
-    learned, rotary = (
-        budgets.plan(replace(request(), positions=kind)) for kind in ("learned", "rotary")
-    )
-    before = learned.model_dump(mode="json")
-    del before["model"]["positions"], before["task"]["block"]
-    assert RunSpec.model_validate(before).id == learned.id != rotary.id
-    text = json.dumps(before, sort_keys=True, separators=(",", ":"))
-    assert learned.id == hashlib.sha256(text.encode()).hexdigest()[:16]
+def test_the_task_of_a_request_is_built_without_its_data():
+    built = task_of(replace(request(budget="laptop"), block=4))
+    assert isinstance(built, Task)
+    assert built.key == "listops@1[min_len=10,max_len=64], blocks of 4 shuffled"
 
 
 TUNED = sorted(
     {
         (name.lstrip("+"), tuple(sorted(options.items())))
-        for budget, tables in ((one, budgets._tables()[one]) for one in budgets.names())
-        for table in [tables, *(budgets._recipe(budget, task) for task in tables["tasks"])]
-        for name, options in table.get("variants", {}).items()
+        for budget in map(budgets.find, budgets.names())
+        for layer in [budget, *(budget.recipe(task) for task in budget.tasks)]
+        for name, options in layer.variants.items()
     }
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "options"), TUNED, ids=str)
-def test_padding_and_batch_mates_are_not_felt_with_the_options_of_a_recipe(name, options):
+def test_padding_and_batch_invariance_hold_with_the_options_of_a_recipe(name, options):
     for subject in subjects(name, variants.find(name), dict(options)):
         for check in checks_for(subject):
-            if check.group in ("padding", "batch-mates"):
+            if check.name in ("padding invariance", "batch independence"):
                 result = run(check, subject)
                 assert result.passed, result.finding.figure

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from harness import checkpoint
-from harness.data import find_task
 from harness.train import Progress, fit
 from zoo.registry import UserError
 
@@ -20,7 +19,7 @@ def path(tmp_path):
 
 @pytest.fixture
 def dev(plan):
-    return find_task(plan()).load("dev")
+    return plan().data.splits["dev"]
 
 
 def nothing(*_) -> None:

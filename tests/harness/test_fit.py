@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 
-from harness.data import find_task
 from harness.train import DivergedError, Progress, Trainer, evaluation_steps, fit
 
 
@@ -21,7 +20,7 @@ def train(trainer, dev, on_evaluation=nothing, on_reading=nothing) -> Progress:
 
 @pytest.fixture
 def dev(plan):
-    return find_task(plan()).load("dev")
+    return plan().data.splits["dev"]
 
 
 @pytest.mark.parametrize(

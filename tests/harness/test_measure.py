@@ -5,7 +5,6 @@ import torch
 
 from harness import budgets
 from harness.budgets import Request
-from harness.data import find_task
 from harness.measure import WARMUP, is_reference, measure, quartiles, take_turns
 from harness.model import build
 from harness.train import Trainer
@@ -72,8 +71,7 @@ def told(monkeypatch):
 
 def test_the_reference_beside_itself_has_ratio_exactly_one(plan):
     spec = plan("softmax")
-    task = find_task(spec)
-    cost = measure(spec, task, task.load("train"))
+    cost = measure(spec)
     assert {*cost.time_ratio.model_dump().values()} == {1.0}
     assert {*cost.inference_ratio.model_dump().values()} == {1.0}
     assert cost.memory_ratio == 1.0
@@ -89,8 +87,7 @@ def test_the_reference_is_sdpa_whatever_softmax_comes_to_by_itself(plan, monkeyp
 
     monkeypatch.setattr("harness.measure.build", spy)
     spec = plan("softmax+primal")
-    task = find_task(spec)
-    measure(spec, task, task.load("train"))
+    measure(spec)
     of = {one.attention: one.options for one in built}
     assert of == {spec.attention: spec.options, "softmax": {"softmax": {"backend": "sdpa"}}}
 
@@ -109,8 +106,7 @@ def test_operations_are_counted_on_a_model_that_is_not_compiled(plan, monkeypatc
     monkeypatch.setattr(torch, "compile", lambda model, dynamic: compiled.append(model) or model)
     monkeypatch.setattr("harness.measure.flops", lambda turn: counted.append(len(compiled)) or 0)
     spec = plan("primal", compiled=True)
-    task = find_task(spec)
-    measure(spec, task, task.load("train"))
+    measure(spec)
     assert counted == [2, 2]
 
 
@@ -138,8 +134,7 @@ def test_the_tokens_of_both_documents_of_a_pair_are_read(told):
 def test_a_cost_is_that_of_the_model_beside_softmax_at_its_defaults(plan, prepare, attention):
     settings = {"softmax": {"backend": "naive"}} if attention == "softmax" else {}
     spec, usual = plan(attention, settings=settings), plan("softmax")
-    task = find_task(spec)
-    cost = measure(spec, task, task.load("train"))
+    cost = measure(spec)
     for usage, one in ((cost.own, spec), (cost.softmax, usual)):
         assert usage.flops == flops(lambda one=one: prepare(one).step(0))
         assert usage.parameters == sum(p.numel() for p in prepare(one).model.parameters())
@@ -154,8 +149,7 @@ def test_a_cost_is_that_of_the_model_beside_softmax_at_its_defaults(plan, prepar
 def test_ratios_pair_the_turns_and_units_are_those_of_the_record(plan, told):
     told += [[[2.0, 6.0, 3.0], [1.0, 2.0, 4.0]], [[0.5, 0.5, 0.5], [0.25, 0.5, 1.0]]]
     spec = plan("primal", batch=4)
-    task = find_task(spec)
-    cost = measure(spec, task, task.load("train"))
+    cost = measure(spec)
     # Turn by turn 2, 3 and 3/4; the ratio of the medians would be 3/2.
     assert cost.time_ratio == quartiles([2.0, 3.0, 0.75])
     assert cost.inference_ratio == quartiles([2.0, 1.0, 0.5])
@@ -254,7 +248,6 @@ def test_what_is_timed_is_a_training_step_and_a_reading_without_gradients(plan, 
         ),
     )
     spec = plan("softmax")
-    task = find_task(spec)
-    measure(spec, task, task.load("train"))
+    measure(spec)
     step = ("step", True, True)
     assert seen == [step, step, ("read", False, True), step, step]

@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from harness.data import find_task
 from harness.model import build
 from harness.train import Shuffled, one_cycle
 from tasks.answers import Number
@@ -121,7 +120,7 @@ def some(split: Split, count: int) -> Split:
 def test_accuracy_counts_the_last_incomplete_batch(plan, prepare):
     spec = plan(batch=4)
     trainer = prepare(spec)
-    ten = some(find_task(spec).load("test"), 10)
+    ten = some(spec.data.splits["test"], 10)
     trainer.model.eval()
     guesses = [trainer.model(ten.gather(torch.tensor([i])))[0].argmax().item() for i in range(10)]
     # Right at 0, 4 and 9: another count without the last two, and with them counted double.
@@ -132,7 +131,7 @@ def test_accuracy_counts_the_last_incomplete_batch(plan, prepare):
 
 def test_accuracy_counts_every_answer_where_an_example_asks_for_several(plan, prepare):
     trainer = prepare(plan(batch=4))
-    split = some(find_task(plan()).load("test"), 6)
+    split = some(plan().data.splits["test"], 6)
     target_positions = torch.tensor([[0, 1]] * 6)
     several = replace(
         split, target_positions=target_positions, targets=torch.zeros(6, 2, dtype=torch.int64)
@@ -157,7 +156,7 @@ def test_accuracy_switches_dropout_off_and_leaves_the_model_in_training(plan, pr
     trainer = prepare(plan())
     seen = []
     trainer.model.register_forward_pre_hook(lambda model, _: seen.append(model.training))
-    trainer.accuracy(find_task(plan()).load("dev"))
+    trainer.accuracy(plan().data.splits["dev"])
     assert not any(seen)
     assert len(seen) == 4
     assert all(module.training for module in trainer.model.modules())
@@ -167,7 +166,7 @@ def test_accuracy_changes_no_parameter_and_no_random_number(plan, prepare):
     trainer = prepare(plan())
     before = {name: value.clone() for name, value in trainer.model.state_dict().items()}
     state = torch.get_rng_state()
-    trainer.accuracy(find_task(plan()).load("dev"))
+    trainer.accuracy(plan().data.splits["dev"])
     assert torch.equal(torch.get_rng_state(), state)
     after = trainer.model.state_dict()
     assert all(torch.equal(before[name], after[name]) for name in before)

@@ -1,0 +1,232 @@
+"""One request resolved once: overrides of the recipe, and data that are read once."""
+
+import gc
+from collections import Counter
+from dataclasses import replace
+from types import MappingProxyType
+
+import pytest
+
+from harness.data import Data
+from harness.plan import resolve, restore
+from harness.run import run
+from tasks import create, names
+from tasks.contract import Split
+from tasks.lra.listops import ListOps
+from tests.harness.conftest import TREES
+from zoo.registry import UserError
+
+
+@pytest.fixture
+def smoke(request_of):
+    """Resolves a run with settings by owner."""
+
+    def make(**settings):
+        return resolve(request_of("softmax", "listops", listops=TREES, **settings)).spec
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("owner", "given", "expected"),
+    [
+        ("train", {"lr": "3e-4"}, 3e-4),
+        ("train", {"lr": 3e-4}, 3e-4),
+        ("train", {"steps": "6"}, 6),
+        ("train", {"batch": "8"}, 8),
+        ("train", {"warmup": "0"}, 0),
+        ("train", {"weight_decay": "0.1"}, 0.1),
+        ("train", {"cycle_momentum": "true"}, True),
+        ("train", {"betas": "0.9,0.98"}, "0.9,0.98"),
+        ("model", {"dim": "32"}, 32),
+        ("model", {"depth": "3"}, 3),
+        ("model", {"heads": "4"}, 4),
+        ("model", {"dropout": "0"}, 0.0),
+    ],
+    ids=str,
+)
+def test_a_setting_overrides_one_field_of_the_recipe(smoke, owner, given, expected):
+    usual, spec = smoke(), smoke(**{owner: given})
+    ((name, _),) = given.items()
+    assert spec.overrides == {f"{owner}.{name}": expected}
+    changed = getattr(spec, owner)
+    assert changed.model_copy(update={name: getattr(getattr(usual, owner), name)}) == getattr(
+        usual, owner
+    )
+    assert getattr(changed, name) == ((0.9, 0.98) if name == "betas" else expected)
+    assert spec.id != usual.id
+
+
+def test_a_setting_that_repeats_the_budget_overrides_nothing(smoke):
+    assert smoke(train={"lr": "1e-3", "betas": "0.9,0.999"}, model={"dim": "64"}) == smoke()
+
+
+BAD = {
+    "below": ("train", {"lr": "-1"}, r"train.lr=-1: input should be greater than 0; change it"),
+    "zero": ("train", {"steps": "0"}, r"train.steps=0: input should be greater than or equal to 1"),
+    "infinite": ("train", {"lr": "inf"}, r"train.lr=inf: input should be a finite number"),
+    "no number": ("train", {"lr": "fast"}, r"train.lr=fast: input should be a valid number; "),
+    "not whole": ("model", {"dim": "1.5"}, r"model.dim=1.5: input should be a valid integer; "),
+    "above": ("model", {"dropout": "1"}, r"model.dropout=1: input should be less than 1"),
+    "unknown": ("train", {"lrr": "1"}, r"unknown option of train 'lrr'; did you mean 'lr'\?"),
+    "unknown of model": ("model", {"heds": "1"}, r"option of model 'heds'; did you mean 'heads'\?"),
+    "half a pair": ("train", {"betas": "0.9"}, r"train.betas.1 is missing; set it"),
+    "a flag": ("train", {"precision": "bf16"}, r"train.precision is not possible; use --precision"),
+    "another flag": ("model", {"positions": "rotary"}, r"is not possible; use --positions"),
+    "warm-up": ("train", {"steps": "3", "warmup": "4"}, r"warmup=4 exceeds steps=3; lower warmup"),
+    "shorter than warm-up": ("train", {"warmup": "5"}, r"warmup=5 exceeds steps=4; lower warmup"),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_a_bad_override_is_one_line(smoke, what):
+    owner, given, message = BAD[what]
+    with pytest.raises(UserError, match=message) as caught:
+        smoke(**{owner: given})
+    assert "\n" not in str(caught.value)
+
+
+@pytest.fixture
+def reads(monkeypatch) -> Counter:
+    """How often a split of ListOps was loaded, and a split was hashed."""
+    counts, load, digest = Counter(), ListOps.load, Split.digest
+
+    def counting_load(task, split):
+        counts[split] += 1
+        return load(task, split)
+
+    def counting_digest(split):
+        counts["digest"] += 1
+        return digest(split)
+
+    monkeypatch.setattr(ListOps, "load", counting_load)
+    monkeypatch.setattr(Split, "digest", counting_digest)
+    return counts
+
+
+def test_splits_are_loaded_and_hashed_once_for_many_runs(plan, store, quiet, reads, unmeasured):
+    gc.collect()
+    plans = [plan(attention, seed) for attention in ("softmax", "none") for seed in (0, 1)]
+    for one in plans:
+        run(one, store, quiet)
+    assert reads == {"train": 1, "dev": 1, "test": 1, "digest": 3}
+    assert len({id(one.data) for one in plans}) == 1
+
+
+def test_the_splits_of_one_task_at_a_time_are_in_memory(plan, request_of, reads):
+    gc.collect()
+    one = plan()
+    other = resolve(request_of("softmax", "majority"))
+    assert one.data.digests and one.data.sizes == {"train": 64, "dev": 16, "test": 18}
+    assert reads == {"train": 1, "dev": 1, "test": 1, "digest": 6}
+    assert len(other.data.splits["train"]) and len(one.data.splits["train"]) == 64
+    # Three digests of each task.
+    assert reads == {"train": 2, "dev": 2, "test": 2, "digest": 6}
+
+
+def test_baselines_are_evaluated_once(plan, monkeypatch):
+    calls = []
+    monkeypatch.setattr(
+        "harness.data.evaluate", lambda task, splits, digests: calls.append(digests) or {"x": 0.5}
+    )
+    data = plan().data
+    assert data.baselines == data.baselines == {"x": 0.5}
+    assert calls == [data.digests]
+
+
+def test_data_are_of_a_task_with_its_options(plan):
+    task = create("listops", **TREES)
+    data = Data.of(task)
+    assert Data.of(create("listops", **TREES)) is data
+    assert Data.of(create("listops", **{**TREES, "seed": 5})) is not data
+
+
+def test_digests_of_the_data_are_part_of_the_identity(request_of):
+    class Changed(Data):
+        digests = MappingProxyType({"train": "a", "dev": "b", "test": "c"})
+
+    request = request_of("softmax", "listops", listops=TREES)
+    usual, changed = resolve(request), resolve(request, data_of=Changed)
+    assert usual.spec.task.digests == {
+        name: split.digest() for name, split in usual.data.splits.items()
+    }
+    assert usual.spec.id != changed.spec.id
+
+
+def test_only_data_that_are_generated_now_are_announced(request_of):
+    lines = []
+    options = {**TREES, "seed": 7}
+    first = resolve(request_of("none", "listops", listops=options), lines.append)
+    assert lines == [f"{first.task.key}: generate data"]
+    resolve(request_of("primal", "listops", listops=options), lines.append)
+    resolve(request_of("none", "majority"), lines.append)
+    assert len(lines) == 1
+
+
+def test_a_recorded_run_is_restored(request_of):
+    plan = resolve(request_of("softmax+primal", "listops", block=4, listops=TREES))
+    restored = restore(plan.spec)
+    assert (restored.spec, restored.task.key) == (plan.spec, plan.task.key)
+    assert restored.composition == plan.composition
+    assert restored.data is plan.data
+
+
+def test_a_run_of_other_data_is_not_restored(plan):
+    spec = plan().spec
+    old = spec.task.model_copy(update={"key": "listops@0"})
+    with pytest.raises(UserError, match=r"'listops@0', which is now 'listops@1\[.*run it again"):
+        restore(spec.model_copy(update={"task": old}))
+    other = spec.task.model_copy(update={"digests": {**spec.task.digests, "test": "x"}})
+    with pytest.raises(UserError, match=r"the data of listops@1.* have changed since the run"):
+        restore(spec.model_copy(update={"task": other}))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError("3 TiB"),
+        OverflowError("3 TiB"),
+        RuntimeError("DefaultCPUAllocator: 3 TiB"),
+        ValueError("array is too big; 3 TiB"),
+        ValueError("Maximum allowed dimension exceeded: 3 TiB"),
+    ],
+    ids=repr,
+)
+def test_data_that_do_not_fit_in_memory_are_an_error_that_says_what_to_lower(
+    smoke, monkeypatch, error
+):
+    fail_to_load(monkeypatch, error)
+    line = r"listops@1\[.*\] does not fit in memory \(.*3 TiB\); lower its lengths, "
+    line += "or the size of its splits, for example --set listops.train=1000"
+    with pytest.raises(UserError, match=line):
+        smoke()
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a bug"), ValueError("a bug")], ids=repr)
+def test_any_other_error_of_a_loader_keeps_its_traceback(smoke, monkeypatch, error):
+    fail_to_load(monkeypatch, error)
+    with pytest.raises(type(error), match="a bug"):
+        smoke()
+
+
+def test_a_task_that_exits_while_loading_does_not_end_the_process(smoke, monkeypatch):
+    fail_to_load(monkeypatch, SystemExit(0))
+    with pytest.raises(UserError, match="task 'listops' exits with 0 when its data are loaded"):
+        smoke()
+
+
+def fail_to_load(monkeypatch, error: BaseException) -> None:
+    def load(task, split):
+        raise error
+
+    gc.collect()
+    monkeypatch.setattr(ListOps, "load", load)
+
+
+@pytest.mark.skipif("table" not in names(), reason="needs the table task")
+def test_a_path_of_a_table_is_the_table_task(request_of, tmp_path):
+    path = tmp_path / "mine.csv"
+    path.write_text("text,label\n" + "".join(f"word{i % 7},{i % 2}\n" for i in range(200)))
+    request = replace(request_of("none", str(path)), budget="laptop")
+    plan = resolve(request)
+    assert (plan.spec.task.name, plan.spec.task.options["path"]) == ("table", str(path))
