@@ -25,8 +25,8 @@ from harness.plan import Plan, Request, resolve
 from harness.train import Trainer
 from tasks.contract import SPLITS
 from tasks.data import cache
-from tasks.data.sources import versioned
-from tasks.lra.retrieval import KEPT, Retrieval
+from tasks.data.sources import base_key
+from tasks.lra.retrieval import TEXT_BYTES, Retrieval
 from zoo.registry import UserError
 
 TASKS = ("listops", "text", "image", "pathfinder")
@@ -51,8 +51,8 @@ def made_up() -> dict[str, object]:
     """What `measured` finds of Retrieval with random papers in as many pairs as there are."""
     random = np.random.default_rng(0)
     arrays = {
-        "values": random.integers(32, 127, PAPERS * KEPT, np.uint8),
-        "ends": KEPT * np.arange(1, PAPERS + 1),
+        "values": random.integers(32, 127, PAPERS * TEXT_BYTES, np.uint8),
+        "ends": TEXT_BYTES * np.arange(1, PAPERS + 1),
     }
     for split, count in Retrieval.source().rows.items():
         arrays[f"{split}_pairs"] = random.integers(0, PAPERS, (count, 2), np.int32)
@@ -61,7 +61,7 @@ def made_up() -> dict[str, object]:
         tempfile.TemporaryDirectory() as home,
         patch.dict(os.environ, {cache.HOME_VARIABLE: home}),
     ):
-        cache.write(versioned(Retrieval), arrays)
+        cache.write(base_key(Retrieval), arrays)
         return {"papers": f"{PAPERS} made-up ones", **measured(planned("retrieval"))}
 
 

@@ -116,7 +116,7 @@ def resolve(
     )  # fmt: skip
     task = shuffle_blocks(plain, request.block)
     data = data_of(task)
-    if isinstance(task, GeneratedTask) and not task.is_there():
+    if isinstance(task, GeneratedTask) and not task.is_cached():
         announce(f"{task.key}: generate data")
     spec = RunSpec(
         attention=request.attention,

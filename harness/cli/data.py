@@ -14,7 +14,7 @@ def list_() -> None:
     from tasks.data.sources import status
 
     for one in status():
-        for line in one.paths or [f"missing; {one.remedy}"]:
+        for line in one.paths or [f"missing; {one.how_to_get}"]:
             typer.echo(f"{one.task}: {line}")
 
 

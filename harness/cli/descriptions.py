@@ -116,7 +116,7 @@ def _missing(task: Task, generate: bool) -> str:
     """How to get the data; empty where they are present or are generated on loading."""
     if not isinstance(task, CachedTask) or (isinstance(task, GeneratedTask) and generate):
         return ""
-    return "" if task.is_there() else task.remedy()
+    return "" if task.is_cached() else task.how_to_get()
 
 
 def _sizes(split: Split) -> dict[str, str]:

@@ -1,156 +1,187 @@
-"""Finding the known files in what somebody has, and opening them one after the other.
+"""Finding the files of a layout in what a user has, and reading them one after the other.
 
 Nothing is extracted: an archive is read member by member, and only members of known names are.
 """
 
 import io
 import tarfile
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, NamedTuple, TypeAlias
 
-from tasks.data.files import UNPUBLISHED, Edition, File, Source, unreadable
+from tasks.data.files import UNPUBLISHED, File, Layout, Source, require_regular, unreadable
 from zoo.registry import UserError
 
 
 class Member(NamedTuple):
-    """One file of an edition, open.
+    """One open file of a layout.
 
     Attributes:
-        name: its name in the edition.
-        place: where it is, for a message.
+        name: its name in the layout.
+        location: where it is, for a message.
         stream: its bytes.
     """
 
     name: str
-    place: str
+    location: str
     stream: IO[bytes]
 
+    def read(self, limit: int) -> bytes:
+        """All bytes of a file of at most `limit`.
 
-Walk: TypeAlias = Generator[tuple[File, int, Member], None, None]
-"""What is known of each file, its size, and itself."""
+        Raises:
+            UserError: the file is larger.
+        """
+        content = self.stream.read(limit + 1)
+        if len(content) > limit:
+            raise UserError(f"{self.location} has more than {limit} bytes; get it again")
+        return content
+
+    def lines(self, limit: int) -> Iterator[bytes]:
+        """The lines of a file, each of at most `limit` bytes.
+
+        Raises:
+            UserError: a line is longer.
+        """
+        number = 1
+        while line := self.stream.readline(limit + 1):
+            if len(line) > limit:
+                raise UserError(
+                    f"{self.location}, line {number} has more than {limit} bytes; get it again"
+                )
+            yield line
+            number += 1
 
 
-class Opened:
-    """The files of an edition, verified, one after the other; each closes when the next opens.
+Reader: TypeAlias = Callable[[Layout, Path], Iterator[tuple[File, int, Member]]]
+"""Opens the files of a layout at a path; gives what is known of each, its size, and itself."""
+
+
+class SourceFiles:
+    """The files of a layout, verified, one after the other; each closes when the next opens.
 
     Attributes:
-        edition: which it is.
+        layout: which layout it is.
         path: where it is: a folder, an archive, or its only file.
-        place: the latest file's, for a message.
+        location: the location of the latest file, for a message.
     """
 
-    def __init__(self, edition: Edition, path: Path, walk: Callable[[Edition, Path], Walk]) -> None:
-        """Remember what to open; nothing is opened before the first file is asked for."""
-        self.edition, self.path, self.place = edition, path, str(path)
-        self._walk = walk
+    def __init__(self, layout: Layout, path: Path, reader: Reader) -> None:
+        """Store the arguments; files are opened by iteration."""
+        self.layout, self.path, self.location = layout, path, str(path)
+        self._reader = reader
 
-    def __iter__(self) -> Generator[Member, None, None]:
+    def __iter__(self) -> Iterator[Member]:
         """Each file.
 
         Raises:
-            UserError: one is missing, there twice, unreadable, or not what is known of it.
+            UserError: a file is missing, duplicate, unreadable, or not the known one.
         """
         try:
-            for file, size, member in self._walk(self.edition, self.path):
-                self.place = member.place
-                yield _proven(file, size, member)
+            for file, size, member in self._reader(self.layout, self.path):
+                self.location = member.location
+                yield _verified(file, size, member)
         except OSError as error:
-            if error.errno is None:  # a decoder's, not the system's
+            if error.errno is None:  # raised by a decoder, not by the system
                 raise
-            raise unreadable(error.filename or self.place, error) from error
+            raise unreadable(error.filename or self.location, error) from error
 
 
-def locate(source: Source, path: Path) -> Opened:
-    """What `path` is: the folder of an edition or one above it, an archive, or its only file.
+def locate(source: Source, path: Path) -> SourceFiles:
+    """The files of `source` at `path`: a layout's folder or its parent, an archive, or a file.
 
     Raises:
-        UserError: it is none of them, or cannot be read.
+        UserError: `path` is none of them, or cannot be read.
     """
     try:
         if not path.exists():
-            raise UserError(f"{path} does not exist; give the folder of {source.listing}")
-        found = (_within if path.is_dir() else _given)(source, path)
+            raise UserError(f"{path} does not exist; give the folder of {source.description}")
+        files = _in_folder(source, path) if path.is_dir() else _from_file(source, path)
     except OSError as error:
         raise unreadable(path, error) from error
-    if not found:
-        known = "holds no file that is known" if path.is_dir() else "has no name that is known"
-        raise UserError(f"{path} {known}; give the folder of {source.listing}")
-    return found[0]
+    if files is None:
+        rule = "contains no known file" if path.is_dir() else "is not a known file"
+        raise UserError(f"{path} {rule}; give the folder of {source.description}")
+    return files
 
 
-def _within(source: Source, path: Path) -> list[Opened]:
-    found = []
-    for edition in source.editions:
-        for at in (path, *(path / name for name in edition.folders)):
-            if any((at / file.name).exists() for file in edition.files):
-                found.append(Opened(edition, at, _loose))
-        packed = [path / one.name for one in edition.archives]
-        found += [Opened(edition, one, _packed) for one in packed if one.exists()]
-    return found
+def _in_folder(source: Source, path: Path) -> SourceFiles | None:
+    for layout in source.layouts:
+        for folder in (path, *(path / name for name in layout.folders)):
+            if any((folder / file.name).exists() for file in layout.files):
+                return SourceFiles(layout, folder, _read_folder)
+        for archive in layout.archives:
+            if (path / archive.name).exists():
+                return SourceFiles(layout, path / archive.name, _read_archive)
+    return None
 
 
-def _given(source: Source, path: Path) -> list[Opened]:
-    found = []
-    for edition in source.editions:
-        if any(one.suits(path) for one in edition.archives):
-            found.append(Opened(edition, path, _packed))
-        if not any(file.suits(path) for file in edition.files):
-            continue
-        if len(edition.files) > 1:
-            names = " and ".join(file.name for file in edition.files)
-            raise UserError(f"{path} is one file of several; give the folder of {names}")
-        found.append(Opened(edition, path, _alone))
-    return found
+def _from_file(source: Source, path: Path) -> SourceFiles | None:
+    require_regular(path)
+    for layout in source.layouts:
+        if any(archive.matches(path) for archive in layout.archives):
+            return SourceFiles(layout, path, _read_archive)
+        if any(file.matches(path) for file in layout.files):
+            if len(layout.files) > 1:
+                names = " and ".join(file.name for file in layout.files)
+                raise UserError(f"{path} is one file of several; give the folder of {names}")
+            return SourceFiles(layout, path, _read_file)
+    return None
 
 
-def _loose(edition: Edition, path: Path) -> Walk:
-    # Before the first is read: that can take minutes.
-    for file in edition.files:
+def _read_folder(layout: Layout, path: Path) -> Iterator[tuple[File, int, Member]]:
+    # Before the first file is read, which can take minutes.
+    for file in layout.files:
         if not (path / file.name).exists():
-            raise UserError(f"{path} holds no {file.name}; get it again")
-    for file in edition.files:
+            raise UserError(f"{path} contains no {file.name}; get it again")
+    for file in layout.files:
         top = path / file.name
-        visible = [one for one in top.iterdir() if one.name[0] != "."] if top.is_dir() else [top]
-        for place in sorted(visible):
-            name = file.name if place == top else f"{file.name}/{place.name}"
-            with place.open("rb") as stream:
-                yield file, place.stat().st_size, Member(name, str(place), stream)
+        paths = [p for p in top.iterdir() if p.name[0] != "."] if top.is_dir() else [top]
+        for one in sorted(paths):
+            require_regular(one)
+            name = file.name if one == top else f"{file.name}/{one.name}"
+            with one.open("rb") as stream:
+                yield file, one.stat().st_size, Member(name, str(one), stream)
 
 
-def _alone(edition: Edition, path: Path) -> Walk:
-    (file,) = edition.files
+def _read_file(layout: Layout, path: Path) -> Iterator[tuple[File, int, Member]]:
+    (file,) = layout.files
     with path.open("rb") as stream:
         yield file, path.stat().st_size, Member(file.name, str(path), stream)
 
 
-def _packed(edition: Edition, path: Path) -> Walk:
-    next(one for one in edition.archives if one.suits(path)).require(path)
-    wanted = {file.name for file in edition.files}
-    seen: set[str] = set()
-    with tarfile.open(path, "r|*") as archive:
-        for info in archive:
-            known = edition.member(info.name) if info.isreg() else None
-            stream = archive.extractfile(info) if known else None
+def _read_archive(layout: Layout, path: Path) -> Iterator[tuple[File, int, Member]]:
+    require_regular(path)
+    archive = next(one for one in layout.archives if one.matches(path))
+    archive.verify_size(path.stat().st_size, str(path))
+    with path.open("rb") as stream:
+        archive.verify_digest(stream, str(path))
+    missing = {file.name for file in layout.files}
+    names: set[str] = set()
+    with tarfile.open(path, "r|*") as members:
+        for info in members:
+            known = layout.member(info.name) if info.isreg() else None
+            stream = members.extractfile(info) if known else None
             if known is None or stream is None:
                 continue
             file, name = known
-            if name in seen:
-                raise UserError(f"{path} holds {name} twice; get it again")
-            seen |= {name, file.name}
+            if name in names:
+                raise UserError(f"{path} contains {name} twice; get it again")
+            names.add(name)
+            missing.discard(file.name)
             yield file, info.size, Member(name, f"{path}:{info.name}", stream)
-            if name == file.name and seen == wanted:
-                return  # gigabytes of no use may follow
-    for name in sorted(wanted - seen):
-        raise UserError(f"{path} holds no {name}; get it again")
+            if name == file.name and not missing:
+                return  # gigabytes that are not needed may follow
+    if missing:
+        raise UserError(f"{path} contains no {min(missing)}; get it again")
 
 
-def _proven(file: File, size: int, member: Member) -> Member:
-    file.verify_size(size, member.place)
+def _verified(file: File, size: int, member: Member) -> Member:
+    file.verify_size(size, member.location)
     if file.digest == UNPUBLISHED:
         return member
-    # Read once, so that what is decoded is what was verified.
+    # Read once, so that the decoded bytes are those that were verified.
     content = io.BytesIO(member.stream.read())
-    file.verify(content, member.place)
+    file.verify_digest(content, member.location)
     content.seek(0)
     return member._replace(stream=content)

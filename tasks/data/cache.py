@@ -1,102 +1,106 @@
-"""The folder where data sets wait, each in one file that carries its own SHA-256 in its name.
+"""The cache folder of data sets, each one file whose name contains its own SHA-256.
 
-`KEY.SHA256.npz` is written beside its final name and then renamed: it is there whole or not at all,
-also when two processes write it at once or one is killed; and no damaged file can pass for a good
-one. A data set that is written again with other content takes the place of the one before: never is
-there none, and where a killed process left both, the newer counts.
+`KEY.SHA256.npz` is written under a temporary name and then renamed: it is complete or absent, also
+when two processes write it at once or one is killed, and a damaged file is recognised. A data set
+that is written again with other content replaces the one before; where a killed process left both,
+the newer counts.
 """
 
 import hashlib
 import os
+import platform
 import tempfile
-from collections.abc import Iterable, Mapping
+import zipfile
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from fnmatch import fnmatchcase
-from io import BufferedReader
 from pathlib import Path
 from threading import get_ident
+from typing import IO
 
 import numpy as np
 
+from tasks.data.files import require_regular
 from zoo.registry import UserError
 
 HOME_VARIABLE = "HARNESS_DATA"
 
 ATTEMPTS = 10
-"""How often a file is looked for that is replaced between being found and being opened."""
+"""How often a file is looked up again that is replaced between being listed and being opened."""
+
+_DIGEST = "[0-9a-f]" * 64
 
 
 def data_home() -> Path:
-    """The folder of the cache: `HARNESS_DATA`, else the user's cache folder for this project.
+    """The cache folder: `HARNESS_DATA`, else the user's cache folder for this project.
 
     Raises:
         UserError: `HARNESS_DATA` is a file.
     """
     chosen = os.environ.get(HOME_VARIABLE)
     if chosen:
-        if os.path.isfile(chosen):  # noqa: PTH113 - Path's raises where a folder may not be searched
+        if os.path.isfile(chosen):  # noqa: PTH113 - Path's raises in a folder without permission
             raise UserError(f"{HOME_VARIABLE}={chosen} is a file; set it to a folder")
         return Path(chosen)
-    import pooch  # only for the place; it costs a fifth of a second
+    import pooch  # only for the default location; it takes a fifth of a second
 
     return Path(pooch.os_cache("attention-harness"))
 
 
 def find(key: str) -> Path | None:
-    """The file of the data set `key`, unread, or None; of several the newest.
+    """The file of the data set `key`, unread, or None; the newest of several.
 
     Raises:
         UserError: the folder cannot be read.
     """
-    # A listing that runs while one file takes another's place may miss both; the next has one.
-    return max(_editions(key) or _editions(key), key=_written, default=None)
+    # A listing that runs while one file replaces another may miss both; the next has one.
+    return max(_files_of(key) or _files_of(key), key=_modified, default=None)
 
 
 def find_all(name: str) -> list[Path]:
-    """The files of every data set whose key is `name`, or `name` with options behind it.
+    """The files of every data set whose key is `name`, or `name` followed by options.
 
     Raises:
         UserError: the folder cannot be read.
     """
-    return _editions(name) + _files(f"{_literally(name)}[[]*].{_DIGEST}.npz")
+    return _files_of(name) + _files(f"{_escape(name)}[[]*].{_DIGEST}.npz")
 
 
-def read(key: str, names: Iterable[str], remedy: str) -> list[np.ndarray]:
-    """The named arrays of the data set `key`, after the whole file has been verified.
+def read(key: str, arrays: Mapping[str, str], how_to_get: str) -> list[np.ndarray]:
+    """Arrays of the data set `key`, after the whole file has been verified.
 
     Args:
         key: the data set.
-        names: the arrays wanted.
-        remedy: what to do to get the data set, for a message.
+        arrays: the type and shape of each array by name, as in `"uint8 n 1024"`; a letter is the
+            same number in all of them.
+        how_to_get: what to do to get the data set, for a message.
 
     Raises:
-        UserError: the data set is absent, or its file is damaged.
+        UserError: the data set is absent, damaged, or has other arrays.
     """
+    remove_partial()
     for _ in range(ATTEMPTS):
         path = find(key)
         if path is None:
             break
         try:
+            require_regular(path)
             with path.open("rb") as file:
-                return _arrays(file, path, names, remedy)
+                return _verified_arrays(file, path, arrays, how_to_get)
         except FileNotFoundError:
-            continue  # Another has taken its place.
+            continue  # another process has replaced it
         except OSError as error:
             raise UserError(
-                f"{path} cannot be read ({error.strerror}); mend its permissions"
+                f"{path} cannot be read ({error.strerror}); change its permissions"
             ) from error
-    raise UserError(f"{key} is not in {data_home()}; {remedy}")
+    raise UserError(f"{key} is not in {data_home()}; {how_to_get}")
 
 
 def require_writable() -> None:
-    """See to it that the folder can be written.
-
-    Raises:
-        UserError: it cannot: known now, no work is lost for it later.
-    """
+    """Raise UserError where the folder cannot be written, before work is done for it."""
     folder = data_home()
     try:
-        # None is made yet: the work may fail.
+        # The folder is not created yet: the work may fail.
         nearest = next(one for one in (folder, *folder.parents) if one.exists())
         tempfile.TemporaryFile(dir=nearest).close()
     except OSError as error:
@@ -106,33 +110,43 @@ def require_writable() -> None:
 
 
 def write(key: str, arrays: Mapping[str, np.ndarray]) -> Path:
-    """Put a data set in the cache, whole or not at all, and return its path.
-
-    Another of the same key goes once this one is there.
+    """Put a data set in the cache, replacing another of the same key, and return its path.
 
     Raises:
         UserError: the folder cannot be written.
-        OSError: it does not take the whole file.
+        OSError: the file cannot be written completely.
     """
     require_writable()
     folder = data_home()
     folder.mkdir(parents=True, exist_ok=True)
-    partial = folder / f".{key}-{os.getpid()}-{get_ident()}.partial"
+    remove_partial()
+    partial = folder / f".{key}-{platform.node()}-{os.getpid()}-{get_ident()}.partial"
     try:
         with partial.open("wb") as file:
             np.savez(file, **arrays)  # type: ignore[arg-type]
             file.flush()
             os.fsync(file.fileno())
-        return _place(partial, key)
+        return _rename(partial, key)
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
 
 
-def is_whole(path: Path) -> bool:
-    """Whether a file of the cache holds what its name says; not so where it cannot be read."""
+def remove_partial() -> None:
+    """Remove the temporary files of processes of this machine that no longer run."""
+    import psutil
+
+    with suppress(OSError):
+        for path in data_home().glob(f".*-{platform.node()}-*-*.partial"):
+            process = path.stem.split("-")[-2]
+            if process.isdigit() and not psutil.pid_exists(int(process)):
+                path.unlink(missing_ok=True)
+
+
+def is_valid(path: Path) -> bool:
+    """Whether a file of the cache has the digest of its name; False where it cannot be read."""
     try:
-        return digest(path) == _told(path)
+        return path.is_file() and digest(path) == _digest_of(path)
     except OSError:
         return False
 
@@ -143,60 +157,84 @@ def digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _arrays(
-    file: BufferedReader, path: Path, names: Iterable[str], remedy: str
+def _verified_arrays(
+    file: IO[bytes], path: Path, arrays: Mapping[str, str], how_to_get: str
 ) -> list[np.ndarray]:
-    """The named arrays of the open file of `path`, which is verified first."""
-    expected = _told(path)
-    found = hashlib.file_digest(file, "sha256").hexdigest()
+    actual = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
     file.seek(0)
-    if found != expected:
+    if actual != _digest_of(path):
         raise UserError(
-            f"{path} is damaged: its SHA-256 is {found}, its name says {expected}; "
-            f"delete it, then {remedy}"
+            f"{path} is damaged: its SHA-256 is {actual}, its name says {_digest_of(path)}; "
+            f"delete it, then {how_to_get}"
         )
-    with np.load(file, allow_pickle=False) as arrays:
-        return [arrays[name] for name in names]
+    try:
+        with np.load(file, allow_pickle=False) as content:
+            found = {name: content[name] for name in arrays if name in content}
+    except (ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
+        raise _unexpected(path, "it is not an NPZ file", how_to_get) from error
+    for problem in _differences(found, arrays):
+        raise _unexpected(path, problem, how_to_get)
+    return list(found.values())
 
 
-def _place(partial: Path, key: str) -> Path:
-    """Give a whole file its final name, and remove the other files of its key."""
-    place = partial.with_name(f"{key}.{digest(partial)}.npz")
-    if not set(_editions(key)) - {place}:
-        return partial.replace(place)
+def _differences(found: Mapping[str, np.ndarray], expected: Mapping[str, str]) -> Iterator[str]:
+    sizes: dict[str, int] = {}
+    for name, specification in expected.items():
+        dtype, *axes = specification.split()
+        array = found.get(name)
+        if array is None:
+            yield f"{name} is missing"
+            continue
+        # An axis with a letter has the size of its first occurrence.
+        shape = array.shape if len(array.shape) == len(axes) else ()
+        named = {axis: n for axis, n in zip(axes, shape, strict=False) if not axis.isdigit()}
+        sizes = {**named, **sizes}
+        wanted = tuple(int(axis) if axis.isdigit() else sizes.get(axis, -1) for axis in axes)
+        if not array.dtype.name.startswith(dtype) or array.shape != wanted:
+            yield f"{name} is {array.dtype.name} {array.shape}, {specification!r} expected"
+
+
+def _unexpected(path: Path, problem: str, how_to_get: str) -> UserError:
+    return UserError(
+        f"{path} was not written by this version: {problem}; delete it, then {how_to_get}"
+    )
+
+
+def _rename(partial: Path, key: str) -> Path:
+    """Give a complete file its final name, and remove the other files of its key."""
+    final = partial.with_name(f"{key}.{digest(partial)}.npz")
+    if not set(_files_of(key)) - {final}:
+        return partial.replace(final)
     import filelock
 
     # One process at a time: two that replaced each other's file would leave none.
     with filelock.FileLock(partial.with_name(f".{key}.lock")):
-        partial.replace(place)
-        for other in set(_editions(key)) - {place}:
+        partial.replace(final)
+        for other in set(_files_of(key)) - {final}:
             # A system may keep a file that is being read: then the newer counts.
             with suppress(OSError):
                 other.unlink()
-    return place
+    return final
 
 
-def _told(path: Path) -> str:
-    """The SHA-256 that a file of the cache has by its name."""
+def _digest_of(path: Path) -> str:
+    """The SHA-256 in the name of a file of the cache."""
     return path.name.split(".")[-2]
 
 
-def _editions(key: str) -> list[Path]:
-    return _files(f"{_literally(key)}.{_DIGEST}.npz")
-
-
-def _written(path: Path) -> int:
-    """When a file was written, in nanoseconds; 0 where it has gone."""
+def _modified(path: Path) -> int:
+    """When a file was written, in nanoseconds; 0 where it no longer exists."""
     try:
         return path.stat().st_mtime_ns
     except OSError:
         return 0
 
 
-_DIGEST = "[0-9a-f]" * 64
+def _files_of(key: str) -> list[Path]:
+    return _files(f"{_escape(key)}.{_DIGEST}.npz")
 
 
-def _literally(name: str) -> str:
+def _escape(name: str) -> str:
     # glob.escape does the same, but also splits drive letters off.
     return name.replace("[", "[[]").replace("*", "[*]").replace("?", "[?]")
 

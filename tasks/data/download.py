@@ -1,8 +1,8 @@
-"""Downloading public archives: verified, resumable, from the first mirror that gives them whole.
+"""Downloading public archives: verified, resumable, from the first mirror that has them.
 
-An archive waits in the folder `downloads` of the cache. What has come of it so far stands beside it
-as `.NAME.partial`, and the next attempt goes on from there, at whichever mirror. It takes its final
-name when its size and its digest are right, and not before.
+An archive is stored in the folder `downloads` of the cache. The bytes received so far are in
+`.NAME.partial` next to it, and the next attempt continues from there, at any mirror. The file gets
+its final name after its size and digest were verified.
 """
 
 import logging
@@ -13,28 +13,28 @@ from typing import Any, NamedTuple
 
 from tasks.data import cache
 from tasks.data.files import Archive, Source
-from tasks.data.sources import imported, versioned
+from tasks.data.sources import base_key, find_imported
 from zoo.registry import UserError, first_line, in_one_line
 
 TIMEOUT_SECONDS = 30.0
-"""Longest silence of a server that is borne."""
+"""How long a server may send nothing."""
 
 ATTEMPTS = 5
-"""How often one mirror may be cut off and go on, as long as something comes each time."""
+"""Connections to one mirror, as long as each of them brings new bytes."""
 
 CHUNK = 1 << 16
 
-Watch = Callable[[str, int, int], None]
-"""Told of progress: the archive's name, the bytes that have come, the bytes that there are."""
+Progress = Callable[[str, int, int], None]
+"""Called with the archive's name, the bytes received, and the bytes in all."""
 
 
 class Fetched(NamedTuple):
     """A data set from a public source.
 
     Attributes:
-        path: its place in the cache.
-        terms: those of its use.
-        present: whether it was there before.
+        path: its file in the cache.
+        terms: its licence, and whom to cite.
+        present: whether it was in the cache before.
     """
 
     path: Path
@@ -42,185 +42,184 @@ class Fetched(NamedTuple):
     present: bool
 
 
-class _Faulty(Exception):
-    """A mirror gave something else than the archive."""
+class _MirrorError(Exception):
+    """A mirror did not give the archive."""
 
 
 def fetch_data(
-    task: str, watch: Watch, offline: bool = False, timeout: float = TIMEOUT_SECONDS
+    task: str, progress: Progress, offline: bool = False, timeout: float = TIMEOUT_SECONDS
 ) -> Fetched:
-    """Download the data of `task` unless that was done before, and import them unless they were.
+    """Download the data of `task` unless they were downloaded before, and import them.
 
     Args:
         task: name of an imported task.
-        watch: told of progress.
+        progress: called while bytes arrive.
         offline: whether to use only what was downloaded before.
-        timeout: longest silence of a server, in seconds.
+        timeout: how long a server may send nothing, in seconds.
 
     Raises:
         UserError: the task is unknown or has no public source that can be verified, no mirror gives
-            it whole, or it cannot be kept.
+            it, or it cannot be stored.
     """
-    found = imported(task, "fetch")
-    source = found.source()
+    factory = find_imported(task, "fetch")
+    source = factory.source()
     if not source.public:
-        raise UserError(f"{task} has no source that can be verified; {found.remedy()}")
-    held = cache.find(versioned(found))
-    if held and cache.is_whole(held):
-        return Fetched(held, source.terms, present=True)
+        raise UserError(f"{task} has no source that can be verified; {factory.how_to_get()}")
+    cached = cache.find(base_key(factory))
+    if cached and cache.is_valid(cached):
+        return Fetched(cached, source.terms, present=True)
     folder = cache.data_home() / "downloads"
+    names = " or ".join(archive.name for archive in source.public)
     if not offline:
-        archive = download(source, folder, watch, timeout)
-        if archive is None:
+        path = download(source, folder, progress, timeout)
+        if path is None:
             raise UserError(
-                f"no mirror gave {source.names} whole; try again later, or get it from "
+                f"no mirror gave a complete {names}; try again later, or get it from "
                 f"{source.origin} and run 'harness data import {task} PATH'"
             )
     elif present := [folder / one.name for one in source.public if (folder / one.name).exists()]:
-        archive = present[0]
+        path = present[0]
     else:
         raise UserError(
-            f"{folder} holds no {source.names}; run 'harness data fetch {task}' without --offline, "
+            f"{folder} holds no {names}; run 'harness data fetch {task}' without --offline, "
             "or put it there"
         )
-    return Fetched(found.bring(archive, source), source.terms, present=False)
+    return Fetched(factory.import_files(path, source), source.terms, present=False)
 
 
-def download(source: Source, folder: Path, watch: Watch, timeout: float) -> Path | None:
-    """A public archive of `source` in `folder`: one that is there, or the first that comes whole.
+def download(source: Source, folder: Path, progress: Progress, timeout: float) -> Path | None:
+    """A public archive of `source` in `folder`, downloaded unless it is there.
 
-    None where no mirror gives one.
+    None where no mirror gives it.
 
     Raises:
-        UserError: `folder` cannot take it, or another process is at it.
+        UserError: `folder` cannot be written, or another process downloads the same archive.
     """
     import filelock
 
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with filelock.FileLock(folder / f".{source.public[0].name}.lock", timeout=0):
-            return _first_whole(source, folder, watch, timeout)
-    except filelock.Timeout as error:
-        raise UserError(
-            f"{source.names} is being fetched by another process; wait for it"
-        ) from error
-    except OSError as error:
-        raise UserError(
-            f"{folder} cannot take {source.names} ({error.strerror or error}); make room there, or "
-            f"set {cache.HOME_VARIABLE} to another folder"
-        ) from error
-
-
-def _first_whole(source: Source, folder: Path, watch: Watch, timeout: float) -> Path | None:
-    # One that was downloaded before comes first: unless it is damaged, nobody is asked.
-    for archive in sorted(source.public, key=lambda one: not (folder / one.name).exists()):
-        for url in archive.mirrors:
-            try:
-                return _retrieve(url, _Resuming(archive, folder, watch, timeout))
-            except _Faulty as fault:
-                warnings.warn(f"{url} is passed over: {fault}", stacklevel=2)
+    for archive in source.public:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with filelock.FileLock(folder / f".{archive.name}.lock", timeout=0):
+                path = _from_mirrors(archive, folder, progress, timeout)
+        except filelock.Timeout as error:
+            raise UserError(
+                f"{archive.name} is being fetched by another process; wait for it"
+            ) from error
+        except OSError as error:
+            raise UserError(
+                f"{folder} cannot store {archive.name} ({error.strerror or error}); make room "
+                f"there, or set {cache.HOME_VARIABLE} to another folder"
+            ) from error
+        if path:
+            return path
     return None
 
 
-class _Resuming:
-    """A downloader for pooch, which goes on where an earlier attempt was cut off."""
+def _from_mirrors(archive: Archive, folder: Path, progress: Progress, timeout: float):
+    for url in archive.mirrors:
+        downloader = _Downloader(archive, folder / f".{archive.name}.partial", progress, timeout)
+        try:
+            return _retrieve(url, downloader, folder)
+        except _MirrorError as error:
+            warnings.warn(f"{url} is skipped: {error}", stacklevel=2)
+    return None
 
-    def __init__(self, archive: Archive, folder: Path, watch: Watch, timeout: float) -> None:
-        """Bring `archive` to `folder`; what has come of it is kept there, too."""
-        self.archive, self.folder = archive, folder
-        self.partial = folder / f".{archive.name}.partial"
-        self._watch, self._timeout = watch, timeout
+
+def _retrieve(url: str, downloader: "_Downloader", folder: Path) -> Path:
+    """The verified archive, which pooch downloads unless it is in `folder`."""
+    import pooch
+
+    pooch.get_logger().setLevel(logging.WARNING)
+    archive, resumed = downloader.archive, downloader.partial.exists()
+    function: Any = downloader  # pooch's annotation of a downloader names other arguments
+    try:
+        path = pooch.retrieve(
+            url, archive.digest, fname=archive.name, path=folder, downloader=function
+        )
+        return Path(path)
+    except ValueError as error:  # another digest
+        if not resumed:
+            raise _MirrorError(first_line(error)) from error
+    return _retrieve(url, downloader, folder)  # once more, without the bytes of an earlier attempt
+
+
+class _Downloader:
+    """A downloader for pooch that continues where an earlier attempt was cut off."""
+
+    def __init__(self, archive: Archive, partial: Path, progress: Progress, timeout: float) -> None:
+        """Prepare to download `archive`, whose bytes are collected in `partial`."""
+        self.archive, self.partial = archive, partial
+        self._progress, self._timeout = progress, timeout
 
     def __call__(self, url: str, output_file: str, pooch: Any) -> None:
-        """Put what `url` gives into `output_file`, if it has the right size.
+        """Download `url` to `output_file`.
 
         Raises:
-            _Faulty: the mirror gives something else, or is cut off without getting on.
+            _MirrorError: the mirror gives something else, or no new bytes.
             OSError: the file cannot be written.
         """
         import requests
 
         for attempt in range(1, ATTEMPTS + 1):
-            before = _size(self.partial)
+            before = self._received()
             try:
-                self._go_on(url, before)
+                self._continue(url, before)
                 self.partial.replace(output_file)
                 return
             except requests.RequestException as error:
-                now = _size(self.partial)
-                if attempt == ATTEMPTS or now <= before:
-                    raise _Faulty(
-                        f"{self.archive.size} bytes expected, {now} found before "
-                        f"{in_one_line(_root(error))}"
+                received = self._received()
+                if attempt == ATTEMPTS or received <= before:
+                    raise _MirrorError(
+                        f"{self.archive.size} bytes expected, {received} received before "
+                        f"{in_one_line(_root_cause(error))}"
                     ) from error
 
-    def _go_on(self, url: str, have: int) -> None:
+    def _received(self) -> int:
+        return self.partial.stat().st_size if self.partial.exists() else 0
+
+    def _continue(self, url: str, received: int) -> None:
         import requests
 
         size = self.archive.size
-        if have == size:
+        if received == size:
             return
-        # Bytes as they are: a server may take the archive's own compression for the transfer's.
-        headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
+        # Unencoded bytes: a server may declare the archive's own compression as an encoding.
+        headers = {"Accept-Encoding": "identity"}
+        if received:
+            headers["Range"] = f"bytes={received}-"
         with requests.get(url, headers=headers, stream=True, timeout=self._timeout) as response:
-            have = self._agree(response, have)
+            received = self._first_byte(response, received)
             response.raw.headers.pop("Content-Encoding", None)
-            with self.partial.open("ab" if have else "wb") as file:
+            with self.partial.open("ab" if received else "wb") as file:
                 for chunk in response.iter_content(CHUNK):
-                    have += len(chunk)
-                    if have > size:
+                    received += len(chunk)
+                    if received > size:
                         break
                     file.write(chunk)
-                    self._watch(self.archive.name, have, size)
-        if have != size:
+                    self._progress(self.archive.name, received, size)
+        if received != size:
             self.partial.unlink()
-            raise _Faulty(f"{size} bytes expected, {'more' if have > size else have} found")
+            actual = "more" if received > size else received
+            raise _MirrorError(f"{size} bytes expected, {actual} received")
 
-    def _agree(self, response: Any, have: int) -> int:
-        """How many bytes the answer goes on from; refuse one that cannot lead to the archive."""
+    def _first_byte(self, response: Any, received: int) -> int:
+        """The offset at which the response begins; raises _MirrorError where it is of no use."""
         if response.status_code == 200:
-            have = 0
+            received = 0
         elif response.status_code != 206:
-            raise _Faulty(f"HTTP 200 expected, {response.status_code} {response.reason} found")
-        elif not response.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
-            raise _Faulty(f"bytes from {have} expected, {dict(response.headers)} found")
-        told = response.headers.get("Content-Length")
-        if told is not None and told != str(self.archive.size - have):
-            raise _Faulty(f"{self.archive.size - have} bytes expected, {told} found")
-        return have
+            status = f"{response.status_code} {response.reason}"
+            raise _MirrorError(f"HTTP 200 expected, {status} received")
+        elif not response.headers.get("Content-Range", "").startswith(f"bytes {received}-"):
+            raise _MirrorError(f"bytes from {received} expected, {dict(response.headers)} received")
+        length = response.headers.get("Content-Length")
+        if length is not None and length != str(self.archive.size - received):
+            raise _MirrorError(f"{self.archive.size - received} bytes expected, {length} received")
+        return received
 
 
-def _retrieve(url: str, downloader: _Resuming) -> Path:
-    """The verified archive; one that has been there, too."""
-    import pooch
-
-    pooch.get_logger().setLevel(logging.WARNING)
-    resumed = downloader.partial.exists()
-    archive = downloader.archive
-    bring: Any = downloader  # pooch's own annotation of a downloader names other arguments
-    try:
-        return Path(
-            pooch.retrieve(
-                url,
-                known_hash=archive.digest,
-                fname=archive.name,
-                path=downloader.folder,
-                downloader=bring,
-            )
-        )
-    except ValueError as error:
-        if not resumed:
-            raise _Faulty(first_line(error)) from error
-    # What had come before may have spoiled it.
-    return _retrieve(url, downloader)
-
-
-def _root(error: BaseException) -> BaseException:
-    """What an error goes back to: libraries wrap the system's word in several of their own."""
-    while deeper := error.__cause__ or (not error.__suppress_context__ and error.__context__):
-        error = deeper
+def _root_cause(error: BaseException) -> BaseException:
+    """The first error of a chain: libraries wrap the system's error in several of their own."""
+    while cause := error.__cause__ or (not error.__suppress_context__ and error.__context__):
+        error = cause
     return error
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0

@@ -1,192 +1,159 @@
-"""What is known of the files that data are made from, and the proof that a given one is it.
+"""The files that data are made from: what is known of them, and their verification.
 
-Data come in editions: each is some files in a folder, and may be had as a tar archive.
+A source comes in one or more layouts: files in a folder, which may also be packed as a tar archive.
 """
 
 import hashlib
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib import resources
-from io import BufferedReader, BytesIO
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import IO
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict
 
 from zoo.registry import UserError
 
 UNPUBLISHED = "unpublished"
 
 
-@dataclass(frozen=True, kw_only=True)
-class File:
-    """What is known of one file; or of a folder of files, which only what they make can prove.
+class File(BaseModel):
+    """One file of a layout, or a folder whose files can only be verified after conversion.
 
     Attributes:
-        name: its usual name, with the folders of the edition that it lies in.
+        name: its usual name, with the folders of the layout that contain it.
         size: bytes; 0 where unpublished.
         digest: `ALGORITHM:HEX`, or `unpublished`.
     """
 
+    model_config = ConfigDict(frozen=True, extra="forbid")
     name: str
     size: int = 0
     digest: str = UNPUBLISHED
 
-    def verify_size(self, size: int, place: str) -> None:
-        """Refuse another size than the known one.
-
-        Raises:
-            UserError: what is at `place` has it.
-        """
+    def verify_size(self, size: int, location: str) -> None:
+        """Raise UserError where the file at `location` has another size."""
         if self.size and size != self.size:
-            raise UserError(f"{place} has {size} bytes, {self.size} expected; get it again")
+            raise UserError(f"{location} has {size} bytes, {self.size} expected; get it again")
 
-    def verify(self, stream: BufferedReader | BytesIO, place: str) -> None:
-        """Read `stream` to its end, and refuse another content than the known one.
-
-        Raises:
-            UserError: what is at `place` has it.
-        """
+    def verify_digest(self, stream: IO[bytes], location: str) -> None:
+        """Read `stream`, at `location`, to its end; raise UserError on another content."""
         if self.digest == UNPUBLISHED:
             return
         algorithm, expected = self.digest.split(":")
-        found = hashlib.file_digest(stream, algorithm).hexdigest()
-        if found != expected:
+        actual = hashlib.file_digest(stream, algorithm).hexdigest()  # type: ignore[arg-type]
+        if actual != expected:
             raise UserError(
-                f"{place} has {algorithm.upper()} {found}, {expected} expected; get it again"
+                f"{location} has {algorithm.upper()} {actual}, {expected} expected; get it again"
             )
 
-    def suits(self, path: Path) -> bool:
-        """Whether `path` has the name or the size of this file: what it is taken for."""
+    def matches(self, path: Path) -> bool:
+        """Whether `path` has the name or the size of this file."""
         return path.name == self.name or (self.size > 0 and path.stat().st_size == self.size)
 
-    def require(self, path: Path) -> None:
-        """Refuse `path` unless it is this file.
 
-        Raises:
-            UserError: it cannot be read, or has another size or content.
-        """
-        try:
-            self.verify_size(path.stat().st_size, str(path))
-            with path.open("rb") as stream:
-                self.verify(stream, str(path))
-        except OSError as error:
-            raise unreadable(path, error) from error
-
-
-@dataclass(frozen=True, kw_only=True)
 class Archive(File):
-    """A tar archive as it is published.
+    """A published tar archive.
 
     Attributes:
-        mirrors: addresses to download it from, in this order; none where it cannot be verified.
+        mirrors: addresses to download it from, in order; none where it cannot be verified.
     """
 
     mirrors: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Edition:
-    """A form in which data are distributed.
+class Layout(BaseModel):
+    """A form in which a source is distributed.
 
     Attributes:
-        name: what it is called.
+        name: selects the reader of the files.
         files: what belongs to it.
-        folders: where the files may lie below what is given.
-        archives: the files packed; several where one archive goes by several names.
+        folders: where the files may be, below the folder that a user names.
+        archives: the files packed; several where one archive is known by several names.
     """
 
+    model_config = ConfigDict(frozen=True, extra="forbid")
     name: str
     files: tuple[File, ...]
     folders: tuple[str, ...] = ()
     archives: tuple[Archive, ...] = ()
 
     @property
-    def listing(self) -> str:
-        """What to give, for a message."""
-        packed = " or ".join([*self.folders[:1], *(one.name for one in self.archives[:1])])
-        return packed or " and ".join(file.name for file in self.files)
+    def description(self) -> str:
+        """The folder, archive or files to give, for a message."""
+        packed = [*self.folders[:1], *(archive.name for archive in self.archives[:1])]
+        return " or ".join(packed) or " and ".join(file.name for file in self.files)
 
     def member(self, name: str) -> tuple[File, str] | None:
-        """Which file that member of an archive is, and its name here; None for one of no use."""
+        """The file that an archive's member `name` is, and its name in the layout, or None."""
         path = PurePosixPath(name)
         for file in () if path.name.startswith(".") else self.files:
-            known = PurePosixPath(file.name).parts
-            if path.parts[-len(known) :] == known:
+            parts = PurePosixPath(file.name).parts
+            if path.parts[-len(parts) :] == parts:
                 return file, file.name
-            if path.parent.parts[-len(known) :] == known:
+            if path.parent.parts[-len(parts) :] == parts:
                 return file, f"{file.name}/{path.name}"
         return None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Source:
-    """What a task's data are made from.
+class Source(BaseModel):
+    """What a task's data are made from; see `sources.toml`.
 
     Attributes:
-        title: what they hold.
+        title: what the data are.
         origin: address of the public original.
         terms: licence, and whom to cite.
-        rows: examples, by the official split that they belong to.
-        arrays: SHA-256 of the bytes of every array that is kept, the same for all editions; empty
+        examples: their number, by official split.
+        arrays: SHA-256 of the bytes of every array that is cached, the same for all layouts; empty
             where unpublished.
-        editions: the forms in which they come.
+        layouts: the forms in which the data are distributed.
     """
 
+    model_config = ConfigDict(frozen=True, extra="forbid")
     title: str
     origin: str
     terms: str
-    rows: Mapping[str, int]
+    examples: Mapping[str, int]
     arrays: Mapping[str, str]
-    editions: tuple[Edition, ...]
+    layouts: tuple[Layout, ...]
 
     @property
-    def listing(self) -> str:
+    def description(self) -> str:
         """What to give, for a message."""
-        return ", or ".join(edition.listing for edition in self.editions)
+        return ", or ".join(layout.description for layout in self.layouts)
 
     @property
     def public(self) -> tuple[Archive, ...]:
-        """The archives that can be downloaded and verified, in order of preference."""
-        return tuple(one for edition in self.editions for one in edition.archives if one.mirrors)
+        """The archives that can be downloaded and verified."""
+        return tuple(a for layout in self.layouts for a in layout.archives if a.mirrors)
 
-    @property
-    def names(self) -> str:
-        """What the public archives are called, for a message."""
-        return " or ".join(archive.name for archive in self.public)
-
-    def verify(self, arrays: Mapping[str, np.ndarray], place: str) -> None:
-        """Refuse other arrays than the known ones.
-
-        Raises:
-            UserError: what was made of `place` differs.
-        """
+    def verify(self, arrays: Mapping[str, np.ndarray], location: str) -> None:
+        """Raise UserError where the arrays made from the files at `location` are not as known."""
         for name, expected in self.arrays.items():
-            found = hashlib.sha256(arrays[name].tobytes()).hexdigest()
-            if found != expected:
+            actual = hashlib.sha256(arrays[name].tobytes()).hexdigest()
+            if actual != expected:
                 raise UserError(
-                    f"{name} made of {place} has SHA256 {found}, {expected} expected; get it again"
+                    f"{name} made from {location} has SHA256 {actual}, {expected} expected; "
+                    "get it again"
                 )
 
 
 def source_of(task: str) -> Source:
-    """What `sources.toml` says of an imported task."""
+    """The entry of an imported task in `sources.toml`."""
     text = resources.files("tasks.data").joinpath("sources.toml").read_text("utf-8")
-    known = tomllib.loads(text)[task]
-    return Source(**known | {"editions": tuple(map(_edition, known["editions"]))})
-
-
-def _edition(known: dict[str, Any]) -> Edition:
-    archives = [one | {"mirrors": tuple(one["mirrors"])} for one in known.get("archives", ())]
-    return Edition(
-        name=known["name"],
-        files=tuple(File(**file) for file in known["files"]),
-        folders=tuple(known.get("folders", ())),
-        archives=tuple(Archive(**one) for one in archives),
-    )
+    return Source.model_validate(tomllib.loads(text)[task])
 
 
 def unreadable(path: object, error: OSError) -> UserError:
-    """The refusal of a place that the system will not read."""
+    """The error for a path that the system cannot read."""
     return UserError(f"{path} cannot be read ({error.strerror}); give another PATH")
+
+
+def require_regular(path: Path) -> None:
+    """Raise UserError where `path` exists and is neither a regular file nor a link to one.
+
+    Opening a named pipe would block for ever.
+    """
+    if path.exists() and not path.is_file():
+        raise UserError(f"{path} is not a regular file; remove it or give another PATH")

@@ -1,7 +1,7 @@
-"""Where data come from: known files that are verified and imported, or a generator.
+"""Tasks with cached data, which are imported from known files or generated.
 
-Nothing is kept unverified: by the digest of a file, else by that of what is made of it, else, where
-none is published, by form and number. The cache stays as it was whenever anything is wrong.
+Nothing unverified is cached: the digest of a file is verified, else that of the arrays made from
+it, else, where none is published, their form and number. On an error the cache stays as it was.
 """
 
 import lzma
@@ -9,7 +9,7 @@ import tarfile
 import zipfile
 import zlib
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,45 +17,45 @@ import numpy as np
 
 from tasks.contract import Task
 from tasks.data import cache
-from tasks.data.archives import Opened, locate
+from tasks.data.archives import SourceFiles, locate
 from tasks.data.files import Source, source_of
 from tasks.registry import tasks
 from zoo.registry import UserError, in_one_line
 
-UNDECODABLE = (
+DECODING_ERRORS = (
     AttributeError, EOFError, KeyError, NotImplementedError, OSError, TypeError, ValueError,
     lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
-"""What the decoders raise on a file that is not what it should be."""
+"""What decoders raise on a file of another format."""
 
 
 class CachedTask(Task):
-    """A task whose data wait in the cache."""
+    """A task whose data are in the cache."""
 
     @classmethod
     @abstractmethod
-    def remedy(cls) -> str:
-        """What to do where the data are missing, for a message."""
+    def how_to_get(cls) -> str:
+        """How to get the data where they are missing, for a message."""
 
     @abstractmethod
-    def is_there(self) -> bool:
-        """Whether the cache holds the data; they are not read for it."""
+    def is_cached(self) -> bool:
+        """Whether the cache holds the data; they are not read."""
 
 
 class ImportedTask(CachedTask):
-    """A task whose data are made from known files, which a user has or which are downloaded."""
+    """A task whose data are made from known files, which a user has or downloads."""
 
     @classmethod
     @abstractmethod
-    def convert(cls, files: Opened, rows: Mapping[str, int]) -> dict[str, np.ndarray]:
-        """The arrays to keep, the same ones whichever edition the files are.
+    def convert(cls, files: SourceFiles, examples: Mapping[str, int]) -> dict[str, np.ndarray]:
+        """The arrays to cache, the same ones for every layout.
 
         Args:
-            files: the verified files of one edition.
-            rows: examples that there must be, by official split.
+            files: the verified files of one layout.
+            examples: number of examples expected, by official split.
 
         Raises:
-            UserError: what is inside is not what is known of it.
+            UserError: the content is not as expected.
         """
 
     @classmethod
@@ -64,18 +64,18 @@ class ImportedTask(CachedTask):
         return source_of(cls.name)
 
     @classmethod
-    def remedy(cls) -> str:
-        """See `Kept.remedy`."""
+    def how_to_get(cls) -> str:
+        """See `CachedTask.how_to_get`."""
         source = cls.source()
         fetch = f"run 'harness data fetch {cls.name}', or " if source.public else "run "
         return (
-            f"{fetch}'harness data import {cls.name} PATH' with the folder of {source.listing}; "
-            f"public original: {source.origin}"
+            f"{fetch}'harness data import {cls.name} PATH' with the folder of "
+            f"{source.description}; public original: {source.origin}"
         )
 
     @classmethod
-    def bring(cls, path: Path, source: Source) -> Path:
-        """Verify the files of `source` at `path`, convert them, and put the result in the cache.
+    def import_files(cls, path: Path, source: Source) -> Path:
+        """Verify the files of `source` at `path`, convert them, and cache the result.
 
         Raises:
             UserError: a file is missing, unknown or damaged, or the cache cannot be written.
@@ -83,116 +83,120 @@ class ImportedTask(CachedTask):
         files = locate(source, path)
         cache.require_writable()
         try:
-            arrays = cls.convert(files, source.rows)
+            arrays = cls.convert(files, source.examples)
         except UserError:
             raise
-        except UNDECODABLE as error:
+        except DECODING_ERRORS as error:
             raise UserError(
-                f"{files.place} cannot be decoded ({in_one_line(error)}); get it again"
+                f"{files.location} cannot be decoded ({in_one_line(error)}); get it again"
             ) from error
         source.verify(arrays, str(path))
-        return _keep(versioned(cls), arrays)
+        return _write(base_key(cls), arrays)
 
-    def is_there(self) -> bool:
-        """See `Kept.is_there`."""
-        return cache.find(versioned(type(self))) is not None
+    def is_cached(self) -> bool:
+        """See `CachedTask.is_cached`."""
+        return cache.find(base_key(type(self))) is not None
 
-    def arrays(self, names: Iterable[str]) -> list[np.ndarray]:
-        """The named arrays, verified.
+    def arrays(self, specification: Mapping[str, str]) -> list[np.ndarray]:
+        """The arrays of `specification`, verified; see `cache.read`.
 
         Raises:
             UserError: they have not been imported, or are damaged.
         """
-        return cache.read(versioned(type(self)), names, self.remedy())
+        return cache.read(base_key(type(self)), specification, self.how_to_get())
 
 
 class GeneratedTask(CachedTask):
-    """A task whose data are generated on first use, and kept under all their options."""
+    """A task whose data are generated on first use, and cached under all their options."""
 
     @abstractmethod
     def generate(self) -> dict[str, np.ndarray]:
-        """The arrays to keep: the same ones for the same options, wherever they are made."""
+        """The arrays to cache: the same ones for the same options on every machine."""
 
     @classmethod
-    def remedy(cls) -> str:
-        """See `Kept.remedy`."""
+    def how_to_get(cls) -> str:
+        """See `CachedTask.how_to_get`."""
         return "run the task: its data are generated on first use"
 
-    def is_there(self) -> bool:
-        """See `Kept.is_there`."""
+    def is_cached(self) -> bool:
+        """See `CachedTask.is_cached`."""
         return cache.find(self.key) is not None
 
-    def arrays(self, names: Iterable[str]) -> list[np.ndarray]:
-        """The named arrays, verified; generated first where they are missing.
+    def arrays(self, specification: Mapping[str, str]) -> list[np.ndarray]:
+        """The arrays of `specification`, verified, generated where missing; see `cache.read`.
 
         Raises:
-            UserError: what is in the cache is damaged, the cache cannot be written, or the options
-                cannot be met.
+            UserError: the cached data are damaged, the cache cannot be written, or the options
+                cannot be satisfied.
         """
-        if not self.is_there():
+        if not self.is_cached():
             cache.require_writable()
-            _keep(self.key, self.generate())
-        return cache.read(self.key, names, self.remedy())
+            _write(self.key, self.generate())
+        return cache.read(self.key, specification, self.how_to_get())
 
 
-class Holding(NamedTuple):
+class CacheEntry(NamedTuple):
     """What the cache holds of a task.
 
     Attributes:
         task: its name.
         paths: the files of its current version, one for each set of options in use.
-        remedy: how to get what is missing, one line; empty where nothing is.
+        how_to_get: how to get what is missing, one line; empty where nothing is.
     """
 
     task: str
     paths: list[Path]
-    remedy: str
+    how_to_get: str
 
 
-def versioned(task: type[Task]) -> str:
+def base_key(task: type[Task]) -> str:
     """The key of a task without its options."""
     return f"{task.name}@{task.version}"
 
 
 def import_data(task: str, path: Path) -> Path:
-    """Verify and convert the files of `task` at `path`; return their place in the cache.
+    """Verify and convert the files of `task` at `path`; return the cached file.
 
     Args:
         task: name of an imported task.
-        path: the folder of its known files or one above it, a published archive, or the file itself
-            where there is only one.
+        path: the folder of its known files or the one above it, a published archive, or the file
+            itself where there is only one.
 
     Raises:
-        UserError: the task is unknown or takes no files, or a file is missing, unknown or damaged.
+        UserError: the task is unknown or generated, or a file is missing, unknown or damaged.
     """
-    found = imported(task, "import")
-    return found.bring(path, found.source())
+    factory = find_imported(task, "import")
+    return factory.import_files(path, factory.source())
 
 
-def imported(task: str, wish: str) -> type[ImportedTask]:
-    """The task of that name, whose data are to be imported or fetched: `wish`, for a message.
+def find_imported(task: str, action: str) -> type[ImportedTask]:
+    """The imported task of that name; `action` is what is to be done with it, for a message.
 
     Raises:
-        UserError: it is unknown or takes no files.
+        UserError: it is unknown, or its data are not imported.
     """
-    found = tasks.find(task)
-    if not issubclass(found, ImportedTask):
-        raise UserError(f"{task} is generated when it is run; nothing to {wish}")
-    return found
+    factory = tasks.find(task)
+    if not issubclass(factory, ImportedTask):
+        raise UserError(f"{task} needs no files from 'harness data'; nothing to {action}")
+    return factory
 
 
-def status() -> list[Holding]:
-    """What the cache holds of every task that is kept there, in order of name."""
-    kept = [(name, task) for name, task in tasks.items() if issubclass(task, CachedTask)]
-    found = [(name, task, cache.find_all(versioned(task))) for name, task in kept]
-    return [Holding(name, paths, "" if paths else task.remedy()) for name, task, paths in found]
+def status() -> list[CacheEntry]:
+    """What the cache holds of every cached task, sorted by name."""
+    cache.remove_partial()
+    entries = []
+    for name, task in tasks.items():
+        if issubclass(task, CachedTask):
+            paths = cache.find_all(base_key(task))
+            entries.append(CacheEntry(name, paths, "" if paths else task.how_to_get()))
+    return entries
 
 
-def _keep(key: str, arrays: Mapping[str, np.ndarray]) -> Path:
+def _write(key: str, arrays: Mapping[str, np.ndarray]) -> Path:
     try:
         return cache.write(key, arrays)
     except OSError as error:
         raise UserError(
             f"{key} cannot be written to {cache.data_home()} ({error.strerror or error}); make "
-            f"room there, or set {cache.HOME_VARIABLE} to a folder that has it"
+            f"room there, or set {cache.HOME_VARIABLE} to another folder"
         ) from error

@@ -1,18 +1,14 @@
-"""Image: which of ten things does a grey 32 x 32 picture show, read as 1,024 pixels?
+"""Image: the object in a grey 32 x 32 image, read as 1,024 pixels.
 
-CIFAR-10 (Krizhevsky, 2009) as the Long Range Arena poses it (Tay et al., 2021, arXiv 2011.04006):
-one token a pixel, in raster order, its value 0..255 the token.
+CIFAR-10 (Krizhevsky, 2009) as in the Long Range Arena (Tay et al., 2021, arXiv 2011.04006): one
+token a pixel, in raster order; the token is the grey level 0..255 (see `to_grey`).
 
 Deviation: the arena's dev split is the last tenth of a shuffled order that belongs to TensorFlow
 Datasets; here it is 500 images of each class, chosen from the official 50,000 by a fixed seed.
-
-Grey is what `tf.image.rgb_to_grayscale` makes of 8 bits: see `grey`. The official Python batches
-are pickles; they are read without being unpickled: see `walk`.
 """
 
 import io
-import pickletools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,15 +16,15 @@ import torch
 from jaxtyping import UInt8
 
 from tasks.contract import Split, SplitName
-from tasks.data.archives import Member, Opened
-from tasks.data.corpus import members, official
+from tasks.data.archives import Member, SourceFiles
+from tasks.data.corpus import choose, official
 from tasks.data.sources import ImportedTask
 from tasks.registry import tasks
 from zoo.registry import UserError
 
 SIDE = 32
 PIXELS = SIDE * SIDE
-COLOURS = 3
+CHANNELS = 3
 
 LABELS = (
     "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck",
@@ -58,14 +54,12 @@ class Image(ImportedTask):
     test: int = 10_000
 
     def load(self, split: SplitName) -> Split:
-        """See `Task.load`.
-
-        Raises:
-            UserError: more pictures are asked for than there are, too.
-        """
-        published = official(split)
-        pixels, targets = self.arrays([f"{published}_pixels", f"{published}_targets"])
-        chosen = members("image", targets, split, getattr(self, split))
+        """See `Task.load`; also raises UserError where a split has fewer images than asked for."""
+        part = official(split)
+        pixels, targets = self.arrays(
+            {f"{part}_pixels": f"uint8 n {PIXELS}", f"{part}_targets": "uint8 n"}
+        )
+        chosen = choose("image", targets, split, getattr(self, split))
         pixels, targets = pixels[chosen], targets[chosen]
         lengths = torch.full((len(pixels),), self.max_len, dtype=torch.int32)
         return Split.single(
@@ -77,98 +71,66 @@ class Image(ImportedTask):
         return LABELS[target]
 
     @classmethod
-    def convert(cls, files: Opened, rows: Mapping[str, int]) -> dict[str, np.ndarray]:
-        """See `Imported.convert`."""
-        found = _READERS[files.edition.name](files)
-        arrays = {}
-        for split, count in rows.items():
-            pixels, targets = found[f"x_{split}"], found[f"y_{split}"]
+    def convert(cls, files: SourceFiles, examples: Mapping[str, int]) -> dict[str, np.ndarray]:
+        """See `ImportedTask.convert`."""
+        read = _read_grey if files.layout.name == "grey" else _read_binary
+        content, arrays = read(files), {}
+        for split, count in examples.items():
+            pixels, targets = content[f"x_{split}"], content[f"y_{split}"]
             _require(f"x_{split} in {files.path}", pixels, (count, PIXELS))
             _require(f"y_{split} in {files.path}", targets, (count,))
             if targets.max() >= cls.classes:
                 raise UserError(
-                    f"y_{split} in {files.path} holds class {targets.max()}, "
+                    f"y_{split} in {files.path} contains class {targets.max()}, "
                     f"{cls.classes - 1} is the last; get it again"
                 )
             arrays |= {f"{split}_pixels": pixels, f"{split}_targets": targets}
         return arrays
 
 
-def grey(colours: UInt8[np.ndarray, "n 3 l"]) -> UInt8[np.ndarray, "n l"]:
-    """Luma of red, green and blue, in float32, cut off below 255.5 a full scale.
+def to_grey(colours: UInt8[np.ndarray, "n 3 l"]) -> UInt8[np.ndarray, "n l"]:
+    """Luma of red, green and blue: trunc(255.5 (0.2989 R + 0.5870 G + 0.1140 B) / 255), in float32.
 
-    The order of the operations is part of the definition: exact arithmetic gives 168 of the 16.8
-    million colours another level.
+    As `tf.image.rgb_to_grayscale` computes it for uint8. The order of the operations is part of the
+    definition: exact arithmetic gives 168 of the 16.8 million colours another level.
     """
     red, green, blue = (
-        part.astype(np.float32) / np.float32(255) for part in colours.swapaxes(0, 1)
+        channel.astype(np.float32) / np.float32(255) for channel in colours.swapaxes(0, 1)
     )
     weights = np.float32(0.2989), np.float32(0.5870), np.float32(0.1140)
     luma = weights[0] * red + weights[1] * green + weights[2] * blue
     return (luma * np.float32(255.5)).astype(np.uint8)
 
 
-def walk(packed: bytes) -> tuple[UInt8[np.ndarray, "n 3 l"], UInt8[np.ndarray, " n"]]:
-    """Pixels and labels of a batch in the Python edition, whose pickle is read but never executed.
-
-    It is a dictionary that Python 2 wrote. Its opcodes are walked: the numbers behind the key
-    `labels` are the labels, and the longest string is the pixels, plane by plane.
-
-    Raises:
-        ValueError: it is no pickle, or its labels and pixels do not fit each other.
-    """
-    labels: list[int] = []
-    longest, listing = "", False
-    for opcode, argument, _ in pickletools.genops(packed):
-        if isinstance(argument, str):
-            listing = argument == "labels"
-            longest = max(longest, argument, key=len)
-        elif listing and opcode.name == "BININT1":
-            labels.append(int(argument or 0))
-    pixels = np.frombuffer(longest.encode("latin-1"), np.uint8)
-    return pixels.reshape(len(labels), COLOURS, PIXELS), np.array(labels, np.uint8)
-
-
-def _grey_file(files: Iterable[Member]) -> dict[str, np.ndarray]:
+def _read_grey(files: Iterable[Member]) -> dict[str, np.ndarray]:
     (file,) = files
-    with np.load(io.BytesIO(file.stream.read()), allow_pickle=False) as members:
-        found = {name: members[name] for name in members}
-    # A shape that is not the known one is refused later.
+    with np.load(io.BytesIO(file.stream.read()), allow_pickle=False) as content:
+        arrays = {name: content[name] for name in content}
+    # Other shapes are rejected by the caller.
     return {
         name: array.reshape(len(array), -1) if array.shape[1:] == (SIDE, SIDE) else array
-        for name, array in found.items()
+        for name, array in arrays.items()
     }
 
 
-def _records(packed: bytes) -> tuple[UInt8[np.ndarray, "n 3 l"], UInt8[np.ndarray, " n"]]:
-    records = np.frombuffer(packed, np.uint8).reshape(-1, 1 + COLOURS * PIXELS)
-    return records[:, 1:].reshape(-1, COLOURS, PIXELS), records[:, 0]
+def _read_binary(files: Iterable[Member]) -> dict[str, np.ndarray]:
+    """The batches `data_batch_1.bin`..., `test_batch.bin`: records of a label and three planes."""
+    records = {
+        file.name: np.frombuffer(file.stream.read(), np.uint8).reshape(-1, 1 + CHANNELS * PIXELS)
+        for file in files
+    }
+    arrays = {}
+    for split, prefix in (("train", "data_batch"), ("test", "test_batch")):
+        # In an archive they are in any order.
+        batches = [records[name] for name in sorted(records) if name.startswith(prefix)]
+        planes = [batch[:, 1:].reshape(-1, CHANNELS, PIXELS) for batch in batches]
+        arrays[f"x_{split}"] = np.concatenate([to_grey(batch) for batch in planes])
+        arrays[f"y_{split}"] = np.concatenate([batch[:, 0] for batch in batches])
+    return arrays
 
 
-def _batches(
-    read: Callable[[bytes], tuple[np.ndarray, np.ndarray]],
-) -> Callable[[Iterable[Member]], dict[str, np.ndarray]]:
-    """Reads a folder of batches, each by `read`: `data_batch_1` and so on, and `test_batch`."""
-
-    def parse(files: Iterable[Member]) -> dict[str, np.ndarray]:
-        parts = {file.name: read(file.stream.read()) for file in files}
-        # In an archive they stand in any order.
-        train = sorted(name for name in parts if name.startswith("data_batch"))
-        named = {"train": train, "test": sorted(parts.keys() - train)}
-        arrays = {}
-        for split, batches in named.items():
-            arrays[f"x_{split}"] = np.concatenate([grey(parts[name][0]) for name in batches])
-            arrays[f"y_{split}"] = np.concatenate([parts[name][1] for name in batches])
-        return arrays
-
-    return parse
-
-
-_READERS = {"grey": _grey_file, "binary": _batches(_records), "python": _batches(walk)}
-
-
-def _require(part: str, array: np.ndarray, shape: tuple[int, ...]) -> None:
+def _require(name: str, array: np.ndarray, shape: tuple[int, ...]) -> None:
     if array.shape != shape or array.dtype != np.uint8:
         raise UserError(
-            f"{part} is {array.dtype} {array.shape}, uint8 {shape} expected; get it again"
+            f"{name} is {array.dtype} {array.shape}, uint8 {shape} expected; get it again"
         )

@@ -1,25 +1,26 @@
-"""Pathfinder: do two discs lie on the same dashed curve of a picture, read pixel by pixel?
+"""Pathfinder: whether two discs lie on the same dashed curve of an image, read pixel by pixel.
 
-Linsley et al., 2018, arXiv 1805.08315, as the Long Range Arena poses it (Tay et al., 2021, arXiv
-2011.04006): two long snakes of paddles, some short ones that distract, and two discs on ends of the
-long ones. One token a pixel in raster order, its level 0..255 the token; 1 is "the same". The rules
-of drawing stand in `tasks.lra.contours`, the parameters in `tasks.lra.stencils`.
+Linsley et al., 2018, arXiv 1805.08315, as in the Long Range Arena (Tay et al., 2021, arXiv
+2011.04006): two long snakes of paddles (the dashes of a curve), short snakes as distractors, and
+two discs on ends of the long ones. One token a pixel in raster order, the level 0..255; class 1 is
+"the same". For the rules see `tasks.lra.pathfinder_drawing`, for the parameters
+`tasks.lra.pathfinder_tables`.
 
 Sizes are 32 (Pathfinder), 64 and 128 (Path-X) pixels; a snake has 14 paddles in the hard set, 9 in
-the intermediate and 6 in the easy one. All parameters of each size are the arena's, nothing is
-scaled here; paddles are 2 pixels long at size 32 and 5 at 64 and 128. At size 128 the gap between
-paddles is 2 or 3 pixels, drawn for each image. Distractors have a third of a snake's paddles each,
-and about 20, 22 and 35 together at 32, 64 and 128 pixels.
+the intermediate and 6 in the easy one. The parameters of each size are the arena's; paddles are 2
+pixels long at size 32 and 5 at 64 and 128. At size 128 the gap between paddles is 2 or 3 pixels,
+drawn per image. Each distractor has a third of a snake's paddles; together they have about 20, 22
+and 35 at 32, 64 and 128 pixels.
 
-Three things follow from the original that its description does not say. At 32 pixels the first
-paddle of the first snake and of each distractor points up and left, 120 to 150 degrees off the x
-axis: no other angle finds a free pixel. So most distractors are given up: about 1.2 of the hard
-set's 5 are drawn. And as a snake does not see the newest paddle of the other, both end on one pixel
-in 0.4 % of the hard set's images, whose class cannot be told.
+Three properties of the original that its description does not mention: at 32 pixels the first
+paddle of the first snake and of each distractor points up and left, at 120 to 150 degrees from the
+x axis, because no other angle has a free pixel. So most distractors fail: about 1.2 of the hard
+set's 5 are drawn. And as the newest paddle of a snake is not yet in the mask of the other, both end
+on one pixel in 0.4 % of the hard set's images, whose class is undetermined.
 
-Deviations: the arena publishes one drawn set; here it is drawn anew from a seed, by the same rules.
-In the easy and intermediate sets the number of distractors follows the formula of the hard one.
-No image occurs twice.
+Deviations: the arena publishes one set; here sets are drawn from a seed, by the same rules. In the
+easy and intermediate sets the number of distractors follows the formula of the hard one. No image
+occurs twice.
 """
 
 import os
@@ -34,8 +35,8 @@ from jaxtyping import Int64, UInt8
 
 from tasks.contract import SPLITS, Split, SplitName
 from tasks.data.sources import GeneratedTask
-from tasks.lra import contours
-from tasks.lra.stencils import SCALES, stencils
+from tasks.lra import pathfinder_drawing as drawing
+from tasks.lra.pathfinder_tables import SCALES, drawing_tables
 from tasks.registry import tasks
 from zoo.registry import UserError, require_at_least
 
@@ -46,7 +47,7 @@ CONTOURS = (6, 9, 14)
 """Paddles of a snake in the easy, the intermediate and the hard set."""
 
 LABELS = ("two snakes", "one snake")
-"""Where the discs lie."""
+"""Where the discs are."""
 
 
 class Drawing(NamedTuple):
@@ -55,9 +56,9 @@ class Drawing(NamedTuple):
     Attributes:
         pixels: (h, h), levels.
         target: 1 where both discs lie on one snake, else 0.
-        paddles: (p, 3), see `contours.draw`.
+        paddles: (p, 3), see `drawing.draw`.
         discs: (2, 2), the centres (y, x) of the discs.
-        attempts: pairs of snakes that were begun.
+        attempts: attempts at the pair of snakes.
         margin: gap between paddles.
     """
 
@@ -110,7 +111,9 @@ class Pathfinder(GeneratedTask):
 
     def load(self, split: SplitName) -> Split:
         """See `Task.load`."""
-        pixels, targets = self.arrays([f"{split}_pixels", f"{split}_targets"])
+        pixels, targets = self.arrays(
+            {f"{split}_pixels": f"uint8 n {self.max_len}", f"{split}_targets": "uint8 n"}
+        )
         lengths = torch.full((len(pixels),), self.max_len, dtype=torch.int32)
         return Split.single(
             torch.from_numpy(pixels), lengths, torch.from_numpy(targets.astype(np.int64))
@@ -121,25 +124,25 @@ class Pathfinder(GeneratedTask):
         return LABELS[target]
 
     def generate(self) -> dict[str, np.ndarray]:
-        """See `Generated.generate`."""
+        """See `GeneratedTask.generate`."""
         return self.generate_by(os.cpu_count() or 1)
 
     def generate_by(self, workers: int) -> dict[str, np.ndarray]:
-        """The arrays to keep, made by that many threads; their number changes nothing."""
+        """The arrays to cache, drawn by that many threads; the result does not depend on them."""
         total = self.train + self.dev + self.test
         pixels = np.empty((total, self.size, self.size), np.uint8)
         targets = np.empty(total, np.uint8)
 
         def fill(first: int) -> None:
             for index in range(first, min(first + BLOCK, total)):
-                drawing = self.draw(index)
-                pixels[index], targets[index] = drawing.pixels, drawing.target
+                image = self.draw(index)
+                pixels[index], targets[index] = image.pixels, image.target
 
         with ThreadPoolExecutor(workers) as pool:
             try:
                 list(pool.map(fill, range(0, total, BLOCK)))
             finally:
-                # Whoever interrupts does not wait for blocks that were not begun.
+                # On an interrupt, do not wait for blocks that have not begun.
                 pool.shutdown(cancel_futures=True)
         self._redraw_repeated(pixels, targets)
         arrays, start = {}, 0
@@ -150,27 +153,27 @@ class Pathfinder(GeneratedTask):
             start = end
         return arrays
 
-    def draw(self, index: int, again: int = 0) -> Drawing:
-        """Draw the image of that index; each value of `again` is another draw."""
-        seeds = np.random.SeedSequence((self.seed, index, again))
+    def draw(self, index: int, attempt: int = 0) -> Drawing:
+        """Draw the image of that index; each value of `attempt` is another draw."""
+        seeds = np.random.SeedSequence((self.seed, index, attempt))
         rng = np.random.Generator(np.random.PCG64(seeds))
         margins = SCALES[self.size].margins
         margin = margins[int(len(margins) * rng.random())]
-        kit = stencils(self.size, self.contour, margin)
+        tables = drawing_tables(self.size, self.contour, margin)
         pixels = np.empty((self.size, self.size), np.uint8)
-        most = 2 * kit.contour + kit.distractors * kit.shorter
-        paddles, discs = np.empty((most, 3), np.int64), np.empty((2, 2), np.int64)
-        target, drawn, attempts = contours.draw(rng, kit, pixels, paddles, discs)
+        most_paddles = 2 * tables.contour + tables.distractors * tables.shorter
+        paddles, discs = np.empty((most_paddles, 3), np.int64), np.empty((2, 2), np.int64)
+        target, drawn, attempts = drawing.draw(rng, tables, pixels, paddles, discs)
         return Drawing(pixels, target, paddles[:drawn], discs, attempts, margin)
 
     def _redraw_repeated(
         self, pixels: UInt8[np.ndarray, "n h h"], targets: UInt8[np.ndarray, " n"]
     ) -> None:
-        seen: set[bytes] = set()
+        digests: set[bytes] = set()
         for index, image in enumerate(pixels):
-            again = 0
-            while (digest := blake2b(image, digest_size=16).digest()) in seen:
-                again += 1
-                drawing = self.draw(index, again)
-                image[:], targets[index] = drawing.pixels, drawing.target
-            seen.add(digest)
+            attempt = 0
+            while (digest := blake2b(image, digest_size=16).digest()) in digests:
+                attempt += 1
+                other = self.draw(index, attempt)
+                image[:], targets[index] = other.pixels, other.target
+            digests.add(digest)

@@ -1,16 +1,16 @@
-"""Retrieval: does one of two papers cite the other, read byte by byte?
+"""Retrieval: whether one of two papers cites the other, read byte by byte.
 
-Papers of the ACL Anthology Network (Radev et al., 2013) in pairs, as the Long Range Arena poses it
-(Tay et al., 2021, arXiv 2011.04006); token = byte + 1, documents cut to 4,000 bytes.
+Papers of the ACL Anthology Network (Radev et al., 2013) in pairs, as in the Long Range Arena (Tay
+et al., 2021, arXiv 2011.04006); token = byte + 1, texts truncated to 4,000 bytes.
 
-The official files are lines of five columns, tabs between them, with no header; quotes mean
-nothing. They are: label (0 or 1, written as a float), id1, id2, text1, text2. The official loader
-takes a text as it is written: where it is written as a Python literal, `b'...'` with its escapes,
-the `b`, the quotes and the backslashes are tokens. So they are here. Its byte encoder sees the
-first 10,000 bytes of a text; no more are kept.
+The official files have lines of five columns separated by tabs, without a header and without
+quoting: label (0 or 1, written as a float), id1, id2, text1, text2. The official loader takes a
+text as it is written: where that is a Python literal, `b'...'` with its escapes, the `b`, the
+quotes and the backslashes are tokens. So they are here. Its byte encoder reads the first 10,000
+bytes of a text; no more are cached.
 
-Deviations: documents that are equal in those bytes are stored once; and what the official loader
-would pass over in silence is refused with its line: another number of columns, another label, an
+Deviations: texts that are equal in those bytes are stored once; and what the official loader skips
+without a message is an error that names the line: another number of columns, another label, an
 empty text, bytes that are not UTF-8.
 """
 
@@ -21,15 +21,20 @@ import numpy as np
 import torch
 
 from tasks.contract import Split, SplitName
-from tasks.data.archives import Member, Opened
-from tasks.data.corpus import legible, padded, thinned
+from tasks.data.archives import Member, SourceFiles
+from tasks.data.corpus import decode, pad, thin
 from tasks.data.sources import ImportedTask
 from tasks.registry import tasks
 from zoo.registry import UserError
 
 FIRST = 1
-KEPT = 10_000
-"""Bytes of a document that are kept."""
+"""The token of the byte 0."""
+
+TEXT_BYTES = 10_000
+"""Bytes of a text that are cached."""
+
+LINE_LIMIT = 1 << 26
+"""Bytes of a line, so that a damaged file cannot fill the memory."""
 
 COLUMNS = ("label", "id1", "id2", "text1", "text2")
 LABELS = {b"0": 0, b"0.0": 0, b"1": 1, b"1.0": 1}
@@ -64,101 +69,109 @@ class Retrieval(ImportedTask):
 
     def __post_init__(self) -> None:
         """Raise UserError where an option is out of range."""
-        if not 1 <= self.max_len <= KEPT:
-            raise UserError(f"retrieval.max_len={self.max_len} is out of range; give 1 to {KEPT}")
+        if not 1 <= self.max_len <= TEXT_BYTES:
+            raise UserError(
+                f"retrieval.max_len={self.max_len} is out of range; give 1 to {TEXT_BYTES}"
+            )
 
     def load(self, split: SplitName) -> Split:
-        """See `Task.load`; only documents that the split shows are in it.
+        """See `Task.load`; also raises UserError where a split has fewer pairs than asked for.
 
-        Raises:
-            UserError: more pairs are asked for than there are, too.
+        The split stores only the texts of its own pairs.
         """
         values, ends, pairs, targets = self.arrays(
-            ["values", "ends", f"{split}_pairs", f"{split}_targets"]
+            {
+                "values": "uint8 v",
+                "ends": "int64 s",
+                f"{split}_pairs": "int32 n 2",
+                f"{split}_targets": "uint8 n",
+            }
         )
-        owner = f"retrieval.{split}"
-        chosen = thinned(owner, np.arange(len(targets)), getattr(self, split))
-        shown, rows = np.unique(pairs[chosen], return_inverse=True)
-        sequences, lengths = padded(values, ends, shown.astype(np.int64), self.max_len, FIRST)
+        chosen = thin(f"retrieval.{split}", np.arange(len(targets)), getattr(self, split))
+        used, indices = np.unique(pairs[chosen], return_inverse=True)
+        sequences, lengths = pad(values, ends, used.astype(np.int64), self.max_len, FIRST)
         return Split(
             sequences=sequences,
             lengths=lengths,
-            sequence_ids=torch.from_numpy(rows.reshape(-1, 2).astype(np.int32)),
+            sequence_ids=torch.from_numpy(indices.reshape(-1, 2).astype(np.int32)),
             targets=torch.from_numpy(targets[chosen].astype(np.int64)),
             padded=bool((lengths < self.max_len).any()),
         )
 
     def show(self, split: Split, example: int) -> list[str]:
-        """See `Task.show`: as text, as `legible` writes it."""
-        return legible(split.tokens(example), FIRST)
+        """See `Task.show`: see `decode`."""
+        return decode(split.tokens(example), FIRST)
 
     def label(self, target: int) -> str:
         """See `Task.label`."""
         return NAMES[target]
 
     @classmethod
-    def convert(cls, files: Opened, rows: Mapping[str, int]) -> dict[str, np.ndarray]:
-        """See `Imported.convert`."""
-        known: dict[bytes, int] = {}
-        found = {}
+    def convert(cls, files: SourceFiles, examples: Mapping[str, int]) -> dict[str, np.ndarray]:
+        """See `ImportedTask.convert`."""
+        ids: dict[bytes, int] = {}
+        splits = {}
         for file in files:
             split = OFFICIAL_SPLITS[file.name.split(".")[1]]
-            pairs, targets = _read(file, known)
-            if len(targets) != rows[split]:
+            pairs, targets = _read(file, ids)
+            if len(targets) != examples[split]:
                 raise UserError(
-                    f"{file.place} holds {len(targets)} pairs, {rows[split]} expected; get it again"
+                    f"{file.location} contains {len(targets)} pairs, {examples[split]} expected; "
+                    "get it again"
                 )
-            found[split] = (np.array(pairs, np.int64), np.array(targets, np.uint8))
-        return _number(list(known), found)
+            splits[split] = (np.array(pairs, np.int64), np.array(targets, np.uint8))
+        return _arrays(list(ids), splits)
 
 
-def _number(
-    texts: list[bytes], found: dict[str, tuple[np.ndarray, np.ndarray]]
+def _arrays(
+    texts: list[bytes], splits: dict[str, tuple[np.ndarray, np.ndarray]]
 ) -> dict[str, np.ndarray]:
-    """The arrays to keep; documents come in the order in which train, dev and test show them.
+    """The arrays to cache; texts in the order of their first use in train, dev and test.
 
-    In an archive the files stand in any order, and that is not to matter.
+    So the result does not depend on the order of the files in an archive.
     """
-    shown = np.concatenate([found[split][0] for split in OFFICIAL_SPLITS.values()])
-    numbers, first = np.unique(shown, return_index=True)
-    order = numbers[first.argsort()]
-    ordered = [texts[number] for number in order.tolist()]
+    uses = np.concatenate([splits[split][0] for split in OFFICIAL_SPLITS.values()])
+    ids, first = np.unique(uses, return_index=True)
+    order = ids[first.argsort()]
+    ordered = [texts[index] for index in order.tolist()]
     arrays = {
         "values": np.frombuffer(b"".join(ordered), np.uint8),
         "ends": np.cumsum([len(text) for text in ordered], dtype=np.int64),
     }
     for split in OFFICIAL_SPLITS.values():
-        pairs, targets = found[split]
+        pairs, targets = splits[split]
         arrays[f"{split}_pairs"] = order.argsort()[pairs].astype(np.int32)
         arrays[f"{split}_targets"] = targets
     return arrays
 
 
-def _read(file: Member, known: dict[bytes, int]) -> tuple[list[tuple[int, int]], list[int]]:
-    """The pairs and labels of a file, line by line; `known` numbers the documents, and grows."""
+def _read(file: Member, ids: dict[bytes, int]) -> tuple[list[tuple[int, int]], list[int]]:
+    """The pairs and labels of a file; the number of each new text is added to `ids`."""
     pairs, targets = [], []
-    for number, line in enumerate(file.stream, 1):
-        first, second, target = _parse(line, f"{file.place}, line {number}")
-        pairs.append((known.setdefault(first, len(known)), known.setdefault(second, len(known))))
+    for number, line in enumerate(file.lines(LINE_LIMIT), 1):
+        first, second, target = _parse(line, f"{file.location}, line {number}")
+        pairs.append((ids.setdefault(first, len(ids)), ids.setdefault(second, len(ids))))
         targets.append(target)
     return pairs, targets
 
 
-def _parse(line: bytes, place: str) -> tuple[bytes, bytes, int]:
-    """The two documents and the label of a line."""
+def _parse(line: bytes, location: str) -> tuple[bytes, bytes, int]:
+    """The two texts and the label of a line."""
     columns = line.removesuffix(b"\n").removesuffix(b"\r").split(b"\t")
     if len(columns) != len(COLUMNS):
         raise UserError(
-            f"{place} has {len(columns)} columns, {len(COLUMNS)} expected "
+            f"{location} has {len(columns)} columns, {len(COLUMNS)} expected "
             f"({', '.join(COLUMNS)}); get it again"
         )
     try:
         line.decode()
     except UnicodeDecodeError as error:
-        raise UserError(f"{place} is not UTF-8 at byte {error.start}; get it again") from error
+        raise UserError(f"{location} is not UTF-8 at byte {error.start}; get it again") from error
     label, _, _, first, second = columns
     if label not in LABELS:
-        raise UserError(f"{place} has the label {label.decode()!r}, not 0.0 or 1.0; get it again")
+        raise UserError(
+            f"{location} has the label {label.decode()!r}, not 0.0 or 1.0; get it again"
+        )
     if not first or not second:
-        raise UserError(f"{place} has an empty text; get it again")
-    return first[:KEPT], second[:KEPT], LABELS[label]
+        raise UserError(f"{location} has an empty text; get it again")
+    return first[:TEXT_BYTES], second[:TEXT_BYTES], LABELS[label]

@@ -1,15 +1,15 @@
-"""Text: is a film review good or bad, read byte by byte?
+"""Text: whether a film review is positive or negative, read byte by byte.
 
-The Large Movie Review Dataset (Maas et al., ACL 2011) as the Long Range Arena poses it (Tay et al.,
-2021, arXiv 2011.04006): the review's raw UTF-8 bytes, `<br />` included, cut to 4,000 wherever that
-falls, also inside a character; token = byte + 1.
+The Large Movie Review Dataset (Maas et al., ACL 2011) as in the Long Range Arena (Tay et al., 2021,
+arXiv 2011.04006): the review's raw UTF-8 bytes, `<br />` included, truncated to 4,000 bytes, also
+within a character; token = byte + 1.
 
 Deviation: the arena has no dev split; here it is 1,250 reviews of each class, chosen from the
-official 25,000 by a fixed seed. The 96 reviews there that repeat another one are not kept together
-with it.
+official 25,000 by a fixed seed. The 96 reviews there that repeat another one may be in another
+split than that one.
 
-The reviews are kept as they are numbered, negative before positive: so stand the lines of the
-repacked files, and so are the files of the official `aclImdb` folder sorted.
+The reviews are cached by class, negative first, and by number: the order of the repacked files, and
+of the sorted files of the official `aclImdb` folder.
 """
 
 import json
@@ -21,19 +21,24 @@ from dataclasses import dataclass
 import numpy as np
 
 from tasks.contract import Split, SplitName
-from tasks.data.archives import Member, Opened
-from tasks.data.corpus import Corpus, legible, members, names, official
+from tasks.data.archives import Member, SourceFiles
+from tasks.data.corpus import Corpus, choose, decode, official, specification
 from tasks.data.sources import ImportedTask
 from tasks.registry import tasks
 from zoo.registry import UserError, require_at_least
 
 FIRST = 1
+"""The token of the byte 0."""
+
+REVIEW_LIMIT = 1 << 20
+"""Bytes of a review; the longest of the data set has 13,704."""
+
 LABELS = ("bad", "good")
 
 REVIEW = re.compile(
     r"(?P<split>train|test)/(?P<label>neg|pos)/(?P<number>\d+)_(?P<rating>\d+)\.txt"
 )
-"""Where the official folder keeps a review."""
+"""The path of a review in the official folder."""
 
 RATINGS = {"neg": range(1, 5), "pos": range(7, 11)}
 
@@ -66,44 +71,39 @@ class Text(ImportedTask):
         require_at_least(1, "text", max_len=self.max_len)
 
     def load(self, split: SplitName) -> Split:
-        """See `Task.load`.
-
-        Raises:
-            UserError: more reviews are asked for than there are, too.
-        """
-        corpus = Corpus(*self.arrays(names(official(split))))
-        chosen = members("text", corpus.targets, split, getattr(self, split))
+        """See `Task.load`; also raises UserError where a split has fewer reviews than asked for."""
+        corpus = Corpus(*self.arrays(specification(official(split))))
+        chosen = choose("text", corpus.targets, split, getattr(self, split))
         return corpus.split(chosen, self.max_len, FIRST)
 
     def show(self, split: Split, example: int) -> list[str]:
-        """See `Task.show`: as text, as `legible` writes it."""
-        return legible(split.tokens(example), FIRST)
+        """See `Task.show`: see `decode`."""
+        return decode(split.tokens(example), FIRST)
 
     def label(self, target: int) -> str:
         """See `Task.label`."""
         return LABELS[target]
 
     @classmethod
-    def convert(cls, files: Opened, rows: Mapping[str, int]) -> dict[str, np.ndarray]:
-        """See `Imported.convert`."""
+    def convert(cls, files: SourceFiles, examples: Mapping[str, int]) -> dict[str, np.ndarray]:
+        """See `ImportedTask.convert`."""
         arrays = {}
-        for split, reviews in _READERS[files.edition.name](files).items():
+        for split, reviews in _READERS[files.layout.name](files).items():
             targets = [label for label, _ in reviews]
-            found = [targets.count(value) for value in range(cls.classes)]
-            expected = [rows[split] // cls.classes] * cls.classes
-            if found != expected or len(targets) != rows[split]:
-                listing = " and ".join(map("{} {}".format, found, LABELS))
+            counts = [targets.count(value) for value in range(cls.classes)]
+            expected = [examples[split] // cls.classes] * cls.classes
+            if counts != expected or len(targets) != examples[split]:
+                listing = " and ".join(map("{} {}".format, counts, LABELS))
                 raise UserError(
-                    f"{files.path} holds {len(targets)} reviews in {split}, {listing}; "
-                    f"{rows[split]}, {expected[0]} of each, expected; get it again"
+                    f"{files.path} contains {len(targets)} reviews in {split}, {listing}; "
+                    f"{examples[split]}, {expected[0]} of each, expected; get it again"
                 )
-            sequences = [document for _, document in reviews]
-            if b"" in sequences:
+            texts = [text for _, text in reviews]
+            if b"" in texts:
                 raise UserError(
-                    f"review {sequences.index(b'')} of {split} in {files.path} is empty; "
-                    "get it again"
+                    f"review {texts.index(b'')} of {split} in {files.path} is empty; get it again"
                 )
-            arrays |= Corpus.of(sequences, targets).arrays(split)
+            arrays |= Corpus.of(texts, targets).arrays(split)
         return arrays
 
 
@@ -111,36 +111,38 @@ Reviews = dict[str, list[tuple[int, bytes]]]
 """Class and bytes of each review, by split."""
 
 
-def _lines(files: Iterable[Member]) -> Reviews:
-    found: Reviews = {"train": [], "test": []}
+def _read_lines(files: Iterable[Member]) -> Reviews:
+    """The repacked files: JSON lines."""
+    splits: Reviews = {"train": [], "test": []}
     for file in files:
         reviews = [json.loads(line) for line in lzma.decompress(file.stream.read()).splitlines()]
         split = "train" if "train" in file.name else "test"
-        found[split] = [(review["label"], review["text"].encode()) for review in reviews]
-    return found
+        splits[split] = [(review["label"], review["text"].encode()) for review in reviews]
+    return splits
 
 
-def _folders(files: Iterable[Member]) -> Reviews:
-    found: dict[str, dict[tuple[int, int], bytes]] = {"train": {}, "test": {}}
+def _read_folders(files: Iterable[Member]) -> Reviews:
+    """The official folder: a file a review."""
+    splits: dict[str, dict[tuple[int, int], bytes]] = {"train": {}, "test": {}}
     for file in files:
         parts = REVIEW.fullmatch(file.name)
         if parts is None or int(parts["rating"]) not in RATINGS[parts["label"]]:
             raise UserError(
-                f"{file.place} is not named NUMBER_RATING.txt with a rating of its folder, 1 to 4 "
-                "in neg, 7 to 10 in pos; get it again"
+                f"{file.location} is not named NUMBER_RATING.txt with a rating of its folder, "
+                "1 to 4 in neg, 7 to 10 in pos; get it again"
             )
-        review = file.stream.read()
+        review = file.read(REVIEW_LIMIT)
         try:
             review.decode()
         except UnicodeDecodeError as error:
             raise UserError(
-                f"{file.place} is not UTF-8 at byte {error.start}; get it again"
+                f"{file.location} is not UTF-8 at byte {error.start}; get it again"
             ) from error
-        found[parts["split"]][int(parts["label"] == "pos"), int(parts["number"])] = review
+        splits[parts["split"]][int(parts["label"] == "pos"), int(parts["number"])] = review
     return {
         split: [(label, review) for (label, _), review in sorted(reviews.items())]
-        for split, reviews in found.items()
+        for split, reviews in splits.items()
     }
 
 
-_READERS = {"lines": _lines, "folders": _folders}
+_READERS = {"lines": _read_lines, "folders": _read_folders}

@@ -1,15 +1,15 @@
-"""The stencils of Pathfinder: all that a direction, a turn or a tip decides, worked out beforehand.
+"""The tables of Pathfinder: what depends on a direction, a turn or an end only, precomputed.
 
-A drawing has few directions: an integer angle for the first paddle of a snake, and for the others
-that of the vector from a joint to one of the pixels on a circle round it. Points and vectors are
+An image has few directions: an integer angle for the first paddle of a snake, and for the others
+that of the vector from a joint to one of the pixels on a circle around it. Points and vectors are
 (y, x); `step(c, angle, d) = ceil(c + d (sin angle, cos angle))`.
 
 A paddle is drawn with Pillow at twice the size as a line of length 2L, and halved with its Lanczos
-filter; its mask is the line dilated by a disc of radius 2m, halved in the same way. Both stay in
-the 0..255 of an 8-bit image.
+filter; its mask is the line dilated by a disc of radius 2m, halved in the same way. Both are 8-bit
+images.
 
 Deviation: sines are rounded to 12 decimals, so that d sin(angle) is a whole number on every machine
-where it is one in mathematics; the original leaves that to the rounding of c + d sin(angle).
+where it is one in mathematics; in the original that depends on the rounding of c + d sin(angle).
 """
 
 from dataclasses import dataclass
@@ -26,16 +26,16 @@ OVERSAMPLING = 2
 """Pixels of a canvas to one of the window."""
 
 LANCZOS = 3
-"""Pixels of the window to either side that the filter reads."""
+"""Pixels of the window on either side that the filter reads."""
 
 BORDER = 1
-"""Pixels on every side of the window that are taken from the start."""
+"""Pixels on every side of the window that the mask covers from the start."""
 
 FULL = 255
-"""The level of a pixel that is wholly covered."""
+"""The level of a completely covered pixel."""
 
 ANGLES = 360
-"""Directions below it are integer angles, from -180 degrees; those from it on lead to a head."""
+"""Directions below are integer angles, from -180 degrees; the others lead to a head."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,10 +48,10 @@ class Scale:
         margins: gaps m between paddles in pixels, one of which is drawn for each image.
         apart: distance of the two tails in pixels.
         radius: radius of a disc in pixels.
-        continuity: what a turn is multiplied by before it is weighed: snakes get straighter.
+        continuity: factor of a turn in its weight: a larger one makes snakes straighter.
         contrast: level of the two snakes, that of a disc being 1.
         clutter: level of the distractors.
-        distractors: number of their paddles, before it is rounded down to whole distractors.
+        distractors: number of their paddles, rounded down to whole distractors.
     """
 
     paddle: int
@@ -82,15 +82,15 @@ SCALES = {
 """The parameters by side of the window."""
 
 
-class Stencils(NamedTuple):
-    """What the kernels of `tasks.lra.contours` draw with.
+class Tables(NamedTuple):
+    """The tables of one size, contour length and gap.
 
-    Axis letters: `r` directions, `a` integer angles, `j` heads, `w` pixels of a paddle's stencil,
+    Axis letters: `r` directions, `a` integer angles, `j` heads, `w` pixels of a paddle's patch,
     `o` pixels of a disc's, `c` cells of a neighbourhood, `k` at most so many cells.
 
     Attributes:
         size: side of the window.
-        border: pixels on every side of it that are taken from the start.
+        border: pixels on every side of it that the mask covers from the start.
         contour: paddles of a snake.
         shorter: paddles of a distractor.
         distractors: number of them.
@@ -98,17 +98,17 @@ class Stencils(NamedTuple):
         contrast: level of the two snakes.
         clutter: level of the distractors.
         compass: (sin, cos) of each integer angle.
-        heads: where the head of a paddle may lie, from its pivot.
+        heads: possible positions of a head, from its pivot.
         lines: a paddle's image, its start in the centre: an integer angle's tail, or a head.
         masks: its mask.
-        fits: what must be free round a tail at each integer angle.
-        fitting: how many cells of `fits` are meant.
+        fits: what must be free around a tail at each integer angle.
+        fitting: how many cells of `fits` are in use.
         onset: from a tail to the head at each integer angle.
         joints: from a tail to the pivot.
         pivots: from a pivot to the next one, after a paddle of each direction.
         turns: weight of each head after each direction.
-        near: what must be free round a head.
-        discs: a disc at each place of a window of that size, which every larger one has in it.
+        near: the neighbourhood of a head that should be free.
+        discs: a disc at each position of a small window, part of every larger one.
     """
 
     size: int
@@ -134,20 +134,20 @@ class Stencils(NamedTuple):
 
 
 @cache
-def stencils(size: int, contour: int, margin: int) -> Stencils:
-    """The stencils for a window of that side, snakes of that many paddles, and that gap."""
+def drawing_tables(size: int, contour: int, margin: int) -> Tables:
+    """The tables for a window of that side, snakes of that many paddles, and that gap."""
     scale = SCALES[size]
     compass = _unit(np.deg2rad(np.arange(-180, 180)))
     heads = circle(scale.paddle + margin)
     toward = (heads / np.hypot(*heads.T)[:, None]).round(12)
-    # From a tail a paddle is drawn ahead; from a head it is drawn back toward its pivot.
+    # A paddle is drawn forward from its tail, or backward from its head toward the pivot.
     canvases = [_line(scale, margin, vector) for vector in np.concatenate([compass, -toward])]
     masks = np.stack([_halved(_dilated(canvas, OVERSAMPLING * margin)) for canvas in canvases])
     fits = [_fit(mask, scale.paddle + margin) for mask in masks[:ANGLES]]
     growth = np.concatenate([compass, toward])
     onset = _whole(scale.paddle * compass)
     shorter = contour // 3
-    return Stencils(
+    return Tables(
         size=size,
         border=BORDER,
         contour=contour,
@@ -172,7 +172,7 @@ def stencils(size: int, contour: int, margin: int) -> Stencils:
 
 
 def circle(radius: int) -> Int64[np.ndarray, "j 2"]:
-    """The pixels on a circle round the origin, in order: points a pixel of arc apart, floored."""
+    """The pixels on a circle around the origin, in order: points a pixel of arc apart, floored."""
     points = np.floor(radius * _unit(np.arange(0, 2 * pi, 1 / radius)))
     return np.unique(points.astype(np.int64), axis=0)
 
@@ -204,20 +204,20 @@ def _disc(radius: int) -> Bool[np.ndarray, "w w"]:
 
 
 def _halved(canvas: UInt8[np.ndarray, "_ _"]) -> UInt8[np.ndarray, "w w"]:
-    # The canvas of a paddle has an odd side, 2 w - 1: its centre falls on the stencil's.
+    # The canvas of a paddle has an odd side, 2 w - 1: its centre is the patch's centre.
     side = (len(canvas) + 1) // OVERSAMPLING
     return np.array(Image.fromarray(canvas).resize((side, side), Image.Resampling.LANCZOS))
 
 
 def _fit(mask: UInt8[np.ndarray, "w w"], reach: int) -> Int64[np.ndarray, "k 2"]:
-    # The original's kernel has that reach, and holds the mask one pixel off its centre. Where it
-    # lies wholly beyond a corner of the window the dilation is minus infinity, which is taken for a
-    # broken mask without a free pixel. So few angles begin a snake at 32 pixels.
+    # The original's kernel has that reach, and contains the mask one pixel off its centre. Where it
+    # is completely outside a corner of the window the dilation is minus infinity, which counts as
+    # a mask without a free pixel. So few angles start a snake at 32 pixels.
     cells = np.argwhere(mask == FULL) - len(mask) // 2 + 1
     cells = cells[(np.abs(cells) <= reach).all(axis=1)]
     corners = ((-1, -1), (-1, 1), (1, -1), (1, 1))
-    served = all((cells * corner <= 0).all(axis=1).any() for corner in corners)
-    return cells if served else cells[:0]
+    inside_corners = all((cells * corner <= 0).all(axis=1).any() for corner in corners)
+    return cells if inside_corners else cells[:0]
 
 
 def _padded(rows: list[Int64[np.ndarray, "_ 2"]]) -> Int64[np.ndarray, "a k 2"]:
@@ -234,7 +234,7 @@ def _turns(
 
 
 def _discs(radius: float) -> UInt8[np.ndarray, "o o o o"]:
-    # The filter reads less at the border of a window: a disc shows that where it comes near.
+    # At the border of a window the filter reads fewer pixels, which changes a disc near it.
     side = 2 * (ceil(radius) + 2 * LANCZOS) + 1
     y, x = np.ogrid[: OVERSAMPLING * side, : OVERSAMPLING * side]
     discs = np.empty((side, side, side, side), np.uint8)

@@ -1,35 +1,35 @@
-"""One paddle of Pathfinder: where a snake begins and how it goes on, compiled by numba.
+"""The paddles of Pathfinder's snakes, one at a time, compiled by numba.
 
 A paddle is (y, x, direction): its tail where the direction is an integer angle, its head where it
-is not. The rules stand in `tasks.lra.contours`, the tables in `tasks.lra.stencils`.
+is not. For the rules see `tasks.lra.pathfinder_drawing`.
 """
 
 import numpy as np
 from jaxtyping import Float64, Int64, UInt8
 from numba import njit
 
-from tasks.lra.stencils import ANGLES, FULL, Stencils
+from tasks.lra.pathfinder_tables import ANGLES, FULL, Tables
 
-TAKEN = 76
-"""The highest level of the mask that is still free: 0.3 of 255."""
+MAX_FREE = 76
+"""The highest level of the mask that counts as free: 0.3 of 255."""
 
-CROWDED = 459
-"""The sum of two masks at which they collide: 1.8 times 255."""
+COLLISION = 459
+"""The sum of two masks from which on they collide: 1.8 times 255."""
 
-TRIES = 3
-"""At a seed, and at a head."""
+ATTEMPTS = 3
+"""At a first paddle, and at a head."""
 
-LEAST = 1e-4 * FULL
-"""The sum of weights below which there is no way on."""
+MIN_WEIGHT = 1e-4 * FULL
+"""The sum of weights below which a snake cannot grow."""
 
 
-# Compiled anew in each process that generates: an on-disk cache of machine code needs a writable
-# folder beside the package, and importing this module would fail without one.
-# Inner loops take single arrays: to pass all stencils costs more than what is done with them.
+# Compiled in each process that generates: an on-disk cache of machine code needs a writable folder
+# next to the package, and importing this module would fail without one.
+# Inner loops take single arrays: passing all tables costs more than the loops.
 @njit(nogil=True)
 def seed(
     rng: np.random.Generator,
-    kit: Stencils,
+    tables: Tables,
     mask: UInt8[np.ndarray, "h h"],
     central: bool,
     paddle: Int64[np.ndarray, " 3"],
@@ -37,23 +37,23 @@ def seed(
 ) -> bool:
     """Draw a first paddle where it fits: in the middle of an empty window, or anywhere.
 
-    `paddle` and `pivot` receive it, here and below; they mean nothing where it fails.
+    `paddle` and `pivot` receive it, here and below; they are undefined on failure.
     """
     free = np.empty((mask.size, 2), np.int64)
-    for _ in range(TRIES):
+    for _ in range(ATTEMPTS):
         angle = int(ANGLES * rng.random())
-        cells = kit.fits[angle, : kit.fitting[angle]]
+        cells = tables.fits[angle, : tables.fitting[angle]]
         if len(cells) == 0:
             return False
         if central:
-            count = find_central(kit.size, 2 * kit.apart, cells, free)
+            count = find_central(tables.size, 2 * tables.apart, cells, free)
         else:
             count = find_free(mask, cells, free)
         if count == 0:
             return False
         spot = int(count * rng.random())
         paddle[0], paddle[1], paddle[2] = free[spot, 0], free[spot, 1], angle
-        if begin(kit.size, kit.onset[angle], kit.joints[angle], paddle, pivot):
+        if begin(tables.size, tables.onset[angle], tables.joints[angle], paddle, pivot):
             return True
     return False
 
@@ -62,7 +62,7 @@ def seed(
 def find_central(
     size: int, band: int, cells: Int64[np.ndarray, "k 2"], free: Int64[np.ndarray, "s 2"]
 ) -> int:
-    """List the pixels all of whose cells lie off the outermost `band` ones; return their number."""
+    """List the pixels whose cells are all inside the `band` at the border; return their number."""
     top, left, bottom, right = 0, 0, size, size
     for cell in range(len(cells)):
         top, left = max(top, band - cells[cell, 0]), max(left, band - cells[cell, 1])
@@ -82,7 +82,7 @@ def find_free(
     cells: Int64[np.ndarray, "k 2"],
     free: Int64[np.ndarray, "s 2"],
 ) -> int:
-    """List the pixels all of whose cells are free, or beyond the window; return their number."""
+    """List the pixels whose cells are all free or outside the window; return their number."""
     size = len(mask)
     count = 0
     for y in range(size):
@@ -90,7 +90,7 @@ def find_free(
             fits = True
             for cell in range(len(cells)):
                 row, column = y + cells[cell, 0], x + cells[cell, 1]
-                if inside(size, 0, row, column) and mask[row, column] > TAKEN:
+                if inside(size, 0, row, column) and mask[row, column] > MAX_FREE:
                     fits = False
                     break
             if fits:
@@ -101,7 +101,7 @@ def find_free(
 
 @njit(nogil=True)
 def inside(size: int, band: int, y: int, x: int) -> bool:
-    """Whether a pixel lies in the window, and not in the outermost `band` pixels of it."""
+    """Whether a pixel is in the window without its outermost `band` pixels."""
     return band <= y < size - band and band <= x < size - band
 
 
@@ -113,28 +113,28 @@ def begin(
     paddle: Int64[np.ndarray, " 3"],
     pivot: Int64[np.ndarray, " 2"],
 ) -> bool:
-    """Find the pivot of a first paddle; say whether it and the head lie in the window."""
+    """Find the pivot of a first paddle; return whether it and the head are in the window."""
     pivot[0], pivot[1] = paddle[0] + joint[0], paddle[1] + joint[1]
     head = inside(size, 0, paddle[0] + onset[0], paddle[1] + onset[1])
     return head and inside(size, 0, pivot[0], pivot[1])
 
 
 @njit(nogil=True)
-def seed_beside(
+def seed_second(
     rng: np.random.Generator,
-    kit: Stencils,
+    tables: Tables,
     other: Int64[np.ndarray, " 3"],
     paddle: Int64[np.ndarray, " 3"],
     pivot: Int64[np.ndarray, " 2"],
 ) -> bool:
-    """Draw a first paddle whose tail lies at the tails' distance from another's."""
-    for _ in range(TRIES):
+    """Draw a first paddle whose tail is at the distance of the tails from another's."""
+    for _ in range(ATTEMPTS):
         bearing = int(ANGLES * rng.random())
-        # Halves go to the even pixel, as they do in NumPy.
-        paddle[0] = int(np.rint(other[0] + kit.apart * kit.compass[bearing, 0]))
-        paddle[1] = int(np.rint(other[1] + kit.apart * kit.compass[bearing, 1]))
+        # Halves are rounded to even, as in NumPy.
+        paddle[0] = int(np.rint(other[0] + tables.apart * tables.compass[bearing, 0]))
+        paddle[1] = int(np.rint(other[1] + tables.apart * tables.compass[bearing, 1]))
         paddle[2] = int(ANGLES * rng.random())
-        if begin(kit.size, kit.onset[paddle[2]], kit.joints[paddle[2]], paddle, pivot):
+        if begin(tables.size, tables.onset[paddle[2]], tables.joints[paddle[2]], paddle, pivot):
             return True
     return False
 
@@ -142,26 +142,26 @@ def seed_beside(
 @njit(nogil=True)
 def extend(
     rng: np.random.Generator,
-    kit: Stencils,
+    tables: Tables,
     mask: UInt8[np.ndarray, "h h"],
     last: Int64[np.ndarray, " 3"],
     paddle: Int64[np.ndarray, " 3"],
     pivot: Int64[np.ndarray, " 2"],
 ) -> bool:
-    """Draw the paddle behind `last`, whose pivot is given; then `mask` takes `last`."""
-    pivot[0] += kit.pivots[last[2], 0]
-    pivot[1] += kit.pivots[last[2], 1]
-    weights = np.empty(len(kit.heads))
-    total = weigh(mask, kit.near, kit.heads, pivot, kit.turns[last[2]], weights)
-    if total < LEAST:
+    """Draw the paddle after `last`, whose pivot is given; then `mask` takes `last`."""
+    pivot[0] += tables.pivots[last[2], 0]
+    pivot[1] += tables.pivots[last[2], 1]
+    weights = np.empty(len(tables.heads))
+    total = weigh(mask, tables.near, tables.heads, pivot, tables.turns[last[2]], weights)
+    if total < MIN_WEIGHT:
         return False
-    for _ in range(TRIES):
+    for _ in range(ATTEMPTS):
         chosen = choose(weights, total * rng.random())
-        paddle[0] = pivot[0] + kit.heads[chosen, 0]
-        paddle[1] = pivot[1] + kit.heads[chosen, 1]
+        paddle[0] = pivot[0] + tables.heads[chosen, 0]
+        paddle[1] = pivot[1] + tables.heads[chosen, 1]
         paddle[2] = ANGLES + chosen
-        if not collides(mask, kit.masks[paddle[2]], paddle):
-            cover(mask, kit.masks[last[2]], last)
+        if not collides(mask, tables.masks[paddle[2]], paddle):
+            cover(mask, tables.masks[last[2]], last)
             return True
     return False
 
@@ -175,7 +175,7 @@ def weigh(
     turns: Float64[np.ndarray, " j"],
     weights: Float64[np.ndarray, " j"],
 ) -> float:
-    """Find the weight of each head, 0 beyond the window; return their sum."""
+    """Compute the weight of each head, 0 outside the window; return their sum."""
     size = len(mask)
     total = 0.0
     for head in range(len(heads)):
@@ -209,16 +209,16 @@ def choose(weights: Float64[np.ndarray, " j"], threshold: float) -> int:
 @njit(nogil=True)
 def collides(
     mask: UInt8[np.ndarray, "h h"],
-    stencil: UInt8[np.ndarray, "w w"],
+    patch: UInt8[np.ndarray, "w w"],
     paddle: Int64[np.ndarray, " 3"],
 ) -> bool:
-    """Whether the mask and that of a paddle are both nearly full at a pixel."""
-    size, half = len(mask), len(stencil) // 2
+    """Whether the mask and that of a paddle collide at a pixel."""
+    size, half = len(mask), len(patch) // 2
     y, x = paddle[0], paddle[1]
     for row in range(max(y - half, 0), min(y + half + 1, size)):
         for column in range(max(x - half, 0), min(x + half + 1, size)):
-            added = int(stencil[row - y + half, column - x + half])
-            if added + int(mask[row, column]) >= CROWDED:
+            added = int(patch[row - y + half, column - x + half])
+            if added + int(mask[row, column]) >= COLLISION:
                 return True
     return False
 
@@ -226,14 +226,14 @@ def collides(
 @njit(nogil=True)
 def cover(
     levels: UInt8[np.ndarray, "h h"],
-    stencil: UInt8[np.ndarray, "w w"],
+    patch: UInt8[np.ndarray, "w w"],
     paddle: Int64[np.ndarray, " 3"],
 ) -> None:
-    """Put the stencil of a paddle on a mask, by maximum, clipped to the window."""
-    size, half = len(levels), len(stencil) // 2
+    """Add the patch of a paddle to a mask, by maximum, clipped to the window."""
+    size, half = len(levels), len(patch) // 2
     y, x = paddle[0], paddle[1]
     for row in range(max(y - half, 0), min(y + half + 1, size)):
         for column in range(max(x - half, 0), min(x + half + 1, size)):
-            level = stencil[row - y + half, column - x + half]
+            level = patch[row - y + half, column - x + half]
             if level > levels[row, column]:
                 levels[row, column] = level

@@ -1,13 +1,12 @@
 """Random ListOps trees and their values, compiled by numba.
 
-A tree is written in prefix form, `[MAX 1 2 ]`, as token numbers. The rules of growth (Nangia and
-Bowman, 2018, arXiv 1804.06028; sizes of Tay et al., 2021, arXiv 2011.04006), root at depth 1:
+A tree is written in prefix form, `[MAX 1 2 ]`, as token numbers. The distribution (Nangia
+and Bowman, 2018, arXiv 1804.06028; sizes of Tay et al., 2021, arXiv 2011.04006), root at depth 1:
 
 * at depth 10, or if r > 0.25 with r uniform in [0, 1), the node is a digit, uniform in 0..9;
 * else it has n children, n uniform in 2..10, and an operator uniform over MIN, MAX, MED, SM.
 
-All randomness comes through `Generator.random`, whose stream NumPy keeps; integers are made of it
-here.
+All draws use `Generator.random`, whose stream NumPy guarantees.
 """
 
 import numpy as np
@@ -21,14 +20,14 @@ CLOSE = 15
 OPERATORS = ("MIN", "MAX", "MED", "SM")
 
 DEPTH = 10
-FEWEST, MOST = 2, 10
+MIN_CHILDREN, MAX_CHILDREN = 2, 10
 BRANCHING = 0.25
 
 _KINDS = len(OPERATORS)
 
 
-# Compiled anew in each process that generates: an on-disk cache of machine code needs a writable
-# folder beside the package, and importing this module would fail without one.
+# Compiled in each process that generates: an on-disk cache of machine code needs a writable folder
+# next to the package, and importing this module would fail without one.
 @njit(nogil=True)
 def draw_trees(
     rng: np.random.Generator,
@@ -46,7 +45,7 @@ def draw_trees(
         draws: number of roots drawn.
         min_len: kept trees are longer.
         max_len: kept trees are shorter.
-        tokens: receives the kept trees one behind the other; room for draws * max_len.
+        tokens: receives the kept trees, concatenated; room for draws * max_len.
         ends: receives the end of each kept tree in `tokens`.
         targets: receives the value of each kept tree.
 
@@ -69,21 +68,21 @@ def draw_trees(
 def draw_tree(
     rng: np.random.Generator, max_len: int, tokens: UInt8[np.ndarray, " space"]
 ) -> tuple[int, int]:
-    """Draw one tree into `tokens`; return its length and value, or (0, 0) if it is given up.
+    """Draw one tree into `tokens`; return its length and value, or (0, 0) if it is too long.
 
-    It is given up as soon as the shortest tree that it can still become has max_len tokens.
+    Drawing stops as soon as the shortest tree that can still result has max_len tokens.
     """
-    opened = np.empty(DEPTH, np.int64)  # where the operator of each unfinished node stands
-    wanted = np.empty(DEPTH, np.int64)
-    found = np.empty(DEPTH, np.int64)
-    values = np.empty((DEPTH, MOST), np.int64)
+    starts = np.empty(DEPTH, np.int64)  # position of the operator of each unfinished node
+    children = np.empty(DEPTH, np.int64)
+    complete = np.empty(DEPTH, np.int64)  # how many of its children are
+    values = np.empty((DEPTH, MAX_CHILDREN), np.int64)
     level, length, shortest = 0, 0, 1
     while True:
         if level < DEPTH - 1 and rng.random() <= BRANCHING:
-            opened[level] = length
-            wanted[level] = FEWEST + int(rng.random() * (MOST - FEWEST + 1))
-            found[level] = 0
-            shortest += 1 + wanted[level]
+            starts[level] = length
+            children[level] = MIN_CHILDREN + int(rng.random() * (MAX_CHILDREN - MIN_CHILDREN + 1))
+            complete[level] = 0
+            shortest += 1 + children[level]
             if shortest >= max_len:
                 return 0, 0
             level += 1
@@ -94,16 +93,16 @@ def draw_tree(
         length += 1
         while level > 0:
             above = level - 1
-            values[above, found[above]] = value
-            found[above] += 1
-            if found[above] < wanted[above]:
+            values[above, complete[above]] = value
+            complete[above] += 1
+            if complete[above] < children[above]:
                 break
             operator = int(rng.random() * _KINDS)
-            tokens[opened[above]] = FIRST_OPERATOR + operator
+            tokens[starts[above]] = FIRST_OPERATOR + operator
             tokens[length] = CLOSE
             length += 1
             level = above
-            value = apply(operator, values[above, : found[above]])
+            value = apply(operator, values[above, : complete[above]])
         if level == 0:
             return length, value
 
@@ -115,7 +114,7 @@ def apply(operator: int, values: Int64[np.ndarray, " children"]) -> int:
     MED is the integer part of the median, the mean of the two middle values; SM the sum modulo 10.
     """
     n = len(values)
-    # Insertion: for ten values at most it runs, and compiles, in a third of a library sort's time.
+    # Insertion sort: for at most ten values it takes a third of a library sort's time.
     for i in range(1, n):
         for j in range(i, 0, -1):
             if values[j - 1] <= values[j]:
