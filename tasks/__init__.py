@@ -7,7 +7,7 @@
 
 from tasks.contract import Batch, Split, Task
 from tasks.registry import tasks as _registry
-from zoo.registry import Value, built, resolve
+from zoo.registry import Value, built, options_of, resolve
 
 __all__ = ["Batch", "Split", "Task", "create", "names"]
 
@@ -31,6 +31,16 @@ def create(name: str, **options: Value) -> Task:
     return built(f"task {name!r}", make)
 
 
-def names() -> list[str]:
-    """Every registered task, plug-ins included, sorted."""
-    return _registry.names()
+def names(*, required_options: bool = True) -> list[str]:
+    """The registered tasks, plug-ins included, sorted.
+
+    Args:
+        required_options: whether to include tasks that have an option without default.
+    """
+    if required_options:
+        return _registry.names()
+    return [
+        name
+        for name, task in _registry.items()
+        if not any(option.default is option.empty for option in options_of(task).values())
+    ]

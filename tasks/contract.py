@@ -192,7 +192,7 @@ class Task(ABC):
         """A token as text."""
         return str(token)
 
-    def label(self, target: int) -> str:
+    def class_name(self, target: int) -> str:
         """A class as text."""
         return str(target)
 

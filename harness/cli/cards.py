@@ -64,7 +64,7 @@ def main(
         raise UserError(f"--out {str(out)!r} has no suffix; give one such as docs/tasks.md")
     require_writable(out.with_suffix(""), str(out), "give another --out")
     cards = []
-    for name in tasks.names():
+    for name in tasks.names(required_options=False):
         try:
             cards.append([describe(task, generate) for task in settings(name)])
         except UserError as error:

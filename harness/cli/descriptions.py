@@ -148,7 +148,7 @@ def _targets(task: Task, split: Split) -> dict[str, str]:
     counts = split.targets.flatten().bincount(minlength=task.classes)
     shares = [f"{100 * share:.2f} %" for share in (counts / counts.sum()).tolist()]
     if task.classes <= SHARES:
-        return {task.label(target): share for target, share in enumerate(shares)}
+        return {task.class_name(target): share for target, share in enumerate(shares)}
     return {
         "classes that occur": f"{int((counts > 0).sum()):,}",
         "share of the rarest class": shares[int(counts.argmin())],
@@ -184,7 +184,7 @@ def _examples(task: Task, split: Split) -> dict[str, Example]:
 def _correct(task: Task, split: Split, example: int) -> str:
     targets = split.targets[example].flatten().tolist()
     classes = isinstance(split.answers, Classes)
-    texts = [task.label(target) if classes else f"{target:g}" for target in targets]
+    texts = [task.class_name(target) if classes else f"{target:g}" for target in targets]
     if split.target_positions is not None:
         positions = split.target_positions[example].tolist()
         texts = [f"{text} at {at}" for text, at in zip(texts, positions, strict=True)]

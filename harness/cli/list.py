@@ -125,7 +125,7 @@ def _tasks() -> str:
     import tasks
 
     rows = []
-    for name in tasks.names():
+    for name in tasks.names(required_options=False):
         try:
             task = tasks.create(name)
         except UserError as error:

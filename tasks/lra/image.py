@@ -66,8 +66,8 @@ class Image(ImportedTask):
             torch.from_numpy(pixels), lengths, torch.from_numpy(targets.astype(np.int64))
         )
 
-    def label(self, target: int) -> str:
-        """See `Task.label`."""
+    def class_name(self, target: int) -> str:
+        """See `Task.class_name`."""
         return LABELS[target]
 
     @classmethod

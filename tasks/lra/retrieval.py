@@ -102,8 +102,8 @@ class Retrieval(ImportedTask):
         """See `Task.show`: see `decode`."""
         return decode(split.tokens(example), FIRST)
 
-    def label(self, target: int) -> str:
-        """See `Task.label`."""
+    def class_name(self, target: int) -> str:
+        """See `Task.class_name`."""
         return NAMES[target]
 
     @classmethod

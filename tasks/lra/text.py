@@ -80,8 +80,8 @@ class Text(ImportedTask):
         """See `Task.show`: see `decode`."""
         return decode(split.tokens(example), FIRST)
 
-    def label(self, target: int) -> str:
-        """See `Task.label`."""
+    def class_name(self, target: int) -> str:
+        """See `Task.class_name`."""
         return LABELS[target]
 
     @classmethod

@@ -69,10 +69,12 @@ class CopyTask(SyntheticTask):
 
     def word(self, token: int) -> str:
         """See `Task.word`."""
-        return {BLANK: "blank", REQUEST: "request"}.get(token) or self.label(token - FIRST_SYMBOL)
+        return {BLANK: "blank", REQUEST: "request"}.get(token) or self.class_name(
+            token - FIRST_SYMBOL
+        )
 
-    def label(self, target: int) -> str:
-        """See `Task.label`: `s` and the number of the symbol."""
+    def class_name(self, target: int) -> str:
+        """See `Task.class_name`: `s` and the number of the symbol."""
         return f"s{target}"
 
     @abstractmethod

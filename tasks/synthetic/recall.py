@@ -70,10 +70,10 @@ class Induction(SyntheticTask):
 
     def word(self, token: int) -> str:
         """See `Task.word`."""
-        return "special" if token == SPECIAL else self.label(token - FIRST_SYMBOL)
+        return "special" if token == SPECIAL else self.class_name(token - FIRST_SYMBOL)
 
-    def label(self, target: int) -> str:
-        """See `Task.label`: `s` and the number of the symbol."""
+    def class_name(self, target: int) -> str:
+        """See `Task.class_name`: `s` and the number of the symbol."""
         return f"s{target}"
 
 
@@ -144,10 +144,10 @@ class MultiQueryRecall(SyntheticTask):
 
     def word(self, token: int) -> str:
         """See `Task.word`: `k` and the number of a key, or `v` and that of a value."""
-        return f"k{token}" if token < self.classes else self.label(token - self.classes)
+        return f"k{token}" if token < self.classes else self.class_name(token - self.classes)
 
-    def label(self, target: int) -> str:
-        """See `Task.label`."""
+    def class_name(self, target: int) -> str:
+        """See `Task.class_name`."""
         return f"v{target}"
 
     def _other_tokens(

@@ -27,7 +27,7 @@ class Squares(Task):
     name, version = "squares", 3
     classes, vocabulary, max_len, pictures = 2, 256, 4, True
 
-    def label(self, target: int) -> str:
+    def class_name(self, target: int) -> str:
         return ("dark", "bright")[target]
 
     def load(self, split):

@@ -33,7 +33,7 @@ class Registry(Generic[T]):
 
         Args:
             kind: what the things are called in messages.
-            packages: the packages whose modules hold the built-in things.
+            packages: the modules, or packages of modules, that hold the built-in things.
             group: the entry-point group of the plug-ins.
             base: the class that plug-ins derive from, whose bare class attributes they must set;
                 where `name` is one of them, it is the name that they are found by.
@@ -141,7 +141,8 @@ class Registry(Generic[T]):
     def _built_in(self) -> dict[str, T]:
         if not self._complete:
             for package in self._packages:
-                for module in iter_modules(import_module(package).__path__, prefix=f"{package}."):
+                paths = getattr(import_module(package), "__path__", ())  # none of a module
+                for module in iter_modules(paths, prefix=f"{package}."):
                     import_module(module.name)
             self._complete = True
         return self._own
