@@ -1,1 +1,1 @@
-"""Performance claims, each a script that prints what it measured; none is a test."""
+"""Scripts that measure a claim and print JSON lines; they are not tests."""

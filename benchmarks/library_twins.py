@@ -1,10 +1,10 @@
-"""Native variants beside their library twins: B=2 N=4096 D=64 H=2, fp32, forward and backward.
+"""Native variants compared with library packages: B=2 N=4096 D=64 H=2, fp32, both passes.
 
 Run: OMP_NUM_THREADS=2 python -m benchmarks.library_twins > results/benchmarks/library_twins.jsonl
-Claim: each native variant takes at most 1.3 times as long as its twin.
+Claim: forward and backward of each native variant take at most 1.3 times as long as in the package.
 
-Options are those at which a variant and its twin do the same work. A twin that has no projections
-gets those of the native variant.
+Options are those at which both compute the same amount. A package without projections gets those of
+the native variant.
 """
 
 import argparse
@@ -29,13 +29,13 @@ SIZE = Size(dim=64, heads=2, max_len=LENGTH, causal=False, dropout=0.0)
 Layer = Callable[[Tensor], Tensor]
 
 
-class Between(ProjectedAttention):
-    """A function of queries, keys and values between projections."""
+class WithProjections(ProjectedAttention):
+    """A function of queries, keys and values, with projections around it."""
 
     traits = Traits(causal=False, cross=False, linear=False, stochastic=False, recurrent=False)
 
     def __init__(self, inner: Callable[[Tensor, Tensor, Tensor], Tensor]) -> None:
-        """Wrap `inner`, which takes and gives (b, h, n, e)."""
+        """Wrap `inner`, whose inputs and output are (b, h, n, e)."""
         super().__init__(SIZE)
         self.inner = inner
 
@@ -45,7 +45,7 @@ class Between(ProjectedAttention):
 
 
 class Pair(NamedTuple):
-    """A variant of ours, its options, and what builds its twin."""
+    """A native variant, its options, and the package's counterpart."""
 
     native: str
     options: dict[str, Any]
@@ -63,12 +63,12 @@ def published(module: str, package: str) -> Any:
 
 def linear() -> nn.Module:
     package = published("linear_attention_transformer", "linear-attention-transformer")
-    return Between(package.linear_attention_transformer.linear_attn)
+    return WithProjections(package.linear_attention_transformer.linear_attn)
 
 
 def local() -> nn.Module:
     package = published("local_attention", "local-attention")
-    return Between(
+    return WithProjections(
         package.LocalAttention(64, exact_windowsize=True, autopad=True, use_rotary_pos_emb=False)
     )
 
@@ -78,7 +78,7 @@ def linformer() -> nn.Module:
     return package.LinformerSelfAttention(SIZE.dim, LENGTH, k=256, heads=SIZE.heads)
 
 
-def torchs() -> nn.Module:
+def multihead() -> nn.Module:
     return nn.MultiheadAttention(SIZE.dim, SIZE.heads, batch_first=True)
 
 
@@ -94,18 +94,18 @@ PAIRS = [
     Pair("linear", {}, "linear_attention_transformer.linear_attn", linear),
     Pair("local", {"window": 64}, "local_attention.LocalAttention", local),
     Pair("linformer", {"rank": 256}, "linformer.LinformerSelfAttention", linformer),
-    Pair("softmax", {"backend": "sdpa"}, "torch.nn.MultiheadAttention", torchs),
+    Pair("softmax", {"backend": "sdpa"}, "torch.nn.MultiheadAttention", multihead),
 ]
 
 
 def tokens_of(layer: nn.Module, x: Tensor) -> Tensor:
-    """New tokens, by whatever signature the layer has."""
+    """The output tokens, for each of the signatures."""
     if isinstance(layer, nn.MultiheadAttention):
         return layer(x, x, x, need_weights=False)[0]
     return layer(x, x, None).tokens if hasattr(layer, "traits") else layer(x)
 
 
-def both_ways(layer: nn.Module, x: Tensor) -> Callable[[], None]:
+def forward_and_backward(layer: nn.Module, x: Tensor) -> Callable[[], None]:
     def turn() -> None:
         tokens_of(layer, x).square().mean().backward()
         layer.zero_grad()
@@ -118,7 +118,7 @@ def measure(pair: Pair, rounds: int) -> dict[str, Any]:
     torch.manual_seed(0)
     x = torch.randn(BATCH, LENGTH, SIZE.dim, requires_grad=True)
     native = variants.find(pair.native)(SIZE, **pair.options)
-    turns = [both_ways(layer, x) for layer in (native, pair.build())]
+    turns = [forward_and_backward(layer, x) for layer in (native, pair.build())]
     device = torch.device("cpu")
     mine, theirs = take_turns(turns, device, rounds)
     return {
@@ -134,14 +134,14 @@ def measure(pair: Pair, rounds: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Native variants beside their library twins.")
-    parser.add_argument("--rounds", type=int, default=31, help="turns of each rival")
+    parser = argparse.ArgumentParser(description="Native variants compared with library packages.")
+    parser.add_argument("--rounds", type=int, default=31, help="turns of each implementation")
     parser.add_argument("--only", default="", help="native variants; commas separate")
-    requested = parser.parse_args()
+    arguments = parser.parse_args()
     print(json.dumps(machine()))
     for pair in PAIRS:
-        if pair.native in (requested.only.split(",") if requested.only else [pair.native]):
-            print(json.dumps(measure(pair, requested.rounds)), flush=True)
+        if pair.native in (arguments.only.split(",") if arguments.only else [pair.native]):
+            print(json.dumps(measure(pair, arguments.rounds)), flush=True)
 
 
 if __name__ == "__main__":

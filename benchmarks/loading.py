@@ -1,11 +1,11 @@
-"""The data of each task of the arena: how long they take to load, and their share of a step.
+"""The data of the Long Range Arena: how long they take to load, and their share of a step.
 
 Run: python -m benchmarks.loading
-Claim: all splits of a full task that is cached are loaded in under 2 seconds, and gathering a batch
-takes under 2 % of a training step of `primal` at the published recipe.
+Claim: all splits of a complete task are loaded from the cache in under 2 seconds, and gathering a
+batch takes under 2 % of a training step of `primal` at the published recipe.
 
-A set that is not there is generated first, which takes minutes; what must be fetched is named.
-Those of Retrieval are never asked for: as many pairs of made-up papers stand in for them.
+Data that are not in the cache are generated first, which takes minutes; data that must be imported
+are reported as missing. Retrieval is measured on as many pairs of random papers as it has.
 """
 
 import json
@@ -33,7 +33,7 @@ TASKS = ("listops", "text", "image", "pathfinder")
 LOADS = 5
 
 PAPERS = 20_000
-"""Made-up ones, each as long as any that is kept: no fewer bytes than the real ones have."""
+"""Random papers of the largest length that is stored: no fewer bytes than the real data."""
 
 
 def main() -> None:
@@ -41,28 +41,28 @@ def main() -> None:
     for name in TASKS:
         try:
             row = measured(planned(name))
-        except UserError as refusal:
-            row = {"refused": str(refusal)}
+        except UserError as error:
+            row = {"error": str(error)}
         print(json.dumps({"task": name, **row}), flush=True)
-    print(json.dumps({"task": "retrieval", **made_up()}))
+    print(json.dumps({"task": "retrieval", **random_papers()}))
 
 
-def made_up() -> dict[str, object]:
-    """What `measured` finds of Retrieval with random papers in as many pairs as there are."""
-    random = np.random.default_rng(0)
+def random_papers() -> dict[str, object]:
+    """`measured` of Retrieval with random papers, in as many pairs as it has."""
+    generator = np.random.default_rng(0)
     arrays = {
-        "values": random.integers(32, 127, PAPERS * TEXT_BYTES, np.uint8),
+        "values": generator.integers(32, 127, PAPERS * TEXT_BYTES, np.uint8),
         "ends": TEXT_BYTES * np.arange(1, PAPERS + 1),
     }
     for split, count in Retrieval.source().rows.items():
-        arrays[f"{split}_pairs"] = random.integers(0, PAPERS, (count, 2), np.int32)
-        arrays[f"{split}_targets"] = random.integers(0, 2, count, np.uint8)
+        arrays[f"{split}_pairs"] = generator.integers(0, PAPERS, (count, 2), np.int32)
+        arrays[f"{split}_targets"] = generator.integers(0, 2, count, np.uint8)
     with (
         tempfile.TemporaryDirectory() as home,
         patch.dict(os.environ, {cache.HOME_VARIABLE: home}),
     ):
         cache.write(base_key(Retrieval), arrays)
-        return {"papers": f"{PAPERS} made-up ones", **measured(planned("retrieval"))}
+        return {"papers": f"{PAPERS} random", **measured(planned("retrieval"))}
 
 
 def planned(name: str) -> Plan:

@@ -1,7 +1,7 @@
-"""The harness's training step beside a bare PyTorch loop around the same model.
+"""The training step of the harness compared with a plain PyTorch loop around the same model.
 
 Run: python -m benchmarks.training_step
-Claim: the step costs at most 3 % more.
+Claim: the step takes at most 3 % longer.
 """
 
 import torch
@@ -31,19 +31,19 @@ def main() -> None:
     model = build(spec, plan.task, plan.composition)
     recipe = spec.train.model_dump(include={"lr", "betas", "eps", "weight_decay"})
     optimizer = torch.optim.AdamW(model.parameters(), **recipe, fused=True)
-    # The bare loop has its batch ready: gathering is the harness's own cost.
+    # The loop has its batch already: gathering is part of the cost of the harness.
     ready = train.gather(trainer.order.batch(0))
 
     def harness() -> None:
         trainer.step(0)
 
-    def bare() -> None:
+    def loop() -> None:
         scores, losses = model(Batch(ready.tokens, ready.mask, ready.targets))
         (F.cross_entropy(scores, ready.targets) + losses["ksvd"]).backward()
         optimizer.step()
         optimizer.zero_grad()
 
-    compare({"bare loop": bare, "harness": harness}, memory=False)
+    compare({"plain loop": loop, "harness": harness}, memory=False)
 
 
 if __name__ == "__main__":

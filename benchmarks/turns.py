@@ -1,4 +1,4 @@
-"""Rivals that take turns, the table of what they took, and the machine that it holds for."""
+"""Implementations timed in turns: their times, ratios and memory, and the machine."""
 
 import json
 import platform
@@ -13,26 +13,27 @@ from zoo.cost import peak_bytes
 
 
 def machine() -> dict[str, Any]:
-    """What the numbers of this process hold for."""
+    """Device, threads and versions of this process."""
     environment = describe("cpu")
     versions = {"torch": torch.__version__, "python": platform.python_version()}
     return {"device": environment.device, "threads": environment.threads, **versions}
 
 
-def compare(rivals: Mapping[str, Callable[[], Any]], memory: bool) -> None:
-    """Print time, its ratio to the first rival turn by turn, and peak memory, as JSON lines."""
+def compare(implementations: Mapping[str, Callable[[], Any]], memory: bool) -> None:
+    """Print time, its ratio to the first implementation turn by turn, and peak memory."""
     device = torch.device("cpu")
-    names = list(rivals)
-    taken = dict(zip(names, take_turns(list(rivals.values()), device, rounds=31), strict=True))
+    names = list(implementations)
+    turns = take_turns(list(implementations.values()), device, rounds=31)
+    seconds = dict(zip(names, turns, strict=True))
     print(json.dumps(machine()))
     for name in names:
-        pairs = zip(taken[name], taken[names[0]], strict=True)
+        pairs = zip(seconds[name], seconds[names[0]], strict=True)
         ratio = quartiles(own / first for own, first in pairs)
         row: dict[str, Any] = {
-            "rival": name,
-            "milliseconds": quartiles(1000 * t for t in taken[name]).model_dump(),
+            "implementation": name,
+            "milliseconds": quartiles(1000 * t for t in seconds[name]).model_dump(),
             f"ratio to {names[0]}": ratio.model_dump(),
         }
         if memory:
-            row["peak MiB"] = peak_bytes(rivals[name], device) / 2**20
+            row["peak MiB"] = peak_bytes(implementations[name], device) / 2**20
         print(json.dumps(row))
