@@ -1,6 +1,6 @@
 """The figure of a leaderboard: accuracy against training time, with areas that show memory."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import matplotlib as mpl
@@ -10,16 +10,19 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from reports.figures import style
-from reports.figures.style import QUIET, Look
+from reports.figures.style import QUIET
 from reports.statistics import Interval
 from reports.tables.boards import Board
-from reports.tables.columns import memory_ratio, percent, time_ratio
+from reports.tables.columns import memory_ratio, over_runs, percent, time_ratio
 
 WIDTH, HEIGHT, LINE_HEIGHT = 6.6, 3.7, 0.165
 """Inches of a panel, and of a line of its legend."""
 
 AREA = 70.0
 """Area of a marker whose peak memory is that of softmax, in square points."""
+
+INTERVAL = 0.1
+"""The most of an interval on each side of its mean that the axis makes room for."""
 
 LARGEST_RATIO, LARGEST_MEMORY = 1000.0, 12.0
 """Beyond these a time is not drawn, and an area is no larger."""
@@ -49,11 +52,12 @@ def accuracy_time(boards: Sequence[Board], source: str) -> dict[str, bytes]:
 
 def marks(board: Board) -> list[Mark]:
     """The rows of a board that can be drawn, in order."""
-    return [
-        Mark(row.label, row.accuracy, time, memory_ratio(row) or 1.0)
-        for row in board.rows
-        if row.accuracy and (time := time_ratio(row)) and 1 / LARGEST_RATIO <= time <= LARGEST_RATIO
-    ]
+    found = []
+    for row in board.rows:
+        time, memory = over_runs(row, time_ratio), over_runs(row, memory_ratio)
+        if row.accuracy and time and memory and 1 / LARGEST_RATIO <= time <= LARGEST_RATIO:
+            found.append(Mark(row.label, row.accuracy, time, memory))
+    return found
 
 
 def draw(boards: Sequence[Board]) -> Figure:
@@ -62,17 +66,17 @@ def draw(boards: Sequence[Board]) -> Figure:
     entries = [len(found) + len(board.baselines) for board, found in shown]
     heights = [max(HEIGHT, 1 + LINE_HEIGHT * count) for count in entries]
     figure, axes = style.panels(heights, WIDTH, 0.7)
-    looks = style.looks((row.spec.attention, row.label) for b, _ in shown for row in b.rows)
     for panel, (board, found) in zip(axes, shown, strict=True):
-        _panel(panel, board, found, looks)
+        _panel(panel, board, found)
     if not shown:
         figure.text(0.5, 0.6, "No board has two variants with a cost.", ha="center", color=QUIET)
     _legend(figure, len(boards) - len(shown))
     return figure
 
 
-def _panel(axes: Axes, board: Board, found: Sequence[Mark], looks: Mapping[str, Look]) -> None:
-    style.heading(axes, board.setting, board.machine, board.title.partition("; ")[2])
+def _panel(axes: Axes, board: Board, found: Sequence[Mark]) -> None:
+    looks = style.looks((row.spec.attention, row.label) for row in board.rows)
+    style.heading(axes, board.title)
     _scales(axes, board, found)
     handles = []
     for mark in sorted(found, key=lambda mark: -mark.memory):
@@ -84,7 +88,7 @@ def _panel(axes: Axes, board: Board, found: Sequence[Mark], looks: Mapping[str, 
     for mark in found:
         text = f"{style.label(mark.label)} {percent(mark.accuracy.mean)}"
         handles.append(_handle(text, *looks[mark.label], 6))
-    axes.axvline(1, color=QUIET, linewidth=0.8, zorder=1.5)
+    axes.axvline(1, color="#c4c4c4", linewidth=1.5, zorder=1.5)
     style.legend(axes, [*handles, *style.draw_baselines(axes, board.baselines)])
     drawn = {mark.label for mark in found}
     missing = [
@@ -106,10 +110,16 @@ def _scales(axes: Axes, board: Board, found: Sequence[Mark]) -> None:
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_ylabel("test accuracy, %")
-    ends = [100 * end for mark in found for end in mark.accuracy[1:3]]
+    ends = [100 * end for mark in found for end in _shown(mark.accuracy)]
     ends += [100 * accuracy for _, accuracy in board.baselines[:1]]
     room = 0.07 * (max(ends) - min(ends)) or 1.0
     axes.set_ylim(min(ends) - room, max(ends) + room)
+
+
+def _shown(accuracy: Interval) -> tuple[float, float]:
+    """The part of an interval that the axis makes room for: two seeds can have a very wide one."""
+    mean, low, high, _ = accuracy
+    return max(low, mean - INTERVAL), min(high, mean + INTERVAL)
 
 
 def _ticks(low: float, high: float) -> list[float]:

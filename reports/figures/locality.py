@@ -28,7 +28,7 @@ def draw(found: Sequence[Study]) -> Figure:
     """A panel for each study."""
     figure, axes = style.panels([HEIGHT] * len(found), WIDTH, 0)
     for panel, study in zip(axes, found, strict=True):
-        style.heading(panel, study.setting, study.machine, study.title.partition("; ")[2])
+        style.heading(panel, study.title)
         _panel(panel, study)
     return figure
 

@@ -1,6 +1,7 @@
 """What all figures share: colours and markers of variants, panels, texts and file formats."""
 
 import hashlib
+import re
 import warnings
 from collections.abc import Iterable, Sequence
 from io import BytesIO
@@ -15,7 +16,6 @@ from matplotlib.lines import Line2D
 
 from reports.tables.boards import Baselines
 from reports.tables.columns import percent
-from reports.tables.settings import Setting, place
 from reports.text import plain
 
 INK, QUIET, GRID = "#2b2b2b", "#6f6f6f", "#ececec"
@@ -70,26 +70,26 @@ class Look(NamedTuple):
 
 
 def looks(rows: Iterable[tuple[str, str]]) -> dict[str, Look]:
-    """Colour and marker by label, no two the same up to 64 labels.
+    """Colour and marker of each row of a panel by its label, all different up to 64 rows.
 
-    A variant of `VARIANTS` always has the same. Rows of one variant with other options share its
-    colour, as far as there are markers. Any other name has a place that follows from its hash.
+    The first row of a variant of `VARIANTS` has those of the variant, and its rows with other
+    options have other markers of the same colour. Those of any other name follow from its hash.
 
     Args:
         rows: attention and label of each row.
     """
     slots = {name: slot for slot, name in enumerate(VARIANTS)}
-    used = set(slots.values())
-    for attention, label in sorted(set(rows)):
-        if label in slots:
-            continue
-        first = slots.get(attention, int(hashlib.sha256(attention.encode()).hexdigest(), 16))
-        # The other markers of that colour come first, then the next colours.
-        steps = (len(COLOURS) * (i % len(MARKERS)) + i // len(MARKERS) for i in range(SLOTS))
-        candidates = [(first + step) % SLOTS for step in steps]
-        slots[label] = next((one for one in candidates if one not in used), candidates[0])
-        used.add(slots[label])
-    return {label: _look(slot) for label, slot in slots.items()}
+    first, used, found = dict(slots), set(slots.values()), {}
+    # The other markers of a colour come first, then the next colours.
+    steps = [len(COLOURS) * (i % len(MARKERS)) + i // len(MARKERS) for i in range(SLOTS)]
+    for attention, label in sorted(rows):
+        start = slots.get(attention, int(hashlib.sha256(attention.encode()).hexdigest(), 16))
+        free = (slot for step in steps if (slot := (start + step) % SLOTS) not in used)
+        found[label] = first.pop(attention, None)
+        if found[label] is None:
+            found[label] = next(free, start % SLOTS)
+        used.add(found[label])
+    return {label: _look(slot) for label, slot in found.items()}
 
 
 def _look(slot: int) -> Look:
@@ -114,16 +114,16 @@ def panels(heights: Sequence[float], width: float, extra: float) -> tuple[Figure
     return figure, [figure.add_subplot(grid[divmod(i, columns)]) for i in range(len(heights))]
 
 
-def heading(axes: Axes, of: Setting, machine: str, difference: str = "") -> None:
-    """Task, its options, budget and machine above a panel."""
-    name, _, options = plain(str(of["task.key"])).partition("[")
-    options = ", ".join(option.strip() for option in options.replace("]", "").split(","))
-    lines = [_wrap(text) for text in (options, place(of, machine), difference) if text]
+def heading(axes: Axes, title: str) -> None:
+    """The name of the task above a panel, and below it the rest of the title in small print."""
+    # "listops@1[min_len=10,max_len=64], budget laptop": the options are small print, too.
+    name = re.split(r"[\[,]", plain(title), maxsplit=1)[0]
+    lines = _wrap(plain(title)[len(name) :].strip("[, ").replace("]", "", 1))
     axes.annotate(
-        "\n".join(lines), (0, 1), (0, 6), xycoords="axes fraction", textcoords="offset points",
+        lines, (0, 1), (0, 6), xycoords="axes fraction", textcoords="offset points",
         fontsize=8, color=QUIET, va="bottom",
     )  # fmt: skip
-    pad = 10 + 11 * sum(1 + line.count("\n") for line in lines)
+    pad = 10 + 11 * (1 + lines.count("\n"))
     axes.set_title(label(name), loc="left", fontweight="bold", fontsize=12, pad=pad)
 
 

@@ -7,7 +7,15 @@ from reports.markdown import escape, table
 from reports.pages.leaderboard import NO_RECORDS
 from reports.pages.notes import used_marks
 from reports.tables.boards import Board, Row, boards
-from reports.tables.columns import EXPECTED, NOTHING, accuracy, number, percent, time_ratio
+from reports.tables.columns import (
+    EXPECTED,
+    NOTHING,
+    accuracy,
+    number,
+    over_runs,
+    percent,
+    time_ratio,
+)
 
 BUDGET = "laptop"
 
@@ -51,8 +59,8 @@ def default_boards(found: Sequence[Board]) -> Mapping[str, Board]:
 
 def _cell(row: Row) -> str:
     mark = EXPECTED if row.expected_failures else ""
-    ratio = time_ratio(row)
-    return escape(accuracy(row)) + mark + ("" if ratio is None else f" {number(ratio)}×")
+    ratio = over_runs(row, time_ratio)
+    return escape(accuracy(row)) + mark + ("" if ratio is None else f" · {number(ratio)}×")
 
 
 def _baseline(board: Board) -> str:

@@ -4,12 +4,12 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import fmean, median_low
+from statistics import fmean
 
-from harness.records.record import Cost, Final, Record, Usage
+from harness.records.record import Cost, Final, Record
 from harness.records.spec import RunSpec
-from reports.statistics import Interval, interval, median_quartiles
-from reports.tables import settings
+from reports.statistics import Interval, interval
+from reports.tables.settings import Setting, setting, sort_key, titles
 from reports.text import plain
 
 REASON = 200
@@ -27,8 +27,7 @@ class Row:
     """Runs of one variant with one set of options, which differ by seed only.
 
     Attributes:
-        label: the variant's name, with the options that distinguish it from other rows of that
-            name.
+        label: the variant's name, and options that distinguish it from other rows of the name.
         runs: one for each seed, in order of seed.
     """
 
@@ -59,31 +58,10 @@ class Row:
         return fmean(final.dev_accuracy for final in self.finals) if self.finals else None
 
     @cached_property
-    def cost(self) -> Cost | None:
-        """Median over the runs that were measured, finished or not; None where none was.
-
-        Runs without a measurement of softmax count only where no run has one.
-        """
+    def costs(self) -> list[Cost]:
+        """What was measured, whether the run finished or not; all with softmax, if any is."""
         measured = [run.cost for run in self.runs if run.cost]
-        costs = [cost for cost in measured if cost.softmax] or measured
-        if not costs:
-            return None
-        softmax = [cost.softmax for cost in costs if cost.softmax]
-        times = [cost.time_ratio for cost in costs if cost.time_ratio]
-        inference = [cost.inference_ratio for cost in costs if cost.inference_ratio]
-        return Cost(
-            own=_usage([cost.own for cost in costs]),
-            softmax=_usage(softmax) if softmax else None,
-            time_ratio=median_quartiles(times) if times else None,
-            inference_ratio=median_quartiles(inference) if inference else None,
-        )
-
-    @property
-    def status(self) -> str:
-        """`ok`, `partial` where only some runs finished, or how the first one ended."""
-        if len(self.finals) == len(self.runs):
-            return "ok"
-        return "partial" if self.finals else self.runs[0].status
+        return [cost for cost in measured if cost.softmax] or measured
 
     @property
     def expected_failures(self) -> Mapping[str, str]:
@@ -107,9 +85,8 @@ class Board:
     """Rows whose numbers may be compared: same task, data, recipe and machine.
 
     Attributes:
-        title: task, budget and machine as plain text, and what distinguishes the board from others
-            with the same three.
-        machine: the device, with its threads where it is a processor.
+        title: of the board, as plain text; no other board has the same.
+        machine: where its runs were measured.
         setting: every field of the specification that all runs share, by its path.
         rows: the most accurate first, those without an accuracy last.
         baselines: of the task.
@@ -117,7 +94,7 @@ class Board:
 
     title: str
     machine: str
-    setting: settings.Setting
+    setting: Setting
     rows: tuple[Row, ...]
     baselines: Baselines
 
@@ -129,33 +106,39 @@ class Board:
     @property
     def test_examples(self) -> int | None:
         """Size of the test split; None where no run finished."""
-        finals = [final for row in self.rows for final in row.finals]
-        return finals[0].test_examples if finals else None
+        return next((final.test_examples for row in self.rows for final in row.finals), None)
 
 
 def boards(records: Iterable[Record]) -> list[Board]:
     """Every board that the records make, in order of task, budget and machine.
 
     Two records share a board if their specifications differ in nothing but variant, options and
-    seed, and if they ran on the same machine. Of a run that is given twice the later counts.
+    seed, and if they ran on the same machine.
     """
-    groups: dict[tuple[str, ...], list[Record]] = {}
-    for record in latest(records):
-        key = settings.sort_key(settings.setting(record.spec), machine(record))
-        groups.setdefault(key, []).append(record)
-    ordered = [groups[key] for key in sorted(groups)]
-    shared = [settings.setting(runs[0].spec) for runs in ordered]
-    titles = settings.titles(shared, [machine(runs[0]) for runs in ordered])
     return [
-        Board(title, machine(runs[0]), setting, _rows(runs), baselines(runs))
-        for title, setting, runs in zip(titles, shared, ordered, strict=True)
+        Board(title, machine(runs[0]), shared, _rows(runs), baselines(runs))
+        for title, shared, runs in grouped(records, lambda run: setting(run.spec))
     ]
 
 
-def latest(records: Iterable[Record]) -> list[Record]:
-    """The runs in order of their ids, each once a machine, as its latest record there has it."""
+def grouped(
+    records: Iterable[Record], shared: Callable[[Record], Setting]
+) -> list[tuple[str, Setting, list[Record]]]:
+    """Groups of runs of one setting and machine in order, each with its title and setting.
+
+    Of a run that a machine has twice the later counts.
+    """
     ordered = sorted(records, key=lambda record: (record.spec.id, record.started))
-    return list({(record.spec.id, machine(record)): record for record in ordered}.values())
+    latest = {(record.spec.id, machine(record)): record for record in ordered}
+    groups: dict[tuple[str, ...], list[Record]] = {}
+    for record in latest.values():
+        groups.setdefault(sort_key(shared(record), machine(record)), []).append(record)
+    found = [groups[key] for key in sorted(groups)]
+    places = [(shared(runs[0]), machine(runs[0])) for runs in found]
+    return [
+        (title, of, runs)
+        for title, (of, _), runs in zip(titles(places), places, found, strict=True)
+    ]
 
 
 def machine(record: Record) -> str:
@@ -175,25 +158,23 @@ def failure(record: Record) -> str:
     return f"{status} {reason}" if reason.startswith("at ") else f"{status}: {reason}"
 
 
-def differing(sets: Sequence[Options]) -> list[str]:
-    """The options by which each set differs from the other sets: `eta=0.1, rank=20`."""
-    flat = [_flat(options) for options in sets]
-    names = sorted({name for options in flat for name in options})
-    differ = [name for name in names if len({options.get(name) for options in flat}) > 1]
-    return [
-        ", ".join(f"{name}={options[name]}" for name in differ if name in options)
-        for options in flat
-    ]
-
-
 def by_options(
     runs: Iterable[Record], options: Callable[[Record], Options] = lambda run: run.spec.options
-) -> list[list[Record]]:
-    """Groups of runs whose options agree, each in order of seed."""
+) -> list[tuple[str, list[Record]]]:
+    """Groups of runs whose options agree, in order of seed, behind the options that differ.
+
+    Returns:
+        For example ` (eta=0.1, rank=20)` and the runs; the text of a single group is empty.
+    """
     groups: dict[str, list[Record]] = {}
     for run in sorted(runs, key=lambda run: run.spec.seed):
         groups.setdefault(json.dumps(options(run), sort_keys=True), []).append(run)
-    return [groups[key] for key in sorted(groups)]
+    sets = [groups[key] for key in sorted(groups)]
+    flat = [_flat(options(runs[0])) for runs in sets]
+    names = sorted({name for of in flat for name in of})
+    differing = [name for name in names if len({of.get(name) for of in flat}) > 1]
+    texts = [", ".join(f"{name}={of[name]}" for name in differing if name in of) for of in flat]
+    return [(f" ({text})" if text else "", runs) for text, runs in zip(texts, sets, strict=True)]
 
 
 def baselines(records: Iterable[Record]) -> Baselines:
@@ -207,11 +188,11 @@ def _rows(records: Sequence[Record]) -> tuple[Row, ...]:
     variants: dict[str, list[Record]] = {}
     for record in records:
         variants.setdefault(record.spec.attention, []).append(record)
-    rows: list[Row] = []
-    for name in sorted(variants):
-        sets = by_options(variants[name])
-        for options, runs in zip(differing([s[0].spec.options for s in sets]), sets, strict=True):
-            rows.append(Row(f"{name} ({options})" if options else name, tuple(runs)))
+    rows = [
+        Row(f"{name}{options}", tuple(runs))
+        for name, all_runs in variants.items()
+        for options, runs in by_options(all_runs)
+    ]
     return tuple(sorted(rows, key=lambda r: (-r.accuracy.mean if r.accuracy else 1, r.label)))
 
 
@@ -223,14 +204,3 @@ def _flat(options: Options) -> dict[str, str]:
         for variant, own in options.items()
         for name, value in own.items()
     }
-
-
-def _usage(usages: Sequence[Usage]) -> Usage:
-    return Usage(
-        seconds_per_1k_steps=median_quartiles([usage.seconds_per_1k_steps for usage in usages]),
-        tokens_per_second=median_quartiles([usage.tokens_per_second for usage in usages]),
-        # A measured value: the mean of two 63-bit integers is not exact as a float.
-        peak_bytes=median_low(usage.peak_bytes for usage in usages),
-        parameters=usages[0].parameters,
-        flops=usages[0].flops,
-    )

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from statistics import median
 from typing import NamedTuple
 
 from harness.records.record import WITHOUT_SOFTMAX, Cost, Quartiles
@@ -60,14 +61,20 @@ def accuracy(row: Row) -> str:
     return f"{text}{PARTIAL}; {row.failures}" if row.failures else text
 
 
-def time_ratio(row: Row) -> float | None:
-    """Median training time as a multiple of softmax's; None where it was not measured."""
-    return row.cost.time_ratio.median if row.cost and row.cost.time_ratio else None
+def over_runs(row: Row, value: Callable[[Cost], float | None]) -> float | None:
+    """Median over the measured runs of a row; None where none has the value."""
+    values = [found for cost in row.costs if (found := value(cost)) is not None]
+    return median(values) if values else None
 
 
-def memory_ratio(row: Row) -> float | None:
-    """Peak memory as a multiple of softmax's; None where it was not measured."""
-    return row.cost.memory_ratio if row.cost else None
+def time_ratio(cost: Cost) -> float | None:
+    """Median training time as a multiple of softmax's."""
+    return cost.time_ratio.median if cost.time_ratio else None
+
+
+def memory_ratio(cost: Cost) -> float | None:
+    """Peak memory as a multiple of softmax's."""
+    return cost.memory_ratio
 
 
 def _dev_accuracy(row: Row) -> str:
@@ -91,12 +98,12 @@ def _cost(
     write: Callable[[float], str] = number,
 ) -> Column:
     def text(row: Row) -> str:
-        if row.cost is None:
-            return UNMEASURED
-        found = value(row.cost)
-        return WITHOUT_SOFTMAX if found is None else write(found)
+        found = over_runs(row, value)
+        if found is None:
+            return WITHOUT_SOFTMAX if row.costs else UNMEASURED
+        return write(found)
 
-    return Column(name, lambda row: value(row.cost) if row.cost else None, heading, short, text)
+    return Column(name, lambda row: over_runs(row, value), heading, short, text)
 
 
 def _quartiles(
@@ -147,7 +154,7 @@ COLUMNS = (
     Column("runs_ok", lambda row: len(row.finals)),
     Column("seeds", lambda row: " ".join(str(run.spec.seed) for run in row.runs)),
     Column("options", lambda row: json.dumps(row.spec.options, sort_keys=True)),
-    Column("status", lambda row: row.status),
+    Column("status", lambda row: " ".join(run.status for run in row.runs)),
     Column("reason", lambda row: row.failures or None),
     *_quartiles("seconds_per_1k_steps", lambda cost: cost.own.seconds_per_1k_steps,
                 "time (s / 1K steps)", "s/1K steps"),
@@ -155,12 +162,12 @@ COLUMNS = (
     _cost("peak_memory_mib", lambda cost: cost.own.peak_bytes / MIB, "peak memory (MiB)"),
     _cost("softmax_peak_memory_mib",
           lambda cost: cost.softmax.peak_bytes / MIB if cost.softmax else None),
-    _cost("memory_ratio", lambda cost: cost.memory_ratio, "peak memory (× softmax)", "memory ×"),
+    _cost("memory_ratio", memory_ratio, "peak memory (× softmax)", "memory ×"),
     *_quartiles("inference_tokens_per_second", lambda cost: cost.own.tokens_per_second,
                 "inference (tokens / s)"),
     *_quartiles("inference_ratio", lambda cost: cost.inference_ratio,
                 "inference time (× softmax)"),
-    _cost("parameters", lambda cost: cost.own.parameters, "parameters", write="{:,}".format),
+    _cost("parameters", lambda cost: cost.own.parameters, "parameters", write="{:,.0f}".format),
     _cost("gflops_per_step", lambda cost: cost.own.flops / GIGA, "GFLOPs / step"),
     Column("implementations",
            lambda row: json.dumps(dict(row.runs[-1].implementations), sort_keys=True)),

@@ -4,17 +4,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.records.record import Record
-from reports.tables import settings
-from reports.tables.boards import (
-    Baselines,
-    Options,
-    Row,
-    baselines,
-    by_options,
-    differing,
-    latest,
-    machine,
-)
+from reports.tables.boards import Baselines, Options, Row, baselines, by_options, grouped
+from reports.tables.settings import Setting, setting
 
 FULL, NONE, WINDOWED = "softmax", "none", "local"
 """Variants that attend to all tokens, to each token alone (it has no options), and to a window."""
@@ -30,8 +21,8 @@ class Curve:
     """Accuracy against a number of tokens, for one set of options of one variant.
 
     Attributes:
-        name: `WINDOW` or `SHUFFLED`, with the options that distinguish it from others of the name.
-        rows: by the tokens to each side that a layer attends to, 0 for the token itself; or by the
+        name: `WINDOW` or `SHUFFLED`, and options that distinguish it from others of the name.
+        rows: by the tokens on each side that a layer attends to, 0 for the token itself; or by the
             tokens of a shuffled block.
         full: of full attention on tokens in order; None where it was not run, or where several sets
             of its options exist and none belongs to the curve.
@@ -47,17 +38,14 @@ class Study:
     """The runs of one task, recipe and machine that show how far attention has to reach.
 
     Attributes:
-        title: task, budget and machine as plain text, and what distinguishes the study from others
-            with the same three.
-        machine: the device, with its threads where it is a processor.
+        title: of the study, as plain text; no other study has the same.
         setting: fields that the runs share, by path, as they are without shuffled blocks.
         curves: those of windows, then those of shuffled blocks.
         baselines: of the task with tokens in order.
     """
 
     title: str
-    machine: str
-    setting: settings.Setting
+    setting: Setting
     curves: tuple[Curve, ...]
     baselines: Baselines
 
@@ -78,55 +66,43 @@ def studies(records: Iterable[Record]) -> list[Study]:
     A window makes one together with another window or with the variant that mixes no tokens; a
     shuffled block makes one by itself.
     """
-    groups: dict[tuple[str, ...], list[Record]] = {}
-    for record in latest(records):
-        if record.spec.attention in (FULL, NONE) or _window(record):
-            key = settings.sort_key(_setting(record), machine(record))
-            groups.setdefault(key, []).append(record)
-    ordered = [groups[key] for key in sorted(groups)]
-    shared = [_setting(runs[0]) for runs in ordered]
-    titles = settings.titles(shared, [machine(runs[0]) for runs in ordered])
-    made = [
-        Study(title, machine(runs[0]), of, _curves(runs), baselines(_unshuffled(runs)))
-        for title, of, runs in zip(titles, shared, ordered, strict=True)
+    used = [one for one in records if one.spec.attention in (FULL, NONE) or _window(one)]
+    found = [
+        Study(title, shared, _curves(runs), baselines(run for run in runs if not _block(run)))
+        for title, shared, runs in grouped(used, _shared)
     ]
-    return [study for study in made if len(study.tokens) > 1 or study.has_blocks]
+    return [study for study in found if len(study.tokens) > 1 or study.has_blocks]
 
 
-def _setting(record: Record) -> settings.Setting:
+def _shared(record: Record) -> Setting:
     """What a run shares with its study: block sizes differ along a curve, and so do the data."""
     key = record.spec.task.key.partition(", blocks of ")[0]
-    changes = {"task.key": key, "task.block": 0, "task.digests": {}}
-    return {**settings.setting(record.spec), **changes}
+    return setting(record.spec) | {"task.key": key, "task.block": 0, "task.digests": {}}
 
 
 def _curves(records: Sequence[Record]) -> tuple[Curve, ...]:
-    plain = _unshuffled(records)
-    alone = _rows((one for one in plain if one.spec.attention == NONE), lambda _: 0)
+    ordered = [run for run in records if not _block(run)]
+    alone = _rows((run for run in ordered if run.spec.attention == NONE), lambda _: 0)
     full = [
-        Curve(SHUFFLED + suffix, _rows((run for run in runs if _block(run)), _block), _full(runs))
-        for suffix, runs in _named(one for one in records if one.spec.attention == FULL)
+        Curve(SHUFFLED + options, _rows(filter(_block, runs), _block), _full(runs))
+        for options, runs in by_options(run for run in records if run.spec.attention == FULL)
     ]
+    windowed = by_options(filter(_window, ordered), _options) or [("", [])]
     end = full[0].full if len(full) == 1 else None
-    windowed = _named(one for one in plain if one.spec.attention == WINDOWED) or [("", [])]
     return (
-        *(Curve(WINDOW + suffix, alone | _rows(runs, _window), end) for suffix, runs in windowed),
+        *(Curve(WINDOW + options, alone | _rows(runs, _window), end) for options, runs in windowed),
         # A single run of full attention is the end of the windowed curve, and no curve of its own.
         *(curve for curve in full if curve.rows or len(full) > 1),
     )
 
 
-def _unshuffled(runs: Iterable[Record]) -> list[Record]:
-    return [run for run in runs if not _block(run)]
-
-
 def _full(runs: Iterable[Record]) -> Row | None:
-    plain = tuple(_unshuffled(runs))
-    return Row(FULL, plain) if plain else None
+    ordered = tuple(run for run in runs if not _block(run))
+    return Row(FULL, ordered) if ordered else None
 
 
 def _window(record: Record) -> int:
-    """The window of a run of windowed attention; 0 for any other."""
+    """The window of a run of windowed attention; 0 for any other run."""
     window = record.spec.options.get(WINDOWED, {}).get("window")
     return window if record.spec.attention == WINDOWED and isinstance(window, int) else 0
 
@@ -140,13 +116,6 @@ def _rows(runs: Iterable[Record], tokens: Callable[[Record], int]) -> dict[int, 
     for run in runs:
         groups.setdefault(tokens(run), []).append(run)
     return {count: Row(of[0].spec.attention, tuple(of)) for count, of in groups.items()}
-
-
-def _named(records: Iterable[Record]) -> list[tuple[str, list[Record]]]:
-    """Runs whose options, but for the window, agree; each with the options that differ."""
-    sets = by_options(records, _options)
-    texts = differing([_options(runs[0]) for runs in sets])
-    return [(f" ({text})" if text else "", runs) for text, runs in zip(texts, sets, strict=True)]
 
 
 def _options(record: Record) -> Options:

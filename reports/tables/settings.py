@@ -1,6 +1,6 @@
-"""What the runs of one board share: title, recipe, and differences from boards of the same title.
+"""What the runs of one board share, in words: its title and its recipe.
 
-All of it is read from the fields of a specification, whatever they are: a field that is added to a
+Both are made from the fields of a specification, whatever they are: a field that is added to a
 specification is in the recipe, in the CSV and, where boards differ by it, in their titles.
 """
 
@@ -27,18 +27,16 @@ WORDS = {
 
 PARTS = {"model": "Model", "train": "Training by AdamW"}
 
-Setting = Mapping[str, object]
+Setting = dict[str, object]
 """Value of every field that the runs of a board share, by its path."""
 
 
 def _paths() -> Iterator[str]:
     for name, field in RunSpec.model_fields.items():
         part = field.annotation
-        if name in VARYING:
-            continue
         if isinstance(part, type) and issubclass(part, BaseModel):
             yield from (f"{name}.{own}" for own in part.model_fields)
-        else:
+        elif name not in VARYING:
             yield name
 
 
@@ -57,60 +55,50 @@ def sort_key(of: Setting, machine: str) -> tuple[str, ...]:
     return (*first, machine, json.dumps(of, sort_keys=True))
 
 
-def place(of: Setting, machine: str) -> str:
-    """Budget, what a run changed in it, and machine, as plain text."""
-    changes = _text(of["overrides"])
-    recipe = f"budget {of['budget']}{f' with {changes}' if changes else ''}"
-    return f"{recipe}, {of['device']}: {machine}"
+def titles(places: Sequence[tuple[Setting, str]]) -> list[str]:
+    """The title of each setting and machine as plain text: task, budget, machine.
 
-
-def titles(settings: Sequence[Setting], machines: Sequence[str]) -> list[str]:
-    """The title of each board as plain text: task, budget, machine, and what else differs."""
-    names = [f"{of['task.key']}, {place(of, m)}" for of, m in zip(settings, machines, strict=True)]
-    rest = differences(names, settings)
-    return [f"{name}; {more}" if more else name for name, more in zip(names, rest, strict=True)]
+    The budget is followed by what a run changed in it. Where several have the same title, each is
+    followed by every field in which they differ.
+    """
+    groups: dict[str, list[Setting]] = {}
+    names = [_title(of, machine) for of, machine in places]
+    for name, (of, _) in zip(names, places, strict=True):
+        groups.setdefault(name, []).append(of)
+    found = []
+    for name, (of, _) in zip(names, places, strict=True):
+        others = groups[name]
+        differing = [path for path in PATHS if any(one[path] != of[path] for one in others)]
+        found.append("; ".join([name, *([_phrases(of, differing)] if differing else [])]))
+    return found
 
 
 def recipe(of: Setting) -> str:
     """Every field of model and training; the options of the task are in its key."""
     sentences = [
-        f"{name}: "
-        + ", ".join(_phrase(path, of[path]) for path in PATHS if path.startswith(f"{part}."))
+        f"{name}: {_phrases(of, [path for path in PATHS if path.startswith(f'{part}.')])}."
         for part, name in PARTS.items()
     ]
-    return ". ".join(sentences) + "."
+    return " ".join(sentences)
 
 
-def differences(names: Sequence[str], settings: Sequence[Setting]) -> list[str]:
-    """For each setting, every field by which it differs from another of the same name, in words.
-
-    Empty for a setting that alone has its name.
-    """
-    groups: dict[str, list[Setting]] = {}
-    for name, of in zip(names, settings, strict=True):
-        groups.setdefault(name, []).append(of)
-    differing = {
-        name: [path for path in PATHS if any(one[path] != group[0][path] for one in group)]
-        for name, group in groups.items()
-    }
-    return [
-        ", ".join(_phrase(path, of[path]) for path in differing[name])
-        for name, of in zip(names, settings, strict=True)
-    ]
+def _title(of: Setting, machine: str) -> str:
+    changes = f" with {_text(of['overrides'])}" if of["overrides"] else ""
+    return f"{of['task.key']}, budget {of['budget']}{changes}, {of['device']}: {machine}"
 
 
-def _phrase(path: str, value: object) -> str:
-    name = path.rpartition(".")[2].replace("_", " ")
-    if path == "task.digests" and isinstance(value, Mapping):
-        value = {split: str(digest)[:8] for split, digest in value.items()}
-    return f"{WORDS.get(path, name)} {_text(value)}"
+def _phrases(of: Setting, paths: Sequence[str]) -> str:
+    names = (WORDS.get(path, path.rpartition(".")[2].replace("_", " ")) for path in paths)
+    return ", ".join(f"{name} {_text(of[path])}" for name, path in zip(names, paths, strict=True))
 
 
 def _text(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, Mapping):
-        return ", ".join(f"{name}={of}" for name, of in sorted(value.items()))
+        # Eight digits identify a digest.
+        pairs = ((name, str(of)[: 8 if len(str(of)) == 64 else None]) for name, of in value.items())
+        return ", ".join(f"{name}={of}" for name, of in sorted(pairs))
     if isinstance(value, tuple):
         return " and ".join(map(_text, value))
     return f"{value:,}" if isinstance(value, int) else str(value).removesuffix(".0")

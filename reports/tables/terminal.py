@@ -11,8 +11,8 @@ from reports.text import plain
 WIDTH = 100
 """Columns of the terminal that are used."""
 
-CELL = 18
-"""The most characters of a cell but the first, which takes what the others leave."""
+LIMITS = (21, 6, 8, 12, 16, 16)
+"""The most characters of each cell behind the first, which takes what the others leave."""
 
 GAP = "  "
 
@@ -37,7 +37,7 @@ def _board(board: Board) -> str:
 
 
 def _table(lines: Lines) -> list[str]:
-    others = [[plain(cell, CELL) for cell in line[1:]] for line in lines]
+    others = [[*map(plain, line[1:], LIMITS)] for line in lines]
     widths = [max(map(len, column)) for column in zip(*others, strict=True)]
     room = WIDTH - sum(len(GAP) + width for width in widths)
     firsts = [plain(line[0], room) for line in lines]

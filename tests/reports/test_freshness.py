@@ -1,4 +1,4 @@
-"""What the project publishes is made from its records, and is up to date."""
+"""The published pages are made from the published records, and are up to date."""
 
 import csv
 import io
@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from harness.records.store import Store
-from reports import tidy
-from reports.leaderboard import MARKS, digest, embed, markdown
-from reports.rows import boards
+from reports.pages import digest, embed
+from reports.pages.leaderboard import leaderboard
+from reports.tables import as_csv, boards
 
 ROOT = Path(__file__).parent.parent.parent
-RENEW = "run: harness report --store results --readme README.md"
+COMMAND = "run: harness report --store results --readme README.md"
 
 
 @pytest.fixture(scope="module")
@@ -23,35 +23,23 @@ def records():
     return found
 
 
-def test_the_readme_shows_the_leaderboard_of_the_records(records):
+def test_the_readme_shows_the_summary_of_the_records(records):
     page = (ROOT / "README.md").read_text("utf-8")
-    assert embed(page, records) == page, RENEW
+    assert embed(page, records) == page, COMMAND
 
 
 def test_the_leaderboard_is_that_of_the_records(records):
-    assert (ROOT / "results" / "leaderboard.md").read_text("utf-8") == markdown(records, []), RENEW
+    page = (ROOT / "results" / "leaderboard.md").read_text("utf-8")
+    assert page == leaderboard(records, []), COMMAND
 
 
-def test_the_table_of_figures_is_that_of_the_records(records):
-    made = tidy.table(boards(records)).to_csv(index=False, lineterminator="\n")
-    kept = (ROOT / "results" / "leaderboard.csv").read_text("utf-8")
-    assert list(csv.reader(io.StringIO(kept))) == list(csv.reader(io.StringIO(made))), RENEW
+def test_the_csv_is_that_of_the_records(records):
+    made = as_csv(boards(records))
+    written = (ROOT / "results" / "leaderboard.csv").read_text("utf-8")
+    assert list(csv.reader(io.StringIO(written))) == list(csv.reader(io.StringIO(made))), COMMAND
 
 
 @pytest.mark.parametrize("name", ["accuracy_time.png", "accuracy_time.svg"])
-def test_the_pictures_were_drawn_from_the_table_of_figures(name):
-    figures = (ROOT / "results" / "leaderboard.csv").read_bytes()
-    assert digest(figures).encode() in (ROOT / "results" / name).read_bytes(), RENEW
-
-
-def test_a_page_is_renewed_between_its_marks_only(record):
-    page = f"before\n{MARKS[0]}\nold\n{MARKS[1]}\nafter\n"
-    renewed = embed(page, [record()])
-    assert renewed.startswith("before\n") and renewed.endswith("after\n")
-    assert "old" not in renewed and record().spec.task.key in renewed
-    assert embed(renewed, [record()]) == renewed
-
-
-def test_a_page_without_marks_is_refused(record):
-    with pytest.raises(ValueError, match="lacks the lines"):
-        embed("no marks here", [record()])
+def test_the_figure_was_drawn_from_the_csv(name):
+    table = (ROOT / "results" / "leaderboard.csv").read_bytes()
+    assert digest(table).encode() in (ROOT / "results" / name).read_bytes(), COMMAND

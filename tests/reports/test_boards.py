@@ -1,0 +1,146 @@
+from itertools import permutations
+
+import pytest
+
+from harness.records.spec import ModelSpec, TrainSpec
+from reports.tables import as_csv, boards
+from reports.tables.settings import PATHS, recipe
+
+
+def labels(board):
+    return [row.label for row in board.rows]
+
+
+def test_runs_that_differ_by_seed_only_are_one_row(record):
+    (board,) = boards(record(seed=seed, accuracy=0.4 + 0.1 * seed) for seed in (2, 0, 1))
+    (row,) = board.rows
+    assert [run.spec.seed for run in row.runs] == [0, 1, 2]
+    assert row.accuracy.mean == pytest.approx(0.5)
+
+
+def test_the_later_of_two_records_of_a_run_counts(record):
+    early = record(accuracy=0.1, baselines={"chance": 0.1}, started="2026-01-01T00:00:00Z")
+    late = record(accuracy=0.7, baselines={"chance": 0.2}, started="2026-02-01T00:00:00Z")
+    for given in ([early, late], [late, early]):
+        (board,) = boards(given)
+        assert board.rows[0].runs == (late,)
+        assert board.baselines == (("chance", 0.2),)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"key": "listops@2"},
+        {"budget": "laptop"},
+        {"device": "cpu"},
+        {"machine": "NVIDIA H200"},
+        {"overrides": {"train.lr": 0.1}},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_other_tasks_budgets_machines_and_overrides_make_other_boards(record, change):
+    assert len(boards([record("softmax"), record("primal", **change)])) == 2
+
+
+def test_threads_separate_boards_of_processors_only(record):
+    def count(device):
+        return len(boards(record(seed=n, device=device, threads=n + 1) for n in range(2)))
+
+    assert (count("cpu"), count("cuda")) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("attention", "other", "expected"),
+    [("primal", {}, "primal (rank=20)"),
+     ("softmax+primal", {"softmax": {}}, "softmax+primal (primal.rank=20)")],
+)  # fmt: skip
+def test_a_label_names_the_options_that_differ(record, attention, other, expected):
+    sets = [{**other, "primal": {"rank": rank, "eta": 0.1}} for rank in (20, 30)]
+    (board,) = boards(record(attention, options=options) for options in sets)
+    assert labels(board) == [expected, expected.replace("20", "30")]
+
+
+def test_rows_are_in_order_of_test_accuracy_with_failures_last(record):
+    given = [
+        record("a", status="failed", reason="ValueError"),
+        record("low", accuracy=0.2),
+        record("high", accuracy=0.6),
+    ]
+    for order in permutations(given):
+        assert labels(boards(order)[0]) == ["high", "low", "a"]
+
+
+def test_baselines_are_in_order_of_accuracy_and_once_each(record):
+    (board,) = boards(record(seed=seed) for seed in range(3))
+    assert board.baselines == (("majority", 0.17), ("chance", 0.1))
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "expected"),
+    [
+        ("diverged", "loss is nan at step 300", "diverged: loss is nan at step 300"),
+        ("out_of_memory", "", "out of memory at step 300"),
+        ("out_of_memory", "CUDA out of memory", "CUDA out of memory"),
+        ("interrupted", "at step 17", "interrupted at step 17"),
+        ("failed", "ValueError: no\nline two", "failed: ValueError: no line two"),
+    ],
+)
+def test_a_failure_names_how_the_run_ended(record, status, reason, expected):
+    (row,) = boards([record(status=status, reason=reason)])[0].rows
+    assert (row.accuracy, row.failures) == (None, expected)
+
+
+def test_a_row_with_failures_averages_the_finished_runs_and_names_the_other_seeds(record):
+    given = [record(seed=n, accuracy=0.4 + 0.1 * n) for n in range(2)]
+    given += [record(seed=n, status="diverged", reason="loss is nan") for n in (2, 3)]
+    (row,) = boards(given)[0].rows
+    assert row.accuracy.mean == pytest.approx(0.45)
+    assert row.failures == "seed 2, 3 diverged: loss is nan"
+
+
+def test_a_title_names_overrides_and_whatever_else_differs(record):
+    changed = {"overrides": {"train.lr": 0.0003, "model.dim": 128}, "budget": "laptop"}
+    given = [record(**changed), record(task="text"), record(model={"positions": "rotary"}),
+             record(train={"compiled": True, "steps": 7})]  # fmt: skip
+    place = "cuda: NVIDIA H100"
+    assert [board.title for board in boards(given)] == [
+        f"listops@1, budget laptop with model.dim=128, train.lr=0.0003, {place}",
+        f"listops@1, budget paper, {place}; positions learned, steps 7, compiled yes",
+        f"listops@1, budget paper, {place}; positions rotary, steps 5,000, compiled no",
+        f"text@1, budget paper, {place}",
+    ]
+
+
+def other(value):
+    """A value of the same kind that is not `value`."""
+    match value:
+        case bool():
+            return not value
+        case int() | float():
+            return value / 2 if 0 < value < 1 else int(value) + 1
+        case tuple():
+            return tuple(map(other, value))
+    return {"learned": "rotary", "bf16": "fp32"}[value]
+
+
+FIELDS = [f"model.{n}" for n in ModelSpec.model_fields] + [
+    f"train.{n}" for n in TrainSpec.model_fields
+]
+
+
+@pytest.mark.parametrize("path", FIELDS)
+def test_boards_that_differ_by_any_field_differ_in_title_recipe_and_csv(record, path):
+    part, name = path.split(".")
+    value = 0.5 if name in ("dropout", "attention_dropout") else None
+    spec = getattr(record().spec, part)
+    value = value or other(getattr(spec, name))
+    two = boards([record(), record(**{part: {name: value}})])
+    assert len({board.title for board in two}) == len({recipe(b.setting) for b in two}) == 2
+    lines = as_csv(two).splitlines()[1:]
+    assert len(set(lines)) == len(lines) == 6
+
+
+def test_every_field_that_a_board_shares_has_a_path():
+    shared = {"budget", "overrides", "device", "task.name", "task.key", "task.digests", *FIELDS}
+    assert shared < {*PATHS}
+    assert not {"attention", "options", "seed"} & {path.partition(".")[0] for path in PATHS}

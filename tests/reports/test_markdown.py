@@ -1,0 +1,91 @@
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from reports.markdown import escape, insert, table
+from reports.text import csv_cell, plain
+
+RENDERER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+SYNTAX = st.text(st.sampled_from("\\`*_[]()<>!#|~&;:$-+=.1 \nax\"'{}")) | st.text()
+LITERAL = {"text", "text_special"}
+
+
+def content(page, around):
+    """The inline content of a page that consists of the tokens `around` and one line."""
+    tokens = [token for token in RENDERER.parse(page) if token.type != "inline"]
+    assert {token.type.rpartition("_")[0] for token in tokens} == around, page
+    found = [token for token in RENDERER.parse(page) if token.type == "inline"][-1].children
+    assert {token.type for token in found} <= LITERAL, page
+    return "".join(token.content for token in found)
+
+
+@given(SYNTAX)
+@example("![x](http://evil/x.png)")
+@example("1. item")
+@example("- [x] item")
+@example("a_b_ __init__ max_len=64")
+@example("</td><script>")
+def test_an_escaped_text_is_rendered_as_it_is(text):
+    line = plain(text)
+    if line:
+        assert content(f"{escape(text)}\n", {"paragraph"}) == line
+        assert content(f"- {escape(text)}\n", {"bullet_list", "list_item", "paragraph"}) == line
+    page = table(["a"], [[escape(f"x{text}")]])
+    parts = {"table", "thead", "tbody", "tr", "th", "td"}
+    assert content(page, parts) == plain(f"x{text}")
+
+
+@pytest.mark.parametrize("text", ["listops@1[max_len=64,count=8], 2 threads", "46.1 [43.9, 48.3]"])
+def test_ordinary_texts_are_not_changed(text):
+    assert escape(text) == text
+
+
+def test_line_breaks_and_pipes_never_end_a_cell():
+    page = table(["a", "b"], [["x\ny | z", "`p|q` \\| \\\\|"]])
+    assert page.splitlines()[2] == "| x y \\| z | `p\\|q` \\| \\\\\\| |"
+
+
+def test_a_long_text_ends_with_an_ellipsis():
+    assert escape("x" * 50, 10) == "x" * 9 + "…"
+
+
+PAGE = "before\n<!-- models -->\nold\n<!-- /models -->\nafter\n"
+
+
+def test_a_page_changes_between_its_marks_only_and_once():
+    once = insert(PAGE, "models", "| new |\n")
+    assert once == "before\n<!-- models -->\n\n| new |\n\n<!-- /models -->\nafter\n"
+    assert insert(once, "models", "| new |\n") == once
+    assert insert(insert(once, "models", ""), "models", "| new |") == once
+
+
+def test_a_mark_in_the_content_ends_nothing():
+    content = "x\n<!-- /models -->\ny"
+    once = insert(PAGE, "models", content)
+    assert insert(once, "models", content) == once
+    assert once.count("<!-- /models -->") == 1
+
+
+@pytest.mark.parametrize(
+    "page",
+    ["", "<!-- models -->\n", "<!-- /models -->\n<!-- models -->\n", PAGE + PAGE,
+     "`<!-- models -->` and `<!-- /models -->`\n"],
+)  # fmt: skip
+def test_a_page_without_both_marks_once_is_rejected(page):
+    with pytest.raises(ValueError, match="needs the lines <!-- models -->"):
+        insert(page, "models", "x")
+
+
+@given(st.text())
+@example("=1+1")
+@example("\t@SUM(A1)")
+@example("\n-1")
+def test_no_text_is_a_formula_in_csv(text):
+    cell = str(csv_cell(text))
+    assert not cell.startswith(("=", "+", "-", "@", "\t", "\r", "\n"))
+    assert cell.lstrip("'") == plain(text).lstrip("'")
+
+
+def test_numbers_stay_numbers_in_csv():
+    assert (csv_cell(-1.5), csv_cell(None), csv_cell(True)) == (-1.5, "", True)

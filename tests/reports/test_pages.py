@@ -1,0 +1,182 @@
+import subprocess
+import sys
+from itertools import permutations
+from pathlib import Path
+
+import pytest
+
+from harness.records.store import Broken
+from reports.pages import embed, files
+from reports.pages.leaderboard import leaderboard
+from reports.pages.readme import readme_table
+
+ACCURACY = "test accuracy (%) [95 % interval]"
+
+
+def sections(page):
+    """Every table as {first cell: {heading: cell}}, by the heading of its section."""
+    found = {}
+    for section in page.split("\n## ")[1:]:
+        lines = [line for line in section.splitlines() if line.startswith("| ")]
+        cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+        if cells:
+            rows = {row[0]: dict(zip(cells[0], row, strict=True)) for row in cells[2:]}
+            found[section.splitlines()[0]] = rows
+    return found
+
+
+def only(page):
+    (table,) = sections(page).values()
+    return table
+
+
+def test_numbers_of_two_seeds_are_in_their_cells(record):
+    given = [
+        record("primal", seed=n, accuracy=a, seconds=50.0, mib=100.0, key="mqar@1", task="mqar")
+        for n, a in enumerate((0.50, 0.54))
+    ]
+    assert only(leaderboard(given, []))["primal"] == {
+        "attention": "primal",
+        ACCURACY: "52.0 [26.6, 77.4]",
+        "dev accuracy (%)": "53.0",
+        "seeds": "2",
+        "time (s / 1K steps)": "50.0",
+        "time (× softmax)": "0.250",
+        "peak memory (MiB)": "100",
+        "peak memory (× softmax)": "0.250",
+        "inference (tokens / s)": "1,280,000",
+        "inference time (× softmax)": "0.125",
+        "parameters": "123,456",
+        "GFLOPs / step": "7.89",
+    }
+
+
+def test_one_seed_and_known_check_failures_are_marked_and_explained(record):
+    given = [record(accuracy=0.5, examples=100, failures={"softmax: causality": "leaks <b>"})]
+    page = leaderboard(given, [])
+    assert only(page)["softmax¶"][ACCURACY] == "50.0 [40.4, 59.6]†"
+    assert "† One seed: Wilson's interval" in page
+    assert "## ¶ Known check failures\n\n- softmax: causality: leaks &lt;b&gt;\n" in page
+
+
+def test_a_failed_run_is_a_row_with_its_reason_and_no_number(record):
+    failed = record("primal", status="diverged", reason="loss is nan at step 300", measured=False)
+    row = only(leaderboard([record(), failed], []))["primal"]
+    assert row[ACCURACY] == "diverged: loss is nan at step 300"
+    assert row["seeds"] == "0 of 1"
+    assert row["time (s / 1K steps)"] == row["parameters"] == "not measured"
+
+
+def test_a_partial_row_is_marked_and_names_its_failures(record):
+    given = [record(seed=0, accuracy=0.5), record(seed=1, accuracy=0.5)]
+    given.append(record(seed=2, status="out_of_memory", reason="CUDA out of memory"))
+    row = only(leaderboard(given, []))["softmax"]
+    assert row[ACCURACY] == "50.0 [47.8, 52.2]‡; seed 2 CUDA out of memory"
+    assert row["seeds"] == "2 of 3"
+
+
+def test_a_ratio_without_softmax_names_the_reason(record):
+    row = only(leaderboard([record("primal", softmax=None, seconds=50.0)], []))["primal"]
+    assert row["time (s / 1K steps)"] == "50.0"
+    ratios = [cell for heading, cell in row.items() if "(× softmax)" in heading]
+    assert ratios == ["softmax: out of memory"] * 3
+
+
+def test_baselines_are_the_last_rows_in_italics(record):
+    table = only(leaderboard([record(accuracy=0.05)], []))
+    assert list(table) == ["softmax", "*majority*", "*chance*"]
+    assert table["*majority*"][ACCURACY] == "*17.0*"
+
+
+def test_a_section_states_its_recipe(record):
+    page = leaderboard([record(budget="laptop", device="cpu", overrides={"train.lr": 1e-4})], [])
+    assert list(sections(page)) == [
+        "listops@1, budget laptop with train.lr=0.0001, cpu: NVIDIA H100, 2 threads"
+    ]
+    assert (
+        "Model: depth 2, width 64, heads 2, feed-forward width 128, classifier width 128, dropout "
+        "0.1, attention dropout 0, positions learned. Training by AdamW: batch 32, steps 5,000, "
+        "warm-up steps 1,000, learning rate 0.0001, betas 0.9 and 0.999, cycle momentum no, eps "
+        "1e-06, weight decay 0, validation evaluations 10, precision bf16, compiled no. Test "
+        "examples: 2,000.\n"
+    ) in page
+
+
+def test_published_numbers_are_columns_of_the_published_task_only(record):
+    table = only(leaderboard([record("primal"), record("performer-lib")], []))
+    assert table["primal"]["paper§: accuracy (%)"] == "37.3"
+    assert table["performer-lib"]["paper§: accuracy (%)"] == "–"
+    assert "paper§" not in leaderboard([record(key="listops@1[max_len=512]")], [])
+    warning = "The paper's numbers belong to another setting than budget laptop"
+    assert warning in leaderboard([record(budget="laptop")], [])
+    assert "another setting" not in leaderboard([record(budget="paper")], [])
+
+
+def test_the_notes_name_sources_environments_and_files_left_out(record):
+    given = [record(commit="aaa1111, bbb2222"), record(seed=1, commit="bbb2222"), record(seed=2)]
+    page = leaderboard(given, [Broken(Path("/some/where/bad.json"), "final: missing\nfield")])
+    assert "Chen et al. 2023 (arXiv 2305.19798), Table 2;" in page
+    assert "Text chooses its checkpoint on the test set" in page
+    machine = "- NVIDIA H100, 79.6 GiB, 2 threads; Linux x86_64; python 3.12.3, torch 2.13.0"
+    assert f"{machine}; commit aaa1111, abc1234, bbb2222\n" in page
+    assert "- bad.json: final: missing field\n" in page and "/some/where" not in page
+
+
+def test_an_empty_store_gives_a_page_that_names_the_command():
+    assert "There are no records yet. `harness run` makes one" in leaderboard([], [])
+    assert "There are no records yet." in readme_table([])
+
+
+def test_the_same_records_make_the_same_bytes_in_any_order(record):
+    given = [record(seed=0), record("primal", accuracy=0.6), record("linear", status="failed")]
+    assert len({leaderboard(order, []) for order in permutations(given)}) == 1
+    first, second = files(given, []), files(given[::-1], [])
+    assert first == second
+    assert list(first) == ["leaderboard.md", "leaderboard.csv", "accuracy_time.png",
+                           "accuracy_time.svg"]  # fmt: skip
+
+
+def test_a_page_needs_neither_torch_nor_matplotlib():
+    code = (
+        "import sys; from reports.pages import embed; from reports.tables import summary;"
+        "print(sorted({'torch', 'matplotlib', 'pandas', 'scipy.stats'} & set(sys.modules)))"
+    )
+    root = Path(__file__).parents[2]
+    run = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True)
+    assert (run.stdout, run.stderr) == ("[]\n", "")
+
+
+@pytest.fixture
+def laptop(record):
+    """Records of two tasks at budget laptop, and others that the summary leaves out."""
+
+    def made(attention, task, accuracy=0.5, **changes):
+        return record(attention, task=task, accuracy=accuracy, budget="laptop", **changes)
+
+    return [
+        made("softmax", "text"), made("primal", "text", 0.52), made("primal", "text", 0.54, seed=1),
+        made("softmax", "image", status="diverged", reason="nan | x"), made("none", "image", 0.3),
+        made("none", "image", 0.9, key="image@1[causal=False]"),
+        made("linear", "text", overrides={"train.lr": 1.0}), record("linear", task="text"),
+        made("linear", "text", block=8), made("linear", "text", model={"positions": "rotary"}),
+    ]  # fmt: skip
+
+
+def test_the_readme_has_one_table_of_default_boards(laptop):
+    lines = readme_table(laptop).splitlines()
+    assert [line for line in lines if line.startswith("|")] == [
+        "| attention | image | text |",
+        "| --- | --: | --: |",
+        "| none | 30.0 [28.0, 32.0]† · 0.500× | – |",
+        "| primal | – | 53.0 [40.3, 65.7] · 0.500× |",
+        "| softmax | diverged: nan &#124; x · 0.500× | 50.0 [47.8, 52.2]† · 0.500× |",
+        "| *strongest baseline* | *17.0 majority* | *17.0 majority* |",
+    ]
+    assert "](results/leaderboard.md)" in "".join(lines)
+    assert len(lines) <= 15
+
+
+def test_the_readme_table_is_between_the_marks(laptop):
+    page = embed("a\n<!-- leaderboard -->\nold\n<!-- /leaderboard -->\nb\n", laptop)
+    assert page.startswith("a\n<!-- leaderboard -->\n\nTest accuracy in %")
+    assert page.endswith("\n\n<!-- /leaderboard -->\nb\n") and "old" not in page
