@@ -1,5 +1,7 @@
 """The state of an unfinished run on disk."""
 
+import json
+import os
 import pickle
 import random
 from pathlib import Path
@@ -8,6 +10,8 @@ import pytest
 import torch
 
 from harness import checkpoint
+from harness.environment import describe
+from harness.records.record import Point
 from harness.train import Progress, fit
 from zoo.registry import UserError
 
@@ -22,12 +26,15 @@ def dev(plan):
     return plan().data.splits["dev"]
 
 
+HERE = describe("cpu")
+
+
 def nothing(*_) -> None:
     pass
 
 
-def go_on(trainer, dev, progress) -> list:
-    """Train to the end; the losses and the parameters that come of it."""
+def finish(trainer, dev, progress) -> list:
+    """Train to the end; return the losses and the parameters."""
     fit(trainer, dev, progress, nothing, nothing)
     losses = [
         (point.step, point.loss, point.losses, point.dev_accuracy) for point in progress.curve
@@ -44,21 +51,21 @@ def same(one, other) -> bool:
     return one == other
 
 
-@pytest.mark.parametrize("attention", ["softmax+primal", "performer", "reformer"])
-def test_a_run_goes_on_from_a_checkpoint_as_if_it_had_never_stopped(
+@pytest.mark.parametrize("attention", ["softmax+primal", "performer"])
+def test_a_run_that_continues_from_a_checkpoint_equals_one_without_a_break(
     plan, prepare, dev, path, attention
 ):
-    spec = plan(attention, steps=8, warmup=2, evaluations=4)
-    whole, progress = prepare(spec), Progress()
+    one = plan(attention, steps=8, warmup=2, evaluations=4)
+    whole, progress = prepare(one), Progress(environment=HERE)
 
     def save_once():
         if progress.step == 4:
             checkpoint.save(path, whole, progress)
 
     fit(whole, dev, progress, nothing, save_once)
-    expected = go_on(whole, dev, progress)
+    expected = finish(whole, dev, progress)
 
-    resumed = prepare(spec.model_copy(update={"seed": 0}))
+    resumed = prepare(one)
     torch.manual_seed(99)
     with torch.no_grad():
         for parameter in resumed.model.parameters():
@@ -67,32 +74,32 @@ def test_a_run_goes_on_from_a_checkpoint_as_if_it_had_never_stopped(
     assert loaded.step == 4
     assert [point.step for point in loaded.curve] == [1, 2, 3, 4]
     assert loaded.seconds == loaded.curve[-1].seconds
-    assert same(go_on(resumed, dev, loaded), expected)
+    assert same(finish(resumed, dev, loaded), expected)
 
 
-def test_saving_changes_nothing_of_the_run(plan, prepare, dev, path):
+def test_saving_does_not_change_the_run(plan, prepare, dev, path):
     runs = []
     for save in (False, True):
-        trainer, progress = prepare(plan("primal")), Progress()
+        trainer, progress = prepare(plan("primal")), Progress(environment=HERE)
 
         def keep(trainer=trainer, progress=progress, save=save):
             if save:
                 checkpoint.save(path, trainer, progress)
 
         fit(trainer, dev, progress, nothing, keep)
-        runs.append(go_on(trainer, dev, progress))
+        runs.append(finish(trainer, dev, progress))
     assert same(*runs)
 
 
 @pytest.fixture
 def saved(plan, prepare, dev, path):
-    trainer, progress = prepare(plan()), Progress()
+    trainer, progress = prepare(plan()), Progress(environment=HERE)
     fit(trainer, dev, progress, nothing, nothing)
     checkpoint.save(path, trainer, progress)
     return path
 
 
-def test_a_saved_checkpoint_leaves_nothing_beside_it(saved):
+def test_saving_leaves_no_other_file(saved):
     assert list(saved.parent.iterdir()) == [saved]
 
 
@@ -104,7 +111,7 @@ def test_a_failed_save_leaves_the_last_one(plan, prepare, saved, monkeypatch):
     before = saved.read_bytes()
     monkeypatch.setattr(torch, "save", fail)
     with pytest.raises(OSError, match="disk full"):
-        checkpoint.save(saved, prepare(plan()), Progress())
+        checkpoint.save(saved, prepare(plan()), Progress(environment=HERE))
     assert list(saved.parent.iterdir()) == [saved]
     assert saved.read_bytes() == before
 
@@ -131,12 +138,12 @@ def test_a_checkpoint_is_never_executed(plan, prepare, path, tmp_path, form):
         checkpoint.load(path, prepare(plan()))
     assert not touched.exists()
     assert str(path) in str(caught.value)
-    # It would have been, had anybody read it the usual way.
+    # Loading it by pickle executes it.
     pickle.loads(path.read_bytes()) if form == "plain" else torch.load(path, weights_only=False)
     assert touched.exists()
 
 
-def spoilt(content: bytes) -> dict[str, bytes]:
+def damaged(content: bytes) -> dict[str, bytes]:
     return {
         "empty": b"",
         "truncated": content[: len(content) // 2],
@@ -151,8 +158,8 @@ WRONGS = ["empty", "truncated", "almost whole", "noise", "a number cut off", "te
 
 
 @pytest.mark.parametrize("wrong", WRONGS)
-def test_a_damaged_checkpoint_is_refused_and_left(plan, prepare, saved, wrong):
-    content = spoilt(saved.read_bytes())[wrong]
+def test_a_damaged_checkpoint_is_rejected_and_left(plan, prepare, saved, wrong):
+    content = damaged(saved.read_bytes())[wrong]
     saved.write_bytes(content)
     with pytest.raises(UserError, match="delete it to start the run again") as caught:
         checkpoint.load(saved, prepare(plan()))
@@ -162,13 +169,83 @@ def test_a_damaged_checkpoint_is_refused_and_left(plan, prepare, saved, wrong):
 
 
 @pytest.mark.parametrize("state", [[1, 2], {}, {"model": 3}, torch.zeros(2)], ids=repr)
-def test_a_file_of_tensors_that_is_no_checkpoint_is_refused(plan, prepare, path, state):
+def test_a_file_of_tensors_that_is_not_a_checkpoint_is_rejected(plan, prepare, path, state):
     path.parent.mkdir()
     torch.save(state, path)
     with pytest.raises(UserError, match="is not a checkpoint of this run"):
         checkpoint.load(path, prepare(plan()))
 
 
-def test_a_checkpoint_of_another_model_is_refused(plan, prepare, saved):
+def test_a_checkpoint_of_another_model_is_rejected(plan, prepare, saved):
     with pytest.raises(UserError, match="is not a checkpoint of this run"):
         checkpoint.load(saved, prepare(plan("primal")))
+
+
+def test_a_checkpoint_between_two_points_of_the_curve_continues_equally(plan, prepare, dev, path):
+    one = plan("softmax+primal", steps=200, evaluations=2)
+
+    def late() -> Progress:
+        """The progress of a run near its end, whose curve has a point at every other step."""
+        before = Point(step=190, seconds=0.1, loss=1, losses={}, dev_accuracy=None)
+        return Progress(environment=HERE, step=190, curve=[before])
+
+    whole = finish(prepare(one), dev, late())
+
+    class Stop(Exception):
+        pass
+
+    trainer, progress = prepare(one), late()
+
+    def save():
+        checkpoint.save(path, trainer, progress)
+        raise Stop
+
+    with pytest.raises(Stop):
+        fit(trainer, dev, progress, nothing, save, lambda: progress.step == 195)
+    resumed = prepare(one)
+    torch.manual_seed(99)
+    loaded = checkpoint.load(path, resumed)
+    assert (loaded.step, loaded.curve[-1].step, loaded.best_accuracy) == (195, 194, -1.0)
+    assert same(finish(resumed, dev, loaded), whole)
+
+
+IMPOSSIBLE = {
+    "a negative step": {"step": -1},
+    "a step behind the last": {"step": 5},
+    "a step before the curve's": {"step": 3},
+    "no time": {"seconds": -1.0},
+    "an accuracy above 1": {"best_accuracy": 1.5},
+    "a best step that is not reached": {"best_step": 5},
+    "no whole step": {"step": 2.5},
+    "endless time": {"elapsed": 1e308},
+    "no environment": {"environment": 3},
+    "text": {"curve": "all"},
+    "another length": {"steps": 100},
+}
+
+
+@pytest.mark.parametrize("what", IMPOSSIBLE)
+def test_impossible_figures_are_rejected_in_one_line(plan, prepare, saved, what):
+    state = torch.load(saved, weights_only=True)
+    figures = json.loads(state["figures"]) | IMPOSSIBLE[what]
+    torch.save({**state, "figures": json.dumps(figures)}, saved)
+    with pytest.raises(UserError, match="is not a checkpoint of this run") as caught:
+        checkpoint.load(saved, prepare(plan()))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("part", ["best_state", "model", "optimizer", "random", "sums"])
+def test_a_checkpoint_without_a_part_is_rejected(plan, prepare, saved, part):
+    state = torch.load(saved, weights_only=True)
+    torch.save({**state, part: {}} if part in ("best_state", "model") else
+               {name: value for name, value in state.items() if name != part}, saved)  # fmt: skip
+    with pytest.raises(UserError, match="is not a checkpoint of this run"):
+        checkpoint.load(saved, prepare(plan()))
+
+
+@pytest.mark.timeout(20)
+def test_a_fifo_is_not_waited_for(plan, prepare, path):
+    path.parent.mkdir()
+    os.mkfifo(path)
+    with pytest.raises(UserError, match="is not a checkpoint of this run"):
+        checkpoint.load(path, prepare(plan()))

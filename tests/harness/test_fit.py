@@ -1,10 +1,11 @@
-"""A run from its first step to its last: readings, the best checkpoint, divergence."""
+"""Training from the first step to the last: the curve, the best checkpoint, divergence."""
 
 import math
 
 import pytest
 import torch
 
+from harness.records.record import Point
 from harness.train import DivergedError, Progress, Trainer, evaluation_steps, fit
 
 
@@ -12,9 +13,9 @@ def nothing(*_) -> None:
     pass
 
 
-def train(trainer, dev, on_evaluation=nothing, on_reading=nothing) -> Progress:
+def train(trainer, dev, save=nothing, on_point=nothing) -> Progress:
     progress = Progress()
-    fit(trainer, dev, progress, on_reading, lambda: on_evaluation(progress))
+    fit(trainer, dev, progress, on_point, lambda: save(progress))
     return progress
 
 
@@ -27,29 +28,28 @@ def dev(plan):
     ("steps", "evaluations", "expected"),
     [(4, 2, [2, 4]), (10, 3, [3, 6, 10]), (2, 5, [1, 2]), (7, 1, [7])],
 )
-def test_dev_is_read_evenly_and_behind_the_last_step(
+def test_dev_is_evaluated_at_even_intervals_and_after_the_last_step(
     plan, prepare, dev, steps, evaluations, expected
 ):
-    spec = plan(steps=steps, evaluations=evaluations)
-    assert evaluation_steps(spec.train) == expected
-    curve = train(prepare(spec), dev).curve
+    one = plan(steps=steps, evaluations=evaluations)
+    assert evaluation_steps(one.spec.train) == expected
+    curve = train(prepare(one), dev).curve
     assert [point.step for point in curve if point.dev_accuracy is not None] == expected
     assert curve[-1].step == steps
 
 
-def test_a_budget_of_thousands_is_read_about_a_hundred_times(plan, prepare, dev, monkeypatch):
+def test_a_curve_of_thousands_of_steps_has_about_a_hundred_points(plan, prepare, dev, monkeypatch):
     monkeypatch.setattr(Trainer, "step", lambda self, number: {"task": torch.tensor(float(number))})
-    spec = plan(steps=2050, evaluations=3)
-    curve = train(prepare(spec), dev).curve
+    curve = train(prepare(plan(steps=2050, evaluations=3)), dev).curve
     assert 100 <= len(curve) <= 106
-    # Every step is in just one reading, which is the mean of its own.
+    # Every step is in one point only, which is the mean of its steps.
     starts = [0, *(point.step for point in curve)]
     for start, point in zip(starts, curve, strict=False):
         assert point.loss == pytest.approx((start + point.step - 1) / 2)
     assert starts[-1] == 2050
 
 
-def test_each_extra_loss_is_read_under_its_name(plan, prepare, dev, monkeypatch):
+def test_each_auxiliary_loss_is_in_the_curve_by_its_name(plan, prepare, dev, monkeypatch):
     real, seen = Trainer.step, []
 
     def spy(self, number):
@@ -63,45 +63,45 @@ def test_each_extra_loss_is_read_under_its_name(plan, prepare, dev, monkeypatch)
 
 
 def test_the_best_checkpoint_is_the_earliest_of_the_best_on_dev(plan, prepare, dev, monkeypatch):
-    told = iter([0.25, 0.5, 0.5, 0.125])
-    monkeypatch.setattr(Trainer, "accuracy", lambda self, split: next(told))
+    accuracies = iter([0.25, 0.5, 0.5, 0.125])
+    monkeypatch.setattr(Trainer, "accuracy", lambda self, split: next(accuracies))
     trainer, states = prepare(plan(steps=4, evaluations=4)), []
 
     def keep(_):
         states.append({n: value.clone() for n, value in trainer.model.state_dict().items()})
 
-    progress = train(trainer, dev, on_evaluation=keep)
+    progress = train(trainer, dev, save=keep)
     assert (progress.best_step, progress.best_accuracy) == (2, 0.5)
     assert progress.best_state.keys() == states[1].keys()
     assert all(torch.equal(progress.best_state[name], states[1][name]) for name in states[1])
     assert not torch.equal(states[1]["token.weight"], states[3]["token.weight"])
 
 
-def test_a_run_that_is_never_right_still_has_a_checkpoint(plan, prepare, dev, monkeypatch):
+def test_a_run_with_accuracy_zero_still_has_a_best_state(plan, prepare, dev, monkeypatch):
     monkeypatch.setattr(Trainer, "accuracy", lambda self, split: 0.0)
     progress = train(prepare(plan()), dev)
     assert progress.best_step == 2
     assert progress.best_state
 
 
-def test_what_is_saved_at_an_evaluation_holds_its_own_reading(plan, prepare, dev):
+def test_the_state_saved_at_an_evaluation_includes_its_own_point(plan, prepare, dev):
     saved = []
-    train(prepare(plan()), dev, on_evaluation=lambda p: saved.append((p.step, p.curve[-1].step)))
+    train(prepare(plan()), dev, save=lambda p: saved.append((p.step, p.curve[-1].step)))
     assert saved == [(2, 2), (4, 4)]
 
 
-def test_everybody_is_told_every_reading_in_order(plan, prepare, dev):
-    told = []
-    progress = train(prepare(plan()), dev, on_reading=told.append)
-    assert told == progress.curve
-    seconds = [point.seconds for point in told]
+def test_the_callback_gets_every_point_in_order(plan, prepare, dev):
+    points = []
+    progress = train(prepare(plan()), dev, on_point=points.append)
+    assert points == progress.curve
+    seconds = [point.seconds for point in points]
     assert seconds[0] > 0
     assert seconds == sorted(seconds)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 @pytest.mark.parametrize("name", ["task", "ksvd"])
-def test_a_loss_that_is_no_finite_number_ends_the_run(plan, prepare, dev, monkeypatch, name, bad):
+def test_a_loss_that_is_not_finite_ends_the_run(plan, prepare, dev, monkeypatch, name, bad):
     def step(self, number):
         losses = {"task": torch.tensor(1.0), "ksvd": torch.tensor(1.0)}
         return losses | ({name: torch.tensor(bad)} if number == 2 else {})
@@ -113,7 +113,7 @@ def test_a_loss_that_is_no_finite_number_ends_the_run(plan, prepare, dev, monkey
     assert [point.step for point in progress.curve] == [1, 2]
 
 
-def test_training_goes_on_where_progress_says(plan, prepare, dev, monkeypatch):
+def test_training_continues_at_the_step_of_the_progress(plan, prepare, dev, monkeypatch):
     numbers = []
     real = Trainer.step
 
@@ -122,13 +122,30 @@ def test_training_goes_on_where_progress_says(plan, prepare, dev, monkeypatch):
         return real(self, number)
 
     monkeypatch.setattr(Trainer, "step", spy)
-    progress = Progress(step=2)
+    points = [Point(step=n, seconds=0.1, loss=1, losses={}, dev_accuracy=None) for n in (1, 2)]
+    progress = Progress(step=2, curve=points)
     fit(prepare(plan()), dev, progress, nothing, nothing)
     assert numbers == [2, 3]
-    assert progress.step == 4
+    assert (progress.step, [point.step for point in progress.curve]) == (4, [1, 2, 3, 4])
 
 
-def test_time_spent_on_dev_is_not_training_time(plan, prepare, dev, monkeypatch):
+def test_a_save_between_two_points_changes_neither_the_curve_nor_the_parameters(plan, prepare, dev):
+    one = plan("softmax+primal", steps=200, evaluations=2)
+    results, saved = [], []
+    for save_is_due in (lambda: False, lambda: True):
+        trainer, steps = prepare(one), []
+        before = Point(step=190, seconds=0.1, loss=1, losses={}, dev_accuracy=None)
+        progress = Progress(step=190, curve=[before])
+        fit(trainer, dev, progress, nothing, lambda: steps.append(progress.step), save_is_due)  # noqa: B023
+        curve = [(point.step, point.loss, point.losses) for point in progress.curve]
+        assert [step for step, *_ in curve] == [190, 192, 194, 196, 198, 200]
+        results.append((curve, [value.tolist() for value in trainer.model.state_dict().values()]))
+        saved.append(steps)
+    assert results[0] == results[1]
+    assert saved == [[200], list(range(191, 201))]
+
+
+def test_evaluation_time_is_not_training_time(plan, prepare, dev, monkeypatch):
     clock = [0.0]
     monkeypatch.setattr("harness.train.time.perf_counter", lambda: clock[0])
 
@@ -145,9 +162,7 @@ def test_time_spent_on_dev_is_not_training_time(plan, prepare, dev, monkeypatch)
     assert train(prepare(plan()), dev).seconds == 4.0
 
 
-def test_the_device_is_waited_for_before_the_time_of_training_is_read(
-    plan, prepare, dev, monkeypatch
-):
+def test_the_device_is_synchronised_before_training_time_is_taken(plan, prepare, dev, monkeypatch):
     clock = [0.0]
 
     def wait(device):

@@ -1,14 +1,15 @@
-"""Costs against hand counts: bytes, operations, and whose turn it is."""
+"""Costs against counts by hand: bytes, operations, and the order of turns."""
+
+from dataclasses import replace
 
 import pytest
 import torch
 
-from harness import budgets
-from harness.budgets import Request
+from harness.data import Data
 from harness.measure import WARMUP, is_reference, measure, quartiles, take_turns
 from harness.model import build
 from harness.train import Trainer
-from tasks.contract import Split
+from tasks import Split, create
 from zoo.cost import flops, peak_bytes
 
 CPU = torch.device("cpu")
@@ -22,7 +23,7 @@ def test_a_whole_step_counts_its_formula(plan, prepare):
     assert flops(lambda: prepare(plan("softmax", batch=b)).step(0)) == expected
 
 
-def test_turns_are_taken_in_turn_and_the_warm_up_is_not_counted(monkeypatch):
+def test_turns_alternate_and_the_warm_up_is_not_counted(monkeypatch):
     clock, order = [0.0], []
     monkeypatch.setattr("harness.measure.time.perf_counter", lambda: clock[0])
 
@@ -42,7 +43,7 @@ def test_turns_are_taken_in_turn_and_the_warm_up_is_not_counted(monkeypatch):
     ]
 
 
-def test_the_device_is_waited_for_before_each_turn_and_behind_it(monkeypatch):
+def test_the_device_is_synchronised_before_and_after_each_turn(monkeypatch):
     order = []
     monkeypatch.setattr("harness.measure.synchronise", order.append)
     monkeypatch.setattr("harness.measure.time.perf_counter", lambda: order.append("clock") or 0.0)
@@ -50,7 +51,7 @@ def test_the_device_is_waited_for_before_each_turn_and_behind_it(monkeypatch):
     assert order[-5:] == [CPU, "clock", "turn", CPU, "clock"]
 
 
-def test_two_turns_warm_up_and_nine_are_counted():
+def test_two_rounds_warm_up_and_nine_are_counted():
     order = []
     ((*seconds,),) = take_turns([lambda: order.append("turn")], CPU)
     assert (len(order), len(seconds)) == (11, 9)
@@ -62,62 +63,60 @@ def test_quartiles_are_those_of_the_values():
 
 
 @pytest.fixture
-def told(monkeypatch):
-    """Seconds that the turns are said to take: of steps, then of readings."""
+def seconds(monkeypatch):
+    """The seconds that `take_turns` returns: of training steps, then of inference."""
     lists = []
     monkeypatch.setattr("harness.measure.take_turns", lambda turns, device: lists.pop(0))
     return lists
 
 
-def test_the_reference_beside_itself_has_ratio_exactly_one(plan):
-    spec = plan("softmax")
-    cost = measure(spec)
+def test_the_reference_has_ratio_exactly_one(plan):
+    one = plan("softmax")
+    cost = measure(one)
     assert {*cost.time_ratio.model_dump().values()} == {1.0}
     assert {*cost.inference_ratio.model_dump().values()} == {1.0}
     assert cost.memory_ratio == 1.0
     assert cost.own == cost.softmax
 
 
-def test_the_reference_is_sdpa_whatever_softmax_comes_to_by_itself(plan, monkeypatch):
+def test_the_reference_is_sdpa_with_any_default_of_softmax(plan, monkeypatch):
     built = []
 
-    def spy(spec, task):
+    def spy(spec, task, composition):
         built.append(spec)
-        return build(spec, task)
+        return build(spec, task, composition)
 
     monkeypatch.setattr("harness.measure.build", spy)
-    spec = plan("softmax+primal")
-    measure(spec)
-    of = {one.attention: one.options for one in built}
-    assert of == {spec.attention: spec.options, "softmax": {"softmax": {"backend": "sdpa"}}}
+    one = plan("softmax+primal")
+    measure(one)
+    of = {spec.attention: spec.options for spec in built}
+    assert of == {one.spec.attention: one.spec.options, "softmax": {"softmax": {"backend": "sdpa"}}}
 
 
-def test_softmax_is_its_own_reference_where_it_comes_to_sdpa(plan):
-    spec = plan("softmax")
-    naive = plan("softmax", settings={"softmax": {"backend": "naive"}})
-    sdpa = plan("softmax", settings={"softmax": {"backend": "sdpa"}})
-    on_cuda = [one.model_copy(update={"device": "cuda"}) for one in (spec, sdpa)]
-    found = [is_reference(one) for one in (spec, sdpa, *on_cuda, naive, plan("primal"))]
-    assert found == [True, True, False, True, False, False]
+def test_softmax_is_the_reference_where_it_uses_sdpa(plan):
+    auto = plan("softmax").spec
+    naive = plan("softmax", settings={"softmax": {"backend": "naive"}}).spec
+    sdpa = plan("softmax", settings={"softmax": {"backend": "sdpa"}}).spec
+    on_cuda = [one.model_copy(update={"device": "cuda"}) for one in (auto, sdpa)]
+    specs = (auto, sdpa, *on_cuda, naive, plan("primal").spec)
+    assert [is_reference(spec) for spec in specs] == [True, True, False, True, False, False]
 
 
-def test_operations_are_counted_on_a_model_that_is_not_compiled(plan, monkeypatch):
+def test_operations_are_counted_on_an_uncompiled_model(plan, monkeypatch):
     compiled, counted = [], []
     monkeypatch.setattr(torch, "compile", lambda model, dynamic: compiled.append(model) or model)
-    monkeypatch.setattr("harness.measure.flops", lambda turn: counted.append(len(compiled)) or 0)
-    spec = plan("primal", compiled=True)
-    measure(spec)
+    monkeypatch.setattr("harness.measure.flops", lambda turn: counted.append(len(compiled)) or 1)
+    one = plan("primal", compiled=True)
+    measure(one)
     assert counted == [2, 2]
 
 
-def test_the_tokens_of_both_documents_of_a_pair_are_read(told):
-    spec = budgets.plan(
-        Request(
-            attention="softmax", task="retrieval", budget="smoke", seed=0, device="cpu",
-            precision="fp32", compiled=False,
-        )
-    )  # fmt: skip
-    task = find_task(spec)
+def test_the_tokens_of_both_sequences_of_a_pair_are_counted(plan, seconds):
+    class Pairs(Data):
+        splits = None
+
+    one = plan("softmax")
+    task = create("retrieval", max_len=128)
     pairs = Split(
         torch.randint(task.vocabulary, (8, task.max_len)).short(),
         torch.full((8,), task.max_len).int(),
@@ -125,17 +124,19 @@ def test_the_tokens_of_both_documents_of_a_pair_are_read(told):
         torch.randint(2, (16,)),
         padded=True,
     )
-    told += [[[1.0]], [[0.5]]]
-    cost = measure(spec, task, pairs)
-    assert cost.own.tokens_per_second.median == spec.train.batch * 2 * task.max_len / 0.5
+    data = Pairs(task)
+    data.splits = {"train": pairs}
+    seconds += [[[1.0]], [[0.5]]]
+    cost = measure(replace(one, task=task, data=data))
+    assert cost.own.tokens_per_second.median == one.spec.train.batch * 2 * task.max_len / 0.5
 
 
 @pytest.mark.parametrize("attention", ["softmax", "primal"])
-def test_a_cost_is_that_of_the_model_beside_softmax_at_its_defaults(plan, prepare, attention):
+def test_a_cost_is_of_the_model_and_of_softmax_at_its_defaults(plan, prepare, attention):
     settings = {"softmax": {"backend": "naive"}} if attention == "softmax" else {}
-    spec, usual = plan(attention, settings=settings), plan("softmax")
-    cost = measure(spec)
-    for usage, one in ((cost.own, spec), (cost.softmax, usual)):
+    plans = plan(attention, settings=settings), plan("softmax")
+    cost = measure(plans[0])
+    for usage, one in zip((cost.own, cost.softmax), plans, strict=True):
         assert usage.flops == flops(lambda one=one: prepare(one).step(0))
         assert usage.parameters == sum(p.numel() for p in prepare(one).model.parameters())
         trainer = prepare(one)
@@ -146,11 +147,11 @@ def test_a_cost_is_that_of_the_model_beside_softmax_at_its_defaults(plan, prepar
     assert cost.own.flops != cost.softmax.flops
 
 
-def test_ratios_pair_the_turns_and_units_are_those_of_the_record(plan, told):
-    told += [[[2.0, 6.0, 3.0], [1.0, 2.0, 4.0]], [[0.5, 0.5, 0.5], [0.25, 0.5, 1.0]]]
-    spec = plan("primal", batch=4)
-    cost = measure(spec)
-    # Turn by turn 2, 3 and 3/4; the ratio of the medians would be 3/2.
+def test_ratios_are_pairwise_and_units_are_those_of_the_record(plan, seconds):
+    seconds += [[[2.0, 6.0, 3.0], [1.0, 2.0, 4.0]], [[0.5, 0.5, 0.5], [0.25, 0.5, 1.0]]]
+    one = plan("primal", batch=4)
+    cost = measure(one)
+    # Pairwise 2, 3 and 3/4; the ratio of the medians would be 3/2.
     assert cost.time_ratio == quartiles([2.0, 3.0, 0.75])
     assert cost.inference_ratio == quartiles([2.0, 1.0, 0.5])
     assert cost.own.seconds_per_1k_steps.median == 3000.0
@@ -160,7 +161,7 @@ def test_ratios_pair_the_turns_and_units_are_those_of_the_record(plan, told):
 
 @pytest.fixture
 def failing(monkeypatch):
-    """Lets a step of one of the two models fail: of primal, which alone has `ksvd`, or not."""
+    """Makes a step of one of the two models fail: primal is the one with the loss `ksvd`."""
     step, left = Trainer.step, [0]
 
     def arrange(primal: bool, error: Exception, number: int = 1) -> None:
@@ -185,14 +186,13 @@ def failing(monkeypatch):
         (3, RuntimeError("DefaultCPUAllocator: x")),
     ],
 )
-def test_a_reference_that_the_memory_does_not_hold_is_left_out(plan, told, failing, error, number):
-    told += [[[2.0]], [[0.5]]]
-    spec = plan("primal")
-    task = find_task(spec)
+def test_a_reference_that_does_not_fit_in_memory_is_left_out(plan, seconds, failing, error, number):
+    seconds += [[[2.0]], [[0.5]]]
+    one = plan("primal")
     failing(False, error, number)
-    line = r"the memory does not hold softmax on listops@1\[.*\]: no cost beside it; lower"
+    line = r"softmax does not fit in memory on listops@1\[.*\]: costs have no ratio to it; lower"
     with pytest.warns(UserWarning, match=line):
-        cost = measure(spec, task, task.load("train"))
+        cost = measure(one)
     assert cost.own.seconds_per_1k_steps.median == 2000.0
     assert (cost.softmax, cost.time_ratio, cost.inference_ratio) == (None, None, None)
     assert cost.memory_ratio is None
@@ -203,28 +203,26 @@ def test_a_reference_that_the_memory_does_not_hold_is_left_out(plan, told, faili
     [(True, MemoryError("3 TiB")), (True, RuntimeError("a bug")), (False, RuntimeError("a bug"))],
 )
 def test_any_other_failure_ends_the_measurement(plan, failing, primal, error):
-    spec = plan("primal")
-    _ends(spec, failing, primal, error)
+    one = plan("primal")
+    _ends(one, failing, primal, error)
 
 
 def test_a_reference_that_does_not_fit_by_itself_is_out_of_memory(plan, failing):
     _ends(plan("softmax"), failing, False, MemoryError("3 TiB"))
 
 
-def _ends(spec, failing, primal, error):
-    task = find_task(spec)
+def _ends(one, failing, primal, error):
     failing(primal, error)
     with pytest.raises(type(error), match=str(error)):
-        measure(spec, task, task.load("train"))
+        measure(one)
 
 
-def test_a_long_measurement_does_not_outlast_a_short_schedule(plan):
-    spec = plan("softmax", steps=1, warmup=1)
-    task = find_task(spec)
-    assert measure(spec, task, task.load("train")).own.parameters > 0
+def test_a_short_schedule_can_be_measured(plan):
+    one = plan("softmax", steps=1, warmup=1)
+    assert measure(one).own.parameters > 0
 
 
-def test_what_is_timed_is_a_training_step_and_a_reading_without_gradients(plan, monkeypatch):
+def test_training_steps_and_inference_without_gradients_are_timed(plan, monkeypatch):
     seen = []
 
     def spy(turns, device):
@@ -247,7 +245,7 @@ def test_what_is_timed_is_a_training_step_and_a_reading_without_gradients(plan, 
             ("read", self.model.training, torch.is_inference_mode_enabled())
         ),
     )
-    spec = plan("softmax")
-    measure(spec)
+    one = plan("softmax")
+    measure(one)
     step = ("step", True, True)
     assert seen == [step, step, ("read", False, True), step, step]

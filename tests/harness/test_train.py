@@ -1,4 +1,4 @@
-"""The data order, the step, the rate, and the accuracy."""
+"""The order of the data, the training step, the learning rate, and the accuracy."""
 
 from dataclasses import replace
 
@@ -26,14 +26,14 @@ def test_an_epoch_gives_every_example_once(count, batch):
         assert sorted(epoch(order, start, count // batch)) == list(range(count))
 
 
-def test_the_rest_of_an_epoch_that_fills_no_batch_is_skipped():
+def test_the_incomplete_last_batch_of_an_epoch_is_skipped():
     order = Shuffled(11, 4, 0, CPU)
     sizes = [len(order.batch(number)) for number in range(9)]
     assert sizes == [4] * 9
     assert len({*epoch(order, 0, 2)}) == len({*epoch(order, 2, 2)}) == 8
 
 
-def test_epochs_and_seeds_differ_in_order_and_a_seed_repeats_its_own():
+def test_epochs_and_seeds_differ_in_order_and_a_seed_is_reproducible():
     first, same, other = (epoch(Shuffled(64, 8, seed, CPU), 0, 8) for seed in (3, 3, 4))
     assert first == same
     assert first != other
@@ -46,7 +46,7 @@ def test_no_epoch_of_a_seed_has_the_order_of_any_epoch_of_another():
     assert len({tuple(epoch(order, 8 * turn, 8)) for order in orders for turn in range(5)}) == 25
 
 
-def test_any_batch_can_be_had_by_its_number():
+def test_batches_are_available_in_any_order():
     order = Shuffled(10, 3, 1, CPU)
     forward = [order.batch(number).tolist() for number in range(9)]
     assert [Shuffled(10, 3, 1, CPU).batch(n).tolist() for n in (8, 0, 4)] == [
@@ -55,13 +55,13 @@ def test_any_batch_can_be_had_by_its_number():
     assert [order.batch(number).tolist() for number in reversed(range(9))] == forward[::-1]
 
 
-def test_the_order_leaves_the_default_generator_alone():
+def test_the_order_does_not_change_the_default_generator():
     before = torch.get_rng_state()
     Shuffled(10, 3, 1, CPU).batch(5)
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_a_split_smaller_than_one_batch_is_refused():
+def test_a_split_smaller_than_one_batch_is_rejected():
     with pytest.raises(UserError, match="batch=4 exceeds the 3 training examples; lower the batch"):
         Shuffled(3, 4, 0, CPU)
 
@@ -69,17 +69,16 @@ def test_a_split_smaller_than_one_batch_is_refused():
 @pytest.mark.parametrize("cycle_momentum", [True, False])
 @pytest.mark.parametrize("attention", ["softmax", "primal", "softmax+primal"])
 def test_a_step_is_that_of_a_bare_loop_to_the_bit(plan, prepare, attention, cycle_momentum):
-    spec = plan(attention, steps=5, warmup=2, weight_decay=0.1, cycle_momentum=cycle_momentum)
-    trainer = prepare(spec)
+    planned = plan(attention, steps=5, warmup=2, weight_decay=0.1, cycle_momentum=cycle_momentum)
+    spec, trainer = planned.spec, prepare(planned)
     torch.manual_seed(7)
     ours = [
         {name: loss.item() for name, loss in trainer.step(number).items()} for number in range(5)
     ]
 
-    task = find_task(spec)
     torch.manual_seed(spec.seed)
-    model = build(spec, task)
-    train = task.load("train")
+    model = build(spec, planned.task, planned.composition)
+    train = planned.data.splits["train"]
     order = torch.randperm(64, generator=torch.Generator().manual_seed(0)).split(4)
     optimizer = torch.optim.AdamW(
         model.parameters(), betas=(0.9, 0.999), eps=1e-6, weight_decay=0.1, fused=True
@@ -91,8 +90,8 @@ def test_a_step_is_that_of_a_bare_loop_to_the_bit(plan, prepare, attention, cycl
         optimizer.param_groups[0].update(lr=rate, betas=(momentum, 0.999))
         examples = order[number]
         batch = train.gather(examples)
-        found, losses = model(batch)
-        loss = F.cross_entropy(found, batch.targets)
+        logits, losses = model(batch)
+        loss = F.cross_entropy(logits, batch.targets)
         theirs.append({"task": loss.item(), **{n: term.item() for n, term in losses.items()}})
         (loss + sum(losses.values())).backward()
         optimizer.step()
@@ -104,7 +103,7 @@ def test_a_step_is_that_of_a_bare_loop_to_the_bit(plan, prepare, attention, cycl
         assert torch.equal(mine, other)
 
 
-def test_losses_come_back_without_their_graph(plan, prepare):
+def test_losses_are_detached(plan, prepare):
     losses = prepare(plan("primal")).step(0)
     assert losses.keys() == {"task", "ksvd"}
     assert not any(loss.requires_grad for loss in losses.values())
@@ -112,24 +111,24 @@ def test_losses_come_back_without_their_graph(plan, prepare):
 
 def some(split: Split, count: int) -> Split:
     return Split(
-        split.sequences[:count], split.lengths[:count], split.sequence_ids[:count], split.targets[:count],
-        split.padded,
+        split.sequences[:count], split.lengths[:count], split.sequence_ids[:count],
+        split.targets[:count], split.padded,
     )  # fmt: skip
 
 
 def test_accuracy_counts_the_last_incomplete_batch(plan, prepare):
-    spec = plan(batch=4)
-    trainer = prepare(spec)
-    ten = some(spec.data.splits["test"], 10)
+    one = plan(batch=4)
+    trainer = prepare(one)
+    ten = some(one.data.splits["test"], 10)
     trainer.model.eval()
     guesses = [trainer.model(ten.gather(torch.tensor([i])))[0].argmax().item() for i in range(10)]
-    # Right at 0, 4 and 9: another count without the last two, and with them counted double.
+    # Correct at 0, 4 and 9: another count without the last two, and with them counted twice.
     targets = [g if i in (0, 4, 9) else (g + 1) % 10 for i, g in enumerate(guesses)]
     ten.targets.copy_(torch.tensor(targets))
     assert trainer.accuracy(ten) == 0.3
 
 
-def test_accuracy_counts_every_answer_where_an_example_asks_for_several(plan, prepare):
+def test_accuracy_counts_every_answer_of_an_example(plan, prepare):
     trainer = prepare(plan(batch=4))
     split = some(plan().data.splits["test"], 6)
     target_positions = torch.tensor([[0, 1]] * 6)
@@ -148,7 +147,7 @@ def test_the_loss_is_the_one_of_the_splits_answers(plan, prepare):
     trainer.train = replace(
         trainer.train, targets=torch.full((len(trainer.train),), 7.0), answers=Number(0.1)
     )
-    # An untrained model answers about 0: the squared error of 7.
+    # The output of an untrained model is about 0: the squared error of 7.
     assert trainer.step(0)["task"].item() == pytest.approx(49, rel=0.2)
 
 
@@ -172,7 +171,7 @@ def test_accuracy_changes_no_parameter_and_no_random_number(plan, prepare):
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
-def test_bf16_computes_products_in_half_precision_and_keeps_parameters_whole(plan, prepare):
+def test_bf16_computes_products_in_half_precision_with_parameters_in_fp32(plan, prepare):
     trainer = prepare(plan(precision="bf16"))
     kinds = []
     inner = trainer.model.layers[0].feed_forward[0]
