@@ -9,7 +9,7 @@ import typer
 from harness.cli.arguments import path
 from harness.cli.check import line
 from harness.cli.process import script
-from harness.records.files import require_writable, write_atomic
+from harness.records.files import require_page, write_atomic
 from reports.markdown import escape, table
 from zoo.conformance import CHECKS, Result, examine, subjects
 from zoo.variants import variants
@@ -41,7 +41,7 @@ def main(
     ),
 ) -> None:
     """Run every check on every variant and write the page; exit 1 where one fails."""
-    require_writable(out.parent, str(out), "give another --out")
+    require_page(out)
     results: dict[str, list[Result]] = {}
     for name, variant in variants.items():
         if variant.unchecked:

@@ -47,12 +47,13 @@ for function in (run, locality, measure, check, list_, budgets, report):
 app.add_typer(data, name="data")
 
 
-def _print_version(requested: bool) -> None:
-    if requested:
-        from importlib import metadata
+def _print_version(requested: bool) -> bool:
+    if not requested:
+        return False
+    from importlib import metadata
 
-        typer.echo(f"harness {metadata.version('attention-harness')}")
-        raise typer.Exit
+    typer.echo(f"harness {metadata.version('attention-harness')}")
+    raise typer.Exit
 
 
 @app.callback()

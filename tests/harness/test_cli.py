@@ -1,415 +1,333 @@
-"""The command line in this process: what it refuses, and what it says."""
+"""The commands in this process: what they print, what they reject, and their exit codes."""
 
-import errno
+import inspect
 import json
+import sys
 from importlib import metadata
 
 import pytest
 import torch
 
-from harness import budgets, run
+import tasks
+from harness import budgets
 from harness.cli import main
-from harness.records.store import Store
-from tasks.registry import tasks
+from harness.cli.list import MODEL_HEAD, model_rows, paper_of
 from tasks.data.sources import CachedTask
+from tasks.registry import tasks as task_registry
 from zoo.variants import variants
 
-TREES = ["min_len=2", "max_len=24", "train=64", "dev=16", "test=18"]
 TINY = ["run", "--budget", "smoke", "--precision", "fp32"]
-for tree in TREES:
-    TINY += ["--set", f"listops.{tree}"]
-
+for option in ("min_len=2", "max_len=24", "train=64", "dev=16", "test=18"):
+    TINY += ["--set", f"listops.{option}"]
 
 BAD = {
     "unknown attention": (["-a", "sofmax"], "did you mean 'softmax'?"),
     "unknown last layer": (["-a", "softmax+primel"], "did you mean 'primal'?"),
-    "three variants": (["-a", "softmax+primal+softmax"], "names 3 variants"),
-    "half a composition": (
-        ["-a", "primal+"],
-        "attention 'primal+' names 1 variants, not one or two; give A",
-    ),
     "an empty name": (["-a", "softmax,,primal"], "holds an empty name"),
-    "unknown among known": (["-a", "softmax,sofmax"], "did you mean 'softmax'?"),
     "unknown task": (["-a", "softmax", "-t", "listop"], "did you mean 'listops'?"),
-    "unknown budget": (["-a", "softmax", "--budget", "smoek"], "did you mean 'smoke'?"),
     "unknown option": (["-a", "primal", "--set", "primal.rnk=3"], "did you mean 'rank'?"),
-    "unknown task option": (["-a", "primal", "--set", "listops.maxlen=3"], "did you mean"),
-    "ill-typed option": (["-a", "primal", "--set", "primal.rank=many"], "not of type int"),
-    "out of range": (["-a", "primal", "--set", "primal.rank=-1"], "rank=-1"),
-    "a negative weight": (["-a", "primal", "--set", "primal.eta=-1"], "primal.eta=-1.0 must be"),
+    "unknown recipe option": (["-a", "none", "--set", "train.lrr=3"], "did you mean 'lr'?"),
     "two values": (
         ["-a", "primal", "--set", "primal.rank=3", "--set", "primal.rank=4"],
         "--set gives primal.rank two values, 3 and 4; give one",
     ),
-    "an option of none": (["-a", "none", "--set", "none.x=1"], "'x'; there is none at all"),
-    "a class": (["-a", "zoo.variants.softmax:Softmax"], "is no registered name; give its class an"),
-    "an astronomical number": (
-        ["-a", "primal", "--set", f"primal.rank={10**20}"],
-        "not of type int",
-    ),
-    "a number for no memory": (["-a", "linformer", "--set", f"linformer.rank={2**62}"], "be built"),
-    "no choice": (["-a", "softmax", "--set", "softmax.backend=fast"], "not one of auto, sdpa"),
+    "a class": (["-a", "zoo.variants.softmax:Softmax"], "entry point"),
     "no value": (["-a", "primal", "--set", "primal.rank"], "not of the form NAME.OPTION=VALUE"),
     "empty value": (["-a", "primal", "--set", "primal.rank="], "not of the form"),
     "no owner": (["-a", "primal", "--set", "rank=3"], "not of the form NAME.OPTION=VALUE"),
-    "an owner outside": (
+    "an owner of no run": (
         ["-a", "softmax", "--set", "primal.rank=3"],
-        "takes no part; those that do: listops, softmax",
+        "no run uses 'primal'; give one of listops, model, softmax, train",
     ),
-    "no seeds": (["-a", "softmax", "--seeds", "one"], "not whole numbers; give for example 0,1,2"),
-    "a broken list": (["-a", "softmax", "--seeds", "0,,1"], "not whole numbers"),
-    "a negative seed": (["-a", "softmax", "--seeds", "0,-1"], "from 0 to 2**32 - 1"),
-    "a huge seed": (["-a", "softmax", "--seeds", str(2**32)], "from 0 to 2**32 - 1"),
+    "no seeds": (["-a", "softmax", "--seeds", "one"], "are not integers; give for example 0,1,2"),
+    "a broken list": (["-a", "softmax", "--seeds", "0,,1"], "are not integers"),
+    "a negative seed": (["-a", "softmax", "--seeds", "0,-1"], "are not all from 0 to 4294967295"),
+    "a huge seed": (["-a", "softmax", "--seeds", str(2**32)], "are not all from 0 to"),
     "unknown device": (["-a", "softmax", "--device", "tpu"], "not one of auto, cpu, cuda"),
-    "unknown precision": (["-a", "softmax", "--precision", "fp8"], "not one of auto, bf16, fp32"),
     "unknown CLI option": (["-a", "softmax", "--sed", "1"], "No such option: --sed"),
     "no attention": ([], "Missing option '--attention'"),
-    "a batch too large": (
-        ["-a", "softmax", "--set", "listops.train=3"],
-        "fewer than a batch of 4",
-    ),
+    "a second budget": (["-a", "none", "--budget", "paper"], "Option --budget is given twice"),
+    "a second precision": (["-a", "none", "--precision", "bf16"], "Option --precision is given tw"),
     "missing data": (["-a", "softmax", "-t", "image"], "harness data import image PATH"),
 }
-WITHOUT_TREES = {"missing data", "a batch too large"}
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_bad_input_is_one_line_and_exit_code_2_and_leaves_no_file(call, store, what):
-    given, message = BAD[what]
-    base = TINY[:5] if what in WITHOUT_TREES else TINY
-    code, _, err = call(*base, *given)
-    assert code == 2
-    lines = err.splitlines()
-    assert len(lines) == 1
-    assert lines[0].startswith("harness: ")
-    assert message in lines[0]
-    assert [path for path in store.folder.glob("**/*") if path.is_file()] == []
-
-
-def test_what_a_later_cell_misses_is_refused_before_the_first_one_runs(call, store, unmeasured):
-    code, _, err = call(*TINY, "-a", "softmax", "-t", "listops,image")
-    assert (code, len(err.splitlines())) == (2, 1)
-    assert "harness data import image PATH" in err
-    assert not store.folder.exists()
+def test_bad_input_is_one_line_and_exit_code_2_and_leaves_no_file(
+    call, store, tmp_path, monkeypatch, what
+):
+    monkeypatch.chdir(tmp_path)
+    arguments, message = BAD[what]
+    code, _, err = call(*(TINY[:5] if what == "missing data" else TINY), *arguments)
+    (line,) = err.splitlines()
+    assert code == 2 and line.startswith("harness: ") and message in line
+    assert not [path for path in tmp_path.glob("**/*") if path.is_file()]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="CUDA is usable here")
-def test_cuda_is_refused_where_there_is_none(call, store):
+def test_cuda_is_rejected_where_there_is_none(call):
     code, _, err = call(*TINY, "-a", "softmax", "--device", "cuda")
-    assert (code, len(err.splitlines())) == (2, 1)
-    assert "torch sees no CUDA device; use --device cpu" in err
-    assert not store.folder.exists()
+    assert code == 2 and "use --device cpu" in err
 
 
-def test_a_store_that_cannot_be_one_is_refused_before_anything_runs(call, store, monkeypatch):
-    monkeypatch.setattr("harness.grid.run", lambda *_: pytest.fail("it ran"))
-    store.folder.write_text("a file")
-    code, _, err = call(*TINY, "-a", "softmax")
-    assert (code, len(err.splitlines())) == (2, 1)
-    assert "cannot be written" in err
-    assert store.folder.read_text() == "a file"
+def test_no_command_shows_the_help(call):
+    code, _, err = call("data")
+    assert code == 2 and err.startswith("Usage: ") and len(err.splitlines()) > 5
 
 
-@pytest.mark.parametrize("argv", [[], ["data"]])
-def test_no_command_shows_the_help(capsys, argv):
-    with pytest.raises(SystemExit) as ended:
-        main(argv)
-    assert ended.value.code == 2
-    err = capsys.readouterr().err
-    assert err.startswith("Usage: ")
-    assert len(err.splitlines()) > 5
+def test_an_empty_path_is_rejected(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as end:
+        main([*TINY, "-a", "none", "--store", ""])
+    assert end.value.code == 2 and "the path is empty" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
-def test_a_run_prints_a_table_and_the_place_of_its_record_and_is_not_repeated(call, store):
-    code, out, err = call(*TINY, "-a", "softmax,softmax+primal")
-    assert (code, err) == (0, "")
+def test_a_run_prints_a_summary_and_its_record_and_is_not_repeated(call, store, unmeasured):
+    argv = (*TINY, "-a", "none,softmax", "-a", "none", "--seeds", "0, 2")
+    code, out, err = call(*argv)
     records, broken = store.read()
-    assert [record.spec.attention for record in records] == ["softmax+primal", "softmax"]
-    assert not broken
-    for record in records:
-        assert str(store.path(record.spec)) in out.splitlines()
-        row = next(
-            line for line in out.splitlines()
-            if line.split()[:2] == [record.spec.attention, record.spec.task.key]
-        )  # fmt: skip
-        assert f" {100 * record.final.test_accuracy:.1f} " in row
-        assert f" {record.cost.own.parameters:,} " in row
-        assert f" {record.cost.time_ratio.median:.2f} " in row
-    before = [store.path(record.spec).read_bytes() for record in records]
+    assert (code, err, broken) == (0, "", [])
+    assert [(one.spec.attention, one.spec.seed) for one in records] == [
+        ("none", 0), ("none", 2), ("softmax", 0), ("softmax", 2),
+    ]  # fmt: skip
+    paths = [store.path(record.spec) for record in records]
+    assert set(map(str, paths)) <= set(out.splitlines())
+    summary = out.split("\nlistops@")[-1].split("\n\n")[0].splitlines()
+    assert max(map(len, summary)) <= 100
+    # One row a variant, with the number of seeds.
+    assert [line.split()[0] for line in summary if "  2  " in line] in (
+        ["none", "softmax"], ["softmax", "none"],
+    )  # fmt: skip
+    before = [path.read_bytes() for path in paths]
 
-    code, out, _ = call(*TINY, "-a", "softmax,softmax+primal")
+    code, out, _ = call(*argv)
+    assert code == 0 and out.count("(already present; run it again with --rerun)") == 4
+    assert [path.read_bytes() for path in paths] == before
+
+    code, out, _ = call(*argv, "--rerun")
+    assert code == 0 and "already present" not in out
+    assert all(path.read_bytes() != old for path, old in zip(paths, before, strict=True))
+
+
+def test_settings_of_variant_recipe_and_model_reach_the_record(call, store, unmeasured):
+    given = ("primal.rank=5", "primal.eta=0", "train.lr=3e-4", "train.steps=3", "model.depth=1")
+    code, *_ = call(*TINY, "-a", "primal", *(part for one in given for part in ("--set", one)))
+    spec = store.read()[0][0].spec
     assert code == 0
-    assert out.count("was there; --again to redo") == 2
-    assert "train" not in out.split("attention")[0]
-    assert [store.path(record.spec).read_bytes() for record in records] == before
+    assert (spec.options["primal"]["rank"], spec.options["primal"]["eta"]) == (5, 0.0)
+    assert (spec.train.lr, spec.train.steps, spec.model.depth) == (3e-4, 3, 1)
+    assert spec.overrides == {"train.lr": 3e-4, "train.steps": 3, "model.depth": 1}
 
 
-def test_freed_memory_is_kept_before_anything_is_measured(call, store, unmeasured, monkeypatch):
-    order = []
-    monkeypatch.setattr("harness.environment.keep_freed_memory", lambda: order.append("kept"))
-    monkeypatch.setattr("harness.run.measure", lambda *_: order.append("measured") or unmeasured)
-    assert call(*TINY, "-a", "softmax")[0] == 0
-    assert call("measure")[0] == 0
-    assert order == ["kept", "measured"] * 2
+def test_a_budget_is_printed_and_runs_from_a_file(call, store, unmeasured, tmp_path):
+    code, out, err = call("budgets")
+    assert (code, out.split(), err) == (0, budgets.names(), "")
+    code, out, err = call("budgets", "--show", "smoke")
+    assert (code, err) == (0, "")
+    file = tmp_path / "mine.toml"
+    file.write_text(out.replace("steps = 4", "steps = 3"))
+    trees = TINY[5:]
+    assert call("run", "-a", "none", "--budget", str(file), *trees)[0] == 0
+    spec = store.read()[0][0].spec
+    assert (spec.budget, spec.train.steps) == ("mine", 3)
 
 
-def test_again_runs_a_finished_cell_anew(call, store, unmeasured):
-    call(*TINY, "-a", "softmax")
-    first = store.read()[0][0]
-    code, out, _ = call(*TINY, "-a", "softmax", "--again")
-    assert code == 0
-    assert "was there" not in out
-    assert store.read()[0][0].final.seconds != first.final.seconds
-
-
-def test_every_seed_is_a_run(call, store, unmeasured):
-    assert call(*TINY, "-a", "softmax", "--seeds", "0, 2")[0] == 0
-    assert sorted(record.spec.seed for record in store.read()[0]) == [0, 2]
-
-
-def test_set_reaches_the_record(call, store, unmeasured):
-    call(*TINY, "-a", "primal", "--set", "primal.rank=5", "--set", "primal.eta=0")
-    options = store.read()[0][0].spec.options["primal"]
-    assert (options["rank"], options["eta"]) == (5, 0.0)
-
-
-def test_a_run_that_fails_is_a_row_with_its_reason_and_exit_code_1(call, store, monkeypatch):
-    def fail(*_):
+def test_a_run_that_fails_is_listed_with_its_reason_and_exit_code_1(call, store, monkeypatch):
+    def fail(plan):
         raise RuntimeError("boom")
 
     monkeypatch.setattr("harness.run.measure", fail)
     code, out, _ = call(*TINY, "-a", "softmax")
-    assert code == 1
-    assert "failed: RuntimeError: boom" in out
+    assert code == 1 and "failed: RuntimeError: boom" in out.split("listops@")[-1]
     assert store.read()[0][0].status == "failed"
 
 
-def test_list_names_every_variant_task_and_budget(call):
+@pytest.mark.filterwarnings("always")
+def test_a_cell_that_is_not_supported_is_skipped_with_the_remedy(call, store, unmeasured):
+    code, _, err = call("run", "--budget", "smoke", "-t", "copying", "-a", "nystrom,none")
+    (line,) = [line for line in err.splitlines() if "skipped" in line]
+    assert code == 1 and "nystrom" in line and "--set copying.causal=false" in line
+    assert [record.spec.attention for record in store.read()[0]] == ["none"]
+
+
+@pytest.mark.parametrize(("error", "code"), [(KeyboardInterrupt, 130), (SystemExit, 1)])
+def test_an_interrupt_ends_a_run_and_an_exit_of_foreign_code_fails_it(
+    call, store, monkeypatch, error, code
+):
+    def end(plan):
+        raise error
+
+    monkeypatch.setattr("harness.run.measure", end)
+    status = {130: "interrupted", 1: "failed"}[code]
+    got, _, err = call(*TINY, "-a", "softmax")
+    assert got == code and [record.status for record in store.read()[0]] == [status]
+    assert err.strip() == "harness: interrupted" if code == 130 else "Traceback" in err
+
+
+@pytest.mark.slow
+def test_list_names_every_variant_task_and_budget_and_caches_it(call, tmp_path, monkeypatch):
+    monkeypatch.setenv("HARNESS_DATA", str(tmp_path))
     code, out, err = call("list")
     assert (code, err) == (0, "")
     words = set(out.replace(",", " ").split())
-    versions = {f"{name}@{task.version}" for name, task in tasks.items()}
+    versions = {f"{name}@{tasks.create(name).version}" for name in ("listops", "copying", "image")}
     assert words >= {*variants.names(), *versions, *budgets.names()}
-    for option in ("rank=30", "landmarks=64", "backend=auto", "max_len=2000"):
-        assert option in words
+    assert words >= {"rank=30", "landmarks=64", "backend=auto", "max_len=2000"}
+    (cached,) = tmp_path.glob("list-*.txt")
+    cached.write_text("cached")
+    assert call("list") == (0, "cached\n", "")
 
 
-class Unready(tasks.find("majority")):
+class Unready(task_registry.find("majority")):
     def __init__(self):
         raise OSError("no disk")
 
 
 @pytest.mark.filterwarnings("always")
-def test_a_task_that_cannot_be_made_ends_no_listing_and_is_refused_by_name(call, monkeypatch):
-    monkeypatch.setitem(tasks._own, "unready", Unready)
+def test_a_task_that_cannot_be_built_is_left_out_of_the_list_and_rejected_by_name(
+    call, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("HARNESS_DATA", str(tmp_path))
+    monkeypatch.setattr(tasks, "names", lambda: ["adding", "unready"])
+    known = {"unready": Unready, "adding": task_registry.find("adding")}
+    monkeypatch.setattr(task_registry, "find", known.get)
     code, out, err = call("list")
-    assert code == 0
-    assert "\nselective-copying@" in out and "unready" not in out
+    assert code == 0 and "\nadding@" in out and "unready" not in out
     assert "task 'unready' cannot be built (OSError: no disk)" in err
     code, _, err = call("run", "-a", "none", "-t", "unready")
-    assert code == 2
-    assert err == (
-        "harness: task 'unready' cannot be built (OSError: no disk); mend it, or its options\n"
-    )
+    assert code == 2 and err.startswith("harness: task 'unready' cannot be built (OSError: no")
 
 
-def test_data_list_says_a_line_for_each_data_set(call, data_home):
+NATIVE = [name for name in variants.names() if not name.endswith("-lib") and name != "none"]
+
+
+@pytest.mark.parametrize("name", [name for name in NATIVE if not name.startswith("fla-")])
+def test_the_docstring_of_every_native_variant_cites_its_paper(name):
+    paper = paper_of(inspect.getdoc(inspect.getmodule(variants.find(name))), name)
+    assert paper and paper.authors and len(paper.title) > 20 and paper.venue
+    assert 2015 < paper.year < 2030 and 0 <= paper.year % 100 - int(paper.arxiv[:2]) <= 1
+
+
+def test_the_first_citation_or_that_of_the_named_line_is_read():
+    text = 'Local attention of Child et al., "A\n Title", ICLR 2020, arXiv 1904.10509, and of B.'
+    assert paper_of(text, "x") == ("Child et al.", "A Title", "ICLR", 2020, "1904.10509")
+    table = "Layers.\n\n    x-a  Yang et al., 2023, arXiv 2312.06635\n    x-b  Sun, 2024, arXiv 2307.1\n"
+    assert paper_of(table, "x-b") == ("Sun", "", "arXiv", 2024, "2307.1")
+    assert paper_of("No paper.", "x") is None
+
+
+@pytest.mark.slow
+def test_the_rows_of_models_state_cost_traits_and_mixing():
+    rows = {row[0]: dict(zip(MODEL_HEAD, row, strict=True)) for row in model_rows()}
+    assert rows.keys() == {name for name, one in variants.items() if not one.unchecked}
+    primal = rows["primal"]
+    assert primal["paper"] == "Chen et al., 2023, arXiv 2305.19798"
+    assert [primal[key] for key in MODEL_HEAD[3:]] == ["O(N)", "yes", "yes", "yes"]
+    costs = [rows[name]["cost in N"] for name in ("softmax", "reformer", "none")]
+    assert costs == ["O(N²)", "O(N log N)", "O(N)"]
+    assert [rows[name]["mixes tokens"] for name in ("none", "softmax")] == ["no", "yes"]
+
+
+def test_data_list_prints_a_line_for_each_data_set(call, data_home):
     code, out, err = call("data", "list")
     assert (code, err) == (0, "")
-    kept = {name for name, task in tasks.items() if issubclass(task, CachedTask)}
-    assert {line.split(":")[0] for line in out.splitlines()} == kept
-    image = next(line for line in out.splitlines() if line.startswith("image"))
-    assert "harness data import image PATH" in image
-    for path in data_home.glob("listops*.npz"):
-        assert f"listops: {path}" in out.splitlines()
+    cached = {name for name, task in task_registry.items() if issubclass(task, CachedTask)}
+    assert {line.split(":")[0] for line in out.splitlines()} == cached
+    assert "harness data import image PATH" in out
+    assert all(f"listops: {path}\n" in out for path in data_home.glob("listops*.npz"))
 
 
-def test_importing_what_does_not_exist_is_refused(call, tmp_path):
-    code, _, err = call("data", "import", "image", str(tmp_path / "none"))
-    assert (code, len(err.splitlines())) == (2, 1)
-    assert "does not exist" in err
-
-
-def test_a_report_on_a_missing_folder_is_refused(call, store):
+def test_a_report_on_a_missing_store_is_rejected(call, store):
     code, _, err = call("report")
-    assert (code, len(err.splitlines())) == (2, 1)
-    assert str(store.folder) in err
+    assert code == 2 and err.count("\n") == 1 and str(store.folder) in err
     assert not store.folder.exists()
 
 
-def test_a_report_names_a_broken_record_and_leaves_it(call, store, unmeasured, tmp_path):
+@pytest.mark.slow
+def test_a_report_writes_its_files_and_prints_the_summary(call, store, unmeasured, tmp_path):
     call(*TINY, "-a", "softmax")
     bad = store.folder / "bad.json"
     bad.write_text(json.dumps({"spec": 1}))
-    code, out, err = call("report", "--out", str(tmp_path / "pages"))
-    assert code == 0
-    assert err.startswith(f"warning: {bad} is not a record and is left out: ")
-    assert len(err.splitlines()) == 1
-    pages = [tmp_path / "pages" / name for name in ("leaderboard.md", "leaderboard.csv")]
-    assert all(page.stat().st_size > 0 and str(page) in out.splitlines() for page in pages)
-    assert "softmax" in pages[0].read_text()
-    assert bad.read_text() == '{"spec": 1}'
-
-
-def test_measuring_names_a_broken_record_and_goes_on_with_the_others(call, store, unmeasured):
-    call(*TINY, "-a", "softmax")
-    (store.folder / "bad.json").write_text("{")
-    code, out, err = call("measure")
-    assert code == 0 and "softmax" in out
-    assert err.startswith(f"warning: {store.folder / 'bad.json'} is not a record and is left out")
-
-
-def test_a_broken_record_in_the_way_of_a_run_is_refused(call, store, unmeasured):
-    call(*TINY, "-a", "softmax")
-    path = next(store.folder.glob("*.json"))
-    path.write_text("{")
-    code, _, err = call(*TINY, "-a", "softmax")
-    assert (code, len(err.splitlines())) == (2, 1)
-    assert str(path) in err
-    assert path.read_text() == "{"
-
-
-def test_an_interrupt_is_exit_code_130_and_one_line(call, store, monkeypatch):
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("harness.run.measure", interrupt)
-    code, _, err = call(*TINY, "-a", "softmax,primal")
-    assert code == 130
-    assert err.strip() == "harness: interrupted"
-    assert [record.status for record in Store(store.folder).read()[0]] == ["interrupted"]
-
-
-@pytest.mark.parametrize("page", ["missing.md", "unmarked.md"])
-def test_a_page_that_cannot_be_renewed_is_refused_before_anything_is_written(
-    call, store, unmeasured, tmp_path, page
-):
-    call("run", "-a", "softmax", "--budget", "smoke")
-    (tmp_path / "unmarked.md").write_text("no marks\n")
+    readme = tmp_path / "README.md"
+    marks = "".join(f"<!-- {mark} -->\n<!-- /{mark} -->\n" for mark in ("leaderboard", "models"))
+    readme.write_text(f"top\n{marks}bottom\n")
     pages = tmp_path / "pages"
-    code, _, err = call("report", "--out", str(pages), "--readme", str(tmp_path / page))
-    assert code == 2
-    expected = {
-        "missing.md": "cannot be read (No such file or directory); mend it",
-        "unmarked.md": "cannot be renewed: the page lacks the lines <!-- leaderboard --> and "
-        "<!-- /leaderboard -->; add them",
-    }[page]
-    assert err == f"harness: --readme {tmp_path / page} {expected}\n"
-    assert not pages.exists()
+    code, out, err = call("report", "--out", str(pages), "--readme", str(readme))
+    assert code == 0 and err.startswith(f"warning: {bad} is not a record and is left out: ")
+    assert bad.is_file() and (pages / "leaderboard.csv").is_file()
+    assert str(readme) in out.splitlines()
+    assert "\nbaselines: " in out
+    text = readme.read_text()
+    assert text.startswith("top\n") and text.endswith("bottom\n")
+    assert "| softmax | Softmax attention" in text and "arXiv 1706.03762" in text
+    call("report", "--out", str(pages), "--readme", str(readme))
+    assert readme.read_text() == text
 
 
-def test_a_page_that_takes_nothing_is_named(call, store, monkeypatch, tmp_path):
-    store.folder.mkdir()
-    page = tmp_path / "page.md"
-    page.write_text("<!-- leaderboard -->\n<!-- /leaderboard -->\n")
-
-    def full(path, content):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr("harness.records.files.place_all", lambda folder, contents: [])
-    monkeypatch.setattr("harness.records.files.place", full)
-    code, _, err = call("report", "--readme", str(page))
-    expected = f"harness: --readme {page} cannot be written (No space left on device); mend it\n"
-    assert (code, err) == (2, expected)
-
-
-def test_a_name_may_be_given_by_itself_or_between_commas(call, store, unmeasured):
-    argv = ("run", "--budget", "smoke", "-t", "majority", "-t", "parity,majority")
-    assert call(*argv, "-a", "none,softmax", "-a", "none", "-a", "linear")[0] == 0
-    ran = [(record.spec.task.name, record.spec.attention) for record in store.read()[0]]
-    names = ("linear", "none", "softmax")
-    assert ran == [(task, name) for task in ("majority", "parity") for name in names]
-
-
-def test_a_run_without_softmax_beside_it_says_why_it_has_no_ratio(
-    call, store, unmeasured, monkeypatch
+@pytest.mark.parametrize(
+    ("page", "message"),
+    [("missing.md", "cannot be read (No such file"), ("unmarked.md", "cannot be updated: the page")],
+)
+def test_a_page_that_cannot_be_updated_is_rejected_before_anything_is_written(
+    call, store, tmp_path, page, message
 ):
-    absent = {"softmax": None, "time_ratio": None, "inference_ratio": None}
-    alone = unmeasured.model_copy(update=absent)
-    monkeypatch.setattr("harness.run.measure", lambda spec, task, train: alone)
-    code, out, _ = call("run", "-a", "primal", "--budget", "smoke")
-    assert code == 0 and out.count("softmax: out of memory") == 2
-
-
-def test_a_report_into_a_file_is_refused(call, store, tmp_path):
     store.folder.mkdir()
-    (tmp_path / "notes.txt").write_text("mine")
-    page = tmp_path / "notes.txt"
-    code, out, err = call("report", "--out", str(page))
-    line = f"harness: {page} cannot be written ({page} is a file); give another --out\n"
-    assert (code, out, err) == (2, "", line)
-    assert (tmp_path / "notes.txt").read_text() == "mine"
+    (tmp_path / "unmarked.md").write_text("no marks\n")
+    code, _, err = call("report", "--readme", str(tmp_path / page))
+    assert code == 2 and err.startswith(f"harness: --readme {tmp_path / page} {message}")
+    assert not list(store.folder.iterdir())
 
 
-def test_a_report_into_a_folder_that_cannot_be_written_is_refused(call, store, tmp_path):
+@pytest.mark.parametrize("below", [False, True])
+def test_a_report_into_a_file_is_rejected(call, store, tmp_path, below):
     store.folder.mkdir()
-    (tmp_path / "notes.txt").write_text("mine")
-    below = tmp_path / "notes.txt" / "below"
-    line = f"harness: {below} cannot be written (Not a directory); give another --out\n"
-    assert call("report", "--out", str(below)) == (2, "", line)
+    notes = tmp_path / "notes.txt"
+    notes.write_text("mine")
+    out = notes / "below" if below else notes
+    reason = "Not a directory" if below else f"{notes} is a file"
+    line = f"harness: {out} cannot be written ({reason}); give another --out\n"
+    assert call("report", "--out", str(out)) == (2, "", line)
+    assert notes.read_text() == "mine"
 
 
-def test_a_page_is_renewed(call, store, unmeasured, tmp_path):
-    call("run", "-a", "softmax", "--budget", "smoke")
-    page = tmp_path / "page.md"
-    page.write_text("top\n<!-- leaderboard -->\n<!-- /leaderboard -->\nbottom\n")
-    code, out, _ = call("report", "--readme", str(page))
-    assert code == 0 and str(page) in out
-    assert "| softmax |" in page.read_text() and page.read_text().endswith("bottom\n")
-
-
-def test_costs_are_measured_anew_and_shown(call, store, unmeasured):
-    call("run", "-a", "softmax,primal", "--budget", "smoke")
-    code, out, _ = call("measure")
-    assert code == 0 and out.count("s/1K steps") == 2
-
-
-def test_what_cannot_be_measured_here_is_left_with_a_warning_and_the_rest_is_measured(
-    call, store, unmeasured
-):
+def test_costs_are_measured_again_and_a_record_of_another_machine_is_left(call, store, unmeasured):
     call(*TINY, "-a", "softmax,none")
-    (alien,) = (record for record in store.read()[0] if record.spec.attention == "none")
-    threads = alien.environment.threads + 1
-    environment = alien.environment.model_copy(update={"threads": threads})
-    store.write(alien.model_copy(update={"environment": environment}))
-    before = store.path(alien.spec).read_bytes()
+    (other,) = (record for record in store.read()[0] if record.spec.attention == "none")
+    threads = other.environment.threads + 1
+    environment = other.environment.model_copy(update={"threads": threads})
+    path = store.write(other.model_copy(update={"environment": environment}))
+    before = path.read_bytes()
     code, out, err = call("measure")
-    assert code == 1
-    assert "softmax" in out and "none" not in out
-    (line,) = err.splitlines()
-    assert line.startswith(f"warning: {store.path(alien.spec)} is left as it was: ")
-    assert store.path(alien.spec).read_bytes() == before
+    assert code == 1 and "softmax" in out and "none" not in out
+    assert err.startswith(f"warning: {path} is left unchanged: ") and err.count("\n") == 1
+    assert path.read_bytes() == before
 
 
-def test_a_measurement_that_fails_leaves_its_record_and_the_rest_is_measured(
-    call, store, unmeasured, monkeypatch
-):
-    call(*TINY, "-a", "softmax,none")
-    real = run.measure_anew
-
-    def fail_for_none(record, folder):
-        if record.spec.attention == "none":
-            raise MemoryError("no room")
-        return real(record, folder)
-
-    monkeypatch.setattr(run, "measure_anew", fail_for_none)
-    code, out, err = call("measure")
-    assert code == 1 and "softmax" in out
-    assert err.endswith(" is left as it was: MemoryError: no room\n") and err.count("\n") == 1
-
-
-def test_an_empty_store_has_nothing_to_measure(call):
+def test_a_store_without_finished_runs_has_nothing_to_measure(call):
     code, _, err = call("measure")
-    assert code == 2 and "holds no finished run" in err
+    assert code == 2 and "has no finished run" in err
 
 
-def test_a_model_too_large_for_the_machine_is_a_record_and_no_traceback(call, store):
-    code, _, err = call(*TINY, "-a", "primal", "--set", "primal.rank=10000000000000")
-    assert code == 1
-    assert "Traceback" not in err
-    (path,) = store.folder.glob("*.json")
-    assert '"status": "out_of_memory"' in path.read_text()
+def test_freed_memory_is_kept_before_anything_is_measured(call, unmeasured, monkeypatch):
+    order = []
+    monkeypatch.setattr("harness.environment.keep_freed_memory", lambda: order.append("kept"))
+    monkeypatch.setattr("harness.run.measure", lambda plan: order.append("measured") or unmeasured)
+    assert call(*TINY, "-a", "none")[0] == call("measure")[0] == 0
+    assert order == ["kept", "measured"] * 2
 
 
 def test_the_version_is_that_of_the_installed_package(call):
     assert call("--version")[:2] == (0, f"harness {metadata.version('attention-harness')}\n")
+
+
+def test_only_a_class_is_searched_in_the_current_folder(call, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
+    (tmp_path / "odd.py").write_text("raise SystemExit(0)\n")
+    code, out, err = call("check", "primal", "--set", "primal.rank=0")
+    assert (code, out, err) == (2, "", "harness: primal.rank=0 must be at least 1; raise it\n")
+    assert "" not in sys.path
+    code, out, err = call("check", "odd:Odd")
+    assert (code, out) == (2, "") and err.startswith("harness: 'odd:Odd' cannot be loaded")
+    assert err.count("\n") == 1
