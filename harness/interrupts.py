@@ -5,16 +5,15 @@ import threading
 from types import FrameType
 from typing import Any
 
-EXIT_TERMINATED = 128 + signal.SIGTERM
-"""Exit code of a process that SIGTERM ended, as of a shell."""
+EXIT_INTERRUPTED, EXIT_TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
+"""Exit codes of a process that a signal ended, as a shell reports them."""
 
 
-class Terminated(SystemExit):
-    """SIGTERM arrived; unhandled, it ends the process with `EXIT_TERMINATED`."""
+class Terminated(KeyboardInterrupt):
+    """SIGTERM arrived.
 
-    def __init__(self) -> None:
-        """Set the exit code."""
-        super().__init__(EXIT_TERMINATED)
+    Code that lets an interrupt pass lets this pass as well, for example `zoo.conformance.run`.
+    """
 
 
 class Interrupts:

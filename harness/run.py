@@ -15,7 +15,7 @@ import torch
 from harness import checkpoint
 from harness.data import is_out_of_memory
 from harness.environment import continued, describe
-from harness.interrupts import Interrupts, Terminated
+from harness.interrupts import Interrupts
 from harness.measure import measure
 from harness.model import build
 from harness.plan import Plan, restore
@@ -210,15 +210,14 @@ def run(
 
     Raises:
         UserError: the record cannot be written.
-        KeyboardInterrupt: Ctrl-C; the record has status `interrupted`.
-        Terminated: SIGTERM; likewise.
+        KeyboardInterrupt: Ctrl-C, or SIGTERM; the record has status `interrupted`.
     """
     cell = Cell(plan, store, callback, save_every, clock)
     with cell.interrupts:
         try:
             cell.execute()
             record = cell.record("ok", "")
-        except (KeyboardInterrupt, Terminated):
+        except KeyboardInterrupt:
             reason = f"interrupted at step {cell.progress.step}"
             cell.interrupts.deferred = True
             save_record(cell.record("interrupted", reason), store)

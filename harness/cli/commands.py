@@ -14,13 +14,14 @@ from harness.cli.locality import locality
 from harness.cli.measure import measure
 from harness.cli.report import report
 from harness.cli.run import run
+from harness.interrupts import EXIT_TERMINATED, Terminated
 
 
 class Command(TyperCommand):
-    """A command that rejects an option given twice, of which the last would count otherwise."""
+    """A command that rejects repeated options, and exits with 143 on SIGTERM."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse as Typer does.
+        """Parse the arguments. Typer alone would use the last value of a repeated option.
 
         Raises:
             BadParameter: an option that takes one value is given more than once.
@@ -32,6 +33,13 @@ class Command(TyperCommand):
                     f"Option {parameter.opts[0]} is given twice; give it once."
                 )
         return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; Typer takes any signal for Ctrl-C, so SIGTERM is turned into an exit."""
+        try:
+            return super().invoke(ctx)
+        except Terminated:
+            raise typer.Exit(EXIT_TERMINATED) from None
 
 
 app = typer.Typer(

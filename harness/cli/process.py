@@ -7,9 +7,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from harness.interrupts import EXIT_TERMINATED, Interrupts, Terminated
+from harness.interrupts import EXIT_INTERRUPTED, EXIT_TERMINATED, Interrupts, Terminated
 
-EXIT_INTERRUPTED = 130
+ENDS = {EXIT_INTERRUPTED: "harness: interrupted", EXIT_TERMINATED: "harness: terminated"}
+"""What is printed where a signal ended the command, by exit code."""
 
 
 def script(command: Callable[..., None]) -> NoReturn:
@@ -18,8 +19,10 @@ def script(command: Callable[..., None]) -> NoReturn:
     def run() -> object:
         import typer
 
+        from harness.cli.commands import Command
+
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
-        app.command()(command)
+        app.command(cls=Command)(command)
         return app(standalone_mode=False)
 
     execute(run)
@@ -37,10 +40,11 @@ def execute(command: Callable[[], object]) -> NoReturn:
         warnings.showwarning = _show_once()
         try:
             code, message = _outcome(command)
-        except KeyboardInterrupt:
-            code, message = EXIT_INTERRUPTED, "harness: interrupted"
         except Terminated:
-            code, message = EXIT_TERMINATED, "harness: terminated"
+            code, message = EXIT_TERMINATED, ""
+        except KeyboardInterrupt:
+            code, message = EXIT_INTERRUPTED, ""
+    message = message or ENDS.get(code, "")
     if message:
         _print_error(message)
     sys.exit(code)
@@ -72,7 +76,7 @@ def _outcome(command: Callable[[], object]) -> tuple[int, str]:
         return 1, ""
     except OSError as error:
         return 1, f"harness: {in_one_line(error)}"
-    except (KeyboardInterrupt, Terminated, Exception):
+    except (KeyboardInterrupt, Exception):
         raise
     except BaseException as error:
         # No command raises it: a plug-in that calls `sys.exit(0)` has not succeeded.

@@ -267,7 +267,10 @@ def test_a_report_writes_its_files_and_prints_the_summary(call, store, unmeasure
 
 @pytest.mark.parametrize(
     ("page", "message"),
-    [("missing.md", "cannot be read (No such file"), ("unmarked.md", "cannot be updated: the page")],
+    [
+        ("missing.md", "cannot be read (No such file"),
+        ("unmarked.md", "cannot be updated: the page"),
+    ],
 )
 def test_a_page_that_cannot_be_updated_is_rejected_before_anything_is_written(
     call, store, tmp_path, page, message

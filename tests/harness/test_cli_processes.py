@@ -1,44 +1,85 @@
-"""The command line as a process of its own: interrupts, kills, and the start."""
+"""The command line as a process: exit codes, signals, output that cannot be written, the start."""
 
 import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from harness import budgets
 from harness.cli import main
+from harness.cli.process import execute
+from harness.interrupts import Terminated
+from zoo.registry import UserError
 
 ROOT = Path(__file__).parents[2]
 STEPS = 400
-RECIPE = {"steps": STEPS, "evaluations": 20}
-# An interrupt may be ignored where the tests themselves run: it must not be in there.
+LONG = ["run", "-a", "softmax", "--budget", "smoke", "--precision", "fp32"]
+LONG += ["--set", f"train.steps={STEPS}", "--set", "train.evaluations=20"]
+for option in ("min_len=2", "max_len=24", "train=64", "dev=16", "test=18"):
+    LONG += ["--set", f"listops.{option}"]
+
+# The process that runs the tests may ignore SIGINT, which its children would inherit.
 START = (
     "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    f"from harness import budgets; budgets._tables()['smoke']['train'].update({RECIPE})\n"
     "from harness.cli import main; main()"
 )
-LONG = ["run", "-a", "softmax", "--budget", "smoke", "--precision", "fp32"]
-for tree in ["min_len=2", "max_len=24", "train=64", "dev=16", "test=18"]:
-    LONG += ["--set", f"listops.{tree}"]
+HEAVY = ("torch", "numpy", "pydantic", "matplotlib", "pandas", "rich", "requests")
+
+
+class Odd(BaseException):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (UserError("x=1 is bad; give 2"), 2, "harness: x=1 is bad; give 2"),
+        (KeyboardInterrupt(), 130, "harness: interrupted"),
+        (Terminated(), 143, "harness: terminated"),
+        (SystemExit(0), 1, "harness: foreign code ended the command (SystemExit: 0)"),
+        (Odd("why"), 1, "harness: foreign code ended the command (Odd: why)"),
+        (OSError(28, "No space left on device"), 1, "harness: OSError: [Errno 28] No space left"),
+        (BrokenPipeError(), 1, ""),
+    ],
+)
+def test_every_end_of_a_command_has_its_exit_code_and_at_most_one_line(
+    capsys, error, code, message
+):
+    def command():
+        raise error
+
+    handlers = [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)]
+    with pytest.raises(SystemExit) as end:
+        execute(command)
+    out, err = capsys.readouterr()
+    assert (end.value.code, out) == (code, "")
+    assert err.startswith(message) and err.count("\n") == bool(message)
+    assert handlers == [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)]
+
+
+def test_an_unexpected_error_keeps_its_traceback():
+    with pytest.raises(ZeroDivisionError):
+        execute(lambda: 1 / 0)
 
 
 @pytest.fixture
 def start(data_home, tmp_path):
-    """Starts the command in a process; whatever is left of it is ended with the test."""
+    """Starts the command in a process, which is killed at the end of the test."""
     started = []
 
-    def run(*argv: str) -> subprocess.Popen:
+    def run(*argv: str, stdout: int | None = subprocess.PIPE) -> subprocess.Popen:
         environment = {
             **os.environ, "PYTHONPATH": str(ROOT), "HARNESS_DATA": str(data_home),
             "OMP_NUM_THREADS": "1",
         }  # fmt: skip
+        command = [sys.executable, "-c", START, *argv]
         started.append(
             subprocess.Popen(
-                [sys.executable, "-c", START, *argv], cwd=tmp_path, env=environment, text=True,
-                stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                command, cwd=tmp_path, env=environment, text=True, stdout=stdout,
+                stderr=subprocess.PIPE,
             )
         )  # fmt: skip
         return started[-1]
@@ -49,83 +90,65 @@ def start(data_home, tmp_path):
         process.communicate()
 
 
-def wait_for(process: subprocess.Popen, text: str) -> None:
-    """Read what the process says until it says `text`."""
-    for line in process.stdout:
-        if text in line:
-            return
-    pytest.fail(f"it ended before {text!r}: {process.stderr.read()}")
-
-
-@pytest.fixture(autouse=True)
-def longer(monkeypatch):
-    """The recipe of the processes, here too."""
-    for name, value in RECIPE.items():
-        monkeypatch.setitem(budgets._tables()["smoke"]["train"], name, value)
-
-
-def finish(store, capsys) -> None:
-    """Run the same command here, to its end."""
-    with pytest.raises(SystemExit) as ended:
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_run_that_a_signal_ended_leaves_a_readable_store_and_is_continued(
+    start, store, capsys, number
+):
+    process = start(*LONG, "--store", str(store.folder))
+    assert any(f"step 60/{STEPS}" in line for line in process.stdout)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    left = sorted(path.suffix for path in store.folder.iterdir())
+    records, broken = store.read()
+    assert broken == []
+    if number == signal.SIGKILL:
+        assert (process.returncode, left, records) == (-9, [".checkpoint"], [])
+    else:
+        word = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}[number]
+        assert (process.returncode, err.strip()) == (128 + number, f"harness: {word}")
+        assert left == [".checkpoint", ".json"]
+        assert records[0].status == "interrupted" and 60 <= records[0].curve[-1].step < STEPS
+    with pytest.raises(SystemExit) as end:
         main([*LONG, "--store", str(store.folder)])
-    assert ended.value.code == 0
     out = capsys.readouterr().out
-    assert f"step {STEPS}/{STEPS}" in out
-    assert f"step 20/{STEPS}" not in out
+    assert end.value.code == 0
+    assert f"step {STEPS}/{STEPS}" in out and f"step 20/{STEPS}" not in out
+    ((record,), _) = store.read()
+    assert record.status == "ok" and [path.suffix for path in store.folder.iterdir()] == [".json"]
+    steps = [point.step for point in record.curve]
+    assert steps == sorted(set(steps)) and steps[-1] == STEPS
 
 
-def left(store) -> list[str]:
-    return sorted(path.suffix for path in store.folder.iterdir())
-
-
-def test_an_interrupted_process_leaves_a_record_and_exit_code_130(start, store, capsys):
-    process = start(*LONG, "--store", str(store.folder))
-    wait_for(process, f"step 60/{STEPS}")
+@pytest.mark.slow
+@pytest.mark.parametrize("delay", [0.1, 0.2, 0.3, 0.6])
+def test_an_interrupt_during_the_imports_gives_no_traceback(start, delay):
+    process = start("list")
+    time.sleep(delay)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
-    assert process.returncode == 130
-    assert err.strip() == "harness: interrupted"
-    assert left(store) == [".checkpoint", ".json"]
-    ((record,), broken) = store.read()
-    assert (record.status, broken) == ("interrupted", [])
-    assert record.reason.startswith("interrupted at step ")
-    assert 60 <= record.curve[-1].step < STEPS
-    finish(store, capsys)
-    assert left(store) == [".json"]
-    assert store.find(record.spec).status == "ok"
-    steps = [point.step for point in store.find(record.spec).curve]
-    assert steps == sorted(set(steps))
+    _, err = process.communicate(timeout=60)
+    assert process.returncode in (0, 130, -signal.SIGINT)
+    assert "Traceback" not in err
 
 
-def test_a_killed_process_leaves_a_readable_store_that_a_rerun_completes(start, store, capsys):
-    process = start(*LONG, "--store", str(store.folder))
-    wait_for(process, f"step 60/{STEPS}")
-    process.kill()
-    process.wait(timeout=30)
-    assert store.read() == ([], [])
-    finish(store, capsys)
-    ((record,), broken) = store.read()
-    assert (record.status, broken) == ("ok", [])
-    assert record.curve[-1].step == STEPS
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+@pytest.mark.parametrize("argv", [["--help"], ["budgets", "--show", "smoke"]])
+def test_a_full_disk_behind_stdout_is_one_line(start, argv):
+    with Path("/dev/full").open("w") as full:
+        process = start(*argv, stdout=full.fileno())
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert err == "harness: OSError: [Errno 28] No space left on device\n"
 
 
-def test_bad_input_to_a_process_is_one_line_without_a_traceback(start, store):
-    process = start("run", "-a", "sofmax", "--store", str(store.folder))
-    out, err = process.communicate(timeout=60)
-    assert (process.returncode, out) == (2, "")
-    assert err == "harness: unknown attention variant 'sofmax'; did you mean 'softmax'?\n"
-    assert not store.folder.exists()
-
-
-HEAVY = ("torch", "numpy", "pydantic", "matplotlib", "pandas", "rich")
-
-
-def test_the_help_imports_nothing_heavy():
+def test_the_help_and_a_rejected_command_import_nothing_heavy():
     code = (
         "import sys; from harness.cli import main\n"
-        "try: main(['--help'])\n"
-        f"finally: print([name for name in {HEAVY} if name in sys.modules], file=sys.stderr)"
+        "for argv in (['--help'], ['run', '--help'], ['data', 'fetsh']):\n"
+        "    try: main(argv)\n"
+        "    except SystemExit as end: print(end.code)\n"
+        f"print([name for name in {HEAVY} if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert (done.returncode, done.stderr.strip()) == (0, "[]")
-    assert "Usage: " in done.stdout
+    assert [line for line in done.stdout.splitlines() if line in ("0", "2")] == ["0", "0", "2"]
+    assert done.stdout.splitlines()[-1] == "[]", done.stderr
