@@ -1,6 +1,7 @@
-"""AFT-simple: every channel weighs all values alike, whoever asks.
+"""AFT-simple: the weights of the values do not depend on the query.
 
-Zhai et al., 2021, arXiv 2105.14103, section 3.2, per head and channel:
+Zhai et al., "An Attention Free Transformer", 2021, arXiv 2105.14103, section 3.2. Per head and
+channel:
 
     out_i = sigmoid(q_i) * sum_j softmax_j(k_j) v_j
 
@@ -10,12 +11,12 @@ Time and memory O(n d). Padded keys get no weight.
 from jaxtyping import Bool, Float
 from torch import Tensor, finfo
 
-from zoo.contract import Traits
+from zoo import Traits
 from zoo.projected import ProjectedAttention
 
 
 class AttentionFree(ProjectedAttention):
-    """No weight depends on the query: the query gates what all of them share."""
+    """A weighted mean of the values, the same for all queries, times a gate for each query."""
 
     traits = Traits(causal=False, cross=True, linear=True, stochastic=False, recurrent=False)
 

@@ -4,6 +4,6 @@ from zoo.conformance import parametrize, run
 
 
 @parametrize(AttentionFree)
-def test_it_is_what_it_claims(subject, check):
+def test_the_claims_hold(subject, check):
     result = run(check, subject)
     assert result.passed, result.finding.figure
