@@ -4,13 +4,10 @@ import csv
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
-from types import MappingProxyType
 from typing import NamedTuple
 
 AVERAGE = "average"
 """What the files call a paper's own mean over its tasks."""
-
-_NOTHING: Mapping[str, "Number"] = MappingProxyType({})
 
 
 class Number(NamedTuple):
@@ -23,7 +20,7 @@ class Number(NamedTuple):
         value: as printed, so that no digit is added or lost.
         unit: `%`, `s/1K steps` or `GB`.
         source: who measured it.
-        table: where it stands in the source.
+        table: of the source.
     """
 
     task: str
@@ -35,7 +32,7 @@ class Number(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Source and table, for a foot note."""
+        """Source and table, for a note."""
         return f"{self.source}, {self.table}"
 
 
@@ -56,7 +53,7 @@ def published(task_key: str, attention: str) -> Mapping[str, Number]:
     The key is that of the published task and no other: other options, another version and shuffled
     blocks make another task, and have no numbers.
     """
-    return _index().get((task_key, attention), _NOTHING)
+    return _index().get((task_key, attention), {})
 
 
 @cache

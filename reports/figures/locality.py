@@ -8,8 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from reports.figures import style
-from reports.tables.boards import Row
-from reports.tables.locality import Curve, Study
+from reports.tables.locality import Study
 
 WIDTH, HEIGHT = 6.8, 3.9
 """Inches of a panel with its legend."""
@@ -25,45 +24,32 @@ def locality_figure(found: Sequence[Study]) -> dict[str, bytes]:
 
 
 def draw(found: Sequence[Study]) -> Figure:
-    """A panel for each study."""
-    figure, axes = style.panels([HEIGHT] * len(found), WIDTH, 0)
-    for panel, study in zip(axes, found, strict=True):
+    """A panel for each study, as far as a figure can hold them."""
+    shown = found[: style.MOST_PANELS]
+    figure, axes = style.panels([HEIGHT] * len(shown), WIDTH, 0)
+    for panel, study in zip(axes, shown, strict=True):
         style.heading(panel, study.title)
         _panel(panel, study)
     return figure
 
 
 def _panel(axes: Axes, study: Study) -> None:
-    handles, missing = [], {}
+    handles, missing, places = [], [], list(study.ticks)
     for number, curve in enumerate(study.curves):
         shift = SHIFT * (number - (len(study.curves) - 1) / 2)
-        points = _points(study, curve)
-        drawn = {x + shift: row.accuracy for x, row in points.items() if row.accuracy}
-        means = [100 * of.mean for of in drawn.values()]
-        below = [100 * (of.mean - of.low) for of in drawn.values()]
-        above = [100 * (of.high - of.mean) for of in drawn.values()]
-        handles.append(
-            axes.errorbar(
-                list(drawn), means, (below, above), capsize=3, label=style.label(curve.name),
-                color=style.COLOURS[1 + number % 7], marker=style.MARKERS[number % 8],
-            )
-        )  # fmt: skip
-        missing |= {f"{curve.name}, {_ticks(study)[x]}: {row.failures}": None
-                    for x, row in points.items() if not row.accuracy}  # fmt: skip
-    ticks = _ticks(study)
-    axes.set_xticks(range(len(ticks)), ticks)
+        drawn = []
+        for tokens, row in sorted(curve.rows.items()):
+            if row.accuracy:
+                mean, low, high = (100 * value for value in row.accuracy[:3])
+                drawn.append((places.index(tokens) + shift, mean, mean - low, high - mean))
+            else:
+                missing.append(f"{curve.name}, {study.ticks[tokens]}: {row.failures}")
+        x, means, below, above = zip(*drawn, strict=True) if drawn else ((), (), (), ())
+        colour, marker = style.COLOURS[1 + number % 7], style.MARKERS[number % 8]
+        handles.append(axes.errorbar(x, means, (below, above), capsize=3, color=colour,
+                                     marker=marker, label=style.label(curve.name)))  # fmt: skip
+    axes.set_xticks(range(len(places)), list(study.ticks.values()))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.set(xlabel="tokens", ylabel="test accuracy, %", xlim=(-0.3, len(ticks) - 0.7))
+    axes.set(xlabel="tokens", ylabel="test accuracy, %", xlim=(-0.3, len(places) - 0.7))
     style.legend(axes, [*handles, *style.draw_baselines(axes, study.baselines)])
-    if missing:
-        style.note(axes, f"Not shown: {'; '.join(missing)}")
-
-
-def _ticks(study: Study) -> list[str]:
-    return [*map(str, study.tokens), "all"]
-
-
-def _points(study: Study, curve: Curve) -> dict[int, Row]:
-    """The rows of a curve by the index of their tick."""
-    points = {i: curve.rows[n] for i, n in enumerate(study.tokens) if n in curve.rows}
-    return points | ({len(study.tokens): curve.full} if curve.full else {})
+    style.not_shown(axes, missing)

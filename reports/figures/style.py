@@ -21,27 +21,14 @@ from reports.text import plain
 INK, QUIET, GRID = "#2b2b2b", "#6f6f6f", "#ececec"
 
 STYLE: dict[Any, Any] = {
-    "axes.axisbelow": True,
-    "axes.edgecolor": QUIET,
-    "axes.grid": True,
-    "axes.labelcolor": QUIET,
-    "axes.linewidth": 0.8,
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "figure.dpi": 160,
-    "font.family": "DejaVu Sans",
-    "font.size": 9.5,
-    "grid.color": GRID,
-    "grid.linewidth": 0.8,
-    "legend.fontsize": 8,
-    "legend.frameon": False,
-    "svg.hashsalt": "figures",
-    "text.color": INK,
+    "axes.axisbelow": True, "axes.edgecolor": QUIET, "axes.grid": True, "axes.labelcolor": QUIET,
+    "axes.linewidth": 0.8, "axes.spines.right": False, "axes.spines.top": False,
+    "figure.dpi": 160, "font.family": "DejaVu Sans", "font.size": 9.5,
+    "grid.color": GRID, "grid.linewidth": 0.8, "legend.fontsize": 8, "legend.frameon": False,
+    "svg.hashsalt": "figures", "text.color": INK, "xtick.color": QUIET, "ytick.color": QUIET,
     # Texts come from records: "$" begins no formula.
     "text.parse_math": False,
-    "xtick.color": QUIET,
-    "ytick.color": QUIET,
-}
+}  # fmt: skip
 
 COLOURS = (
     "#3f3f3f", "#d55e00", "#0072b2", "#009e73", "#cc79a7", "#c49a00", "#56b4e9", "#7b4ea3",
@@ -56,6 +43,9 @@ VARIANTS = (
     "fla-deltanet", "fla-gated-deltanet", "fla-retention",
 )  # fmt: skip
 """Variants with a colour and marker of their own, the same in every figure."""
+
+MOST_PANELS, MOST_BASELINES = 40, len(DASHES)
+"""Of one figure, so that it has fewer pixels than matplotlib can draw, and of one panel."""
 
 SLOTS = len(COLOURS) * len(MARKERS)
 TEXT, LABEL, LINE = 400, 34, 74
@@ -133,25 +123,24 @@ def label(text: str) -> str:
     return plain(text, LABEL).lstrip("_") or " "
 
 
-def note(axes: Axes, text: str) -> None:
-    """Small print below the axis label of a panel."""
-    axes.annotate(
-        _wrap(text), (0, 0), (0, -36), xycoords="axes fraction", textcoords="offset points",
-        fontsize=8, color=QUIET, va="top", fontstyle="italic",
-    )  # fmt: skip
+def not_shown(axes: Axes, reasons: Sequence[str]) -> None:
+    """Small print below the axis label of a panel; nothing where there are no reasons."""
+    if reasons:
+        axes.annotate(
+            _wrap(f"Not shown: {'; '.join(reasons)}"), (0, 0), (0, -36), xycoords="axes fraction",
+            textcoords="offset points", fontsize=8, color=QUIET, va="top", fontstyle="italic",
+        )  # fmt: skip
 
 
 def draw_baselines(axes: Axes, baselines: Baselines) -> list[Line2D]:
     """Draw a line for each baseline within the limits of the panel; return entries of a legend."""
     low, high = axes.get_ylim()
     shown = [(name, value) for name, value in baselines if low <= 100 * value <= high]
-    handles = []
-    for i, (name, value) in enumerate(shown):
-        line = axes.axhline(100 * value, color=QUIET, linewidth=1, linestyle=DASHES[i % 5])
-        line.set_zorder(1.5)
-        line.set_label(f"{label(name)} {percent(value)}")
-        handles.append(line)
-    return handles
+    return [
+        axes.axhline(100 * value, color=QUIET, linewidth=1, linestyle=dashes, zorder=1.5,
+                     label=f"{label(name)} {percent(value)}")
+        for (name, value), dashes in zip(shown, DASHES, strict=False)
+    ]  # fmt: skip
 
 
 def legend(axes: Axes, handles: Sequence[Line2D]) -> None:

@@ -6,25 +6,23 @@ from reports.markdown import escape, table
 from reports.pages.leaderboard import baseline_lines
 from reports.pages.notes import used_marks
 from reports.tables.columns import NOTHING, accuracy
-from reports.tables.locality import SHUFFLED, WINDOW, Curve, Study
+from reports.tables.locality import SHUFFLED, WINDOW, Study
 from reports.tables.settings import recipe
 
 HEAD = f"""\
 # Locality: accuracy against the reach of attention
 
 Test accuracy in percent with its 95 % interval. *{WINDOW}*: every layer attends to that many tokens
-on each side, or only before the token where the task is causal. *{SHUFFLED}*: attention reaches all
-tokens of sequences whose blocks of that many tokens are in random order, in training and in test.
-Where the second is as high as with all tokens in order, no order beyond the block is used.
+on each side, or only before the token where the task is causal. *{SHUFFLED}*:
+attention reaches all tokens of sequences whose blocks of that many tokens are in random order, in
+training and in test. Where it is as accurate as with all tokens in order, the order of tokens
+further apart than a block is not used.
 """
 
 NO_BLOCKS = """\
 No runs with shuffled blocks. Tasks with an answer per token have none, because shuffling would move
 the target positions.
 """
-
-ALL = "all"
-"""The tick behind the last number of tokens."""
 
 
 def locality(found: Sequence[Study]) -> str:
@@ -40,15 +38,10 @@ def locality(found: Sequence[Study]) -> str:
 
 
 def _table(study: Study) -> str:
-    lines = [
-        [str(tokens), *(_cell(curve, tokens) for curve in study.curves)] for tokens in study.tokens
-    ]
-    lines.append([ALL, *(_cell(curve, None) for curve in study.curves)])
     head = ["tokens", *(escape(curve.name) for curve in study.curves)]
-    lines += baseline_lines(study.baselines, len(head))
-    return table(head, lines, align_right=True)
-
-
-def _cell(curve: Curve, tokens: int | None) -> str:
-    row = curve.full if tokens is None else curve.rows.get(tokens)
-    return escape(accuracy(row)) if row else NOTHING
+    lines = [[label] for label in study.ticks.values()]
+    for curve in study.curves:
+        for line, tokens in zip(lines, study.ticks, strict=True):
+            row = curve.rows.get(tokens)
+            line.append(escape(accuracy(row)) if row else NOTHING)
+    return table(head, [*lines, *baseline_lines(study.baselines, len(head))], align_right=True)

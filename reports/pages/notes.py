@@ -10,7 +10,7 @@ from reports.tables.columns import EXPECTED, ONE_RUN, PAPER, PARTIAL
 
 MARKS = {
     ONE_RUN: f"{ONE_RUN} One seed: the interval covers the sampling of the test split alone.",
-    PARTIAL: f"{PARTIAL} Some runs did not finish.",
+    PARTIAL: f"{PARTIAL} Mean and interval of the finished runs alone.",
     EXPECTED: f"{EXPECTED} Known check failures: see `harness check`.",
     PAPER: f"{PAPER} Published by others; `leaderboard.md` names the source.",
 }
@@ -21,15 +21,13 @@ MEANING = f"""\
 - Time is that of the training step: extra losses and optimiser included, evaluation excluded.
 - Peak memory is the most that one training step allocates beyond what was held before it.
 - Ratios are to SDPA softmax, measured in turns in the same run; below 1 is faster or smaller.
-  They are absent where softmax did not fit in memory together with the model.
 - Inference counts padding as tokens; FLOPs are those of the matrix products of one training step.
 - The checkpoint is the best on dev; test is evaluated once.
 - Costs are medians over seeds; the CSV has their quartiles at full precision.
 - Accuracies are means over seeds with 95 % intervals. An interval contains both Student's t over
   the seeds and Wilson's interval of the mean over the test examples.
-- {ONE_RUN} One seed: Wilson's interval over the test examples alone. It covers the sampling of the
-  test split, and not the variation between seeds.
-- {PARTIAL} Some runs did not finish: mean and interval are of those that did, and may be too high.
+- {MARKS[ONE_RUN]}
+- {MARKS[PARTIAL]}
 - Rows in italics are baselines, accuracies without attention. *bag of tokens* is a linear model on
   token counts, *first 16 tokens* one on the first tokens; *most frequent in context* is the answer
   that an example itself contains most often.

@@ -58,7 +58,7 @@ def default_boards(found: Sequence[Board]) -> Mapping[str, Board]:
 
 
 def _cell(row: Row) -> str:
-    mark = EXPECTED if row.expected_failures else ""
+    mark = EXPECTED if row.runs[-1].expected_failures else ""
     ratio = over_runs(row, time_ratio)
     return escape(accuracy(row)) + mark + ("" if ratio is None else f" · {number(ratio)}×")
 

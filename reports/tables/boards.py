@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import fmean
 
 from harness.records.record import Cost, Final, Record
 from harness.records.spec import RunSpec
@@ -52,21 +51,11 @@ class Row:
             return None
         return interval([final.test_accuracy for final in finals], finals[0].test_examples)
 
-    @property
-    def dev_accuracy(self) -> float | None:
-        """Mean dev accuracy of the checkpoints that were tested; None where there are none."""
-        return fmean(final.dev_accuracy for final in self.finals) if self.finals else None
-
     @cached_property
     def costs(self) -> list[Cost]:
         """What was measured, whether the run finished or not; all with softmax, if any is."""
         measured = [run.cost for run in self.runs if run.cost]
         return [cost for cost in measured if cost.softmax] or measured
-
-    @property
-    def expected_failures(self) -> Mapping[str, str]:
-        """Checks that its variants are known to fail, each with its reason."""
-        return self.runs[-1].expected_failures
 
     @property
     def failures(self) -> str:
@@ -151,11 +140,9 @@ def machine(record: Record) -> str:
 def failure(record: Record) -> str:
     """How a run ended that did not finish, in a few words."""
     status, reason = record.status.replace("_", " "), plain(record.reason, REASON)
-    if not reason and record.curve:
-        reason = f"at step {record.curve[-1].step}"
-    if not reason or status in reason.lower():
-        return reason or status
-    return f"{status} {reason}" if reason.startswith("at ") else f"{status}: {reason}"
+    if not reason:
+        return f"{status} at step {record.curve[-1].step}" if record.curve else status
+    return reason if status in reason.lower() else f"{status}: {reason}"
 
 
 def by_options(

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
-from statistics import median
+from statistics import fmean, median
 from typing import NamedTuple
 
 from harness.records.record import WITHOUT_SOFTMAX, Cost, Quartiles
@@ -14,8 +14,7 @@ UNMEASURED = "not measured"
 ONE_RUN, PARTIAL, PAPER, EXPECTED = "†", "‡", "§", "¶"
 """Marks: an interval of one seed, unfinished runs, published numbers, known check failures."""
 
-MIB = 2**20
-GIGA = 10**9
+MIB, GIGA = 2**20, 10**9
 
 
 class Column(NamedTuple):
@@ -77,13 +76,13 @@ def memory_ratio(cost: Cost) -> float | None:
     return cost.memory_ratio
 
 
-def _dev_accuracy(row: Row) -> str:
-    return NOTHING if row.dev_accuracy is None else percent(row.dev_accuracy)
-
-
 def _seeds(row: Row) -> str:
     finished, runs = len(row.finals), len(row.runs)
     return str(runs) if finished == runs else f"{finished} of {runs}"
+
+
+def _dev_percent(row: Row) -> float | None:
+    return 100 * fmean(final.dev_accuracy for final in row.finals) if row.finals else None
 
 
 def _interval(end: int) -> Callable[[Row], object]:
@@ -135,21 +134,16 @@ def _paper_source(row: Row) -> str | None:
     return "; ".join(sorted({number.place for number in found})) or None
 
 
-def _commits(row: Row) -> str:
-    return " ".join(sorted({one for run in row.runs for one in run.environment.commits}))
-
-
 COLUMNS = (
     Column("attention", lambda row: row.spec.attention, "attention", "attention",
-           lambda row: row.label + (EXPECTED if row.expected_failures else "")),
+           lambda row: row.label + (EXPECTED if row.runs[-1].expected_failures else "")),
     Column("test_accuracy_percent", _interval(0),
            "test accuracy (%) [95 % interval]", "test %", accuracy),
     Column("test_accuracy_low_percent", _interval(1)),
     Column("test_accuracy_high_percent", _interval(2)),
     Column("interval_over", lambda row: row.accuracy.over if row.accuracy else None),
-    Column("dev_accuracy_percent",
-           lambda row: None if row.dev_accuracy is None else 100 * row.dev_accuracy,
-           "dev accuracy (%)", "dev %", _dev_accuracy),
+    Column("dev_accuracy_percent", _dev_percent, "dev accuracy (%)", "dev %",
+           lambda row: NOTHING if (value := _dev_percent(row)) is None else f"{value:.1f}"),
     Column("runs", lambda row: len(row.runs), "seeds", "seeds", _seeds),
     Column("runs_ok", lambda row: len(row.finals)),
     Column("seeds", lambda row: " ".join(str(run.spec.seed) for run in row.runs)),
@@ -171,7 +165,8 @@ COLUMNS = (
     _cost("gflops_per_step", lambda cost: cost.own.flops / GIGA, "GFLOPs / step"),
     Column("implementations",
            lambda row: json.dumps(dict(row.runs[-1].implementations), sort_keys=True)),
-    Column("commits", _commits),
+    Column("commits", lambda row: " ".join(
+        sorted({one for run in row.runs for one in run.environment.commits}))),
     _paper("accuracy_percent", "%", "accuracy (%)"),
     _paper("seconds_per_1k_steps", "s/1K steps", "time (s / 1K steps)"),
     _paper("peak_memory_gb", "GB", "peak memory (GB)"),

@@ -10,10 +10,10 @@ from reports.tables.settings import Setting, setting
 FULL, NONE, WINDOWED = "softmax", "none", "local"
 """Variants that attend to all tokens, to each token alone (it has no options), and to a window."""
 
-WINDOW_OPTION = (WINDOWED, "window")
-"""The option that varies along a curve, with its variant."""
-
 WINDOW, SHUFFLED = "windowed attention", "full attention, shuffled blocks"
+
+ALL = 2**63
+"""The number of tokens of full attention on tokens in order, behind every other number."""
 
 
 @dataclass(frozen=True)
@@ -22,15 +22,12 @@ class Curve:
 
     Attributes:
         name: `WINDOW` or `SHUFFLED`, and options that distinguish it from others of the name.
-        rows: by the tokens on each side that a layer attends to, 0 for the token itself; or by the
-            tokens of a shuffled block.
-        full: of full attention on tokens in order; None where it was not run, or where several sets
-            of its options exist and none belongs to the curve.
+        rows: by the tokens on each side that a layer attends to, 0 for the token itself, or by the
+            tokens of a shuffled block; those of full attention on tokens in order by `ALL`.
     """
 
     name: str
     rows: Mapping[int, Row]
-    full: Row | None
 
 
 @dataclass(frozen=True)
@@ -52,12 +49,13 @@ class Study:
     @property
     def has_blocks(self) -> bool:
         """Whether blocks were shuffled in any run."""
-        return any(one.rows for one in self.curves if one.name.startswith(SHUFFLED))
+        return any(c.name.startswith(SHUFFLED) and {*c.rows} - {ALL} for c in self.curves)
 
     @property
-    def tokens(self) -> list[int]:
-        """Every window and block size, in order."""
-        return sorted({tokens for curve in self.curves for tokens in curve.rows})
+    def ticks(self) -> dict[int, str]:
+        """Every number of tokens in order, with its label; always with `ALL`."""
+        tokens = {tokens for curve in self.curves for tokens in curve.rows} - {ALL}
+        return {**{number: str(number) for number in sorted(tokens)}, ALL: "all"}
 
 
 def studies(records: Iterable[Record]) -> list[Study]:
@@ -71,7 +69,7 @@ def studies(records: Iterable[Record]) -> list[Study]:
         Study(title, shared, _curves(runs), baselines(run for run in runs if not _block(run)))
         for title, shared, runs in grouped(used, _shared)
     ]
-    return [study for study in found if len(study.tokens) > 1 or study.has_blocks]
+    return [study for study in found if len(study.ticks) > 2 or study.has_blocks]
 
 
 def _shared(record: Record) -> Setting:
@@ -82,23 +80,18 @@ def _shared(record: Record) -> Setting:
 
 def _curves(records: Sequence[Record]) -> tuple[Curve, ...]:
     ordered = [run for run in records if not _block(run)]
-    alone = _rows((run for run in ordered if run.spec.attention == NONE), lambda _: 0)
-    full = [
-        Curve(SHUFFLED + options, _rows(filter(_block, runs), _block), _full(runs))
+    alone = _rows((run for run in ordered if run.spec.attention == NONE), lambda run: 0)
+    shuffled = [
+        Curve(SHUFFLED + options, _rows(runs, lambda run: _block(run) or ALL))
         for options, runs in by_options(run for run in records if run.spec.attention == FULL)
     ]
     windowed = by_options(filter(_window, ordered), _options) or [("", [])]
-    end = full[0].full if len(full) == 1 else None
-    return (
-        *(Curve(WINDOW + options, alone | _rows(runs, _window), end) for options, runs in windowed),
-        # A single run of full attention is the end of the windowed curve, and no curve of its own.
-        *(curve for curve in full if curve.rows or len(full) > 1),
-    )
-
-
-def _full(runs: Iterable[Record]) -> Row | None:
-    ordered = tuple(run for run in runs if not _block(run))
-    return Row(FULL, ordered) if ordered else None
+    # Several sets of options of full attention: none of them belongs to the windows.
+    only = shuffled[0].rows if len(shuffled) == 1 else {}
+    end = {ALL: only[ALL]} if ALL in only else {}
+    curves = [Curve(WINDOW + name, alone | _rows(runs, _window) | end) for name, runs in windowed]
+    # A single run of full attention is the end of the windowed curve, and no curve of its own.
+    return (*curves, *(one for one in shuffled if len(shuffled) > 1 or {*one.rows} - {ALL}))
 
 
 def _window(record: Record) -> int:
@@ -119,7 +112,6 @@ def _rows(runs: Iterable[Record], tokens: Callable[[Record], int]) -> dict[int, 
 
 
 def _options(record: Record) -> Options:
-    return {
-        name: {option: value for option, value in own.items() if (name, option) != WINDOW_OPTION}
-        for name, own in record.spec.options.items()
-    }
+    """Options of a run without the window, which varies along a curve."""
+    own = {k: v for k, v in record.spec.options.get(WINDOWED, {}).items() if k != "window"}
+    return {**record.spec.options, WINDOWED: own}

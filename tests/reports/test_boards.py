@@ -81,7 +81,7 @@ def test_baselines_are_in_order_of_accuracy_and_once_each(record):
         ("diverged", "loss is nan at step 300", "diverged: loss is nan at step 300"),
         ("out_of_memory", "", "out of memory at step 300"),
         ("out_of_memory", "CUDA out of memory", "CUDA out of memory"),
-        ("interrupted", "at step 17", "interrupted at step 17"),
+        ("interrupted", "", "interrupted at step 300"),
         ("failed", "ValueError: no\nline two", "failed: ValueError: no line two"),
     ],
 )

@@ -69,8 +69,18 @@ def test_a_board_with_fewer_than_two_points_has_no_panel(record):
     given = [record(), record(task="text"), failed, record(task="image", softmax=None)]
     figure = drawn(given)
     assert not figure.axes
-    assert "(3)" in figure.legends[0].get_title().get_text()
+    assert "two points: 3" in figure.legends[0].get_title().get_text()
     assert figure.texts[0].get_text() == "No board has two variants with a cost."
+
+
+def test_a_figure_has_fewer_pixels_than_matplotlib_can_draw(record):
+    many = [record(name, accuracy=0.5, key=f"a@{key}")
+            for key in range(45) for name in ("a", "b")]  # fmt: skip
+    with mpl.rc_context(style.STYLE):
+        figure = draw(boards(many))
+    assert len(figure.axes) == style.MOST_PANELS
+    tallest = 1 + 0.165 * (style.SLOTS + style.MOST_BASELINES)
+    assert style.MOST_PANELS / 2 * tallest * figure.dpi < 2**16
 
 
 def test_a_row_without_a_point_is_named_below_its_panel(record):

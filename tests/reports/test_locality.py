@@ -5,7 +5,7 @@ from reports.figures import style
 from reports.figures.locality import draw
 from reports.pages import locality_files
 from reports.pages.locality import locality
-from reports.tables.locality import studies
+from reports.tables.locality import ALL, studies
 
 
 def window(tokens, **options):
@@ -56,7 +56,7 @@ def test_without_shuffled_blocks_one_curve_ends_at_full_attention(runs):
 
 def test_shuffled_blocks_make_a_study_without_windows(record):
     (study,) = studies([shuffled(record, 8)])
-    assert study.has_blocks and study.tokens == [8]
+    assert study.has_blocks and [*study.ticks.values()] == ["8", "all"]
 
 
 def test_failures_are_cells_with_their_reason(runs, record):
@@ -72,7 +72,9 @@ def test_runs_with_other_options_make_other_curves(runs, record):
     other = record("softmax", accuracy=0.5, seed=1, options={"softmax": {"backend": "math"}})
     wider = record("local", accuracy=0.4, seed=1, options=window(32, bias=1))
     (study,) = studies([*runs, other, wider])
-    assert [(of.name, of.full and of.full.accuracy.mean) for of in study.curves] == [
+    assert [
+        (of.name, of.rows[ALL].accuracy.mean if ALL in of.rows else None) for of in study.curves
+    ] == [
         ("windowed attention (bias=1)", None),
         ("windowed attention", None),
         ("full attention, shuffled blocks (backend=math)", 0.5),

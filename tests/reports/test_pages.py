@@ -55,7 +55,7 @@ def test_one_seed_and_known_check_failures_are_marked_and_explained(record):
     given = [record(accuracy=0.5, examples=100, failures={"softmax: causality": "leaks <b>"})]
     page = leaderboard(given, [])
     assert only(page)["softmax¶"][ACCURACY] == "50.0 [40.4, 59.6]†"
-    assert "† One seed: Wilson's interval" in page
+    assert "† One seed: the interval covers" in page
     assert "## ¶ Known check failures\n\n- softmax: causality: leaks &lt;b&gt;\n" in page
 
 
