@@ -1,10 +1,11 @@
-"""The process as the harness arranges it before it trains."""
+"""The environment of a run, and the memory allocator of the process."""
 
 import platform
 import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 
@@ -27,34 +28,38 @@ for _ in range(10):
 """
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="asks glibc, and this is another")
-def test_a_large_block_that_was_freed_is_used_again_as_it_is():
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
+def test_a_large_block_that_was_freed_is_reused_without_page_faults():
     done = subprocess.run([sys.executable, "-c", FAULTS], capture_output=True, text=True, cwd=ROOT)
-    fresh, *_, again = map(int, done.stdout.split())
-    # 256 MiB: a page of 4 KiB each, or fewer where the system takes larger ones. What is small may
-    # cut into a block that was freed, a few times.
-    assert fresh > 64 and again < fresh / 10
+    first, *_, last = map(int, done.stdout.split())
+    # 256 MiB: a fault per page of 4 KiB, or fewer with larger pages. Small allocations may split a
+    # freed block a few times.
+    assert first > 64 and last < first / 10
 
 
-def test_without_glibc_memory_is_left_as_it_is(monkeypatch):
+def test_without_glibc_nothing_changes(monkeypatch):
     monkeypatch.setattr("ctypes.CDLL", lambda name: object())
     keep_freed_memory()
+
+
+def test_the_memory_of_the_machine_is_reported():
+    assert describe("cpu").memory_gib == round(psutil.virtual_memory().total / 2**30, 1) > 0.1
 
 
 OTHER = {"device": "an abacus", "threads": 99, "memory_gib": 0.5, "system": "Plan9"}
 
 
 @pytest.mark.parametrize("name", sorted(Environment.model_fields.keys() - {"versions", "commit"}))
-def test_whatever_differs_of_two_environments_is_named(name):
+def test_each_difference_of_two_environments_is_named(name):
     here = describe("cpu")
-    told = f"{name.replace('_', ' ')} {OTHER[name]} (here {getattr(here, name)})"
-    with pytest.raises(UserError) as refused:
+    difference = f"{name.replace('_', ' ')} {OTHER[name]} (here {getattr(here, name)})"
+    with pytest.raises(UserError) as caught:
         continued(here.model_copy(update={name: OTHER[name]}), here, "it", "go there")
-    assert str(refused.value) == f"it was begun with {told}; go there"
+    assert str(caught.value) == f"it was begun with {difference}; go there"
 
 
 @pytest.mark.parametrize(
-    ("known", "precision"),
+    ("capabilities", "precision"),
     [
         ({"avx512_bf16": True}, "bf16"),
         ({"amx_bf16": True, "avx512_bf16": False}, "bf16"),
@@ -62,14 +67,14 @@ def test_whatever_differs_of_two_environments_is_named(name):
         ({}, "fp32"),
     ],
 )
-def test_a_cpu_computes_in_bf16_where_it_has_the_instructions(monkeypatch, known, precision):
-    monkeypatch.setattr("torch.cpu.get_capabilities", lambda: known, raising=False)
+def test_auto_is_bf16_on_a_cpu_with_the_instructions(monkeypatch, capabilities, precision):
+    monkeypatch.setattr("torch.cpu.get_capabilities", lambda: capabilities, raising=False)
     assert pick_precision("auto", torch.device("cpu")) == precision
 
 
 @pytest.fixture
 def checkout(tmp_path, monkeypatch) -> Path:
-    """A repository of three files, one of them the module that names its commit."""
+    """A repository of three files with the module that reports its commit."""
     for name in ("harness/environment.py", "zoo/contract.py", "README.md"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
@@ -90,7 +95,7 @@ def git(folder: Path, *words: str) -> str:
     ("changed", "mark"),
     [(None, ""), ("README.md", ""), ("zoo/contract.py", "+"), ("zoo/x.py", "+")],
 )
-def test_a_commit_is_marked_where_what_computes_was_changed(checkout, changed, mark):
+def test_a_commit_is_marked_where_code_was_changed(checkout, changed, mark):
     if changed:
         (checkout / changed).write_text("changed")
     head = git(checkout, "rev-parse", "--short=12", "HEAD")

@@ -1,10 +1,10 @@
-"""`harness locality`: the cells of an audit, and the page that comes of them."""
+"""`harness locality`: the runs of an audit, and the page made from them."""
 
 import pytest
 
-from harness.budgets import Request
-from harness.locality import seen, shuffled
-from tasks.registry import tasks
+from harness.locality import shuffled, windowed
+from harness.plan import Request
+from harness.records.spec import RunSpec
 
 
 def request(task: str, seed: int = 0, **settings) -> Request:
@@ -14,9 +14,12 @@ def request(task: str, seed: int = 0, **settings) -> Request:
     )  # fmt: skip
 
 
-def test_an_audit_is_both_ends_and_every_window_and_block():
-    given = request("listops", seed=3)
-    found = [*seen(given, [4, 16]), *shuffled([given], [4, 16])]
+def specs(request: Request, windows: list[int]) -> list[RunSpec]:
+    return [one.spec for one in (*windowed(request, windows), *shuffled([request], windows))]
+
+
+def test_an_audit_has_full_and_no_attention_and_every_window_and_block():
+    found = specs(request("listops", seed=3), [4, 16])
     assert [
         (one.attention, one.options.get("local", {}).get("window"), one.task.block) for one in found
     ] == [
@@ -27,7 +30,7 @@ def test_an_audit_is_both_ends_and_every_window_and_block():
     assert len({one.id for one in found}) == len(found)
 
 
-def test_locality_runs_the_cells_once_and_writes_its_page(call, store, unmeasured):
+def test_locality_runs_its_cells_once_and_writes_its_page(call, store, unmeasured):
     argv = ("locality", "majority", "--windows", "4", "--budget", "smoke")
     code, out, _ = call(*argv)
     assert code == 0
@@ -42,28 +45,28 @@ def test_locality_runs_the_cells_once_and_writes_its_page(call, store, unmeasure
     assert before == {path: path.stat().st_mtime_ns for path in store.folder.glob("*.json")}
 
 
-def test_a_window_that_is_no_narrower_than_the_documents_is_left_out_with_a_warning():
+def test_a_window_or_block_that_holds_whole_sequences_is_left_out_with_a_warning():
     given = request("majority", majority={"max_len": 16})
-    line = r"documents of majority@1\[max_len=16,.*\] have at most 16 tokens, and from"
+    line = r"sequences of majority@1\[max_len=16,.*\] have at most 16 tokens, and from"
     with pytest.warns(UserWarning, match=rf"window 15 is left out: {line} 15 on it ch") as warned:
-        *_, last = seen(given, [14, 15])
-    assert len(warned) == 1 and last.options["local"]["window"] == 14
+        *_, last = windowed(given, [14, 15])
+    assert len(warned) == 1 and last.spec.options["local"]["window"] == 14
     with pytest.warns(UserWarning, match=rf"block 16 is left out: {line} 16 on it ch") as warned:
         (only,) = shuffled([given], [15, 16])
-    assert len(warned) == 1 and only.task.block == 15
+    assert len(warned) == 1 and only.spec.task.block == 15
 
 
 @pytest.mark.filterwarnings("always")
-def test_an_audit_that_hides_nothing_is_refused_before_any_run(call, store):
+def test_an_audit_without_a_limiting_window_is_rejected_before_any_run(call, store):
     argv = ("locality", "majority", "--windows", "31,32", "--budget", "smoke")
     code, out, err = call(*argv)
     assert (code, out) == (2, "")
-    expected = "harness: windows 31, 32 all show the whole of majority@1[max_len=32,"
+    expected = "harness: windows 31, 32 cover whole sequences of majority@1[max_len=32,"
     assert err.splitlines()[-1].startswith(expected) and "give narrower --windows" in err
     assert not store.folder.exists()
 
 
-def test_windows_that_are_no_windows_are_refused(call, store):
+def test_bad_windows_are_rejected(call, store):
     for windows in ("4,x", "0", "4,,8"):
         code, out, err = call("locality", "majority", "--windows", windows, "--budget", "smoke")
         assert (code, out) == (2, "")
@@ -71,27 +74,13 @@ def test_windows_that_are_no_windows_are_refused(call, store):
     assert not store.folder.exists()
 
 
-@pytest.mark.parametrize("task", ["copying", "induction", "mqar", "selective-copying"])
-def test_a_task_that_asks_at_tokens_is_not_shuffled(task):
+@pytest.mark.parametrize("task", ["copying", "mqar"])
+def test_a_task_with_target_positions_is_not_shuffled(task):
     given = [request(task, **{task: {"test": 4}}), request("majority")]
-    assert [one.task.name for one in shuffled(given, [4, 16])] == ["majority"] * 2
+    assert [one.spec.task.name for one in shuffled(given, [4, 16])] == ["majority"] * 2
 
 
-def test_seeds_of_a_task_are_shuffled_after_one_look_at_it(monkeypatch):
-    majority, looks = tasks.find("majority"), []
-    load = majority.load
-
-    def look(task, split):
-        looks.append(split)
-        return load(task, split)
-
-    monkeypatch.setattr(majority, "load", look)
-    found = list(shuffled([request("majority", seed) for seed in (0, 1)], [4]))
-    assert [one.seed for one in found] == [0, 1]
-    assert looks == ["test"]
-
-
-def test_a_page_says_why_a_task_that_asks_at_tokens_has_one_curve(call, store, unmeasured):
+def test_a_page_explains_why_a_task_with_target_positions_has_one_curve(call, store, unmeasured):
     assert call("locality", "induction", "--windows", "4", "--budget", "smoke")[0] == 0
     page = (store.folder / "locality.md").read_text("utf-8")
     assert "| tokens | sees a window |\n" in page
@@ -104,7 +93,7 @@ def test_a_page_says_why_a_task_that_asks_at_tokens_has_one_curve(call, store, u
 def test_options_of_the_task_and_of_its_variants_can_be_set():
     settings = {"majority": {"max_len": "40"}, "softmax": {"backend": "sdpa"}}
     given = request("majority", **settings)
-    found = [*seen(given, [4]), *shuffled([given], [4])]
+    found = specs(given, [4])
     assert {one.task.options["max_len"] for one in found} == {40}
     assert {one.options["softmax"]["backend"] for one in found if "softmax" in one.options} == {
         "sdpa"
@@ -114,14 +103,14 @@ def test_options_of_the_task_and_of_its_variants_can_be_set():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("local.window=4", "local.window=4 is what an audit varies; give it as --windows 4"),
-        ("primal.rank=3", "takes no part; those that do: local, majority, none, softmax"),
+        ("local.window=4", "local.window=4 is varied by an audit; use --windows 4"),
+        ("primal.rank=3", "takes no part; those that do: local, majority"),
         ("majority.maxlen=3", "did you mean"),
-        ("majority.test=1000000000000", "test=1000000000000] cannot be held in memory here"),
+        ("majority.test=1000000000000", "test=1000000000000] does not fit in memory"),
         ("local.windw=4", "did you mean"),
     ],
 )
-def test_settings_that_an_audit_cannot_follow_are_refused(call, store, given, message):
+def test_settings_that_do_not_apply_are_rejected(call, store, given, message):
     argv = ("locality", "majority", "--windows", "4", "--budget", "smoke", "--set", given)
     code, out, err = call(*argv)
     assert (code, out, len(err.splitlines())) == (2, "", 1)
@@ -129,8 +118,8 @@ def test_settings_that_an_audit_cannot_follow_are_refused(call, store, given, me
     assert not store.folder.exists()
 
 
-def test_runs_that_did_not_finish_are_named_and_stand_on_the_page(call, store, monkeypatch):
-    def fail(*_):
+def test_runs_that_did_not_finish_are_named_and_are_on_the_page(call, store, monkeypatch):
+    def fail(plan):
         raise RuntimeError("boom")
 
     monkeypatch.setattr("harness.run.measure", fail)
@@ -150,7 +139,7 @@ def test_the_page_holds_the_audits_of_every_task_of_its_store(call, store, unmea
     assert "## majority@1" in page and "## parity@1" in page
 
 
-def test_an_audit_whose_page_cannot_be_written_is_refused(call, store, unmeasured):
+def test_an_audit_whose_page_cannot_be_written_is_one_line(call, store, unmeasured):
     (store.folder / "locality.md").mkdir(parents=True)
     code, _, err = call("locality", "majority", "--windows", "4", "--budget", "smoke")
     assert (code, err.count("\n")) == (2, 1)

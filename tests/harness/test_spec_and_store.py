@@ -1,7 +1,8 @@
-"""The identity of a run, and records that are there whole or not at all."""
+"""The identity of a run, the ranges of a record, and a folder of records."""
 
 import json
 import math
+import os
 from pathlib import Path
 
 import pytest
@@ -15,26 +16,31 @@ from zoo.registry import UserError
 SPEC = {
     "attention": "softmax+primal",
     "options": {"softmax": {"backend": "auto"}, "primal": {"rank": 30, "eta": 0.05}},
-    "task": {"name": "listops", "key": "listops@1", "options": {"max_len": 2000, "seed": 0}},
+    "task": {
+        "name": "listops", "key": "listops@1", "options": {"max_len": 2000, "seed": 0}, "block": 0,
+        "digests": {"train": "a1", "dev": "b2", "test": "c3"},
+    },
     "budget": "paper",
+    "overrides": {"train.lr": 1e-4},
     "model": {
         "depth": 2, "dim": 64, "heads": 2, "feed_forward": 128, "head": 128, "dropout": 0.1,
-        "attention_dropout": 0.0,
+        "attention_dropout": 0.0, "positions": "learned",
     },
     "train": {
         "batch": 32, "steps": 5000, "warmup": 1000, "lr": 1e-4, "betas": [0.9, 0.999],
-        "eps": 1e-6, "weight_decay": 0.0, "evaluations": 20, "precision": "bf16",
+        "cycle_momentum": True, "eps": 1e-6, "weight_decay": 0.0, "evaluations": 20,
+        "precision": "bf16",
         "compiled": False,
     },
     "device": "cpu",
     "seed": 0,
 }  # fmt: skip
 GOLDEN = "42ec680f113e0561"
-OTHER_WORD = {"bf16": "fp32", "cpu": "cuda"}
+OTHER_WORD = {"bf16": "fp32", "cpu": "cuda", "learned": "rotary"}
 
 
 def leaves(tree: object, path: tuple = ()) -> list[tuple]:
-    """The path of every value that holds no other."""
+    """The path of every value that is not a container."""
     if isinstance(tree, dict | list):
         items = tree.items() if isinstance(tree, dict) else enumerate(tree)
         return [leaf for key, inner in items for leaf in leaves(inner, (*path, key))]
@@ -59,10 +65,10 @@ def another(value):
     return value + (1 if isinstance(value, int) else 1e-9)
 
 
-def backwards(tree):
-    """The same with every dictionary in the opposite order."""
+def reversed_order(tree):
+    """The same with every dictionary in reversed order."""
     if isinstance(tree, dict):
-        return {key: backwards(tree[key]) for key in reversed(tree)}
+        return {key: reversed_order(tree[key]) for key in reversed(tree)}
     return tree
 
 
@@ -78,7 +84,9 @@ def record(spec, unmeasured) -> Record:
         environment=Environment(
             device="cpu", threads=1, memory_gib=1.0, system="Linux", versions={}, commit=""
         ),
+        implementations={"softmax": "d4", "primal": "e5"},
         baselines={"chance": 0.1},
+        expected_failures={},
         curve=[Point(step=1, seconds=0.1, loss=2.0, losses={"ksvd": 0.5}, dev_accuracy=None)],
         cost=unmeasured,
         final=Final(
@@ -93,10 +101,10 @@ def test_the_identity_of_a_known_run_never_changes(spec):
 
 
 def test_equal_specifications_have_one_identity(spec):
-    assert RunSpec.model_validate(backwards(SPEC)).id == spec.id
+    assert RunSpec.model_validate(reversed_order(SPEC)).id == spec.id
     assert RunSpec.model_validate_json(spec.model_dump_json()).id == spec.id
-    assert backwards(SPEC) == SPEC
-    assert json.dumps(backwards(SPEC)) != json.dumps(SPEC)
+    assert reversed_order(SPEC) == SPEC
+    assert json.dumps(reversed_order(SPEC)) != json.dumps(SPEC)
 
 
 @pytest.mark.parametrize("path", leaves(SPEC), ids=lambda path: ".".join(map(str, path)))
@@ -110,7 +118,7 @@ def test_an_added_or_dropped_option_is_another_run(spec):
 
 
 @pytest.mark.parametrize("bad", [{"sede": 1}, {"device": "tpu"}, {"seed": 0.5}, {"seed": None}])
-def test_a_specification_refuses_what_it_does_not_know(bad):
+def test_a_specification_rejects_unknown_fields_and_values(bad):
     with pytest.raises(ValidationError):
         RunSpec.model_validate({**SPEC, **bad})
 
@@ -121,11 +129,11 @@ def test_a_specification_is_frozen(spec):
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_no_number_of_a_record_is_other_than_finite(record, bad):
+def test_every_number_of_a_record_is_finite(record, bad):
     whole = record.model_dump()
-    places = [p for p in leaves(whole) if isinstance(value_at(whole, p), float)]
-    assert len(places) > 20
-    for path in places:
+    floats = [path for path in leaves(whole) if isinstance(value_at(whole, path), float)]
+    assert len(floats) > 20
+    for path in floats:
         tree = record.model_dump(mode="json")
         value_at(tree, path[:-1])[path[-1]] = bad
         with pytest.raises(ValidationError):
@@ -145,11 +153,11 @@ def test_a_cost_has_softmax_and_all_ratios_or_none_of_them(unmeasured):
     for part in parts:
         for some in (absent | {part: unmeasured.model_dump()[part]},
                      unmeasured.model_dump() | {part: None}):  # fmt: skip
-            with pytest.raises(ValidationError, match="absent together or not at all"):
+            with pytest.raises(ValidationError, match="all given, or none of them is"):
                 Cost.model_validate(some)
 
 
-def test_a_record_comes_back_as_it_was_written(store, record):
+def test_a_record_is_read_as_it_was_written(store, record):
     path = store.write(record)
     assert path == store.path(record.spec)
     assert store.find(record.spec) == record
@@ -157,36 +165,40 @@ def test_a_record_comes_back_as_it_was_written(store, record):
     assert store.find(changed(("seed",))) is None
 
 
-def test_the_path_of_a_record_says_what_it_is_of(store, spec):
+def test_the_name_of_a_record_is_its_specification(store, spec):
     name = store.path(spec).name
     assert name == f"listops-softmax+primal-paper-cpu-s0-{spec.id}.json"
     assert store.checkpoint(spec).parent == store.folder
     assert store.checkpoint(spec).suffix != ".json"
 
 
-def test_a_store_without_a_folder_is_empty_and_reading_makes_none(store, spec):
+def test_a_store_without_a_folder_is_empty_and_reading_creates_none(store, spec):
     assert store.find(spec) is None
     assert store.read() == ([], [])
     assert not store.folder.exists()
 
 
-@pytest.mark.parametrize("place", ["os.fsync", "pathlib.Path.replace"])
-@pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()], ids=repr)
-def test_a_failed_write_leaves_what_was_there_and_nothing_else(
-    store, record, monkeypatch, place, error
+@pytest.mark.parametrize("function", ["os.fsync", "pathlib.Path.replace"])
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [(OSError(28, "disk full"), UserError), (KeyboardInterrupt(), KeyboardInterrupt)],
+    ids=repr,
+)
+def test_a_failed_write_leaves_the_former_record_and_no_other_file(
+    store, record, monkeypatch, function, error, raised
 ):
     def fail(*_):
         raise error
 
     store.write(record)
     before = store.path(record.spec).read_bytes()
-    monkeypatch.setattr(place, fail)
-    with pytest.raises(type(error)):
+    monkeypatch.setattr(function, fail)
+    with pytest.raises(raised):
         store.write(record.model_copy(update={"status": "failed", "reason": "x"}))
     assert [path.read_bytes() for path in store.folder.iterdir()] == [before]
 
 
-def test_what_stands_at_the_final_name_is_never_partly_written(store, record, monkeypatch):
+def test_a_record_is_never_partly_written(store, record, monkeypatch):
     seen = []
     real = Path.replace
 
@@ -199,15 +211,15 @@ def test_what_stands_at_the_final_name_is_never_partly_written(store, record, mo
     assert seen == [(record, False)]
 
 
-def test_what_a_killed_writer_left_is_no_record(store, record):
+def test_a_partial_file_is_not_a_record(store, record):
     store.write(record)
     text = record.model_dump_json()
     (store.folder / f".{record.spec.id}-x.partial").write_text(text[: len(text) // 2])
     assert store.read() == ([record], [])
 
 
-def spoil(record: Record) -> dict[str, bytes]:
-    """Contents that are no record, by what is wrong with them."""
+def damage(record: Record) -> dict[str, bytes]:
+    """Contents of a file that is not a record, by what is wrong."""
     tree = record.model_dump(mode="json")
     text = json.dumps(tree)
     return {
@@ -215,7 +227,7 @@ def spoil(record: Record) -> dict[str, bytes]:
         "no JSON": b"{",
         "truncated": text[: len(text) // 2].encode(),
         "another kind": b"[]",
-        "another schema": json.dumps({**tree, "schema_version": 2}).encode(),
+        "another schema": json.dumps({**tree, "schema_version": 3}).encode(),
         "an extra field": json.dumps({**tree, "note": 1}).encode(),
         "a missing field": json.dumps({k: v for k, v in tree.items() if k != "cost"}).encode(),
         "not a number": text.replace("0.5", "NaN").encode(),
@@ -223,17 +235,17 @@ def spoil(record: Record) -> dict[str, bytes]:
     }
 
 
-WRONGS = [
+KINDS = [
     "empty", "no JSON", "truncated", "another kind", "another schema", "an extra field",
     "a missing field", "not a number", "no text",
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("wrong", WRONGS)
-def test_a_broken_record_is_named_and_left_as_it_is(store, record, wrong):
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_broken_record_is_reported_and_left_as_it_is(store, record, kind):
     good = record.model_copy(update={"spec": changed(("seed",))})
     store.write(good)
-    path, content = store.path(record.spec), spoil(record)[wrong]
+    path, content = store.path(record.spec), damage(record)[kind]
     path.write_bytes(content)
     records, broken = store.read()
     assert records == [good]
@@ -248,8 +260,118 @@ def test_a_broken_record_is_named_and_left_as_it_is(store, record, wrong):
     assert path.read_bytes() == content
 
 
-def test_every_way_of_being_broken_is_tried(record):
-    assert list(spoil(record)) == WRONGS
+def test_every_kind_of_damage_is_tried(record):
+    assert list(damage(record)) == KINDS
+
+
+OUT_OF_RANGE = {
+    "final.test_accuracy": [-0.1, 1.1, math.nan],
+    "final.dev_accuracy": [-1.0, 100.0],
+    "final.test_examples": [0, -1],
+    "final.train_seconds": [-1.0, 1e308],
+    "final.seconds": [-1.0],
+    "baselines.chance": [-0.1, 10.0],
+    "cost.time_ratio.median": [0.0, -1.0, 1e308, math.nan, math.inf],
+    "cost.own.seconds_per_1k_steps.q1": [0.0, -1.0, 1e308],
+    "cost.own.tokens_per_second.q3": [0.0, -1.0, 1e308],
+    "cost.own.peak_bytes": [0, -1],
+    "cost.own.parameters": [0, -1],
+    "cost.own.flops": [0, -1],
+    "curve.0.step": [0, -1],
+    "curve.0.seconds": [-1.0],
+    "curve.0.loss": [math.nan],
+    "environment.threads": [0],
+    "environment.memory_gib": [0.0],
+    "spec.train.lr": [0.0, -1.0],
+    "spec.train.batch": [0],
+    "spec.train.warmup": [-1, 5001],
+    "spec.model.dropout": [-0.1, 1.0],
+    "spec.seed": [-1, 2**32],
+}
+
+
+@pytest.mark.parametrize("field", OUT_OF_RANGE)
+def test_a_record_with_a_figure_out_of_range_is_left_out(store, record, field):
+    good = record.model_copy(update={"spec": changed(("seed",))})
+    store.write(good)
+    *owner, last = (int(part) if part.isdecimal() else part for part in field.split("."))
+    for value in OUT_OF_RANGE[field]:
+        tree = record.model_dump(mode="json")
+        value_at(tree, tuple(owner))[last] = value
+        path = store.path(record.spec)
+        path.write_text(json.dumps(tree))
+        records, ((broken, reason),) = store.read()
+        assert (records, broken) == ([good], path)
+        assert reason.startswith(field.removesuffix(".warmup")) or "finite" in reason
+        assert "\n" not in reason
+
+
+def test_a_record_under_the_name_of_another_run_is_left_out(store, record):
+    store.write(record)
+    other = changed(("seed",))
+    store.path(other).write_text(record.model_dump_json())
+    records, ((path, reason),) = store.read()
+    assert (records, path) == ([record], store.path(other))
+    assert reason == f"its specification belongs in {store.path(record.spec).name}; move it away"
+    with pytest.raises(UserError, match="its specification belongs in"):
+        store.find(other)
+
+
+def test_a_record_of_schema_1_is_left_out_with_the_command_that_repeats_its_run(store):
+    old = {
+        "schema_version": 1, "status": "ok",
+        "spec": {
+            "attention": "softmax+primal", "task": {"name": "image", "key": "image@1"},
+            "budget": "laptop", "seed": 2,
+        },
+    }  # fmt: skip
+    store.folder.mkdir()
+    (store.folder / "old.json").write_text(json.dumps(old))
+    records, ((_, reason),) = store.read()
+    assert records == []
+    assert reason == (
+        "it has an old schema; run it again with: harness run --attention softmax+primal "
+        "--task image --budget laptop --seeds 2"
+    )
+    for incomplete in ({"schema_version": 1}, {"schema_version": 1, "spec": 3}):
+        (store.folder / "old.json").write_text(json.dumps(incomplete))
+        ((_, reason),) = store.read()[1]
+        assert "harness run" not in reason
+
+
+@pytest.mark.timeout(20)
+def test_a_fifo_or_a_folder_in_place_of_a_record_is_not_read(store, record):
+    path = store.path(record.spec)
+    path.parent.mkdir()
+    os.mkfifo(path)
+    (store.folder / "folder.json").mkdir()
+    records, broken = store.read()
+    assert records == []
+    assert {one.reason for one in broken} == {"it is not a regular file"}
+    with pytest.raises(UserError, match="is not a record"):
+        store.find(record.spec)
+
+
+def test_a_path_that_is_too_long_is_one_line(tmp_path, record):
+    store = Store(tmp_path / ("x" * 200) / ("y" * 300))
+    with pytest.raises(
+        UserError, match=r"cannot be read \(File name too long\); give another --st"
+    ):
+        store.find(record.spec)
+    with pytest.raises(UserError, match=r"cannot be written \(File name too long\)"):
+        store.write(record)
+    with pytest.raises(UserError, match=r"cannot be written \(File name too long\)"):
+        store.require_writable()
+
+
+def test_a_file_in_place_of_the_folder_is_one_line(tmp_path, record):
+    (tmp_path / "runs").write_text("a file")
+    store = Store(tmp_path / "runs")
+    assert store.find(record.spec) is None
+    assert store.read() == ([], [])
+    for write in (store.require_writable, lambda: store.write(record)):
+        with pytest.raises(UserError, match="cannot be written"):
+            write()
 
 
 def test_records_are_read_in_order_of_their_names(tmp_path, record):
