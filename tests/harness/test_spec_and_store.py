@@ -35,7 +35,7 @@ SPEC = {
     "device": "cpu",
     "seed": 0,
 }  # fmt: skip
-GOLDEN = "42ec680f113e0561"
+GOLDEN = "142fd5069123fb8a"
 OTHER_WORD = {"bf16": "fp32", "cpu": "cuda", "learned": "rotary"}
 
 
@@ -353,7 +353,7 @@ def test_a_fifo_or_a_folder_in_place_of_a_record_is_not_read(store, record):
 
 
 def test_a_path_that_is_too_long_is_one_line(tmp_path, record):
-    store = Store(tmp_path / ("x" * 200) / ("y" * 300))
+    store = Store(tmp_path / ("x" * 300))
     with pytest.raises(
         UserError, match=r"cannot be read \(File name too long\); give another --st"
     ):
