@@ -1,16 +1,15 @@
-"""Stacks of layers by name: `A`, or `A+B` for layers of A under a last layer of B."""
+"""Stacks of layers by name: `A`, or `A+B` for layers of A and a last layer of B."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from zoo.contract import Attention, Size
+from zoo.contract import Attention, Size, variants
 from zoo.registry import UserError, Value, resolve
-from zoo.variants import variants
 
 
 @dataclass(frozen=True)
 class Composition:
-    """Which variant each layer of a stack is.
+    """The variants of the layers of a stack.
 
     Attributes:
         body: the variant of every layer but the last.
@@ -46,14 +45,14 @@ class Composition:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The variants that take part, each once."""
+        """The variants of the stack, each once."""
         return (self.body,) if self.body == self.last else (self.body, self.last)
 
     def resolve(self, given: Mapping[str, Mapping[str, Value]]) -> dict[str, dict[str, Value]]:
-        """Every option of every variant that takes part: `given`, completed by the defaults.
+        """All options of all variants of the stack: `given`, completed by the defaults.
 
         Raises:
-            UserError: an option is unknown or ill-typed.
+            UserError: an option is unknown, of the wrong type or out of range.
         """
         return {
             name: resolve(name, variants.find(name), given.get(name, {})) for name in self.names
@@ -62,11 +61,11 @@ class Composition:
     def build(
         self, size: Size, depth: int, options: Mapping[str, Mapping[str, Value]]
     ) -> list[Attention]:
-        """One layer of attention for each of `depth`, first to last.
+        """The attention layers of a stack of `depth`, first to last.
 
         Raises:
-            UserError: an option is unknown, ill-typed or out of range, or `size` is not supported, or
-                `depth` has no room for two variants.
+            UserError: an option is unknown, of the wrong type or out of range, or `size` is not
+                supported, or `depth` is less than the number of variants.
         """
         if depth < len(self.names):
             raise UserError(f"depth={depth} has no room for {'+'.join(self.names)}; raise depth")

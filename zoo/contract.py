@@ -1,4 +1,4 @@
-"""What an attention variant is: the layer's signature, its claims, and the size it is built for.
+"""The contract of an attention variant: its layer, its claims, and the size it is built for.
 
 Axis letters in every shape of this package: `b` batch, `h` heads, `n` query tokens, `m` context
 tokens, `d` model width, `e` head width.
@@ -8,22 +8,40 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from types import MappingProxyType
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
+from pydantic import Field
 from torch import Tensor, nn
 
 from zoo.kernels import rotary
-from zoo.registry import UserError
+from zoo.registry import Registry, UserError
+
+Token = Float[Tensor, "b d"]
+Tokens = Float[Tensor, "b n d"]
+Context = Float[Tensor, "b m d"]
+Queries = Float[Tensor, "b h n e"]
+Keys = Float[Tensor, "b h m e"]
+"""Keys, and also values: one for each context token."""
+OneToken = Float[Tensor, "b h 1 e"]
+"""The query, key or value of a single step."""
+Mask = Bool[Tensor, "b m"]
+"""True for tokens to attend to, as in `scaled_dot_product_attention`; False for padding."""
+Positions = Int[Tensor, "#b n"]
+
+State = tuple[Tensor, ...]
+"""The state of a recurrent layer between two tokens. The first axis of each tensor is the batch."""
+
+Count = Annotated[int, Field(ge=1)]
+"""The type of an option that is a whole number of at least 1."""
+Natural = Annotated[int, Field(ge=0)]
+"""The type of an option that is a whole number of at least 0."""
 
 NO_LOSSES: Mapping[str, Tensor] = MappingProxyType({})
 
-CAUSAL_ALONE = ", causal"
-"""Behind the name of a check that a variant declares to fail in its causal form alone."""
-
-State = tuple[Tensor, ...]
-"""What a recurrent layer carries from token to token: tensors whose first axis is the batch."""
+CAUSAL_SUFFIX = ", causal"
+"""Ends the name of a check that is expected to fail in the causal form only."""
 
 
 class Unsupported(UserError):
@@ -31,27 +49,26 @@ class Unsupported(UserError):
 
 
 class Attended(NamedTuple):
-    """What a layer returns: new tokens, and the terms it adds to the training loss.
+    """The result of a layer: new tokens, and the terms to add to the training loss.
 
     `losses` holds named scalars, already weighted; it is empty outside training.
     """
 
-    tokens: Float[Tensor, "b n d"]
+    tokens: Tokens
     losses: Mapping[str, Tensor] = NO_LOSSES
 
 
 @dataclass(frozen=True, kw_only=True)
 class Traits:
-    """Claims of a variant, each of which can be proved or refuted by running it.
+    """Claims of a variant, each of which `zoo.conformance` tests.
 
     Attributes:
         causal: it has a form in which output i depends on tokens 0..i only.
         cross: it accepts a context other than its input.
         linear: time and memory grow linearly with the number of tokens.
         stochastic: its training output may differ from its evaluation output without dropout.
-        recurrent: its causal form gives `step(x_t, state) -> (y_t, state)`, equal to its forward
-            token by token, from a state whose size does not grow with the tokens seen. The keys
-            and values that softmax would have to keep do grow: a cache is no recurrence.
+        recurrent: its causal form has `step(x_t, state) -> (y_t, state)`, equal to `forward` token
+            by token, with a state of constant size. A cache of all keys and values does not count.
         losses: names of the loss terms that it returns while training.
     """
 
@@ -63,10 +80,10 @@ class Traits:
     losses: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Look at the types: traits are written by hand, and read everywhere.
+        """Check the types.
 
         Raises:
-            TypeError: a claim is no bool, or `losses` no tuple of names.
+            TypeError: a claim is not a bool, or `losses` is not a tuple of names.
         """
         for field in fields(self):
             value = getattr(self, field.name)
@@ -79,16 +96,16 @@ class Traits:
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """What every variant is built from.
+    """The arguments that every variant is built from.
 
     Attributes:
         dim: model width d, a multiple of `heads`.
         heads: number of heads h.
-        max_len: the most tokens that it will be given.
+        max_len: the largest number of tokens in an input.
         causal: whether output i may depend on tokens 0..i only.
         dropout: probability of dropping an attention weight, where the variant has such weights.
-        rotary: whether queries and keys are turned by their positions (`zoo.kernels.rotary`); the
-            tokens then carry no positions of their own.
+        rotary: whether queries and keys get rotary position embeddings (`zoo.kernels.rotary`); the
+            input then has no position embedding of its own.
     """
 
     dim: int
@@ -99,7 +116,7 @@ class Size:
     rotary: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse sizes that no layer can have.
+        """Check the ranges.
 
         Raises:
             UserError: a number is out of its range, or `heads` does not divide `dim`.
@@ -127,10 +144,10 @@ class Attention(nn.Module, ABC):
     its options. `forward` is pure: it writes no attribute and no buffer.
 
     Attributes:
-        traits: what the variant claims, readable before anything is built.
-        expected_failures: checks of `zoo.conformance` that the variant is known to fail, each with its reason;
-            a check followed by ", causal" is known to fail in the causal form alone.
-        unchecked: why the checks cannot look at the variant, or nothing.
+        traits: the claims of the variant, readable before anything is built.
+        expected_failures: checks of `zoo.conformance` that the variant is known to fail, each with
+            its reason. A name that ends in ", causal" is expected for the causal form only.
+        unchecked: the reason why the checks cannot run on the variant; empty if they can.
     """
 
     traits: ClassVar[Traits]
@@ -138,31 +155,28 @@ class Attention(nn.Module, ABC):
     unchecked: ClassVar[str] = ""
 
     def __init_subclass__(cls, **named: object) -> None:
-        """Look at the types of what the class says of itself.
+        """Check the types of the class attributes.
 
         Raises:
             TypeError: one is wrong.
         """
         super().__init_subclass__(**named)
-        for name, kind in {
-            "traits": Traits,
-            "expected_failures": Mapping,
-            "unchecked": str,
-        }.items():
+        kinds = {"traits": Traits, "expected_failures": Mapping, "unchecked": str}
+        for name, kind in kinds.items():
             if name in vars(cls) and not isinstance(vars(cls)[name], kind):
-                found = type(vars(cls)[name]).__name__
-                raise TypeError(f"{cls.__name__}.{name} is a {found}; make it a {kind.__name__}")
+                actual = type(vars(cls)[name]).__name__
+                raise TypeError(f"{cls.__name__}.{name} is a {actual}; make it a {kind.__name__}")
 
     def __init__(self, size: Size) -> None:
-        """Keep the size.
+        """Store the size.
 
         Raises:
-            Unsupported: `size` asks for causality, which this variant does not claim.
+            Unsupported: `size` is causal, and the variant is not.
         """
         super().__init__()
         if size.causal and not self.traits.causal:
             raise Unsupported(
-                f"{self.name()} is not causal; causal variants: {claimants('causal')}"
+                f"{self.name()} is not causal; causal variants: {names_with('causal')}"
             )
         self.size = size
 
@@ -173,32 +187,34 @@ class Attention(nn.Module, ABC):
 
         Raises:
             UserError: `mask` is not boolean.
+            TypeError: `forward` does not return `Attended`.
         """
         if mask is not None and mask.dtype != torch.bool:
             raise UserError(
                 f"mask has dtype {mask.dtype}; a mask is boolean, True for tokens to attend to; "
                 "convert it, for example with mask.bool()"
             )
-        return super().__call__(x, x if context is None else context, mask)
+        output = super().__call__(x, x if context is None else context, mask)
+        if not isinstance(output, Attended):
+            raise TypeError(
+                f"{self.name()} returned a {type(output).__name__}; "
+                "a variant returns zoo.contract.Attended(tokens, losses)"
+            )
+        return output
 
     @abstractmethod
-    def forward(
-        self,
-        x: Float[Tensor, "b n d"],
-        context: Float[Tensor, "b m d"],
-        mask: Bool[Tensor, "b m"] | None,
-    ) -> Attended:
+    def forward(self, x: Tokens, context: Context, mask: Mask | None) -> Attended:
         """Attend from `x` to `context`; self-attention passes `context=x`.
 
         Args:
-            x: tokens that ask, (b, n, d).
-            context: tokens that answer, (b, m, d).
-            mask: True for real context tokens; None says that nothing is padded, and lets fast
-                kernels run. What comes out at a padded position is unspecified, but finite.
+            x: the tokens that queries are made of, (b, n, d).
+            context: the tokens that keys and values are made of, (b, m, d).
+            mask: True for real context tokens, False for padding; None if nothing is padded, which
+                allows fast kernels. The output at a padded position is unspecified, but finite.
 
         Raises:
-            Unsupported: `context` is not `x`, and the variant claims no cross-attention, or the
-                layer is causal and there are not as many tokens in both.
+            Unsupported: `context` is not `x`, and the variant has no cross-attention, or the layer
+                is causal and `x` and `context` differ in length.
         """
 
     def start(self, batch: int) -> State:
@@ -207,23 +223,23 @@ class Attention(nn.Module, ABC):
         Raises:
             Unsupported: the variant is not recurrent, or this layer is not causal.
         """
-        raise self._no_recurrence()
+        raise self._not_recurrent()
 
-    def step(self, x: Float[Tensor, "b d"], state: State) -> tuple[Float[Tensor, "b d"], State]:
-        """What evaluation gives at the next token, and the state behind it.
+    def step(self, x: Token, state: State) -> tuple[Token, State]:
+        """The evaluation output at the next token, and the state after it.
 
-        Pure: `state` is left as it is, and may be stepped from again. Without dropout and losses,
-        whatever the mode of the layer. No token is padded.
+        Pure: `state` is not changed, and can be used again. Without dropout and losses in both
+        modes of the layer. No token is padded.
 
         Args:
             x: the next token of each sample, (b, d).
-            state: what `start` gave, or the step before; its samples may be selected or reordered
-                along the first axis of every tensor.
+            state: the result of `start` or of the last step; its samples may be selected or
+                reordered along the first axis of every tensor.
 
         Raises:
             Unsupported: the variant is not recurrent.
         """
-        raise self._no_recurrence()
+        raise self._not_recurrent()
 
     def zero_state(self, batch: int, *shape: int) -> Float[Tensor, "b ..."]:
         """Zeros for the state of a recurrent variant, in fp32 at least.
@@ -232,27 +248,18 @@ class Attention(nn.Module, ABC):
             Unsupported: the layer is not causal.
         """
         if not self.size.causal:
-            raise Unsupported(f"{self.name()} steps in its causal form only; build it causal")
+            raise Unsupported(f"{self.name()} is recurrent only if causal; give causal=True")
         parameter = next(self.parameters())
-        # fp32 at least: sums over thousands of tokens leave half precision no digits.
+        # fp32 at least: half precision is too coarse for sums over thousands of tokens.
         dtype = torch.promote_types(parameter.dtype, torch.float32)
         return torch.zeros(batch, *shape, dtype=dtype, device=parameter.device)
 
-    def apply_rotary(
-        self, x: Float[Tensor, "b h n e"], place: Int[Tensor, "b n"] | None = None
-    ) -> Float[Tensor, "b h n e"]:
-        """Queries or keys, turned by their places (or by `place`) if the size asks for it."""
-        if not self.size.rotary:
-            return x
-        return rotary.rotate_tokens(x) if place is None else rotary.rotate(x, place)
-
-    def _no_recurrence(self) -> Unsupported:
-        return Unsupported(
-            f"{self.name()} is not recurrent; recurrent variants: {claimants('recurrent')}"
-        )
+    def apply_rotary(self, x: Queries, positions: Positions | None = None) -> Queries:
+        """Queries or keys, with rotary position embeddings if the size asks for them."""
+        return rotary.apply_rotary(x, positions) if self.size.rotary else x
 
     def require_self(self, x: Tensor, context: Tensor) -> None:
-        """Refuse a foreign context, for the variants that have no cross-attention.
+        """Reject a context other than `x`, for the variants that have no cross-attention.
 
         Raises:
             Unsupported: `context` is another tensor than `x`.
@@ -260,48 +267,52 @@ class Attention(nn.Module, ABC):
         if context is not x:
             raise Unsupported(
                 f"{self.name()} attends to its own input only; "
-                f"variants with cross-attention: {claimants('cross')}"
+                f"variants with cross-attention: {names_with('cross')}"
             )
 
     @classmethod
     def expected_failures_of(cls, *, causal: bool) -> dict[str, str]:
-        """The gaps that one form declares, by check."""
-        alone = {
-            gap: why for gap, why in cls.expected_failures.items() if gap.endswith(CAUSAL_ALONE)
+        """The expected failures of the causal form, or of the other one: reasons by check."""
+        both = {k: why for k, why in cls.expected_failures.items() if not k.endswith(CAUSAL_SUFFIX)}
+        if not causal:
+            return both
+        return both | {
+            check.removesuffix(CAUSAL_SUFFIX): why
+            for check, why in cls.expected_failures.items()
+            if check not in both
         }
-        both = {gap: why for gap, why in cls.expected_failures.items() if gap not in alone}
-        own = {gap.removesuffix(CAUSAL_ALONE): why for gap, why in alone.items()}
-        return both | own if causal else both
 
     @classmethod
     def name(cls) -> str:
-        """The name under which the variant is registered, or the class's own."""
-        from zoo.variants import variants
+        """The name under which the variant is registered, or else that of the class."""
+        return next((name for name, variant in variants.items() if variant is cls), cls.__name__)
 
-        return next((name for name, found in variants.items() if found is cls), cls.__name__)
+    def _not_recurrent(self) -> Unsupported:
+        return Unsupported(
+            f"{self.name()} is not recurrent; recurrent variants: {names_with('recurrent')}"
+        )
 
 
-def attended_by(layer: Attention, found: object) -> Attended:
-    """What `layer` returned, if it is what a variant returns.
+variants: Registry[type[Attention]] = Registry(
+    "attention variant", "zoo.variants", group="zoo.variants", base=Attention
+)
+"""All variants by name: those of `zoo.variants`, and those of plug-ins."""
 
-    Raises:
-        TypeError: it is something else.
-    """
-    if isinstance(found, Attended):
-        return found
-    raise TypeError(
-        f"{layer.name()} returned a {type(found).__name__}; "
-        "a variant returns zoo.contract.Attended(tokens, losses)"
-    )
+
+def names_with(trait: str) -> str:
+    """Names of the registered variants that claim `trait`, as a list in a message."""
+    return ", ".join(name for name, variant in variants.items() if getattr(variant.traits, trait))
 
 
 def state_bytes(state: State) -> int:
-    """Memory that `state` takes, all samples together."""
+    """Memory of `state`, all samples together."""
     return sum(part.numel() * part.element_size() for part in state)
 
 
-def claimants(trait: str) -> str:
-    """Names of the registered variants that claim `trait`, for a message."""
-    from zoo.variants import variants
+# Until all callers use the new names.
+CAUSAL_ALONE = CAUSAL_SUFFIX
 
-    return ", ".join(name for name, found in variants.items() if getattr(found.traits, trait))
+
+def attended_by(layer: Attention, output: Attended) -> Attended:
+    """`output`, which the layer has checked."""
+    return output

@@ -1,4 +1,4 @@
-"""Published packages that a variant wraps: imported when the variant is built, and not before."""
+"""Published packages that a variant wraps, imported when the variant is built."""
 
 import io
 import warnings
@@ -8,7 +8,7 @@ from importlib import import_module
 from types import ModuleType
 
 from zoo.contract import Unsupported
-from zoo.registry import in_one_line
+from zoo.registry import in_one_line, load_guarded
 
 
 def load(owner: str, module: str, package: str) -> ModuleType:
@@ -19,9 +19,8 @@ def load(owner: str, module: str, package: str) -> ModuleType:
     """
     try:
         with silence():
-            return import_module(module)
+            return load_guarded(lambda: import_module(module))
     except Exception as error:
-        # Foreign code: whatever it raises on import, the remedy is the same.
         raise Unsupported(
             f"{owner} needs {package}, which cannot be imported ({in_one_line(error)}); "
             f"pip install {package}"
@@ -30,7 +29,7 @@ def load(owner: str, module: str, package: str) -> ModuleType:
 
 @contextmanager
 def silence() -> Iterator[None]:
-    """Swallow what a package prints, and its warnings about its own code."""
+    """Suppress what a package prints, and its warnings about its own code."""
     with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
         yield

@@ -3,44 +3,57 @@
 from abc import abstractmethod
 from typing import ClassVar
 
-import torch
-from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
+from torch import nn
 
-from zoo.contract import Attended, Attention, Size, State, Unsupported
+from zoo.contract import (
+    Attended,
+    Attention,
+    Context,
+    Keys,
+    Mask,
+    OneToken,
+    Positions,
+    Queries,
+    Size,
+    State,
+    Token,
+    Tokens,
+    Unsupported,
+)
+from zoo.kernels.precision import full_precision
 from zoo.kernels.real_tokens import token_ranks
 
 
 class ProjectedAttention(Attention):
-    """Owns the query, key, value and output projections round an inner `attend`.
+    """Owns the query, key, value and output projections around an inner `attend`.
 
     With `shared_qk` there is one projection for queries and keys (Reformer), and `attend` receives
-    it as both.
+    its result as both.
     """
 
     shared_qk: ClassVar[bool] = False
 
     upcast: ClassVar[bool] = False
-    """Whether `attend` gets fp32 at least, with autocast off, as `recur` always does."""
+    """Whether `attend` runs in fp32 at least, with autocast disabled, as `recur` always does."""
 
     def __init__(self, size: Size) -> None:
         """Make the projections, each (d -> d) with a bias.
 
         Raises:
-            Unsupported: `size` asks for causality, which this variant does not claim.
+            Unsupported: `size` is causal, and the variant is not.
         """
         super().__init__(size)
         self.query = nn.Linear(size.dim, size.dim)
-        # One product for what is read from the context: key and value, or value alone.
+        # One product for what is computed from the context: key and value, or value alone.
         self.context = nn.Linear(size.dim, size.dim * (1 if self.shared_qk else 2))
         self.out = nn.Linear(size.dim, size.dim)
 
-    def forward(
-        self,
-        x: Float[Tensor, "b n d"],
-        context: Float[Tensor, "b m d"],
-        mask: Bool[Tensor, "b m"] | None,
-    ) -> Attended:
+    @property
+    def dropout(self) -> float:
+        """The dropout probability of attention weights in the current mode of the layer."""
+        return self.size.dropout if self.training else 0.0
+
+    def forward(self, x: Tokens, context: Context, mask: Mask | None) -> Attended:
         """Project, attend head by head, merge the heads, project back; see `Attention.forward`."""
         if not self.traits.cross:
             self.require_self(x, context)
@@ -49,87 +62,62 @@ class ProjectedAttention(Attention):
             raise Unsupported(
                 f"causal {self.name()} got {n} queries and {m} keys; give as many keys as queries"
             )
-        place = token_ranks(mask) if self.size.rotary and mask is not None else None
-        return Attended(self._merge(self.mix(*self._project(x, context, place), mask)))
+        positions = token_ranks(mask) if self.size.rotary and mask is not None else None
+        q, k, v = self._project(x, context, positions)
+        if not self.upcast:
+            return Attended(self._merge(self.attend(q, k, v, mask)))
+        with full_precision(q, k, v) as (q32, k32, v32):
+            heads = self.attend(q32, k32, v32, mask).to(v.dtype)
+        return Attended(self._merge(heads))
 
     def start(self, batch: int) -> State:
-        """How many tokens came, and what `begin` gives; see `Attention.start`."""
+        """The number of tokens so far, and the result of `begin`; see `Attention.start`."""
         inner = self.begin(batch)
         return self.zero_state(batch).long(), *inner
 
-    def step(self, x: Float[Tensor, "b d"], state: State) -> tuple[Float[Tensor, "b d"], State]:
+    def step(self, x: Token, state: State) -> tuple[Token, State]:
         """Project the token, `recur`, merge the heads, project back; see `Attention.step`."""
-        seen, *inner = state
+        count, *inner = state
         token = x[:, None]
-        q, k, v = self._project(token, token, seen[:, None])
-        dtype, upcast = v.dtype, torch.promote_types(v.dtype, torch.float32)
-        with torch.autocast(x.device.type, enabled=False):
-            heads, inner = self.recur(q.to(upcast), k.to(upcast), v.to(upcast), tuple(inner))
-        return self._merge(heads.to(dtype))[:, 0], (seen + 1, *inner)
-
-    def mix(
-        self,
-        q: Float[Tensor, "b h n e"],
-        k: Float[Tensor, "b h m e"],
-        v: Float[Tensor, "b h m e"],
-        mask: Bool[Tensor, "b m"] | None,
-    ) -> Float[Tensor, "b h n e"]:
-        """`attend`, in the precision that it wants."""
-        if not self.upcast:
-            return self.attend(q, k, v, mask)
-        upcast = torch.promote_types(v.dtype, torch.float32)
-        with torch.autocast(v.device.type, enabled=False):
-            return self.attend(q.to(upcast), k.to(upcast), v.to(upcast), mask).to(v.dtype)
+        q, k, v = self._project(token, token, count[:, None])
+        with full_precision(q, k, v) as (q32, k32, v32):
+            heads, inner = self.recur(q32, k32, v32, tuple(inner))
+        return self._merge(heads.to(v.dtype))[:, 0], (count + 1, *inner)
 
     @abstractmethod
-    def attend(
-        self,
-        q: Float[Tensor, "b h n e"],
-        k: Float[Tensor, "b h m e"],
-        v: Float[Tensor, "b h m e"],
-        mask: Bool[Tensor, "b m"] | None,
-    ) -> Float[Tensor, "b h n e"]:
-        """Mix values for every query; q, k come unscaled, `mask` is as in `Attention.forward`."""
+    def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
+        """The output of every query, of unscaled q and k; `mask` is as in `Attention.forward`."""
 
     def begin(self, batch: int) -> State:
-        """What `recur` needs before the first token of each of `batch` samples.
+        """The state of `recur` before the first token of each of `batch` samples.
 
         Raises:
             Unsupported: the variant is not recurrent, or this layer is not causal.
         """
-        raise self._no_recurrence()
+        raise self._not_recurrent()
 
-    def recur(
-        self,
-        q: Float[Tensor, "b h 1 e"],
-        k: Float[Tensor, "b h 1 e"],
-        v: Float[Tensor, "b h 1 e"],
-        state: State,
-    ) -> tuple[Float[Tensor, "b h 1 e"], State]:
-        """What `attend` gives, causal, at the next token, and the state behind it.
+    def recur(self, q: OneToken, k: OneToken, v: OneToken, state: State) -> tuple[OneToken, State]:
+        """The output of a causal `attend` at the next token, and the state after it.
 
-        Everything comes in fp32 at least, with autocast off.
+        All arguments are in fp32 at least, and autocast is disabled.
 
         Raises:
             Unsupported: the variant is not recurrent.
         """
-        raise self._no_recurrence()
+        raise self._not_recurrent()
 
     def _project(
-        self,
-        x: Float[Tensor, "b n d"],
-        context: Float[Tensor, "b m d"],
-        place: Int[Tensor, "b m"] | None = None,
-    ) -> tuple[Float[Tensor, "b h n e"], Float[Tensor, "b h m e"], Float[Tensor, "b h m e"]]:
-        """Queries, keys and values, head by head; `place` is where the context's tokens stand."""
-        q = self.apply_rotary(self._split(self.query(x)), place if context is x else None)
+        self, x: Tokens, context: Context, positions: Positions | None = None
+    ) -> tuple[Queries, Keys, Keys]:
+        """Queries, keys and values, head by head; `positions` are those of the context."""
+        q = self.apply_rotary(self._split(self.query(x)), positions if context is x else None)
         if self.shared_qk:
             return q, q, self._split(self.context(context))
         k, v = self.context(context).chunk(2, dim=-1)
-        return q, self.apply_rotary(self._split(k), place), self._split(v)
+        return q, self.apply_rotary(self._split(k), positions), self._split(v)
 
-    def _merge(self, heads: Float[Tensor, "b h n e"]) -> Float[Tensor, "b n d"]:
+    def _merge(self, heads: Queries) -> Tokens:
         return self.out(heads.transpose(1, 2).flatten(-2))
 
-    def _split(self, tokens: Float[Tensor, "b n d"]) -> Float[Tensor, "b h n e"]:
+    def _split(self, tokens: Tokens) -> Queries:
         return tokens.unflatten(-1, (self.size.heads, self.size.head_dim)).transpose(1, 2)

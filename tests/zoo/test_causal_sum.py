@@ -13,7 +13,7 @@ def sides(n: int, dtype=torch.float64) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 64, 2000])
-@pytest.mark.parametrize("n", [1, 2, 63, 64, 65, 100, 1000])
+@pytest.mark.parametrize("n", [1, 63, 64, 65, 200])
 def test_chunked_sums_and_gradients_are_those_of_the_definition(n, chunk):
     inputs = sides(n)
     out, expected = causal_sum.chunked(*inputs, chunk), causal_sum.plain(*inputs)

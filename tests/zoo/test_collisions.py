@@ -60,5 +60,5 @@ def test_tiles_keep_no_matrix_of_weights():
 
 def test_the_derivative_at_the_pole_is_that_of_its_floor():
     s = torch.ones(1, 1, 1, 1, requires_grad=True)
-    (slope,) = torch.autograd.grad(collisions.chances(s, 8, False).sum(), s)
+    (slope,) = torch.autograd.grad(collisions.collision_probabilities(s, 8, False).sum(), s)
     assert slope.item() == pytest.approx(8 / torch.pi / (64 * torch.finfo(s.dtype).eps) ** 0.5)

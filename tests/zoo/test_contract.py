@@ -1,4 +1,4 @@
-"""The contract refuses what no layer can be, and names who can do what was asked."""
+"""The contract: sizes, claims, the call of a layer, and its error messages."""
 
 from dataclasses import FrozenInstanceError, replace
 
@@ -6,7 +6,7 @@ import jaxtyping
 import pytest
 import torch
 
-from zoo.contract import Attended, Attention, Size, Traits, Unsupported, claimants
+from zoo.contract import Attended, Attention, Size, Traits, Unsupported, names_with, state_bytes
 from zoo.projected import ProjectedAttention
 from zoo.registry import UserError
 from zoo.variants import variants
@@ -16,12 +16,12 @@ NOTHING = Traits(causal=False, cross=False, linear=False, stochastic=False, recu
 
 
 class First(ProjectedAttention):
-    """Every query receives the first value; keeps what it was asked with."""
+    """Every query receives the first value; records its arguments."""
 
     traits = NOTHING
 
     def attend(self, q, k, v, mask):
-        self.seen = q, k, v, mask
+        self.arguments = q, k, v, mask
         return v[:, :, :1].expand_as(q)
 
 
@@ -45,7 +45,7 @@ class FirstShared(First):
         ({"dropout": float("nan")}, r"dropout=nan must lie in \[0, 1\)"),
     ],
 )
-def test_a_size_that_no_layer_can_have_is_refused(wrong, complaint):
+def test_an_impossible_size_is_rejected(wrong, complaint):
     with pytest.raises(UserError, match=complaint):
         replace(SIZE, **wrong)
 
@@ -59,15 +59,15 @@ def test_a_size_that_no_layer_can_have_is_refused(wrong, complaint):
         ({"losses": (1,)}, "give a tuple of names"),
     ],
 )
-def test_claims_of_another_type_are_refused(wrong, complaint, monkeypatch):
-    # A user has no other check of types than the one that is looked at here.
+def test_claims_of_another_type_are_rejected(wrong, complaint, monkeypatch):
+    # Without the tests' own check of types.
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
     with pytest.raises(TypeError, match=complaint):
         replace(NOTHING, **wrong)
 
 
 @pytest.mark.parametrize(
-    ("says", "complaint"),
+    ("attributes", "complaint"),
     [
         ({"traits": {"causal": False}}, "Mine.traits is a dict; make it a Traits"),
         ({"traits": None}, "Mine.traits is a NoneType; make it a Traits"),
@@ -75,23 +75,23 @@ def test_claims_of_another_type_are_refused(wrong, complaint, monkeypatch):
         ({"unchecked": True}, "Mine.unchecked is a bool; make it a str"),
     ],
 )
-def test_what_a_class_says_of_itself_has_its_type(says, complaint):
+def test_class_attributes_of_another_type_are_rejected(attributes, complaint):
     with pytest.raises(TypeError, match=complaint):
-        type("Mine", (First,), says)
+        type("Mine", (First,), attributes)
 
 
-def test_a_head_has_its_share_of_the_width():
+def test_the_width_of_a_head():
     assert SIZE.head_dim == 3
 
 
-def test_sizes_and_claims_never_change():
+def test_sizes_and_traits_are_immutable():
     with pytest.raises(FrozenInstanceError):
         SIZE.dim = 7
     with pytest.raises(FrozenInstanceError):
         NOTHING.causal = True
 
 
-def test_losses_left_out_are_empty_and_cannot_be_written():
+def test_losses_are_empty_and_immutable_by_default():
     losses = Attended(torch.zeros(1, 1, 1)).losses
     assert len(losses) == 0
     with pytest.raises(TypeError):
@@ -106,24 +106,24 @@ def test_a_layer_without_a_forward_cannot_be_built():
         Nothing(SIZE)
 
 
-def test_claimants_are_the_registered_variants_that_claim_it():
-    causal = claimants("causal").split(", ")
+def test_variants_with_a_trait_are_those_that_claim_it():
+    causal = names_with("causal").split(", ")
     assert "softmax" in causal
-    assert causal == [name for name, found in variants.items() if found.traits.causal]
+    assert causal == [name for name, variant in variants.items() if variant.traits.causal]
 
 
-def test_causality_that_is_not_claimed_is_refused_with_those_that_claim_it():
-    with pytest.raises(Unsupported) as refusal:
+def test_causal_without_that_claim_is_rejected_with_the_names_of_causal_variants():
+    with pytest.raises(Unsupported) as error:
         First(replace(SIZE, causal=True))
-    assert str(refusal.value) == f"First is not causal; causal variants: {claimants('causal')}"
+    assert str(error.value) == f"First is not causal; causal variants: {names_with('causal')}"
 
 
-def test_a_foreign_context_that_is_not_claimed_is_refused_with_those_that_claim_it():
+def test_another_context_without_that_claim_is_rejected_with_the_names_of_others():
     x = torch.randn(1, 4, 6)
-    with pytest.raises(Unsupported) as refusal:
+    with pytest.raises(Unsupported) as error:
         First(SIZE)(x, x.clone(), None)
-    assert str(refusal.value) == (
-        f"First attends to its own input only; variants with cross-attention: {claimants('cross')}"
+    assert str(error.value) == (
+        f"First attends to its own input only; variants with cross-attention: {names_with('cross')}"
     )
 
 
@@ -131,7 +131,7 @@ BOTH = [name for name, of in variants.items() if of.traits.causal and of.traits.
 
 
 @pytest.mark.parametrize("name", BOTH)
-def test_a_causal_layer_refuses_a_context_of_another_length(name):
+def test_a_causal_layer_rejects_a_context_of_another_length(name):
     layer = variants.find(name)(replace(SIZE, causal=True, max_len=16))
     with pytest.raises(
         Unsupported, match=f"^causal {name} got 5 queries and 11 keys; give as many"
@@ -140,22 +140,24 @@ def test_a_causal_layer_refuses_a_context_of_another_length(name):
 
 
 @pytest.mark.parametrize("upcast", [True, False])
-def test_what_attends_in_wide_precision_gets_fp32_without_autocast_and_returns_its_own(upcast):
-    class Asks(First):
+def test_upcast_gives_fp32_without_autocast_and_returns_the_dtype_of_the_layer(upcast):
+    class Recorded(First):
         def attend(self, q, k, v, mask):
             self.autocast = torch.is_autocast_enabled("cpu")
             return super().attend(q, k, v, mask)
 
-    Asks.upcast = upcast
-    layer, x = Asks(SIZE), torch.randn(2, 4, 6)
+    Recorded.upcast = upcast
+    layer, x = Recorded(SIZE), torch.randn(2, 4, 6)
     with torch.autocast("cpu", torch.bfloat16):
         tokens = layer(x, x, None).tokens
     assert tokens.dtype == torch.bfloat16
     assert layer.autocast is not upcast
-    assert {part.dtype for part in layer.seen[:3]} == {torch.float32 if upcast else torch.bfloat16}
+    assert {part.dtype for part in layer.arguments[:3]} == {
+        torch.float32 if upcast else torch.bfloat16
+    }
     layer, x = layer.double(), x.double()
     assert layer(x, x, None).tokens.dtype == torch.float64
-    assert {part.dtype for part in layer.seen[:3]} == {torch.float64}
+    assert {part.dtype for part in layer.arguments[:3]} == {torch.float64}
 
 
 EVEN = replace(SIZE, dim=8, max_len=16)
@@ -187,7 +189,7 @@ def test_a_compiled_layer_takes_the_same_call(monkeypatch):
     torch.testing.assert_close(compiled(x, mask=mask).tokens, layer(x, mask=mask).tokens)
 
 
-def test_a_variant_knows_its_registered_name():
+def test_a_variant_has_its_registered_name():
     assert variants.find("softmax").name() == "softmax"
 
 
@@ -195,9 +197,9 @@ def test_heads_are_consecutive_slices_of_each_projection():
     layer, x, context = FirstCross(SIZE), torch.randn(2, 4, 6), torch.randn(2, 5, 6)
     mask = torch.ones(2, 5, dtype=torch.bool)
     tokens = layer(x, context, mask).tokens
-    q, k, v, seen = layer.seen
+    q, k, v, given = layer.arguments
     keys, values = layer.context(context)[..., :6], layer.context(context)[..., 6:]
-    assert seen is mask
+    assert given is mask
     for head in range(2):
         part = slice(3 * head, 3 * head + 3)
         torch.testing.assert_close(q[:, head], layer.query(x)[..., part])
@@ -211,8 +213,22 @@ def test_heads_are_consecutive_slices_of_each_projection():
 def test_shared_queries_and_keys_are_one_projection():
     layer, x = FirstShared(SIZE), torch.randn(2, 4, 6)
     tokens = layer(x, x, None).tokens
-    q, k, v, _ = layer.seen
+    q, k, v, _ = layer.arguments
     assert q is k
     assert v.shape == q.shape
     assert layer.context.out_features == 6
     torch.testing.assert_close(tokens[:, 2], layer.out(layer.context(x))[:, 0])
+
+
+def test_a_layer_that_returns_a_tensor_is_rejected(monkeypatch):
+    class Bare(First):
+        def forward(self, x, context, mask):
+            return x
+
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    with pytest.raises(TypeError, match="^Bare returned a Tensor; a variant returns zoo.contract"):
+        Bare(SIZE)(torch.randn(1, 4, 6))
+
+
+def test_the_memory_of_a_state_is_that_of_its_tensors():
+    assert state_bytes((torch.zeros(3, 5), torch.zeros(3, dtype=torch.int64))) == 3 * 5 * 4 + 3 * 8

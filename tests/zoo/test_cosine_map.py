@@ -26,7 +26,7 @@ def run(through, given, mask, with_gram=True):
 
 @pytest.mark.parametrize("folds", [1, 3], ids=["shared", "own"])
 @pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
-@pytest.mark.parametrize("n", [1, 63, 100, 1000])
+@pytest.mark.parametrize("n", [1, 63, 100])
 def test_the_chunked_map_is_the_plain_one_forward_and_backward(n, padded, folds):
     given = inputs(n, torch.float64, folds)
     mask = None

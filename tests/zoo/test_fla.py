@@ -1,26 +1,27 @@
-"""Layers of flash-linear-attention: built and called as the package wants it, absent elsewhere."""
+"""Layers of flash-linear-attention: how they call the package, and what they need."""
 
-import re
 import sys
-from types import ModuleType, SimpleNamespace
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 
 import pytest
 import torch
 
 from zoo.contract import Size, Unsupported
-from zoo.registry import UserError
 from zoo.variants import fla, variants
 
 SIZE = Size(dim=8, heads=2, max_len=300, causal=False, dropout=0.0)
-KEEP = torch.arange(9) < torch.tensor([9, 6])[:, None]
+MASK = torch.arange(9) < torch.tensor([9, 6])[:, None]
+LAYERS = [name for name, variant in variants.items() if issubclass(variant, fla.FlashLinear)]
+every_layer = pytest.mark.parametrize("name", LAYERS)
 
 
 class Published(torch.nn.Module):
-    """Stands in for a layer of `fla.layers`: doubles tokens, and notes what it was given."""
+    """In place of a layer of `fla.layers`: doubles tokens, and records its arguments."""
 
     def __init__(self, hidden_size, num_heads, head_dim=None):
         super().__init__()
-        self.built = (hidden_size, num_heads, head_dim)
+        self.arguments = (hidden_size, num_heads, head_dim)
 
     def forward(self, hidden_states, attention_mask=None):
         self.mask = attention_mask
@@ -28,35 +29,29 @@ class Published(torch.nn.Module):
 
 
 @pytest.fixture
-def flash_linear(monkeypatch):
-    """A machine that has flash-linear-attention, by pretence."""
-    layers = ModuleType("fla.layers")
-    for layer in fla.LAYERS.values():
-        setattr(layers, layer.layer, Published)
-    monkeypatch.setitem(sys.modules, "fla", ModuleType("fla"))
-    monkeypatch.setitem(sys.modules, "fla.layers", layers)
-    monkeypatch.setattr(fla, "find_spec", lambda _: SimpleNamespace())
+def installed(monkeypatch):
+    """A machine with flash-linear-attention, triton and CUDA."""
+    for name in ("fla", "triton", "fla.layers"):
+        module = ModuleType(name)
+        module.__spec__ = ModuleSpec(name, None)
+        monkeypatch.setitem(sys.modules, name, module)
+    for name in LAYERS:
+        setattr(sys.modules["fla.layers"], variants.find(name).package_layer, Published)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
 
 
-@pytest.mark.parametrize("name", fla.LAYERS)
-def test_a_layer_of_flash_linear_attention_gets_tokens_and_mask(name, flash_linear):
-    layer, x, mask = fla.LAYERS[name](SIZE), torch.randn(2, 9, 8), KEEP
-    assert torch.equal(layer(x, x, mask).tokens, 2 * x)
-    assert layer.inner.built[:2] == (8, 2)
-    assert torch.equal(layer.inner.mask, mask.int())
-    layer(x, x, None)
+@every_layer
+def test_the_layer_of_the_package_gets_tokens_and_mask(name, installed):
+    layer, x = variants.find(name)(SIZE), torch.randn(2, 9, 8)
+    assert torch.equal(layer(x, mask=MASK).tokens, 2 * x)
+    assert layer.inner.arguments[:2] == (8, 2)
+    assert torch.equal(layer.inner.mask, MASK.int())
+    layer(x)
     assert layer.inner.mask is None
 
 
-def test_the_gated_delta_net_has_heads_as_wide_as_the_others(flash_linear):
-    assert fla.GatedDeltaNet(SIZE).inner.built == (8, 2, 4)
-
-
-def test_a_foreign_context_is_refused_by_flash_linear_attention(flash_linear):
-    x = torch.randn(2, 9, 8)
-    with pytest.raises(Unsupported, match="attends to its own input only"):
-        fla.DeltaNet(SIZE)(x, x.clone(), None)
+def test_the_gated_delta_net_gets_the_width_of_a_head(installed):
+    assert fla.GatedDeltaNet(SIZE).inner.arguments == (8, 2, 4)
 
 
 @pytest.mark.parametrize(
@@ -64,24 +59,22 @@ def test_a_foreign_context_is_refused_by_flash_linear_attention(flash_linear):
     [
         ("fla", "flash-linear-attention is not installed; pip install flash-linear-attention"),
         ("triton", "triton is not installed; pip install triton"),
-        ("cuda", "need a CUDA device, and there is none"),
+        ("cuda", "its kernels need a CUDA device, and there is none"),
     ],
 )
-def test_what_flash_linear_attention_lacks_is_named(missing, reason, flash_linear, monkeypatch):
-    assert fla.absence() == ""
-    monkeypatch.setattr(fla, "find_spec", lambda name: None if name == missing else object())
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: missing != "cuda")
-    with pytest.raises(Unsupported, match=f"layers.DeltaNet is not available here: .*{reason}"):
+def test_a_missing_requirement_is_named(missing, reason, installed, monkeypatch):
+    assert fla.missing_requirement() == ""
+    if missing == "cuda":
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    else:
+        monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(Unsupported, match=f"^fla-deltanet cannot run here: {reason}"):
         fla.DeltaNet(SIZE)
 
 
-def test_layers_that_cannot_run_are_not_listed():
-    listed = set(fla.LAYERS) & set(variants.names())
-    assert listed == (set() if fla.absence() else set(fla.LAYERS))
-
-
-@pytest.mark.skipif(not fla.absence(), reason="they can run here")
-@pytest.mark.parametrize("name", fla.LAYERS)
-def test_who_asks_for_a_layer_that_cannot_run_learns_why(name):
-    with pytest.raises(UserError, match=f"'{name}' cannot run here: {re.escape(fla.absence())}"):
-        variants.find(name)
+@pytest.mark.skipif(not fla.missing_requirement(), reason="they can run here")
+@every_layer
+def test_a_layer_that_cannot_run_is_listed_and_cannot_be_built(name):
+    assert name in variants.names()
+    with pytest.raises(Unsupported, match=f"^{name} cannot run here: .*; (pip install|run it)"):
+        variants.find(name)(SIZE)

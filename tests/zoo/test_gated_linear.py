@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from tests.zoo.oracle import (
-    DIM,
     FORMS,
     HEADS,
     PADDED,
@@ -19,8 +18,7 @@ from tests.zoo.oracle import (
     ragged,
     valid,
 )
-from zoo.kernels.rotary import rotated
-from zoo.registry import UserError
+from zoo.kernels.rotary import apply_rotary
 from zoo.variants.gated_linear import GatedLinear, recur
 
 
@@ -32,7 +30,7 @@ def by_the_formula(layer, x):
     alpha = alpha.unflatten(-1, (HEADS, -1))
     q = q / WIDTH**0.5
     if layer.size.rotary:
-        q, k = (rotated(part.transpose(0, 1)[None])[0].transpose(0, 1) for part in (q, k))
+        q, k = (apply_rotary(part.transpose(0, 1)[None])[0].transpose(0, 1) for part in (q, k))
     y = steps(q, k, v, alpha)
     if not layer.size.causal:
         own = torch.einsum("nhe,nhe,nhf->nhf", q, k, v)
@@ -55,7 +53,7 @@ def steps(q, k, v, alpha):
 
 @FORMS
 @PADDED
-@pytest.mark.parametrize("n", [1, 2, 15, 16, 17, 63, 100, 1000])
+@pytest.mark.parametrize("n", [1, 15, 16, 17, 100])
 def test_output_and_gradients_are_those_of_the_formula(n, padded, causal):
     # A temperature of 1 lets the gates differ, and the memory fade, within a chunk.
     layer = gated(GatedLinear, causal, chunk=16, temperature=1.0 if n % 2 else 16.0)
@@ -92,22 +90,3 @@ def test_gates_of_any_strength_are_exact_in_fp32_with_finite_gradients(strength)
     assert (out - exact).norm() / exact.norm() < 1e-6
     for one, other in zip(gradients(out, *narrow), gradients(exact, *wide), strict=True):
         assert (one - other).norm() <= 1e-5 * other.norm()
-
-
-@FORMS
-@pytest.mark.parametrize("scale", [1e2, 1e4])
-def test_loud_tokens_stay_finite_with_finite_gradients(scale, causal):
-    layer = gated(GatedLinear, causal).float()
-    x = (scale * torch.randn(2, 200, DIM)).requires_grad_()
-    out = layer(x, x, None).tokens
-    assert out.isfinite().all()
-    assert all(part.isfinite().all() for part in gradients(out, x, *layer.parameters()))
-
-
-@pytest.mark.parametrize(
-    "options", [{"gate_rank": 0}, {"temperature": 0.0}, {"chunk": 0}, {"chunk": 48}]
-)
-def test_impossible_options_are_refused(options):
-    name, value = next(iter(options.items()))
-    with pytest.raises(UserError, match=f"gated-linear.{name}={value} must be"):
-        gated(GatedLinear, **options)

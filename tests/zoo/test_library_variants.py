@@ -1,4 +1,4 @@
-"""The published packages as variants: what comes out is the package's, its gaps as declared."""
+"""Published packages as variants: their outputs, and the expected failures with their figures."""
 
 import re
 import sys
@@ -11,7 +11,6 @@ from zoo.conformance import CHECKS, run, subjects
 from zoo.conformance.subject import draw
 from zoo.contract import Size, Unsupported
 from zoo.packages import load
-from zoo.registry import UserError
 from zoo.variants import variants
 from zoo.variants.nystrom_lib import NystromLib
 from zoo.variants.performer_lib import PerformerLib
@@ -160,35 +159,6 @@ def test_a_missing_package_is_refused_with_the_remedy(name, monkeypatch):
         variants.find(name)(size())
 
 
-@every_package
-def test_one_seed_gives_one_result_to_the_bit(name):
-    runs = []
-    for _ in range(2):
-        torch.manual_seed(5)
-        layer, x = variants.find(name)(size()), torch.randn(2, 150, 8)
-        tokens = layer(x, x, ragged(150)).tokens
-        gradients = torch.autograd.grad(tokens.square().sum(), list(layer.parameters()))
-        runs.append([tokens, *gradients])
-    assert all(torch.equal(one, other) for one, other in zip(*runs, strict=True))
-
-
-@pytest.mark.parametrize(
-    ("variant", "options"),
-    [
-        (PerformerLib, {"features": 0}),
-        (NystromLib, {"landmarks": 0}),
-        (NystromLib, {"iterations": -1}),
-        (NystromLib, {"conv": 2}),
-        (ReformerLib, {"bucket": 0}),
-        (ReformerLib, {"hashes": 0}),
-    ],
-)
-def test_an_option_out_of_range_is_refused_by_name_and_value(variant, options):
-    ((option, value),) = options.items()
-    with pytest.raises(UserError, match=rf"^{variant.name()}\.{option}={value} must be"):
-        variant(size(), **options)
-
-
-def test_a_causal_performer_says_nothing_of_its_missing_kernel(capsys):
+def test_a_causal_performer_prints_nothing_about_its_missing_kernel(capsys):
     PerformerLib(size(causal=True))
     assert capsys.readouterr().out == ""

@@ -1,8 +1,7 @@
-"""The floor: each token is mapped alone, by two projections and nothing else."""
+"""No attention: each token is mapped alone, by two projections."""
 
 import pytest
 import torch
-from torch.func import functional_call, stack_module_state, vmap
 
 from tests.zoo.oracle import DIM, FORMS, HEADS, PADDED, agree, draw
 from zoo.contract import Size
@@ -16,7 +15,7 @@ def none(causal: bool = False) -> NoAttention:
 
 @FORMS
 @PADDED
-@pytest.mark.parametrize("n", [1, 2, 63, 100, 1000])
+@pytest.mark.parametrize("n", [1, 63])
 def test_output_and_gradients_are_those_of_two_affine_maps(n, padded, causal):
     layer, x = none(causal), draw(n)
     mask = torch.rand(2, n) < 0.7 if padded else None
@@ -38,10 +37,3 @@ def test_no_token_ever_moves_another(causal):
 
 def test_there_are_no_parameters_but_those_of_the_two_projections():
     assert sum(parameter.numel() for parameter in none().parameters()) == 2 * DIM * (DIM + 1)
-
-
-def test_several_layers_at_once_are_each_alone():
-    layers, x = [none() for _ in range(3)], torch.randn(2, 5, DIM).double()
-    state = stack_module_state(layers)  # pyright: ignore[reportArgumentType]
-    together = vmap(lambda one: functional_call(layers[0], one, (x, x, None)).tokens)(state)
-    torch.testing.assert_close(together, torch.stack([one(x, x, None).tokens for one in layers]))

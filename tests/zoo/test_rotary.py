@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from zoo.contract import Size
-from zoo.kernels.rotary import rotate, rotate_tokens
+from zoo.kernels.rotary import apply_rotary
 from zoo.variants.primal import Primal
 from zoo.variants.softmax import Softmax
 
@@ -21,12 +21,12 @@ def complex_turn(x: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("width", [8, 7, 1])
 def test_pairs_of_channels_are_turned_as_complex_numbers(width):
     x = torch.randn(2, 3, 11, width).double()
-    torch.testing.assert_close(rotate_tokens(x), complex_turn(x), rtol=0, atol=1e-12)
+    torch.testing.assert_close(apply_rotary(x), complex_turn(x), rtol=0, atol=1e-12)
 
 
 def test_a_product_feels_the_distance_only():
     q, k = torch.randn(2, 1, 1, 1, 8).double().expand(2, 1, 1, 40, 8)
-    products = rotate_tokens(q) @ rotate_tokens(k).mT
+    products = apply_rotary(q) @ apply_rotary(k).mT
     for offset in (-9, 0, 5):
         diagonal = products[0, 0].diagonal(offset)
         torch.testing.assert_close(diagonal, diagonal[:1].expand_as(diagonal))
@@ -36,18 +36,18 @@ def test_a_product_feels_the_distance_only():
 def test_a_given_place_counts_instead_of_the_order():
     x = torch.randn(2, 3, 4, 8).double()
     places = torch.tensor([[5, 0, 2, 9], [1, 1, 7, 3]])
-    whole = rotate_tokens(
+    whole = apply_rotary(
         x.new_zeros(2, 3, 10, 8).scatter(2, places[:1, None, :, None].expand(2, 3, 4, 8), x)
     )
-    torch.testing.assert_close(rotate(x, places)[0], whole[0][:, places[0]])
-    assert not torch.allclose(rotate(x, places)[1], whole[1][:, places[0]])
+    torch.testing.assert_close(apply_rotary(x, places)[0], whole[0][:, places[0]])
+    assert not torch.allclose(apply_rotary(x, places)[1], whole[1][:, places[0]])
 
 
 def test_far_places_keep_their_digits_in_single_precision():
     x = torch.randn(1, 1, 1, 8)
     place = torch.tensor([[1_000_000]])
-    exact = rotate(x.double(), place)
-    torch.testing.assert_close(rotate(x, place).double(), exact, rtol=0, atol=1e-5)
+    exact = apply_rotary(x.double(), place)
+    torch.testing.assert_close(apply_rotary(x, place).double(), exact, rtol=0, atol=1e-5)
 
 
 def build(variant, *, rotary: bool, causal: bool = False):

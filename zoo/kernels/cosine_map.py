@@ -2,40 +2,50 @@
 
 With u = x W^T + b in g groups (queries and keys of every head) and phi = u / ||u|| group by group:
 
-    tokens = phi fold            (n, gp) times (gp, d), fold differing from sample to sample
+    tokens = phi fold            (n, gp) times (gp, d), fold differs from sample to sample
     gram_g = phi_g^T phi_g       (p, p) for each group
 
-`plain` says so to autograd, which then keeps u, its norms and phi: several copies of length n.
-`chunked` keeps x alone. It works sample by sample, so that a chunk stays in the processor's cache,
-and computes phi again in the backward pass. Its gradient of the normalisation is
-du = (dphi - phi (phi . dphi)) / ||u||. Eager, on a CPU, and differentiable once.
+`plain` is the definition, for which autograd keeps u, its norms and phi: several copies of length
+n. `chunked` keeps x alone. It works sample by sample, so that a sample stays in the cache of a
+processor, and computes phi again in the backward pass. Its gradient of the normalisation is
+du = (dphi - phi (phi . dphi)) / ||u||. `chunked` runs eagerly, on a CPU, and is differentiable
+once.
 """
 
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
+
+from zoo.contract import Mask, Tokens
+from zoo.kernels.precision import at_least_fp32, full_precision
 
 CHUNKED_FROM = 512
 """Tokens of a sample from which `chunked` is faster on a CPU; below, its loop over samples costs
 more than it saves: forward and backward of 64 samples of 64 tokens take 2.9 times as long."""
 
 TINY = 1e-12
-"""The norm below which a vector counts as this long: the direction of nothing is nothing."""
+"""Smaller norms are replaced by this one, so that the zero vector has the feature zero."""
+
+Weight = Float[Tensor, "gp d"]
+Bias = Float[Tensor, " gp"]
+Fold = Float[Tensor, "#b gp d"]
+Features = Float[Tensor, "b n g p"]
+Grams = Float[Tensor, "samples g p p"]
 
 
 def plain(
-    x: Float[Tensor, "b n d"],
-    weight: Float[Tensor, "gp d"],
-    bias: Float[Tensor, " gp"],
-    fold: Float[Tensor, "#b gp d"],
+    x: Tokens,
+    weight: Weight,
+    bias: Bias,
+    fold: Fold,
     groups: int,
-    mask: Bool[Tensor, "b n"] | None,
+    mask: Mask | None,
     with_gram: bool,
-) -> tuple[Float[Tensor, "b n d"], Float[Tensor, "grams g p p"]]:
+) -> tuple[Tokens, Grams]:
     """The definition. Padded tokens have zero features, so they enter no Gram matrix.
 
     There is a Gram matrix for each sample, or none at all without `with_gram`.
@@ -44,38 +54,32 @@ def plain(
     return phi.flatten(2) @ fold, gram(phi if with_gram else phi[:0])
 
 
-def unit(u: Float[Tensor, "b n g p"], mask: Bool[Tensor, "b n"] | None) -> Float[Tensor, "b n g p"]:
+def unit(u: Features, mask: Mask | None) -> Features:
     """Return u / ||u|| over the last axis, zero at padded tokens."""
     # fp32: squares of half-precision entries overflow or vanish.
-    norm = torch.linalg.vector_norm(u, dim=-1, keepdim=True, dtype=wide(u.dtype))
+    norm = torch.linalg.vector_norm(u, dim=-1, keepdim=True, dtype=at_least_fp32(u.dtype))
     scale = norm.clamp_min(TINY).reciprocal()
     if mask is not None:
         scale = scale * mask[:, :, None, None]
     return u * scale.to(u.dtype)
 
 
-def gram(phi: Float[Tensor, "b n g p"]) -> Float[Tensor, "b g p p"]:
+def gram(phi: Features) -> Grams:
     """Return phi^T phi of every sample and group, in fp32 at least."""
-    with torch.autocast(phi.device.type, enabled=False):
-        sides = phi.transpose(1, 2).to(wide(phi.dtype))
-        return sides.mT @ sides
-
-
-def wide(dtype: torch.dtype) -> torch.dtype:
-    """`dtype`, or fp32 where that is wider."""
-    return torch.promote_types(dtype, torch.float32)
+    with full_precision(phi.transpose(1, 2)) as (rows,):
+        return rows.mT @ rows
 
 
 def chunked(
-    x: Float[Tensor, "b n d"],
-    weight: Float[Tensor, "gp d"],
-    bias: Float[Tensor, " gp"],
-    fold: Float[Tensor, "#b gp d"],
+    x: Tokens,
+    weight: Weight,
+    bias: Bias,
+    fold: Fold,
     groups: int,
-    mask: Bool[Tensor, "b n"] | None,
+    mask: Mask | None,
     with_gram: bool,
-) -> tuple[Float[Tensor, "b n d"], Float[Tensor, "grams g p p"]]:
-    """What `plain` computes, in less memory and time: `python -m benchmarks.primal_layer`."""
+) -> tuple[Tokens, Grams]:
+    """The result of `plain`, in less memory and time: `python -m benchmarks.primal_layer`."""
     dtype = x.dtype
     if torch.is_autocast_enabled(x.device.type):
         dtype = torch.get_autocast_dtype(x.device.type)
@@ -102,13 +106,13 @@ class _Chunked(torch.autograd.Function):
         width = len(weight) // groups
         tokens = x.new_empty(*x.shape[:2], fold.shape[-1])
         samples = len(x) if with_gram else 0
-        grams = x.new_empty(samples, groups, width, width, dtype=wide(x.dtype))
+        grams = x.new_empty(samples, groups, width, width, dtype=at_least_fp32(x.dtype))
         for i in range(len(x)):
             phi, _ = _features(x[i], weight, bias, groups, None if mask is None else mask[i])
             torch.mm(phi.flatten(1), fold[i], out=tokens[i])
             if with_gram:
-                sides = phi.transpose(0, 1).to(grams.dtype)
-                torch.bmm(sides.mT, sides, out=grams[i])
+                rows = phi.transpose(0, 1).to(grams.dtype)
+                torch.bmm(rows.mT, rows, out=grams[i])
         return tokens, grams
 
     @staticmethod
@@ -118,18 +122,18 @@ class _Chunked(torch.autograd.Function):
     ) -> tuple[Tensor | None, ...]:
         x, weight, bias, fold, mask = ctx.saved_tensors
         d_x, d_fold = torch.empty_like(x), fold.new_empty(fold.shape)
-        d_weight = torch.zeros_like(weight, dtype=wide(x.dtype))
-        d_bias = torch.zeros_like(bias, dtype=wide(x.dtype))
-        pull = d_grams + d_grams.mT
+        d_weight = torch.zeros_like(weight, dtype=at_least_fp32(x.dtype))
+        d_bias = torch.zeros_like(bias, dtype=at_least_fp32(x.dtype))
+        symmetric = d_grams + d_grams.mT
         for i in range(len(x)):
             phi, norm = _features(x[i], weight, bias, ctx.groups, None if mask is None else mask[i])
             torch.mm(phi.flatten(1).mT, d_tokens[i], out=d_fold[i])
-            d_phi = (d_tokens[i] @ fold[i].mT).view_as(phi).to(pull.dtype)
-            phi = phi.to(pull.dtype)
-            if len(pull):
-                d_phi.transpose(0, 1).baddbmm_(phi.transpose(0, 1), pull[i])
-            along = (d_phi * phi).sum(-1, keepdim=True)
-            d_u = d_phi.addcmul_(phi, along, value=-1).div_(norm)
+            d_phi = (d_tokens[i] @ fold[i].mT).view_as(phi).to(symmetric.dtype)
+            phi = phi.to(symmetric.dtype)
+            if len(symmetric):
+                d_phi.transpose(0, 1).baddbmm_(phi.transpose(0, 1), symmetric[i])
+            radial = (d_phi * phi).sum(-1, keepdim=True)
+            d_u = d_phi.addcmul_(phi, radial, value=-1).div_(norm)
             if mask is not None:
                 d_u.mul_(mask[i][:, None, None])
             d_u = d_u.flatten(1)
@@ -145,6 +149,7 @@ def _features(
 ) -> tuple[Tensor, Tensor]:
     """Return phi (n, g, p) of one sample, and the norms (n, g, 1) that it was divided by."""
     u = torch.addmm(bias, x, weight.mT).unflatten(-1, (groups, -1))
-    norm = torch.linalg.vector_norm(u, dim=-1, keepdim=True, dtype=wide(u.dtype)).clamp_min_(TINY)
+    norm = torch.linalg.vector_norm(u, dim=-1, keepdim=True, dtype=at_least_fp32(u.dtype))
+    norm = norm.clamp_min_(TINY)
     phi = u.div_(norm)
     return (phi if mask is None else phi.mul_(mask[:, None, None])), norm

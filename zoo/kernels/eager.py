@@ -6,7 +6,6 @@ from torch import Tensor
 
 def on_cpu(x: Tensor) -> bool:
     """Whether `x` is on a CPU, and neither compiled nor under a function transform."""
-    # Private: torch has no public way to ask whether vmap or grad is at work.
-    stack = torch._C._functorch.peek_interpreter_stack()  # pyright: ignore
-    transformed = stack is not None
+    # Private: torch has no public function that tells whether vmap or grad is active.
+    transformed = torch._C._functorch.peek_interpreter_stack() is not None  # pyright: ignore
     return x.device.type == "cpu" and not (torch.compiler.is_compiling() or transformed)

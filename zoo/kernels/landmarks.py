@@ -7,11 +7,11 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from zoo.contract import Mask, Queries
 
-def segment_means(
-    like: Float[Tensor, "b h n e"], mask: Bool[Tensor, "b n"] | None, landmarks: int
-) -> Float[Tensor, "#b 1 l n"]:
-    """The matrix that takes tokens to means of segments; a row of zeros for an empty one."""
+
+def segment_means(like: Queries, mask: Mask | None, landmarks: int) -> Float[Tensor, "#b 1 l n"]:
+    """The matrix that maps tokens to means of segments; a row of zeros for an empty segment."""
     n = like.shape[-2]
     real = torch.ones(1, n, dtype=torch.bool, device=like.device) if mask is None else mask
     rank, count = real.cumsum(1) - 1, real.sum(1, keepdim=True)
@@ -22,7 +22,9 @@ def segment_means(
     return mean[:, None]
 
 
-def apart(a: Float[Tensor, "b h l l"], filled: Bool[Tensor, "#b 1 l"]) -> Float[Tensor, "b h l l"]:
-    """`a` between landmarks that are filled, the identity at the others: it can be inverted."""
+def isolate_empty(
+    a: Float[Tensor, "b h l l"], filled: Bool[Tensor, "#b 1 l"]
+) -> Float[Tensor, "b h l l"]:
+    """`a`, with the rows and columns of empty landmarks replaced by those of the identity."""
     identity = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
     return torch.where(filled[..., None] & filled[..., None, :], a, identity)

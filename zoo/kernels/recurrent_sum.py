@@ -1,40 +1,36 @@
-"""One token of a sum over the past: what `zoo.kernels.causal_sum` computes, from a state.
+"""One token of a sum over the past: the result of `zoo.kernels.causal_sum`, from a state.
 
     S_i = S_(i-1) + k_i v_i^T        total_i = q_i^T S_i        mean_i = total_i / (q_i . z_i)
 
-where z_i is the sum of the k_j: the last column of S_i, with a one beside each v_j. Time and memory
-O(f g) a token, however many came before.
+where z_i is the sum of the k_j: the last column of S_i, with a one appended to each v_j. Time and
+memory O(f g) a token, whatever the number of tokens before it.
 
-Axis letters beyond the contract's: `f` features, `g` the width of what is summed.
+Axis letters beyond the contract's: `f` features, `g` the width of the summed values.
 """
 
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
+from zoo.contract import OneToken
 from zoo.kernels.causal_sum import ratio
 
+Features = Float[Tensor, "b h 1 f"]
+Sums = Float[Tensor, "b h f g"]
 
-def mean(
-    queries: Float[Tensor, "b h 1 f"],
-    keys: Float[Tensor, "b h 1 f"],
-    values: Float[Tensor, "b h 1 e"],
-    sums: Float[Tensor, "b h f g"],
-) -> tuple[Float[Tensor, "b h 1 e"], Float[Tensor, "b h f g"]]:
+
+def mean(queries: Features, keys: Features, values: OneToken, sums: Sums) -> tuple[OneToken, Sums]:
     """Return the weighted mean over the tokens so far, and S with this one; g = e + 1.
 
-    Features are nonnegative. Where the weights of the query all vanish, its mean is zero.
+    Features are nonnegative. If all weights of a query are zero, so is its mean.
     """
-    found, sums = total(queries, keys, F.pad(values, (0, 1), value=1.0), sums)
-    return ratio(found[..., :-1], found[..., -1:]), sums
+    totals, sums = total(queries, keys, F.pad(values, (0, 1), value=1.0), sums)
+    return ratio(totals[..., :-1], totals[..., -1:]), sums
 
 
 def total(
-    queries: Float[Tensor, "b h 1 f"],
-    keys: Float[Tensor, "b h 1 f"],
-    values: Float[Tensor, "b h 1 g"],
-    sums: Float[Tensor, "b h f g"],
-) -> tuple[Float[Tensor, "b h 1 g"], Float[Tensor, "b h f g"]]:
+    queries: Features, keys: Features, values: Float[Tensor, "b h 1 g"], sums: Sums
+) -> tuple[Float[Tensor, "b h 1 g"], Sums]:
     """Return the weighted sum over the tokens so far, and S with this one."""
     sums = sums + keys.mT * values
     return queries @ sums, sums

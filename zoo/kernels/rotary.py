@@ -1,9 +1,9 @@
-"""Rotary positions: queries and keys turned by angles that grow with their places.
+"""Rotary position embeddings: pairs of channels rotated by angles proportional to the position.
 
-Su et al., 2021, arXiv 2104.09864, equation 34: a pair of channels c of p is turned at place i by
-the angle i 10,000^(-c / p), so that a product of a query and a key feels their distance only. Norms
-stay. Deviation: channel c goes with channel c + p, not with its neighbour; of an odd number of
-channels the last one stays as it is.
+Su et al., 2021, arXiv 2104.09864, equation 34: pair c of p at position i is rotated by the angle
+i 10,000^(-c / p), so that the product of a query and a key depends on their distance only. Norms do
+not change. Deviation: channel c is paired with channel c + p, not with its neighbour; of an odd
+number of channels the last one is not rotated.
 """
 
 import torch
@@ -13,17 +13,16 @@ from torch import Tensor
 BASE = 1e4
 
 
-def rotate_tokens(x: Float[Tensor, "b h n e"]) -> Float[Tensor, "b h n e"]:
-    """Each token turned by its place in the sequence."""
-    return rotate(x, torch.arange(x.shape[-2], device=x.device)[None])
-
-
-def rotate(x: Float[Tensor, "b h n e"], place: Int[Tensor, "#b n"]) -> Float[Tensor, "b h n e"]:
-    """Each token turned by the place given for it."""
+def apply_rotary(
+    x: Float[Tensor, "b h n e"], positions: Int[Tensor, "#b n"] | None = None
+) -> Float[Tensor, "b h n e"]:
+    """Rotate each token by its position: its index along n, unless `positions` are given."""
+    if positions is None:
+        positions = torch.arange(x.shape[-2], device=x.device)[None]
     pairs = x.shape[-1] // 2
     # Double: fp32 loses the angle of a far token, by 1e-3 from i = 16k on.
     theta = BASE ** -(torch.arange(pairs, dtype=torch.float64, device=x.device) / pairs)
-    angle = place[:, None, :, None] * theta
+    angle = positions[:, None, :, None] * theta
     cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
     one, other, rest = x.split((pairs, pairs, x.shape[-1] - 2 * pairs), dim=-1)
     return torch.cat([one * cos - other * sin, one * sin + other * cos, rest], dim=-1)

@@ -1,13 +1,13 @@
 """Softmax attention in a sliding window, block by block.
 
-Queries in blocks of `window` tokens look at their own block, the one before and, unless causal, the
-one after; a mask cuts that to `window` tokens on each side. Leading tokens, if any, stand before
-the keys of every block and are seen by all. Time O(n (3 window + leaders) e); memory O(n) beside
-the mask, of O(n (3 window + leaders)) per sample for all heads. The fused kernel behind
-`scaled_dot_product_attention` keeps no weights.
+Queries in blocks of `window` tokens attend to keys of their own block, the one before and, unless
+causal, the one after; a mask restricts that to `window` tokens on each side. Global tokens, if any,
+come before the keys of every block, and every query attends to them. Time O(n (3 window + globals)
+e); memory O(n) and a mask of O(n (3 window + globals)) per sample for all heads. The fused kernel
+of `scaled_dot_product_attention` keeps no weights.
 
-Axis letters beyond the contract's: `t` blocks, `c` tokens of a block, `s` tokens near it, `l`
-leaders, `w` keys that a block looks at, l + s.
+Axis letters beyond the contract's: `t` blocks, `c` tokens of a block, `s` tokens of the blocks that
+it attends to, `l` global tokens, `w` keys of a block, l + s.
 """
 
 import torch
@@ -15,75 +15,81 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
+from zoo.contract import Queries
 
-def windowed(
-    q: Float[Tensor, "b h n e"],
-    k: Float[Tensor, "b h n e"],
-    v: Float[Tensor, "b h n e"],
-    count: Int[Tensor, " #b"],
+RealCount = Int[Tensor, " #b"]
+"""The number of real tokens of each sample, or one number for all."""
+
+
+def windowed_attention(
+    q: Queries,
+    k: Queries,
+    v: Queries,
+    count: RealCount,
     window: int,
     *,
     causal: bool = False,
     global_tokens: int = 0,
     dropout: float = 0.0,
-) -> Float[Tensor, "b h n e"]:
-    """Attend within the window and to the leaders; a query with nothing in sight returns zero.
+) -> Queries:
+    """Attend within the window and to the global tokens; a query without any key returns zero.
 
     Args:
         q: queries.
         k: keys, real ones first.
         v: values, real ones first.
-        count: real tokens of each sample, or one number for all.
-        window: tokens in sight on each side, at least 1.
-        causal: whether tokens after the query are out of sight.
-        leaders: how many tokens at the front, at most n, are in everybody's sight.
+        count: real tokens of each sample.
+        window: tokens of the window on each side, at least 1.
+        causal: whether the window ends at the query.
+        global_tokens: the number of tokens at the front, at most n, that every query attends to.
         dropout: probability of dropping a weight.
     """
     batch, n = q.shape[0], q.shape[2]
     block = min(window, n)
-    sides = (-1, 0) if causal else (-1, 0, 1)
+    offsets = (-1, 0) if causal else (-1, 0, 1)
     q, keys, values = (
         F.pad(part, (0, 0, 0, -n % block)).unflatten(2, (-1, block)) for part in (q, k, v)
     )
-    near = [side for side in sides if abs(side) < q.shape[2]]
-    keys = look(keys, near, k[:, :, :global_tokens])
-    values = look(values, near, v[:, :, :global_tokens])
-    place = torch.arange(q.shape[2] * block, device=q.device).unflatten(0, (-1, block))
-    sight = torch.cat([place + side * block for side in near], dim=-1)
-    seen = window_mask(place, sight, count, window, causal, global_tokens).expand(batch, -1, -1, -1)
-    # Blocks stand beside samples, so that all heads share a block's mask.
+    offsets = [offset for offset in offsets if abs(offset) < q.shape[2]]
+    keys = neighbours(keys, offsets, k[:, :, :global_tokens])
+    values = neighbours(values, offsets, v[:, :, :global_tokens])
+    position = torch.arange(q.shape[2] * block, device=q.device).unflatten(0, (-1, block))
+    nearby = torch.cat([position + offset * block for offset in offsets], dim=-1)
+    mask = window_mask(position, nearby, count, window, causal, global_tokens)
+    # Blocks are flattened into the batch, so that all heads share the mask of a block.
     parts = (part.transpose(1, 2).flatten(0, 1) for part in (q, keys, values))
-    mask = seen.flatten(0, 1)[:, None]
+    mask = mask.expand(batch, -1, -1, -1).flatten(0, 1)[:, None]
     out = F.scaled_dot_product_attention(*parts, attn_mask=mask, dropout_p=dropout)
     return out.unflatten(0, (batch, -1)).transpose(1, 2).flatten(2, 3)[:, :, :n]
 
 
-def look(
-    blocks: Float[Tensor, "b h t c e"], near: list[int], global_tokens: Float[Tensor, "b h l e"]
+def neighbours(
+    blocks: Float[Tensor, "b h t c e"], offsets: list[int], first: Float[Tensor, "b h l e"]
 ) -> Float[Tensor, "b h t w e"]:
-    """The leaders, then each block's neighbours `near` it; nothing lies beyond the ends."""
+    """For each block the global tokens, then the blocks at `offsets`, zero past the ends."""
     count = blocks.shape[2]
     padded = F.pad(blocks, (0, 0, 0, 0, 1, 1))
-    front = global_tokens[:, :, None].expand(-1, -1, count, -1, -1)
-    return torch.cat([front, *(padded[:, :, 1 + side : 1 + side + count] for side in near)], dim=3)
+    shared = first[:, :, None].expand(-1, -1, count, -1, -1)
+    parts = (padded[:, :, 1 + offset : 1 + offset + count] for offset in offsets)
+    return torch.cat([shared, *parts], dim=3)
 
 
 def window_mask(
-    place: Int[Tensor, "t c"],
-    sight: Int[Tensor, "t s"],
-    count: Int[Tensor, " #b"],
+    position: Int[Tensor, "t c"],
+    nearby: Int[Tensor, "t s"],
+    count: RealCount,
     window: int,
     causal: bool,
     global_tokens: int,
 ) -> Bool[Tensor, "#b t c w"]:
-    """Which of the leaders and of the tokens in `sight` the query at a `place` may see."""
-    gap = sight[:, None, :] - place[:, :, None]
-    seen = (gap >= -window) & (gap <= (0 if causal else window))
-    # A leader within the window counts once: as a leader.
-    real = (sight >= global_tokens) & (sight < count[:, None, None])
-    near = seen & real[:, :, None, :]
+    """Which of the global tokens and of the `nearby` ones each query attends to."""
+    gap = nearby[:, None, :] - position[:, :, None]
+    within = (gap >= -window) & (gap <= (0 if causal else window))
+    # A global token within the window counts once: as a global token.
+    real = (nearby >= global_tokens) & (nearby < count[:, None, None])
+    local = within & real[:, :, None, :]
     if not global_tokens:
-        return near
-    front = torch.arange(global_tokens, device=count.device) < count[:, None]
-    front = front[:, None, None, :].expand(-1, *place.shape, -1)
-    return torch.cat([front, near], dim=-1)
+        return local
+    shared = torch.arange(global_tokens, device=count.device) < count[:, None]
+    shared = shared[:, None, None, :].expand(-1, *position.shape, -1)
+    return torch.cat([shared, local], dim=-1)

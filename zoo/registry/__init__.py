@@ -1,22 +1,26 @@
-"""What contributors add: its names, its options, and the words for what is wrong with either.
+"""Registered objects: their names, their options, and messages about errors in either.
 
 The one part of `zoo` that `tasks` uses too. Nothing here imports torch.
 """
 
 from zoo.registry.messages import UserError, first_line, in_one_line, unknown
-from zoo.registry.names import Registry, built, foreign
-from zoo.registry.options import Value, options_of, require_at_least, resolve
+from zoo.registry.names import Registry, build, load_guarded
+from zoo.registry.options import Value, options_of, require_at_least, resolve, type_name
 
 __all__ = [
     "Registry",
     "UserError",
     "Value",
-    "built",
+    "build",
     "first_line",
-    "foreign",
     "in_one_line",
+    "load_guarded",
     "options_of",
     "require_at_least",
     "resolve",
+    "type_name",
     "unknown",
 ]
+
+# Until all callers use the new names.
+built, foreign = build, load_guarded

@@ -1,27 +1,26 @@
-"""Words for what goes wrong, in one line."""
+"""Error messages of one line."""
 
 import difflib
 from collections.abc import Iterable
 
 
 class UserError(ValueError):
-    """Bad input. The message is one line that names the value, the rule and the remedy."""
+    """Invalid input. The message is one line that names the value, the rule and the remedy."""
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> str:
-    """Say in one line that `name` is not a known `kind`, offering the nearest of `known`."""
-    known = sorted(known)
-    near = difflib.get_close_matches(name, known, n=1)
-    listed = f"known: {', '.join(known)}" if known else "there is none at all"
-    hint = f"did you mean {near[0]!r}?" if near else listed
-    return f"unknown {kind} {name!r}; {hint}"
+def unknown(kind: str, name: str, valid: Iterable[str]) -> str:
+    """The message for a `name` that is not in `valid`, with the most similar one if any."""
+    names = sorted(valid)
+    similar = difflib.get_close_matches(name, names, n=1)
+    listed = f"known: {', '.join(names)}" if names else "there is none at all"
+    return f"unknown {kind} {name!r}; " + (f"did you mean {similar[0]!r}?" if similar else listed)
 
 
 def in_one_line(error: BaseException) -> str:
-    """An error's type and the first line of its message."""
+    """The type of an error and the first line of its message."""
     return f"{type(error).__name__}: {first_line(error)}"
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message, for a report of one line."""
+    """The first line of the message of an error."""
     return (str(error).splitlines() or [""])[0]

@@ -1,39 +1,57 @@
-"""Options: the keyword-only parameters of what contributors add, and values for them.
+"""Options: the keyword-only parameters of registered objects, and their values.
 
-Nothing here imports torch, so that looking at a signature stays cheap.
+The annotation of an option is bool, int, float, str or a Literal, with bounds as pydantic writes
+them: `Annotated[int, Field(ge=1)]`. Nothing here imports torch, and pydantic is imported when it is
+needed, so that looking at a signature stays cheap.
 """
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from zoo.registry.messages import UserError, unknown
 
 Value = bool | int | float | str
-"""What an option may hold: everything that survives a round trip through JSON and argv."""
+"""The types of an option that can be written as JSON and read from a command line."""
+
+_REMEDIES = {
+    bool: "true or false",
+    int: "a whole number of 64 bits",
+    float: "a finite number",
+    str: "text",
+}
+
+_BOUNDS = {
+    "greater_than_equal": "must be at least {ge}; raise it",
+    "greater_than": "must be above {gt}; raise it",
+    "less_than_equal": "must be at most {le}; lower it",
+    "less_than": "must be below {lt}; lower it",
+    "value_error": "{error}",
+}
+"""Messages by the type of a pydantic error."""
 
 
 def resolve(
     owner: str, factory: Callable[..., Any], given: Mapping[str, Value]
 ) -> dict[str, Value]:
-    """Complete `given` by the defaults of `factory`, whose signature is the schema of its options.
+    """Complete `given` by the defaults of `factory`, and check every value.
 
     The keyword-only parameters of `factory` are its options. Text is converted to the annotated
-    type, so that options may come from argv as they are.
+    type, so that options of a command line can be passed as they are.
 
     Raises:
-        UserError: an option is unknown, ill-typed, or required and missing.
+        UserError: an option is unknown, of the wrong type, out of range, or required and missing.
     """
     schema = options_of(factory)
     for name in given:
         if name not in schema:
             raise UserError(unknown(f"option of {owner}", name, schema))
     resolved: dict[str, Value] = {}
-    for name, parameter in schema.items():
-        if name not in given and parameter.default is parameter.empty:
+    for name, option in schema.items():
+        if name not in given and option.default is option.empty:
             raise UserError(f"{owner} needs the option {name!r}; set {owner}.{name}=VALUE")
-        value = given.get(name, parameter.default)
-        resolved[name] = _convert(f"{owner}.{name}", value, parameter.annotation)
+        value = given.get(name, option.default)
+        resolved[name] = _validate(f"{owner}.{name}", value, option.annotation)
     return resolved
 
 
@@ -41,25 +59,45 @@ def options_of(factory: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     """The options of `factory`: its keyword-only parameters, in order.
 
     Raises:
-        UserError: the signature takes `*args` or `**kwargs`, which would swallow typing errors, or
-            gives a default to what it takes by place, which no option could reach.
+        UserError: the signature has `*args` or `**kwargs`, which would hide misspelled options, or
+            a positional parameter with a default, which no option could set.
     """
     # eval_str: a plug-in may postpone the evaluation of its annotations.
     parameters = inspect.signature(factory, eval_str=True).parameters
-    called = getattr(factory, "__qualname__", repr(factory))
+    label = getattr(factory, "__qualname__", repr(factory))
     for parameter in parameters.values():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            raise UserError(
-                f"{called} takes {parameter}; name every option in the signature instead"
-            )
-        by_place = parameter.kind is not parameter.KEYWORD_ONLY
-        if by_place and parameter.default is not parameter.empty:
-            raise UserError(f"{called} takes {parameter} by its place; put a * before its options")
+            raise UserError(f"{label} takes {parameter}; name every option in the signature")
+        positional = parameter.kind is not parameter.KEYWORD_ONLY
+        if positional and parameter.default is not parameter.empty:
+            raise UserError(f"{label} takes {parameter} by position; put a * before its options")
     return {name: p for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY}
 
 
+def check_options(owner: str, factory: Callable[..., Any]) -> None:
+    """Check the annotations and the defaults of the options of `factory`.
+
+    Raises:
+        UserError: the signature is not one of options, or an annotation is of no supported type, or
+            a default is not of its type.
+    """
+    for name, option in options_of(factory).items():
+        label = f"{owner}.{name}"
+        if option.default is option.empty:
+            _base_type(label, option.annotation)
+        else:
+            _validate(label, option.default, option.annotation)
+
+
+def type_name(option: inspect.Parameter) -> str:
+    """The type of an option, as a user reads it: `int`, or the choices of a Literal."""
+    base = _base_type(option.name, option.annotation)
+    choices = get_args(base)
+    return ", ".join(map(str, choices)) if choices else base.__name__
+
+
 def require_at_least(least: float, owner: str, why: str = "", /, **given: float) -> None:
-    """Refuse options of `owner` that are below `least`; `why` says what that follows from.
+    """Reject options of `owner` that are below `least`; `why` gives the reason for that bound.
 
     Raises:
         UserError: there is one.
@@ -70,82 +108,39 @@ def require_at_least(least: float, owner: str, why: str = "", /, **given: float)
             raise UserError(f"{owner}.{option}={value} must be at least {rule}; raise it")
 
 
-def require_readable(owner: str, factory: Callable[..., Any]) -> None:
-    """Look at the options of `factory`, before a run gives one.
-
-    Raises:
-        UserError: the signature is none of options, or an option's type cannot be read from text, or
-            its default is not of that type.
-    """
-    for name, option in options_of(factory).items():
-        _require_annotated(f"{owner}.{name}", option.annotation)
-        if option.default is not option.empty:
-            _convert(f"{owner}.{name}", option.default, option.annotation)
+def _base_type(label: str, annotation: Any) -> Any:
+    """The annotation without its bounds."""
+    base = get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+    if get_origin(base) is Literal or base in _REMEDIES:
+        return base
+    wrong = "not annotated" if base is inspect.Parameter.empty else f"annotated {base}"
+    raise UserError(f"{label} is {wrong}; annotate it bool, int, float, str or Literal")
 
 
-_BOOLEANS = {"true": True, "false": False}
+def _validate(label: str, value: Value, annotation: Any) -> Value:
+    """Return `value` as the annotated type. Only text is converted."""
+    from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-_GIVE = {
-    bool: "true or false",
-    int: "a whole number of 64 bits",
-    float: "a finite number",
-    str: "text",
-}
-
-
-def _require_annotated(name: str, annotation: Any) -> None:
-    if get_origin(annotation) is Literal or annotation in _READERS:
-        return
-    wanted = getattr(annotation, "__name__", annotation)
-    has = "not annotated" if annotation is inspect.Parameter.empty else f"annotated {wanted}"
-    raise UserError(f"{name} is {has}; annotate it bool, int, float, str or Literal")
-
-
-def _convert(name: str, value: Value, annotation: Any) -> Value:
-    """Return `value` as the annotated type, reading text where argv gave text."""
-    _require_annotated(name, annotation)
-    if get_origin(annotation) is Literal:
-        # By their text: argv gives text, and True must not pass for 1.
-        choices = {str(choice): choice for choice in get_args(annotation)}
+    base = _base_type(label, annotation)
+    if get_origin(base) is Literal:
+        # By their text: a command line has nothing else, and True must not be taken for 1.
+        choices = {str(choice): choice for choice in get_args(base)}
         if str(value) not in choices:
-            raise UserError(f"{name}={value} is not one of {', '.join(choices)}; give one of them")
+            raise UserError(f"{label}={value} is not one of {', '.join(choices)}; give one of them")
         return choices[str(value)]
+    adapter = TypeAdapter(annotation, config=ConfigDict(allow_inf_nan=False))
     try:
-        return _READERS[annotation](value)
-    except (KeyError, TypeError, ValueError, OverflowError):
-        give = f"give {_GIVE[annotation]}"
-        raise UserError(f"{name}={value} is not of type {annotation.__name__}; {give}") from None
-
-
-def _whole(value: Value) -> int:
-    if isinstance(value, bool | float):
-        raise ValueError
-    number = int(value)
-    if not -(2**63) <= number < 2**63:
-        raise OverflowError
-    return number
-
-
-def _real(value: Value) -> float:
-    number = float("nan") if isinstance(value, bool) else float(value)
-    if number != number or number in (float("inf"), float("-inf")):
-        raise ValueError
-    return number
-
-
-def _text(value: Value) -> str:
-    if not isinstance(value, str):
-        raise ValueError
-    return value
-
-
-def _boolean(value: Value) -> bool:
-    return value if isinstance(value, bool) else _BOOLEANS[str(value).lower()]
-
-
-_READERS: dict[Any, Callable[[Value], Value]] = {
-    bool: _boolean,
-    int: _whole,
-    float: _real,
-    str: _text,
-}
+        if isinstance(value, str):
+            checked = adapter.validate_strings(value)
+        else:
+            checked = adapter.validate_python(value, strict=True)
+        if base is not int or -(2**63) <= checked < 2**63:
+            return checked
+    except ValidationError as error:
+        detail = error.errors()[0]
+        if detail["type"] in _BOUNDS:
+            rule = _BOUNDS[detail["type"]].format(**detail.get("ctx", {}))
+            raise UserError(f"{label}={value} {rule}") from None
+    except OverflowError:
+        pass
+    raise UserError(f"{label}={value} is not of type {base.__name__}; give {_REMEDIES[base]}")

@@ -1,8 +1,5 @@
 """The variants that ship with the zoo, one mechanism a module, and the registry of all variants."""
 
-from zoo.contract import Attention
-from zoo.registry import Registry
+from zoo.contract import variants
 
-variants: Registry[type[Attention]] = Registry(
-    "attention variant", "zoo.variants", group="zoo.variants", base=Attention
-)
+__all__ = ["variants"]

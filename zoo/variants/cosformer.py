@@ -1,4 +1,4 @@
-"""cosFormer: linear attention whose weights fall with distance like a cosine.
+"""cosFormer: linear attention with weights that decrease with distance as a cosine.
 
 Qin et al., "cosFormer: Rethinking Softmax in Attention", ICLR 2022, arXiv 2202.08791, section 3
 (ReLU features, and the re-weighting by cosines):
@@ -11,29 +11,41 @@ where j runs over the real tokens, and up to i in the causal form. With t_i = pi
     cos(t_i - t_j) = cos t_i cos t_j + sin t_i sin t_j
 
 so the weights are products of features [relu(x) cos t, relu(x) sin t], all of them nonnegative, as
-0 <= t < pi/2: sums cancel nothing. Time O(n e^2) and memory O(n e) per head; the causal form adds
-what `zoo.kernels.causal_sum` says.
+0 <= t < pi/2: no terms cancel. Time O(n e^2) and memory O(n e) per head; for the causal form see
+`zoo.kernels.causal_sum`.
 
-Deviations: M is `max_len`, where the paper takes the length of the sequence at hand: then padding
-would stretch the cosine, and in the causal form M itself would tell how much future there is.
-Positions are ranks among the real tokens, so that padding moves none. The two agree on sequences
-of full length without padding. The published code also keeps the denominator above 1e-6; here a
-query whose every weight is zero, such as one without a positive coordinate, returns zero, and all
-others get the formula. Self-attention only: between sequences `i - j` has no meaning.
+Deviations: M is `max_len`, where the paper takes the length of the sequence: then padding would
+change the cosine, and in the causal form M would depend on future tokens. Positions are ranks among
+the real tokens, so that padding changes none. The two agree on sequences of full length without
+padding. The published code also keeps the denominator above 1e-6; here a query whose every weight
+is zero, such as one without a positive coordinate, returns zero, and all others get the formula.
+Self-attention only: between two sequences `i - j` has no meaning.
 """
 
 import math
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
-from zoo.contract import Size, State, Traits, Unsupported
+from zoo.contract import (
+    Count,
+    Keys,
+    Mask,
+    OneToken,
+    Positions,
+    Queries,
+    Size,
+    State,
+    Traits,
+    Unsupported,
+    variants,
+)
 from zoo.kernels import causal_sum, recurrent_sum
-from zoo.kernels.real_tokens import token_ranks
+from zoo.kernels.real_tokens import token_ranks, zero_padding
 from zoo.projected import ProjectedAttention
-from zoo.registry import require_at_least
-from zoo.variants import variants
+
+Angles = Float[Tensor, "#b 1 n 1"]
 
 
 @variants.register("cosformer")
@@ -44,30 +56,20 @@ class CosFormer(ProjectedAttention):
     """
 
     traits = Traits(causal=True, cross=False, linear=True, stochastic=False, recurrent=True)
-    # fp32 at least: half precision cannot tell neighbouring angles of a long sequence apart.
+    # fp32 at least: half precision cannot distinguish neighbouring angles of a long sequence.
     upcast = True
 
-    def __init__(self, size: Size, *, chunk: int = 128) -> None:
-        """Keep the options.
+    def __init__(self, size: Size, *, chunk: Count = 128) -> None:
+        """Store the options.
 
         Args:
-            size: what every variant is built from; `max_len` is M.
+            size: see `Size`; `max_len` is M.
             chunk: tokens of a causal block; the result does not depend on it.
-
-        Raises:
-            UserError: `chunk` below 1.
         """
         super().__init__(size)
-        require_at_least(1, "cosformer", chunk=chunk)
         self.chunk = chunk
 
-    def attend(
-        self,
-        q: Float[Tensor, "b h n e"],
-        k: Float[Tensor, "b h n e"],
-        v: Float[Tensor, "b h n e"],
-        mask: Bool[Tensor, "b n"] | None,
-    ) -> Float[Tensor, "b h n e"]:
+    def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
         """See `ProjectedAttention.attend`.
 
         Raises:
@@ -80,37 +82,27 @@ class CosFormer(ProjectedAttention):
             )
         rank = torch.arange(n, device=q.device)[None] if mask is None else token_ranks(mask)
         angle = self._angles(rank, q.dtype)
-        queries, keys = features(q, angle), features(k, angle)
-        if mask is not None:
-            keys = keys.masked_fill(~mask[:, None, :, None], 0.0)
+        queries, keys = features(q, angle), zero_padding(features(k, angle), mask)
         return causal_sum.mean(queries, keys, v, self.size.causal, self.chunk)
 
     def begin(self, batch: int) -> State:
-        """See `ProjectedAttention.begin`: sums of features and [v_j, 1]^T, and the tokens seen."""
+        """See `ProjectedAttention.begin`: sums of features and [v_j, 1]^T, and their number."""
         heads, width = self.size.heads, self.size.head_dim
         return self.zero_state(batch, heads, 2 * width, width + 1), self.zero_state(batch).long()
 
-    def recur(
-        self,
-        q: Float[Tensor, "b h 1 e"],
-        k: Float[Tensor, "b h 1 e"],
-        v: Float[Tensor, "b h 1 e"],
-        state: State,
-    ) -> tuple[Float[Tensor, "b h 1 e"], State]:
-        """See `ProjectedAttention.recur`; tokens beyond `max_len` stand where the last one does."""
-        sums, seen = state
-        angle = self._angles(seen[:, None].clamp_max(self.size.max_len - 1), q.dtype)
+    def recur(self, q: OneToken, k: OneToken, v: OneToken, state: State) -> tuple[OneToken, State]:
+        """See `ProjectedAttention.recur`; beyond `max_len` the position stays the last one."""
+        sums, count = state
+        angle = self._angles(count[:, None].clamp_max(self.size.max_len - 1), q.dtype)
         heads, sums = recurrent_sum.mean(features(q, angle), features(k, angle), v, sums)
-        return heads, (sums, seen + 1)
+        return heads, (sums, count + 1)
 
-    def _angles(self, rank: Int[Tensor, "#b n"], dtype: torch.dtype) -> Float[Tensor, "#b 1 n 1"]:
+    def _angles(self, rank: Positions, dtype: torch.dtype) -> Angles:
         """Return t, from 0 at the first real token to less than pi/2."""
         return (rank.to(dtype) * (math.pi / 2 / self.size.max_len))[:, None, :, None]
 
 
-def features(
-    x: Float[Tensor, "b h n e"], angle: Float[Tensor, "#b 1 n 1"]
-) -> Float[Tensor, "b h n f"]:
+def features(x: Queries, angle: Angles) -> Float[Tensor, "b h n f"]:
     """Return [relu(x) cos t, relu(x) sin t]."""
     x = x.relu()
     return torch.cat([x * angle.cos(), x * angle.sin()], dim=-1)

@@ -1,4 +1,4 @@
-"""Gated linear attention: a recurrence that forgets, channel by channel, as the tokens say.
+"""Gated linear attention: a recurrence with a data-dependent decay for each channel.
 
 Yang et al., "Gated Linear Attention Transformers with Hardware-Efficient Training", 2023, arXiv
 2312.06635, section 4. With alpha_i in (0, 1)^e for each token and head,
@@ -7,8 +7,9 @@ Yang et al., "Gated Linear Attention Transformers with Hardware-Efficient Traini
     S_i = diag(alpha_i) S_(i-1) + k_i v_i^T         y_i = q_i^T S_i / sqrt(e)
     out_i = W_o (swish(W_r x_i) * Norm_h(y_i))
 
-Computed in chunks of 2^L tokens. Between chunks there is the state. Inside one, a pair j < i is met
-once: at that of the L levels where j falls in the left half of a block and i in the right. There
+Computed in chunks of 2^L tokens. Between chunks there is the state. Inside a chunk, each pair j < i
+is computed once: at that of the L levels where j is in the left half of a block and i in the right
+half. There
 
     alpha_(j+1) ... alpha_i  =  (alpha_(j+1) ... alpha_mid) (alpha_(mid+1) ... alpha_i)
 
@@ -19,22 +20,45 @@ O(n (chunk + e) e), memory O(n (e log chunk + chunk + e^2 / chunk)) per head.
 
 Deviations: the form that is not causal adds to the sum over j <= i that of the same recurrence on
 the reversed sequence, over j > i, with the same gates: alpha_i ... alpha_(j-1); the paper has the
-causal form alone. To a sample, padded tokens are absent. Keys are as wide as values, where the
-paper halves them. The paper splits pairs inside a chunk in two levels, the lower one in log space
-with an entry for each pair and channel. Norm_h is a group norm, one group a head.
+causal form alone. Padded tokens are removed from the sequence. Keys are as wide as values, where
+the paper halves them. The paper splits pairs inside a chunk in two levels, the lower one in log
+space with an entry for each pair and channel. Norm_h is a group norm, one group a head.
 """
 
+from typing import Annotated
+
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
+from pydantic import AfterValidator, Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.contract import Size, State, Traits
+from zoo.contract import (
+    Count,
+    Mask,
+    Positions,
+    Queries,
+    Size,
+    State,
+    Token,
+    Tokens,
+    Traits,
+    variants,
+)
 from zoo.gated import GatedAttention
 from zoo.kernels import recurrent_sum
 from zoo.kernels.chunk_states import chunk_states
-from zoo.registry import UserError, require_at_least
-from zoo.variants import variants
+from zoo.kernels.precision import full_precision
+from zoo.kernels.real_tokens import zero_padding
+
+Chunks = Float[Tensor, "b h t c e"]
+Halves = Float[Tensor, "b h t s w e"]
+
+
+def _power_of_two(chunk: int) -> int:
+    if chunk < 1 or chunk & (chunk - 1):
+        raise ValueError("must be a power of two; try 64")
+    return chunk
 
 
 @variants.register("gated-linear")
@@ -48,25 +72,22 @@ class GatedLinear(GatedAttention):
     traits = Traits(causal=True, cross=False, linear=True, stochastic=False, recurrent=True)
 
     def __init__(
-        self, size: Size, *, gate_rank: int = 16, temperature: float = 16.0, chunk: int = 64
+        self,
+        size: Size,
+        *,
+        gate_rank: Count = 16,
+        temperature: Annotated[float, Field(gt=0)] = 16.0,
+        chunk: Annotated[int, AfterValidator(_power_of_two)] = 64,
     ) -> None:
         """Make the parameters.
 
         Args:
-            size: what every variant is built from.
+            size: see `Size`.
             gate_rank: rank of the map from a token to its forget gates.
-            temperature: the root taken of the gates; more forget more slowly.
+            temperature: the root taken of the gates; a larger one makes the decay slower.
             chunk: tokens of a chunk, a power of two; the result does not depend on it.
-
-        Raises:
-            UserError: an option out of range.
         """
         super().__init__(size)
-        require_at_least(1, "gated-linear", gate_rank=gate_rank)
-        if temperature <= 0:
-            raise UserError(f"gated-linear.temperature={temperature} must be above 0; raise it")
-        if chunk < 1 or chunk & (chunk - 1):
-            raise UserError(f"gated-linear.chunk={chunk} must be a power of two; try 64")
         self.temperature, self.chunk = temperature, chunk
         self.query_key_value = nn.Linear(size.dim, 3 * size.dim)
         self.forget = nn.Sequential(
@@ -74,56 +95,39 @@ class GatedLinear(GatedAttention):
         )
         self._make_output()
 
-    def attend(
-        self, x: Float[Tensor, "b n d"], real: Bool[Tensor, "b n"] | None
-    ) -> Float[Tensor, "b h n e"]:
+    def attend(self, x: Tokens, real: Mask | None) -> Queries:
         """See `GatedAttention.attend`."""
-        q, k, v, log_alpha = self._project(x)
-        with torch.autocast(x.device.type, enabled=False):
-            if real is not None:
-                k = k.masked_fill(~real[:, None, :, None], 0.0)
-            parts = q, k, v, log_alpha
-            heads = recur(*parts, self.chunk) + own(*parts[:3])
+        with full_precision(*self._project(x)) as (q, k, v, log_alpha):
+            parts = q, zero_padding(k, real), v, log_alpha
+            heads = recur(*parts, self.chunk) + diagonal(*parts[:3])
             if not self.size.causal:
                 heads = heads + recur(*(part.flip(2) for part in parts), chunk=self.chunk).flip(2)
         return heads
 
-    def step(self, x: Float[Tensor, "b d"], state: State) -> tuple[Float[Tensor, "b d"], State]:
+    def step(self, x: Token, state: State) -> tuple[Token, State]:
         """See `Attention.step`."""
-        sums, seen = state
+        sums, count = state
         token = x[:, None]
-        q, k, v, log_alpha = self._project(token, seen[:, None])
-        with torch.autocast(x.device.type, enabled=False):
+        with full_precision(*self._project(token, count[:, None])) as (q, k, v, log_alpha):
             heads, sums = recurrent_sum.total(q, k, v, log_alpha.exp().mT * sums)
-        return self._merge(token, heads)[:, 0], (sums, seen + 1)
+        return self._merge(token, heads)[:, 0], (sums, count + 1)
 
-    def _project(
-        self, x: Float[Tensor, "b n d"], place: Int[Tensor, "b n"] | None = None
-    ) -> tuple[Float[Tensor, "b h n e"], ...]:
+    def _project(self, x: Tokens, positions: Positions | None = None) -> tuple[Queries, ...]:
         """Queries, already scaled, keys, values, and the logarithms of the gates."""
         projected = torch.cat([self.query_key_value(x), self.forget(x)], dim=-1)
         # fp32 at least: sums over many tokens, and exponentials of sums.
-        with torch.autocast(x.device.type, enabled=False):
-            upcast = projected.to(torch.promote_types(projected.dtype, torch.float32))
-            q, k, v, gates = upcast.unflatten(-1, (4, self.size.heads, -1)).permute(2, 0, 3, 1, 4)
-            q, k = self.apply_rotary(q * q.shape[-1] ** -0.5, place), self.apply_rotary(k, place)
-            return q, k, v, F.logsigmoid(gates) / self.temperature
+        with full_precision(projected) as (parts,):
+            q, k, v, gates = parts.unflatten(-1, (4, self.size.heads, -1)).permute(2, 0, 3, 1, 4)
+            q = self.apply_rotary(q * q.shape[-1] ** -0.5, positions)
+            return q, self.apply_rotary(k, positions), v, F.logsigmoid(gates) / self.temperature
 
 
-def own(
-    q: Float[Tensor, "b h n e"], k: Float[Tensor, "b h n e"], v: Float[Tensor, "b h n e"]
-) -> Float[Tensor, "b h n e"]:
-    """What a token has of itself: `(q_i . k_i) v_i`."""
+def diagonal(q: Queries, k: Queries, v: Queries) -> Queries:
+    """The term j = i of the sum: `(q_i . k_i) v_i`."""
     return (q * k).sum(-1, keepdim=True) * v
 
 
-def recur(
-    q: Float[Tensor, "b h n e"],
-    k: Float[Tensor, "b h n e"],
-    v: Float[Tensor, "b h n e"],
-    log_alpha: Float[Tensor, "b h n e"],
-    chunk: int,
-) -> Float[Tensor, "b h n e"]:
+def recur(q: Queries, k: Queries, v: Queries, log_alpha: Queries, chunk: int) -> Queries:
     """`sum_{j < i} (q_i . (alpha_(j+1) ... alpha_i k_j)) v_j`."""
     n = q.shape[2]
     chunk = min(chunk, 1 << (n - 1).bit_length())
@@ -131,39 +135,31 @@ def recur(
         F.pad(part, (0, 0, 0, -n % chunk)).unflatten(2, (-1, chunk))
         for part in (q, k, v, log_alpha)
     )
-    left = log_alpha.sum(-2).exp()[..., None]
-    past = chunk_states((k * after(log_alpha).exp()).mT @ v, left)
+    decay = log_alpha.sum(-2).exp()[..., None]
+    past = chunk_states((k * sum_after(log_alpha).exp()).mT @ v, decay)
     sums = (q * log_alpha.cumsum(-2).exp()) @ past
     half = 1
     while half < chunk:
-        sums = sums + across(q, k, v, log_alpha, half)
+        sums = sums + between_halves(q, k, v, log_alpha, half)
         half *= 2
     return sums.flatten(2, 3)[:, :, :n]
 
 
-def across(
-    q: Float[Tensor, "b h t c e"],
-    k: Float[Tensor, "b h t c e"],
-    v: Float[Tensor, "b h t c e"],
-    log_alpha: Float[Tensor, "b h t c e"],
-    half: int,
-) -> Float[Tensor, "b h t c e"]:
-    """What each right half, of `half` tokens, has of the left half before it."""
+def between_halves(q: Chunks, k: Chunks, v: Chunks, log_alpha: Chunks, half: int) -> Chunks:
+    """The sum of each right half, of `half` tokens, over the left half before it."""
     (k, _), (v, _), (_, q) = (halves(part, half) for part in (k, v, q))
     left, right = halves(log_alpha, half)
-    sums = (q * right.cumsum(-2).exp()) @ (k * after(left).exp()).mT @ v
+    sums = (q * right.cumsum(-2).exp()) @ (k * sum_after(left).exp()).mT @ v
     return torch.stack([torch.zeros_like(sums), sums], dim=4).flatten(3, 5)
 
 
-def halves(
-    x: Float[Tensor, "b h t c e"], half: int
-) -> tuple[Float[Tensor, "b h t s w e"], Float[Tensor, "b h t s w e"]]:
+def halves(x: Chunks, half: int) -> tuple[Halves, Halves]:
     """Left and right halves of the blocks of twice `half` tokens."""
     left, right = x.unflatten(3, (-1, 2, half)).unbind(4)
     return left, right
 
 
-def after(x: Float[Tensor, "*blocks c e"]) -> Float[Tensor, "*blocks c e"]:
+def sum_after(x: Float[Tensor, "*blocks c e"]) -> Float[Tensor, "*blocks c e"]:
     """Sum over the later tokens of a block."""
     later = F.pad(x[..., 1:, :], (0, 0, 0, 1))
     return later.flip(-2).cumsum(-2).flip(-2)

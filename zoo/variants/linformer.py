@@ -21,15 +21,12 @@ zero.
 from typing import Literal
 
 import torch
-from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 
-from zoo.contract import Size, Traits, Unsupported
-from zoo.kernels.real_tokens import gather_tokens, real_first
+from zoo.contract import Count, Keys, Mask, Queries, Size, Traits, Unsupported, variants
+from zoo.kernels.real_tokens import gather_tokens, real_tokens_first, zero_padding
 from zoo.projected import ProjectedAttention
-from zoo.registry import require_at_least
-from zoo.variants import variants
 
 
 @variants.register("linformer")
@@ -42,34 +39,24 @@ class Linformer(ProjectedAttention):
         self,
         size: Size,
         *,
-        rank: int = 256,
+        rank: Count = 256,
         sharing: Literal["none", "headwise", "kv"] = "headwise",
     ) -> None:
         """Draw E and F.
 
         Args:
-            size: what every variant is built from.
+            size: see `Size`.
             rank: r, the number of projected keys. More than `max_len` is allowed, and wasteful.
             sharing: `none` gives every head an E and an F; `headwise` one E and one F to all heads;
                 `kv` one matrix to all heads, for keys and values alike.
-
-        Raises:
-            UserError: `rank` below 1.
         """
         super().__init__(size)
-        require_at_least(1, "linformer", rank=rank)
         sides = 1 if sharing == "kv" else 2
         heads = size.heads if sharing == "none" else 1
-        drawn = torch.randn(sides, heads, rank, size.max_len)
-        self.projections = nn.Parameter(drawn * (rank + size.max_len) ** -0.5)
+        normal = torch.randn(sides, heads, rank, size.max_len)
+        self.projections = nn.Parameter(normal * (rank + size.max_len) ** -0.5)
 
-    def attend(
-        self,
-        q: Float[Tensor, "b h n e"],
-        k: Float[Tensor, "b h m e"],
-        v: Float[Tensor, "b h m e"],
-        mask: Bool[Tensor, "b m"] | None,
-    ) -> Float[Tensor, "b h n e"]:
+    def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
         """See `ProjectedAttention.attend`.
 
         Raises:
@@ -82,12 +69,8 @@ class Linformer(ProjectedAttention):
                 "build it with a larger max_len"
             )
         if mask is not None:
-            order, _ = real_first(mask)
-            k, v = (
-                gather_tokens(part.masked_fill(~mask[:, None, :, None], 0.0), order)
-                for part in (k, v)
-            )
+            order, _ = real_tokens_first(mask)
+            k, v = (gather_tokens(zero_padding(part, mask), order) for part in (k, v))
         # Indexed from both ends: `kv` has one matrix, which is the first and the last.
         e, f = self.projections[0, ..., :m], self.projections[-1, ..., :m]
-        dropout = self.size.dropout if self.training else 0.0
-        return F.scaled_dot_product_attention(q, e @ k, f @ v, dropout_p=dropout)
+        return F.scaled_dot_product_attention(q, e @ k, f @ v, dropout_p=self.dropout)

@@ -1,4 +1,4 @@
-"""Longformer: a sliding window, and a few global tokens that see and are seen by all.
+"""Longformer: a sliding window, and a few global tokens that attend to all and are attended by all.
 
 Beltagy, Peters, Cohan, "Longformer: The Long-Document Transformer", 2020, arXiv 2004.05150, section
 3.1. With window w, g global tokens, positions that count from 0, and j over real tokens,
@@ -13,26 +13,35 @@ per sample: `zoo.kernels.window`.
 Deviations: the first g real tokens are global, where the paper chooses them by the task (of its
 choices, the class token). Positions are ranks among the real tokens of a sample. `window` counts
 one side, where the paper's 512 counts both. No dilated windows, which the paper has in its
-autoregressive models alone, and no causal form. The projections of global attention start at
-random, where the paper copies pretrained local ones. A sample without real tokens attends to
+autoregressive models alone, and no causal form. The projections of global attention are initialised
+at random, where the paper copies pretrained local ones. A sample without real tokens attends to
 nothing.
 """
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.contract import Attended, Attention, Size, Traits
-from zoo.kernels.real_tokens import gather_tokens, real_first
-from zoo.kernels.window import windowed
-from zoo.registry import require_at_least
-from zoo.variants import variants
+from zoo.contract import (
+    Attended,
+    Attention,
+    Context,
+    Count,
+    Mask,
+    Natural,
+    Size,
+    Tokens,
+    Traits,
+    variants,
+)
+from zoo.kernels.real_tokens import gather_tokens, real_tokens_first
+from zoo.kernels.window import RealCount, windowed_attention
 
 
 @variants.register("longformer")
 class Longformer(Attention):
-    """Softmax attention to a window and to global tokens, which attend to everything.
+    """Softmax attention to a window and to global tokens, which attend to all tokens.
 
     Axis letter beyond the contract's: `p` parts that are projected at once.
     """
@@ -40,60 +49,57 @@ class Longformer(Attention):
     traits = Traits(causal=False, cross=False, linear=True, stochastic=False, recurrent=False)
 
     def __init__(
-        self, size: Size, *, window: int = 64, global_tokens: int = 1, separate: bool = True
+        self,
+        size: Size,
+        *,
+        window: Count = 64,
+        global_tokens: Natural = 1,
+        separate: bool = True,
     ) -> None:
         """Make the projections.
 
         Args:
-            size: what every variant is built from.
-            window: w, the tokens in sight on each side; from n - 1 on, and without global tokens,
-                the result is softmax attention.
-            global_tokens: g; 0 leaves the window alone.
-            separate: whether global tokens ask by projections of their own, as in the paper; they
-                are d (3 d + 3) parameters more.
-
-        Raises:
-            UserError: `window` below 1 or `global_tokens` below 0.
+            size: see `Size`.
+            window: w, the tokens of the window on each side; from n - 1 on, and without global
+                tokens, the result is softmax attention.
+            global_tokens: g; 0 for the window alone.
+            separate: whether global attention has projections of its own, as in the paper, with
+                d (3 d + 3) more parameters.
         """
         super().__init__(size)
-        require_at_least(1, "longformer", window=window)
-        require_at_least(0, "longformer", global_tokens=global_tokens)
         self.window, self.global_tokens = window, global_tokens
         self.local = nn.Linear(size.dim, 3 * size.dim)
-        apart = separate and global_tokens > 0
-        self.global_query = nn.Linear(size.dim, size.dim) if apart else None
-        self.global_context = nn.Linear(size.dim, 2 * size.dim) if apart else None
+        separate = separate and global_tokens > 0
+        self.global_query = nn.Linear(size.dim, size.dim) if separate else None
+        self.global_context = nn.Linear(size.dim, 2 * size.dim) if separate else None
         self.out = nn.Linear(size.dim, size.dim)
 
-    def forward(
-        self,
-        x: Float[Tensor, "b n d"],
-        context: Float[Tensor, "b m d"],
-        mask: Bool[Tensor, "b m"] | None,
-    ) -> Attended:
+    def forward(self, x: Tokens, context: Context, mask: Mask | None) -> Attended:
         """See `Attention.forward`."""
         self.require_self(x, context)
         if mask is None:
             return Attended(self._attend(x, torch.full((1,), x.shape[1], device=x.device)))
-        order, place = real_first(mask)
-        return Attended(gather_tokens(self._attend(gather_tokens(x, order), mask.sum(1)), place))
+        order, inverse = real_tokens_first(mask)
+        return Attended(gather_tokens(self._attend(gather_tokens(x, order), mask.sum(1)), inverse))
 
-    def _attend(self, x: Float[Tensor, "b n d"], count: Int[Tensor, " #b"]) -> Tensor:
+    def _attend(self, x: Tokens, count: RealCount) -> Tokens:
         """Attend among tokens of which the first `count` are real."""
         q, k, v = self._split(self.local(x), 3)
         q, k = self.apply_rotary(q), self.apply_rotary(k)
-        global_tokens = min(self.global_tokens, x.shape[1])
+        first = min(self.global_tokens, x.shape[1])
         dropout = self.size.dropout if self.training else 0.0
-        heads = windowed(q, k, v, count, self.window, global_tokens=global_tokens, dropout=dropout)
-        if global_tokens:
-            q = q[:, :, :global_tokens]
+        heads = windowed_attention(
+            q, k, v, count, self.window, global_tokens=first, dropout=dropout
+        )
+        if first:
+            q = q[:, :, :first]
             if self.global_query is not None and self.global_context is not None:
-                (q,) = self._split(self.global_query(x[:, :global_tokens]), 1)
+                (q,) = self._split(self.global_query(x[:, :first]), 1)
                 k, v = self._split(self.global_context(x), 2)
                 q, k = self.apply_rotary(q), self.apply_rotary(k)
             real = (torch.arange(x.shape[1], device=x.device) < count[:, None])[:, None, None]
-            everywhere = F.scaled_dot_product_attention(q, k, v, attn_mask=real, dropout_p=dropout)
-            heads = torch.cat([everywhere, heads[:, :, global_tokens:]], dim=2)
+            full = F.scaled_dot_product_attention(q, k, v, attn_mask=real, dropout_p=dropout)
+            heads = torch.cat([full, heads[:, :, first:]], dim=2)
         return self.out(heads.transpose(1, 2).flatten(-2))
 
     def _split(self, tokens: Float[Tensor, "b n pd"], parts: int) -> list[Tensor]:

@@ -1,21 +1,30 @@
-"""No attention: the floor of what a model can do whose tokens never meet.
+"""No attention: the baseline of a model that never mixes tokens.
 
     out_i = W_o (W_v x_i + b_v) + b_o
 
-What is left of an attention layer when every token attends to itself alone: the weights are 1, so
-queries and keys have no say and no parameters. Time O(n d^2) for the projections, and nothing on
-top. Padding needs no care, and there is nothing to normalise.
+What remains of an attention layer when every token attends to itself alone: the weights are 1, so
+there are no queries and keys and no parameters for them. Time O(n d^2) for the projections, and
+nothing more. The mask has no effect.
 
-It stands in comparisons as the row that a variant must beat before its mixing of tokens can be
-said to help; its cost is that of everything round the mixing. Causal, since output i depends on
-token i, which is one of 0..i; the causal form is the same function.
+A variant must be more accurate than this row before its mixing of tokens can be said to help; the
+cost of this row is that of everything but the mixing. It is causal, since output i depends on token
+i alone; the causal form is the same function.
 """
 
-from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import nn
 
-from zoo.contract import Attended, Attention, Size, State, Traits
-from zoo.variants import variants
+from zoo.contract import (
+    Attended,
+    Attention,
+    Context,
+    Mask,
+    Size,
+    State,
+    Token,
+    Tokens,
+    Traits,
+    variants,
+)
 
 
 @variants.register("none")
@@ -28,26 +37,21 @@ class NoAttention(Attention):
         """Make the two projections, each (d -> d) with a bias.
 
         Args:
-            size: what every variant is built from; only `dim` matters.
+            size: see `Size`; only `dim` matters.
         """
         super().__init__(size)
         self.value = nn.Linear(size.dim, size.dim)
         self.out = nn.Linear(size.dim, size.dim)
 
-    def forward(
-        self,
-        x: Float[Tensor, "b n d"],
-        context: Float[Tensor, "b m d"],
-        mask: Bool[Tensor, "b m"] | None,
-    ) -> Attended:
+    def forward(self, x: Tokens, context: Context, mask: Mask | None) -> Attended:
         """See `Attention.forward`."""
         self.require_self(x, context)
         return Attended(self.out(self.value(x)))
 
     def start(self, batch: int) -> State:
-        """See `Attention.start`: nothing is remembered."""
+        """See `Attention.start`: the state is empty."""
         return (self.zero_state(batch, 0),)
 
-    def step(self, x: Float[Tensor, "b d"], state: State) -> tuple[Float[Tensor, "b d"], State]:
+    def step(self, x: Token, state: State) -> tuple[Token, State]:
         """See `Attention.step`."""
         return self.out(self.value(x)), state

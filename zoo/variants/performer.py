@@ -8,45 +8,45 @@ section 2.4. With q and k scaled by e^(-1/4) and M random directions w_m ~ N(0, 
 
 where j runs over the real tokens, and up to i in the causal form. The w_m are orthogonal in
 blocks of e, with the norms of independent Gaussian rows. Time O(n M e) and memory O(n M) per
-head; the causal form adds what `zoo.kernels.causal_sum` says.
+head; for the causal form see `zoo.kernels.causal_sum`.
 
 Stabilisation is exact. Write q' and k' for the exponents of the two sides. For any numbers c_m
-and r_i,
+and r_i, the ratio does not change with
 
     phi(q_i)_m phi(k_j)_m  ~  exp(q'_im + c_m - r_i) exp(k'_jm - c_m)
 
-leaves the ratio as it is: e^(-r_i) scales numerator and denominator alike, and c_m cancels in
-each product. Hence no epsilon, and gradients are those of the formula. r_i is the logarithm of
-the row's sum, which makes the query side a softmax over features; sqrt(M) and |q|^2 / 2 cancel in
-it and are left out.
+because e^(-r_i) scales numerator and denominator alike, and c_m cancels in each product. Hence no
+epsilon, and gradients are those of the formula. r_i is the logarithm of the row's sum, which makes
+the query side a softmax over features; sqrt(M) and |q|^2 / 2 cancel in it and are left out.
 
     all tokens   c_m = max of k'_jm over the real keys of the sample and head: the key side never
-                 exceeds 1, and the denominator never falls below 1.
-    causal       c_m = min(|w_m|^2 / 2 - 60, 0), since a maximum over keys would tell the past
-                 about the future. As k'_jm = |w_m|^2 / 2 - |k_j - w_m|^2 / 2, the key side is at
-                 most e^60 = 1e26, whose sums stay far below fp32's 3e38, up to |w_m|^2 = 120,
-                 and vanishes only where |k_j - w_m|^2 / 2 > 147, where without the 60 it would
-                 from 87 on. Wider heads keep c_m = 0, at which ordinary keys do not vanish, and
-                 their key side is cut at e^60; it takes a key right beside w_m to reach that.
+                 exceeds 1, and the denominator is at least 1.
+    causal       c_m = min(|w_m|^2 / 2 - 60, 0), since a maximum over keys would depend on the
+                 future. As k'_jm = |w_m|^2 / 2 - |k_j - w_m|^2 / 2, the key side is at most
+                 e^60 = 1e26, whose sums stay far below fp32's 3e38, up to |w_m|^2 = 120, and
+                 underflows only where |k_j - w_m|^2 / 2 > 147, where without the 60 it would from
+                 87 on. Wider heads have c_m = 0, at which ordinary keys do not underflow, and
+                 their key side is clamped at e^60, which only keys very close to w_m reach.
 
-Deviations: the published code adds an epsilon to every feature, which at larger inputs swamps
-them, and takes one maximum over all keys and features, padded and future ones included. A query
-with no real key in sight, or whose causal features all vanish, returns zero. One projection
+Deviations: the published code adds an epsilon to every feature, which is larger than the features
+of large inputs, and takes one maximum over all keys and features, padded and future ones included.
+A query without real keys, or whose causal features all underflow, returns zero. One projection
 serves all heads.
 """
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.contract import Size, State, Traits
+from zoo.contract import Count, Keys, Mask, OneToken, Queries, Size, State, Traits, variants
 from zoo.kernels import causal_sum, recurrent_sum
+from zoo.kernels.precision import at_least_fp32
 from zoo.projected import ProjectedAttention
-from zoo.registry import require_at_least
-from zoo.variants import variants
 
 HEADROOM = 60.0
+
+Directions = Float[Tensor, "f e"]
 
 
 @variants.register("performer")
@@ -64,40 +64,32 @@ class Performer(ProjectedAttention):
         self,
         size: Size,
         *,
-        features: int = 256,
+        features: Count = 256,
         orthogonal: bool = True,
         redraw: bool = False,
-        chunk: int = 128,
+        chunk: Count = 128,
     ) -> None:
         """Draw the projection.
 
         Args:
-            size: what every variant is built from.
+            size: see `Size`.
             features: M, the number of random features; the error falls as 1 / sqrt(M).
             orthogonal: orthogonal directions in blocks of e, or independent Gaussian ones.
-            redraw: in training, draw a fresh projection in each forward from the default generator,
+            redraw: in training, draw a new projection in each forward from the default generator,
                 as dropout does; evaluation uses the one drawn here.
             chunk: tokens of a causal block; the result does not depend on it.
-
-        Raises:
-            UserError: `features` or `chunk` below 1.
         """
         super().__init__(size)
-        require_at_least(1, "performer", features=features, chunk=chunk)
         self.orthogonal, self.redraw, self.chunk = orthogonal, redraw, chunk
         self.projection: Tensor
-        self.register_buffer("projection", draw(torch.empty(features, size.head_dim), orthogonal))
+        empty = torch.empty(features, size.head_dim)
+        self.register_buffer("projection", draw_projection(empty, orthogonal))
 
-    def attend(
-        self,
-        q: Float[Tensor, "b h n e"],
-        k: Float[Tensor, "b h m e"],
-        v: Float[Tensor, "b h m e"],
-        mask: Bool[Tensor, "b m"] | None,
-    ) -> Float[Tensor, "b h n e"]:
+    def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
         """See `ProjectedAttention.attend`."""
-        fresh = self.redraw and self.training
-        w = draw(self.projection, self.orthogonal) if fresh else self.projection
+        w = self.projection
+        if self.redraw and self.training:
+            w = draw_projection(w, self.orthogonal)
         queries, keys = self._features(q, k, mask, w.to(q.dtype))
         return causal_sum.mean(queries, keys, v, self.size.causal, self.chunk)
 
@@ -106,24 +98,14 @@ class Performer(ProjectedAttention):
         features = len(self.projection)
         return (self.zero_state(batch, self.size.heads, features, self.size.head_dim + 1),)
 
-    def recur(
-        self,
-        q: Float[Tensor, "b h 1 e"],
-        k: Float[Tensor, "b h 1 e"],
-        v: Float[Tensor, "b h 1 e"],
-        state: State,
-    ) -> tuple[Float[Tensor, "b h 1 e"], State]:
+    def recur(self, q: OneToken, k: OneToken, v: OneToken, state: State) -> tuple[OneToken, State]:
         """See `ProjectedAttention.recur`; the projection is always the one drawn in `__init__`."""
         queries, keys = self._features(q, k, None, self.projection.to(q.dtype))
         heads, sums = recurrent_sum.mean(queries, keys, v, *state)
         return heads, (sums,)
 
     def _features(
-        self,
-        q: Float[Tensor, "b h n e"],
-        k: Float[Tensor, "b h m e"],
-        mask: Bool[Tensor, "b m"] | None,
-        w: Float[Tensor, "f e"],
+        self, q: Queries, k: Keys, mask: Mask | None, w: Directions
     ) -> tuple[Float[Tensor, "b h n f"], Float[Tensor, "b h m f"]]:
         """The stabilised features of both sides."""
         scale = q.shape[-1] ** -0.25
@@ -132,9 +114,10 @@ class Performer(ProjectedAttention):
         if mask is not None:
             halves = halves.masked_fill(~mask[:, None, :, None], -torch.inf)
         queries = q @ directions.mT
-        # One column more, where subtracting the halves would be one pass more over all features.
+        # One more column: subtracting the halves would be one more pass over all features.
         keys = torch.cat([k, halves], dim=-1) @ F.pad(directions, (0, 1), value=1.0).mT
-        # In place from here on: a layer has no larger tensors, and every copy costs as a product.
+        # In place: these are the largest tensors of the layer, and a copy costs as much as a
+        # product.
         if self.size.causal:
             c = (w.square().sum(-1) / 2 - HEADROOM).clamp_max(0.0)
             return queries.add_(c).softmax(-1), keys.sub_(c).clamp_max(HEADROOM).exp_()
@@ -143,14 +126,14 @@ class Performer(ProjectedAttention):
         return queries.add_(c).softmax(-1), keys.sub_(c).exp_()
 
 
-def draw(like: Float[Tensor, "f e"], orthogonal: bool) -> Float[Tensor, "f e"]:
+def draw_projection(like: Directions, orthogonal: bool) -> Directions:
     """Rows w_m ~ N(0, I_e), independent or in orthogonal blocks, by the default generator."""
-    gaussian = torch.randn_like(like, dtype=torch.promote_types(like.dtype, torch.float32))
+    gaussian = torch.randn_like(like, dtype=at_least_fp32(like.dtype))
     if not orthogonal:
         return gaussian
     features, width = like.shape
     blocks = gaussian.new_empty(-(-features // width), width, width).normal_()
     rotations, triangles = torch.linalg.qr(blocks)
-    # The signs that make a rotation uniform: QR alone fixes them by convention.
+    # These signs make the rotations uniform: QR alone fixes them by convention.
     rotations = rotations * triangles.diagonal(dim1=-2, dim2=-1).sign()[..., None, :]
     return gaussian.norm(dim=-1, keepdim=True) * rotations.flatten(0, 1)[:features]

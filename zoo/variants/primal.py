@@ -12,26 +12,44 @@ Representation", NeurIPS 2023, arXiv 2305.19798. Per head, with p the head's wid
 and the layer adds eta * J^2 to the training loss: J is 0 at a solution. There is no value
 projection. Time O(n p s) and memory O(n p) per head.
 
-The same is computed in another order: the scores e and r, of length n, are never built. C and the
-output projection fold into the per-sample weights, so that tokens pass through one product; the
-loss needs the Gram matrices phi^T phi (p x p) only. `zoo.kernels.cosine_map` does both.
+The same is computed in another order, without the scores e and r of length n. C and the output
+projection are multiplied into the per-sample weights, so that tokens pass through one product; the
+loss needs the Gram matrices phi^T phi (p x p) only. `zoo.kernels.cosine_map` computes both.
 
 Deviations: sampled tokens are real tokens, never padding, and means run over real tokens. Without
 padding both are the published formulas. Positions are exact floors of i (n - 1) / (a - 1), where
 the published code truncates a float `linspace`.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
+from pydantic import Field
 from torch import Tensor, nn
 
-from zoo.contract import Attended, Attention, Size, State, Traits
+from zoo.contract import (
+    Attended,
+    Attention,
+    Context,
+    Count,
+    Mask,
+    Positions,
+    Size,
+    State,
+    Token,
+    Tokens,
+    Traits,
+    variants,
+)
 from zoo.kernels import cosine_map, eager
+from zoo.kernels.precision import full_precision
 from zoo.kernels.real_tokens import token_ranks
-from zoo.registry import UserError, require_at_least
-from zoo.variants import variants
+from zoo.registry import UserError
+
+Weights = Float[Tensor, "#b c h p s"]
+Fold = Float[Tensor, "#b cd d"]
+Grams = Float[Tensor, "samples ch p p"]
 
 
 @variants.register("primal")
@@ -50,9 +68,9 @@ class Primal(Attention):
         self,
         size: Size,
         *,
-        rank: int = 30,
-        rank_multi: int = 10,
-        eta: float = 0.1,
+        rank: Count = 30,
+        rank_multi: Count = 10,
+        eta: Annotated[float, Field(ge=0)] = 0.1,
         projections: Literal["auto", "dependent", "independent"] = "auto",
         trace: Literal["weights", "data"] = "weights",
         ksvd_mean: Literal["batch", "sample"] = "batch",
@@ -60,13 +78,13 @@ class Primal(Attention):
         """Make the parameters.
 
         Args:
-            size: what every variant is built from.
-            rank: s, the number of singular directions kept.
+            size: see `Size`.
+            rank: s, the number of singular directions.
             rank_multi: sampled tokens per direction: a = min(max_len, rank * rank_multi).
             eta: weight of the KSVD loss.
             projections: `dependent` multiplies the sampled tokens into W_e and W_r; `independent`
                 uses them as they are, and then does not mix tokens unless causal; `auto` is
-                `dependent`, but for the causal form, which is defined for `independent` alone.
+                `dependent`, except in the causal form, which is defined for `independent` alone.
             trace: `weights` for Tr(W_e^T W_r) of the parameters, as in all published runs; `data`
                 for Tr(W_e|X^T W_r|X).
             ksvd_mean: `batch` averages over batch, heads and tokens, then squares (the published
@@ -74,14 +92,13 @@ class Primal(Attention):
                 squares, then averages over samples (the published time-series runs).
 
         Raises:
-            UserError: `rank` or `rank_multi` below 1, `eta` below 0, or a causal layer with dependent
-                projections.
+            UserError: the layer is causal with dependent projections.
         """
         super().__init__(size)
-        require_at_least(1, "primal", rank=rank, rank_multi=rank_multi)
-        require_at_least(0, "primal", eta=eta)
         if size.causal and projections == "dependent":
-            raise UserError("primal.projections=dependent sees the future; use independent or auto")
+            raise UserError(
+                "primal.projections=dependent uses future tokens; use independent or auto"
+            )
         self.dependent = projections == "dependent" or (projections == "auto" and not size.causal)
         self.eta, self.trace, self.ksvd_mean = eta, trace, ksvd_mean
         rows = min(size.max_len, rank * rank_multi) if self.dependent else size.head_dim
@@ -96,12 +113,7 @@ class Primal(Attention):
             # would dominate training: `test_primal_initialisation.py`.
             nn.init.orthogonal_(side)
 
-    def forward(
-        self,
-        x: Float[Tensor, "b n d"],
-        context: Float[Tensor, "b m d"],
-        mask: Bool[Tensor, "b m"] | None,
-    ) -> Attended:
+    def forward(self, x: Tokens, context: Context, mask: Mask | None) -> Attended:
         """See `Attention.forward`; while training, `losses` holds `ksvd`, already times eta."""
         self.require_self(x, context)
         weights = self._weights(x, mask)
@@ -113,32 +125,27 @@ class Primal(Attention):
         return Attended(tokens, {"ksvd": self.eta * self._objective(grams, weights, x, mask)})
 
     def start(self, batch: int) -> State:
-        """See `Attention.start`: the sums of queries and keys, and how many tokens came."""
+        """See `Attention.start`: the sums of queries and keys, and the number of tokens."""
         return self.zero_state(batch, 2 * self.size.dim), self.zero_state(batch).long()
 
-    def step(self, x: Float[Tensor, "b d"], state: State) -> tuple[Float[Tensor, "b d"], State]:
+    def step(self, x: Token, state: State) -> tuple[Token, State]:
         """See `Attention.step`; the weights of a causal layer do not depend on the data."""
-        total, seen = state
-        u = self._projected(x[:, None], seen[:, None]).flatten(1)
-        total, seen = total + u, seen + 1
-        mean = (total / seen[:, None]).to(u.dtype)
+        total, count = state
+        u = self._projected(x[:, None], count[:, None]).flatten(1)
+        total, count = total + u, count + 1
+        mean = (total / count[:, None]).to(u.dtype)
         phi = cosine_map.unit(mean.unflatten(-1, (1, 2 * self.size.heads, -1)), None)
         fold, bias = self._fold(self.directions[None])
-        return (phi.flatten(2) @ fold)[:, 0] + bias, (total, seen)
+        return (phi.flatten(2) @ fold)[:, 0] + bias, (total, count)
 
-    def _map(
-        self,
-        x: Float[Tensor, "b n d"],
-        fold: Float[Tensor, "#b cd d"],
-        mask: Bool[Tensor, "b n"] | None,
-    ) -> tuple[Float[Tensor, "b n d"], Float[Tensor, "grams ch p p"]]:
+    def _map(self, x: Tokens, fold: Fold, mask: Mask | None) -> tuple[Tokens, Grams]:
         """Tokens through unit features and `fold`, and the Gram matrices of those features."""
         groups = 2 * self.size.heads
         if not (self.size.causal or self.size.rotary):
             weight, bias = self.query_key.weight, self.query_key.bias
             chunked = eager.on_cpu(x) and x.shape[1] >= cosine_map.CHUNKED_FROM
-            through = cosine_map.chunked if chunked else cosine_map.plain
-            return through(x, weight, bias, fold, groups, mask, with_gram=self.training)
+            compute = cosine_map.chunked if chunked else cosine_map.plain
+            return compute(x, weight, bias, fold, groups, mask, with_gram=self.training)
         u = self._projected(x, None if mask is None else token_ranks(mask))
         if self.size.causal:
             u = _running_mean(u.flatten(2), mask).unflatten(-1, (groups, -1))
@@ -146,15 +153,13 @@ class Primal(Attention):
         return phi.flatten(2) @ fold, cosine_map.gram(phi)
 
     def _projected(
-        self, x: Float[Tensor, "b n d"], place: Int[Tensor, "b n"] | None = None
+        self, x: Tokens, positions: Positions | None = None
     ) -> Float[Tensor, "b n ch p"]:
-        """Queries and keys, head by head, at their places or at `place`."""
+        """Queries and keys, head by head, with rotary positions if the size asks for them."""
         u = self.query_key(x).unflatten(-1, (2 * self.size.heads, -1))
-        return self.apply_rotary(u.transpose(1, 2), place).transpose(1, 2)
+        return self.apply_rotary(u.transpose(1, 2), positions).transpose(1, 2)
 
-    def _weights(
-        self, x: Float[Tensor, "b n d"], mask: Bool[Tensor, "b n"] | None
-    ) -> Float[Tensor, "#b c h p s"]:
+    def _weights(self, x: Tokens, mask: Mask | None) -> Weights:
         """W_e|X and W_r|X, or W_e and W_r themselves where they do not depend on the data."""
         if not self.dependent:
             return self.directions[None]
@@ -162,13 +167,10 @@ class Primal(Attention):
         sample = x.gather(1, positions[..., None].expand(-1, -1, x.shape[-1]))
         sample = sample.unflatten(-1, (self.size.heads, self.size.head_dim))
         with torch.autocast(x.device.type, enabled=False):
-            return torch.einsum(
-                "bahp,chas->bchps", sample.to(self.directions.dtype), self.directions
-            )
+            sample = sample.to(self.directions.dtype)
+            return torch.einsum("bahp,chas->bchps", sample, self.directions)
 
-    def _fold(
-        self, weights: Float[Tensor, "#b c h p s"]
-    ) -> tuple[Float[Tensor, "#b cd d"], Float[Tensor, " d"]]:
+    def _fold(self, weights: Weights) -> tuple[Fold, Float[Tensor, " d"]]:
         """The map from features to output tokens: weights, then C, then the output projection."""
         heads, width = self.size.heads, self.size.head_dim
         out = self.out.weight.unflatten(1, (heads, width))
@@ -180,15 +182,11 @@ class Primal(Attention):
             return (weights @ tail).flatten(1, 3), bias
 
     def _objective(
-        self,
-        grams: Float[Tensor, "b ch p p"],
-        weights: Float[Tensor, "#b c h p s"],
-        x: Float[Tensor, "b n d"],
-        mask: Bool[Tensor, "b n"] | None,
+        self, grams: Grams, weights: Weights, x: Tokens, mask: Mask | None
     ) -> Float[Tensor, ""]:
         """J^2, from Gram matrices: mean_n ||e_n * Lambda||^2 = Tr(Lambda W^T G W Lambda) / n."""
         count = grams.new_full((len(x),), x.shape[1]) if mask is None else mask.sum(1)
-        with torch.autocast(x.device.type, enabled=False):
+        with full_precision(grams, weights) as (grams, weights):
             scaled = weights * self.scales[:, None, :]
             energy = (grams.unflatten(1, (2, -1)) @ scaled).mul(scaled).sum((1, 3, 4)) / 2
             trace = self._trace(weights)
@@ -196,38 +194,34 @@ class Primal(Attention):
             return (energy.sum(0) / count.sum().clamp_min(1) - trace.mean(0)).mean().square()
         return (energy / count[:, None].clamp_min(1) - trace).mean(1).square().mean()
 
-    def _trace(self, weights: Float[Tensor, "#b c h p s"]) -> Float[Tensor, "#b h"]:
+    def _trace(self, weights: Weights) -> Float[Tensor, "#b h"]:
         source = weights if self.trace == "data" else self.directions[None]
         return (source[:, 0] * source[:, 1]).sum((-2, -1))
 
 
-def sampled_positions(
-    count: int, x: Float[Tensor, "b n d"], mask: Bool[Tensor, "b n"] | None
-) -> Int[Tensor, "b a"]:
-    """Where `count` evenly spaced real tokens stand in each sample, first and last included.
+def sampled_positions(count: int, x: Tokens, mask: Mask | None) -> Int[Tensor, "b a"]:
+    """The positions of `count` evenly spaced real tokens of each sample, first and last included.
 
-    A sample with fewer real tokens repeats some; one with none points at its first position.
+    In a sample with fewer real tokens some are repeated; one with none has position 0.
     """
     batch, n, _ = x.shape
     index = torch.arange(count, device=x.device)
     last = max(count - 1, 1)
     if mask is None:
         return (index * (n - 1) // last).expand(batch, -1)
-    seen = mask.cumsum(1)
-    rank = index * (seen[:, -1:] - 1).clamp_min(0) // last
-    # The token of rank r is the first at which r + 1 real tokens have been seen.
-    return torch.searchsorted(seen, rank + 1).clamp_max(n - 1)
+    real = mask.cumsum(1)
+    rank = index * (real[:, -1:] - 1).clamp_min(0) // last
+    # The token of rank r is the first at which r + 1 real tokens have been counted.
+    return torch.searchsorted(real, rank + 1).clamp_max(n - 1)
 
 
-def _running_mean(
-    u: Float[Tensor, "b n cd"], mask: Bool[Tensor, "b n"] | None
-) -> Float[Tensor, "b n cd"]:
+def _running_mean(u: Float[Tensor, "b n cd"], mask: Mask | None) -> Float[Tensor, "b n cd"]:
     """Mean over the real tokens so far."""
     # fp32: a running sum overflows half precision within a few thousand tokens.
-    total = u.to(cosine_map.wide(u.dtype))
-    if mask is None:
-        count = torch.arange(1, u.shape[1] + 1, device=u.device)[None]
-    else:
-        total = total * mask[..., None]
-        count = mask.cumsum(1).clamp_min(1)
-    return (total.cumsum(1) / count[..., None]).to(u.dtype)
+    with full_precision(u) as (total,):
+        if mask is None:
+            count = torch.arange(1, u.shape[1] + 1, device=u.device)[None]
+        else:
+            total = total * mask[..., None]
+            count = mask.cumsum(1).clamp_min(1)
+        return (total.cumsum(1) / count[..., None]).to(u.dtype)

@@ -1,4 +1,4 @@
-"""RetNet's retention: linear attention whose memory fades at a fixed rate a head.
+"""RetNet's retention: linear attention with an exponential decay at a fixed rate for each head.
 
 Sun et al., "Retentive Network: A Successor to Transformer for Large Language Models", 2023, arXiv
 2307.08621, section 2. With gamma_a = 1 - 2^(-5 - a) for head a, counted from 0, and R_i the
@@ -13,44 +13,44 @@ gamma are at most 1. Time O(n (chunk + e) e) and memory O(n (chunk + e^2 / chunk
 
 Deviations: the form that is not causal decays by distance, gamma^|i - j|, over all j; the paper has
 the causal form alone. Positions are ranks among the real tokens of a sample. The paper's
-normalisations of q k^T and of its row sums scale each y_i by a number, which the group norm takes
-out again, but for its epsilon; they are left out. The rotation is its own: `Size.rotary` adds none.
-Projections have a bias. Values are as wide as keys, where the paper doubles them, and so all
-variants have heads of one width.
+normalisations of q k^T and of its row sums scale each y_i by a number, which cancels in the group
+norm, up to its epsilon; they are left out. Rotary positions are part of the mechanism:
+`Size.rotary` adds none. Projections have a bias. Values are as wide as keys, where the paper
+doubles them, so that all variants have heads of one width.
 """
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.contract import Size, State, Traits
+from zoo.contract import Count, Mask, Queries, Size, State, Token, Tokens, Traits, variants
 from zoo.gated import GatedAttention
 from zoo.kernels import recurrent_sum
 from zoo.kernels.chunk_states import chunk_states
-from zoo.kernels.rotary import rotate, rotate_tokens
-from zoo.registry import UserError, require_at_least
-from zoo.variants import variants
+from zoo.kernels.precision import full_precision
+from zoo.kernels.real_tokens import zero_padding
+from zoo.kernels.rotary import apply_rotary
+from zoo.registry import UserError
 
 
 @variants.register("retention")
 class Retention(GatedAttention):
-    """Linear attention with rotated queries and keys, and an exponential decay a head."""
+    """Linear attention with rotary positions, and an exponential decay for each head."""
 
     traits = Traits(causal=True, cross=False, linear=True, stochastic=False, recurrent=True)
 
-    def __init__(self, size: Size, *, chunk: int = 128) -> None:
+    def __init__(self, size: Size, *, chunk: Count = 128) -> None:
         """Make the parameters.
 
         Args:
-            size: what every variant is built from.
+            size: see `Size`.
             chunk: tokens of a chunk; the result does not depend on it.
 
         Raises:
-            UserError: `chunk` below 1, or a head of odd width, whose channels form no pairs.
+            UserError: a head has an odd width, so that its channels form no pairs.
         """
         super().__init__(size)
-        require_at_least(1, "retention", chunk=chunk)
         if size.head_dim % 2:
             raise UserError(
                 f"retention rotates pairs of channels, and dim={size.dim} over heads={size.heads} "
@@ -60,47 +60,36 @@ class Retention(GatedAttention):
         self.query_key_value = nn.Linear(size.dim, 3 * size.dim)
         self._make_output()
 
-    def attend(
-        self, x: Float[Tensor, "b n d"], real: Bool[Tensor, "b n"] | None
-    ) -> Float[Tensor, "b h n e"]:
+    def attend(self, x: Tokens, real: Mask | None) -> Queries:
         """See `GatedAttention.attend`."""
         projected = self.query_key_value(x).unflatten(-1, (3, self.size.heads, -1))
         # fp32 at least: the state is a sum over many tokens.
-        with torch.autocast(x.device.type, enabled=False):
-            upcast = projected.to(torch.promote_types(projected.dtype, torch.float32))
-            q, k, v = upcast.permute(2, 0, 3, 1, 4)
-            if real is not None:
-                k = k.masked_fill(~real[:, None, :, None], 0.0)
-            q, k = rotate_tokens(q * q.shape[-1] ** -0.5), rotate_tokens(k)
+        with full_precision(projected) as (parts,):
+            q, k, v = parts.permute(2, 0, 3, 1, 4)
+            q, k = apply_rotary(q * q.shape[-1] ** -0.5), apply_rotary(zero_padding(k, real))
             return retain(q, k, v, self.chunk, self.size.causal)
 
-    def step(self, x: Float[Tensor, "b d"], state: State) -> tuple[Float[Tensor, "b d"], State]:
+    def step(self, x: Token, state: State) -> tuple[Token, State]:
         """See `Attention.step`."""
-        sums, seen = state
+        sums, count = state
         token = x[:, None]
         projected = self.query_key_value(token).unflatten(-1, (3, self.size.heads, -1))
-        with torch.autocast(x.device.type, enabled=False):
-            q, k, v = projected.to(sums.dtype).permute(2, 0, 3, 1, 4)
-            q, k = (rotate(part, seen[:, None]) for part in (q * q.shape[-1] ** -0.5, k))
+        with full_precision(projected) as (parts,):
+            q, k, v = parts.to(sums.dtype).permute(2, 0, 3, 1, 4)
+            q, k = (apply_rotary(part, count[:, None]) for part in (q * q.shape[-1] ** -0.5, k))
             gamma = decay(torch.ones(1, 1, dtype=torch.int64, device=x.device), q)
             heads, sums = recurrent_sum.total(q, k, v, gamma * sums)
-        return self._merge(token, heads)[:, 0], (sums, seen + 1)
+        return self._merge(token, heads)[:, 0], (sums, count + 1)
 
 
-def decay(steps: Int[Tensor, "..."], like: Float[Tensor, "b h n e"]) -> Float[Tensor, "h ..."]:
+def decay(steps: Int[Tensor, "..."], like: Queries) -> Float[Tensor, "h ..."]:
     """gamma^steps for every head."""
     heads = torch.arange(like.shape[1], dtype=torch.float64, device=like.device)
     rate = torch.log1p(-torch.exp2(-5 - heads))
     return (rate.reshape(-1, *(1 for _ in steps.shape)) * steps).exp().to(like.dtype)
 
 
-def retain(
-    q: Float[Tensor, "b h n e"],
-    k: Float[Tensor, "b h n e"],
-    v: Float[Tensor, "b h n e"],
-    chunk: int,
-    causal: bool,
-) -> Float[Tensor, "b h n e"]:
+def retain(q: Queries, k: Queries, v: Queries, chunk: int, causal: bool) -> Queries:
     """`sum_j gamma^|i - j| (q_i . k_j) v_j`, over j <= i if causal; k is zero at padded tokens."""
     n = q.shape[2]
     chunk = min(chunk, n)

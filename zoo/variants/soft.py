@@ -13,34 +13,33 @@ Newton-Raphson iteration for the inverse. With L landmarks q~, and G(x, y) the m
 Time O(n L e + L^3 iterations) and memory O(n L + L^2 iterations) per head.
 
 |A| is the largest sum of a row, and a = 1 / |A|^2. Of the part of A+ that belongs to an eigenvalue
-l of A, the iteration leaves (1 - a l^2)^(2^iterations) missing: 20 steps, as in the published code,
-reach l = 0.001 |A|, and what is smaller is damped, as by a ridge. Landmarks close to one another
+l of A, the error is (1 - a l^2)^(2^iterations): 20 steps, as in the published code, suffice for
+l = 0.001 |A|, and the part of smaller ones is damped, as by a ridge. Landmarks close to one another
 make A nearly singular, so this is the usual case. Gradients are those of the iteration as it runs.
 A step doubles the rounding errors where A is singular: of an output in fp32 they are up to 1e-5
-after 20 steps, 5e-3 after 35 and all of it after 50.
+after 20 steps, 5e-3 after 35, and as large as the output after 50.
 
-Weights are not normalised: the output grows with the number of like tokens, as in the paper.
+Weights are not normalised: the output grows with the number of similar tokens, as in the paper.
 
-Segments run over real tokens and empty landmarks stand apart, as in `zoo.variants.nystrom`: an
+Segments run over real tokens and empty landmarks are isolated, as in `zoo.variants.nystrom`: an
 empty landmark has the identity's row and column in A and zeros in P. A is then block diagonal, A+
 too, and the largest row sum, at least 1 by the diagonal, is that of the other block.
 
 Deviations: landmarks are means of segments of the sequence, where the paper convolves or pools
-patches of an image. Of means and queries only differences count, so a bias in the projection of
-the queries would cancel: it has none. a is taken per sample and head. The published code adds 0.01
+patches of an image. The kernel depends on differences only, so a bias in the projection of the
+queries would cancel: it has none. a is taken per sample and head. The published code adds 0.01
 to the diagonal of A, which is not done here, and takes the gradient of an exact inverse (as the
 journal version, arXiv 2207.03341, argues), which differs where the iteration has not converged.
-There is no convolution of v beside the attention. A sample without real tokens returns zero.
+There is no convolution of v. A sample without real tokens returns zero.
 """
 
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
-from zoo.contract import Size, Traits
-from zoo.kernels.landmarks import apart, segment_means
+from zoo.contract import Count, Keys, Mask, Natural, Queries, Size, Traits, variants
+from zoo.kernels.landmarks import isolate_empty, segment_means
+from zoo.kernels.real_tokens import zero_padding
 from zoo.projected import ProjectedAttention
-from zoo.registry import require_at_least
-from zoo.variants import variants
 
 
 @variants.register("soft")
@@ -52,43 +51,31 @@ class Soft(ProjectedAttention):
 
     traits = Traits(causal=False, cross=False, linear=True, stochastic=False, recurrent=False)
     shared_qk = True
-    # fp32 at least: the inverse of a nearly singular A magnifies every rounding.
+    # fp32 at least: the inverse of a nearly singular A magnifies rounding errors.
     upcast = True
 
-    def __init__(self, size: Size, *, landmarks: int = 64, iterations: int = 20) -> None:
-        """Keep the options.
+    def __init__(self, size: Size, *, landmarks: Count = 64, iterations: Natural = 20) -> None:
+        """Store the options.
 
         Args:
-            size: what every variant is built from.
-            landmarks: L; from n on, and with A+ exact, the result is the Gaussian kernel's own.
+            size: see `Size`.
+            landmarks: L; from n on, and with A+ exact, the result is that of the Gaussian kernel.
             iterations: Newton-Raphson steps towards the inverse; in fp32 no more than 30.
-
-        Raises:
-            UserError: `landmarks` below 1, or `iterations` below 0.
         """
         super().__init__(size)
-        require_at_least(1, "soft", landmarks=landmarks)
-        require_at_least(0, "soft", iterations=iterations)
         self.landmarks, self.iterations = landmarks, iterations
         self.query = nn.Linear(size.dim, size.dim, bias=False)
 
-    def attend(
-        self,
-        q: Float[Tensor, "b h n e"],
-        k: Float[Tensor, "b h n e"],
-        v: Float[Tensor, "b h n e"],
-        mask: Bool[Tensor, "b n"] | None,
-    ) -> Float[Tensor, "b h n e"]:
+    def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
         """See `ProjectedAttention.attend`; `k` is `q`."""
         mean = segment_means(q, mask, min(self.landmarks, q.shape[-2]))
         marks = mean @ q
         a, p = gaussian(marks, marks), gaussian(marks, q)
         if mask is not None:
-            v = v.masked_fill(~mask[:, None, :, None], 0.0)
             filled = mean.any(-1)
-            a = apart(a, filled)
+            a = isolate_empty(a, filled)
             p = p.masked_fill(~filled[..., None], 0.0)
-        return p.mT @ (inverse(a, self.iterations) @ (p @ v))
+        return p.mT @ (inverse(a, self.iterations) @ (p @ zero_padding(v, mask)))
 
 
 def gaussian(x: Float[Tensor, "b h l e"], y: Float[Tensor, "b h m e"]) -> Float[Tensor, "b h l m"]:

@@ -1,0 +1,19 @@
+"""Computation in single precision at least, whatever the dtype of the input and of autocast."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+
+def at_least_fp32(dtype: torch.dtype) -> torch.dtype:
+    """`dtype`, or fp32 where that is wider."""
+    return torch.promote_types(dtype, torch.float32)
+
+
+@contextmanager
+def full_precision(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Disable autocast, and yield `tensors` in fp32 at least."""
+    with torch.autocast(tensors[0].device.type, enabled=False):
+        yield tuple(tensor.to(at_least_fp32(tensor.dtype)) for tensor in tensors)
