@@ -12,7 +12,7 @@ The places of dropout and the activation are those of the published LRA runs of 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from zoo.contract import Attended, Attention, State, attended_by
+from zoo.contract import Attended, Attention, State
 from zoo.library import Variant, create
 from zoo.registry import UserError, Value
 
@@ -96,8 +96,7 @@ class EncoderLayer(nn.Module):
             x: tokens, (b, n, d).
             mask: True for real tokens, False for padding; None if nothing is padded.
         """
-        attended = self.attention(self.attention_norm(x), mask=mask)
-        tokens, losses = attended_by(self.attention, attended)
+        tokens, losses = self.attention(self.attention_norm(x), mask=mask)
         x = x + self.dropout(tokens)
         return Attended(x + self.feed_forward(self.feed_forward_norm(x)), losses)
 

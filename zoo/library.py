@@ -100,7 +100,7 @@ def _located(variant: Variant) -> tuple[str, type[Attention]]:
     """
     if not isinstance(variant, str):
         try:
-            variants.require(variant)
+            variants.check(variant)
         except TypeError as error:
             raise UserError(
                 f"{first_line(error)}; give a registered name or a complete subclass of Attention"

@@ -9,7 +9,7 @@ from harness.cli import main
 from harness.records.store import Store
 from zoo.contract import Attention, Size, Unsupported
 from zoo.variants import fla, variants
-from zoo.variants.softmax import Softmax, refusal
+from zoo.variants.softmax import Softmax, xformers_failure
 
 pytestmark = [
     pytest.mark.gpu,
@@ -17,7 +17,8 @@ pytestmark = [
 ]
 
 # Layers of flash-linear-attention have no CPU form, and no double precision.
-NAMES = [name for name in variants.names() if name not in fla.LAYERS]
+LAYERS = [name for name, variant in variants.items() if issubclass(variant, fla.FlashLinear)]
+NAMES = [name for name in variants.names() if name not in LAYERS]
 FORMS = [(name, causal) for name in NAMES for causal in (False, True)]
 CLAIMED = [
     (name, causal) for name, causal in FORMS if variants.find(name).traits.causal or not causal
@@ -92,17 +93,17 @@ def test_auto_takes_xformers_where_its_trial_succeeds_and_never_in_double():
     pytest.importorskip("xformers.ops", reason="xformers is not installed")
     layer = Softmax(Size(dim=64, heads=2, max_len=200, causal=False, dropout=0.0))
     q = torch.randn(2, 2, 9, 32, device="cuda")
-    reason = refusal(q.device, torch.bfloat16, 32)
+    reason = xformers_failure(q.device, torch.bfloat16, 32)
     assert layer.backend_for(q.bfloat16()) == ("sdpa" if reason else "xformers")
     assert layer.backend_for(q.double()) == "sdpa"
 
 
-@pytest.mark.parametrize("name", fla.LAYERS)
+@pytest.mark.parametrize("name", LAYERS)
 def test_a_layer_of_flash_linear_attention_sees_neither_padding_nor_the_future(name):
-    if reason := fla.absence():
+    if reason := fla.missing_requirement():
         pytest.skip(reason)
     size = Size(dim=128, heads=2, max_len=200, causal=True, dropout=0.0)
-    layer = fla.LAYERS[name](size).cuda().bfloat16()
+    layer = variants.find(name)(size).cuda().bfloat16()
     x = torch.randn(2, 200, 128, device="cuda", dtype=torch.bfloat16, requires_grad=True)
     mask = torch.arange(200, device="cuda") < torch.tensor([200, 130], device="cuda")[:, None]
     tokens = layer(x, x, mask).tokens

@@ -226,7 +226,7 @@ def test_a_layer_that_returns_a_tensor_is_rejected(monkeypatch):
             return x
 
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
-    with pytest.raises(TypeError, match="^Bare returned a Tensor; a variant returns zoo.contract"):
+    with pytest.raises(TypeError, match=r"^Bare returned a Tensor; a variant returns zoo.contract"):
         Bare(SIZE)(torch.randn(1, 4, 6))
 
 

@@ -8,13 +8,10 @@ from tests.zoo.oracle import (
     PADDED,
     WIDTH,
     agree,
-    near_in_half_precision,
-    nothing_gives_zero,
     qkv,
     ragged,
 )
 from zoo.contract import Size, Unsupported
-from zoo.registry import UserError
 from zoo.variants.linformer import Linformer
 
 MAX_LEN = 1000
@@ -91,16 +88,3 @@ def test_more_tokens_than_there_are_columns_are_refused():
 
 def test_a_rank_above_the_length_is_allowed():
     assert linformer(9, rank=40).attend(*qkv(9, 9), None).isfinite().all()
-
-
-def test_a_rank_below_one_is_refused():
-    with pytest.raises(UserError, match=r"linformer\.rank=0 must be at least 1"):
-        linformer(rank=0)
-
-
-def test_a_sample_of_padding_alone_gives_zero_and_moves_nothing():
-    nothing_gives_zero(linformer(rank=16))
-
-
-def test_bf16_autocast_stays_near_fp32():
-    near_in_half_precision(linformer())
