@@ -60,6 +60,9 @@ def _unsupported(plan: Plan) -> str | None:
         try:
             with torch.random.fork_rng(devices=[]):
                 build(plan.spec, plan.task, plan.composition)
+        except SystemExit as error:
+            # Of a plug-in: it must not end the process with an exit code of its own.
+            raise RuntimeError(f"it exits with {error.code!r}") from error
         except (MemoryError, RuntimeError) as error:
             # A model too large for the machine is a result, which its own cell records.
             if not is_out_of_memory(error):

@@ -1,6 +1,7 @@
-"""Plug-ins that are wrong in every way: each is named in one line, and none ends the listing."""
+"""Faulty plug-ins: each is reported in one line, and none ends a command or a grid."""
 
 import re
+import sys
 from importlib import metadata
 
 import jaxtyping
@@ -8,7 +9,6 @@ import pytest
 import torch
 
 from tasks import Split, Task
-from tasks.registry import tasks
 from zoo.contract import Attended, Traits
 from zoo.projected import ProjectedAttention
 
@@ -16,7 +16,7 @@ CLAIMS = {"causal": False, "cross": True, "linear": True, "stochastic": False, "
 
 
 class Swallows(ProjectedAttention):
-    """Takes whatever it is given."""
+    """Accepts any option."""
 
     traits = Traits(**CLAIMS)
 
@@ -28,7 +28,7 @@ class Swallows(ProjectedAttention):
 
 
 class Bare(ProjectedAttention):
-    """Returns its tokens without their wrapping."""
+    """Returns a tensor instead of `Attended`."""
 
     traits = Traits(**CLAIMS)
 
@@ -39,8 +39,8 @@ class Bare(ProjectedAttention):
         return q
 
 
-class Nothing(ProjectedAttention):
-    """Returns no number."""
+class ReturnsNaN(ProjectedAttention):
+    """Returns NaN."""
 
     traits = Traits(**CLAIMS)
 
@@ -63,10 +63,26 @@ class Breaks(ProjectedAttention):
         return q
 
 
-class Unposed(Task):
+class Exits(ProjectedAttention):
+    """Ends the process when it is called."""
+
+    traits = Traits(**CLAIMS)
+
+    def attend(self, q, k, v, mask):
+        sys.exit(0)
+
+
+class ExitsEarly(Exits):
+    """Ends the process when it is built."""
+
+    def __init__(self, size):
+        sys.exit(0)
+
+
+class Unbuilt(Task):
     """A task that cannot be built."""
 
-    name, version = "unposed", 1
+    name, version = "unbuilt", 1
 
     def __init__(self):
         raise ValueError("boom")
@@ -75,16 +91,16 @@ class Unposed(Task):
         raise NotImplementedError
 
 
-class Untold(Unposed):
-    """A task that does not tell its classes."""
+class Undefined(Unbuilt):
+    """A task that does not define its classes."""
 
-    name = "untold"
+    name = "undefined"
 
     def __init__(self):
         self.vocabulary, self.max_len = 2, 8
 
 
-# The broken ones among them are warned of; that is one of the things looked at here.
+# The warnings about the broken ones are tested here.
 pytestmark = pytest.mark.filterwarnings("always")
 
 BAD = {
@@ -93,14 +109,13 @@ BAD = {
     "swallows": f"{__name__}:Swallows",
     "stranger": "pathlib:Path",
     "bare": f"{__name__}:Bare",
-    "nothing": f"{__name__}:Nothing",
+    "nan": f"{__name__}:ReturnsNaN",
     "breaks": f"{__name__}:Breaks",
+    "exits": f"{__name__}:Exits",
+    "exits-early": f"{__name__}:ExitsEarly",
 }
 
-UNTOLD = (
-    "task 'untold' cannot be built (AttributeError: 'Untold' object has no attribute 'classes'); "
-    "mend it, or its options"
-)
+UNDEFINED = "task 'undefined' cannot be built (AttributeError: 'Undefined' object has no attribute "
 
 
 @pytest.fixture(autouse=True)
@@ -109,7 +124,7 @@ def installed(monkeypatch):
         "zoo.variants": [metadata.EntryPoint(*of, "zoo.variants") for of in BAD.items()],
         "tasks.tasks": [
             metadata.EntryPoint(name.lower(), f"{__name__}:{name}", "tasks.tasks")
-            for name in ("Unposed", "Untold")
+            for name in ("Unbuilt", "Undefined")
         ],
     }
 
@@ -122,34 +137,22 @@ def installed(monkeypatch):
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
-def test_none_ends_the_listing_and_each_that_cannot_be_used_is_a_line(call):
+def test_the_listing_has_one_line_for_each_that_cannot_be_loaded(call):
     code, out, err = call("list")
     rows = [line.split()[0] for line in out.splitlines() if line.strip()]
     assert code == 0
-    assert {"softmax", "primal", "bare", "nothing"} <= set(rows)
+    assert {"softmax", "primal", "bare", "nan"} <= set(rows)
     assert not {"absent", "raises", "swallows", "stranger"} & set(rows)
     lines = [line for line in err.splitlines() if line.startswith("harness: warning: ")]
     for name in ("absent", "raises", "swallows", "stranger"):
         (line,) = [line for line in lines if f"attention variant '{name}'" in line]
-        assert line.endswith("mend or uninstall that plug-in")
+        assert line.endswith("uninstall that plug-in")
 
 
-def test_a_task_that_cannot_be_built_costs_the_page_of_the_tasks_its_card_alone(
-    call, monkeypatch, tmp_path
-):
-    few = ("parity", "unposed", "untold")
-    monkeypatch.setattr(tasks, "items", lambda: [(name, tasks.find(name)) for name in few])
-    code, _, err = call("cards", "--out", str(tmp_path / "cards.md"))
-    assert (code, err.count("\n")) == (0, 2)
-    assert "task 'unposed' cannot be built (ValueError: boom); mend it, or its options" in err
-    assert UNTOLD in err
-    page = (tmp_path / "cards.md").read_text("utf-8")
-    assert "## parity" in page and "unposed" not in page and "untold" not in page
-
-
-def test_a_task_that_does_not_tell_its_classes_is_refused_as_itself(call):
-    code, out, err = call("run", "-a", "softmax", "-t", "untold", "--budget", "smoke")
-    assert (code, out, err) == (2, "", f"harness: {UNTOLD}\n")
+def test_a_task_that_does_not_define_its_classes_is_one_line(call):
+    code, out, err = call("run", "-a", "softmax", "-t", "undefined", "--budget", "smoke")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"harness: {UNDEFINED}")
 
 
 @pytest.mark.parametrize(
@@ -160,7 +163,7 @@ def test_a_task_that_does_not_tell_its_classes_is_refused_as_itself(call):
         ("stranger", "is not a subclass of zoo.contract.Attention"),
     ],
 )
-def test_one_that_cannot_be_used_is_refused_when_named(call, store, name, reason):
+def test_one_that_cannot_be_loaded_is_rejected_by_name(call, store, name, reason):
     code, out, err = call("run", "-a", name, "--budget", "smoke")
     assert (code, out) == (2, "")
     (line,) = err.splitlines()
@@ -169,34 +172,45 @@ def test_one_that_cannot_be_used_is_refused_when_named(call, store, name, reason
     assert not store.folder.exists()
 
 
-@pytest.mark.parametrize("command", [("run", "-a", "breaks"), ("check", "breaks")])
-def test_one_that_cannot_be_built_is_refused_in_one_line(call, store, command):
-    code, out, err = call(*command)
-    assert (code, out) == (2, "")
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        (("run", "-a", "breaks"), "ValueError: boom"),
+        (("run", "-a", "exits-early"), "it exits with 0"),
+        (("check", "breaks"), "ValueError: boom"),
+    ],
+)
+def test_one_that_cannot_be_built_is_one_line(call, store, command, reason):
+    budget = ("--budget", "smoke", "-t", "majority") if command[0] == "run" else ()
+    code, _, err = call(*command, *budget)
+    assert code == 2
     (line,) = [line for line in err.splitlines() if not line.startswith("harness: warning: ")]
-    assert line.endswith("cannot be built (ValueError: boom); mend it, or its options")
+    assert "cannot be built" in line and reason in line
     assert not store.folder.exists()
 
 
 @pytest.mark.parametrize(
-    ("name", "reason"),
+    ("name", "status", "reason"),
     [
-        ("bare", "TypeError: bare returned a Tensor; a variant returns zoo.contract.Attended"),
-        ("nothing", "task loss is nan by step"),
+        ("bare", "failed", "TypeError: bare returned a Tensor; "),
+        ("nan", "diverged", "task loss is nan by step"),
+        ("exits", "failed", "SystemExit: 0"),
     ],
 )
-def test_one_that_fails_as_it_runs_is_a_row_with_its_reason(call, unmeasured, name, reason):
-    code, out, _ = call("run", "-a", f"softmax,{name}", "--budget", "smoke")
+def test_one_that_fails_in_a_run_is_a_record_with_its_reason(
+    call, store, unmeasured, name, status, reason
+):
+    code, _, _ = call("run", "-a", f"{name},softmax", "-t", "majority", "--budget", "smoke")
     assert code == 1
-    (row,) = [line for line in out.splitlines() if line.startswith(f"{name}  ")]
-    assert reason in row
-    assert any(line.startswith("softmax") and "failed" not in line for line in out.splitlines())
+    records = {one.spec.attention: one for one in store.read()[0]}
+    assert (records[name].status, records["softmax"].status) == (status, "ok")
+    assert records[name].reason.startswith(reason)
 
 
 @pytest.mark.parametrize(
-    ("name", "reason"), [("bare", "bare returned a Tensor"), ("nothing", "failed at")]
+    ("name", "reason"), [("bare", "bare returned a Tensor"), ("nan", "failed at")]
 )
-def test_its_checks_tell_what_is_wrong_with_it(call, monkeypatch, name, reason):
+def test_its_checks_report_what_is_wrong(call, monkeypatch, name, reason):
     from zoo import conformance
 
     quick = tuple(check for check in conformance.CHECKS if check.name in ("lengths", "precisions"))
