@@ -101,11 +101,11 @@ def test_a_row_with_failures_averages_the_finished_runs_and_names_the_other_seed
 def test_a_title_names_overrides_and_whatever_else_differs(record):
     changed = {"overrides": {"train.lr": 0.0003, "model.dim": 128}, "budget": "laptop"}
     given = [record(**changed), record(task="text"), record(model={"positions": "rotary"}),
-             record(train={"compiled": True, "steps": 7})]  # fmt: skip
+             record(train={"compiled": True, "steps": 7000})]  # fmt: skip
     place = "cuda: NVIDIA H100"
     assert [board.title for board in boards(given)] == [
         f"listops@1, budget laptop with model.dim=128, train.lr=0.0003, {place}",
-        f"listops@1, budget paper, {place}; positions learned, steps 7, compiled yes",
+        f"listops@1, budget paper, {place}; positions learned, steps 7,000, compiled yes",
         f"listops@1, budget paper, {place}; positions rotary, steps 5,000, compiled no",
         f"text@1, budget paper, {place}",
     ]
