@@ -18,17 +18,13 @@ _OUTER_UNDERSCORE = re.compile(r"(?<![^\W_])_|_(?![^\W_])")
 _LONE_PIPE = re.compile(r"(?<!\\)((?:\\\\)*)\|")
 
 
-def escape(text: str, limit: int | None = None) -> str:
+def escape(text: str) -> str:
     r"""`text` as Markdown that shows it literally, on one line.
 
     It can stand in a paragraph, a heading, a list or a table cell. Underscores within a word stay
     as they are (`max_len`); an ordinary word, number or sentence is not changed.
-
-    Args:
-        text: any text, for example a reason from a record.
-        limit: the most characters that are shown; see `plain`.
     """
-    line = plain(text, limit).translate(str.maketrans(SPECIAL | ENTITIES))
+    line = plain(text).translate(str.maketrans(SPECIAL | ENTITIES))
     line = _OUTER_UNDERSCORE.sub(r"\\_", line)
     # A "]" that nothing follows ends no link and no image: `listops@1[max_len=64]` stays as it is.
     line = _LINK.sub(r"\\]", line)
@@ -37,13 +33,10 @@ def escape(text: str, limit: int | None = None) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, align_right: bool = False) -> str:
-    """A table.
+    """A table of cells in Markdown; `escape` a text that is none.
 
-    Args:
-        head: headings.
-        rows: cells in Markdown; `escape` a text that is none. Line breaks and `|` in a cell never
-            end it.
-        align_right: whether to align all columns but the first to the right, as numbers are.
+    Line breaks and `|` in a cell never end it. `align_right` aligns all columns but the first to
+    the right, as numbers are.
     """
     rule = ["---"] + ["--:" if align_right else "---"] * (len(head) - 1)
     lines = [[_cell(cell) for cell in head], rule, *([_cell(cell) for cell in row] for row in rows)]

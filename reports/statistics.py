@@ -15,14 +15,9 @@ UPPER = 0.975
 
 
 class Interval(NamedTuple):
-    """A mean accuracy with its interval, as fractions in [0, 1].
+    """A mean accuracy with its interval, as fractions in [0, 1], and what the interval covers.
 
-    Attributes:
-        mean: over the runs.
-        low: lower end of the interval.
-        high: upper end of the interval.
-        over: the sources of variation that the interval covers; `examples` is the sampling of the
-            test split alone, and tells nothing about another seed.
+    `examples` is the sampling of the test split alone, and tells nothing about another seed.
     """
 
     mean: float

@@ -4,9 +4,7 @@
 def plain(text: str, limit: int | None = None) -> str:
     """`text` on one line, with U+FFFD for each character that cannot be printed.
 
-    Args:
-        text: any text.
-        limit: the most characters of the result; a longer text ends with an ellipsis.
+    A text of more than `limit` characters ends with an ellipsis.
     """
     line = " ".join(text.split())
     line = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line)

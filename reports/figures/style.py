@@ -60,13 +60,11 @@ class Look(NamedTuple):
 
 
 def looks(rows: Iterable[tuple[str, str]]) -> dict[str, Look]:
-    """Colour and marker of each row of a panel by its label, all different up to 64 rows.
+    """Colour and marker of each row of a panel, given as (attention, label), by its label.
 
-    The first row of a variant of `VARIANTS` has those of the variant, and its rows with other
-    options have other markers of the same colour. Those of any other name follow from its hash.
-
-    Args:
-        rows: attention and label of each row.
+    All are different up to 64 rows. The first row of a variant of `VARIANTS` has those of the
+    variant, and its rows with other options have other markers of the same colour. Those of any
+    other name follow from its hash.
     """
     slots = {name: slot for slot, name in enumerate(VARIANTS)}
     first, used, found = dict(slots), set(slots.values()), {}
@@ -88,12 +86,10 @@ def _look(slot: int) -> Look:
 
 
 def panels(heights: Sequence[float], width: float, extra: float) -> tuple[Figure, list[Axes]]:
-    """A figure of panels in two columns, or in one for a single panel.
+    """A figure of panels in two columns, or in one for a single panel; all sizes in inches.
 
-    Args:
-        heights: inches of each panel; a row is as high as its highest.
-        width: inches of a panel with its legend.
-        extra: inches below the panels.
+    A row is as high as its highest panel. `width` is that of a panel with its legend, `extra` the
+    height below the panels.
     """
     columns = min(max(len(heights), 1), 2)
     rows = [max(heights[i : i + columns]) for i in range(0, len(heights), columns)] or [1.0]

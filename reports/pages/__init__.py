@@ -15,10 +15,7 @@ from reports.tables.locality import studies
 
 
 def files(records: Sequence[Record], broken: Sequence[Broken]) -> dict[str, bytes]:
-    """The leaderboard: the content of each of its files, by name.
-
-    The same records give the same bytes, in any order.
-    """
+    """The files of a leaderboard by name; the same records give the same bytes, in any order."""
     # Matplotlib takes most of a second to import, and no other page needs it.
     from reports.figures.accuracy_time import accuracy_time
 

@@ -94,8 +94,7 @@ def used_marks(page: str) -> str:
 def _environments(records: Sequence[Record]) -> str:
     commits: dict[str, set[str]] = {}
     for record in records:
-        environment = record.environment
-        commits.setdefault(_machine(environment), set()).update(environment.commits)
+        commits.setdefault(_machine(record.environment), set()).update(record.environment.commits)
     lines = (f"{name}; commit {', '.join(sorted(commits[name]))}" for name in sorted(commits))
     return "".join(f"- {escape(line)}\n" for line in lines)
 

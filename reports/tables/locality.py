@@ -18,12 +18,10 @@ ALL = 2**63
 
 @dataclass(frozen=True)
 class Curve:
-    """Accuracy against a number of tokens, for one set of options of one variant.
+    """Rows by a number of tokens, for one set of options of one variant.
 
-    Attributes:
-        name: `WINDOW` or `SHUFFLED`, and options that distinguish it from others of the name.
-        rows: by the tokens on each side that a layer attends to, 0 for the token itself, or by the
-            tokens of a shuffled block; those of full attention on tokens in order by `ALL`.
+    The number is of the tokens on each side that a layer attends to, 0 for the token itself, or of
+    those of a shuffled block. Full attention on tokens in order has the number `ALL`.
     """
 
     name: str
@@ -34,11 +32,8 @@ class Curve:
 class Study:
     """The runs of one task, recipe and machine that show how far attention has to reach.
 
-    Attributes:
-        title: of the study, as plain text; no other study has the same.
-        setting: fields that the runs share, by path, as they are without shuffled blocks.
-        curves: those of windows, then those of shuffled blocks.
-        baselines: of the task with tokens in order.
+    `setting` is that of tokens in order, and so are the baselines. The curves of windows come
+    before those of shuffled blocks.
     """
 
     title: str
