@@ -3,7 +3,7 @@
 import inspect
 import textwrap
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -142,27 +142,10 @@ def _properties(described: Description) -> dict[str, str]:
 
 
 def _tables(card: Sequence[Description]) -> Iterator[str]:
-    for of_settings in zip(*(one.by_split for one in card), strict=True):
-        yield _table(
-            ["setting", "split"],
-            [
-                ([f"`{one.task.key}`", split], cells)
-                for one, by_split in zip(card, of_settings, strict=True)
-                for split, cells in by_split.items()
-            ],
-        )
-    for rows in zip(*(one.by_setting for one in card), strict=True):
-        keys = ([f"`{one.task.key}`"] for one in card)
-        yield _table(["setting"], list(zip(keys, rows, strict=True)))
-
-
-def _table(head: Sequence[str], rows: Sequence[tuple[Sequence[str], Mapping[str, str]]]) -> str:
-    """A table whose further columns are those of all rows, by name."""
-    columns = list(dict.fromkeys(column for _, cells in rows for column in cells))
-    return table(
-        [*head, *columns],
-        [[*first, *(cells.get(column, "") for column in columns)] for first, cells in rows],
-    )
+    for parts in zip(*(one.tables for one in card), strict=True):
+        rows = [row for part in parts for row in part]
+        columns = list(dict.fromkeys(column for row in rows for column in row))
+        yield table(columns, [[row.get(column, "") for column in columns] for row in rows])
 
 
 def _shown(card: Sequence[Description]) -> Description:
@@ -181,7 +164,7 @@ def _files(card: Sequence[Description], title: str) -> list[str]:
 
 def _examples(card: Sequence[Description], folder: str) -> Iterator[str]:
     for title, example in _shown(card).examples.items():
-        yield f"**{title}**, target: {escape(example.target)}\n"
+        yield f"**{title}**, target: {escape(example.targets)}\n"
         for name in _files(card, title):
             yield f"![{card[0].task.name}, {title.lower()}]({folder}/{name})\n"
         for text in example.texts:

@@ -28,17 +28,11 @@ SCALE = 4
 
 
 class Example(NamedTuple):
-    """One example, or the sheet of many images.
-
-    Attributes:
-        texts: its sequences as text; none where they are images.
-        images: its sequences as PNG files; none where they are text.
-        target: the correct answer as text.
-    """
+    """One example, or the sheet of many: its sequences as text or as PNG files, and its targets."""
 
     texts: Sequence[str]
     images: Sequence[bytes]
-    target: str
+    targets: str
 
 
 class Description(NamedTuple):
@@ -47,16 +41,14 @@ class Description(NamedTuple):
     Attributes:
         task: the task.
         target: what is predicted.
-        by_split: tables with a row a split; of each split the cells by column.
-        by_setting: tables with one row; the cells by column.
-        examples: the first examples of train by title; the sheet last.
-        missing: how to get the data; then there are no tables and no examples. Else empty.
+        tables: rows as cells by column.
+        examples: the first of train by title, the sheet last.
+        missing: how to get the data where they are missing; then there are no tables and examples.
     """
 
     task: Task
     target: str
-    by_split: Sequence[Mapping[str, Mapping[str, str]]]
-    by_setting: Sequence[Mapping[str, str]]
+    tables: Sequence[Sequence[Mapping[str, str]]]
     examples: Mapping[str, Example]
     missing: str
 
@@ -73,39 +65,32 @@ def describe(task: Task, generate: bool) -> Description:
     """
     if missing := _missing(task, generate):
         target = f"one of {task.classes:,} classes" if task.classes > 1 else "a number"
-        return Description(task, target, [], [], {}, missing)
-    data = Data.of(task)
-    by_split: list[Mapping[str, Mapping[str, str]]] = [
-        {name: _sizes(split) for name, split in data.splits.items()},
-        {name: {"SHA-256": f"`{digest}`"} for name, digest in data.digests.items()},
-        {name: _targets(task, split) for name, split in data.splits.items()},
-    ]
+        return Description(task, target, [], {}, missing)
+    data, setting = Data.of(task), {"setting": f"`{task.key}`"}
+    rows = {name: {**setting, "split": name} for name in data.splits}
     train, test = data.splits["train"], data.splits["test"]
     known = set(_hashes(train))
     repeated = sum(one in known for one in _hashes(test))
-    return Description(
-        task,
-        _target(task, train),
-        by_split,
-        (
-            {"sequences of test that are in train": f"{repeated:,} of {len(test.sequences):,}"},
-            {name: f"{100 * accuracy:.1f} %" for name, accuracy in data.baselines.items()},
-        ),
-        _examples(task, train),
-        "",
-    )
+    share = f"{repeated:,} of {len(test.sequences):,}"
+    tables = [
+        [rows[name] | _sizes(split) for name, split in data.splits.items()],
+        [rows[name] | {"SHA-256": f"`{digest}`"} for name, digest in data.digests.items()],
+        [{**setting, "sequences of test that are in train": share}],
+        [rows[name] | _targets(task, split) for name, split in data.splits.items()],
+        [setting | {name: f"{100 * value:.1f} %" for name, value in data.baselines.items()}],
+    ]
+    return Description(task, _target(task, train), tables, _examples(task, train), "")
 
 
 def png(rows: Sequence[Sequence[Sequence[int]]]) -> bytes:
-    """A PNG file of square grey images of one size, in rows; the last row is filled with black.
+    """A PNG file of rows of square grey images of one size, each as 0 to 255 in raster order.
 
-    Each image is its levels 0 to 255 in raster order.
+    A last row of fewer images is filled with black.
     """
     side = math.isqrt(len(rows[0][0]))
     grid = np.zeros((len(rows), len(rows[0]), side, side), np.uint8)
     for i, row in enumerate(rows):
-        for j, levels in enumerate(row):
-            grid[i, j] = np.array(levels, np.uint8).reshape(side, side)
+        grid[i, : len(row)] = np.array(row, np.uint8).reshape(-1, side, side)
     pixels = grid.transpose(0, 2, 1, 3).reshape(len(rows) * side, -1)
     file = io.BytesIO()
     Image.fromarray(pixels.repeat(SCALE, axis=0).repeat(SCALE, axis=1)).save(file, "PNG")

@@ -26,7 +26,7 @@ START = (
     "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
     "from harness.cli import main; main()"
 )
-HEAVY = ("torch", "numpy", "pydantic", "matplotlib", "pandas", "rich", "requests")
+HEAVY = ("torch", "numpy", "matplotlib", "pandas", "rich", "requests")
 
 
 class Odd(BaseException):
