@@ -9,10 +9,10 @@ The places of dropout and the activation are those of the published LRA runs of 
 (Chen et al., 2023), and of `nn.TransformerEncoderLayer(norm_first=True, activation="gelu")`.
 """
 
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 from torch import Tensor, nn
 
-from zoo.contract import Attended, Attention, State
+from zoo.contract import Attended, Attention, State, Token, Tokens
 from zoo.library import Variant, create
 from zoo.registry import UserError, Value
 
@@ -87,9 +87,7 @@ class EncoderLayer(nn.Module):
         )
         return cls(attention, feed_forward=feed_forward, dropout=dropout)
 
-    def forward(
-        self, x: Float[Tensor, "b n d"], mask: Bool[Tensor, "b n"] | None = None
-    ) -> Attended:
+    def forward(self, x: Tokens, mask: Bool[Tensor, "b n"] | None = None) -> Attended:
         """Return new tokens, and the auxiliary losses of the attention.
 
         Args:
@@ -104,7 +102,7 @@ class EncoderLayer(nn.Module):
         """The state before the first token; see `Attention.start`."""
         return self.attention.start(batch)
 
-    def step(self, x: Float[Tensor, "b d"], state: State) -> tuple[Float[Tensor, "b d"], State]:
+    def step(self, x: Token, state: State) -> tuple[Token, State]:
         """The output at the next token and the new state, without dropout; see `Attention.step`."""
         tokens, state = self.attention.step(self.attention_norm(x), state)
         x = x + tokens

@@ -3,9 +3,8 @@
 from dataclasses import fields
 
 from zoo.conformance import Result, examine, subjects
-from zoo.contract import Attention, Size, Traits
+from zoo.contract import Attention, Size, Traits, variants
 from zoo.registry import UserError, Value, first_line, options_of, resolve, unknown
-from zoo.variants import variants
 
 Variant = str | type[Attention]
 """A registered name, or a class."""

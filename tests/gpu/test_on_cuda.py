@@ -1,13 +1,15 @@
-"""On CUDA everything is as on the CPU: outputs, gradients, a whole run and its cost."""
+"""Results on CUDA equal those on the CPU: outputs, gradients, and the record of a run."""
 
 import json
 
+import jaxtyping
 import pytest
 import torch
 
 from harness.cli import main
 from harness.records.store import Store
 from zoo.contract import Attention, Size, Unsupported
+from zoo.encoder import EncoderLayer
 from zoo.variants import fla, variants
 from zoo.variants.softmax import Softmax, xformers_failure
 
@@ -26,13 +28,13 @@ CLAIMED = [
 
 
 @pytest.fixture(autouse=True)
-def any_kernel_order():
-    """Some of CUDA's kernels have no deterministic form; here they need none."""
+def nondeterministic_kernels():
+    """Allow CUDA kernels that have no deterministic form."""
     torch.use_deterministic_algorithms(False)
 
 
-def outcome(layer, x, mask):
-    """Output at real tokens, and the gradient of the input."""
+def output_and_gradient(layer, x, mask):
+    """The output at real tokens, and the gradient of the input."""
     x = x.clone().requires_grad_()
     attended = layer(x, x, mask)
     tokens = attended.tokens.masked_fill(~mask[..., None], 0.0)
@@ -42,24 +44,24 @@ def outcome(layer, x, mask):
 
 
 def build(name, size) -> Attention:
-    """The variant, where the package that it may wrap is installed."""
+    """The variant; the test is skipped if a package that it needs is missing."""
     try:
         return variants.find(name)(size)
-    except Unsupported as refusal:
-        pytest.skip(str(refusal))
+    except Unsupported as error:
+        pytest.skip(str(error))
 
 
 @pytest.mark.parametrize(("name", "causal"), CLAIMED)
-def test_a_layer_gives_on_cuda_what_it_gives_on_the_cpu(name, causal):
+def test_a_layer_gives_the_same_on_cuda_as_on_the_cpu(name, causal):
     size = Size(dim=16, heads=2, max_len=200, causal=causal, dropout=0.0)
     layer = build(name, size).double().eval()
     if "eval is deterministic" in layer.expected_failures:
         pytest.skip(f"{name}: {layer.expected_failures['eval is deterministic']}")
     x = torch.randn(3, 200, 16, dtype=torch.float64)
     mask = torch.arange(200) < torch.tensor([200, 63, 130])[:, None]
-    expected = outcome(layer, x, mask)
-    found = outcome(layer.cuda(), x.cuda(), mask.cuda())
-    torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-8)
+    expected = output_and_gradient(layer, x, mask)
+    actual = output_and_gradient(layer.cuda(), x.cuda(), mask.cuda())
+    torch.testing.assert_close(actual, expected, rtol=1e-8, atol=1e-8)
 
 
 @pytest.mark.parametrize(("name", "causal"), CLAIMED)
@@ -74,22 +76,40 @@ def test_a_layer_runs_in_bf16(name, causal):
     assert x.grad is not None and x.grad.isfinite().all()
 
 
+@pytest.mark.parametrize("name", ["primal", "softmax"])
+def test_an_encoder_layer_trains_compiled_under_autocast(name, monkeypatch):
+    # The type checks of the tests cannot be compiled.
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    sizes = {"dim": 64, "heads": 2, "max_len": 512, "feed_forward": 128}
+    layer = EncoderLayer.create(name, **sizes).cuda()
+    x, mask = torch.randn(2, 512, 64, device="cuda"), torch.ones(2, 512, device="cuda") > 0
+    results = []
+    for module in (layer, torch.compile(layer, fullgraph=True)):
+        layer.zero_grad()
+        with torch.autocast("cuda", torch.bfloat16):
+            tokens, losses = module(x, mask)
+        (tokens.square().mean() + sum(losses.values())).backward()
+        results.append([tokens.detach(), *(p.grad.clone() for p in layer.parameters())])
+    torch.testing.assert_close(results[1], results[0], rtol=5e-2, atol=5e-2)
+
+
 @pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
 @pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
 @pytest.mark.parametrize("n", [63, 200])
-def test_xformers_gives_what_the_formula_gives(n, padded, causal):
+def test_xformers_gives_the_result_of_the_formula(n, padded, causal):
     pytest.importorskip("xformers.ops", reason="xformers is not installed")
     size = Size(dim=64, heads=2, max_len=200, causal=causal, dropout=0.0)
     layer, x = Softmax(size, backend="xformers").cuda(), torch.randn(3, n, 64, device="cuda")
     mask = torch.arange(n) < torch.tensor([n, 0, 5])[:, None] if padded else torch.ones(3, n) > 0
-    found = outcome(layer, x, mask.cuda())
-    literal = Softmax(size, backend="naive").cuda()
-    literal.load_state_dict(layer.state_dict())
-    # xformers multiplies in TF32 where the card can.
-    torch.testing.assert_close(found, outcome(literal, x, mask.cuda()), rtol=1e-2, atol=1e-2)
+    actual = output_and_gradient(layer, x, mask.cuda())
+    naive = Softmax(size, backend="naive").cuda()
+    naive.load_state_dict(layer.state_dict())
+    # xformers multiplies in TF32 if the device can.
+    expected = output_and_gradient(naive, x, mask.cuda())
+    torch.testing.assert_close(actual, expected, rtol=1e-2, atol=1e-2)
 
 
-def test_auto_takes_xformers_where_its_trial_succeeds_and_never_in_double():
+def test_auto_selects_xformers_if_its_trial_succeeds_and_never_in_double():
     pytest.importorskip("xformers.ops", reason="xformers is not installed")
     layer = Softmax(Size(dim=64, heads=2, max_len=200, causal=False, dropout=0.0))
     q = torch.randn(2, 2, 9, 32, device="cuda")
@@ -99,7 +119,7 @@ def test_auto_takes_xformers_where_its_trial_succeeds_and_never_in_double():
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_a_layer_of_flash_linear_attention_sees_neither_padding_nor_the_future(name):
+def test_a_layer_of_flash_linear_attention_is_causal_and_invariant_to_padding(name):
     if reason := fla.missing_requirement():
         pytest.skip(reason)
     size = Size(dim=128, heads=2, max_len=200, causal=True, dropout=0.0)
@@ -118,13 +138,13 @@ def test_a_layer_of_flash_linear_attention_sees_neither_padding_nor_the_future(n
     torch.testing.assert_close(past, tokens[:, :100], atol=0.05, rtol=0.05)
 
 
-def test_a_run_on_cuda_leaves_a_whole_record(tmp_path, monkeypatch, capsys):
+def test_a_run_on_cuda_writes_a_complete_record(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("HARNESS_DATA", str(tmp_path / "data"))
     store = tmp_path / "runs"
-    asked = ["--attention", "primal,softmax+primal", "--budget", "smoke", "--device", "cuda"]
-    with pytest.raises(SystemExit) as ended:
-        main(["run", *asked, "--store", str(store)])
-    assert ended.value.code == 0, capsys.readouterr().err
+    options = ["--attention", "primal,softmax+primal", "--budget", "smoke", "--device", "cuda"]
+    with pytest.raises(SystemExit) as exit_:
+        main(["run", *options, "--store", str(store)])
+    assert exit_.value.code == 0, capsys.readouterr().err
     records, broken = Store(store).read()
     assert [record.status for record in records] == ["ok", "ok"] and not broken
     for record in records:

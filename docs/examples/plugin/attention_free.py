@@ -8,10 +8,9 @@ channel:
 Time and memory O(n d). Padded keys get no weight.
 """
 
-from jaxtyping import Bool, Float
-from torch import Tensor, finfo
+from torch import finfo
 
-from zoo import Traits
+from zoo.contract import Keys, Mask, Queries, Traits
 from zoo.projected import ProjectedAttention
 
 
@@ -20,13 +19,7 @@ class AttentionFree(ProjectedAttention):
 
     traits = Traits(causal=False, cross=True, linear=True, stochastic=False, recurrent=False)
 
-    def attend(
-        self,
-        q: Float[Tensor, "b h n e"],
-        k: Float[Tensor, "b h m e"],
-        v: Float[Tensor, "b h m e"],
-        mask: Bool[Tensor, "b m"] | None,
-    ) -> Float[Tensor, "b h n e"]:
+    def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
         """See `ProjectedAttention.attend`."""
         if mask is not None:
             # Not minus infinity: a sample without any real token must stay finite.
