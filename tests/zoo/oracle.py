@@ -1,4 +1,4 @@
-"""What every comparison of a variant with its formula shares: inputs, padding, and the comparison.
+"""Inputs, padding and comparisons of the tests that compare a variant with its formula.
 
 Heads are few and narrow, so that formulas may hold all weights in memory, or loop.
 """
@@ -68,7 +68,7 @@ def valid(out: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def by_sample(formula: Callable[[Tensor], Tensor], x: Tensor, mask: Tensor | None) -> Tensor:
-    """`formula` of each sample's real tokens alone, (n, d); zero where padded ones stood."""
+    """`formula` of each sample's real tokens alone, (n, d); zero at padded tokens."""
     out = torch.zeros_like(x)
     for b in range(len(x)):
         real = torch.arange(x.shape[1]) if mask is None else mask[b].nonzero()[:, 0]
@@ -86,7 +86,7 @@ def softmax_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = Non
 
 
 def gradients(out: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
-    """Those of a loss to which every coordinate of `out` speaks with its own weight."""
+    """Gradients of a loss in which every coordinate of `out` has its own weight."""
     ramp = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).reshape(out.shape)
     return torch.autograd.grad((out * ramp).sum(), inputs)
 
@@ -131,14 +131,14 @@ class HalfPrecision(TorchDispatchMode):
 
 def in_half_precision(call: Callable[[], object]) -> list[tuple[str, list[tuple[int, ...]]]]:
     """The matrix products of `call` that run in bf16 under autocast."""
-    with torch.autocast("cpu", dtype=torch.bfloat16), HalfPrecision() as seen:
+    with torch.autocast("cpu", dtype=torch.bfloat16), HalfPrecision() as record:
         call()
-    return seen.products
+    return record.products
 
 
 def projections_alone_are_halved(call: Callable[[], object]) -> None:
     """Assert that of `call`'s products those of the projections alone run in bf16."""
-    found = {name for name, _ in in_half_precision(call)}
+    actual = {name for name, _ in in_half_precision(call)}
     # Products of the projections have two axes; what goes head by head has a third.
-    assert found & {"mm", "addmm"}
-    assert not found & {"bmm", "baddbmm"}
+    assert actual & {"mm", "addmm"}
+    assert not actual & {"bmm", "baddbmm"}

@@ -1,4 +1,4 @@
-"""Sums over the past against their definition, and against what the future would tell."""
+"""Sums over the past against their definition, and their independence of the future."""
 
 import pytest
 import torch
@@ -29,7 +29,7 @@ def test_the_definition_is_the_sum_over_tokens_so_far():
 
 @pytest.mark.parametrize("cut", [1, 31, 32, 33, 64, 99])
 @pytest.mark.parametrize("scale", [0.0, -1.0, 1e6])
-def test_the_future_never_moves_a_past_sum_by_a_bit(scale, cut):
+def test_the_future_never_changes_a_past_sum(scale, cut):
     inputs = sides(100, torch.float32)
     changed = [torch.cat([part[:, :, :cut], scale * part[:, :, cut:]], 2) for part in inputs]
     before, after = (causal_sum.chunked(*parts, 32) for parts in (inputs, changed))
@@ -50,14 +50,14 @@ def test_a_mean_is_a_weighted_mean():
     torch.testing.assert_close(causal_sum.mean(q.exp(), k.exp(), v, True, 8), expected)
 
 
-def test_nothing_by_nothing_is_zero_with_gradients_of_zero():
+def test_zero_by_zero_is_zero_with_gradients_of_zero():
     inputs = [torch.zeros(1, 1, 3, width, requires_grad=True) for width in (2, 2, 4)]
     out = causal_sum.mean(*inputs, False, 8)
     assert (out == 0).all()
     assert all((gradient == 0).all() for gradient in gradients(out, *inputs))
 
 
-def test_what_underflow_has_left_of_a_denominator_counts_as_nothing():
+def test_an_underflowing_denominator_gives_zero():
     numerator = torch.ones(1, 1, 3, 2)
     denominator = torch.tensor([1e-40, 1e-33, 1e-25]).reshape(1, 1, 3, 1)
     out = causal_sum.ratio(numerator, denominator)

@@ -17,7 +17,7 @@ def units(n: int, m: int) -> list[torch.Tensor]:
 @pytest.mark.parametrize("bound", [False, True], ids=["exact", "bound"])
 @pytest.mark.parametrize("tau", [1, 2, 3, 8])
 @pytest.mark.parametrize("n", [1, 63, 100])
-def test_tiles_give_what_the_definition_gives(n, tau, bound, causal, monkeypatch):
+def test_tiles_equal_the_definition(n, tau, bound, causal, monkeypatch):
     # Seven queries a tile at n = 100, and the last one smaller.
     monkeypatch.setattr(collisions, "TILE", 700)
     inputs = [part.requires_grad_() for part in units(n, n)]
@@ -26,7 +26,7 @@ def test_tiles_give_what_the_definition_gives(n, tau, bound, causal, monkeypatch
 
 
 @FORMS
-def test_a_tile_of_its_usual_size_gives_it_too(causal):
+def test_tiles_of_the_default_size_equal_the_definition(causal):
     inputs = [part.requires_grad_() for part in units(1000, 1000)]
     form = Form(causal, 8, False)
     agree(tiled(*inputs, form), plain(*inputs, form), *inputs)
@@ -58,7 +58,7 @@ def test_tiles_keep_no_matrix_of_weights():
     assert max(part.numel() for part in saved) == inputs[0].numel()
 
 
-def test_the_derivative_at_the_pole_is_that_of_its_floor():
+def test_the_derivative_at_a_cosine_of_one_is_bounded():
     s = torch.ones(1, 1, 1, 1, requires_grad=True)
     (slope,) = torch.autograd.grad(collisions.collision_probabilities(s, 8, False).sum(), s)
     assert slope.item() == pytest.approx(8 / torch.pi / (64 * torch.finfo(s.dtype).eps) ** 0.5)

@@ -18,7 +18,7 @@ def test_one_name_fills_every_layer():
     assert names("primal", 1) == ["primal"]
 
 
-def test_a_plus_b_is_layers_of_a_under_a_last_layer_of_b():
+def test_a_plus_b_is_layers_of_a_and_a_last_layer_of_b():
     assert names("softmax+primal", 4) == ["softmax"] * 3 + ["primal"]
     assert names("primal+softmax", 2) == ["primal", "softmax"]
 
@@ -29,7 +29,7 @@ def test_the_layers_share_no_parameter():
     assert len({id(p) for p in parameters}) == len(parameters) == 3 * 6
 
 
-def test_each_variant_takes_part_once():
+def test_each_variant_is_named_once():
     assert Composition.parse("softmax+primal").names == ("softmax", "primal")
     with pytest.raises(UserError, match="'primal\\+primal' names primal twice; give 'primal'"):
         Composition.parse("primal+primal")
@@ -42,12 +42,12 @@ def test_options_go_to_the_variant_that_they_are_for():
     assert last.scales.shape[-1] == 5
 
 
-def test_resolved_options_are_complete_and_only_of_the_variants_that_take_part():
-    found = Composition.parse("softmax+primal").resolve({"primal": {"rank": "5"}, "nystrom": {}})
-    assert found.keys() == {"softmax", "primal"}
-    assert found["softmax"] == {"backend": "auto"}
-    assert found["primal"]["rank"] == 5
-    assert found["primal"]["eta"] == 0.1
+def test_resolved_options_are_complete():
+    actual = Composition.parse("softmax+primal").resolve({"primal": {"rank": "5"}, "nystrom": {}})
+    assert actual.keys() == {"softmax", "primal"}
+    assert actual["softmax"] == {"backend": "auto"}
+    assert actual["primal"]["rank"] == 5
+    assert actual["primal"]["eta"] == 0.1
 
 
 BAD = {
@@ -59,17 +59,17 @@ BAD = {
 
 
 @pytest.mark.parametrize("text", BAD)
-def test_a_bad_name_is_refused(text):
+def test_an_invalid_name_is_rejected(text):
     with pytest.raises(UserError, match=BAD[text]):
         Composition.parse(text)
 
 
-def test_a_depth_without_room_for_both_is_refused():
+def test_a_depth_below_the_number_of_variants_is_rejected():
     with pytest.raises(UserError, match=r"depth=1 has no room for softmax\+primal"):
         names("softmax+primal", 1)
 
 
-def test_an_unknown_or_ill_typed_option_is_refused():
+def test_an_unknown_option_or_one_of_another_type_is_rejected():
     composition = Composition.parse("softmax+primal")
     with pytest.raises(UserError, match="unknown option of primal 'rnk'; did you mean 'rank'"):
         composition.resolve({"primal": {"rnk": 3}})

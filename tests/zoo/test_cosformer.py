@@ -29,13 +29,13 @@ def cosformer(causal: bool = False, max_len: int = MAX_LEN, **options) -> CosFor
 
 
 def by_the_formula(q, k, v, mask, causal, max_len=MAX_LEN):
-    """One sample at a time, with padded tokens removed; zero where they stood."""
+    """One sample at a time, with padded tokens removed; zero at padded tokens."""
     out = torch.zeros_like(q)
     for b in range(len(q)):
         real = torch.arange(q.shape[2]) if mask is None else mask[b].nonzero()[:, 0]
         i = torch.arange(len(real)).double()
-        near = torch.cos(math.pi / 2 * (i[:, None] - i) / max_len)
-        weights = q[b][:, real].relu() @ k[b][:, real].relu().mT * near
+        cosine = torch.cos(math.pi / 2 * (i[:, None] - i) / max_len)
+        weights = q[b][:, real].relu() @ k[b][:, real].relu().mT * cosine
         weights = weights.tril() if causal else weights
         sums = weights.sum(-1, keepdim=True)
         out[b, :, real] = weights @ v[b][:, real] / torch.where(sums == 0, 1.0, sums)
@@ -52,19 +52,19 @@ def test_output_and_gradients_are_those_of_the_formula(n, padded, causal):
     agree(out, expected, *inputs, slopes=(1e-9, 1e-11))
 
 
-def test_a_constant_input_is_weighed_by_the_cosine_of_the_distance_alone():
+def test_a_constant_input_has_the_cosine_of_the_distance_as_weight():
     one = torch.ones(1, HEADS, 50, WIDTH).double()
     marks = torch.zeros_like(one)
     marks[:, :, 0] = 1.0
     out = cosformer(max_len=50).attend(one, one, marks, None)[0, 0, :, 0]
-    place = torch.arange(50).double()
-    near = torch.cos(math.pi / 2 * (place[:, None] - place) / 50)
-    torch.testing.assert_close(out, near[:, 0] / near.sum(-1))
+    position = torch.arange(50).double()
+    cosine = torch.cos(math.pi / 2 * (position[:, None] - position) / 50)
+    torch.testing.assert_close(out, cosine[:, 0] / cosine.sum(-1))
     assert (out.diff() < 0).all()
 
 
 @FORMS
-def test_fp32_stays_exact_to_the_end_of_a_long_sequence(causal):
+def test_fp32_is_exact_to_the_end_of_a_long_sequence(causal):
     inputs = qkv(1000)
     expected = by_the_formula(*inputs, None, causal)
     out = cosformer(causal).attend(*(part.float() for part in inputs), None)
@@ -72,19 +72,19 @@ def test_fp32_stays_exact_to_the_end_of_a_long_sequence(causal):
 
 
 @FORMS
-def test_more_tokens_than_it_was_built_for_are_refused(causal):
+def test_more_tokens_than_max_len_are_rejected(causal):
     layer = cosformer(causal, max_len=32)
     assert layer.attend(*qkv(32), None).isfinite().all()
     with pytest.raises(Unsupported, match="cosformer built for 32 tokens got 33"):
         layer.attend(*qkv(33), None)
 
 
-def test_a_step_beyond_the_last_place_stands_there():
+def test_a_step_beyond_max_len_has_the_last_position():
     layer = cosformer(causal=True, max_len=4).eval()
     x, state = torch.randn(1, WIDTH * HEADS).double(), layer.start(1)
     for _ in range(12):
         tokens, state = layer.step(x, state)
-    # Equal tokens are equal values, however they are weighed, as long as no weight is negative.
+    # Equal tokens are equal values, whatever their weights are, as long as none is negative.
     expected, _ = layer.step(x, layer.start(1))
     torch.testing.assert_close(tokens, expected)
 

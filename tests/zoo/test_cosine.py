@@ -1,4 +1,4 @@
-"""Cosine attention against its formula with all weights in memory, and the bound it is built on."""
+"""Cosine attention against its formula with all weights in memory, and the range of its weights."""
 
 import torch
 
@@ -27,14 +27,14 @@ def cosine(causal: bool = False, **options) -> Cosine:
 
 def by_the_formula(q, k, v, mask, power, causal):
     """All n x m cosines in memory."""
-    seen = torch.ones(len(q), 1, q.shape[2], k.shape[2], dtype=q.dtype)
+    allowed = torch.ones(len(q), 1, q.shape[2], k.shape[2], dtype=q.dtype)
     if mask is not None:
-        seen = seen * mask[:, None, None, :]
+        allowed = allowed * mask[:, None, None, :]
     if causal:
-        seen = seen.tril()
+        allowed = allowed.tril()
     lengths = (q * q).sum(-1)[..., :, None].sqrt() * (k * k).sum(-1)[..., None, :].sqrt()
-    weights = q @ k.mT / lengths * seen
-    count = seen.sum(-1, keepdim=True).clamp_min(1)
+    weights = q @ k.mT / lengths * allowed
+    count = allowed.sum(-1, keepdim=True).clamp_min(1)
     return weights @ v / torch.exp(count.log() / (1 + torch.exp(-power))[:, None, None])
 
 
@@ -66,7 +66,7 @@ def test_the_power_of_the_length_runs_from_a_sum_to_a_mean(causal):
     torch.testing.assert_close(average, torch.ones(50).double())
 
 
-def test_a_new_layer_divides_by_the_power_that_the_paper_begins_with():
+def test_a_new_layer_has_the_power_of_the_paper():
     size = Size(dim=HEADS * WIDTH, heads=HEADS, max_len=9, causal=False, dropout=0.0)
     assert Cosine(size).power.tolist() == [0.5, 0.5]
 
@@ -79,7 +79,7 @@ def test_the_length_of_queries_and_keys_does_not_matter():
 
 
 @FORMS
-def test_vectors_of_no_length_have_no_direction_and_finite_gradients(causal):
+def test_zero_vectors_have_zero_output_and_finite_gradients(causal):
     layer, inputs = cosine(causal), [part.float() for part in qkv(9, 9, 0.0)]
     out = layer.attend(*inputs, None)
     assert (out == 0).all()
@@ -87,7 +87,7 @@ def test_vectors_of_no_length_have_no_direction_and_finite_gradients(causal):
 
 
 @FORMS
-def test_fp32_stays_exact_on_a_long_sequence(causal):
+def test_fp32_is_exact_on_a_long_sequence(causal):
     layer, inputs = cosine(causal), qkv(1000, 1000)
     expected = by_the_formula(*inputs, None, layer.power, causal)
     out = layer.attend(*(part.float() for part in inputs), None)

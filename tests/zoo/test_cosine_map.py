@@ -9,14 +9,14 @@ DIM, GROUPS, WIDTH = 6, 4, 5
 
 
 def inputs(n: int, dtype: torch.dtype, folds: int = 3) -> list[torch.Tensor]:
-    """x, weight, bias and fold; `folds` is 1 where all samples share theirs."""
+    """x, weight, bias and fold; `folds` is 1 where all samples have the same."""
     features = GROUPS * WIDTH
     shapes = [(3, n, DIM), (features, DIM), (features,), (folds, features, DIM)]
     return [torch.randn(shape, dtype=dtype).requires_grad_() for shape in shapes]
 
 
 def run(through, given, mask, with_gram=True):
-    """Outputs of both kinds, and gradients to which every entry speaks with its own weight."""
+    """Outputs of both kinds, and gradients of a loss in which every entry has its own weight."""
     tokens, grams = through(*given, GROUPS, mask, with_gram)
     torch.manual_seed(7)
     # No symmetry in what comes back to the Gram matrices, and padded tokens take part.
@@ -49,20 +49,20 @@ def test_without_gram_matrices_tokens_and_gradients_are_those_of_the_tokens_alon
 
 
 @pytest.mark.parametrize("wanted", range(4))
-def test_a_part_that_needs_no_gradient_spoils_no_other(wanted):
+def test_gradients_of_one_input_alone_are_right(wanted):
     given = [
         part.detach().requires_grad_(i == wanted)
         for i, part in enumerate(inputs(63, torch.float64))
     ]
-    found = []
+    actual = []
     for through in (chunked, plain):
         tokens, grams = through(*given, GROUPS, None, True)
-        found.append(torch.autograd.grad(tokens.sum() + grams.sum(), given[wanted])[0])
-    torch.testing.assert_close(*found, rtol=1e-10, atol=1e-10)
+        actual.append(torch.autograd.grad(tokens.sum() + grams.sum(), given[wanted])[0])
+    torch.testing.assert_close(*actual, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("through", [chunked, plain])
-def test_features_have_length_one_and_those_of_padding_none(through):
+def test_features_have_norm_one_and_zero_at_padding(through):
     mask = torch.rand(3, 63) < 0.6
     _, grams = through(*inputs(63, torch.float64), GROUPS, mask, True)
     # The trace of phi^T phi is the sum of squared lengths.
@@ -71,7 +71,7 @@ def test_features_have_length_one_and_those_of_padding_none(through):
 
 
 @pytest.mark.parametrize("through", [chunked, plain])
-def test_a_vector_of_length_zero_has_no_direction_and_stays_finite(through):
+def test_a_zero_vector_has_the_feature_zero_and_finite_gradients(through):
     x, weight, bias, fold = inputs(9, torch.float64)
     with torch.no_grad():
         x[:, 4], bias[:] = 0.0, 0.0
@@ -81,7 +81,7 @@ def test_a_vector_of_length_zero_has_no_direction_and_stays_finite(through):
 
 
 @pytest.mark.parametrize("through", [chunked, plain])
-def test_half_precision_sums_in_single(through):
+def test_sums_of_half_precision_are_fp32(through):
     given = [100 * part.detach().bfloat16() for part in inputs(1000, torch.float32)]
     _, grams = through(*given, GROUPS, None, True)
     assert grams.dtype == torch.float32

@@ -42,7 +42,7 @@ PATTERNS = {
 
 
 @pytest.mark.parametrize("pattern", PATTERNS, ids=lambda p: p.__name__)
-def test_the_peak_is_the_most_held_at_once_beyond_what_was_held_before(pattern):
+def test_the_peak_is_the_most_memory_allocated_at_once(pattern):
     before = hold(16)
     assert peak_bytes(pattern, CPU) == PATTERNS[pattern] * MIB
     assert before.numel() == 16 * MIB

@@ -1,4 +1,4 @@
-"""A convolution over tokens as a product with a band, held against PyTorch's own."""
+"""A convolution over tokens as a product with a band, compared with that of PyTorch."""
 
 import pytest
 import torch
@@ -14,12 +14,12 @@ def naive(v, taps):
 
 @pytest.mark.parametrize("taps", [1, 3, 35, 2 * BLOCK + 1])
 @pytest.mark.parametrize("n", [1, 63, BLOCK, BLOCK + 1, 200])
-def test_a_band_does_what_a_grouped_convolution_does(n, taps):
+def test_a_band_equals_a_grouped_convolution(n, taps):
     v = torch.randn(2, 3, n, 5, dtype=torch.float64, requires_grad=True)
     kernel = torch.randn(3, taps, dtype=torch.float64, requires_grad=True)
-    expected, found = naive(v, kernel), convolve(v, kernel)
-    torch.testing.assert_close(found, expected)
+    expected, actual = naive(v, kernel), convolve(v, kernel)
+    torch.testing.assert_close(actual, expected)
     torch.testing.assert_close(
-        torch.autograd.grad(found.square().sum(), [v, kernel]),
+        torch.autograd.grad(actual.square().sum(), [v, kernel]),
         torch.autograd.grad(expected.square().sum(), [v, kernel]),
     )

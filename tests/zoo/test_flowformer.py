@@ -1,4 +1,4 @@
-"""Flowformer against its formula with all flows in memory, and the conservation it is named for."""
+"""Flowformer against its formula with all flows in memory, and the conservation of flows."""
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ def flowformer() -> Flowformer:
 
 
 def by_the_formula(q, k, v, mask):
-    """One sample and head at a time, with padded tokens removed; zero where they stood."""
+    """One sample and head at a time, with padded tokens removed; zero at padded tokens."""
     out = torch.zeros_like(q)
     for b in range(q.shape[0]):
         real = torch.arange(q.shape[2]) if mask is None else mask[b].nonzero()[:, 0]
@@ -49,13 +49,13 @@ def test_output_and_gradients_are_those_of_the_formula(n, padded):
 
 
 @pytest.mark.parametrize("shift", [-1000.0, 0.0, 1000.0])
-def test_every_token_passes_on_a_flow_of_one(shift):
+def test_every_token_has_a_flow_of_one(shift):
     x, total = qkv(30, shift=shift)[0], torch.rand(2, HEADS, 1, WIDTH).double()
     flow = (unit_flow(x, total) * total).sum(-1)
     torch.testing.assert_close(flow, torch.ones(2, HEADS, 30).double())
 
 
-def test_equal_tokens_share_equally():
+def test_equal_tokens_have_equal_weights():
     same = torch.full((1, HEADS, 9, WIDTH), 0.3).double()
     values = torch.arange(9).double()[:, None].expand(1, HEADS, 9, WIDTH)
     out = flowformer().attend(same, same, values, None)
@@ -64,7 +64,7 @@ def test_equal_tokens_share_equally():
 
 
 @pytest.mark.parametrize("shift", [-20.0, 0.0, 20.0])
-def test_fp32_stays_exact_where_features_are_small_or_large(shift):
+def test_fp32_is_exact_where_features_are_small_or_large(shift):
     inputs = qkv(100, scale=3.0, shift=shift)
     out = flowformer().attend(*(part.float() for part in inputs), None)
     expected = by_the_formula(*inputs, None)

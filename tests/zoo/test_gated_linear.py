@@ -33,8 +33,8 @@ def by_the_formula(layer, x):
         q, k = (apply_rotary(part.transpose(0, 1)[None])[0].transpose(0, 1) for part in (q, k))
     y = steps(q, k, v, alpha)
     if not layer.size.causal:
-        own = torch.einsum("nhe,nhe,nhf->nhf", q, k, v)
-        y = y + steps(*(part.flip(0) for part in (q, k, v, alpha))).flip(0) - own
+        diagonal = torch.einsum("nhe,nhe,nhf->nhf", q, k, v)
+        y = y + steps(*(part.flip(0) for part in (q, k, v, alpha))).flip(0) - diagonal
     y = y - y.mean(-1, keepdim=True)
     y = y / (y.square().mean(-1, keepdim=True) + layer.norm.eps).sqrt()
     y = y.flatten(1) * layer.norm.weight + layer.norm.bias
@@ -44,11 +44,11 @@ def by_the_formula(layer, x):
 
 def steps(q, k, v, alpha):
     """The paper's recurrence, one token after the other."""
-    state, found = q.new_zeros(HEADS, WIDTH, WIDTH), []
-    for query, key, value, kept in zip(q, k, v, alpha, strict=True):
-        state = kept[:, :, None] * state + key[:, :, None] * value[:, None, :]
-        found.append(torch.einsum("he,hef->hf", query, state))
-    return torch.stack(found)
+    state, actual = q.new_zeros(HEADS, WIDTH, WIDTH), []
+    for query, key, value, decay in zip(q, k, v, alpha, strict=True):
+        state = decay[:, :, None] * state + key[:, :, None] * value[:, None, :]
+        actual.append(torch.einsum("he,hef->hf", query, state))
+    return torch.stack(actual)
 
 
 @FORMS
@@ -66,7 +66,7 @@ def test_output_and_gradients_are_those_of_the_formula(n, padded, causal):
 
 @FORMS
 @PADDED
-def test_with_rotary_positions_queries_and_keys_are_turned(padded, causal):
+def test_rotary_positions_rotate_queries_and_keys(padded, causal):
     layer = gated(GatedLinear, causal, rotary=True, chunk=16)
     x, mask = draw(40), ragged(40) if padded else None
     expected = by_sample(partial(by_the_formula, layer), x, mask)
@@ -80,13 +80,13 @@ def test_gates_of_any_strength_are_exact_in_fp32_with_finite_gradients(strength)
     closed = (torch.arange(300) % 3 == 0)[:, None].float() * torch.rand(2, HEADS, 300, WIDTH)
     log_alpha = -strength * closed - 0.01 * torch.rand(2, HEADS, 300, WIDTH)
     narrow = [part.requires_grad_() for part in (q, k, v, log_alpha)]
-    wide = [part.detach().double().requires_grad_() for part in narrow]
-    state, found = torch.zeros(2, HEADS, WIDTH, WIDTH).double(), []
+    exact_inputs = [part.detach().double().requires_grad_() for part in narrow]
+    state, actual = torch.zeros(2, HEADS, WIDTH, WIDTH).double(), []
     for i in range(300):
-        state = state * wide[3][:, :, i].exp()[..., None]
-        found.append(torch.einsum("bhe,bhef->bhf", wide[0][:, :, i], state))
-        state = state + wide[1][:, :, i, :, None] * wide[2][:, :, i, None, :]
-    out, exact = recur(*narrow, 64), torch.stack(found, 2)
+        state = state * exact_inputs[3][:, :, i].exp()[..., None]
+        actual.append(torch.einsum("bhe,bhef->bhf", exact_inputs[0][:, :, i], state))
+        state = state + exact_inputs[1][:, :, i, :, None] * exact_inputs[2][:, :, i, None, :]
+    out, exact = recur(*narrow, 64), torch.stack(actual, 2)
     assert (out - exact).norm() / exact.norm() < 1e-6
-    for one, other in zip(gradients(out, *narrow), gradients(exact, *wide), strict=True):
+    for one, other in zip(gradients(out, *narrow), gradients(exact, *exact_inputs), strict=True):
         assert (one - other).norm() <= 1e-5 * other.norm()

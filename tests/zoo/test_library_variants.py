@@ -96,9 +96,9 @@ def test_reformer_attends_as_the_layer_of_its_package(n):
     for mask in (ragged(n), None):
         real = torch.ones(2, n, dtype=torch.bool) if mask is None else mask
         torch.manual_seed(3)
-        found = ours(x, x, mask).tokens[real]
+        actual = ours(x, x, mask).tokens[real]
         torch.manual_seed(3)
-        same(found, theirs(x, input_mask=mask)[real])
+        same(actual, theirs(x, input_mask=mask)[real])
 
 
 def figures(text: str) -> list[float]:
@@ -106,7 +106,7 @@ def figures(text: str) -> list[float]:
     return [float(number) for number in re.findall(r"\b\d+(?:\.\d+)?(?:e-?\d+)?", text)]
 
 
-GAPS = [
+EXPECTED_FAILURES = [
     pytest.param(subject, check, id=f"{subject.form}: {check.name}")
     for name in PACKAGES
     for subject in subjects(name, variants.find(name))
@@ -118,21 +118,21 @@ GAPS = [
 ]
 
 
-@pytest.mark.parametrize(("subject", "check"), GAPS)
-def test_a_gap_states_the_figure_that_its_check_finds(subject, check):
+@pytest.mark.parametrize(("subject", "check"), EXPECTED_FAILURES)
+def test_an_expected_failure_gives_the_figure_of_its_check(subject, check):
     result = run(check, subject)
     assert result.passed and result.gap
-    # The first figure decides; behind it stand bounds and totals.
-    found, *_ = figures(result.finding.figure)
-    # Hashes are drawn anew in each call: their figures vary.
-    assert any(stated / 3 < found < stated * 3 for stated in figures(result.gap))
+    # The first figure is the error; after it come bounds and totals.
+    actual, *_ = figures(result.finding.figure)
+    # Hashes are redrawn in each call: their figures vary.
+    assert any(stated / 3 < actual < stated * 3 for stated in figures(result.gap))
 
 
-def test_performers_derivatives_are_as_wrong_as_its_gap_says():
+def test_the_derivatives_of_performer_lib_have_the_error_that_it_states():
     (subject, _) = subjects("performer-lib", PerformerLib)
     layer, mask = subject.layer(max_len=8, dim=4).eval(), torch.ones(2, 6, dtype=torch.bool)
     mask[1, 4:] = False
-    # Five times as loud as where the check looks.
+    # Five times as large as in the check.
     x = 5 * 0.7 * draw(2, 6, dim=4)
 
     def real(tokens):
@@ -141,8 +141,8 @@ def test_performers_derivatives_are_as_wrong_as_its_gap_says():
     claimed = torch.autograd.functional.jacobian(real, x).flatten(1)
     nudges = 1e-6 * torch.eye(x.numel()).double().unflatten(1, x.shape)
     with torch.no_grad():
-        found = torch.stack([(real(x + d) - real(x - d)) / 2e-6 for d in nudges], dim=1)
-    wrong = ((claimed - found).norm() / found.norm()).item()
+        actual = torch.stack([(real(x + d) - real(x - d)) / 2e-6 for d in nudges], dim=1)
+    wrong = ((claimed - actual).norm() / actual.norm()).item()
     assert any(
         wrong == pytest.approx(one, rel=0.1)
         for one in figures(layer.expected_failures["gradients"])
@@ -150,7 +150,7 @@ def test_performers_derivatives_are_as_wrong_as_its_gap_says():
 
 
 @every_package
-def test_a_missing_package_is_refused_with_the_remedy(name, monkeypatch):
+def test_a_missing_package_is_named_with_the_remedy(name, monkeypatch):
     package, module = PACKAGES[name]
     for imported in [one for one in sys.modules if one.split(".")[0] == module]:
         monkeypatch.delitem(sys.modules, imported)

@@ -1,4 +1,4 @@
-"""Linear attention against its formula, a published package, and what rounding must not take."""
+"""Linear attention against its formula, a published package, and precision."""
 
 import pytest
 import torch
@@ -63,7 +63,7 @@ def test_the_features_are_elu_plus_one_with_its_gradient():
 
 @FORMS
 @pytest.mark.parametrize("shift", [-30.0, 0.0, 30.0])
-def test_fp32_stays_exact_where_features_are_small_or_large(shift, causal):
+def test_fp32_is_exact_where_features_are_small_or_large(shift, causal):
     inputs = qkv(100, 100, 3.0, shift)
     expected = by_the_formula(*inputs, None, causal)
     out = linear(causal).attend(*(part.float() for part in inputs), None)
@@ -71,7 +71,7 @@ def test_fp32_stays_exact_where_features_are_small_or_large(shift, causal):
 
 
 @FORMS
-def test_a_query_of_large_negative_coordinates_still_weighs_its_keys(causal):
+def test_a_query_of_large_negative_coordinates_is_exact(causal):
     q, k, v = qkv(100, 100)
     expected = by_the_formula(q - 200, k, v, None, causal)
     out = linear(causal).attend((q - 200).float(), k.float(), v.float(), None)

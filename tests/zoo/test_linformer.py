@@ -66,13 +66,13 @@ def test_one_column_for_each_token_is_exact_softmax():
     torch.testing.assert_close(layer.attend(q, k, v, None), exact)
 
 
-def test_projected_keys_start_about_as_large_as_keys():
+def test_projected_keys_are_initially_about_as_large_as_keys():
     layer, (_, k, _) = linformer(rank=256), qkv(MAX_LEN, MAX_LEN)
     scale = (layer.projections[0] @ k).square().mean().sqrt() / k.square().mean().sqrt()
     assert 0.7 < scale < 1.1
 
 
-def test_dropout_falls_on_weights_in_training_only():
+def test_dropout_applies_to_weights_in_training_only():
     inputs = [part.detach() for part in qkv(30, 30)]
     layer = linformer(dropout=0.5, rank=16)
     drawn = layer.attend(*inputs, None)
@@ -81,7 +81,7 @@ def test_dropout_falls_on_weights_in_training_only():
     torch.testing.assert_close(layer.eval().attend(*inputs, None), exact)
 
 
-def test_more_tokens_than_there_are_columns_are_refused():
+def test_more_tokens_than_columns_are_rejected():
     with pytest.raises(Unsupported, match="linformer got 11 tokens, and has columns for max_len=9"):
         linformer(9, rank=4).attend(*qkv(11, 11), None)
 

@@ -23,15 +23,15 @@ def local(causal: bool = False, dropout: float = 0.0, **options) -> Local:
 
 
 def by_the_formula(q, k, v, mask, window, causal):
-    """All n x n weights, one sample at a time with padded tokens removed; zero where they stood."""
+    """All n x n weights, one sample at a time with padded tokens removed; zero at padded tokens."""
     out = torch.zeros_like(q)
     for b in range(q.shape[0]):
         real = torch.arange(q.shape[2]) if mask is None else mask[b].nonzero()[:, 0]
         rank = torch.arange(len(real))
-        gap = rank[:, None] - rank
-        seen = (gap.abs() <= window) & (gap >= 0 if causal else True)
+        distance = rank[:, None] - rank
+        allowed = (distance.abs() <= window) & (distance >= 0 if causal else True)
         scores = q[b][:, real] @ k[b][:, real].mT / q.shape[-1] ** 0.5
-        out[b, :, real] = scores.masked_fill(~seen, -torch.inf).softmax(-1) @ v[b][:, real]
+        out[b, :, real] = scores.masked_fill(~allowed, -torch.inf).softmax(-1) @ v[b][:, real]
     return out
 
 
@@ -56,18 +56,18 @@ def test_a_window_over_all_tokens_gives_exact_softmax(window, causal):
 
 
 @FORMS
-def test_a_token_moves_those_within_the_window_and_no_other_by_a_bit(causal):
+def test_a_token_changes_outputs_within_the_window_only(causal):
     layer, inputs = local(causal, window=8), qkv(64)
     changed = [part.detach().clone() for part in inputs]
     for part in changed:
         part[:, :, 30] *= -1e3
-    moved = (layer.attend(*changed, None) != layer.attend(*inputs, None)).any(-1).any(1).any(0)
+    changed_at = (layer.attend(*changed, None) != layer.attend(*inputs, None)).any(-1).any(1).any(0)
     expected = torch.zeros(64, dtype=torch.bool)
     expected[30 if causal else 22 : 39] = True
-    assert torch.equal(moved, expected)
+    assert torch.equal(changed_at, expected)
 
 
-def test_dropout_falls_on_weights_in_training_only():
+def test_dropout_applies_to_weights_in_training_only():
     inputs = [part.detach() for part in qkv(50)]
     exact = local(window=8).attend(*inputs, None)
     layer = local(dropout=0.5, window=8)

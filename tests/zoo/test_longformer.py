@@ -18,7 +18,7 @@ from zoo.kernels.rotary import apply_rotary
 from zoo.variants.local import Local
 from zoo.variants.longformer import Longformer
 
-APART = pytest.mark.parametrize("separate", [True, False], ids=["separate", "shared"])
+SEPARATE = pytest.mark.parametrize("separate", [True, False], ids=["separate", "shared"])
 
 
 def longformer(dropout: float = 0.0, *, rotary: bool = False, **options) -> Longformer:
@@ -29,12 +29,12 @@ def longformer(dropout: float = 0.0, *, rotary: bool = False, **options) -> Long
 
 
 def by_the_formula(layer, x, mask):
-    """One sample at a time, with padded tokens removed; zero where they stood."""
+    """One sample at a time, with padded tokens removed; zero at padded tokens."""
     return by_sample(lambda real: layer.out(without_padding(layer, real)), x, mask)
 
 
-def placed(layer, part):
-    """Queries or keys (n, e), turned by their places where the layer has rotary positions."""
+def rotated(layer, part):
+    """Queries or keys (n, e), with rotary positions if the layer has them."""
     return apply_rotary(part[None, None])[0, 0] if layer.size.rotary else part
 
 
@@ -44,19 +44,21 @@ def without_padding(layer, x):
     if layer.global_query is not None:
         q_all = layer.global_query(x)
         k_all, v_all = layer.global_context(x).chunk(2, -1)
-    place, g = torch.arange(len(x)), layer.global_tokens
-    seen = ((place[:, None] - place).abs() <= layer.window) | (place < g)
+    position, g = torch.arange(len(x)), layer.global_tokens
+    allowed = ((position[:, None] - position).abs() <= layer.window) | (position < g)
     heads = []
     for part in torch.arange(DIM).chunk(HEADS):
         scale = len(part) ** 0.5
-        near = placed(layer, q[:, part]) @ placed(layer, k[:, part]).T / scale
-        near = near.masked_fill(~seen, -torch.inf).softmax(-1)
-        far = placed(layer, q_all[:, part]) @ placed(layer, k_all[:, part]).T / scale
-        heads.append(torch.cat([far[:g].softmax(-1) @ v_all[:, part], (near @ v[:, part])[g:]]))
+        local = rotated(layer, q[:, part]) @ rotated(layer, k[:, part]).T / scale
+        local = local.masked_fill(~allowed, -torch.inf).softmax(-1)
+        full = (
+            rotated(layer, q_all[:, part]) @ rotated(layer, k_all[:, part]).T / scale
+        )
+        heads.append(torch.cat([full[:g].softmax(-1) @ v_all[:, part], (local @ v[:, part])[g:]]))
     return torch.cat(heads, -1)
 
 
-@APART
+@SEPARATE
 @PADDED
 @pytest.mark.parametrize("tokens", [1, 10])
 @pytest.mark.parametrize("n", [1, 7, 8, 65, 130])
@@ -69,9 +71,9 @@ def test_output_and_gradients_are_those_of_the_formula(n, tokens, padded, separa
     agree(out, expected, *inputs, slopes=(1e-9, 1e-11))
 
 
-@APART
+@SEPARATE
 @PADDED
-def test_with_rotary_positions_queries_and_keys_of_both_kinds_are_turned(padded, separate):
+def test_rotary_positions_rotate_queries_and_keys_of_both_kinds(padded, separate):
     layer = longformer(window=7, global_tokens=3, separate=separate, rotary=True)
     x, mask = draw(64), ragged(64) if padded else None
     agree(valid(layer(x, x, mask).tokens, mask), by_the_formula(layer, x, mask))
@@ -94,14 +96,14 @@ def test_without_global_tokens_it_is_local_attention():
     torch.testing.assert_close(valid(layer(x, x, mask).tokens, mask), expected)
 
 
-def test_a_global_token_is_seen_by_all_and_another_by_its_window():
+def test_all_tokens_attend_to_a_global_token():
     layer, x = longformer(window=4, global_tokens=2), draw(60).detach()
     before = layer(x, x, None).tokens
     for token, expected in [(1, range(60)), (30, [0, 1, *range(26, 35)])]:
         changed = x.clone()
         changed[:, token] *= -10
-        gather_tokens = (layer(changed, changed, None).tokens != before).any(-1).any(0)
-        assert gather_tokens.nonzero()[:, 0].tolist() == list(expected)
+        differs = (layer(changed, changed, None).tokens != before).any(-1).any(0)
+        assert differs.nonzero()[:, 0].tolist() == list(expected)
 
 
 def test_the_first_real_tokens_are_the_global_ones():
@@ -110,11 +112,11 @@ def test_the_first_real_tokens_are_the_global_ones():
     mask[:, :3] = False
     changed = x.clone()
     changed[:, 3] *= -10
-    gather_tokens = layer(changed, changed, mask).tokens != layer(x, x, mask).tokens
-    assert gather_tokens[:, 3:].any(-1).all()
+    differs = layer(changed, changed, mask).tokens != layer(x, x, mask).tokens
+    assert differs[:, 3:].any(-1).all()
 
 
-def test_dropout_falls_on_weights_in_training_only():
+def test_dropout_applies_to_weights_in_training_only():
     layer, x = longformer(dropout=0.5, window=4), draw(30)
     expected = by_the_formula(layer, x, None)
     drawn = layer(x, x, None).tokens

@@ -27,12 +27,12 @@ def test_output_and_gradients_are_those_of_two_affine_maps(n, padded, causal):
 
 
 @FORMS
-def test_no_token_ever_moves_another(causal):
+def test_no_token_changes_the_output_of_another(causal):
     layer, x = none(causal), torch.randn(2, 9, DIM).double()
     changed = x.clone()
     changed[:, 4] = torch.randn(2, DIM)
-    moved = (layer(changed, changed, None).tokens != layer(x, x, None).tokens).any(-1)
-    assert moved.nonzero()[:, 1].tolist() == [4, 4]
+    changed_at = (layer(changed, changed, None).tokens != layer(x, x, None).tokens).any(-1)
+    assert changed_at.nonzero()[:, 1].tolist() == [4, 4]
 
 
 def test_there_are_no_parameters_but_those_of_the_two_projections():

@@ -23,7 +23,7 @@ def nystrom(**options) -> Nystrom:
 
 
 def by_the_formula(q, k, v, mask, landmarks, iterations):
-    """One sample and head at a time, with padded tokens removed; zero where they stood."""
+    """One sample and head at a time, with padded tokens removed; zero at padded tokens."""
     out = torch.zeros_like(q)
     for b in range(q.shape[0]):
         real = torch.arange(q.shape[2]) if mask is None else mask[b].nonzero()[:, 0]
@@ -79,7 +79,7 @@ def test_a_landmark_for_every_token_gives_exact_softmax(landmarks, padded):
     torch.testing.assert_close(valid(out, mask), valid(expected, mask), rtol=0, atol=1e-8)
 
 
-def test_more_iterations_come_nearer_to_exact_softmax():
+def test_more_iterations_are_closer_to_exact_softmax():
     inputs = [part.detach() for part in qkv(32)]
     exact = softmax_attention(*inputs)
     layers = [nystrom(landmarks=32, iterations=count) for count in (4, 8, 12, 16)]
@@ -88,7 +88,7 @@ def test_more_iterations_come_nearer_to_exact_softmax():
     assert errors[-1] < 0.01 * errors[0]
 
 
-def test_more_landmarks_come_nearer_to_exact_softmax_on_smooth_inputs():
+def test_more_landmarks_are_closer_to_exact_softmax_on_smooth_inputs():
     time = torch.linspace(0, 1, 512).double()
     waves = torch.arange(1, 5) * torch.rand(3, 2, HEADS, WIDTH, 4).double()
     inputs = 1.5 * torch.sin(2 * waves[..., None] * time).sum(-2).mT
@@ -104,10 +104,10 @@ def test_the_iteration_converges_to_the_moore_penrose_inverse():
     torch.testing.assert_close(pseudo_inverse(a, 40), torch.linalg.pinv(a), rtol=0, atol=1e-8)
 
 
-def test_one_head_does_not_move_another():
+def test_heads_are_independent():
     layer, inputs = nystrom(landmarks=8), qkv(40)
-    loud = [torch.cat([part[:, :1], 1e3 * part[:, 1:]], 1) for part in inputs]
-    before, after = layer.attend(*inputs, None), layer.attend(*loud, None)
+    scaled = [torch.cat([part[:, :1], 1e3 * part[:, 1:]], 1) for part in inputs]
+    before, after = layer.attend(*inputs, None), layer.attend(*scaled, None)
     torch.testing.assert_close(before[:, 0], after[:, 0], rtol=1e-12, atol=0)
 
 

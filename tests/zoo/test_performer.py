@@ -60,7 +60,7 @@ def test_queries_and_keys_may_differ_in_number():
 
 
 @FORMS
-def test_fp32_stays_exact_on_large_inputs(causal):
+def test_fp32_is_exact_on_large_inputs(causal):
     layer, inputs = performer(causal, features=64), qkv(100, 100, 3.0)
     expected = by_the_formula(*inputs, None, layer.projection, causal)
     out = layer.float().attend(*(part.float() for part in inputs), None)
@@ -128,14 +128,14 @@ def test_independent_rows_are_not_orthogonal():
     assert (w @ w.T).triu(1).abs().max() > 0.1
 
 
-def test_redrawing_moves_training_outputs_but_neither_evaluation_nor_the_buffer():
+def test_redrawing_changes_training_outputs_only():
     layer, inputs = performer(features=16, redraw=True), qkv(9, 9, 0.5)
-    kept = layer.projection.clone()
+    initial = layer.projection.clone()
     assert not torch.equal(layer.attend(*inputs, None), layer.attend(*inputs, None))
     layer.eval()
-    expected = by_the_formula(*inputs, None, kept, False)
+    expected = by_the_formula(*inputs, None, initial, False)
     torch.testing.assert_close(layer.attend(*inputs, None), expected)
-    assert torch.equal(layer.projection, kept)
+    assert torch.equal(layer.projection, initial)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -14,12 +14,12 @@ def reformer(max_len: int = 1000, dropout: float = 0.0, **options) -> Reformer:
 
 
 def dense(qk, v, allowed):
-    """Shared-QK softmax over `allowed`, (..., n, n); a token sees itself only if nothing else."""
+    """Shared-QK softmax over `allowed`, (..., n, n); the token itself counts only if it is alone."""
     scores = qk @ (qk / qk.norm(dim=-1, keepdim=True)).mT / qk.shape[-1] ** 0.5
     own = torch.eye(qk.shape[-2], dtype=torch.bool)
     alone = allowed.sum(-1, keepdim=True) == 1
-    seen = torch.where(alone, allowed, allowed & ~own)
-    return scores.masked_fill(~seen, -torch.inf).softmax(-1) @ v
+    visible = torch.where(alone, allowed, allowed & ~own)
+    return scores.masked_fill(~visible, -torch.inf).softmax(-1) @ v
 
 
 def everything(n, mask):
@@ -29,14 +29,14 @@ def everything(n, mask):
 
 
 def neighbours(layer, qk, mask):
-    """Whom each token sees, (b, h, n, n): the union over rounds, one chunk at a time."""
+    """The tokens that each attends to, (b, h, n, n): the union over rounds, chunk by chunk."""
     allowed = torch.eye(qk.shape[2], dtype=torch.bool).repeat(2, HEADS, 1, 1)
     for b in range(2):
         real = range(qk.shape[2]) if mask is None else mask[b].nonzero()[:, 0].tolist()
         for h in range(HEADS):
             for rotation in layer.rotations:
-                near = (qk[b, h] @ rotation).tolist()
-                signed = [row + [-x for x in row] for row in near]
+                projected = (qk[b, h] @ rotation).tolist()
+                signed = [row + [-x for x in row] for row in projected]
                 order = sorted(real, key=lambda i, s=signed: (s[i].index(max(s[i])), i))
                 starts = range(0, len(order), layer.bucket)
                 chunks = [order[start : start + layer.bucket] for start in starts]
@@ -60,7 +60,7 @@ def test_one_bucket_for_all_is_dense_attention_with_shared_qk(n, hashes, padded)
 @PADDED
 @pytest.mark.parametrize("hashes", [1, 2, 4])
 @pytest.mark.parametrize("n", [15, 16, 17, 33, 100])
-def test_every_token_sees_the_union_of_its_rounds(n, hashes, padded):
+def test_every_token_attends_to_the_union_of_its_rounds(n, hashes, padded):
     (q, _, v), mask = qkv(n), ragged(n) if padded else None
     layer = reformer(bucket=16, hashes=hashes)
     expected = dense(q, v, neighbours(layer, q, mask))
@@ -68,7 +68,7 @@ def test_every_token_sees_the_union_of_its_rounds(n, hashes, padded):
 
 
 @pytest.mark.parametrize("hashes", [1, 3])
-def test_buckets_of_one_leave_the_first_in_line_to_itself(hashes):
+def test_in_buckets_of_one_the_first_token_attends_to_itself(hashes):
     (q, _, v), layer = qkv(12), reformer(bucket=1, hashes=hashes)
     allowed = neighbours(layer, q, None)
     if hashes == 1:
@@ -76,7 +76,7 @@ def test_buckets_of_one_leave_the_first_in_line_to_itself(hashes):
     agree(layer.attend(q, q, v, None), dense(q, v, allowed), q, v)
 
 
-def test_more_hashes_come_nearer_to_dense_attention_on_clustered_inputs():
+def test_more_hashes_are_closer_to_dense_attention_on_clustered_inputs():
     centres = 6 * torch.nn.functional.normalize(torch.randn(2, HEADS, 8, WIDTH), dim=-1)
     qk = centres.repeat(1, 1, 32, 1).double()
     qk = qk + 0.1 * torch.randn_like(qk)
@@ -115,7 +115,7 @@ def test_dropout_drops_weights_in_training_and_keeps_their_mean():
     torch.testing.assert_close(layer.eval().attend(q, q, v, None), v)
 
 
-def test_the_published_package_agrees_where_two_chunks_hold_everything():
+def test_the_published_package_agrees_where_two_chunks_contain_all_tokens():
     package = pytest.importorskip("reformer_pytorch")
     theirs = package.LSHAttention(bucket_size=32, n_hashes=1, causal=False)
     q, _, v = qkv(64)

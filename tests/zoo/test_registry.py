@@ -187,9 +187,9 @@ def test_a_broken_plug_in_is_left_out_with_a_warning(broken):
 
 def test_a_plug_in_with_a_taken_name_is_ignored_with_one_warning(tools, plug_ins):
     plug_ins(("saw", f"{__name__}:Useless"), ("zsaw", f"{__name__}:Saw"))
-    for ask in (tools.names, tools.items):
+    for listing in (tools.names, tools.items):
         with pytest.warns(UserWarning, match="'saw' from .*:Useless is ignored") as warned:
-            ask()
+            listing()
         assert len(warned) == 1
     assert tools.find("saw") is Saw
 
@@ -258,10 +258,10 @@ def test_errors_of_building_are_one_line():
     def fail(error):
         raise error
 
-    with pytest.raises(UserError) as refused:
+    with pytest.raises(UserError) as error:
         build("the saw", lambda: fail(KeyError("teeth\nmissing")))
     expected = "the saw cannot be built (KeyError: 'teeth\\nmissing'); fix it, or its options"
-    assert str(refused.value) == expected
+    assert str(error.value) == expected
     with pytest.raises(UserError, match=r"^too short$"):
         build("the saw", lambda: fail(UserError("too short")))
     assert build("the saw", lambda: 3) == 3

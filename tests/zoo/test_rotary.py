@@ -1,4 +1,4 @@
-"""Rotary positions: products feel distances only, and variants are turned where the size asks."""
+"""Rotary positions: products depend on distances only, in the layers that have them."""
 
 import pytest
 import torch
@@ -9,22 +9,22 @@ from zoo.variants.primal import Primal
 from zoo.variants.softmax import Softmax
 
 
-def complex_turn(x: torch.Tensor) -> torch.Tensor:
+def complex_rotation(x: torch.Tensor) -> torch.Tensor:
     """Equation 34, pairs as complex numbers."""
     n, pairs = x.shape[-2], x.shape[-1] // 2
     theta = 10_000.0 ** -(torch.arange(pairs).double() / pairs)
-    turn = torch.polar(torch.ones(n, pairs).double(), torch.arange(n).double()[:, None] * theta)
-    found = torch.complex(x[..., :pairs], x[..., pairs : 2 * pairs]) * turn
-    return torch.cat([found.real, found.imag, x[..., 2 * pairs :]], dim=-1)
+    rotation = torch.polar(torch.ones(n, pairs).double(), torch.arange(n).double()[:, None] * theta)
+    actual = torch.complex(x[..., :pairs], x[..., pairs : 2 * pairs]) * rotation
+    return torch.cat([actual.real, actual.imag, x[..., 2 * pairs :]], dim=-1)
 
 
 @pytest.mark.parametrize("width", [8, 7, 1])
-def test_pairs_of_channels_are_turned_as_complex_numbers(width):
+def test_pairs_of_channels_rotate_as_complex_numbers(width):
     x = torch.randn(2, 3, 11, width).double()
-    torch.testing.assert_close(apply_rotary(x), complex_turn(x), rtol=0, atol=1e-12)
+    torch.testing.assert_close(apply_rotary(x), complex_rotation(x), rtol=0, atol=1e-12)
 
 
-def test_a_product_feels_the_distance_only():
+def test_a_product_depends_on_the_distance_only():
     q, k = torch.randn(2, 1, 1, 1, 8).double().expand(2, 1, 1, 40, 8)
     products = apply_rotary(q) @ apply_rotary(k).mT
     for offset in (-9, 0, 5):
@@ -33,21 +33,21 @@ def test_a_product_feels_the_distance_only():
     assert (products[0, 0].diagonal(5)[0] - products[0, 0].diagonal(9)[0]).abs() > 1e-3
 
 
-def test_a_given_place_counts_instead_of_the_order():
+def test_given_positions_replace_the_order():
     x = torch.randn(2, 3, 4, 8).double()
-    places = torch.tensor([[5, 0, 2, 9], [1, 1, 7, 3]])
+    positions = torch.tensor([[5, 0, 2, 9], [1, 1, 7, 3]])
     whole = apply_rotary(
-        x.new_zeros(2, 3, 10, 8).scatter(2, places[:1, None, :, None].expand(2, 3, 4, 8), x)
+        x.new_zeros(2, 3, 10, 8).scatter(2, positions[:1, None, :, None].expand(2, 3, 4, 8), x)
     )
-    torch.testing.assert_close(apply_rotary(x, places)[0], whole[0][:, places[0]])
-    assert not torch.allclose(apply_rotary(x, places)[1], whole[1][:, places[0]])
+    torch.testing.assert_close(apply_rotary(x, positions)[0], whole[0][:, positions[0]])
+    assert not torch.allclose(apply_rotary(x, positions)[1], whole[1][:, positions[0]])
 
 
-def test_far_places_keep_their_digits_in_single_precision():
+def test_large_positions_are_exact_in_single_precision():
     x = torch.randn(1, 1, 1, 8)
-    place = torch.tensor([[1_000_000]])
-    exact = apply_rotary(x.double(), place)
-    torch.testing.assert_close(apply_rotary(x, place).double(), exact, rtol=0, atol=1e-5)
+    position = torch.tensor([[1_000_000]])
+    exact = apply_rotary(x.double(), position)
+    torch.testing.assert_close(apply_rotary(x, position).double(), exact, rtol=0, atol=1e-5)
 
 
 def build(variant, *, rotary: bool, causal: bool = False):
@@ -57,21 +57,21 @@ def build(variant, *, rotary: bool, causal: bool = False):
     ).double()
 
 
-def test_softmax_turns_queries_and_keys_but_no_values():
+def test_softmax_rotates_queries_and_keys_but_not_values():
     layer, x = build(Softmax, rotary=True).eval(), torch.randn(2, 13, 12).double()
     q = layer.query(x).unflatten(-1, (2, 6)).transpose(1, 2)
     k, v = (part.unflatten(-1, (2, 6)).transpose(1, 2) for part in layer.context(x).chunk(2, -1))
-    weights = (complex_turn(q) @ complex_turn(k).mT / 6**0.5).softmax(-1)
+    weights = (complex_rotation(q) @ complex_rotation(k).mT / 6**0.5).softmax(-1)
     expected = layer.out((weights @ v).transpose(1, 2).flatten(2))
     torch.testing.assert_close(layer(x, x, None).tokens, expected)
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_primal_at_the_first_place_is_as_without_and_differs_behind_it(causal):
-    turned_, plain = (
+def test_rotary_primal_differs_after_the_first_position(causal):
+    rotary_layer, plain = (
         build(Primal, rotary=rotary, causal=causal).eval() for rotary in (True, False)
     )
     x = torch.randn(2, 13, 12).double()
-    found, expected = turned_(x, x, None).tokens, plain(x, x, None).tokens
-    torch.testing.assert_close(found[:, 0], expected[:, 0])
-    assert ((found - expected)[:, 1:].abs().amax(-1) > 1e-4).all()
+    actual, expected = rotary_layer(x, x, None).tokens, plain(x, x, None).tokens
+    torch.testing.assert_close(actual[:, 0], expected[:, 0])
+    assert ((actual - expected)[:, 1:].abs().amax(-1) > 1e-4).all()

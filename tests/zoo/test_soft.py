@@ -37,7 +37,7 @@ def kernel(x, y):
 
 
 def by_the_formula(q, v, mask, landmarks, iterations):
-    """One sample and head at a time, with padded tokens removed; zero where they stood."""
+    """One sample and head at a time, with padded tokens removed; zero at padded tokens."""
     out = torch.zeros_like(q)
     for b in range(q.shape[0]):
         real = torch.arange(q.shape[2]) if mask is None else mask[b].nonzero()[:, 0]
@@ -96,7 +96,7 @@ def test_a_landmark_for_every_token_gives_the_exact_kernel(landmarks, padded):
     )
 
 
-def test_more_landmarks_come_nearer_to_the_exact_kernel_on_smooth_inputs():
+def test_more_landmarks_are_closer_to_the_exact_kernel_on_smooth_inputs():
     time = torch.linspace(0, 1, 512).double()
     waves = torch.arange(1, 5) * torch.rand(2, 2, HEADS, WIDTH, 4).double()
     q, v = 1.5 * torch.sin(2 * waves[..., None] * time).sum(-2).mT
@@ -106,15 +106,15 @@ def test_more_landmarks_come_nearer_to_the_exact_kernel_on_smooth_inputs():
     assert errors[-1] < 0.1 * errors[0]
 
 
-def test_one_head_does_not_move_another():
+def test_heads_are_independent():
     layer, inputs = soft(landmarks=8), qv(40)
-    loud = [torch.cat([part[:, :1], 1e3 * part[:, 1:]], 1) for part in inputs]
-    before, after = attend(layer, *inputs), attend(layer, *loud)
+    scaled = [torch.cat([part[:, :1], 1e3 * part[:, 1:]], 1) for part in inputs]
+    before, after = attend(layer, *inputs), attend(layer, *scaled)
     torch.testing.assert_close(before[:, 0], after[:, 0], rtol=1e-12, atol=0)
 
 
 @pytest.mark.parametrize("scale", [0.0, 1e-3, 0.1, 1.0, 10.0, 1e3, 1e6])
-def test_fp32_stays_finite_and_near_whatever_the_landmarks_share(scale):
+def test_fp32_is_close_to_double_at_every_scale(scale):
     inputs = qv(500, scale)
     single = [part.float().detach().requires_grad_() for part in inputs]
     out, expected = attend(soft(), *single), attend(soft(), *inputs)

@@ -1,4 +1,4 @@
-"""Softmax attention against its formula, PyTorch's own layer, and cases known by hand."""
+"""Softmax attention against its formula, PyTorch's own layer, and simple cases."""
 
 import sys
 from types import ModuleType
@@ -26,19 +26,19 @@ def by_the_formula(q, k, v, mask, causal):
     out = torch.zeros_like(q)
     for b in range(q.shape[0]):
         for i in range(q.shape[2]):
-            seen = torch.ones(k.shape[2], dtype=torch.bool) if mask is None else mask[b].clone()
+            allowed = torch.ones(k.shape[2], dtype=torch.bool) if mask is None else mask[b].clone()
             if causal:
-                seen[i + 1 :] = False
-            if seen.any():
-                scores = torch.einsum("he,hme->hm", q[b, :, i], k[b][:, seen]) / 2.0
+                allowed[i + 1 :] = False
+            if allowed.any():
+                scores = torch.einsum("he,hme->hm", q[b, :, i], k[b][:, allowed]) / 2.0
                 weights = scores.exp() / scores.exp().sum(1, keepdim=True)
-                out[b, :, i] = torch.einsum("hm,hme->he", weights, v[b][:, seen])
+                out[b, :, i] = torch.einsum("hm,hme->he", weights, v[b][:, allowed])
     return out
 
 
 @FORMS
 @PADDED
-def test_the_literal_twin_is_the_formula(padded, causal):
+def test_the_literal_form_is_the_formula(padded, causal):
     q, k, v = qkv(13, 13)
     mask = ragged(13) if padded else None
     with torch.no_grad():
@@ -49,7 +49,7 @@ def test_the_literal_twin_is_the_formula(padded, causal):
 @FORMS
 @PADDED
 @pytest.mark.parametrize("n", LENGTHS)
-def test_the_fused_kernel_equals_its_twin_forward_and_backward(n, padded, causal):
+def test_the_fused_kernel_equals_the_literal_form(n, padded, causal):
     inputs = qkv(n, n)
     mask = ragged(n) if padded else None
     fused, literal = (by(*inputs, mask, causal, 0.0) for by in (sdpa, naive))
@@ -124,12 +124,12 @@ def test_dropout_acts_in_training_only(backend):
 
 
 class LowerTriangularMask:
-    """Stands in for the mask of that name in xformers."""
+    """In place of the mask of that name in xformers."""
 
 
 @pytest.fixture
 def calls(monkeypatch):
-    """A pretended xformers that computes by the formula; the arguments of every call."""
+    """A replacement of xformers that computes the formula; the arguments of every call."""
     made = []
 
     def memory_efficient_attention(query, key, value, attn_bias=None, p=0.0):
@@ -152,16 +152,16 @@ def calls(monkeypatch):
 @FORMS
 @PADDED
 @pytest.mark.parametrize("n", [8, 13])
-def test_xformers_equals_the_twin_forward_and_backward(n, padded, causal, calls):
+def test_xformers_equals_the_literal_form(n, padded, causal, calls):
     inputs = qkv(n, n)
     mask = ragged(n) if padded else None
     if padded:
         mask[0] = False
-    found, literal = (by(*inputs, mask, causal, 0.0) for by in (xformers, naive))
-    agree(found, literal, *inputs, slopes=(1e-10, 1e-12))
+    actual, literal = (by(*inputs, mask, causal, 0.0) for by in (xformers, naive))
+    agree(actual, literal, *inputs, slopes=(1e-10, 1e-12))
 
 
-def test_xformers_gets_tokens_before_heads_the_dropout_and_its_own_causal_mask(calls):
+def test_xformers_gets_its_order_of_axes_its_causal_mask_and_the_dropout(calls):
     q, k, v = qkv(5, 11)
     xformers(q, k, v, None, False, 0.0)
     xformers(q, q, q, None, True, 0.25)
@@ -180,26 +180,26 @@ def test_the_bias_of_xformers_is_as_wide_as_the_scores_with_aligned_rows(causal,
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
-def test_a_forbidden_score_stays_finite_in_the_kernels_base_of_two(dtype):
+def test_the_bias_of_xformers_is_finite_in_base_two(dtype):
     q = torch.zeros(1, 1, 1, 4, dtype=dtype)
     bias = softmax.additive_bias(torch.zeros(1, 1, 1, 1, dtype=torch.bool), q, q)
     # exp(x) is computed as 2^(x log2 e), in fp32.
     assert (bias.float() * 1.4427).isfinite().all() and bias.float().exp() == 0
 
 
-def test_xformers_by_name_is_refused_without_the_package(monkeypatch):
+def test_xformers_by_name_is_rejected_without_the_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "xformers", None)
     with pytest.raises(Unsupported, match=r"backend=xformers needs xformers, .*pip install xfor"):
         Softmax(size(), backend="xformers")
 
 
-def test_xformers_by_name_is_refused_without_a_cuda_device(calls, monkeypatch):
+def test_xformers_by_name_is_rejected_without_a_cuda_device(calls, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(Unsupported, match="needs a CUDA device, and there is none"):
         Softmax(size(), backend="xformers")
 
 
-def test_xformers_by_name_is_refused_for_tokens_on_the_cpu(calls, monkeypatch):
+def test_xformers_by_name_is_rejected_for_tokens_on_the_cpu(calls, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     layer, x = Softmax(size(), backend="xformers"), torch.randn(2, 9, DIM)
     with pytest.raises(Unsupported, match=r"cannot run: it needs .* the tokens are on cpu; give"):
@@ -208,7 +208,7 @@ def test_xformers_by_name_is_refused_for_tokens_on_the_cpu(calls, monkeypatch):
 
 
 @pytest.mark.parametrize("works", [True, False])
-def test_auto_takes_xformers_only_where_a_trial_of_it_succeeds(works, calls, monkeypatch):
+def test_auto_uses_xformers_only_if_a_trial_succeeds(works, calls, monkeypatch):
     monkeypatch.setattr(softmax, "xformers_failure", lambda *_: "" if works else "no kernel")
     layer, x = Softmax(size()), torch.randn(2, 9, DIM)
     layer(x, x, None)
@@ -221,7 +221,7 @@ def test_the_backend_that_runs_on_a_cpu_is_named(backend, runs):
     assert Softmax(size(), backend=backend).backend_for(qkv(9, 9)[0]) == runs
 
 
-def test_a_trial_that_raises_is_the_reason(calls, monkeypatch):
+def test_the_error_of_a_trial_is_the_reason(calls, monkeypatch):
     monkeypatch.setattr(torch, "zeros", lambda *_, **__: 1 / 0)
     xformers_failure.cache_clear()
     reason = xformers_failure(torch.device("cuda"), torch.float32, 4)

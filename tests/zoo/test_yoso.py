@@ -1,4 +1,5 @@
-"""YOSO-E against its formula, finite differences, sampled hashes, and gradients at the pole.
+"""YOSO-E against its formula, finite differences, sampled hashes, and gradients near a
+cosine of one.
 
 Eager and on a CPU, so by `collisions.tiled`; tests/zoo/test_collisions.py compares it with `plain`.
 """
@@ -57,14 +58,14 @@ def test_queries_and_keys_may_differ_in_number():
     torch.testing.assert_close(yoso().attend(*inputs, ragged(11)), expected)
 
 
-def test_weights_are_chances_that_hashes_collide():
+def test_weights_are_probabilities_of_collisions():
     q, k = (F.normalize(torch.randn(6, WIDTH), dim=-1) for _ in range(2))
     planes = torch.randn(20_000, 3, WIDTH)
     one, other = ((planes @ side.T) > 0 for side in (q, k))
-    chance = (one[..., :, None] == other[..., None, :]).all(1).float().mean(0)
+    probability = (one[..., :, None] == other[..., None, :]).all(1).float().mean(0)
     weights = collision_probabilities((q @ k.T)[None, None], 3, False)[0, 0]
     # Four standard errors of a mean over 20,000 draws.
-    torch.testing.assert_close(weights, chance, rtol=0, atol=4 * 0.5 / 20_000**0.5)
+    torch.testing.assert_close(weights, probability, rtol=0, atol=4 * 0.5 / 20_000**0.5)
 
 
 def test_every_output_has_length_one():
@@ -84,7 +85,7 @@ def test_the_bound_is_the_papers_surrogate_and_lies_below_the_exact_derivative()
     assert (bound <= exact).all()
 
 
-def test_the_choice_of_gradient_leaves_the_output_as_it_is():
+def test_the_choice_of_gradient_does_not_change_the_output():
     inputs = qkv(20, 20)
     exact, bound = (yoso(gradient=choice).attend(*inputs, None) for choice in ("exact", "bound"))
     assert torch.equal(exact, bound)
@@ -93,29 +94,29 @@ def test_the_choice_of_gradient_leaves_the_output_as_it_is():
 
 @pytest.mark.parametrize("gradient", ["exact", "bound"])
 @pytest.mark.parametrize("side", [1.0, -1.0], ids=["parallel", "opposite"])
-def test_gradients_stay_bounded_where_arccos_has_none(side, gradient):
+def test_gradients_are_bounded_where_that_of_arccos_is_not(side, gradient):
     layer = yoso(tau=8, gradient=gradient).float()
     q, _, v = (part.float().detach().requires_grad_() for part in qkv(50, 50))
     for nudge in (0.0, 1e-7, 1e-5, 1e-3):
         k = (side * q + nudge * torch.randn_like(q)).detach().requires_grad_()
-        found = gradients(layer.attend(q, k, v, None), q, k, v)
-        calm = gradients(layer.attend(q, torch.randn_like(q).requires_grad_(), v, None), q, v)
-        assert all(part.isfinite().all() for part in found)
-        assert found[0].norm() < 30 * calm[0].norm()
+        actual = gradients(layer.attend(q, k, v, None), q, k, v)
+        reference = gradients(layer.attend(q, torch.randn_like(q).requires_grad_(), v, None), q, v)
+        assert all(part.isfinite().all() for part in actual)
+        assert actual[0].norm() < 30 * reference[0].norm()
 
 
-def test_fp32_gradients_are_right_near_the_pole():
+def test_fp32_gradients_are_right_near_a_cosine_of_one():
     q, k, v = (part.detach() for part in qkv(40, 40))
     k = q + 0.02 * k * q.norm(dim=-1, keepdim=True)
-    wide = [part.clone().requires_grad_() for part in (q, k, v)]
-    narrow = [part.float().requires_grad_() for part in (q, k, v)]
-    exact = gradients(by_the_formula(*wide, None, 8, False), *wide)
-    found = gradients(yoso().float().attend(*narrow, None), *narrow)
-    for one, other in zip(found, exact, strict=True):
+    double = [part.clone().requires_grad_() for part in (q, k, v)]
+    single = [part.float().requires_grad_() for part in (q, k, v)]
+    exact = gradients(by_the_formula(*double, None, 8, False), *double)
+    actual = gradients(yoso().float().attend(*single, None), *single)
+    for one, other in zip(actual, exact, strict=True):
         assert (one - other).norm() / other.norm() < 1e-3
 
 
-def test_vectors_without_direction_give_zero_and_gradients_of_zero():
+def test_zero_vectors_give_zero_and_gradients_of_zero():
     q, k, v = [part.detach() for part in qkv(9, 9)]
     q[:, :, 3], k[:, :, 5], v[0] = 0.0, 0.0, 0.0
     inputs = [part.requires_grad_() for part in (q, k, v)]
@@ -127,7 +128,7 @@ def test_vectors_without_direction_give_zero_and_gradients_of_zero():
     assert all(part.isfinite().all() for part in (dq, dk, dv))
 
 
-def test_dropout_falls_on_weights_in_training_only():
+def test_dropout_applies_to_weights_in_training_only():
     inputs, layer = [part.detach() for part in qkv(30, 30)], yoso(dropout=0.5)
     exact = by_the_formula(*inputs, None, 8, False)
     assert not torch.allclose(layer.attend(*inputs, None), exact)
