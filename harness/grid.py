@@ -13,7 +13,7 @@ from harness.records.spec import RunSpec
 from harness.records.store import Store
 from harness.run import ProgressCallback, run
 from zoo.contract import Unsupported
-from zoo.registry import UserError, built
+from zoo.registry import UserError, build
 
 
 def check(plans: Sequence[Plan], store: Store) -> list[Plan]:
@@ -69,7 +69,7 @@ def _unsupported(plan: Plan) -> str | None:
                 raise
 
     try:
-        built(f"attention {plan.spec.attention!r}", make)
+        build(f"attention {plan.spec.attention!r}", make)
     except Unsupported as error:
         return f"{plan.spec.attention} on {plan.task.key}: {error}" + _remedy(plan)
     return None

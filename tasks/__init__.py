@@ -7,7 +7,7 @@
 
 from tasks.contract import Batch, Split, Task
 from tasks.registry import tasks as _registry
-from zoo.registry import Value, built, options_of, resolve
+from zoo.registry import Value, build, options_of, resolve
 
 __all__ = ["Batch", "Split", "Task", "create", "names"]
 
@@ -28,7 +28,7 @@ def create(name: str, **options: Value) -> Task:
             getattr(task, attribute)
         return task
 
-    return built(f"task {name!r}", make)
+    return build(f"task {name!r}", make)
 
 
 def names(*, required_options: bool = True) -> list[str]:

@@ -25,7 +25,7 @@ from zoo.variants.retention import Retention, retain
 
 
 def by_the_formula(layer, x):
-    """Without padding; complex numbers rotation what the layer rotates in pairs."""
+    """Without padding; rotations are products of complex numbers."""
     position = torch.arange(len(x)).double()
     distance = position[:, None] - position
     q, k, v = layer.query_key_value(x).chunk(3, -1)
