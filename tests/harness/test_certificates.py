@@ -1,0 +1,79 @@
+"""The page of certificates holds what the checks find, and is up to date."""
+
+from pathlib import Path
+
+import jaxtyping
+import pytest
+import typer
+
+from harness.cli import certificates
+from harness.cli.certificates import FIGURES, page
+from zoo.conformance import CHECKS, Finding, Result, checks_for, run, subjects
+from zoo.variants import variants
+from zoo.variants.softmax import Softmax
+
+PAGE = Path(__file__).parents[2] / "docs" / "certificates.md"
+
+
+@pytest.mark.slow
+def test_the_committed_page_is_what_the_checks_find(monkeypatch):
+    """Only figures are computed: tests/zoo/test_conformance.py proves that the rest is declared."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    results: dict[str, list[Result]] = {}
+    for name, variant in variants.items():
+        for subject in [] if variant.unchecked else subjects(name, variant):
+            declared = variant.expected_failures_of(causal=subject.causal)
+            for check in checks_for(subject):
+                results.setdefault(name, []).append(
+                    run(check, subject)
+                    if check.name in FIGURES
+                    else result(check.name, subject.form, declared.get(check.name, ""))
+                )
+    assert page(results) == PAGE.read_text("utf-8"), "run: python -m harness.cli.certificates"
+
+
+def result(check: str, form: str, reason: str = "") -> Result:
+    return Result(check, form, Finding(not reason, "so"), reason)
+
+
+def cells(text: str) -> dict[str, str]:
+    head, _, row = [line for line in text.splitlines() if line.startswith("|")][:3]
+    split = ([cell.strip() for cell in line.strip("|").split("|")] for line in (head, row))
+    return dict(zip(*split, strict=True))
+
+
+def test_a_group_that_passed_is_ticked_and_one_that_does_not_apply_is_a_dash():
+    groups = {check.name: check.group for check in CHECKS}
+    found = cells(page({"odd": [result("gradients", "odd"), result("token mixing", "odd")]}))
+    assert found.pop("attention") == "odd"
+    ticked = {groups["gradients"], groups["token mixing"]}
+    assert found == {group: "✓" if group in ticked else "–" for group in groups.values()}
+
+
+def test_a_known_failure_is_a_number_that_refers_to_its_reason():
+    failed = [result("fully masked input", form, "NaN") for form in ("odd", "odd, causal")]
+    text = page({"odd": [result("gradients", "odd", "off by 42 %"), *failed]})
+    found = cells(text)
+    assert (found["gradients"], found["padding"]) == ("1", "2")
+    assert "1. odd: gradients: off by 42 %\n2. odd: fully masked input: NaN\n\n" in text
+
+
+@pytest.mark.parametrize("passes", [True, False])
+def test_the_program_writes_the_page_only_if_all_is_as_declared(
+    capsys, tmp_path, monkeypatch, passes
+):
+    def examine(subject):
+        return [Result("gradients", subject.form, Finding(passes, "off by 7"), "")]
+
+    monkeypatch.setattr(certificates, "examine", examine)
+    monkeypatch.setattr(variants, "items", lambda: [("softmax", Softmax)])
+    out = tmp_path / "page.md"
+    if passes:
+        certificates.main(out)
+        assert capsys.readouterr().out.splitlines() == ["softmax", str(out)]
+        assert cells(out.read_text("utf-8"))["gradients"] == "✓"
+    else:
+        with pytest.raises(typer.Exit) as end:
+            certificates.main(out)
+        assert end.value.exit_code == 1 and not out.exists()
+        assert capsys.readouterr().out.count("off by 7") == 2
