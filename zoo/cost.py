@@ -1,4 +1,4 @@
-"""What a piece of code costs beyond time: memory and floating-point operations."""
+"""The cost of a piece of code in memory and floating-point operations."""
 
 import gc
 from collections.abc import Callable
@@ -6,19 +6,15 @@ from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile
-from torch.utils.flop_counter import (
-    FlopCounterMode,
-    sdpa_backward_flop_count,
-    sdpa_flop_count,
-)
+from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
 
 def peak_bytes(step: Callable[[], Any], device: torch.device) -> int:
-    """The most memory allocated during `step`, beyond what was held before it, in bytes.
+    """The most memory allocated at once during `step`, in bytes, without that allocated before.
 
-    On a CPU a step that frees older memory is charged for it as if it were still held.
+    On a CPU, memory that was allocated before counts as allocated even if `step` frees it.
     """
-    # Garbage that happens to go during the step would be counted as room that it made.
+    # Garbage that is collected during the step would lower the count.
     gc.collect()
     if device.type == "cuda":
         torch.cuda.synchronize(device)
@@ -27,7 +23,7 @@ def peak_bytes(step: Callable[[], Any], device: torch.device) -> int:
         step()
         torch.cuda.synchronize(device)
         return torch.cuda.max_memory_allocated(device) - held
-    # Accumulating changes nothing in one cycle, but some versions of torch warn without it.
+    # acc_events changes nothing in one cycle, but some versions of torch warn without it.
     kinds = [ProfilerActivity.CPU]
     with profile(activities=kinds, profile_memory=True, acc_events=True) as profiled:
         step()
@@ -41,7 +37,7 @@ def peak_bytes(step: Callable[[], Any], device: torch.device) -> int:
 def flops(step: Callable[[], Any]) -> int:
     """Floating-point operations in the matrix products of `step`, forward and backward.
 
-    Softmax, cumulative sums, sorting and elementwise work count as nothing.
+    Softmax, cumulative sums, sorting and elementwise operations are not counted.
     """
     with FlopCounterMode(display=False, custom_mapping=_UNCOUNTED) as counter:
         step()
@@ -51,7 +47,7 @@ def flops(step: Callable[[], Any]) -> int:
 def _allocations(profiled: profile) -> list[int]:
     """Bytes allocated (negative: freed) in order of time.
 
-    From the profiler's event tree, which is private: the memory rows of its public tables stay 0.
+    From the event tree of the profiler, which is private: its public tables have no memory rows.
     """
     profiler: Any = profiled.profiler
     events = list(profiler.kineto_results.experimental_event_tree())
@@ -79,7 +75,7 @@ def _added_product_flops(_: Any, left: Any, right: Any, *__: Any, **___: Any) ->
     return 2 * batch * rows * inner * right[-1]
 
 
-# What PyTorch's counter takes for nothing: attention on the CPU, and a product added in place.
+# Operations that PyTorch does not count: attention on the CPU, and a product added in place.
 _UNCOUNTED = {
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention_flops,
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward_flops,

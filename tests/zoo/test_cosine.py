@@ -2,17 +2,7 @@
 
 import torch
 
-from tests.zoo.oracle import (
-    FORMS,
-    HEADS,
-    LENGTHS,
-    PADDED,
-    WIDTH,
-    agree,
-    gradients,
-    qkv,
-    ragged,
-)
+from tests.zoo.oracle import FORMS, HEADS, LENGTHS, PADDED, WIDTH, agree, gradients, qkv, ragged
 from zoo.contract import Size
 from zoo.variants.cosine import Cosine
 

@@ -34,11 +34,7 @@ def a_peak_between():
     return first, third
 
 
-PATTERNS = {
-    two_at_once: 8,
-    one_after_the_other: 4,
-    a_peak_between: 12,
-}
+PATTERNS = {two_at_once: 8, one_after_the_other: 4, a_peak_between: 12}
 
 
 @pytest.mark.parametrize("pattern", PATTERNS, ids=lambda p: p.__name__)

@@ -3,15 +3,7 @@
 import pytest
 import torch
 
-from tests.zoo.oracle import (
-    HEADS,
-    LENGTHS,
-    PADDED,
-    WIDTH,
-    agree,
-    qkv,
-    ragged,
-)
+from tests.zoo.oracle import HEADS, LENGTHS, PADDED, WIDTH, agree, qkv, ragged
 from zoo.contract import Size
 from zoo.variants.flowformer import Flowformer, unit_flow
 

@@ -3,14 +3,7 @@
 import pytest
 import torch
 
-from tests.zoo.oracle import (
-    HEADS,
-    PADDED,
-    WIDTH,
-    agree,
-    qkv,
-    ragged,
-)
+from tests.zoo.oracle import HEADS, PADDED, WIDTH, agree, qkv, ragged
 from zoo.contract import Size, Unsupported
 from zoo.variants.linformer import Linformer
 

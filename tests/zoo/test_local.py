@@ -3,16 +3,7 @@
 import pytest
 import torch
 
-from tests.zoo.oracle import (
-    FORMS,
-    HEADS,
-    PADDED,
-    WIDTH,
-    agree,
-    qkv,
-    ragged,
-    valid,
-)
+from tests.zoo.oracle import FORMS, HEADS, PADDED, WIDTH, agree, qkv, ragged, valid
 from zoo.contract import Size
 from zoo.variants.local import Local
 

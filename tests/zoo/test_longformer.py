@@ -3,16 +3,7 @@
 import pytest
 import torch
 
-from tests.zoo.oracle import (
-    DIM,
-    HEADS,
-    PADDED,
-    agree,
-    by_sample,
-    draw,
-    ragged,
-    valid,
-)
+from tests.zoo.oracle import DIM, HEADS, PADDED, agree, by_sample, draw, ragged, valid
 from zoo.contract import Size
 from zoo.kernels.rotary import apply_rotary
 from zoo.variants.local import Local
@@ -51,9 +42,7 @@ def without_padding(layer, x):
         scale = len(part) ** 0.5
         local = rotated(layer, q[:, part]) @ rotated(layer, k[:, part]).T / scale
         local = local.masked_fill(~allowed, -torch.inf).softmax(-1)
-        full = (
-            rotated(layer, q_all[:, part]) @ rotated(layer, k_all[:, part]).T / scale
-        )
+        full = rotated(layer, q_all[:, part]) @ rotated(layer, k_all[:, part]).T / scale
         heads.append(torch.cat([full[:g].softmax(-1) @ v_all[:, part], (local @ v[:, part])[g:]]))
     return torch.cat(heads, -1)
 

@@ -3,16 +3,7 @@
 import pytest
 import torch
 
-from tests.zoo.oracle import (
-    HEADS,
-    PADDED,
-    WIDTH,
-    agree,
-    qkv,
-    ragged,
-    softmax_attention,
-    valid,
-)
+from tests.zoo.oracle import HEADS, PADDED, WIDTH, agree, qkv, ragged, softmax_attention, valid
 from zoo.contract import Size
 from zoo.variants.nystrom import Nystrom, pseudo_inverse
 

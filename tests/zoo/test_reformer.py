@@ -14,7 +14,7 @@ def reformer(max_len: int = 1000, dropout: float = 0.0, **options) -> Reformer:
 
 
 def dense(qk, v, allowed):
-    """Shared-QK softmax over `allowed`, (..., n, n); the token itself counts only if it is alone."""
+    """Shared-QK softmax over `allowed`, (..., n, n); a token counts itself only if it is alone."""
     scores = qk @ (qk / qk.norm(dim=-1, keepdim=True)).mT / qk.shape[-1] ** 0.5
     own = torch.eye(qk.shape[-2], dtype=torch.bool)
     alone = allowed.sum(-1, keepdim=True) == 1

@@ -3,15 +3,7 @@
 import pytest
 import torch
 
-from tests.zoo.oracle import (
-    HEADS,
-    PADDED,
-    WIDTH,
-    agree,
-    gradients,
-    ragged,
-    valid,
-)
+from tests.zoo.oracle import HEADS, PADDED, WIDTH, agree, gradients, ragged, valid
 from zoo.contract import Size
 from zoo.variants.soft import Soft, gaussian, inverse
 

@@ -10,17 +10,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from tests.zoo.oracle import (
-    FORMS,
-    HEADS,
-    LENGTHS,
-    PADDED,
-    WIDTH,
-    agree,
-    gradients,
-    qkv,
-    ragged,
-)
+from tests.zoo.oracle import FORMS, HEADS, LENGTHS, PADDED, WIDTH, agree, gradients, qkv, ragged
 from zoo.contract import Size
 from zoo.kernels.collisions import collision_probabilities
 from zoo.variants.yoso import Yoso

@@ -5,7 +5,7 @@ The one part of `zoo` that `tasks` uses too. Nothing here imports torch.
 
 from zoo.registry.messages import UserError, first_line, in_one_line, unknown
 from zoo.registry.names import Registry, build, load_guarded
-from zoo.registry.options import Value, options_of, require_at_least, resolve, type_name
+from zoo.registry.options import Value, options_of, require_at_least, resolve
 
 __all__ = [
     "Registry",
@@ -18,7 +18,6 @@ __all__ = [
     "options_of",
     "require_at_least",
     "resolve",
-    "type_name",
     "unknown",
 ]
 

@@ -89,13 +89,6 @@ def check_options(owner: str, factory: Callable[..., Any]) -> None:
             _validate(label, option.default, option.annotation)
 
 
-def type_name(option: inspect.Parameter) -> str:
-    """The type of an option, as a user reads it: `int`, or the choices of a Literal."""
-    base = _base_type(option.name, option.annotation)
-    choices = get_args(base)
-    return ", ".join(map(str, choices)) if choices else base.__name__
-
-
 def require_at_least(least: float, owner: str, why: str = "", /, **given: float) -> None:
     """Reject options of `owner` that are below `least`; `why` gives the reason for that bound.
 

@@ -28,22 +28,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from zoo.contract import (
-    Count,
-    Keys,
-    Mask,
-    OneToken,
-    Positions,
-    Queries,
-    Size,
-    State,
-    Traits,
-    Unsupported,
-    variants,
-)
+from zoo.contract import Count, Keys, Mask, Positions, Queries, Size, State, Traits, Unsupported
 from zoo.kernels import causal_sum, recurrent_sum
 from zoo.kernels.real_tokens import token_ranks, zero_padding
 from zoo.projected import ProjectedAttention
+from zoo.variants import variants
 
 Angles = Float[Tensor, "#b 1 n 1"]
 
@@ -90,7 +79,7 @@ class CosFormer(ProjectedAttention):
         heads, width = self.size.heads, self.size.head_dim
         return self.zero_state(batch, heads, 2 * width, width + 1), self.zero_state(batch).long()
 
-    def recur(self, q: OneToken, k: OneToken, v: OneToken, state: State) -> tuple[OneToken, State]:
+    def recur(self, q: Queries, k: Queries, v: Queries, state: State) -> tuple[Queries, State]:
         """See `ProjectedAttention.recur`; beyond `max_len` the position stays the last one."""
         sums, count = state
         angle = self._angles(count[:, None].clamp_max(self.size.max_len - 1), q.dtype)

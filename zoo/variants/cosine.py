@@ -23,20 +23,11 @@ from jaxtyping import Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.contract import (
-    Count,
-    Keys,
-    Mask,
-    OneToken,
-    Queries,
-    Size,
-    State,
-    Traits,
-    variants,
-)
+from zoo.contract import Count, Keys, Mask, OneToken, Queries, Size, State, Traits
 from zoo.kernels import causal_sum, recurrent_sum
 from zoo.kernels.real_tokens import zero_padding
 from zoo.projected import ProjectedAttention
+from zoo.variants import variants
 
 
 @variants.register("cosine")

@@ -17,18 +17,9 @@ from typing import Any, ClassVar
 
 import torch
 
-from zoo.contract import (
-    Attended,
-    Attention,
-    Context,
-    Mask,
-    Size,
-    Tokens,
-    Traits,
-    Unsupported,
-    variants,
-)
+from zoo.contract import Attended, Attention, Context, Mask, Size, Tokens, Traits, Unsupported
 from zoo.packages import load
+from zoo.variants import variants
 
 
 def missing_requirement() -> str:

@@ -30,10 +30,11 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.contract import Keys, Mask, Queries, Traits, variants
+from zoo.contract import Keys, Mask, Queries, Traits
 from zoo.kernels.causal_sum import ratio
 from zoo.kernels.real_tokens import zero_padding
 from zoo.projected import ProjectedAttention
+from zoo.variants import variants
 
 
 @variants.register("flowformer")

@@ -33,23 +33,13 @@ from pydantic import AfterValidator, Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.contract import (
-    Count,
-    Mask,
-    Positions,
-    Queries,
-    Size,
-    State,
-    Token,
-    Tokens,
-    Traits,
-    variants,
-)
+from zoo.contract import Count, Mask, Positions, Queries, Size, State, Token, Tokens, Traits
 from zoo.gated import GatedAttention
 from zoo.kernels import recurrent_sum
 from zoo.kernels.chunk_states import chunk_states
 from zoo.kernels.precision import full_precision
 from zoo.kernels.real_tokens import zero_padding
+from zoo.variants import variants
 
 Chunks = Float[Tensor, "b h t c e"]
 Halves = Float[Tensor, "b h t s w e"]

@@ -25,10 +25,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from zoo.contract import Count, Keys, Mask, OneToken, Queries, Size, State, Traits, variants
+from zoo.contract import Count, Keys, Mask, OneToken, Queries, Size, State, Traits
 from zoo.kernels import causal_sum, recurrent_sum
 from zoo.kernels.real_tokens import zero_padding
 from zoo.projected import ProjectedAttention
+from zoo.variants import variants
 
 
 @variants.register("linear")

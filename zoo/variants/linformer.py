@@ -9,13 +9,13 @@ Time O(n r e) and memory O(n r) per head when literal, O(n + r) in the fused ker
 grow with `max_len`.
 
 The column of a real token is its rank among the real tokens of its sample, and a padded token has
-none: neither the amount nor the place of padding matters. Fewer tokens than `max_len` use the first
+none: neither the amount nor the position of padding matters. Fewer tokens than `max_len` use the first
 columns.
 
-Deviations: E and F start as N(0, 1 / (r + max_len)), so that a projected key is about as large as a
-key; the N(0, 1 / r) of the paper's theorem makes it sqrt(n / r) times larger, and the scores with
-it. Sharing between layers is left out: a layer knows no other. A sample without real tokens returns
-zero.
+Deviations: E and F are initialised as N(0, 1 / (r + max_len)), so that a projected key is about as
+large as a key; the N(0, 1 / r) of the paper's theorem makes it sqrt(n / r) times larger, and the
+scores with it. There is no sharing between layers: a layer has no access to others. A sample
+without real tokens returns zero.
 """
 
 from typing import Literal
@@ -24,9 +24,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from zoo.contract import Count, Keys, Mask, Queries, Size, Traits, Unsupported, variants
+from zoo.contract import Count, Keys, Mask, Queries, Size, Traits, Unsupported
 from zoo.kernels.real_tokens import gather_tokens, real_tokens_first, zero_padding
 from zoo.projected import ProjectedAttention
+from zoo.variants import variants
 
 
 @variants.register("linformer")

@@ -17,10 +17,11 @@ does not change their distance. A sample without real tokens returns zero.
 import torch
 from torch.nn import functional as F
 
-from zoo.contract import Count, Keys, Mask, OneToken, Queries, Size, State, Traits, variants
+from zoo.contract import Count, Keys, Mask, OneToken, Queries, Size, State, Traits
 from zoo.kernels.real_tokens import gather_tokens, real_tokens_first
 from zoo.kernels.window import windowed_attention
 from zoo.projected import ProjectedAttention
+from zoo.variants import variants
 
 
 @variants.register("local")

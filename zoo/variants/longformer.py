@@ -23,20 +23,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.contract import (
-    Attended,
-    Attention,
-    Context,
-    Count,
-    Mask,
-    Natural,
-    Size,
-    Tokens,
-    Traits,
-    variants,
-)
+from zoo.contract import Attended, Attention, Context, Count, Mask, Natural, Size, Tokens, Traits
 from zoo.kernels.real_tokens import gather_tokens, real_tokens_first
 from zoo.kernels.window import RealCount, windowed_attention
+from zoo.variants import variants
 
 
 @variants.register("longformer")
@@ -49,12 +39,7 @@ class Longformer(Attention):
     traits = Traits(causal=False, cross=False, linear=True, stochastic=False, recurrent=False)
 
     def __init__(
-        self,
-        size: Size,
-        *,
-        window: Count = 64,
-        global_tokens: Natural = 1,
-        separate: bool = True,
+        self, size: Size, *, window: Count = 64, global_tokens: Natural = 1, separate: bool = True
     ) -> None:
         """Make the projections.
 

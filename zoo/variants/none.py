@@ -13,18 +13,8 @@ i alone; the causal form is the same function.
 
 from torch import nn
 
-from zoo.contract import (
-    Attended,
-    Attention,
-    Context,
-    Mask,
-    Size,
-    State,
-    Token,
-    Tokens,
-    Traits,
-    variants,
-)
+from zoo.contract import Attended, Attention, Context, Mask, Size, State, Token, Tokens, Traits
+from zoo.variants import variants
 
 
 @variants.register("none")

@@ -28,12 +28,13 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from zoo.contract import Count, Keys, Mask, Natural, Queries, Size, Traits, variants
+from zoo.contract import Count, Keys, Mask, Natural, Queries, Size, Traits
 from zoo.kernels.depthwise import Taps, convolve
 from zoo.kernels.landmarks import isolate_empty, segment_means
 from zoo.kernels.precision import full_precision
 from zoo.kernels.real_tokens import gather_tokens, real_tokens_first, zero_padding
 from zoo.projected import ProjectedAttention
+from zoo.variants import variants
 
 
 @variants.register("nystrom")
@@ -46,12 +47,7 @@ class Nystrom(ProjectedAttention):
     traits = Traits(causal=False, cross=False, linear=True, stochastic=False, recurrent=False)
 
     def __init__(
-        self,
-        size: Size,
-        *,
-        landmarks: Count = 64,
-        iterations: Natural = 6,
-        conv: Taps = 0,
+        self, size: Size, *, landmarks: Count = 64, iterations: Natural = 6, conv: Taps = 0
     ) -> None:
         """Make the convolution, if any.
 

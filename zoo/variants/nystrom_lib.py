@@ -15,10 +15,11 @@ from types import MappingProxyType
 import torch
 from torch import nn
 
-from zoo.contract import Count, Keys, Mask, Natural, Queries, Size, Traits, variants
+from zoo.contract import Count, Keys, Mask, Natural, Queries, Size, Traits
 from zoo.kernels.depthwise import Taps
 from zoo.packages import load
 from zoo.projected import ProjectedAttention
+from zoo.variants import variants
 
 
 @variants.register("nystrom-lib")
@@ -36,12 +37,7 @@ class NystromLib(ProjectedAttention):
     )
 
     def __init__(
-        self,
-        size: Size,
-        *,
-        landmarks: Count = 64,
-        iterations: Natural = 6,
-        conv: Taps = 0,
+        self, size: Size, *, landmarks: Count = 64, iterations: Natural = 6, conv: Taps = 0
     ) -> None:
         """Build the package's layer.
 

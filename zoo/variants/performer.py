@@ -39,10 +39,11 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.contract import Count, Keys, Mask, OneToken, Queries, Size, State, Traits, variants
+from zoo.contract import Count, Keys, Mask, OneToken, Queries, Size, State, Traits
 from zoo.kernels import causal_sum, recurrent_sum
 from zoo.kernels.precision import at_least_fp32
 from zoo.projected import ProjectedAttention
+from zoo.variants import variants
 
 HEADROOM = 60.0
 

@@ -15,10 +15,11 @@ redraws the projection in place every 1,000 training steps; here it is drawn onc
 from functools import partial
 from types import MappingProxyType
 
-from zoo.contract import Count, Keys, Mask, Queries, Size, Traits, variants
+from zoo.contract import Count, Keys, Mask, Queries, Size, Traits
 from zoo.kernels.real_tokens import zero_padding
 from zoo.packages import load, silence
 from zoo.projected import ProjectedAttention
+from zoo.variants import variants
 
 BLOCKS = 8
 """The number of blocks of tokens in the plain causal form. The result does not depend on it; with

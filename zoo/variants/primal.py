@@ -40,12 +40,12 @@ from zoo.contract import (
     Token,
     Tokens,
     Traits,
-    variants,
 )
 from zoo.kernels import cosine_map, eager
 from zoo.kernels.precision import full_precision
 from zoo.kernels.real_tokens import token_ranks
 from zoo.registry import UserError
+from zoo.variants import variants
 
 Weights = Float[Tensor, "#b c h p s"]
 Fold = Float[Tensor, "#b cd d"]

@@ -33,8 +33,9 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.contract import Count, Keys, Mask, Queries, Size, Traits, variants
+from zoo.contract import Count, Keys, Mask, Queries, Size, Traits
 from zoo.projected import ProjectedAttention
+from zoo.variants import variants
 
 SELF_SCORE = -1e5
 
@@ -98,12 +99,7 @@ def hash_order(q: Slots, real: Real, rotations: Float[Tensor, "r e f"]) -> Order
 
 
 def hashed_attention(
-    q: Slots,
-    v: Slots,
-    real: Real,
-    order: Order,
-    bucket: int,
-    dropout: float,
+    q: Slots, v: Slots, real: Real, order: Order, bucket: int, dropout: float
 ) -> Slots:
     """Softmax over the union of the keys of all rounds, in the order of the tokens."""
     slots = torch.arange(order.shape[-1], device=order.device).expand_as(order)
@@ -121,12 +117,7 @@ def hashed_attention(
     return numerator / denominator
 
 
-def excluded(
-    real: Real,
-    order: Order,
-    rank: Order,
-    bucket: int,
-) -> Bool[Tensor, "#b #h #r t #c w"]:
+def excluded(real: Real, order: Order, rank: Order, bucket: int) -> Bool[Tensor, "#b #h #r t #c w"]:
     """Which of the slots are no real tokens, or pairs that an earlier round contains."""
     slots = torch.arange(real.shape[-1], device=real.device).unflatten(0, (-1, bucket))
     nearby = torch.cat([slots - bucket, slots], dim=-1)

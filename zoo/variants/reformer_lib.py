@@ -18,9 +18,10 @@ from types import MappingProxyType
 import torch
 from torch.nn import functional as F
 
-from zoo.contract import Count, Keys, Mask, Queries, Size, Traits, variants
+from zoo.contract import Count, Keys, Mask, Queries, Size, Traits
 from zoo.packages import load
 from zoo.projected import ProjectedAttention
+from zoo.variants import variants
 
 REDRAWN = "hashes are redrawn in each call"
 

@@ -24,7 +24,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.contract import Count, Mask, Queries, Size, State, Token, Tokens, Traits, variants
+from zoo.contract import Count, Mask, Queries, Size, State, Token, Tokens, Traits
 from zoo.gated import GatedAttention
 from zoo.kernels import recurrent_sum
 from zoo.kernels.chunk_states import chunk_states
@@ -32,6 +32,7 @@ from zoo.kernels.precision import full_precision
 from zoo.kernels.real_tokens import zero_padding
 from zoo.kernels.rotary import apply_rotary
 from zoo.registry import UserError
+from zoo.variants import variants
 
 
 @variants.register("retention")

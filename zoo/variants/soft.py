@@ -36,10 +36,11 @@ There is no convolution of v. A sample without real tokens returns zero.
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from zoo.contract import Count, Keys, Mask, Natural, Queries, Size, Traits, variants
+from zoo.contract import Count, Keys, Mask, Natural, Queries, Size, Traits
 from zoo.kernels.landmarks import isolate_empty, segment_means
 from zoo.kernels.real_tokens import zero_padding
 from zoo.projected import ProjectedAttention
+from zoo.variants import variants
 
 
 @variants.register("soft")

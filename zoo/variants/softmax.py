@@ -17,10 +17,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.contract import Keys, Mask, Queries, Size, Traits, Unsupported, variants
+from zoo.contract import Keys, Mask, Queries, Size, Traits, Unsupported
 from zoo.packages import load
 from zoo.projected import ProjectedAttention
 from zoo.registry import in_one_line
+from zoo.variants import variants
 
 AllowedKeys = Bool[Tensor, "#b 1 #n m"]
 """Which keys each query attends to, for all heads."""

@@ -28,10 +28,11 @@ from typing import Literal
 
 import torch
 
-from zoo.contract import Count, Keys, Mask, Queries, Size, Traits, variants
+from zoo.contract import Count, Keys, Mask, Queries, Size, Traits
 from zoo.kernels import collisions, eager
 from zoo.kernels.real_tokens import zero_padding
 from zoo.projected import ProjectedAttention
+from zoo.variants import variants
 
 TINY = 1e-15
 """The norm below which a vector counts as zero. Its square can be represented in fp32."""
