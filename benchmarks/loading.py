@@ -20,7 +20,7 @@ import torch
 
 from benchmarks.turns import machine
 from harness.measure import quartiles, take_turns
-from harness.model import build
+from harness.model import build_model
 from harness.plan import Plan, Request, resolve
 from harness.train import Trainer
 from tasks.contract import SPLITS
@@ -77,7 +77,7 @@ def planned(name: str) -> Plan:
 def measured(plan: Plan) -> dict[str, object]:
     spec, task, train = plan.spec, plan.task, plan.data.splits["train"]
     loads = [seconds(lambda: [task.load(split) for split in SPLITS]) for _ in range(LOADS)]
-    trainer = Trainer(build(spec, task, plan.composition), train, spec.train, spec.seed)
+    trainer = Trainer(build_model(spec, task, plan.composition), train, spec.train, spec.seed)
     numbers = iter(range(spec.train.steps))
     gathers, steps = take_turns(
         [

@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional as F
 
 from benchmarks.turns import compare
-from harness.model import build
+from harness.model import build_model
 from harness.plan import Request, resolve
 from harness.train import Trainer
 from tasks.contract import Batch
@@ -27,8 +27,8 @@ def main() -> None:
         )
     )
     spec, train = plan.spec, plan.data.splits["train"]
-    trainer = Trainer(build(spec, plan.task, plan.composition), train, spec.train, spec.seed)
-    model = build(spec, plan.task, plan.composition)
+    trainer = Trainer(build_model(spec, plan.task, plan.composition), train, spec.train, spec.seed)
+    model = build_model(spec, plan.task, plan.composition)
     recipe = spec.train.model_dump(include={"lr", "betas", "eps", "weight_decay"})
     optimizer = torch.optim.AdamW(model.parameters(), **recipe, fused=True)
     # The loop has its batch already: gathering is part of the cost of the harness.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from harness.data import is_out_of_memory
-from harness.model import build
+from harness.model import build_model
 from harness.plan import Plan
 from harness.records.record import FINAL, Record
 from harness.records.spec import RunSpec
@@ -59,7 +59,7 @@ def _unsupported(plan: Plan) -> str | None:
     def make() -> None:
         try:
             with torch.random.fork_rng(devices=[]):
-                build(plan.spec, plan.task, plan.composition)
+                build_model(plan.spec, plan.task, plan.composition)
         except SystemExit as error:
             # Of a plug-in: it must not end the process with an exit code of its own.
             raise RuntimeError(f"it exits with {error.code!r}") from error

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from harness.data import is_out_of_memory
-from harness.model import build
+from harness.model import build_model
 from harness.plan import Plan
 from harness.records.record import Cost, Quartiles, Usage
 from harness.records.spec import RunSpec
@@ -143,7 +143,7 @@ def _trainer(plan: Plan, train: Split, compiled: bool | None = None) -> Trainer:
             "steps": max(spec.train.steps, 10 * (WARMUP + ROUNDS)),
         }
     )
-    model = build(spec, plan.task, plan.composition).to(train.targets.device)
+    model = build_model(spec, plan.task, plan.composition).to(train.targets.device)
     return Trainer(model, train, recipe, spec.seed)
 
 

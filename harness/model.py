@@ -108,7 +108,7 @@ def pair_features(pooled: Float[Tensor, "b t d"]) -> Float[Tensor, "b features"]
     return torch.cat([u, v, u * v, u - v], dim=-1)
 
 
-def build(spec: RunSpec, task: Task, composition: Composition) -> Classifier:
+def build_model(spec: RunSpec, task: Task, composition: Composition) -> Classifier:
     """The model that `spec` describes, initialised from the default generator.
 
     Args:

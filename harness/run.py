@@ -17,7 +17,7 @@ from harness.data import is_out_of_memory
 from harness.environment import continued, describe
 from harness.interrupts import Interrupts
 from harness.measure import measure
-from harness.model import build
+from harness.model import build_model
 from harness.plan import Plan, restore
 from harness.records.record import FINAL, Cost, Environment, Final, Point, Record, Status
 from harness.records.store import Store
@@ -99,7 +99,7 @@ class Cell:
         self.cost = measure(plan)
         self.callback.phase("train")
         torch.manual_seed(spec.seed)
-        model = build(spec, plan.task, plan.composition).to(device)
+        model = build_model(spec, plan.task, plan.composition).to(device)
         trainer = Trainer(model, train, spec.train, spec.seed)
         self._train(trainer, dev)
         self.callback.phase("test")

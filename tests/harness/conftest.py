@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from harness.cli import main
-from harness.model import build
+from harness.model import build_model
 from harness.plan import Plan, Request, resolve
 from harness.records.record import Cost, Quartiles, Usage
 from harness.records.store import Store
@@ -86,7 +86,7 @@ def prepare() -> Callable[[Plan], Trainer]:
 
     def make(plan: Plan) -> Trainer:
         torch.manual_seed(plan.spec.seed)
-        model = build(plan.spec, plan.task, plan.composition)
+        model = build_model(plan.spec, plan.task, plan.composition)
         return Trainer(model, plan.data.splits["train"], plan.spec.train, plan.spec.seed)
 
     return make

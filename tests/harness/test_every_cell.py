@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from harness.data import Data
-from harness.model import build
+from harness.model import build_model
 from harness.plan import Request, resolve, task_of
 from harness.train import Trainer
 from tasks import names as task_names
@@ -71,9 +71,9 @@ def test_a_step_of_every_variant_on_every_task_gives_finite_losses(task, attenti
     parts = [variants.find(name).traits for name in plan.composition.names]
     if plan.task.causal and not all(traits.causal for traits in parts):
         with pytest.raises(Unsupported, match="is not causal"):
-            build(plan.spec, plan.task, plan.composition)
+            build_model(plan.spec, plan.task, plan.composition)
         return
-    model = build(plan.spec, plan.task, plan.composition)
+    model = build_model(plan.spec, plan.task, plan.composition)
     trainer = Trainer(model, plan.data.splits["train"], plan.spec.train, 0)
     losses = trainer.step(0)
     assert losses.keys() == {"task", *(name for traits in parts for name in traits.losses)}

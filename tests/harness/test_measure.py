@@ -7,7 +7,7 @@ import torch
 
 from harness.data import Data
 from harness.measure import WARMUP, is_reference, measure, quartiles, take_turns
-from harness.model import build
+from harness.model import build_model
 from harness.train import Trainer
 from tasks import Split, create
 from zoo.cost import flops, peak_bytes
@@ -84,7 +84,7 @@ def test_the_reference_is_sdpa_with_any_default_of_softmax(plan, monkeypatch):
 
     def spy(spec, task, composition):
         built.append(spec)
-        return build(spec, task, composition)
+        return build_model(spec, task, composition)
 
     monkeypatch.setattr("harness.measure.build", spy)
     one = plan("softmax+primal")

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from harness.model import Classifier, build, masked_mean, pair_features
+from harness.model import Classifier, build_model, masked_mean, pair_features
 from harness.plan import resolve
 from tasks.contract import Batch
 from zoo import create
@@ -229,7 +229,7 @@ def test_a_short_input_gets_the_first_positions_and_a_long_one_is_an_error():
 def test_the_model_of_a_run_has_the_sizes_and_variants_of_its_specification(plan):
     planned = plan("softmax+primal", settings={"primal": {"rank": 7}})
     spec, task = planned.spec, planned.task
-    model = build(spec, task, planned.composition)
+    model = build_model(spec, task, planned.composition)
     assert [type(one.attention).name() for one in model.layers] == ["softmax", "primal"]
     assert model.layers[1].attention.scales.shape == (2, 7)
     assert model.token.weight.shape == (task.vocabulary, 64)
@@ -239,7 +239,7 @@ def test_the_model_of_a_run_has_the_sizes_and_variants_of_its_specification(plan
     assert [one.dropout.p for one in (model, *model.layers)] == [0.1] * 3
     assert {one.attention.size.dropout for one in model.layers} == {0.0}
     dropping = spec.model.model_copy(update={"attention_dropout": 0.25})
-    model = build(spec.model_copy(update={"model": dropping}), task, planned.composition)
+    model = build_model(spec.model_copy(update={"model": dropping}), task, planned.composition)
     assert {one.attention.size.dropout for one in model.layers} == {0.25}
 
 
@@ -259,7 +259,7 @@ def test_with_target_positions_each_row_of_logits_depends_on_its_own_token():
 @pytest.mark.parametrize("causal", [True, False])
 def test_a_model_is_causal_if_its_task_is(request_of, causal):
     plan = resolve(request_of("softmax", "copying", copying={"causal": causal}))
-    model = build(plan.spec, plan.task, plan.composition).eval()
+    model = build_model(plan.spec, plan.task, plan.composition).eval()
     split = plan.data.splits["dev"]
     batch = split.gather(torch.arange(3))
     first = replace(batch, target_positions=torch.zeros(3, 1, dtype=torch.int64))
@@ -272,13 +272,13 @@ def test_a_model_is_causal_if_its_task_is(request_of, causal):
 def test_a_variant_that_is_not_causal_is_rejected_on_a_causal_task(request_of):
     plan = resolve(request_of("nystrom", "copying"))
     with pytest.raises(Unsupported, match="nystrom is not causal; causal variants: "):
-        build(plan.spec, plan.task, plan.composition)
+        build_model(plan.spec, plan.task, plan.composition)
 
 
 def test_rotary_positions_replace_learned_ones(request_of):
     plan = resolve(request_of("softmax", "induction", positions="rotary"))
     task = plan.task
-    model = build(plan.spec, task, plan.composition).eval()
+    model = build_model(plan.spec, task, plan.composition).eval()
     assert not [name for name, _ in model.named_parameters() if name.startswith("position")]
     batch = task.load("dev").gather(torch.arange(3))
     swapped = batch.tokens[..., [1, 0, *range(2, task.max_len)]]

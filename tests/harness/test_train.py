@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from harness.model import build
+from harness.model import build_model
 from harness.train import Shuffled, one_cycle
 from tasks.answers import Number
 from tasks.contract import Split
@@ -77,7 +77,7 @@ def test_a_step_is_that_of_a_bare_loop_to_the_bit(plan, prepare, attention, cycl
     ]
 
     torch.manual_seed(spec.seed)
-    model = build(spec, planned.task, planned.composition)
+    model = build_model(spec, planned.task, planned.composition)
     train = planned.data.splits["train"]
     order = torch.randperm(64, generator=torch.Generator().manual_seed(0)).split(4)
     optimizer = torch.optim.AdamW(
