@@ -5,21 +5,28 @@
 >>> train = task.load("train")
 """
 
-from tasks.contract import Batch, Split, Task
-from tasks.registry import tasks as _registry
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from zoo.registry import Value, build, options_of, resolve
+
+if TYPE_CHECKING:
+    from tasks.contract import Batch, Split, Task
 
 __all__ = ["Batch", "Split", "Task", "create", "names"]
 
 
-def create(name: str, **options: Value) -> Task:
+def create(name: str, **options: Value) -> "Task":
     """The task of that name with those options; the others have their defaults.
 
     Raises:
         UserError: the name or an option is unknown, ill-typed or out of range, or the task does not
             define what `Task` requires.
     """
-    factory = _registry.find(name)
+    from tasks.contract import Task
+    from tasks.registry import tasks
+
+    factory = tasks.find(name)
     resolved = resolve(name, factory, options)
 
     def make() -> Task:
@@ -37,10 +44,18 @@ def names(*, required_options: bool = True) -> list[str]:
     Args:
         required_options: whether to include tasks that have an option without default.
     """
+    from tasks.registry import tasks
+
     if required_options:
-        return _registry.names()
+        return tasks.names()
     return [
         name
-        for name, task in _registry.items()
+        for name, task in tasks.items()
         if not any(option.default is option.empty for option in options_of(task).values())
     ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("Batch", "Split", "Task"):  # these import torch
+        return getattr(import_module("tasks.contract"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -100,7 +100,7 @@ class Table(Task):
     def _names(self) -> list[str]:
         return sorted(set(self._rows().labels))
 
-    def _given(self, rows: Rows) -> Mapping[str, Int64[np.ndarray, "..."]]:
+    def _given(self, rows: Rows) -> Mapping[str, np.ndarray]:
         values = np.array(rows.splits)
         for value in sorted(set(rows.splits) - set(SPLITS)):
             raise UserError(
@@ -112,9 +112,7 @@ class Table(Task):
                 raise UserError(f"{self.path} has no row of {name!r} in {self.split!r}; add some")
         return chosen
 
-    def _drawn(
-        self, rows: Rows, targets: Int64[np.ndarray, " n"]
-    ) -> Mapping[str, Int64[np.ndarray, "..."]]:
+    def _drawn(self, rows: Rows, targets: Int64[np.ndarray, " n"]) -> Mapping[str, np.ndarray]:
         """The indices of each split. A text that is repeated counts once, with its first label."""
         _, first, text_ids = np.unique(
             np.array(rows.texts, object), return_index=True, return_inverse=True

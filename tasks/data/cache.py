@@ -14,9 +14,9 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from fnmatch import fnmatchcase
+from io import BufferedReader
 from pathlib import Path
 from threading import get_ident
-from typing import IO
 
 import numpy as np
 
@@ -158,9 +158,9 @@ def digest(path: Path) -> str:
 
 
 def _verified_arrays(
-    file: IO[bytes], path: Path, arrays: Mapping[str, str], how_to_get: str
+    file: BufferedReader, path: Path, arrays: Mapping[str, str], how_to_get: str
 ) -> list[np.ndarray]:
-    actual = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
+    actual = hashlib.file_digest(file, "sha256").hexdigest()
     file.seek(0)
     if actual != _digest_of(path):
         raise UserError(

@@ -7,8 +7,8 @@ import hashlib
 import tomllib
 from collections.abc import Mapping
 from importlib import resources
+from io import BufferedReader, BytesIO
 from pathlib import Path, PurePosixPath
-from typing import IO
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
@@ -37,12 +37,12 @@ class File(BaseModel):
         if self.size and size != self.size:
             raise UserError(f"{location} has {size} bytes, {self.size} expected; get it again")
 
-    def verify_digest(self, stream: IO[bytes], location: str) -> None:
+    def verify_digest(self, stream: BufferedReader | BytesIO, location: str) -> None:
         """Read `stream`, at `location`, to its end; raise UserError on another content."""
         if self.digest == UNPUBLISHED:
             return
         algorithm, expected = self.digest.split(":")
-        actual = hashlib.file_digest(stream, algorithm).hexdigest()  # type: ignore[arg-type]
+        actual = hashlib.file_digest(stream, algorithm).hexdigest()
         if actual != expected:
             raise UserError(
                 f"{location} has {algorithm.upper()} {actual}, {expected} expected; get it again"

@@ -1,3 +1,5 @@
+"""Small data sets in the form of the real ones."""
+
 import hashlib
 import json
 import lzma
@@ -11,15 +13,15 @@ import pytest
 
 from tasks.data import cache
 from tasks.data.corpus import Corpus
-from tasks.data.files import Archive, Edition, File, Source
+from tasks.data.files import Archive, File, Layout, Source
 
 
-class Packed(NamedTuple):
-    """Small files of a real edition's form, the facts about them, and what was put in."""
+class Published(NamedTuple):
+    """Small files in a real layout, what is known of them, and their content."""
 
     folder: Path
     source: Source
-    put: dict
+    content: dict
 
 
 @pytest.fixture(autouse=True)
@@ -31,34 +33,33 @@ def home(tmp_path, monkeypatch) -> Path:
 
 @pytest.fixture(scope="session")
 def real_data() -> Path:
-    """The folder of the real data files; tests that ask for it are skipped where none is named."""
+    """The folder of the real data files; skips the test where none is given."""
     if "HARNESS_TEST_DATA" not in os.environ:
         pytest.skip("set HARNESS_TEST_DATA to the folder of the real data")
     return Path(os.environ["HARNESS_TEST_DATA"])
 
 
 @pytest.fixture
-def pictures(tmp_path) -> Packed:
-    """Random grey pictures, 20 train and 3 test of each class, packed as the real ones are."""
+def images(tmp_path) -> Published:
+    """Random grey images, 20 train and 3 test of each class, packed as the real ones."""
     rng = np.random.default_rng(0)
-    put = {}
+    content, arrays = {}, {}
     for split, each in (("train", 20), ("test", 3)):
-        put[f"x_{split}"] = rng.integers(0, 256, (10 * each, 32, 32), dtype=np.uint8)
-        put[f"y_{split}"] = rng.permutation(np.repeat(np.arange(10, dtype=np.uint8), each))
+        content[f"x_{split}"] = rng.integers(0, 256, (10 * each, 32, 32), dtype=np.uint8)
+        content[f"y_{split}"] = rng.permutation(np.repeat(np.arange(10, dtype=np.uint8), each))
+        arrays[f"{split}_pixels"] = content[f"x_{split}"]
+        arrays[f"{split}_targets"] = content[f"y_{split}"]
     folder = tmp_path / "packed"
     folder.mkdir()
-    np.savez(folder / "pictures.npz", **put)
-    names = {"x_train": "train_pixels", "y_train": "train_targets"}
-    names |= {"x_test": "test_pixels", "y_test": "test_targets"}
-    arrays = {names[name]: array for name, array in put.items()}
-    editions = [Edition(name="grey", files=(facts(folder / "pictures.npz"),))]
-    return Packed(folder, source(editions, arrays, {"train": 200, "test": 30}), put)
+    np.savez(folder / "images.npz", **content)
+    layout = Layout(name="grey", files=(known(folder / "images.npz"),))
+    return Published(folder, source(layout, arrays, {"train": 200, "test": 30}), content)
 
 
 @pytest.fixture
-def reviews(tmp_path) -> Packed:
-    """Twenty short reviews of each class for train, three for test, packed as the real ones are."""
-    put = {
+def reviews(tmp_path) -> Published:
+    """Twenty short reviews of each class for train, three for test, packed as the real ones."""
+    content = {
         f"{split}.jsonl.xz": [
             {
                 "id": i,
@@ -74,64 +75,73 @@ def reviews(tmp_path) -> Packed:
     folder = tmp_path / "packed"
     folder.mkdir()
     arrays = {}
-    for name, rows in put.items():
+    for name, rows in content.items():
         raw = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
         (folder / name).write_bytes(lzma.compress(raw))
         texts = [row["text"].encode() for row in rows]
         arrays |= Corpus.of(texts, [row["label"] for row in rows]).arrays(name.split(".")[0])
-    editions = [Edition(name="lines", files=tuple(facts(folder / name) for name in put))]
-    return Packed(folder, source(editions, arrays, {"train": 40, "test": 6}), put)
+    layout = Layout(name="lines", files=tuple(known(folder / name) for name in content))
+    return Published(folder, source(layout, arrays, {"train": 40, "test": 6}), content)
 
 
 @pytest.fixture
-def acl(reviews, tmp_path) -> Packed:
-    """The same reviews as an `aclImdb` folder, and as an archive of it beside it."""
+def acl(reviews, tmp_path) -> Published:
+    """The same reviews as an `aclImdb` folder, and as an archive of it."""
     folder = tmp_path / "official"
-    for name, rows in reviews.put.items():
+    for name, rows in reviews.content.items():
         for row in rows:
             place = folder / "aclImdb" / name.split(".")[0] / ("neg", "pos")[row["label"]]
             place.mkdir(parents=True, exist_ok=True)
             (place / f"{row['id']}_{row['rating']}.txt").write_bytes(row["text"].encode())
     unlabelled = folder / "aclImdb" / "train" / "unsup"
     unlabelled.mkdir()
-    (unlabelled / "0_0.txt").write_text("of no use")
-    archive = pack(folder / "aclImdb")
+    (unlabelled / "0_0.txt").write_text("not used")
     names = ("train/neg", "train/pos", "test/neg", "test/pos")
-    edition = Edition(
+    layout = Layout(
         name="folders",
         files=tuple(File(name=name) for name in names),
         folders=("aclImdb",),
-        archives=(archive,),
+        archives=(pack(folder / "aclImdb"),),
     )
-    known = reviews.source
-    return Packed(folder, source([edition], known.arrays, known.rows), reviews.put)
+    arrays, examples = reviews.source.arrays, reviews.source.examples
+    return Published(folder, source(layout, arrays, examples), reviews.content)
 
 
-def pack(folder: Path, mirrors: tuple[str, ...] = ()) -> Archive:
-    """Make an archive of `folder` beside it, and state its facts."""
+def pack(folder: Path) -> Archive:
+    """Make an archive of `folder` next to it, and describe it."""
     path = folder.parent / f"{folder.name}.tar.gz"
     with tarfile.open(path, "w:gz") as archive:
         archive.add(folder, folder.name)
-    known = facts(path)
-    return Archive(name=known.name, size=known.size, digest=known.digest, mirrors=mirrors)
+    return Archive(**known(path).model_dump())
 
 
-def source(editions, arrays, rows) -> Source:
-    """What `sources.toml` would say; arrays or their digests."""
+def source(layout: Layout, arrays, examples) -> Source:
+    """An entry of `sources.toml`; from arrays or their digests."""
     return Source(
         title="t",
         origin="https://example.org/originals",
         terms="none",
-        rows=rows,
+        examples=examples,
         arrays={n: a if isinstance(a, str) else sha256(a.tobytes()) for n, a in arrays.items()},
-        editions=tuple(editions),
+        layouts=(layout,),
     )
 
 
-def facts(path: Path) -> File:
-    """What is known of a file that is good as it is."""
-    packed = path.read_bytes()
-    return File(name=path.name, size=len(packed), digest=f"sha256:{sha256(packed)}")
+def known(path: Path) -> File:
+    """The description of a file as it is."""
+    content = path.read_bytes()
+    return File(name=path.name, size=len(content), digest=f"sha256:{sha256(content)}")
+
+
+def change(model, **fields):
+    """A model of `tasks.data.files` with other fields."""
+    return model.model_copy(update=fields)
+
+
+def change_layout(source: Source, **fields) -> Source:
+    """A source of one layout with other fields of that layout."""
+    (layout,) = source.layouts
+    return change(source, layouts=(change(layout, **fields),))
 
 
 def sha256(data: bytes) -> str:

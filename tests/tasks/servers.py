@@ -1,4 +1,4 @@
-"""A web server on loopback that serves one archive, well or badly in every way that is known."""
+"""A web server on loopback that serves one archive, correctly or with a fault."""
 
 import functools
 import gzip
@@ -7,23 +7,22 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 PAGE = b"<html>This file has moved.</html>"
 CUT = 320
-"""Bytes after which a server hangs up: whole chunks of the size that tests read by."""
+"""Bytes after which a server closes the connection."""
 
 
 class Server:
-    """Serves one archive at many paths, each path with its own way of doing it."""
+    """Serves one archive at many paths; each path is the name of a behaviour of `BEHAVIOURS`."""
 
     def __init__(self, content: bytes):
         self.content = content
-        self.asked: list[tuple[str, str | None]] = []  # path and Range of each request
+        self.requests: list[tuple[str, str | None]] = []  # path and Range of each
         self.done = threading.Event()
-        handler = functools.partial(_Handler, self)
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Handler, self))
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.01,))
         self._thread.start()
 
-    def url(self, way: str) -> str:
-        return f"http://127.0.0.1:{self._http.server_port}/{way}"
+    def url(self, behaviour: str) -> str:
+        return f"http://127.0.0.1:{self._http.server_port}/{behaviour}"
 
     def close(self):
         self.done.set()
@@ -33,45 +32,44 @@ class Server:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    def __init__(self, server: Server, *args):
-        self.told = server
+    def __init__(self, owner: Server, *args):
+        self.owner = owner
         super().__init__(*args)
 
     def log_message(self, format, *args):
         pass
 
     def do_GET(self):
-        way, asked = self.path.strip("/"), self.headers["Range"]
-        self.told.asked.append((way, asked))
-        WAYS[way](self, self.told.content, int(asked[6:-1]) if asked else 0)
+        behaviour, requested = self.path.strip("/"), self.headers["Range"]
+        self.owner.requests.append((behaviour, requested))
+        BEHAVIOURS[behaviour](self, self.owner.content, int(requested[6:-1]) if requested else 0)
 
     def answer(self, body: bytes, status=200, length=None, **headers):
         self.send_response(status)
-        if length != "untold":
+        if length != "none":
             self.send_header("Content-Length", str(len(body) if length is None else length))
         for name, value in headers.items():
             self.send_header(name.replace("_", "-"), value)
         self.end_headers()
         self.wfile.write(body)
 
-    def go_on(self, content: bytes, start: int, end: int | None = None):
-        rest = content[start:end]
-        told = {"Content_Range": f"bytes {start}-{len(content) - 1}/{len(content)}"}
+    def send(self, content: bytes, start: int, end: int | None = None):
+        headers = {"Content_Range": f"bytes {start}-{len(content) - 1}/{len(content)}"}
         length = len(content) - start
-        self.answer(rest, 206 if start else 200, length, **(told if start else {}))
+        self.answer(content[start:end], 206 if start else 200, length, **(headers if start else {}))
 
 
 def _stall(self, content, start):
     self.answer(content[:CUT], length=len(content))
     self.wfile.flush()
-    self.told.done.wait(20)
+    self.owner.done.wait(20)
 
 
-def _squeeze(self, content, start):
+def _compress(self, content, start):
     if "gzip" in self.headers["Accept-Encoding"]:
         self.answer(gzip.compress(content), Content_Encoding="gzip")
     else:
-        self.go_on(content, start)
+        self.send(content, start)
 
 
 def _chunk(self, content, start):
@@ -81,32 +79,24 @@ def _chunk(self, content, start):
     self.wfile.write(b"%x\r\n%s\r\n" % (CUT, content[:CUT]))
 
 
-def _weary(self, content, start):
-    """Whole at the first time of asking, and cut off from then on."""
-    WAYS["good" if len(self.told.asked) == 1 else "cut"](self, content, start)
-
-
-WAYS = {
-    "good": _Handler.go_on,
+BEHAVIOURS = {
+    "good": _Handler.send,
     "absent": lambda self, content, start: self.answer(PAGE, 404),
     "page": lambda self, content, start: self.answer(PAGE, Content_Type="text/html"),
-    "page-of-untold-length": lambda self, content, start: self.answer(PAGE, length="untold"),
+    "page-without-length": lambda self, content, start: self.answer(PAGE, length="none"),
     "short": lambda self, content, start: self.answer(content[:-7]),
     "cut": lambda self, content, start: self.answer(content[:CUT], length=len(content)),
     "corrupt": lambda self, content, start: self.answer(bytes(len(content))),
-    "lying-about-its-length": lambda self, content, start: self.answer(content, length="many"),
-    "endless": lambda self, content, start: self.answer(content * 9, length="untold"),
+    "wrong-length": lambda self, content, start: self.answer(content, length="many"),
+    "endless": lambda self, content, start: self.answer(content * 9, length="none"),
     "cut-between-chunks": _chunk,
-    "good-once": _weary,
     "slow": _stall,
-    "elsewhere": lambda self, content, start: self.answer(
+    "other-range": lambda self, content, start: self.answer(
         content, 206, Content_Range=f"bytes 0-{len(content) - 1}/{len(content)}"
     ),
-    "cut-but-goes-on": lambda self, content, start: self.go_on(content, start, start + CUT),
-    "deaf-to-ranges": lambda self, content, start: self.answer(content),
-    "labels-compression": lambda self, content, start: self.answer(
-        content, Content_Encoding="gzip"
-    ),
-    "compresses-where-it-may": _squeeze,
+    "cut-but-resumes": lambda self, content, start: self.send(content, start, start + CUT),
+    "no-ranges": lambda self, content, start: self.answer(content),
+    "says-gzip": lambda self, content, start: self.answer(content, Content_Encoding="gzip"),
+    "compresses": _compress,
     "moved": lambda self, content, start: self.answer(b"", 302, Location="/good"),
 }

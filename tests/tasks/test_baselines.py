@@ -1,22 +1,24 @@
-"""Short cuts, on tasks of which it is known what each of them can and cannot do."""
+"""Baselines, on tasks of which it is known what each of them can and cannot solve."""
 
 import errno
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
 
-from tasks import Task, baselines, tasks
-from tasks.answers import CLASSES, Number
-from tasks.contract import Split
+from tasks import Task, baselines, create
+from tasks.answers import Number
+from tasks.baselines import shallow
+from tasks.contract import SPLITS, Split
 from tasks.data import cache
 from zoo.registry import UserError
 
 
+@dataclass(frozen=True, kw_only=True)
 class FirstToken(Task):
-    """The first token of the last document is the answer; the bag is always the same."""
+    """The first token of the last sequence is the answer; the bag of tokens is always the same."""
 
     name = "first-token"
     version = 1
@@ -24,237 +26,200 @@ class FirstToken(Task):
     vocabulary = 4
     max_len = 20
 
-    def __init__(self, *, sequences: int = 1) -> None:
-        self.sequences = sequences
+    sequences: int = 1
 
     def load(self, split):
         count = {"train": 300, "dev": 60, "test": 90}[split]
         generator = torch.Generator().manual_seed(count)
         targets = torch.randint(3, (count,), generator=generator)
-        rest = [torch.tensor([t for t in (1, 2, 3) for _ in range(6)]) for _ in range(count)]
-        sequences = torch.zeros(count, self.max_len, dtype=torch.uint8)
-        for row, (target, others) in enumerate(zip(targets.tolist(), rest, strict=True)):
-            order = others[torch.randperm(18, generator=generator)]
-            others = torch.cat([order[order != target + 1], order[order == target + 1][1:]])
-            shuffled = others[torch.randperm(17, generator=generator)]
-            sequences[row, :18] = torch.cat([torch.tensor([target + 1]), shuffled])
-        # What stands behind a document's end gives the answer, to whom should not look there.
-        sequences[:, 19] = (targets + 1).to(torch.uint8)
-        rows = torch.randint(count, (count, self.sequences), generator=generator).int()
-        rows[:, -1] = torch.arange(count)
-        return Split(sequences, torch.full((count,), 18).int(), rows, targets, padded=True)
+        tokens = torch.zeros(count, self.max_len, dtype=torch.uint8)
+        for row, target in enumerate(targets.tolist()):
+            others = torch.tensor([t for t in (1, 2, 3) for _ in range(6)])
+            others = torch.cat([others[others != target + 1], others[others == target + 1][1:]])
+            tokens[row, 0] = target + 1
+            tokens[row, 1:18] = others[torch.randperm(17, generator=generator)]
+        tokens[:, 19] = (targets + 1).to(torch.uint8)  # at a padded position: must not be read
+        ids = torch.randint(count, (count, self.sequences), generator=generator).int()
+        ids[:, -1] = torch.arange(count)
+        return Split(tokens, torch.full((count,), 18).int(), ids, targets, padded=True)
+
+
+def load(task):
+    return {name: task.load(name) for name in SPLITS}
+
+
+def compute(task):
+    return baselines.compute(task, load(task))
+
+
+def evaluate(task):
+    splits = load(task)
+    return baselines.evaluate(task, splits, {name: one.digest() for name, one in splits.items()})
 
 
 @pytest.mark.parametrize("sequences", [1, 2])
-def test_the_first_tokens_know_what_the_bag_cannot(sequences):
-    found = baselines.computed(FirstToken(sequences=sequences))
-    assert found["first 16 tokens"] == 1.0
-    assert found["bag of tokens"] < 0.5
+def test_the_first_tokens_solve_what_the_bag_cannot(sequences):
+    accuracies = compute(FirstToken(sequences=sequences))
+    assert accuracies["first 16 tokens"] == 1.0
+    assert accuracies["bag of tokens"] < 0.5
 
 
-def test_the_bag_knows_what_the_first_tokens_cannot():
-    found = baselines.computed(tasks.find("majority")(train=2000, dev=200, test=500, max_len=101))
-    assert found["bag of tokens"] > 0.97
-    assert found["first 16 tokens"] < 0.75
+def test_the_bag_solves_what_the_first_tokens_cannot():
+    accuracies = compute(create("majority", train=2000, dev=200, test=500, max_len=101))
+    assert accuracies["bag of tokens"] > 0.97
+    assert accuracies["first 16 tokens"] < 0.75
 
 
-def test_the_short_cuts_of_this_version_are_pinned():
-    # A class that is told from others by one count takes a small penalty.
-    task = tasks.find("majority")(train=400, dev=200, test=200, max_len=16, symbols=8)
-    pinned = {"chance": 0.125, "majority": 0.155, "bag of tokens": 1.0, "first 16 tokens": 0.55}
-    assert (baselines.VERSION, baselines.computed(task)) == (2, pytest.approx(pinned, abs=0.011)), (
-        "floors that come out otherwise must raise the version"
+def test_the_baselines_of_this_version_are_fixed():
+    # A class that differs from the others in one count needs a small penalty.
+    task = create("majority", train=400, dev=200, test=200, max_len=16, symbols=8)
+    fixed = {"chance": 0.125, "majority": 0.155, "bag of tokens": 1.0, "first 16 tokens": 0.55}
+    assert (baselines.VERSION, compute(task)) == (3, pytest.approx(fixed, abs=0.011))
+
+
+def test_no_shallow_baseline_solves_parity():
+    accuracies = compute(create("parity", train=2000, dev=200, test=500, max_len=24))
+    assert accuracies.keys() == {"chance", "majority", "bag of tokens", "first 16 tokens"}
+    assert accuracies["bag of tokens"] < 0.6 and accuracies["first 16 tokens"] < 0.6
+
+
+def test_the_bag_solves_the_sum_of_two_marked_numbers():
+    accuracies = compute(create("adding", train=4000, dev=200, test=500))
+    assert accuracies.keys() == {"mean", "bag of tokens", "first 16 tokens"}
+    assert accuracies["bag of tokens"] == 1.0
+    assert accuracies["first 16 tokens"] < 0.2
+
+
+def test_a_bag_has_the_shares_of_the_real_tokens_of_every_sequence():
+    split = Split(
+        sequences=torch.tensor([[1, 2, 0, 3], [1, 2, 1, 2], [2, 3, 3, 3]], dtype=torch.uint8),
+        lengths=torch.tensor([2, 4, 1]).int(),
+        sequence_ids=torch.tensor([[0, 1], [2, 0]]).int(),
+        targets=torch.tensor([0, 1]),
+        padded=True,
     )
-
-
-def test_a_number_that_is_off_by_the_tolerance_is_wrong():
-    scores, targets = torch.tensor([[0.5], [0.499]]), torch.zeros(2)
-    assert Number(0.5).correct(scores, targets).tolist() == [False, True]
-
-
-def test_no_short_cut_knows_a_parity():
-    found = baselines.computed(tasks.find("parity")(train=2000, dev=200, test=500, max_len=24))
-    assert found.keys() == {"chance", "majority", "bag of tokens", "first 16 tokens"}
-    assert found["bag of tokens"] < 0.6
-    assert found["first 16 tokens"] < 0.6
-
-
-def test_the_bag_knows_the_sum_of_two_marked_numbers():
-    found = baselines.computed(tasks.find("adding")(train=4000, dev=200, test=500))
-    assert found.keys() == {"mean", "bag of tokens", "first 16 tokens"}
-    assert found["bag of tokens"] == 1.0
-    assert found["first 16 tokens"] < 0.2
-
-
-RAGGED = Split(
-    sequences=torch.tensor([[1, 2, 0, 3], [1, 2, 1, 2], [2, 3, 3, 3]], dtype=torch.uint8),
-    lengths=torch.tensor([2, 4, 1]).int(),
-    rows=torch.tensor([[0, 1], [2, 0]]).int(),
-    targets=torch.tensor([0, 1]),
-    padded=True,
-)
-"""Two examples of two documents each; what stands behind a document's end is 3 or 0."""
-
-
-def test_a_bag_holds_the_shares_of_the_real_tokens_of_every_document():
-    bag = baselines.Bag(RAGGED, vocabulary=4)
     shares = [[0, 0.5, 0.5, 0, 0, 0.5, 0.5, 0], [0, 0, 1, 0, 0, 0.5, 0.5, 0]]
-    assert torch.equal(bag.scores(torch.eye(bag.width)), 2 * torch.tensor(shares))
+    assert np.array_equal(shallow.bag_of_tokens(split, 4), 2 * np.array(shares))
 
 
-def test_a_beginning_holds_each_of_sixteen_places_and_padding_as_a_token():
+def test_first_tokens_are_one_hot_at_sixteen_positions_with_padding_as_token_zero():
     sequences = torch.arange(1, 19, dtype=torch.uint8).repeat(2, 1)
     split = Split.single(sequences, torch.tensor([18, 3]), torch.tensor([0, 1]))
-    beginning = baselines.Beginning(split, vocabulary=20)
-    found = beginning.scores(torch.eye(beginning.width)).reshape(2, -1, 20)
-    read = [[*range(1, 17)], [1, 2, 3, *[0] * 13]]
-    assert torch.equal(found, F.one_hot(torch.tensor(read), 20).float())
+    features = shallow.first_tokens(split, 20).toarray().reshape(2, 16, 20)
+    tokens = torch.tensor([[*range(1, 17)], [1, 2, 3, *[0] * 13]])
+    assert np.array_equal(features, F.one_hot(tokens, 20).numpy())
 
 
-class Few(baselines.Features):
-    """A few numbers with the answers that they are to give."""
-
-    width, answers = 2, Number(0.1)
-
-    def __init__(self):
-        generator = torch.Generator().manual_seed(0)
-        self.given = torch.randn(40, 2, generator=generator)
-        self.targets = self.given @ torch.tensor([1.0, -2.0]) + 3
-
-    def scores(self, weights):
-        return self.given @ weights
-
-
-def test_a_number_is_fitted_by_the_ridge_regression_of_the_books():
-    few, penalty = Few(), 0.5
-    found = baselines._fitted(torch.zeros(3, 1), few, penalty)
-    given, targets = few.given - few.given.mean(0), few.targets - few.targets.mean()
-    normal = given.T @ given + penalty * len(given) * torch.eye(2)
-    weights = torch.linalg.solve(normal, given.T @ targets)
-    assert torch.allclose(found[:2, 0], weights, atol=1e-4)
-    bias = few.targets.mean() - few.given.mean(0) @ weights
-    assert torch.allclose(found[2, 0], bias, atol=1e-4)
-
-
+@dataclass(frozen=True, kw_only=True)
 class Uneven(FirstToken):
-    """Every split has a commonest class of its own, which is the rarest of another."""
+    """The most frequent class of each split is the rarest of another."""
 
     def load(self, split):
-        found = super().load(split)
+        plain = super().load(split)
         own = {"train": 0, "dev": 1, "test": 2}[split]
-        missing = found.targets == (own + 1) % 3
-        return replace(found, targets=torch.where(missing, own, found.targets))
+        missing = plain.targets == (own + 1) % 3
+        return replace(plain, targets=torch.where(missing, own, plain.targets))
 
 
-def test_short_cuts_learn_from_train_choose_on_dev_and_are_told_of_test(monkeypatch):
-    read = []
-
-    def regression(learned, chosen, tested, classes):
-        read.append([len(features.targets) for features in (learned, chosen, tested)])
-        return 0.5
-
-    monkeypatch.setattr(baselines, "_regression", regression)
-    found = baselines.computed(Uneven())
-    assert read == [[300, 60, 90]] * 2
-    assert found["majority"] == 0
+def test_the_majority_baseline_is_learned_from_train():
+    assert compute(Uneven())["majority"] == 0
 
 
+def splits_of(*rows):
+    """One feature, the token; train, dev and test from rows of (token, class, count)."""
+    splits = {}
+    for name, part in zip(SPLITS, rows, strict=True):
+        tokens = torch.tensor([token for token, _, count in part for _ in range(count)])
+        targets = torch.tensor([target for _, target, count in part for _ in range(count)])
+        lengths = torch.ones(len(tokens), dtype=torch.int32)
+        splits[name] = Split.single(tokens[:, None].to(torch.uint8), lengths, targets)
+    return splits
+
+
+def test_the_penalty_is_chosen_on_dev_and_not_on_test(monkeypatch):
+    # A large penalty leaves the majority of train, class 0, to token 2, which is rare in train.
+    train = [(1, 0, 990), (2, 1, 10)]
+    for penalties in ([10.0, 1e-5], [1e-5, 10.0]):
+        monkeypatch.setattr(shallow, "PENALTIES", penalties)
+        for target, right in ((0, 0.0), (1, 1.0)):
+            splits = splits_of(train, [(2, target, 10)], [(2, 1, 10)])
+            assert shallow.accuracy(shallow.first_tokens, splits, 3) == right
+
+
+def test_a_train_split_of_one_class_has_shallow_baselines():
+    splits = splits_of([(1, 1, 5)], [(1, 1, 5)], [(1, 1, 3), (2, 0, 1)])
+    assert shallow.accuracy(shallow.bag_of_tokens, splits, 3) == 0.75
+
+
+@dataclass(frozen=True, kw_only=True)
 class FirstNumber(FirstToken):
-    """The token that comes first, as a number."""
+    """The first token as a number."""
 
     def load(self, split):
-        found = super().load(split)
-        return replace(found, targets=found.targets.float(), answers=Number(0.4))
+        plain = super().load(split)
+        return replace(plain, targets=plain.targets.float(), answers=Number(0.4))
 
 
-def test_a_short_cut_answers_with_a_number_where_one_is_asked_for():
-    found = baselines.computed(FirstNumber())
-    assert found["first 16 tokens"] == 1.0
-    assert found["bag of tokens"] < 0.6
+def test_a_shallow_baseline_answers_with_a_number_where_the_target_is_one():
+    accuracies = compute(FirstNumber())
+    assert accuracies["first 16 tokens"] == 1.0
+    assert accuracies["bag of tokens"] < 0.6
 
 
-ASKED = {
-    "copying": lambda document, task: [token - 2 for token in document if token >= 2],
-    "selective-copying": lambda document, task: [token - 2 for token in document if token >= 2],
-    "induction": lambda document, task: [token - 2 for token in document if token >= 2],
-    "mqar": lambda document, task: [v - task.classes for v in document[1 : 2 * task.pairs : 2]],
-}
+def symbols(sequence, task):
+    if task.name == "mqar":
+        return [value - task.classes for value in sequence[1 : 2 * task.pairs : 2]]
+    return [token - 2 for token in sequence if token >= 2]
 
 
-@pytest.mark.parametrize("name", ASKED)
-def test_a_task_that_asks_at_tokens_has_the_commonest_answer_that_is_shown(name):
-    task = tasks.find(name)(train=50, dev=20, test=200)
-    found = baselines.computed(task)
-    assert found.keys() == {"chance", "majority", "most frequent in context"}
-    split, right = task.load("test"), 0
-    for document, targets in zip(split.sequences.tolist(), split.targets.tolist(), strict=True):
-        shown = ASKED[name](document, task)
-        assert {*targets} <= {*shown}
-        # The lowest of equals.
-        most_frequent = max(sorted(shown), key=shown.count)
-        right += targets.count(most_frequent)
-    assert found["most frequent in context"] == pytest.approx(right / split.targets.numel())
+@pytest.mark.parametrize("name", ["copying", "selective-copying", "induction", "mqar"])
+def test_a_task_with_target_positions_has_the_most_frequent_answer_of_the_sequence(name):
+    task = create(name, train=50, dev=20, test=200)
+    accuracies = compute(task)
+    assert accuracies.keys() == {"chance", "majority", "most frequent in context"}
+    split, correct = task.load("test"), 0
+    for sequence, targets in zip(split.sequences.tolist(), split.targets.tolist(), strict=True):
+        contained = symbols(sequence, task)
+        assert {*targets} <= {*contained}
+        correct += targets.count(max(sorted(contained), key=contained.count))  # the lowest of ties
+    share = correct / split.targets.numel()
+    assert accuracies["most frequent in context"] == pytest.approx(share)
+    assert name != "mqar" or share == 1 / 8
 
 
-def test_any_value_that_mqar_shows_is_right_for_one_of_its_queries():
-    found = baselines.computed(tasks.find("mqar")(train=50, dev=20, test=200))
-    assert found["most frequent in context"] == 1 / 8
+def test_baselines_are_computed_once_and_cached(monkeypatch):
+    first = evaluate(FirstToken())
+    assert first == compute(FirstToken())
+    monkeypatch.setattr(baselines, "compute", None)
+    assert evaluate(FirstToken()) == first
 
 
-def test_floors_are_computed_once_and_kept(monkeypatch):
-    task = FirstToken()
-    first = baselines.baselines(task)
-    assert first == baselines.computed(task)
-    monkeypatch.setattr(baselines, "computed", None)
-    assert baselines.baselines(FirstToken()) == first
+def test_cached_baselines_are_of_the_same_data():
+    assert FirstToken().key == Uneven().key
+    assert evaluate(FirstToken())["majority"] > 0 == evaluate(Uneven())["majority"]
 
 
-def test_every_setting_keeps_floors_of_its_own():
-    parity = tasks.find("parity")
-    settings = [parity(train=50, dev=20, test=30, symbols=symbols) for symbols in (2, 3)]
-    for _ in ("computed", "read"):
-        assert [baselines.baselines(task)["chance"] for task in settings] == [1 / 2, 1 / 3]
+def test_every_setting_has_baselines_of_its_own():
+    settings = [create("parity", train=50, dev=20, test=30, symbols=n) for n in (2, 3)]
+    for _ in ("computed", "cached"):
+        assert [evaluate(task)["chance"] for task in settings] == [1 / 2, 1 / 3]
 
 
-def test_damaged_floors_are_refused():
-    baselines.baselines(FirstToken())
-    (path,) = cache.data_home().glob("floors*")
+def test_damaged_baselines_are_an_error():
+    evaluate(FirstToken())
+    (path,) = cache.data_home().glob("baselines*")
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(UserError, match=r"is damaged.*run it again"):
-        baselines.baselines(FirstToken())
+        evaluate(FirstToken())
 
 
-def test_floors_that_a_full_disk_does_not_take_are_computed_all_the_same(home, monkeypatch):
+def test_baselines_need_no_cache(home, monkeypatch):
     def fill(file, **arrays):
-        file.write(b"half")
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(np, "savez", fill)
-    assert baselines.baselines(FirstToken()) == baselines.computed(FirstToken())
+    assert evaluate(FirstToken()) == compute(FirstToken())
     assert not list(home.iterdir())
-
-
-def test_floors_need_no_cache_that_can_be_written(tmp_path, monkeypatch):
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv(cache.HOME_VARIABLE, str(tmp_path / "file" / "cache"))
-    assert baselines.baselines(FirstToken()) == baselines.computed(FirstToken())
-
-
-class Unread(baselines.Features):
-    """Features that are never looked at."""
-
-    width, targets, answers = 1, torch.zeros(1, dtype=torch.int64), CLASSES
-
-    def scores(self, weights):
-        raise NotImplementedError
-
-
-def test_the_penalty_is_chosen_on_dev_and_test_says_what_it_comes_to(monkeypatch):
-    train, dev, test = Unread(), Unread(), Unread()
-    right = {id(dev): [0.1, 0.9, 0.2, 0.3], id(test): [0.8, 0.4, 0.5, 0.6]}
-    number = iter(range(len(baselines.PENALTIES)))
-    monkeypatch.setattr(baselines, "_fitted", lambda *_: torch.full((2, 3), float(next(number))))
-    monkeypatch.setattr(
-        baselines, "_accuracy", lambda of, weights: right[id(of)][int(weights[0, 0])]
-    )
-    assert baselines._regression(train, dev, test, 3) == 0.4
+    (home / "file").write_text("")
+    monkeypatch.setenv(cache.HOME_VARIABLE, str(home / "file" / "cache"))
+    assert evaluate(FirstToken()) == compute(FirstToken())

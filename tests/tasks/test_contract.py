@@ -1,23 +1,28 @@
-"""What every task gives, shown on one of six examples and on all that are registered."""
+"""What every task provides."""
+
+import hashlib
+from dataclasses import FrozenInstanceError, dataclass, replace
 
 import pytest
 import torch
 
-from tasks import Task
-from tasks.registry import tasks
-from tasks.answers import CLASSES
+import tasks as library
+from tasks import Task, contract
+from tasks.answers import CLASSES, Number
 from tasks.contract import Split
-from zoo.registry import options_of
+from tasks.registry import tasks
+from zoo.registry import UserError, options_of
 
 
+@dataclass(frozen=True, kw_only=True)
 class Parity(Task):
     name = "parity"
     version = 3
     classes = 4
     vocabulary = 9
 
-    def __init__(self, *, max_len: int = 3, seed: int = 0) -> None:
-        self.max_len, self.seed = max_len, seed
+    max_len: int = 3
+    seed: int = 0
 
     def load(self, split):
         targets = {"train": [2, 2, 1], "dev": [1, 1], "test": [2, 0, 1, 1, 2, 3, 1, 1]}[split]
@@ -27,52 +32,83 @@ class Parity(Task):
         return Split.single(sequences, lengths, torch.tensor(targets))
 
 
-def test_the_majority_is_the_commonest_class_of_train_as_it_occurs_in_test():
+def test_the_majority_baseline_is_the_most_frequent_class_of_train():
     train, test = (Parity().load(split).targets for split in ("train", "test"))
     assert CLASSES.baselines(train, test, 4) == {"chance": 0.25, "majority": 0.25}
 
 
-def test_the_key_names_the_version_and_only_the_options_that_differ():
+def test_the_key_has_the_version_and_the_options_that_differ_from_their_defaults():
     assert Parity().key == "parity@3"
     assert Parity(seed=4).key == "parity@3[seed=4]"
     assert Parity(seed=4, max_len=2).key == "parity@3[max_len=2,seed=4]"
 
 
-def test_a_batch_holds_the_examples_asked_for_in_their_order():
+def test_a_batch_has_the_requested_examples_in_their_order():
     batch = Parity().load("test").gather(torch.tensor([5, 0]))
     assert batch.tokens.tolist() == [[[6, 7, 8]], [[0, 1, 2]]]
     assert batch.targets.tolist() == [3, 2]
 
 
-def test_only_the_first_tokens_of_a_short_document_are_kept():
+def test_the_mask_is_true_for_the_real_tokens_of_a_short_sequence():
     mask = Parity().load("train").gather(torch.tensor([0, 1])).mask
     assert mask is not None
     assert mask.tolist() == [[[True, False, False]], [[True, True, True]]]
 
 
-def test_a_split_without_padding_needs_no_mask():
+def test_a_split_without_padding_has_no_mask():
     whole = torch.zeros(2, 3, dtype=torch.uint8)
     split = Split.single(whole, torch.tensor([3, 3]), torch.tensor([0, 1]))
     assert split.gather(torch.tensor([1])).mask is None
 
 
-@pytest.mark.parametrize("name", tasks.names())
-def test_every_task_is_called_as_it_is_registered(name):
-    assert tasks.find(name).name == name
+NAMES = library.names(required_options=False)
 
 
-@pytest.mark.parametrize("name", tasks.names())
-def test_every_option_is_kept_under_its_own_name(name):
-    task = tasks.find(name)()
+def test_only_tables_have_a_required_option():
+    assert {*library.names()} - {*NAMES} == {"table"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_task_is_a_frozen_dataclass_of_its_options(name):
+    task = library.create(name)
+    assert task.name == name and task.key == f"{name}@{task.version}"
     assert task.options == {n: p.default for n, p in options_of(tasks.find(name)).items()}
-    assert task.key == f"{name}@{task.version}"
+    assert task == library.create(name) and hash(task) == hash(library.create(name))
+    with pytest.raises(FrozenInstanceError):
+        task.train = 3
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_class_has_a_name_of_its_own(name):
+    task = library.create(name)
+    names = [task.class_name(target) for target in range(task.classes)]
+    assert all(names) and len(set(names)) == task.classes
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("listop", {}, "unknown task 'listop'; did you mean 'listops'"),
+        ("listops", {"minlen": 50}, "did you mean 'min_len'"),
+        ("listops", {"min_len": "x"}, "listops.min_len=x is not of type int"),
+        ("listops", {"min_len": -1}, "listops.min_len=-1 must be at least 0"),
+        ("table", {}, "table needs the option 'path'"),
+    ],
+)
+def test_a_task_that_cannot_be_created_is_an_error(name, options, message):
+    with pytest.raises(UserError, match=message):
+        library.create(name, **options)
+
+
+def test_options_may_be_text():
+    assert library.create("listops", min_len="50").options["min_len"] == 50
 
 
 EITHER = [name for name, task in tasks.items() if "causal" in options_of(task)]
 
 
 @pytest.mark.parametrize("name", EITHER)
-def test_a_task_that_may_be_causal_or_not_is_what_it_is_told(name):
+def test_the_option_causal_decides_whether_the_model_is(name):
     assert [tasks.find(name)(causal=causal).causal for causal in (False, True)] == [False, True]
 
 
@@ -82,3 +118,63 @@ def test_the_loss_of_half_precision_scores_is_taken_in_single_precision():
     loss = CLASSES.loss(scores, targets)
     assert loss.dtype == torch.float32
     assert torch.equal(loss, CLASSES.loss(scores.float(), targets))
+
+
+def split_of(*sequences: list[int]) -> Split:
+    """Each sequence as an example, padded to the longest with 9, an arbitrary token."""
+    longest = max(map(len, sequences))
+    padded = [one + [9] * (longest - len(one)) for one in sequences]
+    lengths = torch.tensor([len(one) for one in sequences])
+    tokens = torch.tensor(padded, dtype=torch.uint8)
+    return Split.single(tokens, lengths, torch.arange(len(sequences)))
+
+
+def test_padding_and_integer_width_do_not_change_the_digest():
+    split = split_of([1, 2, 3], [4])
+    wider = replace(
+        split,
+        sequences=torch.tensor([[1, 2, 3, 0], [4, 0, 8, 8]]),
+        lengths=split.lengths.long(),
+        sequence_ids=split.sequence_ids.long(),
+        targets=split.targets.int(),
+    )
+    assert wider.digest() == split.digest()
+
+
+def test_the_digest_is_of_names_shapes_and_numbers_of_four_bytes():
+    split = split_of([1, 2], [3])
+
+    def four(*numbers: int) -> bytes:
+        return b"".join(number.to_bytes(4, "little") for number in numbers)
+
+    written = (
+        b"lengths 2 " + four(2, 1) + b"sequence_ids 2x1 " + four(0, 1) + b"targets 2 " + four(0, 1)
+    )
+    assert split.digest() == hashlib.sha256(written + four(1, 2, 3)).hexdigest()
+
+
+CHANGES = {
+    "a token": {"sequences": torch.tensor([[1, 2], [5, 9]])},
+    "a length": {"lengths": torch.tensor([1, 1])},
+    "a sequence of an example": {"sequence_ids": torch.tensor([[0], [0]])},
+    "the shape of the targets": {"targets": torch.tensor([[0], [1]])},
+    "a target": {"targets": torch.tensor([0, 2])},
+    "a kind of target": {"targets": torch.tensor([0.0, 1.0])},
+    "target positions": {"target_positions": torch.tensor([[0], [0]])},
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_any_other_content_changes_the_digest(what):
+    split = split_of([1, 2], [3])
+    assert replace(split, **CHANGES[what]).digest() != split.digest()
+
+
+def test_the_digest_does_not_depend_on_the_chunks(monkeypatch):
+    split = library.create("parity", train=3).load("train")
+    whole = split.digest()
+    monkeypatch.setattr(contract, "CHUNK", 2)
+    assert split.digest() == whole
+    last = split.sequences.clone()
+    last[-1, -1] = 3 - last[-1, -1]
+    assert replace(split, sequences=last, answers=Number(1.0)).digest() != whole

@@ -1,143 +1,165 @@
-"""Image: what is imported is what comes out, pixel by pixel."""
+"""Image: the imported images are loaded pixel by pixel."""
 
 import io
-from dataclasses import replace
+import random
+import tarfile
 
 import numpy as np
 import pytest
 import torch
 
+from tasks.data.files import Layout
 from tasks.data.sources import import_data
-from tasks.lra.image import Image
-from tests.tasks.conftest import facts
+from tasks.lra.image import Image, to_grey
+from tests.tasks.conftest import Published, change_layout, known, pack, source
 from zoo.registry import UserError
 
 
 @pytest.fixture
-def image(pictures):
-    Image.bring(pictures.folder, pictures.source)
+def image(images):
+    Image.import_files(images.folder, images.source)
     return Image(train=180, dev=20, test=30)
 
 
-def test_test_pictures_come_in_their_order_one_token_a_pixel_in_raster_order(image, pictures):
+def test_images_are_in_their_order_one_token_a_pixel_in_raster_order(image, images):
     split = image.load("test")
-    assert np.array_equal(split.sequences.numpy(), pictures.put["x_test"].reshape(30, 1024))
-    assert split.sequences[4, 32 * 5 + 7] == pictures.put["x_test"][4, 5, 7]
-    assert split.targets.tolist() == pictures.put["y_test"].tolist()
-    assert split.sequences.dtype == torch.uint8
+    assert np.array_equal(split.sequences.numpy(), images.content["x_test"].reshape(30, 1024))
+    assert split.targets.tolist() == images.content["y_test"].tolist()
+    assert split.sequences.dtype == torch.uint8 and not split.padded
 
 
-def test_train_and_dev_part_the_official_train_pictures(image, pictures):
+def test_train_and_dev_partition_the_official_train_images(image, images):
     train, dev = image.load("train"), image.load("dev")
-    assert (len(train), len(dev)) == (180, 20)
+    assert dev.targets.bincount(minlength=10).tolist() == [2] * 10
     both = torch.cat([train.sequences, dev.sequences]).numpy().tolist()
     targets = torch.cat([train.targets, dev.targets]).tolist()
-    official = pictures.put["x_train"].reshape(200, 1024).tolist()
+    official = images.content["x_train"].reshape(200, 1024).tolist()
     assert sorted(zip(both, targets, strict=True)) == sorted(
-        zip(official, pictures.put["y_train"].tolist(), strict=True)
+        zip(official, images.content["y_train"].tolist(), strict=True)
     )
 
 
-def test_dev_holds_a_tenth_of_every_class(image):
-    assert image.load("dev").targets.bincount(minlength=10).tolist() == [2] * 10
+def test_fewer_images_are_a_subset(image):
+    few = Image(train=50, dev=10, test=15)
+    kept, every = few.load("train").sequences.tolist(), image.load("train").sequences.tolist()
+    assert len(kept) == 50 and all(one in every for one in kept)
+    assert few.key == "image@1[train=50,dev=10,test=15]"
+    with pytest.raises(UserError, match=r"image.test=31 is out of range; give 1 to 30"):
+        Image(test=31).load("test")
 
 
-def test_the_cut_is_the_same_at_every_load(image):
-    assert torch.equal(
-        image.load("dev").sequences, Image(train=180, dev=20, test=30).load("dev").sequences
-    )
-
-
-def test_no_picture_is_padded(image):
-    split = image.load("test")
-    assert not split.padded
-    assert split.gather(torch.tensor([0])).mask is None
-
-
-def test_missing_pictures_are_refused_with_the_command_and_the_public_original():
-    with pytest.raises(UserError) as refused:
+def test_missing_images_are_an_error_with_command_and_public_original():
+    with pytest.raises(UserError) as error:
         Image().load("train")
-    message = str(refused.value)
-    assert "image@1 is not in" in message
+    message = str(error.value)
+    assert "image@1 is not in" in message and "\n" not in message
     assert "run 'harness data fetch image', or 'harness data import image PATH'" in message
     assert "cifar10_gray_uint8.npz" in message
     assert "https://www.cs.toronto.edu/~kriz/cifar.html" in message
-    assert "\n" not in message
 
 
 @pytest.mark.parametrize(
     ("part", "changed", "message"),
     [
-        (
-            "x_train",
-            np.zeros((200, 32, 31), np.uint8),
-            r"x_train in .* uint8 \(200, 1024\) expected",
-        ),
+        ("x_train", np.zeros((200, 32, 31), np.uint8), r"x_train in .* \(200, 1024\) expected"),
         ("x_test", np.zeros((30, 32, 32), np.int64), "x_test in .* is int64"),
-        (
-            "y_train",
-            np.zeros(199, np.uint8),
-            r"y_train in .* uint8 \(199,\), uint8 \(200,\) expected",
-        ),
-        ("y_test", np.zeros(30, np.uint8), "test_targets made of .* has SHA256 .* expected"),
+        ("y_train", np.zeros(199, np.uint8), r"y_train in .* uint8 \(199,\), uint8 \(200,\)"),
+        ("y_test", np.zeros(30, np.uint8), "test_targets made from .* has SHA256 .* expected"),
+        ("y_test", np.full(30, 10, np.uint8), "y_test in .* contains class 10, 9 is the last"),
         ("x_test", np.array(["pickled"], object), "cannot be decoded"),
         ("y_test", None, "cannot be decoded"),
     ],
 )
-def test_unexpected_contents_are_refused_though_the_file_is_the_known_one(
-    pictures, home, part, changed, message
-):
-    inside = dict(pictures.put)
-    inside.pop(part)
+def test_unexpected_content_is_an_error(images, home, part, changed, message):
+    content = {name: array for name, array in images.content.items() if name != part}
     if changed is not None:
-        inside[part] = changed
-    packed = io.BytesIO()
-    np.savez(packed, **inside)
+        content[part] = changed
+    file = io.BytesIO()
+    np.savez(file, **content)
+    path = images.folder / "images.npz"
+    path.write_bytes(file.getvalue())
     with pytest.raises(UserError, match=message):
-        Image.bring(*repacked(pictures, packed.getvalue()))
+        Image.import_files(images.folder, change_layout(images.source, files=(known(path),)))
     assert not home.exists()
 
 
-def test_a_class_beyond_the_last_is_refused(pictures, home):
-    pictures.put["y_test"][3] = 10
-    packed = io.BytesIO()
-    np.savez(packed, **pictures.put)
-    with pytest.raises(UserError, match=r"y_test in .*packed holds class 10, 9 is the last"):
-        Image.bring(*repacked(pictures, packed.getvalue()))
-    assert not home.exists()
+def test_known_colours_have_known_greys():
+    # trunc(255.5 (0.2989 R + 0.5870 G + 0.1140 B) / 255) by hand: white is 255.47, half 128.24.
+    colours = [(0, 0, 0), (255, 255, 255), (255, 0, 0), (0, 255, 0), (0, 0, 255), (128, 128, 128)]
+    # These change with the order of the additions.
+    colours += [(5, 171, 227), (19, 217, 76), (32, 181, 166), (48, 144, 192), (53, 193, 233)]
+    greys = to_grey(np.array(colours, np.uint8).reshape(11, 3, 1))
+    assert greys[:, 0].tolist() == [0, 255, 76, 149, 29, 128, 127, 142, 134, 120, 156]
 
 
-def repacked(pictures, packed):
-    """The archive with other bytes in it, and facts that agree with them."""
-    path = pictures.folder / "pictures.npz"
-    path.write_bytes(packed)
-    edition = replace(pictures.source.editions[0], files=(facts(path),))
-    return pictures.folder, replace(pictures.source, editions=(edition,))
+def test_grey_is_within_one_level_of_exact_arithmetic():
+    colours = np.random.default_rng(0).integers(0, 256, (50, 3, 1024), dtype=np.uint8)
+    weighted = (colours.astype(np.int64) * [[2989], [5870], [1140]]).sum(1)
+    difference = to_grey(colours).astype(np.int64) - weighted * 511 // 5_100_000
+    assert np.abs(difference).max() <= 1
+    assert (difference != 0).mean() < 1e-3
 
 
-def test_the_real_pictures_are_imported_whole(real_data):
+@pytest.fixture
+def batches(tmp_path) -> Published:
+    """The binary layout: six batches of colour images, four in each of train's, six in test's."""
+    rng = np.random.default_rng(1)
+    folder = tmp_path / "official" / "cifar-10-batches-bin"
+    folder.mkdir(parents=True)
+    content = {}
+    for name, count in [*((f"data_batch_{i}", 4) for i in range(1, 6)), ("test_batch", 6)]:
+        colours = rng.integers(0, 256, (count, 3, 1024), dtype=np.uint8)
+        labels = rng.integers(0, 10, count, dtype=np.uint8)
+        content[name] = (colours, labels)
+        rows = np.concatenate([labels[:, None], colours.reshape(count, -1)], axis=1)
+        (folder / f"{name}.bin").write_bytes(rows.tobytes())
+    layout = Layout(
+        name="binary",
+        files=tuple(known(path) for path in sorted(folder.iterdir())),
+        folders=(folder.name,),
+        archives=(pack(folder),),
+    )
+    train = [content[f"data_batch_{i}"] for i in range(1, 6)]
+    arrays = {
+        "train_pixels": to_grey(np.concatenate([colours for colours, _ in train])),
+        "train_targets": np.concatenate([labels for _, labels in train]),
+        "test_pixels": to_grey(content["test_batch"][0]),
+        "test_targets": content["test_batch"][1],
+    }
+    return Published(folder.parent, source(layout, arrays, {"train": 20, "test": 6}), content)
+
+
+@pytest.mark.parametrize("path", ["", "cifar-10-batches-bin", "cifar-10-batches-bin.tar.gz"])
+def test_the_official_batches_become_grey_in_their_order(batches, path):
+    Image.import_files(batches.folder / path, batches.source)
+    split = Image(train=18, dev=1, test=6).load("test")
+    colours, labels = batches.content["test_batch"]
+    assert split.targets.tolist() == labels.tolist()
+    assert np.array_equal(split.sequences.numpy(), to_grey(colours))
+    red, green, blue = colours[2, :, 70].astype(float) / 255
+    luma = 255.5 * (0.2989 * red + 0.5870 * green + 0.1140 * blue)
+    assert abs(int(split.sequences[2, 70]) - luma) <= 1
+
+
+def test_batches_may_be_in_any_order_in_an_archive(batches):
+    folder, shuffled = batches.folder / "cifar-10-batches-bin", batches.folder / "shuffled.tar.gz"
+    paths = sorted(folder.iterdir())
+    random.Random(3).shuffle(paths)
+    with tarfile.open(shuffled, "w:gz") as archive:
+        for path in paths:
+            archive.add(path, f"x/{path.name}")
+    (archive,) = batches.source.layouts[0].archives
+    archive = archive.model_copy(update=known(shuffled).model_dump())
+    first = Image.import_files(folder, batches.source)
+    assert Image.import_files(shuffled, change_layout(batches.source, archives=(archive,))) == first
+
+
+@pytest.mark.slow
+def test_the_real_images_are_complete(real_data):
     import_data("image", real_data / "cifar10_gray_uint8.npz")
     splits = {name: Image().load(name) for name in ("train", "dev", "test")}
     for name, each in (("train", 4500), ("dev", 500), ("test", 1000)):
         assert splits[name].targets.bincount().tolist() == [each] * 10
         assert splits[name].sequences.shape == (10 * each, 1024)
-    # The first official test pictures: cat, ship, ship, airplane, frog.
+    # The first official test images: cat, ship, ship, airplane, frog.
     assert splits["test"].targets[:5].tolist() == [3, 8, 8, 0, 6]
-
-
-def test_fewer_pictures_are_some_of_all(image):
-    few = Image(train=50, dev=10, test=15)
-    kept, every = few.load("train").sequences.tolist(), image.load("train").sequences.tolist()
-    assert len(kept) == 50 and all(one in every for one in kept)
-    assert [len(few.load("dev")), len(few.load("test"))] == [10, 15]
-    assert few.key == "image@1[train=50,dev=10,test=15]"
-
-
-def test_more_pictures_than_there_are_are_refused(image):
-    with pytest.raises(UserError, match=r"image.test=31 is out of range; give 1 to 30"):
-        Image(test=31).load("test")
-
-
-def test_pictures_are_known_in_one_grey_file_and_in_two_forms_of_six_batches():
-    files = {edition.name: len(edition.files) for edition in Image.source().editions}
-    assert files == {"grey": 1, "binary": 6, "python": 6}

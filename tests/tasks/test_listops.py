@@ -1,4 +1,4 @@
-"""ListOps against its rules, its published form and a solver of its own."""
+"""ListOps against its rules, its published form and an independent solver."""
 
 import hashlib
 import lzma
@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from tasks.data.corpus import Corpus
-from tasks.lra import listops, trees
+from tasks.lra import listops
+from tasks.lra import listops_trees as trees
 from tasks.lra.listops import VALUES, WORDS, ListOps, evaluate, render, tokenise
-from zoo.registry import UserError, resolve
+from zoo.registry import UserError
 
 PUBLISHED = Path(__file__).parents[1] / "data" / "listops_nyu_d20s_test.tsv.xz"
 PUBLISHED_SHA256 = "43b092547b56fae1eecddfc3ca2c1f33103bccd3fcb5e627981ae0c7ddce9136"
@@ -29,9 +30,9 @@ def published() -> list[tuple[int, str]]:
 
 @pytest.fixture(scope="module")
 def raw() -> list[np.ndarray]:
-    """Trees as they are drawn: of any length but a few that would exceed 20,000 tokens."""
+    """Trees as drawn, except a few of more than 20,000 tokens."""
     drawn = [ListOps(min_len=0, max_len=20_000, seed=5).draw(block) for block in range(4)]
-    return [block.document(index) for block in drawn for index in range(len(block))]
+    return [block.sequence(index) for block in drawn for index in range(len(block))]
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +71,7 @@ def shape_of(tokens) -> tuple[list[int], list[int]]:
         ("[MAX 2 [MIN 8 6 ] [SM 9 4 ] ]", [12, 3, 11, 9, 7, 15, 14, 10, 5, 15, 15], 6),
     ],
 )
-def test_golden_trees_have_these_tokens_and_this_value(text, tokens, value):
+def test_examples_have_these_tokens_and_this_value(text, tokens, value):
     assert tokenise(text).tolist() == tokens
     assert render(tokens) == text
     assert evaluate(tokens) == value
@@ -82,11 +83,11 @@ def test_the_published_form_is_read_without_its_round_brackets():
 
 
 def test_every_published_tree_has_its_published_value(published):
-    right = sum(evaluate(tokenise(source)) == target for target, source in published)
-    assert (right, len(published)) == (10_000, 10_000)
+    correct = sum(evaluate(tokenise(source)) == target for target, source in published)
+    assert (correct, len(published)) == (10_000, 10_000)
 
 
-def test_every_bracket_survives_tokenisation(published):
+def test_every_bracket_is_a_token(published):
     for _, source in published[:2000]:
         tokens = tokenise(source)
         operators = np.isin(tokens, [WORDS[name] for name in VALUES]).sum()
@@ -100,14 +101,14 @@ def test_trees_that_differ_in_their_brackets_alone_have_different_tokens_and_val
     assert (evaluate(tokenise(inner)), evaluate(tokenise(outer))) == (8, 5)
 
 
-def test_an_unknown_word_is_refused_by_name():
-    with pytest.raises(UserError, match=r"'\[AVG' is no word of ListOps; known: "):
+def test_an_unknown_word_is_an_error():
+    with pytest.raises(UserError, match=r"'\[AVG' is not a word of ListOps; known: "):
         tokenise("( ( ( [AVG 1 ) 2 ) ] )")
 
 
 @pytest.mark.parametrize("text", ["", "1 2", "[MAX 1 2", "1 ]", "[MAX ]", "[MAX 1 ] ]"])
-def test_tokens_that_are_not_one_whole_tree_have_no_value(text):
-    with pytest.raises(UserError, match="one whole tree"):
+def test_tokens_that_are_not_one_complete_tree_have_no_value(text):
+    with pytest.raises(UserError, match="one complete tree"):
         evaluate(tokenise(text))
 
 
@@ -115,7 +116,7 @@ def test_a_deep_tree_needs_no_recursion():
     assert evaluate(tokenise("[SM 1 " * 5000 + "0" + " ]" * 5000)) == 0
 
 
-def test_drawn_trees_obey_the_rules_of_growth(raw, shapes):
+def test_drawn_trees_have_the_published_depth_and_arity(raw, shapes):
     for tokens, (arities, depths) in zip(raw, shapes, strict=True):
         assert len(tokens) == 2 * len(arities) + len(depths)
         assert max(depths) <= 10
@@ -176,11 +177,11 @@ def test_the_compiled_generator_equals_the_same_lines_in_plain_python(monkeypatc
 @pytest.mark.parametrize("seed", [0, 1])
 def test_every_target_is_the_value_of_its_tree(seed):
     split = ListOps(**SMALL, seed=seed).load("train")
-    values = [evaluate(document) for document in split.sequences.tolist()]
+    values = [evaluate(tree) for tree in split.sequences.tolist()]
     assert values == split.targets.tolist()
 
 
-def test_lengths_lie_strictly_between_the_limits_and_reach_both():
+def test_lengths_are_strictly_between_the_limits():
     split = ListOps(min_len=20, max_len=24, train=300, dev=1, test=1).load("train")
     assert sorted(set(split.lengths.tolist())) == [21, 22, 23]
     assert split.sequences.shape == (300, 24)
@@ -192,18 +193,18 @@ def test_splits_have_their_sizes_and_share_no_tree():
     task = ListOps(**SMALL)
     splits = [task.load(name) for name in ("train", "dev", "test")]
     assert [len(split) for split in splits] == [900, 50, 50]
-    seen = {tuple(document) for split in splits for document in split.sequences.tolist()}
-    assert len(seen) == 1000
+    distinct = {tuple(tree) for split in splits for tree in split.sequences.tolist()}
+    assert len(distinct) == 1000
 
 
-def test_common_trees_are_spread_over_the_splits_and_not_all_in_train():
+def test_frequent_trees_are_spread_over_the_splits():
     task = ListOps(min_len=0, max_len=6, train=700, dev=350, test=350)
     shares = [float((task.load(s).lengths <= 4).float().mean()) for s in ("train", "dev", "test")]
     assert max(shares) < 1.5 * min(shares)
 
 
 @pytest.mark.parametrize("workers", [2, 3])
-def test_the_number_of_workers_changes_no_byte(workers):
+def test_the_data_do_not_depend_on_the_number_of_workers(workers):
     task = ListOps(**SMALL, seed=3)
     alone, together = task.generate_by(1), task.generate_by(workers)
     assert {name: array.tobytes() for name, array in alone.items()} == {
@@ -219,13 +220,13 @@ def test_another_seed_draws_other_trees():
 
 
 @pytest.mark.parametrize(("seed", "pinned"), [(0, "d7aad65c0bca55fb"), (1, "76b1daa6a71e74f2")])
-def test_the_streams_of_this_version_are_pinned(seed, pinned):
+def test_the_data_of_this_version_are_fixed(seed, pinned):
     arrays = ListOps(**SMALL, seed=seed).generate_by(2)
     digest = hashlib.sha256(b"".join(arrays[name].tobytes() for name in sorted(arrays)))
     assert digest.hexdigest()[:16] == pinned
 
 
-def test_a_set_is_generated_once_and_sets_with_other_options_stand_beside_it(home, monkeypatch):
+def test_every_setting_is_generated_once(home, monkeypatch):
     for seed in (0, 1):
         ListOps(**SMALL, seed=seed).load("dev")
     assert len(list(home.iterdir())) == 2
@@ -234,8 +235,8 @@ def test_a_set_is_generated_once_and_sets_with_other_options_stand_beside_it(hom
 
 
 @pytest.mark.parametrize("train", [10**15, 10**17])
-def test_more_trees_than_any_memory_holds_are_not_begun(home, monkeypatch, train):
-    monkeypatch.setattr(ListOps, "draw", lambda self, block: pytest.fail("begun"))
+def test_more_trees_than_any_memory_can_hold_are_an_error_at_once(home, monkeypatch, train):
+    monkeypatch.setattr(ListOps, "draw", lambda self, block: pytest.fail("drawn"))
     with pytest.raises((MemoryError, ValueError), match=r"allocate|too big|dimension"):
         ListOps(train=train).load("train")
     assert not home.exists()
@@ -253,32 +254,24 @@ def test_more_trees_than_any_memory_holds_are_not_begun(home, monkeypatch, train
         ({"seed": 2**32}, "listops.seed=4294967296 must be below 2"),
     ],
 )
-def test_an_option_out_of_its_range_is_refused(options, message):
+def test_an_option_out_of_range_is_an_error(options, message):
     with pytest.raises(UserError, match=message):
         ListOps(**options)
 
 
-def test_options_are_read_from_text():
-    assert resolve("listops", ListOps, {"min_len": "50", "max_len": "512"})["max_len"] == 512
-    with pytest.raises(UserError, match=r"did you mean 'min_len'"):
-        resolve("listops", ListOps, {"minlen": "50"})
-
-
-def test_barren_blocks_that_do_not_follow_one_another_do_not_end_the_search(monkeypatch):
-    digits = [Corpus.of([bytes([1 + digit])], [digit]) for digit in range(10)]
-    # Every tree comes twice: no two blocks in a row are barren.
-    monkeypatch.setattr(
-        ListOps, "_blocks", lambda task, workers: (one for one in digits for _ in range(2))
-    )
-    monkeypatch.setattr(listops, "BARREN", 2)
-    task = ListOps(min_len=0, max_len=4, train=8, dev=1, test=1)
-    assert len(task.generate_by(1)["train_targets"]) == 8
-
-
-def test_more_trees_than_there_are_is_refused_with_the_number_found(home, monkeypatch):
-    monkeypatch.setattr(listops, "BARREN", 3)
-    # Below four tokens there are the ten digits alone.
-    with pytest.raises(UserError, match=r"found 10 distinct trees .* 11 wanted; widen the lengths"):
+def test_too_few_distinct_trees_are_an_error_with_their_number(home, monkeypatch):
+    monkeypatch.setattr(listops, "MAX_EMPTY_BLOCKS", 3)
+    # Below four tokens there are the ten digits only.
+    with pytest.raises(UserError, match=r"has 10 distinct trees .* 11 needed; widen the lengths"):
         ListOps(min_len=0, max_len=4, train=9, dev=1, test=1).load("train")
     assert not home.exists()
     assert len(ListOps(min_len=0, max_len=4, train=8, dev=1, test=1).load("train")) == 8
+
+
+def test_empty_blocks_end_the_search_only_if_consecutive(monkeypatch):
+    digits = [Corpus.of([bytes([1 + digit])], [digit]) for digit in range(10)]
+    monkeypatch.setattr(listops, "MAX_EMPTY_BLOCKS", 2)
+    # Every tree comes twice: of two consecutive blocks one has a new tree.
+    monkeypatch.setattr(ListOps, "draw", lambda task, block: digits[block // 2 % 10])
+    task = ListOps(min_len=0, max_len=4, train=8, dev=1, test=1)
+    assert len(task.generate_by(1)["train_targets"]) == 8

@@ -1,4 +1,4 @@
-"""Pathfinder: what its images look like, what their classes mean, and that a seed decides them."""
+"""Pathfinder: statistics of its images, the meaning of its classes, and reproducibility."""
 
 import hashlib
 import time
@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tasks.lra.pathfinder import BLOCK, Drawing, Pathfinder
-from zoo.registry import UserError, resolve
+from zoo.registry import UserError
 
 SMALL = {"train": 150, "dev": 20, "test": 10}
 
@@ -24,19 +24,19 @@ def images(drawings) -> np.ndarray:
     return np.stack([drawing.pixels for drawing in drawings])
 
 
-def test_images_are_as_dark_as_described(images):
+def test_images_have_the_expected_brightness(images):
     # Mean 20 of 255, 15 % of pixels over 25.
     assert images.mean() == pytest.approx(20, abs=1)
     assert (images > 25).mean() == pytest.approx(0.15, abs=0.01)
 
 
-def test_every_image_reaches_from_black_to_white(images):
+def test_every_image_has_the_full_range_of_levels(images):
     assert (images.min(axis=(1, 2)) == 0).all()
     assert (images.max(axis=(1, 2)) == 255).all()
 
 
 def test_classes_are_balanced(drawings):
-    # Four standard deviations of a thousand tosses.
+    # Four standard deviations of a thousand Bernoulli draws.
     assert np.mean([drawing.target for drawing in drawings]) == pytest.approx(0.5, abs=0.064)
 
 
@@ -46,7 +46,7 @@ def test_about_one_distractor_of_five_is_drawn(drawings):
     assert np.mean(counts) == pytest.approx(1.2, abs=0.15)
 
 
-def test_two_discs_stand_out_at_their_places(drawings):
+def test_both_discs_are_visible_at_their_positions(drawings):
     for drawing in drawings:
         levels = np.pad(drawing.pixels, 2).astype(int)
         for y, x in drawing.discs:
@@ -55,27 +55,27 @@ def test_two_discs_stand_out_at_their_places(drawings):
         assert not (drawing.discs[0] == drawing.discs[1]).all()
 
 
-def test_the_class_says_whether_both_discs_lie_on_one_snake(drawings):
-    undecided = 0
+def test_the_class_is_whether_both_discs_are_on_one_snake(drawings):
+    undetermined = 0
     for drawing in drawings:
         snakes = drawing.paddles[:28].reshape(2, 14, 3)[:, :, :2].tolist()
         tails, heads = [snake[0] for snake in snakes], [snake[-1] for snake in snakes]
         origin, terminal = drawing.discs.tolist()
         assert origin in tails and terminal in heads
         if heads[0] == heads[1]:
-            undecided += 1
+            undetermined += 1
         else:
             assert drawing.target == (tails.index(origin) == heads.index(terminal))
-    assert undecided <= 10
+    assert undetermined <= 10
 
 
-def test_either_snake_may_carry_the_first_disc_in_either_class(drawings):
-    seen = [(d.target, bool((d.discs[0] == d.paddles[0, :2]).all())) for d in drawings]
+def test_the_first_disc_is_on_either_snake_in_either_class(drawings):
+    cases = [(d.target, bool((d.discs[0] == d.paddles[0, :2]).all())) for d in drawings]
     for kind in ((0, True), (0, False), (1, True), (1, False)):
-        assert seen.count(kind) > 190
+        assert cases.count(kind) > 190
 
 
-def test_the_snakes_alone_do_not_give_the_class_away(images, drawings):
+def test_the_brightness_does_not_reveal_the_class(images, drawings):
     targets = np.array([drawing.target for drawing in drawings])
     means = images.mean(axis=(1, 2))
     gap = abs(means[targets == 1].mean() - means[targets == 0].mean())
@@ -83,7 +83,7 @@ def test_the_snakes_alone_do_not_give_the_class_away(images, drawings):
 
 
 @pytest.mark.parametrize(("size", "contour"), [(32, 6), (64, 6), (128, 6)])
-def test_a_split_holds_one_token_a_pixel_and_no_padding(size, contour):
+def test_a_split_has_one_token_a_pixel_and_no_padding(size, contour):
     task = Pathfinder(size=size, contour=contour, train=5, dev=2, test=3)
     for name, examples in (("train", 5), ("dev", 2), ("test", 3)):
         split = task.load(name)
@@ -93,7 +93,7 @@ def test_a_split_holds_one_token_a_pixel_and_no_padding(size, contour):
         assert not split.padded
 
 
-def test_images_stand_in_their_order_in_raster_order():
+def test_images_are_in_their_order_in_raster_order():
     task = Pathfinder(**SMALL)
     drawn = [task.draw(index) for index in (0, 149, 150, 170)]
     splits = {name: task.load(name) for name in ("train", "dev", "test")}
@@ -109,7 +109,7 @@ def test_both_gaps_occur_at_128_pixels():
 
 
 @pytest.mark.parametrize("workers", [2, 3])
-def test_the_number_of_workers_changes_no_byte(workers):
+def test_the_data_do_not_depend_on_the_number_of_workers(workers):
     task = Pathfinder(**SMALL, seed=3)
     assert sum(SMALL.values()) > 2 * BLOCK
     alone, together = task.generate_by(1), task.generate_by(workers)
@@ -118,7 +118,7 @@ def test_the_number_of_workers_changes_no_byte(workers):
     }
 
 
-def test_the_stream_of_this_version_is_pinned():
+def test_the_data_of_this_version_are_fixed():
     digest = hashlib.sha256()
     for size, contour in ((32, 14), (64, 6), (128, 6)):
         arrays = Pathfinder(size=size, contour=contour, train=8, dev=1, test=1).generate_by(2)
@@ -140,14 +140,14 @@ def test_no_image_occurs_twice_in_all_splits():
     assert len({tuple(image) for split in splits for image in split.sequences.tolist()}) == 180
 
 
-def test_an_image_that_was_drawn_before_is_drawn_again(monkeypatch):
+def test_a_repeated_image_is_replaced(monkeypatch):
     draw = Pathfinder.draw
     firsts = {6: 2, 9: 5}
     monkeypatch.setattr(
         Pathfinder,
         "draw",
-        lambda task, index, again=0: draw(
-            task, index if again else firsts.get(index, index), again
+        lambda task, index, attempt=0: draw(
+            task, index if attempt else firsts.get(index, index), attempt
         ),
     )
     task = Pathfinder(train=5, dev=3, test=2)
@@ -162,14 +162,12 @@ def test_an_image_that_was_drawn_before_is_drawn_again(monkeypatch):
 
 
 @pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
-def test_an_image_that_cannot_be_drawn_ends_the_set_at_once_and_leaves_nothing(
-    home, monkeypatch, error
-):
+def test_a_failed_image_ends_the_generation_at_once(home, monkeypatch, error):
     drawn = []
 
-    def draw(task, index, again=0):
+    def draw(task, index, attempt=0):
         drawn.append(index)
-        time.sleep(0.01)  # what a whole block would take: time enough to call the rest off
+        time.sleep(0.01)  # as long as a block takes
         raise error
 
     monkeypatch.setattr(Pathfinder, "draw", draw)
@@ -179,8 +177,8 @@ def test_an_image_that_cannot_be_drawn_ends_the_set_at_once_and_leaves_nothing(
     assert not home.exists()
 
 
-def test_the_class_of_an_image_is_called_by_the_snakes_of_its_discs():
-    assert [Pathfinder().label(target) for target in (0, 1)] == ["two snakes", "one snake"]
+def test_the_class_names_count_the_snakes_with_discs():
+    assert [Pathfinder().class_name(target) for target in (0, 1)] == ["two snakes", "one snake"]
 
 
 def test_a_set_is_generated_once(monkeypatch):
@@ -193,8 +191,8 @@ def test_a_set_is_generated_once(monkeypatch):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"size": 33}, "pathfinder.size=33: give one of 32, 64, 128"),
-        ({"contour": 7}, "pathfinder.contour=7: give one of 6, 9, 14"),
+        ({"size": 33}, "pathfinder.size=33 is not one of 32, 64, 128; give one"),
+        ({"contour": 7}, "pathfinder.contour=7 is not one of 6, 9, 14; give one"),
         ({"train": 0}, "pathfinder.train=0 must be at least 1"),
         ({"dev": 0}, "pathfinder.dev=0 must be at least 1"),
         ({"test": -3}, "pathfinder.test=-3 must be at least 1"),
@@ -202,12 +200,6 @@ def test_a_set_is_generated_once(monkeypatch):
         ({"seed": 2**32}, "pathfinder.seed=4294967296 must be below 2"),
     ],
 )
-def test_an_option_out_of_its_range_is_refused(options, message):
+def test_an_option_out_of_range_is_an_error(options, message):
     with pytest.raises(UserError, match=message):
         Pathfinder(**options)
-
-
-def test_options_are_read_from_text():
-    assert resolve("pathfinder", Pathfinder, {"size": "128"})["size"] == 128
-    with pytest.raises(UserError, match=r"did you mean 'contour'"):
-        resolve("pathfinder", Pathfinder, {"contours": "14"})

@@ -1,4 +1,4 @@
-"""Every drawn task is solved by an independent reader of its documents, and its draws are fixed."""
+"""Every synthetic task is solved by an independent solver, and its draws are fixed."""
 
 import hashlib
 from collections import Counter
@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from tasks.registry import tasks
+from tasks import create
 from tasks.answers import Number
-from tasks.baselines import baselines
+from tasks.baselines import compute
 from tasks.contract import SPLITS
+from tasks.registry import tasks
 from tasks.synthetic.base import SHUFFLED, Stream, SyntheticTask
 from zoo.registry import UserError
 
@@ -18,30 +19,30 @@ NAMES = [name for name, task in tasks.items() if issubclass(task, SyntheticTask)
 
 
 def draw(name, split="train", **options):
-    task = tasks.find(name)(**{"train": 300, "dev": 50, "test": 50, **options})
+    task = create(name, **{"train": 300, "dev": 50, "test": 50, **options})
     return task, task.load(split)
 
 
-def copied(document, _):
-    """What stands at the last blanks: the shown symbols, first to last."""
-    return [token - 2 for token in document if token > 1]
+def copied(sequence, _):
+    """The symbols, first to last."""
+    return [token - 2 for token in sequence if token > 1]
 
 
-def induced(document, _):
-    place = document.index(1)
-    return [document[place + 1] - 2]
+def induced(sequence, _):
+    place = sequence.index(1)
+    return [sequence[place + 1] - 2]
 
 
-def recalled(document, task):
+def recalled(sequence, task):
     pairs = dict(
-        zip(document[0 : 2 * task.pairs : 2], document[1 : 2 * task.pairs : 2], strict=True)
+        zip(sequence[0 : 2 * task.pairs : 2], sequence[1 : 2 * task.pairs : 2], strict=True)
     )
     assert len(pairs) == len(set(pairs.values())) == task.pairs
     return pairs
 
 
-def added(document, task):
-    marked = [token - 1 - task.levels for token in document if token > task.levels]
+def added(sequence, task):
+    marked = [token - 1 - task.levels for token in sequence if token > task.levels]
     assert len(marked) == 2
     return sum(marked) / (task.levels - 1)
 
@@ -51,10 +52,10 @@ SOLVERS = {
     "selective-copying": copied,
     "induction": induced,
     "adding": added,
-    "majority": lambda document, task: min(
-        (-amount, token - 1) for token, amount in Counter(document).items()
+    "majority": lambda sequence, task: min(
+        (-amount, token - 1) for token, amount in Counter(sequence).items()
     )[1],
-    "parity": lambda document, task: sum(token - 1 for token in document) % task.symbols,
+    "parity": lambda sequence, task: sum(token - 1 for token in sequence) % task.symbols,
 }
 
 SETTINGS = [
@@ -76,10 +77,10 @@ SETTINGS = [
 
 
 @pytest.mark.parametrize(("name", "options"), SETTINGS)
-def test_an_independent_solver_gets_every_answer(name, options):
+def test_an_independent_solver_finds_every_answer(name, options):
     task, split = draw(name, **options)
-    for document, target in zip(split.sequences.tolist(), split.targets.tolist(), strict=True):
-        found = SOLVERS[name](document, task)
+    for sequence, target in zip(split.sequences.tolist(), split.targets.tolist(), strict=True):
+        found = SOLVERS[name](sequence, task)
         assert found == (pytest.approx(target, abs=1e-6) if name == "adding" else target)
 
 
@@ -92,27 +93,27 @@ def test_an_independent_solver_gets_every_answer(name, options):
         {"pairs": 2, "vocabulary": 6},
     ],
 )
-def test_every_query_of_mqar_asks_for_the_value_of_its_key(options):
+def test_the_target_of_every_query_of_mqar_is_the_value_of_its_key(options):
     task, split = draw("mqar", **options)
-    for document, target_positions, target in zip(
+    for sequence, target_positions, target in zip(
         split.sequences.tolist(),
         split.target_positions.tolist(),
         split.targets.tolist(),
         strict=True,
     ):
-        pairs = recalled(document, task)
-        queries = [document[place] for place in target_positions]
+        pairs = recalled(sequence, task)
+        queries = [sequence[place] for place in target_positions]
         assert sorted(queries) == sorted(pairs)
         assert [pairs[query] - task.classes for query in queries] == target
         assert min(target_positions) >= 2 * task.pairs and len(set(target_positions)) == task.pairs
         assert all(1 <= key < task.classes <= value for key, value in pairs.items())
-        behind = document[2 * task.pairs :]
+        behind = sequence[2 * task.pairs :]
         assert not {*behind} & {*pairs.values()}
         assert sum(token in pairs for token in behind) == task.pairs
-        assert min(document) >= 1
+        assert min(sequence) >= 1
 
 
-def test_mqar_fills_with_every_token_that_is_left_equally_often():
+def test_the_other_positions_of_mqar_hold_every_other_token_equally_often():
     task, split = draw("mqar", max_len=8, pairs=2, vocabulary=10, train=20_000)
     fillers = torch.ones(split.sequences.shape, dtype=torch.bool)
     fillers.scatter_(1, split.target_positions.long(), False)[:, : 2 * task.pairs] = False
@@ -123,7 +124,7 @@ def test_mqar_fills_with_every_token_that_is_left_equally_often():
     assert (shares - expected).abs().max() < 0.01
 
 
-def test_mqar_asks_soon_after_the_pairs_more_often_than_late():
+def test_queries_of_mqar_are_denser_near_the_pairs():
     task, split = draw("mqar", train=4000)
     gaps = (split.target_positions - 2 * task.pairs) // 2
     counts = gaps.flatten().bincount(minlength=56)
@@ -133,14 +134,14 @@ def test_mqar_asks_soon_after_the_pairs_more_often_than_late():
     assert counts[0] > 2 * counts[5] > 4 * counts[40] > 0
 
 
-def test_the_places_asked_show_a_token_that_does_not_give_the_answer_away():
+def test_the_input_at_target_positions_does_not_contain_the_answer():
     for name in ("copying", "selective-copying", "induction"):
         _, split = draw(name)
         shown = split.sequences.long().take_along_dim(split.target_positions.long(), 1)
         assert (shown == 1).all()
 
 
-def test_a_symbol_to_copy_may_stand_anywhere_before_the_questions():
+def test_a_symbol_to_copy_may_be_at_any_position_before_the_requests():
     task, split = draw("selective-copying", train=2000)
     shown = (split.sequences > 1).double().mean(0)
     before = task.max_len - task.count
@@ -148,7 +149,7 @@ def test_a_symbol_to_copy_may_stand_anywhere_before_the_questions():
     assert (shown[:before] - task.count / before).abs().max() < 0.05
 
 
-def test_the_special_token_of_induction_may_stand_at_any_place_but_the_last_two():
+def test_the_special_token_of_induction_may_be_at_any_position_but_the_last_two():
     task, split = draw("induction", train=5000)
     places = (split.sequences == 1).nonzero()[:, 1]
     assert set(places.tolist()) == {*range(task.max_len - 2), task.max_len - 1}
@@ -189,7 +190,7 @@ FIXED = {
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_a_seed_means_is_fixed_so_that_another_draw_needs_another_version(name):
+def test_the_draws_of_a_version_are_fixed(name):
     _, split = draw(name)
     parts = (
         split.sequences,
@@ -198,11 +199,11 @@ def test_what_a_seed_means_is_fixed_so_that_another_draw_needs_another_version(n
     )
     found = hashlib.sha256(b"".join(part.numpy().tobytes() for part in parts)).hexdigest()[:16]
     key = f"{name}@{tasks.find(name).version}"
-    assert FIXED.get(key) == found, f"{name} is drawn otherwise: raise its version"
+    assert FIXED.get(key) == found, f"{name} is drawn differently: raise its version"
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_splits_and_seeds_are_drawn_apart(name):
+def test_splits_and_seeds_differ(name):
     ways = [(split, seed) for split in SPLITS for seed in (0, 1)]
     drawn = [draw(name, split, train=50, seed=seed)[1].sequences.numpy() for split, seed in ways]
     assert {one.shape for one in drawn} == {drawn[0].shape}
@@ -232,15 +233,23 @@ def test_every_token_is_below_the_vocabulary_and_none_is_padding(name):
         ("parity", {"dev": 0}, "parity.dev=0 must be at least 1; raise it"),
         ("parity", {"test": 0}, "parity.test=0 must be at least 1; raise it"),
         ("majority", {"seed": -1}, "majority.seed=-1 must be at least 0; raise it"),
-        ("scaling", {"vocabulary": 2**15 + 1}, "scaling.vocabulary=32769 makes 32769 token"),
-        ("adding", {"levels": 20_000}, "adding.levels=20000 makes 40001 token values, 32768"),
-        ("induction", {"symbols": 2**15}, "induction.symbols=32768 makes 32770 token values"),
-        ("mqar", {"vocabulary": 2**15 + 2}, "mqar.vocabulary=32770 makes 32770 token values"),
+        (
+            "scaling",
+            {"vocabulary": 2**15 + 1},
+            "=32769 makes a vocabulary of 32769",
+        ),
+        (
+            "adding",
+            {"levels": 20_000},
+            "=20000 makes a vocabulary of 40001 tokens, 32768",
+        ),
+        ("induction", {"symbols": 2**15}, "induction.symbols=32768 makes a vocabulary of 32770"),
+        ("mqar", {"vocabulary": 2**15 + 2}, "mqar.vocabulary=32770 makes a vocabulary of 32770"),
     ],
 )
-def test_options_out_of_range_are_refused(name, options, message):
+def test_options_out_of_range_are_errors(name, options, message):
     with pytest.raises(UserError, match=message):
-        tasks.find(name)(**options)
+        create(name, **options)
 
 
 def test_distinct_integers_are_distinct_and_uniform_however_they_are_drawn():
@@ -260,19 +269,19 @@ def test_many_of_many_integers_are_distinct_and_uniform():
 
 
 @pytest.mark.parametrize(("count", "bound"), [(6, 12), (300, 10_000)])
-def test_what_is_shuffled_in_parts_is_what_is_shuffled_at_once(count, bound):
+def test_shuffling_does_not_depend_on_the_parts(count, bound):
     rows = 3 * SHUFFLED // bound // 2
     whole = Stream(0, 0).uniform(rows, bound).argsort(1, kind="stable")[:, :count]
     assert np.array_equal(Stream(0, 0).distinct(count, bound, rows), whole)
 
 
-def test_a_number_within_the_tolerance_is_right_and_the_mean_is_the_floor():
+def test_a_number_within_the_tolerance_is_correct_and_the_mean_is_a_baseline():
     task, split = draw("adding", test=2000)
     assert split.answers == Number(0.04)
     near, off = torch.tensor([[0.5], [0.5]]), torch.tensor([0.53, 0.55])
     assert split.answers.correct(near, off).tolist() == [True, False]
     assert split.answers.loss(near, off) == pytest.approx((0.03**2 + 0.05**2) / 2)
-    found = baselines(task)
+    found = compute(task, {name: task.load(name) for name in SPLITS})
     constant = torch.full((4,), 0.5)
     learned, target_positions = torch.tensor([0.9, 0.9]), constant
     assert split.answers.baselines(learned, target_positions, 1) == {"mean": 0.0}
@@ -280,9 +289,9 @@ def test_a_number_within_the_tolerance_is_right_and_the_mean_is_the_floor():
     assert found["mean"] == pytest.approx(0.0784, abs=0.03)
 
 
-def test_every_answer_counts_in_the_floors_of_tasks_that_ask_for_several():
+def test_every_answer_counts_in_the_baselines_of_tasks_with_several():
     task, split = draw("copying", "test", symbols=2, count=3, max_len=8)
-    found = baselines(task)
+    found = compute(task, {name: task.load(name) for name in SPLITS})
     assert found["chance"] == 0.5
     train = task.load("train").targets
     most_frequent = int(train.double().mean() > 0.5)

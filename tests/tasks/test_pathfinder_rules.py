@@ -1,4 +1,4 @@
-"""Pathfinder's drawings against its rules, followed in plain Python with Pillow."""
+"""Pathfinder's images against its rules, in plain Python with Pillow."""
 
 import math
 from collections import Counter
@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
-from tasks.lra import contours, paddles
+from tasks.lra import pathfinder_drawing, pathfinder_growth
 from tasks.lra.pathfinder import Pathfinder
-from tasks.lra.stencils import ANGLES, SCALES, stencils
+from tasks.lra.pathfinder_tables import ANGLES, SCALES, drawing_tables
 
 CASES = [(32, 14, 0), (32, 14, 1), (32, 9, 2), (32, 6, 3), (64, 9, 4), (128, 6, 5), (128, 6, 6)]
 
@@ -64,9 +64,9 @@ class Rules:
         for dy, dx in disc(2 * self.margin):
             dilated |= np.roll(canvas, (dy, dx), (0, 1))
         found = []
-        for stencil in (halved(canvas), halved(dilated)):
+        for patch in (halved(canvas), halved(dilated)):
             wide = np.zeros((self.size + 2 * half, self.size + 2 * half))
-            wide[y : y + 2 * half + 1, x : x + 2 * half + 1] = stencil
+            wide[y : y + 2 * half + 1, x : x + 2 * half + 1] = patch
             found.append(wide[half:-half, half:-half])
         return found
 
@@ -115,11 +115,11 @@ def case(request):
 def test_the_image_is_what_pillow_draws_of_the_same_paddles_and_discs(case):
     rules, contour, drawing, _ = case
     expected = rules.image(drawing, contour)
-    # Half a level is rounding; a hair more is the last bit of a float.
+    # Half a level is rounding; a bit more is the precision of a float.
     assert np.abs(drawing.pixels - expected).max() <= 0.5 + 1e-9
 
 
-def test_every_head_lies_on_the_circle_round_its_joint_and_turns_by_less_than_a_right_angle(case):
+def test_every_head_is_on_the_circle_around_its_joint_at_less_than_a_right_angle(case):
     rules, _, _, snakes = case
     for snake in snakes:
         pivot = rules.first_joint(snake[0])
@@ -134,7 +134,7 @@ def test_every_head_lies_on_the_circle_round_its_joint_and_turns_by_less_than_a_
             assert (paddle[:2] >= 0).all() and (paddle[:2] < rules.size).all()
 
 
-def test_no_paddle_collides_with_any_but_its_newest_joint(case):
+def test_no_paddle_collides_with_others_but_its_newest_joint(case):
     rules, contour, _, snakes = case
     masks = [[rules.layers(paddle)[1] for paddle in snake] for snake in snakes]
     taken = rules.border()
@@ -149,11 +149,13 @@ def test_no_paddle_collides_with_any_but_its_newest_joint(case):
 
 
 def test_two_masks_collide_where_they_add_up_to_nine_fifths():
-    stencil, paddle = np.full((3, 3), 255, np.uint8), np.array([4, 4, 0])
-    for level, crowded in ((203, False), (204, True)):
+    patch, paddle = np.full((3, 3), 255, np.uint8), np.array([4, 4, 0])
+    for level, collides in ((203, False), (204, True)):
         mask = np.zeros((9, 9), np.uint8)
         mask[5, 5] = level
-        assert paddles.collides(mask, stencil, paddle) == crowded == (level / 255 + 1 >= 1.8)
+        assert (
+            pathfinder_growth.collides(mask, patch, paddle) == collides == (level / 255 + 1 >= 1.8)
+        )
 
 
 def grow(rules, taken, snake, masks, joint):
@@ -162,7 +164,7 @@ def grow(rules, taken, snake, masks, joint):
     return np.maximum(taken, masks[joint - 1])
 
 
-def test_the_second_tail_lies_at_its_distance_from_the_first_and_both_fit_the_window(case):
+def test_the_tails_have_their_distance_and_are_inside_the_window(case):
     rules, _, _, snakes = case
     tails = [tuple(map(int, snake[0][:2])) for snake in snakes[:2]]
     assert abs(math.dist(*tails) - rules.scale.apart) <= math.sqrt(0.5)
@@ -173,36 +175,38 @@ def test_the_second_tail_lies_at_its_distance_from_the_first_and_both_fit_the_wi
         assert all(0 <= c < rules.size for c in (*head, *rules.first_joint(snake[0])))
 
 
-def test_only_angles_whose_kernel_reaches_into_every_corner_begin_a_snake(case):
+def test_only_angles_whose_kernel_reaches_every_corner_start_a_snake(case):
     rules, contour, drawing, snakes = case
-    kit = stencils(rules.size, contour, drawing.margin)
+    tables = drawing_tables(rules.size, contour, drawing.margin)
     for angle in range(ANGLES):
-        full = np.argwhere(kit.masks[angle] == 255) - kit.masks.shape[1] // 2 + 1
+        full = np.argwhere(tables.masks[angle] == 255) - tables.masks.shape[1] // 2 + 1
         kernel = [cell for cell in full if abs(cell).max() <= rules.length + rules.margin]
         corners = [(y, x) for y in (0, rules.size - 1) for x in (0, rules.size - 1)]
         reads = [
             any(((cell + corner >= 0) & (cell + corner < rules.size)).all() for cell in kernel)
             for corner in corners
         ]
-        assert kit.fitting[angle] == (len(kernel) if all(reads) else 0)
-    assert all(kit.fitting[snake[0][2]] for snake in (snakes[0], *snakes[2:]))
+        assert tables.fitting[angle] == (len(kernel) if all(reads) else 0)
+    assert all(tables.fitting[snake[0][2]] for snake in (snakes[0], *snakes[2:]))
 
 
-def test_at_32_pixels_a_snake_begins_up_and_to_the_left():
-    assert (np.flatnonzero(stencils(32, 14, 1).fitting) - 180).tolist() == [*range(-150, -119)]
+def test_at_32_pixels_a_snake_starts_up_and_to_the_left():
+    assert (np.flatnonzero(drawing_tables(32, 14, 1).fitting) - 180).tolist() == [
+        *range(-150, -119)
+    ]
 
 
 @pytest.mark.parametrize("band", [0, 3, 14])
-def test_a_central_seed_is_free_where_a_band_on_every_side_is_taken(band):
-    kit = stencils(32, 14, 1)
+def test_a_central_tail_is_free_where_a_band_on_every_side_is_covered(band):
+    tables = drawing_tables(32, 14, 1)
     taken = np.full((32, 32), 255, np.uint8)
     taken[band : 32 - band, band : 32 - band] = 0
-    # As much again beyond the window: there too a kernel may not reach.
+    # A kernel may not reach outside the window either.
     wide = np.pad(taken, 8, constant_values=255)
-    for angle in np.flatnonzero(kit.fitting):
-        cells = kit.fits[angle, : kit.fitting[angle]]
+    for angle in np.flatnonzero(tables.fitting):
+        cells = tables.fits[angle, : tables.fitting[angle]]
         found = np.empty((1024, 2), np.int64)
-        count = paddles.find_central(32, band, cells, found)
+        count = pathfinder_growth.find_central(32, band, cells, found)
         expected = [
             [y, x] for y in range(32) for x in range(32)
             if not wide[y + 8 + cells[:, 0], x + 8 + cells[:, 1]].any()
@@ -210,25 +214,25 @@ def test_a_central_seed_is_free_where_a_band_on_every_side_is_taken(band):
         assert found[:count].tolist() == expected
 
 
-def test_a_seed_is_free_where_the_mask_is_at_most_three_tenths_in_its_kernel():
+def test_a_tail_is_free_where_the_mask_is_at_most_three_tenths_in_its_kernel():
     mask = np.full((9, 9), 77, np.uint8)
     mask[3:6, 4:7] = 76
     cells = np.array([[0, 0], [1, 1]])
     found = np.empty((81, 2), np.int64)
-    count = paddles.find_free(mask, cells, found)
+    count = pathfinder_growth.find_free(mask, cells, found)
     assert found[:count].tolist() == [[3, 4], [3, 5], [4, 4], [4, 5]]
     mask[8, 2] = 0
-    count = paddles.find_free(mask, cells, found)
-    assert found[count - 1].tolist() == [8, 2], "what lies beyond the window asks for nothing"
+    count = pathfinder_growth.find_free(mask, cells, found)
+    assert found[count - 1].tolist() == [8, 2], "outside the window everything is free"
 
 
-def test_a_head_is_weighed_by_what_is_free_round_it_and_by_the_square_of_its_turns_cosine():
-    rules, kit = Rules(32, 1), stencils(32, 14, 1)
+def test_the_weight_of_a_head_is_its_free_neighbourhood_times_squared_cosine():
+    rules, tables = Rules(32, 1), drawing_tables(32, 14, 1)
     mask = np.random.default_rng(0).integers(0, 256, (32, 32), dtype=np.uint8)
-    weights = np.empty(len(kit.heads))
+    weights = np.empty(len(tables.heads))
     for pivot, direction in (((16, 16), 33), ((2, 30), 365), ((31, 0), 200)):
-        total = paddles.weigh(
-            mask, kit.near, kit.heads, np.array(pivot), kit.turns[direction], weights
+        total = pathfinder_growth.weigh(
+            mask, tables.near, tables.heads, np.array(pivot), tables.turns[direction], weights
         )
         expected = []
         for offset in rules.circle:
@@ -243,14 +247,14 @@ def test_a_head_is_weighed_by_what_is_free_round_it_and_by_the_square_of_its_tur
 
 def test_heads_are_chosen_in_proportion_to_their_weights():
     weights = np.array([0.0, 3.0, 0.0, 1.0, 0.0])
-    chosen = Counter(paddles.choose(weights, 4 * k / 1000) for k in range(1000))
+    chosen = Counter(pathfinder_growth.choose(weights, 4 * k / 1000) for k in range(1000))
     assert chosen == {1: 750, 3: 250}
-    assert paddles.choose(weights, 4.0) == 3, "a sum that rounding leaves short ends at the last"
+    assert pathfinder_growth.choose(weights, 4.0) == 3, "rounding may leave the sum too small"
 
 
 def test_the_compiled_drawing_equals_the_same_lines_in_plain_python(monkeypatch):
     compiled = Pathfinder(contour=6).draw(8)
-    for module in (paddles, contours):
+    for module in (pathfinder_growth, pathfinder_drawing):
         for name, kernel in list(vars(module).items()):
             if hasattr(kernel, "py_func"):
                 monkeypatch.setattr(module, name, kernel.py_func)

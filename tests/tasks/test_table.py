@@ -1,0 +1,158 @@
+"""Own data: tables of texts and labels."""
+
+import csv
+import os
+from pathlib import Path
+
+import pandas
+import pytest
+
+from tasks import create
+from tasks.contract import SPLITS
+from zoo.registry import UserError
+
+
+def write(path: Path, rows, head=("text", "label")) -> str:
+    if path.suffix == ".parquet":
+        pandas.DataFrame(rows, columns=list(head)).to_parquet(path)
+    else:
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file, delimiter="\t" if path.suffix == ".tsv" else ",")
+            writer.writerows([head, *rows])
+    return str(path)
+
+
+ROWS = [(f'"é", {i}' if i % 4 else f"other\t{i}", "b" if i % 4 else "a") for i in range(200)]
+
+
+def content(task):
+    """The (text, label) pairs of each split."""
+    found = {}
+    for name in SPLITS:
+        split = task.load(name)
+        labels = map(task.class_name, split.targets.tolist())
+        found[name] = [(task.show(split, i)[0], label) for i, label in enumerate(labels)]
+    return found
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet"])
+def test_every_row_is_in_one_of_three_stratified_splits(tmp_path, suffix):
+    if suffix == ".parquet":
+        pytest.importorskip("pyarrow")
+    task = create("table", path=write(tmp_path / f"my{suffix}", ROWS))
+    splits = content(task)
+    assert sorted(row for rows in splits.values() for row in rows) == sorted(ROWS)
+    assert [task.classes, task.class_name(0), task.class_name(1)] == [2, "a", "b"]
+    counts = [[label for _, label in rows].count("a") for rows in splits.values()]
+    assert counts == [40, 5, 5] and [len(rows) for rows in splits.values()] == [160, 20, 20]
+
+
+def test_a_token_is_its_byte_plus_one_truncated_and_padded(tmp_path):
+    path = write(tmp_path / "my.csv", [(f"é{i}", i % 2) for i in range(8)])
+    split = create("table", path=path, max_len=2).load("train")
+    assert split.sequences.tolist() == [[0xC4, 0xAA]] * 4 and not split.padded
+    split = create("table", path=path, max_len=4).load("train")
+    assert split.sequences[0].tolist()[:2] == [0xC4, 0xAA] and split.sequences[0, 3] == 0
+    assert split.lengths.tolist() == [3] * 4
+
+
+def test_the_seed_determines_the_splits(tmp_path):
+    path = write(tmp_path / "my.csv", ROWS)
+    digests = [create("table", path=path, seed=n).load("dev").digest() for n in (0, 0, 1)]
+    assert digests[0] == digests[1] != digests[2]
+    fixed = "f84b904bd86dda915e4e20cb9d76451e68636f49a79401a943ee5aa833d0ddcd"
+    assert digests[0] == fixed, "other splits need another version"
+
+
+def test_rows_with_the_same_text_are_in_the_same_split(tmp_path):
+    rows = [(f"text {i % 40}", str(i % 2)) for i in range(400)]
+    rows += [("text 0", "1")] * 3  # the same text with another label
+    splits = content(create("table", path=write(tmp_path / "my.csv", rows), dev=0.3, test=0.3))
+    texts = [{text for text, _ in part} for part in splits.values()]
+    assert [len(part) for part in texts] == [16, 12, 12] and len(set.union(*texts)) == 40
+    assert sum(map(len, splits.values())) == 403
+
+
+def test_every_split_has_a_text_of_every_class_whatever_the_shares(tmp_path):
+    path = write(tmp_path / "my.csv", [(f"{i}", str(i % 3)) for i in range(9)])
+    for dev, test in ((0.01, 0.01), (0.8, 0.1), (0.1, 0.8), (0.49, 0.49)):
+        task = create("table", path=path, dev=dev, test=test)
+        assert [task.load(name).targets.bincount().tolist() for name in SPLITS] == [[1, 1, 1]] * 3
+
+
+def test_a_split_column_is_used_as_it_is(tmp_path):
+    rows = [(f"{i}", "ab"[i % 2], SPLITS[i % 3]) for i in range(12)]
+    path = write(tmp_path / "my.csv", rows, ("body", "class", "part"))
+    task = create("table", path=path, text="body", label="class", split="part")
+    expected = {name: [(t, label) for t, label, part in rows if part == name] for name in SPLITS}
+    assert content(task) == expected
+
+
+PLAIN = [(f"{i}", "ab"[i % 2]) for i in range(8)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "message"),
+    [
+        (PLAIN, {"text": "body"}, "has no column 'body', only text, label; name the one to use"),
+        (PLAIN, {"split": "part"}, "has no column 'part'"),
+        ([], {}, "has no rows; give a header and rows"),
+        ([(f"{i}", "a") for i in range(8)], {}, "has one class only in 'label'"),
+        ([(f"{i}", f"{i}") for i in range(300)], {}, "has 300 classes in 'label', 256 is the max"),
+        (PLAIN[:5], {}, "has 2 different texts of class 'b', one for each of 3 splits needed"),
+        ([*PLAIN, ("", "a")], {}, "has no 'text' in row 9; fill or remove that row"),
+        ([*PLAIN[:2], ("x", "")], {}, "has no 'label' in row 3; fill or remove that row"),
+        (PLAIN, {"split": "label"}, "has 'a' in 'label'; give train, dev or test in each row"),
+        (PLAIN, {"dev": 0.5, "test": 0.5}, "table.dev=0.5 and table.test=0.5 must be above 0"),
+        (PLAIN, {"max_len": 0}, "table.max_len=0 must be at least 1"),
+    ],
+)
+def test_a_table_that_cannot_be_used_is_one_line(tmp_path, rows, options, message):
+    path = write(tmp_path / "my.csv", rows)
+    with pytest.raises(UserError, match=message) as error:
+        create("table", path=path, **options).load("train")
+    assert "\n" not in str(error.value)
+
+
+def test_a_split_column_without_one_of_the_splits_is_an_error(tmp_path):
+    path = write(tmp_path / "my.csv", [(t, a, "train") for t, a in PLAIN], ("text", "label", "s"))
+    with pytest.raises(UserError, match="has no row of 'dev' in 's'; add some"):
+        create("table", path=path, split="s").load("train")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("my.csv", b"", "my.csv is empty"),
+        ("my.csv", b"text,label\ncaf\xe9,a\n", "my.csv is not UTF-8"),
+        ("my.csv", b'text,label\n"a,b\n', "my.csv cannot be read .*; correct it"),
+        ("my.txt", b"text,label\na,b\n", "my.txt has no suffix of .csv, .tsv or .parquet"),
+        ("my.parquet", b"PAR1", "my.parquet cannot be read"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_one_line(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=message) as error:
+        create("table", path=str(tmp_path / name))
+    assert "\n" not in str(error.value)
+
+
+def test_a_missing_file_a_folder_or_a_pipe_is_one_line(tmp_path):
+    os.mkfifo(tmp_path / "pipe.csv")
+    (tmp_path / "folder.csv").mkdir()
+    for name, message in (
+        ("none.csv", "none.csv does not exist"),
+        ("pipe.csv", "pipe.csv is not a regular file"),
+        ("folder.csv", "folder.csv is not a regular file"),
+        ("x" * 300 + ".csv", "cannot be read .File name too long"),
+    ):
+        with pytest.raises(UserError, match=message):
+            create("table", path=str(tmp_path / name))
+
+
+def test_a_changed_file_is_read_again(tmp_path):
+    path = tmp_path / "my.csv"
+    sizes = []
+    for rows in (PLAIN, [*PLAIN, ("new", "c"), ("newer", "c"), ("newest", "c")]):
+        sizes.append(create("table", path=write(path, rows)).classes)
+    assert sizes == [2, 3]
