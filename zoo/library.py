@@ -2,7 +2,7 @@
 
 from dataclasses import fields
 
-from zoo.conformance import Result, examine, subjects
+from zoo.conformance import Result, configurations, examine
 from zoo.contract import Attention, Size, Traits, variants
 from zoo.registry import UserError, Value, first_line, options_of, resolve, unknown
 
@@ -81,13 +81,16 @@ def check(variant: Variant, **options: Value) -> list[Result]:
         **options: options of the variant; the others have their defaults.
 
     Returns:
-        One result a check and form, each with `check`, `form`, `passed` and `finding.figure`.
+        One result a check and form, each with `check`, `variant` (its name and form), `passed`
+        and `detail`.
 
     Raises:
         UserError: the variant is unknown or cannot be built with these options.
     """
     return [
-        result for subject in subjects(*_located(variant), options) for result in examine(subject)
+        result
+        for configuration in configurations(*_located(variant), options)
+        for result in examine(configuration)
     ]
 
 

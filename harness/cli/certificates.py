@@ -11,7 +11,7 @@ from harness.cli.check import line
 from harness.cli.process import script
 from harness.records.files import require_page, write_atomic
 from reports.markdown import escape, table
-from zoo.conformance import CHECKS, Result, examine, subjects
+from zoo.conformance import CHECKS, Result, configurations, examine
 from zoo.variants import variants
 
 PASSED, NOT_CLAIMED = "✓", "–"
@@ -47,7 +47,8 @@ def main(
         if variant.unchecked:
             typer.echo(f"{name} is left out: {variant.unchecked}")
             continue
-        results[name] = [one for subject in subjects(name, variant) for one in examine(subject)]
+        forms = configurations(name, variant)
+        results[name] = [one for form in forms for one in examine(form)]
         failed = [one for one in results[name] if not one.passed]
         typer.echo("\n".join([name, *map(line, failed)]))
     if not all(one.passed for of in results.values() for one in of):
@@ -57,7 +58,8 @@ def main(
 
 def page(results: Mapping[str, Sequence[Result]]) -> str:
     """The page as Markdown, from the results of every form of each variant, which all passed."""
-    declared = [(n, one.check, one.gap) for n, of in results.items() for one in of if one.gap]
+    every = [(name, one) for name, of in results.items() for one in of]
+    declared = [(n, one.check, one.expected_failure) for n, one in every if one.expected_failure]
     failures = list(dict.fromkeys(declared))
     groups: dict[str, set[str]] = {}
     for check in CHECKS:
@@ -74,7 +76,7 @@ def page(results: Mapping[str, Sequence[Result]]) -> str:
     parts += [f"{i}. {escape(': '.join(failure))}\n" for i, failure in enumerate(failures, 1)]
     for check, title in FIGURES.items():
         found = [one for of in results.values() for one in of if one.check == check]
-        figures = [[one.form, escape(one.finding.figure)] for one in found]
+        figures = [[one.variant, escape(one.detail)] for one in found]
         parts += [f"\n## {title}\n\n", table(["attention", "figure"], figures)]
     return "".join(parts)
 

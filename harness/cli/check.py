@@ -19,7 +19,7 @@ def check(
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object a check.")] = False,
 ) -> None:
     """Run every check that a variant's traits call for; exit 1 where one fails."""
-    from zoo.conformance import examine, locate, subjects
+    from zoo.conformance import configurations, examine, locate
 
     if ":" in name:
         # The class may be in the current folder, which an installed command does not search.
@@ -29,11 +29,11 @@ def check(
     if others := settings.keys() - {owner}:
         raise UserError(f"--set {min(others)}: only {owner!r} is checked; set its options")
     count, failed = 0, []
-    for subject in subjects(owner, locate(name), settings.get(owner, {})):
-        for result in examine(subject):
+    for configuration in configurations(owner, locate(name), settings.get(owner, {})):
+        for result in examine(configuration):
             count += 1
             if not result.passed:
-                failed.append(f"{result.form}: {result.check}")
+                failed.append(f"{result.variant}: {result.check}")
             typer.echo(_json(result) if as_json else line(result))
     if failed and not as_json:
         typer.echo(f"{len(failed)} of {count} checks fail: {'; '.join(failed)}")
@@ -43,13 +43,14 @@ def check(
 def line(result: "Result") -> str:
     """A check in one line: verdict, form, name, the deciding figure, a declared failure."""
     verdict = "ok  " if result.passed else "FAIL"
-    note = f" [expected failure: {result.gap}]" if result.gap else ""
-    if result.gap and not result.passed:
-        note = f" [passes, but is declared in expected_failures: {result.gap}; remove it there]"
-    return f"{verdict} {result.form}: {result.check}: {result.finding.figure}{note}"
+    reason = result.expected_failure
+    note = f" [expected failure: {reason}]" if reason else ""
+    if reason and not result.passed:
+        note = f" [passes, but is declared in expected_failures: {reason}; remove it there]"
+    return f"{verdict} {result.variant}: {result.check}: {result.detail}{note}"
 
 
 def _json(result: "Result") -> str:
-    fields = {"form": result.form, "check": result.check, "passed": result.passed}
-    figures = {"figure": result.finding.figure, "expected_failure": result.gap}
-    return json.dumps({**fields, **figures})
+    fields = {"variant": result.variant, "check": result.check, "passed": result.passed}
+    texts = {"detail": result.detail, "expected_failure": result.expected_failure}
+    return json.dumps({**fields, **texts})

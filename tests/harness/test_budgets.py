@@ -13,7 +13,7 @@ from tasks import Task
 from tasks import names as task_names
 from tasks.registry import tasks
 from tasks.synthetic.base import SyntheticTask
-from zoo.conformance import checks_for, run, subjects
+from zoo.conformance import checks_for, configurations, run
 from zoo.registry import UserError
 from zoo.variants import variants
 
@@ -345,8 +345,8 @@ TUNED = sorted(
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "options"), TUNED, ids=str)
 def test_padding_and_batch_invariance_hold_with_the_options_of_a_recipe(name, options):
-    for subject in subjects(name, variants.find(name), dict(options)):
-        for check in checks_for(subject):
+    for configuration in configurations(name, variants.find(name), dict(options)):
+        for check in checks_for(configuration):
             if check.name in ("padding invariance", "batch independence"):
-                result = run(check, subject)
-                assert result.passed, result.finding.figure
+                result = run(check, configuration)
+                assert result.passed, result.detail

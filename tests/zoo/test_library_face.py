@@ -187,7 +187,7 @@ class IgnoresTheMask(variants.find("linear")):
 @pytest.mark.slow
 def test_check_runs_the_checks_on_a_name_with_options():
     results = zoo.check("none")
-    assert {result.form for result in results} == {"none", "none, causal"}
+    assert {result.variant for result in results} == {"none", "none, causal"}
     assert all(result.passed for result in results)
     with pytest.raises(zoo.UserError, match="unknown option of none 'rank'"):
         zoo.check("none", rank=3)

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from tests.zoo.oracle import HEADS, WIDTH, ragged
-from zoo.conformance import CHECKS, run, subjects
-from zoo.conformance.subject import draw
+from zoo.conformance import CHECKS, configurations, run
+from zoo.conformance.tensors import random_tokens
 from zoo.contract import Size, Unsupported
 from zoo.packages import load
 from zoo.variants import variants
@@ -107,33 +107,33 @@ def figures(text: str) -> list[float]:
 
 
 EXPECTED_FAILURES = [
-    pytest.param(subject, check, id=f"{subject.form}: {check.name}")
+    pytest.param(configuration, check, id=f"{configuration.label}: {check.name}")
     for name in PACKAGES
-    for subject in subjects(name, variants.find(name))
+    for configuration in configurations(name, variants.find(name))
     for check in CHECKS
-    if check.name in subject.variant.expected_failures and check.applies(subject)
+    if check.name in configuration.variant.expected_failures and check.applies(configuration)
     if check.name not in ("gradients", "side-effect-free forward")
     # What raises gives no figure.
-    if "raise" not in subject.variant.expected_failures[check.name]
+    if "raise" not in configuration.variant.expected_failures[check.name]
 ]
 
 
-@pytest.mark.parametrize(("subject", "check"), EXPECTED_FAILURES)
-def test_an_expected_failure_gives_the_figure_of_its_check(subject, check):
-    result = run(check, subject)
-    assert result.passed and result.gap
+@pytest.mark.parametrize(("configuration", "check"), EXPECTED_FAILURES)
+def test_an_expected_failure_gives_the_figure_of_its_check(configuration, check):
+    result = run(check, configuration)
+    assert result.passed and result.expected_failure
     # The first figure is the error; after it come bounds and totals.
-    actual, *_ = figures(result.finding.figure)
+    actual, *_ = figures(result.detail)
     # Hashes are redrawn in each call: their figures vary.
-    assert any(stated / 3 < actual < stated * 3 for stated in figures(result.gap))
+    assert any(stated / 3 < actual < stated * 3 for stated in figures(result.expected_failure))
 
 
 def test_the_derivatives_of_performer_lib_have_the_error_that_it_states():
-    (subject, _) = subjects("performer-lib", PerformerLib)
-    layer, mask = subject.layer(max_len=8, dim=4).eval(), torch.ones(2, 6, dtype=torch.bool)
+    (configuration, _) = configurations("performer-lib", PerformerLib)
+    layer, mask = configuration.layer(max_len=8, dim=4).eval(), torch.ones(2, 6, dtype=torch.bool)
     mask[1, 4:] = False
     # Five times as large as in the check.
-    x = 5 * 0.7 * draw(2, 6, dim=4)
+    x = 5 * 0.7 * random_tokens(2, 6, dim=4)
 
     def real(tokens):
         return layer(tokens, tokens, mask).tokens[mask].flatten()

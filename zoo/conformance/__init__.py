@@ -1,8 +1,8 @@
-"""The checks that prove or refute what a variant claims.
+"""The checks of what a variant claims.
 
-`checks_for(subject)` picks those that its traits call for; `examine(subject)` runs them. The same
-checks stand behind `harness check`, behind the tests of every registered variant, and, through
-`parametrize`, behind the tests of variants that live elsewhere.
+`checks_for(configuration)` picks those that its traits call for; `examine(configuration)` runs
+them. The same checks are behind `harness check`, `zoo.check`, the tests of every registered variant
+and, through `parametrize`, the tests of variants in other packages.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -12,10 +12,21 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from zoo.conformance import causality, growth, numerics, padding, recurrence
-from zoo.conformance.subject import Finding, Subject
-from zoo.contract import CAUSAL_ALONE, Attention
-from zoo.registry import UserError, Value, built, foreign, in_one_line, resolve, unknown
+from zoo.conformance import (
+    causality,
+    cost,
+    determinism,
+    gradients,
+    mixing,
+    padding,
+    recurrence,
+    rejections,
+    shapes,
+    transforms,
+)
+from zoo.conformance.configuration import Configuration, Outcome
+from zoo.contract import CAUSAL_SUFFIX, Attention
+from zoo.registry import UserError, Value, build, in_one_line, load_guarded, resolve, unknown
 from zoo.variants import variants
 
 if TYPE_CHECKING:
@@ -24,112 +35,130 @@ if TYPE_CHECKING:
 __all__ = [
     "CHECKS",
     "Check",
-    "Finding",
+    "Configuration",
+    "Outcome",
     "Result",
-    "Subject",
     "checks_for",
+    "configurations",
     "examine",
     "locate",
     "parametrize",
     "run",
-    "subjects",
 ]
 
 
 class Check(NamedTuple):
-    """One check: what it belongs to, its name, what it runs, and for whom."""
+    """One check: its group, its name, the function, and which configurations it applies to."""
 
     group: str
     name: str
-    run: Callable[[Subject], Finding]
-    applies: Callable[[Subject], bool]
+    run: Callable[[Configuration], Outcome]
+    applies: Callable[[Configuration], bool]
 
 
 class Result(NamedTuple):
-    """A check's finding, beside the gap that the variant declares for it, if it does."""
+    """The outcome of a check, and why the variant declares that it fails, if it does.
+
+    Attributes:
+        check: name of the check.
+        variant: name of the variant, followed by ", causal" for its causal form.
+        outcome: whether the check passed, and the measured value as text.
+        expected_failure: the declared reason of a failure; empty if none is declared.
+    """
 
     check: str
-    form: str
-    finding: Finding
-    gap: str
+    variant: str
+    outcome: Outcome
+    expected_failure: str
 
     @property
     def passed(self) -> bool:
-        """Whether all is as declared: right, or wrong where a gap says so."""
-        return self.finding.passed != bool(self.gap)
+        """Whether the outcome is as declared: a pass, or a failure that is expected."""
+        return self.outcome.passed != bool(self.expected_failure)
+
+    @property
+    def detail(self) -> str:
+        """The measured value that decided the outcome, as text."""
+        return self.outcome.detail
+
+    @property
+    def finding(self) -> Outcome:
+        """The former name of `outcome`."""
+        return self.outcome
+
+    @property
+    def form(self) -> str:
+        """The former name of `variant`."""
+        return self.variant
+
+    @property
+    def gap(self) -> str:
+        """The former name of `expected_failure`."""
+        return self.expected_failure
 
 
-def _always(_: Subject) -> bool:
+def _always(_: Configuration) -> bool:
     return True
 
 
-def _claims(trait: str, yes: bool = True) -> Callable[[Subject], bool]:
-    return lambda subject: bool(getattr(subject.traits, trait)) is yes
+def _if(trait: str) -> Callable[[Configuration], bool]:
+    return lambda configuration: bool(getattr(configuration.traits, trait))
 
 
-def _causal(subject: Subject) -> bool:
-    return subject.causal
+def _unless(trait: str) -> Callable[[Configuration], bool]:
+    return lambda configuration: not getattr(configuration.traits, trait)
 
 
-def _crosses(subject: Subject) -> bool:
-    return subject.traits.cross and not subject.causal
+def _causal(configuration: Configuration) -> bool:
+    return configuration.causal
 
 
-def _recurs(subject: Subject) -> bool:
-    return subject.traits.recurrent and subject.causal
+def _cross(configuration: Configuration) -> bool:
+    return configuration.traits.cross and not configuration.causal
 
 
-def _never_recurs(subject: Subject) -> bool:
-    return not _recurs(subject)
+def _recurrent(configuration: Configuration) -> bool:
+    return configuration.traits.recurrent and configuration.causal
+
+
+def _not_recurrent(configuration: Configuration) -> bool:
+    return not _recurrent(configuration)
 
 
 CHECKS: tuple[Check, ...] = (
-    Check("shapes and precisions", "lengths", numerics.every_length_runs, _always),
-    Check("shapes and precisions", "precisions", numerics.every_precision_runs, _always),
-    Check("shapes and precisions", "large inputs", numerics.loud_inputs_stay_finite, _always),
-    Check("gradients", "all parameters get gradients", numerics.every_parameter_learns, _always),
-    Check("gradients", "gradients", numerics.gradients_are_right, _always),
-    Check("padding", "padding invariance", padding.padding_is_never_felt, _always),
-    Check("padding", "truncation equivalence", padding.padded_is_truncated, _always),
-    Check("padding", "fully masked input", padding.nothing_real_stays_finite, _always),
-    Check("batch-mates", "batch independence", padding.batch_mates_are_never_felt, _always),
-    Check("future", "causality", causality.the_future_is_never_seen, _causal),
-    Check(
-        "future",
-        "causality, fp32",
-        causality.the_future_is_unseen_in_single_precision,
-        _causal,
-    ),
-    Check("tokens heard", "token mixing", causality.tokens_mix, _always),
-    Check("tokens heard", "position sensitivity", causality.order_is_felt, _always),
-    Check("tokens heard", "causal receptive field", causality.the_past_is_heard, _causal),
-    Check("tokens heard", "cross-attention", causality.a_foreign_context_is_heard, _crosses),
-    Check("refusals", "rejects causal", causality.causality_is_refused, _claims("causal", False)),
-    Check(
-        "refusals",
-        "rejects cross-attention",
-        causality.a_foreign_context_is_refused,
-        _claims("cross", False),
-    ),
-    Check("refusals", "rejects recurrence", recurrence.recurrence_is_refused, _never_recurs),
-    Check("repeatability", "eval is deterministic", numerics.evaluation_repeats, _always),
-    Check("repeatability", "seeded determinism", numerics.one_seed_gives_one_result, _always),
-    Check(
-        "repeatability",
-        "train equals eval",
-        numerics.training_is_evaluation,
-        _claims("stochastic", False),
-    ),
-    Check("repeatability", "declared losses", numerics.losses_are_as_declared, _always),
-    Check("repeatability", "side-effect-free forward", numerics.forward_is_pure, _always),
-    Check("repeatability", "state_dict round trip", numerics.state_round_trips, _always),
-    Check("transforms", "compiles", numerics.it_compiles, _always),
-    Check("transforms", "vmap", numerics.seeds_run_at_once, _always),
-    Check("recurrence", "step equals forward", recurrence.steps_are_the_forward, _recurs),
-    Check("recurrence", "constant-size state", recurrence.the_state_is_fixed, _recurs),
-    Check("recurrence", "side-effect-free step", recurrence.steps_are_pure, _recurs),
-    Check("linear cost", "linear FLOPs", growth.operations_grow_linearly, _claims("linear")),
-    Check("linear cost", "linear memory", growth.memory_grows_linearly, _claims("linear")),
+    Check("shapes and precisions", "lengths", shapes.check_lengths, _always),
+    Check("shapes and precisions", "precisions", shapes.check_precisions, _always),
+    Check("shapes and precisions", "large inputs", shapes.check_large_inputs, _always),
+    Check("gradients", "all parameters get gradients", gradients.check_parameters, _always),
+    Check("gradients", "gradients", gradients.check_finite_differences, _always),
+    Check("gradients", "auxiliary loss does not dominate", gradients.check_losses, _if("losses")),
+    Check("padding", "padding invariance", padding.check_invariance, _always),
+    Check("padding", "truncation equivalence", padding.check_truncation, _always),
+    Check("padding", "fully masked input", padding.check_fully_masked_input, _always),
+    Check("batch", "batch independence", padding.check_batch_independence, _always),
+    Check("causality", "causality", causality.check_every_pair, _causal),
+    Check("causality", "causality, fp32", causality.check_fp32, _causal),
+    Check("receptive field", "token mixing", mixing.report_token_mixing, _always),
+    Check("receptive field", "position sensitivity", mixing.check_position_sensitivity, _always),
+    Check("receptive field", "causal receptive field", mixing.check_causal_form, _causal),
+    Check("receptive field", "cross-attention", mixing.check_cross_attention, _cross),
+    Check("rejections", "rejects causal", rejections.check_causal, _unless("causal")),
+    Check("rejections", "rejects cross-attention", rejections.check_context, _unless("cross")),
+    Check("rejections", "rejects recurrence", rejections.check_recurrence, _not_recurrent),
+    Check("rejections", "rejects non-boolean mask", rejections.check_mask, _always),
+    Check("determinism", "eval is deterministic", determinism.check_eval, _always),
+    Check("determinism", "seeded determinism", determinism.check_seed, _always),
+    Check("determinism", "train equals eval", determinism.check_modes, _unless("stochastic")),
+    Check("state", "declared losses", determinism.check_declared_losses, _always),
+    Check("state", "side-effect-free forward", determinism.check_side_effects, _always),
+    Check("state", "state_dict round trip", determinism.check_state_dict, _always),
+    Check("transforms", "compiles", transforms.check_compile, _always),
+    Check("transforms", "vmap", transforms.check_vmap, _always),
+    Check("recurrence", "step equals forward", recurrence.check_steps, _recurrent),
+    Check("recurrence", "constant-size state", recurrence.check_state_size, _recurrent),
+    Check("recurrence", "side-effect-free step", recurrence.check_side_effects, _recurrent),
+    Check("linear cost", "linear FLOPs", cost.check_flops, _if("linear")),
+    Check("linear cost", "linear memory", cost.check_memory, _if("linear")),
 )
 
 
@@ -137,7 +166,7 @@ def locate(name: str) -> type[Attention]:
     """The variant registered as `name`, or the class at `MODULE:CLASS`.
 
     Raises:
-        UserError: there is none, or it is no attention variant.
+        UserError: there is none, or it is not an attention variant.
     """
     if "+" in name:
         raise UserError(f"{name!r} is a composition; check its variants one by one")
@@ -145,75 +174,90 @@ def locate(name: str) -> type[Attention]:
         return variants.find(name)
     module, _, attribute = name.partition(":")
     try:
-        found = foreign(lambda: getattr(import_module(module), attribute))
-        variants.require(found)
+        variant = load_guarded(lambda: getattr(import_module(module), attribute))
+        variants.check(variant)
     except Exception as error:
-        reason = in_one_line(error)
         raise UserError(
-            f"{name!r} cannot be loaded ({reason}); mend it, or give another MODULE:CLASS"
+            f"{name!r} cannot be loaded ({in_one_line(error)}); fix it, or give another "
+            "MODULE:CLASS"
         ) from error
-    return found
+    return variant
 
 
-def subjects(
+def configurations(
     name: str, variant: type[Attention], options: Mapping[str, Value] = MappingProxyType({})
-) -> list[Subject]:
-    """The forms of a variant that it claims to have, with those options.
+) -> list[Configuration]:
+    """The forms that a variant claims to have, bidirectional and causal, with those options.
 
     Raises:
-        UserError: the variant cannot be checked or built, declares a gap in a check that there is
-            not, or takes its options in a way that a run could not give them.
+        UserError: the variant cannot be checked or built, declares the failure of an unknown
+            check, or has a constructor that a run could not pass options to.
     """
     if variant.unchecked:
         raise UserError(f"{name} cannot be checked: {variant.unchecked}")
-    known = [check.name for check in CHECKS]
-    for gap in variant.expected_failures:
-        if gap.removesuffix(CAUSAL_ALONE) not in known:
-            raise UserError(f"{name} declares a gap: {unknown('check', gap, known)}")
+    names = [check.name for check in CHECKS]
+    for check in variant.expected_failures:
+        if check.removesuffix(CAUSAL_SUFFIX) not in names:
+            raise UserError(f"{name} expects a failure: {unknown('check', check, names)}")
     resolved = resolve(name, variant, options)
     forms = (False, True) if variant.traits.causal else (False,)
-    found = [Subject(name, variant, causal, resolved) for causal in forms]
-    for one in found:
-        built(one.form, one.layer)
-    return found
+    result = [Configuration(name, variant, causal, resolved) for causal in forms]
+    for one in result:
+        build(one.label, one.layer)
+    return result
 
 
-def checks_for(subject: Subject) -> Iterator[Check]:
+def checks_for(configuration: Configuration) -> Iterator[Check]:
     """The checks that apply to a form of a variant, in order."""
-    return (check for check in CHECKS if check.applies(subject))
+    return (check for check in CHECKS if check.applies(configuration))
 
 
-def run(check: Check, subject: Subject) -> Result:
-    """Run one check; whatever the variant raises is a finding.
+def run(check: Check, configuration: Configuration) -> Result:
+    """Run one check; whatever the variant raises is a failure.
 
-    Random draws begin at the same place every time, and the caller's are left as they were.
+    The random generator starts from the same seed in every check; the caller's state is restored.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C, which ends the checks. A variant that raises it ends them, too.
     """
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            finding = check.run(subject)
-    except Exception as error:
-        finding = Finding(False, f"raised {in_one_line(error)}")
-    expected_failures = subject.variant.expected_failures_of(causal=subject.causal)
-    return Result(check.name, subject.form, finding, expected_failures.get(check.name, ""))
+            outcome = check.run(configuration)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        # SystemExit, too: a variant must not end the process that checks it.
+        outcome = Outcome(False, f"raised {in_one_line(error)}")
+    reasons = configuration.variant.expected_failures_of(causal=configuration.causal)
+    return Result(check.name, configuration.label, outcome, reasons.get(check.name, ""))
 
 
-def examine(subject: Subject) -> Iterator[Result]:
+def examine(configuration: Configuration) -> Iterator[Result]:
     """Run every check that applies."""
-    return (run(check, subject) for check in checks_for(subject))
+    return (run(check, configuration) for check in checks_for(configuration))
 
 
 def parametrize(variant: type[Attention]) -> "pytest.MarkDecorator":
-    """A pytest mark for the tests of a variant that lives elsewhere.
+    """A pytest mark for the tests of a variant in another package.
 
-    Every check of every form becomes a test with the arguments `subject` and `check`:
+    Every check of every form becomes a test with the arguments `configuration` and `check`:
 
         @parametrize(MyVariant)
-        def test_my_variant_keeps_its_claims(subject, check):
-            assert run(check, subject).passed
+        def test_my_variant_conforms(configuration, check):
+            result = run(check, configuration)
+            assert result.passed, result.detail
     """
     import pytest
 
-    pairs = [(one, check) for one in subjects(variant.name(), variant) for check in checks_for(one)]
-    ids = [f"{subject.form}: {check.name}" for subject, check in pairs]
-    return pytest.mark.parametrize(("subject", "check"), pairs, ids=ids)
+    pairs = [
+        (configuration, check)
+        for configuration in configurations(variant.name(), variant)
+        for check in checks_for(configuration)
+    ]
+    ids = [f"{configuration.label}: {check.name}" for configuration, check in pairs]
+    return pytest.mark.parametrize(("configuration", "check"), pairs, ids=ids)
+
+
+# The former names.
+Finding, Subject, subjects = Outcome, Configuration, configurations

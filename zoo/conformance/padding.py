@@ -1,84 +1,106 @@
-"""Padding and batch-mates: neither may be felt by a real token."""
+"""Outputs at real tokens depend neither on padding nor on the other samples of a batch."""
+
+from collections.abc import Iterator
 
 import torch
 
-from zoo.conformance.subject import (
+from zoo.conformance.configuration import Configuration, Outcome, Setting
+from zoo.conformance.leaks import Leak, gradient_leak, separating_masks, value_leak, verdict
+from zoo.conformance.tensors import (
     LENGTH,
-    SITUATIONS,
-    Finding,
-    Subject,
-    attend,
-    attended,
+    SCATTERED,
     distance,
-    draw,
-    everywhere,
-    paddings,
+    padding_masks,
     probe_loss,
+    random_tokens,
 )
 
-
-def padding_is_never_felt(subject: Subject) -> Finding:
-    """Perturb padded tokens, as noise and 10,000 times as loud; real outputs and losses stay."""
-    x, moved = draw(3, LENGTH), {}
-    for situation in SITUATIONS:
-        layer, worst = subject.layer_in(situation), 0.0
-        for mask in paddings():
-            expected = situation.attend(layer, x, mask)
-            for loudness in (1.0, 1e4):
-                noise = loudness * draw(3, LENGTH, seed=3)
-                found = situation.attend(layer, torch.where(mask[..., None], x, noise), mask)
-                worst = max(worst, distance(found.tokens[mask], expected.tokens[mask]))
-                for name, loss in expected.losses.items():
-                    worst = max(worst, distance(found.losses[name], loss))
-        moved[situation] = worst
-    return everywhere(moved, "real outputs moved by")
+SAMPLES = 4
 
 
-def padded_is_truncated(subject: Subject) -> Finding:
-    """The real tokens of a padded sample come out as they do alone."""
-    x, moved = draw(3, LENGTH), {}
-    for situation in SITUATIONS:
-        if situation.training and subject.traits.stochastic:
-            continue
-        layer, worst = subject.layer_in(situation), 0.0
-        for mask in paddings():
-            padded = situation.attend(layer, x, mask).tokens
-            for sample, kept, tokens in zip(x, mask, padded, strict=True):
-                alone = situation.attend(layer, sample[kept][None]).tokens[0]
-                worst = max(worst, distance(tokens[kept], alone))
-        moved[situation] = worst
-    return everywhere(moved, "padded against truncated:")
+def check_invariance(configuration: Configuration) -> Outcome:
+    """No output at a real token depends on a padded one, whichever positions the two have.
+
+    Padded tokens become noise, of the same scale and 10,000 times larger: outputs at real tokens
+    and losses must not change, and must have no gradient by padded tokens.
+    """
+    return verdict(_padding_leaks, configuration, "outputs depend on padding by")
 
 
-def nothing_real_stays_finite(subject: Subject) -> Finding:
-    """Samples of padding throughout, one or all, give finite outputs, losses and gradients."""
-    layer, x = subject.layer(), draw(2, LENGTH).requires_grad_()
+def _padding_leaks(configuration: Configuration, setting: Setting) -> Iterator[Leak]:
+    layer = configuration.layer_for(setting)
+    mask = torch.cat([*padding_masks(), separating_masks(LENGTH)])
+    x = random_tokens(len(mask), LENGTH).requires_grad_()
+    before = setting.run(layer, x, mask)
+    for scale in (1.0, 1e4):
+        noise = scale * random_tokens(len(mask), LENGTH, seed=3)
+        after = setting.run(layer, torch.where(mask[..., None], x, noise), mask)
+        size, sample, token = value_leak(before.tokens, after.tokens, mask)
+        yield Leak(size, f"output {token} of sample {sample} changes with its padded tokens")
+        for name, loss in before.losses.items():
+            yield Leak(distance(after.losses[name], loss), f"{name} changes with padded tokens")
+    losses = before.losses.values()
+    size, sample, token = gradient_leak(x, before.tokens, mask, ~mask, losses)
+    yield Leak(size, f"real outputs or losses have a gradient by token {token} of sample {sample}")
+
+
+def check_truncation(configuration: Configuration) -> Outcome:
+    """The outputs at the real tokens of a padded sample are those of the sample without padding."""
+    return verdict(_truncations, configuration, "padded and truncated samples differ by")
+
+
+def _truncations(configuration: Configuration, setting: Setting) -> Iterator[Leak]:
+    if setting.training and configuration.traits.stochastic:
+        return
+    layer, x = configuration.layer_for(setting), random_tokens(3, LENGTH)
+    for mask in padding_masks():
+        padded = setting.run(layer, x, mask).tokens
+        for index, (sample, real, tokens) in enumerate(zip(x, mask, padded, strict=True)):
+            alone = setting.run(layer, sample[real][None]).tokens[0]
+            yield Leak(distance(tokens[real], alone), f"sample {index}")
+
+
+def check_fully_masked_input(configuration: Configuration) -> Outcome:
+    """Samples without a real token, one or all, give finite outputs, losses and gradients."""
+    layer, x = configuration.layer(), random_tokens(2, LENGTH).requires_grad_()
     bad = 0
     for real in (1, 0):
         mask = (torch.arange(2) < real)[:, None].expand(-1, LENGTH)
-        found = attended(layer, x, mask)
-        total = found.tokens.sum() + probe_loss(found)
+        attended = layer(x, mask=mask)
+        total = attended.tokens.sum() + probe_loss(attended)
         gradients = torch.autograd.grad(total, [x, *layer.parameters()], allow_unused=True)
-        parts = [found.tokens, *found.losses.values(), *gradients]
+        parts = [attended.tokens, *attended.losses.values(), *gradients]
         bad += sum(int((~part.isfinite()).sum()) for part in parts if part is not None)
-    return Finding(bad == 0, f"{bad} entries of outputs and gradients are not finite")
+    return Outcome(bad == 0, f"{bad} entries of outputs and gradients are not finite")
 
 
-def batch_mates_are_never_felt(subject: Subject) -> Finding:
-    """A sample beside another, beside one a hundred times as loud, and alone."""
-    x, moved = draw(2, LENGTH), {}
-    loud = torch.stack([x[0], 100.0 * x[1]])
-    padding = next(paddings())[1:]
-    for situation in SITUATIONS:
-        layer, worst = subject.layer_in(situation), 0.0
-        for mask in (None, padding):
-            real = slice(None) if mask is None else mask[0]
-            beside, louder = (situation.attend(layer, one, mask).tokens[0] for one in (x, loud))
-            worst = max(worst, distance(louder[real], beside[real]))
-        moved[situation] = worst
-    layer = subject.layer().eval()
+def check_batch_independence(configuration: Configuration) -> Outcome:
+    """No output depends on another sample of the batch, whichever samples and positions they are.
+
+    Of each two samples, one gets other tokens, a hundred times larger, and other padding: outputs
+    of the other must not change, and must have no gradient by those tokens. In evaluation, a
+    sample alone must give the same outputs, too.
+    """
+    return verdict(_batch_leaks, configuration, "outputs depend on other samples by")
+
+
+def _batch_leaks(configuration: Configuration, setting: Setting) -> Iterator[Leak]:
+    layer = configuration.layer_for(setting)
+    padding = SCATTERED[torch.arange(SAMPLES) % len(SCATTERED)]
+    x, noise = (random_tokens(SAMPLES, LENGTH, seed=seed) for seed in (2, 3))
+    everywhere = torch.ones(SAMPLES, LENGTH, dtype=torch.bool)
     for mask in (None, padding):
-        own, real = (None, slice(None)) if mask is None else (mask[:1], mask[0])
-        alone = distance(attend(layer, loud, mask)[0][real], attend(layer, x[:1], own)[0][real])
-        moved[SITUATIONS[0]] = max(moved[SITUATIONS[0]], alone)
-    return everywhere(moved, "moved by a batch-mate:")
+        real = everywhere if mask is None else mask
+        before = setting.run(layer, x.requires_grad_(), mask).tokens
+        for fixed in separating_masks(SAMPLES)[..., None] & everywhere:
+            other = torch.where(fixed[..., None], x, 100 * noise)
+            flipped = None if mask is None else torch.where(fixed, mask, mask.flip(1))
+            after = setting.run(layer, other, flipped).tokens
+            size, sample, token = value_leak(before, after, fixed & real)
+            yield Leak(size, f"output {token} of sample {sample} changes with other samples")
+            size, sample, token = gradient_leak(x, before, fixed & real, ~fixed)
+            yield Leak(size, f"others have a gradient by token {token} of sample {sample}")
+        if not setting.training:
+            alone = setting.run(layer, x[:1], None if mask is None else mask[:1]).tokens
+            size, _, token = value_leak(before[:1], alone, real[:1])
+            yield Leak(size, f"output {token} of sample 0 changes where it is alone")

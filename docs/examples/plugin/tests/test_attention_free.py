@@ -4,6 +4,6 @@ from zoo.conformance import parametrize, run
 
 
 @parametrize(AttentionFree)
-def test_the_claims_hold(subject, check):
-    result = run(check, subject)
-    assert result.passed, result.finding.figure
+def test_the_claims_hold(configuration, check):
+    result = run(check, configuration)
+    assert result.passed, result.detail

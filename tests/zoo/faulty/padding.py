@@ -1,16 +1,16 @@
-"""Liars about padding and batch-mates."""
+"""Defects of padding and batch independence."""
 
 from dataclasses import replace
 
 import torch
 
-from tests.zoo.liars.honest import HONEST, Bidirectional, Honest
+from tests.zoo.faulty.correct import TRAITS, Bidirectional, Correct
 from zoo.contract import Attended
 from zoo.variants.softmax import naive
 
 
-class MasksValuesOnly(Honest):
-    """Padded keys stay in the denominator."""
+class MasksValuesOnly(Correct):
+    """Padded keys remain in the denominator."""
 
     def attend(self, q, k, v, mask):
         if mask is not None:
@@ -18,8 +18,8 @@ class MasksValuesOnly(Honest):
         return naive(q, k, v, None, self.size.causal, 0.0)
 
 
-class ScalesByTheBatch(Honest):
-    """A maximum over the whole batch."""
+class ScalesByMaximumOfBatch(Correct):
+    """Divides keys by a maximum over the whole batch."""
 
     def attend(self, q, k, v, mask):
         return super().attend(
@@ -27,49 +27,49 @@ class ScalesByTheBatch(Honest):
         )
 
 
-class MasksInEvaluationOnly(Honest):
-    """Forgets padding where it trains."""
+class MasksInEvaluationOnly(Correct):
+    """Ignores the mask in training."""
 
     def forward(self, x, context, mask):
         return super().forward(x, context, None if self.training else mask)
 
 
-class MasksInDoublePrecisionOnly(Honest):
-    """Forgets padding in the precision that runs use."""
+class MasksInDoublePrecisionOnly(Correct):
+    """Ignores the mask in the precision of runs."""
 
     def attend(self, q, k, v, mask):
         return super().attend(q, k, v, mask if q.dtype == torch.float64 else None)
 
 
-class LosesOverPadding(Honest):
+class AveragesLossOverPadding(Correct):
     """Its loss is a mean over all tokens, padded ones included."""
 
-    traits = replace(HONEST, losses=("size",))
+    traits = replace(TRAITS, losses=("size",))
 
     def forward(self, x, context, mask):
         losses = {"size": self.out(context).square().mean()} if self.training else {}
         return Attended(super().forward(x, context, mask).tokens, losses)
 
 
-class ScalesByTheBatchInTraining(Honest):
-    """A claim to chance, behind which batch-mates move each other."""
+class ScalesByMeanOfBatchInTraining(Correct):
+    """Claims `stochastic`, and in training multiplies by a mean over the batch."""
 
-    traits = replace(HONEST, stochastic=True)
+    traits = replace(TRAITS, stochastic=True)
 
     def attend(self, q, k, v, mask):
         shared = v.abs().mean() if self.training else 1.0
         return super().attend(q, k, v, mask) * shared
 
 
-class TurnsByThePaddedPlace(Honest):
-    """Its rotary positions count padding."""
+class RotatesByPaddedPosition(Correct):
+    """Its rotary positions count padded tokens."""
 
     def _project(self, x, context, place=None):
         return super()._project(x, context)
 
 
-class DividesByNothing(Bidirectional):
-    """Where no key is real, its weights are 0 / 0."""
+class DividesByZero(Bidirectional):
+    """Without a real key its weights are 0 / 0."""
 
     def attend(self, q, k, v, mask):
         scores = q @ k.mT / q.shape[-1] ** 0.5
@@ -79,37 +79,37 @@ class DividesByNothing(Bidirectional):
 
 
 class MasksWithoutAutocastOnly(Bidirectional):
-    """Forgets padding under autocast."""
+    """Ignores the mask under autocast."""
 
     def attend(self, q, k, v, mask):
         return super().attend(q, k, v, None if torch.is_autocast_enabled("cpu") else mask)
 
 
-class HearsPaddingFaintly(Bidirectional):
-    """A trace of padded values, far above rounding."""
+class AddsTraceOfPadding(Bidirectional):
+    """Adds 1e-7 of the padded values, far more than rounding."""
 
     def attend(self, q, k, v, mask):
         heads = super().attend(q, k, v, mask)
         return heads if mask is None else heads + 1e-7 * v.tanh().mean(2, keepdim=True)
 
 
-class CountsItsBatchMates(Bidirectional):
-    """Whatever they are: only how many there are is felt."""
+class ScalesByBatchSize(Bidirectional):
+    """Scales outputs by the number of samples."""
 
     def attend(self, q, k, v, mask):
         return super().attend(q, k, v, mask) * (1 + len(q) / 100)
 
 
-class DividesByTheWholeBatch(Bidirectional):
-    """By 0 where no sample of the batch has a real token."""
+class DividesByCountOfBatch(Bidirectional):
+    """Divides by the number of real tokens of the batch, which may be 0."""
 
     def attend(self, q, k, v, mask):
         heads = super().attend(q, k, v, mask)
         return heads if mask is None else heads * (mask.sum() / mask.sum()).to(v.dtype)
 
 
-class HidesADivisionByNothing(Bidirectional):
-    """The result of a division by 0 is replaced; its gradient is not."""
+class ReplacesNaNInForwardOnly(Bidirectional):
+    """Replaces the result of a division by 0, and not its gradient."""
 
     def attend(self, q, k, v, mask):
         heads = super().attend(q, k, v, mask)

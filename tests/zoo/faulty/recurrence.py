@@ -1,34 +1,34 @@
-"""Liars about steps and their state."""
+"""Defects of steps and their state."""
 
 from dataclasses import replace
 
 import torch
 
-from tests.zoo.liars.honest import HONEST, Honest, Recurrent
+from tests.zoo.faulty.correct import TRAITS, Correct, Recurrent
 from zoo.variants.softmax import naive
 
 
-class StepsBesideItsForward(Recurrent):
-    """One step in a thousand parts too large."""
+class ScalesSteps(Recurrent):
+    """The output of a step is too large by one part in a thousand."""
 
     def recur(self, q, k, v, state):
         heads, state = super().recur(q, k, v, state)
         return 1.001 * heads, state
 
 
-class KeepsEveryKey(Recurrent):
-    """A cache beside the sums."""
+class CachesKeys(Recurrent):
+    """Its state contains a cache of all keys."""
 
     def begin(self, batch):
-        return *super().begin(batch), self.blank(batch, self.size.heads, 0, self.size.head_dim)
+        return *super().begin(batch), self.zero_state(batch, self.size.heads, 0, self.size.head_dim)
 
     def recur(self, q, k, v, state):
         heads, sums = super().recur(q, k, v, state[:1])
         return heads, (*sums, torch.cat([state[1], k], dim=2))
 
 
-class WritesToItsState(Recurrent):
-    """Saves the memory of a second state."""
+class WritesToState(Recurrent):
+    """Overwrites the state that it is given."""
 
     def recur(self, q, k, v, state):
         heads, (sums,) = super().recur(q, k, v, state)
@@ -36,8 +36,8 @@ class WritesToItsState(Recurrent):
         return heads, state
 
 
-class RemembersBesideItsState(Recurrent):
-    """Carries the sums itself, and hands out zeros."""
+class KeepsStateOnLayer(Recurrent):
+    """Keeps the sums on the layer, and returns zeros."""
 
     def begin(self, batch):
         self.sums = super().begin(batch)
@@ -48,8 +48,8 @@ class RemembersBesideItsState(Recurrent):
         return heads, state
 
 
-class PutsHeadsBeforeSamples(Recurrent):
-    """Its state cannot be reordered sample by sample."""
+class BatchIsNotFirstAxis(Recurrent):
+    """The samples of its state cannot be selected along the first axis."""
 
     def begin(self, batch):
         return (super().begin(batch)[0].transpose(0, 1),)
@@ -59,20 +59,24 @@ class PutsHeadsBeforeSamples(Recurrent):
         return heads, (sums.transpose(0, 1),)
 
 
-class RecursWithoutClaim(Recurrent):
-    """Gives a state, and does not say so."""
+class RecurrentWithoutClaim(Recurrent):
+    """Returns a state without the claim `recurrent`."""
 
     traits = replace(Recurrent.traits, recurrent=False)
 
 
-class CachesBeforehand(Honest):
-    """Room for every key and value, made before the first token, and called a recurrence."""
+class AllocatesCacheForMaxLen(Correct):
+    """Allocates a cache of all keys and values for `max_len` tokens, and claims `recurrent`."""
 
-    traits = replace(HONEST, recurrent=True)
+    traits = replace(TRAITS, recurrent=True)
 
     def begin(self, batch):
         room = self.size.heads, self.size.max_len, self.size.head_dim
-        return self.blank(batch, *room), self.blank(batch, *room), self.blank(batch).long()
+        return (
+            self.zero_state(batch, *room),
+            self.zero_state(batch, *room),
+            self.zero_state(batch).long(),
+        )
 
     def recur(self, q, k, v, state):
         keys, values, seen = state
@@ -83,8 +87,8 @@ class CachesBeforehand(Honest):
         return heads, (keys, values, seen + 1)
 
 
-class StepsWithoutPlaces(Recurrent):
-    """Steps as if each token were the first, which rotary positions feel."""
+class IgnoresPositionsInSteps(Recurrent):
+    """Steps with the position of the first token, which is wrong under rotary positions."""
 
     def step(self, x, state):
         seen, *inner = state

@@ -1,23 +1,23 @@
-"""Liars about a linear cost."""
+"""False claims of a linear cost."""
 
 import torch
 from torch import nn
 
-from tests.zoo.liars.honest import Honest
+from tests.zoo.faulty.correct import Correct
 from zoo.contract import Traits
 from zoo.variants.linear import Linear
 
 
-class QuadraticButLinear(Honest):
+class QuadraticWithLinearClaim(Correct):
     """Claims a linear cost."""
 
     traits = Traits(causal=False, cross=True, linear=True, stochastic=False, recurrent=False)
 
 
-class QuadraticInItsSize(Honest):
-    """Pads its keys to the most tokens it may get."""
+class PadsKeysToMaxLen(Correct):
+    """Pads its keys to `max_len`."""
 
-    traits = QuadraticButLinear.traits
+    traits = QuadraticWithLinearClaim.traits
 
     def attend(self, q, k, v, mask):
         missing = self.size.max_len - k.shape[2]
@@ -26,30 +26,30 @@ class QuadraticInItsSize(Honest):
         return super().attend(q, k, v, nn.functional.pad(real, (0, missing)))
 
 
-class MasksEveryPair(Linear):
-    """Few operations, and a matrix of all pairs that it hardly needs."""
+class AllocatesEveryPair(Linear):
+    """Needs few operations, and allocates a matrix of all pairs."""
 
-    traits = QuadraticButLinear.traits
+    traits = QuadraticWithLinearClaim.traits
 
     def attend(self, q, k, v, mask):
         pairs = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool)
         return super().attend(q, k, v, mask) * pairs.any(1)[:, None]
 
 
-class QuadraticWherePadded(Linear):
-    """Meets every pair of tokens as soon as some are padded."""
+class QuadraticWithPadding(Linear):
+    """Computes all pairs if there is a mask."""
 
-    traits = QuadraticButLinear.traits
+    traits = QuadraticWithLinearClaim.traits
 
     def attend(self, q, k, v, mask):
         heads = super().attend(q, k, v, mask)
         return heads if mask is None else heads + 0 * (q @ k.mT).sum(-1, keepdim=True)
 
 
-class GrowsByTheRootAsWell(Linear):
-    """Each token meets some more, as many as the root of their number."""
+class GrowsWithRootOfLength(Linear):
+    """Each token attends to more tokens in longer inputs: to as many as the root of the length."""
 
-    traits = QuadraticButLinear.traits
+    traits = QuadraticWithLinearClaim.traits
 
     def attend(self, q, k, v, mask):
         few = 4 * int(q.shape[2] ** 0.5)

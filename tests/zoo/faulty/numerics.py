@@ -1,22 +1,22 @@
-"""Liars about lengths, precisions, gradients, repetition, and what a layer keeps or returns."""
+"""Defects of lengths, precisions, gradients, determinism, state and transforms."""
 
 from dataclasses import replace
 
 import torch
 from torch import nn
 
-from tests.zoo.liars.honest import HONEST, Bidirectional, Honest
+from tests.zoo.faulty.correct import TRAITS, Bidirectional, Correct
 from zoo.contract import Attended
 
 
-class DetachesItsQueries(Honest):
-    """The projection of queries learns nothing."""
+class DetachesQueries(Correct):
+    """The query projection gets no gradient."""
 
     def attend(self, q, k, v, mask):
         return super().attend(q.detach(), k, v, mask)
 
 
-class HidesALoss(Honest):
+class ReturnsUndeclaredLoss(Correct):
     """Returns a loss that its traits do not name."""
 
     def forward(self, x, context, mask):
@@ -24,14 +24,14 @@ class HidesALoss(Honest):
         return Attended(tokens, {"secret": tokens.square().mean()} if self.training else {})
 
 
-class DropsInEvaluation(Honest):
-    """Dropout that does not ask whether it is training."""
+class AddsDropoutInEvaluation(Correct):
+    """Applies dropout in both modes."""
 
     def attend(self, q, k, v, mask):
         return nn.functional.dropout(super().attend(q, k, v, mask), 0.1, training=True)
 
 
-class CountsItsCalls(Honest):
+class WritesBuffer(Correct):
     """Writes a buffer in forward."""
 
     def __init__(self, size):
@@ -43,8 +43,8 @@ class CountsItsCalls(Honest):
         return super().forward(x, context, mask)
 
 
-class OverflowsWhenLoud(Honest):
-    """Exponentials without a maximum."""
+class OverflowsForLargeInputs(Correct):
+    """Exponentials without subtracting a maximum."""
 
     def attend(self, q, k, v, mask):
         weights = (q @ k.mT).exp()
@@ -53,10 +53,10 @@ class OverflowsWhenLoud(Honest):
         return weights @ v / weights.sum(-1, keepdim=True).clamp_min(1e-30)
 
 
-class DrawsFromNowhere(Honest):
-    """Noise from a generator that nobody can seed."""
+class DrawsUnseededNoise(Correct):
+    """Draws noise from a generator that cannot be seeded."""
 
-    traits = replace(HONEST, stochastic=True)
+    traits = replace(TRAITS, stochastic=True)
 
     def attend(self, q, k, v, mask):
         generator = torch.Generator()
@@ -65,8 +65,8 @@ class DrawsFromNowhere(Honest):
         return super().attend(q, k, v, mask) + noise
 
 
-class HidesAWeight(Honest):
-    """Draws what its state dict does not hold."""
+class WeightOutsideStateDict(Correct):
+    """Draws a weight that is not part of its state dict."""
 
     def __init__(self, size):
         super().__init__(size)
@@ -76,8 +76,8 @@ class HidesAWeight(Honest):
         return super().attend(q, k, v, mask) + self.secret.to(v.dtype)
 
 
-class Turned(torch.autograd.Function):
-    """A weight on its way forward, its negative on the way back."""
+class Negated(torch.autograd.Function):
+    """The identity, with the negative of its gradient."""
 
     generate_vmap_rule = True
 
@@ -94,17 +94,17 @@ class Turned(torch.autograd.Function):
         return -gradient
 
 
-class TurnsItsGradients(Honest):
-    """Its query projection climbs where it should descend."""
+class NegatesGradients(Correct):
+    """The gradients of its query projection have the wrong sign."""
 
     def _project(self, x, context, place=None):
         _, k, v = super()._project(x, context, place)
-        weight, bias = Turned.apply(self.query.weight), Turned.apply(self.query.bias)
+        weight, bias = Negated.apply(self.query.weight), Negated.apply(self.query.bias)
         q = self._split(nn.functional.linear(x, weight, bias))
-        return self.placed(q, place if context is x else None), k, v
+        return self.apply_rotary(q, place if context is x else None), k, v
 
 
-class LogsItsCalls(Honest):
+class AppendsToList(Correct):
     """Appends to a list in forward."""
 
     def __init__(self, size):
@@ -116,8 +116,8 @@ class LogsItsCalls(Honest):
         return super().forward(x, context, mask)
 
 
-class CutsOffNothing(Bidirectional):
-    """Pads to whole blocks of 64, and cuts the surplus off by its negative, be it zero."""
+class SlicesByZero(Bidirectional):
+    """Pads to blocks of 64 and removes the rest with a slice that is wrong for a rest of 0."""
 
     def attend(self, q, k, v, mask):
         surplus = -q.shape[2] % 64
@@ -125,44 +125,44 @@ class CutsOffNothing(Bidirectional):
         return padded[:, :, :-surplus]
 
 
-class WidensHalfPrecision(Bidirectional):
-    """What comes in as bf16 goes out as fp32."""
+class ReturnsFp32(Bidirectional):
+    """Returns fp32 for bf16 inputs."""
 
     def forward(self, x, context, mask):
         tokens = super().forward(x, context, mask).tokens
         return Attended(tokens.to(torch.promote_types(tokens.dtype, torch.float32)))
 
 
-class LouderInTraining(Bidirectional):
-    """Trains on something else than it is evaluated on, and claims no chance."""
+class ScalesInTraining(Bidirectional):
+    """Training computes something else than evaluation, without the claim `stochastic`."""
 
     def attend(self, q, k, v, mask):
         return super().attend(q, k, v, mask) * (1.1 if self.training else 1.0)
 
 
-class BranchesOnItsInput(Bidirectional):
-    """Which way it takes is known when the numbers are: no graph holds both."""
+class BranchesOnValues(Bidirectional):
+    """Branches on values, which no single graph can."""
 
     def attend(self, q, k, v, mask):
         return super().attend(q if q.abs().max() < 1e4 else q.clamp(-1e4, 1e4), k, v, mask)
 
 
-class AnswersOtherwiseWhenCompiled(Bidirectional):
-    """Its graph is one, and computes something else."""
+class DiffersWhenCompiled(Bidirectional):
+    """Compiles to one graph, which computes something else."""
 
     def attend(self, q, k, v, mask):
         return super().attend(q, k, v, mask) * (1.1 if torch.compiler.is_compiling() else 1.0)
 
 
-class WritesIntoOneBlank(Bidirectional):
-    """Its room for results is made for one set of parameters."""
+class WritesIntoUnbatchedBuffer(Bidirectional):
+    """Its output buffer has room for one set of parameters."""
 
     def attend(self, q, k, v, mask):
         return torch.zeros(q.shape, dtype=q.dtype).copy_(super().attend(q, k, v, mask))
 
 
 class DoublesInHalfPrecision(Bidirectional):
-    """Twice as much comes out of a bf16 module."""
+    """A bf16 module returns twice the output."""
 
     def attend(self, q, k, v, mask):
         half = v.dtype == torch.bfloat16 and not torch.is_autocast_enabled("cpu")
@@ -170,16 +170,16 @@ class DoublesInHalfPrecision(Bidirectional):
 
 
 class DoublesUnderAutocast(Bidirectional):
-    """Twice as much comes out under autocast."""
+    """Autocast returns twice the output."""
 
     def attend(self, q, k, v, mask):
         return super().attend(q, k, v, mask) * (2 if torch.is_autocast_enabled("cpu") else 1)
 
 
-class LosesInEvaluation(Bidirectional):
-    """Emits its loss whatever the mode."""
+class ReturnsLossInEvaluation(Bidirectional):
+    """Returns its loss in both modes."""
 
-    traits = replace(HONEST, causal=False, losses=("size",))
+    traits = replace(TRAITS, causal=False, losses=("size",))
 
     def forward(self, x, context, mask):
         tokens = super().forward(x, context, mask).tokens
@@ -187,8 +187,8 @@ class LosesInEvaluation(Bidirectional):
         return Attended(tokens, {"size": real.square().mean()})
 
 
-class LosesBySample(LosesInEvaluation):
-    """Its loss is no scalar."""
+class ReturnsLossPerSample(ReturnsLossInEvaluation):
+    """Its loss is not a scalar."""
 
     def forward(self, x, context, mask):
         tokens = super().forward(x, context, mask).tokens
@@ -196,15 +196,15 @@ class LosesBySample(LosesInEvaluation):
         return Attended(tokens, losses)
 
 
-class OverflowsOnTheWayBack(Bidirectional):
-    """An exponential whose result is cut, and whose gradient is not."""
+class OverflowsInBackward(Bidirectional):
+    """An exponential whose value is clamped, and whose gradient is not."""
 
     def attend(self, q, k, v, mask):
         return super().attend(q, k, v, mask) + 0.01 * q.exp().clamp_max(1.0)
 
 
-class MultipliesByNothing(Bidirectional):
-    """One of its parameters has a gradient, of zero."""
+class MultipliesByZero(Bidirectional):
+    """One of its parameters has a gradient of zero."""
 
     def __init__(self, size):
         super().__init__(size)
@@ -214,15 +214,15 @@ class MultipliesByNothing(Bidirectional):
         return super().attend(q, k, v, mask) + 0 * self.spare
 
 
-class DropsHeadsInEvaluation(Bidirectional):
-    """Drops what it was told to drop, whatever the mode."""
+class AppliesGivenDropoutInEvaluation(Bidirectional):
+    """Applies the dropout of its size in both modes."""
 
     def attend(self, q, k, v, mask):
         return nn.functional.dropout(super().attend(q, k, v, mask), self.size.dropout)
 
 
-class DropsFromNowhere(Bidirectional):
-    """Drops by a generator that nobody can seed, where it is told to drop."""
+class DrawsUnseededDropout(Bidirectional):
+    """Draws its dropout from a generator that cannot be seeded."""
 
     def attend(self, q, k, v, mask):
         heads = super().attend(q, k, v, mask)
@@ -233,8 +233,8 @@ class DropsFromNowhere(Bidirectional):
         return heads * (torch.rand(v.shape[-1], generator=generator) > self.size.dropout)
 
 
-class WritesToItsTokens(Bidirectional):
-    """Leaves other tokens behind than it was given."""
+class WritesToInput(Bidirectional):
+    """Changes the tokens that it is given."""
 
     def forward(self, x, context, mask):
         attended = super().forward(x, context, mask)
@@ -242,16 +242,27 @@ class WritesToItsTokens(Bidirectional):
         return attended
 
 
-class BranchesOnItsPadding(Bidirectional):
-    """Which way it takes is known when the mask is: no graph holds both."""
+class BranchesOnMask(Bidirectional):
+    """Branches on the values of the mask, which no single graph can."""
 
     def attend(self, q, k, v, mask):
         return super().attend(q, k, v, None if mask is None or mask.all() else mask)
 
 
-class WritesIntoOneBlankWherePadded(Bidirectional):
-    """Many sets of parameters cannot be written into the room for one."""
+class WritesIntoUnbatchedBufferIfPadded(Bidirectional):
+    """With a mask, its output buffer has room for one set of parameters."""
 
     def attend(self, q, k, v, mask):
         heads = super().attend(q, k, v, mask)
         return heads if mask is None else torch.zeros(q.shape, dtype=q.dtype).copy_(heads)
+
+
+class ReturnsLargeLoss(Bidirectional):
+    """Its loss is so large that training follows it alone."""
+
+    traits = replace(TRAITS, causal=False, losses=("size",))
+
+    def forward(self, x, context, mask):
+        tokens = super().forward(x, context, mask).tokens
+        real = tokens if mask is None else tokens.masked_fill(~mask[..., None], 0.0)
+        return Attended(tokens, {"size": 1e4 * real.square().mean()} if self.training else {})

@@ -1,31 +1,31 @@
-"""Liars about the future, a foreign context, and what a token hears of the others."""
+"""Defects of causality, cross-attention and receptive field."""
 
 from dataclasses import replace
 
 import torch
 from torch import nn
 
-from tests.zoo.liars.honest import SELF_ONLY, Bidirectional, Honest
+from tests.zoo.faulty.correct import SELF_ONLY, Bidirectional, Correct
 from zoo.contract import Attended, Attention
 
 
-class LeaksThroughAMaximum(Honest):
-    """Scales values by a maximum over all tokens, future ones included."""
+class ScalesByMaximumOfAllTokens(Correct):
+    """Scales values by a maximum over all tokens, later ones included."""
 
     def attend(self, q, k, v, mask):
         real = v if mask is None else v.masked_fill(~mask[:, None, :, None], 0.0)
         return super().attend(q, k, v, mask) * (1 + real.abs().amax((-2, -1), keepdim=True))
 
 
-class IgnoresTheContext(Honest):
+class IgnoresContext(Correct):
     """Attends to its own input, whatever the context."""
 
     def forward(self, x, context, mask):
         return super().forward(x, x, None if context is not x else mask)
 
 
-class TakesAForeignContext(Attention):
-    """Claims none, and does not say no."""
+class AcceptsContextWithoutClaim(Attention):
+    """Accepts another context, without claiming cross-attention."""
 
     traits = SELF_ONLY
 
@@ -37,8 +37,8 @@ class TakesAForeignContext(Attention):
         return Attended(self.map(x))
 
 
-class HearsItselfOnly(Honest):
-    """Its causal form looks at no other token."""
+class CausalFormWithoutMixing(Correct):
+    """In its causal form, an output depends on its own token only."""
 
     def attend(self, q, k, v, mask):
         if self.size.causal:
@@ -46,16 +46,16 @@ class HearsItselfOnly(Honest):
         return super().attend(q, k, v, mask)
 
 
-class CountsTheFuture(Honest):
-    """Hears how many tokens are to come, though not what they are."""
+class ScalesByLength(Correct):
+    """Scales outputs by the number of tokens, later ones included."""
 
     def attend(self, q, k, v, mask):
         count = k.shape[2] if mask is None else mask.sum(1)[:, None, None, None].to(v.dtype)
         return super().attend(q, k, v, mask) * (1 + count / 100)
 
 
-class HearsTheFirstTokenOnly(Honest):
-    """Its causal form looks at itself and at token 0."""
+class CausalFormOfFirstToken(Correct):
+    """In its causal form, an output depends on its own token and on token 0 only."""
 
     def attend(self, q, k, v, mask):
         if self.size.causal:
@@ -64,8 +64,8 @@ class HearsTheFirstTokenOnly(Honest):
         return super().attend(q, k, v, mask)
 
 
-class SubtractsTheFuture(Honest):
-    """Its sum over the past is the sum over all less that over the future."""
+class SubtractsLaterTokens(Correct):
+    """Computes the sum of earlier tokens as that of all tokens minus that of later ones."""
 
     def attend(self, q, k, v, mask):
         heads = super().attend(q, k, v, mask)
@@ -76,22 +76,30 @@ class SubtractsTheFuture(Honest):
         return heads + 0.1 * (real.sum(2, keepdim=True) - future)
 
 
-class StandsNowhere(Bidirectional):
-    """Takes rotary positions, and turns nothing by them."""
+class IgnoresRotaryPositions(Bidirectional):
+    """Accepts rotary positions, and does not apply them."""
 
-    def placed(self, x, place=None):
+    def apply_rotary(self, x, place=None):
         return x
 
 
-class BuildsWhatItDoesNotClaim(Bidirectional):
-    """Asked for a causal form, it gives the other without a word."""
+class BuildsCausalWithoutClaim(Bidirectional):
+    """Builds the bidirectional form where the causal one is requested."""
 
     def __init__(self, size):
         super().__init__(replace(size, causal=False))
 
 
-class HearsAPaddedContext(Bidirectional):
-    """Forgets padding where the context is another's."""
+class IgnoresPaddingOfContext(Bidirectional):
+    """Ignores the mask in cross-attention."""
 
     def attend(self, q, k, v, mask):
         return super().attend(q, k, v, mask if q.shape[2] == k.shape[2] else None)
+
+
+class AcceptsFloatMask(Bidirectional):
+    """Takes any mask for a boolean one."""
+
+    def __call__(self, x, context=None, mask=None):
+        mask = None if mask is None else mask.bool()
+        return super().__call__(x, context, mask)

@@ -1,0 +1,53 @@
+"""The claim that cost is linear in the number of tokens, in FLOPs and in memory."""
+
+from collections.abc import Callable
+
+import torch
+
+from zoo.conformance.configuration import Configuration, Outcome
+from zoo.conformance.tensors import output, random_tokens
+from zoo.cost import flops, peak_bytes
+
+SHORT, LONG = 1024, 4096
+RATIO = LONG / SHORT
+SLACK = 1.15
+"""By what factor a linear cost may exceed the ratio of lengths: sorts, last blocks, constants."""
+
+
+def check_flops(configuration: Configuration) -> Outcome:
+    """FLOPs of forward and backward at four times the length."""
+    return _growth(configuration, flops, "FLOPs")
+
+
+def check_memory(configuration: Configuration) -> Outcome:
+    """Peak memory of forward and backward at four times the length."""
+    device = torch.device("cpu")
+    return _growth(configuration, lambda step: peak_bytes(step, device), "peak memory")
+
+
+def _growth(
+    configuration: Configuration, cost: Callable[[Callable[[], None]], int], what: str
+) -> Outcome:
+    """Of layers that are each built for the length of their input, without padding and with it."""
+    ratios = []
+    for padded in (False, True):
+        short, long = (cost(_step(configuration, n, padded)) for n in (SHORT, LONG))
+        ratios.append(long / short if short else RATIO)
+    return Outcome(
+        max(ratios) <= RATIO * SLACK,
+        f"{what} {ratios[0]:.2f} times as large for {RATIO:.0f} times the tokens, "
+        f"{ratios[1]:.2f} times with padding",
+    )
+
+
+def _step(configuration: Configuration, n: int, padded: bool) -> Callable[[], None]:
+    """Forward and backward over n tokens, run once already."""
+    layer = configuration.layer(max_len=n).float()
+    x = random_tokens(1, n).float().requires_grad_()
+    mask = (torch.arange(n) < n * 3 // 4)[None] if padded else None
+
+    def step() -> None:
+        output(layer, x, mask).square().mean().backward()
+
+    step()
+    return step

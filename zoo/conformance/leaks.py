@@ -1,0 +1,83 @@
+"""Whether outputs depend on tokens that they must not depend on, in value or in gradient."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from zoo.conformance.configuration import SETTINGS, Configuration, Outcome, Setting
+from zoo.conformance.tensors import random_tokens
+
+
+class Leak(NamedTuple):
+    """An effect that should be zero, relative to the largest entry; where it is, as text."""
+
+    size: float
+    where: str
+
+
+def value_leak(before: Tensor, after: Tensor, fixed: Tensor) -> tuple[float, int, int]:
+    """The largest difference of two outputs (b, n, d) among the tokens at `fixed` (b, n).
+
+    Returns:
+        Its size, relative to the largest entry where that exceeds 1; its sample; its token.
+    """
+    change = torch.where(fixed, (after - before).abs().amax(-1), 0.0)
+    return _largest(change / torch.where(fixed, before.abs().amax(-1), 0.0).amax().clamp_min(1))
+
+
+def gradient_leak(
+    x: Tensor, outputs: Tensor, fixed: Tensor, changed: Tensor, losses: Iterable[Tensor] = ()
+) -> tuple[float, int, int]:
+    """The largest derivative of the outputs at `fixed`, and of losses, by the tokens at `changed`.
+
+    One backward pass, of a sum of those outputs with random weights: a derivative that is not
+    zero cancels in it with probability zero. Returns what `value_leak` does.
+    """
+    weights = random_tokens(*outputs.shape[:-1], seed=7, dim=outputs.shape[-1]).to(outputs.dtype)
+    total = (outputs * weights)[fixed].sum() + sum(losses)
+    if not total.requires_grad:
+        return 0.0, 0, 0
+    (gradient,) = torch.autograd.grad(total, x, retain_graph=True, materialize_grads=True)
+    slope = gradient.abs().amax(-1)
+    return _largest(torch.where(changed, slope, 0.0) / slope.amax().clamp_min(1))
+
+
+def verdict(
+    leaks: Callable[[Configuration, Setting], Iterator[Leak]],
+    configuration: Configuration,
+    what: str,
+    settings: Iterable[Setting] = SETTINGS,
+) -> Outcome:
+    """Pass if all leaks are within the rounding error; stop at the first that is not.
+
+    The detail names it, or the largest leak, relative to what is allowed.
+    """
+    worst, largest = Setting(), Leak(0.0, "")
+    for setting, leak in ((one, leak) for one in settings for leak in leaks(configuration, one)):
+        if leak.size / setting.rounding > largest.size / worst.rounding:
+            worst, largest = setting, leak
+        if leak.size > setting.rounding:
+            break
+    passed = largest.size <= worst.rounding
+    detail = f"{what} {largest.size:.2g} in {worst}, at most {worst.rounding:.0e} allowed"
+    return Outcome(passed, detail if passed else f"{detail}; {largest.where}")
+
+
+def separating_masks(count: int) -> Tensor:
+    """Masks (m, count): for any two positions, one mask has True at the first, False at the second.
+
+    A mask is one binary digit of each position, or its negation. So 2 log2(count) masks separate
+    all count (count - 1) ordered pairs.
+    """
+    digits = torch.arange((count - 1).bit_length())[:, None]
+    digit = torch.arange(count) >> digits & 1 == 1
+    return torch.cat([digit, ~digit])
+
+
+def _largest(sizes: Tensor) -> tuple[float, int, int]:
+    """The largest entry of (b, n) and its indices; NaN counts as infinite."""
+    sizes = sizes.nan_to_num(float("inf"), float("inf"))
+    index = int(sizes.argmax())
+    return sizes.flatten()[index].item(), index // sizes.shape[1], index % sizes.shape[1]

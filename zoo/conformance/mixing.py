@@ -1,0 +1,105 @@
+"""Which tokens an output depends on, its order and its context included."""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from zoo.conformance.configuration import ROUNDING, Configuration, Outcome
+from zoo.conformance.tensors import LENGTH, distance, output, random_tokens
+
+
+def report_token_mixing(configuration: Configuration) -> Outcome:
+    """Whether output i depends on a token j != i, and how far away; either passes.
+
+    The check fails only if outputs are not finite.
+    """
+    middle = LENGTH // 2
+    dependent = _dependent_on(middle, configuration)
+    positions = dependent.nonzero()[:, 0]
+    others = len(positions) - int(dependent[middle])
+    if others == 0:
+        return Outcome(True, "no: an output depends on its own token only")
+    reach = int((positions - middle).abs().max())
+    return Outcome(
+        True,
+        f"yes: {others} of {LENGTH - 1} other outputs depend on one token, up to {reach} away",
+    )
+
+
+def check_position_sensitivity(configuration: Configuration) -> Outcome:
+    """Under rotary positions, other outputs change if two neighbouring tokens are exchanged.
+
+    A variant whose outputs depend on no other token passes.
+    """
+    layer, x = configuration.layer(rotary=True).eval(), random_tokens(1, LENGTH)
+    first, second = LENGTH // 2, LENGTH // 2 + 1
+    exchanged, changed = x.clone(), x.clone()
+    exchanged[:, [first, second]] = x[:, [second, first]]
+    changed[:, first] = random_tokens(1, 1, seed=3)[:, 0]
+    others = [position for position in range(LENGTH) if position not in (first, second)]
+    before, after, without = (output(layer, one)[:, others] for one in (x, exchanged, changed))
+    if distance(without, before) <= ROUNDING:
+        return Outcome(True, "with rotary positions, no output depends on another token")
+    change = distance(after, before)
+    return Outcome(
+        1e-6 < change < float("inf"),
+        f"with rotary positions, exchanging two tokens changes other outputs by {change:.2g}",
+    )
+
+
+def check_causal_form(configuration: Configuration) -> Outcome:
+    """A later output that depends on a token in the bidirectional form does in the causal form."""
+    missing, found, itself = 0, 0, True
+    for position in (0, 1, LENGTH // 3, LENGTH // 2, LENGTH - 2):
+        forms = configuration, replace(configuration, causal=False)
+        causal, both = (_dependent_on(position, form)[position:] for form in forms)
+        missing += int((both & ~causal).sum())
+        found += int(causal.sum())
+        itself &= bool(causal[0])
+    return Outcome(
+        itself and missing == 0,
+        f"{found} outputs depend on one of five tokens; {missing} do in the other form only",
+    )
+
+
+def check_cross_attention(configuration: Configuration) -> Outcome:
+    """Outputs depend on the real tokens of a context, which is shorter or longer, and on no other.
+
+    Padded context tokens must not change outputs, and must give what leaving them out gives.
+    """
+    layer, x = configuration.layer().eval(), random_tokens(2, 20)
+    leak, effect = 0.0, float("inf")
+
+    def attend(x: Tensor, context: Tensor, mask: Tensor | None) -> Tensor:
+        return layer(x, context, mask).tokens
+
+    for m in (7, 33):
+        context = random_tokens(2, m, seed=4)
+        mask = torch.arange(m) < torch.tensor([m, 5])[:, None]
+        tokens = attend(x, context, mask)
+        if tokens.shape != x.shape:
+            return Outcome(False, f"output of shape {tuple(tokens.shape)} for {tuple(x.shape)}")
+        large = torch.where(mask[..., None], context, 1e4)
+        leak = max(leak, distance(attend(x, large, mask), tokens))
+        leak = max(leak, distance(tokens[1:], attend(x[1:], context[1:, :5], None)))
+        effect = min(effect, distance(attend(x, random_tokens(2, m, seed=5), mask), tokens))
+    return Outcome(
+        leak <= ROUNDING and effect > 1e-6,
+        f"padded context tokens change outputs by {leak:.2g}, another context by {effect:.2g}",
+    )
+
+
+def _dependent_on(position: int, configuration: Configuration) -> Tensor:
+    """Which outputs change with the token at `position`.
+
+    Raises:
+        ArithmeticError: an output is not finite.
+    """
+    layer, x = configuration.layer().eval(), random_tokens(1, LENGTH)
+    other = x.clone()
+    other[:, position] = random_tokens(1, 1, seed=3)[:, 0]
+    change = (output(layer, other) - output(layer, x)).abs().amax(-1)[0]
+    if not change.isfinite().all():
+        raise ArithmeticError("outputs are not finite")
+    return change > 1e-12

@@ -1,0 +1,39 @@
+"""What a variant does not claim, and a mask that is not boolean, must raise an error."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from zoo.conformance.configuration import Configuration, Outcome
+from zoo.conformance.tensors import padding_masks, random_tokens
+from zoo.contract import Unsupported
+from zoo.registry import UserError
+
+
+def check_causal(configuration: Configuration) -> Outcome:
+    """Without a causal form, building one raises `Unsupported`."""
+    return _raises(Unsupported, replace(configuration, causal=True).layer, "built a causal layer")
+
+
+def check_context(configuration: Configuration) -> Outcome:
+    """Without cross-attention, another context raises `Unsupported`."""
+    layer, x, context = configuration.layer(), random_tokens(2, 20), random_tokens(2, 20, seed=4)
+    return _raises(Unsupported, lambda: layer(x, context, None), "accepted another context")
+
+
+def check_recurrence(configuration: Configuration) -> Outcome:
+    """Unless it is both recurrent and causal, asking a layer for a state raises `Unsupported`."""
+    return _raises(Unsupported, lambda: configuration.layer().start(3), "returned a state")
+
+
+def check_mask(configuration: Configuration) -> Outcome:
+    """A mask that is not boolean raises `UserError`: its meaning would be a guess."""
+    layer, x, mask = configuration.layer(), random_tokens(3, 20), next(padding_masks(20))
+    return _raises(UserError, lambda: layer(x, x, mask.float()), "accepted a mask of floats")
+
+
+def _raises(error: type[Exception], call: Callable[[], object], otherwise: str) -> Outcome:
+    try:
+        call()
+    except error as raised:
+        return Outcome(True, f"raises {type(raised).__name__}: {raised}")
+    return Outcome(False, f"{otherwise} without an error")
