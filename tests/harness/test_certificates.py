@@ -8,7 +8,7 @@ import typer
 
 from harness.cli import certificates
 from harness.cli.certificates import FIGURES, page
-from zoo.conformance import CHECKS, Finding, Result, checks_for, run, subjects
+from zoo.conformance import CHECKS, Outcome, Result, checks_for, configurations, run
 from zoo.variants import variants
 from zoo.variants.softmax import Softmax
 
@@ -21,19 +21,19 @@ def test_the_committed_page_is_what_the_checks_find(monkeypatch):
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
     results: dict[str, list[Result]] = {}
     for name, variant in variants.items():
-        for subject in [] if variant.unchecked else subjects(name, variant):
-            declared = variant.expected_failures_of(causal=subject.causal)
-            for check in checks_for(subject):
+        for configuration in [] if variant.unchecked else configurations(name, variant):
+            declared = variant.expected_failures_of(causal=configuration.causal)
+            for check in checks_for(configuration):
                 results.setdefault(name, []).append(
-                    run(check, subject)
+                    run(check, configuration)
                     if check.name in FIGURES
-                    else result(check.name, subject.form, declared.get(check.name, ""))
+                    else result(check.name, configuration.label, declared.get(check.name, ""))
                 )
     assert page(results) == PAGE.read_text("utf-8"), "run: python -m harness.cli.certificates"
 
 
 def result(check: str, form: str, reason: str = "") -> Result:
-    return Result(check, form, Finding(not reason, "so"), reason)
+    return Result(check, form, Outcome(not reason, "so"), reason)
 
 
 def cells(text: str) -> dict[str, str]:
@@ -62,8 +62,8 @@ def test_a_known_failure_is_a_number_that_refers_to_its_reason():
 def test_the_program_writes_the_page_only_if_all_is_as_declared(
     capsys, tmp_path, monkeypatch, passes
 ):
-    def examine(subject):
-        return [Result("gradients", subject.form, Finding(passes, "off by 7"), "")]
+    def examine(configuration):
+        return [Result("gradients", configuration.label, Outcome(passes, "off by 7"), "")]
 
     monkeypatch.setattr(certificates, "examine", examine)
     monkeypatch.setattr(variants, "items", lambda: [("softmax", Softmax)])

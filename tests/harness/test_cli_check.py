@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from zoo.conformance import Check, Finding
+from zoo.conformance import Check, Outcome
 from zoo.variants import variants
 
 
@@ -12,8 +12,8 @@ from zoo.variants import variants
 def checks(monkeypatch):
     """Replaces all checks: one that passes and one that fails."""
     pair = (
-        Check("none", "ever", lambda _: Finding(True, "so"), lambda _: True),
-        Check("none", "never", lambda _: Finding(False, "not today"), lambda _: True),
+        Check("none", "ever", lambda _: Outcome(True, "so"), lambda _: True),
+        Check("none", "never", lambda _: Outcome(False, "not today"), lambda _: True),
     )
     monkeypatch.setattr("zoo.conformance.CHECKS", pair)
 
@@ -35,7 +35,7 @@ def test_json_has_an_object_a_check(call, checks):
     rows = [json.loads(line) for line in out.splitlines()]
     assert code == 1 and [row["passed"] for row in rows] == [True, False] * 2
     assert rows[1] == {
-        "form": "softmax", "check": "never", "passed": False, "figure": "not today",
+        "variant": "softmax", "check": "never", "passed": False, "detail": "not today",
         "expected_failure": "",
     }  # fmt: skip
 

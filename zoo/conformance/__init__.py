@@ -81,21 +81,6 @@ class Result(NamedTuple):
         """The measured value that decided the outcome, as text."""
         return self.outcome.detail
 
-    @property
-    def finding(self) -> Outcome:
-        """The former name of `outcome`."""
-        return self.outcome
-
-    @property
-    def form(self) -> str:
-        """The former name of `variant`."""
-        return self.variant
-
-    @property
-    def gap(self) -> str:
-        """The former name of `expected_failure`."""
-        return self.expected_failure
-
 
 def _always(_: Configuration) -> bool:
     return True
@@ -257,7 +242,3 @@ def parametrize(variant: type[Attention]) -> "pytest.MarkDecorator":
     ]
     ids = [f"{configuration.label}: {check.name}" for configuration, check in pairs]
     return pytest.mark.parametrize(("configuration", "check"), pairs, ids=ids)
-
-
-# The former names.
-Finding, Subject, subjects = Outcome, Configuration, configurations

@@ -22,11 +22,6 @@ class Outcome(NamedTuple):
     passed: bool
     detail: str
 
-    @property
-    def figure(self) -> str:
-        """The former name of `detail`."""
-        return self.detail
-
 
 class Setting(NamedTuple):
     """How a layer is run: mode, precision, positions; and the relative rounding error allowed."""
@@ -78,11 +73,6 @@ class Configuration:
     def label(self) -> str:
         """The name, followed by ", causal" for the causal form."""
         return f"{self.name}, causal" if self.causal else self.name
-
-    @property
-    def form(self) -> str:
-        """The former name of `label`."""
-        return self.label
 
     def layer(
         self,
