@@ -142,7 +142,7 @@ def test_causality_names_the_output_and_the_tokens():
     detail = failure("causality", causal_leak([(47, 48)], "gradient"))
     assert detail.endswith("an output before 48 has a gradient by token 48")
     detail = failure("causality", ScalesByLength)
-    assert detail.endswith("output 1 changes with the padding from 7 on")
+    assert detail.endswith("output 0 changes where the tokens from 1 on are left out")
 
 
 @EFFECTS

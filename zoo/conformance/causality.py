@@ -33,10 +33,14 @@ def _leaks(configuration: Configuration, setting: Setting) -> Iterator[Leak]:
         mask = None if stochastic else torch.ones_like(past)
         before, after = setting.run(layer, x).tokens, setting.run(layer, other, mask).tokens
         size, sample, token = value_leak(before, after, past)
-        yield Leak(size, f"output {token} changes with the tokens from {borders[sample]} on")
+        leaks = [Leak(size, f"output {token} changes with the tokens from {borders[sample]} on")]
         for tokens, outputs in ((x, before), (other, after)):
             size, sample, token = gradient_leak(tokens, outputs, past, ~past)
-            yield Leak(size, f"an output before {borders[sample]} has a gradient by token {token}")
+            where = f"an output before {borders[sample]} has a gradient by token {token}"
+            leaks.append(Leak(size, where))
+        yield from leaks
+        if max(leaks).size > setting.rounding:
+            return
     if setting.training:
         # With fewer tokens, a stochastic variant draws other numbers.
         return

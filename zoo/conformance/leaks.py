@@ -50,15 +50,16 @@ def verdict(
     what: str,
     settings: Iterable[Setting] = SETTINGS,
 ) -> Outcome:
-    """Pass if all leaks are within the rounding error; stop at the first that is not.
+    """Pass if all leaks are within the rounding error; stop at the first setting where one is not.
 
-    The detail names it, or the largest leak, relative to what is allowed.
+    The detail names the largest leak, relative to what is allowed.
     """
     worst, largest = Setting(), Leak(0.0, "")
-    for setting, leak in ((one, leak) for one in settings for leak in leaks(configuration, one)):
-        if leak.size / setting.rounding > largest.size / worst.rounding:
-            worst, largest = setting, leak
-        if leak.size > setting.rounding:
+    for setting in settings:
+        for leak in leaks(configuration, setting):
+            if leak.size / setting.rounding > largest.size / worst.rounding:
+                worst, largest = setting, leak
+        if largest.size > worst.rounding:
             break
     passed = largest.size <= worst.rounding
     detail = f"{what} {largest.size:.2g} in {worst}, at most {worst.rounding:.0e} allowed"
