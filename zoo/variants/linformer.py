@@ -8,20 +8,25 @@ With E and F of r rows and a column for each position,
 Time O(n r e) and memory O(n r) per head when literal, O(n + r) in the fused kernels; the parameters
 grow with `max_len`.
 
-The column of a real token is its rank among the real tokens of its sample, and a padded token has
-none: neither the amount nor the position of padding matters. Fewer tokens than `max_len` use the first
+The column of a token is its index among the real tokens of its sample; padding has none, so that
+neither the amount of padding nor its position matters. Fewer tokens than `max_len` use the first
 columns.
 
-Deviations: E and F are initialised as N(0, 1 / (r + max_len)), so that a projected key is about as
-large as a key; the N(0, 1 / r) of the paper's theorem makes it sqrt(n / r) times larger, and the
-scores with it. There is no sharing between layers: a layer has no access to others. A sample
-without real tokens returns zero.
+Deviations, with which short training works (docs/decisions/0021-initialisation-of-linformer.md):
+
+* Every row of E and F starts as the mean of a segment of about max_len / r neighbouring positions,
+  the mean pooling of the paper's Section 4, and not as N(0, 1 / r).
+* The parameters are E and F times sqrt(r + max_len). AdamW changes each parameter by about the
+  learning rate, all of a row alike, and a projected key adds up max_len such changes.
+
+E and F are not shared between layers. A sample without real tokens returns zero.
 """
 
 from typing import Literal
 
 import torch
-from torch import nn
+from jaxtyping import Float
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.contract import Count, Keys, Mask, Queries, Size, Traits, Unsupported
@@ -32,7 +37,7 @@ from zoo.variants import variants
 
 @variants.register("linformer")
 class Linformer(ProjectedAttention):
-    """Softmax attention to r mixtures of tokens, with learned weights for each position."""
+    """Softmax attention to r linear combinations of tokens, with learned weights by position."""
 
     traits = Traits(causal=False, cross=True, linear=True, stochastic=False, recurrent=False)
 
@@ -43,19 +48,21 @@ class Linformer(ProjectedAttention):
         rank: Count = 256,
         sharing: Literal["none", "headwise", "kv"] = "headwise",
     ) -> None:
-        """Draw E and F.
+        """Initialise E and F.
 
         Args:
             size: see `Size`.
-            rank: r, the number of projected keys. More than `max_len` is allowed, and wasteful.
-            sharing: `none` gives every head an E and an F; `headwise` one E and one F to all heads;
-                `kv` one matrix to all heads, for keys and values alike.
+            rank: r, the number of projected keys. More than `max_len` is allowed, but not useful:
+                rows then start equal, and equal rows stay equal.
+            sharing: `none` for an E and an F of each head; `headwise` for one E and one F of all
+                heads; `kv` for one matrix of all heads, used for keys and values.
         """
         super().__init__(size)
         sides = 1 if sharing == "kv" else 2
         heads = size.heads if sharing == "none" else 1
-        normal = torch.randn(sides, heads, rank, size.max_len)
-        self.projections = nn.Parameter(normal * (rank + size.max_len) ** -0.5)
+        self.scale = (rank + size.max_len) ** -0.5
+        means = segment_means(rank, size.max_len) / self.scale
+        self.projections = nn.Parameter(means.repeat(sides, heads, 1, 1))
 
     def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
         """See `ProjectedAttention.attend`.
@@ -73,5 +80,15 @@ class Linformer(ProjectedAttention):
             order, _ = real_tokens_first(mask)
             k, v = (gather_tokens(zero_padding(part, mask), order) for part in (k, v))
         # Indexed from both ends: `kv` has one matrix, which is the first and the last.
-        e, f = self.projections[0, ..., :m], self.projections[-1, ..., :m]
+        e, f = (self.scale * self.projections[side, ..., :m] for side in (0, -1))
         return F.scaled_dot_product_attention(q, e @ k, f @ v, dropout_p=self.dropout)
+
+
+def segment_means(rank: int, length: int) -> Float[Tensor, "r n"]:
+    """The matrix whose row i averages the tokens from i n / r to (i + 1) n / r, and at least one.
+
+    Where r does not divide n, segments overlap by one token, as in `F.adaptive_avg_pool1d`.
+    """
+    row, position = torch.arange(rank)[:, None], torch.arange(length)
+    segment = (position >= row * length // rank) & (position * rank < (row + 1) * length)
+    return segment / segment.sum(1, keepdim=True)
