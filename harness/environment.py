@@ -1,4 +1,4 @@
-"""Where a run happens: device, threads, versions, commit."""
+"""The environment of a run: device, threads, versions, commit."""
 
 import ctypes
 import platform
@@ -16,25 +16,20 @@ from harness.records.record import Environment
 from zoo.registry import UserError
 
 PACKAGES = (
-    "numpy",
-    "attention-harness",
-    "xformers",
-    "performer-pytorch",
-    "nystrom-attention",
-    "reformer-pytorch",
-    "flash-linear-attention",
-)
-"""Whose versions a record names, beside python's and torch's: what computes, where it is there."""
+    "numpy", "attention-harness", "xformers", "performer-pytorch", "nystrom-attention",
+    "reformer-pytorch", "flash-linear-attention",
+)  # fmt: skip
+"""Packages whose versions a record holds where they are installed, with those of Python and torch."""
 
 MALLOC = {-1: -1, -2: 64 * 2**20, -4: 0}
-"""For glibc's `mallopt`: no trimming, room for 64 MiB more at each growth, no blocks apart."""
+"""For glibc's `mallopt`: never trim, grow the heap by 64 MiB more than needed, never use mmap."""
 
 
 def pick_device(name: str) -> torch.device:
     """The device called `auto`, `cpu` or `cuda`; `auto` is CUDA where it is usable.
 
     Raises:
-        UserError: the name is another, or CUDA is asked for and not usable.
+        UserError: the name is another, or CUDA is not usable.
     """
     if name not in ("auto", "cpu", "cuda"):
         raise UserError(f"device {name!r} is not one of auto, cpu, cuda; give one of them")
@@ -45,9 +40,9 @@ def pick_device(name: str) -> torch.device:
 
 
 def pick_precision(name: str, device: torch.device) -> Literal["bf16", "fp32"]:
-    """The precision called `auto`, `bf16` or `fp32`; `auto` is the faster on that device.
+    """The precision called `auto`, `bf16` or `fp32`; `auto` is the faster one on that device.
 
-    A CPU without bf16 instructions emulates them, many times slower than it computes in fp32.
+    A CPU without bf16 instructions emulates them, which is many times slower than fp32.
 
     Raises:
         UserError: the name is another.
@@ -59,8 +54,8 @@ def pick_precision(name: str, device: torch.device) -> Literal["bf16", "fp32"]:
     if device.type == "cuda":
         fast = torch.cuda.is_bf16_supported(including_emulation=False)
     else:
-        known = getattr(torch.cpu, "get_capabilities", dict)()
-        fast = any(known.get(name, False) for name in ("avx512_bf16", "amx_bf16"))
+        capabilities = getattr(torch.cpu, "get_capabilities", dict)()
+        fast = any(capabilities.get(name, False) for name in ("avx512_bf16", "amx_bf16"))
     return "bf16" if fast else "fp32"
 
 
@@ -72,33 +67,35 @@ def describe(kind: str) -> Environment:
         device, memory = properties.name, properties.total_memory
     else:
         device, memory = _processor(), psutil.virtual_memory().total
-    found = {name: _version(name) for name in PACKAGES}
-    versions = {name: version for name, version in found.items() if version}
+    versions = {name: version for name in PACKAGES if (version := _version(name))}
     return Environment(
         device=device,
         threads=torch.get_num_threads(),
         memory_gib=round(memory / 2**30, 1),
         system=f"{platform.system()} {platform.machine()}",
-        # torch's own word says which build it is, too.
+        # torch.__version__ names the build as well, for example +cpu.
         versions={"python": platform.python_version(), "torch": torch.__version__, **versions},
         commit=_commit(),
     )
 
 
 def continued(begun: Environment, here: Environment, what: str, remedy: str) -> Environment:
-    """The environment of what was begun in one and goes on here: the commits of both are named.
+    """The environment of work that was begun in one and continues here, with both commits.
 
-    A package that only one of them names is no difference.
+    A package that only one of them has is no difference.
 
     Raises:
         UserError: device, threads, memory, system or a version differ; the message begins with
             `what` and ends with `remedy`.
     """
-    there, now = _facts(begun), _facts(here)
-    differ = [name for name in there if there[name] != now.get(name, there[name])]
-    if differ:
-        told = ", ".join(f"{name} {there[name]} (here {now[name]})" for name in differ)
-        raise UserError(f"{what} was begun with {told}; {remedy}")
+    then, now = _by_name(begun), _by_name(here)
+    differences = [
+        f"{name} {then[name]} (here {now[name]})"
+        for name in then
+        if then[name] != now.get(name, then[name])
+    ]
+    if differences:
+        raise UserError(f"{what} was begun with {', '.join(differences)}; {remedy}")
     if not begun.commit:
         return here
     commits = dict.fromkeys((*begun.commits, *here.commits))
@@ -106,9 +103,9 @@ def continued(begun: Environment, here: Environment, what: str, remedy: str) -> 
 
 
 def keep_freed_memory() -> None:
-    """Have the C library keep what is freed, as PyTorch itself does on a GPU.
+    """Make the C library cache freed memory, as PyTorch does on a GPU; only glibc can.
 
-    See docs/decisions/0015-freed-memory-is-kept.md. Where it is not glibc, nothing is done.
+    See docs/decisions/0015-freed-memory-is-not-returned.md.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
@@ -118,10 +115,10 @@ def keep_freed_memory() -> None:
         mallopt(setting, value)
 
 
-def _facts(of: Environment) -> Mapping[str, object]:
-    """All but the commit, each version by the name of its package."""
-    facts = of.model_dump(exclude={"commit", "versions"})
-    return {name.replace("_", " "): fact for name, fact in facts.items()} | of.versions
+def _by_name(environment: Environment) -> Mapping[str, object]:
+    """Every field but the commit, and each version by the name of its package."""
+    fields = environment.model_dump(exclude={"commit", "versions"})
+    return {name.replace("_", " "): value for name, value in fields.items()} | environment.versions
 
 
 def _version(package: str) -> str:
@@ -145,7 +142,7 @@ def _commit() -> str:
     """The checkout's commit, with `+` where files differ; empty outside a checkout."""
     try:
         folder = Path(__file__).parent
-        # An installed copy may lie inside a stranger's repository: only one that tracks it counts.
+        # An installed copy may be inside an unrelated repository, which does not track it.
         _git(folder, "ls-files", "--error-unmatch", Path(__file__).name)
         head = _git(folder, "rev-parse", "--short=12", "HEAD")
         changed = _git(folder.parent, "status", "--porcelain", "--", "zoo", "tasks", "harness")

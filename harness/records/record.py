@@ -10,17 +10,16 @@ from harness.records.spec import Count, Frozen, RunSpec
 Status = Literal["ok", "diverged", "out_of_memory", "failed", "interrupted"]
 
 FINAL: tuple[Status, ...] = ("ok", "diverged", "out_of_memory")
-"""Ends that the same specification would come to again."""
+"""Statuses that the same specification would reach again."""
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 """An accuracy."""
 
 Positive = Annotated[float, Field(gt=0, lt=1e15)]
-"""A time, a rate or a ratio: measured, so neither zero nor beyond all bounds."""
+"""A measured time, rate or ratio."""
 
 Seconds = Annotated[float, Field(ge=0, lt=1e15)]
-"""Time so far; zero before anything took time."""
-
+"""Elapsed time."""
 
 WITHOUT_SOFTMAX = "softmax: out of memory"
 """Written in place of a ratio, in every table, where softmax did not fit in memory."""
@@ -41,7 +40,7 @@ class Point(Frozen):
         step: optimiser steps done.
         seconds: training time so far, evaluation excluded.
         loss: mean task loss since the last point.
-        losses: mean of each extra loss term since the last point, as weighted.
+        losses: mean of each auxiliary loss since the last point, weighted.
         dev_accuracy: fraction correct on the whole dev split; None where it was not evaluated.
     """
 
@@ -61,7 +60,7 @@ class Final(Frozen):
         dev_accuracy: of the chosen checkpoint.
         best_step: the step at which it was taken.
         train_seconds: time inside training steps.
-        seconds: everything, in all processes that took part: data, measuring, training, evaluation.
+        seconds: of the whole run over all its processes: data, costs, training, evaluation.
     """
 
     test_accuracy: Fraction
@@ -76,10 +75,9 @@ class Usage(Frozen):
     """What one model costs on one device.
 
     Attributes:
-        seconds_per_1k_steps: of the step that trains, extra losses and optimiser included.
+        seconds_per_1k_steps: of training steps, auxiliary losses and optimiser included.
         tokens_per_second: inference, padding counted as tokens.
-        peak_bytes: the most memory allocated during one training step, beyond what was held
-            before it.
+        peak_bytes: peak of the memory that one training step allocates.
         parameters: trainable parameters.
         flops: floating-point operations in matrix products of one training step.
     """
@@ -92,12 +90,12 @@ class Usage(Frozen):
 
 
 class Cost(Frozen):
-    """A model's cost, and that of SDPA softmax measured in turns with it, in the same run.
+    """The cost of a model, and that of SDPA softmax, measured alternately in the same run.
 
     Attributes:
         own: of the model.
-        softmax: of the same model with SDPA softmax; None where it did not fit in memory, and with
-            it all ratios.
+        softmax: of the same model with SDPA softmax; it and all ratios are None where it did not
+            fit in memory.
         time_ratio: own training time over softmax's, pairwise; below 1 is faster.
         inference_ratio: own inference time over softmax's, pairwise; below 1 is faster.
     """
@@ -121,7 +119,7 @@ class Cost(Frozen):
 
 
 class Environment(Frozen):
-    """Where a run happened.
+    """The environment of a run.
 
     Attributes:
         device: name of the processor or GPU that trained.
@@ -129,8 +127,8 @@ class Environment(Frozen):
         memory_gib: memory of that device.
         system: operating system and architecture.
         versions: by package, python among them.
-        commit: of this project's checkout, with `+` where code differed; empty where unknown, and
-            several where a run was begun at one and finished, or measured again, at another.
+        commit: of this project's checkout, with `+` where code differed; empty where unknown;
+            several where a run was continued or measured again at another commit.
     """
 
     device: str
@@ -142,24 +140,24 @@ class Environment(Frozen):
 
     @property
     def commits(self) -> list[str]:
-        """Each commit by itself; `unknown` where none is known."""
+        """Each commit; `unknown` where there is none."""
         return (self.commit or "unknown").split(", ")
 
 
 class Record(Frozen):
-    """One run, whole: any table or figure can be made again from records alone.
+    """One run; every table and figure is made from records alone.
 
     Attributes:
         schema_version: of this class; a record of another version is not read.
         spec: what was run.
-        status: `ok`, or how it ended.
-        reason: one line where status is not `ok`.
+        status: how the run ended.
+        reason: one line; empty where status is `ok`.
         started: UTC, ISO 8601.
-        environment: where.
+        environment: where it was run.
         implementations: SHA-256 of the source of each variant's module, by variant.
         baselines: test accuracies on the same split that need no attention, by name.
-        expected_failures: checks that its variants are known to fail, `VARIANT: CHECK`, each with
-            its reason.
+        expected_failures: checks that its variants are expected to fail, `VARIANT: CHECK`, each
+            with its reason.
         curve: points in order of step.
         cost: None where the run ended before it was measured.
         final: None where the run did not finish.
