@@ -18,13 +18,7 @@ TOO_LARGE = ("array is too big", "Maximum allowed dimension")
 
 
 class Facts(NamedTuple):
-    """What stays in memory when the splits do not.
-
-    Attributes:
-        digests: SHA-256 of each split, by its name.
-        sizes: examples of each split, by its name.
-        at_tokens: whether answers are given at tokens, rather than one for each example.
-    """
+    """What stays in memory when the splits do not: see the properties of `Data`."""
 
     digests: Mapping[SplitName, str]
     sizes: Mapping[SplitName, int]

@@ -19,7 +19,7 @@ PACKAGES = (
     "numpy", "attention-harness", "xformers", "performer-pytorch", "nystrom-attention",
     "reformer-pytorch", "flash-linear-attention",
 )  # fmt: skip
-"""Packages whose versions a record holds where they are installed, with those of Python and torch."""
+"""Packages whose versions are in a record where they are installed, with Python's and torch's."""
 
 MALLOC = {-1: -1, -2: 64 * 2**20, -4: 0}
 """For glibc's `mallopt`: never trim, grow the heap by 64 MiB more than needed, never use mmap."""

@@ -30,7 +30,7 @@ S = TypeVar("S", bound=Frozen)
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """A run as somebody describes it, before defaults are filled in.
+    """A run before defaults are filled in.
 
     Attributes:
         attention: `A` or `A+B`.
@@ -76,7 +76,7 @@ class Plan:
 
 
 class _Parts(NamedTuple):
-    """What a request comes to without its data."""
+    """The part of a plan that needs no data."""
 
     task: Task
     name: str
@@ -170,7 +170,8 @@ def _parts(request: Request) -> _Parts:
     name = request.task
     if Path(name).suffix in TABLES:
         name, own = "table", {"path": name}
-    tasks.find(name)  # an unknown task before a missing recipe
+    # An unknown task is an error before a missing recipe is one.
+    tasks.find(name)
     budget = budgets.find(request.budget)
     given = {**budget.recipe(name).options, **own, **request.settings.get(name, {})}
     return _Parts(create(name, **given), name, budget)

@@ -1,4 +1,4 @@
-"""Training: the step, evaluation on a whole split, and the run from first step to last."""
+"""Training: the order of the data, the training step, evaluation, and the loop over steps."""
 
 import math
 import time
@@ -21,20 +21,20 @@ MOMENTUM = (0.85, 0.95)
 
 
 class DivergedError(ArithmeticError):
-    """The loss is no longer a finite number."""
+    """A loss is not finite."""
 
 
 class Shuffled:
-    """Batches of a seeded permutation, a fresh one each epoch; its incomplete rest is skipped.
+    """Batches of a seeded permutation, a new one each epoch; the incomplete last batch is skipped.
 
-    Any batch can be had by its number, so that a resumed run sees the data that it would have seen.
+    A batch depends on its number alone, so that a resumed run trains on the same data.
     """
 
     def __init__(self, count: int, batch: int, seed: int, device: torch.device) -> None:
         """Shuffle `count` examples in batches of `batch`.
 
         Raises:
-            UserError: there is not one whole batch.
+            UserError: `count` is less than one batch.
         """
         if count < batch:
             raise UserError(f"batch={batch} exceeds the {count} training examples; lower the batch")
@@ -44,20 +44,20 @@ class Shuffled:
 
     def batch(self, number: int) -> Int[Tensor, " b"]:
         """The examples of batch `number`, counted from 0 over all epochs."""
-        epoch, place = divmod(number, self._per_epoch)
+        epoch, index = divmod(number, self._per_epoch)
         if epoch != self._epoch:
             # On the CPU, so that the order is the same on every device.
             generator = torch.Generator().manual_seed(self._seed * 1_000_003 + epoch)
             order = torch.randperm(self._count, generator=generator)
             self._epoch, self._order = epoch, order.to(self._device)
-        return self._order[place * self._batch : (place + 1) * self._batch]
+        return self._order[index * self._batch : (index + 1) * self._batch]
 
 
 class Trainer:
-    """A model with its optimiser and data: everything that one training step touches."""
+    """A model with its optimiser and training data."""
 
     def __init__(self, model: Classifier, train: Split, spec: TrainSpec, seed: int) -> None:
-        """Prepare to train `model` on `train`, both on one device already."""
+        """Prepare to train `model` on `train`, which are on the same device."""
         self.device = train.targets.device
         self.model, self.spec, self.train = model, spec, train
         self.forward = torch.compile(model, dynamic=False) if spec.compiled else model
@@ -72,7 +72,7 @@ class Trainer:
         )
 
     def step(self, number: int) -> dict[str, Tensor]:
-        """Train on batch `number`; return its losses by name, still on the device."""
+        """Train on batch `number`; return its losses by name, as tensors on the device."""
         lr, momentum = one_cycle(min(number, self.spec.steps - 1), self.spec)
         for group in self.optimizer.param_groups:
             group["lr"], group["betas"] = lr, (momentum, self.spec.betas[1])
@@ -87,14 +87,14 @@ class Trainer:
 
     @torch.inference_mode()
     def accuracy(self, split: Split) -> float:
-        """Fraction of all answers to the whole split that are right, in [0, 1]."""
+        """Fraction of correct answers on the whole split, in [0, 1]."""
         self.model.eval()
-        right = torch.zeros((), dtype=torch.int64, device=self.device)
+        correct = torch.zeros((), dtype=torch.int64, device=self.device)
         for examples in torch.arange(len(split), device=self.device).split(self.spec.batch):
             batch = split.gather(examples)
-            right += split.answers.correct(self.scores(batch), batch.targets).sum()
+            correct += split.answers.correct(self.scores(batch), batch.targets).sum()
         self.model.train()
-        return right.item() / split.targets.numel()
+        return correct.item() / split.targets.numel()
 
     def scores(self, batch: Any) -> Tensor:
         """Scores of a batch, in the run's precision."""
@@ -126,12 +126,12 @@ def _between(start: float, end: float, done: float) -> float:
 
 
 def autocast(device: torch.device, spec: TrainSpec) -> torch.autocast:
-    """The run's precision, as a context."""
+    """A context with the precision of the run."""
     return torch.autocast(device.type, torch.bfloat16, enabled=spec.precision == "bf16")
 
 
 def synchronise(device: torch.device) -> None:
-    """Wait until the device has done all that was asked of it."""
+    """Wait until all work of the device is complete."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
@@ -213,7 +213,7 @@ def fit(
 
 
 def evaluation_steps(spec: TrainSpec) -> list[int]:
-    """The steps behind which dev is read, evenly spaced, the last one among them."""
+    """The steps after which dev is evaluated, evenly spaced, the last step included."""
     count = min(spec.evaluations, spec.steps)
     return [spec.steps * (i + 1) // count for i in range(count)]
 

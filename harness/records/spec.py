@@ -1,4 +1,4 @@
-"""What a run is, as data: everything that decides its outcome, and nothing else."""
+"""The specification of a run: everything that determines its outcome."""
 
 import hashlib
 import json
@@ -13,11 +13,11 @@ Count = Annotated[int, Field(ge=1, lt=2**63)]
 """A whole number of at least 1."""
 
 Probability = Annotated[float, Field(ge=0, lt=1)]
-"""A probability below 1: of dropout, or a momentum."""
+"""A dropout probability or a momentum."""
 
 
 class Frozen(BaseModel):
-    """A value that never changes, rejects unknown fields, and holds finite numbers only."""
+    """An immutable model that rejects unknown fields and numbers that are not finite."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 

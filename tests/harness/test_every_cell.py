@@ -60,10 +60,10 @@ def data(name: str) -> Data:
     return Made(task_of(request("none", name)))
 
 
-@pytest.mark.slow
 CHECKED = [name for name, variant in variants.items() if not variant.unchecked]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attention", [*CHECKED, "softmax+primal"])
 @pytest.mark.parametrize("task", task_names(required_options=False))
 def test_a_step_of_every_variant_on_every_task_gives_finite_losses(task, attention):
