@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from harness import model as harness_model
-from harness.model import Classifier
+from harness.model import Classifier, build_model
 from harness.records.spec import ModelSpec, RunSpec, TaskSpec, TrainSpec
 from tasks import Task
 from tasks.contract import Batch
@@ -45,7 +44,7 @@ def spec_of(task: Task, attention: str, dropout: float = 0.0, **options) -> RunS
 
 def built(spec: RunSpec, task: Task) -> Classifier:
     """The harness's model of a run."""
-    return harness_model.build(spec, task, Composition.parse(spec.attention))
+    return build_model(spec, task, Composition.parse(spec.attention))
 
 
 def batch_of(task: Task, padding: str) -> Batch:
