@@ -57,10 +57,10 @@ def insert(page: str, mark: str, content: str) -> str:
     """
     start, end = f"<!-- {mark} -->", f"<!-- /{mark} -->"
     lines = page.splitlines(keepends=True)
-    found = [[i for i, line in enumerate(lines) if line.strip() == one] for one in (start, end)]
-    if [len(places) for places in found] != [1, 1] or found[0] > found[1]:
+    places = [[i for i, line in enumerate(lines) if line.strip() == one] for one in (start, end)]
+    if [*map(len, places)] != [1, 1] or places[0] > places[1]:
         raise ValueError(f"the page needs the lines {start} and {end}, once each and in this order")
-    (first,), (last,) = found
+    (first,), (last,) = places
     # A comment in the content could be read as a mark at the next call.
     body = content.strip("\n").replace("<!--", "&lt;!--")
     return "".join([*lines[: first + 1], f"\n{body}\n\n" if body else "\n", *lines[last:]])

@@ -42,17 +42,17 @@ def accuracy_time(boards: Sequence[Board], source: str) -> dict[str, bytes]:
 
 def draw(boards: Sequence[Board]) -> Figure:
     """A panel for each board with at least two points, as far as a figure can hold them."""
-    shown = [(board, marks) for board in boards if len(marks := _marks(board)) > 1]
-    shown = shown[: style.MOST_PANELS]
-    entries = [len(marks) + style.MOST_BASELINES for _, marks in shown]
+    panels = [(board, marks) for board in boards if len(marks := _marks(board)) > 1]
+    panels = panels[: style.MOST_PANELS]
+    entries = [len(marks) + style.MOST_BASELINES for _, marks in panels]
     heights = [max(HEIGHT, 1 + LINE_HEIGHT * count) for count in entries]
     figure, axes = style.panels(heights, WIDTH, 0.7)
-    for panel, (board, marks) in zip(axes, shown, strict=True):
+    for panel, (board, marks) in zip(axes, panels, strict=True):
         _panel(panel, board, marks)
-    if not shown:
+    if not panels:
         text = "No board has two variants with a cost."
         figure.text(0.5, 0.6, text, ha="center", color=style.QUIET)
-    _legend(figure, len(boards) - len(shown))
+    _legend(figure, len(boards) - len(panels))
     return figure
 
 
@@ -66,8 +66,8 @@ def _marks(board: Board) -> list[Mark]:
 
 
 def _panel(axes: Axes, board: Board, marks: Sequence[Mark]) -> None:
-    drawn = {mark.label for mark in marks}
-    looks = style.looks((r.spec.attention, r.label) for r in board.rows if r.label in drawn)
+    labels = {mark.label for mark in marks}
+    looks = style.looks((r.spec.attention, r.label) for r in board.rows if r.label in labels)
     handles = []
     for label, accuracy, time, memory in marks:
         mean, low, high = (100 * value for value in accuracy[:3])
@@ -84,7 +84,7 @@ def _panel(axes: Axes, board: Board, marks: Sequence[Mark]) -> None:
     style.not_shown(axes, [
         f"{row.label}: {row.failures or 'time ratio not measured'}"
         for row in board.rows
-        if row.label not in drawn
+        if row.label not in labels
     ])  # fmt: skip
 
 

@@ -17,17 +17,17 @@ SHIFT = 0.06
 """Ticks between two curves at one number of tokens, so that neither covers the other."""
 
 
-def locality_figure(found: Sequence[Study]) -> dict[str, bytes]:
+def locality_figure(studies: Sequence[Study]) -> dict[str, bytes]:
     """The curves as PNG and SVG, by file name."""
     with mpl.rc_context(style.STYLE):
-        return style.save(draw(found), "locality")
+        return style.save(draw(studies), "locality")
 
 
-def draw(found: Sequence[Study]) -> Figure:
+def draw(studies: Sequence[Study]) -> Figure:
     """A panel for each study, as far as a figure can hold them."""
-    shown = found[: style.MOST_PANELS]
-    figure, axes = style.panels([HEIGHT] * len(shown), WIDTH, 0)
-    for panel, study in zip(axes, shown, strict=True):
+    panels = studies[: style.MOST_PANELS]
+    figure, axes = style.panels([HEIGHT] * len(panels), WIDTH, 0)
+    for panel, study in zip(axes, panels, strict=True):
         style.heading(panel, study.title)
         _panel(panel, study)
     return figure
@@ -37,14 +37,14 @@ def _panel(axes: Axes, study: Study) -> None:
     handles, missing, places = [], [], list(study.ticks)
     for number, curve in enumerate(study.curves):
         shift = SHIFT * (number - (len(study.curves) - 1) / 2)
-        drawn = []
+        points = []
         for tokens, row in sorted(curve.rows.items()):
             if row.accuracy:
                 mean, low, high = (100 * value for value in row.accuracy[:3])
-                drawn.append((places.index(tokens) + shift, mean, mean - low, high - mean))
+                points.append((places.index(tokens) + shift, mean, mean - low, high - mean))
             else:
                 missing.append(f"{curve.name}, {study.ticks[tokens]}: {row.failures}")
-        x, means, below, above = zip(*drawn, strict=True) if drawn else ((), (), (), ())
+        x, means, below, above = zip(*points, strict=True) if points else ((), (), (), ())
         colour, marker = style.COLOURS[1 + number % 7], style.MARKERS[number % 8]
         handles.append(axes.errorbar(x, means, (below, above), capsize=3, color=colour,
                                      marker=marker, label=style.label(curve.name)))  # fmt: skip

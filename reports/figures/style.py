@@ -67,17 +67,17 @@ def looks(rows: Iterable[tuple[str, str]]) -> dict[str, Look]:
     other name follow from its hash.
     """
     slots = {name: slot for slot, name in enumerate(VARIANTS)}
-    first, used, found = dict(slots), set(slots.values()), {}
+    first, used, chosen = dict(slots), set(slots.values()), {}
     # The other markers of a colour come first, then the next colours.
     steps = [len(COLOURS) * (i % len(MARKERS)) + i // len(MARKERS) for i in range(SLOTS)]
     for attention, label in sorted(rows):
         start = slots.get(attention, int(hashlib.sha256(attention.encode()).hexdigest(), 16))
         free = (slot for step in steps if (slot := (start + step) % SLOTS) not in used)
-        found[label] = first.pop(attention, None)
-        if found[label] is None:
-            found[label] = next(free, start % SLOTS)
-        used.add(found[label])
-    return {label: _look(slot) for label, slot in found.items()}
+        chosen[label] = first.pop(attention, None)
+        if chosen[label] is None:
+            chosen[label] = next(free, start % SLOTS)
+        used.add(chosen[label])
+    return {label: _look(slot) for label, slot in chosen.items()}
 
 
 def _look(slot: int) -> Look:

@@ -19,12 +19,12 @@ def files(records: Sequence[Record], broken: Sequence[Broken]) -> dict[str, byte
     # Matplotlib takes most of a second to import, and no other page needs it.
     from reports.figures.accuracy_time import accuracy_time
 
-    found = boards(records)
-    table = as_csv(found).encode()
+    all_boards = boards(records)
+    table = as_csv(all_boards).encode()
     return {
         "leaderboard.md": leaderboard(records, broken).encode(),
         "leaderboard.csv": table,
-        **accuracy_time(found, digest(table)),
+        **accuracy_time(all_boards, digest(table)),
     }
 
 
@@ -45,12 +45,12 @@ def locality_files(records: Iterable[Record]) -> dict[str, bytes]:
     """
     from reports.figures.locality import locality_figure
 
-    found = studies(records)
-    if not found:
+    all_studies = studies(records)
+    if not all_studies:
         raise ValueError(
             "no runs with windows or shuffled blocks; make some: harness locality TASK"
         )
-    return {"locality.md": locality(found).encode(), **locality_figure(found)}
+    return {"locality.md": locality(all_studies).encode(), **locality_figure(all_studies)}
 
 
 def digest(table: bytes) -> str:

@@ -25,10 +25,10 @@ the target positions.
 """
 
 
-def locality(found: Sequence[Study]) -> str:
+def locality(studies: Sequence[Study]) -> str:
     """The page: a row for each number of tokens, a column for each curve."""
     parts = [HEAD]
-    for study in found:
+    for study in studies:
         title, line = escape(study.title), escape(recipe(study.setting))
         parts += [f"## {title}\n", f"{line}\n", _table(study)]
         parts += [] if study.has_blocks else [NO_BLOCKS]

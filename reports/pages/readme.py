@@ -28,26 +28,26 @@ inference, parameters, recipes and other settings.
 
 def readme_table(records: Iterable[Record]) -> str:
     """One row for each variant, one column for each task; see `default_boards`."""
-    found = default_boards(boards(records))
-    if not found:
+    by_task = default_boards(boards(records))
+    if not by_task:
         return NO_RECORDS
-    cells = [{row.label: _cell(row) for row in board.rows} for board in found.values()]
+    cells = [{row.label: _cell(row) for row in board.rows} for board in by_task.values()]
     labels = sorted({label for column in cells for label in column})
-    lines = [[escape(label), *(of.get(label, NOTHING) for of in cells)] for label in labels]
-    lines.append(["*strongest baseline*", *map(_baseline, found.values())])
-    body = table(["attention", *map(escape, found)], lines, align_right=True)
-    machines = "; ".join(sorted({escape(board.machine) for board in found.values()}))
+    lines = [[escape(label), *(column.get(label, NOTHING) for column in cells)] for label in labels]
+    lines.append(["*strongest baseline*", *map(_baseline, by_task.values())])
+    body = table(["attention", *map(escape, by_task)], lines, align_right=True)
+    machines = "; ".join(sorted({escape(board.machine) for board in by_task.values()}))
     marks = used_marks(body)
     return "\n".join([INTRODUCTION, body, f"Measured on: {machines}. {marks}".strip() + "\n"])
 
 
-def default_boards(found: Sequence[Board]) -> Mapping[str, Board]:
+def default_boards(all_boards: Sequence[Board]) -> Mapping[str, Board]:
     """By task, the board of budget `laptop` with unchanged recipe and tokens in order.
 
     Of several boards of one task, such as those of other options, the one with the most rows.
     """
     chosen: dict[str, Board] = {}
-    for board in found:
+    for board in all_boards:
         spec = board.spec
         default = spec.budget == BUDGET and not spec.overrides and not spec.task.block
         if default and spec.model.positions == "learned":

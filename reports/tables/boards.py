@@ -66,7 +66,9 @@ class Row:
                 seeds.setdefault(failure(run), []).append(run.spec.seed)
         if len(seeds) == 1 and not self.finals:
             return next(iter(seeds))
-        return "; ".join(f"seed {', '.join(map(str, of))} {how}" for how, of in seeds.items())
+        return "; ".join(
+            f"seed {', '.join(map(str, own))} {reason}" for reason, own in seeds.items()
+        )
 
 
 @dataclass(frozen=True)
@@ -122,11 +124,11 @@ def grouped(
     groups: dict[tuple[str, ...], list[Record]] = {}
     for record in latest.values():
         groups.setdefault(sort_key(shared(record), machine(record)), []).append(record)
-    found = [groups[key] for key in sorted(groups)]
-    places = [(shared(runs[0]), machine(runs[0])) for runs in found]
+    ordered_groups = [groups[key] for key in sorted(groups)]
+    places = [(shared(runs[0]), machine(runs[0])) for runs in ordered_groups]
     return [
-        (title, of, runs)
-        for title, (of, _), runs in zip(titles(places), places, found, strict=True)
+        (title, setting, runs)
+        for title, (setting, _), runs in zip(titles(places), places, ordered_groups, strict=True)
     ]
 
 
@@ -148,7 +150,7 @@ def failure(record: Record) -> str:
 def by_options(
     runs: Iterable[Record], options: Callable[[Record], Options] = lambda run: run.spec.options
 ) -> list[tuple[str, list[Record]]]:
-    """Groups of runs whose options agree, in order of seed, behind the options that differ.
+    """Groups of runs whose options agree, in order of seed, each with the options that differ.
 
     Returns:
         For example ` (eta=0.1, rank=20)` and the runs; the text of a single group is empty.
@@ -158,17 +160,19 @@ def by_options(
         groups.setdefault(json.dumps(options(run), sort_keys=True), []).append(run)
     sets = [groups[key] for key in sorted(groups)]
     flat = [_flat(options(runs[0])) for runs in sets]
-    names = sorted({name for of in flat for name in of})
-    differing = [name for name in names if len({of.get(name) for of in flat}) > 1]
-    texts = [", ".join(f"{name}={of[name]}" for name in differing if name in of) for of in flat]
+    names = sorted({name for one in flat for name in one})
+    differing = [name for name in names if len({one.get(name) for one in flat}) > 1]
+    texts = [", ".join(f"{name}={one[name]}" for name in differing if name in one) for one in flat]
     return [(f" ({text})" if text else "", runs) for text, runs in zip(texts, sets, strict=True)]
 
 
 def baselines(records: Iterable[Record]) -> Baselines:
     """Baselines of runs of one task; where records disagree, the latest counts."""
     ordered = sorted(records, key=lambda record: record.started)
-    found = {name: accuracy for record in ordered for name, accuracy in record.baselines.items()}
-    return tuple(sorted(found.items(), key=lambda baseline: (-baseline[1], baseline[0])))
+    accuracies = {
+        name: accuracy for record in ordered for name, accuracy in record.baselines.items()
+    }
+    return tuple(sorted(accuracies.items(), key=lambda baseline: (-baseline[1], baseline[0])))
 
 
 def _rows(records: Sequence[Record]) -> tuple[Row, ...]:

@@ -46,7 +46,7 @@ def number(value: float) -> str:
 
 
 def percent(fraction: float) -> str:
-    """A fraction as a percentage with one digit behind the point, without the sign."""
+    """A fraction as a percentage with one digit after the point, without the sign."""
     return f"{100 * fraction:.1f}"
 
 
@@ -62,7 +62,7 @@ def accuracy(row: Row) -> str:
 
 def over_runs(row: Row, value: Callable[[Cost], float | None]) -> float | None:
     """Median over the measured runs of a row; None where none has the value."""
-    values = [found for cost in row.costs if (found := value(cost)) is not None]
+    values = [one for cost in row.costs if (one := value(cost)) is not None]
     return median(values) if values else None
 
 
@@ -97,21 +97,21 @@ def _cost(
     write: Callable[[float], str] = number,
 ) -> Column:
     def text(row: Row) -> str:
-        found = over_runs(row, value)
-        if found is None:
+        median_value = over_runs(row, value)
+        if median_value is None:
             return WITHOUT_SOFTMAX if row.costs else UNMEASURED
-        return write(found)
+        return write(median_value)
 
     return Column(name, lambda row: over_runs(row, value), heading, short, text)
 
 
 def _quartiles(
-    name: str, of: Callable[[Cost], Quartiles | None], heading: str, short: str = ""
+    name: str, quartiles: Callable[[Cost], Quartiles | None], heading: str, short: str = ""
 ) -> Iterator[Column]:
     """Columns of all three quartiles; Markdown and terminal show the median."""
 
     def quartile(which: str) -> Callable[[Cost], float | None]:
-        return lambda cost: getattr(of(cost), which, None)
+        return lambda cost: getattr(quartiles(cost), which, None)
 
     yield _cost(f"{name}_q1", quartile("q1"))
     yield _cost(f"{name}_median", quartile("median"), heading, short)
@@ -120,8 +120,8 @@ def _quartiles(
 
 def _paper(name: str, unit: str, heading: str) -> Column:
     def value(row: Row) -> str | None:
-        found = published(row.spec.task.key, row.spec.attention).get(unit)
-        return found.value if found else None
+        printed = published(row.spec.task.key, row.spec.attention).get(unit)
+        return printed.value if printed else None
 
     return Column(
         f"paper_{name}", lambda row: float(value(row) or 0) or None,
@@ -130,8 +130,8 @@ def _paper(name: str, unit: str, heading: str) -> Column:
 
 
 def _paper_source(row: Row) -> str | None:
-    found = published(row.spec.task.key, row.spec.attention).values()
-    return "; ".join(sorted({number.place for number in found})) or None
+    numbers = published(row.spec.task.key, row.spec.attention).values()
+    return "; ".join(sorted({number.place for number in numbers})) or None
 
 
 COLUMNS = (

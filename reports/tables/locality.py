@@ -13,7 +13,7 @@ FULL, NONE, WINDOWED = "softmax", "none", "local"
 WINDOW, SHUFFLED = "windowed attention", "full attention, shuffled blocks"
 
 ALL = 2**63
-"""The number of tokens of full attention on tokens in order, behind every other number."""
+"""The number of tokens of full attention on tokens in order, greater than any other."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,11 @@ def studies(records: Iterable[Record]) -> list[Study]:
     shuffled block makes one by itself.
     """
     used = [one for one in records if one.spec.attention in (FULL, NONE) or _window(one)]
-    found = [
+    candidates = [
         Study(title, shared, _curves(runs), baselines(run for run in runs if not _block(run)))
         for title, shared, runs in grouped(used, _shared)
     ]
-    return [study for study in found if len(study.ticks) > 2 or study.has_blocks]
+    return [study for study in candidates if len(study.ticks) > 2 or study.has_blocks]
 
 
 def _shared(record: Record) -> Setting:
@@ -103,7 +103,7 @@ def _rows(runs: Iterable[Record], tokens: Callable[[Record], int]) -> dict[int, 
     groups: dict[int, list[Record]] = {}
     for run in runs:
         groups.setdefault(tokens(run), []).append(run)
-    return {count: Row(of[0].spec.attention, tuple(of)) for count, of in groups.items()}
+    return {count: Row(same[0].spec.attention, tuple(same)) for count, same in groups.items()}
 
 
 def _options(record: Record) -> Options:

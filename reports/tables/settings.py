@@ -23,7 +23,7 @@ WORDS = {
     "train.lr": "learning rate",
     "train.evaluations": "validation evaluations",
 }
-"""Words for fields whose names say too little; the others go by their names."""
+"""Words for fields whose names are not clear; the others go by their names."""
 
 PARTS = {"model": "Model", "train": "Training by AdamW"}
 
@@ -49,10 +49,10 @@ def setting(spec: RunSpec) -> Setting:
     return {path: attrgetter(path)(spec) for path in PATHS}
 
 
-def sort_key(of: Setting, machine: str) -> tuple[str, ...]:
+def sort_key(shared: Setting, machine: str) -> tuple[str, ...]:
     """Equal for all runs of one board; boards sort by task, budget and machine."""
-    first = (str(of[path]) for path in ("task.key", "budget", "device"))
-    return (*first, machine, json.dumps(of, sort_keys=True))
+    first = (str(shared[path]) for path in ("task.key", "budget", "device"))
+    return (*first, machine, json.dumps(shared, sort_keys=True))
 
 
 def titles(places: Sequence[tuple[Setting, str]]) -> list[str]:
@@ -62,34 +62,38 @@ def titles(places: Sequence[tuple[Setting, str]]) -> list[str]:
     followed by every field in which they differ.
     """
     groups: dict[str, list[Setting]] = {}
-    names = [_title(of, machine) for of, machine in places]
-    for name, (of, _) in zip(names, places, strict=True):
-        groups.setdefault(name, []).append(of)
-    found = []
-    for name, (of, _) in zip(names, places, strict=True):
+    names = [_title(shared, machine) for shared, machine in places]
+    for name, (shared, _) in zip(names, places, strict=True):
+        groups.setdefault(name, []).append(shared)
+    titled = []
+    for name, (shared, _) in zip(names, places, strict=True):
         others = groups[name]
-        differing = [path for path in PATHS if any(one[path] != of[path] for one in others)]
-        found.append("; ".join([name, *([_phrases(of, differing)] if differing else [])]))
-    return found
+        differing = [path for path in PATHS if any(one[path] != shared[path] for one in others)]
+        titled.append("; ".join([name, *([_phrases(shared, differing)] if differing else [])]))
+    return titled
 
 
-def recipe(of: Setting) -> str:
+def recipe(shared: Setting) -> str:
     """Every field of model and training; the options of the task are in its key."""
     sentences = [
-        f"{name}: {_phrases(of, [path for path in PATHS if path.startswith(f'{part}.')])}."
+        f"{name}: {_phrases(shared, [path for path in PATHS if path.startswith(f'{part}.')])}."
         for part, name in PARTS.items()
     ]
     return " ".join(sentences)
 
 
-def _title(of: Setting, machine: str) -> str:
-    changes = f" with {_text(of['overrides'])}" if of["overrides"] else ""
-    return f"{of['task.key']}, budget {of['budget']}{changes}, {of['device']}: {machine}"
+def _title(shared: Setting, machine: str) -> str:
+    changes = f" with {_text(shared['overrides'])}" if shared["overrides"] else ""
+    return (
+        f"{shared['task.key']}, budget {shared['budget']}{changes}, {shared['device']}: {machine}"
+    )
 
 
-def _phrases(of: Setting, paths: Sequence[str]) -> str:
+def _phrases(shared: Setting, paths: Sequence[str]) -> str:
     names = (WORDS.get(path, path.rpartition(".")[2].replace("_", " ")) for path in paths)
-    return ", ".join(f"{name} {_text(of[path])}" for name, path in zip(names, paths, strict=True))
+    return ", ".join(
+        f"{name} {_text(shared[path])}" for name, path in zip(names, paths, strict=True)
+    )
 
 
 def _text(value: object) -> str:
@@ -97,8 +101,10 @@ def _text(value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, Mapping):
         # Eight digits identify a digest.
-        pairs = ((name, str(of)[: 8 if len(str(of)) == 64 else None]) for name, of in value.items())
-        return ", ".join(f"{name}={of}" for name, of in sorted(pairs))
+        pairs = (
+            (name, str(one)[: 8 if len(str(one)) == 64 else None]) for name, one in value.items()
+        )
+        return ", ".join(f"{name}={one}" for name, one in sorted(pairs))
     if isinstance(value, tuple):
         return " and ".join(map(_text, value))
     return f"{value:,}" if isinstance(value, int) else str(value).removesuffix(".0")

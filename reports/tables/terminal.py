@@ -12,7 +12,7 @@ WIDTH = 100
 """Columns of the terminal that are used."""
 
 LIMITS = (21, 6, 8, 12, 16, 16)
-"""The most characters of each cell behind the first, which takes what the others leave."""
+"""The most characters of each cell after the first, which takes what the others leave."""
 
 GAP = "  "
 

@@ -63,12 +63,12 @@ def records(draw):
     return Record.model_validate_json(json.dumps(made))
 
 
-STORES = st.lists(records(), max_size=5)
+STORES = st.lists(records(), max_size=3)
 NORMAL = (make_record(budget="laptop"), make_record("primal", accuracy=0.4, budget="laptop"))
 
 
 @given(STORES)
-@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 def test_the_leaderboard_holds_only_its_own_markdown(found):
     page = leaderboard([*NORMAL, *found], [Broken(Path("bad`<b>\n# x.json"), "no\n# record")])
     tokens = MarkdownIt("commonmark").enable("table").parse(page)
@@ -81,7 +81,7 @@ def test_the_leaderboard_holds_only_its_own_markdown(found):
 
 
 @given(STORES)
-@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 def test_the_csv_holds_a_line_for_each_row_and_no_formula(found):
     made = boards([*NORMAL, *found])
     lines = list(csv.reader(io.StringIO(as_csv(made))))
@@ -101,7 +101,7 @@ def test_the_figure_is_drawn(found):
 
 
 @given(STORES)
-@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 def test_a_readme_is_the_same_when_it_is_embedded_twice(found):
     page = "a\n<!-- leaderboard -->\n<!-- /leaderboard -->\nb\n"
     once = embed(page, [*NORMAL, *found])
@@ -110,7 +110,7 @@ def test_a_readme_is_the_same_when_it_is_embedded_twice(found):
 
 
 @given(STORES)
-@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 def test_the_terminal_shows_printable_lines_of_100_columns(found):
     lines = summary(found).split("\n")
     assert max(map(len, lines)) <= 100

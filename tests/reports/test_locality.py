@@ -29,6 +29,7 @@ def runs(record):
         shuffled(record, 32, accuracy=0.36),
         record("primal", accuracy=0.99),
         record("local", accuracy=0.99, options={"local": {"size": 3}}),
+        record("local", accuracy=0.99, options={"local": {"window": "wide"}}),
     ]
 
 

@@ -157,8 +157,10 @@ def laptop(record):
         made("softmax", "text"), made("primal", "text", 0.52), made("primal", "text", 0.54, seed=1),
         made("softmax", "image", status="diverged", reason="nan | x"), made("none", "image", 0.3),
         made("none", "image", 0.9, key="image@1[causal=False]"),
-        made("linear", "text", overrides={"train.lr": 1.0}), record("linear", task="text"),
-        made("linear", "text", block=8), made("linear", "text", model={"positions": "rotary"}),
+        *(record(name, task="text") for name in "abcd"),
+        *(made(name, "text", overrides={"train.lr": 1.0}) for name in "abcd"),
+        *(made(name, "text", block=8) for name in "abcd"),
+        *(made(name, "text", model={"positions": "rotary"}) for name in "abcd"),
     ]  # fmt: skip
 
 

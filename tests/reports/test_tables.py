@@ -96,6 +96,13 @@ def test_the_terminal_shows_means_over_seeds_in_100_columns(record):
     assert summary([]) == "no records"
 
 
+def test_the_largest_figures_fit_in_100_columns(record):
+    extreme = {"seconds": 5e14, "softmax": (1.0, 1e-6), "mib": 8e12, "status": "failed"}
+    lines = summary([record("x" * 90, **extreme)]).splitlines()
+    assert max(map(len, lines)) <= 100
+    assert lines[2].startswith("xxx") and "500,000,000…" in lines[2]
+
+
 @pytest.mark.parametrize(
     ("value", "expected"),
     [(1234567.8, "1,234,568"), (123.4, "123"), (99.96, "100"), (12.34, "12.3"), (0.01234, "0.0123"),
