@@ -307,12 +307,3 @@ def names_with(trait: str) -> str:
 def state_bytes(state: State) -> int:
     """Memory of `state`, all samples together."""
     return sum(part.numel() * part.element_size() for part in state)
-
-
-# Until all callers use the new names.
-CAUSAL_ALONE = CAUSAL_SUFFIX
-
-
-def attended_by(layer: Attention, output: Attended) -> Attended:
-    """`output`, which the layer has checked."""
-    return output

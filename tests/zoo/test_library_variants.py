@@ -118,6 +118,7 @@ EXPECTED_FAILURES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("configuration", "check"), EXPECTED_FAILURES)
 def test_an_expected_failure_gives_the_figure_of_its_check(configuration, check):
     result = run(check, configuration)

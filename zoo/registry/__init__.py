@@ -20,6 +20,3 @@ __all__ = [
     "resolve",
     "unknown",
 ]
-
-# Until all callers use the new names.
-built, foreign = build, load_guarded

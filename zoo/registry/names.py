@@ -116,8 +116,6 @@ class Registry(Generic[T]):
             raise TypeError(f"{plug_in.__name__} does not define {missing}")
         check_options(plug_in.__name__, plug_in)
 
-    require = check
-
     def _load(self, point: metadata.EntryPoint) -> T:
         try:
             plug_in = load_guarded(point.load)
