@@ -103,7 +103,8 @@ def _listing() -> str:
 
     return (
         f"{_variants()}\n\nA+B has A in every layer but the last, and B in the last.\n\n"
-        f"{_tasks()}\n\nbudgets: {', '.join(budgets.names())}"
+        f"{_tasks()}\n\nA CSV, TSV or Parquet file of texts and labels is a task, too.\n\n"
+        f"budgets: {', '.join(budgets.names())}, or the path of a TOML file"
     )
 
 

@@ -189,7 +189,7 @@ def test_a_task_that_cannot_be_built_is_left_out_of_the_list_and_rejected_by_nam
     call, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("HARNESS_DATA", str(tmp_path))
-    monkeypatch.setattr(tasks, "names", lambda: ["adding", "unready"])
+    monkeypatch.setattr(tasks, "names", lambda **_: ["adding", "unready"])
     known = {"unready": Unready, "adding": task_registry.find("adding")}
     monkeypatch.setattr(task_registry, "find", known.get)
     code, out, err = call("list")
