@@ -123,18 +123,22 @@ def _variants() -> str:
 
 
 def _tasks() -> str:
-    import tasks
+    from tasks import create
+    from tasks.registry import tasks
 
     rows = []
-    for name in tasks.names(required_options=False):
+    for name, factory in tasks.items():
+        title, options = f"{name}@{factory.version}", _defaults(factory)
+        if any(one.default is one.empty for one in options_of(factory).values()):
+            rows.append([title, "", "", "", options])  # its size depends on that option
+            continue
         try:
-            task = tasks.create(name)
+            task = create(name)
         except UserError as error:
             warnings.warn(str(error), stacklevel=2)
             continue
         size = str(task.classes), str(task.max_len)
-        causal = "yes" if task.causal else ""
-        rows.append([f"{name}@{task.version}", *size, causal, _defaults(type(task))])
+        rows.append([title, *size, "yes" if task.causal else "", options])
     return _table(["task", "classes", "length", "causal", "options"], rows)
 
 

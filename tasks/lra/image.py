@@ -37,9 +37,7 @@ class Image(ImportedTask):
     """Up to 45,000 train, 5,000 dev and 10,000 test images, none padded.
 
     Attributes:
-        train: images in train.
-        dev: images in dev.
-        test: images in test.
+        train, dev, test: images in the split of that name.
     """
 
     name = "image"
@@ -54,7 +52,7 @@ class Image(ImportedTask):
     test: int = 10_000
 
     def load(self, split: SplitName) -> Split:
-        """See `Task.load`; also raises UserError where a split has fewer images than asked for."""
+        """See `Task.load`; also raises UserError where a split has fewer images than requested."""
         part = official(split)
         pixels, targets = self.arrays(
             {f"{part}_pixels": f"uint8 n {PIXELS}", f"{part}_targets": "uint8 n"}

@@ -66,9 +66,7 @@ class ListOps(GeneratedTask):
     Attributes:
         min_len: every tree is longer.
         max_len: every tree is shorter; sequences are padded to it.
-        train: trees in train.
-        dev: trees in dev.
-        test: trees in test.
+        train, dev, test: trees in the split of that name.
         seed: seed of every draw.
     """
 

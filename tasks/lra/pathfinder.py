@@ -78,9 +78,7 @@ class Pathfinder(GeneratedTask):
     Attributes:
         size: side of an image in pixels: 32, 64 or 128.
         contour: paddles of a long contour: 6, 9 or 14.
-        train: images in train.
-        dev: images in dev.
-        test: images in test.
+        train, dev, test: images in the split of that name.
         seed: seed of every draw.
     """
 

@@ -19,12 +19,29 @@ are in 0..255 and combine by maximum; a pixel is free where the mask is at most 
 All draws use `Generator.random`, whose stream NumPy guarantees.
 """
 
-import numpy as np
-from jaxtyping import Float64, Int64, UInt8
-from numba import njit
+from typing import TypeAlias
 
-from tasks.lra.pathfinder_growth import MAX_FREE, cover, extend, inside, seed, seed_second
+import numpy as np
+from jaxtyping import Float64
+from numba import njit
+from numpy.random import Generator
+
+from tasks.lra.pathfinder_growth import (
+    MAX_FREE,
+    Cells,
+    Levels,
+    Paddles,
+    Patch,
+    Point,
+    cover,
+    extend,
+    inside,
+    seed,
+    seed_second,
+)
 from tasks.lra.pathfinder_tables import FULL, Tables
+
+Canvas: TypeAlias = Float64[np.ndarray, "h h"]
 
 DISTRACTOR_ATTEMPTS = 5
 
@@ -36,11 +53,7 @@ MIN_FREE = 0.01
 # next to the package, and importing this module would fail without one.
 @njit(nogil=True)
 def draw(
-    rng: np.random.Generator,
-    tables: Tables,
-    image: UInt8[np.ndarray, "h h"],
-    paddles: Int64[np.ndarray, "p 3"],
-    discs: Int64[np.ndarray, "2 2"],
+    rng: Generator, tables: Tables, image: Levels, paddles: Paddles, discs: Cells
 ) -> tuple[int, int, int]:
     """Draw one image, and return how.
 
@@ -76,12 +89,7 @@ def draw(
 
 
 @njit(nogil=True)
-def grow_pair(
-    rng: np.random.Generator,
-    tables: Tables,
-    mask: UInt8[np.ndarray, "h h"],
-    paddles: Int64[np.ndarray, "p 3"],
-) -> bool:
+def grow_pair(rng: Generator, tables: Tables, mask: Levels, paddles: Paddles) -> bool:
     """Try once to draw the two snakes; `mask` is overwritten."""
     for y in range(tables.size):
         for x in range(tables.size):
@@ -102,12 +110,7 @@ def grow_pair(
 
 
 @njit(nogil=True)
-def scatter(
-    rng: np.random.Generator,
-    tables: Tables,
-    mask: UInt8[np.ndarray, "h h"],
-    paddles: Int64[np.ndarray, "p 3"],
-) -> bool:
+def scatter(rng: Generator, tables: Tables, mask: Levels, paddles: Paddles) -> bool:
     """Try a few times to draw one distractor, which `mask` takes on success only."""
     pivot = np.empty(2, np.int64)
     for _ in range(DISTRACTOR_ATTEMPTS):
@@ -127,13 +130,7 @@ def scatter(
 
 
 @njit(nogil=True)
-def grow(
-    rng: np.random.Generator,
-    tables: Tables,
-    mask: UInt8[np.ndarray, "h h"],
-    paddles: Int64[np.ndarray, "p 3"],
-    pivot: Int64[np.ndarray, " 2"],
-) -> bool:
+def grow(rng: Generator, tables: Tables, mask: Levels, paddles: Paddles, pivot: Point) -> bool:
     """Try to draw the other paddles of a distractor; `pivot` is that of its first."""
     for joint in range(1, tables.shorter):
         if not extend(rng, tables, mask, paddles[joint - 1], paddles[joint], pivot):
@@ -144,12 +141,7 @@ def grow(
 
 
 @njit(nogil=True)
-def render(
-    tables: Tables,
-    paddles: Int64[np.ndarray, "p 3"],
-    discs: Int64[np.ndarray, "2 2"],
-    image: UInt8[np.ndarray, "h h"],
-) -> None:
+def render(tables: Tables, paddles: Paddles, discs: Cells, image: Levels) -> None:
     """Draw paddles and discs, and scale the darkest pixel to 0 and the brightest to 255."""
     canvas = np.zeros((tables.size, tables.size))
     for number in range(len(paddles)):
@@ -175,13 +167,7 @@ def render(
 
 
 @njit(nogil=True)
-def put(
-    canvas: Float64[np.ndarray, "h h"],
-    patch: UInt8[np.ndarray, "w w"],
-    top: int,
-    left: int,
-    contrast: float,
-) -> None:
+def put(canvas: Canvas, patch: Patch, top: int, left: int, contrast: float) -> None:
     """Draw a patch on an image, by maximum, clipped to the window."""
     size = len(canvas)
     for row in range(max(top, 0), min(top + len(patch), size)):

@@ -4,11 +4,22 @@ A paddle is (y, x, direction): its tail where the direction is an integer angle,
 is not. For the rules see `tasks.lra.pathfinder_drawing`.
 """
 
+from typing import TypeAlias
+
 import numpy as np
 from jaxtyping import Float64, Int64, UInt8
 from numba import njit
+from numpy.random import Generator
 
 from tasks.lra.pathfinder_tables import ANGLES, FULL, Tables
+
+Levels: TypeAlias = UInt8[np.ndarray, "h h"]
+Patch: TypeAlias = UInt8[np.ndarray, "w w"]
+Paddle: TypeAlias = Int64[np.ndarray, " 3"]
+Paddles: TypeAlias = Int64[np.ndarray, "p 3"]
+Point: TypeAlias = Int64[np.ndarray, " 2"]
+Cells: TypeAlias = Int64[np.ndarray, "k 2"]
+Weights: TypeAlias = Float64[np.ndarray, " j"]
 
 MAX_FREE = 76
 """The highest level of the mask that counts as free: 0.3 of 255."""
@@ -28,12 +39,7 @@ MIN_WEIGHT = 1e-4 * FULL
 # Inner loops take single arrays: passing all tables costs more than the loops.
 @njit(nogil=True)
 def seed(
-    rng: np.random.Generator,
-    tables: Tables,
-    mask: UInt8[np.ndarray, "h h"],
-    central: bool,
-    paddle: Int64[np.ndarray, " 3"],
-    pivot: Int64[np.ndarray, " 2"],
+    rng: Generator, tables: Tables, mask: Levels, central: bool, paddle: Paddle, pivot: Point
 ) -> bool:
     """Draw a first paddle where it fits: in the middle of an empty window, or anywhere.
 
@@ -59,9 +65,7 @@ def seed(
 
 
 @njit(nogil=True)
-def find_central(
-    size: int, band: int, cells: Int64[np.ndarray, "k 2"], free: Int64[np.ndarray, "s 2"]
-) -> int:
+def find_central(size: int, band: int, cells: Cells, free: Cells) -> int:
     """List the pixels whose cells are all inside the `band` at the border; return their number."""
     top, left, bottom, right = 0, 0, size, size
     for cell in range(len(cells)):
@@ -77,11 +81,7 @@ def find_central(
 
 
 @njit(nogil=True)
-def find_free(
-    mask: UInt8[np.ndarray, "h h"],
-    cells: Int64[np.ndarray, "k 2"],
-    free: Int64[np.ndarray, "s 2"],
-) -> int:
+def find_free(mask: Levels, cells: Cells, free: Cells) -> int:
     """List the pixels whose cells are all free or outside the window; return their number."""
     size = len(mask)
     count = 0
@@ -106,13 +106,7 @@ def inside(size: int, band: int, y: int, x: int) -> bool:
 
 
 @njit(nogil=True)
-def begin(
-    size: int,
-    onset: Int64[np.ndarray, " 2"],
-    joint: Int64[np.ndarray, " 2"],
-    paddle: Int64[np.ndarray, " 3"],
-    pivot: Int64[np.ndarray, " 2"],
-) -> bool:
+def begin(size: int, onset: Point, joint: Point, paddle: Paddle, pivot: Point) -> bool:
     """Find the pivot of a first paddle; return whether it and the head are in the window."""
     pivot[0], pivot[1] = paddle[0] + joint[0], paddle[1] + joint[1]
     head = inside(size, 0, paddle[0] + onset[0], paddle[1] + onset[1])
@@ -121,11 +115,7 @@ def begin(
 
 @njit(nogil=True)
 def seed_second(
-    rng: np.random.Generator,
-    tables: Tables,
-    other: Int64[np.ndarray, " 3"],
-    paddle: Int64[np.ndarray, " 3"],
-    pivot: Int64[np.ndarray, " 2"],
+    rng: Generator, tables: Tables, other: Paddle, paddle: Paddle, pivot: Point
 ) -> bool:
     """Draw a first paddle whose tail is at the distance of the tails from another's."""
     for _ in range(ATTEMPTS):
@@ -141,12 +131,7 @@ def seed_second(
 
 @njit(nogil=True)
 def extend(
-    rng: np.random.Generator,
-    tables: Tables,
-    mask: UInt8[np.ndarray, "h h"],
-    last: Int64[np.ndarray, " 3"],
-    paddle: Int64[np.ndarray, " 3"],
-    pivot: Int64[np.ndarray, " 2"],
+    rng: Generator, tables: Tables, mask: Levels, last: Paddle, paddle: Paddle, pivot: Point
 ) -> bool:
     """Draw the paddle after `last`, whose pivot is given; then `mask` takes `last`."""
     pivot[0] += tables.pivots[last[2], 0]
@@ -168,12 +153,7 @@ def extend(
 
 @njit(nogil=True)
 def weigh(
-    mask: UInt8[np.ndarray, "h h"],
-    near: Int64[np.ndarray, "c 2"],
-    heads: Int64[np.ndarray, "j 2"],
-    pivot: Int64[np.ndarray, " 2"],
-    turns: Float64[np.ndarray, " j"],
-    weights: Float64[np.ndarray, " j"],
+    mask: Levels, near: Cells, heads: Cells, pivot: Point, turns: Weights, weights: Weights
 ) -> float:
     """Compute the weight of each head, 0 outside the window; return their sum."""
     size = len(mask)
@@ -193,7 +173,7 @@ def weigh(
 
 
 @njit(nogil=True)
-def choose(weights: Float64[np.ndarray, " j"], threshold: float) -> int:
+def choose(weights: Weights, threshold: float) -> int:
     """The first head at which the running sum of weights exceeds the threshold."""
     running = 0.0
     chosen = 0
@@ -207,11 +187,7 @@ def choose(weights: Float64[np.ndarray, " j"], threshold: float) -> int:
 
 
 @njit(nogil=True)
-def collides(
-    mask: UInt8[np.ndarray, "h h"],
-    patch: UInt8[np.ndarray, "w w"],
-    paddle: Int64[np.ndarray, " 3"],
-) -> bool:
+def collides(mask: Levels, patch: Patch, paddle: Paddle) -> bool:
     """Whether the mask and that of a paddle collide at a pixel."""
     size, half = len(mask), len(patch) // 2
     y, x = paddle[0], paddle[1]
@@ -224,11 +200,7 @@ def collides(
 
 
 @njit(nogil=True)
-def cover(
-    levels: UInt8[np.ndarray, "h h"],
-    patch: UInt8[np.ndarray, "w w"],
-    paddle: Int64[np.ndarray, " 3"],
-) -> None:
+def cover(levels: Levels, patch: Patch, paddle: Paddle) -> None:
     """Add the patch of a paddle to a mask, by maximum, clipped to the window."""
     size, half = len(levels), len(patch) // 2
     y, x = paddle[0], paddle[1]

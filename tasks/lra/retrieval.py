@@ -50,9 +50,7 @@ class Retrieval(ImportedTask):
 
     Attributes:
         max_len: bytes to which a text is truncated, at most 10,000.
-        train: pairs in train.
-        dev: pairs in dev.
-        test: pairs in test.
+        train, dev, test: pairs in the split of that name.
     """
 
     name = "retrieval"
@@ -75,7 +73,7 @@ class Retrieval(ImportedTask):
             )
 
     def load(self, split: SplitName) -> Split:
-        """See `Task.load`; also raises UserError where a split has fewer pairs than asked for.
+        """See `Task.load`; also raises UserError where a split has fewer pairs than requested.
 
         The split stores only the texts of its own pairs.
         """

@@ -50,9 +50,7 @@ class Text(ImportedTask):
 
     Attributes:
         max_len: bytes to which a review is truncated.
-        train: reviews in train.
-        dev: reviews in dev.
-        test: reviews in test.
+        train, dev, test: reviews in the split of that name.
     """
 
     name = "text"
@@ -71,7 +69,7 @@ class Text(ImportedTask):
         require_at_least(1, "text", max_len=self.max_len)
 
     def load(self, split: SplitName) -> Split:
-        """See `Task.load`; also raises UserError where a split has fewer reviews than asked for."""
+        """See `Task.load`; also raises UserError where a split has fewer reviews than requested."""
         corpus = Corpus(*self.arrays(specification(official(split))))
         chosen = choose("text", corpus.targets, split, getattr(self, split))
         return corpus.split(chosen, self.max_len, FIRST)

@@ -26,9 +26,7 @@ class Adding(SyntheticTask):
     Attributes:
         max_len: numbers per example.
         levels: how many different numbers there are.
-        train: examples in train.
-        dev: examples in dev.
-        test: examples in test.
+        train, dev, test: examples in the split of that name.
         seed: seed of every draw.
     """
 

@@ -21,9 +21,7 @@ class Circuit(SyntheticTask):
     Attributes:
         max_len: tokens per example.
         symbols: number of different symbols, and of classes.
-        train: examples in train.
-        dev: examples in dev.
-        test: examples in test.
+        train, dev, test: examples in the split of that name.
         seed: seed of every draw.
     """
 

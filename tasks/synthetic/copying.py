@@ -29,9 +29,7 @@ class CopyTask(SyntheticTask):
         symbols: number of different symbols.
         count: symbols to repeat.
         causal: whether the model is causal.
-        train: examples in train.
-        dev: examples in dev.
-        test: examples in test.
+        train, dev, test: examples in the split of that name.
         seed: seed of every draw.
     """
 

@@ -29,9 +29,7 @@ class Induction(SyntheticTask):
         max_len: tokens per example.
         symbols: number of different symbols.
         causal: whether the model is causal.
-        train: examples in train.
-        dev: examples in dev.
-        test: examples in test.
+        train, dev, test: examples in the split of that name.
         seed: seed of every draw.
     """
 
@@ -96,9 +94,7 @@ class MultiQueryRecall(SyntheticTask):
         pairs: key-value pairs, and queries, per example.
         vocabulary: vocabulary size.
         causal: whether the model is causal.
-        train: examples in train.
-        dev: examples in dev.
-        test: examples in test.
+        train, dev, test: examples in the split of that name.
         seed: seed of every draw.
     """
 

@@ -15,9 +15,7 @@ class Scaling(SyntheticTask):
         max_len: tokens per example.
         vocabulary: vocabulary size.
         causal: whether the model is causal.
-        train: examples in train.
-        dev: examples in dev.
-        test: examples in test.
+        train, dev, test: examples in the split of that name.
         seed: seed of every draw.
     """
 

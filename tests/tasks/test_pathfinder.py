@@ -10,6 +10,8 @@ import torch
 from tasks.lra.pathfinder import BLOCK, Drawing, Pathfinder
 from zoo.registry import UserError
 
+pytestmark = pytest.mark.slow  # numba compiles the kernels for ten to twenty seconds
+
 SMALL = {"train": 150, "dev": 20, "test": 10}
 
 

@@ -12,6 +12,8 @@ from tasks.lra import pathfinder_drawing, pathfinder_growth
 from tasks.lra.pathfinder import Pathfinder
 from tasks.lra.pathfinder_tables import ANGLES, SCALES, drawing_tables
 
+pytestmark = pytest.mark.slow  # numba compiles the kernels for ten to twenty seconds
+
 CASES = [(32, 14, 0), (32, 14, 1), (32, 9, 2), (32, 6, 3), (64, 9, 4), (128, 6, 5), (128, 6, 6)]
 
 
