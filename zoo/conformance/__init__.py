@@ -82,16 +82,16 @@ class Result(NamedTuple):
         return self.outcome.detail
 
 
-def _always(_: Configuration) -> bool:
-    return True
-
-
 def _if(trait: str) -> Callable[[Configuration], bool]:
     return lambda configuration: bool(getattr(configuration.traits, trait))
 
 
-def _unless(trait: str) -> Callable[[Configuration], bool]:
-    return lambda configuration: not getattr(configuration.traits, trait)
+def _not(applies: Callable[[Configuration], bool]) -> Callable[[Configuration], bool]:
+    return lambda configuration: not applies(configuration)
+
+
+def _always(_: Configuration) -> bool:
+    return True
 
 
 def _causal(configuration: Configuration) -> bool:
@@ -104,10 +104,6 @@ def _cross(configuration: Configuration) -> bool:
 
 def _recurrent(configuration: Configuration) -> bool:
     return configuration.traits.recurrent and configuration.causal
-
-
-def _not_recurrent(configuration: Configuration) -> bool:
-    return not _recurrent(configuration)
 
 
 CHECKS: tuple[Check, ...] = (
@@ -127,13 +123,13 @@ CHECKS: tuple[Check, ...] = (
     Check("receptive field", "position sensitivity", mixing.check_position_sensitivity, _always),
     Check("receptive field", "causal receptive field", mixing.check_causal_form, _causal),
     Check("receptive field", "cross-attention", mixing.check_cross_attention, _cross),
-    Check("rejections", "rejects causal", rejections.check_causal, _unless("causal")),
-    Check("rejections", "rejects cross-attention", rejections.check_context, _unless("cross")),
-    Check("rejections", "rejects recurrence", rejections.check_recurrence, _not_recurrent),
+    Check("rejections", "rejects causal", rejections.check_causal, _not(_if("causal"))),
+    Check("rejections", "rejects cross-attention", rejections.check_context, _not(_if("cross"))),
+    Check("rejections", "rejects recurrence", rejections.check_recurrence, _not(_recurrent)),
     Check("rejections", "rejects non-boolean mask", rejections.check_mask, _always),
     Check("determinism", "eval is deterministic", determinism.check_eval, _always),
     Check("determinism", "seeded determinism", determinism.check_seed, _always),
-    Check("determinism", "train equals eval", determinism.check_modes, _unless("stochastic")),
+    Check("determinism", "train equals eval", determinism.check_modes, _not(_if("stochastic"))),
     Check("state", "declared losses", determinism.check_declared_losses, _always),
     Check("state", "side-effect-free forward", determinism.check_side_effects, _always),
     Check("state", "state_dict round trip", determinism.check_state_dict, _always),

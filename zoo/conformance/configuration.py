@@ -84,14 +84,8 @@ class Configuration:
         seed: int = 1,
     ) -> Attention:
         """A layer in double precision and training mode, initialised from `seed`."""
-        size = Size(
-            dim=dim,
-            heads=HEADS,
-            max_len=max_len,
-            causal=self.causal,
-            dropout=dropout,
-            rotary=rotary,
-        )
+        shape = {"dim": dim, "heads": HEADS, "max_len": max_len}
+        size = Size(**shape, causal=self.causal, dropout=dropout, rotary=rotary)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             return self.variant(size, **self.options).double()

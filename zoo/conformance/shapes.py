@@ -20,7 +20,7 @@ def check_lengths(configuration: Configuration) -> Outcome:
         finite = attended.tokens.isfinite().all() and gradient.isfinite().all()
         if attended.tokens.shape != x.shape or not finite:
             bad.append(n)
-    return Outcome(not bad, f"lengths {LENGTHS}: {f'fails at {bad}' if bad else 'all pass'}")
+    return Outcome(not bad, f"lengths {LENGTHS}: {f'failed at {bad}' if bad else 'all pass'}")
 
 
 def check_precisions(configuration: Configuration) -> Outcome:
