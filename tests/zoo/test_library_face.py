@@ -185,16 +185,16 @@ class IgnoresTheMask(variants.find("linear")):
 
 
 @pytest.mark.slow
-def test_check_runs_the_checks_on_a_name_with_options():
+def test_check_runs_the_checks_on_a_name_with_options(no_type_checks):
     results = zoo.check("none")
     assert {result.variant for result in results} == {"none", "none, causal"}
-    assert all(result.passed for result in results)
+    assert [result.check for result in results if not result.passed] == []
     with pytest.raises(zoo.UserError, match="unknown option of none 'rank'"):
         zoo.check("none", rank=3)
 
 
 @pytest.mark.slow
-def test_check_runs_the_checks_on_a_class_and_finds_its_defect():
+def test_check_runs_the_checks_on_a_class_and_finds_its_defect(no_type_checks):
     passed = {result.check: result.passed for result in zoo.check(IgnoresTheMask)}
     assert not (passed["padding invariance"] or passed["truncation equivalence"])
     assert passed["gradients"] and passed["batch independence"] and passed["linear FLOPs"]
