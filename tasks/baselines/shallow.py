@@ -4,7 +4,7 @@ Axis letters as in `tasks.contract`, and `f` features.
 """
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -76,7 +76,7 @@ def accuracy(features: Features, splits: Mapping[SplitName, Split], vocabulary: 
     return best_test
 
 
-def _fitted(inputs: Any, train: Split):
+def _fitted(inputs: Any, train: Split) -> Iterator[Any]:
     """The model of each penalty, the largest first; each is valid until the next is taken."""
     from sklearn.dummy import DummyClassifier
     from sklearn.exceptions import ConvergenceWarning

@@ -116,7 +116,9 @@ def download(source: Source, folder: Path, progress: Progress, timeout: float) -
     return None
 
 
-def _from_mirrors(archive: Archive, folder: Path, progress: Progress, timeout: float):
+def _from_mirrors(
+    archive: Archive, folder: Path, progress: Progress, timeout: float
+) -> Path | None:
     for url in archive.mirrors:
         downloader = _Downloader(archive, folder / f".{archive.name}.partial", progress, timeout)
         try:
