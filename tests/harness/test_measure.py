@@ -86,7 +86,7 @@ def test_the_reference_is_sdpa_with_any_default_of_softmax(plan, monkeypatch):
         built.append(spec)
         return build_model(spec, task, composition)
 
-    monkeypatch.setattr("harness.measure.build", spy)
+    monkeypatch.setattr("harness.measure.build_model", spy)
     one = plan("softmax+primal")
     measure(one)
     of = {spec.attention: spec.options for spec in built}

@@ -268,7 +268,7 @@ def test_a_run_whose_loss_explodes_has_diverged(plan, store, quiet, unmeasured):
     assert store.find(record.spec) == record
 
 
-@pytest.mark.parametrize("phase", ["build", "measure"])
+@pytest.mark.parametrize("phase", ["build_model", "measure"])
 def test_a_failure_before_training_is_a_record_too(plan, store, quiet, monkeypatch, phase):
     monkeypatch.setattr("harness.run.measure", lambda plan: None)
     monkeypatch.setattr(f"harness.run.{phase}", raising(RuntimeError("early")))
