@@ -159,7 +159,7 @@ def test_a_task_that_does_not_define_its_classes_is_one_line(call):
     ("name", "reason"),
     [
         ("absent", "ModuleNotFoundError"),
-        ("swallows", r"takes \*\*options; name every option in the signature instead"),
+        ("swallows", r"takes \*\*options; name every option in the signature"),
         ("stranger", "is not a subclass of zoo.contract.Attention"),
     ],
 )

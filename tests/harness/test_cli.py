@@ -189,9 +189,9 @@ def test_a_task_that_cannot_be_built_is_left_out_of_the_list_and_rejected_by_nam
     call, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("HARNESS_DATA", str(tmp_path))
-    monkeypatch.setattr(tasks, "names", lambda **_: ["adding", "unready"])
-    known = {"unready": Unready, "adding": task_registry.find("adding")}
-    monkeypatch.setattr(task_registry, "find", known.get)
+    registered = {"adding": task_registry.find("adding"), "unready": Unready}
+    monkeypatch.setattr(task_registry, "items", lambda: list(registered.items()))
+    monkeypatch.setattr(task_registry, "find", registered.get)
     code, out, err = call("list")
     assert code == 0 and "\nadding@" in out and "unready" not in out
     assert "task 'unready' cannot be built (OSError: no disk)" in err

@@ -230,7 +230,7 @@ class DrawsUnseededDropout(Bidirectional):
             return heads
         generator = torch.Generator()
         generator.seed()
-        return heads * (torch.rand(v.shape[-1], generator=generator) > self.size.dropout)
+        return heads * (torch.rand(v.shape[-2:], generator=generator) > self.size.dropout)
 
 
 class WritesToInput(Bidirectional):
