@@ -3,8 +3,8 @@
 Run: OMP_NUM_THREADS=2 python -m benchmarks.library_twins > results/benchmarks/library_twins.jsonl
 Claim: forward and backward of each native variant take at most 1.3 times as long as in the package.
 
-Options are those at which both compute the same amount. A package without projections gets those of
-the native variant.
+With these options both compute the same amount. A package without projections is wrapped in those
+of the native variant.
 """
 
 import argparse
@@ -53,7 +53,7 @@ class Pair(NamedTuple):
     build: Callable[[], nn.Module]
 
 
-def ours(name: str, **options: Any) -> Callable[[], nn.Module]:
+def registered(name: str, **options: Any) -> Callable[[], nn.Module]:
     return lambda: variants.find(name)(SIZE, **options)
 
 
@@ -83,13 +83,15 @@ def multihead() -> nn.Module:
 
 
 PAIRS = [
-    Pair("performer", {"features": 256}, "performer-lib", ours("performer-lib", features=256)),
-    Pair("nystrom", {"landmarks": 64}, "nystrom-lib", ours("nystrom-lib", landmarks=64)),
+    Pair(
+        "performer", {"features": 256}, "performer-lib", registered("performer-lib", features=256)
+    ),
+    Pair("nystrom", {"landmarks": 64}, "nystrom-lib", registered("nystrom-lib", landmarks=64)),
     Pair(
         "reformer",
         {"bucket": 64, "hashes": 2},
         "reformer-lib",
-        ours("reformer-lib", bucket=64, hashes=2),
+        registered("reformer-lib", bucket=64, hashes=2),
     ),
     Pair("linear", {}, "linear_attention_transformer.linear_attn", linear),
     Pair("local", {"window": 64}, "local_attention.LocalAttention", local),
@@ -120,14 +122,15 @@ def measure(pair: Pair, rounds: int) -> dict[str, Any]:
     native = variants.find(pair.native)(SIZE, **pair.options)
     turns = [forward_and_backward(layer, x) for layer in (native, pair.build())]
     device = torch.device("cpu")
-    mine, theirs = take_turns(turns, device, rounds)
+    native_seconds, twin_seconds = take_turns(turns, device, rounds)
+    ratio = quartiles(a / b for a, b in zip(native_seconds, twin_seconds, strict=True))
     return {
         "native": pair.native,
         "options": pair.options,
         "twin": pair.twin,
-        "milliseconds": quartiles(1000 * t for t in mine).model_dump(),
-        "twin's milliseconds": quartiles(1000 * t for t in theirs).model_dump(),
-        "ratio to twin": quartiles(a / b for a, b in zip(mine, theirs, strict=True)).model_dump(),
+        "milliseconds": quartiles(1000 * t for t in native_seconds).model_dump(),
+        "twin's milliseconds": quartiles(1000 * t for t in twin_seconds).model_dump(),
+        "ratio to twin": ratio.model_dump(),
         "peak MiB": peak_bytes(turns[0], device) / 2**20,
         "twin's peak MiB": peak_bytes(turns[1], device) / 2**20,
     }
@@ -136,7 +139,7 @@ def measure(pair: Pair, rounds: int) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Native variants compared with library packages.")
     parser.add_argument("--rounds", type=int, default=31, help="turns of each implementation")
-    parser.add_argument("--only", default="", help="native variants; commas separate")
+    parser.add_argument("--only", default="", help="native variants, separated by commas")
     arguments = parser.parse_args()
     print(json.dumps(machine()))
     for pair in PAIRS:

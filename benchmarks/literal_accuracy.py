@@ -4,8 +4,8 @@ Run: python -m benchmarks.literal_accuracy --task image --attention softmax+prim
 Claim: `primal` and `softmax+primal` of the zoo are within 2 points of it, means over 3 seeds.
 
 Steps, data order, precision and the choice of the checkpoint are those of `harness run` with the
-same arguments. One JSON line a run is appended to results/benchmarks/literal_accuracy.jsonl; a run
-that it contains already is not repeated.
+same arguments. Each run appends one JSON line to results/benchmarks/literal_accuracy.jsonl; a run
+that the file contains already is not repeated.
 """
 
 import argparse
@@ -31,7 +31,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Train the literal model of the paper.")
     parser.add_argument("--task", required=True)
     parser.add_argument("--attention", required=True, choices=["primal", "softmax+primal"])
-    parser.add_argument("--seeds", default="0", help="commas separate")
+    parser.add_argument("--seeds", default="0", help="seeds, separated by commas")
     parser.add_argument("--budget", default="laptop")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--precision", default="auto")
@@ -81,7 +81,7 @@ def identity(spec: RunSpec) -> dict[str, Any]:
 
 
 def machine(device: str) -> dict[str, Any]:
-    """Where, with which versions, and at which commit."""
+    """The commit and the environment."""
     environment = describe(device).model_dump()
     return {"commit": environment.pop("commit"), "environment": environment}
 

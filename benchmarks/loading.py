@@ -5,7 +5,8 @@ Claim: all splits of a complete task are loaded from the cache in under 2 second
 batch takes under 2 % of a training step of `primal` at the published recipe.
 
 Data that are not in the cache are generated first, which takes minutes; data that must be imported
-are reported as missing. Retrieval is measured on as many pairs of random papers as it has.
+are reported as missing. Retrieval is measured on random papers, in as many pairs as the real data
+have.
 """
 
 import json
@@ -48,7 +49,7 @@ def main() -> None:
 
 
 def random_papers() -> dict[str, object]:
-    """`measured` of Retrieval with random papers, in as many pairs as it has."""
+    """`measured` of Retrieval with random papers, in as many pairs as the real data have."""
     generator = np.random.default_rng(0)
     arrays = {
         "values": generator.integers(32, 127, PAPERS * TEXT_BYTES, np.uint8),
@@ -86,11 +87,11 @@ def measured(plan: Plan) -> dict[str, object]:
         ],
         torch.device("cpu"),
     )
-    share = quartiles(100 * own / step for own, step in zip(gathers, steps, strict=True))
+    share = quartiles(100 * gather / step for gather, step in zip(gathers, steps, strict=True))
     return {
         "seconds to load": quartiles(loads).model_dump(),
-        "milliseconds to gather": quartiles(1000 * own for own in gathers).model_dump(),
-        "milliseconds of a step": quartiles(1000 * own for own in steps).model_dump(),
+        "milliseconds to gather": quartiles(1000 * one for one in gathers).model_dump(),
+        "milliseconds of a step": quartiles(1000 * one for one in steps).model_dump(),
         "percent of a step": share.model_dump(),
     }
 

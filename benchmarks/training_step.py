@@ -31,15 +31,15 @@ def main() -> None:
     model = build_model(spec, plan.task, plan.composition)
     recipe = spec.train.model_dump(include={"lr", "betas", "eps", "weight_decay"})
     optimizer = torch.optim.AdamW(model.parameters(), **recipe, fused=True)
-    # The loop has its batch already: gathering is part of the cost of the harness.
-    ready = train.gather(trainer.order.batch(0))
+    # Gathered before: gathering is part of the cost of the harness, not of the loop.
+    gathered = train.gather(trainer.order.batch(0))
 
     def harness() -> None:
         trainer.step(0)
 
     def loop() -> None:
-        scores, losses = model(Batch(ready.tokens, ready.mask, ready.targets))
-        (F.cross_entropy(scores, ready.targets) + losses["ksvd"]).backward()
+        scores, losses = model(Batch(gathered.tokens, gathered.mask, gathered.targets))
+        (F.cross_entropy(scores, gathered.targets) + losses["ksvd"]).backward()
         optimizer.step()
         optimizer.zero_grad()
 

@@ -1,1 +1,1 @@
-"""Runs variants on tasks, measures them, and keeps the records."""
+"""Runs variants on tasks, measures them, and stores the records."""

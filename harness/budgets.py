@@ -19,11 +19,11 @@ Table = dict[str, Any]
 
 
 class Recipe(Frozen):
-    """What a budget says about a task.
+    """The part of a budget that is about one task.
 
     Attributes:
-        extends: name of a shared recipe that this one is laid over; empty for none.
-        options: of the task.
+        extends: name of the shared recipe whose values this one overrides; empty for none.
+        options: options of the task.
         model: fields of `ModelSpec`.
         train: fields of `TrainSpec`.
         variants: options of variants, by variant; `+V` is V as the last layer of A+V.
@@ -35,8 +35,8 @@ class Recipe(Frozen):
     train: Table = Field(default={})
     variants: dict[str, Table] = Field(default={})
 
-    def over(self, base: "Recipe") -> "Recipe":
-        """This recipe laid over `base`."""
+    def override(self, base: "Recipe") -> "Recipe":
+        """`base`, with the values of this recipe in place of those of the same name."""
         return Recipe(
             options={**base.options, **self.options},
             model={**base.model, **self.model},
@@ -52,13 +52,13 @@ class Budget(Frozen):
     """A named recipe.
 
     Attributes:
-        name: by which records know it.
+        name: its name in records.
         model: fields of `ModelSpec`, on every task.
         train: fields of `TrainSpec`, on every task.
         variants: options of variants, on every task.
         tasks: the recipe of each task.
         other: the recipe of a task that `tasks` does not name; None where there is none.
-        shared: recipes that those of tasks may extend.
+        shared: recipes that the recipes of tasks may extend.
     """
 
     name: str
@@ -87,8 +87,8 @@ class Budget(Frozen):
                     f"budget {self.name!r}, task {task!r}: "
                     + unknown("shared recipe", own.extends, self.shared)
                 )
-            own = own.over(self.shared[own.extends])
-        return own.over(Recipe(model=self.model, train=self.train))
+            own = own.override(self.shared[own.extends])
+        return own.override(Recipe(model=self.model, train=self.train))
 
     def options(self, task: str, names: Sequence[str]) -> dict[str, dict[str, Value]]:
         """Options of the variants of a composition on a task, first to last."""
@@ -111,7 +111,7 @@ def find(name: str) -> Budget:
     """The budget of that name, or the one in the TOML file of that path.
 
     Raises:
-        UserError: there is none, or the file is no budget.
+        UserError: there is none, or the file is not a budget.
     """
     if name.endswith(SUFFIX):
         return _read(Path(name))
@@ -121,7 +121,7 @@ def find(name: str) -> Budget:
 
 
 def show(name: str) -> str:
-    """The budget called `name` as TOML, in the layout of a file of one's own.
+    """The budget called `name` as TOML, in the format of a budget file.
 
     Raises:
         UserError: there is none.
@@ -164,16 +164,16 @@ def _parse(name: str, tables: Mapping[str, Any], where: str) -> Budget:
     try:
         return Budget.model_validate({**given, "name": name})
     except ValidationError as error:
-        raise UserError(f"{where}: {first_fault(error, Budget, 'part')}") from error
+        raise UserError(f"{where}: {first_error(error, Budget, 'part')}") from error
 
 
-def first_fault(error: ValidationError, kind: type[Frozen], what: str) -> str:
-    """The first fault that pydantic found, in one line: value, rule and remedy.
+def first_error(error: ValidationError, kind: type[Frozen], what: str) -> str:
+    """The first error that pydantic reports, in one line: value, rule and remedy.
 
     Args:
         error: raised by `kind`.
-        kind: the class whose fields are known.
-        what: what a field of it is called.
+        kind: the class that was validated.
+        what: the word for a field of `kind` in the message.
     """
     first = error.errors(include_url=False)[0]
     path = [str(part) for part in first["loc"]]

@@ -26,7 +26,7 @@ Step = Annotated[int, Field(ge=0, lt=2**63)]
 
 
 class Figures(Frozen):
-    """The part of `Progress` that is no tensor, as a checkpoint holds it."""
+    """The fields of `Progress` that are not tensors, as they are in a checkpoint."""
 
     step: Step
     steps: Step
@@ -38,9 +38,10 @@ class Figures(Frozen):
     curve: list[Point]
 
     @model_validator(mode="after")
-    def _possible(self) -> "Figures":
-        at = [point.step for point in self.curve]
-        if at != sorted(set(at)) or not max([self.best_step, *at]) <= self.step <= self.steps:
+    def _steps_in_order(self) -> "Figures":
+        steps = [point.step for point in self.curve]
+        increasing = steps == sorted(set(steps))
+        if not increasing or not max([self.best_step, *steps]) <= self.step <= self.steps:
             raise ValueError("its steps are not in order")
         return self
 
@@ -84,7 +85,7 @@ def load(path: Path, trainer: Trainer) -> Progress:
     """Put `trainer` and the random generators in the saved state, and return the progress.
 
     Raises:
-        UserError: the file is damaged or of another run.
+        UserError: the file is damaged, or belongs to another run.
     """
     try:
         if not path.is_file():
@@ -93,14 +94,14 @@ def load(path: Path, trainer: Trainer) -> Progress:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         figures = Figures.model_validate_json(state["figures"])
         if figures.steps != trainer.spec.steps:
-            raise ValueError("it is of a run of another length")
-        best = _on(trainer.device, state["best_state"])
+            raise ValueError("it is of a run with another number of steps")
+        best = _to_device(trainer.device, state["best_state"])
         if best or figures.best_accuracy is not None:
-            # A trial: what does not fit fails now rather than after training.
+            # A state that does not fit the model is an error now rather than after training.
             trainer.model.load_state_dict(best)
         trainer.model.load_state_dict(state["model"])
         trainer.optimizer.load_state_dict(state["optimizer"])
-        sums = _on(trainer.device, state["sums"])
+        sums = _to_device(trainer.device, state["sums"])
         _set_random_state(state["random"])
     except DAMAGE as error:
         raise UserError(
@@ -120,7 +121,7 @@ def load(path: Path, trainer: Trainer) -> Progress:
     )
 
 
-def _on(device: torch.device, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def _to_device(device: torch.device, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor.to(device) for name, tensor in tensors.items()}
 
 

@@ -17,22 +17,22 @@ TOO_LARGE = ("array is too big", "Maximum allowed dimension")
 """Beginnings of numpy's messages about sizes that exceed the address space."""
 
 
-class Facts(NamedTuple):
-    """What stays in memory when the splits do not: see the properties of `Data`."""
+class Summary(NamedTuple):
+    """What stays in memory when the splits are released; see the properties of `Data`."""
 
     digests: Mapping[SplitName, str]
     sizes: Mapping[SplitName, int]
-    at_tokens: bool
+    has_target_positions: bool
 
 
 class Data:
     """The data of a task, read and hashed on first use.
 
-    Splits of one task at a time are in memory; digests, sizes and baselines stay.
+    Splits of one task at a time are in memory; digests, sizes and baselines are cached.
     """
 
     def __init__(self, task: Task) -> None:
-        """Name the task; nothing is read yet."""
+        """Create the data of `task`; nothing is read yet."""
         self.task = task
         self._splits: dict[SplitName, Split] = {}
 
@@ -58,30 +58,30 @@ class Data:
     @property
     def digests(self) -> Mapping[SplitName, str]:
         """SHA-256 of each split, by its name."""
-        return self._facts.digests
+        return self._summary.digests
 
     @property
     def sizes(self) -> Mapping[SplitName, int]:
         """Examples of each split, by its name."""
-        return self._facts.sizes
+        return self._summary.sizes
 
     @property
-    def at_tokens(self) -> bool:
-        """Whether answers are given at tokens, rather than one for each example."""
-        return self._facts.at_tokens
+    def has_target_positions(self) -> bool:
+        """Whether targets are at positions, rather than one for each example."""
+        return self._summary.has_target_positions
 
     @cached_property
     def baselines(self) -> Mapping[str, float]:
-        """Test accuracies in [0, 1] that need no attention, by name."""
+        """Test accuracies in [0, 1] without attention, by name; see `tasks.baselines`."""
         return evaluate(self.task, self.splits, self.digests)
 
     @cached_property
-    def _facts(self) -> Facts:
+    def _summary(self) -> Summary:
         splits = self.splits
-        return Facts(
+        return Summary(
             digests={name: split.digest() for name, split in splits.items()},
             sizes={name: len(split) for name, split in splits.items()},
-            at_tokens=splits["test"].target_positions is not None,
+            has_target_positions=splits["test"].target_positions is not None,
         )
 
     def _load(self, name: SplitName) -> Split:
@@ -89,7 +89,7 @@ class Data:
         try:
             return self.task.load(name)
         except SystemExit as error:
-            # Of a plug-in: it must not end the process with an exit code of its own.
+            # A plug-in must not end the process with its own exit code.
             raise UserError(
                 f"task {owner!r} exits with {error.code!r} when its data are loaded; correct it"
             ) from error

@@ -19,7 +19,7 @@ PACKAGES = (
     "numpy", "attention-harness", "xformers", "performer-pytorch", "nystrom-attention",
     "reformer-pytorch", "flash-linear-attention",
 )  # fmt: skip
-"""Packages whose versions are in a record where they are installed, with Python's and torch's."""
+"""Packages whose versions a record has if they are installed, besides Python and torch."""
 
 MALLOC = {-1: -1, -2: 64 * 2**20, -4: 0}
 """For glibc's `mallopt`: never trim, grow the heap by 64 MiB more than needed, never use mmap."""
@@ -73,33 +73,35 @@ def describe(kind: str) -> Environment:
         threads=torch.get_num_threads(),
         memory_gib=round(memory / 2**30, 1),
         system=f"{platform.system()} {platform.machine()}",
-        # torch.__version__ names the build as well, for example +cpu.
+        # torch.__version__ includes the build, for example +cpu.
         versions={"python": platform.python_version(), "torch": torch.__version__, **versions},
         commit=_commit(),
     )
 
 
-def continued(begun: Environment, here: Environment, what: str, remedy: str) -> Environment:
-    """The environment of work that was begun in one and continues here, with both commits.
+def merge_commits(
+    started: Environment, current: Environment, what: str, remedy: str
+) -> Environment:
+    """`current` with the commits of both, for a run that was started in another process.
 
-    A package that only one of them has is no difference.
+    A package that only one of them has is ignored.
 
     Raises:
         UserError: device, threads, memory, system or a version differ; the message begins with
             `what` and ends with `remedy`.
     """
-    then, now = _by_name(begun), _by_name(here)
+    then, now = _by_name(started), _by_name(current)
     differences = [
         f"{name} {then[name]} (here {now[name]})"
         for name in then
         if then[name] != now.get(name, then[name])
     ]
     if differences:
-        raise UserError(f"{what} was begun with {', '.join(differences)}; {remedy}")
-    if not begun.commit:
-        return here
-    commits = dict.fromkeys((*begun.commits, *here.commits))
-    return here.model_copy(update={"commit": ", ".join(commits)})
+        raise UserError(f"{what} was started with {', '.join(differences)}; {remedy}")
+    if not started.commit:
+        return current
+    commits = dict.fromkeys((*started.commits, *current.commits))
+    return current.model_copy(update={"commit": ", ".join(commits)})
 
 
 def keep_freed_memory() -> None:
@@ -122,7 +124,7 @@ def _by_name(environment: Environment) -> Mapping[str, object]:
 
 
 def _version(package: str) -> str:
-    """The installed version; empty where a package runs from a checkout that is not installed."""
+    """The installed version; empty if the package is not installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -151,8 +153,8 @@ def _commit() -> str:
         return ""
 
 
-def _git(folder: Path, *words: str) -> str:
+def _git(folder: Path, *arguments: str) -> str:
     done = subprocess.run(
-        ["git", *words], cwd=folder, capture_output=True, text=True, check=True, timeout=10
+        ["git", *arguments], cwd=folder, capture_output=True, text=True, check=True, timeout=10
     )
     return done.stdout.strip()

@@ -17,17 +17,17 @@ from zoo.registry import UserError, build
 
 
 def check(plans: Sequence[Plan], store: Store) -> list[Plan]:
-    """Find bad input before the first cell runs, and return the cells that can run.
+    """Reject bad input before the first cell runs, and return the cells that can run.
 
-    A variant that does not support a task is left out with a warning that says how to have it.
+    A variant that does not support a task is skipped with a warning, which gives the remedy.
 
     Args:
         plans: the cells.
         store: where their records will be written.
 
     Raises:
-        UserError: a model cannot be built, a task has fewer examples than a batch, a file that is
-            not a record is in the place of a cell's record, or no cell can run.
+        UserError: a model cannot be built, a task has fewer examples than a batch, a file with
+            the name of a cell's record is not a record, or no cell can run.
     """
     runnable = []
     reasons: dict[str, str | None] = {}
@@ -61,10 +61,10 @@ def _unsupported(plan: Plan) -> str | None:
             with torch.random.fork_rng(devices=[]):
                 build_model(plan.spec, plan.task, plan.composition)
         except SystemExit as error:
-            # Of a plug-in: it must not end the process with an exit code of its own.
+            # A plug-in must not end the process with its own exit code.
             raise RuntimeError(f"it exits with {error.code!r}") from error
         except (MemoryError, RuntimeError) as error:
-            # A model too large for the machine is a result, which its own cell records.
+            # A model that is too large for the machine is a result: its cell records it.
             if not is_out_of_memory(error):
                 raise
 
@@ -76,7 +76,7 @@ def _unsupported(plan: Plan) -> str | None:
 
 
 def _remedy(plan: Plan) -> str:
-    """The option of the task with which a bidirectional variant supports it, if there is one."""
+    """The option with which the task is bidirectional, if there is one; else an empty text."""
     name = plan.spec.task.name
     if plan.task.causal and plan.spec.task.options.get("causal") is True:
         return f"; or make the task bidirectional with --set {name}.causal=false"
@@ -96,22 +96,22 @@ def run_all(
         plans: the cells.
         store: where records are read and written.
         callback: gives the progress callback of a cell.
-        rerun: run the finished cells again as well, from their beginning.
+        rerun: run finished cells again, too, from the beginning.
 
     Returns:
         The record of each cell, and whether it was run now.
 
     Raises:
-        UserError: a record cannot be written, or a file that is no record is in its place.
+        UserError: a record cannot be written, or the file of its name is not a record.
     """
     store.remove_partial_files()
-    outcome = []
+    outcomes = []
     for plan in plans:
-        present = store.find(plan.spec)
-        if present is not None and present.status in FINAL and not rerun:
-            outcome.append((present, False))
+        existing = store.find(plan.spec)
+        if existing is not None and existing.status in FINAL and not rerun:
+            outcomes.append((existing, False))
             continue
         if rerun:
             store.checkpoint(plan.spec).unlink(missing_ok=True)
-        outcome.append((run(plan, store, callback(plan.spec)), True))
-    return outcome
+        outcomes.append((run(plan, store, callback(plan.spec)), True))
+    return outcomes

@@ -12,39 +12,40 @@ EXIT_INTERRUPTED, EXIT_TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
 class Terminated(KeyboardInterrupt):
     """SIGTERM arrived.
 
-    Code that lets an interrupt pass lets this pass as well, for example `zoo.conformance.run`.
+    Code that does not catch KeyboardInterrupt does not catch this, for example
+    `zoo.conformance.run`.
     """
 
 
 class Interrupts:
     """As a context: SIGINT raises KeyboardInterrupt, SIGTERM raises Terminated.
 
-    While `deferred` is true, the first signal is only noted in `pending`; the second one raises.
-    Outside the main thread, and for signals that the process ignores, nothing changes.
+    While `deferred` is true, the first signal is stored in `pending`; the second one raises.
+    Outside the main thread, and for signals that the process ignores, no handler is installed.
     """
 
     def __init__(self) -> None:
-        """Handle nothing yet."""
+        """Create without installing the handlers."""
         self.deferred = False
         self.pending: BaseException | None = None
-        self._former: dict[int, Any] = {}
+        self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> "Interrupts":
         """Install the handlers."""
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 if signal.getsignal(number) not in (signal.SIG_IGN, None):
-                    self._former[number] = signal.signal(number, self._handle)
+                    self._previous[number] = signal.signal(number, self._handle)
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Restore the former handlers."""
-        for number, handler in self._former.items():
+        """Restore the previous handlers."""
+        for number, handler in self._previous.items():
             signal.signal(number, handler)
-        self._former = {}
+        self._previous = {}
 
     def raise_pending(self) -> None:
-        """Raise what was deferred, if anything was."""
+        """Raise the deferred interrupt, if there is one."""
         if self.pending:
             raise self.pending
 

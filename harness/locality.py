@@ -11,11 +11,11 @@ from zoo.registry import UserError
 def windowed(request: Request, windows: Sequence[int]) -> Iterator[Plan]:
     """The runs with full attention, with no attention, and with each window that limits it.
 
-    A window that limits nothing is left out with a warning.
+    A window that covers whole sequences is left out with a warning.
 
     Args:
         request: a run of the task; its attention and its window are replaced.
-        windows: tokens to each side that a layer attends to.
+        windows: tokens on each side that a layer attends to.
 
     Raises:
         UserError: the task, the budget or an option is unknown or out of range, the settings give
@@ -25,15 +25,15 @@ def windowed(request: Request, windows: Sequence[int]) -> Iterator[Plan]:
     if (given := local.get("window")) is not None:
         raise UserError(f"local.window={given} is varied by an audit; use --windows {given}")
     full = resolve(replace(request, attention="softmax"))
-    narrow = _narrower(full, "window", windows, full.task.max_len - 1)
-    if not narrow:
+    sizes = _below(full, "window", windows, full.task.max_len - 1)
+    if not sizes:
         raise UserError(
             f"windows {', '.join(map(str, windows))} cover whole sequences of {full.task.key}, "
             f"which have at most {full.task.max_len} tokens; give narrower --windows"
         )
     yield full
     yield resolve(replace(request, attention="none"))
-    for count in narrow:
+    for count in sizes:
         settings = {**request.settings, "local": {**local, "window": count}}
         yield resolve(replace(request, attention="local", settings=settings))
 
@@ -41,8 +41,8 @@ def windowed(request: Request, windows: Sequence[int]) -> Iterator[Plan]:
 def shuffled(requests: Sequence[Request], blocks: Sequence[int]) -> Iterator[Plan]:
     """The runs with full attention on sequences whose blocks are shuffled.
 
-    A task with answers at tokens has none: shuffling moves the tokens. A block that holds a whole
-    sequence is left out with a warning.
+    Tasks with target positions are skipped: shuffling would move the targets. A block as long as
+    the longest sequence is left out with a warning.
 
     Args:
         requests: runs of any tasks; their attention and their blocks are replaced.
@@ -53,21 +53,21 @@ def shuffled(requests: Sequence[Request], blocks: Sequence[int]) -> Iterator[Pla
     """
     for request in requests:
         full = resolve(replace(request, attention="softmax"))
-        if not full.data.at_tokens:
-            narrow = _narrower(full, "block", blocks, full.task.max_len)
+        if not full.data.has_target_positions:
+            sizes = _below(full, "block", blocks, full.task.max_len)
             yield from (
-                resolve(replace(request, attention="softmax", block=count)) for count in narrow
+                resolve(replace(request, attention="softmax", block=count)) for count in sizes
             )
 
 
-def _narrower(full: Plan, kind: str, counts: Sequence[int], limit: int) -> list[int]:
-    """Those of `counts` that are below `limit`; a warning for each other.
+def _below(full: Plan, kind: str, counts: Sequence[int], limit: int) -> list[int]:
+    """Those of `counts` that are below `limit`, with a warning for each of the others.
 
     Args:
         full: the run with full attention.
-        kind: what is counted, for the message.
-        counts: tokens of a window or a block.
-        limit: the least number of tokens that changes nothing.
+        kind: `window` or `block`, for the message.
+        counts: numbers of tokens.
+        limit: the smallest number of tokens that has no effect.
     """
     for count in counts:
         if count >= limit:

@@ -1,7 +1,7 @@
 """What a model costs: time, memory and operations, compared with SDPA softmax in the same run.
 
 The time is that of the step that trains. The model and the reference take turns, so that other load
-of the machine affects both, and their ratio is taken pairwise. Every turn ends with a
+of the machine affects both, and their ratio is computed pairwise. Every turn ends with a
 synchronisation: a GPU step that is bound by kernel launches measures slightly slower than in
 training.
 """
@@ -39,22 +39,23 @@ ROUNDS = 9
 def measure(plan: Plan) -> Cost:
     """Measure the model of `plan` and the reference on real batches, on the device of the run.
 
-    Both are built for the purpose and discarded, so that the run itself is not affected. A
-    reference that does not fit in memory is left out: the model may fit.
+    Both are built for the measurement and discarded, so that the run itself is not affected. A
+    reference that does not fit in memory is left out, since the model may fit.
     """
     device = torch.device(plan.spec.device)
     train = plan.data.splits["train"].to(device)
     composition = Composition.parse(REFERENCE)
     options = composition.resolve({REFERENCE: {"backend": BACKEND}})
-    softmax = plan.spec.model_copy(update={"attention": REFERENCE, "options": options})
-    usual = replace(plan, spec=softmax, composition=composition)
+    softmax_spec = plan.spec.model_copy(update={"attention": REFERENCE, "options": options})
+    softmax_plan = replace(plan, spec=softmax_spec, composition=composition)
     trainers = [_trainer(plan, train)]
-    # An error here is the model's own; its state stays allocated, as while both are measured.
+    # First the model, so that an error here is the model's. Its optimiser state stays allocated, as
+    # it is while both are measured.
     _training_turn(trainers[0])()
-    alone = is_reference(plan.spec)
-    trainers += [] if alone else _reference(usual, train)
-    compared = alone or len(trainers) > 1
-    plans = [plan, usual][: len(trainers)]
+    own_is_reference = is_reference(plan.spec)
+    trainers += [] if own_is_reference else _reference(softmax_plan, train)
+    compared = own_is_reference or len(trainers) > 1
+    plans = [plan, softmax_plan][: len(trainers)]
     tokens = plan.spec.train.batch * plan.task.sequences * plan.task.max_len
     steps = take_turns([_training_turn(trainer) for trainer in trainers], device)
     passes = take_turns([_inference_turn(trainer) for trainer in trainers], device)
@@ -107,16 +108,16 @@ def quartiles(values: Iterable[float]) -> Quartiles:
 
 def _ratio(own: Iterable[float], others: Iterable[float]) -> Quartiles:
     """Pairwise ratios of seconds."""
-    return quartiles(mine / theirs for mine, theirs in zip(own, others, strict=True))
+    return quartiles(a / b for a, b in zip(own, others, strict=True))
 
 
-def _reference(usual: Plan, train: Split) -> list[Trainer]:
-    """The reference; empty, with a warning, where its steps do not fit in memory."""
+def _reference(plan: Plan, train: Split) -> list[Trainer]:
+    """The trainer of the reference; none, with a warning, if its steps do not fit in memory."""
     try:
-        trainer = _trainer(usual, train)
+        trainer = _trainer(plan, train)
         # Twice, because the optimiser's state exists from the second step on; and uncompiled, as
-        # its operations are counted.
-        for one in (trainer, trainer, _trainer(usual, train, compiled=False)):
+        # when its operations are counted.
+        for one in (trainer, trainer, _trainer(plan, train, compiled=False)):
             _training_turn(one)()
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
@@ -124,7 +125,7 @@ def _reference(usual: Plan, train: Split) -> list[Trainer]:
     else:
         return [trainer]
     warnings.warn(
-        f"{REFERENCE} does not fit in memory on {usual.task.key}: costs have no ratio to it; lower "
+        f"{REFERENCE} does not fit in memory on {plan.task.key}: costs have no ratio to it; lower "
         "the batch or the length to compare",
         stacklevel=3,
     )
@@ -139,7 +140,7 @@ def _trainer(plan: Plan, train: Split, compiled: bool | None = None) -> Trainer:
     recipe = spec.train.model_copy(
         update={
             "compiled": spec.train.compiled if compiled is None else compiled,
-            # Independent of the run's own length, which is no part of a cost.
+            # A cost does not depend on the number of steps of the run.
             "steps": max(spec.train.steps, 10 * (WARMUP + ROUNDS)),
         }
     )

@@ -42,7 +42,7 @@ class Classifier(nn.Module):
             sequences: t, the number of sequences of an example, 1 or 2.
             feed_forward: hidden width of the feed-forward blocks.
             head: hidden width of the classifier.
-            dropout: probability behind the embedding and in each layer; see `EncoderLayer`.
+            dropout: probability after the embedding and in each layer; see `EncoderLayer`.
         """
         super().__init__()
         size = layers[0].size
@@ -73,7 +73,7 @@ class Classifier(nn.Module):
     def encode(
         self, tokens: Int[Tensor, "b n"], mask: Bool[Tensor, "b n"] | None
     ) -> tuple[Float[Tensor, "b n d"], dict[str, Tensor]]:
-        """Return the normed tokens of the last layer, and the auxiliary losses.
+        """Return the normalised tokens of the last layer, and the auxiliary losses.
 
         Each auxiliary loss is the mean over the layers that return it.
         """

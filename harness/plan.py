@@ -1,4 +1,4 @@
-"""One request, resolved once: the specification of a run, its task, composition and data."""
+"""A request and its plan: the specification of a run, its task, composition and data."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ TABLES = (".csv", ".tsv", ".parquet")
 """Suffixes of files that are a task: `tasks.table`."""
 
 FLAGS = {"positions": "--positions", "precision": "--precision", "compiled": "--compile"}
-"""Fields of a model or a recipe that a request names by itself, with their options."""
+"""Fields of `ModelSpec` and `TrainSpec` that have an option of their own, with that option."""
 
 Settings = Mapping[str, Mapping[str, Value]]
 
@@ -42,7 +42,7 @@ class Request:
         compiled: whether to compile the model.
         positions: how positions are encoded.
         block: tokens of the blocks whose order is shuffled, or 0.
-        settings: options by owner, over those of the budget. An owner is a variant, the task, or
+        settings: options by owner, which override the budget's. An owner is a variant, the task, or
             `model` or `train`, whose options are fields of `ModelSpec` and `TrainSpec`.
     """
 
@@ -170,7 +170,7 @@ def _parts(request: Request) -> _Parts:
     name = request.task
     if Path(name).suffix in TABLES:
         name, own = "table", {"path": name}
-    # An unknown task is an error before a missing recipe is one.
+    # Before the recipe: the message for an unknown task lists the tasks.
     tasks.find(name)
     budget = budgets.find(request.budget)
     given = {**budget.recipe(name).options, **own, **request.settings.get(name, {})}
@@ -188,29 +188,31 @@ def _section(
     """The model or the optimiser's recipe, and the fields that differ from the budget's.
 
     Args:
-        kind: of the result.
+        kind: class of the result.
         owner: `model` or `train`.
         recipe: fields that the budget gives.
         settings: all settings of the request.
-        budget: where `recipe` is from.
-        fixed: fields that the request gives itself.
+        budget: the budget of `recipe`.
+        fixed: fields that the request has itself.
     """
     where = f"budget {budget.name!r}: {owner}"
     for name in fixed.keys() & recipe.keys():
         raise UserError(f"{where}.{name} belongs to no budget; remove it and use {FLAGS[name]}")
-    planned = _validated(kind, where, {**recipe, **fixed})
+    default = _validated(kind, where, {**recipe, **fixed})
     given = settings.get(owner, {})
     for name in given:
         if name in fixed:
             raise UserError(f"--set {owner}.{name} is not possible; use {FLAGS[name]}")
-    # Only `betas` holds two numbers.
-    read = {n: v.split(",") if n == "betas" else v for n, v in given.items() if isinstance(v, str)}
-    made = _validated(kind, owner, {**planned.model_dump(), **given, **read})
-    changed = {name: getattr(made, name) for name in given}
-    return made, {
+    # Only `betas` has two numbers.
+    parsed = {
+        n: v.split(",") if n == "betas" else v for n, v in given.items() if isinstance(v, str)
+    }
+    result = _validated(kind, owner, {**default.model_dump(), **given, **parsed})
+    changed = {name: getattr(result, name) for name in given}
+    return result, {
         f"{owner}.{name}": ",".join(map(str, value)) if isinstance(value, tuple) else value
         for name, value in changed.items()
-        if value != getattr(planned, name)
+        if value != getattr(default, name)
     }
 
 
@@ -221,4 +223,4 @@ def _validated(kind: type[S], owner: str, values: Mapping[str, Any]) -> S:
     try:
         return kind.model_validate(dict(values))
     except ValidationError as error:
-        raise UserError(f"{owner}.{budgets.first_fault(error, kind, 'option')}") from error
+        raise UserError(f"{owner}.{budgets.first_error(error, kind, 'option')}") from error

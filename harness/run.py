@@ -14,7 +14,7 @@ import torch
 
 from harness import checkpoint
 from harness.data import is_out_of_memory
-from harness.environment import continued, describe
+from harness.environment import describe, merge_commits
 from harness.interrupts import Interrupts
 from harness.measure import measure
 from harness.model import build_model
@@ -34,7 +34,7 @@ SAVE_EVERY = 120.0
 
 @runtime_checkable
 class ProgressCallback(Protocol):
-    """Called while a run is under way."""
+    """Called during a run."""
 
     def phase(self, name: str) -> None:
         """A part of the run begins."""
@@ -47,7 +47,7 @@ class ProgressCallback(Protocol):
 
 
 class Cell:
-    """A run under way: what is known of it can become a record at any time."""
+    """A run in progress, of which a record can be made at any time."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Cell:
         self.save_every, self.clock = save_every, clock
         self.interrupts = Interrupts()
         self.started = datetime.now(UTC).isoformat(timespec="seconds")
-        self.start, self.before = time.perf_counter(), 0.0
+        self.start, self.earlier_seconds = time.perf_counter(), 0.0
         self.environment = environment_of(plan)
         self.progress = Progress(environment=self.environment)
         self.baselines: dict[str, float] = {}
@@ -71,7 +71,7 @@ class Cell:
         self.final: Final | None = None
 
     def record(self, status: Status, reason: str) -> Record:
-        """What is known by now."""
+        """The record of the run so far."""
         return Record(
             spec=self.spec,
             status=status,
@@ -90,7 +90,7 @@ class Cell:
         """Measure the cost, train, select the checkpoint on dev, and evaluate test once."""
         plan, spec, device = self.plan, self.spec, torch.device(self.spec.device)
         if spec.train.compiled:
-            # All models of a process share one cache of limited size.
+            # All models of a process share one compile cache of limited size.
             torch.compiler.reset()
         self.callback.phase("load data")
         train, dev, test = (plan.data.splits[name].to(device) for name in SPLITS)
@@ -110,13 +110,13 @@ class Cell:
         path = self.store.checkpoint(self.spec)
         if path.exists():
             self.progress = checkpoint.load(path, trainer)
-            self.environment = continued(
+            self.environment = merge_commits(
                 self.progress.environment or self.environment,
                 self.environment,
                 str(path),
                 "continue there, or delete it to start the run again",
             )
-        self.before = self.progress.elapsed
+        self.earlier_seconds = self.progress.elapsed
         saved_at = self.clock()
 
         def save() -> None:
@@ -127,8 +127,8 @@ class Cell:
             self.interrupts.raise_pending()
 
         def save_is_due() -> bool:
-            waiting = self.interrupts.pending is not None
-            return waiting or self.clock() - saved_at >= self.save_every
+            interrupted = self.interrupts.pending is not None
+            return interrupted or self.clock() - saved_at >= self.save_every
 
         self.interrupts.deferred = True
         fit(
@@ -143,7 +143,7 @@ class Cell:
         self.interrupts.raise_pending()
 
     def _evaluate(self, trainer: Trainer, test: Split) -> Final:
-        """The figures of the checkpoint that was best on dev."""
+        """The results of the checkpoint that was best on dev."""
         trainer.model.load_state_dict(self.progress.best_state)
         return Final(
             test_accuracy=trainer.accuracy(test),
@@ -156,15 +156,15 @@ class Cell:
 
     def _elapsed(self) -> float:
         """Seconds over all processes."""
-        return self.before + time.perf_counter() - self.start
+        return self.earlier_seconds + time.perf_counter() - self.start
 
 
 def environment_of(plan: Plan) -> Environment:
-    """The environment of a run, with the versions of the plug-ins that take part."""
-    here, versions = describe(plan.spec.device), dict(tasks.package(plan.spec.task.name))
+    """The environment of a run, with the versions of the plug-ins that it uses."""
+    environment, versions = describe(plan.spec.device), dict(tasks.package(plan.spec.task.name))
     for name in plan.composition.names:
         versions |= variants.package(name)
-    return here.model_copy(update={"versions": here.versions | versions})
+    return environment.model_copy(update={"versions": environment.versions | versions})
 
 
 def implementations(composition: Composition) -> dict[str, str]:
@@ -196,7 +196,7 @@ def run(
     save_every: float = SAVE_EVERY,
     clock: Callable[[], float] = time.monotonic,
 ) -> Record:
-    """Run one cell and write its record, whatever its end.
+    """Run one cell and write its record, however the run ends.
 
     A run whose checkpoint is in the store is continued. During training Ctrl-C and SIGTERM take
     effect after the current step, when a checkpoint has been written.
@@ -204,7 +204,7 @@ def run(
     Args:
         plan: what to run.
         store: where the record and checkpoints are written.
-        callback: called while the run is under way.
+        callback: called during the run.
         save_every: seconds of training between two checkpoints, at most.
         clock: gives seconds.
 
@@ -237,7 +237,7 @@ def run(
 def remeasure(record: Record, store: Store) -> Record:
     """Measure the cost of a recorded run again, write it to its record, and return the record.
 
-    This is for a machine that was busy during the run, which changes times and not accuracies.
+    For runs on a machine that was busy, which changes times but not accuracies.
     Baselines and expected failures are updated as well, and the commit is added.
 
     Raises:
@@ -245,10 +245,10 @@ def remeasure(record: Record, store: Store) -> Record:
             task has changed.
     """
     plan = restore(record.spec)
-    environment = continued(
+    environment = merge_commits(
         record.environment, environment_of(plan), str(store.path(plan.spec)), "measure it there"
     )
-    renewed = record.model_copy(
+    updated = record.model_copy(
         update={
             "cost": measure(plan),
             "baselines": dict(plan.data.baselines),
@@ -256,18 +256,18 @@ def remeasure(record: Record, store: Store) -> Record:
             "environment": environment,
         }
     )
-    store.write(renewed)
-    return renewed
+    store.write(updated)
+    return updated
 
 
 def save_record(record: Record, store: Store) -> Record:
     """Write a record, unless it would replace a finished one; return the one in the store.
 
-    The checkpoint is deleted where the same specification would end in the same way again.
+    The checkpoint is deleted if its status is in `FINAL`.
     """
-    present = store.find(record.spec)
-    if record.status != "ok" and present is not None and present.status == "ok":
-        return present
+    existing = store.find(record.spec)
+    if record.status != "ok" and existing is not None and existing.status == "ok":
+        return existing
     store.write(record)
     if record.status in FINAL:
         store.checkpoint(record.spec).unlink(missing_ok=True)
@@ -282,7 +282,7 @@ def status_of(error: BaseException) -> Status:
 
 
 def reason_of(error: BaseException) -> str:
-    """One line for a cell of a table."""
+    """The error in one line, for a table."""
     if isinstance(error, DivergedError | UserError):
         return str(error)
     return in_one_line(error)

@@ -24,7 +24,7 @@ class DivergedError(ArithmeticError):
     """A loss is not finite."""
 
 
-class Shuffled:
+class ShuffledBatches:
     """Batches of a seeded permutation, a new one each epoch; the incomplete last batch is skipped.
 
     A batch depends on its number alone, so that a resumed run trains on the same data.
@@ -43,7 +43,7 @@ class Shuffled:
         self._epoch, self._order = -1, torch.empty(0, dtype=torch.int64)
 
     def batch(self, number: int) -> Int[Tensor, " b"]:
-        """The examples of batch `number`, counted from 0 over all epochs."""
+        """Indices of the examples of batch `number`, counted from 0 over all epochs."""
         epoch, index = divmod(number, self._per_epoch)
         if epoch != self._epoch:
             # On the CPU, so that the order is the same on every device.
@@ -61,7 +61,7 @@ class Trainer:
         self.device = train.targets.device
         self.model, self.spec, self.train = model, spec, train
         self.forward = torch.compile(model, dynamic=False) if spec.compiled else model
-        self.order = Shuffled(len(train), spec.batch, seed, self.device)
+        self.order = ShuffledBatches(len(train), spec.batch, seed, self.device)
         self.optimizer = torch.optim.AdamW(
             model.parameters(),
             lr=spec.lr,
@@ -115,14 +115,14 @@ def one_cycle(step: int, spec: TrainSpec) -> tuple[float, float]:
     lowest = MOMENTUM[0] if spec.cycle_momentum else spec.betas[0]
     highest = MOMENTUM[1] if spec.cycle_momentum else spec.betas[0]
     if step <= peak:
-        done = step / peak if peak else 1.0
-        return _between(spec.lr / 25, spec.lr, done), _between(highest, lowest, done)
-    done = (step - peak) / (last - peak)
-    return _between(spec.lr, spec.lr / 250_000, done), _between(lowest, highest, done)
+        weight = step / peak if peak else 1.0
+        return _lerp(spec.lr / 25, spec.lr, weight), _lerp(highest, lowest, weight)
+    weight = (step - peak) / (last - peak)
+    return _lerp(spec.lr, spec.lr / 250_000, weight), _lerp(lowest, highest, weight)
 
 
-def _between(start: float, end: float, done: float) -> float:
-    return start + (end - start) * done
+def _lerp(start: float, end: float, weight: float) -> float:
+    return start + (end - start) * weight
 
 
 def autocast(device: torch.device, spec: TrainSpec) -> torch.autocast:
@@ -138,18 +138,18 @@ def synchronise(device: torch.device) -> None:
 
 @dataclass
 class Progress:
-    """The state of a run; with the trainer's, all that resuming needs.
+    """The state of a run; with the state of the trainer, all that is needed to resume it.
 
     Attributes:
         step: steps done.
-        seconds: time inside training steps.
+        seconds: seconds inside training steps.
         curve: points so far.
-        best_accuracy: the highest on dev, the earliest of equals; -1 before the first evaluation.
-        best_step: the step of that evaluation.
+        best_accuracy: the highest on dev so far; -1 before the first evaluation.
+        best_step: the first step with that accuracy.
         best_state: the model's parameters at that step.
         sums: the sum of each loss since the last point of the curve.
-        elapsed: time since the run began, over all processes.
-        environment: where it began.
+        elapsed: seconds since the start of the run, over all processes.
+        environment: that in which the run was started.
     """
 
     step: int = 0

@@ -21,19 +21,19 @@ _LONE_PIPE = re.compile(r"(?<!\\)((?:\\\\)*)\|")
 def escape(text: str) -> str:
     r"""`text` as Markdown that shows it literally, on one line.
 
-    It can stand in a paragraph, a heading, a list or a table cell. Underscores within a word stay
-    as they are (`max_len`); an ordinary word, number or sentence is not changed.
+    It can be used in a paragraph, a heading, a list or a table cell. Underscores within a word
+    (`max_len`) and ordinary words, numbers and sentences are not changed.
     """
     line = plain(text).translate(str.maketrans(SPECIAL | ENTITIES))
     line = _OUTER_UNDERSCORE.sub(r"\\_", line)
-    # A "]" that nothing follows ends no link and no image: `listops@1[max_len=64]` stays as it is.
+    # Only a "]" before "(", "[" or ":" can end a link or an image, not that of `listops[max_len=64]`.
     line = _LINK.sub(r"\\]", line)
     # At the beginning of a line these would begin a heading, a list, a rule or a check box.
     return _NUMBERED.sub(r"\1\\\2", _BLOCK.sub(r"\\", line))
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, align_right: bool = False) -> str:
-    """A table of cells in Markdown; `escape` a text that is none.
+    """A table in Markdown. Its cells are Markdown: pass other texts through `escape`.
 
     Line breaks and `|` in a cell never end it. `align_right` aligns all columns but the first to
     the right, as numbers are.
@@ -57,10 +57,10 @@ def insert(page: str, mark: str, content: str) -> str:
     """
     start, end = f"<!-- {mark} -->", f"<!-- /{mark} -->"
     lines = page.splitlines(keepends=True)
-    places = [[i for i, line in enumerate(lines) if line.strip() == one] for one in (start, end)]
-    if [*map(len, places)] != [1, 1] or places[0] > places[1]:
+    positions = [[i for i, line in enumerate(lines) if line.strip() == one] for one in (start, end)]
+    if [*map(len, positions)] != [1, 1] or positions[0] > positions[1]:
         raise ValueError(f"the page needs the lines {start} and {end}, once each and in this order")
-    (first,), (last,) = places
+    (first,), (last,) = positions
     # A comment in the content could be read as a mark at the next call.
     body = content.strip("\n").replace("<!--", "&lt;!--")
     return "".join([*lines[: first + 1], f"\n{body}\n\n" if body else "\n", *lines[last:]])

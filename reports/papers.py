@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 
 class Number(NamedTuple):
-    """One published number, by our names of task and variant, and as printed.
+    """One published number, with our names of task and variant, as printed.
 
-    Where we have no such task, `task` is the data set's name; `average` is the paper's mean.
+    For a task that we do not have, `task` is the name of the data set, or `average` for the mean
+    over the paper's tasks.
     """
 
     task: str
@@ -21,16 +22,16 @@ class Number(NamedTuple):
     table: str
 
     @property
-    def place(self) -> str:
-        """Source and table, for a note."""
+    def reference(self) -> str:
+        """Source and table."""
         return f"{self.source}, {self.table}"
 
 
 def published(task_key: str, attention: str) -> Mapping[str, Number]:
     """What was published for a variant on a task, by unit.
 
-    The key is that of the published task and no other: other options, another version and shuffled
-    blocks make another task, and have no numbers.
+    Only the key of the published task has numbers: other options, another version or shuffled
+    blocks make another task.
     """
     return _numbers().get((task_key, attention), {})
 

@@ -1,7 +1,7 @@
 """Intervals for accuracies, and quartiles of costs over several runs.
 
-`scipy.special` holds the quantiles that are needed; `scipy.stats`, which wraps them, takes longer
-to import than a leaderboard takes to build.
+The quantiles are from `scipy.special`: `scipy.stats`, which wraps it, takes longer to import than a
+leaderboard takes to build.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ UPPER = 0.975
 class Interval(NamedTuple):
     """A mean accuracy with its interval, as fractions in [0, 1], and what the interval covers.
 
-    `examples` is the sampling of the test split alone, and tells nothing about another seed.
+    `examples` is the sampling of the test split alone: the variation between seeds is not covered.
     """
 
     mean: float
@@ -51,7 +51,7 @@ def wilson(accuracy: float, examples: int) -> tuple[float, float]:
     """Score interval of one fraction of `examples` independent examples.
 
     Wilson, "Probable Inference, the Law of Succession, and Statistical Inference", 1927. Unlike the
-    normal interval it holds near 0 and 1, and never leaves them.
+    normal interval it is valid near 0 and 1, and lies within [0, 1].
     """
     z2 = float(ndtri(UPPER)) ** 2
     centre = (accuracy + z2 / (2 * examples)) / (1 + z2 / examples)

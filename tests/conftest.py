@@ -1,4 +1,4 @@
-"""What every test runs under: checked shapes, poisoned fresh memory, and a fixed seed."""
+"""Fixtures of every test: checked shapes, uninitialised memory filled with NaN, a fixed seed."""
 
 from pathlib import Path
 
@@ -8,13 +8,12 @@ from jaxtyping import install_import_hook
 
 ROOT = Path(__file__).parent.parent
 
-# Their comparisons then show what they compared.
+# pytest then shows the values in their failed assertions.
 pytest.register_assert_rewrite("tests.zoo.oracle", "tests.zoo.primal_oracle")
 
-# Compiled kernels are no Python functions: the hook would wrap what numba must see bare. Options
-# are values of any type until they are judged, which is to be tested. The registry's warnings name
-# the line that asked: the hook's own would stand between. A compiler does not trace a generator
-# through the hook's wrapper.
+# numba cannot compile a function that the hook has wrapped. Options have any type until they are
+# validated, which tests check. The registry's warnings give the line of the caller, which would be
+# in the wrapper. A compiler does not trace a generator through the wrapper.
 UNCHECKED = {
     "tasks.lra.listops_trees", "tasks.lra.pathfinder_drawing", "tasks.lra.pathfinder_growth",
     "zoo.kernels.precision", "zoo.registry.names", "zoo.registry.options",
@@ -27,13 +26,13 @@ def _modules() -> list[str]:
     return sorted(name for name in names - UNCHECKED if not name.endswith("__init__"))
 
 
-# Before anything of ours is imported: what was imported earlier would go unchecked.
+# Before the packages are imported: the hook does not check modules that are imported already.
 install_import_hook(_modules(), "beartype.beartype")
 
 
 @pytest.fixture(autouse=True)
 def poisoned_memory():
-    """Fresh memory holds NaN, so that reading it before writing it cannot pass unseen."""
+    """Fill uninitialised memory with NaN, so that a test fails if a result depends on it."""
     torch.use_deterministic_algorithms(True)
     torch.utils.deterministic.fill_uninitialized_memory = True
     torch.manual_seed(0)

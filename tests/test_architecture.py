@@ -1,4 +1,4 @@
-"""Rules that hold across files: directions of imports, no import cycle, nothing unsafe is read."""
+"""Rules for all modules: directions of imports, no import cycle, no unsafe reading of files."""
 
 import ast
 import subprocess
@@ -109,12 +109,12 @@ def asserts(module: str, tree: ast.Module) -> Iterator[str]:
 
 def shipped() -> dict[str, ast.Module]:
     """Every module of the four packages, by dotted name; a package's ends in `.__init__`."""
-    found = {}
+    modules = {}
     for package in PACKAGES:
         for path in (ROOT / package).rglob("*.py"):
             name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-            found[name] = ast.parse(path.read_text(encoding="utf-8"))
-    return found
+            modules[name] = ast.parse(path.read_text(encoding="utf-8"))
+    return modules
 
 
 def import_cycle(modules: Mapping[str, ast.Module]) -> list[str]:
@@ -261,8 +261,8 @@ import importlib, pkgutil, sys
 names = sys.argv[1:]
 for name in names:
     module = importlib.import_module(name)
-    found = pkgutil.walk_packages(getattr(module, "__path__", []), name + ".")
-    names += [one.name for one in found]
+    below = pkgutil.walk_packages(getattr(module, "__path__", []), name + ".")
+    names += [one.name for one in below]
     if "torch" in sys.modules:
         sys.exit(f"{name} imports torch")
 """

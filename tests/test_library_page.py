@@ -1,4 +1,4 @@
-"""The examples of `docs/library.md` run, and print what the page says."""
+"""The examples of `docs/library.md` run, and print what the page shows."""
 
 import re
 import sys

@@ -1,4 +1,4 @@
-"""Options that several commands share, and readers of their texts."""
+"""Options that several commands share, and the parsers of their values."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,7 +24,8 @@ def path(text: str) -> Path:
 
 
 StoreOption = Annotated[
-    Path, typer.Option(parser=path, metavar="PATH", help="Folder of records, one JSON file a run.")
+    Path,
+    typer.Option(parser=path, metavar="PATH", help="Folder of records, one JSON file per run."),
 ]
 AttentionOption = Annotated[
     list[str], typer.Option("--attention", "-a", help="A, A+B, or A,A+B,...; repeatable.")

@@ -1,4 +1,4 @@
-"""Writes docs/tasks.md, a card a task, and its images: `python -m harness.cli.cards`."""
+"""Writes docs/tasks.md, one card per task, and its images: `python -m harness.cli.cards`."""
 
 import inspect
 import textwrap
@@ -29,7 +29,7 @@ HEAD_LENGTH, TAIL_LENGTH = 700, 300
 HEAD = f"""\
 # Tasks
 
-One card a task: what is predicted, the data, and the baselines. `python -m harness.cli.cards`
+One card per task: what is predicted, the data, and the baselines. `python -m harness.cli.cards`
 writes this page.
 
 * **Setting**: the task with its version, and the options that differ from their defaults. Where the
@@ -178,7 +178,7 @@ def _block(text: str) -> str:
         for one in text
     )
     if len(plain) > HEAD_LENGTH + TAIL_LENGTH:
-        # Whole words, where there are any.
+        # Cut at a space, if there is one.
         head = plain[:HEAD_LENGTH].rpartition(" ")[0] or plain[:HEAD_LENGTH]
         tail = plain[-TAIL_LENGTH:].partition(" ")[2] or plain[-TAIL_LENGTH:]
         omitted = len(plain) - len(head) - len(tail)

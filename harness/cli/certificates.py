@@ -26,9 +26,9 @@ FIGURES = {
 HEAD = f"""\
 # Certificates
 
-One row a variant (`fla-*` need CUDA and are left out), one column a group of checks.
-{PASSED}: every check of the group that the variant's traits call for passed, in each of its forms.
-{NOT_CLAIMED}: the traits call for none. A number refers to a known check failure.
+One row per variant (`fla-*` need CUDA and are left out), one column per group of checks.
+{PASSED}: every check of the group that the variant's traits require passed, in every configuration.
+{NOT_CLAIMED}: the traits require none. A number refers to a known check failure.
 `harness check NAME` prints the figures behind a row; `python -m harness.cli.certificates` writes
 this page.
 
@@ -47,20 +47,24 @@ def main(
         if variant.unchecked:
             typer.echo(f"{name} is left out: {variant.unchecked}")
             continue
-        forms = configurations(name, variant)
-        results[name] = [one for form in forms for one in examine(form)]
+        results[name] = [one for form in configurations(name, variant) for one in examine(form)]
         failed = [one for one in results[name] if not one.passed]
         typer.echo("\n".join([name, *map(line, failed)]))
-    if not all(one.passed for of in results.values() for one in of):
+    if not all(one.passed for own in results.values() for one in own):
         raise typer.Exit(1)
     typer.echo(write_atomic(out, page(results).encode()))
 
 
 def page(results: Mapping[str, Sequence[Result]]) -> str:
-    """The page as Markdown, from the results of every form of each variant, which all passed."""
-    every = [(name, one) for name, of in results.items() for one in of]
-    declared = [(n, one.check, one.expected_failure) for n, one in every if one.expected_failure]
-    failures = list(dict.fromkeys(declared))
+    """The page as Markdown, from the results of every configuration of each variant, all passed."""
+    failures = list(
+        dict.fromkeys(
+            (name, one.check, one.expected_failure)
+            for name, own in results.items()
+            for one in own
+            if one.expected_failure
+        )
+    )
     groups: dict[str, set[str]] = {}
     for check in CHECKS:
         groups.setdefault(check.group, set()).add(check.name)
@@ -68,15 +72,23 @@ def page(results: Mapping[str, Sequence[Result]]) -> str:
     def cell(name: str, checks: set[str]) -> str:
         if not any(one.check in checks for one in results[name]):
             return NOT_CLAIMED
-        known = ((i, check) for i, (of, check, _) in enumerate(failures, 1) if of == name)
-        return ", ".join(str(i) for i, check in known if check in checks) or PASSED
+        numbers = [
+            str(i)
+            for i, (variant, check, _) in enumerate(failures, 1)
+            if variant == name and check in checks
+        ]
+        return ", ".join(numbers) or PASSED
 
     rows = [[name, *(cell(name, checks) for checks in groups.values())] for name in results]
     parts = [HEAD, table(["attention", *groups], rows), "\n## Known check failures\n\n"]
     parts += [f"{i}. {escape(': '.join(failure))}\n" for i, failure in enumerate(failures, 1)]
     for check, title in FIGURES.items():
-        found = [one for of in results.values() for one in of if one.check == check]
-        figures = [[one.variant, escape(one.detail)] for one in found]
+        figures = [
+            [one.variant, escape(one.detail)]
+            for own in results.values()
+            for one in own
+            if one.check == check
+        ]
         parts += [f"\n## {title}\n\n", table(["attention", "figure"], figures)]
     return "".join(parts)
 

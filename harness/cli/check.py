@@ -16,9 +16,11 @@ if TYPE_CHECKING:
 def check(
     name: Annotated[str, typer.Argument(help="A registered variant, or MODULE:CLASS.")],
     set_: SetOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object a check.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object per check.")
+    ] = False,
 ) -> None:
-    """Run every check that a variant's traits call for; exit 1 where one fails."""
+    """Run every check that a variant's traits require; exit 1 if one fails."""
     from zoo.conformance import configurations, examine, locate
 
     if ":" in name:
@@ -41,7 +43,7 @@ def check(
 
 
 def line(result: "Result") -> str:
-    """A check in one line: verdict, form, name, the deciding figure, a declared failure."""
+    """A check in one line: verdict, configuration, name, detail, and the declared failure."""
     verdict = "ok  " if result.passed else "FAIL"
     reason = result.expected_failure
     note = f" [expected failure: {reason}]" if reason else ""

@@ -35,7 +35,7 @@ class Command(TyperCommand):
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; Typer takes any signal for Ctrl-C, so SIGTERM is turned into an exit."""
+        """Run the command; SIGTERM becomes an exit, since Typer would handle it as Ctrl-C."""
         try:
             return super().invoke(ctx)
         except Terminated:

@@ -38,7 +38,7 @@ def fetch(
 ) -> None:
     """Download, verify and convert public files, and put the result in the cache.
 
-    Nothing is downloaded where the cache has the data.
+    Nothing is downloaded if the cache has the data.
     """
     from rich.console import Console
 

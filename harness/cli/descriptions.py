@@ -1,4 +1,4 @@
-"""What the page of tasks shows of a task: sizes, digests, targets, baselines and examples."""
+"""What the card of a task shows: sizes, digests, targets, baselines and examples."""
 
 import hashlib
 import io
@@ -18,7 +18,7 @@ EXAMPLES = 3
 """Examples on a card: the first of train."""
 
 SHARES = 10
-"""Classes up to which a card has the share of each."""
+"""The largest number of classes for which a card has the share of each."""
 
 SHEET, SHEET_COLUMNS = 18, 6
 """Images on the sheet of a task of images, the first of train, and how many in a row."""
@@ -43,7 +43,7 @@ class Description(NamedTuple):
         target: what is predicted.
         tables: rows as cells by column.
         examples: the first of train by title, the sheet last.
-        missing: how to get the data where they are missing; then there are no tables and examples.
+        missing: how to get the data if they are missing; then there are no tables and examples.
     """
 
     task: Task
@@ -69,8 +69,8 @@ def describe(task: Task, generate: bool) -> Description:
     data, setting = Data.of(task), {"setting": f"`{task.key}`"}
     rows = {name: {**setting, "split": name} for name in data.splits}
     train, test = data.splits["train"], data.splits["test"]
-    known = set(_hashes(train))
-    repeated = sum(one in known for one in _hashes(test))
+    train_hashes = set(_hashes(train))
+    repeated = sum(one in train_hashes for one in _hashes(test))
     share = f"{repeated:,} of {len(test.sequences):,}"
     tables = [
         [rows[name] | _sizes(split) for name, split in data.splits.items()],

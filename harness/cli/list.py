@@ -27,7 +27,7 @@ PAPER = re.compile(
 )
 
 MODELS = "models"
-"""The mark in a page between which its table of models is written."""
+"""Name of the two marks in a page between which the table of models is written."""
 
 MODEL_HEAD = (
     "name", "mechanism", "paper", "cost in N", "causal", "recurrent", "mixes tokens",
@@ -60,11 +60,11 @@ def list_() -> None:
 def paper_of(docstring: str, name: str) -> Paper | None:
     """The first citation in a docstring, on the line that begins with `name` if there is one."""
     line = re.search(rf"^ +{re.escape(name)} +(\S.*)$", docstring, re.MULTILINE)
-    found = PAPER.search(" ".join((line[1] if line else docstring).split()))
-    if not found:
+    match = PAPER.search(" ".join((line[1] if line else docstring).split()))
+    if not match:
         return None
-    venue = (found["venue"] or "arXiv").strip()
-    return Paper(found["authors"], found["title"] or "", venue, int(found["year"]), found["arxiv"])
+    venue = (match["venue"] or "arXiv").strip()
+    return Paper(match["authors"], match["title"] or "", venue, int(match["year"]), match["arxiv"])
 
 
 def model_rows() -> list[list[str]]:
@@ -158,9 +158,9 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _cached(make: Callable[[], str]) -> str:
-    """What `make` returns, from the user's cache while the sources are the same: torch is slow.
+    """The result of `make`, cached until a source file changes: importing torch takes seconds.
 
-    With plug-ins it is always made, since their sources are not looked at.
+    With plug-ins it is not cached, since changes of their sources are not detected.
     """
     if any(metadata.entry_points(group=group) for group in ("zoo.variants", "tasks.tasks")):
         return make()

@@ -1,4 +1,4 @@
-"""`harness locality`: measure how far apart the tokens are that a task relates."""
+"""`harness locality`: measure the range of attention that a task needs."""
 
 from itertools import product
 from pathlib import Path
@@ -53,11 +53,11 @@ def locality(
     plans = [plan for request in requests for plan in windowed(request, sizes)]
     require_owners(settings, plans)
     plans += shuffled(requests, sizes)
-    outcome = [record for record, _ in run_cells(plans, store)]
-    failed = [f"{one.status}: {one.reason}" for one in outcome if one.status != "ok"]
+    records = [record for record, _ in run_cells(plans, store)]
+    failed = [f"{one.status}: {one.reason}" for one in records if one.status != "ok"]
     if failed:
         reasons = ", ".join(dict.fromkeys(failed))
-        typer.echo(f"warning: {len(failed)} of {len(outcome)} runs failed ({reasons})", err=True)
+        typer.echo(f"warning: {len(failed)} of {len(records)} runs failed ({reasons})", err=True)
     try:
         for path in write_all(store, pages.locality_files(read(store)[0])):
             typer.echo(path)

@@ -12,7 +12,7 @@ from zoo.registry import UserError
 def measure(store: StoreOption = Path("runs")) -> None:
     """Measure the cost of every finished run of a store again, for runs made on a busy machine.
 
-    Exit 1 where a record could not be measured; it is left unchanged.
+    A record that cannot be measured is left unchanged, and the exit code is 1.
     """
     from harness.environment import keep_freed_memory
     from harness.records.store import Store

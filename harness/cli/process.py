@@ -9,8 +9,11 @@ from typing import Any, NoReturn
 
 from harness.interrupts import EXIT_INTERRUPTED, EXIT_TERMINATED, Interrupts, Terminated
 
-ENDS = {EXIT_INTERRUPTED: "harness: interrupted", EXIT_TERMINATED: "harness: terminated"}
-"""What is printed where a signal ended the command, by exit code."""
+SIGNAL_MESSAGES = {
+    EXIT_INTERRUPTED: "harness: interrupted",
+    EXIT_TERMINATED: "harness: terminated",
+}
+"""What is printed if a signal ended the command, by exit code."""
 
 
 def script(command: Callable[..., None]) -> NoReturn:
@@ -32,9 +35,9 @@ def execute(command: Callable[[], object]) -> NoReturn:
     """Run `command` and exit with the code that it returns.
 
     Bad input is one line on stderr and exit code 2. An interrupt is exit code 130, SIGTERM 143.
-    Where foreign code ends the process, the command has failed: exit code 1.
+    If a plug-in or a library tries to end the process, the exit code is 1.
     """
-    # The profiler that measures allocations writes its own progress to stderr otherwise.
+    # Otherwise the profiler that measures allocations writes messages to stderr.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     with Interrupts(), warnings.catch_warnings():
         warnings.showwarning = _show_once()
@@ -44,7 +47,7 @@ def execute(command: Callable[[], object]) -> NoReturn:
             code, message = EXIT_TERMINATED, ""
         except KeyboardInterrupt:
             code, message = EXIT_INTERRUPTED, ""
-    message = message or ENDS.get(code, "")
+    message = message or SIGNAL_MESSAGES.get(code, "")
     if message:
         _print_error(message)
     sys.exit(code)
@@ -56,7 +59,7 @@ def _outcome(command: Callable[[], object]) -> tuple[int, str]:
 
     from zoo.registry import UserError, in_one_line
 
-    # Which click this is depends on the version of Typer.
+    # Depending on its version, Typer uses the package click or its own copy.
     usage_error: Any = typer.BadParameter.__base__
     try:
         code = command()
@@ -80,14 +83,14 @@ def _outcome(command: Callable[[], object]) -> tuple[int, str]:
         raise
     except BaseException as error:
         # No command raises it: a plug-in that calls `sys.exit(0)` has not succeeded.
-        return 1, f"harness: foreign code ended the command ({in_one_line(error)})"
+        return 1, f"harness: a plug-in or library ended the command ({in_one_line(error)})"
     finally:
         with suppress(OSError):
             _flush_output()
 
 
 def _flush_output() -> None:
-    """Write what stdout still holds; where that fails, nothing is left to fail again at exit."""
+    """Flush stdout; if that fails, redirect it, so that the flush at exit does not fail again."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -97,7 +100,7 @@ def _flush_output() -> None:
 
 
 def _show_once() -> Callable[..., None]:
-    """A function that prints each warning once, as one line without its place in the code."""
+    """A function that prints each warning once, as one line without its source location."""
     shown: set[str] = set()
 
     def show(message: Warning | str, *_: object) -> None:

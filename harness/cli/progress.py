@@ -1,4 +1,4 @@
-"""Progress of runs and downloads: a bar on a terminal, a line now and then elsewhere."""
+"""Progress of runs and downloads: a bar on a terminal, printed lines elsewhere."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ from harness.records.record import Point
 from harness.records.spec import RunSpec
 
 SECONDS_PER_LINE = 10.0
-"""Time between two lines where there is no terminal, apart from those with a dev accuracy."""
+"""Minimum time between two printed lines; lines with a dev accuracy are always printed."""
 
 
 class CellProgress:
@@ -60,7 +60,7 @@ class CellProgress:
 
 @contextmanager
 def cells(console: Console, errors: Console) -> Iterator[Callable[[RunSpec], CellProgress]]:
-    """Show runs on `console` and failures on `errors`; yields what gives each cell its callback."""
+    """Show runs on `console` and failures on `errors`; yields a function from cell to callback."""
     columns = (
         TextColumn("[bold]{task.description}"),
         BarColumn(),

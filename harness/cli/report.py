@@ -51,7 +51,7 @@ def report(
 
 
 def read(store: Path) -> "tuple[list[Record], list[Broken]]":
-    """Every record of a store, with a warning for each file that is none."""
+    """Every record of a store, with a warning for each file that is not a record."""
     from harness.records.store import Store
 
     records, broken = Store(store).read()

@@ -46,7 +46,7 @@ def run(
 ) -> None:
     """Train every variant on every task with every seed; report accuracy, speed and memory.
 
-    Exit 1 where a run failed, or was skipped because the variant does not support the task.
+    Exit 1 if a run failed, or was skipped because the variant does not support the task.
     """
     from harness.plan import Request, resolve
     from harness.records.store import Store
@@ -69,14 +69,14 @@ def run(
         for seed in seeds_in(seeds)
     ]  # fmt: skip
     require_owners(settings, plans)
-    outcome = run_cells(plans, store, rerun=rerun)
+    outcomes = run_cells(plans, store, rerun=rerun)
     folder = Store(store)
-    for record, new in outcome:
+    for record, new in outcomes:
         note = "" if new else "  (already present; run it again with --rerun)"
         typer.echo(f"{folder.path(record.spec)}{note}")
-    typer.echo(f"\n{tables.summary([record for record, _ in outcome])}")
+    typer.echo(f"\n{tables.summary([record for record, _ in outcomes])}")
     typer.echo(f"\nleaderboard: harness report --store {store}")
-    complete = len(outcome) == len(plans) and all(one.status == "ok" for one, _ in outcome)
+    complete = len(outcomes) == len(plans) and all(one.status == "ok" for one, _ in outcomes)
     raise typer.Exit(0 if complete else 1)
 
 

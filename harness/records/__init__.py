@@ -1,1 +1,1 @@
-"""Specifications, records and the store that holds them: free of torch."""
+"""Specifications, records and their store; nothing here imports torch."""

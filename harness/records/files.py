@@ -11,12 +11,12 @@ from zoo.registry import UserError
 
 
 def require_writable(folder: Path, what: str, remedy: str) -> None:
-    """Create `folder` if it does not exist, before work is done that it is to hold.
+    """Create `folder` if it does not exist, and check that files can be written to it.
 
     Args:
-        folder: to be written to.
-        what: names it in the message.
-        remedy: ends the message.
+        folder: the folder.
+        what: what cannot be written, for the message.
+        remedy: the end of the message.
 
     Raises:
         UserError: it cannot be written.

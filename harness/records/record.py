@@ -1,4 +1,4 @@
-"""The record of a run: what was run, where, how it went, and what it cost."""
+"""The record of a run: its specification, environment, outcome and cost."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal
@@ -10,7 +10,7 @@ from harness.records.spec import Count, Frozen, RunSpec
 Status = Literal["ok", "diverged", "out_of_memory", "failed", "interrupted"]
 
 FINAL: tuple[Status, ...] = ("ok", "diverged", "out_of_memory")
-"""Statuses that the same specification would reach again."""
+"""Statuses of runs that are not repeated: they would end in the same way."""
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 """An accuracy."""
@@ -22,11 +22,11 @@ Seconds = Annotated[float, Field(ge=0, lt=1e15)]
 """Elapsed time."""
 
 WITHOUT_SOFTMAX = "softmax: out of memory"
-"""Written in place of a ratio, in every table, where softmax did not fit in memory."""
+"""Shown in tables instead of a ratio, if softmax did not fit in memory."""
 
 
 class Quartiles(Frozen):
-    """The middle half of repeated measurements."""
+    """Quartiles of repeated measurements."""
 
     q1: Positive
     median: Positive
@@ -57,8 +57,8 @@ class Final(Frozen):
     Attributes:
         test_accuracy: fraction correct on the whole test split, evaluated once.
         test_examples: size of that split.
-        dev_accuracy: of the chosen checkpoint.
-        best_step: the step at which it was taken.
+        dev_accuracy: of that checkpoint.
+        best_step: its step.
         train_seconds: time inside training steps.
         seconds: of the whole run over all its processes: data, costs, training, evaluation.
     """
@@ -126,7 +126,7 @@ class Environment(Frozen):
         threads: CPU threads that torch used.
         memory_gib: memory of that device.
         system: operating system and architecture.
-        versions: by package, python among them.
+        versions: by package; Python is one of them.
         commit: of this project's checkout, with `+` where code differed; empty where unknown;
             several where a run was continued or measured again at another commit.
     """
@@ -153,9 +153,9 @@ class Record(Frozen):
         status: how the run ended.
         reason: one line; empty where status is `ok`.
         started: UTC, ISO 8601.
-        environment: where it was run.
+        environment: that of the run.
         implementations: SHA-256 of the source of each variant's module, by variant.
-        baselines: test accuracies on the same split that need no attention, by name.
+        baselines: accuracies without attention on the same test split, by name.
         expected_failures: checks that its variants are expected to fail, `VARIANT: CHECK`, each
             with its reason.
         curve: points in order of step.

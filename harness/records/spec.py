@@ -10,7 +10,7 @@ from zoo.registry import Value
 
 Positions = Literal["learned", "rotary"]
 Count = Annotated[int, Field(ge=1, lt=2**63)]
-"""A whole number of at least 1."""
+"""An integer of at least 1."""
 
 Probability = Annotated[float, Field(ge=0, lt=1)]
 """A dropout probability or a momentum."""
@@ -31,7 +31,7 @@ class ModelSpec(Frozen):
         heads: attention heads per layer.
         feed_forward: hidden width of the feed-forward block.
         head: hidden width of the classifier.
-        dropout: probability behind the embedding, behind each attention, and behind both linear
+        dropout: probability after the embedding, after each attention, and after both linear
             layers of each feed-forward block.
         attention_dropout: probability of dropping an attention weight, where a variant has them.
         positions: `learned` adds a vector to each token, `rotary` rotates queries and keys.
@@ -60,8 +60,7 @@ class TrainSpec(Frozen):
             place of `betas[0]`: the default of PyTorch's `OneCycleLR`.
         eps: AdamW's.
         weight_decay: AdamW's.
-        evaluations: how often accuracy on dev is measured, evenly spaced, the last time after the
-            last step.
+        evaluations: number of evaluations on dev, evenly spaced, the last one after the last step.
         precision: of the matrix products; parameters and optimiser state are always fp32.
         compiled: whether the model runs through `torch.compile`.
     """
@@ -91,10 +90,10 @@ class TaskSpec(Frozen):
     """A task, every option of it, and its data.
 
     Attributes:
-        name: as registered.
+        name: its name in the registry.
         key: `name@version[option=value,...]`, with the options that differ from the defaults.
         options: every option of the task.
-        block: tokens of the blocks whose order is shuffled; 0 where every token keeps its place.
+        block: tokens of the blocks whose order is shuffled; 0 for sequences in order.
         digests: SHA-256 of each split, by its name; see `tasks.contract.Split.digest`.
     """
 
@@ -118,7 +117,7 @@ class RunSpec(Frozen):
         model: the transformer.
         train: the optimiser's recipe.
         device: the kind of device; part of the identity because cost is part of the outcome.
-        seed: decides initial parameters, data order and every random draw of the run.
+        seed: determines initial parameters, data order and all other random numbers of the run.
     """
 
     attention: str

@@ -1,4 +1,4 @@
-"""A folder of records, one JSON file each, written whole or not at all."""
+"""A folder of records, one JSON file each, written atomically."""
 
 import json
 from pathlib import Path
@@ -23,7 +23,7 @@ class Store:
     """A folder of records."""
 
     def __init__(self, folder: Path) -> None:
-        """Name the folder; it is created by the first write."""
+        """Use `folder`, which is created by the first write."""
         self.folder = folder
 
     def require_writable(self) -> None:
@@ -49,7 +49,7 @@ class Store:
         """The record of `spec`, if the store holds one.
 
         Raises:
-            UserError: the file in its place is not a record, or cannot be read.
+            UserError: the file of that name is not a record, or cannot be read.
         """
         path = self.path(spec)
         try:
@@ -83,7 +83,7 @@ class Store:
             ) from error
 
     def remove_partial_files(self) -> None:
-        """Delete what processes that were killed while writing left behind."""
+        """Delete the files of processes that were killed while writing."""
         remove_partial(self.folder)
 
     def read(self) -> tuple[list[Record], list[Broken]]:

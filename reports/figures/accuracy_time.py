@@ -21,11 +21,11 @@ AREA = 70.0
 """Area of a marker whose peak memory is that of softmax, in square points."""
 
 LARGEST_INTERVAL, LARGEST_TIME, LARGEST_MEMORY = 0.1, 1000.0, 12.0
-"""Of an interval wider than this on one side of its mean the axis shows a part; a longer time is
-not drawn; more memory has no larger area."""
+"""A part of an interval that is further than this from the mean may be outside the axis; a point
+with a longer time is not shown; with more memory the area stays the same."""
 
 
-class Mark(NamedTuple):
+class Point(NamedTuple):
     """A point: the label of a row, its accuracy, and time and memory relative to softmax."""
 
     label: str
@@ -41,37 +41,39 @@ def accuracy_time(boards: Sequence[Board], source: str) -> dict[str, bytes]:
 
 
 def draw(boards: Sequence[Board]) -> Figure:
-    """A panel for each board with at least two points, as far as a figure can hold them."""
-    panels = [(board, marks) for board in boards if len(marks := _marks(board)) > 1]
+    """A panel for each board with at least two points, up to `MOST_PANELS`."""
+    panels = [(board, points) for board in boards if len(points := _points(board)) > 1]
     panels = panels[: style.MOST_PANELS]
-    entries = [len(marks) + style.MOST_BASELINES for _, marks in panels]
+    entries = [len(points) + style.MOST_BASELINES for _, points in panels]
     heights = [max(HEIGHT, 1 + LINE_HEIGHT * count) for count in entries]
     figure, axes = style.panels(heights, WIDTH, 0.7)
-    for panel, (board, marks) in zip(axes, panels, strict=True):
-        _panel(panel, board, marks)
+    for panel, (board, points) in zip(axes, panels, strict=True):
+        _panel(panel, board, points)
     if not panels:
         text = "No board has two variants with a cost."
-        figure.text(0.5, 0.6, text, ha="center", color=style.QUIET)
+        figure.text(0.5, 0.6, text, ha="center", color=style.GREY)
     _legend(figure, len(boards) - len(panels))
     return figure
 
 
-def _marks(board: Board) -> list[Mark]:
-    marks = []
+def _points(board: Board) -> list[Point]:
+    points = []
     for row in board.rows:
         time, memory = over_runs(row, time_ratio), over_runs(row, memory_ratio)
         if row.accuracy and time and memory and 1 / LARGEST_TIME <= time <= LARGEST_TIME:
-            marks.append(Mark(row.label, row.accuracy, time, memory))
-    return marks[: style.SLOTS]
+            points.append(Point(row.label, row.accuracy, time, memory))
+    return points[: style.SLOTS]
 
 
-def _panel(axes: Axes, board: Board, marks: Sequence[Mark]) -> None:
-    labels = {mark.label for mark in marks}
-    looks = style.looks((r.spec.attention, r.label) for r in board.rows if r.label in labels)
+def _panel(axes: Axes, board: Board, points: Sequence[Point]) -> None:
+    labels = {point.label for point in points}
+    styles = style.point_styles(
+        (r.spec.attention, r.label) for r in board.rows if r.label in labels
+    )
     handles = []
-    for label, accuracy, time, memory in marks:
+    for label, accuracy, time, memory in points:
         mean, low, high = (100 * value for value in accuracy[:3])
-        colour, marker = looks[label]
+        colour, marker = styles[label]
         axes.vlines(time, low, high, color=colour, linewidth=1.1, zorder=3)
         # Small markers are in front of large ones.
         area = _area(memory)
@@ -79,7 +81,7 @@ def _panel(axes: Axes, board: Board, marks: Sequence[Mark]) -> None:
                      edgecolors="white", linewidths=0.6, zorder=5 - area / 1000)  # fmt: skip
         handles.append(_handle(f"{style.label(label)} {percent(accuracy.mean)}", colour, marker, 6))
     style.heading(axes, board.title)
-    _scales(axes, board, marks)
+    _scales(axes, board, points)
     style.legend(axes, [*handles, *style.draw_baselines(axes, board.baselines)])
     style.not_shown(axes, [
         f"{row.label}: {row.failures or 'time ratio not measured'}"
@@ -88,10 +90,10 @@ def _panel(axes: Axes, board: Board, marks: Sequence[Mark]) -> None:
     ])  # fmt: skip
 
 
-def _scales(axes: Axes, board: Board, marks: Sequence[Mark]) -> None:
-    times = [mark.time for mark in marks] + [1.0]
-    room = max((max(times) / min(times)) ** 0.08, 1.05)
-    low, high = min(times) / room, max(times) * room
+def _scales(axes: Axes, board: Board, points: Sequence[Point]) -> None:
+    times = [point.time for point in points] + [1.0]
+    margin = max((max(times) / min(times)) ** 0.08, 1.05)
+    low, high = min(times) / margin, max(times) * margin
     axes.set(xscale="log", xlim=(low, high))
     axes.set(xlabel="training time relative to softmax (log)", ylabel="test accuracy, %")
     ticks = _ticks(low, high)
@@ -100,10 +102,10 @@ def _scales(axes: Axes, board: Board, marks: Sequence[Mark]) -> None:
     axes.axvline(1, color="#c4c4c4", linewidth=1.5, zorder=1.5)
     # Two seeds can have a very wide interval.
     ends = [value for _, value in board.baselines[:1]]
-    for mean, bottom, top, _ in (mark.accuracy for mark in marks):
+    for mean, bottom, top, _ in (point.accuracy for point in points):
         ends += [max(bottom, mean - LARGEST_INTERVAL), min(top, mean + LARGEST_INTERVAL)]
-    room = 0.07 * (max(ends) - min(ends)) or 0.01
-    axes.set_ylim(100 * (min(ends) - room), 100 * (max(ends) + room))
+    margin = 0.07 * (max(ends) - min(ends)) or 0.01
+    axes.set_ylim(100 * (min(ends) - margin), 100 * (max(ends) + margin))
 
 
 def _ticks(low: float, high: float) -> list[float]:

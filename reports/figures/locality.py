@@ -14,7 +14,7 @@ WIDTH, HEIGHT = 6.8, 3.9
 """Inches of a panel with its legend."""
 
 SHIFT = 0.06
-"""Ticks between two curves at one number of tokens, so that neither covers the other."""
+"""Horizontal shift between two curves, in ticks, so that their points do not overlap."""
 
 
 def locality_figure(studies: Sequence[Study]) -> dict[str, bytes]:
@@ -24,7 +24,7 @@ def locality_figure(studies: Sequence[Study]) -> dict[str, bytes]:
 
 
 def draw(studies: Sequence[Study]) -> Figure:
-    """A panel for each study, as far as a figure can hold them."""
+    """A panel for each study, up to `MOST_PANELS`."""
     panels = studies[: style.MOST_PANELS]
     figure, axes = style.panels([HEIGHT] * len(panels), WIDTH, 0)
     for panel, study in zip(axes, panels, strict=True):
@@ -34,22 +34,22 @@ def draw(studies: Sequence[Study]) -> Figure:
 
 
 def _panel(axes: Axes, study: Study) -> None:
-    handles, missing, places = [], [], list(study.ticks)
+    handles, missing, positions = [], [], list(study.ticks)
     for number, curve in enumerate(study.curves):
         shift = SHIFT * (number - (len(study.curves) - 1) / 2)
         points = []
         for tokens, row in sorted(curve.rows.items()):
             if row.accuracy:
                 mean, low, high = (100 * value for value in row.accuracy[:3])
-                points.append((places.index(tokens) + shift, mean, mean - low, high - mean))
+                points.append((positions.index(tokens) + shift, mean, mean - low, high - mean))
             else:
                 missing.append(f"{curve.name}, {study.ticks[tokens]}: {row.failures}")
         x, means, below, above = zip(*points, strict=True) if points else ((), (), (), ())
         colour, marker = style.COLOURS[1 + number % 7], style.MARKERS[number % 8]
         handles.append(axes.errorbar(x, means, (below, above), capsize=3, color=colour,
                                      marker=marker, label=style.label(curve.name)))  # fmt: skip
-    axes.set_xticks(range(len(places)), list(study.ticks.values()))
+    axes.set_xticks(range(len(positions)), list(study.ticks.values()))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.set(xlabel="tokens", ylabel="test accuracy, %", xlim=(-0.3, len(places) - 0.7))
+    axes.set(xlabel="tokens", ylabel="test accuracy, %", xlim=(-0.3, len(positions) - 0.7))
     style.legend(axes, [*handles, *style.draw_baselines(axes, study.baselines)])
     style.not_shown(axes, missing)

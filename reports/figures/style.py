@@ -18,14 +18,14 @@ from reports.tables.boards import Baselines
 from reports.tables.columns import percent
 from reports.text import plain
 
-INK, QUIET, GRID = "#2b2b2b", "#6f6f6f", "#ececec"
+BLACK, GREY, GRID = "#2b2b2b", "#6f6f6f", "#ececec"
 
 STYLE: dict[Any, Any] = {
-    "axes.axisbelow": True, "axes.edgecolor": QUIET, "axes.grid": True, "axes.labelcolor": QUIET,
+    "axes.axisbelow": True, "axes.edgecolor": GREY, "axes.grid": True, "axes.labelcolor": GREY,
     "axes.linewidth": 0.8, "axes.spines.right": False, "axes.spines.top": False,
     "figure.dpi": 160, "font.family": "DejaVu Sans", "font.size": 9.5,
     "grid.color": GRID, "grid.linewidth": 0.8, "legend.fontsize": 8, "legend.frameon": False,
-    "svg.hashsalt": "figures", "text.color": INK, "xtick.color": QUIET, "ytick.color": QUIET,
+    "svg.hashsalt": "figures", "text.color": BLACK, "xtick.color": GREY, "ytick.color": GREY,
     # Texts come from records: "$" begins no formula.
     "text.parse_math": False,
 }  # fmt: skip
@@ -45,26 +45,26 @@ VARIANTS = (
 """Variants with a colour and marker of their own, the same in every figure."""
 
 MOST_PANELS, MOST_BASELINES = 40, len(DASHES)
-"""Of one figure, so that it has fewer pixels than matplotlib can draw, and of one panel."""
+"""Panels of one figure, which limit its size in pixels, and baselines of one panel."""
 
 SLOTS = len(COLOURS) * len(MARKERS)
 TEXT, LABEL, LINE = 400, 34, 74
 """The most characters of a note, of a label, and of a line of small print."""
 
 
-class Look(NamedTuple):
+class PointStyle(NamedTuple):
     """Colour and marker of one row of a panel."""
 
     colour: str
     marker: str
 
 
-def looks(rows: Iterable[tuple[str, str]]) -> dict[str, Look]:
+def point_styles(rows: Iterable[tuple[str, str]]) -> dict[str, PointStyle]:
     """Colour and marker of each row of a panel, given as (attention, label), by its label.
 
-    All are different up to 64 rows. The first row of a variant of `VARIANTS` has those of the
-    variant, and its rows with other options have other markers of the same colour. Those of any
-    other name follow from its hash.
+    All are different up to 64 rows. The first row of a variant in `VARIANTS` has the colour and
+    marker of the variant; rows with other options have other markers of the same colour. The style
+    of any other name is chosen by its hash.
     """
     slots = {name: slot for slot, name in enumerate(VARIANTS)}
     first, used, chosen = dict(slots), set(slots.values()), {}
@@ -77,12 +77,12 @@ def looks(rows: Iterable[tuple[str, str]]) -> dict[str, Look]:
         if chosen[label] is None:
             chosen[label] = next(free, start % SLOTS)
         used.add(chosen[label])
-    return {label: _look(slot) for label, slot in chosen.items()}
+    return {label: _style_of(slot) for label, slot in chosen.items()}
 
 
-def _look(slot: int) -> Look:
+def _style_of(slot: int) -> PointStyle:
     row, column = divmod(slot, len(COLOURS))
-    return Look(COLOURS[column], MARKERS[(row + column) % len(MARKERS)])
+    return PointStyle(COLOURS[column], MARKERS[(row + column) % len(MARKERS)])
 
 
 def panels(heights: Sequence[float], width: float, extra: float) -> tuple[Figure, list[Axes]]:
@@ -107,7 +107,7 @@ def heading(axes: Axes, title: str) -> None:
     lines = _wrap(plain(title)[len(name) :].strip("[, ").replace("]", "", 1))
     axes.annotate(
         lines, (0, 1), (0, 6), xycoords="axes fraction", textcoords="offset points",
-        fontsize=8, color=QUIET, va="bottom",
+        fontsize=8, color=GREY, va="bottom",
     )  # fmt: skip
     pad = 10 + 11 * (1 + lines.count("\n"))
     axes.set_title(label(name), loc="left", fontweight="bold", fontsize=12, pad=pad)
@@ -124,7 +124,7 @@ def not_shown(axes: Axes, reasons: Sequence[str]) -> None:
     if reasons:
         axes.annotate(
             _wrap(f"Not shown: {'; '.join(reasons)}"), (0, 0), (0, -36), xycoords="axes fraction",
-            textcoords="offset points", fontsize=8, color=QUIET, va="top", fontstyle="italic",
+            textcoords="offset points", fontsize=8, color=GREY, va="top", fontstyle="italic",
         )  # fmt: skip
 
 
@@ -133,14 +133,14 @@ def draw_baselines(axes: Axes, baselines: Baselines) -> list[Line2D]:
     low, high = axes.get_ylim()
     shown = [(name, value) for name, value in baselines if low <= 100 * value <= high]
     return [
-        axes.axhline(100 * value, color=QUIET, linewidth=1, linestyle=dashes, zorder=1.5,
+        axes.axhline(100 * value, color=GREY, linewidth=1, linestyle=dashes, zorder=1.5,
                      label=f"{label(name)} {percent(value)}")
         for (name, value), dashes in zip(shown, DASHES, strict=False)
     ]  # fmt: skip
 
 
 def legend(axes: Axes, handles: Sequence[Line2D]) -> None:
-    """List the handles to the right of a panel, where they cover nothing."""
+    """List the handles to the right of a panel, outside the axes."""
     axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.02), borderaxespad=0)
 
 

@@ -60,7 +60,7 @@ WEAKNESSES = {
 
 
 def notes(records: Sequence[Record], broken: Sequence[Broken]) -> Iterator[str]:
-    """The sections that the records give reason for, in order."""
+    """The sections that the records require, in order."""
     if records:
         yield MEANING
     quoted = {
@@ -69,8 +69,8 @@ def notes(records: Sequence[Record], broken: Sequence[Broken]) -> Iterator[str]:
         for number in published(record.spec.task.key, record.spec.attention).values()
     }
     if quoted:
-        sources = "; ".join(sorted({number.place for number in quoted}))
-        weaknesses = sorted({WEAKNESSES.get(number.place, "") for number in quoted})
+        sources = "; ".join(sorted({number.reference for number in quoted}))
+        weaknesses = sorted({WEAKNESSES.get(number.reference, "") for number in quoted})
         yield PAPER_NOTE.format(sources=escape(sources)) + "".join(weaknesses)
     failures = {
         f"- {escape(name)}: {escape(why)}\n"
@@ -100,7 +100,9 @@ def _environments(records: Sequence[Record]) -> str:
 
 
 def _machine(environment: Environment) -> str:
-    versions = ", ".join(f"{name} {of}" for name, of in sorted(environment.versions.items()))
+    versions = ", ".join(
+        f"{name} {version}" for name, version in sorted(environment.versions.items())
+    )
     return (
         f"{environment.device}, {environment.memory_gib:.1f} GiB, {environment.threads} threads; "
         f"{environment.system}; {versions}"

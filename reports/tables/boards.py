@@ -1,4 +1,4 @@
-"""Groups records into boards and rows: what one table compares, and what is one line of it."""
+"""Groups records into boards and rows: a board is one table, a row is one line of it."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,7 +12,7 @@ from reports.tables.settings import Setting, setting, sort_key, titles
 from reports.text import plain
 
 REASON = 200
-"""The most characters of a reason in a table; the record has all of them."""
+"""The most characters of a reason in a table; the record has the complete reason."""
 
 Options = Mapping[str, Mapping[str, object]]
 """Options of the variants of a run, by variant."""
@@ -53,7 +53,7 @@ class Row:
 
     @cached_property
     def costs(self) -> list[Cost]:
-        """What was measured, whether the run finished or not; all with softmax, if any is."""
+        """Costs of all runs, finished or not; only those with softmax, if there are any."""
         measured = [run.cost for run in self.runs if run.cost]
         return [cost for cost in measured if cost.softmax] or measured
 
@@ -117,7 +117,7 @@ def grouped(
 ) -> list[tuple[str, Setting, list[Record]]]:
     """Groups of runs of one setting and machine in order, each with its title and setting.
 
-    Of a run that a machine has twice the later counts.
+    Of two records of the same run on one machine, the later one is used.
     """
     ordered = sorted(records, key=lambda record: (record.spec.id, record.started))
     latest = {(record.spec.id, machine(record)): record for record in ordered}
@@ -125,15 +125,17 @@ def grouped(
     for record in latest.values():
         groups.setdefault(sort_key(shared(record), machine(record)), []).append(record)
     ordered_groups = [groups[key] for key in sorted(groups)]
-    places = [(shared(runs[0]), machine(runs[0])) for runs in ordered_groups]
+    identities = [(shared(runs[0]), machine(runs[0])) for runs in ordered_groups]
     return [
         (title, setting, runs)
-        for title, (setting, _), runs in zip(titles(places), places, ordered_groups, strict=True)
+        for title, (setting, _), runs in zip(
+            titles(identities), identities, ordered_groups, strict=True
+        )
     ]
 
 
 def machine(record: Record) -> str:
-    """The machine that a run's costs hold for: the device, with the threads of a processor."""
+    """The machine of a run's costs: the device, for a CPU with the number of threads."""
     name, threads = record.environment.device, record.environment.threads
     count = "1 thread" if threads == 1 else f"{threads} threads"
     return f"{name}, {count}" if record.spec.device == "cpu" else name
@@ -167,7 +169,7 @@ def by_options(
 
 
 def baselines(records: Iterable[Record]) -> Baselines:
-    """Baselines of runs of one task; where records disagree, the latest counts."""
+    """Baselines of runs of one task; where records disagree, the latest is used."""
     ordered = sorted(records, key=lambda record: record.started)
     accuracies = {
         name: accuracy for record in ordered for name, accuracy in record.baselines.items()

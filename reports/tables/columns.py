@@ -131,7 +131,7 @@ def _paper(name: str, unit: str, heading: str) -> Column:
 
 def _paper_source(row: Row) -> str | None:
     numbers = published(row.spec.task.key, row.spec.attention).values()
-    return "; ".join(sorted({number.place for number in numbers})) or None
+    return "; ".join(sorted({number.reference for number in numbers})) or None
 
 
 COLUMNS = (

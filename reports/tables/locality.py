@@ -20,8 +20,8 @@ ALL = 2**63
 class Curve:
     """Rows by a number of tokens, for one set of options of one variant.
 
-    The number is of the tokens on each side that a layer attends to, 0 for the token itself, or of
-    those of a shuffled block. Full attention on tokens in order has the number `ALL`.
+    The number is that of the tokens on each side that a layer attends to (0: the token itself), or
+    that of the tokens of a shuffled block. Full attention on tokens in order has the number `ALL`.
     """
 
     name: str
@@ -30,7 +30,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Study:
-    """The runs of one task, recipe and machine that show how far attention has to reach.
+    """The runs of one task, recipe and machine that show the range of attention that it needs.
 
     `setting` is that of tokens in order, and so are the baselines. The curves of windows come
     before those of shuffled blocks.
@@ -56,8 +56,8 @@ class Study:
 def studies(records: Iterable[Record]) -> list[Study]:
     """Every study that the records make, in order of task, budget and machine.
 
-    A window makes one together with another window or with the variant that mixes no tokens; a
-    shuffled block makes one by itself.
+    A study needs two windows, or a window and the variant that mixes no tokens, or a shuffled
+    block.
     """
     used = [one for one in records if one.spec.attention in (FULL, NONE) or _window(one)]
     candidates = [

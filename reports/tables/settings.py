@@ -1,7 +1,7 @@
-"""What the runs of one board share, in words: its title and its recipe.
+"""What the runs of one board share, as text: its title and its recipe.
 
-Both are made from the fields of a specification, whatever they are: a field that is added to a
-specification is in the recipe, in the CSV and, where boards differ by it, in their titles.
+Both are made from all fields of a specification: a field that is added to `RunSpec` is in the
+recipe, in the CSV and, where boards differ by it, in their titles.
 """
 
 import json
@@ -23,7 +23,7 @@ WORDS = {
     "train.lr": "learning rate",
     "train.evaluations": "validation evaluations",
 }
-"""Words for fields whose names are not clear; the others go by their names."""
+"""Text for fields whose names are not clear; other fields have their names."""
 
 PARTS = {"model": "Model", "train": "Training by AdamW"}
 
@@ -55,18 +55,18 @@ def sort_key(shared: Setting, machine: str) -> tuple[str, ...]:
     return (*first, machine, json.dumps(shared, sort_keys=True))
 
 
-def titles(places: Sequence[tuple[Setting, str]]) -> list[str]:
+def titles(identities: Sequence[tuple[Setting, str]]) -> list[str]:
     """The title of each setting and machine as plain text: task, budget, machine.
 
     The budget is followed by what a run changed in it. Where several have the same title, each is
     followed by every field in which they differ.
     """
     groups: dict[str, list[Setting]] = {}
-    names = [_title(shared, machine) for shared, machine in places]
-    for name, (shared, _) in zip(names, places, strict=True):
+    names = [_title(shared, machine) for shared, machine in identities]
+    for name, (shared, _) in zip(names, identities, strict=True):
         groups.setdefault(name, []).append(shared)
     titled = []
-    for name, (shared, _) in zip(names, places, strict=True):
+    for name, (shared, _) in zip(names, identities, strict=True):
         others = groups[name]
         differing = [path for path in PATHS if any(one[path] != shared[path] for one in others)]
         titled.append("; ".join([name, *([_phrases(shared, differing)] if differing else [])]))

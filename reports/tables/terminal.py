@@ -12,9 +12,9 @@ WIDTH = 100
 """Columns of the terminal that are used."""
 
 LIMITS = (21, 6, 8, 12, 16, 16)
-"""The most characters of each cell after the first, which takes what the others leave."""
+"""The most characters of each cell after the first, which has the remaining width."""
 
-GAP = "  "
+SEPARATOR = "  "
 
 Lines = Sequence[Sequence[str]]
 
@@ -32,17 +32,19 @@ def _board(board: Board) -> str:
     remarks = [f"{row.label}: {row.failures}" for row in board.rows if row.failures]
     remarks += [f"baselines: {baselines}"] if baselines else []
     for remark in remarks:
-        parts += wrap(plain(remark), WIDTH, subsequent_indent=GAP)
+        parts += wrap(plain(remark), WIDTH, subsequent_indent=SEPARATOR)
     return "\n".join(parts)
 
 
 def _table(lines: Lines) -> list[str]:
     others = [[*map(plain, line[1:], LIMITS)] for line in lines]
     widths = [max(map(len, column)) for column in zip(*others, strict=True)]
-    room = WIDTH - sum(len(GAP) + width for width in widths)
-    firsts = [plain(line[0], room) for line in lines]
+    remaining = WIDTH - sum(len(SEPARATOR) + width for width in widths)
+    firsts = [plain(line[0], remaining) for line in lines]
     first = max(map(len, firsts))
     return [
-        GAP.join([name.ljust(first), *(c.rjust(w) for c, w in zip(cells, widths, strict=True))])
+        SEPARATOR.join(
+            [name.ljust(first), *(c.rjust(w) for c, w in zip(cells, widths, strict=True))]
+        )
         for name, cells in zip(firsts, others, strict=True)
     ]

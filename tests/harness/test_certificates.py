@@ -1,4 +1,4 @@
-"""The page of certificates holds what the checks find, and is up to date."""
+"""The page of certificates has the results of the checks, and is up to date."""
 
 from pathlib import Path
 

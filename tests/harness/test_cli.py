@@ -95,7 +95,7 @@ def test_a_run_prints_a_summary_and_its_record_and_is_not_repeated(call, store, 
     assert set(map(str, paths)) <= set(out.splitlines())
     summary = out.split("\nlistops@")[-1].split("\n\n")[0].splitlines()
     assert max(map(len, summary)) <= 100
-    # One row a variant, with the number of seeds.
+    # One row per variant, with the number of seeds.
     assert [line.split()[0] for line in summary if "  2  " in line] in (
         ["none", "softmax"], ["softmax", "none"],
     )  # fmt: skip

@@ -9,7 +9,7 @@ import psutil
 import pytest
 import torch
 
-from harness.environment import continued, describe, keep_freed_memory, pick_precision
+from harness.environment import describe, keep_freed_memory, merge_commits, pick_precision
 from harness.records.record import Environment
 from zoo.registry import UserError
 
@@ -54,8 +54,8 @@ def test_each_difference_of_two_environments_is_named(name):
     here = describe("cpu")
     difference = f"{name.replace('_', ' ')} {OTHER[name]} (here {getattr(here, name)})"
     with pytest.raises(UserError) as caught:
-        continued(here.model_copy(update={name: OTHER[name]}), here, "it", "go there")
-    assert str(caught.value) == f"it was begun with {difference}; go there"
+        merge_commits(here.model_copy(update={name: OTHER[name]}), here, "it", "go there")
+    assert str(caught.value) == f"it was started with {difference}; go there"
 
 
 @pytest.mark.parametrize(

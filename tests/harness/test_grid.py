@@ -56,7 +56,7 @@ def test_a_cell_that_cannot_start_does_not_stop_the_next(
     other = describe("cpu").model_copy(update={"threads": 99})
     monkeypatch.setattr("harness.run.describe", lambda kind: other)
     assert grid(plans, store, quiet) == [(0, "failed", True), (1, "ok", True)]
-    assert "was begun with threads" in store.find(plans[0].spec).reason
+    assert "was started with threads" in store.find(plans[0].spec).reason
 
 
 def test_a_rerun_ignores_a_checkpoint(plan, store, quiet, unmeasured, interrupt_at, monkeypatch):

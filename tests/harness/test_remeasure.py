@@ -34,7 +34,7 @@ def test_the_commits_of_training_and_of_measuring_are_both_named(
 def test_a_cost_is_not_measured_again_on_another_machine(plan, store, quiet, unmeasured):
     record = run(plan(), store, quiet)
     other = record.environment.model_copy(update={"threads": 99})
-    with pytest.raises(UserError, match=r"was begun with threads 99 .*; measure it there"):
+    with pytest.raises(UserError, match=r"was started with threads 99 .*; measure it there"):
         remeasure(record.model_copy(update={"environment": other}), store)
     assert store.read() == ([record], [])
 

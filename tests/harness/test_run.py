@@ -1,4 +1,4 @@
-"""One cell: whatever its end, a run becomes a record."""
+"""One cell: a run becomes a record, however it ends."""
 
 import hashlib
 import signal
@@ -238,7 +238,7 @@ def test_a_run_of_another_environment_is_not_continued(
     checkpoint_path = store.checkpoint(plan().spec)
     assert (record.status, record.reason) == (
         "failed",
-        f"{checkpoint_path} was begun with threads {here.threads} (here 99), "
+        f"{checkpoint_path} was started with threads {here.threads} (here 99), "
         f"torch {torch.__version__} (here 1.0); continue there, or delete it to start the run again"
     )  # fmt: skip
     assert checkpoint_path.exists()

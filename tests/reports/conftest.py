@@ -49,7 +49,7 @@ def make_record(
     examples: int = 2000,
     started: str = "2026-11-21T08:00:00Z",
 ) -> Record:
-    """A record of schema 2, finished unless `status` says otherwise."""
+    """A record of schema 2, finished unless `status` is another."""
     spec = {
         "attention": attention, "options": options or {attention: {}}, "seed": seed,
         "task": {"name": task, "key": key or f"{task}@1", "options": {}, "block": block,

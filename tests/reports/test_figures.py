@@ -33,14 +33,14 @@ def entries(axes):
 
 def test_every_row_has_a_look_of_its_own():
     options = [("primal", f"primal (rank={rank})") for rank in range(20)]
-    looks = style.looks([(name, name) for name in NAMES] + options)
+    looks = style.point_styles([(name, name) for name in NAMES] + options)
     assert len(set(looks.values())) == len(looks) == len(NAMES) + 20
 
 
 def test_a_variant_has_the_same_look_in_every_panel_and_with_any_options():
-    alone = style.looks([("primal", "primal (rank=30)")])["primal (rank=30)"]
-    assert style.looks([(name, name) for name in NAMES])["primal"] == alone
-    looks = style.looks([("primal", "primal (rank=20)"), ("primal", "primal (rank=30)")])
+    alone = style.point_styles([("primal", "primal (rank=30)")])["primal (rank=30)"]
+    assert style.point_styles([(name, name) for name in NAMES])["primal"] == alone
+    looks = style.point_styles([("primal", "primal (rank=20)"), ("primal", "primal (rank=30)")])
     assert {look.colour for look in looks.values()} == {alone.colour}
 
 
