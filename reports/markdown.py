@@ -26,7 +26,7 @@ def escape(text: str) -> str:
     """
     line = plain(text).translate(str.maketrans(SPECIAL | ENTITIES))
     line = _OUTER_UNDERSCORE.sub(r"\\_", line)
-    # Only a "]" before "(", "[" or ":" can end a link or an image, not that of `listops[max_len=64]`.
+    # A "]" can end a link or an image only before "(", "[" or ":": not in `listops@1[max_len=64]`.
     line = _LINK.sub(r"\\]", line)
     # At the beginning of a line these would begin a heading, a list, a rule or a check box.
     return _NUMBERED.sub(r"\1\\\2", _BLOCK.sub(r"\\", line))

@@ -56,13 +56,13 @@ def described(name: str):
 
 def cells(text: str) -> dict[str, list[str]]:
     """The cells of every row by its first cell, and by the second where that is a split."""
-    found: dict[str, list[str]] = {}
+    table: dict[str, list[str]] = {}
     for line in text.splitlines():
         if line.startswith("|"):
             first, *rest = (cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1])
             split = rest[0] in SPLITS if rest else False
-            found.setdefault(f"{first} {rest[0]}" if split else first, []).extend(rest[split:])
-    return found
+            table.setdefault(f"{first} {rest[0]}" if split else first, []).extend(rest[split:])
+    return table
 
 
 def pixels(content: bytes) -> np.ndarray:
@@ -71,31 +71,31 @@ def pixels(content: bytes) -> np.ndarray:
 
 def test_a_card_has_the_sizes_lengths_shares_digests_and_baselines():
     one = described("majority")
-    found, key = cells(cards.page([[one]], "tasks")), "`majority@1[train=5,dev=2,test=3]`"
+    table, key = cells(cards.page([[one]], "tasks")), "`majority@1[train=5,dev=2,test=3]`"
     for name in SPLITS:
         split = one.task.load(name)
         share = 100 * split.targets.double().mean().item()
-        assert found[f"{key} {name}"] == [
+        assert table[f"{key} {name}"] == [
             *[str(SIZES[name])] * 2, "64", "64.0", "64.0", "64", f"`{split.digest()}`",
             f"{100 - share:.2f} %", f"{share:.2f} %",
         ]  # fmt: skip
-    assert found["version"] == ["`majority@1`"]
-    assert found["options"][0].startswith("`max_len=64`, `symbols=2`, `train=5`")
-    assert found["target"] == ["one of 2 classes, for the whole example"]
-    assert (found["vocabulary size"], found["model"]) == (["3"], ["bidirectional"])
-    assert found[key][:2] == ["0 of 3", "50.0 %"]
+    assert table["version"] == ["`majority@1`"]
+    assert table["options"][0].startswith("`max_len=64`, `symbols=2`, `train=5`")
+    assert table["target"] == ["one of 2 classes, for the whole example"]
+    assert (table["vocabulary size"], table["model"]) == (["3"], ["bidirectional"])
+    assert table[key][:2] == ["0 of 3", "50.0 %"]
 
 
 def test_numbers_have_mean_and_deviation_and_many_classes_the_rarest_share():
     text = cards.page([[described("adding")], [described("mqar")]], "tasks")
     targets = tasks.create("adding", **SIZES).load("train").targets
-    found = cells(text)
-    assert found["`adding@1[train=5,dev=2,test=3]` train"][-2:] == [
+    table = cells(text)
+    assert table["`adding@1[train=5,dev=2,test=3]` train"][-2:] == [
         f"{targets.mean():.3f}", f"{targets.std(correction=0):.3f}",
     ]  # fmt: skip
     assert "a number, correct where the error is below 0.04, for the whole example" in text
     assert "one of 4,096 classes, at each of 8 positions" in text
-    assert found["`mqar@2[train=5,dev=2,test=3]` train"][-3:] == ["40", "0.00 %", "2.50 %"]
+    assert table["`mqar@2[train=5,dev=2,test=3]` train"][-3:] == ["40", "0.00 %", "2.50 %"]
 
 
 def test_lengths_are_of_real_tokens_and_repeated_sequences_are_counted():
@@ -107,9 +107,9 @@ def test_lengths_are_of_real_tokens_and_repeated_sequences_are_counted():
                 loaded.sequences[1, 0] = 99
             return loaded
 
-    found = cells(cards.page([[describe(Repeated(), generate=False)]], "tasks"))
-    assert found["`texts@3` train"][2:6] == ["1", "3.0", "2.8", "4"]
-    assert found["`texts@3`"][0] == "2 of 3"
+    table = cells(cards.page([[describe(Repeated(), generate=False)]], "tasks"))
+    assert table["`texts@3` train"][2:6] == ["1", "3.0", "2.8", "4"]
+    assert table["`texts@3`"][0] == "2 of 3"
 
 
 def test_an_example_has_its_targets_and_positions():
@@ -182,9 +182,9 @@ def test_a_card_without_data_says_how_to_get_them(name, call, monkeypatch, tmp_p
 
 
 def test_the_card_of_public_data_has_their_origin_and_terms():
-    found = cells(cards.page([[describe(Image(), generate=False)]], "tasks"))
-    assert found["origin"] == [f"<{Image.source().origin}>"]
-    assert found["terms"] == [Image.source().terms]
+    table = cells(cards.page([[describe(Image(), generate=False)]], "tasks"))
+    assert table["origin"] == [f"<{Image.source().origin}>"]
+    assert table["terms"] == [Image.source().terms]
 
 
 @pytest.fixture
@@ -192,9 +192,9 @@ def few(monkeypatch, tmp_path) -> Path:
     """Three small tasks and an empty cache; the page to write."""
     monkeypatch.setenv(cache.HOME_VARIABLE, str(tmp_path / "cache"))
     trees = {"min_len": 2, "max_len": 24, "train": 4, "dev": 2, "test": 2}
-    known = {"image": Image(), "listops": tasks.create("listops", **trees), "squares": Squares()}
-    monkeypatch.setattr(tasks, "names", lambda **_: list(known))
-    monkeypatch.setattr(cards, "settings", lambda name: [known[name]])
+    by_name = {"image": Image(), "listops": tasks.create("listops", **trees), "squares": Squares()}
+    monkeypatch.setattr(tasks, "names", lambda **_: list(by_name))
+    monkeypatch.setattr(cards, "settings", lambda name: [by_name[name]])
     return tmp_path / "docs" / "cards.md"
 
 
@@ -229,13 +229,15 @@ def test_the_head_of_the_page_is_up_to_date():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", tasks.names(required_options=False))
 def test_the_page_has_the_digests_of_the_data_in_the_cache(name, users_cache, monkeypatch):
-    known = {(key, split): digest for key, split, digest in DIGEST.findall(PAGE.read_text("utf-8"))}
+    digests = {
+        (key, split): digest for key, split, digest in DIGEST.findall(PAGE.read_text("utf-8"))
+    }
     monkeypatch.setenv(cache.HOME_VARIABLE, str(users_cache))
     compared = 0
     for task in cards.settings(name):
         if getattr(task, "is_cached", lambda: True)():
             for split in SPLITS:
-                assert known.get((task.key, split)) == task.load(split).digest(), (
+                assert digests.get((task.key, split)) == task.load(split).digest(), (
                     f"{split} of {task.key} is not what the page names: other data need another "
                     "version; then run: python -m harness.cli.cards"
                 )

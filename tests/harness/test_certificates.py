@@ -44,17 +44,17 @@ def cells(text: str) -> dict[str, str]:
 
 def test_a_group_that_passed_is_ticked_and_one_that_does_not_apply_is_a_dash():
     groups = {check.name: check.group for check in CHECKS}
-    found = cells(page({"odd": [result("gradients", "odd"), result("token mixing", "odd")]}))
-    assert found.pop("attention") == "odd"
+    row = cells(page({"odd": [result("gradients", "odd"), result("token mixing", "odd")]}))
+    assert row.pop("attention") == "odd"
     ticked = {groups["gradients"], groups["token mixing"]}
-    assert found == {group: "✓" if group in ticked else "–" for group in groups.values()}
+    assert row == {group: "✓" if group in ticked else "–" for group in groups.values()}
 
 
 def test_a_known_failure_is_a_number_that_refers_to_its_reason():
     failed = [result("fully masked input", form, "NaN") for form in ("odd", "odd, causal")]
     text = page({"odd": [result("gradients", "odd", "off by 42 %"), *failed]})
-    found = cells(text)
-    assert (found["gradients"], found["padding"]) == ("1", "2")
+    row = cells(text)
+    assert (row["gradients"], row["padding"]) == ("1", "2")
     assert "1. odd: gradients: off by 42 %\n2. odd: fully masked input: NaN\n\n" in text
 
 

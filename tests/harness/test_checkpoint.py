@@ -56,14 +56,14 @@ def test_a_run_that_continues_from_a_checkpoint_equals_one_without_a_break(
     plan, prepare, dev, path, attention
 ):
     one = plan(attention, steps=8, warmup=2, evaluations=4)
-    whole, progress = prepare(one), Progress(environment=HERE)
+    uninterrupted, progress = prepare(one), Progress(environment=HERE)
 
     def save_once():
         if progress.step == 4:
-            checkpoint.save(path, whole, progress)
+            checkpoint.save(path, uninterrupted, progress)
 
-    fit(whole, dev, progress, nothing, save_once)
-    expected = finish(whole, dev, progress)
+    fit(uninterrupted, dev, progress, nothing, save_once)
+    expected = finish(uninterrupted, dev, progress)
 
     resumed = prepare(one)
     torch.manual_seed(99)
@@ -147,14 +147,14 @@ def damaged(content: bytes) -> dict[str, bytes]:
     return {
         "empty": b"",
         "truncated": content[: len(content) // 2],
-        "almost whole": content[:-1],
+        "almost complete": content[:-1],
         "noise": random.Random(0).randbytes(1000),
         "a number cut off": b"\x80\x02J\x00",
         "text": b"not a checkpoint",
     }
 
 
-WRONGS = ["empty", "truncated", "almost whole", "noise", "a number cut off", "text"]
+WRONGS = ["empty", "truncated", "almost complete", "noise", "a number cut off", "text"]
 
 
 @pytest.mark.parametrize("wrong", WRONGS)
@@ -189,7 +189,7 @@ def test_a_checkpoint_between_two_points_of_the_curve_continues_equally(plan, pr
         before = Point(step=190, seconds=0.1, loss=1, losses={}, dev_accuracy=None)
         return Progress(environment=HERE, step=190, curve=[before])
 
-    whole = finish(prepare(one), dev, late())
+    uninterrupted = finish(prepare(one), dev, late())
 
     class Stop(Exception):
         pass
@@ -206,7 +206,7 @@ def test_a_checkpoint_between_two_points_of_the_curve_continues_equally(plan, pr
     torch.manual_seed(99)
     loaded = checkpoint.load(path, resumed)
     assert (loaded.step, loaded.curve[-1].step, loaded.best_accuracy) == (195, 194, -1.0)
-    assert same(finish(resumed, dev, loaded), whole)
+    assert same(finish(resumed, dev, loaded), uninterrupted)
 
 
 IMPOSSIBLE = {
@@ -216,7 +216,7 @@ IMPOSSIBLE = {
     "no time": {"seconds": -1.0},
     "an accuracy above 1": {"best_accuracy": 1.5},
     "a best step that is not reached": {"best_step": 5},
-    "no whole step": {"step": 2.5},
+    "fractional step": {"step": 2.5},
     "endless time": {"elapsed": 1e308},
     "no environment": {"environment": 3},
     "text": {"curve": "all"},

@@ -50,15 +50,15 @@ def test_a_curve_of_thousands_of_steps_has_about_a_hundred_points(plan, prepare,
 
 
 def test_each_auxiliary_loss_is_in_the_curve_by_its_name(plan, prepare, dev, monkeypatch):
-    real, seen = Trainer.step, []
+    real, losses_of_steps = Trainer.step, []
 
     def spy(self, number):
-        seen.append({name: loss.item() for name, loss in real(self, number).items()})
-        return {name: torch.tensor(loss) for name, loss in seen[-1].items()}
+        losses_of_steps.append({name: loss.item() for name, loss in real(self, number).items()})
+        return {name: torch.tensor(loss) for name, loss in losses_of_steps[-1].items()}
 
     monkeypatch.setattr(Trainer, "step", spy)
     curve = train(prepare(plan("softmax+primal", steps=3, warmup=1)), dev).curve
-    assert [{"task": point.loss, **point.losses} for point in curve] == seen
+    assert [{"task": point.loss, **point.losses} for point in curve] == losses_of_steps
     assert [point.losses.keys() for point in curve] == [{"ksvd"}] * 3
 
 

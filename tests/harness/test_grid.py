@@ -61,7 +61,7 @@ def test_a_cell_that_cannot_start_does_not_stop_the_next(
 
 def test_a_rerun_ignores_a_checkpoint(plan, store, quiet, unmeasured, interrupt_at, monkeypatch):
     one = plan()
-    whole = run(one, store, quiet)
+    uninterrupted = run(one, store, quiet)
     interrupt_at(3, KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
         run(one, store, quiet)
@@ -72,7 +72,7 @@ def test_a_rerun_ignores_a_checkpoint(plan, store, quiet, unmeasured, interrupt_
     assert grid([one], store, quiet, rerun=True) == [(0, "ok", True)]
     record = store.find(one.spec)
     assert record.environment.threads == 99
-    assert record.final.test_accuracy == whole.final.test_accuracy
+    assert record.final.test_accuracy == uninterrupted.final.test_accuracy
 
 
 def test_partial_files_of_dead_processes_are_removed(plan, store, quiet, unmeasured):

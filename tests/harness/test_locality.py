@@ -19,15 +19,15 @@ def specs(request: Request, windows: list[int]) -> list[RunSpec]:
 
 
 def test_an_audit_has_full_and_no_attention_and_every_window_and_block():
-    found = specs(request("listops", seed=3), [4, 16])
+    runs = specs(request("listops", seed=3), [4, 16])
     assert [
-        (one.attention, one.options.get("local", {}).get("window"), one.task.block) for one in found
+        (one.attention, one.options.get("local", {}).get("window"), one.task.block) for one in runs
     ] == [
         ("softmax", None, 0), ("none", None, 0), ("local", 4, 0), ("local", 16, 0),
         ("softmax", None, 4), ("softmax", None, 16),
     ]  # fmt: skip
-    assert {one.seed for one in found} == {3}
-    assert len({one.id for one in found}) == len(found)
+    assert {one.seed for one in runs} == {3}
+    assert len({one.id for one in runs}) == len(runs)
 
 
 def test_locality_runs_its_cells_once_and_writes_its_page(call, store, unmeasured):
@@ -92,9 +92,9 @@ def test_a_page_explains_why_a_task_with_target_positions_has_one_curve(call, st
 def test_options_of_the_task_and_of_its_variants_can_be_set():
     settings = {"majority": {"max_len": "40"}, "softmax": {"backend": "sdpa"}}
     given = request("majority", **settings)
-    found = specs(given, [4])
-    assert {one.task.options["max_len"] for one in found} == {40}
-    assert {one.options["softmax"]["backend"] for one in found if "softmax" in one.options} == {
+    runs = specs(given, [4])
+    assert {one.task.options["max_len"] for one in runs} == {40}
+    assert {one.options["softmax"]["backend"] for one in runs if "softmax" in one.options} == {
         "sdpa"
     }
 

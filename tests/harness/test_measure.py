@@ -58,8 +58,8 @@ def test_two_rounds_warm_up_and_nine_are_counted():
 
 
 def test_quartiles_are_those_of_the_values():
-    found = quartiles([5.0, 1.0, 4.0, 2.0, 3.0])
-    assert (found.q1, found.median, found.q3) == (2.0, 3.0, 4.0)
+    result = quartiles([5.0, 1.0, 4.0, 2.0, 3.0])
+    assert (result.q1, result.median, result.q3) == (2.0, 3.0, 4.0)
 
 
 @pytest.fixture
@@ -223,7 +223,7 @@ def test_a_short_schedule_can_be_measured(plan):
 
 
 def test_training_steps_and_inference_without_gradients_are_timed(plan, monkeypatch):
-    seen = []
+    calls = []
 
     def spy(turns, device):
         for turn in turns:
@@ -233,7 +233,7 @@ def test_training_steps_and_inference_without_gradients_are_timed(plan, monkeypa
     real = Trainer.step
 
     def step(self, number):
-        seen.append(("step", self.model.training, torch.is_grad_enabled()))
+        calls.append(("step", self.model.training, torch.is_grad_enabled()))
         return real(self, number)
 
     monkeypatch.setattr("harness.measure.take_turns", spy)
@@ -241,11 +241,11 @@ def test_training_steps_and_inference_without_gradients_are_timed(plan, monkeypa
     monkeypatch.setattr(
         Trainer,
         "scores",
-        lambda self, batch: seen.append(
+        lambda self, batch: calls.append(
             ("read", self.model.training, torch.is_inference_mode_enabled())
         ),
     )
     one = plan("softmax")
     measure(one)
     step = ("step", True, True)
-    assert seen == [step, step, ("read", False, True), step, step]
+    assert calls == [step, step, ("read", False, True), step, step]

@@ -66,7 +66,11 @@ BAD = {
     "zero": ("train", {"steps": "0"}, r"train.steps=0: input should be greater than or equal to 1"),
     "infinite": ("train", {"lr": "inf"}, r"train.lr=inf: input should be a finite number"),
     "no number": ("train", {"lr": "fast"}, r"train.lr=fast: input should be a valid number; "),
-    "not whole": ("model", {"dim": "1.5"}, r"model.dim=1.5: input should be a valid integer; "),
+    "not an integer": (
+        "model",
+        {"dim": "1.5"},
+        r"model.dim=1.5: input should be a valid integer; ",
+    ),
     "above": ("model", {"dropout": "1"}, r"model.dropout=1: input should be less than 1"),
     "unknown": ("train", {"lrr": "1"}, r"unknown option of train 'lrr'; did you mean 'lr'\?"),
     "unknown of model": ("model", {"heds": "1"}, r"option of model 'heds'; did you mean 'heads'\?"),

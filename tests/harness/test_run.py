@@ -165,16 +165,16 @@ def test_a_seed_is_reproducible_to_the_bit_and_another_one_differs(plan, store, 
 def test_a_seed_decides_the_initial_parameters_and_the_order_of_data(
     plan, store, quiet, unmeasured, monkeypatch
 ):
-    begun = []
+    starts = []
 
     def spy(trainer, *_, **__):
-        begun.append((trainer.model.token.weight.clone(), trainer.order.batch(0)))
+        starts.append((trainer.model.token.weight.clone(), trainer.order.batch(0)))
         raise RuntimeError("enough")
 
     monkeypatch.setattr("harness.run.fit", spy)
     for seed in (3, 3, 4):
         run(plan(seed=seed), store, quiet)
-    for first, again, other in zip(*begun, strict=True):
+    for first, again, other in zip(*starts, strict=True):
         assert torch.equal(first, again)
         assert not torch.equal(first, other)
 
@@ -283,19 +283,19 @@ def test_an_interrupted_run_is_recorded_and_continues_to_the_same_result(
 ):
     one = plan(attention, steps=12, evaluations=3)
     elsewhere = type(store)(tmp_path / "elsewhere")
-    whole = run(one, elsewhere, quiet)
+    uninterrupted = run(one, elsewhere, quiet)
 
     interrupt_at(6, KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
         run(one, store, quiet)
     record = store.find(one.spec)
     assert (record.status, record.reason) == ("interrupted", "interrupted at step 6")
-    assert curve(record) == curve(whole)[:6]
+    assert curve(record) == curve(uninterrupted)[:6]
     assert files(store) == sorted([store.checkpoint(one.spec).name, store.path(one.spec).name])
 
     again = run(one, store, quiet)
     assert again.status == "ok"
-    assert outcome(again) == outcome(whole)
+    assert outcome(again) == outcome(uninterrupted)
     assert files(store) == [store.path(one.spec).name]
     # Steps 4 and 5 were done twice, and are in the curve once.
     states = [one.model.state_dict() for one in (trained[0], trained[2])]
@@ -353,7 +353,7 @@ def test_a_signal_during_training_loses_no_step(
     plan, store, tmp_path, quiet, unmeasured, monkeypatch, saves, number, error
 ):
     one = plan("softmax+primal", steps=6, evaluations=1)
-    whole = run(one, type(store)(tmp_path / "elsewhere"), quiet)
+    uninterrupted = run(one, type(store)(tmp_path / "elsewhere"), quiet)
     real, left = Trainer.step, [number]
 
     def step(self, at):
@@ -368,7 +368,7 @@ def test_a_signal_during_training_loses_no_step(
     assert (record.status, record.reason) == ("interrupted", "interrupted at step 4")
     # Step 6 is of the first run.
     assert saves == [6, 4]
-    assert outcome(run(one, store, quiet)) == outcome(whole)
+    assert outcome(run(one, store, quiet)) == outcome(uninterrupted)
 
 
 def test_the_first_signal_is_deferred_and_the_second_one_is_not():

@@ -199,16 +199,16 @@ def test_a_failed_write_leaves_the_former_record_and_no_other_file(
 
 
 def test_a_record_is_never_partly_written(store, record, monkeypatch):
-    seen = []
+    states = []
     real = Path.replace
 
     def spy(partial, path):
-        seen.append((Record.model_validate_json(partial.read_text()), path.exists()))
+        states.append((Record.model_validate_json(partial.read_text()), path.exists()))
         return real(partial, path)
 
     monkeypatch.setattr(Path, "replace", spy)
     store.write(record)
-    assert seen == [(record, False)]
+    assert states == [(record, False)]
 
 
 def test_a_partial_file_is_not_a_record(store, record):

@@ -153,11 +153,11 @@ def test_the_loss_is_the_one_of_the_splits_answers(plan, prepare):
 
 def test_accuracy_switches_dropout_off_and_leaves_the_model_in_training(plan, prepare):
     trainer = prepare(plan())
-    seen = []
-    trainer.model.register_forward_pre_hook(lambda model, _: seen.append(model.training))
+    modes = []
+    trainer.model.register_forward_pre_hook(lambda model, _: modes.append(model.training))
     trainer.accuracy(plan().data.splits["dev"])
-    assert not any(seen)
-    assert len(seen) == 4
+    assert not any(modes)
+    assert len(modes) == 4
     assert all(module.training for module in trainer.model.modules())
 
 

@@ -69,8 +69,8 @@ NORMAL = (make_record(budget="laptop"), make_record("primal", accuracy=0.4, budg
 
 @given(STORES)
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
-def test_the_leaderboard_holds_only_its_own_markdown(found):
-    page = leaderboard([*NORMAL, *found], [Broken(Path("bad`<b>\n# x.json"), "no\n# record")])
+def test_the_leaderboard_holds_only_its_own_markdown(generated):
+    page = leaderboard([*NORMAL, *generated], [Broken(Path("bad`<b>\n# x.json"), "no\n# record")])
     tokens = MarkdownIt("commonmark").enable("table").parse(page)
     types = {token.type for token in tokens} | {
         t.type for one in tokens for t in one.children or ()
@@ -82,8 +82,8 @@ def test_the_leaderboard_holds_only_its_own_markdown(found):
 
 @given(STORES)
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
-def test_the_csv_holds_a_line_for_each_row_and_no_formula(found):
-    made = boards([*NORMAL, *found])
+def test_the_csv_holds_a_line_for_each_row_and_no_formula(generated):
+    made = boards([*NORMAL, *generated])
     lines = list(csv.reader(io.StringIO(as_csv(made))))
     assert len(lines) == 1 + sum(len(board.rows) + len(board.baselines) for board in made)
     assert not any(cell.startswith(("=", "+", "-", "@")) for line in lines for cell in line)
@@ -92,27 +92,27 @@ def test_the_csv_holds_a_line_for_each_row_and_no_formula(found):
 @given(STORES)
 @settings(max_examples=4, deadline=None, phases=[Phase.generate],
           suppress_health_check=list(HealthCheck))  # fmt: skip
-def test_the_figure_is_drawn(found):
+def test_the_figure_is_drawn(generated):
     # The leaderboard leaves boards of one row out of the figure.
-    rival = [one.model_copy(update={"spec": one.spec.model_copy(update={"attention": "primal"})})
-             for one in found]  # fmt: skip
-    made = accuracy_time(boards([*NORMAL, *found, *rival]), "source")
+    primal = [one.model_copy(update={"spec": one.spec.model_copy(update={"attention": "primal"})})
+             for one in generated]  # fmt: skip
+    made = accuracy_time(boards([*NORMAL, *generated, *primal]), "source")
     ElementTree.fromstring(made["accuracy_time.svg"])
 
 
 @given(STORES)
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
-def test_a_readme_is_the_same_when_it_is_embedded_twice(found):
+def test_a_readme_is_the_same_when_it_is_embedded_twice(generated):
     page = "a\n<!-- leaderboard -->\n<!-- /leaderboard -->\nb\n"
-    once = embed(page, [*NORMAL, *found])
-    assert embed(once, [*NORMAL, *found]) == once
+    once = embed(page, [*NORMAL, *generated])
+    assert embed(once, [*NORMAL, *generated]) == once
     assert once.count("<!--") == 2
 
 
 @given(STORES)
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
-def test_the_terminal_shows_printable_lines_of_100_columns(found):
-    lines = summary(found).split("\n")
+def test_the_terminal_shows_printable_lines_of_100_columns(generated):
+    lines = summary(generated).split("\n")
     assert max(map(len, lines)) <= 100
     assert all(line.isprintable() for line in lines)
 

@@ -102,12 +102,12 @@ def test_a_title_names_overrides_and_whatever_else_differs(record):
     changed = {"overrides": {"train.lr": 0.0003, "model.dim": 128}, "budget": "laptop"}
     given = [record(**changed), record(task="text"), record(model={"positions": "rotary"}),
              record(train={"compiled": True, "steps": 7000})]  # fmt: skip
-    place = "cuda: NVIDIA H100"
+    machine = "cuda: NVIDIA H100"
     assert [board.title for board in boards(given)] == [
-        f"listops@1, budget laptop with model.dim=128, train.lr=0.0003, {place}",
-        f"listops@1, budget paper, {place}; positions learned, steps 7,000, compiled yes",
-        f"listops@1, budget paper, {place}; positions rotary, steps 5,000, compiled no",
-        f"text@1, budget paper, {place}",
+        f"listops@1, budget laptop with model.dim=128, train.lr=0.0003, {machine}",
+        f"listops@1, budget paper, {machine}; positions learned, steps 7,000, compiled yes",
+        f"listops@1, budget paper, {machine}; positions rotary, steps 5,000, compiled no",
+        f"text@1, budget paper, {machine}",
     ]
 
 

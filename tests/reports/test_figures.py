@@ -16,7 +16,7 @@ def board(record):
             for i, name in enumerate(NAMES)]  # fmt: skip
 
 
-def drawn(records):
+def figure_of(records):
     with mpl.rc_context(style.STYLE):
         figure = draw(boards(records))
         figure.draw_without_rendering()
@@ -33,19 +33,19 @@ def entries(axes):
 
 def test_every_row_has_a_look_of_its_own():
     options = [("primal", f"primal (rank={rank})") for rank in range(20)]
-    looks = style.point_styles([(name, name) for name in NAMES] + options)
-    assert len(set(looks.values())) == len(looks) == len(NAMES) + 20
+    styles = style.point_styles([(name, name) for name in NAMES] + options)
+    assert len(set(styles.values())) == len(styles) == len(NAMES) + 20
 
 
 def test_a_variant_has_the_same_look_in_every_panel_and_with_any_options():
     alone = style.point_styles([("primal", "primal (rank=30)")])["primal (rank=30)"]
     assert style.point_styles([(name, name) for name in NAMES])["primal"] == alone
-    looks = style.point_styles([("primal", "primal (rank=20)"), ("primal", "primal (rank=30)")])
-    assert {look.colour for look in looks.values()} == {alone.colour}
+    styles = style.point_styles([("primal", "primal (rank=20)"), ("primal", "primal (rank=30)")])
+    assert {one.colour for one in styles.values()} == {alone.colour}
 
 
 def test_points_are_at_accuracy_and_time_ratio_with_areas_of_memory(board):
-    axes = drawn(board).axes[0]
+    axes = figure_of(board).axes[0]
     points = [one for one in axes.collections if isinstance(one, PathCollection)]
     places = {tuple(np.round(one.get_offsets()[0], 6)): one.get_sizes()[0] for one in points}
     expected = {(round((60 + 20 * i) / 200, 6), 30.0 + i): 70 * (i + 1) / 4 for i in range(23)}
@@ -53,7 +53,7 @@ def test_points_are_at_accuracy_and_time_ratio_with_areas_of_memory(board):
 
 
 def test_no_text_is_in_a_panel_and_no_legend_leaves_the_figure(board):
-    figure = drawn(board)
+    figure = figure_of(board)
     axes = figure.axes[0]
     inner, outer = axes.get_window_extent(), figure.bbox
     legend = axes.get_legend().get_window_extent()
@@ -67,7 +67,7 @@ def test_no_text_is_in_a_panel_and_no_legend_leaves_the_figure(board):
 def test_a_board_with_fewer_than_two_points_has_no_panel(record):
     failed = record("primal", status="failed", reason="no", task="text")
     given = [record(), record(task="text"), failed, record(task="image", softmax=None)]
-    figure = drawn(given)
+    figure = figure_of(given)
     assert not figure.axes
     assert "two points: 3" in figure.legends[0].get_title().get_text()
     assert figure.texts[0].get_text() == "No board has two variants with a cost."
@@ -86,14 +86,14 @@ def test_a_figure_has_fewer_pixels_than_matplotlib_can_draw(record):
 def test_a_row_without_a_point_is_named_below_its_panel(record):
     failed = record("yoso", status="diverged", reason="loss is nan", measured=False)
     alone = record("linear", softmax=None)
-    axes = drawn([record(), record("primal"), failed, alone]).axes[0]
+    axes = figure_of([record(), record("primal"), failed, alone]).axes[0]
     note = "Not shown: linear: time ratio not measured; yoso: diverged: loss is nan"
     assert " ".join(texts(axes)[-1].split()) == note
 
 
 def test_a_panel_names_options_and_overrides_below_its_task(record):
     shared = {"key": "text@1[dev=5,test=6]", "overrides": {"train.lr": 0.1}}
-    axes = drawn([record(**shared), record("primal", **shared)]).axes[0]
+    axes = figure_of([record(**shared), record("primal", **shared)]).axes[0]
     assert axes.get_title(loc="left") == "text@1"
     below = "dev=5,test=6, budget paper with train.lr=0.1, cuda: NVIDIA H100"
     assert below in " ".join(texts(axes)[0].split())
@@ -101,7 +101,7 @@ def test_a_panel_names_options_and_overrides_below_its_task(record):
 
 def test_a_very_wide_interval_does_not_set_the_scale(record):
     given = [record(seed=n, accuracy=0.2 + 0.2 * n) for n in range(2)] + [record("primal")]
-    low, high = drawn(given).axes[0].get_ylim()
+    low, high = figure_of(given).axes[0].get_ylim()
     assert low > 10 and high < 70
 
 

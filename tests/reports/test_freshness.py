@@ -17,10 +17,10 @@ COMMAND = "run: harness report --store results --readme README.md"
 
 @pytest.fixture(scope="module")
 def records():
-    found, broken = Store(ROOT / "results").read()
-    assert found, "results/ holds no records"
+    stored, broken = Store(ROOT / "results").read()
+    assert stored, "results/ holds no records"
     assert not broken
-    return found
+    return stored
 
 
 def test_the_readme_shows_the_summary_of_the_records(records):

@@ -15,14 +15,14 @@ ACCURACY = "test accuracy (%) [95 % interval]"
 
 def sections(page):
     """Every table as {first cell: {heading: cell}}, by the heading of its section."""
-    found = {}
+    tables = {}
     for section in page.split("\n## ")[1:]:
         lines = [line for line in section.splitlines() if line.startswith("| ")]
         cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
         if cells:
             rows = {row[0]: dict(zip(cells[0], row, strict=True)) for row in cells[2:]}
-            found[section.splitlines()[0]] = rows
-    return found
+            tables[section.splitlines()[0]] = rows
+    return tables
 
 
 def only(page):

@@ -15,12 +15,12 @@ DIGESTS = {
 
 def test_the_published_tables_are_those_that_were_compared_with_the_paper():
     folder = resources.files("reports").joinpath("published")
-    found = {
+    result = {
         file.name: hashlib.sha256(file.read_bytes()).hexdigest()[:16]
         for file in folder.iterdir()
         if file.name.endswith(".csv")
     }
-    assert found == DIGESTS
+    assert result == DIGESTS
 
 
 @pytest.mark.parametrize(
@@ -36,5 +36,5 @@ def test_the_published_tables_are_those_that_were_compared_with_the_paper():
     ],
 )
 def test_published_numbers_belong_to_the_published_task_and_variant_alone(key, attention, expected):
-    found = published(key, attention)
-    assert {unit: number.value for unit, number in found.items()} == expected
+    result = published(key, attention)
+    assert {unit: number.value for unit, number in result.items()} == expected

@@ -6,8 +6,8 @@ from reports.statistics import interval
 
 def test_two_seeds_give_the_student_interval_computed_by_hand():
     # Standard error 0.02, and t(1) = 12.7062 at 97.5 %.
-    found = interval([0.50, 0.54], examples=100)
-    assert found == pytest.approx((0.52, 0.265876, 0.774124, "seeds and examples"), abs=1e-6)
+    result = interval([0.50, 0.54], examples=100)
+    assert result == pytest.approx((0.52, 0.265876, 0.774124, "seeds and examples"), abs=1e-6)
 
 
 def test_three_seeds_give_the_student_interval_of_scipy():
@@ -24,11 +24,11 @@ def test_seeds_that_agree_keep_the_sampling_of_the_test_split():
 @pytest.mark.parametrize("correct", [0, 3, 977, 1000])
 def test_one_seed_gives_the_wilson_interval_of_scipy(correct):
     expected = stats.binomtest(correct, 1000).proportion_ci(method="wilson")
-    found = interval([correct / 1000], examples=1000)
-    assert found[1:3] == pytest.approx((expected.low, expected.high), abs=1e-12)
-    assert found.over == "examples"
+    result = interval([correct / 1000], examples=1000)
+    assert result[1:3] == pytest.approx((expected.low, expected.high), abs=1e-12)
+    assert result.over == "examples"
 
 
 def test_an_interval_never_leaves_the_range_of_an_accuracy():
-    found = interval([0.1, 0.99], examples=100)
-    assert (found.low, found.high) == (0.0, 1.0)
+    result = interval([0.1, 0.99], examples=100)
+    assert (result.low, result.high) == (0.0, 1.0)

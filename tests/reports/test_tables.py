@@ -42,11 +42,11 @@ def test_csv_of_a_failure_has_its_reason_and_empty_cells(record):
 
 
 def test_baselines_are_lines_of_their_own_kind(record):
-    found = read([record()])
-    assert {name: line["kind"] for name, line in found.items()} == {
+    lines = read([record()])
+    assert {name: line["kind"] for name, line in lines.items()} == {
         "softmax": "measured", "majority": "baseline", "chance": "baseline"
     }  # fmt: skip
-    assert float(found["majority"]["test_accuracy_percent"]) == pytest.approx(17)
+    assert float(lines["majority"]["test_accuracy_percent"]) == pytest.approx(17)
 
 
 def test_published_numbers_have_columns_of_their_own_with_their_source(record):
