@@ -1,4 +1,4 @@
-"""What models learn: real and generated data with fixed splits, and what their numbers mean.
+"""Tasks: real and generated data sets with fixed splits, and the baselines of each.
 
 >>> import tasks
 >>> task = tasks.create("listops", min_len=10, max_len=64)

@@ -64,6 +64,6 @@ def _shuffle(
     count, length = sequences.shape
     positions = np.arange(length)
     ranks = stream.uniform(count, -(-length // block))[:, positions // block]
-    ranks[positions >= lengths.numpy()[:, None]] = 1.0  # behind every real token
+    ranks[positions >= lengths.numpy()[:, None]] = 1.0  # after every real token
     order = torch.from_numpy(ranks.argsort(1, kind="stable"))
     return sequences.gather(1, order)

@@ -1,4 +1,4 @@
-"""What a task is: three splits, each a few tensors, and what its targets mean.
+"""The contract of a task: three splits, each a few tensors, and the kind of its targets.
 
 Axis letters of this package: `n` examples, `b` examples of a batch, `t` sequences of an example (1,
 or 2 where two are compared), `s` stored sequences, `l` tokens of a sequence, `a` target positions
@@ -57,7 +57,7 @@ class Split:
         targets: (n,) or (n, a): int64 classes, or float32 numbers.
         padded: whether any sequence is shorter than l.
         target_positions: (n, a), int32, positions in an example's only sequence, none of them
-            padding; None where an example has one target as a whole.
+            padding; None where an example has one target.
         answers: the kind of the targets.
     """
 
@@ -150,7 +150,7 @@ class Task(ABC):
 
     Attributes:
         name: the registered name, without version.
-        version: raised when the data or the targets change; results of two versions are never
+        version: incremented when the data or the targets change; results of two versions are never
             compared.
         classes: number of classes; 1 where the target is a number.
         vocabulary: vocabulary size; every token is below it, also at padded positions.

@@ -60,7 +60,7 @@ class Table(Task):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Read the labels; raise UserError where an option or the file is not usable."""
+        """Read the labels; raise UserError where an option or the file cannot be used."""
         require_at_least(1, "table", max_len=self.max_len)
         require_at_least(0, "table", seed=self.seed)
         if not (self.dev > 0 and self.test > 0 and self.dev + self.test < 1):
@@ -83,7 +83,7 @@ class Table(Task):
         rows = self._rows()
         numbers = {name: number for number, name in enumerate(self._names())}
         targets = np.array([numbers[label] for label in rows.labels])
-        chosen = self._given(rows) if self.split else self._drawn(rows, targets)
+        chosen = self._column_splits(rows) if self.split else self._random_splits(rows, targets)
         return Corpus.of(rows.texts, targets.tolist()).split(chosen[split], self.max_len, FIRST)
 
     def show(self, split: Split, example: int) -> list[str]:
@@ -100,7 +100,7 @@ class Table(Task):
     def _names(self) -> list[str]:
         return sorted(set(self._rows().labels))
 
-    def _given(self, rows: Rows) -> Mapping[str, np.ndarray]:
+    def _column_splits(self, rows: Rows) -> Mapping[str, np.ndarray]:
         values = np.array(rows.splits)
         for value in sorted(set(rows.splits) - set(SPLITS)):
             raise UserError(
@@ -112,7 +112,9 @@ class Table(Task):
                 raise UserError(f"{self.path} has no row of {name!r} in {self.split!r}; add some")
         return chosen
 
-    def _drawn(self, rows: Rows, targets: Int64[np.ndarray, " n"]) -> Mapping[str, np.ndarray]:
+    def _random_splits(
+        self, rows: Rows, targets: Int64[np.ndarray, " n"]
+    ) -> Mapping[str, np.ndarray]:
         """The indices of each split. A text that is repeated counts once, with its first label."""
         _, first, text_ids = np.unique(
             np.array(rows.texts, object), return_index=True, return_inverse=True

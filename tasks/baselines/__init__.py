@@ -1,13 +1,13 @@
-"""What a task's accuracy means: what is reached without attention.
+"""Baselines: test accuracies that are reached without attention.
 
 * Constant answers: see `Answers.baselines`.
-* Shallow baselines, where an example has one target as a whole: a linear model on how often each
+* Shallow baselines, where an example has one target: a linear model on how often each
   token occurs (*bag of tokens*), and one on the first few tokens. It is a logistic regression where
   the target is a class, a ridge regression where it is a number; the penalty is chosen on dev.
 * Where an example has target positions, the answer that it contains most often (*most frequent in
   context*).
 
-A model that does not exceed these may not have learned more than they did.
+A model that does not exceed these may have learned no more than they do.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ __all__ = ["FIRST", "MOST_FREQUENT", "VERSION", "compute", "evaluate"]
 MOST_FREQUENT = "most frequent in context"
 
 VERSION = 3
-"""Raised when any baseline is computed differently; cached results of other versions are ignored.
+"""Incremented when any baseline is computed differently: results of other versions are not reused.
 
 Version 3 fits with scikit-learn, up to 100 iterations a penalty; version 2 stopped after 30.
 """
@@ -52,7 +52,7 @@ def evaluate(
     key = f"baselines@{VERSION}-{hashlib.sha256(identity.encode()).hexdigest()[:32]}"
     if _is_cached(key):
         specification = {"names": "str n", "values": "float64 n"}
-        names, values = cache.read(key, specification, "run it again: it is computed anew")
+        names, values = cache.read(key, specification, "run it again: it is computed again")
         return dict(zip(names.tolist(), values.tolist(), strict=True))
     accuracies = compute(task, splits)
     with suppress(UserError, OSError):

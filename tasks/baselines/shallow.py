@@ -26,7 +26,7 @@ NUMBER_PENALTIES = (1e-4, 1e-5, 1e-6, 1e-7)
 """The same where the target is a number: an error below the tolerance needs a closer fit."""
 
 MAX_ITERATIONS = 100
-"""Of L-BFGS per penalty; each penalty starts from the solution of the one before."""
+"""Iterations of L-BFGS per penalty; each penalty starts from the solution of the one before."""
 
 Features: TypeAlias = Callable[[Split, int], Any]
 """(split, vocabulary) -> an (n, f) matrix, dense or sparse."""
@@ -70,14 +70,14 @@ def accuracy(features: Features, splits: Mapping[SplitName, Split], vocabulary: 
     inputs = {name: features(split, vocabulary) for name, split in splits.items()}
     best_dev, best_test = -1.0, 0.0
     for model in _fitted(inputs["train"], train):
-        on_dev = _correct(model, inputs["dev"], dev)
-        if on_dev > best_dev:
-            best_dev, best_test = on_dev, _correct(model, inputs["test"], test)
+        dev_accuracy = _correct(model, inputs["dev"], dev)
+        if dev_accuracy > best_dev:
+            best_dev, best_test = dev_accuracy, _correct(model, inputs["test"], test)
     return best_test
 
 
 def _fitted(inputs: Any, train: Split) -> Iterator[Any]:
-    """The model of each penalty, the largest first; each is valid until the next is taken."""
+    """The model of each penalty, the largest first; each is valid until the next is requested."""
     from sklearn.dummy import DummyClassifier
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression, Ridge

@@ -1,6 +1,6 @@
-"""Finding the files of a layout in what a user has, and reading them one after the other.
+"""Locate the files of a layout at a path that a user gives, and read them one after the other.
 
-Nothing is extracted: an archive is read member by member, and only members of known names are.
+Nothing is extracted: an archive is read member by member, and members of other names are skipped.
 """
 
 import io
@@ -54,7 +54,7 @@ class Member(NamedTuple):
 
 
 Reader: TypeAlias = Callable[[Layout, Path], Iterator[tuple[File, int, Member]]]
-"""Opens the files of a layout at a path; gives what is known of each, its size, and itself."""
+"""Opens the files of a layout at a path; yields the entry of each, its size, and the open file."""
 
 
 class SourceFiles:
@@ -75,7 +75,7 @@ class SourceFiles:
         """Each file.
 
         Raises:
-            UserError: a file is missing, duplicate, unreadable, or not the known one.
+            UserError: a file is missing, duplicate, unreadable, or has another size or digest.
         """
         try:
             for file, size, member in self._reader(self.layout, self.path):
@@ -137,11 +137,11 @@ def _read_folder(layout: Layout, path: Path) -> Iterator[tuple[File, int, Member
     for file in layout.files:
         top = path / file.name
         paths = [p for p in top.iterdir() if p.name[0] != "."] if top.is_dir() else [top]
-        for one in sorted(paths):
-            require_regular(one)
-            name = file.name if one == top else f"{file.name}/{one.name}"
-            with one.open("rb") as stream:
-                yield file, one.stat().st_size, Member(name, str(one), stream)
+        for member in sorted(paths):
+            require_regular(member)
+            name = file.name if member == top else f"{file.name}/{member.name}"
+            with member.open("rb") as stream:
+                yield file, member.stat().st_size, Member(name, str(member), stream)
 
 
 def _read_file(layout: Layout, path: Path) -> Iterator[tuple[File, int, Member]]:
@@ -160,11 +160,11 @@ def _read_archive(layout: Layout, path: Path) -> Iterator[tuple[File, int, Membe
     names: set[str] = set()
     with tarfile.open(path, "r|*") as members:
         for info in members:
-            known = layout.member(info.name) if info.isreg() else None
-            stream = members.extractfile(info) if known else None
-            if known is None or stream is None:
+            entry = layout.member(info.name) if info.isreg() else None
+            stream = members.extractfile(info) if entry else None
+            if entry is None or stream is None:
                 continue
-            file, name = known
+            file, name = entry
             if name in names:
                 raise UserError(f"{path} contains {name} twice; get it again")
             names.add(name)

@@ -3,7 +3,7 @@
 `KEY.SHA256.npz` is written under a temporary name and then renamed: it is complete or absent, also
 when two processes write it at once or one is killed, and a damaged file is recognised. A data set
 that is written again with other content replaces the one before; where a killed process left both,
-the newer counts.
+the newer is used.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ from zoo.registry import UserError
 HOME_VARIABLE = "HARNESS_DATA"
 
 ATTEMPTS = 10
-"""How often a file is looked up again that is replaced between being listed and being opened."""
+"""Attempts to open a file that other processes may replace after it was listed."""
 
 _DIGEST = "[0-9a-f]" * 64
 
@@ -53,7 +53,7 @@ def find(key: str) -> Path | None:
     Raises:
         UserError: the folder cannot be read.
     """
-    # A listing that runs while one file replaces another may miss both; the next has one.
+    # A listing that runs while one file replaces another may miss both; the next has one of them.
     return max(_files_of(key) or _files_of(key), key=_modified, default=None)
 
 
@@ -169,19 +169,19 @@ def _verified_arrays(
         )
     try:
         with np.load(file, allow_pickle=False) as content:
-            found = {name: content[name] for name in arrays if name in content}
+            stored = {name: content[name] for name in arrays if name in content}
     except (ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
         raise _unexpected(path, "it is not an NPZ file", how_to_get) from error
-    for problem in _differences(found, arrays):
+    for problem in _differences(stored, arrays):
         raise _unexpected(path, problem, how_to_get)
-    return list(found.values())
+    return list(stored.values())
 
 
-def _differences(found: Mapping[str, np.ndarray], expected: Mapping[str, str]) -> Iterator[str]:
+def _differences(stored: Mapping[str, np.ndarray], expected: Mapping[str, str]) -> Iterator[str]:
     sizes: dict[str, int] = {}
     for name, specification in expected.items():
         dtype, *axes = specification.split()
-        array = found.get(name)
+        array = stored.get(name)
         if array is None:
             yield f"{name} is missing"
             continue
@@ -189,8 +189,10 @@ def _differences(found: Mapping[str, np.ndarray], expected: Mapping[str, str]) -
         shape = array.shape if len(array.shape) == len(axes) else ()
         named = {axis: n for axis, n in zip(axes, shape, strict=False) if not axis.isdigit()}
         sizes = {**named, **sizes}
-        wanted = tuple(int(axis) if axis.isdigit() else sizes.get(axis, -1) for axis in axes)
-        if not array.dtype.name.startswith(dtype) or array.shape != wanted:
+        expected_shape = tuple(
+            int(axis) if axis.isdigit() else sizes.get(axis, -1) for axis in axes
+        )
+        if not array.dtype.name.startswith(dtype) or array.shape != expected_shape:
             yield f"{name} is {array.dtype.name} {array.shape}, {specification!r} expected"
 
 
@@ -211,7 +213,7 @@ def _rename(partial: Path, key: str) -> Path:
     with filelock.FileLock(partial.with_name(f".{key}.lock")):
         partial.replace(final)
         for other in set(_files_of(key)) - {final}:
-            # A system may keep a file that is being read: then the newer counts.
+            # A system may not delete a file that is being read: then the newer is used.
             with suppress(OSError):
                 other.unlink()
     return final

@@ -82,9 +82,9 @@ def pad(
     lengths = np.empty(len(chosen), np.int32)
     for row, index in enumerate(chosen.tolist()):
         start = ends[index - 1] if index else 0
-        kept = values[start : ends[index]][:length]
-        lengths[row] = len(kept)
-        np.add(kept, first, out=sequences[row, : len(kept)])
+        truncated = values[start : ends[index]][:length]
+        lengths[row] = len(truncated)
+        np.add(truncated, first, out=sequences[row, : len(truncated)])
     return torch.from_numpy(sequences), torch.from_numpy(lengths)
 
 
@@ -105,7 +105,7 @@ def official(split: SplitName) -> SplitName:
 
 def choose(
     owner: str, targets: UInt8[np.ndarray, " n"], split: SplitName, count: int
-) -> Int64[np.ndarray, " kept"]:
+) -> Int64[np.ndarray, " count"]:
     """The indices of `count` examples of `split` in its published split; see `official`.
 
     Train and dev are disjoint.
@@ -122,25 +122,27 @@ def choose(
     indices = np.arange(len(targets))
     if split != "test":
         indices = hold_out(targets)[split]
-    return thin(f"{owner}.{split}", indices, count)
+    return subsample(f"{owner}.{split}", indices, count)
 
 
-def hold_out(targets: UInt8[np.ndarray, " n"]) -> Mapping[str, Int64[np.ndarray, " kept"]]:
+def hold_out(targets: UInt8[np.ndarray, " n"]) -> Mapping[str, Int64[np.ndarray, " count"]]:
     """The indices of train, and of dev: a tenth of every class, both ascending.
 
     The choice uses `Generator.random` only, whose stream NumPy guarantees.
     """
     draws = np.random.Generator(np.random.PCG64(DEV_SEED)).random(len(targets))
-    held = np.zeros(len(targets), bool)
+    is_dev = np.zeros(len(targets), bool)
     for value in np.unique(targets):
         members = np.flatnonzero(targets == value)
         members = members[draws[members].argsort(kind="stable")]
-        held[members[: len(members) // 10]] = True
-    return {"train": np.flatnonzero(~held), "dev": np.flatnonzero(held)}
+        is_dev[members[: len(members) // 10]] = True
+    return {"train": np.flatnonzero(~is_dev), "dev": np.flatnonzero(is_dev)}
 
 
-def thin(owner: str, indices: Int64[np.ndarray, " n"], count: int) -> Int64[np.ndarray, " kept"]:
-    """Evenly spaced `count` of the indices, so that sorted classes keep their shares.
+def subsample(
+    owner: str, indices: Int64[np.ndarray, " n"], count: int
+) -> Int64[np.ndarray, " count"]:
+    """Select `count` evenly spaced indices, so that sorted classes keep their shares.
 
     Raises:
         UserError: there are fewer; `owner` is the option that set `count`.

@@ -1,8 +1,8 @@
 """Downloading public archives: verified, resumable, from the first mirror that has them.
 
 An archive is stored in the folder `downloads` of the cache. The bytes received so far are in
-`.NAME.partial` next to it, and the next attempt continues from there, at any mirror. The file gets
-its final name after its size and digest were verified.
+`.NAME.partial` next to it, and the next attempt continues from there, from any mirror. The file is
+renamed after its size and digest are verified.
 """
 
 import logging
@@ -17,7 +17,7 @@ from tasks.data.sources import base_key, find_imported
 from zoo.registry import UserError, first_line, in_one_line
 
 TIMEOUT_SECONDS = 30.0
-"""How long a server may send nothing."""
+"""How long to wait for the next bytes of a server."""
 
 ATTEMPTS = 5
 """Connections to one mirror, as long as each of them brings new bytes."""
@@ -55,7 +55,7 @@ def fetch_data(
         task: name of an imported task.
         progress: called while bytes arrive.
         offline: whether to use only what was downloaded before.
-        timeout: how long a server may send nothing, in seconds.
+        timeout: how long to wait for the next bytes of a server, in seconds.
 
     Raises:
         UserError: the task is unknown or has no public source that can be verified, no mirror gives
@@ -147,7 +147,7 @@ def _retrieve(url: str, downloader: "_Downloader", folder: Path) -> Path:
 
 
 class _Downloader:
-    """A downloader for pooch that continues where an earlier attempt was cut off."""
+    """A downloader for pooch that continues an earlier attempt that was interrupted."""
 
     def __init__(self, archive: Archive, partial: Path, progress: Progress, timeout: float) -> None:
         """Prepare to download `archive`, whose bytes are collected in `partial`."""
@@ -206,7 +206,7 @@ class _Downloader:
             raise _MirrorError(f"{size} bytes expected, {actual} received")
 
     def _first_byte(self, response: Any, received: int) -> int:
-        """The offset at which the response begins; raises _MirrorError where it is of no use."""
+        """The offset at which the response begins; raises _MirrorError where it cannot be used."""
         if response.status_code == 200:
             received = 0
         elif response.status_code != 206:

@@ -1,4 +1,4 @@
-"""The files that data are made from: what is known of them, and their verification.
+"""The files that data are made from: their names, sizes and digests, and their verification.
 
 A source comes in one or more layouts: files in a folder, which may also be packed as a tar archive.
 """
@@ -68,9 +68,9 @@ class Layout(BaseModel):
 
     Attributes:
         name: selects the reader of the files.
-        files: what belongs to it.
+        files: its files.
         folders: where the files may be, below the folder that a user names.
-        archives: the files packed; several where one archive is known by several names.
+        archives: the files in one archive; several where an archive has several names.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -129,7 +129,7 @@ class Source(BaseModel):
         return tuple(a for layout in self.layouts for a in layout.archives if a.mirrors)
 
     def verify(self, arrays: Mapping[str, np.ndarray], location: str) -> None:
-        """Raise UserError where the arrays made from the files at `location` are not as known."""
+        """Raise UserError where arrays made from the files at `location` have another digest."""
         for name, expected in self.arrays.items():
             actual = hashlib.sha256(arrays[name].tobytes()).hexdigest()
             if actual != expected:

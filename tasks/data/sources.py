@@ -1,7 +1,7 @@
 """Tasks with cached data, which are imported from known files or generated.
 
-Nothing unverified is cached: the digest of a file is verified, else that of the arrays made from
-it, else, where none is published, their form and number. On an error the cache stays as it was.
+Nothing unverified is cached. Verified is the digest of a file, else that of the arrays made from
+it, else, where none is published, their shapes and number. On an error the cache stays as it was.
 """
 
 import lzma

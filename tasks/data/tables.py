@@ -84,8 +84,8 @@ def _cells(file: Path, table: "pandas.DataFrame", column: str) -> list[str]:
     if not column:
         return []
     if column not in table.columns:
-        known = ", ".join(map(str, table.columns))
-        raise UserError(f"{file} has no column {column!r}, only {known}; name the one to use")
+        columns = ", ".join(map(str, table.columns))
+        raise UserError(f"{file} has no column {column!r}, only {columns}; name the one to use")
     absent = table[column].isna()
     cells = table[column].astype(str)
     empty = (absent | (cells == "")).to_numpy().nonzero()[0]

@@ -144,10 +144,10 @@ class ListOps(GeneratedTask):
 
     def _blocks(self, workers: int) -> Generator[Corpus, None, None]:
         with ThreadPoolExecutor(workers) as pool:
-            ahead = deque(pool.submit(self.draw, block) for block in range(2 * workers))
+            pending = deque(pool.submit(self.draw, block) for block in range(2 * workers))
             for block in itertools.count(2 * workers):
-                yield ahead.popleft().result()
-                ahead.append(pool.submit(self.draw, block))
+                yield pending.popleft().result()
+                pending.append(pool.submit(self.draw, block))
 
     def draw(self, block: int) -> Corpus:
         """Draw one block of roots, and keep the trees of the right length, duplicates included."""
@@ -155,9 +155,9 @@ class ListOps(GeneratedTask):
         ends = np.empty(BLOCK, np.int64)
         targets = np.empty(BLOCK, np.uint8)
         rng = _stream(self.seed, block)
-        kept = trees.draw_trees(rng, BLOCK, self.min_len, self.max_len, tokens, ends, targets)
-        used = ends[kept - 1] if kept else 0
-        return Corpus(tokens[:used].copy(), ends[:kept], targets[:kept])
+        count = trees.draw_trees(rng, BLOCK, self.min_len, self.max_len, tokens, ends, targets)
+        used = ends[count - 1] if count else 0
+        return Corpus(tokens[:used].copy(), ends[:count], targets[:count])
 
 
 def _stream(*seeds: int) -> np.random.Generator:

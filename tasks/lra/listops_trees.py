@@ -52,16 +52,16 @@ def draw_trees(
     Returns:
         The number of trees kept.
     """
-    kept = 0
+    count = 0
     end = 0
     for _ in range(draws):
         length, value = draw_tree(rng, max_len, tokens[end:])
         if length > min_len:
             end += length
-            ends[kept] = end
-            targets[kept] = value
-            kept += 1
-    return kept
+            ends[count] = end
+            targets[count] = value
+            count += 1
+    return count
 
 
 @njit(nogil=True)
@@ -92,17 +92,17 @@ def draw_tree(
         tokens[length] = FIRST_DIGIT + value
         length += 1
         while level > 0:
-            above = level - 1
-            values[above, complete[above]] = value
-            complete[above] += 1
-            if complete[above] < children[above]:
+            parent = level - 1
+            values[parent, complete[parent]] = value
+            complete[parent] += 1
+            if complete[parent] < children[parent]:
                 break
             operator = int(rng.random() * _KINDS)
-            tokens[starts[above]] = FIRST_OPERATOR + operator
+            tokens[starts[parent]] = FIRST_OPERATOR + operator
             tokens[length] = CLOSE
             length += 1
-            level = above
-            value = apply(operator, values[above, : complete[above]])
+            level = parent
+            value = apply(operator, values[parent, : complete[parent]])
         if level == 0:
             return length, value
 

@@ -159,10 +159,10 @@ class Pathfinder(GeneratedTask):
         margin = margins[int(len(margins) * rng.random())]
         tables = drawing_tables(self.size, self.contour, margin)
         pixels = np.empty((self.size, self.size), np.uint8)
-        most_paddles = 2 * tables.contour + tables.distractors * tables.shorter
+        most_paddles = 2 * tables.contour + tables.distractors * tables.distractor_contour
         paddles, discs = np.empty((most_paddles, 3), np.int64), np.empty((2, 2), np.int64)
-        target, drawn, attempts = drawing.draw(rng, tables, pixels, paddles, discs)
-        return Drawing(pixels, target, paddles[:drawn], discs, attempts, margin)
+        target, count, attempts = drawing.draw(rng, tables, pixels, paddles, discs)
+        return Drawing(pixels, target, paddles[:count], discs, attempts, margin)
 
     def _redraw_repeated(
         self, pixels: UInt8[np.ndarray, "n h h"], targets: UInt8[np.ndarray, " n"]

@@ -55,7 +55,7 @@ MIN_FREE = 0.01
 def draw(
     rng: Generator, tables: Tables, image: Levels, paddles: Paddles, discs: Cells
 ) -> tuple[int, int, int]:
-    """Draw one image, and return how.
+    """Draw one image.
 
     Args:
         rng: the source of randomness.
@@ -75,17 +75,17 @@ def draw(
     attempts = 1
     while not grow_pair(rng, tables, mask, paddles):
         attempts += 1
-    drawn = 2 * tables.contour
+    count = 2 * tables.contour
     for _ in range(tables.distractors):
-        if scatter(rng, tables, mask, paddles[drawn:]):
-            drawn += tables.shorter
+        if scatter(rng, tables, mask, paddles[count:]):
+            count += tables.distractor_contour
     origin = int(2 * rng.random())
     terminal = origin if label == 1 else 1 - origin
     ends = (paddles[origin * tables.contour], paddles[(terminal + 1) * tables.contour - 1])
     for end in range(2):
         discs[end, 0], discs[end, 1] = ends[end][0], ends[end][1]
-    render(tables, paddles[:drawn], discs, image)
-    return label, drawn, attempts
+    render(tables, paddles[:count], discs, image)
+    return label, count, attempts
 
 
 @njit(nogil=True)
@@ -132,10 +132,10 @@ def scatter(rng: Generator, tables: Tables, mask: Levels, paddles: Paddles) -> b
 @njit(nogil=True)
 def grow(rng: Generator, tables: Tables, mask: Levels, paddles: Paddles, pivot: Point) -> bool:
     """Try to draw the other paddles of a distractor; `pivot` is that of its first."""
-    for joint in range(1, tables.shorter):
+    for joint in range(1, tables.distractor_contour):
         if not extend(rng, tables, mask, paddles[joint - 1], paddles[joint], pivot):
             return False
-    last = paddles[tables.shorter - 1]
+    last = paddles[tables.distractor_contour - 1]
     cover(mask, tables.masks[last[2]], last)
     return True
 

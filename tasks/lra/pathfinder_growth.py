@@ -48,17 +48,17 @@ def seed(
     free = np.empty((mask.size, 2), np.int64)
     for _ in range(ATTEMPTS):
         angle = int(ANGLES * rng.random())
-        cells = tables.fits[angle, : tables.fitting[angle]]
+        cells = tables.fits[angle, : tables.fit_counts[angle]]
         if len(cells) == 0:
             return False
         if central:
-            count = find_central(tables.size, 2 * tables.apart, cells, free)
+            count = find_central(tables.size, 2 * tables.tail_distance, cells, free)
         else:
             count = find_free(mask, cells, free)
         if count == 0:
             return False
-        spot = int(count * rng.random())
-        paddle[0], paddle[1], paddle[2] = free[spot, 0], free[spot, 1], angle
+        chosen = int(count * rng.random())
+        paddle[0], paddle[1], paddle[2] = free[chosen, 0], free[chosen, 1], angle
         if begin(tables.size, tables.onset[angle], tables.joints[angle], paddle, pivot):
             return True
     return False
@@ -121,8 +121,8 @@ def seed_second(
     for _ in range(ATTEMPTS):
         bearing = int(ANGLES * rng.random())
         # Halves are rounded to even, as in NumPy.
-        paddle[0] = int(np.rint(other[0] + tables.apart * tables.compass[bearing, 0]))
-        paddle[1] = int(np.rint(other[1] + tables.apart * tables.compass[bearing, 1]))
+        paddle[0] = int(np.rint(other[0] + tables.tail_distance * tables.compass[bearing, 0]))
+        paddle[1] = int(np.rint(other[1] + tables.tail_distance * tables.compass[bearing, 1]))
         paddle[2] = int(ANGLES * rng.random())
         if begin(tables.size, tables.onset[paddle[2]], tables.joints[paddle[2]], paddle, pivot):
             return True

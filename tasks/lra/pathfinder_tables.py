@@ -46,7 +46,7 @@ class Scale:
         paddle: length L of a paddle in pixels.
         thickness: its thickness in pixels.
         margins: gaps m between paddles in pixels, one of which is drawn for each image.
-        apart: distance of the two tails in pixels.
+        tail_distance: distance of the two tails in pixels.
         radius: radius of a disc in pixels.
         continuity: factor of a turn in its weight: a larger one makes snakes straighter.
         contrast: level of the two snakes, that of a disc being 1.
@@ -57,7 +57,7 @@ class Scale:
     paddle: int
     thickness: float
     margins: tuple[int, ...]
-    apart: int
+    tail_distance: int
     radius: float
     continuity: float
     contrast: float
@@ -67,15 +67,15 @@ class Scale:
 
 SCALES = {
     32: Scale(
-        paddle=2, thickness=0.5, margins=(1,), apart=7, radius=1.5,
+        paddle=2, thickness=0.5, margins=(1,), tail_distance=7, radius=1.5,
         continuity=1.0, contrast=1.5, clutter=2.0, distractors=20,
     ),
     64: Scale(
-        paddle=5, thickness=1.0, margins=(1,), apart=12, radius=2.5,
+        paddle=5, thickness=1.0, margins=(1,), tail_distance=12, radius=2.5,
         continuity=1.8, contrast=0.8, clutter=0.8, distractors=22,
     ),
     128: Scale(
-        paddle=5, thickness=1.5, margins=(2, 3), apart=20, radius=3.0,
+        paddle=5, thickness=1.5, margins=(2, 3), tail_distance=20, radius=3.0,
         continuity=1.8, contrast=0.9, clutter=0.9, distractors=35,
     ),
 }  # fmt: skip
@@ -92,9 +92,9 @@ class Tables(NamedTuple):
         size: side of the window.
         border: pixels on every side of it that the mask covers from the start.
         contour: paddles of a snake.
-        shorter: paddles of a distractor.
+        distractor_contour: paddles of a distractor.
         distractors: number of them.
-        apart: distance of the two tails.
+        tail_distance: distance of the two tails.
         contrast: level of the two snakes.
         clutter: level of the distractors.
         compass: (sin, cos) of each integer angle.
@@ -102,7 +102,7 @@ class Tables(NamedTuple):
         lines: a paddle's image, its start in the centre: an integer angle's tail, or a head.
         masks: its mask.
         fits: what must be free around a tail at each integer angle.
-        fitting: how many cells of `fits` are in use.
+        fit_counts: how many cells of `fits` are in use.
         onset: from a tail to the head at each integer angle.
         joints: from a tail to the pivot.
         pivots: from a pivot to the next one, after a paddle of each direction.
@@ -114,9 +114,9 @@ class Tables(NamedTuple):
     size: int
     border: int
     contour: int
-    shorter: int
+    distractor_contour: int
     distractors: int
-    apart: int
+    tail_distance: int
     contrast: float
     clutter: float
     compass: Float64[np.ndarray, "a 2"]
@@ -124,7 +124,7 @@ class Tables(NamedTuple):
     lines: UInt8[np.ndarray, "r w w"]
     masks: UInt8[np.ndarray, "r w w"]
     fits: Int64[np.ndarray, "a k 2"]
-    fitting: Int64[np.ndarray, " a"]
+    fit_counts: Int64[np.ndarray, " a"]
     onset: Int64[np.ndarray, "a 2"]
     joints: Int64[np.ndarray, "a 2"]
     pivots: Int64[np.ndarray, "r 2"]
@@ -146,14 +146,14 @@ def drawing_tables(size: int, contour: int, margin: int) -> Tables:
     fits = [_fit(mask, scale.paddle + margin) for mask in masks[:ANGLES]]
     growth = np.concatenate([compass, toward])
     onset = _whole(scale.paddle * compass)
-    shorter = contour // 3
+    distractor_contour = contour // 3
     return Tables(
         size=size,
         border=BORDER,
         contour=contour,
-        shorter=shorter,
-        distractors=scale.distractors // shorter,
-        apart=scale.apart,
+        distractor_contour=distractor_contour,
+        distractors=scale.distractors // distractor_contour,
+        tail_distance=scale.tail_distance,
         contrast=scale.contrast,
         clutter=scale.clutter,
         compass=compass,
@@ -161,7 +161,7 @@ def drawing_tables(size: int, contour: int, margin: int) -> Tables:
         lines=np.stack([_halved(canvas) for canvas in canvases]),
         masks=masks,
         fits=_padded(fits),
-        fitting=np.array([len(cells) for cells in fits]),
+        fit_counts=np.array([len(cells) for cells in fits]),
         onset=onset,
         joints=onset + _whole(-(scale.paddle + margin) * compass),
         pivots=_whole((scale.paddle + 2 * margin) * growth),

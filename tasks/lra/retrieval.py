@@ -22,7 +22,7 @@ import torch
 
 from tasks.contract import Split, SplitName
 from tasks.data.archives import Member, SourceFiles
-from tasks.data.corpus import decode, pad, thin
+from tasks.data.corpus import decode, pad, subsample
 from tasks.data.sources import ImportedTask
 from tasks.registry import tasks
 from zoo.registry import UserError
@@ -85,7 +85,7 @@ class Retrieval(ImportedTask):
                 f"{split}_targets": "uint8 n",
             }
         )
-        chosen = thin(f"retrieval.{split}", np.arange(len(targets)), getattr(self, split))
+        chosen = subsample(f"retrieval.{split}", np.arange(len(targets)), getattr(self, split))
         used, indices = np.unique(pairs[chosen], return_inverse=True)
         sequences, lengths = pad(values, ends, used.astype(np.int64), self.max_len, FIRST)
         return Split(

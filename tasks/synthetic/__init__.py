@@ -1,1 +1,1 @@
-"""Tasks that show what a mechanism can compute: drawn from a seed, at any length."""
+"""Synthetic tasks, which test what a mechanism can compute: generated at any length."""

@@ -62,12 +62,12 @@ def _repeating(rows: Int[np.ndarray, "rows count"]) -> Int[np.ndarray, " repeati
 
 
 class Examples(NamedTuple):
-    """What is examples.
+    """Generated examples.
 
     Attributes:
         sequences: (n, l), tokens without padding.
         targets: (n,) or (n, a).
-        target_positions: (n, a); None where an example has one target as a whole.
+        target_positions: (n, a); None where an example has one target.
     """
 
     sequences: Int[np.ndarray, "n l"]
@@ -107,13 +107,13 @@ class SyntheticTask(Task):
             self.answers,
         )
 
-    def _require(self, **least: int) -> None:
+    def _require(self, **minima: int) -> None:
         """Reject options below these bounds, empty splits and a negative `seed`.
 
         Raises:
             UserError: an option is out of range.
         """
-        for option, bound in {**least, "train": 1, "dev": 1, "test": 1, "seed": 0}.items():
+        for option, bound in {**minima, "train": 1, "dev": 1, "test": 1, "seed": 0}.items():
             require_at_least(bound, self.name, **{option: getattr(self, option)})
         if self.vocabulary > 2**15:  # tokens are stored in 16 bits
             option = self.vocabulary_option

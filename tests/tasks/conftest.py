@@ -17,7 +17,7 @@ from tasks.data.files import Archive, File, Layout, Source
 
 
 class Published(NamedTuple):
-    """Small files in a real layout, what is known of them, and their content."""
+    """Small files in a real layout, their sizes and digests, and their content."""
 
     folder: Path
     source: Source
@@ -52,7 +52,7 @@ def images(tmp_path) -> Published:
     folder = tmp_path / "packed"
     folder.mkdir()
     np.savez(folder / "images.npz", **content)
-    layout = Layout(name="grey", files=(known(folder / "images.npz"),))
+    layout = Layout(name="grey", files=(file_entry(folder / "images.npz"),))
     return Published(folder, source(layout, arrays, {"train": 200, "test": 30}), content)
 
 
@@ -80,7 +80,7 @@ def reviews(tmp_path) -> Published:
         (folder / name).write_bytes(lzma.compress(raw))
         texts = [row["text"].encode() for row in rows]
         arrays |= Corpus.of(texts, [row["label"] for row in rows]).arrays(name.split(".")[0])
-    layout = Layout(name="lines", files=tuple(known(folder / name) for name in content))
+    layout = Layout(name="lines", files=tuple(file_entry(folder / name) for name in content))
     return Published(folder, source(layout, arrays, {"train": 40, "test": 6}), content)
 
 
@@ -90,9 +90,9 @@ def acl(reviews, tmp_path) -> Published:
     folder = tmp_path / "official"
     for name, rows in reviews.content.items():
         for row in rows:
-            place = folder / "aclImdb" / name.split(".")[0] / ("neg", "pos")[row["label"]]
-            place.mkdir(parents=True, exist_ok=True)
-            (place / f"{row['id']}_{row['rating']}.txt").write_bytes(row["text"].encode())
+            review_folder = folder / "aclImdb" / name.split(".")[0] / ("neg", "pos")[row["label"]]
+            review_folder.mkdir(parents=True, exist_ok=True)
+            (review_folder / f"{row['id']}_{row['rating']}.txt").write_bytes(row["text"].encode())
     unlabelled = folder / "aclImdb" / "train" / "unsup"
     unlabelled.mkdir()
     (unlabelled / "0_0.txt").write_text("not used")
@@ -112,7 +112,7 @@ def pack(folder: Path) -> Archive:
     path = folder.parent / f"{folder.name}.tar.gz"
     with tarfile.open(path, "w:gz") as archive:
         archive.add(folder, folder.name)
-    return Archive(**known(path).model_dump())
+    return Archive(**file_entry(path).model_dump())
 
 
 def source(layout: Layout, arrays, examples) -> Source:
@@ -127,7 +127,7 @@ def source(layout: Layout, arrays, examples) -> Source:
     )
 
 
-def known(path: Path) -> File:
+def file_entry(path: Path) -> File:
     """The description of a file as it is."""
     content = path.read_bytes()
     return File(name=path.name, size=len(content), digest=f"sha256:{sha256(content)}")

@@ -1,4 +1,4 @@
-"""Baselines, on tasks of which it is known what each of them can and cannot solve."""
+"""Baselines, on tasks that each of them is known to solve or not."""
 
 import errno
 from dataclasses import dataclass, replace

@@ -28,9 +28,10 @@ class Counting(Task):
 
 
 def sequences(block, split="train"):
-    found = ShuffledBlocks(Counting(), block).load(split)
+    shuffled = ShuffledBlocks(Counting(), block).load(split)
     return [
-        row[:n] for row, n in zip(found.sequences.tolist(), found.lengths.tolist(), strict=True)
+        row[:n]
+        for row, n in zip(shuffled.sequences.tolist(), shuffled.lengths.tolist(), strict=True)
     ]
 
 
@@ -51,17 +52,17 @@ def test_the_order_of_blocks_differs_between_sequences(block):
 
 
 def test_a_block_as_long_as_the_sequence_changes_nothing():
-    whole = ShuffledBlocks(Counting(), 40).load("dev")
-    assert torch.equal(whole.sequences, Counting().load("dev").sequences)
+    unchanged = ShuffledBlocks(Counting(), 40).load("dev")
+    assert torch.equal(unchanged.sequences, Counting().load("dev").sequences)
 
 
 def test_padding_stays_at_the_end_and_targets_do_not_change():
-    found, plain = ShuffledBlocks(Counting(), 8).load("test"), Counting().load("test")
-    padding = torch.arange(40) >= found.lengths[:, None]
-    assert torch.equal(found.lengths, plain.lengths)
-    assert torch.equal(found.targets, plain.targets)
-    assert (found.sequences[padding] == 50).all()
-    assert (found.sequences[~padding] < 50).all()
+    shuffled, plain = ShuffledBlocks(Counting(), 8).load("test"), Counting().load("test")
+    padding = torch.arange(40) >= shuffled.lengths[:, None]
+    assert torch.equal(shuffled.lengths, plain.lengths)
+    assert torch.equal(shuffled.targets, plain.targets)
+    assert (shuffled.sequences[padding] == 50).all()
+    assert (shuffled.sequences[~padding] < 50).all()
 
 
 def test_the_order_is_deterministic_and_differs_between_splits():

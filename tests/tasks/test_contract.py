@@ -56,8 +56,8 @@ def test_the_mask_is_true_for_the_real_tokens_of_a_short_sequence():
 
 
 def test_a_split_without_padding_has_no_mask():
-    whole = torch.zeros(2, 3, dtype=torch.uint8)
-    split = Split.single(whole, torch.tensor([3, 3]), torch.tensor([0, 1]))
+    full = torch.zeros(2, 3, dtype=torch.uint8)
+    split = Split.single(full, torch.tensor([3, 3]), torch.tensor([0, 1]))
     assert split.gather(torch.tensor([1])).mask is None
 
 
@@ -172,9 +172,9 @@ def test_any_other_content_changes_the_digest(what):
 
 def test_the_digest_does_not_depend_on_the_chunks(monkeypatch):
     split = library.create("parity", train=3).load("train")
-    whole = split.digest()
+    digest = split.digest()
     monkeypatch.setattr(contract, "CHUNK", 2)
-    assert split.digest() == whole
+    assert split.digest() == digest
     last = split.sequences.clone()
     last[-1, -1] = 3 - last[-1, -1]
-    assert replace(split, sequences=last, answers=Number(1.0)).digest() != whole
+    assert replace(split, sequences=last, answers=Number(1.0)).digest() != digest

@@ -11,7 +11,7 @@ import torch
 from tasks.data.files import Layout
 from tasks.data.sources import import_data
 from tasks.lra.image import Image, to_grey
-from tests.tasks.conftest import Published, change_layout, known, pack, source
+from tests.tasks.conftest import Published, change_layout, file_entry, pack, source
 from zoo.registry import UserError
 
 
@@ -41,8 +41,8 @@ def test_train_and_dev_partition_the_official_train_images(image, images):
 
 def test_fewer_images_are_a_subset(image):
     few = Image(train=50, dev=10, test=15)
-    kept, every = few.load("train").sequences.tolist(), image.load("train").sequences.tolist()
-    assert len(kept) == 50 and all(one in every for one in kept)
+    selected, every = few.load("train").sequences.tolist(), image.load("train").sequences.tolist()
+    assert len(selected) == 50 and all(one in every for one in selected)
     assert few.key == "image@1[train=50,dev=10,test=15]"
     with pytest.raises(UserError, match=r"image.test=31 is out of range; give 1 to 30"):
         Image(test=31).load("test")
@@ -79,7 +79,7 @@ def test_unexpected_content_is_an_error(images, home, part, changed, message):
     path = images.folder / "images.npz"
     path.write_bytes(file.getvalue())
     with pytest.raises(UserError, match=message):
-        Image.import_files(images.folder, change_layout(images.source, files=(known(path),)))
+        Image.import_files(images.folder, change_layout(images.source, files=(file_entry(path),)))
     assert not home.exists()
 
 
@@ -115,7 +115,7 @@ def batches(tmp_path) -> Published:
         (folder / f"{name}.bin").write_bytes(rows.tobytes())
     layout = Layout(
         name="binary",
-        files=tuple(known(path) for path in sorted(folder.iterdir())),
+        files=tuple(file_entry(path) for path in sorted(folder.iterdir())),
         folders=(folder.name,),
         archives=(pack(folder),),
     )
@@ -149,7 +149,7 @@ def test_batches_may_be_in_any_order_in_an_archive(batches):
         for path in paths:
             archive.add(path, f"x/{path.name}")
     (archive,) = batches.source.layouts[0].archives
-    archive = archive.model_copy(update=known(shuffled).model_dump())
+    archive = archive.model_copy(update=file_entry(shuffled).model_dump())
     first = Image.import_files(folder, batches.source)
     assert Image.import_files(shuffled, change_layout(batches.source, archives=(archive,))) == first
 

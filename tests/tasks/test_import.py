@@ -14,7 +14,7 @@ from tasks.data.files import source_of
 from tasks.lra.image import Image
 from tasks.lra.listops import ListOps
 from tasks.lra.text import Text
-from tests.tasks.conftest import change, change_layout, known
+from tests.tasks.conftest import change, change_layout, file_entry
 from zoo.registry import UserError
 
 
@@ -103,7 +103,7 @@ def test_a_file_that_cannot_be_decoded_is_an_error(task, content, request, home)
     file, *others = published.source.layouts[0].files
     path = published.folder / file.name
     path.write_bytes(path.read_bytes()[:-30] if content is None else content)
-    source = change_layout(published.source, files=(known(path), *others))
+    source = change_layout(published.source, files=(file_entry(path), *others))
     with pytest.raises(UserError, match=f"{path} cannot be decoded") as error:
         task.import_files(published.folder, source)
     assert "\n" not in str(error.value) and not home.exists()
@@ -122,7 +122,7 @@ def test_an_archive_is_verified_before_it_is_opened(acl, home):
 
 
 def unverified(acl, path):
-    """The source with an archive at `path` of which only the name is known."""
+    """The source with an archive at `path` of which only the name is verified."""
     archive = acl.source.layouts[0].archives[0]
     archive = change(archive, name=path.name, size=0, digest="unpublished")
     return change_layout(acl.source, archives=(archive,), folders=())

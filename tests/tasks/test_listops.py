@@ -206,9 +206,9 @@ def test_frequent_trees_are_spread_over_the_splits():
 @pytest.mark.parametrize("workers", [2, 3])
 def test_the_data_do_not_depend_on_the_number_of_workers(workers):
     task = ListOps(**SMALL, seed=3)
-    alone, together = task.generate_by(1), task.generate_by(workers)
-    assert {name: array.tobytes() for name, array in alone.items()} == {
-        name: array.tobytes() for name, array in together.items()
+    single_thread, threads = task.generate_by(1), task.generate_by(workers)
+    assert {name: array.tobytes() for name, array in single_thread.items()} == {
+        name: array.tobytes() for name, array in threads.items()
     }
 
 

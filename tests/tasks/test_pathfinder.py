@@ -52,7 +52,7 @@ def test_both_discs_are_visible_at_their_positions(drawings):
     for drawing in drawings:
         levels = np.pad(drawing.pixels, 2).astype(int)
         for y, x in drawing.discs:
-            # Two by two bright pixels: a paddle alone has no such square.
+            # Two by two bright pixels: a paddle has no such square.
             assert levels[y + 1 : y + 3, x + 1 : x + 3].min() > 150
         assert not (drawing.discs[0] == drawing.discs[1]).all()
 
@@ -80,8 +80,8 @@ def test_the_first_disc_is_on_either_snake_in_either_class(drawings):
 def test_the_brightness_does_not_reveal_the_class(images, drawings):
     targets = np.array([drawing.target for drawing in drawings])
     means = images.mean(axis=(1, 2))
-    gap = abs(means[targets == 1].mean() - means[targets == 0].mean())
-    assert gap < 4 * means.std() * 2 / 1000**0.5
+    difference = abs(means[targets == 1].mean() - means[targets == 0].mean())
+    assert difference < 4 * means.std() * 2 / 1000**0.5
 
 
 @pytest.mark.parametrize(("size", "contour"), [(32, 6), (64, 6), (128, 6)])
@@ -99,8 +99,8 @@ def test_images_are_in_their_order_in_raster_order():
     task = Pathfinder(**SMALL)
     drawn = [task.draw(index) for index in (0, 149, 150, 170)]
     splits = {name: task.load(name) for name in ("train", "dev", "test")}
-    places = [("train", 0), ("train", 149), ("dev", 0), ("test", 0)]
-    for drawing, (name, row) in zip(drawn, places, strict=True):
+    rows = [("train", 0), ("train", 149), ("dev", 0), ("test", 0)]
+    for drawing, (name, row) in zip(drawn, rows, strict=True):
         assert splits[name].sequences[row].tolist() == drawing.pixels.ravel().tolist()
         assert splits[name].targets[row] == drawing.target
 
@@ -114,9 +114,9 @@ def test_both_gaps_occur_at_128_pixels():
 def test_the_data_do_not_depend_on_the_number_of_workers(workers):
     task = Pathfinder(**SMALL, seed=3)
     assert sum(SMALL.values()) > 2 * BLOCK
-    alone, together = task.generate_by(1), task.generate_by(workers)
-    assert {name: array.tobytes() for name, array in alone.items()} == {
-        name: array.tobytes() for name, array in together.items()
+    single_thread, threads = task.generate_by(1), task.generate_by(workers)
+    assert {name: array.tobytes() for name, array in single_thread.items()} == {
+        name: array.tobytes() for name, array in threads.items()
     }
 
 

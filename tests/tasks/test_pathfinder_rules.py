@@ -65,12 +65,12 @@ class Rules:
         dilated = np.zeros_like(canvas)
         for dy, dx in disc(2 * self.margin):
             dilated |= np.roll(canvas, (dy, dx), (0, 1))
-        found = []
+        patches = []
         for patch in (halved(canvas), halved(dilated)):
             wide = np.zeros((self.size + 2 * half, self.size + 2 * half))
             wide[y : y + 2 * half + 1, x : x + 2 * half + 1] = patch
-            found.append(wide[half:-half, half:-half])
-        return found
+            patches.append(wide[half:-half, half:-half])
+        return patches
 
     def marker(self, centre):
         y, x = np.ogrid[: 2 * self.size, : 2 * self.size]
@@ -169,8 +169,8 @@ def grow(rules, taken, snake, masks, joint):
 def test_the_tails_have_their_distance_and_are_inside_the_window(case):
     rules, _, _, snakes = case
     tails = [tuple(map(int, snake[0][:2])) for snake in snakes[:2]]
-    assert abs(math.dist(*tails) - rules.scale.apart) <= math.sqrt(0.5)
-    band = 2 * rules.scale.apart
+    assert abs(math.dist(*tails) - rules.scale.tail_distance) <= math.sqrt(0.5)
+    band = 2 * rules.scale.tail_distance
     assert all(band - 1 <= c < rules.size - band for c in tails[0])
     for snake in snakes:
         head = step(tuple(snake[0][:2]), rules.angle(int(snake[0][2])), rules.length)
@@ -188,12 +188,12 @@ def test_only_angles_whose_kernel_reaches_every_corner_start_a_snake(case):
             any(((cell + corner >= 0) & (cell + corner < rules.size)).all() for cell in kernel)
             for corner in corners
         ]
-        assert tables.fitting[angle] == (len(kernel) if all(reads) else 0)
-    assert all(tables.fitting[snake[0][2]] for snake in (snakes[0], *snakes[2:]))
+        assert tables.fit_counts[angle] == (len(kernel) if all(reads) else 0)
+    assert all(tables.fit_counts[snake[0][2]] for snake in (snakes[0], *snakes[2:]))
 
 
 def test_at_32_pixels_a_snake_starts_up_and_to_the_left():
-    assert (np.flatnonzero(drawing_tables(32, 14, 1).fitting) - 180).tolist() == [
+    assert (np.flatnonzero(drawing_tables(32, 14, 1).fit_counts) - 180).tolist() == [
         *range(-150, -119)
     ]
 
@@ -205,27 +205,27 @@ def test_a_central_tail_is_free_where_a_band_on_every_side_is_covered(band):
     taken[band : 32 - band, band : 32 - band] = 0
     # A kernel may not reach outside the window either.
     wide = np.pad(taken, 8, constant_values=255)
-    for angle in np.flatnonzero(tables.fitting):
-        cells = tables.fits[angle, : tables.fitting[angle]]
-        found = np.empty((1024, 2), np.int64)
-        count = pathfinder_growth.find_central(32, band, cells, found)
+    for angle in np.flatnonzero(tables.fit_counts):
+        cells = tables.fits[angle, : tables.fit_counts[angle]]
+        free = np.empty((1024, 2), np.int64)
+        count = pathfinder_growth.find_central(32, band, cells, free)
         expected = [
             [y, x] for y in range(32) for x in range(32)
             if not wide[y + 8 + cells[:, 0], x + 8 + cells[:, 1]].any()
         ]  # fmt: skip
-        assert found[:count].tolist() == expected
+        assert free[:count].tolist() == expected
 
 
 def test_a_tail_is_free_where_the_mask_is_at_most_three_tenths_in_its_kernel():
     mask = np.full((9, 9), 77, np.uint8)
     mask[3:6, 4:7] = 76
     cells = np.array([[0, 0], [1, 1]])
-    found = np.empty((81, 2), np.int64)
-    count = pathfinder_growth.find_free(mask, cells, found)
-    assert found[:count].tolist() == [[3, 4], [3, 5], [4, 4], [4, 5]]
+    free = np.empty((81, 2), np.int64)
+    count = pathfinder_growth.find_free(mask, cells, free)
+    assert free[:count].tolist() == [[3, 4], [3, 5], [4, 4], [4, 5]]
     mask[8, 2] = 0
-    count = pathfinder_growth.find_free(mask, cells, found)
-    assert found[count - 1].tolist() == [8, 2], "outside the window everything is free"
+    count = pathfinder_growth.find_free(mask, cells, free)
+    assert free[count - 1].tolist() == [8, 2], "outside the window everything is free"
 
 
 def test_the_weight_of_a_head_is_its_free_neighbourhood_times_squared_cosine():

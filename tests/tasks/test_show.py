@@ -65,8 +65,8 @@ def test_a_tree_is_shown_as_it_is_written():
 
 @pytest.mark.parametrize("task", [Text(), Retrieval()], ids=["text", "retrieval"])
 def test_bytes_are_shown_as_text_and_truncated_characters_as_the_replacement_character(task):
-    whole = [1 + byte for byte in "café<br />".encode()]
-    split = split_of(whole, whole[:4])
+    tokens = [1 + byte for byte in "café<br />".encode()]
+    split = split_of(tokens, tokens[:4])
     assert task.show(split, 0) == ["café<br />"]
     assert task.show(split, 1) == ["caf\N{REPLACEMENT CHARACTER}"]
 

@@ -29,8 +29,8 @@ def copied(sequence, _):
 
 
 def induced(sequence, _):
-    place = sequence.index(1)
-    return [sequence[place + 1] - 2]
+    position = sequence.index(1)
+    return [sequence[position + 1] - 2]
 
 
 def recalled(sequence, task):
@@ -80,8 +80,8 @@ SETTINGS = [
 def test_an_independent_solver_finds_every_answer(name, options):
     task, split = draw(name, **options)
     for sequence, target in zip(split.sequences.tolist(), split.targets.tolist(), strict=True):
-        found = SOLVERS[name](sequence, task)
-        assert found == (pytest.approx(target, abs=1e-6) if name == "adding" else target)
+        actual = SOLVERS[name](sequence, task)
+        assert actual == (pytest.approx(target, abs=1e-6) if name == "adding" else target)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_the_target_of_every_query_of_mqar_is_the_value_of_its_key(options):
         strict=True,
     ):
         pairs = recalled(sequence, task)
-        queries = [sequence[place] for place in target_positions]
+        queries = [sequence[position] for position in target_positions]
         assert sorted(queries) == sorted(pairs)
         assert [pairs[query] - task.classes for query in queries] == target
         assert min(target_positions) >= 2 * task.pairs and len(set(target_positions)) == task.pairs
@@ -126,11 +126,11 @@ def test_the_other_positions_of_mqar_hold_every_other_token_equally_often():
 
 def test_queries_of_mqar_are_denser_near_the_pairs():
     task, split = draw("mqar", train=4000)
-    gaps = (split.target_positions - 2 * task.pairs) // 2
-    counts = gaps.flatten().bincount(minlength=56)
+    slots = (split.target_positions - 2 * task.pairs) // 2
+    counts = slots.flatten().bincount(minlength=56)
     assert len(counts) == (task.max_len - 2 * task.pairs) // 2
-    # The first place is drawn first with probability 1 / sum of 1/i, about 0.22.
-    assert 0.15 < (gaps[:, 0] == 0).double().mean() < 0.29
+    # The first slot is drawn first with probability 1 / sum of 1/i, about 0.22.
+    assert 0.15 < (slots[:, 0] == 0).double().mean() < 0.29
     assert counts[0] > 2 * counts[5] > 4 * counts[40] > 0
 
 
@@ -151,8 +151,8 @@ def test_a_symbol_to_copy_may_be_at_any_position_before_the_requests():
 
 def test_the_special_token_of_induction_may_be_at_any_position_but_the_last_two():
     task, split = draw("induction", train=5000)
-    places = (split.sequences == 1).nonzero()[:, 1]
-    assert set(places.tolist()) == {*range(task.max_len - 2), task.max_len - 1}
+    positions = (split.sequences == 1).nonzero()[:, 1]
+    assert set(positions.tolist()) == {*range(task.max_len - 2), task.max_len - 1}
 
 
 def test_a_number_is_marked_in_each_half():
@@ -197,18 +197,18 @@ def test_the_draws_of_a_version_are_fixed(name):
         split.targets,
         *([] if split.target_positions is None else [split.target_positions]),
     )
-    found = hashlib.sha256(b"".join(part.numpy().tobytes() for part in parts)).hexdigest()[:16]
+    actual = hashlib.sha256(b"".join(part.numpy().tobytes() for part in parts)).hexdigest()[:16]
     key = f"{name}@{tasks.find(name).version}"
-    assert FIXED.get(key) == found, f"{name} is drawn differently: raise its version"
+    assert FIXED.get(key) == actual, f"{name} has changed: increment its version"
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_splits_and_seeds_differ(name):
     ways = [(split, seed) for split in SPLITS for seed in (0, 1)]
-    drawn = [draw(name, split, train=50, seed=seed)[1].sequences.numpy() for split, seed in ways]
-    assert {one.shape for one in drawn} == {drawn[0].shape}
-    assert len({one.tobytes() for one in drawn}) == len(ways)
-    assert draw(name, "train", train=50)[1].sequences.numpy().tobytes() == drawn[0].tobytes()
+    values = [draw(name, split, train=50, seed=seed)[1].sequences.numpy() for split, seed in ways]
+    assert {one.shape for one in values} == {values[0].shape}
+    assert len({one.tobytes() for one in values}) == len(ways)
+    assert draw(name, "train", train=50)[1].sequences.numpy().tobytes() == values[0].tobytes()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -254,17 +254,17 @@ def test_options_out_of_range_are_errors(name, options, message):
 
 def test_distinct_integers_are_distinct_and_uniform_however_they_are_drawn():
     for bound in (12, 1000):
-        drawn = Stream(0, 0).distinct(6, bound, 5000)
-        assert all(len(set(row)) == 6 for row in drawn.tolist())
-        assert drawn.min() == 0 and drawn.max() == bound - 1
-        assert abs(drawn.mean() - (bound - 1) / 2) < 0.02 * bound
-        assert abs(drawn[:, 0].mean() - drawn[:, -1].mean()) < 0.03 * bound
+        values = Stream(0, 0).distinct(6, bound, 5000)
+        assert all(len(set(row)) == 6 for row in values.tolist())
+        assert values.min() == 0 and values.max() == bound - 1
+        assert abs(values.mean() - (bound - 1) / 2) < 0.02 * bound
+        assert abs(values[:, 0].mean() - values[:, -1].mean()) < 0.03 * bound
 
 
 def test_many_of_many_integers_are_distinct_and_uniform():
-    drawn = Stream(0, 0).distinct(256, 1792, 2000)
-    assert (np.diff(np.sort(drawn, axis=1), axis=1) > 0).all()
-    shares = np.bincount(drawn.flatten(), minlength=1792) / 2000
+    values = Stream(0, 0).distinct(256, 1792, 2000)
+    assert (np.diff(np.sort(values, axis=1), axis=1) > 0).all()
+    shares = np.bincount(values.flatten(), minlength=1792) / 2000
     assert abs(shares - 256 / 1792).max() < 5 * (1 / 7 * 6 / 7 / 2000) ** 0.5
 
 
@@ -281,18 +281,18 @@ def test_a_number_within_the_tolerance_is_correct_and_the_mean_is_a_baseline():
     near, off = torch.tensor([[0.5], [0.5]]), torch.tensor([0.53, 0.55])
     assert split.answers.correct(near, off).tolist() == [True, False]
     assert split.answers.loss(near, off) == pytest.approx((0.03**2 + 0.05**2) / 2)
-    found = compute(task, {name: task.load(name) for name in SPLITS})
+    actual = compute(task, {name: task.load(name) for name in SPLITS})
     constant = torch.full((4,), 0.5)
     learned, target_positions = torch.tensor([0.9, 0.9]), constant
     assert split.answers.baselines(learned, target_positions, 1) == {"mean": 0.0}
     # The sum of two uniform numbers is within 0.04 of its mean with probability 0.0784.
-    assert found["mean"] == pytest.approx(0.0784, abs=0.03)
+    assert actual["mean"] == pytest.approx(0.0784, abs=0.03)
 
 
 def test_every_answer_counts_in_the_baselines_of_tasks_with_several():
     task, split = draw("copying", "test", symbols=2, count=3, max_len=8)
-    found = compute(task, {name: task.load(name) for name in SPLITS})
-    assert found["chance"] == 0.5
+    actual = compute(task, {name: task.load(name) for name in SPLITS})
+    assert actual["chance"] == 0.5
     train = task.load("train").targets
     most_frequent = int(train.double().mean() > 0.5)
-    assert found["majority"] == np.mean(split.targets.numpy() == most_frequent)
+    assert actual["majority"] == np.mean(split.targets.numpy() == most_frequent)

@@ -27,12 +27,12 @@ ROWS = [(f'"é", {i}' if i % 4 else f"other\t{i}", "b" if i % 4 else "a") for i 
 
 def content(task):
     """The (text, label) pairs of each split."""
-    found = {}
+    texts_of = {}
     for name in SPLITS:
         split = task.load(name)
         labels = map(task.class_name, split.targets.tolist())
-        found[name] = [(task.show(split, i)[0], label) for i, label in enumerate(labels)]
-    return found
+        texts_of[name] = [(task.show(split, i)[0], label) for i, label in enumerate(labels)]
+    return texts_of
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet"])

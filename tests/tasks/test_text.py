@@ -7,7 +7,7 @@ import pytest
 
 from tasks.data.sources import import_data
 from tasks.lra.text import REVIEW_LIMIT, Text
-from tests.tasks.conftest import change, change_layout, known
+from tests.tasks.conftest import change, change_layout, file_entry
 from zoo.registry import UserError
 
 SMALL = {"train": 36, "dev": 4, "test": 6}  # all of the small data set
@@ -103,7 +103,9 @@ def repack(reviews, name, rows):
     """Write other reviews to a file; the source that describes it."""
     raw = "".join(json.dumps(row) + "\n" for row in rows).encode()
     (reviews.folder / name).write_bytes(lzma.compress(raw))
-    files = tuple(known(reviews.folder / file.name) for file in reviews.source.layouts[0].files)
+    files = tuple(
+        file_entry(reviews.folder / file.name) for file in reviews.source.layouts[0].files
+    )
     return change_layout(reviews.source, files=files)
 
 
@@ -117,7 +119,7 @@ def test_the_official_folder_gives_the_same_data_as_the_repacked_files(reviews, 
 
 
 @pytest.mark.parametrize(
-    ("place", "content", "message"),
+    ("name", "content", "message"),
     [
         ("test/neg/3_7.txt", b"fine", r"test.neg.3_7.txt is not named NUMBER_RATING.txt"),
         ("test/pos/3.txt", b"fine", r"test.pos.3.txt is not named NUMBER_RATING.txt"),
@@ -127,8 +129,8 @@ def test_the_official_folder_gives_the_same_data_as_the_repacked_files(reviews, 
         ("test/neg/0_2.txt", b"x" * (REVIEW_LIMIT + 1), r"0_2.txt has more than 1048576 bytes"),
     ],
 )
-def test_a_changed_official_folder_is_an_error(acl, home, place, content, message):
-    (acl.folder / "aclImdb" / place).write_bytes(content)
+def test_a_changed_official_folder_is_an_error(acl, home, name, content, message):
+    (acl.folder / "aclImdb" / name).write_bytes(content)
     with pytest.raises(UserError, match=message):
         Text.import_files(acl.folder / "aclImdb", acl.source)
     assert not home.exists()
