@@ -28,7 +28,7 @@ class Composition:
         """
         if ":" in text:
             raise UserError(
-                f"attention {text!r} is no registered name; give its class an entry point, as "
+                f"attention {text!r} is not a registered name; give its class an entry point, as "
                 "docs/add_a_variant.md says"
             )
         names = text.split("+")
@@ -68,7 +68,10 @@ class Composition:
                 supported, or `depth` is less than the number of variants.
         """
         if depth < len(self.names):
-            raise UserError(f"depth={depth} has no room for {'+'.join(self.names)}; raise depth")
+            raise UserError(
+                f"depth={depth} is less than the {len(self.names)} variants of "
+                f"{'+'.join(self.names)}; raise depth"
+            )
         resolved = self.resolve(options)
         order = [self.body] * (depth - 1) + [self.last]
         return [variants.find(name)(size, **resolved[name]) for name in order]

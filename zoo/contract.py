@@ -45,7 +45,7 @@ CAUSAL_SUFFIX = ", causal"
 
 
 class Unsupported(UserError):
-    """A variant was asked for something that it does not claim."""
+    """A variant does not support what is requested."""
 
 
 class Attended(NamedTuple):
@@ -89,8 +89,8 @@ class Traits:
             value = getattr(self, field.name)
             if field.name != "losses" and not isinstance(value, bool):
                 raise TypeError(f"Traits.{field.name}={value!r}; give True or False")
-        of_names = isinstance(self.losses, tuple) and all(isinstance(n, str) for n in self.losses)
-        if not of_names:
+        valid = isinstance(self.losses, tuple) and all(isinstance(n, str) for n in self.losses)
+        if not valid:
             raise TypeError(f"Traits.losses={self.losses!r}; give a tuple of names, as ('ksvd',)")
 
 
@@ -129,7 +129,7 @@ class Size:
                 f"dim={self.dim} is not a multiple of heads={self.heads}; change either"
             )
         if not 0.0 <= self.dropout < 1.0:
-            raise UserError(f"dropout={self.dropout} must lie in [0, 1); give 0 for none")
+            raise UserError(f"dropout={self.dropout} must be in [0, 1); give 0 for none")
 
     @property
     def head_dim(self) -> int:
@@ -154,13 +154,13 @@ class Attention(nn.Module, ABC):
     expected_failures: ClassVar[Mapping[str, str]] = MappingProxyType({})
     unchecked: ClassVar[str] = ""
 
-    def __init_subclass__(cls, **named: object) -> None:
+    def __init_subclass__(cls, **keywords: object) -> None:
         """Check the types of the class attributes.
 
         Raises:
             TypeError: one is wrong.
         """
-        super().__init_subclass__(**named)
+        super().__init_subclass__(**keywords)
         kinds = {"traits": Traits, "expected_failures": Mapping, "unchecked": str}
         for name, kind in kinds.items():
             if name in vars(cls) and not isinstance(vars(cls)[name], kind):
@@ -207,8 +207,8 @@ class Attention(nn.Module, ABC):
         """Attend from `x` to `context`; self-attention passes `context=x`.
 
         Args:
-            x: the tokens that queries are made of, (b, n, d).
-            context: the tokens that keys and values are made of, (b, m, d).
+            x: the tokens that queries are computed from, (b, n, d).
+            context: the tokens that keys and values are computed from, (b, m, d).
             mask: True for real context tokens, False for padding; None if nothing is padded, which
                 allows fast kernels. The output at a padded position is unspecified, but finite.
 
@@ -228,8 +228,8 @@ class Attention(nn.Module, ABC):
     def step(self, x: Token, state: State) -> tuple[Token, State]:
         """The evaluation output at the next token, and the state after it.
 
-        Pure: `state` is not changed, and can be used again. Without dropout and losses in both
-        modes of the layer. No token is padded.
+        Pure: `state` is not changed, and can be used again. There are neither dropout nor losses,
+        in training mode either. No token is padded.
 
         Args:
             x: the next token of each sample, (b, d).
@@ -255,7 +255,7 @@ class Attention(nn.Module, ABC):
         return torch.zeros(batch, *shape, dtype=dtype, device=parameter.device)
 
     def apply_rotary(self, x: Queries, positions: Positions | None = None) -> Queries:
-        """Queries or keys, with rotary position embeddings if the size asks for them."""
+        """Queries or keys, with rotary position embeddings if `size.rotary`."""
         return rotary.apply_rotary(x, positions) if self.size.rotary else x
 
     def require_self(self, x: Tensor, context: Tensor) -> None:
@@ -273,12 +273,16 @@ class Attention(nn.Module, ABC):
     @classmethod
     def expected_failures_of(cls, *, causal: bool) -> dict[str, str]:
         """The expected failures of the causal form, or of the other one: reasons by check."""
-        both = {k: why for k, why in cls.expected_failures.items() if not k.endswith(CAUSAL_SUFFIX)}
+        both = {
+            check: reason
+            for check, reason in cls.expected_failures.items()
+            if not check.endswith(CAUSAL_SUFFIX)
+        }
         if not causal:
             return both
         return both | {
-            check.removesuffix(CAUSAL_SUFFIX): why
-            for check, why in cls.expected_failures.items()
+            check.removesuffix(CAUSAL_SUFFIX): reason
+            for check, reason in cls.expected_failures.items()
             if check not in both
         }
 
@@ -300,10 +304,10 @@ variants: Registry[type[Attention]] = Registry(
 
 
 def names_with(trait: str) -> str:
-    """Names of the registered variants that claim `trait`, as a list in a message."""
+    """The registered variants that claim `trait`, as text for a message."""
     return ", ".join(name for name, variant in variants.items() if getattr(variant.traits, trait))
 
 
 def state_bytes(state: State) -> int:
-    """Memory of `state`, all samples together."""
+    """Memory of `state` in bytes, of all samples together."""
     return sum(part.numel() * part.element_size() for part in state)

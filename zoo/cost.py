@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, 
 
 
 def peak_bytes(step: Callable[[], Any], device: torch.device) -> int:
-    """The most memory allocated at once during `step`, in bytes, without that allocated before.
+    """Peak memory during `step`, in bytes, less the memory that was allocated before it.
 
     On a CPU, memory that was allocated before counts as allocated even if `step` frees it.
     """
@@ -19,18 +19,18 @@ def peak_bytes(step: Callable[[], Any], device: torch.device) -> int:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
         torch.cuda.reset_peak_memory_stats(device)
-        held = torch.cuda.memory_allocated(device)
+        before = torch.cuda.memory_allocated(device)
         step()
         torch.cuda.synchronize(device)
-        return torch.cuda.max_memory_allocated(device) - held
+        return torch.cuda.max_memory_allocated(device) - before
     # acc_events changes nothing in one cycle, but some versions of torch warn without it.
     kinds = [ProfilerActivity.CPU]
     with profile(activities=kinds, profile_memory=True, acc_events=True) as profiled:
         step()
-    held = peak = 0
+    allocated = peak = 0
     for change in _allocations(profiled):
-        held += change
-        peak = max(peak, held)
+        allocated += change
+        peak = max(peak, allocated)
     return peak
 
 
@@ -39,7 +39,7 @@ def flops(step: Callable[[], Any]) -> int:
 
     Softmax, cumulative sums, sorting and elementwise operations are not counted.
     """
-    with FlopCounterMode(display=False, custom_mapping=_UNCOUNTED) as counter:
+    with FlopCounterMode(display=False, custom_mapping=_FORMULAS) as counter:
         step()
     return counter.get_total_flops()
 
@@ -75,8 +75,8 @@ def _added_product_flops(_: Any, left: Any, right: Any, *__: Any, **___: Any) ->
     return 2 * batch * rows * inner * right[-1]
 
 
-# Operations that PyTorch does not count: attention on the CPU, and a product added in place.
-_UNCOUNTED = {
+# FLOPs of operations that PyTorch does not count: attention on the CPU, and `baddbmm_`.
+_FORMULAS = {
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention_flops,
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward_flops,
     torch.ops.aten.baddbmm_: _added_product_flops,

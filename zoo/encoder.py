@@ -5,7 +5,7 @@ Xiong et al., "On Layer Normalization in the Transformer Architecture", 2020, ar
     x = x + dropout(attention(norm(x)))
     x = x + dropout(W_2 dropout(gelu(W_1 norm(x) + b_1)) + b_2)
 
-The places of dropout and the activation are those of the published LRA runs of Primal-Attention
+The positions of dropout and the activation are those of the published LRA runs of Primal-Attention
 (Chen et al., 2023), and of `nn.TransformerEncoderLayer(norm_first=True, activation="gelu")`.
 """
 
@@ -30,7 +30,7 @@ class EncoderLayer(nn.Module):
         Args:
             attention: the attention layer; its `size.dim` is the width of this layer.
             feed_forward: width of the hidden layer of the feed-forward block.
-            dropout: probability behind the attention, behind the activation and behind the second
+            dropout: probability after the attention, after the activation and after the second
                 linear layer. Dropout of attention weights belongs to `attention`.
 
         Raises:
@@ -45,7 +45,7 @@ class EncoderLayer(nn.Module):
         if feed_forward < 1:
             raise UserError(f"feed_forward={feed_forward} must be at least 1; raise it")
         if not 0.0 <= dropout < 1.0:
-            raise UserError(f"dropout={dropout} must lie in [0, 1); give 0 for none")
+            raise UserError(f"dropout={dropout} must be in [0, 1); give 0 for none")
         dim = attention.size.dim
         self.attention = attention
         self.attention_norm = nn.LayerNorm(dim)

@@ -1,9 +1,9 @@
-"""The layer around mechanisms whose heads are normalised separately, and gated by their token.
+"""A layer that normalises each head of a mechanism separately, and multiplies it by a gate.
 
     out = W_o (swish(W_g x) * Norm_h(y))
 
-with y from an inner mechanism and Norm_h a group norm, one group a head. Positions are ranks among
-the real tokens of a sample: these are moved to the front, and back.
+with y from an inner mechanism and Norm_h a group norm, one group per head. Positions are ranks
+among the real tokens of a sample: these are moved to the front, and afterwards back.
 """
 
 from abc import abstractmethod
@@ -36,20 +36,20 @@ class GatedAttention(Attention):
             return Attended(self._merge(x, self.attend(x, None)))
         order, inverse = real_tokens_first(mask)
         real = torch.arange(x.shape[1], device=x.device) < mask.sum(1, keepdim=True)
-        front = gather_tokens(x, order)
-        return Attended(gather_tokens(self._merge(front, self.attend(front, real)), inverse))
+        ordered = gather_tokens(x, order)
+        return Attended(gather_tokens(self._merge(ordered, self.attend(ordered, real)), inverse))
 
     @abstractmethod
     def attend(self, x: Tokens, real: Mask | None) -> Queries:
-        """The output of each head, of tokens of which the real ones come first."""
+        """The output of each head; real tokens come first, and `real` is True for them."""
 
     def start(self, batch: int) -> State:
-        """See `Attention.start`: a matrix a head, (b, h, e, e), and the number of tokens so far."""
+        """See `Attention.start`: a matrix per head, (b, h, e, e), and the number of tokens."""
         heads, width = self.size.heads, self.size.head_dim
         return self.zero_state(batch, heads, width, width), self.zero_state(batch).long()
 
     def _merge(self, x: Tokens, heads: Queries) -> Tokens:
-        """Normalise head by head, gate, project back."""
+        """Normalise each head, multiply by the gate, apply the output projection."""
         gate = self.gate(x)
         merged = heads.transpose(1, 2).flatten(-2).to(gate.dtype)
         normed = self.norm(merged.flatten(0, 1)).unflatten(0, x.shape[:2])

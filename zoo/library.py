@@ -37,7 +37,7 @@ def create(
         UserError: the name or an option is unknown, or a value is out of its range.
         Unsupported: the variant does not support what is requested, on this machine or at all.
     """
-    name, attention = _located(variant)
+    name, attention = _name_and_class(variant)
     accepted = options_of(attention)
     for option in options:
         if option not in accepted:
@@ -81,7 +81,7 @@ def check(variant: Variant, **options: Value) -> list[Result]:
         **options: options of the variant; the others have their defaults.
 
     Returns:
-        One result a check and form, each with `check`, `variant` (its name and form), `passed`
+        One result per check and form, each with `check`, `variant` (its name and form), `passed`
         and `detail`.
 
     Raises:
@@ -89,12 +89,12 @@ def check(variant: Variant, **options: Value) -> list[Result]:
     """
     return [
         result
-        for configuration in configurations(*_located(variant), options)
+        for configuration in configurations(*_name_and_class(variant), options)
         for result in examine(configuration)
     ]
 
 
-def _located(variant: Variant) -> tuple[str, type[Attention]]:
+def _name_and_class(variant: Variant) -> tuple[str, type[Attention]]:
     """The name of a variant, for messages, and its class.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The projections around a mechanism that works head by head on queries, keys and values."""
+"""The projections around a mechanism that computes each head from queries, keys and values."""
 
 from abc import abstractmethod
 from typing import ClassVar
@@ -54,7 +54,7 @@ class ProjectedAttention(Attention):
         return self.size.dropout if self.training else 0.0
 
     def forward(self, x: Tokens, context: Context, mask: Mask | None) -> Attended:
-        """Project, attend head by head, merge the heads, project back; see `Attention.forward`."""
+        """Project, `attend`, merge the heads, project the output; see `Attention.forward`."""
         if not self.traits.cross:
             self.require_self(x, context)
         n, m = x.shape[1], context.shape[1]
@@ -76,7 +76,7 @@ class ProjectedAttention(Attention):
         return self.zero_state(batch).long(), *inner
 
     def step(self, x: Token, state: State) -> tuple[Token, State]:
-        """Project the token, `recur`, merge the heads, project back; see `Attention.step`."""
+        """Project, `recur`, merge the heads, project the output; see `Attention.step`."""
         count, *inner = state
         token = x[:, None]
         q, k, v = self._project(token, token, count[:, None])
@@ -86,7 +86,7 @@ class ProjectedAttention(Attention):
 
     @abstractmethod
     def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
-        """The output of every query, of unscaled q and k; `mask` is as in `Attention.forward`."""
+        """The output of each query; q and k are not scaled, `mask` is as in `Attention.forward`."""
 
     def begin(self, batch: int) -> State:
         """The state of `recur` before the first token of each of `batch` samples.
@@ -109,7 +109,7 @@ class ProjectedAttention(Attention):
     def _project(
         self, x: Tokens, context: Context, positions: Positions | None = None
     ) -> tuple[Queries, Keys, Keys]:
-        """Queries, keys and values, head by head; `positions` are those of the context."""
+        """Queries, keys and values of each head; `positions` are those of the context."""
         q = self.apply_rotary(self._split(self.query(x)), positions if context is x else None)
         if self.shared_qk:
             return q, q, self._split(self.context(context))

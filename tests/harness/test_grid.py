@@ -110,7 +110,7 @@ def test_the_check_rejects_a_later_cell_before_the_first_and_draws_no_random_num
     assert check(plans, store) == plans
     assert torch.equal(torch.get_rng_state(), state)
     shallow = plan("softmax+primal", settings={"model": {"depth": 1}})
-    with pytest.raises(UserError, match="depth=1 has no room"):
+    with pytest.raises(UserError, match="depth=1 is less than"):
         check([plan(), shallow], store)
 
 

@@ -67,28 +67,30 @@ def build(spec: RunSpec, task: Task) -> LiteralClassifier:
 def translated(literal: LiteralClassifier, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Parameters or gradients of the harness's model, under the names of the literal one's.
 
-    Every tensor is used exactly once; the names left over would be a part without a counterpart.
+    Every tensor is used exactly once; a name that remains is a part without a counterpart.
     """
-    left, found = dict(tensors), {}
+    remaining, converted = dict(tensors), {}
 
     def linear(ours: str, theirs: str) -> None:
         for kind in ("weight", "bias"):
-            found[f"{theirs}.{kind}"] = left.pop(f"{ours}.{kind}")
+            converted[f"{theirs}.{kind}"] = remaining.pop(f"{ours}.{kind}")
 
     def stacked(ours: str, theirs: list[str]) -> None:
         for kind in ("weight", "bias"):
-            parts = left.pop(f"{ours}.{kind}").chunk(len(theirs))
-            found.update({f"{name}.{kind}": part for name, part in zip(theirs, parts, strict=True)})
+            parts = remaining.pop(f"{ours}.{kind}").chunk(len(theirs))
+            converted.update(
+                {f"{name}.{kind}": part for name, part in zip(theirs, parts, strict=True)}
+            )
 
     for ours, theirs in (("token", "token_embedding"), ("position", "position_embedding")):
-        found[f"{theirs}.weight"] = left.pop(f"{ours}.weight")
+        converted[f"{theirs}.weight"] = remaining.pop(f"{ours}.weight")
     for i, layer in enumerate(literal.model.layers):
         at, attention = f"layers.{i}", f"layers.{i}.attention"
         if isinstance(layer.attention, PrimalAttention):
             stacked(f"{attention}.query_key", [f"{attention}.W_q", f"{attention}.W_k"])
-            w_e, w_r = left.pop(f"{attention}.directions")
-            found |= {f"{attention}.W_e": w_e, f"{attention}.W_r": w_r}
-            found[f"{attention}.Lambda"] = left.pop(f"{attention}.scales")
+            w_e, w_r = remaining.pop(f"{attention}.directions")
+            converted |= {f"{attention}.W_e": w_e, f"{attention}.W_r": w_r}
+            converted[f"{attention}.Lambda"] = remaining.pop(f"{attention}.scales")
             linear(f"{attention}.merge", f"{attention}.C")
         else:
             linear(f"{attention}.query", f"{attention}.W_q")
@@ -101,8 +103,8 @@ def translated(literal: LiteralClassifier, tensors: dict[str, Tensor]) -> dict[s
     linear("norm", "norm")
     linear("head.0", "head_1")
     linear("head.2", "head_2")
-    assert not left, f"no counterpart: {sorted(left)}"
-    return {f"model.{name}": tensor for name, tensor in found.items()}
+    assert not remaining, f"no counterpart: {sorted(remaining)}"
+    return {f"model.{name}": tensor for name, tensor in converted.items()}
 
 
 def copy_weights(ours: Classifier, literal: LiteralClassifier) -> None:

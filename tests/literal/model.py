@@ -39,7 +39,7 @@ class Config:
         heads: H.
         feed_forward: hidden width of the feed-forward block.
         head: hidden width of the classifier.
-        dropout: probability at the four places.
+        dropout: probability at the four positions.
     """
 
     vocabulary: int
@@ -87,12 +87,12 @@ class PrimalAttention(nn.Module):
         return self.O(join_heads(o)), loss
 
     def sample(self, X: Tensor, real: Tensor) -> Tensor:
-        """X_s (B, a, H, p): the real tokens of X at evenly spaced places among the real ones."""
+        """X_s (B, a, H, p): the real tokens of X at evenly spaced positions among the real ones."""
         samples = []
         for tokens, is_real in zip(X, real, strict=True):
             tokens = tokens[is_real]
-            places = torch.linspace(0, len(tokens) - 1, self.W_e.shape[1], dtype=torch.float64)
-            samples.append(tokens[places.long()])
+            indices = torch.linspace(0, len(tokens) - 1, self.W_e.shape[1], dtype=torch.float64)
+            samples.append(tokens[indices.long()])
         return torch.stack(samples).unflatten(-1, (self.heads, -1))
 
     def objective(self, e: Tensor, r: Tensor, real: Tensor) -> Tensor:

@@ -78,14 +78,14 @@ def losses_and_gradients(model: nn.Module, batch: Batch) -> dict[str, tuple[floa
     scores, losses = model(batch)
     losses = {"task": nn.functional.cross_entropy(scores, batch.targets), **losses}
     parameters = dict(model.named_parameters())
-    found = {}
+    results = {}
     # Each loss by itself: a large gradient of one would hide a wrong one of the other.
     for name, loss in losses.items():
         gradients = torch.autograd.grad(
             loss, list(parameters.values()), retain_graph=True, materialize_grads=True
         )
-        found[name] = (loss.item(), dict(zip(parameters, gradients, strict=True)))
-    return found
+        results[name] = (loss.item(), dict(zip(parameters, gradients, strict=True)))
+    return results
 
 
 def assert_equal(ours: Classifier, literal: LiteralClassifier, batch: Batch) -> None:
@@ -133,7 +133,7 @@ def test_every_position_is_sampled_where_the_rank_allows_it(attention):
 @pytest.mark.parametrize("padding", ["full", "ends"])
 @pytest.mark.parametrize("attention", ATTENTIONS)
 def test_dropout_acts_at_the_published_places(attention, padding):
-    """With one seed both models drop the same entries, if the same places are dropped in order."""
+    """With one seed both models drop the same entries, if dropout layers run in the same order."""
     task = SHAPES["40 tokens"]
     spec = spec_of(task, attention, dropout=0.5, rank=7, rank_multi=4, eta=0.3)
     ours, literal = pair(spec, task)

@@ -68,7 +68,7 @@ def valid(out: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def by_sample(formula: Callable[[Tensor], Tensor], x: Tensor, mask: Tensor | None) -> Tensor:
-    """`formula` of each sample's real tokens alone, (n, d); zero at padded tokens."""
+    """`formula` of the real tokens of each sample, (n, d); zero at padded tokens."""
     out = torch.zeros_like(x)
     for b in range(len(x)):
         real = torch.arange(x.shape[1]) if mask is None else mask[b].nonzero()[:, 0]
@@ -98,7 +98,7 @@ def agree(
     outputs: tuple[float, float] = (1e-10, 1e-12),
     slopes: tuple[float, float] = (1e-9, 1e-12),
 ) -> None:
-    """Assert that outputs, and their gradients by `inputs`, are the same.
+    """Assert that outputs, and their gradients with respect to `inputs`, are the same.
 
     Args:
         out: what the variant gives.
@@ -137,8 +137,8 @@ def in_half_precision(call: Callable[[], object]) -> list[tuple[str, list[tuple[
 
 
 def projections_alone_are_halved(call: Callable[[], object]) -> None:
-    """Assert that of `call`'s products those of the projections alone run in bf16."""
+    """Assert that the products of projections, and no others, run in bf16 in `call`."""
     actual = {name for name, _ in in_half_precision(call)}
-    # Products of the projections have two axes; what goes head by head has a third.
+    # Products of the projections have two axes; those of heads have a third.
     assert actual & {"mm", "addmm"}
     assert not actual & {"bmm", "baddbmm"}

@@ -34,6 +34,6 @@ def positions(n: int, count: int) -> list[int]:
 
 def agree(ours: torch.Tensor, theirs: torch.Tensor) -> None:
     """Equal to 1e-10 of the largest entry."""
-    gap = (ours - theirs).abs().max()
+    difference = (ours - theirs).abs().max()
     assert theirs.abs().max() > 1e-6
-    assert gap < 1e-10 * theirs.abs().max()
+    assert difference < 1e-10 * theirs.abs().max()

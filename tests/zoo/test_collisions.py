@@ -50,7 +50,7 @@ def test_the_sums_are_those_of_the_formula(sums, causal):
     torch.testing.assert_close(sums(q, k, v, Form(causal, 8, False)), expected)
 
 
-def test_tiles_keep_no_matrix_of_weights():
+def test_tiles_store_no_matrix_of_weights():
     inputs = [part.requires_grad_() for part in units(100, 100)]
     saved = []
     with torch.autograd.graph.saved_tensors_hooks(lambda x: saved.append(x) or x, lambda x: x):

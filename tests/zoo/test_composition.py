@@ -65,7 +65,7 @@ def test_an_invalid_name_is_rejected(text):
 
 
 def test_a_depth_below_the_number_of_variants_is_rejected():
-    with pytest.raises(UserError, match=r"depth=1 has no room for softmax\+primal"):
+    with pytest.raises(UserError, match=r"depth=1 is less than the 2 variants of softmax\+primal"):
         names("softmax+primal", 1)
 
 

@@ -1,4 +1,4 @@
-"""Registered variants pass the checks; a faulty variant fails the check that must find it."""
+"""Registered variants pass the checks; a faulty variant fails the check for its defect."""
 
 import itertools
 import sys
@@ -98,7 +98,7 @@ def test_a_correct_variant_passes_every_check(variant):
         for variant, check in FAULTY.items()
     ],
 )
-def test_a_faulty_variant_fails_the_check_that_must_find_it(variant, check):
+def test_a_faulty_variant_fails_the_check_for_its_defect(variant, check):
     assert failure(check, variant)
 
 
@@ -140,7 +140,7 @@ def test_causality_names_the_output_and_the_tokens():
     detail = failure("causality", causal_leak([(47, 48)], "value"))
     assert detail.endswith("output 47 changes with the tokens from 48 on")
     detail = failure("causality", causal_leak([(47, 48)], "gradient"))
-    assert detail.endswith("an output before 48 has a gradient by token 48")
+    assert detail.endswith("an output before 48 has a gradient with respect to token 48")
     detail = failure("causality", ScalesByLength)
     assert detail.endswith("output 0 changes where the tokens from 1 on are left out")
 
@@ -194,7 +194,7 @@ def test_the_initialisation_with_orthonormal_columns_lets_the_auxiliary_loss_dom
     assert published.passed and causal.passed and max(ratios[1:]) < 1
 
 
-def test_position_sensitivity_says_that_it_uses_rotary_positions():
+def test_position_sensitivity_reports_that_it_uses_rotary_positions():
     (result,) = results_of("position sensitivity", Bidirectional)
     assert result.detail.startswith("with rotary positions, ")
 

@@ -40,9 +40,9 @@ class FirstShared(First):
         ({"heads": 0}, "heads=0 must be at least 1"),
         ({"max_len": -3}, "max_len=-3 must be at least 1"),
         ({"heads": 4}, "dim=6 is not a multiple of heads=4; change either"),
-        ({"dropout": 1.0}, r"dropout=1.0 must lie in \[0, 1\)"),
-        ({"dropout": -0.1}, r"dropout=-0.1 must lie in \[0, 1\)"),
-        ({"dropout": float("nan")}, r"dropout=nan must lie in \[0, 1\)"),
+        ({"dropout": 1.0}, r"dropout=1.0 must be in \[0, 1\)"),
+        ({"dropout": -0.1}, r"dropout=-0.1 must be in \[0, 1\)"),
+        ({"dropout": float("nan")}, r"dropout=nan must be in \[0, 1\)"),
     ],
 )
 def test_an_impossible_size_is_rejected(wrong, complaint):

@@ -8,10 +8,10 @@ from zoo.kernels.cosine_map import chunked, plain
 DIM, GROUPS, WIDTH = 6, 4, 5
 
 
-def inputs(n: int, dtype: torch.dtype, folds: int = 3) -> list[torch.Tensor]:
-    """x, weight, bias and fold; `folds` is 1 where all samples have the same."""
+def inputs(n: int, dtype: torch.dtype, maps: int = 3) -> list[torch.Tensor]:
+    """x, weight, bias and output_map; `maps` is 1 where all samples have the same."""
     features = GROUPS * WIDTH
-    shapes = [(3, n, DIM), (features, DIM), (features,), (folds, features, DIM)]
+    shapes = [(3, n, DIM), (features, DIM), (features,), (maps, features, DIM)]
     return [torch.randn(shape, dtype=dtype).requires_grad_() for shape in shapes]
 
 
@@ -19,16 +19,16 @@ def run(through, given, mask, with_gram=True):
     """Outputs of both kinds, and gradients of a loss in which every entry has its own weight."""
     tokens, grams = through(*given, GROUPS, mask, with_gram)
     torch.manual_seed(7)
-    # No symmetry in what comes back to the Gram matrices, and padded tokens take part.
+    # The gradients of the Gram matrices are not symmetric, those of padded tokens not zero.
     pulled = [torch.randn_like(part) for part in (tokens, grams)]
     return [tokens, grams, *torch.autograd.grad([tokens, grams], given, pulled)]
 
 
-@pytest.mark.parametrize("folds", [1, 3], ids=["shared", "own"])
+@pytest.mark.parametrize("maps", [1, 3], ids=["shared", "own"])
 @pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
 @pytest.mark.parametrize("n", [1, 63, 100])
-def test_the_chunked_map_is_the_plain_one_forward_and_backward(n, padded, folds):
-    given = inputs(n, torch.float64, folds)
+def test_the_chunked_map_is_the_plain_one_forward_and_backward(n, padded, maps):
+    given = inputs(n, torch.float64, maps)
     mask = None
     if padded:
         mask = torch.rand(3, n) < 0.6
@@ -42,22 +42,24 @@ def test_without_gram_matrices_tokens_and_gradients_are_those_of_the_tokens_alon
     given, mask = inputs(63, torch.float64), torch.rand(3, 63) < 0.6
     tokens, grams, *gradients = run(through, given, mask, with_gram=False)
     assert grams.shape == (0, GROUPS, WIDTH, WIDTH)
-    whole, _ = through(*given, GROUPS, mask, True)
+    expected_tokens, _ = through(*given, GROUPS, mask, True)
     torch.manual_seed(7)
-    expected = torch.autograd.grad(whole, given, torch.randn_like(whole))
-    torch.testing.assert_close([tokens, *gradients], [whole, *expected], rtol=1e-10, atol=1e-10)
+    expected = torch.autograd.grad(expected_tokens, given, torch.randn_like(expected_tokens))
+    torch.testing.assert_close(
+        [tokens, *gradients], [expected_tokens, *expected], rtol=1e-10, atol=1e-10
+    )
 
 
-@pytest.mark.parametrize("wanted", range(4))
-def test_gradients_of_one_input_alone_are_right(wanted):
+@pytest.mark.parametrize("chosen", range(4))
+def test_gradients_of_one_input_alone_are_correct(chosen):
     given = [
-        part.detach().requires_grad_(i == wanted)
+        part.detach().requires_grad_(i == chosen)
         for i, part in enumerate(inputs(63, torch.float64))
     ]
     actual = []
     for through in (chunked, plain):
         tokens, grams = through(*given, GROUPS, None, True)
-        actual.append(torch.autograd.grad(tokens.sum() + grams.sum(), given[wanted])[0])
+        actual.append(torch.autograd.grad(tokens.sum() + grams.sum(), given[chosen])[0])
     torch.testing.assert_close(*actual, rtol=1e-10, atol=1e-10)
 
 
@@ -72,10 +74,10 @@ def test_features_have_norm_one_and_zero_at_padding(through):
 
 @pytest.mark.parametrize("through", [chunked, plain])
 def test_a_zero_vector_has_the_feature_zero_and_finite_gradients(through):
-    x, weight, bias, fold = inputs(9, torch.float64)
+    x, weight, bias, output_map = inputs(9, torch.float64)
     with torch.no_grad():
         x[:, 4], bias[:] = 0.0, 0.0
-    tokens, grams, *gradients = run(through, [x, weight, bias, fold], None)
+    tokens, grams, *gradients = run(through, [x, weight, bias, output_map], None)
     assert (tokens[:, 4] == 0).all()
     assert all(part.isfinite().all() for part in (tokens, grams, *gradients))
 

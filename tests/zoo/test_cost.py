@@ -1,4 +1,4 @@
-"""Memory and operations, against allocations and products made to order."""
+"""Memory and operations, against allocations and products of known size."""
 
 import pytest
 import torch
@@ -53,7 +53,9 @@ def test_the_peak_covers_the_backward_pass():
 
 
 @pytest.mark.parametrize("requires_grad", [False, True])
-def test_a_linear_layer_counts_two_operations_a_product_forward_and_each_way_back(requires_grad):
+def test_a_linear_layer_counts_two_operations_per_product_forward_and_for_each_gradient(
+    requires_grad,
+):
     n, d, e = 7, 5, 3
     layer, x = nn.Linear(d, e), torch.randn(n, d, requires_grad=requires_grad)
     passes = 3 if requires_grad else 2

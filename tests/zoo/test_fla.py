@@ -17,7 +17,7 @@ every_layer = pytest.mark.parametrize("name", LAYERS)
 
 
 class Published(torch.nn.Module):
-    """In place of a layer of `fla.layers`: doubles tokens, and records its arguments."""
+    """Replaces a layer of `fla.layers`: doubles tokens, and records its arguments."""
 
     def __init__(self, hidden_size, num_heads, head_dim=None):
         super().__init__()

@@ -55,7 +55,7 @@ def steps(q, k, v, alpha):
 @PADDED
 @pytest.mark.parametrize("n", [1, 15, 16, 17, 100])
 def test_output_and_gradients_are_those_of_the_formula(n, padded, causal):
-    # A temperature of 1 lets the gates differ, and the memory fade, within a chunk.
+    # At a temperature of 1 the gates differ, and the state decays, within a chunk.
     layer = gated(GatedLinear, causal, chunk=16, temperature=1.0 if n % 2 else 16.0)
     x, mask = draw(n), ragged(n) if padded else None
     out = valid(layer(x, x, mask).tokens, mask)
@@ -75,7 +75,7 @@ def test_rotary_positions_rotate_queries_and_keys(padded, causal):
 
 @pytest.mark.parametrize("strength", [0.0, 1.0, 30.0, 1e3, 1e6])
 def test_gates_of_any_strength_are_exact_in_fp32_with_finite_gradients(strength):
-    # Closed for one token in three, all but open for the rest: the products of a chunk vanish.
+    # Near 0 for one token in three, near 1 for the others: products over a chunk underflow.
     q, k, v = (torch.randn(2, HEADS, 300, WIDTH) for _ in range(3))
     closed = (torch.arange(300) % 3 == 0)[:, None].float() * torch.rand(2, HEADS, 300, WIDTH)
     log_alpha = -strength * closed - 0.01 * torch.rand(2, HEADS, 300, WIDTH)

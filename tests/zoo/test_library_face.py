@@ -1,4 +1,4 @@
-"""What `import zoo` offers: `create`, `names`, `check` and `EncoderLayer`."""
+"""The public names of `zoo`: `create`, `names`, `check` and `EncoderLayer`."""
 
 import copy
 import io
@@ -46,7 +46,7 @@ def tokens(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 
 
 def ragged() -> torch.Tensor:
-    """A mask of three samples with padding behind the real tokens."""
+    """A mask of three samples with padding after the real tokens."""
     return torch.arange(LENGTH) < torch.tensor([[LENGTH], [7], [25]])
 
 
@@ -54,9 +54,6 @@ def ragged() -> torch.Tensor:
 def no_type_checks(monkeypatch):
     """Without the type checks of the test suite: users have none, and they cannot be compiled."""
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
-
-
-# --- names of the package
 
 
 def imported_after(statement: str) -> set[str]:
@@ -85,9 +82,6 @@ def test_importing_the_contract_does_not_import_any_variant():
     modules = imported_after("from zoo import Attention, Attended, Size, Traits")
     assert "zoo.contract" in modules
     assert not [name for name in modules if name.startswith("zoo.variants.")]
-
-
-# --- create
 
 
 @every_variant
@@ -132,9 +126,6 @@ def test_create_rejects_with_value_rule_and_remedy(name, keywords, message, no_t
         create(name, **keywords)
 
 
-# --- names
-
-
 def test_names_without_a_filter_are_all_variants():
     assert zoo.names() == variants.names()
 
@@ -172,9 +163,6 @@ def test_names_rejects_unknown_traits_and_wrong_types(traits, message, no_type_c
         zoo.names(**traits)
 
 
-# --- check
-
-
 class IgnoresTheMask(variants.find("linear")):
     """Claims everything that `linear` claims."""
 
@@ -198,9 +186,6 @@ def test_check_runs_the_checks_on_a_class_and_finds_its_defect(no_type_checks):
     passed = {result.check: result.passed for result in zoo.check(IgnoresTheMask)}
     assert not (passed["padding invariance"] or passed["truncation equivalence"])
     assert passed["gradients"] and passed["batch independence"] and passed["linear FLOPs"]
-
-
-# --- EncoderLayer
 
 
 def reference_of(layer: zoo.EncoderLayer, dropout: float = 0.0) -> nn.TransformerEncoderLayer:
@@ -356,7 +341,7 @@ class ReturnsATensor(variants.find("none")):
     [
         (lambda: zoo.EncoderLayer("primal", feed_forward=8), zoo.UserError, "EncoderLayer.create"),
         (lambda: zoo.EncoderLayer(create("none"), feed_forward=0), zoo.UserError, "at least 1"),
-        (lambda: encoder_layer("none", dropout=1.0), zoo.UserError, "dropout=1.0 must lie in"),
+        (lambda: encoder_layer("none", dropout=1.0), zoo.UserError, "dropout=1.0 must be in"),
         (lambda: encoder_layer("none", rank=3), zoo.UserError, "unknown option of none 'rank'"),
         (lambda: encoder_layer(ReturnsATensor)(tokens(1, 2)), TypeError, "returned a Tensor"),
     ],

@@ -1,4 +1,4 @@
-"""Published packages as variants: their outputs, and the expected failures with their figures."""
+"""Published packages as variants: their outputs, and the expected failures with their values."""
 
 import re
 import sys
@@ -102,7 +102,7 @@ def test_reformer_attends_as_the_layer_of_its_package(n):
 
 
 def figures(text: str) -> list[float]:
-    """The numbers of a text, but for those in names, as in fp32."""
+    """The numbers in a text, without those in names such as fp32."""
     return [float(number) for number in re.findall(r"\b\d+(?:\.\d+)?(?:e-?\d+)?", text)]
 
 
@@ -113,19 +113,19 @@ EXPECTED_FAILURES = [
     for check in CHECKS
     if check.name in configuration.variant.expected_failures and check.applies(configuration)
     if check.name not in ("gradients", "side-effect-free forward")
-    # What raises gives no figure.
+    # A check that raises gives no value.
     if "raise" not in configuration.variant.expected_failures[check.name]
 ]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("configuration", "check"), EXPECTED_FAILURES)
-def test_an_expected_failure_gives_the_figure_of_its_check(configuration, check):
+def test_an_expected_failure_gives_the_value_of_its_check(configuration, check):
     result = run(check, configuration)
     assert result.passed and result.expected_failure
-    # The first figure is the error; after it come bounds and totals.
+    # The first value is the error; bounds and totals follow.
     actual, *_ = figures(result.detail)
-    # Hashes are redrawn in each call: their figures vary.
+    # Hashes are redrawn in each call: their values vary.
     assert any(stated / 3 < actual < stated * 3 for stated in figures(result.expected_failure))
 
 

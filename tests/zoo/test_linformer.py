@@ -87,8 +87,8 @@ def test_a_fresh_layer_attends_to_the_means_of_segments(rank, max_len, sharing):
 
 
 @pytest.mark.parametrize(("rank", "max_len"), [(8, 64), (256, 1024)])
-def test_a_fresh_layer_keeps_what_all_values_have_in_common(rank, max_len):
-    """Rows with random signs lose it, and training does not start: see the module's docstring."""
+def test_a_fresh_layer_preserves_a_component_that_all_values_share(rank, max_len):
+    """Rows with random signs cancel it, and training does not start: see the module's docstring."""
     layer, (q, k, v) = fresh(max_len, rank=rank), qkv(max_len)
     one = torch.ones_like(v)
     torch.testing.assert_close(layer.attend(q, k, one, None), one, rtol=0, atol=1e-6)

@@ -108,7 +108,7 @@ def test_the_first_real_tokens_are_the_global_ones():
 def test_dropout_applies_to_weights_in_training_only():
     layer, x = longformer(dropout=0.5, window=4), draw(30)
     expected = by_the_formula(layer, x, None)
-    drawn = layer(x, x, None).tokens
-    assert not torch.allclose(drawn[:, 0], expected[:, 0])
-    assert not torch.allclose(drawn[:, 1:], expected[:, 1:])
+    dropped = layer(x, x, None).tokens
+    assert not torch.allclose(dropped[:, 0], expected[:, 0])
+    assert not torch.allclose(dropped[:, 1:], expected[:, 1:])
     torch.testing.assert_close(layer.eval()(x, x, None).tokens, expected)

@@ -1,4 +1,4 @@
-"""No attention: each token is mapped alone, by two projections."""
+"""No attention: each token is mapped by two projections, independently of the others."""
 
 import pytest
 import torch

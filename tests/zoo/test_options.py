@@ -80,13 +80,13 @@ def test_text_is_converted_to_the_annotated_type(option, text, value):
 def test_a_value_of_another_type_is_rejected_with_value_and_type(option, value):
     with pytest.raises(UserError) as error:
         resolve("cut", cut, {"depth": 2, option: value})
-    wanted = {
+    expected = {
         "depth": "int; give a whole number of 64 bits",
         "speed": "float; give a finite number",
         "wet": "bool; give true or false",
         "blade": "str; give text",
     }[option]
-    assert str(error.value) == f"cut.{option}={value} is not of type {wanted}"
+    assert str(error.value) == f"cut.{option}={value} is not of type {expected}"
 
 
 @pytest.mark.parametrize("value", ["broad", True, 3.0, "WIDE"])

@@ -15,7 +15,7 @@ FORMS = ["dependent", "independent", "causal"]
 
 
 def paddings(n: int) -> dict[str, torch.Tensor | None]:
-    """No padding, padding at the end, and padding before, between and behind real tokens."""
+    """No padding, padding at the end, and padding before, between and after real tokens."""
     ends = torch.arange(n) < torch.tensor([n, n - n // 3, n // 2])[:, None]
     holes = torch.rand(3, n) < 0.6
     holes[0, 0], holes[1, -1], holes[2, : n // 2] = False, False, False
@@ -168,8 +168,8 @@ def test_padded_tokens_change_neither_output_nor_loss(path, form, padding):
     assert torch.equal(before.tokens[mask], after.tokens[mask])
     assert torch.equal(before.losses["ksvd"], after.losses["ksvd"])
     for b in range(3):
-        alone = x[b, mask[b]][None]
-        agree(after.tokens[b, mask[b]], layer(alone, alone, None).tokens[0])
+        truncated = x[b, mask[b]][None]
+        agree(after.tokens[b, mask[b]], layer(truncated, truncated, None).tokens[0])
 
 
 def test_independent_projections_mix_no_tokens_and_dependent_ones_do():

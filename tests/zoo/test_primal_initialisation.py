@@ -24,7 +24,7 @@ def fresh(form: str, columns: bool = False) -> Primal:
 
 
 def grams_of_heads(layer: Primal) -> torch.Tensor:
-    """Inner products of the heads' whole tensors, of W_e and of W_r: (2, H, H)."""
+    """Inner products of the heads' tensors, of W_e and of W_r: (2, H, H)."""
     heads = layer.directions.detach().flatten(2)
     return heads @ heads.mT
 

@@ -14,11 +14,11 @@ def reformer(max_len: int = 1000, dropout: float = 0.0, **options) -> Reformer:
 
 
 def dense(qk, v, allowed):
-    """Shared-QK softmax over `allowed`, (..., n, n); a token counts itself only if it is alone."""
+    """Shared-QK softmax over `allowed`, (..., n, n); to itself only without other keys."""
     scores = qk @ (qk / qk.norm(dim=-1, keepdim=True)).mT / qk.shape[-1] ** 0.5
     own = torch.eye(qk.shape[-2], dtype=torch.bool)
-    alone = allowed.sum(-1, keepdim=True) == 1
-    visible = torch.where(alone, allowed, allowed & ~own)
+    single = allowed.sum(-1, keepdim=True) == 1
+    visible = torch.where(single, allowed, allowed & ~own)
     return scores.masked_fill(~visible, -torch.inf).softmax(-1) @ v
 
 

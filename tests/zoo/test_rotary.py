@@ -36,11 +36,11 @@ def test_a_product_depends_on_the_distance_only():
 def test_given_positions_replace_the_order():
     x = torch.randn(2, 3, 4, 8).double()
     positions = torch.tensor([[5, 0, 2, 9], [1, 1, 7, 3]])
-    whole = apply_rotary(
+    full = apply_rotary(
         x.new_zeros(2, 3, 10, 8).scatter(2, positions[:1, None, :, None].expand(2, 3, 4, 8), x)
     )
-    torch.testing.assert_close(apply_rotary(x, positions)[0], whole[0][:, positions[0]])
-    assert not torch.allclose(apply_rotary(x, positions)[1], whole[1][:, positions[0]])
+    torch.testing.assert_close(apply_rotary(x, positions)[0], full[0][:, positions[0]])
+    assert not torch.allclose(apply_rotary(x, positions)[1], full[1][:, positions[0]])
 
 
 def test_large_positions_are_exact_in_single_precision():

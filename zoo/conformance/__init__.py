@@ -1,6 +1,6 @@
-"""The checks of what a variant claims.
+"""Conformance checks: tests of the claims of a variant.
 
-`checks_for(configuration)` picks those that its traits call for; `examine(configuration)` runs
+`checks_for(configuration)` selects those that apply to its traits; `examine(configuration)` runs
 them. The same checks are behind `harness check`, `zoo.check`, the tests of every registered variant
 and, through `parametrize`, the tests of variants in other packages.
 """
@@ -57,7 +57,7 @@ class Check(NamedTuple):
 
 
 class Result(NamedTuple):
-    """The outcome of a check, and why the variant declares that it fails, if it does.
+    """The outcome of a check, and the declared reason of an expected failure.
 
     Attributes:
         check: name of the check.
@@ -194,7 +194,7 @@ def checks_for(configuration: Configuration) -> Iterator[Check]:
 
 
 def run(check: Check, configuration: Configuration) -> Result:
-    """Run one check; whatever the variant raises is a failure.
+    """Run one check; any error that the variant raises is a failure.
 
     The random generator starts from the same seed in every check; the caller's state is restored.
 
@@ -208,7 +208,7 @@ def run(check: Check, configuration: Configuration) -> Result:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        # SystemExit, too: a variant must not end the process that checks it.
+        # Also SystemExit: a variant must not end the process that checks it.
         outcome = Outcome(False, f"raised {in_one_line(error)}")
     reasons = configuration.variant.expected_failures_of(causal=configuration.causal)
     return Result(check.name, configuration.label, outcome, reasons.get(check.name, ""))

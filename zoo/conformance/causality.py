@@ -16,19 +16,19 @@ def check_every_pair(configuration: Configuration) -> Outcome:
     """No output depends on a later token, whichever pair of positions the two have.
 
     For each border, one sample gets other tokens from the border on: the outputs before it must
-    not change, and must have no gradient by those tokens. In evaluation, tokens from some borders
-    on are also padded or left out.
+    not change, and their gradient with respect to those tokens must be zero. In evaluation, tokens
+    from some borders on are also padded or left out.
     """
     exact = [setting for setting in SETTINGS if setting.dtype == torch.float64]
     return verdict(_leaks, configuration, "outputs depend on later tokens by", exact)
 
 
 def _leaks(configuration: Configuration, setting: Setting) -> Iterator[Leak]:
-    """What becomes of the outputs before each border, in batches of borders."""
+    """The leaks into the outputs before each border, one batch of borders at a time."""
     layer = configuration.layer_for(setting)
     for borders in torch.arange(1, LENGTH + 1).split(COPIES):
-        x, past, other = _futures(borders)
-        # A mask without padding: other kernels may run with it, and may draw other numbers.
+        x, past, other = _inputs(borders)
+        # A mask without padding: it may select other kernels, which may draw other random numbers.
         stochastic = setting.training and configuration.traits.stochastic
         mask = None if stochastic else torch.ones_like(past)
         before, after = setting.run(layer, x).tokens, setting.run(layer, other, mask).tokens
@@ -36,31 +36,33 @@ def _leaks(configuration: Configuration, setting: Setting) -> Iterator[Leak]:
         leaks = [Leak(size, f"output {token} changes with the tokens from {borders[sample]} on")]
         for tokens, outputs in ((x, before), (other, after)):
             size, sample, token = gradient_leak(tokens, outputs, past, ~past)
-            where = f"an output before {borders[sample]} has a gradient by token {token}"
+            where = (
+                f"an output before {borders[sample]} has a gradient with respect to token {token}"
+            )
             leaks.append(Leak(size, where))
         yield from leaks
         if max(leaks).size > setting.rounding:
             return
     if setting.training:
-        # With fewer tokens, a stochastic variant draws other numbers.
+        # With fewer tokens, a stochastic variant draws other random numbers.
         return
     borders = torch.arange(1, LENGTH + 1, 6)
-    x, past, other = _futures(borders)
+    x, past, other = _inputs(borders)
     mask = SCATTERED[borders % len(SCATTERED)]
     before, after = (setting.run(layer, *one).tokens for one in ((x, mask), (other, mask ^ ~past)))
     size, sample, token = value_leak(before, after, past & mask)
     yield Leak(size, f"output {token} changes with the padding from {borders[sample]} on")
-    whole = setting.run(layer, x[:1]).tokens
+    full = setting.run(layer, x[:1]).tokens
     for border in (1, 32, 48, 64, 65, 128, LENGTH - 1):
-        alone = setting.run(layer, x[:1, :border]).tokens
-        size, _, token = value_leak(whole[:, :border], alone, past[-1:, :border])
+        truncated = setting.run(layer, x[:1, :border]).tokens
+        size, _, token = value_leak(full[:, :border], truncated, past[-1:, :border])
         yield Leak(size, f"output {token} changes where the tokens from {border} on are left out")
 
 
-def _futures(borders: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Tokens (b, n, d), which of them are before the border, and the same with others after it.
+def _inputs(borders: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Tokens (b, n, d), a mask (b, n) of those before the border, and a changed copy.
 
-    Those are noise of the same scale, larger or smaller, or zeros.
+    In the copy, tokens from the border on are noise, of the same or another scale, or zeros.
     """
     x = random_tokens(len(borders), LENGTH, seed=int(borders[0]))
     past = torch.arange(LENGTH) < borders[:, None]
@@ -71,7 +73,7 @@ def _futures(borders: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.T
 
 
 def check_fp32(configuration: Configuration) -> Outcome:
-    """The same in fp32, where a sum over all tokens leaks into earlier outputs by rounding.
+    """The same in fp32, where rounding of a sum over all tokens can change earlier outputs.
 
     Tokens have six scales; those from the border on are multiplied by four factors.
     """
@@ -85,7 +87,7 @@ def check_fp32(configuration: Configuration) -> Outcome:
             other = torch.where(past[..., None], x, factor[:, None, None] * x)
             before, after = output(layer, x), output(layer, other)
             bound = 1e-5 * torch.where(past[..., None], before, 0.0).abs().amax((1, 2))
-            # Not greater than: NaN is no small change.
+            # Negated, so that a change of NaN counts.
             changed += int((~((after - before).abs() <= bound[:, None, None]))[past].sum())
     return Outcome(
         changed == 0,

@@ -1,4 +1,4 @@
-"""What the checks run: one form of a variant, built small, in several settings."""
+"""The inputs of a check: one form of a variant, at a small size, and the settings to run it in."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -52,12 +52,12 @@ SETTINGS = (
     Setting(training=True, dtype=torch.float32, rounding=1e-4),
     Setting(training=True, dtype=torch.float32, autocast=True, rounding=1e-2),
 )
-"""A claim that holds in one setting may fail in another. Runs train in the last two."""
+"""A claim that holds in one setting may fail in another. Training runs use the last two."""
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """A variant in its causal or its bidirectional form; options that are not given are default."""
+    """A variant in its causal or its bidirectional form; other options have defaults."""
 
     name: str
     variant: type[Attention]
@@ -96,6 +96,6 @@ class Configuration:
         return layer.train(setting.training)
 
 
-def at_most(value: float, bound: float, what: str) -> Outcome:
+def at_most(value: float, bound: float, quantity: str) -> Outcome:
     """Pass if `value` is at most `bound`; NaN does not pass."""
-    return Outcome(value <= bound, f"{what} {value:.2g}, at most {bound:.0e} allowed")
+    return Outcome(value <= bound, f"{quantity} {value:.2g}, at most {bound:.0e} allowed")

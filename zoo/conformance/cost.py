@@ -11,7 +11,7 @@ from zoo.cost import flops, peak_bytes
 SHORT, LONG = 1024, 4096
 RATIO = LONG / SHORT
 SLACK = 1.15
-"""By what factor a linear cost may exceed the ratio of lengths: sorts, last blocks, constants."""
+"""The factor by which a linear cost may exceed the ratio of lengths: sorts, incomplete blocks."""
 
 
 def check_flops(configuration: Configuration) -> Outcome:
@@ -26,22 +26,22 @@ def check_memory(configuration: Configuration) -> Outcome:
 
 
 def _growth(
-    configuration: Configuration, cost: Callable[[Callable[[], None]], int], what: str
+    configuration: Configuration, cost: Callable[[Callable[[], None]], int], quantity: str
 ) -> Outcome:
-    """Of layers that are each built for the length of their input, without padding and with it."""
+    """Compare the cost at two lengths, without and with padding; `max_len` is the length."""
     ratios = []
     for padded in (False, True):
         short, long = (cost(_step(configuration, n, padded)) for n in (SHORT, LONG))
         ratios.append(long / short if short else RATIO)
     return Outcome(
         max(ratios) <= RATIO * SLACK,
-        f"{what} {ratios[0]:.2f} times as large for {RATIO:.0f} times the tokens, "
+        f"{quantity} {ratios[0]:.2f} times as large for {RATIO:.0f} times the tokens, "
         f"{ratios[1]:.2f} times with padding",
     )
 
 
 def _step(configuration: Configuration, n: int, padded: bool) -> Callable[[], None]:
-    """Forward and backward over n tokens, run once already."""
+    """A function that runs forward and backward over n tokens; it was called once already."""
     layer = configuration.layer(max_len=n).float()
     x = random_tokens(1, n).float().requires_grad_()
     mask = (torch.arange(n) < n * 3 // 4)[None] if padded else None

@@ -1,4 +1,4 @@
-"""Determinism, and what a layer reads, returns and keeps besides its output."""
+"""Determinism, auxiliary losses, side effects, and the `state_dict` of a layer."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +12,7 @@ from zoo.conformance.transforms import outputs_and_gradients
 
 
 def check_eval(configuration: Configuration) -> Outcome:
-    """Evaluation gives the same bits twice, from any state of the random generator."""
+    """Two evaluations are bitwise equal, for any state of the random generator."""
     layer, x = configuration.layer(dropout=0.5).eval(), random_tokens(2, LENGTH)
     first = output(layer, x)
     torch.rand(7)
@@ -21,7 +21,7 @@ def check_eval(configuration: Configuration) -> Outcome:
 
 
 def check_seed(configuration: Configuration) -> Outcome:
-    """Building, running and differentiating twice from one seed, with dropout: the same bits."""
+    """Layer, outputs and gradients from one seed, with dropout, are bitwise equal in two runs."""
     runs = []
     for _ in range(2):
         layer = configuration.layer(dropout=0.2).float()
@@ -78,7 +78,7 @@ def _state(layer: nn.Module, x: Tensor) -> Iterator[tuple[str, Any]]:
 
 
 def _copy(value: Any) -> Any:
-    """A copy of tensors and of containers; anything else itself."""
+    """A copy of a tensor or a container; any other value is returned as it is."""
     if isinstance(value, Tensor):
         return value.detach().clone()
     if isinstance(value, dict):
@@ -100,7 +100,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def check_state_dict(configuration: Configuration) -> Outcome:
-    """A second layer with the `state_dict` of the first gives the same bits."""
+    """A second layer with the `state_dict` of the first gives bitwise equal outputs."""
     layer, x = configuration.layer().eval(), random_tokens(2, LENGTH)
     other = configuration.layer(seed=9).eval()
     other.load_state_dict(layer.state_dict())

@@ -1,4 +1,4 @@
-"""Gradients: of each parameter, against finite differences, of auxiliary losses and the task's."""
+"""Gradients of parameters and of auxiliary losses, and a comparison with finite differences."""
 
 from collections.abc import Iterator, Mapping
 
@@ -12,7 +12,7 @@ from zoo.conformance.tensors import LENGTH, padding_masks, probe_loss, random_to
 from zoo.registry import first_line
 
 DOMINANT = 10.0
-"""How many times larger than the task's the gradient of an auxiliary loss may be in a module."""
+"""The largest ratio, in a module, of the gradient of an auxiliary loss to that of the task."""
 
 
 def check_parameters(configuration: Configuration) -> Outcome:
@@ -31,10 +31,10 @@ def check_parameters(configuration: Configuration) -> Outcome:
 
 
 def check_finite_differences(configuration: Configuration) -> Outcome:
-    """Outputs and losses against finite differences, at a small size, with padding.
+    """Gradients of outputs and losses equal finite differences, at a small size, with padding.
 
-    Evaluation: every derivative by the tokens. Both modes: by tokens and parameters together,
-    along random directions.
+    In evaluation, all derivatives with respect to the tokens; in both modes, those with respect to
+    tokens and parameters, along random directions.
     """
     layer, mask = configuration.layer(max_len=8, dim=4), torch.ones(2, 6, dtype=torch.bool)
     mask[1, 4:] = False
@@ -78,19 +78,19 @@ def _ratios(configuration: Configuration) -> Iterator[tuple[str, float]]:
     layers = [configuration.layer(max_len=256, dim=64, seed=seed) for seed in (1, 2)]
     losses: list[Tensor] = []
     for layer in layers:
-        tokens, emitted = layer(F.layer_norm(x, x.shape[-1:]))
+        tokens, auxiliary_losses = layer(F.layer_norm(x, x.shape[-1:]))
         x = x + tokens
-        losses.extend(emitted.values())
+        losses.extend(auxiliary_losses.values())
     head = 64**-0.5 * random_tokens(10, seed=3, dim=64)
     pooled = F.layer_norm(x, x.shape[-1:]).mean(1)
     task = F.cross_entropy(pooled @ head.mT, labels)
     # A model averages each loss over its layers.
     auxiliary = torch.stack(losses).sum() / len(layers)
     named = dict(nn.ModuleList(layers).named_parameters())
-    of_task, of_losses = (_norms(loss, named) for loss in (task, auxiliary))
-    for module, norm in of_losses.items():
-        if norm and of_task[module]:
-            yield module, norm / of_task[module]
+    task_norms, auxiliary_norms = (_norms(loss, named) for loss in (task, auxiliary))
+    for module, norm in auxiliary_norms.items():
+        if norm and task_norms[module]:
+            yield module, norm / task_norms[module]
 
 
 def _norms(loss: Tensor, named: Mapping[str, Tensor]) -> dict[str, float]:

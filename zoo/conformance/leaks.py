@@ -30,10 +30,11 @@ def value_leak(before: Tensor, after: Tensor, fixed: Tensor) -> tuple[float, int
 def gradient_leak(
     x: Tensor, outputs: Tensor, fixed: Tensor, changed: Tensor, losses: Iterable[Tensor] = ()
 ) -> tuple[float, int, int]:
-    """The largest derivative of the outputs at `fixed`, and of losses, by the tokens at `changed`.
+    """The largest derivative of outputs at `fixed`, and of losses, with respect to other tokens.
 
-    One backward pass, of a sum of those outputs with random weights: a derivative that is not
-    zero cancels in it with probability zero. Returns what `value_leak` does.
+    The other tokens are those at `changed`. One backward pass, of a sum of those outputs with
+    random weights: a derivative that is not zero cancels in it with probability zero. Returns what
+    `value_leak` does.
     """
     weights = random_tokens(*outputs.shape[:-1], seed=7, dim=outputs.shape[-1]).to(outputs.dtype)
     total = (outputs * weights)[fixed].sum() + sum(losses)
@@ -47,7 +48,7 @@ def gradient_leak(
 def verdict(
     leaks: Callable[[Configuration, Setting], Iterator[Leak]],
     configuration: Configuration,
-    what: str,
+    effect: str,
     settings: Iterable[Setting] = SETTINGS,
 ) -> Outcome:
     """Pass if all leaks are within the rounding error; stop at the first setting where one is not.
@@ -62,7 +63,7 @@ def verdict(
         if largest.size > worst.rounding:
             break
     passed = largest.size <= worst.rounding
-    detail = f"{what} {largest.size:.2g} in {worst}, at most {worst.rounding:.0e} allowed"
+    detail = f"{effect} {largest.size:.2g} in {worst}, at most {worst.rounding:.0e} allowed"
     return Outcome(passed, detail if passed else f"{detail}; {largest.where}")
 
 

@@ -1,4 +1,4 @@
-"""Which tokens an output depends on, its order and its context included."""
+"""Which tokens an output depends on, and whether it depends on their order and on the context."""
 
 from dataclasses import replace
 
@@ -38,8 +38,8 @@ def check_position_sensitivity(configuration: Configuration) -> Outcome:
     exchanged[:, [first, second]] = x[:, [second, first]]
     changed[:, first] = random_tokens(1, 1, seed=3)[:, 0]
     others = [position for position in range(LENGTH) if position not in (first, second)]
-    before, after, without = (output(layer, one)[:, others] for one in (x, exchanged, changed))
-    if distance(without, before) <= ROUNDING:
+    before, after, replaced = (output(layer, one)[:, others] for one in (x, exchanged, changed))
+    if distance(replaced, before) <= ROUNDING:
         return Outcome(True, "with rotary positions, no output depends on another token")
     change = distance(after, before)
     return Outcome(
@@ -50,23 +50,24 @@ def check_position_sensitivity(configuration: Configuration) -> Outcome:
 
 def check_causal_form(configuration: Configuration) -> Outcome:
     """A later output that depends on a token in the bidirectional form does in the causal form."""
-    missing, found, itself = 0, 0, True
+    missing, dependent, own_token = 0, 0, True
     for position in (0, 1, LENGTH // 3, LENGTH // 2, LENGTH - 2):
         forms = configuration, replace(configuration, causal=False)
-        causal, both = (_dependent_on(position, form)[position:] for form in forms)
-        missing += int((both & ~causal).sum())
-        found += int(causal.sum())
-        itself &= bool(causal[0])
+        causal, bidirectional = (_dependent_on(position, form)[position:] for form in forms)
+        missing += int((bidirectional & ~causal).sum())
+        dependent += int(causal.sum())
+        own_token &= bool(causal[0])
     return Outcome(
-        itself and missing == 0,
-        f"{found} outputs depend on one of five tokens; {missing} do in the other form only",
+        own_token and missing == 0,
+        f"{dependent} outputs depend on one of five tokens; {missing} do in the bidirectional form "
+        "only",
     )
 
 
 def check_cross_attention(configuration: Configuration) -> Outcome:
-    """Outputs depend on the real tokens of a context, which is shorter or longer, and on no other.
+    """Outputs depend on the real tokens of a shorter or longer context, and not on its padding.
 
-    Padded context tokens must not change outputs, and must give what leaving them out gives.
+    Padded context tokens must not change outputs, and outputs must be those without padding.
     """
     layer, x = configuration.layer().eval(), random_tokens(2, 20)
     leak, effect = 0.0, float("inf")

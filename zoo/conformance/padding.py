@@ -22,7 +22,7 @@ def check_invariance(configuration: Configuration) -> Outcome:
     """No output at a real token depends on a padded one, whichever positions the two have.
 
     Padded tokens become noise, of the same scale and 10,000 times larger: outputs at real tokens
-    and losses must not change, and must have no gradient by padded tokens.
+    and losses must not change, and have no gradient with respect to padded tokens.
     """
     return verdict(_padding_leaks, configuration, "outputs depend on padding by")
 
@@ -41,7 +41,10 @@ def _padding_leaks(configuration: Configuration, setting: Setting) -> Iterator[L
             yield Leak(distance(after.losses[name], loss), f"{name} changes with padded tokens")
     losses = before.losses.values()
     size, sample, token = gradient_leak(x, before.tokens, mask, ~mask, losses)
-    yield Leak(size, f"real outputs or losses have a gradient by token {token} of sample {sample}")
+    yield Leak(
+        size,
+        f"real outputs or losses have a gradient with respect to token {token} of sample {sample}",
+    )
 
 
 def check_truncation(configuration: Configuration) -> Outcome:
@@ -56,8 +59,8 @@ def _truncations(configuration: Configuration, setting: Setting) -> Iterator[Lea
     for mask in padding_masks():
         padded = setting.run(layer, x, mask).tokens
         for index, (sample, real, tokens) in enumerate(zip(x, mask, padded, strict=True)):
-            alone = setting.run(layer, sample[real][None]).tokens[0]
-            yield Leak(distance(tokens[real], alone), f"sample {index}")
+            truncated = setting.run(layer, sample[real][None]).tokens[0]
+            yield Leak(distance(tokens[real], truncated), f"sample {index}")
 
 
 def check_fully_masked_input(configuration: Configuration) -> Outcome:
@@ -78,8 +81,8 @@ def check_batch_independence(configuration: Configuration) -> Outcome:
     """No output depends on another sample of the batch, whichever samples and positions they are.
 
     Of each two samples, one gets other tokens, a hundred times larger, and other padding: outputs
-    of the other must not change, and must have no gradient by those tokens. In evaluation, a
-    sample alone must give the same outputs, too.
+    of the other must not change, and have no gradient with respect to those tokens. In evaluation,
+    a batch of one sample must give the same outputs.
     """
     return verdict(_batch_leaks, configuration, "outputs depend on other samples by")
 
@@ -99,8 +102,10 @@ def _batch_leaks(configuration: Configuration, setting: Setting) -> Iterator[Lea
             size, sample, token = value_leak(before, after, fixed & real)
             yield Leak(size, f"output {token} of sample {sample} changes with other samples")
             size, sample, token = gradient_leak(x, before, fixed & real, ~fixed)
-            yield Leak(size, f"others have a gradient by token {token} of sample {sample}")
+            yield Leak(
+                size, f"others have a gradient with respect to token {token} of sample {sample}"
+            )
         if not setting.training:
-            alone = setting.run(layer, x[:1], None if mask is None else mask[:1]).tokens
-            size, _, token = value_leak(before[:1], alone, real[:1])
-            yield Leak(size, f"output {token} of sample 0 changes where it is alone")
+            single = setting.run(layer, x[:1], None if mask is None else mask[:1]).tokens
+            size, _, token = value_leak(before[:1], single, real[:1])
+            yield Leak(size, f"output {token} of sample 0 changes in a batch of one")

@@ -13,7 +13,7 @@ SAMPLES = 3
 
 
 def check_steps(configuration: Configuration) -> Outcome:
-    """Steps over all tokens give the causal forward, with and without rotary positions."""
+    """The outputs of all steps equal the causal forward, with and without rotary positions."""
     x, worst = random_tokens(SAMPLES, LENGTH), 0.0
     for rotary in (False, True):
         layer = configuration.layer(rotary=rotary).eval()
@@ -43,9 +43,9 @@ def check_side_effects(configuration: Configuration) -> Outcome:
     token, copy = x[:, -1], tuple(part.clone() for part in state)
     tokens, _ = layer.step(token, state)
     written = sum(not torch.equal(one, other) for one, other in zip(state, copy, strict=True))
-    again, _ = layer.step(token, copy)
+    repeated, _ = layer.step(token, copy)
     flipped, _ = layer.step(token.flip(0), tuple(part.flip(0) for part in copy))
-    change = max(distance(again, tokens), distance(flipped.flip(0), tokens))
+    change = max(distance(repeated, tokens), distance(flipped.flip(0), tokens))
     return Outcome(
         not written and change <= ROUNDING,
         f"{written} of {len(state)} tensors written to; a repeated step, or one with the samples "

@@ -21,12 +21,12 @@ def check_context(configuration: Configuration) -> Outcome:
 
 
 def check_recurrence(configuration: Configuration) -> Outcome:
-    """Unless it is both recurrent and causal, asking a layer for a state raises `Unsupported`."""
+    """`start` raises `Unsupported`, unless the layer is both recurrent and causal."""
     return _raises(Unsupported, lambda: configuration.layer().start(3), "returned a state")
 
 
 def check_mask(configuration: Configuration) -> Outcome:
-    """A mask that is not boolean raises `UserError`: its meaning would be a guess."""
+    """A mask that is not boolean raises `UserError`: its convention is unknown."""
     layer, x, mask = configuration.layer(), random_tokens(3, 20), next(padding_masks(20))
     return _raises(UserError, lambda: layer(x, x, mask.float()), "accepted a mask of floats")
 

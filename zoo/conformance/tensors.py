@@ -1,4 +1,4 @@
-"""Inputs of the checks, and what they compute from outputs."""
+"""Inputs of the checks, and quantities computed from outputs."""
 
 from collections.abc import Iterator
 
@@ -38,8 +38,8 @@ def output(layer: Attention, x: Tensor, mask: Tensor | None = None) -> Tensor:
 def probe_loss(attended: Attended, mask: Tensor | None = None) -> Tensor:
     """A scalar to which each coordinate of each real token contributes with its own weight."""
     tokens = attended.tokens if mask is None else attended.tokens[mask]
-    ramp = torch.linspace(-1, 1.3, tokens.numel(), dtype=tokens.dtype).reshape(tokens.shape)
-    return (tokens * ramp).sum() + sum(attended.losses.values())
+    weights = torch.linspace(-1, 1.3, tokens.numel(), dtype=tokens.dtype).reshape(tokens.shape)
+    return (tokens * weights).sum() + sum(attended.losses.values())
 
 
 def distance(one: Tensor, other: Tensor) -> float:

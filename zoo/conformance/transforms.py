@@ -59,7 +59,7 @@ def check_vmap(configuration: Configuration) -> Outcome:
 
         try:
             with warnings.catch_warnings():
-                # A kernel without a batching rule is slower, and warns, but is right.
+                # A kernel without a batching rule is slower, and warns, but is correct.
                 warnings.simplefilter("ignore")
                 tokens = vmap(one)(*state)
         except Exception as error:

@@ -1,1 +1,1 @@
-"""What several mechanisms compute with, head by head; no layers, no parameters."""
+"""Functions that several mechanisms share, computed per head; no layers, no parameters."""

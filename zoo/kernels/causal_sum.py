@@ -1,7 +1,7 @@
 """Sums of values weighted by products of features, over all tokens or over the past alone.
 
-The core of every attention with weights `queries_i . keys_j`: with the product associated to the
-right, no weight is computed. All tokens: time O(n f g), memory O(f g). The past alone:
+Every attention with weights `queries_i . keys_j` is such a sum. As `queries (keys^T values)` it
+needs no weights. All tokens: time O(n f g), memory O(f g). The past alone:
 
     plain     the definition, with all n x n weights in memory
     chunked   exact weights within a chunk, and a state for what is before it: O(n chunk (f + g))
@@ -32,8 +32,8 @@ def mean(
 
     Features are nonnegative. If all weights of a query are zero, so is its mean.
     """
-    # The denominator comes from the same products: from a one appended to each value, or from the
-    # sum of the keys where they are the narrower.
+    # The denominator is computed by the same product: from a one appended to each value, or, where
+    # keys are no wider than values, from the sum of the keys.
     if causal or keys.shape[-1] > values.shape[-1]:
         sums = total(queries, keys, F.pad(values, (0, 1), value=1.0), causal, chunk)
     else:
@@ -81,5 +81,5 @@ def chunked(queries: QueryFeatures, keys: KeyFeatures, values: Values, chunk: in
 def ratio(numerator: Queries, denominator: Float[Tensor, "b h n 1"]) -> Queries:
     """Numerator divided by a nonnegative denominator; zero by zero is zero."""
     # Below this, the error of underflow is larger than that of rounding.
-    floor = torch.finfo(denominator.dtype).tiny / torch.finfo(denominator.dtype).eps
-    return numerator / denominator.masked_fill(denominator < floor, torch.inf)
+    smallest = torch.finfo(denominator.dtype).tiny / torch.finfo(denominator.dtype).eps
+    return numerator / denominator.masked_fill(denominator < smallest, torch.inf)

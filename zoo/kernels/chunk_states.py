@@ -2,8 +2,8 @@
 
     S_0 = 0        S_{t+1} = decay_t * S_t + update_t
 
-`decay_t` is at most 1 and is only multiplied by: nothing is divided by a product that may have
-underflowed. One step a chunk; a later chunk never takes part in an earlier state.
+States are only multiplied by `decay_t`, which is at most 1: nothing is divided by a product that
+may have underflowed. There is one step per chunk, and no state depends on a later chunk.
 
 Axis letters beyond the contract's: `t` chunks, `f` the second width of the state.
 """
@@ -19,7 +19,7 @@ def chunk_states(
     """The state before each of the t chunks.
 
     Args:
-        update: what each chunk adds, decayed up to its end.
+        update: the sum that each chunk adds, decayed to the end of the chunk.
         decay: the factor by which each chunk reduces the state before it.
     """
     decays = decay.expand(-1, -1, update.shape[2], -1, -1).unbind(2)

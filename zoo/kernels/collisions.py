@@ -3,13 +3,16 @@
     w_ij = (1 - arccos(q_i . k_j) / pi)^tau        out_i = sum_j w_ij v_j
 
 over all keys, or those up to the query. There is no division by a sum of weights, so a key whose
-value is zero has no effect. `plain` is the definition, for which autograd keeps several n x m
-matrices. `tiled` keeps none: it works on tiles of some queries and all keys, small enough for the
-cache of a processor, and computes their weights again in the backward pass. Time O(n m e) for both,
+value is zero has no effect. `plain` is the definition, for which autograd stores several n x m
+matrices. `tiled` stores none: it processes tiles of some queries and all keys, small enough for the
+cache of a processor, and recomputes their weights in the backward pass. Time O(n m e) for both,
 memory O(n m) or O(n e). `tiled` runs eagerly, on a CPU, and is differentiable once.
 
-The derivative of w by the cosine s is tau (1 - arccos(s) / pi)^(tau - 1) / (pi sqrt(1 - s^2)), with
-a lower bound on the root to limit rounding errors; or its lower bound, tau / 2 w.
+The derivative of w with respect to the cosine s is
+
+    tau (1 - arccos(s) / pi)^(tau - 1) / (pi sqrt(1 - s^2))
+
+with a lower bound on the root to limit rounding errors; or its lower bound, tau / 2 w.
 """
 
 import math
@@ -54,7 +57,7 @@ def collision_probabilities(cosines: Weights, tau: int, bound: bool) -> Weights:
     """`(1 - arccos(s) / pi)^tau`, with its derivative limited near 1, or the lower bound."""
     s = cosines.detach().clamp(-1.0, 1.0)
     weights, slope = _weights(s, tau, bound)
-    # The second term is zero, and has the derivative.
+    # The second term is zero, and its derivative is that of the result.
     return weights + slope * (cosines - cosines.detach())
 
 
@@ -99,7 +102,7 @@ Slice = tuple[int, int, slice]
 
 
 def _tiles(q: Tensor, k: Tensor, causal: bool) -> Iterator[tuple[Slice, Slice]]:
-    """Some queries, and all keys, or those up to the last of these queries."""
+    """The indices of some queries, and of all keys or those up to the last of these queries."""
     (batch, heads, n, _), m = q.shape, k.shape[2]
     rows = max(1, TILE // m)
     for b in range(batch):
@@ -117,12 +120,12 @@ def _mask_future(weights: Tensor, rows: Slice) -> Tensor:
 def _weights(s: Tensor, tau: int, bound: bool) -> tuple[Tensor, Tensor]:
     """The weights of cosines in [-1, 1], and their derivatives."""
     probability = _one_plane(s)
-    below = _power(probability, tau - 1)
-    weights = below * probability
+    power = _power(probability, tau - 1)
+    weights = power * probability
     if bound:
         return weights, weights * (tau / 2)
     squares = (1 - s.square()).clamp_min_(64 * torch.finfo(s.dtype).eps)
-    return weights, below.mul_(tau / math.pi).mul_(squares.rsqrt_())
+    return weights, power.mul_(tau / math.pi).mul_(squares.rsqrt_())
 
 
 def _one_plane(s: Tensor) -> Tensor:
@@ -131,7 +134,7 @@ def _one_plane(s: Tensor) -> Tensor:
 
 
 def _power(x: Tensor, exponent: int) -> Tensor:
-    """By repeated squaring, which takes a fraction of the time of `pow`."""
+    """`x ** exponent` by repeated squaring, which takes a fraction of the time of `pow`."""
     power = None
     while exponent:
         if exponent & 1:

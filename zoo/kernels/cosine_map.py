@@ -1,13 +1,13 @@
-"""The long part of Primal-Attention: from tokens to tokens through unit features.
+"""The part of Primal-Attention of length n: maps tokens to tokens through unit features.
 
 With u = x W^T + b in g groups (queries and keys of every head) and phi = u / ||u|| group by group:
 
-    tokens = phi fold            (n, gp) times (gp, d), fold differs from sample to sample
+    tokens = phi output_map      (n, gp) times (gp, d), output_map may differ per sample
     gram_g = phi_g^T phi_g       (p, p) for each group
 
-`plain` is the definition, for which autograd keeps u, its norms and phi: several copies of length
-n. `chunked` keeps x alone. It works sample by sample, so that a sample stays in the cache of a
-processor, and computes phi again in the backward pass. Its gradient of the normalisation is
+`plain` is the definition, for which autograd stores u, its norms and phi: several copies of length
+n. `chunked` stores x alone. It processes sample by sample, so that a sample stays in the cache of a
+processor, and recomputes phi in the backward pass. Its gradient of the normalisation is
 du = (dphi - phi (phi . dphi)) / ||u||. `chunked` runs eagerly, on a CPU, and is differentiable
 once.
 """
@@ -32,7 +32,7 @@ TINY = 1e-12
 
 Weight = Float[Tensor, "gp d"]
 Bias = Float[Tensor, " gp"]
-Fold = Float[Tensor, "#b gp d"]
+OutputMap = Float[Tensor, "#b gp d"]
 Features = Float[Tensor, "b n g p"]
 Grams = Float[Tensor, "samples g p p"]
 
@@ -41,17 +41,17 @@ def plain(
     x: Tokens,
     weight: Weight,
     bias: Bias,
-    fold: Fold,
+    output_map: OutputMap,
     groups: int,
     mask: Mask | None,
     with_gram: bool,
 ) -> tuple[Tokens, Grams]:
     """The definition. Padded tokens have zero features, so they enter no Gram matrix.
 
-    There is a Gram matrix for each sample, or none at all without `with_gram`.
+    There is a Gram matrix for each sample and group, or none without `with_gram`.
     """
     phi = unit(F.linear(x, weight, bias).unflatten(-1, (groups, -1)), mask)
-    return phi.flatten(2) @ fold, gram(phi if with_gram else phi[:0])
+    return phi.flatten(2) @ output_map, gram(phi if with_gram else phi[:0])
 
 
 def unit(u: Features, mask: Mask | None) -> Features:
@@ -74,7 +74,7 @@ def chunked(
     x: Tokens,
     weight: Weight,
     bias: Bias,
-    fold: Fold,
+    output_map: OutputMap,
     groups: int,
     mask: Mask | None,
     with_gram: bool,
@@ -83,10 +83,10 @@ def chunked(
     dtype = x.dtype
     if torch.is_autocast_enabled(x.device.type):
         dtype = torch.get_autocast_dtype(x.device.type)
-    x, weight, bias, fold = (part.to(dtype) for part in (x, weight, bias, fold))
-    fold = fold.expand(len(x), -1, -1)
+    x, weight, bias, output_map = (part.to(dtype) for part in (x, weight, bias, output_map))
+    output_map = output_map.expand(len(x), -1, -1)
     with torch.autocast(x.device.type, enabled=False):
-        return _Chunked.apply(x, weight, bias, fold, groups, mask, with_gram)
+        return _Chunked.apply(x, weight, bias, output_map, groups, mask, with_gram)
 
 
 class _Chunked(torch.autograd.Function):
@@ -96,20 +96,20 @@ class _Chunked(torch.autograd.Function):
         x: Tensor,
         weight: Tensor,
         bias: Tensor,
-        fold: Tensor,
+        output_map: Tensor,
         groups: int,
         mask: Tensor | None,
         with_gram: bool,
     ) -> tuple[Tensor, Tensor]:
-        ctx.save_for_backward(x, weight, bias, fold, mask)
+        ctx.save_for_backward(x, weight, bias, output_map, mask)
         ctx.groups = groups
         width = len(weight) // groups
-        tokens = x.new_empty(*x.shape[:2], fold.shape[-1])
+        tokens = x.new_empty(*x.shape[:2], output_map.shape[-1])
         samples = len(x) if with_gram else 0
         grams = x.new_empty(samples, groups, width, width, dtype=at_least_fp32(x.dtype))
         for i in range(len(x)):
             phi, _ = _features(x[i], weight, bias, groups, None if mask is None else mask[i])
-            torch.mm(phi.flatten(1), fold[i], out=tokens[i])
+            torch.mm(phi.flatten(1), output_map[i], out=tokens[i])
             if with_gram:
                 rows = phi.transpose(0, 1).to(grams.dtype)
                 torch.bmm(rows.mT, rows, out=grams[i])
@@ -120,15 +120,15 @@ class _Chunked(torch.autograd.Function):
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx: Any, d_tokens: Tensor, d_grams: Tensor
     ) -> tuple[Tensor | None, ...]:
-        x, weight, bias, fold, mask = ctx.saved_tensors
-        d_x, d_fold = torch.empty_like(x), fold.new_empty(fold.shape)
+        x, weight, bias, output_map, mask = ctx.saved_tensors
+        d_x, d_output_map = torch.empty_like(x), output_map.new_empty(output_map.shape)
         d_weight = torch.zeros_like(weight, dtype=at_least_fp32(x.dtype))
         d_bias = torch.zeros_like(bias, dtype=at_least_fp32(x.dtype))
         symmetric = d_grams + d_grams.mT
         for i in range(len(x)):
             phi, norm = _features(x[i], weight, bias, ctx.groups, None if mask is None else mask[i])
-            torch.mm(phi.flatten(1).mT, d_tokens[i], out=d_fold[i])
-            d_phi = (d_tokens[i] @ fold[i].mT).view_as(phi).to(symmetric.dtype)
+            torch.mm(phi.flatten(1).mT, d_tokens[i], out=d_output_map[i])
+            d_phi = (d_tokens[i] @ output_map[i].mT).view_as(phi).to(symmetric.dtype)
             phi = phi.to(symmetric.dtype)
             if len(symmetric):
                 d_phi.transpose(0, 1).baddbmm_(phi.transpose(0, 1), symmetric[i])
@@ -141,7 +141,7 @@ class _Chunked(torch.autograd.Function):
             d_u = d_u.to(x.dtype)
             torch.mm(d_u, weight, out=d_x[i])
             d_weight += d_u.mT @ x[i]
-        return d_x, d_weight.to(weight.dtype), d_bias.to(bias.dtype), d_fold, None, None, None
+        return d_x, d_weight.to(weight.dtype), d_bias.to(bias.dtype), d_output_map, None, None, None
 
 
 def _features(

@@ -1,4 +1,4 @@
-"""Whether a kernel can run that is written for eager execution on a CPU."""
+"""Whether a kernel written for eager execution on a CPU can run."""
 
 import torch
 from torch import Tensor
@@ -6,6 +6,6 @@ from torch import Tensor
 
 def on_cpu(x: Tensor) -> bool:
     """Whether `x` is on a CPU, and neither compiled nor under a function transform."""
-    # Private: torch has no public function that tells whether vmap or grad is active.
+    # Private: torch has no public function for whether vmap or grad is active.
     transformed = torch._C._functorch.peek_interpreter_stack() is not None  # pyright: ignore
     return x.device.type == "cpu" and not (torch.compiler.is_compiling() or transformed)

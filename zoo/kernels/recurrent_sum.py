@@ -1,4 +1,4 @@
-"""One token of a sum over the past: the result of `zoo.kernels.causal_sum`, from a state.
+"""One step of a causal sum: the result of `zoo.kernels.causal_sum` at one token, from a state.
 
     S_i = S_(i-1) + k_i v_i^T        total_i = q_i^T S_i        mean_i = total_i / (q_i . z_i)
 

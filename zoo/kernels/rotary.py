@@ -20,9 +20,9 @@ def apply_rotary(
     if positions is None:
         positions = torch.arange(x.shape[-2], device=x.device)[None]
     pairs = x.shape[-1] // 2
-    # Double: fp32 loses the angle of a far token, by 1e-3 from i = 16k on.
+    # Double: in fp32 the error of the angle is 1e-3 from i = 16k on.
     theta = BASE ** -(torch.arange(pairs, dtype=torch.float64, device=x.device) / pairs)
     angle = positions[:, None, :, None] * theta
     cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
-    one, other, rest = x.split((pairs, pairs, x.shape[-1] - 2 * pairs), dim=-1)
-    return torch.cat([one * cos - other * sin, one * sin + other * cos, rest], dim=-1)
+    first, second, rest = x.split((pairs, pairs, x.shape[-1] - 2 * pairs), dim=-1)
+    return torch.cat([first * cos - second * sin, first * sin + second * cos, rest], dim=-1)

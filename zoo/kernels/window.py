@@ -4,7 +4,7 @@ Queries in blocks of `window` tokens attend to keys of their own block, the one 
 causal, the one after; a mask restricts that to `window` tokens on each side. Global tokens, if any,
 come before the keys of every block, and every query attends to them. Time O(n (3 window + globals)
 e); memory O(n) and a mask of O(n (3 window + globals)) per sample for all heads. The fused kernel
-of `scaled_dot_product_attention` keeps no weights.
+of `scaled_dot_product_attention` stores no weights.
 
 Axis letters beyond the contract's: `t` blocks, `c` tokens of a block, `s` tokens of the blocks that
 it attends to, `l` global tokens, `w` keys of a block, l + s.
@@ -83,11 +83,11 @@ def window_mask(
     global_tokens: int,
 ) -> Bool[Tensor, "#b t c w"]:
     """Which of the global tokens and of the `nearby` ones each query attends to."""
-    gap = nearby[:, None, :] - position[:, :, None]
-    within = (gap >= -window) & (gap <= (0 if causal else window))
+    offset = nearby[:, None, :] - position[:, :, None]
+    in_window = (offset >= -window) & (offset <= (0 if causal else window))
     # A global token within the window counts once: as a global token.
     real = (nearby >= global_tokens) & (nearby < count[:, None, None])
-    local = within & real[:, :, None, :]
+    local = in_window & real[:, :, None, :]
     if not global_tokens:
         return local
     shared = torch.arange(global_tokens, device=count.device) < count[:, None]

@@ -12,7 +12,7 @@ def unknown(kind: str, name: str, valid: Iterable[str]) -> str:
     """The message for a `name` that is not in `valid`, with the most similar one if any."""
     names = sorted(valid)
     similar = difflib.get_close_matches(name, names, n=1)
-    listed = f"known: {', '.join(names)}" if names else "there is none at all"
+    listed = f"known: {', '.join(names)}" if names else "there is none"
     return f"unknown {kind} {name!r}; " + (f"did you mean {similar[0]!r}?" if similar else listed)
 
 

@@ -132,7 +132,7 @@ class Registry(Generic[T]):
     def _built_in(self) -> dict[str, T]:
         if not self._complete:
             for package in self._packages:
-                paths = getattr(import_module(package), "__path__", ())  # none of a module
+                paths = getattr(import_module(package), "__path__", ())  # a module has none
                 for module in iter_modules(paths, prefix=f"{package}."):
                     import_module(module.name)
             self._complete = True
@@ -152,10 +152,10 @@ class Registry(Generic[T]):
 
 
 def load_guarded(load: Callable[[], Any]) -> Any:
-    """Import a plug-in by `load`, without output to stdout, and without an end of the process.
+    """Import a plug-in by `load`; its output to stdout goes to stderr, and it cannot exit.
 
     Raises:
-        ImportError: the plug-in calls `sys.exit`, or raises another error that is no `Exception`.
+        ImportError: the plug-in calls `sys.exit`, or another error that is not an `Exception`.
     """
     try:
         with redirect_stdout(sys.stderr):

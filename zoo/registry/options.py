@@ -89,15 +89,15 @@ def check_options(owner: str, factory: Callable[..., Any]) -> None:
             _validate(label, option.default, option.annotation)
 
 
-def require_at_least(least: float, owner: str, why: str = "", /, **given: float) -> None:
-    """Reject options of `owner` that are below `least`; `why` gives the reason for that bound.
+def require_at_least(minimum: float, owner: str, reason: str = "", /, **given: float) -> None:
+    """Reject options of `owner` that are below `minimum`; `reason` explains that bound.
 
     Raises:
         UserError: there is one.
     """
-    rule = f"{least}, {why}" if why else f"{least}"
+    rule = f"{minimum}, {reason}" if reason else f"{minimum}"
     for option, value in given.items():
-        if value < least:
+        if value < minimum:
             raise UserError(f"{owner}.{option}={value} must be at least {rule}; raise it")
 
 
@@ -106,8 +106,8 @@ def _base_type(label: str, annotation: Any) -> Any:
     base = get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
     if get_origin(base) is Literal or base in _REMEDIES:
         return base
-    wrong = "not annotated" if base is inspect.Parameter.empty else f"annotated {base}"
-    raise UserError(f"{label} is {wrong}; annotate it bool, int, float, str or Literal")
+    problem = "not annotated" if base is inspect.Parameter.empty else f"annotated {base}"
+    raise UserError(f"{label} is {problem}; annotate it bool, int, float, str or Literal")
 
 
 def _validate(label: str, value: Value, annotation: Any) -> Value:
@@ -116,7 +116,7 @@ def _validate(label: str, value: Value, annotation: Any) -> Value:
 
     base = _base_type(label, annotation)
     if get_origin(base) is Literal:
-        # By their text: a command line has nothing else, and True must not be taken for 1.
+        # Compared as text: a command line gives text only, and True is not 1.
         choices = {str(choice): choice for choice in get_args(base)}
         if str(value) not in choices:
             raise UserError(f"{label}={value} is not one of {', '.join(choices)}; give one of them")

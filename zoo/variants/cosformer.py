@@ -64,10 +64,10 @@ class CosFormer(ProjectedAttention):
         Raises:
             Unsupported: there are more tokens than `max_len`: cosines would be negative.
         """
-        n, most = q.shape[-2], self.size.max_len
-        if n > most:
+        n, max_len = q.shape[-2], self.size.max_len
+        if n > max_len:
             raise Unsupported(
-                f"cosformer built for {most} tokens got {n}; build it with max_len={n}"
+                f"cosformer built for {max_len} tokens got {n}; build it with max_len={n}"
             )
         rank = torch.arange(n, device=q.device)[None] if mask is None else token_ranks(mask)
         angle = self._angles(rank, q.dtype)

@@ -8,8 +8,8 @@ Yang et al., "Gated Linear Attention Transformers with Hardware-Efficient Traini
     out_i = W_o (swish(W_r x_i) * Norm_h(y_i))
 
 Computed in chunks of 2^L tokens. Between chunks there is the state. Inside a chunk, each pair j < i
-is computed once: at that of the L levels where j is in the left half of a block and i in the right
-half. There
+is computed once: at the one of the L levels where j is in the left half of a block and i in the
+right half. There
 
     alpha_(j+1) ... alpha_i  =  (alpha_(j+1) ... alpha_mid) (alpha_(mid+1) ... alpha_i)
 

@@ -5,8 +5,8 @@ With E and F of r rows and a column for each position,
 
     out = softmax(q (E k)^T / sqrt(e)) (F v)
 
-Time O(n r e) and memory O(n r) per head when literal, O(n + r) in the fused kernels; the parameters
-grow with `max_len`.
+Time O(n r e) and memory O(n r) per head by the formula, O(n + r) in the fused kernels; the
+parameters grow with `max_len`.
 
 The column of a token is its index among the real tokens of its sample; padding has none, so that
 neither the amount of padding nor its position matters. Fewer tokens than `max_len` use the first

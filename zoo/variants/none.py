@@ -6,8 +6,8 @@ What remains of an attention layer when every token attends to itself alone: the
 there are no queries and keys and no parameters for them. Time O(n d^2) for the projections, and
 nothing more. The mask has no effect.
 
-A variant must be more accurate than this row before its mixing of tokens can be said to help; the
-cost of this row is that of everything but the mixing. It is causal, since output i depends on token
+The mixing of tokens helps only if a variant is more accurate than this baseline; the cost of this
+baseline is that of everything but the mixing. It is causal, since output i depends on token
 i alone; the causal form is the same function.
 """
 

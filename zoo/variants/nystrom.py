@@ -84,22 +84,22 @@ def nystrom(
     """`F (A+ (B v))`, without the convolution; v is zero at padded tokens."""
     q = q * q.shape[-1] ** -0.5
     mean = segment_means(q, mask, min(landmarks, q.shape[-2]))
-    q_marks, k_marks = mean @ q, mean @ k
-    from_marks, middle, to_marks = q @ k_marks.mT, q_marks @ k_marks.mT, q_marks @ k.mT
+    q_landmarks, k_landmarks = mean @ q, mean @ k
+    f, a, b = q @ k_landmarks.mT, q_landmarks @ k_landmarks.mT, q_landmarks @ k.mT
     if mask is None:
-        f, a, b = (scores.softmax(-1) for scores in (from_marks, middle, to_marks))
+        f, a, b = (scores.softmax(-1) for scores in (f, a, b))
     else:
         filled = mean.any(-1)
-        f = masked_softmax(from_marks, filled[..., None, :])
-        a = isolate_empty(masked_softmax(middle, filled[..., None, :]), filled)
-        b = masked_softmax(to_marks, mask[:, None, None, :])
+        f = masked_softmax(f, filled[..., None, :])
+        a = isolate_empty(masked_softmax(a, filled[..., None, :]), filled)
+        b = masked_softmax(b, mask[:, None, None, :])
     return f @ (pseudo_inverse(a, iterations) @ (b @ v))
 
 
 def masked_softmax(
     scores: Float[Tensor, "b h n m"], allowed: Bool[Tensor, "b 1 1 m"]
 ) -> Float[Tensor, "b h n m"]:
-    """Softmax over what is allowed; finite where nothing is."""
+    """Softmax over the allowed entries; finite where none is allowed."""
     return scores.masked_fill(~allowed, torch.finfo(scores.dtype).min).softmax(-1)
 
 

@@ -30,8 +30,8 @@ the query side a softmax over features; sqrt(M) and |q|^2 / 2 cancel in it and a
 
 Deviations: the published code adds an epsilon to every feature, which is larger than the features
 of large inputs, and takes one maximum over all keys and features, padded and future ones included.
-A query without real keys, or whose causal features all underflow, returns zero. One projection
-serves all heads.
+A query without real keys, or whose causal features all underflow, returns zero. All heads
+share one projection.
 """
 
 import torch
@@ -58,7 +58,7 @@ class Performer(ProjectedAttention):
     """
 
     traits = Traits(causal=True, cross=True, linear=True, stochastic=True, recurrent=True)
-    # fp32 at least: exponentials of half-precision exponents are wrong by whole factors.
+    # fp32 at least: exponentials of half-precision exponents are wrong by large factors.
     upcast = True
 
     def __init__(
@@ -111,12 +111,12 @@ class Performer(ProjectedAttention):
         """The stabilised features of both sides."""
         scale = q.shape[-1] ** -0.25
         directions = scale * w
-        halves = k.square().sum(-1, keepdim=True) * (-(scale**2) / 2)
+        half_norms = k.square().sum(-1, keepdim=True) * (-(scale**2) / 2)
         if mask is not None:
-            halves = halves.masked_fill(~mask[:, None, :, None], -torch.inf)
+            half_norms = half_norms.masked_fill(~mask[:, None, :, None], -torch.inf)
         queries = q @ directions.mT
-        # One more column: subtracting the halves would be one more pass over all features.
-        keys = torch.cat([k, halves], dim=-1) @ F.pad(directions, (0, 1), value=1.0).mT
+        # One more column: subtracting the norms would be one more pass over all features.
+        keys = torch.cat([k, half_norms], dim=-1) @ F.pad(directions, (0, 1), value=1.0).mT
         # In place: these are the largest tensors of the layer, and a copy costs as much as a
         # product.
         if self.size.causal:

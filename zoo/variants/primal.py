@@ -48,7 +48,7 @@ from zoo.registry import UserError
 from zoo.variants import variants
 
 Weights = Float[Tensor, "#b c h p s"]
-Fold = Float[Tensor, "#b cd d"]
+OutputMap = Float[Tensor, "#b cd d"]
 Grams = Float[Tensor, "samples ch p p"]
 
 
@@ -117,8 +117,8 @@ class Primal(Attention):
         """See `Attention.forward`; while training, `losses` holds `ksvd`, already times eta."""
         self.require_self(x, context)
         weights = self._weights(x, mask)
-        fold, bias = self._fold(weights)
-        tokens, grams = self._map(x, fold, mask)
+        output_map, bias = self._output_map(weights)
+        tokens, grams = self._map(x, output_map, mask)
         tokens = tokens + bias
         if not self.training:
             return Attended(tokens)
@@ -135,27 +135,27 @@ class Primal(Attention):
         total, count = total + u, count + 1
         mean = (total / count[:, None]).to(u.dtype)
         phi = cosine_map.unit(mean.unflatten(-1, (1, 2 * self.size.heads, -1)), None)
-        fold, bias = self._fold(self.directions[None])
-        return (phi.flatten(2) @ fold)[:, 0] + bias, (total, count)
+        output_map, bias = self._output_map(self.directions[None])
+        return (phi.flatten(2) @ output_map)[:, 0] + bias, (total, count)
 
-    def _map(self, x: Tokens, fold: Fold, mask: Mask | None) -> tuple[Tokens, Grams]:
-        """Tokens through unit features and `fold`, and the Gram matrices of those features."""
+    def _map(self, x: Tokens, output_map: OutputMap, mask: Mask | None) -> tuple[Tokens, Grams]:
+        """Unit features times `output_map`, and the Gram matrices of those features."""
         groups = 2 * self.size.heads
         if not (self.size.causal or self.size.rotary):
             weight, bias = self.query_key.weight, self.query_key.bias
             chunked = eager.on_cpu(x) and x.shape[1] >= cosine_map.CHUNKED_FROM
             compute = cosine_map.chunked if chunked else cosine_map.plain
-            return compute(x, weight, bias, fold, groups, mask, with_gram=self.training)
+            return compute(x, weight, bias, output_map, groups, mask, with_gram=self.training)
         u = self._projected(x, None if mask is None else token_ranks(mask))
         if self.size.causal:
             u = _running_mean(u.flatten(2), mask).unflatten(-1, (groups, -1))
         phi = cosine_map.unit(u, mask)
-        return phi.flatten(2) @ fold, cosine_map.gram(phi)
+        return phi.flatten(2) @ output_map, cosine_map.gram(phi)
 
     def _projected(
         self, x: Tokens, positions: Positions | None = None
     ) -> Float[Tensor, "b n ch p"]:
-        """Queries and keys, head by head, with rotary positions if the size asks for them."""
+        """Queries and keys, head by head, with rotary positions if `size.rotary`."""
         u = self.query_key(x).unflatten(-1, (2 * self.size.heads, -1))
         return self.apply_rotary(u.transpose(1, 2), positions).transpose(1, 2)
 
@@ -170,16 +170,16 @@ class Primal(Attention):
             sample = sample.to(self.directions.dtype)
             return torch.einsum("bahp,chas->bchps", sample, self.directions)
 
-    def _fold(self, weights: Weights) -> tuple[Fold, Float[Tensor, " d"]]:
+    def _output_map(self, weights: Weights) -> tuple[OutputMap, Float[Tensor, " d"]]:
         """The map from features to output tokens: weights, then C, then the output projection."""
         heads, width = self.size.heads, self.size.head_dim
         out = self.out.weight.unflatten(1, (heads, width))
         merge = self.merge.weight.unflatten(1, (2, -1))
         # Small per sample, and every token passes through it: full precision costs nothing.
         with torch.autocast(weights.device.type, enabled=False):
-            tail = torch.einsum("dhp,pcs->chsd", out, merge)
+            merge_and_project = torch.einsum("dhp,pcs->chsd", out, merge)
             bias = torch.einsum("dhp,p->d", out, self.merge.bias) + self.out.bias
-            return (weights @ tail).flatten(1, 3), bias
+            return (weights @ merge_and_project).flatten(1, 3), bias
 
     def _objective(
         self, grams: Grams, weights: Weights, x: Tokens, mask: Mask | None

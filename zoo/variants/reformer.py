@@ -110,25 +110,25 @@ def hashed_attention(
     scores = scores.masked_fill_(self_pairs(bucket, q.device), SELF_SCORE)
     scores = scores.masked_fill_(excluded(real, order, rank, bucket), torch.finfo(scores.dtype).min)
     # One maximum a query for all rounds: it cancels in the ratio, and so needs no gradient.
-    top = scores.detach().amax(-1).flatten(3).gather(-1, rank).amax(2)
-    weights = (scores - chunked(top[..., None], order, bucket)).exp_()
+    maximum = scores.detach().amax(-1).flatten(3).gather(-1, rank).amax(2)
+    weights = (scores - chunked(maximum[..., None], order, bucket)).exp_()
     numerator = sum_over_rounds(F.dropout(weights, dropout) @ with_previous(values), rank)
     denominator = sum_over_rounds(weights.sum(-1, keepdim=True), rank)
     return numerator / denominator
 
 
 def excluded(real: Real, order: Order, rank: Order, bucket: int) -> Bool[Tensor, "#b #h #r t #c w"]:
-    """Which of the slots are no real tokens, or pairs that an earlier round contains."""
+    """Which of the slots are not real tokens, or form a pair that an earlier round contains."""
     slots = torch.arange(real.shape[-1], device=real.device).unflatten(0, (-1, bucket))
     nearby = torch.cat([slots - bucket, slots], dim=-1)
     # Real tokens come first in every order.
     count = real.sum(-1)[:, None, None]
-    void = ((nearby < 0) | (nearby >= count))[:, None, None, :, None, :]
+    masked = ((nearby < 0) | (nearby >= count))[:, None, None, :, None, :]
     rounds = torch.arange(order.shape[2], device=order.device)[:, None, None, None]
-    for early in range(len(rounds) - 1):
-        repeated = same_neighbourhood((rank[:, :, early] // bucket).int(), order, bucket)
-        void = void | (repeated & (rounds > early))
-    return void
+    for earlier in range(len(rounds) - 1):
+        repeated = same_neighbourhood((rank[:, :, earlier] // bucket).int(), order, bucket)
+        masked = masked | (repeated & (rounds > earlier))
+    return masked
 
 
 def same_neighbourhood(

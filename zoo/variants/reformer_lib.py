@@ -66,11 +66,11 @@ class ReformerLib(ProjectedAttention):
     def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
         """See `ProjectedAttention.attend`; `k` is `q`."""
         batch, heads, n, _ = q.shape
-        few = n <= self.bucket
-        tail = 0 if few else -n % (2 * self.bucket)
+        short = n <= self.bucket
+        tail = 0 if short else -n % (2 * self.bucket)
         if mask is None and tail:
             mask = torch.ones(batch, n, dtype=torch.bool, device=q.device)
         mask = None if mask is None else F.pad(mask, (0, tail)).repeat_interleave(heads, dim=0)
         q, v = (F.pad(part.flatten(0, 1), (0, 0, 0, tail)) for part in (q, v))
-        out, *_ = (self.full if few else self.hashed)(q, v, input_mask=mask)
+        out, *_ = (self.full if short else self.hashed)(q, v, input_mask=mask)
         return out[:, :n].unflatten(0, (batch, heads))

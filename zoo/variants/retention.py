@@ -95,15 +95,15 @@ def retain(q: Queries, k: Queries, v: Queries, chunk: int, causal: bool) -> Quer
     n = q.shape[2]
     chunk = min(chunk, n)
     step = torch.arange(chunk, device=q.device)
-    within = decay((step[:, None] - step).abs(), q)[:, None]
-    since, until = (decay(one, q)[:, None, :, None] for one in (step + 1, chunk - step))
+    pairwise = decay((step[:, None] - step).abs(), q)[:, None]
+    from_past, from_future = (decay(one, q)[:, None, :, None] for one in (step + 1, chunk - step))
     to_end, to_start = (decay(one, q)[:, None, :, None] for one in (chunk - 1 - step, step))
-    whole = decay(torch.full((1, 1, 1), chunk, device=q.device), q)[None]
+    per_chunk = decay(torch.full((1, 1, 1), chunk, device=q.device), q)[None]
     q, k, v = (F.pad(part, (0, 0, 0, -n % chunk)).unflatten(2, (-1, chunk)) for part in (q, k, v))
-    weights = (q @ k.mT) * (within.tril() if causal else within)
-    past = chunk_states((k * to_end).mT @ v, whole)
-    sums = weights @ v + (q * since) @ past
+    weights = (q @ k.mT) * (pairwise.tril() if causal else pairwise)
+    past = chunk_states((k * to_end).mT @ v, per_chunk)
+    sums = weights @ v + (q * from_past) @ past
     if not causal:
-        future = chunk_states(((k * to_start).mT @ v).flip(2), whole).flip(2)
-        sums = sums + (q * until) @ future
+        future = chunk_states(((k * to_start).mT @ v).flip(2), per_chunk).flip(2)
+        sums = sums + (q * from_future) @ future
     return sums.flatten(2, 3)[:, :, :n]

@@ -70,8 +70,8 @@ class Soft(ProjectedAttention):
     def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
         """See `ProjectedAttention.attend`; `k` is `q`."""
         mean = segment_means(q, mask, min(self.landmarks, q.shape[-2]))
-        marks = mean @ q
-        a, p = gaussian(marks, marks), gaussian(marks, q)
+        landmarks = mean @ q
+        a, p = gaussian(landmarks, landmarks), gaussian(landmarks, q)
         if mask is not None:
             filled = mean.any(-1)
             a = isolate_empty(a, filled)

@@ -1,7 +1,7 @@
 """Softmax attention, the reference that every other variant is compared with.
 
 Vaswani et al., "Attention Is All You Need", 2017, arXiv 1706.03762, equation 1:
-`softmax(q k^T / sqrt(e)) v`. Time O(n m e); memory O(n m) when literal, O(n + m) in the fused
+`softmax(q k^T / sqrt(e)) v`. Time O(n m e); memory O(n m) by the formula, O(n + m) in the fused
 kernels behind `scaled_dot_product_attention`.
 
 The kernels of xformers are a backend too, on CUDA. `Softmax.backend_for` chooses one.
@@ -29,7 +29,7 @@ AllowedKeys = Bool[Tensor, "#b 1 #n m"]
 
 @variants.register("softmax")
 class Softmax(ProjectedAttention):
-    """`softmax(q k^T / sqrt(e)) v` by PyTorch's fused kernels, or literally."""
+    """`softmax(q k^T / sqrt(e)) v` by PyTorch's fused kernels, or by the formula."""
 
     traits = Traits(causal=True, cross=True, linear=False, stochastic=False, recurrent=False)
 
@@ -40,7 +40,7 @@ class Softmax(ProjectedAttention):
 
         Args:
             size: see `Size`.
-            backend: `sdpa` for `scaled_dot_product_attention`, `naive` for the literal formula (the
+            backend: `sdpa` for `scaled_dot_product_attention`, `naive` for the formula (the
                 definition of all others), `xformers` for its `memory_efficient_attention`,
                 `auto` for xformers where a trial of it succeeds, and `sdpa` elsewhere.
 
@@ -78,7 +78,7 @@ class Softmax(ProjectedAttention):
 
 
 def allowed_keys(q: Queries, k: Keys, mask: Mask | None, causal: bool) -> AllowedKeys | None:
-    """The mask of padding and of the future; None if every query attends to all keys."""
+    """The keys that are real and, if causal, not in the future; None for all keys."""
     allowed = None if mask is None else mask[:, None, None, :]
     if causal:
         past = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device).tril()

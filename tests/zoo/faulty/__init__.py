@@ -1,4 +1,4 @@
-"""Variants with one defect each, and the check that must find it.
+"""Variants with one defect each, and the check that must detect it.
 
 Their modules are named after those of `zoo.conformance`.
 """
@@ -144,4 +144,4 @@ FAULTY = {
     AcceptsFloatMask: "rejects non-boolean mask",
     ReturnsLargeLoss: "auxiliary loss does not dominate",
 }
-"""The check that must find each defect."""
+"""The check that must detect each defect."""

@@ -79,7 +79,7 @@ class SubtractsLaterTokens(Correct):
 class IgnoresRotaryPositions(Bidirectional):
     """Accepts rotary positions, and does not apply them."""
 
-    def apply_rotary(self, x, place=None):
+    def apply_rotary(self, x, positions=None):
         return x
 
 

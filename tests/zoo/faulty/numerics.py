@@ -97,11 +97,11 @@ class Negated(torch.autograd.Function):
 class NegatesGradients(Correct):
     """The gradients of its query projection have the wrong sign."""
 
-    def _project(self, x, context, place=None):
-        _, k, v = super()._project(x, context, place)
+    def _project(self, x, context, positions=None):
+        _, k, v = super()._project(x, context, positions)
         weight, bias = Negated.apply(self.query.weight), Negated.apply(self.query.bias)
         q = self._split(nn.functional.linear(x, weight, bias))
-        return self.apply_rotary(q, place if context is x else None), k, v
+        return self.apply_rotary(q, positions if context is x else None), k, v
 
 
 class AppendsToList(Correct):
@@ -258,7 +258,7 @@ class WritesIntoUnbatchedBufferIfPadded(Bidirectional):
 
 
 class ReturnsLargeLoss(Bidirectional):
-    """Its loss is so large that training follows it alone."""
+    """Its auxiliary loss is so large that it dominates training."""
 
     traits = replace(TRAITS, causal=False, losses=("size",))
 

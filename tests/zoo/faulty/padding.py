@@ -64,7 +64,7 @@ class ScalesByMeanOfBatchInTraining(Correct):
 class RotatesByPaddedPosition(Correct):
     """Its rotary positions count padded tokens."""
 
-    def _project(self, x, context, place=None):
+    def _project(self, x, context, positions=None):
         return super()._project(x, context)
 
 

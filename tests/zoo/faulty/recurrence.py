@@ -37,7 +37,7 @@ class WritesToState(Recurrent):
 
 
 class KeepsStateOnLayer(Recurrent):
-    """Keeps the sums on the layer, and returns zeros."""
+    """Stores the sums in an attribute of the layer, and returns zeros."""
 
     def begin(self, batch):
         self.sums = super().begin(batch)
@@ -79,18 +79,18 @@ class AllocatesCacheForMaxLen(Correct):
         )
 
     def recur(self, q, k, v, state):
-        keys, values, seen = state
-        place = torch.arange(keys.shape[2])
-        here = (place == seen[:, None])[:, None, :, None]
-        keys, values = torch.where(here, k, keys), torch.where(here, v, values)
-        heads = naive(q, keys, values, place <= seen[:, None], False, 0.0)
-        return heads, (keys, values, seen + 1)
+        keys, values, count = state
+        slots = torch.arange(keys.shape[2])
+        newest = (slots == count[:, None])[:, None, :, None]
+        keys, values = torch.where(newest, k, keys), torch.where(newest, v, values)
+        heads = naive(q, keys, values, slots <= count[:, None], False, 0.0)
+        return heads, (keys, values, count + 1)
 
 
 class IgnoresPositionsInSteps(Recurrent):
     """Steps with the position of the first token, which is wrong under rotary positions."""
 
     def step(self, x, state):
-        seen, *inner = state
-        tokens, (_, *after) = super().step(x, (torch.zeros_like(seen), *inner))
-        return tokens, (seen + 1, *after)
+        count, *inner = state
+        tokens, (_, *after) = super().step(x, (torch.zeros_like(count), *inner))
+        return tokens, (count + 1, *after)
