@@ -228,8 +228,8 @@ class Attention(nn.Module, ABC):
     def step(self, x: Token, state: State) -> tuple[Token, State]:
         """The evaluation output at the next token, and the state after it.
 
-        Pure: `state` is not changed, and can be used again. There are neither dropout nor losses,
-        in training mode either. No token is padded.
+        Pure: `state` is not changed, and can be used again. There is no dropout and no loss,
+        also in training mode. No token is padded.
 
         Args:
             x: the next token of each sample, (b, d).

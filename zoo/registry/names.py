@@ -155,7 +155,7 @@ def load_guarded(load: Callable[[], Any]) -> Any:
     """Import a plug-in by `load`; its output to stdout goes to stderr, and it cannot exit.
 
     Raises:
-        ImportError: the plug-in calls `sys.exit`, or another error that is not an `Exception`.
+        ImportError: the plug-in calls `sys.exit` or raises an error that is not an `Exception`.
     """
     try:
         with redirect_stdout(sys.stderr):
