@@ -1,4 +1,4 @@
-"""Runs that take a tenth of a second; the data they train on are generated once."""
+"""Runs that take a tenth of a second; their data are generated once."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace

@@ -273,7 +273,7 @@ def test_the_options_of_a_last_layer_are_for_the_last_layer_only():
 
 
 @pytest.mark.parametrize("attention", ["primal", "softmax+primal", "primal+softmax"])
-def test_settings_beat_the_budget_and_leave_the_rest(attention):
+def test_settings_override_the_budget_and_leave_the_rest(attention):
     spec = plan(attention, settings={"primal": {"rank": "7"}, "listops": {"max_len": "900"}})
     usual = plan(attention)
     assert spec.options["primal"] == {**usual.options["primal"], "rank": 7}
@@ -282,7 +282,7 @@ def test_settings_beat_the_budget_and_leave_the_rest(attention):
     assert spec.train == usual.train
 
 
-def test_settings_beat_the_task_options_of_a_budget():
+def test_settings_override_the_task_options_of_a_budget():
     usual = plan(budget="laptop").task.options
     spec = plan(budget="laptop", settings={"listops": {"max_len": "600"}})
     assert usual["max_len"] != 600

@@ -16,8 +16,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "certificates.md"
 
 
 @pytest.mark.slow
-def test_the_committed_page_is_what_the_checks_find(monkeypatch):
-    """Only figures are computed: tests/zoo/test_conformance.py proves that the rest is declared."""
+def test_the_committed_page_has_the_results_of_the_checks(monkeypatch):
+    """Only figures are computed here; tests/zoo/test_conformance.py runs the other checks."""
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
     results: dict[str, list[Result]] = {}
     for name, variant in variants.items():

@@ -152,7 +152,7 @@ def test_a_cell_that_is_not_supported_is_skipped_with_the_remedy(call, store, un
 
 
 @pytest.mark.parametrize(("error", "code"), [(KeyboardInterrupt, 130), (SystemExit, 1)])
-def test_an_interrupt_ends_a_run_and_an_exit_of_foreign_code_fails_it(
+def test_an_interrupt_ends_a_run_and_an_exit_in_a_plug_in_fails_it(
     call, store, monkeypatch, error, code
 ):
     def end(plan):
@@ -316,12 +316,12 @@ def test_a_store_without_finished_runs_has_nothing_to_measure(call):
     assert code == 2 and "has no finished run" in err
 
 
-def test_freed_memory_is_kept_before_anything_is_measured(call, unmeasured, monkeypatch):
+def test_the_allocator_is_configured_before_anything_is_measured(call, unmeasured, monkeypatch):
     order = []
-    monkeypatch.setattr("harness.environment.keep_freed_memory", lambda: order.append("kept"))
+    monkeypatch.setattr("harness.environment.keep_freed_memory", lambda: order.append("configured"))
     monkeypatch.setattr("harness.run.measure", lambda plan: order.append("measured") or unmeasured)
     assert call(*TINY, "-a", "none")[0] == call("measure")[0] == 0
-    assert order == ["kept", "measured"] * 2
+    assert order == ["configured", "measured"] * 2
 
 
 def test_the_version_is_that_of_the_installed_package(call):

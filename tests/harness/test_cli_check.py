@@ -1,4 +1,4 @@
-"""`harness check`: a line a check, and the exit code."""
+"""`harness check`: one line per check, and the exit code."""
 
 import json
 
@@ -30,7 +30,7 @@ def test_every_check_is_a_line_and_the_failed_ones_are_summed_up(call, checks):
     ]
 
 
-def test_json_has_an_object_a_check(call, checks):
+def test_json_has_one_object_per_check(call, checks):
     code, out, _ = call("check", "softmax", "--json")
     rows = [json.loads(line) for line in out.splitlines()]
     assert code == 1 and [row["passed"] for row in rows] == [True, False] * 2

@@ -95,7 +95,7 @@ def test_an_interrupt_stops_the_grid(plan, store, quiet, unmeasured, interrupt_a
     assert [record.status for record in store.read()[0]] == ["interrupted"]
 
 
-def test_a_broken_record_in_the_place_of_a_cell_is_an_error(plan, store, quiet, unmeasured):
+def test_a_broken_record_with_the_name_of_a_cell_is_an_error(plan, store, quiet, unmeasured):
     path = store.path(plan().spec)
     path.parent.mkdir()
     path.write_text("{")

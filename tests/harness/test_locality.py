@@ -45,7 +45,7 @@ def test_locality_runs_its_cells_once_and_writes_its_page(call, store, unmeasure
     assert before == {path: path.stat().st_mtime_ns for path in store.folder.glob("*.json")}
 
 
-def test_a_window_or_block_that_holds_whole_sequences_is_left_out_with_a_warning():
+def test_a_window_or_block_of_whole_sequences_is_left_out_with_a_warning():
     given = request("majority", majority={"max_len": 16})
     line = r"sequences of majority@1\[max_len=16,.*\] have at most 16 tokens, and from"
     with pytest.warns(UserWarning, match=rf"window 15 is left out: {line} 15 on it ch") as warned:
@@ -131,7 +131,7 @@ def test_runs_that_did_not_finish_are_named_and_are_on_the_page(call, store, mon
     assert len(list(store.folder.glob("*.json"))) == 4
 
 
-def test_the_page_holds_the_audits_of_every_task_of_its_store(call, store, unmeasured):
+def test_the_page_has_the_audits_of_every_task_of_its_store(call, store, unmeasured):
     for task in ("majority", "parity"):
         assert call("locality", task, "--windows", "4", "--budget", "smoke")[0] == 0
     page = (store.folder / "locality.md").read_text("utf-8")

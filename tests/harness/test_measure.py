@@ -15,7 +15,7 @@ from zoo.cost import flops, peak_bytes
 CPU = torch.device("cpu")
 
 
-def test_a_whole_step_counts_its_formula(plan, prepare):
+def test_a_step_has_the_operations_of_its_formula(plan, prepare):
     b, n, d, ff, head, classes, depth = 4, 24, 64, 128, 128, 10, 2
     linear = depth * n * (4 * d * d + 2 * d * ff) + d * head + head * classes
     attention = depth * n * n * d

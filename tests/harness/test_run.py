@@ -59,17 +59,17 @@ def raising(error: BaseException):
 @pytest.fixture
 def trained(monkeypatch) -> list[Trainer]:
     """The trainers that runs have used."""
-    seen, real = [], harness.run.fit
+    used, real = [], harness.run.fit
 
     def spy(trainer, *rest, **named):
-        seen.append(trainer)
+        used.append(trainer)
         real(trainer, *rest, **named)
 
     monkeypatch.setattr("harness.run.fit", spy)
-    return seen
+    return used
 
 
-def test_a_finished_run_is_a_whole_record(plan, store, quiet):
+def test_a_finished_run_is_a_complete_record(plan, store, quiet):
     one = plan("softmax+primal", steps=4, evaluations=2)
     record = run(one, store, quiet)
     assert (record.status, record.reason, record.spec) == ("ok", "", one.spec)
@@ -126,18 +126,18 @@ def test_a_record_has_the_digest_of_the_source_of_each_variant(plan, store, quie
 def test_test_is_evaluated_once_after_training_with_the_best_state(
     plan, store, quiet, unmeasured, monkeypatch
 ):
-    real, seen = Trainer.accuracy, []
+    real, evaluations = Trainer.accuracy, []
     on_dev = iter([0.5, 0.25, 0.125, 0.0])
 
     def spy(self, split):
         state = {name: value.clone() for name, value in self.model.state_dict().items()}
-        seen.append((len(split), state))
+        evaluations.append((len(split), state))
         return next(on_dev) if len(split) == 16 else real(self, split)
 
     monkeypatch.setattr(Trainer, "accuracy", spy)
     record = run(plan(steps=4, evaluations=4), store, quiet)
-    assert [size for size, _ in seen] == [16, 16, 16, 16, 18]
-    first, last, tested = seen[0][1], seen[3][1], seen[4][1]
+    assert [size for size, _ in evaluations] == [16, 16, 16, 16, 18]
+    first, last, tested = (evaluations[i][1] for i in (0, 3, 4))
     assert all(torch.equal(first[name], tested[name]) for name in first)
     assert not all(torch.equal(last[name], tested[name]) for name in last)
     assert (record.final.best_step, record.final.dev_accuracy) == (1, 0.5)
@@ -162,7 +162,7 @@ def test_a_seed_is_reproducible_to_the_bit_and_another_one_differs(plan, store, 
     assert curve(run(plan("primal", seed=4), store, quiet)) != curve(first)
 
 
-def test_a_seed_decides_the_initial_parameters_and_the_order_of_data(
+def test_a_seed_determines_the_initial_parameters_and_the_order_of_data(
     plan, store, quiet, unmeasured, monkeypatch
 ):
     starts = []
@@ -191,7 +191,7 @@ def test_every_error_is_a_record_with_its_reason(
     assert [point.step for point in record.curve] == [1, 2, 3]
     assert store.read() == ([record], [])
     left = {path.name for path in store.folder.iterdir()}
-    # A final status would be reached again: its checkpoint is of no use.
+    # After a final status the run is not continued, so its checkpoint is deleted.
     remaining = {store.checkpoint(record.spec).name} if status == "failed" else set()
     assert left == {store.path(record.spec).name} | remaining
 
@@ -342,7 +342,7 @@ def test_a_checkpoint_is_written_whenever_the_interval_has_passed(
 ):
     seconds = iter(range(1000))
     run(plan(steps=8, evaluations=1), store, quiet, save_every=5.0, clock=lambda: next(seconds))
-    # One reading of the clock a step, and one at each checkpoint.
+    # The clock is read once per step, and once per checkpoint.
     assert saves == [5, 8]
 
 

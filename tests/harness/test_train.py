@@ -68,7 +68,7 @@ def test_a_split_smaller_than_one_batch_is_rejected():
 
 @pytest.mark.parametrize("cycle_momentum", [True, False])
 @pytest.mark.parametrize("attention", ["softmax", "primal", "softmax+primal"])
-def test_a_step_is_that_of_a_bare_loop_to_the_bit(plan, prepare, attention, cycle_momentum):
+def test_a_step_is_that_of_a_plain_loop_to_the_bit(plan, prepare, attention, cycle_momentum):
     planned = plan(attention, steps=5, warmup=2, weight_decay=0.1, cycle_momentum=cycle_momentum)
     spec, trainer = planned.spec, prepare(planned)
     torch.manual_seed(7)

@@ -1,4 +1,4 @@
-"""No record that is valid by schema keeps the pages of a store from being written."""
+"""The pages of a store can be written for every record that the schema allows."""
 
 import csv
 import io
@@ -39,7 +39,7 @@ VARIANT = st.sampled_from(["softmax", "local", "none"]) | TEXT
 
 @st.composite
 def records(draw):
-    """A record in which every text and every figure may be anything that the schema allows."""
+    """A record in which every text and every number may be anything that the schema allows."""
     made = json.loads(make_record().model_dump_json())
     spec, attention = made["spec"], draw(VARIANT)
     spec |= {"attention": attention, "seed": draw(st.integers(0, 3)), "budget": draw(TEXT),

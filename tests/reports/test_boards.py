@@ -18,7 +18,7 @@ def test_runs_that_differ_by_seed_only_are_one_row(record):
     assert row.accuracy.mean == pytest.approx(0.5)
 
 
-def test_the_later_of_two_records_of_a_run_counts(record):
+def test_the_later_of_two_records_of_a_run_is_used(record):
     early = record(accuracy=0.1, baselines={"chance": 0.1}, started="2026-01-01T00:00:00Z")
     late = record(accuracy=0.7, baselines={"chance": 0.2}, started="2026-02-01T00:00:00Z")
     for given in ([early, late], [late, early]):
@@ -98,7 +98,7 @@ def test_a_row_with_failures_averages_the_finished_runs_and_names_the_other_seed
     assert row.failures == "seed 2, 3 diverged: loss is nan"
 
 
-def test_a_title_names_overrides_and_whatever_else_differs(record):
+def test_a_title_names_overrides_and_other_fields_that_differ(record):
     changed = {"overrides": {"train.lr": 0.0003, "model.dim": 128}, "budget": "laptop"}
     given = [record(**changed), record(task="text"), record(model={"positions": "rotary"}),
              record(train={"compiled": True, "steps": 7000})]  # fmt: skip

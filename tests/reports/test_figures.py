@@ -31,13 +31,13 @@ def entries(axes):
     return [text.get_text() for text in axes.get_legend().get_texts()]
 
 
-def test_every_row_has_a_look_of_its_own():
+def test_every_row_has_its_own_style():
     options = [("primal", f"primal (rank={rank})") for rank in range(20)]
     styles = style.point_styles([(name, name) for name in NAMES] + options)
     assert len(set(styles.values())) == len(styles) == len(NAMES) + 20
 
 
-def test_a_variant_has_the_same_look_in_every_panel_and_with_any_options():
+def test_a_variant_has_the_same_style_in_every_panel_and_with_any_options():
     alone = style.point_styles([("primal", "primal (rank=30)")])["primal (rank=30)"]
     assert style.point_styles([(name, name) for name in NAMES])["primal"] == alone
     styles = style.point_styles([("primal", "primal (rank=20)"), ("primal", "primal (rank=30)")])

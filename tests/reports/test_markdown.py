@@ -15,9 +15,9 @@ def content(page, around):
     """The inline content of a page that consists of the tokens `around` and one line."""
     tokens = [token for token in RENDERER.parse(page) if token.type != "inline"]
     assert {token.type.rpartition("_")[0] for token in tokens} == around, page
-    found = [token for token in RENDERER.parse(page) if token.type == "inline"][-1].children
-    assert {token.type for token in found} <= LITERAL, page
-    return "".join(token.content for token in found)
+    tokens = [token for token in RENDERER.parse(page) if token.type == "inline"][-1].children
+    assert {token.type for token in tokens} <= LITERAL, page
+    return "".join(token.content for token in tokens)
 
 
 @given(SYNTAX)
