@@ -119,7 +119,7 @@ class Table(Task):
         _, first, text_ids = np.unique(
             np.array(rows.texts, object), return_index=True, return_inverse=True
         )
-        draws = np.random.Generator(np.random.PCG64(self.seed)).random(len(rows.texts))
+        keys = np.random.Generator(np.random.PCG64(self.seed)).random(len(rows.texts))
         split_of_text = np.zeros(len(first), np.int64)
         for target, name in enumerate(self._names()):
             texts = np.flatnonzero(targets[first] == target)
@@ -128,7 +128,7 @@ class Table(Task):
                     f"{self.path} has {len(texts)} different texts of class {name!r}, one for each "
                     f"of {MIN_TEXTS} splits needed; add rows or remove the class"
                 )
-            texts = texts[draws[first[texts]].argsort(kind="stable")]
+            texts = texts[keys[first[texts]].argsort(kind="stable")]
             # At least one text in each split, whatever the shares.
             test = min(max(1, round(self.test * len(texts))), len(texts) - 2)
             dev = min(max(1, round(self.dev * len(texts))), len(texts) - test - 1)

@@ -130,11 +130,11 @@ def hold_out(targets: UInt8[np.ndarray, " n"]) -> Mapping[str, Int64[np.ndarray,
 
     The choice uses `Generator.random` only, whose stream NumPy guarantees.
     """
-    draws = np.random.Generator(np.random.PCG64(DEV_SEED)).random(len(targets))
+    keys = np.random.Generator(np.random.PCG64(DEV_SEED)).random(len(targets))
     is_dev = np.zeros(len(targets), bool)
     for value in np.unique(targets):
         members = np.flatnonzero(targets == value)
-        members = members[draws[members].argsort(kind="stable")]
+        members = members[keys[members].argsort(kind="stable")]
         is_dev[members[: len(members) // 10]] = True
     return {"train": np.flatnonzero(~is_dev), "dev": np.flatnonzero(is_dev)}
 

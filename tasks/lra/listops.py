@@ -86,8 +86,8 @@ class ListOps(GeneratedTask):
         """Raise UserError where an option is out of range."""
         require_at_least(0, "listops", min_len=self.min_len, seed=self.seed)
         require_at_least(1, "listops", train=self.train, dev=self.dev, test=self.test)
-        why = f"2 above min_len={self.min_len}"
-        require_at_least(self.min_len + 2, "listops", why, max_len=self.max_len)
+        reason = f"2 above min_len={self.min_len}"
+        require_at_least(self.min_len + 2, "listops", reason, max_len=self.max_len)
         if self.seed >= 2**32:
             raise UserError(f"listops.seed={self.seed} must be below 2**32={2**32}; lower it")
 

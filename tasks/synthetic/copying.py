@@ -46,8 +46,8 @@ class CopyTask(SyntheticTask):
         """Raise UserError where an option is out of range."""
         self._derive(classes=self.symbols, vocabulary=FIRST_SYMBOL + self.symbols)
         self._require(symbols=2, count=1)
-        why = f"2 for each of count={self.count}"
-        require_at_least(2 * self.count, self.name, why, max_len=self.max_len)
+        reason = f"2 for each of count={self.count}"
+        require_at_least(2 * self.count, self.name, reason, max_len=self.max_len)
 
     def draw(self, stream: Stream, count: int) -> Examples:
         """See `SyntheticTask.draw`."""

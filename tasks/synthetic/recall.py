@@ -120,8 +120,8 @@ class MultiQueryRecall(SyntheticTask):
         self._require(pairs=1)
         require_at_least(4 * pairs, "mqar", f"4 for each of pairs={pairs}", max_len=self.max_len)
         # Besides token 0, keys and values, at least one token is left for the other positions.
-        why = f"2 for each of pairs={pairs} and 2 more"
-        require_at_least(2 * pairs + 2, "mqar", why, vocabulary=vocabulary)
+        reason = f"2 for each of pairs={pairs} and 2 more"
+        require_at_least(2 * pairs + 2, "mqar", reason, vocabulary=vocabulary)
 
     def draw(self, stream: Stream, count: int) -> Examples:
         """See `SyntheticTask.draw`."""

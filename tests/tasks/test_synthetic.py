@@ -107,9 +107,9 @@ def test_the_target_of_every_query_of_mqar_is_the_value_of_its_key(options):
         assert [pairs[query] - task.classes for query in queries] == target
         assert min(target_positions) >= 2 * task.pairs and len(set(target_positions)) == task.pairs
         assert all(1 <= key < task.classes <= value for key, value in pairs.items())
-        behind = sequence[2 * task.pairs :]
-        assert not {*behind} & {*pairs.values()}
-        assert sum(token in pairs for token in behind) == task.pairs
+        later = sequence[2 * task.pairs :]
+        assert not {*later} & {*pairs.values()}
+        assert sum(token in pairs for token in later) == task.pairs
         assert min(sequence) >= 1
 
 

@@ -1,8 +1,8 @@
 """Conformance checks: tests of the claims of a variant.
 
 `checks_for(configuration)` selects those that apply to its traits; `examine(configuration)` runs
-them. The same checks are behind `harness check`, `zoo.check`, the tests of every registered variant
-and, through `parametrize`, the tests of variants in other packages.
+them. `harness check`, `zoo.check`, the tests of every registered variant and, through
+`parametrize`, the tests of variants in other packages run these same checks.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -98,9 +98,9 @@ def _dependent_on(position: int, configuration: Configuration) -> Tensor:
         ArithmeticError: an output is not finite.
     """
     layer, x = configuration.layer().eval(), random_tokens(1, LENGTH)
-    other = x.clone()
-    other[:, position] = random_tokens(1, 1, seed=3)[:, 0]
-    change = (output(layer, other) - output(layer, x)).abs().amax(-1)[0]
+    changed = x.clone()
+    changed[:, position] = random_tokens(1, 1, seed=3)[:, 0]
+    change = (output(layer, changed) - output(layer, x)).abs().amax(-1)[0]
     if not change.isfinite().all():
         raise ArithmeticError("outputs are not finite")
     return change > 1e-12

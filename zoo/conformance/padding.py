@@ -96,9 +96,9 @@ def _batch_leaks(configuration: Configuration, setting: Setting) -> Iterator[Lea
         real = everywhere if mask is None else mask
         before = setting.run(layer, x.requires_grad_(), mask).tokens
         for fixed in separating_masks(SAMPLES)[..., None] & everywhere:
-            other = torch.where(fixed[..., None], x, 100 * noise)
+            changed = torch.where(fixed[..., None], x, 100 * noise)
             flipped = None if mask is None else torch.where(fixed, mask, mask.flip(1))
-            after = setting.run(layer, other, flipped).tokens
+            after = setting.run(layer, changed, flipped).tokens
             size, sample, token = value_leak(before, after, fixed & real)
             yield Leak(size, f"output {token} of sample {sample} changes with other samples")
             size, sample, token = gradient_leak(x, before, fixed & real, ~fixed)

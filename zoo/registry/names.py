@@ -144,8 +144,8 @@ class Registry(Generic[T]):
             taken = point.name in self._built_in() or point.name in points
             if taken or not _is_valid(point.name):
                 message = f"{self.kind} {point.name!r} from {point.value} is ignored"
-                why = "the name is taken" if taken else f"a name {NAME_RULE}"
-                warnings.warn(f"{message}: {why}; rename it", stacklevel=3)
+                reason = "the name is taken" if taken else f"a name {NAME_RULE}"
+                warnings.warn(f"{message}: {reason}; rename it", stacklevel=3)
                 continue
             points[point.name] = point
         return points
