@@ -17,7 +17,6 @@ from tasks.lra.listops import ListOps
 from tests.harness.conftest import TREES
 from zoo.registry import UserError
 
-
 SEEDS = count(100)
 
 
