@@ -186,13 +186,17 @@ class Attention(nn.Module, ABC):
         """Attend from `x` to `context`, or to `x` itself; see `forward`.
 
         Raises:
-            UserError: `mask` is not boolean.
+            UserError: `mask` is not boolean, or `context` is, as a mask in its place would be.
             TypeError: `forward` does not return `Attended`.
         """
         if mask is not None and mask.dtype != torch.bool:
             raise UserError(
                 f"mask has dtype {mask.dtype}; a mask is boolean, True for tokens to attend to; "
                 "convert it, for example with mask.bool()"
+            )
+        if context is not None and context.dtype == torch.bool:
+            raise UserError(
+                "context is boolean; it holds tokens: give a mask by its name, layer(x, mask=mask)"
             )
         output = super().__call__(x, x if context is None else context, mask)
         if not isinstance(output, Attended):

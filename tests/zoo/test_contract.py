@@ -172,6 +172,12 @@ def test_a_call_without_a_context_is_self_attention(name):
     torch.testing.assert_close(layer(x).tokens, layer(x, x, None).tokens)
 
 
+def test_a_mask_in_the_place_of_the_context_is_rejected():
+    layer = variants.find("softmax")(Size(dim=8, heads=2, max_len=9, causal=False, dropout=0.0))
+    with pytest.raises(UserError, match=r"^context is boolean; .*layer\(x, mask=mask\)$"):
+        layer(torch.randn(2, 9, 8), torch.ones(2, 9, dtype=torch.bool))
+
+
 @pytest.mark.parametrize("name", EVERY)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.uint8, torch.int64])
 def test_a_mask_that_is_not_boolean_is_rejected(name, dtype):
