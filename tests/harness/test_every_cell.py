@@ -14,6 +14,7 @@ from harness.train import Trainer
 from tasks import names as task_names
 from tasks.contract import Split
 from tasks.data.sources import ImportedTask
+from tasks.lra.pathfinder import Pathfinder
 from zoo.contract import Unsupported
 from zoo.variants import variants
 
@@ -39,14 +40,15 @@ def request(attention: str, task: str) -> Request:
 
 
 class Made(Data):
-    """The data of a task; random tokens of its form where it is made from files."""
+    """The data of a task; random tokens of its form where they take files or a compiler."""
 
     digests = MappingProxyType({})
 
     @cached_property
     def splits(self):
         task = self.task
-        if not isinstance(task, ImportedTask):
+        # numba compiles the kernels of Pathfinder for ten seconds.
+        if not isinstance(task, ImportedTask | Pathfinder):
             return {"train": task.load("train")}
         sequences = torch.randint(task.vocabulary, (16, task.max_len)).short()
         lengths = torch.randint(1, task.max_len + 1, (16,)).int()
