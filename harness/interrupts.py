@@ -5,9 +5,6 @@ import threading
 from types import FrameType
 from typing import Any
 
-EXIT_INTERRUPTED, EXIT_TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
-"""Exit codes of a process that a signal ended, as a shell reports them."""
-
 
 class Terminated(KeyboardInterrupt):
     """SIGTERM arrived.

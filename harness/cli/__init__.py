@@ -8,17 +8,16 @@ from typing import NoReturn
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit: 0 on success, 1 where a run or a check failed, 2 on bad input.
 
-    Args:
-        argv: the arguments; by default those of the process.
+    `argv` are the arguments, by default those of the process.
     """
     try:
         # Inside, so that an interrupt during the imports ends in one line, too.
-        from harness.cli.process import execute
+        from harness.cli.process import execute, invoke
 
-        def run() -> object:
+        def run() -> int:
             from harness.cli.commands import app
 
-            return app(args=argv, standalone_mode=False)
+            return invoke(app, "harness", sys.argv[1:] if argv is None else argv)
 
         execute(run)
     except KeyboardInterrupt:

@@ -1,15 +1,12 @@
 """Options that several commands share, and the parsers of their values."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from zoo.registry import UserError
-
-if TYPE_CHECKING:
-    from harness.plan import Plan
 
 
 def path(text: str) -> Path:
@@ -26,15 +23,6 @@ def path(text: str) -> Path:
 StoreOption = Annotated[
     Path,
     typer.Option(parser=path, metavar="PATH", help="Folder of records, one JSON file per run."),
-]
-AttentionOption = Annotated[
-    list[str], typer.Option("--attention", "-a", help="A, A+B, or A,A+B,...; repeatable.")
-]
-TaskOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--task", "-t", help="TASK or TASK,TASK,...; repeatable; listops if none is given."
-    ),
 ]
 BudgetOption = Annotated[str, typer.Option(help="Recipe: smoke, laptop, paper, or a TOML file.")]
 SeedsOption = Annotated[str, typer.Option(help="Seeds, separated by commas.")]
@@ -63,22 +51,22 @@ def names_in(texts: Sequence[str]) -> list[str]:
     return list(names)
 
 
-def seeds_in(text: str) -> list[int]:
-    """Read seeds separated by commas.
+def integers_in(what: str, text: str, allowed: range, example: str) -> list[int]:
+    """Read integers separated by commas; `what` and `example` are for the message.
 
     Raises:
-        UserError: one is not an integer from 0 to 2**32 - 1.
+        UserError: one is not an integer, or is not in `allowed`.
     """
-    return _integers("seeds", text, range(2**32), "0,1,2")
-
-
-def windows_in(text: str) -> list[int]:
-    """Read numbers of tokens separated by commas.
-
-    Raises:
-        UserError: one is not a positive integer of 63 bits.
-    """
-    return _integers("windows", text, range(1, 2**63), "8,32,128")
+    try:
+        numbers = [int(part) for part in names_in([text])]
+    except ValueError:
+        raise UserError(f"{what} {text!r} are not integers; give for example {example}") from None
+    if any(number not in allowed for number in numbers):
+        raise UserError(
+            f"{what} {text!r} are not all from {allowed.start} to {allowed.stop - 1}; give for "
+            f"example {example}"
+        )
+    return numbers
 
 
 def settings_of(texts: Sequence[str] | None) -> dict[str, dict[str, str]]:
@@ -100,31 +88,3 @@ def settings_of(texts: Sequence[str] | None) -> dict[str, dict[str, str]]:
         if first != value:
             raise UserError(f"--set gives {option_path} two values, {first} and {value}; give one")
     return settings
-
-
-def require_owners(settings: Mapping[str, Mapping[str, str]], plans: "Sequence[Plan]") -> None:
-    """Reject settings that no run uses.
-
-    Raises:
-        UserError: an owner is neither a variant nor a task of a run, nor train or model.
-    """
-    owners = {"model", "train"}
-    for plan in plans:
-        owners |= {plan.spec.task.name, *plan.composition.names}
-    for owner in settings.keys() - owners:
-        raise UserError(
-            f"--set {owner}: no run uses {owner!r}; give one of {', '.join(sorted(owners))}"
-        )
-
-
-def _integers(what: str, text: str, allowed: range, example: str) -> list[int]:
-    try:
-        numbers = [int(part) for part in names_in([text])]
-    except ValueError:
-        raise UserError(f"{what} {text!r} are not integers; give for example {example}") from None
-    if any(number not in allowed for number in numbers):
-        raise UserError(
-            f"{what} {text!r} are not all from {allowed.start} to {allowed.stop - 1}; give for "
-            f"example {example}"
-        )
-    return numbers

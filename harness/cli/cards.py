@@ -70,8 +70,8 @@ def main(
         except UserError as error:
             warnings.warn(str(error), stacklevel=2)
             continue
-        for one in cards[-1]:
-            typer.echo(f"{one.task.key}: {one.missing or 'described'}")
+        for description in cards[-1]:
+            typer.echo(f"{description.task.key}: {description.missing or 'described'}")
     for file in write_all(out.with_suffix(""), images(cards)):
         typer.echo(file)
     typer.echo(write_atomic(out, page(cards, out.stem).encode()))
@@ -88,11 +88,9 @@ def settings(name: str) -> list[tasks.Task]:
 
 
 def page(cards: Sequence[Sequence[Description]], folder: str) -> str:
-    """The page, as Markdown.
+    """The page as Markdown: a card for each task, of its settings, that of the defaults first.
 
-    Args:
-        cards: of each task its settings, that of the defaults first.
-        folder: where the images are, relative to the page.
+    `folder` is that of the images, relative to the page.
     """
     return "\n".join([HEAD, *(_card(card, folder) for card in cards)])
 
@@ -102,24 +100,27 @@ def images(cards: Sequence[Sequence[Description]]) -> dict[str, bytes]:
     return {
         name: file
         for card in cards
-        for title, example in _shown(card).examples.items()
-        for name, file in zip(_files(card, title), example.images, strict=True)
+        for example in _shown(card).examples.values()
+        for name, file in example.images.items()
     }
 
 
 def _card(card: Sequence[Description], folder: str) -> str:
     task = card[0].task
     parts = [f"## {task.name}\n", *_titles(task), table(["", ""], _properties(card[0]).items())]
-    for missing in dict.fromkeys(one.missing for one in card if one.missing):
-        keys = ", ".join(f"`{one.task.key}`" for one in card if one.missing == missing)
-        parts.append(f"{keys}: missing; {missing}\n")
-    parts += [*_tables([one for one in card if not one.missing]), *_examples(card, folder)]
+    keys: dict[str, list[str]] = {}
+    for setting in card:
+        keys.setdefault(setting.missing, []).append(f"`{setting.task.key}`")
+    parts += [f"{', '.join(k)}: missing; {missing}\n" for missing, k in keys.items() if missing]
+    present = [setting for setting in card if not setting.missing]
+    parts += [*_tables(present), *_examples(card, folder)]
     return "\n".join(parts)
 
 
 def _titles(task: tasks.Task) -> list[str]:
     """The first lines of the docstrings of its module and its class."""
-    docs = (inspect.getdoc(one) or "" for one in (inspect.getmodule(type(task)), type(task)))
+    owners = inspect.getmodule(type(task)), type(task)
+    docs = (inspect.getdoc(owner) or "" for owner in owners)
     return [f"{line}\n" for line in (doc.partition("\n")[0] for doc in docs) if line]
 
 
@@ -142,7 +143,7 @@ def _properties(described: Description) -> dict[str, str]:
 
 
 def _tables(card: Sequence[Description]) -> Iterator[str]:
-    for parts in zip(*(one.tables for one in card), strict=True):
+    for parts in zip(*(setting.tables for setting in card), strict=True):
         rows = [row for part in parts for row in part]
         columns = list(dict.fromkeys(column for row in rows for column in row))
         yield table(columns, [[row.get(column, "") for column in columns] for row in rows])
@@ -150,22 +151,13 @@ def _tables(card: Sequence[Description]) -> Iterator[str]:
 
 def _shown(card: Sequence[Description]) -> Description:
     """The setting whose examples are on the card: the first whose data are present."""
-    return next((one for one in card if not one.missing), card[0])
-
-
-def _files(card: Sequence[Description], title: str) -> list[str]:
-    """Names of the image files of an example."""
-    stem = card[0].task.name
-    if title != "Sheet":
-        stem += f"-{title.rpartition(' ')[2]}"
-    count = len(_shown(card).examples[title].images)
-    return [f"{stem}-{i + 1}.png" for i in range(count)] if count > 1 else [f"{stem}.png"] * count
+    return next((setting for setting in card if not setting.missing), card[0])
 
 
 def _examples(card: Sequence[Description], folder: str) -> Iterator[str]:
     for title, example in _shown(card).examples.items():
         yield f"**{title}**, target: {escape(example.targets)}\n"
-        for name in _files(card, title):
+        for name in example.images:
             yield f"![{card[0].task.name}, {title.lower()}]({folder}/{name})\n"
         for text in example.texts:
             yield f"{_block(text)}\n"
@@ -174,8 +166,7 @@ def _examples(card: Sequence[Description], folder: str) -> Iterator[str]:
 def _block(text: str) -> str:
     """A text as an indented block, which nothing in it can end."""
     plain = "".join(
-        " " if one.isspace() else one if one.isprintable() else "\N{REPLACEMENT CHARACTER}"
-        for one in text
+        " " if c.isspace() else c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text
     )
     if len(plain) > HEAD_LENGTH + TAIL_LENGTH:
         # Cut at a space, if there is one.
@@ -187,4 +178,4 @@ def _block(text: str) -> str:
 
 
 if __name__ == "__main__":
-    script(main)
+    script("cards", main)

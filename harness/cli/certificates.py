@@ -47,30 +47,30 @@ def main(
         if variant.unchecked:
             typer.echo(f"{name} is left out: {variant.unchecked}")
             continue
-        results[name] = [one for form in configurations(name, variant) for one in examine(form)]
-        failed = [one for one in results[name] if not one.passed]
+        results[name] = [
+            result for form in configurations(name, variant) for result in examine(form)
+        ]
+        failed = [result for result in results[name] if not result.passed]
         typer.echo("\n".join([name, *map(line, failed)]))
-    if not all(one.passed for own in results.values() for one in own):
+    if not all(result.passed for own in results.values() for result in own):
         raise typer.Exit(1)
     typer.echo(write_atomic(out, page(results).encode()))
 
 
 def page(results: Mapping[str, Sequence[Result]]) -> str:
     """The page as Markdown, from the results of every configuration of each variant, all passed."""
-    failures = list(
-        dict.fromkeys(
-            (name, one.check, one.expected_failure)
-            for name, own in results.items()
-            for one in own
-            if one.expected_failure
-        )
+    failures = dict.fromkeys(
+        (name, result.check, result.expected_failure)
+        for name, own in results.items()
+        for result in own
+        if result.expected_failure
     )
     groups: dict[str, set[str]] = {}
     for check in CHECKS:
         groups.setdefault(check.group, set()).add(check.name)
 
     def cell(name: str, checks: set[str]) -> str:
-        if not any(one.check in checks for one in results[name]):
+        if not any(result.check in checks for result in results[name]):
             return NOT_CLAIMED
         numbers = [
             str(i)
@@ -84,14 +84,14 @@ def page(results: Mapping[str, Sequence[Result]]) -> str:
     parts += [f"{i}. {escape(': '.join(failure))}\n" for i, failure in enumerate(failures, 1)]
     for check, title in FIGURES.items():
         figures = [
-            [one.variant, escape(one.detail)]
+            [result.variant, escape(result.detail)]
             for own in results.values()
-            for one in own
-            if one.check == check
+            for result in own
+            if result.check == check
         ]
         parts += [f"\n## {title}\n\n", table(["attention", "figure"], figures)]
     return "".join(parts)
 
 
 if __name__ == "__main__":
-    script(main)
+    script("certificates", main)

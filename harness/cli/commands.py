@@ -1,10 +1,8 @@
 """The subcommands, in the order in which the help lists them."""
 
-from collections import Counter
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperCommand
 
 from harness.cli.budgets import budgets
 from harness.cli.check import check
@@ -12,35 +10,9 @@ from harness.cli.data import data
 from harness.cli.list import list_
 from harness.cli.locality import locality
 from harness.cli.measure import measure
+from harness.cli.process import Command
 from harness.cli.report import report
 from harness.cli.run import run
-from harness.interrupts import EXIT_TERMINATED, Terminated
-
-
-class Command(TyperCommand):
-    """A command that rejects repeated options, and exits with 143 on SIGTERM."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments. Typer alone would use the last value of a repeated option.
-
-        Raises:
-            BadParameter: an option that takes one value is given more than once.
-        """
-        _, _, order = self.make_parser(ctx).parse_args(args=list(args))
-        for parameter, count in Counter(order).items():
-            if count > 1 and not getattr(parameter, "multiple", True):
-                raise typer.BadParameter(
-                    f"Option {parameter.opts[0]} is given twice; give it once."
-                )
-        return super().parse_args(ctx, args)
-
-    def invoke(self, ctx: Any) -> Any:
-        """Run the command; SIGTERM becomes an exit, since Typer would handle it as Ctrl-C."""
-        try:
-            return super().invoke(ctx)
-        except Terminated:
-            raise typer.Exit(EXIT_TERMINATED) from None
-
 
 app = typer.Typer(
     name="harness",

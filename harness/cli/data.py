@@ -13,9 +13,9 @@ def list_() -> None:
     """Print which data sets are present and where, and how to get those that are missing."""
     from tasks.data.sources import status
 
-    for one in status():
-        for line in one.paths or [f"missing; {one.how_to_get}"]:
-            typer.echo(f"{one.task}: {line}")
+    for data_set in status():
+        for line in data_set.paths or [f"missing; {data_set.how_to_get}"]:
+            typer.echo(f"{data_set.task}: {line}")
 
 
 @data.command(name="import")

@@ -4,6 +4,7 @@ import hashlib
 import io
 import math
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -28,10 +29,10 @@ SCALE = 4
 
 
 class Example(NamedTuple):
-    """One example, or the sheet of many: its sequences as text or as PNG files, and its targets."""
+    """One example, or the sheet of many: its sequences as text or as PNG files by name."""
 
     texts: Sequence[str]
-    images: Sequence[bytes]
+    images: Mapping[str, bytes]
     targets: str
 
 
@@ -41,36 +42,32 @@ class Description(NamedTuple):
     Attributes:
         task: the task.
         target: what is predicted.
+        missing: how to get the data if they are missing; then there are no tables and examples.
         tables: rows as cells by column.
         examples: the first of train by title, the sheet last.
-        missing: how to get the data if they are missing; then there are no tables and examples.
     """
 
     task: Task
     target: str
-    tables: Sequence[Sequence[Mapping[str, str]]]
-    examples: Mapping[str, Example]
-    missing: str
+    missing: str = ""
+    tables: Sequence[Sequence[Mapping[str, str]]] = ()
+    examples: Mapping[str, Example] = MappingProxyType({})
 
 
 def describe(task: Task, generate: bool) -> Description:
-    """Load all splits of a task and describe them.
-
-    Args:
-        task: the task.
-        generate: whether to generate data that the cache does not have.
+    """Load all splits of a task and describe them; `generate` those that the cache does not have.
 
     Raises:
         UserError: the data are damaged, or cannot be generated with the task's options.
     """
     if missing := _missing(task, generate):
         target = f"one of {task.classes:,} classes" if task.classes > 1 else "a number"
-        return Description(task, target, [], {}, missing)
+        return Description(task, target, missing)
     data, setting = Data.of(task), {"setting": f"`{task.key}`"}
     rows = {name: {**setting, "split": name} for name in data.splits}
     train, test = data.splits["train"], data.splits["test"]
     train_hashes = set(_hashes(train))
-    repeated = sum(one in train_hashes for one in _hashes(test))
+    repeated = sum(digest in train_hashes for digest in _hashes(test))
     share = f"{repeated:,} of {len(test.sequences):,}"
     tables = [
         [rows[name] | _sizes(split) for name, split in data.splits.items()],
@@ -79,7 +76,8 @@ def describe(task: Task, generate: bool) -> Description:
         [rows[name] | _targets(task, split) for name, split in data.splits.items()],
         [setting | {name: f"{100 * value:.1f} %" for name, value in data.baselines.items()}],
     ]
-    return Description(task, _target(task, train), tables, _examples(task, train), "")
+    target, examples = _target(task, train), _examples(task, train)
+    return Description(task, target, tables=tables, examples=examples)
 
 
 def png(rows: Sequence[Sequence[Sequence[int]]]) -> bytes:
@@ -156,13 +154,16 @@ def _examples(task: Task, split: Split) -> dict[str, Example]:
     for i in range(min(EXAMPLES, len(split))):
         texts = [] if task.images else task.show(split, i)
         images = [png([[levels]]) for levels in split.tokens(i)] if task.images else []
-        examples[f"Example {i + 1}"] = Example(texts, images, _correct(task, split, i))
+        stem = f"{task.name}-{i + 1}"
+        stems = [f"{stem}-{k + 1}" if len(images) > 1 else stem for k in range(len(images))]
+        files = {f"{stem}.png": image for stem, image in zip(stems, images, strict=True)}
+        examples[f"Example {i + 1}"] = Example(texts, files, _correct(task, split, i))
     if task.images:
         shown = range(min(SHEET, len(split)))
         images = [levels for i in shown for levels in split.tokens(i)]
         rows = [images[i : i + SHEET_COLUMNS] for i in range(0, len(images), SHEET_COLUMNS)]
         target = "; ".join(_correct(task, split, i) for i in shown)
-        examples["Sheet"] = Example([], [png(rows)], target)
+        examples["Sheet"] = Example([], {f"{task.name}.png": png(rows)}, target)
     return examples
 
 

@@ -1,26 +1,12 @@
 """`harness locality`: measure the range of attention that a task needs."""
 
-from itertools import product
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from harness.cli.arguments import (
-    BudgetOption,
-    DeviceOption,
-    PrecisionOption,
-    SeedsOption,
-    SetOption,
-    StoreOption,
-    names_in,
-    require_owners,
-    seeds_in,
-    settings_of,
-    windows_in,
-)
+from harness.cli import arguments, cells
 from harness.cli.report import read
-from harness.cli.run import device_fields, run_cells
 from zoo.registry import UserError
 
 
@@ -29,32 +15,28 @@ def locality(
     windows: Annotated[
         str, typer.Option(help="Window and block sizes in tokens, separated by commas.")
     ] = "8,32,128",
-    budget: BudgetOption = "laptop",
-    seeds: SeedsOption = "0",
-    device: DeviceOption = "auto",
-    precision: PrecisionOption = "auto",
-    set_: SetOption = None,
-    store: StoreOption = Path("runs"),
+    budget: arguments.BudgetOption = "laptop",
+    seeds: arguments.SeedsOption = "0",
+    device: arguments.DeviceOption = "auto",
+    precision: arguments.PrecisionOption = "auto",
+    set_: arguments.SetOption = None,
+    store: arguments.StoreOption = Path("runs"),
 ) -> None:
     """Measure accuracy against the window of attention, and with shuffled blocks of tokens."""
     from harness.locality import shuffled, windowed
-    from harness.plan import Request
     from harness.records.files import write_all
     from reports import pages
 
-    common, sizes = device_fields(device, precision), windows_in(windows)
-    settings = settings_of(set_)
-    requests = [
-        Request(
-            attention="softmax", task=name, budget=budget, seed=seed, settings=settings, **common
-        )
-        for name, seed in product(names_in([task]), seeds_in(seeds))
-    ]
+    sizes = arguments.integers_in("windows", windows, range(1, 2**63), "8,32,128")
+    requests = cells.requests(
+        arguments.names_in([task]), ["softmax"], seeds, budget=budget, device=device,
+        precision=precision, set_=set_,
+    )  # fmt: skip
     plans = [plan for request in requests for plan in windowed(request, sizes)]
-    require_owners(settings, plans)
+    cells.require_owners(requests, plans)
     plans += shuffled(requests, sizes)
-    records = [record for record, _ in run_cells(plans, store)]
-    failed = [f"{one.status}: {one.reason}" for one in records if one.status != "ok"]
+    records = [record for record, _ in cells.run(plans, store)]
+    failed = [f"{record.status}: {record.reason}" for record in records if record.status != "ok"]
     if failed:
         reasons = ", ".join(dict.fromkeys(failed))
         typer.echo(f"warning: {len(failed)} of {len(records)} runs failed ({reasons})", err=True)

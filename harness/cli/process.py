@@ -3,35 +3,63 @@
 import os
 import sys
 import warnings
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from harness.interrupts import EXIT_INTERRUPTED, EXIT_TERMINATED, Interrupts, Terminated
+import typer
+from typer.core import TyperCommand
 
-SIGNAL_MESSAGES = {
-    EXIT_INTERRUPTED: "harness: interrupted",
-    EXIT_TERMINATED: "harness: terminated",
-}
-"""What is printed if a signal ended the command, by exit code."""
+from harness.interrupts import Interrupts, Terminated
+from zoo.registry import UserError, in_one_line
+
+# Depending on its version, Typer uses the package click or its own copy.
+USAGE_ERROR: Any = typer.BadParameter.__base__
 
 
-def script(command: Callable[..., None]) -> NoReturn:
-    """Run `command` as a program of its own, whose options are its parameters; then exit."""
+class Command(TyperCommand):
+    """A command that rejects repeated options."""
 
-    def run() -> object:
-        import typer
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments. Typer alone would use the last value of a repeated option.
 
-        from harness.cli.commands import Command
+        Raises:
+            BadParameter: an option that takes one value is given more than once.
+        """
+        _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        for parameter, count in Counter(order).items():
+            if count > 1 and not getattr(parameter, "multiple", True):
+                raise typer.BadParameter(
+                    f"Option {parameter.opts[0]} is given twice; give it once."
+                )
+        return super().parse_args(ctx, args)
 
+
+def script(name: str, command: Callable[..., None]) -> NoReturn:
+    """Run `command` as the program `python -m harness.cli.NAME`, with its parameters as options."""
+
+    def run() -> int:
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
         app.command(cls=Command)(command)
-        return app(standalone_mode=False)
+        return invoke(app, f"python -m harness.cli.{name}", sys.argv[1:])
 
     execute(run)
 
 
-def execute(command: Callable[[], object]) -> NoReturn:
+def invoke(app: typer.Typer, name: str, argv: Sequence[str]) -> int:
+    """Run the commands of `app`, which the help calls `name`; return the exit code."""
+    # Not `app()`, which makes an exit code of every interrupt, SIGTERM included.
+    command = typer.main.get_command(app)
+    try:
+        with command.make_context(name, list(argv)) as context:
+            command.invoke(context)
+    except typer.Exit as end:
+        return end.exit_code
+    return 0
+
+
+def execute(command: Callable[[], int]) -> NoReturn:
     """Run `command` and exit with the code that it returns.
 
     Bad input is one line on stderr and exit code 2. An interrupt is exit code 130, SIGTERM 143.
@@ -41,45 +69,34 @@ def execute(command: Callable[[], object]) -> NoReturn:
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     with Interrupts(), warnings.catch_warnings():
         warnings.showwarning = _show_once()
-        try:
-            code, message = _outcome(command)
-        except Terminated:
-            code, message = EXIT_TERMINATED, ""
-        except KeyboardInterrupt:
-            code, message = EXIT_INTERRUPTED, ""
-    message = message or SIGNAL_MESSAGES.get(code, "")
+        code, message = _outcome(command)
     if message:
         _print_error(message)
     sys.exit(code)
 
 
-def _outcome(command: Callable[[], object]) -> tuple[int, str]:
+def _outcome(command: Callable[[], int]) -> tuple[int, str]:
     """The exit code of `command`, and what to print on stderr."""
-    import typer
-
-    from zoo.registry import UserError, in_one_line
-
-    # Depending on its version, Typer uses the package click or its own copy.
-    usage_error: Any = typer.BadParameter.__base__
     try:
         code = command()
         _flush_output()
-        return (code if isinstance(code, int) else 0), ""
+        return code, ""
     except UserError as error:
         return 2, f"harness: {error}"
-    except usage_error as error:
+    except USAGE_ERROR as error:
         text = error.format_message()
         if text.startswith("Usage:"):
             return 2, text
         return 2, f"harness: {' '.join(text.split())} See: harness COMMAND --help"
-    except typer.Abort:
-        # Typer's form of an interrupt.
-        raise KeyboardInterrupt from None
     except BrokenPipeError:
         return 1, ""
     except OSError as error:
         return 1, f"harness: {in_one_line(error)}"
-    except (KeyboardInterrupt, Exception):
+    except Terminated:
+        return 143, "harness: terminated"
+    except KeyboardInterrupt:
+        return 130, "harness: interrupted"
+    except Exception:
         raise
     except BaseException as error:
         # No command raises it: a plug-in that calls `sys.exit(0)` has not succeeded.

@@ -55,21 +55,21 @@ def read(store: Path) -> "tuple[list[Record], list[Broken]]":
     from harness.records.store import Store
 
     records, broken = Store(store).read()
-    for one in broken:
-        typer.echo(f"warning: {one.path} is not a record and is left out: {one.reason}", err=True)
+    for bad in broken:
+        typer.echo(f"warning: {bad.path} is not a record and is left out: {bad.reason}", err=True)
     return records, broken
 
 
 def _updated(readme: Path, records: "Sequence[Record]") -> str:
-    from harness.cli.list import MODEL_HEAD, MODELS, model_rows
+    from harness.cli import models
     from reports import markdown, pages
 
     try:
         page = pages.embed(readme.read_text("utf-8"), records)
-        if f"<!-- {MODELS} -->" not in page:
+        if f"<!-- {models.MARK} -->" not in page:
             return page
-        rows = [[markdown.escape(cell) for cell in row] for row in model_rows()]
-        return markdown.insert(page, MODELS, markdown.table(MODEL_HEAD, rows))
+        rows = [[markdown.escape(cell) for cell in row] for row in models.rows()]
+        return markdown.insert(page, models.MARK, markdown.table(models.HEAD, rows))
     except OSError as error:
         raise UserError(
             f"--readme {readme} cannot be read ({error.strerror}); give another page"

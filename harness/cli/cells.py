@@ -1,0 +1,81 @@
+"""From the options of a command to the cells of a grid, and their records."""
+
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.cli.arguments import integers_in, settings_of
+from zoo.registry import UserError
+
+if TYPE_CHECKING:
+    from harness.plan import Plan, Request
+    from harness.records.record import Record
+
+
+def requests(
+    tasks: Sequence[str],
+    attentions: Sequence[str],
+    seeds: str,
+    *,
+    device: str,
+    precision: str,
+    set_: Sequence[str] | None,
+    compiled: bool | None = None,
+    **fields: Any,
+) -> "list[Request]":
+    """A request for each task, variant and seed; `fields` are further fields of `Request`.
+
+    Raises:
+        UserError: an option is malformed, or is not possible on this machine.
+    """
+    from harness import environment
+    from harness.plan import Request
+
+    chosen = environment.pick_device(device)
+    shared = {
+        "settings": settings_of(set_),
+        "device": chosen.type,
+        "precision": environment.pick_precision(precision, chosen),
+        "compiled": chosen.type == "cuda" if compiled is None else compiled,
+        **fields,
+    }
+    numbers = integers_in("seeds", seeds, range(2**32), "0,1,2")
+    return [
+        Request(task=task, attention=attention, seed=seed, **shared)
+        for task, attention, seed in product(tasks, attentions, numbers)
+    ]
+
+
+def require_owners(requests: "Sequence[Request]", plans: "Sequence[Plan]") -> None:
+    """Reject settings that no run uses.
+
+    Raises:
+        UserError: an owner is neither a variant nor a task of a run, nor train or model.
+    """
+    owners = {"model", "train"}
+    for plan in plans:
+        owners |= {plan.spec.task.name, *plan.composition.names}
+    for owner in {owner for request in requests for owner in request.settings} - owners:
+        raise UserError(
+            f"--set {owner}: no run uses {owner!r}; give one of {', '.join(sorted(owners))}"
+        )
+
+
+def run(
+    plans: "Sequence[Plan]", folder: Path, *, rerun: bool = False
+) -> "list[tuple[Record, bool]]":
+    """Check every cell, then run those without a final record; see `harness.grid.run_all`."""
+    from rich.console import Console
+
+    from harness import grid
+    from harness.cli import progress
+    from harness.environment import keep_freed_memory
+    from harness.records.store import Store
+
+    keep_freed_memory()
+    store = Store(folder)
+    runnable = grid.check(plans, store)
+    store.require_writable()
+    with progress.cells(Console(), Console(stderr=True)) as callback:
+        return grid.run_all(runnable, store, callback, rerun=rerun)

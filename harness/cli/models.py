@@ -1,0 +1,60 @@
+"""The table of models of a README, made from docstrings, traits and a conformance check."""
+
+import inspect
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from zoo.contract import Attention
+
+MARK = "models"
+"""Name of the two marks in a page between which the table is written."""
+
+HEAD = ("name", "mechanism", "paper", "cost in N", "causal", "recurrent", "mixes tokens")
+
+PAPER = re.compile(
+    r"(?P<authors>[A-Z][\w'-]+(?:, [A-Z][\w'-]+)*(?: et al\.)?), "
+    r'(?:"(?P<title>[^"]+)", )?(?P<venue>[A-Z][\w ]*? )?(?P<year>\d{4}), arXiv (?P<arxiv>[\d.]*\d)'
+)
+"""A citation in the docstring of a variant's module: `Authors, "Title", venue year, arXiv id`.
+
+Authors are family names, or the first one and "et al."; title and venue may be left out.
+"""
+
+
+def rows() -> list[list[str]]:
+    """The cells of every variant under `HEAD`; those that cannot be checked here are left out."""
+    from zoo.conformance import CHECKS, configurations, run
+    from zoo.variants import variants
+
+    mixing = next(check for check in CHECKS if check.name == "token mixing")
+    rows = []
+    for name, variant in variants.items():
+        if not variant.unchecked:
+            mixes = run(mixing, configurations(name, variant)[0]).detail.startswith("yes")
+            rows.append([name, *_described(name, variant), _yes(mixes)])
+    return rows
+
+
+def paper_of(docstring: str, name: str) -> re.Match[str] | None:
+    """The first citation in a docstring, on the line that begins with `name` if there is one."""
+    line = re.search(rf"^ +{re.escape(name)} +(\S.*)$", docstring, re.MULTILINE)
+    return PAPER.search(" ".join((line[1] if line else docstring).split()))
+
+
+def _described(name: str, variant: "type[Attention]") -> list[str]:
+    docstring = inspect.getdoc(inspect.getmodule(variant)) or variant.__doc__ or ""
+    paper, traits = paper_of(docstring, name), variant.traits
+    source = ""
+    if paper:
+        first, _, others = paper["authors"].partition(",")
+        authors = f"{first} et al." if others else first
+        source = f"{authors}, {paper['year']}, arXiv {paper['arxiv']}"
+    quadratic = "O(N log N)" if re.search(r"Time O\([^.]*log n", docstring) else "O(N²)"
+    cost = "O(N)" if traits.linear else quadratic
+    title = docstring.partition("\n")[0].rstrip(".")
+    return [title, source, cost, _yes(traits.causal), _yes(traits.recurrent)]
+
+
+def _yes(claim: bool) -> str:
+    return "yes" if claim else "no"
