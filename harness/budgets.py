@@ -1,10 +1,22 @@
-"""Budgets: named recipes of the model, the optimiser, and the options of tasks and variants."""
+"""Budgets: named recipes of the model, the optimiser, and the options of tasks and variants.
+
+A budget is a TOML file. Its tables, of which the more specific one applies last:
+
+    [model]                       the model, on every task
+    [tasks.TASK.model]            the model, on one task
+    [train]                       the optimiser, on every task
+    [tasks.TASK.train]            the optimiser, on one task
+    [other.train]                 the optimiser, on every task without a table
+    [tasks.TASK] extends = "X"    [shared.X] is applied before [tasks.TASK]
+    [tasks.TASK.options]          options of the task
+    [variants.VARIANT]            options of a variant, on every task
+    [tasks.TASK.variants.V]       options of a variant, on one task; "+V": in A+V
+"""
 
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +26,12 @@ from harness.records.spec import Frozen
 from zoo.registry import UserError, Value, unknown
 
 SUFFIX = ".toml"
+
+NAMES = ("smoke", "laptop", "paper")
+"""The budgets of this package, from the smallest to the largest number of steps."""
+
+RECIPES = Path(__file__).with_name("recipes")
+"""Folder of their files."""
 
 Table = dict[str, Any]
 
@@ -38,12 +56,12 @@ class Recipe(Frozen):
     def override(self, base: "Recipe") -> "Recipe":
         """`base`, with the values of this recipe in place of those of the same name."""
         return Recipe(
-            options={**base.options, **self.options},
-            model={**base.model, **self.model},
-            train={**base.train, **self.train},
+            options=base.options | self.options,
+            model=base.model | self.model,
+            train=base.train | self.train,
             variants={
-                name: {**base.variants.get(name, {}), **self.variants.get(name, {})}
-                for name in {**base.variants, **self.variants}
+                name: base.variants.get(name, {}) | self.variants.get(name, {})
+                for name in base.variants | self.variants
             },
         )
 
@@ -83,10 +101,8 @@ class Budget(Frozen):
             )
         if own.extends:
             if own.extends not in self.shared:
-                raise UserError(
-                    f"budget {self.name!r}, task {task!r}: "
-                    + unknown("shared recipe", own.extends, self.shared)
-                )
+                reason = unknown("shared recipe", own.extends, self.shared)
+                raise UserError(f"budget {self.name!r}, task {task!r}: {reason}")
             own = own.override(self.shared[own.extends])
         return own.override(Recipe(model=self.model, train=self.train))
 
@@ -103,8 +119,7 @@ class Budget(Frozen):
 
 def names() -> list[str]:
     """The budgets of this package, from the smallest to the largest number of steps."""
-    # The file begins with the published recipe, which is the largest.
-    return [name for name in reversed(_tables()) if name != "model"]
+    return list(NAMES)
 
 
 def find(name: str) -> Budget:
@@ -113,34 +128,12 @@ def find(name: str) -> Budget:
     Raises:
         UserError: there is none, or the file is not a budget.
     """
-    if name.endswith(SUFFIX):
-        return _read(Path(name))
-    if name not in names():
-        raise UserError(unknown("budget", name, [*names(), "FILE.toml"]))
-    return _parse(name, _tables()[name], f"budget {name!r}")
-
-
-def show(name: str) -> str:
-    """The budget called `name` as TOML, in the format of a budget file.
-
-    Raises:
-        UserError: there is none.
-    """
-    if name not in names():
-        raise UserError(unknown("budget", name, names()))
-    parts = re.split(r"(?m)^(?=(?:#.*\n)*\[)", _text())
-    model = [part for part in parts if "\n[model]\n" in f"\n{part}"]
-    own = [part for part in parts if re.search(rf"(?m)^\[{name}\.", part)]
-    text = "".join([*(part[part.index("[model]") :] for part in model), *own])
-    return re.sub(rf"(?m)^\[{name}\.", "[", text).rstrip() + "\n"
-
-
-def _read(path: Path) -> Budget:
-    where = f"budget file {str(path)!r}"
-    name = path.stem
-    if name in names():
+    if not name.endswith(SUFFIX):
+        return _built_in(name)
+    path, where = Path(name), f"budget file {name!r}"
+    if path.stem in NAMES:
         raise UserError(f"{where} has the name of a built-in budget; rename the file")
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", name):
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", path.stem):
         raise UserError(
             f"{where}: a budget's name holds up to 64 letters, digits, '-', '_' and '.'; "
             "rename the file"
@@ -148,32 +141,47 @@ def _read(path: Path) -> Budget:
     try:
         if not path.is_file():
             raise UserError(f"{where} is not a file; print one with: harness budgets --show laptop")
-        return _parse(name, tomllib.loads(path.read_text("utf-8")), where)
+        tables = tomllib.loads(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"{where} cannot be read ({reason}); correct the file") from error
+    return _parse(path.stem, tables, where)
+
+
+def show(name: str) -> str:
+    """The file of the budget called `name`.
+
+    Raises:
+        UserError: there is none.
+    """
+    if name not in NAMES:
+        raise UserError(unknown("budget", name, NAMES))
+    return (RECIPES / f"{name}{SUFFIX}").read_text("utf-8")
+
+
+@cache
+def _built_in(name: str) -> Budget:
+    if name not in NAMES:
+        raise UserError(unknown("budget", name, [*NAMES, "FILE.toml"]))
+    return _parse(name, tomllib.loads(show(name)), f"budget {name!r}")
 
 
 def _parse(name: str, tables: Mapping[str, Any], where: str) -> Budget:
-    base = _tables()["model"]
-    given = {"train": {}, **tables}
-    if isinstance(given.get("model", {}), Mapping):
-        given["model"] = {**base, **given.get("model", {})}
-    if "name" in given:
+    if "name" in tables:
         raise UserError(f"{where}: the file's name is the budget's name; remove 'name'")
+    given = {"train": {}, **tables, "name": name}
+    if name not in NAMES and isinstance(given.get("model", {}), Mapping):
+        given["model"] = {**_built_in("paper").model, **given.get("model", {})}
     try:
-        return Budget.model_validate({**given, "name": name})
+        return Budget.model_validate(given)
     except ValidationError as error:
         raise UserError(f"{where}: {first_error(error, Budget, 'part')}") from error
 
 
 def first_error(error: ValidationError, kind: type[Frozen], what: str) -> str:
-    """The first error that pydantic reports, in one line: value, rule and remedy.
+    """The first error of validating a `kind`, in one line: value, rule and remedy.
 
-    Args:
-        error: raised by `kind`.
-        kind: the class that was validated.
-        what: the word for a field of `kind` in the message.
+    `what` is the word for a field of `kind`.
     """
     first = error.errors(include_url=False)[0]
     path = [str(part) for part in first["loc"]]
@@ -188,12 +196,3 @@ def first_error(error: ValidationError, kind: type[Frozen], what: str) -> str:
         return message
     rule = message[:1].lower() + message[1:].partition(", unable")[0]
     return f"{where}={' '.join(str(first['input']).split())}: {rule}; change it"
-
-
-@cache
-def _tables() -> dict[str, Any]:
-    return tomllib.loads(_text())
-
-
-def _text() -> str:
-    return resources.files("harness").joinpath("budgets.toml").read_text("utf-8")

@@ -11,15 +11,11 @@ from zoo.registry import UserError
 def windowed(request: Request, windows: Sequence[int]) -> Iterator[Plan]:
     """The runs with full attention, with no attention, and with each window that limits it.
 
-    A window that covers whole sequences is left out with a warning.
-
-    Args:
-        request: a run of the task; its attention and its window are replaced.
-        windows: tokens on each side that a layer attends to.
+    A window, in tokens on each side, that covers whole sequences is left out with a warning. The
+    attention and the window of `request` are replaced.
 
     Raises:
-        UserError: the task, the budget or an option is unknown or out of range, the settings give
-            the window, or no window limits attention.
+        UserError: `resolve` raises it, the settings give the window, or no window limits attention.
     """
     local = request.settings.get("local", {})
     if (given := local.get("window")) is not None:
@@ -41,15 +37,12 @@ def windowed(request: Request, windows: Sequence[int]) -> Iterator[Plan]:
 def shuffled(requests: Sequence[Request], blocks: Sequence[int]) -> Iterator[Plan]:
     """The runs with full attention on sequences whose blocks are shuffled.
 
-    Tasks with target positions are skipped: shuffling would move the targets. A block as long as
-    the longest sequence is left out with a warning.
-
-    Args:
-        requests: runs of any tasks; their attention and their blocks are replaced.
-        blocks: tokens of a shuffled block.
+    Tasks with target positions are skipped: shuffling would move the targets. A block, in tokens,
+    as long as the longest sequence is left out with a warning. The attention and the blocks of
+    `requests` are replaced.
 
     Raises:
-        UserError: a task's data are missing or damaged, or do not fit in memory.
+        UserError: `resolve` raises it.
     """
     for request in requests:
         full = resolve(replace(request, attention="softmax"))
@@ -63,11 +56,7 @@ def shuffled(requests: Sequence[Request], blocks: Sequence[int]) -> Iterator[Pla
 def _below(full: Plan, kind: str, counts: Sequence[int], limit: int) -> list[int]:
     """Those of `counts` that are below `limit`, with a warning for each of the others.
 
-    Args:
-        full: the run with full attention.
-        kind: `window` or `block`, for the message.
-        counts: numbers of tokens.
-        limit: the smallest number of tokens that has no effect.
+    `kind` is `window` or `block`, counts are in tokens, and `limit` is the first without effect.
     """
     for count in counts:
         if count >= limit:

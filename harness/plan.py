@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from pydantic import ValidationError
 
@@ -75,14 +75,6 @@ class Plan:
     data: Data
 
 
-class _Parts(NamedTuple):
-    """The part of a plan that needs no data."""
-
-    task: Task
-    name: str
-    budget: budgets.Budget
-
-
 def resolve(
     request: Request,
     announce: Callable[[str], None] = lambda line: None,
@@ -103,38 +95,26 @@ def resolve(
     if request.positions not in get_args(Positions):
         raise UserError(unknown("kind of positions", request.positions, get_args(Positions)))
     plain, name, budget = _parts(request)
-    recipe, settings = budget.recipe(name), request.settings
-    given = budget.options(name, composition.names)
-    variants = {one: {**given[one], **settings.get(one, {})} for one in composition.names}
-    resolved = composition.resolve(variants)
-    model, changed = _section(
-        ModelSpec, "model", recipe.model, settings, budget, positions=request.positions
+    usual = budget.options(name, composition.names)
+    options = composition.resolve(
+        {variant: {**own, **request.settings.get(variant, {})} for variant, own in usual.items()}
     )
-    train, also_changed = _section(
-        TrainSpec, "train", recipe.train, settings, budget,
-        precision=request.precision, compiled=request.compiled,
-    )  # fmt: skip
+    model, train, overrides = _recipes(request, budget.recipe(name), f"budget {budget.name!r}: ")
     task = shuffle_blocks(plain, request.block)
     data = data_of(task)
     if isinstance(task, GeneratedTask) and not task.is_cached():
         announce(f"{task.key}: generate data")
     spec = RunSpec(
         attention=request.attention,
-        options=resolved,
+        options=options,
         task=TaskSpec(
-            name=name,
-            key=task.key,
-            options=plain.options,
-            block=request.block,
+            name=name, key=task.key, options=plain.options, block=request.block,
             digests={**data.digests},
         ),
         budget=budget.name,
-        overrides={**changed, **also_changed},
-        model=model,
-        train=train,
-        device=request.device,
-        seed=request.seed,
-    )
+        overrides=overrides,
+        model=model, train=train, device=request.device, seed=request.seed,
+    )  # fmt: skip
     return Plan(spec=spec, task=data.task, composition=composition, data=data)
 
 
@@ -162,10 +142,11 @@ def task_of(request: Request) -> Task:
     Raises:
         UserError: the task, the budget or an option is unknown, ill-typed or out of range.
     """
-    return shuffle_blocks(_parts(request).task, request.block)
+    return shuffle_blocks(_parts(request)[0], request.block)
 
 
-def _parts(request: Request) -> _Parts:
+def _parts(request: Request) -> tuple[Task, str, budgets.Budget]:
+    """The task of a request without shuffled blocks, its name, and the budget."""
     own: Mapping[str, Value] = {}
     name = request.task
     if Path(name).suffix in TABLES:
@@ -174,7 +155,21 @@ def _parts(request: Request) -> _Parts:
     tasks.find(name)
     budget = budgets.find(request.budget)
     given = {**budget.recipe(name).options, **own, **request.settings.get(name, {})}
-    return _Parts(create(name, **given), name, budget)
+    return create(name, **given), name, budget
+
+
+def _recipes(
+    request: Request, recipe: budgets.Recipe, where: str
+) -> tuple[ModelSpec, TrainSpec, dict[str, Value]]:
+    """The model, the optimiser's recipe, and the fields in which they differ from the budget's."""
+    model, of_model = _section(
+        ModelSpec, "model", recipe.model, request.settings, where, positions=request.positions
+    )
+    train, of_train = _section(
+        TrainSpec, "train", recipe.train, request.settings, where,
+        precision=request.precision, compiled=request.compiled,
+    )  # fmt: skip
+    return model, train, of_model | of_train
 
 
 def _section(
@@ -182,32 +177,25 @@ def _section(
     owner: str,
     recipe: Mapping[str, Any],
     settings: Settings,
-    budget: budgets.Budget,
+    where: str,
     **fixed: Value,
 ) -> tuple[S, dict[str, Value]]:
-    """The model or the optimiser's recipe, and the fields that differ from the budget's.
+    """The fields of `owner`, which is `model` or `train`, and those that differ from the budget's.
 
-    Args:
-        kind: class of the result.
-        owner: `model` or `train`.
-        recipe: fields that the budget gives.
-        settings: all settings of the request.
-        budget: the budget of `recipe`.
-        fixed: fields that the request has itself.
+    `recipe` holds the fields that the budget gives, `fixed` those that the request has itself.
+    `where` names the budget in messages.
     """
-    where = f"budget {budget.name!r}: {owner}"
     for name in fixed.keys() & recipe.keys():
-        raise UserError(f"{where}.{name} belongs to no budget; remove it and use {FLAGS[name]}")
-    default = _validated(kind, where, {**recipe, **fixed})
-    given = settings.get(owner, {})
-    for name in given:
-        if name in fixed:
-            raise UserError(f"--set {owner}.{name} is not possible; use {FLAGS[name]}")
-    # Only `betas` has two numbers.
-    parsed = {
-        n: v.split(",") if n == "betas" else v for n, v in given.items() if isinstance(v, str)
-    }
-    result = _validated(kind, owner, {**default.model_dump(), **given, **parsed})
+        raise UserError(
+            f"{where}{owner}.{name} belongs to no budget; remove it and use {FLAGS[name]}"
+        )
+    default = _validated(kind, f"{where}{owner}", {**recipe, **fixed})
+    given: dict[str, Any] = dict(settings.get(owner, {}))
+    for name in given.keys() & fixed.keys():
+        raise UserError(f"--set {owner}.{name} is not possible; use {FLAGS[name]}")
+    if isinstance(given.get("betas"), str):
+        given["betas"] = given["betas"].split(",")
+    result = _validated(kind, owner, {**default.model_dump(), **given})
     changed = {name: getattr(result, name) for name in given}
     return result, {
         f"{owner}.{name}": ",".join(map(str, value)) if isinstance(value, tuple) else value
