@@ -4,15 +4,12 @@ import io
 import struct
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Annotated, Any
+from typing import Any
 
 import torch
-from pydantic import Field, model_validator
 from torch import Tensor
 
 from harness.records.files import write_atomic
-from harness.records.record import Environment, Fraction, Point, Seconds
-from harness.records.spec import Frozen
 from harness.train import Progress, Trainer
 from zoo.registry import UserError
 
@@ -22,29 +19,6 @@ DAMAGE = (
 )  # fmt: skip
 """Errors of reading a damaged file."""
 
-Step = Annotated[int, Field(ge=0, lt=2**63)]
-
-
-class Figures(Frozen):
-    """The fields of `Progress` that are not tensors, as they are in a checkpoint."""
-
-    step: Step
-    steps: Step
-    seconds: Seconds
-    best_accuracy: Fraction | None
-    best_step: Step
-    elapsed: Seconds
-    environment: Environment | None
-    curve: list[Point]
-
-    @model_validator(mode="after")
-    def _steps_in_order(self) -> "Figures":
-        steps = [point.step for point in self.curve]
-        increasing = steps == sorted(set(steps))
-        if not increasing or not max([self.best_step, *steps]) <= self.step <= self.steps:
-            raise ValueError("its steps are not in order")
-        return self
-
 
 def save(path: Path, trainer: Trainer, progress: Progress) -> None:
     """Write everything that the rest of the run depends on, atomically.
@@ -52,18 +26,9 @@ def save(path: Path, trainer: Trainer, progress: Progress) -> None:
     Raises:
         UserError: the file cannot be written.
     """
-    figures = Figures(
-        step=progress.step,
-        steps=trainer.spec.steps,
-        seconds=progress.seconds,
-        best_accuracy=progress.best_accuracy if progress.best_state else None,
-        best_step=progress.best_step,
-        elapsed=progress.elapsed,
-        environment=progress.environment,
-        curve=progress.curve,
-    )
     state = {
-        "figures": figures.model_dump_json(),
+        "progress": progress.model_dump_json(),
+        "steps": trainer.spec.steps,
         "sums": progress.sums,
         "best_state": progress.best_state,
         "model": trainer.model.state_dict(),
@@ -92,33 +57,30 @@ def load(path: Path, trainer: Trainer) -> Progress:
             raise ValueError("it is not a regular file")
         # CPU first: the states of random generators must stay there.
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-        figures = Figures.model_validate_json(state["figures"])
-        if figures.steps != trainer.spec.steps:
-            raise ValueError("it is of a run with another number of steps")
-        best = _to_device(trainer.device, state["best_state"])
-        if best or figures.best_accuracy is not None:
+        progress = Progress.model_validate_json(state["progress"])
+        _check_steps(progress, state["steps"], trainer.spec.steps)
+        progress.sums = _to_device(trainer.device, state["sums"])
+        progress.best_state = _to_device(trainer.device, state["best_state"])
+        if progress.best_state or progress.best_accuracy >= 0:
             # A state that does not fit the model is an error now rather than after training.
-            trainer.model.load_state_dict(best)
+            trainer.model.load_state_dict(progress.best_state)
         trainer.model.load_state_dict(state["model"])
         trainer.optimizer.load_state_dict(state["optimizer"])
-        sums = _to_device(trainer.device, state["sums"])
         _set_random_state(state["random"])
     except DAMAGE as error:
         raise UserError(
             f"{path} is not a checkpoint of this run ({type(error).__name__}); "
             "delete it to start the run again"
         ) from error
-    return Progress(
-        step=figures.step,
-        seconds=figures.seconds,
-        curve=list(figures.curve),
-        best_accuracy=-1.0 if figures.best_accuracy is None else figures.best_accuracy,
-        best_step=figures.best_step,
-        best_state=best,
-        sums=sums,
-        elapsed=figures.elapsed,
-        environment=figures.environment,
-    )
+    return progress
+
+
+def _check_steps(progress: Progress, saved: int, expected: int) -> None:
+    steps = [point.step for point in progress.curve]
+    increasing = steps == sorted(set(steps))
+    reached = max([progress.best_step, *steps]) <= progress.step <= expected
+    if saved != expected or not increasing or not reached:
+        raise ValueError("it is of a run of other steps")
 
 
 def _to_device(device: torch.device, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -4,6 +4,7 @@ import ctypes
 import platform
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -42,7 +43,7 @@ def pick_device(name: str) -> torch.device:
 def pick_precision(name: str, device: torch.device) -> Literal["bf16", "fp32"]:
     """The precision called `auto`, `bf16` or `fp32`; `auto` is the faster one on that device.
 
-    A CPU without bf16 instructions emulates them, which is many times slower than fp32.
+    A CPU emulates missing bf16 instructions, which is many times slower than fp32.
 
     Raises:
         UserError: the name is another.
@@ -67,14 +68,17 @@ def describe(kind: str) -> Environment:
         device, memory = properties.name, properties.total_memory
     else:
         device, memory = _processor(), psutil.virtual_memory().total
-    versions = {name: version for name in PACKAGES if (version := _version(name))}
+    # torch.__version__ includes the build, for example +cpu.
+    versions = {"python": platform.python_version(), "torch": torch.__version__}
+    for name in PACKAGES:
+        with suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
     return Environment(
         device=device,
         threads=torch.get_num_threads(),
         memory_gib=round(memory / 2**30, 1),
         system=f"{platform.system()} {platform.machine()}",
-        # torch.__version__ includes the build, for example +cpu.
-        versions={"python": platform.python_version(), "torch": torch.__version__, **versions},
+        versions=versions,
         commit=_commit(),
     )
 
@@ -109,26 +113,16 @@ def keep_freed_memory() -> None:
 
     See docs/decisions/0015-freed-memory-is-not-returned.md.
     """
-    try:
+    with suppress(AttributeError, OSError, TypeError):
         mallopt = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError, TypeError):
-        return
-    for setting, value in MALLOC.items():
-        mallopt(setting, value)
+        for setting, value in MALLOC.items():
+            mallopt(setting, value)
 
 
 def _by_name(environment: Environment) -> Mapping[str, object]:
     """Every field but the commit, and each version by the name of its package."""
     fields = environment.model_dump(exclude={"commit", "versions"})
     return {name.replace("_", " "): value for name, value in fields.items()} | environment.versions
-
-
-def _version(package: str) -> str:
-    """The installed version; empty if the package is not installed."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return ""
 
 
 def _processor() -> str:

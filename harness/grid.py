@@ -21,10 +21,6 @@ def check(plans: Sequence[Plan], store: Store) -> list[Plan]:
 
     A variant that does not support a task is skipped with a warning, which gives the remedy.
 
-    Args:
-        plans: the cells.
-        store: where their records will be written.
-
     Raises:
         UserError: a model cannot be built, a task has fewer examples than a batch, a file with
             the name of a cell's record is not a record, or no cell can run.
@@ -71,16 +67,11 @@ def _unsupported(plan: Plan) -> str | None:
     try:
         build(f"attention {plan.spec.attention!r}", make)
     except Unsupported as error:
-        return f"{plan.spec.attention} on {plan.task.key}: {error}" + _remedy(plan)
+        task, reason = plan.spec.task, f"{plan.spec.attention} on {plan.task.key}: {error}"
+        if task.options.get("causal") is not True:
+            return reason
+        return f"{reason}; or make the task bidirectional with --set {task.name}.causal=false"
     return None
-
-
-def _remedy(plan: Plan) -> str:
-    """The option with which the task is bidirectional, if there is one; else an empty text."""
-    name = plan.spec.task.name
-    if plan.task.causal and plan.spec.task.options.get("causal") is True:
-        return f"; or make the task bidirectional with --set {name}.causal=false"
-    return ""
 
 
 def run_all(
@@ -90,13 +81,7 @@ def run_all(
     *,
     rerun: bool,
 ) -> list[tuple[Record, bool]]:
-    """Run every cell that has no final record in the store.
-
-    Args:
-        plans: the cells.
-        store: where records are read and written.
-        callback: gives the progress callback of a cell.
-        rerun: run finished cells again, too, from the beginning.
+    """Run every cell that has no final record in the store; with `rerun` all, from the beginning.
 
     Returns:
         The record of each cell, and whether it was run now.

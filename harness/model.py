@@ -111,11 +111,6 @@ def pair_features(pooled: Float[Tensor, "b t d"]) -> Float[Tensor, "b features"]
 def build_model(spec: RunSpec, task: Task, composition: Composition) -> Classifier:
     """The model that `spec` describes, initialised from the default generator.
 
-    Args:
-        spec: the run.
-        task: its task.
-        composition: its variants.
-
     Raises:
         UserError: a variant or an option is unknown, or not supported at this size.
     """

@@ -54,16 +54,16 @@ class Cell:
         plan: Plan,
         store: Store,
         callback: ProgressCallback,
-        save_every: float = SAVE_EVERY,
-        clock: Callable[[], float] = time.monotonic,
+        save_every: float,
+        clock: Callable[[], float],
     ) -> None:
         """Prepare; nothing is computed or written yet."""
-        self.plan, self.spec = plan, plan.spec
-        self.store, self.callback = store, callback
-        self.save_every, self.clock = save_every, clock
+        self.plan, self.spec, self.callback = plan, plan.spec, callback
+        self.path = store.checkpoint(plan.spec)
+        self.save_every, self.clock, self.save_at = save_every, clock, 0.0
         self.interrupts = Interrupts()
         self.started = datetime.now(UTC).isoformat(timespec="seconds")
-        self.start, self.earlier_seconds = time.perf_counter(), 0.0
+        self.start = time.perf_counter()
         self.environment = environment_of(plan)
         self.progress = Progress(environment=self.environment)
         self.baselines: dict[str, float] = {}
@@ -101,35 +101,34 @@ class Cell:
         torch.manual_seed(spec.seed)
         model = build_model(spec, plan.task, plan.composition).to(device)
         trainer = Trainer(model, train, spec.train, spec.seed)
+        if self.path.exists():
+            self._resume(trainer)
         self._train(trainer, dev)
         self.callback.phase("test")
         self.final = self._evaluate(trainer, test)
 
-    def _train(self, trainer: Trainer, dev: Split) -> None:
-        """Train, from the checkpoint of an earlier process where there is one."""
-        path = self.store.checkpoint(self.spec)
-        if path.exists():
-            self.progress = checkpoint.load(path, trainer)
-            self.environment = merge_commits(
-                self.progress.environment or self.environment,
-                self.environment,
-                str(path),
-                "continue there, or delete it to start the run again",
-            )
-        self.earlier_seconds = self.progress.elapsed
-        saved_at = self.clock()
+    def _resume(self, trainer: Trainer) -> None:
+        """Continue from the checkpoint of an earlier process."""
+        self.progress = checkpoint.load(self.path, trainer)
+        self.start -= self.progress.elapsed
+        self.environment = merge_commits(
+            self.progress.environment or self.environment,
+            self.environment,
+            str(self.path),
+            "continue there, or delete it to start the run again",
+        )
 
+    def _train(self, trainer: Trainer, dev: Split) -> None:
         def save() -> None:
-            nonlocal saved_at
-            self.progress.elapsed = self._elapsed()
-            checkpoint.save(path, trainer, self.progress)
-            saved_at = self.clock()
+            self.progress.elapsed = time.perf_counter() - self.start
+            checkpoint.save(self.path, trainer, self.progress)
+            self.save_at = self.clock() + self.save_every
             self.interrupts.raise_pending()
 
         def save_is_due() -> bool:
-            interrupted = self.interrupts.pending is not None
-            return interrupted or self.clock() - saved_at >= self.save_every
+            return self.interrupts.pending is not None or self.clock() >= self.save_at
 
+        self.save_at = self.clock() + self.save_every
         self.interrupts.deferred = True
         fit(
             trainer,
@@ -151,12 +150,8 @@ class Cell:
             dev_accuracy=self.progress.best_accuracy,
             best_step=self.progress.best_step,
             train_seconds=self.progress.seconds,
-            seconds=self._elapsed(),
+            seconds=time.perf_counter() - self.start,
         )
-
-    def _elapsed(self) -> float:
-        """Seconds over all processes."""
-        return self.earlier_seconds + time.perf_counter() - self.start
 
 
 def environment_of(plan: Plan) -> Environment:
@@ -196,17 +191,11 @@ def run(
     save_every: float = SAVE_EVERY,
     clock: Callable[[], float] = time.monotonic,
 ) -> Record:
-    """Run one cell and write its record, however the run ends.
+    """Run one cell and write its record, however it ends.
 
     A run whose checkpoint is in the store is continued. During training Ctrl-C and SIGTERM take
-    effect after the current step, when a checkpoint has been written.
-
-    Args:
-        plan: what to run.
-        store: where the record and checkpoints are written.
-        callback: called during the run.
-        save_every: seconds of training between two checkpoints, at most.
-        clock: gives seconds.
+    effect after the current step, when a checkpoint has been written; others are written after each
+    evaluation, and after `save_every` seconds by `clock`.
 
     Raises:
         UserError: the record cannot be written.
@@ -237,8 +226,8 @@ def run(
 def remeasure(record: Record, store: Store) -> Record:
     """Measure the cost of a recorded run again, write it to its record, and return the record.
 
-    For runs on a machine that was busy, which changes times but not accuracies.
-    Baselines and expected failures are updated as well, and the commit is added.
+    For runs on a machine that was busy, which changes times but not accuracies. Baselines and
+    expected failures are updated as well, and the commit is added.
 
     Raises:
         UserError: the run was made on another device, with other threads or other versions, or its

@@ -3,21 +3,23 @@
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from jaxtyping import Int
+from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from harness.model import Classifier
-from harness.records.record import Environment, Point
+from harness.records.record import Environment, Point, Seconds
 from harness.records.spec import TrainSpec
 from tasks.contract import Split
 from zoo.registry import UserError
 
 MOMENTUM = (0.85, 0.95)
 """Lowest and highest beta1 of a cycle, the defaults of PyTorch's `OneCycleLR`."""
+
+Step = Annotated[int, Field(ge=0, lt=2**63)]
 
 
 class DivergedError(ArithmeticError):
@@ -136,8 +138,7 @@ def synchronise(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-@dataclass
-class Progress:
+class Progress(BaseModel):
     """The state of a run; with the state of the trainer, all that is needed to resume it.
 
     Attributes:
@@ -146,21 +147,23 @@ class Progress:
         curve: points so far.
         best_accuracy: the highest on dev so far; -1 before the first evaluation.
         best_step: the first step with that accuracy.
-        best_state: the model's parameters at that step.
-        sums: the sum of each loss since the last point of the curve.
         elapsed: seconds since the start of the run, over all processes.
         environment: that in which the run was started.
+        best_state: the model's parameters at `best_step`.
+        sums: the sum of each loss since the last point of the curve.
     """
 
-    step: int = 0
-    seconds: float = 0.0
-    curve: list[Point] = field(default_factory=list)
-    best_accuracy: float = -1.0
-    best_step: int = 0
-    best_state: dict[str, Tensor] = field(default_factory=dict)
-    sums: dict[str, Tensor] = field(default_factory=dict)
-    elapsed: float = 0.0
+    model_config = ConfigDict(arbitrary_types_allowed=True, allow_inf_nan=False, extra="forbid")
+
+    step: Step = 0
+    seconds: Seconds = 0.0
+    curve: list[Point] = Field(default=[])
+    best_accuracy: Annotated[float, Field(ge=-1, le=1)] = -1.0
+    best_step: Step = 0
+    elapsed: Seconds = 0.0
     environment: Environment | None = None
+    best_state: dict[str, Tensor] = Field(default={}, exclude=True)
+    sums: dict[str, Tensor] = Field(default={}, exclude=True)
 
 
 def fit(
@@ -198,14 +201,11 @@ def fit(
             save()
             continue
         losses = _mean_losses(progress, until - last)
-        task = losses.pop("task")
-        accuracy = None
-        if until in evaluations:
-            accuracy = trainer.accuracy(dev)
-            _update_best(trainer, progress, accuracy)
+        accuracy = _evaluate(trainer, dev, progress) if until in evaluations else None
         point = Point(
-            step=until, seconds=progress.seconds, loss=task, losses=losses, dev_accuracy=accuracy
-        )
+            step=until, seconds=progress.seconds, loss=losses.pop("task"), losses=losses,
+            dev_accuracy=accuracy,
+        )  # fmt: skip
         progress.curve.append(point)
         on_point(point)
         if accuracy is not None or save_is_due():
@@ -244,8 +244,11 @@ def _mean_losses(progress: Progress, steps: int) -> dict[str, float]:
     return means
 
 
-def _update_best(trainer: Trainer, progress: Progress, accuracy: float) -> None:
+def _evaluate(trainer: Trainer, dev: Split, progress: Progress) -> float:
+    """The accuracy on dev; the best one so far is stored with its step and its parameters."""
+    accuracy = trainer.accuracy(dev)
     if accuracy > progress.best_accuracy:
         progress.best_accuracy, progress.best_step = accuracy, progress.step
         state = trainer.model.state_dict()
         progress.best_state = {name: value.clone() for name, value in state.items()}
+    return accuracy

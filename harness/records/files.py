@@ -13,13 +13,8 @@ from zoo.registry import UserError
 def require_writable(folder: Path, what: str, remedy: str) -> None:
     """Create `folder` if it does not exist, and check that files can be written to it.
 
-    Args:
-        folder: the folder.
-        what: what cannot be written, for the message.
-        remedy: the end of the message.
-
     Raises:
-        UserError: it cannot be written.
+        UserError: `what` cannot be written; the message ends with `remedy`.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -89,8 +89,8 @@ class Store:
     def read(self) -> tuple[list[Record], list[Broken]]:
         """Every record, in order of file name, and every JSON file that is not a record."""
         contents = [_read(path) for path in sorted(self.folder.glob("*.json"))]
-        records = [one for one in contents if isinstance(one, Record)]
-        return records, [one for one in contents if isinstance(one, Broken)]
+        records = [content for content in contents if isinstance(content, Record)]
+        return records, [content for content in contents if isinstance(content, Broken)]
 
 
 def _read(path: Path) -> Record | Broken:

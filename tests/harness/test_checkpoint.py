@@ -220,18 +220,22 @@ IMPOSSIBLE = {
     "endless time": {"elapsed": 1e308},
     "no environment": {"environment": 3},
     "text": {"curve": "all"},
-    "another length": {"steps": 100},
 }
 
 
 @pytest.mark.parametrize("what", IMPOSSIBLE)
 def test_impossible_figures_are_rejected_in_one_line(plan, prepare, saved, what):
     state = torch.load(saved, weights_only=True)
-    figures = json.loads(state["figures"]) | IMPOSSIBLE[what]
-    torch.save({**state, "figures": json.dumps(figures)}, saved)
+    progress = json.loads(state["progress"]) | IMPOSSIBLE[what]
+    torch.save({**state, "progress": json.dumps(progress)}, saved)
     with pytest.raises(UserError, match="is not a checkpoint of this run") as caught:
         checkpoint.load(saved, prepare(plan()))
     assert "\n" not in str(caught.value)
+
+
+def test_a_checkpoint_of_another_number_of_steps_is_rejected(plan, prepare, saved):
+    with pytest.raises(UserError, match="is not a checkpoint of this run"):
+        checkpoint.load(saved, prepare(plan(steps=100)))
 
 
 @pytest.mark.parametrize("part", ["best_state", "model", "optimizer", "random", "sums"])

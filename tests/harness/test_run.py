@@ -2,7 +2,6 @@
 
 import hashlib
 import signal
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -218,7 +217,7 @@ def test_the_seconds_of_a_run_are_those_of_all_its_processes(
     real = checkpoint.load
 
     def load(path, trainer):
-        return replace(real(path, trainer), elapsed=1000.0)
+        return real(path, trainer).model_copy(update={"elapsed": 1000.0})
 
     monkeypatch.setattr(checkpoint, "load", load)
     assert 1000.0 < run(plan(), store, quiet).final.seconds < 2000.0
