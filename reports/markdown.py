@@ -57,7 +57,9 @@ def insert(page: str, mark: str, content: str) -> str:
     """
     start, end = f"<!-- {mark} -->", f"<!-- /{mark} -->"
     lines = page.splitlines(keepends=True)
-    positions = [[i for i, line in enumerate(lines) if line.strip() == one] for one in (start, end)]
+    positions = [
+        [i for i, line in enumerate(lines) if line.strip() == text] for text in (start, end)
+    ]
     if [*map(len, positions)] != [1, 1] or positions[0] > positions[1]:
         raise ValueError(f"the page needs the lines {start} and {end}, once each and in this order")
     (first,), (last,) = positions

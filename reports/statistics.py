@@ -33,9 +33,7 @@ def interval(accuracies: Sequence[float], examples: int) -> Interval:
     Student's over the seeds, `mean +- t(k - 1) s / sqrt(k)`, and Wilson's of their mean: seeds that
     agree do not make the test split larger. All runs answer the same examples, which count once.
 
-    Args:
-        accuracies: fractions correct, one for each run, at least one.
-        examples: size of the test split, the same for all.
+    `accuracies` are fractions correct, at least one; `examples` is the size of the test split.
     """
     mean = fmean(accuracies)
     low, high = wilson(mean, examples)

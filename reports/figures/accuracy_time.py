@@ -128,7 +128,9 @@ def _handle(label: str, colour: str, marker: str, size: float) -> Line2D:
 
 def _legend(figure: Figure, left_out: int) -> None:
     """Below all panels: what the areas mean, and how many boards have no panel."""
-    sizes = [_handle(f"{one:g}×", "#c8c8c8", "o", _area(one) ** 0.5) for one in (0.5, 1, 2, 4)]
+    sizes = [
+        _handle(f"{ratio:g}×", "#c8c8c8", "o", _area(ratio) ** 0.5) for ratio in (0.5, 1, 2, 4)
+    ]
     title = "area: peak memory of a training step relative to softmax"
     if left_out:
         title += f"\nboards without a panel, most with fewer than two points: {left_out}"

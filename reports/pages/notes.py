@@ -19,7 +19,8 @@ MEANING = f"""\
 ## What the numbers mean
 
 - Time is that of the training step: extra losses and optimiser included, evaluation excluded.
-- Peak memory is the most that one training step allocates beyond what was held before it.
+- Peak memory is the most that one training step allocates in addition to what was allocated
+  before it.
 - Ratios are to SDPA softmax, measured in turns in the same run; below 1 is faster or smaller.
 - Inference counts padding as tokens; FLOPs are those of the matrix products of one training step.
 - The checkpoint is the best on dev; test is evaluated once.
@@ -82,7 +83,7 @@ def notes(records: Sequence[Record], broken: Sequence[Broken]) -> Iterator[str]:
     if records:
         yield "## Environments\n\n" + _environments(records)
     if broken:
-        lines = sorted(f"- {escape(one.path.name)}: {escape(one.reason)}\n" for one in broken)
+        lines = sorted(f"- {escape(file.path.name)}: {escape(file.reason)}\n" for file in broken)
         yield "## Files that are not records and were left out\n\n" + "".join(lines)
 
 
@@ -95,14 +96,12 @@ def _environments(records: Sequence[Record]) -> str:
     commits: dict[str, set[str]] = {}
     for record in records:
         commits.setdefault(_machine(record.environment), set()).update(record.environment.commits)
-    lines = (f"{name}; commit {', '.join(sorted(commits[name]))}" for name in sorted(commits))
+    lines = (f"{name}; commit {', '.join(sorted(own))}" for name, own in sorted(commits.items()))
     return "".join(f"- {escape(line)}\n" for line in lines)
 
 
 def _machine(environment: Environment) -> str:
-    versions = ", ".join(
-        f"{name} {version}" for name, version in sorted(environment.versions.items())
-    )
+    versions = ", ".join(map(" ".join, sorted(environment.versions.items())))
     return (
         f"{environment.device}, {environment.memory_gib:.1f} GiB, {environment.threads} threads; "
         f"{environment.system}; {versions}"

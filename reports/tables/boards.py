@@ -4,12 +4,15 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 from harness.records.record import Cost, Final, Record
 from harness.records.spec import RunSpec
 from reports.statistics import Interval, interval
 from reports.tables.settings import Setting, setting, sort_key, titles
 from reports.text import plain
+
+Key = TypeVar("Key")
 
 REASON = 200
 """The most characters of a reason in a table; the record has the complete reason."""
@@ -60,15 +63,11 @@ class Row:
     @property
     def failures(self) -> str:
         """How the runs that did not finish ended, in one line; empty where all finished."""
-        seeds: dict[str, list[int]] = {}
-        for run in self.runs:
-            if not run.final:
-                seeds.setdefault(failure(run), []).append(run.spec.seed)
-        if len(seeds) == 1 and not self.finals:
-            return next(iter(seeds))
-        return "; ".join(
-            f"seed {', '.join(map(str, own))} {reason}" for reason, own in seeds.items()
-        )
+        failed = group_by((run for run in self.runs if not run.final), failure)
+        if len(failed) == 1 and not self.finals:
+            return next(iter(failed))
+        seeds = {reason: [str(run.spec.seed) for run in runs] for reason, runs in failed.items()}
+        return "; ".join(f"seed {', '.join(own)} {reason}" for reason, own in seeds.items())
 
 
 @dataclass(frozen=True)
@@ -121,17 +120,19 @@ def grouped(
     """
     ordered = sorted(records, key=lambda record: (record.spec.id, record.started))
     latest = {(record.spec.id, machine(record)): record for record in ordered}
-    groups: dict[tuple[str, ...], list[Record]] = {}
-    for record in latest.values():
-        groups.setdefault(sort_key(shared(record), machine(record)), []).append(record)
-    ordered_groups = [groups[key] for key in sorted(groups)]
-    identities = [(shared(runs[0]), machine(runs[0])) for runs in ordered_groups]
-    return [
-        (title, setting, runs)
-        for title, (setting, _), runs in zip(
-            titles(identities), identities, ordered_groups, strict=True
-        )
-    ]
+    groups = group_by(latest.values(), lambda run: sort_key(shared(run), machine(run)))
+    runs = [groups[key] for key in sorted(groups)]
+    settings = [shared(own[0]) for own in runs]
+    names = titles(settings, [machine(own[0]) for own in runs])
+    return list(zip(names, settings, runs, strict=True))
+
+
+def group_by(runs: Iterable[Record], key: Callable[[Record], Key]) -> dict[Key, list[Record]]:
+    """The runs by `key`; keys and runs are in the order of `runs`."""
+    groups: dict[Key, list[Record]] = {}
+    for run in runs:
+        groups.setdefault(key(run), []).append(run)
+    return groups
 
 
 def machine(record: Record) -> str:
@@ -157,33 +158,28 @@ def by_options(
     Returns:
         For example ` (eta=0.1, rank=20)` and the runs; the text of a single group is empty.
     """
-    groups: dict[str, list[Record]] = {}
-    for run in sorted(runs, key=lambda run: run.spec.seed):
-        groups.setdefault(json.dumps(options(run), sort_keys=True), []).append(run)
+    ordered = sorted(runs, key=lambda run: run.spec.seed)
+    groups = group_by(ordered, lambda run: json.dumps(options(run), sort_keys=True))
     sets = [groups[key] for key in sorted(groups)]
     flat = [_flat(options(runs[0])) for runs in sets]
-    names = sorted({name for one in flat for name in one})
-    differing = [name for name in names if len({one.get(name) for one in flat}) > 1]
-    texts = [", ".join(f"{name}={one[name]}" for name in differing if name in one) for one in flat]
+    names = sorted({name for own in flat for name in own})
+    differing = [name for name in names if len({own.get(name) for own in flat}) > 1]
+    texts = [", ".join(f"{name}={own[name]}" for name in differing if name in own) for own in flat]
     return [(f" ({text})" if text else "", runs) for text, runs in zip(texts, sets, strict=True)]
 
 
 def baselines(records: Iterable[Record]) -> Baselines:
     """Baselines of runs of one task; where records disagree, the latest is used."""
-    ordered = sorted(records, key=lambda record: record.started)
-    accuracies = {
-        name: accuracy for record in ordered for name, accuracy in record.baselines.items()
-    }
+    accuracies: dict[str, float] = {}
+    for record in sorted(records, key=lambda record: record.started):
+        accuracies |= record.baselines
     return tuple(sorted(accuracies.items(), key=lambda baseline: (-baseline[1], baseline[0])))
 
 
 def _rows(records: Sequence[Record]) -> tuple[Row, ...]:
-    variants: dict[str, list[Record]] = {}
-    for record in records:
-        variants.setdefault(record.spec.attention, []).append(record)
     rows = [
         Row(f"{name}{options}", tuple(runs))
-        for name, all_runs in variants.items()
+        for name, all_runs in group_by(records, lambda run: run.spec.attention).items()
         for options, runs in by_options(all_runs)
     ]
     return tuple(sorted(rows, key=lambda r: (-r.accuracy.mean if r.accuracy else 1, r.label)))

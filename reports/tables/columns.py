@@ -166,7 +166,7 @@ COLUMNS = (
     Column("implementations",
            lambda row: json.dumps(dict(row.runs[-1].implementations), sort_keys=True)),
     Column("commits", lambda row: " ".join(
-        sorted({one for run in row.runs for one in run.environment.commits}))),
+        sorted({commit for run in row.runs for commit in run.environment.commits}))),
     _paper("accuracy_percent", "%", "accuracy (%)"),
     _paper("seconds_per_1k_steps", "s/1K steps", "time (s / 1K steps)"),
     _paper("peak_memory_gb", "GB", "peak memory (GB)"),

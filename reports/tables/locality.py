@@ -4,7 +4,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.records.record import Record
-from reports.tables.boards import Baselines, Options, Row, baselines, by_options, grouped
+from reports.tables.boards import (
+    Baselines,
+    Options,
+    Row,
+    baselines,
+    by_options,
+    group_by,
+    grouped,
+)
 from reports.tables.settings import Setting, setting
 
 FULL, NONE, WINDOWED = "softmax", "none", "local"
@@ -59,7 +67,7 @@ def studies(records: Iterable[Record]) -> list[Study]:
     A study needs two windows, or a window and the variant that mixes no tokens, or a shuffled
     block.
     """
-    used = [one for one in records if one.spec.attention in (FULL, NONE) or _window(one)]
+    used = [run for run in records if run.spec.attention in (FULL, NONE) or _window(run)]
     candidates = [
         Study(title, shared, _curves(runs), baselines(run for run in runs if not _block(run)))
         for title, shared, runs in grouped(used, _shared)
@@ -86,7 +94,7 @@ def _curves(records: Sequence[Record]) -> tuple[Curve, ...]:
     end = {ALL: only[ALL]} if ALL in only else {}
     curves = [Curve(WINDOW + name, alone | _rows(runs, _window) | end) for name, runs in windowed]
     # A single run of full attention is the end of the windowed curve, and no curve of its own.
-    return (*curves, *(one for one in shuffled if len(shuffled) > 1 or {*one.rows} - {ALL}))
+    return (*curves, *(c for c in shuffled if len(shuffled) > 1 or {*c.rows} - {ALL}))
 
 
 def _window(record: Record) -> int:
@@ -100,9 +108,7 @@ def _block(record: Record) -> int:
 
 
 def _rows(runs: Iterable[Record], tokens: Callable[[Record], int]) -> dict[int, Row]:
-    groups: dict[int, list[Record]] = {}
-    for run in runs:
-        groups.setdefault(tokens(run), []).append(run)
+    groups = group_by(runs, tokens)
     return {count: Row(same[0].spec.attention, tuple(same)) for count, same in groups.items()}
 
 

@@ -55,45 +55,36 @@ def sort_key(shared: Setting, machine: str) -> tuple[str, ...]:
     return (*first, machine, json.dumps(shared, sort_keys=True))
 
 
-def titles(identities: Sequence[tuple[Setting, str]]) -> list[str]:
-    """The title of each setting and machine as plain text: task, budget, machine.
+def titles(settings: Sequence[Setting], machines: Sequence[str]) -> list[str]:
+    """The title of each setting on its machine as plain text: task, budget, machine.
 
     The budget is followed by what a run changed in it. Where several have the same title, each is
     followed by every field in which they differ.
     """
-    groups: dict[str, list[Setting]] = {}
-    names = [_title(shared, machine) for shared, machine in identities]
-    for name, (shared, _) in zip(names, identities, strict=True):
-        groups.setdefault(name, []).append(shared)
+    names = list(map(_title, settings, machines))
     titled = []
-    for name, (shared, _) in zip(names, identities, strict=True):
-        others = groups[name]
-        differing = [path for path in PATHS if any(one[path] != shared[path] for one in others)]
-        titled.append("; ".join([name, *([_phrases(shared, differing)] if differing else [])]))
+    for name, shared in zip(names, settings, strict=True):
+        same = [other for own, other in zip(names, settings, strict=True) if own == name]
+        differing = [path for path in PATHS if any(other[path] != shared[path] for other in same)]
+        titled.append(f"{name}; {_phrases(shared, differing)}" if differing else name)
     return titled
 
 
 def recipe(shared: Setting) -> str:
     """Every field of model and training; the options of the task are in its key."""
-    sentences = [
-        f"{name}: {_phrases(shared, [path for path in PATHS if path.startswith(f'{part}.')])}."
-        for part, name in PARTS.items()
-    ]
-    return " ".join(sentences)
+    fields = {part: [path for path in PATHS if path.startswith(f"{part}.")] for part in PARTS}
+    return " ".join(f"{PARTS[part]}: {_phrases(shared, own)}." for part, own in fields.items())
 
 
 def _title(shared: Setting, machine: str) -> str:
     changes = f" with {_text(shared['overrides'])}" if shared["overrides"] else ""
-    return (
-        f"{shared['task.key']}, budget {shared['budget']}{changes}, {shared['device']}: {machine}"
-    )
+    task, budget, device = (shared[path] for path in ("task.key", "budget", "device"))
+    return f"{task}, budget {budget}{changes}, {device}: {machine}"
 
 
 def _phrases(shared: Setting, paths: Sequence[str]) -> str:
-    names = (WORDS.get(path, path.rpartition(".")[2].replace("_", " ")) for path in paths)
-    return ", ".join(
-        f"{name} {_text(shared[path])}" for name, path in zip(names, paths, strict=True)
-    )
+    names = {path: path.rpartition(".")[2].replace("_", " ") for path in paths} | WORDS
+    return ", ".join(f"{names[path]} {_text(shared[path])}" for path in paths)
 
 
 def _text(value: object) -> str:
@@ -101,10 +92,8 @@ def _text(value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, Mapping):
         # Eight digits identify a digest.
-        pairs = (
-            (name, str(one)[: 8 if len(str(one)) == 64 else None]) for name, one in value.items()
-        )
-        return ", ".join(f"{name}={one}" for name, one in sorted(pairs))
+        texts = {name: str(part) for name, part in sorted(value.items())}
+        return ", ".join(f"{n}={t[:8] if len(t) == 64 else t}" for n, t in texts.items())
     if isinstance(value, tuple):
         return " and ".join(map(_text, value))
     return f"{value:,}" if isinstance(value, int) else str(value).removesuffix(".0")
