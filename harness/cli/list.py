@@ -17,9 +17,6 @@ from zoo.registry import UserError, options_of
 
 BUILT_IN = Path(__file__).with_name("list.txt")
 
-NOTES = ("A+B has A in every layer but the last, and B in the last.",
-         "A CSV, TSV or Parquet file of texts and labels is a task, too.")  # fmt: skip
-
 
 def list_() -> None:
     """List the variants with their traits and options, the tasks, and the budgets."""
@@ -32,8 +29,14 @@ def listing() -> str:
     """The list, made from everything that is registered."""
     from harness import budgets
 
-    names = f"budgets: {', '.join(budgets.names())}, or the path of a TOML file\n"
-    return "\n\n".join([_variants(), NOTES[0], _tasks(), NOTES[1], names])
+    parts = [
+        _variants(),
+        "A+B has A in every layer but the last, and B in the last.",
+        _tasks(),
+        "A CSV, TSV or Parquet file of texts and labels is a task, too.",
+        f"budgets: {', '.join(budgets.names())}, or the path of a TOML file\n",
+    ]
+    return "\n\n".join(parts)
 
 
 def main() -> None:
