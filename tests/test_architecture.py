@@ -4,6 +4,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -107,6 +108,7 @@ def asserts(module: str, tree: ast.Module) -> Iterator[str]:
         yield from ("asserts" for node in ast.walk(tree) if isinstance(node, ast.Assert))
 
 
+@cache
 def shipped() -> dict[str, ast.Module]:
     """Every module of the four packages, by dotted name; a package's ends in `.__init__`."""
     modules = {}

@@ -48,6 +48,10 @@ def test_the_examples_of_a_section_run(code, tmp_path, monkeypatch, capsys):
     module = ModuleType("page")
     # The compiler imports the module of a function that it compiles.
     monkeypatch.setitem(sys.modules, "page", module)
+    if "torch.compile(" in code:
+        # One kernel: a pool of compilers and a precompiled header take longer than they save.
+        monkeypatch.setattr("torch._inductor.config.compile_threads", 1)
+        monkeypatch.setattr("torch._inductor.config.cpp_cache_precompile_headers", False)
     if code != SECTIONS[FIRST]:
         exec(compile(SECTIONS[FIRST], PAGE, "exec"), vars(module))
         capsys.readouterr()

@@ -198,6 +198,7 @@ def few(monkeypatch, tmp_path) -> Path:
     return tmp_path / "docs" / "cards.md"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("generate", [True, False])
 def test_the_program_writes_the_page_and_its_images(few, capsys, generate):
     cards.main(few, generate)

@@ -28,6 +28,7 @@ for _ in range(10):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
 def test_a_large_block_that_was_freed_is_reused_without_page_faults():
     done = subprocess.run([sys.executable, "-c", FAULTS], capture_output=True, text=True, cwd=ROOT)

@@ -80,6 +80,7 @@ def test_a_task_with_target_positions_is_not_shuffled(task):
     assert [one.spec.task.name for one in shuffled(given, [4, 16])] == ["majority"] * 2
 
 
+@pytest.mark.slow
 def test_a_page_explains_why_a_task_with_target_positions_has_one_curve(call, store, unmeasured):
     assert call("locality", "induction", "--windows", "4", "--budget", "smoke")[0] == 0
     page = (store.folder / "locality.md").read_text("utf-8")
@@ -131,6 +132,7 @@ def test_runs_that_did_not_finish_are_named_and_are_on_the_page(call, store, mon
     assert len(list(store.folder.glob("*.json"))) == 4
 
 
+@pytest.mark.slow
 def test_the_page_has_the_audits_of_every_task_of_its_store(call, store, unmeasured):
     for task in ("majority", "parity"):
         assert call("locality", task, "--windows", "4", "--budget", "smoke")[0] == 0

@@ -142,6 +142,7 @@ def test_test_is_evaluated_once_after_training_with_the_best_state(
     assert (record.final.best_step, record.final.dev_accuracy) == (1, 0.5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attention", ["softmax+primal", "performer"])
 def test_measuring_does_not_change_the_training(plan, store, quiet, monkeypatch, attention):
     one = plan(attention)

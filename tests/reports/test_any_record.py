@@ -89,6 +89,7 @@ def test_the_csv_holds_a_line_for_each_row_and_no_formula(generated):
     assert not any(cell.startswith(("=", "+", "-", "@")) for line in lines for cell in line)
 
 
+@pytest.mark.slow
 @given(STORES)
 @settings(max_examples=4, deadline=None, phases=[Phase.generate],
           suppress_health_check=list(HealthCheck))  # fmt: skip
@@ -117,6 +118,7 @@ def test_the_terminal_shows_printable_lines_of_100_columns(generated):
     assert all(line.isprintable() for line in lines)
 
 
+@pytest.mark.slow
 @given(st.sampled_from(HOSTILE))
 @settings(max_examples=5, deadline=None, phases=[Phase.generate])
 def test_locality_pages_are_written(text):

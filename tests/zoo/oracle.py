@@ -3,6 +3,7 @@
 Heads are few and narrow, so that formulas may hold all weights in memory, or loop.
 """
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -113,6 +114,11 @@ def agree(
     pairs = zip(gradients(out, *inputs), gradients(expected, *inputs), strict=True)
     for one, other in pairs:
         torch.testing.assert_close(one, other, rtol=slopes[0], atol=slopes[1])
+
+
+def figures(text: str) -> list[float]:
+    """The numbers in a text, without those in names such as fp32."""
+    return [float(number) for number in re.findall(r"\b\d+(?:\.\d+)?(?:e-?\d+)?", text)]
 
 
 class HalfPrecision(TorchDispatchMode):

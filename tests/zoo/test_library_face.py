@@ -78,6 +78,7 @@ def test_importing_the_package_or_its_registry_does_not_import_torch():
     assert "torch" not in imported_after("import zoo; from zoo.registry import UserError")
 
 
+@pytest.mark.slow
 def test_importing_the_contract_does_not_import_any_variant():
     modules = imported_after("from zoo import Attention, Attended, Size, Traits")
     assert "zoo.contract" in modules
@@ -318,6 +319,7 @@ def test_steps_give_the_output_of_forward(name):
     torch.testing.assert_close(torch.stack(steps, 1), layer.eval()(x).tokens)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["primal", "softmax"])
 def test_a_compiled_layer_equals_the_eager_one(name, no_type_checks):
     torch.compiler.reset()

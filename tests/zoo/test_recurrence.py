@@ -73,6 +73,7 @@ def test_in_half_precision_the_state_is_fp32_and_the_output_is_close(name, autoc
     assert {part.dtype for part in state} <= {torch.float32, torch.int64}
 
 
+@pytest.mark.slow
 @every_recurrence
 def test_a_compiled_step_is_not_recompiled(monkeypatch, name):
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
