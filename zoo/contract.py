@@ -6,7 +6,7 @@ tokens, `d` model width, `e` head width.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated, ClassVar, NamedTuple
 
@@ -16,7 +16,9 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from zoo.kernels import rotary
+from zoo.kernels.precision import at_least_fp32
 from zoo.registry import Registry, UserError
+from zoo.traits import Traits
 
 Token = Float[Tensor, "b d"]
 Tokens = Float[Tensor, "b n d"]
@@ -34,9 +36,8 @@ State = tuple[Tensor, ...]
 """The state of a recurrent layer between two tokens. The first axis of each tensor is the batch."""
 
 Count = Annotated[int, Field(ge=1)]
-"""The type of an option that is a whole number of at least 1."""
 Natural = Annotated[int, Field(ge=0)]
-"""The type of an option that is a whole number of at least 0."""
+"""Types of options that are whole numbers, of at least 1 or 0."""
 
 NO_LOSSES: Mapping[str, Tensor] = MappingProxyType({})
 
@@ -56,42 +57,6 @@ class Attended(NamedTuple):
 
     tokens: Tokens
     losses: Mapping[str, Tensor] = NO_LOSSES
-
-
-@dataclass(frozen=True, kw_only=True)
-class Traits:
-    """Claims of a variant, each of which `zoo.conformance` tests.
-
-    Attributes:
-        causal: it has a form in which output i depends on tokens 0..i only.
-        cross: it accepts a context other than its input.
-        linear: time and memory grow linearly with the number of tokens.
-        stochastic: its training output may differ from its evaluation output without dropout.
-        recurrent: its causal form has `step(x_t, state) -> (y_t, state)`, equal to `forward` token
-            by token, with a state of constant size. A cache of all keys and values does not count.
-        losses: names of the loss terms that it returns while training.
-    """
-
-    causal: bool
-    cross: bool
-    linear: bool
-    stochastic: bool
-    recurrent: bool
-    losses: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        """Check the types.
-
-        Raises:
-            TypeError: a claim is not a bool, or `losses` is not a tuple of names.
-        """
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.name != "losses" and not isinstance(value, bool):
-                raise TypeError(f"Traits.{field.name}={value!r}; give True or False")
-        valid = isinstance(self.losses, tuple) and all(isinstance(n, str) for n in self.losses)
-        if not valid:
-            raise TypeError(f"Traits.losses={self.losses!r}; give a tuple of names, as ('ksvd',)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,11 +81,7 @@ class Size:
     rotary: bool = False
 
     def __post_init__(self) -> None:
-        """Check the ranges.
-
-        Raises:
-            UserError: a number is out of its range, or `heads` does not divide `dim`.
-        """
+        """Raise `UserError` if a number is out of its range, or `heads` does not divide `dim`."""
         for name in ("dim", "heads", "max_len"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name}={getattr(self, name)} must be at least 1; raise it")
@@ -155,11 +116,7 @@ class Attention(nn.Module, ABC):
     unchecked: ClassVar[str] = ""
 
     def __init_subclass__(cls, **keywords: object) -> None:
-        """Check the types of the class attributes.
-
-        Raises:
-            TypeError: one is wrong.
-        """
+        """Raise `TypeError` if a class attribute is of another type."""
         super().__init_subclass__(**keywords)
         kinds = {"traits": Traits, "expected_failures": Mapping, "unchecked": str}
         for name, kind in kinds.items():
@@ -168,11 +125,7 @@ class Attention(nn.Module, ABC):
                 raise TypeError(f"{cls.__name__}.{name} is a {actual}; make it a {kind.__name__}")
 
     def __init__(self, size: Size) -> None:
-        """Store the size.
-
-        Raises:
-            Unsupported: `size` is causal, and the variant is not.
-        """
+        """Store the size; raise `Unsupported` if it is causal, and the variant is not."""
         super().__init__()
         if size.causal and not self.traits.causal:
             raise Unsupported(
@@ -225,7 +178,7 @@ class Attention(nn.Module, ABC):
         """The state before the first token of each of `batch` samples.
 
         Raises:
-            Unsupported: the variant is not recurrent, or this layer is not causal.
+            Unsupported: the variant is not recurrent, or the layer is not causal.
         """
         raise self._not_recurrent()
 
@@ -233,41 +186,30 @@ class Attention(nn.Module, ABC):
         """The evaluation output at the next token, and the state after it.
 
         Pure: `state` is not changed, and can be used again. There is no dropout and no loss,
-        also in training mode. No token is padded.
+        also in training mode. No token is padded. Raises `Unsupported` where `start` does.
 
         Args:
             x: the next token of each sample, (b, d).
             state: the result of `start` or of the last step; its samples may be selected or
                 reordered along the first axis of every tensor.
-
-        Raises:
-            Unsupported: the variant is not recurrent.
         """
         raise self._not_recurrent()
 
     def zero_state(self, batch: int, *shape: int) -> Float[Tensor, "b ..."]:
-        """Zeros for the state of a recurrent variant, in fp32 at least.
-
-        Raises:
-            Unsupported: the layer is not causal.
-        """
+        """Zeros for a state, in fp32 at least; raises `Unsupported` if the layer is not causal."""
         if not self.size.causal:
             raise Unsupported(f"{self.name()} is recurrent only if causal; give causal=True")
         parameter = next(self.parameters())
-        # fp32 at least: half precision is too coarse for sums over thousands of tokens.
-        dtype = torch.promote_types(parameter.dtype, torch.float32)
-        return torch.zeros(batch, *shape, dtype=dtype, device=parameter.device)
+        # Half precision is too coarse for sums over thousands of tokens.
+        dtype, device = at_least_fp32(parameter.dtype), parameter.device
+        return torch.zeros(batch, *shape, dtype=dtype, device=device)
 
     def apply_rotary(self, x: Queries, positions: Positions | None = None) -> Queries:
         """Queries or keys, with rotary position embeddings if `size.rotary`."""
         return rotary.apply_rotary(x, positions) if self.size.rotary else x
 
     def require_self(self, x: Tensor, context: Tensor) -> None:
-        """Reject a context other than `x`, for the variants that have no cross-attention.
-
-        Raises:
-            Unsupported: `context` is another tensor than `x`.
-        """
+        """Raise `Unsupported` if `context` is not `x`, in variants without cross-attention."""
         if context is not x:
             raise Unsupported(
                 f"{self.name()} attends to its own input only; "
@@ -277,17 +219,12 @@ class Attention(nn.Module, ABC):
     @classmethod
     def expected_failures_of(cls, *, causal: bool) -> dict[str, str]:
         """The expected failures of the causal form, or of the other one: reasons by check."""
-        both = {
-            check: reason
-            for check, reason in cls.expected_failures.items()
-            if not check.endswith(CAUSAL_SUFFIX)
-        }
-        if not causal:
-            return both
-        return both | {
+        # Last the entries of the causal form only, which replace those of both forms.
+        declared = sorted(cls.expected_failures.items(), key=lambda e: e[0].endswith(CAUSAL_SUFFIX))
+        return {
             check.removesuffix(CAUSAL_SUFFIX): reason
-            for check, reason in cls.expected_failures.items()
-            if check not in both
+            for check, reason in declared
+            if causal or not check.endswith(CAUSAL_SUFFIX)
         }
 
     @classmethod
@@ -308,10 +245,5 @@ variants: Registry[type[Attention]] = Registry(
 
 
 def names_with(trait: str) -> str:
-    """The registered variants that claim `trait`, as text for a message."""
+    """The registered variants that claim `trait`, for a message."""
     return ", ".join(name for name, variant in variants.items() if getattr(variant.traits, trait))
-
-
-def state_bytes(state: State) -> int:
-    """Memory of `state` in bytes, of all samples together."""
-    return sum(part.numel() * part.element_size() for part in state)

@@ -3,8 +3,9 @@
 from dataclasses import fields
 
 from zoo.conformance import Result, configurations, examine
-from zoo.contract import Attention, Size, Traits, variants
+from zoo.contract import Attention, Size, variants
 from zoo.registry import UserError, Value, first_line, options_of, resolve, unknown
+from zoo.traits import Traits, trait_error
 
 Variant = str | type[Attention]
 """A registered name, or a class."""
@@ -59,13 +60,12 @@ def names(**traits: bool | tuple[str, ...]) -> list[str]:
     Raises:
         UserError: a trait is unknown, or its value is of the wrong type.
     """
-    types = {field.name: bool for field in fields(Traits)} | {"losses": tuple}
+    valid = [field.name for field in fields(Traits)]
     for trait, value in traits.items():
-        if trait not in types:
-            raise UserError(unknown("trait", trait, types))
-        if not isinstance(value, types[trait]):
-            example = "a tuple of names, as ('ksvd',)" if trait == "losses" else "True or False"
-            raise UserError(f"trait {trait}={value!r}; give {example}")
+        if trait not in valid:
+            raise UserError(unknown("trait", trait, valid))
+        if rule := trait_error(trait, value):
+            raise UserError(f"trait {trait}={value!r}; give {rule}")
     return [
         name
         for name, variant in variants.items()
@@ -75,10 +75,6 @@ def names(**traits: bool | tuple[str, ...]) -> list[str]:
 
 def check(variant: Variant, **options: Value) -> list[Result]:
     """Run every conformance check that applies to a variant, in all its forms.
-
-    Args:
-        variant: a registered name or a subclass of `Attention`.
-        **options: options of the variant; the others have their defaults.
 
     Returns:
         One result per check and form, each with `check`, `variant` (its name and form), `passed`
@@ -95,11 +91,7 @@ def check(variant: Variant, **options: Value) -> list[Result]:
 
 
 def _name_and_class(variant: Variant) -> tuple[str, type[Attention]]:
-    """The name of a variant, for messages, and its class.
-
-    Raises:
-        UserError: the name is unknown, or the class is not a complete attention variant.
-    """
+    """The name of a variant, for messages, and its class, which must be complete."""
     if not isinstance(variant, str):
         try:
             variants.check(variant)

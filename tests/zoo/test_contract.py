@@ -6,7 +6,8 @@ import jaxtyping
 import pytest
 import torch
 
-from zoo.contract import Attended, Attention, Size, Traits, Unsupported, names_with, state_bytes
+from zoo.conformance.recurrence import state_bytes
+from zoo.contract import Attended, Attention, Size, Traits, Unsupported, names_with
 from zoo.projected import ProjectedAttention
 from zoo.registry import UserError
 from zoo.variants import variants

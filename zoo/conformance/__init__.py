@@ -16,13 +16,11 @@ from zoo.conformance import (
     causality,
     cost,
     determinism,
-    gradients,
     mixing,
+    numerics,
     padding,
     recurrence,
     rejections,
-    shapes,
-    transforms,
 )
 from zoo.conformance.configuration import Configuration, Outcome
 from zoo.contract import CAUSAL_SUFFIX, Attention
@@ -53,17 +51,13 @@ class Check(NamedTuple):
     group: str
     name: str
     run: Callable[[Configuration], Outcome]
-    applies: Callable[[Configuration], bool]
+    applies: Callable[[Configuration], bool] = lambda configuration: True
 
 
 class Result(NamedTuple):
-    """The outcome of a check, and the declared reason of an expected failure.
+    """The outcome of the check of a variant, whose name ends in ", causal" for its causal form.
 
-    Attributes:
-        check: name of the check.
-        variant: name of the variant, followed by ", causal" for its causal form.
-        outcome: whether the check passed, and the measured value as text.
-        expected_failure: the declared reason of a failure; empty if none is declared.
+    `expected_failure` is the declared reason of a failure; empty if none is declared.
     """
 
     check: str
@@ -90,10 +84,6 @@ def _not(applies: Callable[[Configuration], bool]) -> Callable[[Configuration], 
     return lambda configuration: not applies(configuration)
 
 
-def _always(_: Configuration) -> bool:
-    return True
-
-
 def _causal(configuration: Configuration) -> bool:
     return configuration.causal
 
@@ -107,34 +97,34 @@ def _recurrent(configuration: Configuration) -> bool:
 
 
 CHECKS: tuple[Check, ...] = (
-    Check("shapes and precisions", "lengths", shapes.check_lengths, _always),
-    Check("shapes and precisions", "precisions", shapes.check_precisions, _always),
-    Check("shapes and precisions", "large inputs", shapes.check_large_inputs, _always),
-    Check("gradients", "all parameters get gradients", gradients.check_parameters, _always),
-    Check("gradients", "gradients", gradients.check_finite_differences, _always),
-    Check("gradients", "auxiliary loss does not dominate", gradients.check_losses, _if("losses")),
-    Check("padding", "padding invariance", padding.check_invariance, _always),
-    Check("padding", "truncation equivalence", padding.check_truncation, _always),
-    Check("padding", "fully masked input", padding.check_fully_masked_input, _always),
-    Check("batch", "batch independence", padding.check_batch_independence, _always),
+    Check("shapes and precisions", "lengths", numerics.check_lengths),
+    Check("shapes and precisions", "precisions", numerics.check_precisions),
+    Check("shapes and precisions", "large inputs", numerics.check_large_inputs),
+    Check("gradients", "all parameters get gradients", numerics.check_parameters),
+    Check("gradients", "gradients", numerics.check_finite_differences),
+    Check("gradients", "auxiliary loss does not dominate", numerics.check_losses, _if("losses")),
+    Check("padding", "padding invariance", padding.check_invariance),
+    Check("padding", "truncation equivalence", padding.check_truncation),
+    Check("padding", "fully masked input", padding.check_fully_masked_input),
+    Check("batch", "batch independence", padding.check_batch_independence),
     Check("causality", "causality", causality.check_every_pair, _causal),
     Check("causality", "causality, fp32", causality.check_fp32, _causal),
-    Check("receptive field", "token mixing", mixing.report_token_mixing, _always),
-    Check("receptive field", "position sensitivity", mixing.check_position_sensitivity, _always),
+    Check("receptive field", "token mixing", mixing.report_token_mixing),
+    Check("receptive field", "position sensitivity", mixing.check_position_sensitivity),
     Check("receptive field", "causal receptive field", mixing.check_causal_form, _causal),
     Check("receptive field", "cross-attention", mixing.check_cross_attention, _cross),
     Check("rejections", "rejects causal", rejections.check_causal, _not(_if("causal"))),
     Check("rejections", "rejects cross-attention", rejections.check_context, _not(_if("cross"))),
     Check("rejections", "rejects recurrence", rejections.check_recurrence, _not(_recurrent)),
-    Check("rejections", "rejects non-boolean mask", rejections.check_mask, _always),
-    Check("determinism", "eval is deterministic", determinism.check_eval, _always),
-    Check("determinism", "seeded determinism", determinism.check_seed, _always),
+    Check("rejections", "rejects non-boolean mask", rejections.check_mask),
+    Check("determinism", "eval is deterministic", determinism.check_eval),
+    Check("determinism", "seeded determinism", determinism.check_seed),
     Check("determinism", "train equals eval", determinism.check_modes, _not(_if("stochastic"))),
-    Check("state", "declared losses", determinism.check_declared_losses, _always),
-    Check("state", "side-effect-free forward", determinism.check_side_effects, _always),
-    Check("state", "state_dict round trip", determinism.check_state_dict, _always),
-    Check("transforms", "compiles", transforms.check_compile, _always),
-    Check("transforms", "vmap", transforms.check_vmap, _always),
+    Check("state", "declared losses", determinism.check_declared_losses),
+    Check("state", "side-effect-free forward", determinism.check_side_effects),
+    Check("state", "state_dict round trip", determinism.check_state_dict),
+    Check("transforms", "compiles", determinism.check_compile),
+    Check("transforms", "vmap", determinism.check_vmap),
     Check("recurrence", "step equals forward", recurrence.check_steps, _recurrent),
     Check("recurrence", "constant-size state", recurrence.check_state_size, _recurrent),
     Check("recurrence", "side-effect-free step", recurrence.check_side_effects, _recurrent),
@@ -183,8 +173,8 @@ def configurations(
     resolved = resolve(name, variant, options)
     forms = (False, True) if variant.traits.causal else (False,)
     result = [Configuration(name, variant, causal, resolved) for causal in forms]
-    for one in result:
-        build(one.label, one.layer)
+    for configuration in result:
+        build(configuration.label, configuration.layer)
     return result
 
 

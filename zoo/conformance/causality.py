@@ -7,6 +7,7 @@ import torch
 from zoo.conformance.configuration import SETTINGS, Configuration, Outcome, Setting
 from zoo.conformance.leaks import Leak, gradient_leak, value_leak, verdict
 from zoo.conformance.tensors import LENGTH, SCATTERED, output, random_tokens
+from zoo.contract import Attention
 
 COPIES = 25
 """Samples of a batch: many at once are fast, as long as they fit into the cache."""
@@ -26,37 +27,41 @@ def check_every_pair(configuration: Configuration) -> Outcome:
 def _leaks(configuration: Configuration, setting: Setting) -> Iterator[Leak]:
     """The leaks into the outputs before each border, one batch of borders at a time."""
     layer = configuration.layer_for(setting)
+    # A mask without padding may select other kernels, which may draw other random numbers.
+    stochastic = setting.training and configuration.traits.stochastic
+    changes = "output {token} changes with the tokens from {sample} on"
+    depends = "an output before {sample} has a gradient with respect to token {token}"
     for borders in torch.arange(1, LENGTH + 1).split(COPIES):
         x, past, other = _inputs(borders)
-        # A mask without padding: it may select other kernels, which may draw other random numbers.
-        stochastic = setting.training and configuration.traits.stochastic
         mask = None if stochastic else torch.ones_like(past)
         before, after = setting.run(layer, x).tokens, setting.run(layer, other, mask).tokens
-        size, sample, token = value_leak(before, after, past)
-        leaks = [Leak(size, f"output {token} changes with the tokens from {borders[sample]} on")]
-        for tokens, outputs in ((x, before), (other, after)):
-            size, sample, token = gradient_leak(tokens, outputs, past, ~past)
-            where = (
-                f"an output before {borders[sample]} has a gradient with respect to token {token}"
-            )
-            leaks.append(Leak(size, where))
+        leaks = [
+            value_leak(before, after, past, changes, borders),
+            gradient_leak(x, before, past, ~past, depends, borders),
+            gradient_leak(other, after, past, ~past, depends, borders),
+        ]
         yield from leaks
         if max(leaks).size > setting.rounding:
             return
-    if setting.training:
-        # With fewer tokens, a stochastic variant draws other random numbers.
-        return
+    # With fewer tokens, a stochastic variant draws other random numbers in training.
+    if not setting.training:
+        yield from _shorter_inputs(layer, setting)
+
+
+def _shorter_inputs(layer: Attention, setting: Setting) -> Iterator[Leak]:
+    """The leaks into the outputs before a border from which on tokens are padded or left out."""
     borders = torch.arange(1, LENGTH + 1, 6)
     x, past, other = _inputs(borders)
     mask = SCATTERED[borders % len(SCATTERED)]
-    before, after = (setting.run(layer, *one).tokens for one in ((x, mask), (other, mask ^ ~past)))
-    size, sample, token = value_leak(before, after, past & mask)
-    yield Leak(size, f"output {token} changes with the padding from {borders[sample]} on")
+    before = setting.run(layer, x, mask).tokens
+    after = setting.run(layer, other, mask ^ ~past).tokens
+    changes = "output {token} changes with the padding from {sample} on"
+    yield value_leak(before, after, past & mask, changes, borders)
     full = setting.run(layer, x[:1]).tokens
     for border in (1, 32, 48, 64, 65, 128, LENGTH - 1):
         truncated = setting.run(layer, x[:1, :border]).tokens
-        size, _, token = value_leak(full[:, :border], truncated, past[-1:, :border])
-        yield Leak(size, f"output {token} changes where the tokens from {border} on are left out")
+        changes = f"output {{token}} changes where the tokens from {border} on are left out"
+        yield value_leak(full[:, :border], truncated, past[-1:, :border], changes)
 
 
 def _inputs(borders: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -64,10 +69,10 @@ def _inputs(borders: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Te
 
     In the copy, tokens from the border on are noise, of the same or another scale, or zeros.
     """
-    x = random_tokens(len(borders), LENGTH, seed=int(borders[0]))
+    x = random_tokens(len(borders), seed=int(borders[0]))
     past = torch.arange(LENGTH) < borders[:, None]
     scales = torch.tensor([1.0, 1e3, 0.0, 1e-3], dtype=x.dtype)[borders % 4]
-    noise = scales[:, None, None] * random_tokens(len(borders), LENGTH, seed=3)
+    noise = scales[:, None, None] * random_tokens(len(borders), seed=3)
     other = torch.where(past[..., None], x, noise)
     return x.requires_grad_(), past, other.requires_grad_()
 
@@ -83,7 +88,7 @@ def check_fp32(configuration: Configuration) -> Outcome:
             past = torch.arange(LENGTH) < borders[:, None]
             scale = torch.tensor([0.1, 1.0, 3.0, 10.0, 30.0, 100.0])[borders % 6]
             factor = torch.tensor([0.0, 1e-3, 10.0, 1e3])[(borders // 6 + shift) % 4]
-            x = scale[:, None, None] * random_tokens(len(borders), LENGTH).float()
+            x = scale[:, None, None] * random_tokens(len(borders)).float()
             other = torch.where(past[..., None], x, factor[:, None, None] * x)
             before, after = output(layer, x), output(layer, other)
             bound = 1e-5 * torch.where(past[..., None], before, 0.0).abs().amax((1, 2))

@@ -1,17 +1,16 @@
-"""The inputs of a check: one form of a variant, at a small size, and the settings to run it in."""
+"""The form of a variant that a check examines, the settings to run it in, and the outcome."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from zoo.conformance.tensors import DIM
+from zoo.conformance.tensors import DIM, seeded
 from zoo.contract import Attended, Attention, Size, Traits
 from zoo.registry import Value
 
-HEADS = 2
 ROUNDING = 1e-9
 """The relative difference that rounding may cause in double precision."""
 
@@ -36,12 +35,11 @@ class Setting(NamedTuple):
         """For messages, such as `float64 evaluation`."""
         precision = "autocast" if self.autocast else str(self.dtype).removeprefix("torch.")
         mode = "training" if self.training else "evaluation"
-        return " ".join([precision, mode, *(["with rotary positions"] * self.rotary)])
+        return f"{precision} {mode}{' with rotary positions' * self.rotary}"
 
     def run(self, layer: Attention, x: Tensor, mask: Tensor | None = None) -> Attended:
         """Self-attention; the random generator starts from the same seed in every call."""
-        with torch.random.fork_rng(devices=[]), torch.autocast("cpu", enabled=self.autocast):
-            torch.manual_seed(5)
+        with seeded(5), torch.autocast("cpu", enabled=self.autocast):
             return layer(x.to(self.dtype), mask=mask)
 
 
@@ -74,21 +72,11 @@ class Configuration:
         """The name, followed by ", causal" for the causal form."""
         return f"{self.name}, causal" if self.causal else self.name
 
-    def layer(
-        self,
-        *,
-        max_len: int = 160,
-        dim: int = DIM,
-        dropout: float = 0.0,
-        rotary: bool = False,
-        seed: int = 1,
-    ) -> Attention:
-        """A layer in double precision and training mode, initialised from `seed`."""
-        shape = {"dim": dim, "heads": HEADS, "max_len": max_len}
-        size = Size(**shape, causal=self.causal, dropout=dropout, rotary=rotary)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            return self.variant(size, **self.options).double()
+    def layer(self, *, seed: int = 1, **changes: Any) -> Attention:
+        """A layer in double precision and training mode; `changes` are fields of its size."""
+        size = {"dim": DIM, "heads": 2, "max_len": 160, "causal": self.causal, "dropout": 0.0}
+        with seeded(seed):
+            return self.variant(Size(**size | changes), **self.options).double()
 
     def layer_for(self, setting: Setting) -> Attention:
         """A layer in the mode, precision and positions of `setting`."""
@@ -96,6 +84,13 @@ class Configuration:
         return layer.train(setting.training)
 
 
-def at_most(value: float, bound: float, quantity: str) -> Outcome:
-    """Pass if `value` is at most `bound`; NaN does not pass."""
-    return Outcome(value <= bound, f"{quantity} {value:.2g}, at most {bound:.0e} allowed")
+def all_finite(tensors: Iterable[Tensor]) -> Outcome:
+    """Pass if outputs and gradients have finite entries only."""
+    bad = sum(int((~tensor.isfinite()).sum()) for tensor in tensors)
+    return Outcome(bad == 0, f"{bad} entries of outputs and gradients are not finite")
+
+
+def differ_by(distances: Iterable[float], bound: float = ROUNDING) -> Outcome:
+    """Pass if the largest distance is at most `bound`."""
+    largest = max(distances)
+    return Outcome(largest <= bound, f"differ by {largest:.2g}, at most {bound:.0e} allowed")

@@ -1,6 +1,7 @@
 """The claim that cost is linear in the number of tokens, in FLOPs and in memory."""
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
@@ -21,8 +22,7 @@ def check_flops(configuration: Configuration) -> Outcome:
 
 def check_memory(configuration: Configuration) -> Outcome:
     """Peak memory of forward and backward at four times the length."""
-    device = torch.device("cpu")
-    return _growth(configuration, lambda step: peak_bytes(step, device), "peak memory")
+    return _growth(configuration, partial(peak_bytes, device=torch.device("cpu")), "peak memory")
 
 
 def _growth(

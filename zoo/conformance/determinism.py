@@ -1,19 +1,28 @@
-"""Determinism, auxiliary losses, side effects, and the `state_dict` of a layer."""
+"""Repeated, restored, compiled and vectorised calls give one result; a call has no side effects."""
 
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call, stack_module_state, vmap
 
-from zoo.conformance.configuration import ROUNDING, Configuration, Outcome, at_most
-from zoo.conformance.tensors import LENGTH, SCATTERED, distance, output, random_tokens
-from zoo.conformance.transforms import outputs_and_gradients
+from zoo.conformance.configuration import Configuration, Outcome, differ_by
+from zoo.conformance.tensors import (
+    SCATTERED,
+    distance,
+    output,
+    random_tokens,
+    seeded,
+    with_gradients,
+)
+from zoo.contract import Attended, Attention
 
 
 def check_eval(configuration: Configuration) -> Outcome:
     """Two evaluations are bitwise equal, for any state of the random generator."""
-    layer, x = configuration.layer(dropout=0.5).eval(), random_tokens(2, LENGTH)
+    layer, x = configuration.layer(dropout=0.5).eval(), random_tokens(2)
     first = output(layer, x)
     torch.rand(7)
     differ = int((output(layer, x) != first).sum())
@@ -25,27 +34,82 @@ def check_seed(configuration: Configuration) -> Outcome:
     runs = []
     for _ in range(2):
         layer = configuration.layer(dropout=0.2).float()
-        x = random_tokens(3, LENGTH).float().requires_grad_()
-        runs.append(outputs_and_gradients(layer, layer, x, SCATTERED))
-    differ = sum(not torch.equal(one, other) for one, other in zip(*runs, strict=True))
+        x = random_tokens(3).float().requires_grad_()
+        runs.append(_results(layer, layer, x, SCATTERED))
+    differ = sum(not torch.equal(first, second) for first, second in zip(*runs, strict=True))
     return Outcome(differ == 0, f"{differ} of {len(runs[0])} tensors differ in the second run")
 
 
 def check_modes(configuration: Configuration) -> Outcome:
     """Without dropout, training gives the output of evaluation."""
-    layer, x, worst = configuration.layer(), random_tokens(3, LENGTH), 0.0
+    layer, x, distances = configuration.layer(), random_tokens(3), []
     for mask in (None, SCATTERED):
-        real = slice(None) if mask is None else mask
+        real = ... if mask is None else mask
         trained, evaluated = (output(layer.train(mode), x, mask)[real] for mode in (True, False))
-        worst = max(worst, distance(trained, evaluated))
-    return at_most(worst, ROUNDING, "differ by")
+        distances.append(distance(trained, evaluated))
+    return differ_by(distances)
+
+
+def check_state_dict(configuration: Configuration) -> Outcome:
+    """A second layer with the `state_dict` of the first gives bitwise equal outputs."""
+    layer, x = configuration.layer().eval(), random_tokens(2)
+    other = configuration.layer(seed=9).eval()
+    other.load_state_dict(layer.state_dict())
+    return differ_by([distance(output(other, x), output(layer, x))], bound=0.0)
+
+
+def check_compile(configuration: Configuration) -> Outcome:
+    """One graph through `torch.compile`: evaluation, and padded training with its gradients."""
+    layer, x, distances = configuration.layer(), random_tokens(3).requires_grad_(), []
+    for mask, training in ((None, False), (SCATTERED, True)):
+        torch.compiler.reset()
+        layer.train(training)
+        compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+        with torch.set_grad_enabled(training):
+            results = (_results(layer, run, x, mask) for run in (compiled, layer))
+            distances += map(distance, *results)
+    return differ_by(distances)
+
+
+def check_vmap(configuration: Configuration) -> Outcome:
+    """`torch.func.vmap` over sets of parameters gives each its own output, padded or not."""
+    layers = [configuration.layer(seed=seed).eval() for seed in (1, 2)]
+    if not layers[0].state_dict():
+        return Outcome(True, "no parameters that could differ")
+    x, state = random_tokens(3), stack_module_state(layers)
+
+    def error(mask: Tensor | None) -> float:
+        def attend(*state: dict[str, Tensor]) -> Tensor:
+            return functional_call(layers[0], state, (x, x, mask)).tokens
+
+        return distance(
+            vmap(attend)(*state), torch.stack([output(layer, x, mask) for layer in layers])
+        )
+
+    with warnings.catch_warnings():
+        # A kernel without a batching rule is slower, and warns, but is correct.
+        warnings.simplefilter("ignore")
+        return differ_by([error(None), error(SCATTERED)])
+
+
+def _results(
+    layer: Attention, run: Callable[..., Attended], x: Tensor, mask: Tensor | None
+) -> list[Tensor]:
+    """Outputs, losses and gradients of `run`, which is `layer` or a form of it, from one seed."""
+    with seeded(2):
+        attended = run(x, x, mask)
+    if torch.is_grad_enabled():
+        return with_gradients(layer, x, attended, mask)
+    return [attended.tokens, *attended.losses.values()]
 
 
 def check_declared_losses(configuration: Configuration) -> Outcome:
     """Training returns the losses of the traits, finite scalars; evaluation returns none."""
-    layer, x = configuration.layer(), random_tokens(2, LENGTH)
+    layer, x = configuration.layer(), random_tokens(2)
     losses = dict(layer(x).losses)
-    scalar = all(one.ndim == 0 and one.isfinite() and one.requires_grad for one in losses.values())
+    scalar = all(
+        loss.ndim == 0 and loss.isfinite() and loss.requires_grad for loss in losses.values()
+    )
     none = not layer.eval()(x).losses
     declared = list(configuration.traits.losses)
     return Outcome(
@@ -58,8 +122,7 @@ def check_side_effects(configuration: Configuration) -> Outcome:
     """No attribute, parameter, buffer or token changes in a forward pass, in either mode."""
     changed = set()
     for training in (True, False):
-        layer = configuration.layer(dropout=0.2).train(training)
-        x = random_tokens(3, LENGTH)
+        layer, x = configuration.layer(dropout=0.2).train(training), random_tokens(3)
         before = dict(_state(layer, x))
         layer(x, mask=SCATTERED)
         after = dict(_state(layer, x))
@@ -68,40 +131,23 @@ def check_side_effects(configuration: Configuration) -> Outcome:
 
 
 def _state(layer: nn.Module, x: Tensor) -> Iterator[tuple[str, Any]]:
-    """Copies of all that a forward pass could write to, by name."""
-    yield "x", x.clone()
+    """All that a forward pass could write to, by name."""
+    yield from _entries("x", x)
     for path, module in layer.named_modules():
-        for name, value in vars(module).items():
-            inner = dict(value) if name in ("_parameters", "_buffers", "_modules") else {"": value}
-            for key, one in inner.items():
-                yield ".".join(filter(None, (path, name, key))), _copy(one)
+        yield from _entries(path or "layer", vars(module))
 
 
-def _copy(value: Any) -> Any:
-    """A copy of a tensor or a container; any other value is returned as it is."""
-    if isinstance(value, Tensor):
-        return value.detach().clone()
-    if isinstance(value, dict):
-        return {key: _copy(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_copy(one) for one in value]
-    return set(value) if isinstance(value, set) else value
+def _entries(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Copies of the tensors in a container, and its other entries themselves, by name."""
+    if isinstance(value, dict | list | tuple | set):
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, entry in items:
+            yield from _entries(f"{name}.{key}", entry)
+    else:
+        yield name, value.detach().clone() if isinstance(value, Tensor) else value
 
 
-def _same(one: Any, other: Any) -> bool:
-    """Whether two copies are equal."""
-    if isinstance(one, Tensor) and isinstance(other, Tensor):
-        return torch.equal(one, other)
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_same, one, other))
-    return one == other if isinstance(one, set) else one is other
-
-
-def check_state_dict(configuration: Configuration) -> Outcome:
-    """A second layer with the `state_dict` of the first gives bitwise equal outputs."""
-    layer, x = configuration.layer().eval(), random_tokens(2, LENGTH)
-    other = configuration.layer(seed=9).eval()
-    other.load_state_dict(layer.state_dict())
-    return at_most(distance(output(other, x), output(layer, x)), 0.0, "differ by")
+def _same(before: Any, after: Any) -> bool:
+    """Whether two entries are equal tensors or the same object."""
+    both = isinstance(before, Tensor) and isinstance(after, Tensor)
+    return torch.equal(before, after) if both else before is after

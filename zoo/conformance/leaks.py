@@ -17,32 +17,50 @@ class Leak(NamedTuple):
     where: str
 
 
-def value_leak(before: Tensor, after: Tensor, fixed: Tensor) -> tuple[float, int, int]:
+def value_leak(
+    before: Tensor, after: Tensor, fixed: Tensor, where: str, labels: Tensor | None = None
+) -> Leak:
     """The largest difference of two outputs (b, n, d) among the tokens at `fixed` (b, n).
 
-    Returns:
-        Its size, relative to the largest entry where that exceeds 1; its sample; its token.
+    Relative to the largest entry where that exceeds 1. For `where` and `labels` see `_largest`.
     """
     change = torch.where(fixed, (after - before).abs().amax(-1), 0.0)
-    return _largest(change / torch.where(fixed, before.abs().amax(-1), 0.0).amax().clamp_min(1))
+    scale = torch.where(fixed, before.abs().amax(-1), 0.0).amax().clamp_min(1)
+    return _largest(change / scale, where, labels)
 
 
 def gradient_leak(
-    x: Tensor, outputs: Tensor, fixed: Tensor, changed: Tensor, losses: Iterable[Tensor] = ()
-) -> tuple[float, int, int]:
-    """The largest derivative of outputs at `fixed`, and of losses, with respect to other tokens.
+    x: Tensor,
+    outputs: Tensor,
+    fixed: Tensor,
+    changed: Tensor,
+    where: str,
+    labels: Tensor | None = None,
+    losses: Iterable[Tensor] = (),
+) -> Leak:
+    """The largest derivative of outputs at `fixed`, and of losses, by tokens at `changed`.
 
-    The other tokens are those at `changed`. One backward pass, of a sum of those outputs with
-    random weights: a derivative that is not zero cancels in it with probability zero. Returns what
-    `value_leak` does.
+    One backward pass, of a sum of those outputs with random weights: a derivative that is not zero
+    cancels in it with probability zero.
     """
     weights = random_tokens(*outputs.shape[:-1], seed=7, dim=outputs.shape[-1]).to(outputs.dtype)
     total = (outputs * weights)[fixed].sum() + sum(losses)
     if not total.requires_grad:
-        return 0.0, 0, 0
+        return Leak(0.0, where)
     (gradient,) = torch.autograd.grad(total, x, retain_graph=True, materialize_grads=True)
     slope = gradient.abs().amax(-1)
-    return _largest(torch.where(changed, slope, 0.0) / slope.amax().clamp_min(1))
+    return _largest(torch.where(changed, slope, 0.0) / slope.amax().clamp_min(1), where, labels)
+
+
+def _largest(sizes: Tensor, where: str, labels: Tensor | None) -> Leak:
+    """The largest entry of (b, n); NaN counts as infinite.
+
+    `where` is completed by the indices of its `{token}` and `{sample}`, or the label of the latter.
+    """
+    sizes = sizes.nan_to_num(float("inf"), float("inf"))
+    sample, token = divmod(int(sizes.argmax()), sizes.shape[1])
+    label = sample if labels is None else labels[sample]
+    return Leak(sizes[sample, token].item(), where.format(sample=label, token=token))
 
 
 def verdict(
@@ -76,10 +94,3 @@ def separating_masks(count: int) -> Tensor:
     digits = torch.arange((count - 1).bit_length())[:, None]
     digit = torch.arange(count) >> digits & 1 == 1
     return torch.cat([digit, ~digit])
-
-
-def _largest(sizes: Tensor) -> tuple[float, int, int]:
-    """The largest entry of (b, n) and its indices; NaN counts as infinite."""
-    sizes = sizes.nan_to_num(float("inf"), float("inf"))
-    index = int(sizes.argmax())
-    return sizes.flatten()[index].item(), index // sizes.shape[1], index % sizes.shape[1]

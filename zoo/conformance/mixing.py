@@ -15,15 +15,14 @@ def report_token_mixing(configuration: Configuration) -> Outcome:
     The check fails only if outputs are not finite.
     """
     middle = LENGTH // 2
-    dependent = _dependent_on(middle, configuration)
-    positions = dependent.nonzero()[:, 0]
-    others = len(positions) - int(dependent[middle])
+    distances = (_dependent_on(middle, configuration).nonzero()[:, 0] - middle).abs()
+    others = int(distances.count_nonzero())
     if others == 0:
         return Outcome(True, "no: an output depends on its own token only")
-    reach = int((positions - middle).abs().max())
     return Outcome(
         True,
-        f"yes: {others} of {LENGTH - 1} other outputs depend on one token, up to {reach} away",
+        f"yes: {others} of {LENGTH - 1} other outputs depend on one token, up to "
+        f"{int(distances.max())} away",
     )
 
 
@@ -32,13 +31,14 @@ def check_position_sensitivity(configuration: Configuration) -> Outcome:
 
     A variant whose outputs depend on no other token passes.
     """
-    layer, x = configuration.layer(rotary=True).eval(), random_tokens(1, LENGTH)
+    layer, x = configuration.layer(rotary=True).eval(), random_tokens(1)
     first, second = LENGTH // 2, LENGTH // 2 + 1
-    exchanged, changed = x.clone(), x.clone()
+    exchanged = x.clone()
     exchanged[:, [first, second]] = x[:, [second, first]]
-    changed[:, first] = random_tokens(1, 1, seed=3)[:, 0]
     others = [position for position in range(LENGTH) if position not in (first, second)]
-    before, after, replaced = (output(layer, one)[:, others] for one in (x, exchanged, changed))
+    before, after, replaced = (
+        output(layer, tokens)[:, others] for tokens in (x, exchanged, _replaced(x, first))
+    )
     if distance(replaced, before) <= ROUNDING:
         return Outcome(True, "with rotary positions, no output depends on another token")
     change = distance(after, before)
@@ -71,20 +71,16 @@ def check_cross_attention(configuration: Configuration) -> Outcome:
     """
     layer, x = configuration.layer().eval(), random_tokens(2, 20)
     leak, effect = 0.0, float("inf")
-
-    def attend(x: Tensor, context: Tensor, mask: Tensor | None) -> Tensor:
-        return layer(x, context, mask).tokens
-
     for m in (7, 33):
-        context = random_tokens(2, m, seed=4)
-        mask = torch.arange(m) < torch.tensor([m, 5])[:, None]
-        tokens = attend(x, context, mask)
+        context, mask = random_tokens(2, m, seed=4), torch.arange(m) < torch.tensor([[m], [5]])
+        tokens = layer(x, context, mask).tokens
         if tokens.shape != x.shape:
             return Outcome(False, f"output of shape {tuple(tokens.shape)} for {tuple(x.shape)}")
-        large = torch.where(mask[..., None], context, 1e4)
-        leak = max(leak, distance(attend(x, large, mask), tokens))
-        leak = max(leak, distance(tokens[1:], attend(x[1:], context[1:, :5], None)))
-        effect = min(effect, distance(attend(x, random_tokens(2, m, seed=5), mask), tokens))
+        large = layer(x, torch.where(mask[..., None], context, 1e4), mask).tokens
+        truncated = layer(x[1:], context[1:, :5], None).tokens
+        other = layer(x, random_tokens(2, m, seed=5), mask).tokens
+        leak = max(leak, distance(large, tokens), distance(tokens[1:], truncated))
+        effect = min(effect, distance(other, tokens))
     return Outcome(
         leak <= ROUNDING and effect > 1e-6,
         f"padded context tokens change outputs by {leak:.2g}, another context by {effect:.2g}",
@@ -92,15 +88,14 @@ def check_cross_attention(configuration: Configuration) -> Outcome:
 
 
 def _dependent_on(position: int, configuration: Configuration) -> Tensor:
-    """Which outputs change with the token at `position`.
-
-    Raises:
-        ArithmeticError: an output is not finite.
-    """
-    layer, x = configuration.layer().eval(), random_tokens(1, LENGTH)
-    changed = x.clone()
-    changed[:, position] = random_tokens(1, 1, seed=3)[:, 0]
-    change = (output(layer, changed) - output(layer, x)).abs().amax(-1)[0]
+    """Which outputs change with the token at `position`; an error if one is not finite."""
+    layer, x = configuration.layer().eval(), random_tokens(1)
+    change = (output(layer, _replaced(x, position)) - output(layer, x)).abs().amax(-1)[0]
     if not change.isfinite().all():
         raise ArithmeticError("outputs are not finite")
     return change > 1e-12
+
+
+def _replaced(x: Tensor, position: int) -> Tensor:
+    """`x` with another token at `position`."""
+    return x.index_copy(1, torch.tensor([position]), random_tokens(1, 1, seed=3))

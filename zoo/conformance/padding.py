@@ -4,15 +4,15 @@ from collections.abc import Iterator
 
 import torch
 
-from zoo.conformance.configuration import Configuration, Outcome, Setting
+from zoo.conformance.configuration import Configuration, Outcome, Setting, all_finite
 from zoo.conformance.leaks import Leak, gradient_leak, separating_masks, value_leak, verdict
 from zoo.conformance.tensors import (
     LENGTH,
     SCATTERED,
     distance,
     padding_masks,
-    probe_loss,
     random_tokens,
+    with_gradients,
 )
 
 SAMPLES = 4
@@ -30,21 +30,18 @@ def check_invariance(configuration: Configuration) -> Outcome:
 def _padding_leaks(configuration: Configuration, setting: Setting) -> Iterator[Leak]:
     layer = configuration.layer_for(setting)
     mask = torch.cat([*padding_masks(), separating_masks(LENGTH)])
-    x = random_tokens(len(mask), LENGTH).requires_grad_()
+    x = random_tokens(len(mask)).requires_grad_()
     before = setting.run(layer, x, mask)
+    changes = "output {token} of sample {sample} changes with its padded tokens"
     for scale in (1.0, 1e4):
-        noise = scale * random_tokens(len(mask), LENGTH, seed=3)
+        noise = scale * random_tokens(len(mask), seed=3)
         after = setting.run(layer, torch.where(mask[..., None], x, noise), mask)
-        size, sample, token = value_leak(before.tokens, after.tokens, mask)
-        yield Leak(size, f"output {token} of sample {sample} changes with its padded tokens")
+        yield value_leak(before.tokens, after.tokens, mask, changes)
         for name, loss in before.losses.items():
             yield Leak(distance(after.losses[name], loss), f"{name} changes with padded tokens")
+    depends = "outputs or losses have a gradient with respect to token {token} of sample {sample}"
     losses = before.losses.values()
-    size, sample, token = gradient_leak(x, before.tokens, mask, ~mask, losses)
-    yield Leak(
-        size,
-        f"real outputs or losses have a gradient with respect to token {token} of sample {sample}",
-    )
+    yield gradient_leak(x, before.tokens, mask, ~mask, f"real {depends}", losses=losses)
 
 
 def check_truncation(configuration: Configuration) -> Outcome:
@@ -55,7 +52,7 @@ def check_truncation(configuration: Configuration) -> Outcome:
 def _truncations(configuration: Configuration, setting: Setting) -> Iterator[Leak]:
     if setting.training and configuration.traits.stochastic:
         return
-    layer, x = configuration.layer_for(setting), random_tokens(3, LENGTH)
+    layer, x = configuration.layer_for(setting), random_tokens(3)
     for mask in padding_masks():
         padded = setting.run(layer, x, mask).tokens
         for index, (sample, real, tokens) in enumerate(zip(x, mask, padded, strict=True)):
@@ -65,16 +62,11 @@ def _truncations(configuration: Configuration, setting: Setting) -> Iterator[Lea
 
 def check_fully_masked_input(configuration: Configuration) -> Outcome:
     """Samples without a real token, one or all, give finite outputs, losses and gradients."""
-    layer, x = configuration.layer(), random_tokens(2, LENGTH).requires_grad_()
-    bad = 0
+    layer, x, results = configuration.layer(), random_tokens(2).requires_grad_(), []
     for real in (1, 0):
         mask = (torch.arange(2) < real)[:, None].expand(-1, LENGTH)
-        attended = layer(x, mask=mask)
-        total = attended.tokens.sum() + probe_loss(attended)
-        gradients = torch.autograd.grad(total, [x, *layer.parameters()], allow_unused=True)
-        parts = [attended.tokens, *attended.losses.values(), *gradients]
-        bad += sum(int((~part.isfinite()).sum()) for part in parts if part is not None)
-    return Outcome(bad == 0, f"{bad} entries of outputs and gradients are not finite")
+        results += with_gradients(layer, x, layer(x, mask=mask))
+    return all_finite(results)
 
 
 def check_batch_independence(configuration: Configuration) -> Outcome:
@@ -89,23 +81,20 @@ def check_batch_independence(configuration: Configuration) -> Outcome:
 
 def _batch_leaks(configuration: Configuration, setting: Setting) -> Iterator[Leak]:
     layer = configuration.layer_for(setting)
-    padding = SCATTERED[torch.arange(SAMPLES) % len(SCATTERED)]
-    x, noise = (random_tokens(SAMPLES, LENGTH, seed=seed) for seed in (2, 3))
+    x, noise = (random_tokens(SAMPLES, seed=seed) for seed in (2, 3))
     everywhere = torch.ones(SAMPLES, LENGTH, dtype=torch.bool)
-    for mask in (None, padding):
+    changes = "output {token} of sample {sample} changes with other samples"
+    depends = "others have a gradient with respect to token {token} of sample {sample}"
+    for mask in (None, SCATTERED[torch.arange(SAMPLES) % len(SCATTERED)]):
         real = everywhere if mask is None else mask
         before = setting.run(layer, x.requires_grad_(), mask).tokens
         for fixed in separating_masks(SAMPLES)[..., None] & everywhere:
             changed = torch.where(fixed[..., None], x, 100 * noise)
             flipped = None if mask is None else torch.where(fixed, mask, mask.flip(1))
             after = setting.run(layer, changed, flipped).tokens
-            size, sample, token = value_leak(before, after, fixed & real)
-            yield Leak(size, f"output {token} of sample {sample} changes with other samples")
-            size, sample, token = gradient_leak(x, before, fixed & real, ~fixed)
-            yield Leak(
-                size, f"others have a gradient with respect to token {token} of sample {sample}"
-            )
+            yield value_leak(before, after, fixed & real, changes)
+            yield gradient_leak(x, before, fixed & real, ~fixed, depends)
         if not setting.training:
             single = setting.run(layer, x[:1], None if mask is None else mask[:1]).tokens
-            size, _, token = value_leak(before[:1], single, real[:1])
-            yield Leak(size, f"output {token} of sample 0 changes in a batch of one")
+            changes_alone = "output {token} of sample 0 changes in a batch of one"
+            yield value_leak(before[:1], single, real[:1], changes_alone)

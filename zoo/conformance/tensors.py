@@ -1,6 +1,7 @@
 """Inputs of the checks, and quantities computed from outputs."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -12,21 +13,30 @@ LENGTH = 150
 """Tokens of the usual input: longer than every default block, and a multiple of none."""
 
 
-def random_tokens(*shape: int, seed: int = 2, dim: int = DIM) -> Tensor:
-    """Normal tokens (*shape, dim) in double precision, the same for the same seed."""
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Draw random numbers from `seed`, and restore the state of the generator afterwards."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
+
+
+def random_tokens(samples: int, n: int = LENGTH, *, seed: int = 2, dim: int = DIM) -> Tensor:
+    """Normal tokens (samples, n, dim) in double precision, the same for the same seed."""
     generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, dim, dtype=torch.float64, generator=generator)
+    return torch.randn(samples, n, dim, dtype=torch.float64, generator=generator)
 
 
-def padding_masks(length: int = LENGTH) -> Iterator[Tensor]:
+def padding_masks(length: int = LENGTH) -> tuple[Tensor, Tensor]:
     """Two masks (3, length): padding after the real tokens; padding before, between and after."""
     position = torch.arange(length)
-    yield position < torch.tensor([length, length * 2 // 3, 7])[:, None]
+    after = position < torch.tensor([length, length * 2 // 3, 7])[:, None]
     between = (position < length // 5) | (position > length * 3 // 5)
-    yield torch.stack([between, position % 3 > 0, (position > 3) & (position < length - 10)])
+    before = (position > 3) & (position < length - 10)
+    return after, torch.stack([between, position % 3 > 0, before])
 
 
-SCATTERED = list(padding_masks())[1]
+SCATTERED = padding_masks()[1]
 """A mask with padding before, between and after the real tokens."""
 
 
@@ -35,22 +45,31 @@ def output(layer: Attention, x: Tensor, mask: Tensor | None = None) -> Tensor:
     return layer(x, mask=mask).tokens
 
 
-def probe_loss(attended: Attended, mask: Tensor | None = None) -> Tensor:
+def probe_loss(attended: Attended, real: Tensor | None = None) -> Tensor:
     """A scalar to which each coordinate of each real token contributes with its own weight."""
-    tokens = attended.tokens if mask is None else attended.tokens[mask]
+    tokens = attended.tokens if real is None else attended.tokens[real]
     weights = torch.linspace(-1, 1.3, tokens.numel(), dtype=tokens.dtype).reshape(tokens.shape)
     return (tokens * weights).sum() + sum(attended.losses.values())
 
 
-def distance(one: Tensor, other: Tensor) -> float:
+def with_gradients(
+    layer: Attention, x: Tensor, attended: Attended, real: Tensor | None = None
+) -> list[Tensor]:
+    """Outputs and losses; gradients of `probe_loss` with respect to tokens and parameters."""
+    inputs, loss = [x, *layer.parameters()], probe_loss(attended, real)
+    gradients = torch.autograd.grad(loss, inputs, materialize_grads=True)
+    return [attended.tokens, *attended.losses.values(), *gradients]
+
+
+def distance(actual: Tensor, expected: Tensor) -> float:
     """The largest difference of entries, relative to the largest entry where that exceeds 1.
 
     Infinite if shapes differ or an entry is not finite: a maximum would drop NaN.
     """
-    if one.shape != other.shape:
+    if actual.shape != expected.shape:
         return float("inf")
-    if one.numel() == 0:
+    if actual.numel() == 0:
         return 0.0
-    if not (one.isfinite().all() and other.isfinite().all()):
+    if not (actual.isfinite().all() and expected.isfinite().all()):
         return float("inf")
-    return ((one - other).abs().max() / other.abs().max().clamp_min(1.0)).item()
+    return ((actual - expected).abs().max() / expected.abs().max().clamp_min(1.0)).item()
