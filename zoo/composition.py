@@ -9,12 +9,7 @@ from zoo.registry import UserError, Value, resolve
 
 @dataclass(frozen=True)
 class Composition:
-    """The variants of the layers of a stack.
-
-    Attributes:
-        body: the variant of every layer but the last.
-        last: the variant of the last layer.
-    """
+    """The variants of the layers of a stack: that of the last one, and that of all others."""
 
     body: str
     last: str
@@ -39,9 +34,10 @@ class Composition:
             )
         for name in names:
             variants.find(name)
-        if len(set(names)) < len(names):
-            raise UserError(f"attention {text!r} names {names[0]} twice; give {names[0]!r}")
-        return cls(names[0], names[-1])
+        body, last = names[0], names[-1]
+        if len(names) == 2 and body == last:
+            raise UserError(f"attention {text!r} names {body} twice; give {body!r}")
+        return cls(body, last)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -49,11 +45,7 @@ class Composition:
         return (self.body,) if self.body == self.last else (self.body, self.last)
 
     def resolve(self, given: Mapping[str, Mapping[str, Value]]) -> dict[str, dict[str, Value]]:
-        """All options of all variants of the stack: `given`, completed by the defaults.
-
-        Raises:
-            UserError: an option is unknown, of the wrong type or out of range.
-        """
+        """All options of all variants of the stack: `given`, checked and completed."""
         return {
             name: resolve(name, variants.find(name), given.get(name, {})) for name in self.names
         }

@@ -23,13 +23,12 @@ NAME_RULE = "may contain letters, digits, '-' and '_' only"
 class Registry(Generic[T]):
     """Finds objects of one kind by name.
 
-    Built-in objects live in the modules of `packages`, one or several a module, and are registered
-    with `@registry.register("name")`. Plug-ins name theirs in the entry-point group `group`. Both
-    are imported at first use.
+    Built-in objects are in the modules of `packages`, registered with `@registry.register("name")`.
+    Plug-ins name theirs in the entry-point group `group`. Both are imported at first use.
     """
 
     def __init__(self, kind: str, *packages: str, group: str, base: type = object) -> None:
-        """Describe the registry; nothing is imported yet.
+        """Describe the registry, without any import.
 
         Args:
             kind: the kind of the objects, for messages.
@@ -55,9 +54,8 @@ class Registry(Generic[T]):
             raise UserError(f"{self.kind} name {name!r} {NAME_RULE}; choose another name")
 
         def decorate(registered: T) -> T:
-            if name in self._registered:
+            if self._registered.setdefault(name, registered) is not registered:
                 raise UserError(f"{self.kind} {name!r} is registered already; choose another name")
-            self._registered[name] = registered
             return registered
 
         return decorate
@@ -72,13 +70,11 @@ class Registry(Generic[T]):
         Raises:
             UserError: there is none (the most similar name is given), or its plug-in is broken.
         """
-        built_in = self._built_in()
-        if name in built_in:
+        if name in (built_in := self._built_in()):
             return built_in[name]
-        points = self._entry_points()
-        if name not in points:
-            raise UserError(unknown(self.kind, name, {*built_in, *points}))
-        return self._load(points[name])
+        if name in (points := self._entry_points()):
+            return self._load(points[name])
+        raise UserError(unknown(self.kind, name, {*built_in, *points}))
 
     def items(self) -> list[tuple[str, T]]:
         """All pairs of name and object, sorted; a broken plug-in is left out with a warning."""
@@ -102,19 +98,19 @@ class Registry(Generic[T]):
             TypeError: it is of another kind, or does not set or define what it must.
             UserError: its options do not follow the rules of `zoo.registry.options`.
         """
-        base = self._base
-        if base is object:
+        if (base := self._base) is object:
             return
         if not (isinstance(plug_in, type) and issubclass(plug_in, base)):
             label = getattr(plug_in, "__name__", repr(plug_in))
             raise TypeError(f"{label} is not a subclass of {base.__module__}.{base.__name__}")
+        label = plug_in.__name__
         for name, annotation in inspect.get_annotations(base).items():
             if get_origin(annotation) is ClassVar and not hasattr(plug_in, name):
-                raise TypeError(f"{plug_in.__name__} sets no class attribute {name!r}")
+                raise TypeError(f"{label} sets no class attribute {name!r}")
         if inspect.isabstract(plug_in):
             missing = ", ".join(sorted(plug_in.__abstractmethods__))
-            raise TypeError(f"{plug_in.__name__} does not define {missing}")
-        check_options(plug_in.__name__, plug_in)
+            raise TypeError(f"{label} does not define {missing}")
+        check_options(label, plug_in)
 
     def _load(self, point: metadata.EntryPoint) -> T:
         try:
@@ -142,17 +138,17 @@ class Registry(Generic[T]):
         points: dict[str, metadata.EntryPoint] = {}
         for point in metadata.entry_points(group=self._group):
             taken = point.name in self._built_in() or point.name in points
-            if taken or not _is_valid(point.name):
-                message = f"{self.kind} {point.name!r} from {point.value} is ignored"
-                reason = "the name is taken" if taken else f"a name {NAME_RULE}"
-                warnings.warn(f"{message}: {reason}; rename it", stacklevel=3)
+            if not taken and _is_valid(point.name):
+                points[point.name] = point
                 continue
-            points[point.name] = point
+            message = f"{self.kind} {point.name!r} from {point.value} is ignored"
+            reason = "the name is taken" if taken else f"a name {NAME_RULE}"
+            warnings.warn(f"{message}: {reason}; rename it", stacklevel=3)
         return points
 
 
 def load_guarded(load: Callable[[], Any]) -> Any:
-    """Import a plug-in by `load`; its output to stdout goes to stderr, and it cannot exit.
+    """Import a plug-in by `load`; its output to stdout goes to stderr.
 
     Raises:
         ImportError: the plug-in calls `sys.exit` or raises an error that is not an `Exception`.
@@ -169,18 +165,14 @@ def load_guarded(load: Callable[[], Any]) -> Any:
 
 
 def build(label: str, make: Callable[[], T]) -> T:
-    """Return the result of `make`, which may be code of a plug-in.
-
-    Raises:
-        UserError: it raised an error, which the message gives in one line.
-    """
+    """Return the result of `make`; raise any error, which may be of a plug-in, as `UserError`."""
     try:
         return make()
     except (UserError, KeyboardInterrupt):
         raise
     except BaseException as error:
-        reason = in_one_line(error)
-        raise UserError(f"{label} cannot be built ({reason}); fix it, or its options") from error
+        message = f"{label} cannot be built ({in_one_line(error)}); fix it, or its options"
+        raise UserError(message) from error
 
 
 def _is_valid(name: str) -> bool:

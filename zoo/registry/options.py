@@ -75,12 +75,7 @@ def options_of(factory: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 
 
 def check_options(owner: str, factory: Callable[..., Any]) -> None:
-    """Check the annotations and the defaults of the options of `factory`.
-
-    Raises:
-        UserError: the signature is not one of options, or an annotation is of no supported type, or
-            a default is not of its type.
-    """
+    """Check the annotations and the defaults of options; raise `UserError` if one is wrong."""
     for name, option in options_of(factory).items():
         label = f"{owner}.{name}"
         if option.default is option.empty:
@@ -90,11 +85,7 @@ def check_options(owner: str, factory: Callable[..., Any]) -> None:
 
 
 def require_at_least(minimum: float, owner: str, reason: str = "", /, **given: float) -> None:
-    """Reject options of `owner` that are below `minimum`; `reason` explains that bound.
-
-    Raises:
-        UserError: there is one.
-    """
+    """Raise `UserError` if an option of `owner` is below `minimum`; `reason` explains the bound."""
     rule = f"{minimum}, {reason}" if reason else f"{minimum}"
     for option, value in given.items():
         if value < minimum:
@@ -103,7 +94,7 @@ def require_at_least(minimum: float, owner: str, reason: str = "", /, **given: f
 
 def _base_type(label: str, annotation: Any) -> Any:
     """The annotation without its bounds."""
-    base = get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+    base = annotation.__origin__ if get_origin(annotation) is Annotated else annotation
     if get_origin(base) is Literal or base in _REMEDIES:
         return base
     problem = "not annotated" if base is inspect.Parameter.empty else f"annotated {base}"
@@ -121,12 +112,10 @@ def _validate(label: str, value: Value, annotation: Any) -> Value:
         if str(value) not in choices:
             raise UserError(f"{label}={value} is not one of {', '.join(choices)}; give one of them")
         return choices[str(value)]
-    adapter = TypeAdapter(annotation, config=ConfigDict(allow_inf_nan=False))
+    text = isinstance(value, str)
+    adapter = TypeAdapter(annotation, config=ConfigDict(allow_inf_nan=False, strict=not text))
     try:
-        if isinstance(value, str):
-            checked = adapter.validate_strings(value)
-        else:
-            checked = adapter.validate_python(value, strict=True)
+        checked = (adapter.validate_strings if text else adapter.validate_python)(value)
         if base is not int or -(2**63) <= checked < 2**63:
             return checked
     except ValidationError as error:
