@@ -2,6 +2,7 @@
 
 import gc
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import torch
@@ -60,24 +61,14 @@ def _allocations(profiled: profile) -> list[int]:
     return [size for _, size in sorted(changes, key=lambda change: change[0])]
 
 
-def _attention_flops(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
-    return sdpa_flop_count(query, key, value)
-
-
-def _attention_backward_flops(
-    gradient: Any, query: Any, key: Any, value: Any, *_: Any, **__: Any
-) -> int:
-    return sdpa_backward_flop_count(gradient, query, key, value)
-
-
-def _added_product_flops(_: Any, left: Any, right: Any, *__: Any, **___: Any) -> int:
-    batch, rows, inner = left
-    return 2 * batch * rows * inner * right[-1]
-
-
-# FLOPs of operations that PyTorch does not count: attention on the CPU, and `baddbmm_`.
-_FORMULAS = {
-    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention_flops,
-    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward_flops,
-    torch.ops.aten.baddbmm_: _added_product_flops,
+_aten = torch.ops.aten
+_FORMULAS: dict[Any, Callable[..., int]] = {
+    _aten._scaled_dot_product_flash_attention_for_cpu: (
+        lambda query, key, value, *_, **__: sdpa_flop_count(query, key, value)
+    ),
+    _aten._scaled_dot_product_flash_attention_for_cpu_backward: (
+        lambda gradient, *shapes, **_: sdpa_backward_flop_count(gradient, *shapes[:3])
+    ),
+    _aten.baddbmm_: lambda _, left, right, **__: 2 * prod(left) * right[-1],
 }
+"""FLOPs, from shapes, of operations that PyTorch does not count."""

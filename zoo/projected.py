@@ -37,11 +37,7 @@ class ProjectedAttention(Attention):
     """Whether `attend` runs in fp32 at least, with autocast disabled, as `recur` always does."""
 
     def __init__(self, size: Size) -> None:
-        """Make the projections, each (d -> d) with a bias.
-
-        Raises:
-            Unsupported: `size` is causal, and the variant is not.
-        """
+        """Make the projections, each (d -> d) with a bias."""
         super().__init__(size)
         self.query = nn.Linear(size.dim, size.dim)
         # One product for what is computed from the context: key and value, or value alone.
@@ -72,8 +68,7 @@ class ProjectedAttention(Attention):
 
     def start(self, batch: int) -> State:
         """The number of tokens so far, and the result of `begin`; see `Attention.start`."""
-        inner = self.begin(batch)
-        return self.zero_state(batch).long(), *inner
+        return self.zero_state(batch).long(), *self.begin(batch)
 
     def step(self, x: Token, state: State) -> tuple[Token, State]:
         """Project, `recur`, merge the heads, project the output; see `Attention.step`."""
@@ -89,20 +84,13 @@ class ProjectedAttention(Attention):
         """The output of each query; q and k are not scaled, `mask` is as in `Attention.forward`."""
 
     def begin(self, batch: int) -> State:
-        """The state of `recur` before the first token of each of `batch` samples.
-
-        Raises:
-            Unsupported: the variant is not recurrent, or this layer is not causal.
-        """
+        """The state of `recur` before the first token of each of `batch` samples."""
         raise self._not_recurrent()
 
     def recur(self, q: OneToken, k: OneToken, v: OneToken, state: State) -> tuple[OneToken, State]:
         """The output of a causal `attend` at the next token, and the state after it.
 
         All arguments are in fp32 at least, and autocast is disabled.
-
-        Raises:
-            Unsupported: the variant is not recurrent.
         """
         raise self._not_recurrent()
 

@@ -10,7 +10,7 @@ SIZE = Size(dim=16, heads=2, max_len=20, causal=False, dropout=0.0)
 
 
 def names(text: str, depth: int, options=None) -> list[str]:
-    return [one.name() for one in Composition.parse(text).build(SIZE, depth, options or {})]
+    return [layer.name() for layer in Composition.parse(text).build(SIZE, depth, options or {})]
 
 
 def test_one_name_fills_every_layer():
@@ -25,7 +25,7 @@ def test_a_plus_b_is_layers_of_a_and_a_last_layer_of_b():
 
 def test_the_layers_share_no_parameter():
     stack = Composition.parse("softmax").build(SIZE, 3, {})
-    parameters = [p for one in stack for p in one.parameters()]
+    parameters = [p for layer in stack for p in layer.parameters()]
     assert len({id(p) for p in parameters}) == len(parameters) == 3 * 6
 
 

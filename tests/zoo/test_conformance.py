@@ -224,7 +224,7 @@ class OrthonormalColumns(Primal):
 def test_the_initialisation_with_orthonormal_columns_lets_the_auxiliary_loss_dominate():
     former, _ = results_of("auxiliary loss does not dominate", OrthonormalColumns)
     published, causal = results_of("auxiliary loss does not dominate", Primal)
-    ratios = [float(one.detail.split()[0]) for one in (former, published, causal)]
+    ratios = [float(result.detail.split()[0]) for result in (former, published, causal)]
     assert not former.passed and ratios[0] > 30
     assert published.passed and causal.passed and max(ratios[1:]) < 1
 

@@ -36,7 +36,7 @@ def installed(monkeypatch):
         module.__spec__ = ModuleSpec(name, None)
         monkeypatch.setitem(sys.modules, name, module)
     for name in LAYERS:
-        setattr(sys.modules["fla.layers"], variants.find(name).package_layer, Published)
+        setattr(sys.modules["fla.layers"], variants.find(name).__name__, Published)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
 
 

@@ -301,9 +301,9 @@ def test_a_causal_layer_does_not_depend_on_later_tokens(name):
     changed = x.clone()
     changed[:, 13:] = tokens(2, LENGTH - 13)
     outputs = []
-    for one in (x, changed):
+    for given in (x, changed):
         torch.manual_seed(5)
-        outputs.append(layer(one).tokens)
+        outputs.append(layer(given).tokens)
     torch.testing.assert_close(outputs[0][:, :13], outputs[1][:, :13], rtol=0, atol=1e-5)
     assert not torch.allclose(outputs[0][:, 13:], outputs[1][:, 13:], atol=1e-3)
 

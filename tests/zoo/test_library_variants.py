@@ -116,15 +116,15 @@ def test_the_derivatives_of_performer_lib_have_the_error_that_it_states():
         actual = torch.stack([(real(x + d) - real(x - d)) / 2e-6 for d in nudges], dim=1)
     wrong = ((claimed - actual).norm() / actual.norm()).item()
     assert any(
-        wrong == pytest.approx(one, rel=0.1)
-        for one in figures(layer.expected_failures["gradients"])
+        wrong == pytest.approx(stated, rel=0.1)
+        for stated in figures(layer.expected_failures["gradients"])
     )
 
 
 @every_package
 def test_a_missing_package_is_named_with_the_remedy(name, monkeypatch):
     package, module = PACKAGES[name]
-    for imported in [one for one in sys.modules if one.split(".")[0] == module]:
+    for imported in [name for name in sys.modules if name.split(".")[0] == module]:
         monkeypatch.delitem(sys.modules, imported)
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(Unsupported, match=f"{name} needs {package}, .*pip install {package}$"):

@@ -222,5 +222,5 @@ DEFAULT_OPTIONS = {
 
 @pytest.mark.parametrize("name", sorted(DEFAULT_OPTIONS.keys() & {*variants.names()}))
 def test_defaults_do_not_change(name):
-    defaults = {option: one.default for option, one in options_of(variants.find(name)).items()}
+    defaults = {option: p.default for option, p in options_of(variants.find(name)).items()}
     assert defaults == DEFAULT_OPTIONS[name]

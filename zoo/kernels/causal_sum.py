@@ -7,7 +7,8 @@ needs no weights. All tokens: time O(n f g), memory O(f g). The past alone:
     chunked   exact weights within a chunk, and a state for what is before it: O(n chunk (f + g))
               more time, and O(n / chunk f g) memory for the states between chunks
 
-Nothing in the future changes the past, not even through rounding.
+Nothing in the future changes the past, not even through rounding. A step of a recurrence adds one
+token to the sum of `keys^T values` over the past, in time and memory O(f g).
 
 Axis letters beyond the contract's: `f` features, `g` the width of the summed values.
 """
@@ -17,12 +18,14 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.contract import Keys, Queries
+from zoo.contract import Keys, OneToken, Queries
 
 QueryFeatures = Float[Tensor, "b h n f"]
 KeyFeatures = Float[Tensor, "b h m f"]
 Values = Float[Tensor, "b h m g"]
 Sums = Float[Tensor, "b h n g"]
+OneFeature = Float[Tensor, "b h 1 f"]
+State = Float[Tensor, "b h f g"]
 
 
 def mean(
@@ -46,12 +49,8 @@ def total(
 ) -> Sums:
     """Return `sum_j (queries_i . keys_j) values_j` over all j, or over j <= i if `causal`.
 
-    Args:
-        queries: features of the queries.
-        keys: features of the keys, zero where padded.
-        values: what is summed, finite where padded.
-        causal: whether j goes up to i only; then there are as many keys as queries.
-        chunk: tokens of a causal block; the result does not depend on it.
+    Where padded, keys are zero and values finite. The result does not depend on `chunk`, the tokens
+    of a causal block.
     """
     if causal:
         return chunked(queries, keys, values, chunk)
@@ -76,6 +75,22 @@ def chunked(queries: QueryFeatures, keys: KeyFeatures, values: Values, chunk: in
     past = F.pad(states[:, :, :-1].cumsum(2), (0, 0, 0, 0, 1, 0))
     sums = (q @ k.mT).tril() @ v + q @ past
     return sums.flatten(2, 3)[:, :, :n]
+
+
+def mean_step(
+    queries: OneFeature, keys: OneFeature, values: OneToken, state: State
+) -> tuple[OneToken, State]:
+    """A causal `mean` at the next token, and the state with this token; g = e + 1."""
+    sums, state = total_step(queries, keys, F.pad(values, (0, 1), value=1.0), state)
+    return ratio(sums[..., :-1], sums[..., -1:]), state
+
+
+def total_step(
+    queries: OneFeature, keys: OneFeature, values: Float[Tensor, "b h 1 g"], state: State
+) -> tuple[Float[Tensor, "b h 1 g"], State]:
+    """A causal `total` at the next token, and the state with this token."""
+    state = state + keys.mT * values
+    return queries @ state, state
 
 
 def ratio(numerator: Queries, denominator: Float[Tensor, "b h n 1"]) -> Queries:

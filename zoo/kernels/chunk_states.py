@@ -16,12 +16,7 @@ from torch import Tensor
 def chunk_states(
     update: Float[Tensor, "b h t e f"], decay: Float[Tensor, "#b h #t #e 1"]
 ) -> Float[Tensor, "b h t e f"]:
-    """The state before each of the t chunks.
-
-    Args:
-        update: the sum that each chunk adds, decayed to the end of the chunk.
-        decay: the factor by which each chunk reduces the state before it.
-    """
+    """The state before each chunk, which adds `update` to `decay` times the state before it."""
     decays = decay.expand(-1, -1, update.shape[2], -1, -1).unbind(2)
     state, states = torch.zeros_like(update[:, :, 0]), []
     for added, factor in zip(update.unbind(2), decays, strict=True):

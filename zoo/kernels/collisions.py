@@ -34,12 +34,9 @@ Weights = Float[Tensor, "b h n m"]
 
 
 class Form(NamedTuple):
-    """The definition of the weights.
+    """The definition of the weights: whether they are causal, tau, and which derivative they have.
 
-    Attributes:
-        causal: whether a query attends to keys up to its own position only.
-        tau: hyperplanes of a hash.
-        bound: whether the derivative is replaced by its lower bound.
+    With `bound` the derivative is replaced by its lower bound.
     """
 
     causal: bool

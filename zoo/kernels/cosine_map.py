@@ -91,16 +91,8 @@ def chunked(
 
 class _Chunked(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        weight: Tensor,
-        bias: Tensor,
-        output_map: Tensor,
-        groups: int,
-        mask: Tensor | None,
-        with_gram: bool,
-    ) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor]:
+        x, weight, bias, output_map, groups, mask, with_gram = inputs
         ctx.save_for_backward(x, weight, bias, output_map, mask)
         ctx.groups = groups
         width = len(weight) // groups

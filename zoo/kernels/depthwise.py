@@ -1,10 +1,10 @@
-"""Depth-wise convolution over tokens, one kernel a head, as products with band matrices.
+"""Depth-wise convolution over tokens, one kernel per head, as products with band matrices.
 
     out_i = sum_t taps_t v_(i + t - T // 2)        v is zero outside of the sequence
 
 Over a block of tokens that is a band matrix, the same for every block, sample and entry of a head:
-one large product a head, where a grouped convolution with one channel a group uses a small part of
-a CPU. Time O(n (block + T) e) and memory O(n (1 + T / block) e) per head.
+one large product per head, where a grouped convolution with one channel per group uses a small part
+of a CPU. Time O(n (block + T) e) and memory O(n (1 + T / block) e) per head.
 
 Axis letter beyond the contract's: `t` taps.
 """

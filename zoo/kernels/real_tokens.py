@@ -5,6 +5,8 @@ the real tokens first, in their order, a sample with padding anywhere is one wit
 end. Time and memory O(n).
 """
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
@@ -30,6 +32,20 @@ def gather_tokens(
     batch, n = index.shape
     spread = index.reshape(batch, *(1 for _ in tokens.shape[1:-2]), n, 1)
     return tokens.gather(-2, spread.expand_as(tokens))
+
+
+def with_real_tokens_first(
+    compute: Callable[..., Tensor], mask: Bool[Tensor, "b n"] | None, *inputs: Tensor
+) -> Tensor:
+    """`compute(*inputs, count)` with the real tokens of each sample first, then in given order.
+
+    `count` is the number of real tokens of each sample, or one number for all without a mask.
+    """
+    if mask is None:
+        return compute(*inputs, torch.full((1,), inputs[0].shape[-2], device=inputs[0].device))
+    order, inverse = real_tokens_first(mask)
+    ordered = [gather_tokens(tokens, order) for tokens in inputs]
+    return gather_tokens(compute(*ordered, mask.sum(1)), inverse)
 
 
 def zero_padding(

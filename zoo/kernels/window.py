@@ -34,23 +34,16 @@ def windowed_attention(
 ) -> Queries:
     """Attend within the window and to the global tokens; a query without any key returns zero.
 
-    Args:
-        q: queries.
-        k: keys, real ones first.
-        v: values, real ones first.
-        count: real tokens of each sample.
-        window: tokens of the window on each side, at least 1.
-        causal: whether the window ends at the query.
-        global_tokens: the number of tokens at the front, at most n, that every query attends to.
-        dropout: probability of dropping a weight.
+    Of each sample the first `count` tokens are real. The window has `window` tokens on each side,
+    at least 1, or ends at the query if `causal`. The first `global_tokens` tokens, at most n, are
+    global.
     """
     batch, n = q.shape[0], q.shape[2]
     block = min(window, n)
-    offsets = (-1, 0) if causal else (-1, 0, 1)
     q, keys, values = (
         F.pad(part, (0, 0, 0, -n % block)).unflatten(2, (-1, block)) for part in (q, k, v)
     )
-    offsets = [offset for offset in offsets if abs(offset) < q.shape[2]]
+    offsets = [0] if q.shape[2] == 1 else [-1, 0] if causal else [-1, 0, 1]
     keys = neighbours(keys, offsets, k[:, :, :global_tokens])
     values = neighbours(values, offsets, v[:, :, :global_tokens])
     position = torch.arange(q.shape[2] * block, device=q.device).unflatten(0, (-1, block))

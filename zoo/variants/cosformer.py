@@ -29,7 +29,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from zoo.contract import Count, Keys, Mask, Positions, Queries, Size, State, Traits, Unsupported
-from zoo.kernels import causal_sum, recurrent_sum
+from zoo.kernels import causal_sum
 from zoo.kernels.real_tokens import token_ranks, zero_padding
 from zoo.projected import ProjectedAttention
 from zoo.variants import variants
@@ -49,23 +49,15 @@ class CosFormer(ProjectedAttention):
     upcast = True
 
     def __init__(self, size: Size, *, chunk: Count = 128) -> None:
-        """Store the options.
-
-        Args:
-            size: see `Size`; `max_len` is M.
-            chunk: tokens of a causal block; the result does not depend on it.
-        """
+        """`chunk`: tokens of a causal block; the result does not depend on it. M is `max_len`."""
         super().__init__(size)
         self.chunk = chunk
 
     def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
-        """See `ProjectedAttention.attend`.
-
-        Raises:
-            Unsupported: there are more tokens than `max_len`: cosines would be negative.
-        """
+        """See `ProjectedAttention.attend`."""
         n, max_len = q.shape[-2], self.size.max_len
         if n > max_len:
+            # Cosines would be negative.
             raise Unsupported(
                 f"cosformer built for {max_len} tokens got {n}; build it with max_len={n}"
             )
@@ -83,7 +75,7 @@ class CosFormer(ProjectedAttention):
         """See `ProjectedAttention.recur`; beyond `max_len` the position stays the last one."""
         sums, count = state
         angle = self._angles(count[:, None].clamp_max(self.size.max_len - 1), q.dtype)
-        heads, sums = recurrent_sum.mean(features(q, angle), features(k, angle), v, sums)
+        heads, sums = causal_sum.mean_step(features(q, angle), features(k, angle), v, sums)
         return heads, (sums, count + 1)
 
     def _angles(self, rank: Positions, dtype: torch.dtype) -> Angles:

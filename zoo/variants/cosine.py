@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.contract import Count, Keys, Mask, OneToken, Queries, Size, State, Traits
-from zoo.kernels import causal_sum, recurrent_sum
+from zoo.kernels import causal_sum
 from zoo.kernels.real_tokens import zero_padding
 from zoo.projected import ProjectedAttention
 from zoo.variants import variants
@@ -39,12 +39,7 @@ class Cosine(ProjectedAttention):
     upcast = True
 
     def __init__(self, size: Size, *, chunk: Count = 128) -> None:
-        """Make the parameters.
-
-        Args:
-            size: see `Size`.
-            chunk: tokens of a causal block; the result does not depend on it.
-        """
+        """`chunk`: tokens of a causal block; the result does not depend on it."""
         super().__init__(size)
         self.chunk = chunk
         self.power = nn.Parameter(torch.full((size.heads,), 0.5))
@@ -66,7 +61,7 @@ class Cosine(ProjectedAttention):
         """See `ProjectedAttention.recur`."""
         sums, count = state
         queries, keys = F.normalize(q, dim=-1), F.normalize(k, dim=-1)
-        heads, sums = recurrent_sum.total(queries, keys, v, sums)
+        heads, sums = causal_sum.total_step(queries, keys, v, sums)
         return self._scaled(heads, count[:, None] + 1), (sums, count + 1)
 
     def _scaled(self, sums: Queries, count: Int[Tensor, "#b #n"]) -> Queries:

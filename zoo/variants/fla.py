@@ -13,7 +13,7 @@ Padding goes to the package as its mask, which removes padded tokens from the se
 """
 
 from importlib.util import find_spec
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 
@@ -33,23 +33,18 @@ def missing_requirement() -> str:
 
 
 class FlashLinear(Attention):
-    """A layer of `fla.layers`, named by `package_layer`."""
+    """A layer of `fla.layers`, where it has the name of its class here."""
 
     traits = Traits(causal=True, cross=False, linear=True, stochastic=False, recurrent=False)
     unchecked = "its kernels need CUDA and have no double precision; see tests/gpu"
-    package_layer: ClassVar[str]
 
     def __init__(self, size: Size) -> None:
-        """Build the package's layer.
-
-        Raises:
-            Unsupported: the package, triton or a CUDA device is missing.
-        """
+        """Build the package's layer; raise `Unsupported` if it cannot run here."""
         super().__init__(size)
         if reason := missing_requirement():
             raise Unsupported(f"{self.name()} cannot run here: {reason}")
         layers = load(self.name(), "fla.layers", "flash-linear-attention")
-        build = getattr(layers, self.package_layer)
+        build = getattr(layers, type(self).__name__)
         self.inner = build(hidden_size=size.dim, num_heads=size.heads, **self.widths(size))
 
     def widths(self, size: Size) -> dict[str, Any]:
@@ -67,21 +62,15 @@ class FlashLinear(Attention):
 class GatedLinearAttention(FlashLinear):
     """Linear attention with a data-dependent decay for each channel."""
 
-    package_layer = "GatedLinearAttention"
-
 
 @variants.register("fla-deltanet")
 class DeltaNet(FlashLinear):
     """Linear attention that replaces the value stored for a key: the delta rule."""
 
-    package_layer = "DeltaNet"
-
 
 @variants.register("fla-gated-deltanet")
 class GatedDeltaNet(FlashLinear):
     """The delta rule with a data-dependent decay."""
-
-    package_layer = "GatedDeltaNet"
 
     def widths(self, size: Size) -> dict[str, Any]:
         """The width of a head, which this layer does not derive from its other arguments."""
@@ -91,5 +80,3 @@ class GatedDeltaNet(FlashLinear):
 @variants.register("fla-retention")
 class MultiScaleRetention(FlashLinear):
     """Linear attention with a fixed decay for each head."""
-
-    package_layer = "MultiScaleRetention"

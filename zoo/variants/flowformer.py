@@ -46,25 +46,20 @@ class Flowformer(ProjectedAttention):
     upcast = True
 
     def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
-        """See `ProjectedAttention.attend`."""
-        return flow(q, k, v, mask)
-
-
-def flow(q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
-    """Competition, aggregation and allocation; zero at padded tokens."""
-    sinks, sources = (zero_padding(part.sigmoid(), mask) for part in (q, k))
-    per_sink = zero_padding(unit_flow(q, sources.sum(-2, keepdim=True)), mask)
-    per_source = zero_padding(unit_flow(k, sinks.sum(-2, keepdim=True)), mask)
-    incoming = sinks @ per_source.sum(-2, keepdim=True).mT
-    outgoing = sources @ per_sink.sum(-2, keepdim=True).mT
-    if mask is None:
-        competition = outgoing.softmax(-2) * v.shape[-2]
-    else:
-        real = mask[:, None, :, None]
-        # A finite minimum: a sample without real tokens must not become NaN.
-        outgoing = outgoing.masked_fill(~real, torch.finfo(outgoing.dtype).min)
-        competition = outgoing.softmax(-2) * real.sum(-2, keepdim=True)
-    return incoming.sigmoid() * (per_sink @ (sources.mT @ (v * competition)))
+        """Competition, aggregation and allocation; zero at padded tokens."""
+        sinks, sources = (zero_padding(part.sigmoid(), mask) for part in (q, k))
+        per_sink = zero_padding(unit_flow(q, sources.sum(-2, keepdim=True)), mask)
+        per_source = zero_padding(unit_flow(k, sinks.sum(-2, keepdim=True)), mask)
+        incoming = sinks @ per_source.sum(-2, keepdim=True).mT
+        outgoing = sources @ per_sink.sum(-2, keepdim=True).mT
+        if mask is None:
+            competition = outgoing.softmax(-2) * v.shape[-2]
+        else:
+            real = mask[:, None, :, None]
+            # A finite minimum: a sample without real tokens must not become NaN.
+            outgoing = outgoing.masked_fill(~real, torch.finfo(outgoing.dtype).min)
+            competition = outgoing.softmax(-2) * real.sum(-2, keepdim=True)
+        return incoming.sigmoid() * (per_sink @ (sources.mT @ (v * competition)))
 
 
 def unit_flow(x: Queries, total: Float[Tensor, "b h 1 e"]) -> Queries:

@@ -14,7 +14,7 @@ right half. There
     alpha_(j+1) ... alpha_i  =  (alpha_(j+1) ... alpha_mid) (alpha_(mid+1) ... alpha_i)
 
 splits at the middle of the block into a factor of the key and one of the query, so that a level is
-one matrix product a block. Each factor is the exponential of its own sum of log alpha, never of a
+one matrix product per block. Each factor is the exponential of its own sum of log alpha, never of a
 difference of sums, and at most 1: what underflows is zero, and nothing is divided by it. Time
 O(n (chunk + e) e), memory O(n (e log chunk + chunk + e^2 / chunk)) per head.
 
@@ -22,7 +22,7 @@ Deviations: the form that is not causal adds to the sum over j <= i that of the 
 the reversed sequence, over j > i, with the same gates: alpha_i ... alpha_(j-1); the paper has the
 causal form alone. Padded tokens are removed from the sequence. Keys are as wide as values, where
 the paper halves them. The paper splits pairs inside a chunk in two levels, the lower one in log
-space with an entry for each pair and channel. Norm_h is a group norm, one group a head.
+space with an entry for each pair and channel. Norm_h is a group norm, one group per head.
 """
 
 from typing import Annotated
@@ -35,7 +35,7 @@ from torch.nn import functional as F
 
 from zoo.contract import Count, Mask, Positions, Queries, Size, State, Token, Tokens, Traits
 from zoo.gated import GatedAttention
-from zoo.kernels import recurrent_sum
+from zoo.kernels import causal_sum
 from zoo.kernels.chunk_states import chunk_states
 from zoo.kernels.precision import full_precision
 from zoo.kernels.real_tokens import zero_padding
@@ -88,8 +88,10 @@ class GatedLinear(GatedAttention):
     def attend(self, x: Tokens, real: Mask | None) -> Queries:
         """See `GatedAttention.attend`."""
         with full_precision(*self._project(x)) as (q, k, v, log_alpha):
-            parts = q, zero_padding(k, real), v, log_alpha
-            heads = recur(*parts, self.chunk) + diagonal(*parts[:3])
+            k = zero_padding(k, real)
+            parts = q, k, v, log_alpha
+            # The second term is that of j = i.
+            heads = recur(*parts, self.chunk) + (q * k).sum(-1, keepdim=True) * v
             if not self.size.causal:
                 heads = heads + recur(*(part.flip(2) for part in parts), chunk=self.chunk).flip(2)
         return heads
@@ -99,7 +101,7 @@ class GatedLinear(GatedAttention):
         sums, count = state
         token = x[:, None]
         with full_precision(*self._project(token, count[:, None])) as (q, k, v, log_alpha):
-            heads, sums = recurrent_sum.total(q, k, v, log_alpha.exp().mT * sums)
+            heads, sums = causal_sum.total_step(q, k, v, log_alpha.exp().mT * sums)
         return self._merge(token, heads)[:, 0], (sums, count + 1)
 
     def _project(self, x: Tokens, positions: Positions | None = None) -> tuple[Queries, ...]:
@@ -110,11 +112,6 @@ class GatedLinear(GatedAttention):
             q, k, v, gates = parts.unflatten(-1, (4, self.size.heads, -1)).permute(2, 0, 3, 1, 4)
             q = self.apply_rotary(q * q.shape[-1] ** -0.5, positions)
             return q, self.apply_rotary(k, positions), v, F.logsigmoid(gates) / self.temperature
-
-
-def diagonal(q: Queries, k: Queries, v: Queries) -> Queries:
-    """The term j = i of the sum: `(q_i . k_i) v_i`."""
-    return (q * k).sum(-1, keepdim=True) * v
 
 
 def recur(q: Queries, k: Queries, v: Queries, log_alpha: Queries, chunk: int) -> Queries:

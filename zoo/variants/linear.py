@@ -26,7 +26,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from zoo.contract import Count, Keys, Mask, OneToken, Queries, Size, State, Traits
-from zoo.kernels import causal_sum, recurrent_sum
+from zoo.kernels import causal_sum
 from zoo.kernels.real_tokens import zero_padding
 from zoo.projected import ProjectedAttention
 from zoo.variants import variants
@@ -41,12 +41,7 @@ class Linear(ProjectedAttention):
     upcast = True
 
     def __init__(self, size: Size, *, chunk: Count = 128) -> None:
-        """Store the options.
-
-        Args:
-            size: see `Size`.
-            chunk: tokens of a causal block; the result does not depend on it.
-        """
+        """`chunk`: tokens of a causal block; the result does not depend on it."""
         super().__init__(size)
         self.chunk = chunk
 
@@ -62,7 +57,7 @@ class Linear(ProjectedAttention):
 
     def recur(self, q: OneToken, k: OneToken, v: OneToken, state: State) -> tuple[OneToken, State]:
         """See `ProjectedAttention.recur`."""
-        heads, sums = recurrent_sum.mean(query_features(q), features(k), v, *state)
+        heads, sums = causal_sum.mean_step(query_features(q), features(k), v, *state)
         return heads, (sums,)
 
 
@@ -74,11 +69,8 @@ def query_features(q: Float[Tensor, "*any e"]) -> Float[Tensor, "*any e"]:
 def features(x: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
     """Return elu(x) + 1, without loss of precision where it is small."""
     # A compiler fuses the formula by itself.
-    return _elu_plus_one(x) if torch.compiler.is_compiling() else _EluPlusOne.apply(x)
-
-
-def _elu_plus_one(x: Tensor) -> Tensor:
-    return x.clamp_max(0.0).exp() + x.relu()
+    compiling = torch.compiler.is_compiling()
+    return x.clamp_max(0.0).exp() + x.relu() if compiling else _EluPlusOne.apply(x)
 
 
 class _EluPlusOne(torch.autograd.Function):

@@ -65,11 +65,7 @@ class Linformer(ProjectedAttention):
         self.projections = nn.Parameter(means.repeat(sides, heads, 1, 1))
 
     def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
-        """See `ProjectedAttention.attend`.
-
-        Raises:
-            Unsupported: there are more keys than `max_len`.
-        """
+        """See `ProjectedAttention.attend`."""
         m = k.shape[2]
         if m > self.size.max_len:
             raise Unsupported(

@@ -14,11 +14,13 @@ Deviations: positions are ranks among the real tokens of a sample, so padding be
 does not change their distance. A sample without real tokens returns zero.
 """
 
+from functools import partial
+
 import torch
 from torch.nn import functional as F
 
 from zoo.contract import Count, Keys, Mask, OneToken, Queries, Size, State, Traits
-from zoo.kernels.real_tokens import gather_tokens, real_tokens_first
+from zoo.kernels.real_tokens import with_real_tokens_first
 from zoo.kernels.window import windowed_attention
 from zoo.projected import ProjectedAttention
 from zoo.variants import variants
@@ -31,12 +33,9 @@ class Local(ProjectedAttention):
     traits = Traits(causal=True, cross=False, linear=True, stochastic=False, recurrent=True)
 
     def __init__(self, size: Size, *, window: Count = 64) -> None:
-        """Store the options.
+        """`window`: w, the tokens of the window before the query, and after it unless causal.
 
-        Args:
-            size: see `Size`.
-            window: w, the tokens of the window before the query, and after it unless causal. From
-                n - 1 on, the result is softmax attention.
+        From n - 1 on, the result is softmax attention.
         """
         super().__init__(size)
         self.window = window
@@ -44,13 +43,8 @@ class Local(ProjectedAttention):
     def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
         """See `ProjectedAttention.attend`."""
         options = {"causal": self.size.causal, "dropout": self.dropout}
-        if mask is None:
-            count = torch.full((1,), q.shape[2], device=q.device)
-            return windowed_attention(q, k, v, count, self.window, **options)
-        order, inverse = real_tokens_first(mask)
-        q, k, v = (gather_tokens(part, order) for part in (q, k, v))
-        out = windowed_attention(q, k, v, mask.sum(1), self.window, **options)
-        return gather_tokens(out, inverse)
+        attend = partial(windowed_attention, window=self.window, **options)
+        return with_real_tokens_first(attend, mask, q, k, v)
 
     def begin(self, batch: int) -> State:
         """See `ProjectedAttention.begin`: keys and values of the window, and their number."""

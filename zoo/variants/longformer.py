@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.contract import Attended, Attention, Context, Count, Mask, Natural, Size, Tokens, Traits
-from zoo.kernels.real_tokens import gather_tokens, real_tokens_first
+from zoo.kernels.real_tokens import with_real_tokens_first
 from zoo.kernels.window import RealCount, windowed_attention
 from zoo.variants import variants
 
@@ -62,10 +62,7 @@ class Longformer(Attention):
     def forward(self, x: Tokens, context: Context, mask: Mask | None) -> Attended:
         """See `Attention.forward`."""
         self.require_self(x, context)
-        if mask is None:
-            return Attended(self._attend(x, torch.full((1,), x.shape[1], device=x.device)))
-        order, inverse = real_tokens_first(mask)
-        return Attended(gather_tokens(self._attend(gather_tokens(x, order), mask.sum(1)), inverse))
+        return Attended(with_real_tokens_first(self._attend, mask, x))
 
     def _attend(self, x: Tokens, count: RealCount) -> Tokens:
         """Attend among tokens of which the first `count` are real."""

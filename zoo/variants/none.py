@@ -2,13 +2,12 @@
 
     out_i = W_o (W_v x_i + b_v) + b_o
 
-What remains of an attention layer when every token attends to itself alone: the weights are 1, so
-there are no queries and keys and no parameters for them. Time O(n d^2) for the projections, and
-nothing more. The mask has no effect.
+An attention layer in which every token attends to itself alone: the weights are 1, so there are no
+queries and keys and no parameters for them. Time O(n d^2) for the projections. The mask has no
+effect, and the causal form is the same function.
 
-The mixing of tokens helps only if a variant is more accurate than this baseline; the cost of this
-baseline is that of everything but the mixing. It is causal, since output i depends on token
-i alone; the causal form is the same function.
+The mixing of tokens helps only if a variant is more accurate than this baseline, whose cost is that
+of everything but the mixing.
 """
 
 from torch import nn
@@ -24,11 +23,7 @@ class NoAttention(Attention):
     traits = Traits(causal=True, cross=False, linear=True, stochastic=False, recurrent=True)
 
     def __init__(self, size: Size) -> None:
-        """Make the two projections, each (d -> d) with a bias.
-
-        Args:
-            size: see `Size`; only `dim` matters.
-        """
+        """Make the two projections, each (d -> d) with a bias."""
         super().__init__(size)
         self.value = nn.Linear(size.dim, size.dim)
         self.out = nn.Linear(size.dim, size.dim)

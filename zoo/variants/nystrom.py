@@ -32,7 +32,7 @@ from zoo.contract import Count, Keys, Mask, Natural, Queries, Size, Traits
 from zoo.kernels.depthwise import Taps, convolve
 from zoo.kernels.landmarks import isolate_empty, segment_means
 from zoo.kernels.precision import full_precision
-from zoo.kernels.real_tokens import gather_tokens, real_tokens_first, zero_padding
+from zoo.kernels.real_tokens import with_real_tokens_first, zero_padding
 from zoo.projected import ProjectedAttention
 from zoo.variants import variants
 
@@ -56,11 +56,16 @@ class Nystrom(ProjectedAttention):
             landmarks: L; from n on, and with enough iterations, the result is softmax attention.
             iterations: steps towards the pseudo-inverse.
             conv: taps, an odd number, of a depth-wise convolution of the values over tokens, one
-                kernel a head, added to the output (35 in the paper's LRA runs); 0 for none.
+                kernel per head, added to the output (35 in the paper's LRA runs); 0 for none.
         """
         super().__init__(size)
         self.landmarks, self.iterations = landmarks, iterations
-        self.conv = _depthwise(size.heads, conv) if conv else None
+        heads, half = size.heads, (conv // 2, 0)
+        self.conv = (
+            nn.Conv2d(heads, heads, (conv, 1), padding=half, groups=heads, bias=False)
+            if conv
+            else None
+        )
 
     def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
         """See `ProjectedAttention.attend`."""
@@ -71,11 +76,8 @@ class Nystrom(ProjectedAttention):
         if self.conv is None:
             return out
         taps = self.conv.weight[:, 0, :, 0]
-        if mask is None:
-            return out + convolve(v, taps)
-        # Over the real tokens: v is zero at the others, which come last.
-        order, inverse = real_tokens_first(mask)
-        return out + gather_tokens(convolve(gather_tokens(v, order), taps), inverse)
+        # Padded tokens come last, with values of zero.
+        return out + with_real_tokens_first(lambda v, _: convolve(v, taps), mask, v)
 
 
 def nystrom(
@@ -112,7 +114,3 @@ def pseudo_inverse(a: Float[Tensor, "b h l l"], iterations: int) -> Float[Tensor
         az = a @ z
         z = z @ (13 * identity - az @ (15 * identity - az @ (7 * identity - az))) / 4
     return z
-
-
-def _depthwise(heads: int, taps: int) -> nn.Conv2d:
-    return nn.Conv2d(heads, heads, (taps, 1), padding=(taps // 2, 0), groups=heads, bias=False)

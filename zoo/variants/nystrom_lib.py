@@ -46,9 +46,6 @@ class NystromLib(ProjectedAttention):
             landmarks: L.
             iterations: steps towards the pseudo-inverse.
             conv: taps, an odd number, of the depth-wise convolution of the values; 0 for none.
-
-        Raises:
-            Unsupported: nystrom-attention cannot be imported.
         """
         super().__init__(size)
         self.landmarks = landmarks

@@ -40,7 +40,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.contract import Count, Keys, Mask, OneToken, Queries, Size, State, Traits
-from zoo.kernels import causal_sum, recurrent_sum
+from zoo.kernels import causal_sum
 from zoo.kernels.precision import at_least_fp32
 from zoo.projected import ProjectedAttention
 from zoo.variants import variants
@@ -102,7 +102,7 @@ class Performer(ProjectedAttention):
     def recur(self, q: OneToken, k: OneToken, v: OneToken, state: State) -> tuple[OneToken, State]:
         """See `ProjectedAttention.recur`; the projection is always the one drawn in `__init__`."""
         queries, keys = self._features(q, k, None, self.projection.to(q.dtype))
-        heads, sums = recurrent_sum.mean(queries, keys, v, *state)
+        heads, sums = causal_sum.mean_step(queries, keys, v, *state)
         return heads, (sums,)
 
     def _features(

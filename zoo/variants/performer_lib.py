@@ -44,15 +44,7 @@ class PerformerLib(ProjectedAttention):
     )
 
     def __init__(self, size: Size, *, features: Count = 256) -> None:
-        """Build the package's attention, which draws its projection.
-
-        Args:
-            size: see `Size`.
-            features: M, the number of random features.
-
-        Raises:
-            Unsupported: performer-pytorch cannot be imported.
-        """
+        """`features`: M, the number of random features, drawn here by the package."""
         super().__init__(size)
         name = "performer_pytorch.performer_pytorch"
         package = load("performer-lib", name, "performer-pytorch")

@@ -75,7 +75,7 @@ class Primal(Attention):
         trace: Literal["weights", "data"] = "weights",
         ksvd_mean: Literal["batch", "sample"] = "batch",
     ) -> None:
-        """Make the parameters.
+        """Make the parameters; raise `UserError` if a causal layer has dependent projections.
 
         Args:
             size: see `Size`.
@@ -85,14 +85,11 @@ class Primal(Attention):
             projections: `dependent` multiplies the sampled tokens into W_e and W_r; `independent`
                 uses them as they are, and then does not mix tokens unless causal; `auto` is
                 `dependent`, except in the causal form, which is defined for `independent` alone.
-            trace: `weights` for Tr(W_e^T W_r) of the parameters, as in all published runs; `data`
-                for Tr(W_e|X^T W_r|X).
+            trace: `weights` for Tr(W_e^T W_r), as in all published runs; `data` for
+                Tr(W_e|X^T W_r|X).
             ksvd_mean: `batch` averages over batch, heads and tokens, then squares (the published
                 LRA and vision runs); `sample` averages over heads and tokens of each sample,
                 squares, then averages over samples (the published time-series runs).
-
-        Raises:
-            UserError: the layer is causal with dependent projections.
         """
         super().__init__(size)
         if size.causal and projections == "dependent":
@@ -107,11 +104,7 @@ class Primal(Attention):
         self.scales = nn.Parameter(torch.rand(size.heads, rank))
         self.merge = nn.Linear(2 * rank, size.head_dim)
         self.out = nn.Linear(size.dim, size.dim)
-        for side in self.directions.data:
-            # Of (h, a, s) PyTorch makes (h, a s) with orthonormal rows: the tensor of a head has
-            # Frobenius norm 1. Orthonormal columns would be sqrt(s) times larger, and their loss
-            # would dominate training: `test_primal_initialisation.py`.
-            nn.init.orthogonal_(side)
+        initialise(self.directions.data)
 
     def forward(self, x: Tokens, context: Context, mask: Mask | None) -> Attended:
         """See `Attention.forward`; while training, `losses` holds `ksvd`, already times eta."""
@@ -189,14 +182,20 @@ class Primal(Attention):
         with full_precision(grams, weights) as (grams, weights):
             scaled = weights * self.scales[:, None, :]
             energy = (grams.unflatten(1, (2, -1)) @ scaled).mul(scaled).sum((1, 3, 4)) / 2
-            trace = self._trace(weights)
+            source = weights if self.trace == "data" else self.directions[None]
+            trace = (source[:, 0] * source[:, 1]).sum((-2, -1))
         if self.ksvd_mean == "batch":
             return (energy.sum(0) / count.sum().clamp_min(1) - trace.mean(0)).mean().square()
         return (energy / count[:, None].clamp_min(1) - trace).mean(1).square().mean()
 
-    def _trace(self, weights: Weights) -> Float[Tensor, "#b h"]:
-        source = weights if self.trace == "data" else self.directions[None]
-        return (source[:, 0] * source[:, 1]).sum((-2, -1))
+
+def initialise(directions: Float[Tensor, "c h a s"]) -> None:
+    """Fill the directions of each side with a tensor of Frobenius norm 1 per head."""
+    for side in directions:
+        # Of (h, a, s) PyTorch makes (h, a s) with orthonormal rows. Orthonormal columns of each
+        # head would be sqrt(s) times larger, and their loss would dominate training:
+        # `test_primal_initialisation.py`.
+        nn.init.orthogonal_(side)
 
 
 def sampled_positions(count: int, x: Tokens, mask: Mask | None) -> Int[Tensor, "b a"]:

@@ -15,8 +15,8 @@ and with the union P of the rounds' sets, of which each member counts once,
 
 The paper weights rounds by their partition functions and lowers each score by the logarithm of the
 number of rounds that contain the pair, which equals this union. Here a pair counts in the first
-round that contains it, and numerators and denominators are summed over rounds under one maximum a
-query.
+round that contains it, and numerators and denominators are summed over rounds under one maximum
+per query.
 
 Time O(rounds n (bucket e + log n)) and memory O(rounds n bucket) per head, without the hashing. The
 number of hashes is max_len / bucket, so that it takes time O(rounds n e max_len / bucket): a small
@@ -81,17 +81,15 @@ class Reformer(ProjectedAttention):
         real = torch.ones(1, n, dtype=torch.bool, device=q.device) if mask is None else mask
         real = F.pad(real, (0, tail))
         q, v = (F.pad(part, (0, 0, 0, tail)) for part in (q, v))
-        order = hash_order(q.detach(), real, self._rotations(q))
-        return hashed_attention(q, v, real, order, bucket, self.dropout)[:, :, :n]
-
-    def _rotations(self, like: Tensor) -> Float[Tensor, "r e f"]:
+        rotations = self.rotations.to(q.dtype)
         if self.training:
-            return torch.randn_like(self.rotations, dtype=like.dtype)
-        return self.rotations.to(like.dtype)
+            rotations = torch.randn_like(rotations)
+        order = hash_order(q.detach(), real, rotations)
+        return hashed_attention(q, v, real, order, bucket, self.dropout)[:, :, :n]
 
 
 def hash_order(q: Slots, real: Real, rotations: Float[Tensor, "r e f"]) -> Order:
-    """Tokens by (hash, position), one order a round; padded tokens come last."""
+    """Tokens by (hash, position), one order per round; padded tokens come last."""
     projected = torch.einsum("bhse,ref->bhrsf", q, rotations)
     hashes = torch.cat([projected, -projected], dim=-1).argmax(-1)
     last = 2 * rotations.shape[-1]
@@ -107,9 +105,10 @@ def hashed_attention(
     queries, values = chunked(torch.cat([q, v], dim=-1), order, bucket).chunk(2, dim=-1)
     keys = with_previous(F.normalize(queries, dim=-1))
     scores = (queries * q.shape[-1] ** -0.5) @ keys.mT
-    scores = scores.masked_fill_(self_pairs(bucket, q.device), SELF_SCORE)
+    nearby = torch.arange(2 * bucket, device=q.device)
+    scores = scores.masked_fill_(nearby == nearby[bucket:, None], SELF_SCORE)
     scores = scores.masked_fill_(excluded(real, order, rank, bucket), torch.finfo(scores.dtype).min)
-    # One maximum a query for all rounds: it cancels in the ratio, and so needs no gradient.
+    # One maximum per query for all rounds: it cancels in the ratio, and so needs no gradient.
     maximum = scores.detach().amax(-1).flatten(3).gather(-1, rank).amax(2)
     weights = (scores - chunked(maximum[..., None], order, bucket)).exp_()
     numerator = sum_over_rounds(F.dropout(weights, dropout) @ with_previous(values), rank)
@@ -160,9 +159,3 @@ def sum_over_rounds(chunks: Float[Tensor, "b h r t c x"], rank: Order) -> Float[
 def with_previous(chunks: Shaped[Tensor, "b h r t c x"]) -> Shaped[Tensor, "b h r t w x"]:
     """Each chunk after its predecessor; the first one's is the last, which `excluded` masks."""
     return torch.cat([chunks.roll(1, dims=3), chunks], dim=4)
-
-
-def self_pairs(bucket: int, device: torch.device) -> Bool[Tensor, "c w"]:
-    """The pairs of a slot with itself."""
-    slots = torch.arange(bucket, device=device)
-    return slots[:, None] + bucket == torch.arange(2 * bucket, device=device)

@@ -51,9 +51,6 @@ class ReformerLib(ProjectedAttention):
             size: see `Size`.
             bucket: tokens of a chunk.
             hashes: rounds of hashing.
-
-        Raises:
-            Unsupported: reformer-pytorch cannot be imported.
         """
         super().__init__(size)
         package = load("reformer-lib", "reformer_pytorch.reformer_pytorch", "reformer-pytorch")

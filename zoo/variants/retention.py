@@ -26,7 +26,7 @@ from torch.nn import functional as F
 
 from zoo.contract import Count, Mask, Queries, Size, State, Token, Tokens, Traits
 from zoo.gated import GatedAttention
-from zoo.kernels import recurrent_sum
+from zoo.kernels import causal_sum
 from zoo.kernels.chunk_states import chunk_states
 from zoo.kernels.precision import full_precision
 from zoo.kernels.real_tokens import zero_padding
@@ -42,15 +42,7 @@ class Retention(GatedAttention):
     traits = Traits(causal=True, cross=False, linear=True, stochastic=False, recurrent=True)
 
     def __init__(self, size: Size, *, chunk: Count = 128) -> None:
-        """Make the parameters.
-
-        Args:
-            size: see `Size`.
-            chunk: tokens of a chunk; the result does not depend on it.
-
-        Raises:
-            UserError: a head has an odd width, so that its channels form no pairs.
-        """
+        """`chunk`: tokens of a chunk; the result does not depend on it."""
         super().__init__(size)
         if size.head_dim % 2:
             raise UserError(
@@ -79,7 +71,7 @@ class Retention(GatedAttention):
             q, k, v = parts.to(sums.dtype).permute(2, 0, 3, 1, 4)
             q, k = (apply_rotary(part, count[:, None]) for part in (q * q.shape[-1] ** -0.5, k))
             gamma = decay(torch.ones(1, 1, dtype=torch.int64, device=x.device), q)
-            heads, sums = recurrent_sum.total(q, k, v, gamma * sums)
+            heads, sums = causal_sum.total_step(q, k, v, gamma * sums)
         return self._merge(token, heads)[:, 0], (sums, count + 1)
 
 
@@ -96,8 +88,10 @@ def retain(q: Queries, k: Queries, v: Queries, chunk: int, causal: bool) -> Quer
     chunk = min(chunk, n)
     step = torch.arange(chunk, device=q.device)
     pairwise = decay((step[:, None] - step).abs(), q)[:, None]
-    from_past, from_future = (decay(one, q)[:, None, :, None] for one in (step + 1, chunk - step))
-    to_end, to_start = (decay(one, q)[:, None, :, None] for one in (chunk - 1 - step, step))
+    from_past, from_future, to_end, to_start = (
+        decay(steps, q)[:, None, :, None]
+        for steps in (step + 1, chunk - step, chunk - 1 - step, step)
+    )
     per_chunk = decay(torch.full((1, 1, 1), chunk, device=q.device), q)[None]
     q, k, v = (F.pad(part, (0, 0, 0, -n % chunk)).unflatten(2, (-1, chunk)) for part in (q, k, v))
     weights = (q @ k.mT) * (pairwise.tril() if causal else pairwise)

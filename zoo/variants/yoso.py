@@ -12,11 +12,8 @@ This is the expectation itself, YOSO-E. The paper's algorithm of linear cost, wh
 hashes, is not implemented. Time O(n m e), memory O(n m); O(n e) on a CPU, where weights are
 computed twice.
 
-The derivative of w with respect to the cosine s,
-
-    tau (1 - arccos(s) / pi)^(tau - 1) / (pi sqrt(1 - s^2))
-
-grows without bound towards s = 1. That with respect to q does not: the normalisation of q keeps
+The derivative of w with respect to the cosine s (`zoo.kernels.collisions`) grows without bound
+towards s = 1. That with respect to q does not: the normalisation of q keeps
 only the part of k that is orthogonal to q, whose length is sqrt(1 - s^2). So the exact gradient is
 finite; sqrt(1 - s^2) has a lower bound only where the cosine is rounded to 1: angles below 3e-3 in
 fp32, 1e-7 in double, and as close to pi. There the gradient falls to zero, which is its mean over
