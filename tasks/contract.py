@@ -16,7 +16,7 @@ from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 from tasks.answers import CLASSES, Answers
-from zoo.registry import Value, options_of
+from zoo.registry import Value, options_of, require_at_least
 
 SplitName = Literal["train", "dev", "test"]
 
@@ -73,14 +73,17 @@ class Split:
     def single(
         cls,
         sequences: Shaped[Tensor, "n l"],
-        lengths: Int[Tensor, " n"],
+        lengths: Int[Tensor, " n"] | None,
         targets: Shaped[Tensor, "n ..."],
         target_positions: Int[Tensor, "n a"] | None = None,
         answers: Answers = CLASSES,
     ) -> "Split":
-        """A split whose example i has one sequence, the i-th."""
-        sequence_ids = torch.arange(len(sequences), dtype=torch.int32)[:, None]
-        padded = bool((lengths < sequences.shape[1]).any())
+        """A split whose example i has one sequence, the i-th; without `lengths`, none is padded."""
+        count, length = sequences.shape
+        if lengths is None:
+            lengths = torch.full((count,), length, dtype=torch.int32)
+        sequence_ids = torch.arange(count, dtype=torch.int32)[:, None]
+        padded = bool((lengths < length).any())
         targets = targets.float() if targets.is_floating_point() else targets.long()
         return cls(
             sequences, lengths.int(), sequence_ids, targets, padded, target_positions, answers
@@ -157,7 +160,8 @@ class Task(ABC):
         max_len: l, the length that sequences are padded to.
         sequences: t, sequences per example.
         causal: whether a token may attend to earlier tokens only: the model is built causal.
-        images: whether sequences are square grey images in raster order, one token a pixel.
+        images: whether sequences are square grey images in raster order, one token per pixel.
+        labels: name of each class; empty where it is the number of the class.
     """
 
     name: ClassVar[str]
@@ -168,6 +172,7 @@ class Task(ABC):
     sequences: int = 1
     causal: bool = False
     images: bool = False
+    labels: tuple[str, ...] = ()
 
     @abstractmethod
     def load(self, split: SplitName) -> Split:
@@ -194,12 +199,14 @@ class Task(ABC):
 
     def class_name(self, target: int) -> str:
         """A class as text."""
-        return str(target)
+        return self.labels[target] if self.labels else str(target)
 
     @property
     def options(self) -> dict[str, Value]:
-        """The value of every option."""
-        return {name: getattr(self, name) for name in options_of(type(self))}
+        """The value of every option; the sizes of the splits and the seed come last."""
+        last = (*SPLITS, "seed")
+        names = sorted(options_of(type(self)), key=lambda n: last.index(n) if n in last else -1)
+        return {name: getattr(self, name) for name in names}
 
     @property
     def key(self) -> str:
@@ -211,3 +218,12 @@ class Task(ABC):
     def _derive(self, **attributes: int) -> None:
         """Set attributes that follow from the options; for `__post_init__` of a frozen class."""
         vars(self).update(attributes)
+
+    def _require(self, **minima: int) -> None:
+        """Reject options below these bounds, empty splits and a negative `seed`.
+
+        Raises:
+            UserError: an option is out of range.
+        """
+        for option, bound in {**minima, "train": 1, "dev": 1, "test": 1, "seed": 0}.items():
+            require_at_least(bound, self.name, **{option: getattr(self, option)})

@@ -11,14 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Int64
 
-from tasks.contract import SPLITS, Split, SplitName, Task
-from tasks.data.corpus import Corpus, decode
+from tasks.contract import SPLITS, Split, SplitName
+from tasks.data.corpus import FIRST_BYTE, ByteTask, Corpus
 from tasks.data.tables import Rows, read_rows
 from tasks.registry import tasks
 from zoo.registry import UserError, require_at_least
-
-FIRST = 1
-"""The token of the byte 0."""
 
 MAX_CLASSES = 256
 
@@ -28,7 +25,7 @@ MIN_TEXTS = 3
 
 @tasks.register("table")
 @dataclass(frozen=True, kw_only=True)
-class Table(Task):
+class Table(ByteTask):
     """A CSV, TSV or Parquet file of texts and labels; token = byte + 1, classes sorted by name.
 
     Without a split column, `dev` and `test` are shares of the different texts of every class, drawn
@@ -48,7 +45,6 @@ class Table(Task):
 
     name = "table"
     version = 1
-    vocabulary = 257  # UTF-8 has no byte above 0xF4: tokens fit in a uint8
 
     path: str
     text: str = "text"
@@ -84,11 +80,9 @@ class Table(Task):
         numbers = {name: number for number, name in enumerate(self._names())}
         targets = np.array([numbers[label] for label in rows.labels])
         chosen = self._column_splits(rows) if self.split else self._random_splits(rows, targets)
-        return Corpus.of(rows.texts, targets.tolist()).split(chosen[split], self.max_len, FIRST)
-
-    def show(self, split: Split, example: int) -> list[str]:
-        """See `Task.show`; see `decode`."""
-        return decode(split.tokens(example), FIRST)
+        return Corpus.of(rows.texts, targets.tolist()).split(
+            chosen[split], self.max_len, FIRST_BYTE
+        )
 
     def class_name(self, target: int) -> str:
         """See `Task.class_name`: the label."""

@@ -27,10 +27,7 @@ __all__ = ["FIRST", "MOST_FREQUENT", "VERSION", "compute", "evaluate"]
 MOST_FREQUENT = "most frequent in context"
 
 VERSION = 3
-"""Incremented when any baseline is computed differently: results of other versions are not reused.
-
-Version 3 fits with scikit-learn, up to 100 iterations a penalty; version 2 stopped after 30.
-"""
+"""Incremented when a baseline is computed differently: results of other versions are not reused."""
 
 
 def evaluate(
@@ -38,24 +35,23 @@ def evaluate(
 ) -> dict[str, float]:
     """Test accuracies in [0, 1] by name, computed once for given data and cached.
 
-    Where the cache cannot be read or written, they are computed each time.
-
-    Args:
-        task: the task.
-        splits: its three splits.
-        digests: the digest of each split; part of the name under which the result is cached.
+    Where the cache cannot be read or written, they are computed each time. `digests` are those of
+    the three splits, by name.
 
     Raises:
         UserError: the cached result is damaged.
     """
     identity = json.dumps([task.key, *(digests[name] for name in SPLITS)])
     key = f"baselines@{VERSION}-{hashlib.sha256(identity.encode()).hexdigest()[:32]}"
-    if _is_cached(key):
+    cached = None
+    with suppress(UserError):  # the folder cannot be read
+        cached = cache.find(key)
+    if cached:
         specification = {"names": "str n", "values": "float64 n"}
         names, values = cache.read(key, specification, "run it again: it is computed again")
         return dict(zip(names.tolist(), values.tolist(), strict=True))
     accuracies = compute(task, splits)
-    with suppress(UserError, OSError):
+    with suppress(UserError):
         arrays = {"names": np.array([*accuracies]), "values": np.array([*accuracies.values()])}
         cache.write(key, arrays)
     return accuracies
@@ -73,10 +69,3 @@ def compute(task: Task, splits: Mapping[SplitName, Split]) -> dict[str, float]:
         most_frequent = candidates.mode(1).values[:, None]  # the lowest in case of a tie
         accuracies[MOST_FREQUENT] = (test.targets == most_frequent).double().mean().item()
     return accuracies
-
-
-def _is_cached(key: str) -> bool:
-    """Whether the cache holds that data set; False where it cannot be read."""
-    with suppress(UserError):
-        return cache.find(key) is not None
-    return False

@@ -5,11 +5,20 @@ Nothing is extracted: an archive is read member by member, and members of other 
 
 import io
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, NamedTuple, TypeAlias
+from typing import IO, NamedTuple
 
-from tasks.data.files import UNPUBLISHED, File, Layout, Source, require_regular, unreadable
+from tasks.data.files import (
+    UNPUBLISHED,
+    Archive,
+    File,
+    Layout,
+    Source,
+    require_regular,
+    unreadable,
+)
 from zoo.registry import UserError
 
 
@@ -27,36 +36,17 @@ class Member(NamedTuple):
     stream: IO[bytes]
 
     def read(self, limit: int) -> bytes:
-        """All bytes of a file of at most `limit`.
+        """All bytes of a file; raises UserError where it has more than `limit`."""
+        return _limited(self.stream.read(limit + 1), limit, self.location)
 
-        Raises:
-            UserError: the file is larger.
-        """
-        content = self.stream.read(limit + 1)
-        if len(content) > limit:
-            raise UserError(f"{self.location} has more than {limit} bytes; get it again")
-        return content
-
-    def lines(self, limit: int) -> Iterator[bytes]:
-        """The lines of a file, each of at most `limit` bytes.
-
-        Raises:
-            UserError: a line is longer.
-        """
-        number = 1
-        while line := self.stream.readline(limit + 1):
-            if len(line) > limit:
-                raise UserError(
-                    f"{self.location}, line {number} has more than {limit} bytes; get it again"
-                )
-            yield line
-            number += 1
+    def lines(self, limit: int) -> Iterator[tuple[str, bytes]]:
+        """The location of each line, and its bytes; raises UserError on more than `limit` bytes."""
+        for number, line in enumerate(iter(lambda: self.stream.readline(limit + 1), b""), 1):
+            location = f"{self.location}, line {number}"
+            yield location, _limited(line, limit, location)
 
 
-Reader: TypeAlias = Callable[[Layout, Path], Iterator[tuple[File, int, Member]]]
-"""Opens the files of a layout at a path; yields the entry of each, its size, and the open file."""
-
-
+@dataclass
 class SourceFiles:
     """The files of a layout, verified, one after the other; each closes when the next opens.
 
@@ -66,25 +56,35 @@ class SourceFiles:
         location: the location of the latest file, for a message.
     """
 
-    def __init__(self, layout: Layout, path: Path, reader: Reader) -> None:
-        """Store the arguments; files are opened by iteration."""
-        self.layout, self.path, self.location = layout, path, str(path)
-        self._reader = reader
+    layout: Layout
+    path: Path
+    location: str
 
     def __iter__(self) -> Iterator[Member]:
         """Each file.
 
         Raises:
-            UserError: a file is missing, duplicate, unreadable, or has another size or digest.
+            UserError: a file is missing, duplicate, or has another size or digest.
         """
-        try:
-            for file, size, member in self._reader(self.layout, self.path):
-                self.location = member.location
-                yield _verified(file, size, member)
-        except OSError as error:
-            if error.errno is None:  # raised by a decoder, not by the system
-                raise
-            raise unreadable(error.filename or self.location, error) from error
+        for file, size, member in self._open():
+            self.location = member.location
+            file.verify_size(size, member.location)
+            if file.digest != UNPUBLISHED:
+                # Read once, so that the decoded bytes are those that were verified.
+                content = io.BytesIO(member.stream.read())
+                file.verify_digest(content, member.location)
+                content.seek(0)
+                member = member._replace(stream=content)
+            yield member
+
+    def _open(self) -> Iterator[tuple[File, int, Member]]:
+        """The entry of each file, its size, and the open file."""
+        if self.path.is_dir():
+            return _open_folder(self.layout, self.path)
+        for archive in self.layout.archives:
+            if archive.matches(self.path):
+                return _open_archive(self.layout, archive, self.path)
+        return _open_file(self.layout.files[0], self.layout.files[0].name, self.path)
 
 
 def locate(source: Source, path: Path) -> SourceFiles:
@@ -96,63 +96,62 @@ def locate(source: Source, path: Path) -> SourceFiles:
     try:
         if not path.exists():
             raise UserError(f"{path} does not exist; give the folder of {source.description}")
-        files = _in_folder(source, path) if path.is_dir() else _from_file(source, path)
+        is_folder = path.is_dir()
+        if not is_folder:
+            require_regular(path)
+        for layout in source.layouts:
+            if found := (_in_folder if is_folder else _as_file)(layout, path):
+                return SourceFiles(layout, found, str(found))
     except OSError as error:
         raise unreadable(path, error) from error
-    if files is None:
-        rule = "contains no known file" if path.is_dir() else "is not a known file"
-        raise UserError(f"{path} {rule}; give the folder of {source.description}")
-    return files
+    rule = "contains no known file" if is_folder else "is not a known file"
+    raise UserError(f"{path} {rule}; give the folder of {source.description}")
 
 
-def _in_folder(source: Source, path: Path) -> SourceFiles | None:
-    for layout in source.layouts:
-        for folder in (path, *(path / name for name in layout.folders)):
-            if any((folder / file.name).exists() for file in layout.files):
-                return SourceFiles(layout, folder, _read_folder)
-        for archive in layout.archives:
-            if (path / archive.name).exists():
-                return SourceFiles(layout, path / archive.name, _read_archive)
-    return None
+def _in_folder(layout: Layout, path: Path) -> Path | None:
+    for folder in (path, *(path / name for name in layout.folders)):
+        if any((folder / file.name).exists() for file in layout.files):
+            return folder
+    archives = (path / archive.name for archive in layout.archives)
+    return next((archive for archive in archives if archive.exists()), None)
 
 
-def _from_file(source: Source, path: Path) -> SourceFiles | None:
-    require_regular(path)
-    for layout in source.layouts:
-        if any(archive.matches(path) for archive in layout.archives):
-            return SourceFiles(layout, path, _read_archive)
-        if any(file.matches(path) for file in layout.files):
-            if len(layout.files) > 1:
-                names = " and ".join(file.name for file in layout.files)
-                raise UserError(f"{path} is one file of several; give the folder of {names}")
-            return SourceFiles(layout, path, _read_file)
-    return None
+def _as_file(layout: Layout, path: Path) -> Path | None:
+    if any(archive.matches(path) for archive in layout.archives):
+        return path
+    if not any(file.matches(path) for file in layout.files):
+        return None
+    if len(layout.files) > 1:
+        names = " and ".join(file.name for file in layout.files)
+        raise UserError(f"{path} is one file of several; give the folder of {names}")
+    return path
 
 
-def _read_folder(layout: Layout, path: Path) -> Iterator[tuple[File, int, Member]]:
+def _open_folder(layout: Layout, path: Path) -> Iterator[tuple[File, int, Member]]:
     # Before the first file is read, which can take minutes.
     for file in layout.files:
         if not (path / file.name).exists():
             raise UserError(f"{path} contains no {file.name}; get it again")
     for file in layout.files:
         top = path / file.name
-        paths = [p for p in top.iterdir() if p.name[0] != "."] if top.is_dir() else [top]
-        for member in sorted(paths):
-            require_regular(member)
-            name = file.name if member == top else f"{file.name}/{member.name}"
-            with member.open("rb") as stream:
-                yield file, member.stat().st_size, Member(name, str(member), stream)
+        if not top.is_dir():
+            yield from _open_file(file, file.name, top)
+            continue
+        for member in sorted(top.iterdir()):
+            if not member.name.startswith("."):
+                yield from _open_file(file, f"{file.name}/{member.name}", member)
 
 
-def _read_file(layout: Layout, path: Path) -> Iterator[tuple[File, int, Member]]:
-    (file,) = layout.files
-    with path.open("rb") as stream:
-        yield file, path.stat().st_size, Member(file.name, str(path), stream)
-
-
-def _read_archive(layout: Layout, path: Path) -> Iterator[tuple[File, int, Member]]:
+def _open_file(file: File, name: str, path: Path) -> Iterator[tuple[File, int, Member]]:
     require_regular(path)
-    archive = next(one for one in layout.archives if one.matches(path))
+    with path.open("rb") as stream:
+        yield file, path.stat().st_size, Member(name, str(path), stream)
+
+
+def _open_archive(
+    layout: Layout, archive: Archive, path: Path
+) -> Iterator[tuple[File, int, Member]]:
+    require_regular(path)
     archive.verify_size(path.stat().st_size, str(path))
     with path.open("rb") as stream:
         archive.verify_digest(stream, str(path))
@@ -176,12 +175,7 @@ def _read_archive(layout: Layout, path: Path) -> Iterator[tuple[File, int, Membe
         raise UserError(f"{path} contains no {min(missing)}; get it again")
 
 
-def _verified(file: File, size: int, member: Member) -> Member:
-    file.verify_size(size, member.location)
-    if file.digest == UNPUBLISHED:
-        return member
-    # Read once, so that the decoded bytes are those that were verified.
-    content = io.BytesIO(member.stream.read())
-    file.verify_digest(content, member.location)
-    content.seek(0)
-    return member._replace(stream=content)
+def _limited(content: bytes, limit: int, location: str) -> bytes:
+    if len(content) > limit:
+        raise UserError(f"{location} has more than {limit} bytes; get it again")
+    return content

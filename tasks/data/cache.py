@@ -9,16 +9,17 @@ the newer is used.
 import hashlib
 import os
 import platform
+import re
 import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from fnmatch import fnmatchcase
-from io import BufferedReader
 from pathlib import Path
 from threading import get_ident
+from typing import Any
 
 import numpy as np
+from jaxtyping import Shaped, jaxtyped
 
 from tasks.data.files import require_regular
 from zoo.registry import UserError
@@ -27,8 +28,6 @@ HOME_VARIABLE = "HARNESS_DATA"
 
 ATTEMPTS = 10
 """Attempts to open a file that other processes may replace after it was listed."""
-
-_DIGEST = "[0-9a-f]" * 64
 
 
 def data_home() -> Path:
@@ -54,7 +53,7 @@ def find(key: str) -> Path | None:
         UserError: the folder cannot be read.
     """
     # A listing that runs while one file replaces another may miss both; the next has one of them.
-    return max(_files_of(key) or _files_of(key), key=_modified, default=None)
+    return max(_files(key) or _files(key), key=_modified, default=None)
 
 
 def find_all(name: str) -> list[Path]:
@@ -63,7 +62,7 @@ def find_all(name: str) -> list[Path]:
     Raises:
         UserError: the folder cannot be read.
     """
-    return _files_of(name) + _files(f"{_escape(name)}[[]*].{_DIGEST}.npz")
+    return _files(name, r"(\[.*\])?")
 
 
 def read(key: str, arrays: Mapping[str, str], how_to_get: str) -> list[np.ndarray]:
@@ -84,9 +83,7 @@ def read(key: str, arrays: Mapping[str, str], how_to_get: str) -> list[np.ndarra
         if path is None:
             break
         try:
-            require_regular(path)
-            with path.open("rb") as file:
-                return _verified_arrays(file, path, arrays, how_to_get)
+            return _read(path, arrays, how_to_get)
         except FileNotFoundError:
             continue  # another process has replaced it
         except OSError as error:
@@ -101,7 +98,7 @@ def require_writable() -> None:
     folder = data_home()
     try:
         # The folder is not created yet: the work may fail.
-        nearest = next(one for one in (folder, *folder.parents) if one.exists())
+        nearest = next(path for path in (folder, *folder.parents) if path.exists())
         tempfile.TemporaryFile(dir=nearest).close()
     except OSError as error:
         raise UserError(
@@ -113,23 +110,26 @@ def write(key: str, arrays: Mapping[str, np.ndarray]) -> Path:
     """Put a data set in the cache, replacing another of the same key, and return its path.
 
     Raises:
-        UserError: the folder cannot be written.
-        OSError: the file cannot be written completely.
+        UserError: the folder cannot be written, or the file cannot be written completely.
     """
     require_writable()
     folder = data_home()
-    folder.mkdir(parents=True, exist_ok=True)
-    remove_partial()
     partial = folder / f".{key}-{platform.node()}-{os.getpid()}-{get_ident()}.partial"
     try:
+        folder.mkdir(parents=True, exist_ok=True)
+        remove_partial()
         with partial.open("wb") as file:
             np.savez(file, **arrays)  # type: ignore[arg-type]
             file.flush()
             os.fsync(file.fileno())
         return _rename(partial, key)
-    except BaseException:
+    except OSError as error:
+        raise UserError(
+            f"{key} cannot be written to {folder} ({error.strerror or error}); make room there, "
+            f"or set {HOME_VARIABLE} to another folder"
+        ) from error
+    finally:
         partial.unlink(missing_ok=True)
-        raise
 
 
 def remove_partial() -> None:
@@ -157,62 +157,55 @@ def digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _verified_arrays(
-    file: BufferedReader, path: Path, arrays: Mapping[str, str], how_to_get: str
-) -> list[np.ndarray]:
-    actual = hashlib.file_digest(file, "sha256").hexdigest()
-    file.seek(0)
-    if actual != _digest_of(path):
+def _read(path: Path, arrays: Mapping[str, str], how_to_get: str) -> list[np.ndarray]:
+    require_regular(path)
+    with path.open("rb") as file:
+        actual = hashlib.file_digest(file, "sha256").hexdigest()
+        if actual != _digest_of(path):
+            raise UserError(
+                f"{path} is damaged: its SHA-256 is {actual}, its name says {_digest_of(path)}; "
+                f"delete it, then {how_to_get}"
+            )
+        file.seek(0)
+        stored: dict[str, np.ndarray] = {}
+        try:
+            with np.load(file, allow_pickle=False) as content:
+                stored = {name: content[name] for name in arrays if name in content}
+            problem = _difference(stored, arrays)
+        except (ValueError, EOFError, AttributeError, zipfile.BadZipFile):
+            problem = "it is not an NPZ file"
+    if problem:
         raise UserError(
-            f"{path} is damaged: its SHA-256 is {actual}, its name says {_digest_of(path)}; "
-            f"delete it, then {how_to_get}"
+            f"{path} was not written by this version: {problem}; delete it, then {how_to_get}"
         )
-    try:
-        with np.load(file, allow_pickle=False) as content:
-            stored = {name: content[name] for name in arrays if name in content}
-    except (ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
-        raise _unexpected(path, "it is not an NPZ file", how_to_get) from error
-    for problem in _differences(stored, arrays):
-        raise _unexpected(path, problem, how_to_get)
     return list(stored.values())
 
 
-def _differences(stored: Mapping[str, np.ndarray], expected: Mapping[str, str]) -> Iterator[str]:
-    sizes: dict[str, int] = {}
-    for name, specification in expected.items():
-        dtype, *axes = specification.split()
-        array = stored.get(name)
-        if array is None:
-            yield f"{name} is missing"
-            continue
-        # An axis with a letter has the size of its first occurrence.
-        shape = array.shape if len(array.shape) == len(axes) else ()
-        named = {axis: n for axis, n in zip(axes, shape, strict=False) if not axis.isdigit()}
-        sizes = {**named, **sizes}
-        expected_shape = tuple(
-            int(axis) if axis.isdigit() else sizes.get(axis, -1) for axis in axes
-        )
-        if not array.dtype.name.startswith(dtype) or array.shape != expected_shape:
-            yield f"{name} is {array.dtype.name} {array.shape}, {specification!r} expected"
-
-
-def _unexpected(path: Path, problem: str, how_to_get: str) -> UserError:
-    return UserError(
-        f"{path} was not written by this version: {problem}; delete it, then {how_to_get}"
-    )
+def _difference(stored: Mapping[str, np.ndarray], expected: Mapping[str, str]) -> str:
+    """The first array that is not as expected, for a message; empty where there is none."""
+    with jaxtyped("context"):  # a letter is the same number in all arrays
+        for name, specification in expected.items():
+            if name not in stored:
+                return f"{name} is missing"
+            array = stored[name]
+            dtype, _, shape = specification.partition(" ")
+            of_shape: Any = Shaped[np.ndarray, shape]
+            if not (isinstance(array, of_shape) and array.dtype.name.startswith(dtype)):
+                return f"{name} is {array.dtype.name} {array.shape}, {specification!r} expected"
+    return ""
 
 
 def _rename(partial: Path, key: str) -> Path:
     """Give a complete file its final name, and remove the other files of its key."""
     final = partial.with_name(f"{key}.{digest(partial)}.npz")
-    if not set(_files_of(key)) - {final}:
+    if not set(_files(key)) - {final}:
         return partial.replace(final)
     import filelock
 
     # One process at a time: two that replaced each other's file would leave none.
     with filelock.FileLock(partial.with_name(f".{key}.lock")):
         partial.replace(final)
-        for other in set(_files_of(key)) - {final}:
+        for other in set(_files(key)) - {final}:
             # A system may not delete a file that is being read: then the newer is used.
             with suppress(OSError):
                 other.unlink()
@@ -232,19 +225,12 @@ def _modified(path: Path) -> int:
         return 0
 
 
-def _files_of(key: str) -> list[Path]:
-    return _files(f"{_escape(key)}.{_DIGEST}.npz")
-
-
-def _escape(name: str) -> str:
-    # glob.escape does the same, but also splits drive letters off.
-    return name.replace("[", "[[]").replace("*", "[*]").replace("?", "[?]")
-
-
-def _files(pattern: str) -> list[Path]:
+def _files(key: str, options: str = "") -> list[Path]:
+    """The files whose key is `key` followed by the regular expression `options`."""
     folder = data_home()
+    pattern = re.compile(rf"{re.escape(key)}{options}\.[0-9a-f]{{64}}\.npz")
     try:
-        return sorted(one for one in folder.iterdir() if fnmatchcase(one.name, pattern))
+        return sorted(path for path in folder.iterdir() if pattern.fullmatch(path.name))
     except FileNotFoundError:
         return []
     except OSError as error:

@@ -1,6 +1,6 @@
 """Sequences of different lengths, concatenated, and seeded subsets of examples."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,11 +8,25 @@ import torch
 from jaxtyping import Int32, Int64, UInt8
 from torch import Tensor
 
-from tasks.contract import Split, SplitName
+from tasks.contract import Split, SplitName, Task
 from zoo.registry import UserError
 
 DEV_SEED = 0
 """Selects the training examples that become the dev split."""
+
+FIRST_BYTE = 1
+"""The token of the byte 0 in a `ByteTask`."""
+
+
+class ByteTask(Task):
+    """A task of UTF-8 texts: token = byte + `FIRST_BYTE`."""
+
+    vocabulary = FIRST_BYTE + 256  # UTF-8 has no byte above 0xF4: tokens fit in a uint8
+
+    def show(self, split: Split, example: int) -> list[str]:
+        """See `Task.show`; a truncated character becomes the replacement character."""
+        texts = (bytes(token - FIRST_BYTE for token in s) for s in split.tokens(example))
+        return [text.decode(errors="replace") for text in texts]
 
 
 @dataclass(frozen=True)
@@ -32,7 +46,7 @@ class Corpus:
     @classmethod
     def of(cls, sequences: Sequence[bytes], targets: Sequence[int]) -> "Corpus":
         """A corpus of those sequences, in order."""
-        ends = np.cumsum([len(one) for one in sequences], dtype=np.int64)
+        ends = np.cumsum([*map(len, sequences)], dtype=np.int64)
         values = np.frombuffer(b"".join(sequences), np.uint8)
         return cls(values, ends, np.asarray(targets, np.uint8))
 
@@ -51,23 +65,16 @@ class Corpus:
         return dict(zip(specification(prefix), fields, strict=True))
 
     def split(self, chosen: Int64[np.ndarray, " n"], length: int, first: int) -> Split:
-        """The chosen sequences as a padded split.
-
-        Args:
-            chosen: (n,), indices of sequences.
-            length: sequences are truncated, and padded with 0, to that many tokens.
-            first: the token of the value 0; no value plus `first` may exceed 255.
-        """
+        """The chosen sequences as a split; arguments as in `pad`."""
         sequences, lengths = pad(self.values, self.ends, chosen, length, first)
-        targets = torch.from_numpy(self.targets[chosen].astype(np.int64))
+        targets = torch.from_numpy(self.targets[chosen])
         return Split.single(sequences, lengths, targets)
 
 
 def specification(prefix: str) -> dict[str, str]:
     """The arrays of a cached corpus, for `cache.read`."""
-    kinds = {"values": f"uint8 {prefix}_v", "ends": f"int64 {prefix}_s"}
-    kinds["targets"] = f"uint8 {prefix}_s"
-    return {f"{prefix}_{field}": kind for field, kind in kinds.items()}
+    fields = {"values": "uint8 v", "ends": "int64 s", "targets": "uint8 s"}
+    return {f"{prefix}_{field}": kind for field, kind in fields.items()}
 
 
 def pad(
@@ -77,7 +84,10 @@ def pad(
     length: int,
     first: int,
 ) -> tuple[UInt8[Tensor, "n l"], Int32[Tensor, " n"]]:
-    """The chosen sequences as rows, and their lengths; arguments as in `Corpus.split`."""
+    """The chosen sequences as rows, truncated and padded with 0 to `length`, and their lengths.
+
+    `first` is the token of the value 0; no value plus `first` may exceed 255.
+    """
     sequences = np.zeros((len(chosen), length), np.uint8)
     lengths = np.empty(len(chosen), np.int32)
     for row, index in enumerate(chosen.tolist()):
@@ -86,16 +96,6 @@ def pad(
         lengths[row] = len(truncated)
         np.add(truncated, first, out=sequences[row, : len(truncated)])
     return torch.from_numpy(sequences), torch.from_numpy(lengths)
-
-
-def decode(sequences: Iterable[Sequence[int]], first: int) -> list[str]:
-    """Sequences of bytes as text; a truncated character becomes the replacement character.
-
-    Args:
-        sequences: the tokens of each.
-        first: the token of the byte 0.
-    """
-    return [bytes(token - first for token in one).decode(errors="replace") for one in sequences]
 
 
 def official(split: SplitName) -> SplitName:
@@ -108,20 +108,12 @@ def choose(
 ) -> Int64[np.ndarray, " count"]:
     """The indices of `count` examples of `split` in its published split; see `official`.
 
-    Train and dev are disjoint.
-
-    Args:
-        owner: the task, for a message.
-        targets: the classes of all examples of the published split.
-        split: the split.
-        count: number of examples.
+    `targets` are the classes of the published split. Train and dev are disjoint.
 
     Raises:
-        UserError: there are fewer.
+        UserError: there are fewer; `owner` is the task, for a message.
     """
-    indices = np.arange(len(targets))
-    if split != "test":
-        indices = hold_out(targets)[split]
+    indices = np.arange(len(targets)) if split == "test" else hold_out(targets)[split]
     return subsample(f"{owner}.{split}", indices, count)
 
 

@@ -1,4 +1,4 @@
-"""The files that data are made from: their names, sizes and digests, and their verification.
+"""The files that data sets are made from, as `sources.toml` describes them, and their verification.
 
 A source comes in one or more layouts: files in a folder, which may also be packed as a tar archive.
 """
@@ -11,14 +11,14 @@ from io import BufferedReader, BytesIO
 from pathlib import Path, PurePosixPath
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from zoo.registry import UserError
 
 UNPUBLISHED = "unpublished"
 
 
-class File(BaseModel):
+class File(BaseModel, frozen=True, extra="forbid"):
     """One file of a layout, or a folder whose files can only be verified after conversion.
 
     Attributes:
@@ -27,7 +27,6 @@ class File(BaseModel):
         digest: `ALGORITHM:HEX`, or `unpublished`.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     name: str
     size: int = 0
     digest: str = UNPUBLISHED
@@ -53,7 +52,7 @@ class File(BaseModel):
         return path.name == self.name or (self.size > 0 and path.stat().st_size == self.size)
 
 
-class Archive(File):
+class Archive(File, frozen=True):
     """A published tar archive.
 
     Attributes:
@@ -63,7 +62,7 @@ class Archive(File):
     mirrors: tuple[str, ...] = ()
 
 
-class Layout(BaseModel):
+class Layout(BaseModel, frozen=True, extra="forbid"):
     """A form in which a source is distributed.
 
     Attributes:
@@ -73,7 +72,6 @@ class Layout(BaseModel):
         archives: the files in one archive; several where an archive has several names.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     name: str
     files: tuple[File, ...]
     folders: tuple[str, ...] = ()
@@ -97,7 +95,7 @@ class Layout(BaseModel):
         return None
 
 
-class Source(BaseModel):
+class Source(BaseModel, frozen=True, extra="forbid"):
     """What a task's data are made from; see `sources.toml`.
 
     Attributes:
@@ -110,7 +108,6 @@ class Source(BaseModel):
         layouts: the forms in which the data are distributed.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     title: str
     origin: str
     terms: str
@@ -124,19 +121,28 @@ class Source(BaseModel):
         return ", or ".join(layout.description for layout in self.layouts)
 
     @property
-    def public(self) -> tuple[Archive, ...]:
-        """The archives that can be downloaded and verified."""
-        return tuple(a for layout in self.layouts for a in layout.archives if a.mirrors)
+    def public(self) -> Archive | None:
+        """The archive that can be downloaded and verified, if there is one."""
+        archives = (archive for layout in self.layouts for archive in layout.archives)
+        return next((archive for archive in archives if archive.mirrors), None)
 
     def verify(self, arrays: Mapping[str, np.ndarray], location: str) -> None:
-        """Raise UserError where arrays made from the files at `location` have another digest."""
-        for name, expected in self.arrays.items():
-            actual = hashlib.sha256(arrays[name].tobytes()).hexdigest()
-            if actual != expected:
+        """Raise UserError on another number of examples, or another digest of an array.
+
+        `arrays` were made from the files at `location`; `SPLIT_targets` has one item per example.
+        """
+        for split, count in self.examples.items():
+            actual = len(arrays[f"{split}_targets"])
+            if actual != count:
                 raise UserError(
-                    f"{name} made from {location} has SHA256 {actual}, {expected} expected; "
+                    f"{location} contains {actual} examples in {split}, {count} expected; "
                     "get it again"
                 )
+        for name, expected in self.arrays.items():
+            data = BytesIO(arrays[name].tobytes())
+            File(name=name, digest=f"sha256:{expected}").verify_digest(
+                data, f"{name} made from {location}"
+            )
 
 
 def source_of(task: str) -> Source:

@@ -1,7 +1,8 @@
 """Tasks with cached data, which are imported from known files or generated.
 
-Nothing unverified is cached. Verified is the digest of a file, else that of the arrays made from
-it, else, where none is published, their shapes and number. On an error the cache stays as it was.
+Nothing unverified is cached. Verified are the digest of a file, that of the arrays made from it,
+and the number of examples; where no digest is published, the form of every example. On an error the
+cache stays as it was.
 """
 
 import lzma
@@ -18,7 +19,7 @@ import numpy as np
 from tasks.contract import Task
 from tasks.data import cache
 from tasks.data.archives import SourceFiles, locate
-from tasks.data.files import Source, source_of
+from tasks.data.files import Source, source_of, unreadable
 from tasks.registry import tasks
 from zoo.registry import UserError, in_one_line
 
@@ -37,9 +38,22 @@ class CachedTask(Task):
     def how_to_get(cls) -> str:
         """How to get the data where they are missing, for a message."""
 
+    @property
     @abstractmethod
+    def cache_key(self) -> str:
+        """The key of the data in the cache."""
+
     def is_cached(self) -> bool:
         """Whether the cache holds the data; they are not read."""
+        return cache.find(self.cache_key) is not None
+
+    def arrays(self, specification: Mapping[str, str]) -> list[np.ndarray]:
+        """The arrays of `specification`, verified; see `cache.read`.
+
+        Raises:
+            UserError: they are missing or damaged.
+        """
+        return cache.read(self.cache_key, specification, self.how_to_get())
 
 
 class ImportedTask(CachedTask):
@@ -47,15 +61,14 @@ class ImportedTask(CachedTask):
 
     @classmethod
     @abstractmethod
-    def convert(cls, files: SourceFiles, examples: Mapping[str, int]) -> dict[str, np.ndarray]:
-        """The arrays to cache, the same ones for every layout.
+    def convert(cls, files: SourceFiles) -> dict[str, np.ndarray]:
+        """The arrays to cache, the same ones for every layout, from the verified files of one.
 
-        Args:
-            files: the verified files of one layout.
-            examples: number of examples expected, by official split.
+        `SPLIT_targets` has one item per example of that official split. Digests and numbers of
+        examples are verified later.
 
         Raises:
-            UserError: the content is not as expected.
+            UserError: the content is not as expected; or any of `DECODING_ERRORS`.
         """
 
     @classmethod
@@ -83,47 +96,51 @@ class ImportedTask(CachedTask):
         files = locate(source, path)
         cache.require_writable()
         try:
-            arrays = cls.convert(files, source.examples)
+            arrays = cls.convert(files)
         except UserError:
             raise
         except DECODING_ERRORS as error:
+            if isinstance(error, OSError) and error.errno:  # raised by the system, not a decoder
+                raise unreadable(error.filename or files.location, error) from error
             raise UserError(
                 f"{files.location} cannot be decoded ({in_one_line(error)}); get it again"
             ) from error
         source.verify(arrays, str(path))
-        return _write(base_key(cls), arrays)
+        return cache.write(base_key(cls), arrays)
 
-    def is_cached(self) -> bool:
-        """See `CachedTask.is_cached`."""
-        return cache.find(base_key(type(self))) is not None
-
-    def arrays(self, specification: Mapping[str, str]) -> list[np.ndarray]:
-        """The arrays of `specification`, verified; see `cache.read`.
-
-        Raises:
-            UserError: they have not been imported, or are damaged.
-        """
-        return cache.read(base_key(type(self)), specification, self.how_to_get())
+    @property
+    def cache_key(self) -> str:
+        """See `CachedTask.cache_key`: the same for all options."""
+        return base_key(type(self))
 
 
 class GeneratedTask(CachedTask):
     """A task whose data are generated on first use, and cached under all their options."""
 
+    seed: int
+
     @abstractmethod
     def generate(self) -> dict[str, np.ndarray]:
         """The arrays to cache: the same ones for the same options on every machine."""
+
+    def _require(self, **minima: int) -> None:
+        """See `Task._require`; also raises UserError where `seed` has more than 32 bits."""
+        super()._require(**minima)
+        if self.seed >= 2**32:
+            raise UserError(f"{self.name}.seed={self.seed} must be below 2**32={2**32}; lower it")
 
     @classmethod
     def how_to_get(cls) -> str:
         """See `CachedTask.how_to_get`."""
         return "run the task: its data are generated on first use"
 
-    def is_cached(self) -> bool:
-        """See `CachedTask.is_cached`."""
-        return cache.find(self.key) is not None
+    @property
+    def cache_key(self) -> str:
+        """See `CachedTask.cache_key`: another one for other options."""
+        return self.key
 
     def arrays(self, specification: Mapping[str, str]) -> list[np.ndarray]:
-        """The arrays of `specification`, verified, generated where missing; see `cache.read`.
+        """See `CachedTask.arrays`: generated where missing.
 
         Raises:
             UserError: the cached data are damaged, the cache cannot be written, or the options
@@ -131,15 +148,14 @@ class GeneratedTask(CachedTask):
         """
         if not self.is_cached():
             cache.require_writable()
-            _write(self.key, self.generate())
-        return cache.read(self.key, specification, self.how_to_get())
+            cache.write(self.key, self.generate())
+        return super().arrays(specification)
 
 
 class CacheEntry(NamedTuple):
-    """What the cache holds of a task.
+    """What the cache holds of the task of that name.
 
     Attributes:
-        task: its name.
         paths: the files of its current version, one for each set of options in use.
         how_to_get: how to get what is missing, one line; empty where nothing is.
     """
@@ -155,12 +171,10 @@ def base_key(task: type[Task]) -> str:
 
 
 def import_data(task: str, path: Path) -> Path:
-    """Verify and convert the files of `task` at `path`; return the cached file.
+    """Verify and convert the files of the imported task `task`; return the cached file.
 
-    Args:
-        task: name of an imported task.
-        path: the folder of its known files or the one above it, a published archive, or the file
-            itself where there is only one.
+    `path` is the folder of its known files or the one above it, a published archive, or the file
+    itself where there is only one.
 
     Raises:
         UserError: the task is unknown or generated, or a file is missing, unknown or damaged.
@@ -190,13 +204,3 @@ def status() -> list[CacheEntry]:
             paths = cache.find_all(base_key(task))
             entries.append(CacheEntry(name, paths, "" if paths else task.how_to_get()))
     return entries
-
-
-def _write(key: str, arrays: Mapping[str, np.ndarray]) -> Path:
-    try:
-        return cache.write(key, arrays)
-    except OSError as error:
-        raise UserError(
-            f"{key} cannot be written to {cache.data_home()} ({error.strerror or error}); make "
-            f"room there, or set {cache.HOME_VARIABLE} to another folder"
-        ) from error

@@ -62,7 +62,7 @@ def _read(file: Path, columns: tuple[str, str, str], modified: int, size: int) -
     if table.empty:
         raise UserError(f"{file} has no rows; give a header and rows of texts and labels")
     texts, labels, splits = (_cells(file, table, column) for column in columns)
-    return Rows([one.encode() for one in texts], labels, splits)
+    return Rows([text.encode() for text in texts], labels, splits)
 
 
 def _parse(file: Path) -> "pandas.DataFrame":

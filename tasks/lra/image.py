@@ -1,14 +1,14 @@
 """Image: the object in a grey 32 x 32 image, read as 1,024 pixels.
 
 CIFAR-10 (Krizhevsky, 2009) as in the Long Range Arena (Tay et al., 2021, arXiv 2011.04006): one
-token a pixel, in raster order; the token is the grey level 0..255 (see `to_grey`).
+token per pixel, in raster order; the token is the grey level 0..255 (see `to_grey`).
 
 Deviation: the arena's dev split is the last tenth of a shuffled order that belongs to TensorFlow
 Datasets; here it is 500 images of each class, chosen from the official 50,000 by a fixed seed.
 """
 
 import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,15 +20,9 @@ from tasks.data.archives import Member, SourceFiles
 from tasks.data.corpus import choose, official
 from tasks.data.sources import ImportedTask
 from tasks.registry import tasks
-from zoo.registry import UserError
 
-SIDE = 32
-PIXELS = SIDE * SIDE
+PIXELS = 32 * 32
 CHANNELS = 3
-
-LABELS = (
-    "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck",
-)  # fmt: skip
 
 
 @tasks.register("image")
@@ -46,6 +40,9 @@ class Image(ImportedTask):
     vocabulary = 256
     max_len = PIXELS
     images = True
+    labels = (
+        "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck",
+    )  # fmt: skip
 
     train: int = 45_000
     dev: int = 5_000
@@ -58,32 +55,13 @@ class Image(ImportedTask):
             {f"{part}_pixels": f"uint8 n {PIXELS}", f"{part}_targets": "uint8 n"}
         )
         chosen = choose("image", targets, split, getattr(self, split))
-        pixels, targets = pixels[chosen], targets[chosen]
-        lengths = torch.full((len(pixels),), self.max_len, dtype=torch.int32)
-        return Split.single(
-            torch.from_numpy(pixels), lengths, torch.from_numpy(targets.astype(np.int64))
-        )
-
-    def class_name(self, target: int) -> str:
-        """See `Task.class_name`."""
-        return LABELS[target]
+        pixels, targets = torch.from_numpy(pixels[chosen]), torch.from_numpy(targets[chosen])
+        return Split.single(pixels, None, targets)
 
     @classmethod
-    def convert(cls, files: SourceFiles, examples: Mapping[str, int]) -> dict[str, np.ndarray]:
+    def convert(cls, files: SourceFiles) -> dict[str, np.ndarray]:
         """See `ImportedTask.convert`."""
-        read = _read_grey if files.layout.name == "grey" else _read_binary
-        content, arrays = read(files), {}
-        for split, count in examples.items():
-            pixels, targets = content[f"x_{split}"], content[f"y_{split}"]
-            _require(f"x_{split} in {files.path}", pixels, (count, PIXELS))
-            _require(f"y_{split} in {files.path}", targets, (count,))
-            if targets.max() >= cls.classes:
-                raise UserError(
-                    f"y_{split} in {files.path} contains class {targets.max()}, "
-                    f"{cls.classes - 1} is the last; get it again"
-                )
-            arrays |= {f"{split}_pixels": pixels, f"{split}_targets": targets}
-        return arrays
+        return (_read_grey if files.layout.name == "grey" else _read_binary)(files)
 
 
 def to_grey(colours: UInt8[np.ndarray, "n 3 l"]) -> UInt8[np.ndarray, "n l"]:
@@ -101,14 +79,14 @@ def to_grey(colours: UInt8[np.ndarray, "n 3 l"]) -> UInt8[np.ndarray, "n l"]:
 
 
 def _read_grey(files: Iterable[Member]) -> dict[str, np.ndarray]:
+    """The repacked file: `x_SPLIT` has the pixels, `y_SPLIT` the classes."""
     (file,) = files
+    arrays = {}
     with np.load(io.BytesIO(file.stream.read()), allow_pickle=False) as content:
-        arrays = {name: content[name] for name in content}
-    # Other shapes are rejected by the caller.
-    return {
-        name: array.reshape(len(array), -1) if array.shape[1:] == (SIDE, SIDE) else array
-        for name, array in arrays.items()
-    }
+        for split in ("train", "test"):
+            arrays[f"{split}_pixels"] = content[f"x_{split}"].reshape(-1, PIXELS)
+            arrays[f"{split}_targets"] = content[f"y_{split}"]
+    return arrays
 
 
 def _read_binary(files: Iterable[Member]) -> dict[str, np.ndarray]:
@@ -122,13 +100,6 @@ def _read_binary(files: Iterable[Member]) -> dict[str, np.ndarray]:
         # In an archive they are in any order.
         batches = [records[name] for name in sorted(records) if name.startswith(prefix)]
         planes = [batch[:, 1:].reshape(-1, CHANNELS, PIXELS) for batch in batches]
-        arrays[f"x_{split}"] = np.concatenate([to_grey(batch) for batch in planes])
-        arrays[f"y_{split}"] = np.concatenate([batch[:, 0] for batch in batches])
+        arrays[f"{split}_pixels"] = np.concatenate([to_grey(batch) for batch in planes])
+        arrays[f"{split}_targets"] = np.concatenate([batch[:, 0] for batch in batches])
     return arrays
-
-
-def _require(name: str, array: np.ndarray, shape: tuple[int, ...]) -> None:
-    if array.shape != shape or array.dtype != np.uint8:
-        raise UserError(
-            f"{name} is {array.dtype} {array.shape}, uint8 {shape} expected; get it again"
-        )

@@ -84,12 +84,9 @@ class ListOps(GeneratedTask):
 
     def __post_init__(self) -> None:
         """Raise UserError where an option is out of range."""
-        require_at_least(0, "listops", min_len=self.min_len, seed=self.seed)
-        require_at_least(1, "listops", train=self.train, dev=self.dev, test=self.test)
+        self._require(min_len=0)
         reason = f"2 above min_len={self.min_len}"
         require_at_least(self.min_len + 2, "listops", reason, max_len=self.max_len)
-        if self.seed >= 2**32:
-            raise UserError(f"listops.seed={self.seed} must be below 2**32={2**32}; lower it")
 
     def load(self, split: SplitName) -> Split:
         """See `Task.load`."""
@@ -192,8 +189,8 @@ def evaluate(tokens: Iterable[SupportsInt]) -> int:
     """
     operands: list[list[int]] = [[]]
     operators: list[str] = []
-    words = render(tokens).split()
-    for word in words:
+    text = render(tokens)
+    for word in text.split():
         if word in VALUES:
             operators.append(word)
             operands.append([])
@@ -203,12 +200,8 @@ def evaluate(tokens: Iterable[SupportsInt]) -> int:
             value = VALUES[operators.pop()](operands.pop())
             operands[-1].append(value)
         else:
-            raise UserError(
-                "']' closes no operator with operands; give the tokens of one complete tree"
-            )
+            operators.append(word)  # it closes no operator with operands
+            break
     if operators or len(operands[0]) != 1:
-        raise UserError(
-            f"{len(words)} tokens leave {len(operators)} operators open and {len(operands[0])} "
-            "values, not 0 and 1; give the tokens of one complete tree"
-        )
+        raise UserError(f"{text!r:.80} is not one complete tree; give the tokens of one")
     return operands[0][0]

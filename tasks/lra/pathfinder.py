@@ -1,9 +1,9 @@
-"""Pathfinder: whether two discs lie on the same dashed curve of an image, read pixel by pixel.
+"""Pathfinder: whether two discs of an image, read as its pixels, lie on the same dashed curve.
 
 Linsley et al., 2018, arXiv 1805.08315, as in the Long Range Arena (Tay et al., 2021, arXiv
 2011.04006): two long snakes of paddles (the dashes of a curve), short snakes as distractors, and
-two discs on ends of the long ones. One token a pixel in raster order, the level 0..255; class 1 is
-"the same". For the rules see `tasks.lra.pathfinder_drawing`, for the parameters
+two discs on ends of the long ones. One token per pixel in raster order, the level 0..255; class 1
+is "the same". For the rules see `tasks.lra.pathfinder_drawing`, for the parameters
 `tasks.lra.pathfinder_tables`.
 
 Sizes are 32 (Pathfinder), 64 and 128 (Path-X) pixels; a snake has 14 paddles in the hard set, 9 in
@@ -38,16 +38,13 @@ from tasks.data.sources import GeneratedTask
 from tasks.lra import pathfinder_drawing as drawing
 from tasks.lra.pathfinder_tables import SCALES, drawing_tables
 from tasks.registry import tasks
-from zoo.registry import UserError, require_at_least
+from zoo.registry import UserError
 
 BLOCK = 64
 """Images that a thread draws in a row."""
 
 CONTOURS = (6, 9, 14)
 """Paddles of a snake in the easy, the intermediate and the hard set."""
-
-LABELS = ("two snakes", "one snake")
-"""Where the discs are."""
 
 
 class Drawing(NamedTuple):
@@ -87,6 +84,7 @@ class Pathfinder(GeneratedTask):
     classes = 2
     vocabulary = 256
     images = True
+    labels = ("two snakes", "one snake")
 
     size: int = 32
     contour: int = 14
@@ -101,10 +99,7 @@ class Pathfinder(GeneratedTask):
             if (value := getattr(self, option)) not in choices:
                 listing = ", ".join(map(str, choices))
                 raise UserError(f"pathfinder.{option}={value} is not one of {listing}; give one")
-        require_at_least(1, "pathfinder", train=self.train, dev=self.dev, test=self.test)
-        require_at_least(0, "pathfinder", seed=self.seed)
-        if self.seed >= 2**32:
-            raise UserError(f"pathfinder.seed={self.seed} must be below 2**32={2**32}; lower it")
+        self._require()
         self._derive(max_len=self.size**2)
 
     def load(self, split: SplitName) -> Split:
@@ -112,14 +107,7 @@ class Pathfinder(GeneratedTask):
         pixels, targets = self.arrays(
             {f"{split}_pixels": f"uint8 n {self.max_len}", f"{split}_targets": "uint8 n"}
         )
-        lengths = torch.full((len(pixels),), self.max_len, dtype=torch.int32)
-        return Split.single(
-            torch.from_numpy(pixels), lengths, torch.from_numpy(targets.astype(np.int64))
-        )
-
-    def class_name(self, target: int) -> str:
-        """See `Task.class_name`."""
-        return LABELS[target]
+        return Split.single(torch.from_numpy(pixels), None, torch.from_numpy(targets))
 
     def generate(self) -> dict[str, np.ndarray]:
         """See `GeneratedTask.generate`."""
@@ -143,12 +131,13 @@ class Pathfinder(GeneratedTask):
                 # On an interrupt, do not wait for blocks that have not begun.
                 pool.shutdown(cancel_futures=True)
         self._redraw_repeated(pixels, targets)
-        arrays, start = {}, 0
-        for split in SPLITS:
-            end = start + getattr(self, split)
-            arrays[f"{split}_pixels"] = pixels[start:end].reshape(-1, self.max_len)
-            arrays[f"{split}_targets"] = targets[start:end]
-            start = end
+        ends = [self.train, self.train + self.dev]
+        arrays = {}
+        for split, images, classes in zip(
+            SPLITS, np.split(pixels, ends), np.split(targets, ends), strict=True
+        ):
+            arrays[f"{split}_pixels"] = images.reshape(-1, self.max_len)
+            arrays[f"{split}_targets"] = classes
         return arrays
 
     def draw(self, index: int, attempt: int = 0) -> Drawing:

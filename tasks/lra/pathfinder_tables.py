@@ -94,9 +94,7 @@ class Tables(NamedTuple):
         contour: paddles of a snake.
         distractor_contour: paddles of a distractor.
         distractors: number of them.
-        tail_distance: distance of the two tails.
-        contrast: level of the two snakes.
-        clutter: level of the distractors.
+        tail_distance, contrast, clutter: see `Scale`.
         compass: (sin, cos) of each integer angle.
         heads: possible positions of a head, from its pivot.
         lines: a paddle's image, its start in the centre: an integer angle's tail, or a head.
@@ -172,7 +170,7 @@ def drawing_tables(size: int, contour: int, margin: int) -> Tables:
 
 
 def circle(radius: int) -> Int64[np.ndarray, "j 2"]:
-    """The pixels on a circle around the origin, in order: points a pixel of arc apart, floored."""
+    """The pixels on a circle around the origin, in order: points 1 pixel of arc apart, floored."""
     points = np.floor(radius * _unit(np.arange(0, 2 * pi, 1 / radius)))
     return np.unique(points.astype(np.int64), axis=0)
 

@@ -14,21 +14,17 @@ without a message is an error that names the line: another number of columns, an
 empty text, bytes that are not UTF-8.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from tasks.contract import Split, SplitName
-from tasks.data.archives import Member, SourceFiles
-from tasks.data.corpus import decode, pad, subsample
+from tasks.contract import SPLITS, Split, SplitName
+from tasks.data.archives import SourceFiles
+from tasks.data.corpus import FIRST_BYTE, ByteTask, pad, subsample
 from tasks.data.sources import ImportedTask
 from tasks.registry import tasks
 from zoo.registry import UserError
-
-FIRST = 1
-"""The token of the byte 0."""
 
 TEXT_BYTES = 10_000
 """Bytes of a text that are cached."""
@@ -38,14 +34,13 @@ LINE_LIMIT = 1 << 26
 
 COLUMNS = ("label", "id1", "id2", "text1", "text2")
 LABELS = {b"0": 0, b"0.0": 0, b"1": 1, b"1.0": 1}
-NAMES = ("no citation", "citation")
 OFFICIAL_SPLITS = {"train": "train", "eval": "dev", "test": "test"}
 """Our name of each official split."""
 
 
 @tasks.register("retrieval")
 @dataclass(frozen=True, kw_only=True)
-class Retrieval(ImportedTask):
+class Retrieval(ByteTask, ImportedTask):
     """Up to 147,086 train, 18,090 dev and 17,437 test pairs; class 1 is a citation.
 
     Attributes:
@@ -56,9 +51,8 @@ class Retrieval(ImportedTask):
     name = "retrieval"
     version = 1
     classes = 2
-    # Every byte has its token. UTF-8 has no byte above 0xF4, so that tokens still fit in a uint8.
-    vocabulary = 257
     sequences = 2
+    labels = ("no citation", "citation")
 
     max_len: int = 4000
     train: int = 147_086
@@ -87,7 +81,7 @@ class Retrieval(ImportedTask):
         )
         chosen = subsample(f"retrieval.{split}", np.arange(len(targets)), getattr(self, split))
         used, indices = np.unique(pairs[chosen], return_inverse=True)
-        sequences, lengths = pad(values, ends, used.astype(np.int64), self.max_len, FIRST)
+        sequences, lengths = pad(values, ends, used.astype(np.int64), self.max_len, FIRST_BYTE)
         return Split(
             sequences=sequences,
             lengths=lengths,
@@ -96,64 +90,39 @@ class Retrieval(ImportedTask):
             padded=bool((lengths < self.max_len).any()),
         )
 
-    def show(self, split: Split, example: int) -> list[str]:
-        """See `Task.show`: see `decode`."""
-        return decode(split.tokens(example), FIRST)
-
-    def class_name(self, target: int) -> str:
-        """See `Task.class_name`."""
-        return NAMES[target]
-
     @classmethod
-    def convert(cls, files: SourceFiles, examples: Mapping[str, int]) -> dict[str, np.ndarray]:
-        """See `ImportedTask.convert`."""
-        ids: dict[bytes, int] = {}
-        splits = {}
+    def convert(cls, files: SourceFiles) -> dict[str, np.ndarray]:
+        """See `ImportedTask.convert`.
+
+        The texts are in the order of their first use in train, dev and test, so that the result
+        does not depend on the order of the files in an archive.
+        """
+        import pandas
+
+        numbers: dict[bytes, int] = {}
+        uses, targets = {}, {}
         for file in files:
             split = OFFICIAL_SPLITS[file.name.split(".")[1]]
-            pairs, targets = _read(file, ids)
-            if len(targets) != examples[split]:
-                raise UserError(
-                    f"{file.location} contains {len(targets)} pairs, {examples[split]} expected; "
-                    "get it again"
-                )
-            splits[split] = (np.array(pairs, np.int64), np.array(targets, np.uint8))
-        return _arrays(list(ids), splits)
+            uses[split], targets[split] = [], []
+            for location, line in file.lines(LINE_LIMIT):
+                texts, target = _parse(line, location)
+                uses[split] += [numbers.setdefault(text, len(numbers)) for text in texts]
+                targets[split].append(target)
+        codes, order = pandas.factorize(np.concatenate([uses[split] for split in SPLITS]))
+        ends = np.cumsum([len(uses[split]) for split in SPLITS])
+        distinct = list(numbers)
+        ordered = [distinct[number] for number in order]
+        arrays = {
+            "values": np.frombuffer(b"".join(ordered), np.uint8),
+            "ends": np.cumsum([*map(len, ordered)], dtype=np.int64),
+        }
+        for split, part in zip(SPLITS, np.split(codes, ends[:-1]), strict=True):
+            arrays[f"{split}_pairs"] = part.reshape(-1, 2).astype(np.int32)
+            arrays[f"{split}_targets"] = np.array(targets[split], np.uint8)
+        return arrays
 
 
-def _arrays(
-    texts: list[bytes], splits: dict[str, tuple[np.ndarray, np.ndarray]]
-) -> dict[str, np.ndarray]:
-    """The arrays to cache; texts in the order of their first use in train, dev and test.
-
-    So the result does not depend on the order of the files in an archive.
-    """
-    uses = np.concatenate([splits[split][0] for split in OFFICIAL_SPLITS.values()])
-    ids, first = np.unique(uses, return_index=True)
-    order = ids[first.argsort()]
-    ordered = [texts[index] for index in order.tolist()]
-    arrays = {
-        "values": np.frombuffer(b"".join(ordered), np.uint8),
-        "ends": np.cumsum([len(text) for text in ordered], dtype=np.int64),
-    }
-    for split in OFFICIAL_SPLITS.values():
-        pairs, targets = splits[split]
-        arrays[f"{split}_pairs"] = order.argsort()[pairs].astype(np.int32)
-        arrays[f"{split}_targets"] = targets
-    return arrays
-
-
-def _read(file: Member, ids: dict[bytes, int]) -> tuple[list[tuple[int, int]], list[int]]:
-    """The pairs and labels of a file; the number of each new text is added to `ids`."""
-    pairs, targets = [], []
-    for number, line in enumerate(file.lines(LINE_LIMIT), 1):
-        first, second, target = _parse(line, f"{file.location}, line {number}")
-        pairs.append((ids.setdefault(first, len(ids)), ids.setdefault(second, len(ids))))
-        targets.append(target)
-    return pairs, targets
-
-
-def _parse(line: bytes, location: str) -> tuple[bytes, bytes, int]:
+def _parse(line: bytes, location: str) -> tuple[list[bytes], int]:
     """The two texts and the label of a line."""
     columns = line.removesuffix(b"\n").removesuffix(b"\r").split(b"\t")
     if len(columns) != len(COLUMNS):
@@ -165,11 +134,11 @@ def _parse(line: bytes, location: str) -> tuple[bytes, bytes, int]:
         line.decode()
     except UnicodeDecodeError as error:
         raise UserError(f"{location} is not UTF-8 at byte {error.start}; get it again") from error
-    label, _, _, first, second = columns
+    label, _, _, *texts = columns
     if label not in LABELS:
         raise UserError(
             f"{location} has the label {label.decode()!r}, not 0.0 or 1.0; get it again"
         )
-    if not first or not second:
+    if not all(texts):
         raise UserError(f"{location} has an empty text; get it again")
-    return first[:TEXT_BYTES], second[:TEXT_BYTES], LABELS[label]
+    return [text[:TEXT_BYTES] for text in texts], LABELS[label]

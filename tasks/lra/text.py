@@ -15,37 +15,28 @@ of the sorted files of the official `aclImdb` folder.
 import json
 import lzma
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
 from tasks.contract import Split, SplitName
 from tasks.data.archives import Member, SourceFiles
-from tasks.data.corpus import Corpus, choose, decode, official, specification
+from tasks.data.corpus import FIRST_BYTE, ByteTask, Corpus, choose, official, specification
 from tasks.data.sources import ImportedTask
 from tasks.registry import tasks
 from zoo.registry import UserError, require_at_least
 
-FIRST = 1
-"""The token of the byte 0."""
-
 REVIEW_LIMIT = 1 << 20
 """Bytes of a review; the longest of the data set has 13,704."""
 
-LABELS = ("bad", "good")
-
-REVIEW = re.compile(
-    r"(?P<split>train|test)/(?P<label>neg|pos)/(?P<number>\d+)_(?P<rating>\d+)\.txt"
-)
+REVIEW = re.compile(r"(train|test)/(neg|pos)/(\d+)_\d+\.txt")
 """The path of a review in the official folder."""
-
-RATINGS = {"neg": range(1, 5), "pos": range(7, 11)}
 
 
 @tasks.register("text")
 @dataclass(frozen=True, kw_only=True)
-class Text(ImportedTask):
+class Text(ByteTask, ImportedTask):
     """Up to 22,500 train, 2,500 dev and 25,000 test reviews, balanced; class 1 is good.
 
     Attributes:
@@ -56,8 +47,7 @@ class Text(ImportedTask):
     name = "text"
     version = 1
     classes = 2
-    # Every byte has its token. UTF-8 has no byte above 0xF4, so that tokens still fit in a uint8.
-    vocabulary = 257
+    labels = ("bad", "good")
 
     max_len: int = 4000
     train: int = 22_500
@@ -72,35 +62,15 @@ class Text(ImportedTask):
         """See `Task.load`; also raises UserError where a split has fewer reviews than requested."""
         corpus = Corpus(*self.arrays(specification(official(split))))
         chosen = choose("text", corpus.targets, split, getattr(self, split))
-        return corpus.split(chosen, self.max_len, FIRST)
-
-    def show(self, split: Split, example: int) -> list[str]:
-        """See `Task.show`: see `decode`."""
-        return decode(split.tokens(example), FIRST)
-
-    def class_name(self, target: int) -> str:
-        """See `Task.class_name`."""
-        return LABELS[target]
+        return corpus.split(chosen, self.max_len, FIRST_BYTE)
 
     @classmethod
-    def convert(cls, files: SourceFiles, examples: Mapping[str, int]) -> dict[str, np.ndarray]:
+    def convert(cls, files: SourceFiles) -> dict[str, np.ndarray]:
         """See `ImportedTask.convert`."""
+        read = _read_lines if files.layout.name == "lines" else _read_folders
         arrays = {}
-        for split, reviews in _READERS[files.layout.name](files).items():
-            targets = [label for label, _ in reviews]
-            counts = [targets.count(value) for value in range(cls.classes)]
-            expected = [examples[split] // cls.classes] * cls.classes
-            if counts != expected or len(targets) != examples[split]:
-                listing = " and ".join(map("{} {}".format, counts, LABELS))
-                raise UserError(
-                    f"{files.path} contains {len(targets)} reviews in {split}, {listing}; "
-                    f"{examples[split]}, {expected[0]} of each, expected; get it again"
-                )
-            texts = [text for _, text in reviews]
-            if b"" in texts:
-                raise UserError(
-                    f"review {texts.index(b'')} of {split} in {files.path} is empty; get it again"
-                )
+        for split, reviews in read(files).items():
+            targets, texts = zip(*reviews, strict=True)
             arrays |= Corpus.of(texts, targets).arrays(split)
         return arrays
 
@@ -120,27 +90,15 @@ def _read_lines(files: Iterable[Member]) -> Reviews:
 
 
 def _read_folders(files: Iterable[Member]) -> Reviews:
-    """The official folder: a file a review."""
+    """The official folder: one file per review."""
     splits: dict[str, dict[tuple[int, int], bytes]] = {"train": {}, "test": {}}
     for file in files:
         parts = REVIEW.fullmatch(file.name)
-        if parts is None or int(parts["rating"]) not in RATINGS[parts["label"]]:
-            raise UserError(
-                f"{file.location} is not named NUMBER_RATING.txt with a rating of its folder, "
-                "1 to 4 in neg, 7 to 10 in pos; get it again"
-            )
-        review = file.read(REVIEW_LIMIT)
-        try:
-            review.decode()
-        except UnicodeDecodeError as error:
-            raise UserError(
-                f"{file.location} is not UTF-8 at byte {error.start}; get it again"
-            ) from error
-        splits[parts["split"]][int(parts["label"] == "pos"), int(parts["number"])] = review
+        if parts is None:
+            raise UserError(f"{file.location} is not named NUMBER_RATING.txt; get it again")
+        split, label, number = parts.groups()
+        splits[split][int(label == "pos"), int(number)] = file.read(REVIEW_LIMIT)
     return {
         split: [(label, review) for (label, _), review in sorted(reviews.items())]
         for split, reviews in splits.items()
     }
-
-
-_READERS = {"lines": _read_lines, "folders": _read_folders}

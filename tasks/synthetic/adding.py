@@ -26,8 +26,6 @@ class Adding(SyntheticTask):
     Attributes:
         max_len: numbers per example.
         levels: how many different numbers there are.
-        train, dev, test: examples in the split of that name.
-        seed: seed of every draw.
     """
 
     name = "adding"
@@ -38,10 +36,6 @@ class Adding(SyntheticTask):
 
     max_len: int = 128
     levels: int = 101
-    train: int = 100_000
-    dev: int = 1_000
-    test: int = 2_000
-    seed: int = 0
 
     def __post_init__(self) -> None:
         """Raise UserError where an option is out of range."""

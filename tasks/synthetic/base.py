@@ -4,15 +4,20 @@ Every draw uses `Generator.random` only, whose stream NumPy guarantees.
 """
 
 from abc import abstractmethod
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Float64, Int, Shaped
+from torch import Tensor
 
 from tasks.answers import CLASSES, Answers
 from tasks.contract import SPLITS, Split, SplitName, Task
-from zoo.registry import UserError, require_at_least
+from zoo.registry import UserError
+
+FIRST_SYMBOL = 2
+"""The token of the first symbol of a `SymbolTask`."""
 
 SHUFFLED = 2**20
 """Integers that are shuffled at a time: a few dozen megabytes."""
@@ -75,19 +80,24 @@ class Examples(NamedTuple):
     target_positions: Int[np.ndarray, "n a"] | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
 class SyntheticTask(Task):
-    """A task that draws its examples. Among its options are `seed` and the sizes of the splits.
+    """A task that draws its examples.
 
     Attributes:
         vocabulary_option: the option that determines the vocabulary size.
+        answers: the kind of the targets.
+        train, dev, test: examples in the split of that name.
+        seed: seed of every draw.
     """
 
-    vocabulary_option: str = "symbols"
-    answers: Answers = CLASSES
-    seed: int
-    train: int
-    dev: int
-    test: int
+    vocabulary_option: ClassVar[str] = "symbols"
+    answers: ClassVar[Answers] = CLASSES
+
+    train: int = 100_000
+    dev: int = 1_000
+    test: int = 2_000
+    seed: int = 0
 
     @abstractmethod
     def draw(self, stream: Stream, count: int) -> Examples:
@@ -95,29 +105,59 @@ class SyntheticTask(Task):
 
     def load(self, split: SplitName) -> Split:
         """See `Task.load`."""
-        count = getattr(self, split)
-        examples = self.draw(Stream(self.seed, SPLITS.index(split)), count)
+        stream = Stream(self.seed, SPLITS.index(split))
+        examples = self.draw(stream, getattr(self, split))
         dtype = np.uint8 if self.vocabulary <= 2**8 else np.int16
         positions = examples.target_positions
         return Split.single(
             torch.from_numpy(examples.sequences.astype(dtype)),
-            torch.full((count,), self.max_len, dtype=torch.int32),
+            None,
             torch.from_numpy(examples.targets),
             None if positions is None else torch.from_numpy(positions.astype(np.int32)),
             self.answers,
         )
 
     def _require(self, **minima: int) -> None:
-        """Reject options below these bounds, empty splits and a negative `seed`.
-
-        Raises:
-            UserError: an option is out of range.
-        """
-        for option, bound in {**minima, "train": 1, "dev": 1, "test": 1, "seed": 0}.items():
-            require_at_least(bound, self.name, **{option: getattr(self, option)})
+        """See `Task._require`; also raises UserError where the vocabulary is too large."""
+        super()._require(**minima)
         if self.vocabulary > 2**15:  # tokens are stored in 16 bits
             option = self.vocabulary_option
             raise UserError(
                 f"{self.name}.{option}={getattr(self, option)} makes a vocabulary of "
                 f"{self.vocabulary} tokens, {2**15} is the maximum; lower it"
             )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SymbolTask(SyntheticTask):
+    """A task whose answers are symbols of the sequence; the tokens below `FIRST_SYMBOL` are none.
+
+    Attributes:
+        special: the word of each token that is no symbol.
+        max_len: tokens per example.
+        symbols: number of different symbols.
+    """
+
+    special: ClassVar[tuple[str, str]]
+
+    max_len: int = 128
+    symbols: int = 16
+
+    def __post_init__(self) -> None:
+        """Raise UserError where an option is out of range."""
+        self._derive(classes=self.symbols, vocabulary=FIRST_SYMBOL + self.symbols)
+        self._require(symbols=2)
+
+    def candidates(self, split: Split) -> Int[Tensor, "n c"]:
+        """See `Task.candidates`: all symbols of the sequence."""
+        symbols = split.sequences.long() - FIRST_SYMBOL
+        return symbols[symbols >= 0].view(len(split), -1)
+
+    def word(self, token: int) -> str:
+        """See `Task.word`."""
+        number = token - FIRST_SYMBOL
+        return self.class_name(number) if number >= 0 else self.special[token]
+
+    def class_name(self, target: int) -> str:
+        """See `Task.class_name`: `s` and the number of the symbol."""
+        return f"s{target}"

@@ -21,16 +21,10 @@ class Circuit(SyntheticTask):
     Attributes:
         max_len: tokens per example.
         symbols: number of different symbols, and of classes.
-        train, dev, test: examples in the split of that name.
-        seed: seed of every draw.
     """
 
     max_len: int = 64
     symbols: int = 2
-    train: int = 100_000
-    dev: int = 1_000
-    test: int = 2_000
-    seed: int = 0
 
     def __post_init__(self) -> None:
         """Raise UserError where an option is out of range."""
@@ -60,7 +54,7 @@ class Majority(Circuit):
 
     def value(self, symbols: Int[np.ndarray, "n l"]) -> Int[np.ndarray, " n"]:
         """See `Circuit.value`."""
-        counts = np.stack([(symbols == one).sum(1) for one in range(self.symbols)], axis=1)
+        counts = np.stack([(symbols == symbol).sum(1) for symbol in range(self.symbols)], axis=1)
         return counts.argmax(1)
 
 

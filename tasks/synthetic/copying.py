@@ -10,42 +10,32 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Int
-from torch import Tensor
 
-from tasks.contract import Split
 from tasks.registry import tasks
-from tasks.synthetic.base import Examples, Stream, SyntheticTask
+from tasks.synthetic.base import FIRST_SYMBOL, Examples, Stream, SymbolTask
 from zoo.registry import require_at_least
 
-BLANK, REQUEST, FIRST_SYMBOL = 0, 1, 2
+BLANK, REQUEST = 0, 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class CopyTask(SyntheticTask):
+class CopyTask(SymbolTask):
     """`count` symbols among blanks, then `count` times the token that requests the next of them.
 
     Attributes:
-        max_len: tokens per example.
-        symbols: number of different symbols.
         count: symbols to repeat.
         causal: whether the model is causal.
-        train, dev, test: examples in the split of that name.
-        seed: seed of every draw.
     """
 
-    max_len: int = 128
-    symbols: int = 16
+    special = ("blank", "request")
+
     count: int = 16
     causal: bool = True
-    train: int = 100_000
-    dev: int = 1_000
-    test: int = 2_000
-    seed: int = 0
 
     def __post_init__(self) -> None:
         """Raise UserError where an option is out of range."""
-        self._derive(classes=self.symbols, vocabulary=FIRST_SYMBOL + self.symbols)
-        self._require(symbols=2, count=1)
+        super().__post_init__()
+        require_at_least(1, self.name, count=self.count)
         reason = f"2 for each of count={self.count}"
         require_at_least(2 * self.count, self.name, reason, max_len=self.max_len)
 
@@ -58,22 +48,6 @@ class CopyTask(SyntheticTask):
         sequences[:, -self.count :] = REQUEST
         target_positions = np.arange(self.max_len - self.count, self.max_len)
         return Examples(sequences, targets, np.broadcast_to(target_positions, targets.shape))
-
-    def candidates(self, split: Split) -> Int[Tensor, "n c"]:
-        """See `Task.candidates`: the symbols to repeat."""
-        sequences = split.sequences.long()
-        symbols = sequences[sequences >= FIRST_SYMBOL] - FIRST_SYMBOL
-        return symbols.view(len(split), self.count)
-
-    def word(self, token: int) -> str:
-        """See `Task.word`."""
-        return {BLANK: "blank", REQUEST: "request"}.get(token) or self.class_name(
-            token - FIRST_SYMBOL
-        )
-
-    def class_name(self, target: int) -> str:
-        """See `Task.class_name`: `s` and the number of the symbol."""
-        return f"s{target}"
 
     @abstractmethod
     def symbol_positions(self, stream: Stream, count: int) -> Int[np.ndarray, "n count"]:

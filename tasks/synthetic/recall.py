@@ -8,10 +8,11 @@ from torch import Tensor
 
 from tasks.contract import Split
 from tasks.registry import tasks
-from tasks.synthetic.base import Examples, Stream, SyntheticTask
+from tasks.synthetic.base import FIRST_SYMBOL, Examples, Stream, SymbolTask, SyntheticTask
 from zoo.registry import UserError, require_at_least
 
-SPECIAL, FIRST_SYMBOL = 1, 2
+SPECIAL = 1
+"""Induction's token between symbols; its token 0 does not occur."""
 
 EXPONENT = 0.01
 """Of the power law by which the density of MQAR's queries falls with the distance to the pairs."""
@@ -19,35 +20,26 @@ EXPONENT = 0.01
 
 @tasks.register("induction")
 @dataclass(frozen=True, kw_only=True)
-class Induction(SyntheticTask):
+class Induction(SymbolTask):
     """Random symbols with the special token once among them, and again at the end.
 
     The answer is the symbol that followed its first occurrence. Olsson et al., 2022, arXiv
     2209.11895, in the form of Gu and Dao, 2023, arXiv 2312.00752.
 
     Attributes:
-        max_len: tokens per example.
-        symbols: number of different symbols.
         causal: whether the model is causal.
-        train, dev, test: examples in the split of that name.
-        seed: seed of every draw.
     """
 
     name = "induction"
     version = 1
+    special = ("", "special")
 
-    max_len: int = 128
-    symbols: int = 16
     causal: bool = True
-    train: int = 100_000
-    dev: int = 1_000
-    test: int = 2_000
-    seed: int = 0
 
     def __post_init__(self) -> None:
         """Raise UserError where an option is out of range."""
-        self._derive(classes=self.symbols, vocabulary=FIRST_SYMBOL + self.symbols)
-        self._require(max_len=3, symbols=2)
+        super().__post_init__()
+        require_at_least(3, "induction", max_len=self.max_len)
 
     def draw(self, stream: Stream, count: int) -> Examples:
         """See `SyntheticTask.draw`."""
@@ -59,20 +51,6 @@ class Induction(SyntheticTask):
         sequences[:, -1] = SPECIAL
         target_positions = np.full((count, 1), self.max_len - 1)
         return Examples(sequences, targets[:, None], target_positions)
-
-    def candidates(self, split: Split) -> Int[Tensor, "n c"]:
-        """See `Task.candidates`: all symbols."""
-        sequences = split.sequences.long()
-        symbols = sequences[sequences >= FIRST_SYMBOL] - FIRST_SYMBOL
-        return symbols.view(len(split), self.max_len - 2)
-
-    def word(self, token: int) -> str:
-        """See `Task.word`."""
-        return "special" if token == SPECIAL else self.class_name(token - FIRST_SYMBOL)
-
-    def class_name(self, target: int) -> str:
-        """See `Task.class_name`: `s` and the number of the symbol."""
-        return f"s{target}"
 
 
 @tasks.register("mqar")
@@ -94,8 +72,6 @@ class MultiQueryRecall(SyntheticTask):
         pairs: key-value pairs, and queries, per example.
         vocabulary: vocabulary size.
         causal: whether the model is causal.
-        train, dev, test: examples in the split of that name.
-        seed: seed of every draw.
     """
 
     name = "mqar"
@@ -106,10 +82,6 @@ class MultiQueryRecall(SyntheticTask):
     pairs: int = 8
     vocabulary: int = 8_192
     causal: bool = True
-    train: int = 100_000
-    dev: int = 1_000
-    test: int = 2_000
-    seed: int = 0
 
     def __post_init__(self) -> None:
         """Raise UserError where an option is out of range."""

@@ -15,8 +15,6 @@ class Scaling(SyntheticTask):
         max_len: tokens per example.
         vocabulary: vocabulary size.
         causal: whether the model is causal.
-        train, dev, test: examples in the split of that name.
-        seed: seed of every draw.
     """
 
     name = "scaling"
@@ -30,7 +28,6 @@ class Scaling(SyntheticTask):
     train: int = 256
     dev: int = 32
     test: int = 32
-    seed: int = 0
 
     def __post_init__(self) -> None:
         """Raise UserError where an option is out of range."""

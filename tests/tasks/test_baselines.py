@@ -54,7 +54,8 @@ def compute(task):
 
 def evaluate(task):
     splits = load(task)
-    return baselines.evaluate(task, splits, {name: one.digest() for name, one in splits.items()})
+    digests = {name: split.digest() for name, split in splits.items()}
+    return baselines.evaluate(task, splits, digests)
 
 
 @pytest.mark.parametrize("sequences", [1, 2])

@@ -39,9 +39,9 @@ def sequences(block, split="train"):
 def test_every_token_stays_in_its_sequence_and_next_to_the_others_of_its_block(block):
     for row in sequences(block):
         assert sorted(row) == list(range(1, len(row) + 1))
-        for one, other in pairwise(row):
-            within = (one - 1) % block != block - 1 and one != len(row)
-            assert (other == one + 1) or not within
+        for token, following in pairwise(row):
+            within = (token - 1) % block != block - 1 and token != len(row)
+            assert (following == token + 1) or not within
 
 
 @pytest.mark.parametrize("block", [1, 8])

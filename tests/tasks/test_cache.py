@@ -143,7 +143,7 @@ def test_nothing_is_generated_for_a_cache_that_cannot_be_written(home, monkeypat
 def test_nothing_is_converted_for_a_cache_that_cannot_be_written(home, images, monkeypatch):
     home.write_text("a file")
     monkeypatch.setenv(cache.HOME_VARIABLE, str(home / "below"))
-    monkeypatch.setattr(Image, "convert", lambda files, examples: pytest.fail("converted"))
+    monkeypatch.setattr(Image, "convert", lambda files: pytest.fail("converted"))
     with pytest.raises(UserError, match=r"cannot be written \(Not a directory\); set HARNESS"):
         Image.import_files(images.folder, images.source)
 
@@ -168,11 +168,15 @@ def fail_half_way(error):
 
 
 @pytest.mark.parametrize("key", ["set@1", "other@1"])
-@pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()], ids=repr)
-def test_a_failed_write_leaves_the_cache_as_it_was(home, monkeypatch, error, key):
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [(OSError("disk full"), UserError), (KeyboardInterrupt(), KeyboardInterrupt)],
+    ids=repr,
+)
+def test_a_failed_write_leaves_the_cache_as_it_was(home, monkeypatch, error, raised, key):
     path = cache.write("set@1", ARRAYS)
     monkeypatch.setattr(np, "savez", fail_half_way(error))
-    with pytest.raises(type(error)):
+    with pytest.raises(raised):
         cache.write(key, {"a": np.arange(6)})
     assert list(home.iterdir()) == [path]
 

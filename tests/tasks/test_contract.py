@@ -123,8 +123,8 @@ def test_the_loss_of_half_precision_scores_is_taken_in_single_precision():
 def split_of(*sequences: list[int]) -> Split:
     """Each sequence as an example, padded to the longest with 9, an arbitrary token."""
     longest = max(map(len, sequences))
-    padded = [one + [9] * (longest - len(one)) for one in sequences]
-    lengths = torch.tensor([len(one) for one in sequences])
+    padded = [sequence + [9] * (longest - len(sequence)) for sequence in sequences]
+    lengths = torch.tensor([*map(len, sequences)])
     tokens = torch.tensor(padded, dtype=torch.uint8)
     return Split.single(tokens, lengths, torch.arange(len(sequences)))
 

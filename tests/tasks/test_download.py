@@ -110,10 +110,10 @@ def test_a_damaged_download_is_replaced_but_not_offline(fetch, home, server):
 def test_a_faulty_mirror_is_one_warning_and_the_next_one_is_used(fetch, server, home, fault):
     with pytest.warns(UserWarning) as warnings:
         fetched = fetch(fault, "good")
-    (warning,) = [str(one.message) for one in warnings]
+    (message,) = [str(warning.message) for warning in warnings]
     url = UNREACHABLE if fault == "unreachable" else server.url(fault)
-    assert warning.startswith(f"{url} is skipped: ") and "\n" not in warning
-    assert re.search(FAULTS[fault], warning)
+    assert message.startswith(f"{url} is skipped: ") and "\n" not in message
+    assert re.search(FAULTS[fault], message)
     assert files(home) == ["aclImdb.tar.gz", fetched.path.name]
 
 

@@ -85,7 +85,7 @@ def test_the_brightness_does_not_reveal_the_class(images, drawings):
 
 
 @pytest.mark.parametrize(("size", "contour"), [(32, 6), (64, 6), (128, 6)])
-def test_a_split_has_one_token_a_pixel_and_no_padding(size, contour):
+def test_a_split_has_one_token_per_pixel_and_no_padding(size, contour):
     task = Pathfinder(size=size, contour=contour, train=5, dev=2, test=3)
     for name, examples in (("train", 5), ("dev", 2), ("test", 3)):
         split = task.load(name)

@@ -162,7 +162,7 @@ def test_a_line_of_any_length_does_not_fill_the_memory(papers, monkeypatch):
 
 def test_a_file_with_too_few_pairs_is_an_error(papers, home):
     more = change(papers.source, examples=SMALL | {"dev": 2})
-    with pytest.raises(UserError, match=r"new_aan_pairs.eval.tsv contains 1 pairs, 2 expected"):
+    with pytest.raises(UserError, match="contains 1 examples in dev, 2 expected"):
         Retrieval.import_files(papers.folder, more)
     assert not home.exists()
 

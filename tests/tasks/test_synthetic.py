@@ -206,8 +206,8 @@ def test_the_draws_of_a_version_are_fixed(name):
 def test_splits_and_seeds_differ(name):
     ways = [(split, seed) for split in SPLITS for seed in (0, 1)]
     values = [draw(name, split, train=50, seed=seed)[1].sequences.numpy() for split, seed in ways]
-    assert {one.shape for one in values} == {values[0].shape}
-    assert len({one.tobytes() for one in values}) == len(ways)
+    assert {tokens.shape for tokens in values} == {values[0].shape}
+    assert len({tokens.tobytes() for tokens in values}) == len(ways)
     assert draw(name, "train", train=50)[1].sequences.numpy().tobytes() == values[0].tobytes()
 
 

@@ -82,10 +82,10 @@ def test_the_highest_byte_of_utf8_has_a_token(reviews):
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        (lambda r: r[1:], r"contains 5 reviews in test, 2 bad and 3 good; 6, 3 of each, expected"),
-        (lambda r: [{**r[0], "label": 1}, *r[1:]], "contains 6 reviews .* 2 bad and 4 good"),
-        (lambda r: [{**r[0], "label": 2}, *r[1:]], "contains 6 reviews .* 2 bad and 3 good"),
-        (lambda r: [{**r[0], "text": ""}, *r[1:]], "review 0 of test in .*packed is empty"),
+        (lambda r: r[1:], r"packed contains 5 examples in test, 6 expected; get it again"),
+        (lambda r: [{**r[0], "label": 1}, *r[1:]], "test_targets made from .* has SHA256"),
+        (lambda r: [{**r[0], "label": 2}, *r[1:]], "test_targets made from .* has SHA256"),
+        (lambda r: [{**r[0], "text": ""}, *r[1:]], "test_values made from .* has SHA256"),
         (lambda r: [{**r[0], "text": "Other."}, *r[1:]], r"test_values made from .* has SHA256"),
         (lambda r: [{"label": 0}, *r[1:]], "cannot be decoded .KeyError"),
         (lambda r: [{**r[0], "text": None}, *r[1:]], "cannot be decoded .AttributeError"),
@@ -121,11 +121,11 @@ def test_the_official_folder_gives_the_same_data_as_the_repacked_files(reviews, 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("test/neg/3_7.txt", b"fine", r"test.neg.3_7.txt is not named NUMBER_RATING.txt"),
+        ("test/neg/3_7.txt", b"fine", r"contains 7 examples in test, 6 expected"),
         ("test/pos/3.txt", b"fine", r"test.pos.3.txt is not named NUMBER_RATING.txt"),
-        ("train/pos/20_9.txt", b"caf\xe9", r"train.pos.20_9.txt is not UTF-8 at byte 3"),
-        ("train/neg/20_1.txt", b"fine", r"contains 41 reviews in train, 21 bad and 20 good"),
-        ("test/neg/0_2.txt", b"", r"review 0 of test in .* is empty"),
+        ("test/neg/0_2.txt", b"caf\xe9", r"test_values made from .* has SHA256"),
+        ("train/neg/20_1.txt", b"fine", r"contains 41 examples in train, 40 expected"),
+        ("test/neg/0_2.txt", b"", r"test_values made from .* has SHA256"),
         ("test/neg/0_2.txt", b"x" * (REVIEW_LIMIT + 1), r"0_2.txt has more than 1048576 bytes"),
     ],
 )
