@@ -96,7 +96,7 @@ def test_a_run_that_a_signal_ended_leaves_a_readable_store_and_is_continued(
     start, store, capsys, number
 ):
     process = start(*LONG, "--store", str(store.folder))
-    assert any(f"step 20/{STEPS}" in line for line in process.stdout)
+    assert any(f"step 60/{STEPS}" in line for line in process.stdout)
     process.send_signal(number)
     _, err = process.communicate(timeout=60)
     left = sorted(path.suffix for path in store.folder.iterdir())
@@ -108,7 +108,7 @@ def test_a_run_that_a_signal_ended_leaves_a_readable_store_and_is_continued(
         word = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}[number]
         assert (process.returncode, err.strip()) == (128 + number, f"harness: {word}")
         assert left == [".checkpoint", ".json"]
-        assert records[0].status == "interrupted" and 20 <= records[0].curve[-1].step < STEPS
+        assert records[0].status == "interrupted" and 60 <= records[0].curve[-1].step < STEPS
     with pytest.raises(SystemExit) as end:
         main([*LONG, "--store", str(store.folder)])
     out = capsys.readouterr().out
