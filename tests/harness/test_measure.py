@@ -131,6 +131,7 @@ def test_the_tokens_of_both_sequences_of_a_pair_are_counted(plan, seconds):
     assert cost.own.tokens_per_second.median == one.spec.train.batch * 2 * task.max_len / 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attention", ["softmax", "primal"])
 def test_a_cost_is_of_the_model_and_of_softmax_at_its_defaults(plan, prepare, attention):
     settings = {"softmax": {"backend": "naive"}} if attention == "softmax" else {}

@@ -67,6 +67,7 @@ STORES = st.lists(records(), max_size=3)
 NORMAL = (make_record(budget="laptop"), make_record("primal", accuracy=0.4, budget="laptop"))
 
 
+@pytest.mark.slow
 @given(STORES)
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 def test_the_leaderboard_holds_only_its_own_markdown(generated):
