@@ -138,7 +138,7 @@ def measure(pair: Pair, rounds: int) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Native variants compared with library packages.")
-    parser.add_argument("--rounds", type=int, default=31, help="turns of each implementation")
+    parser.add_argument("--rounds", type=int, default=31, help="timed calls of each implementation")
     parser.add_argument("--only", default="", help="native variants, separated by commas")
     arguments = parser.parse_args()
     print(json.dumps(machine()))

@@ -1,4 +1,4 @@
-"""Implementations timed in turns: their times, ratios and memory, and the machine."""
+"""Implementations timed alternately: their times, ratios and memory, and the machine."""
 
 import json
 import platform
@@ -20,7 +20,7 @@ def machine() -> dict[str, Any]:
 
 
 def compare(implementations: Mapping[str, Callable[[], Any]], memory: bool) -> None:
-    """Print time, its ratio to the first implementation turn by turn, and peak memory."""
+    """Print time, its ratio to the first implementation round by round, and peak memory."""
     device = torch.device("cpu")
     names = list(implementations)
     turns = take_turns(list(implementations.values()), device, rounds=31)

@@ -1,9 +1,9 @@
 """What a model costs: time, memory and operations, compared with SDPA softmax in the same run.
 
-The time is that of the step that trains. The model and the reference take turns, so that other load
-of the machine affects both, and their ratio is computed pairwise. Every turn ends with a
-synchronisation: a GPU step that is bound by kernel launches measures slightly slower than in
-training.
+The time is that of the step that trains. Calls of the model and of the reference alternate, so that
+other load of the machine affects both, and their ratio is computed pairwise. Every call ends with a
+synchronisation: a GPU step whose time is that of its kernel launches is measured slightly slower
+than in training.
 """
 
 import gc
@@ -87,7 +87,10 @@ def is_reference(spec: RunSpec) -> bool:
 def take_turns(
     turns: list[Callable[[], Any]], device: torch.device, rounds: int = ROUNDS
 ) -> list[list[float]]:
-    """Seconds of each of `rounds` calls of each turn, after a warm-up and synchronised."""
+    """Call the functions in `turns` alternately; return the seconds of each call of each of them.
+
+    The device is synchronised before and after each call; rounds of warm-up are not counted.
+    """
     seconds: list[list[float]] = [[] for _ in turns]
     for number in range(WARMUP + rounds):
         for turn, taken in zip(turns, seconds, strict=True):

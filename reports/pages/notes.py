@@ -18,10 +18,10 @@ MARKS = {
 MEANING = f"""\
 ## What the numbers mean
 
-- Time is that of the training step: extra losses and optimiser included, evaluation excluded.
+- Time is that of the training step: auxiliary losses and optimiser included, evaluation excluded.
 - Peak memory is the most that one training step allocates in addition to what was allocated
   before it.
-- Ratios are to SDPA softmax, measured in turns in the same run; below 1 is faster or smaller.
+- Ratios are to SDPA softmax, measured alternately in the same run; below 1 is faster or smaller.
 - Inference counts padding as tokens; FLOPs are those of the matrix products of one training step.
 - The checkpoint is the best on dev; test is evaluated once.
 - Costs are medians over seeds; the CSV has their quartiles at full precision.
@@ -44,7 +44,7 @@ from the paper's. Known weaknesses of those runs:
 """
 
 _LRA = """\
-- Long Range Arena: Text chooses its checkpoint on the test set; padding enters the pooled vector,
+- Long Range Arena: Text chooses its checkpoint on the test set; the pooled vector includes padding,
   and sampled tokens may be padding; no seed is set; the last incomplete test batch is dropped; the
   timed softmax is hand-written, fp32 and gradient-checkpointed while the other variants are not;
   evaluation is inside the timed loop; the Performer baseline scales queries and keys twice.
