@@ -17,8 +17,8 @@ from harness.train import Trainer
 TREES = {"min_len": 2, "max_len": 24, "train": 64, "dev": 16, "test": 18}
 
 
-class Quiet:
-    """A progress callback that records phases and the traces of failures."""
+class RecordingCallback:
+    """A progress callback that stores phases and the tracebacks of failures."""
 
     def __init__(self):
         self.phases, self.traces = [], []
@@ -69,7 +69,7 @@ def plan() -> Callable[..., Plan]:
 def request_of() -> Callable[..., Request]:
     """Requests a run of any task on the smallest budget; further keywords are options by owner."""
 
-    def ask(
+    def make(
         attention: str, task: str, positions: str = "learned", block: int = 0, **settings
     ) -> Request:
         return Request(
@@ -77,7 +77,7 @@ def request_of() -> Callable[..., Request]:
             precision="fp32", compiled=False, positions=positions, settings=settings,
         )  # fmt: skip
 
-    return ask
+    return make
 
 
 @pytest.fixture
@@ -98,8 +98,8 @@ def store(tmp_path) -> Store:
 
 
 @pytest.fixture
-def quiet() -> Quiet:
-    return Quiet()
+def callback() -> RecordingCallback:
+    return RecordingCallback()
 
 
 @pytest.fixture

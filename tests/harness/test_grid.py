@@ -17,20 +17,20 @@ from zoo.contract import Unsupported
 from zoo.registry import UserError
 
 
-def grid(plans, store, quiet, rerun=False) -> list[tuple[int, str, bool]]:
-    outcome = run_all(plans, store, lambda spec: quiet, rerun=rerun)
+def grid(plans, store, callback, rerun=False) -> list[tuple[int, str, bool]]:
+    outcome = run_all(plans, store, lambda spec: callback, rerun=rerun)
     return [(record.spec.seed, record.status, new) for record, new in outcome]
 
 
-def test_a_finished_cell_is_not_run_again_unless_rerun(plan, store, quiet, unmeasured):
+def test_a_finished_cell_is_not_run_again_unless_rerun(plan, store, callback, unmeasured):
     plans = [plan(seed=0), plan(seed=1)]
-    assert grid(plans[:1], store, quiet) == [(0, "ok", True)]
-    assert grid(plans, store, quiet) == [(0, "ok", False), (1, "ok", True)]
-    assert grid(plans, store, quiet, rerun=True) == [(0, "ok", True), (1, "ok", True)]
+    assert grid(plans[:1], store, callback) == [(0, "ok", True)]
+    assert grid(plans, store, callback) == [(0, "ok", False), (1, "ok", True)]
+    assert grid(plans, store, callback, rerun=True) == [(0, "ok", True), (1, "ok", True)]
 
 
 def test_a_failing_cell_does_not_stop_the_next_and_is_run_again_later(
-    plan, store, quiet, unmeasured, monkeypatch
+    plan, store, callback, unmeasured, monkeypatch
 ):
     real = harness.run.fit
 
@@ -42,40 +42,40 @@ def test_a_failing_cell_does_not_stop_the_next_and_is_run_again_later(
     plans = [plan(seed=0), plan(seed=1)]
     with monkeypatch.context() as failing:
         failing.setattr("harness.run.fit", fail_for_seed_0)
-        assert grid(plans, store, quiet) == [(0, "failed", True), (1, "ok", True)]
-    assert grid(plans, store, quiet) == [(0, "ok", True), (1, "ok", False)]
+        assert grid(plans, store, callback) == [(0, "failed", True), (1, "ok", True)]
+    assert grid(plans, store, callback) == [(0, "ok", True), (1, "ok", False)]
 
 
 def test_a_cell_that_cannot_start_does_not_stop_the_next(
-    plan, store, quiet, unmeasured, interrupt_at, monkeypatch
+    plan, store, callback, unmeasured, interrupt_at, monkeypatch
 ):
     plans = [plan(seed=0), plan(seed=1)]
     interrupt_at(3, KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
-        run(plans[0], store, quiet)
+        run(plans[0], store, callback)
     other = describe("cpu").model_copy(update={"threads": 99})
     monkeypatch.setattr("harness.run.describe", lambda kind: other)
-    assert grid(plans, store, quiet) == [(0, "failed", True), (1, "ok", True)]
+    assert grid(plans, store, callback) == [(0, "failed", True), (1, "ok", True)]
     assert "was started with threads" in store.find(plans[0].spec).reason
 
 
-def test_a_rerun_ignores_a_checkpoint(plan, store, quiet, unmeasured, interrupt_at, monkeypatch):
+def test_a_rerun_ignores_a_checkpoint(plan, store, callback, unmeasured, interrupt_at, monkeypatch):
     one = plan()
-    uninterrupted = run(one, store, quiet)
+    uninterrupted = run(one, store, callback)
     interrupt_at(3, KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
-        run(one, store, quiet)
+        run(one, store, callback)
     # Continued, the run would have this environment's threads as an error.
     other = describe("cpu").model_copy(update={"threads": 99})
     monkeypatch.setattr("harness.run.describe", lambda kind: other)
     assert store.checkpoint(one.spec).exists()
-    assert grid([one], store, quiet, rerun=True) == [(0, "ok", True)]
+    assert grid([one], store, callback, rerun=True) == [(0, "ok", True)]
     record = store.find(one.spec)
     assert record.environment.threads == 99
     assert record.final.test_accuracy == uninterrupted.final.test_accuracy
 
 
-def test_partial_files_of_dead_processes_are_removed(plan, store, quiet, unmeasured):
+def test_partial_files_of_dead_processes_are_removed(plan, store, callback, unmeasured):
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
     store.folder.mkdir()
@@ -84,23 +84,23 @@ def test_partial_files_of_dead_processes_are_removed(plan, store, quiet, unmeasu
     foreign = store.folder / ".z.partial"
     for path in (dead, alive, foreign):
         path.write_text("{")
-    grid([], store, quiet)
+    grid([], store, callback)
     assert sorted(store.folder.iterdir()) == sorted([alive, foreign])
 
 
-def test_an_interrupt_stops_the_grid(plan, store, quiet, unmeasured, interrupt_at):
+def test_an_interrupt_stops_the_grid(plan, store, callback, unmeasured, interrupt_at):
     interrupt_at(0, KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
-        grid([plan(seed=0), plan(seed=1)], store, quiet)
+        grid([plan(seed=0), plan(seed=1)], store, callback)
     assert [record.status for record in store.read()[0]] == ["interrupted"]
 
 
-def test_a_broken_record_with_the_name_of_a_cell_is_an_error(plan, store, quiet, unmeasured):
+def test_a_broken_record_with_the_name_of_a_cell_is_an_error(plan, store, callback, unmeasured):
     path = store.path(plan().spec)
     path.parent.mkdir()
     path.write_text("{")
     with pytest.raises(UserError, match="is not a record"):
-        grid([plan()], store, quiet)
+        grid([plan()], store, callback)
     assert path.read_text() == "{"
 
 
@@ -145,16 +145,16 @@ def test_the_check_finds_a_broken_record_of_a_later_cell(plan, store):
         check([plan(), plan("primal")], store)
 
 
-def test_a_final_status_is_not_run_again(plan, store, quiet, unmeasured, interrupt_at):
+def test_a_final_status_is_not_run_again(plan, store, callback, unmeasured, interrupt_at):
     interrupt_at(0, DivergedError("task loss is nan by step 1"))
-    assert grid([plan()], store, quiet) == [(0, "diverged", True)]
-    assert grid([plan()], store, quiet) == [(0, "diverged", False)]
+    assert grid([plan()], store, callback) == [(0, "diverged", True)]
+    assert grid([plan()], store, callback) == [(0, "diverged", False)]
 
 
 def test_a_failed_rerun_does_not_replace_a_finished_record(
-    plan, store, quiet, unmeasured, interrupt_at
+    plan, store, callback, unmeasured, interrupt_at
 ):
-    assert grid([plan()], store, quiet) == [(0, "ok", True)]
+    assert grid([plan()], store, callback) == [(0, "ok", True)]
     interrupt_at(2, RuntimeError("boom"))
-    assert grid([plan()], store, quiet, rerun=True) == [(0, "ok", True)]
+    assert grid([plan()], store, callback, rerun=True) == [(0, "ok", True)]
     assert [record.status for record in store.read()[0]] == ["ok"]

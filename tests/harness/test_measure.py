@@ -1,4 +1,4 @@
-"""Costs against counts by hand: bytes, operations, and the order of turns."""
+"""Costs are those computed by hand: bytes, operations, ratios; and the order of the calls."""
 
 from dataclasses import replace
 
@@ -64,10 +64,10 @@ def test_quartiles_are_those_of_the_values():
 
 @pytest.fixture
 def seconds(monkeypatch):
-    """The seconds that `take_turns` returns: of training steps, then of inference."""
-    lists = []
-    monkeypatch.setattr("harness.measure.take_turns", lambda turns, device: lists.pop(0))
-    return lists
+    """The results of the calls of `take_turns`: first of training steps, then of inference."""
+    results = []
+    monkeypatch.setattr("harness.measure.take_turns", lambda turns, device: results.pop(0))
+    return results
 
 
 def test_the_reference_has_ratio_exactly_one(plan):
@@ -89,8 +89,9 @@ def test_the_reference_is_sdpa_with_any_default_of_softmax(plan, monkeypatch):
     monkeypatch.setattr("harness.measure.build_model", spy)
     one = plan("softmax+primal")
     measure(one)
-    of = {spec.attention: spec.options for spec in built}
-    assert of == {one.spec.attention: one.spec.options, "softmax": {"softmax": {"backend": "sdpa"}}}
+    options = {spec.attention: spec.options for spec in built}
+    expected = {one.spec.attention: one.spec.options, "softmax": {"softmax": {"backend": "sdpa"}}}
+    assert options == expected
 
 
 def test_softmax_is_the_reference_where_it_uses_sdpa(plan):
@@ -162,21 +163,21 @@ def test_ratios_are_pairwise_and_units_are_those_of_the_record(plan, seconds):
 
 @pytest.fixture
 def failing(monkeypatch):
-    """Makes a step of one of the two models fail: primal is the one with the loss `ksvd`."""
-    step, left = Trainer.step, [0]
+    """Makes step `number` of one of the two models fail; only primal returns the loss `ksvd`."""
+    step, calls = Trainer.step, [0]
 
-    def arrange(primal: bool, error: Exception, number: int = 1) -> None:
+    def install(primal: bool, error: Exception, number: int = 1) -> None:
         def fail(self, at):
             losses = step(self, at)
-            meant = ("ksvd" in losses) == primal
-            left[0] += meant
-            if meant and left[0] == number:
+            selected = ("ksvd" in losses) == primal
+            calls[0] += selected
+            if selected and calls[0] == number:
                 raise error
             return losses
 
         monkeypatch.setattr(Trainer, "step", fail)
 
-    return arrange
+    return install
 
 
 @pytest.mark.parametrize(
@@ -204,15 +205,14 @@ def test_a_reference_that_does_not_fit_in_memory_is_left_out(plan, seconds, fail
     [(True, MemoryError("3 TiB")), (True, RuntimeError("a bug")), (False, RuntimeError("a bug"))],
 )
 def test_any_other_failure_ends_the_measurement(plan, failing, primal, error):
-    one = plan("primal")
-    _ends(one, failing, primal, error)
+    _expect_failure(plan("primal"), failing, primal, error)
 
 
 def test_a_reference_that_does_not_fit_by_itself_is_out_of_memory(plan, failing):
-    _ends(plan("softmax"), failing, False, MemoryError("3 TiB"))
+    _expect_failure(plan("softmax"), failing, False, MemoryError("3 TiB"))
 
 
-def _ends(one, failing, primal, error):
+def _expect_failure(one, failing, primal, error):
     failing(primal, error)
     with pytest.raises(type(error), match=str(error)):
         measure(one)
@@ -237,16 +237,13 @@ def test_training_steps_and_inference_without_gradients_are_timed(plan, monkeypa
         calls.append(("step", self.model.training, torch.is_grad_enabled()))
         return real(self, number)
 
+    def scores(self, batch):
+        calls.append(("scores", self.model.training, torch.is_inference_mode_enabled()))
+
     monkeypatch.setattr("harness.measure.take_turns", spy)
     monkeypatch.setattr(Trainer, "step", step)
-    monkeypatch.setattr(
-        Trainer,
-        "scores",
-        lambda self, batch: calls.append(
-            ("read", self.model.training, torch.is_inference_mode_enabled())
-        ),
-    )
+    monkeypatch.setattr(Trainer, "scores", scores)
     one = plan("softmax")
     measure(one)
     step = ("step", True, True)
-    assert calls == [step, step, ("read", False, True), step, step]
+    assert calls == [step, step, ("scores", False, True), step, step]

@@ -122,10 +122,10 @@ def reads(monkeypatch) -> Counter:
     return counts
 
 
-def test_splits_are_loaded_and_hashed_once_for_many_runs(plan, store, quiet, reads, unmeasured):
+def test_splits_are_loaded_and_hashed_once_for_many_runs(plan, store, callback, reads, unmeasured):
     plans = [plan(attention, seed) for attention in ("softmax", "none") for seed in (0, 1)]
     for one in plans:
-        run(one, store, quiet)
+        run(one, store, callback)
     assert reads == {"train": 1, "dev": 1, "test": 1, "digest": 3}
     assert len({id(one.data) for one in plans}) == 1
 

@@ -7,9 +7,9 @@ from zoo.registry import UserError
 
 
 def test_a_new_cost_replaces_the_old_one_and_nothing_else(
-    plan, store, quiet, unmeasured, monkeypatch
+    plan, store, callback, unmeasured, monkeypatch
 ):
-    record = run(plan(), store, quiet)
+    record = run(plan(), store, callback)
     other = unmeasured.model_copy(
         update={"softmax": unmeasured.own.model_copy(update={"flops": 7})}
     )
@@ -20,9 +20,9 @@ def test_a_new_cost_replaces_the_old_one_and_nothing_else(
 
 
 def test_the_commits_of_training_and_of_measuring_are_both_named(
-    plan, store, quiet, unmeasured, monkeypatch
+    plan, store, callback, unmeasured, monkeypatch
 ):
-    record = run(plan(), store, quiet)
+    record = run(plan(), store, callback)
     trained = record.environment.model_copy(update={"commit": "aaa"})
     here = record.environment.model_copy(update={"commit": "bbb"})
     monkeypatch.setattr("harness.run.describe", lambda kind: here)
@@ -31,16 +31,16 @@ def test_the_commits_of_training_and_of_measuring_are_both_named(
     assert remeasure(renewed, store).environment.commits == ["aaa", "bbb"]
 
 
-def test_a_cost_is_not_measured_again_on_another_machine(plan, store, quiet, unmeasured):
-    record = run(plan(), store, quiet)
+def test_a_cost_is_not_measured_again_on_another_machine(plan, store, callback, unmeasured):
+    record = run(plan(), store, callback)
     other = record.environment.model_copy(update={"threads": 99})
     with pytest.raises(UserError, match=r"was started with threads 99 .*; measure it there"):
         remeasure(record.model_copy(update={"environment": other}), store)
     assert store.read() == ([record], [])
 
 
-def test_a_cost_is_not_measured_again_with_other_data(plan, store, quiet, unmeasured):
-    record = run(plan(), store, quiet)
+def test_a_cost_is_not_measured_again_with_other_data(plan, store, callback, unmeasured):
+    record = run(plan(), store, callback)
     task = record.spec.task.model_copy(update={"digests": {"train": "x"}})
     old = record.model_copy(update={"spec": record.spec.model_copy(update={"task": task})})
     with pytest.raises(UserError, match=r"the data of listops@1.* have changed since the run"):

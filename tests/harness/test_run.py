@@ -68,9 +68,9 @@ def trained(monkeypatch) -> list[Trainer]:
     return used
 
 
-def test_a_finished_run_is_a_complete_record(plan, store, quiet):
+def test_a_finished_run_is_a_complete_record(plan, store, callback):
     one = plan("softmax+primal", steps=4, evaluations=2)
-    record = run(one, store, quiet)
+    record = run(one, store, callback)
     assert (record.status, record.reason, record.spec) == ("ok", "", one.spec)
     assert store.read() == ([record], [])
     assert files(store) == [store.path(one.spec).name]
@@ -82,26 +82,26 @@ def test_a_finished_run_is_a_complete_record(plan, store, quiet):
     assert record.baselines["chance"] == 0.1
     assert record.cost.own.parameters != record.cost.softmax.parameters
     assert record.environment.versions["torch"] == torch.__version__
-    assert quiet.phases == ["load data", "measure cost", "train", "test"]
+    assert callback.phases == ["load data", "measure cost", "train", "test"]
 
 
-def test_an_example_with_several_answers_counts_once(request_of, store, quiet, unmeasured):
+def test_an_example_with_several_answers_counts_once(request_of, store, callback, unmeasured):
     sizes = {"train": 32, "dev": 4, "test": 6}
     one = resolve(request_of("none", "mqar", mqar=sizes))
     assert one.data.splits["test"].targets.shape == (6, 2)
-    assert run(one, store, quiet).final.test_examples == 6
+    assert run(one, store, callback).final.test_examples == 6
 
 
 def test_the_baselines_of_a_record_are_those_of_the_shuffled_task(
-    request_of, store, quiet, unmeasured
+    request_of, store, callback, unmeasured
 ):
     one = resolve(request_of("none", "listops", block=4, listops=TREES))
     assert one.spec.task.key.endswith("shuffled")
-    assert run(one, store, quiet).baselines == one.data.baselines
+    assert run(one, store, callback).baselines == one.data.baselines
 
 
 def test_a_record_has_the_expected_failures_of_the_form_that_ran(
-    plan, request_of, store, quiet, unmeasured, monkeypatch
+    plan, request_of, store, callback, unmeasured, monkeypatch
 ):
     declared = {"lengths": "of both forms", "gradients, causal": "of one"}
     monkeypatch.setattr(variants.find("softmax"), "expected_failures", declared)
@@ -110,20 +110,20 @@ def test_a_record_has_the_expected_failures_of_the_form_that_ran(
     assert expected_failures_of(causal) == {
         "softmax: lengths": "of both forms", "softmax: gradients": "of one",
     }  # fmt: skip
-    assert run(usual, store, quiet).expected_failures == expected_failures_of(usual)
+    assert run(usual, store, callback).expected_failures == expected_failures_of(usual)
 
 
-def test_a_record_has_the_digest_of_the_source_of_each_variant(plan, store, quiet, unmeasured):
+def test_a_record_has_the_digest_of_the_source_of_each_variant(plan, store, callback, unmeasured):
     expected = {
         name: hashlib.sha256(Path(shipped.__path__[0], f"{name}.py").read_bytes()).hexdigest()
         for name in ("softmax", "primal")
     }
-    assert run(plan("softmax+primal"), store, quiet).implementations == expected
+    assert run(plan("softmax+primal"), store, callback).implementations == expected
     assert implementations(Composition.parse("primal")) == {"primal": expected["primal"]}
 
 
 def test_test_is_evaluated_once_after_training_with_the_best_state(
-    plan, store, quiet, unmeasured, monkeypatch
+    plan, store, callback, unmeasured, monkeypatch
 ):
     real, evaluations = Trainer.accuracy, []
     on_dev = iter([0.5, 0.25, 0.125, 0.0])
@@ -134,7 +134,7 @@ def test_test_is_evaluated_once_after_training_with_the_best_state(
         return next(on_dev) if len(split) == 16 else real(self, split)
 
     monkeypatch.setattr(Trainer, "accuracy", spy)
-    record = run(plan(steps=4, evaluations=4), store, quiet)
+    record = run(plan(steps=4, evaluations=4), store, callback)
     assert [size for size, _ in evaluations] == [16, 16, 16, 16, 18]
     first, last, tested = (evaluations[i][1] for i in (0, 3, 4))
     assert all(torch.equal(first[name], tested[name]) for name in first)
@@ -144,26 +144,28 @@ def test_test_is_evaluated_once_after_training_with_the_best_state(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("attention", ["softmax+primal", "performer"])
-def test_measuring_does_not_change_the_training(plan, store, quiet, monkeypatch, attention):
+def test_measuring_does_not_change_the_training(plan, store, callback, monkeypatch, attention):
     one = plan(attention)
-    measured = run(one, store, quiet)
+    measured = run(one, store, callback)
     monkeypatch.setattr("harness.run.measure", lambda plan: None)
-    unmeasured = run(one, store, quiet)
+    unmeasured = run(one, store, callback)
     assert measured.cost
     assert not unmeasured.cost
     assert outcome(unmeasured) == outcome(measured)
 
 
-def test_a_seed_is_reproducible_to_the_bit_and_another_one_differs(plan, store, quiet, unmeasured):
+def test_a_seed_is_reproducible_to_the_bit_and_another_one_differs(
+    plan, store, callback, unmeasured
+):
     torch.manual_seed(1)
-    first = run(plan("primal", seed=3), store, quiet)
+    first = run(plan("primal", seed=3), store, callback)
     torch.manual_seed(2)
-    assert outcome(run(plan("primal", seed=3), store, quiet)) == outcome(first)
-    assert curve(run(plan("primal", seed=4), store, quiet)) != curve(first)
+    assert outcome(run(plan("primal", seed=3), store, callback)) == outcome(first)
+    assert curve(run(plan("primal", seed=4), store, callback)) != curve(first)
 
 
 def test_a_seed_determines_the_initial_parameters_and_the_order_of_data(
-    plan, store, quiet, unmeasured, monkeypatch
+    plan, store, callback, unmeasured, monkeypatch
 ):
     starts = []
 
@@ -173,7 +175,7 @@ def test_a_seed_determines_the_initial_parameters_and_the_order_of_data(
 
     monkeypatch.setattr("harness.run.fit", spy)
     for seed in (3, 3, 4):
-        run(plan(seed=seed), store, quiet)
+        run(plan(seed=seed), store, callback)
     for first, again, other in zip(*starts, strict=True):
         assert torch.equal(first, again)
         assert not torch.equal(first, other)
@@ -181,10 +183,10 @@ def test_a_seed_determines_the_initial_parameters_and_the_order_of_data(
 
 @pytest.mark.parametrize(("error", "status", "reason"), ENDS, ids=lambda value: repr(value)[:30])
 def test_every_error_is_a_record_with_its_reason(
-    plan, store, quiet, unmeasured, interrupt_at, error, status, reason
+    plan, store, callback, unmeasured, interrupt_at, error, status, reason
 ):
     interrupt_at(3, error)
-    record = run(plan(), store, quiet)
+    record = run(plan(), store, callback)
     assert (record.status, record.reason) == (status, reason)
     assert record.final is None
     assert record.cost == unmeasured
@@ -197,44 +199,44 @@ def test_every_error_is_a_record_with_its_reason(
 
 
 def test_a_continued_run_names_both_commits(
-    plan, store, quiet, unmeasured, interrupt_at, monkeypatch
+    plan, store, callback, unmeasured, interrupt_at, monkeypatch
 ):
     here = describe("cpu")
     monkeypatch.setattr("harness.run.describe", lambda kind: here.model_copy(update=commit("aaa")))
     interrupt_at(3, KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
-        run(plan(), store, quiet)
+        run(plan(), store, callback)
     monkeypatch.setattr("harness.run.describe", lambda kind: here.model_copy(update=commit("bbb")))
-    record = run(plan(), store, quiet)
+    record = run(plan(), store, callback)
     assert record.environment.commit == "aaa, bbb"
 
 
 def test_the_seconds_of_a_run_are_those_of_all_its_processes(
-    plan, store, quiet, unmeasured, interrupt_at, monkeypatch
+    plan, store, callback, unmeasured, interrupt_at, monkeypatch
 ):
     interrupt_at(3, KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
-        run(plan(), store, quiet)
+        run(plan(), store, callback)
     real = checkpoint.load
 
     def load(path, trainer):
         return real(path, trainer).model_copy(update={"elapsed": 1000.0})
 
     monkeypatch.setattr(checkpoint, "load", load)
-    assert 1000.0 < run(plan(), store, quiet).final.seconds < 2000.0
+    assert 1000.0 < run(plan(), store, callback).final.seconds < 2000.0
 
 
 def test_a_run_of_another_environment_is_not_continued(
-    plan, store, quiet, unmeasured, interrupt_at, monkeypatch
+    plan, store, callback, unmeasured, interrupt_at, monkeypatch
 ):
     interrupt_at(3, KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
-        run(plan(), store, quiet)
+        run(plan(), store, callback)
     here = describe("cpu")
     versions = here.versions | {"torch": "1.0", "a package more": "7"}
     other = here.model_copy(update={"threads": 99, "versions": versions})
     monkeypatch.setattr("harness.run.describe", lambda kind: other)
-    record = run(plan(), store, quiet)
+    record = run(plan(), store, callback)
     checkpoint_path = store.checkpoint(plan().spec)
     assert (record.status, record.reason) == (
         "failed",
@@ -242,7 +244,7 @@ def test_a_run_of_another_environment_is_not_continued(
         f"torch {torch.__version__} (here 1.0); continue there, or delete it to start the run again"
     )  # fmt: skip
     assert checkpoint_path.exists()
-    assert not quiet.traces
+    assert not callback.traces
 
 
 def commit(name: str) -> dict[str, str]:
@@ -250,50 +252,50 @@ def commit(name: str) -> dict[str, str]:
 
 
 def test_the_traceback_is_shown_for_unexpected_errors_only(
-    plan, store, quiet, unmeasured, interrupt_at
+    plan, store, callback, unmeasured, interrupt_at
 ):
     interrupt_at(0, MemoryError())
-    run(plan(), store, quiet)
-    assert not quiet.traces
+    run(plan(), store, callback)
+    assert not callback.traces
     interrupt_at(0, RuntimeError("boom"))
-    run(plan(), store, quiet)
-    (trace,) = quiet.traces
+    run(plan(), store, callback)
+    (trace,) = callback.traces
     assert trace.startswith("Traceback") and trace.endswith("RuntimeError: boom\n")
 
 
-def test_a_run_whose_loss_explodes_has_diverged(plan, store, quiet, unmeasured):
-    record = run(plan(steps=40, warmup=1, lr=1e30), store, quiet)
+def test_a_run_whose_loss_explodes_has_diverged(plan, store, callback, unmeasured):
+    record = run(plan(steps=40, warmup=1, lr=1e30), store, callback)
     assert record.status == "diverged"
     assert "task loss is nan by step" in record.reason
     assert store.find(record.spec) == record
 
 
 @pytest.mark.parametrize("phase", ["build_model", "measure"])
-def test_a_failure_before_training_is_a_record_too(plan, store, quiet, monkeypatch, phase):
+def test_a_failure_before_training_is_a_record_too(plan, store, callback, monkeypatch, phase):
     monkeypatch.setattr("harness.run.measure", lambda plan: None)
     monkeypatch.setattr(f"harness.run.{phase}", raising(RuntimeError("early")))
-    record = run(plan(), store, quiet)
+    record = run(plan(), store, callback)
     assert (record.status, record.reason, record.cost) == ("failed", "RuntimeError: early", None)
     assert record.curve == []
 
 
 @pytest.mark.parametrize("attention", ["softmax+primal", "performer"])
 def test_an_interrupted_run_is_recorded_and_continues_to_the_same_result(
-    plan, store, tmp_path, quiet, unmeasured, interrupt_at, trained, attention
+    plan, store, tmp_path, callback, unmeasured, interrupt_at, trained, attention
 ):
     one = plan(attention, steps=12, evaluations=3)
     elsewhere = type(store)(tmp_path / "elsewhere")
-    uninterrupted = run(one, elsewhere, quiet)
+    uninterrupted = run(one, elsewhere, callback)
 
     interrupt_at(6, KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
-        run(one, store, quiet)
+        run(one, store, callback)
     record = store.find(one.spec)
     assert (record.status, record.reason) == ("interrupted", "interrupted at step 6")
     assert curve(record) == curve(uninterrupted)[:6]
     assert files(store) == sorted([store.checkpoint(one.spec).name, store.path(one.spec).name])
 
-    again = run(one, store, quiet)
+    again = run(one, store, callback)
     assert again.status == "ok"
     assert outcome(again) == outcome(uninterrupted)
     assert files(store) == [store.path(one.spec).name]
@@ -302,18 +304,18 @@ def test_an_interrupted_run_is_recorded_and_continues_to_the_same_result(
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
 
 
-def test_an_interrupt_before_training_is_a_record(plan, store, quiet, monkeypatch):
+def test_an_interrupt_before_training_is_a_record(plan, store, callback, monkeypatch):
     monkeypatch.setattr("harness.run.measure", raising(KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt):
-        run(plan(), store, quiet)
+        run(plan(), store, callback)
     assert store.find(plan().spec).reason == "interrupted at step 0"
 
 
-def test_a_damaged_checkpoint_fails_the_run_and_stays(plan, store, quiet, unmeasured):
+def test_a_damaged_checkpoint_fails_the_run_and_stays(plan, store, callback, unmeasured):
     saved = store.checkpoint(plan().spec)
     saved.parent.mkdir()
     saved.write_bytes(b"noise")
-    record = run(plan(), store, quiet)
+    record = run(plan(), store, callback)
     assert record.status == "failed"
     assert "is not a checkpoint of this run" in record.reason
     assert saved.read_bytes() == b"noise"
@@ -332,16 +334,16 @@ def saves(monkeypatch) -> list[int]:
     return steps
 
 
-def test_a_checkpoint_is_written_at_every_evaluation(plan, store, quiet, unmeasured, saves):
-    run(plan(steps=4, evaluations=2), store, quiet)
+def test_a_checkpoint_is_written_at_every_evaluation(plan, store, callback, unmeasured, saves):
+    run(plan(steps=4, evaluations=2), store, callback)
     assert saves == [2, 4]
 
 
 def test_a_checkpoint_is_written_whenever_the_interval_has_passed(
-    plan, store, quiet, unmeasured, saves
+    plan, store, callback, unmeasured, saves
 ):
     seconds = iter(range(1000))
-    run(plan(steps=8, evaluations=1), store, quiet, save_every=5.0, clock=lambda: next(seconds))
+    run(plan(steps=8, evaluations=1), store, callback, save_every=5.0, clock=lambda: next(seconds))
     # The clock is read once per step, and once per checkpoint.
     assert saves == [5, 8]
 
@@ -350,10 +352,10 @@ def test_a_checkpoint_is_written_whenever_the_interval_has_passed(
     ("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated)]
 )
 def test_a_signal_during_training_loses_no_step(
-    plan, store, tmp_path, quiet, unmeasured, monkeypatch, saves, number, error
+    plan, store, tmp_path, callback, unmeasured, monkeypatch, saves, number, error
 ):
     one = plan("softmax+primal", steps=6, evaluations=1)
-    uninterrupted = run(one, type(store)(tmp_path / "elsewhere"), quiet)
+    uninterrupted = run(one, type(store)(tmp_path / "elsewhere"), callback)
     real, left = Trainer.step, [number]
 
     def step(self, at):
@@ -363,12 +365,12 @@ def test_a_signal_during_training_loses_no_step(
 
     monkeypatch.setattr(Trainer, "step", step)
     with pytest.raises(error):
-        run(one, store, quiet)
+        run(one, store, callback)
     record = store.find(one.spec)
     assert (record.status, record.reason) == ("interrupted", "interrupted at step 4")
     # Step 6 is of the first run.
     assert saves == [6, 4]
-    assert outcome(run(one, store, quiet)) == outcome(uninterrupted)
+    assert outcome(run(one, store, callback)) == outcome(uninterrupted)
 
 
 def test_the_first_signal_is_deferred_and_the_second_one_is_not():
@@ -392,7 +394,7 @@ def test_handlers_are_restored_and_ignored_signals_stay_ignored():
 
 
 def test_a_signal_while_the_record_is_written_is_raised_after_it(
-    plan, store, quiet, unmeasured, monkeypatch
+    plan, store, callback, unmeasured, monkeypatch
 ):
     real = type(store).write
 
@@ -402,11 +404,11 @@ def test_a_signal_while_the_record_is_written_is_raised_after_it(
 
     monkeypatch.setattr(type(store), "write", write)
     with pytest.raises(KeyboardInterrupt):
-        run(plan(), store, quiet)
+        run(plan(), store, callback)
     assert store.find(plan().spec).status == "ok"
 
 
-def test_a_full_disk_is_one_line(plan, store, quiet, unmeasured, monkeypatch):
+def test_a_full_disk_is_one_line(plan, store, callback, unmeasured, monkeypatch):
     def full(number):
         raise OSError(28, "No space left on device")
 
@@ -414,14 +416,14 @@ def test_a_full_disk_is_one_line(plan, store, quiet, unmeasured, monkeypatch):
     with pytest.raises(
         UserError, match=r"record .*\.json cannot be written \(No space left on dev"
     ):
-        run(plan(), store, quiet)
+        run(plan(), store, callback)
     assert files(store) == []
 
 
-def test_a_store_that_was_replaced_by_a_file_is_one_line(plan, store, quiet, unmeasured):
+def test_a_store_that_was_replaced_by_a_file_is_one_line(plan, store, callback, unmeasured):
     store.folder.write_text("a file")
     with pytest.raises(
         UserError, match=r"record .* cannot be written \(\w.*\); free space, or give"
     ):
-        run(plan(), store, quiet)
+        run(plan(), store, callback)
     assert store.folder.read_text() == "a file"

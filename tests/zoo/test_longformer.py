@@ -70,7 +70,7 @@ def test_rotary_positions_rotate_queries_and_keys_of_both_kinds(padded, separate
 
 def test_without_global_tokens_it_is_local_attention():
     layer, x = longformer(window=5, global_tokens=0), draw(40)
-    twin = Local(layer.size, window=5).double()
+    local = Local(layer.size, window=5).double()
     weights = [*layer.local.weight.chunk(3), *layer.local.bias.chunk(3)]
     state = {
         "query.weight": weights[0],
@@ -79,9 +79,9 @@ def test_without_global_tokens_it_is_local_attention():
         "context.bias": torch.cat(weights[4:6]),
         **{f"out.{name}": value for name, value in layer.out.state_dict().items()},
     }
-    twin.load_state_dict(state)
+    local.load_state_dict(state)
     mask = ragged(40)
-    expected = valid(twin(x, x, mask).tokens, mask)
+    expected = valid(local(x, x, mask).tokens, mask)
     torch.testing.assert_close(valid(layer(x, x, mask).tokens, mask), expected)
 
 
