@@ -130,22 +130,22 @@ def find(name: str) -> Budget:
     """
     if not name.endswith(SUFFIX):
         return _built_in(name)
-    path, where = Path(name), f"budget file {name!r}"
+    path, label = Path(name), f"budget file {name!r}"
     if path.stem in NAMES:
-        raise UserError(f"{where} has the name of a built-in budget; rename the file")
+        raise UserError(f"{label} has the name of a built-in budget; rename the file")
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", path.stem):
         raise UserError(
-            f"{where}: a budget's name holds up to 64 letters, digits, '-', '_' and '.'; "
+            f"{label}: a budget's name holds up to 64 letters, digits, '-', '_' and '.'; "
             "rename the file"
         )
     try:
         if not path.is_file():
-            raise UserError(f"{where} is not a file; print one with: harness budgets --show laptop")
+            raise UserError(f"{label} is not a file; print one with: harness budgets --show laptop")
         tables = tomllib.loads(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise UserError(f"{where} cannot be read ({reason}); correct the file") from error
-    return _parse(path.stem, tables, where)
+        raise UserError(f"{label} cannot be read ({reason}); correct the file") from error
+    return _parse(path.stem, tables, label)
 
 
 def show(name: str) -> str:
@@ -166,16 +166,16 @@ def _built_in(name: str) -> Budget:
     return _parse(name, tomllib.loads(show(name)), f"budget {name!r}")
 
 
-def _parse(name: str, tables: Mapping[str, Any], where: str) -> Budget:
+def _parse(name: str, tables: Mapping[str, Any], label: str) -> Budget:
     if "name" in tables:
-        raise UserError(f"{where}: the file's name is the budget's name; remove 'name'")
+        raise UserError(f"{label}: the file's name is the budget's name; remove 'name'")
     given = {"train": {}, **tables, "name": name}
     if name not in NAMES and isinstance(given.get("model", {}), Mapping):
         given["model"] = {**_built_in("paper").model, **given.get("model", {})}
     try:
         return Budget.model_validate(given)
     except ValidationError as error:
-        raise UserError(f"{where}: {first_error(error, Budget, 'part')}") from error
+        raise UserError(f"{label}: {first_error(error, Budget, 'part')}") from error
 
 
 def first_error(error: ValidationError, kind: type[Frozen], what: str) -> str:
@@ -185,14 +185,14 @@ def first_error(error: ValidationError, kind: type[Frozen], what: str) -> str:
     """
     first = error.errors(include_url=False)[0]
     path = [str(part) for part in first["loc"]]
-    where = ".".join(path)
+    field = ".".join(path)
     if first["type"] == "extra_forbidden":
         fields = Recipe.model_fields if len(path) > 1 else kind.model_fields
         return unknown(what, path[-1], set(fields) - {"name"})
     if first["type"] == "missing":
-        return f"{where} is missing; set it"
+        return f"{field} is missing; set it"
     message = first["msg"].removeprefix("Value error, ")
-    if not where:
+    if not field:
         return message
     rule = message[:1].lower() + message[1:].partition(", unable")[0]
-    return f"{where}={' '.join(str(first['input']).split())}: {rule}; change it"
+    return f"{field}={' '.join(str(first['input']).split())}: {rule}; change it"

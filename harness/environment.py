@@ -20,7 +20,7 @@ PACKAGES = (
     "numpy", "attention-harness", "xformers", "performer-pytorch", "nystrom-attention",
     "reformer-pytorch", "flash-linear-attention",
 )  # fmt: skip
-"""Packages whose versions a record has if they are installed, besides Python and torch."""
+"""Packages whose versions are recorded if they are installed, in addition to Python and torch."""
 
 MALLOC = {-1: -1, -2: 64 * 2**20, -4: 0}
 """For glibc's `mallopt`: never trim, grow the heap by 64 MiB more than needed, never use mmap."""
@@ -36,7 +36,7 @@ def pick_device(name: str) -> torch.device:
         raise UserError(f"device {name!r} is not one of auto, cpu, cuda; give one of them")
     usable = torch.cuda.is_available()
     if name == "cuda" and not usable:
-        raise UserError("device 'cuda' is not usable: torch sees no CUDA device; use --device cpu")
+        raise UserError("device 'cuda' is not usable: torch finds no CUDA device; use --device cpu")
     return torch.device("cuda" if usable and name != "cpu" else "cpu")
 
 
@@ -86,19 +86,19 @@ def describe(kind: str) -> Environment:
 def merge_commits(
     started: Environment, current: Environment, what: str, remedy: str
 ) -> Environment:
-    """`current` with the commits of both, for a run that was started in another process.
+    """`current` with the commits of both, for a run that another process started.
 
-    A package that only one of them has is ignored.
+    A package that only one of the two environments has is ignored.
 
     Raises:
         UserError: device, threads, memory, system or a version differ; the message begins with
             `what` and ends with `remedy`.
     """
-    then, now = _by_name(started), _by_name(current)
+    before, here = _by_name(started), _by_name(current)
     differences = [
-        f"{name} {then[name]} (here {now[name]})"
-        for name in then
-        if then[name] != now.get(name, then[name])
+        f"{name} {before[name]} (here {here[name]})"
+        for name in before
+        if before[name] != here.get(name, before[name])
     ]
     if differences:
         raise UserError(f"{what} was started with {', '.join(differences)}; {remedy}")

@@ -159,14 +159,14 @@ def _parts(request: Request) -> tuple[Task, str, budgets.Budget]:
 
 
 def _recipes(
-    request: Request, recipe: budgets.Recipe, where: str
+    request: Request, recipe: budgets.Recipe, prefix: str
 ) -> tuple[ModelSpec, TrainSpec, dict[str, Value]]:
     """The model, the optimiser's recipe, and the fields in which they differ from the budget's."""
     model, of_model = _section(
-        ModelSpec, "model", recipe.model, request.settings, where, positions=request.positions
+        ModelSpec, "model", recipe.model, request.settings, prefix, positions=request.positions
     )
     train, of_train = _section(
-        TrainSpec, "train", recipe.train, request.settings, where,
+        TrainSpec, "train", recipe.train, request.settings, prefix,
         precision=request.precision, compiled=request.compiled,
     )  # fmt: skip
     return model, train, of_model | of_train
@@ -177,19 +177,19 @@ def _section(
     owner: str,
     recipe: Mapping[str, Any],
     settings: Settings,
-    where: str,
+    prefix: str,
     **fixed: Value,
 ) -> tuple[S, dict[str, Value]]:
     """The fields of `owner`, which is `model` or `train`, and those that differ from the budget's.
 
     `recipe` holds the fields that the budget gives, `fixed` those that the request has itself.
-    `where` names the budget in messages.
+    `prefix` names the budget in messages.
     """
     for name in fixed.keys() & recipe.keys():
         raise UserError(
-            f"{where}{owner}.{name} belongs to no budget; remove it and use {FLAGS[name]}"
+            f"{prefix}{owner}.{name} belongs to no budget; remove it and use {FLAGS[name]}"
         )
-    default = _validated(kind, f"{where}{owner}", {**recipe, **fixed})
+    default = _validated(kind, f"{prefix}{owner}", {**recipe, **fixed})
     given: dict[str, Any] = dict(settings.get(owner, {}))
     for name in given.keys() & fixed.keys():
         raise UserError(f"--set {owner}.{name} is not possible; use {FLAGS[name]}")

@@ -1,4 +1,4 @@
-"""From the options of a command to the cells of a grid, and their records."""
+"""The cells of a grid from the options of a command, and their records."""
 
 from collections.abc import Sequence
 from itertools import product
@@ -32,12 +32,12 @@ def requests(
     from harness import environment
     from harness.plan import Request
 
-    chosen = environment.pick_device(device)
+    torch_device = environment.pick_device(device)
     shared = {
         "settings": settings_of(set_),
-        "device": chosen.type,
-        "precision": environment.pick_precision(precision, chosen),
-        "compiled": chosen.type == "cuda" if compiled is None else compiled,
+        "device": torch_device.type,
+        "precision": environment.pick_precision(precision, torch_device),
+        "compiled": torch_device.type == "cuda" if compiled is None else compiled,
         **fields,
     }
     numbers = integers_in("seeds", seeds, range(2**32), "0,1,2")
