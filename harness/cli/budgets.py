@@ -10,7 +10,7 @@ def budgets(
         str | None, typer.Option(metavar="NAME", help="Print this budget as a TOML file.")
     ] = None,
 ) -> None:
-    """List the budgets, or print one as a TOML file, as a start for your own."""
+    """List the budgets, or print one as a TOML file, as a template for one of your own."""
     from harness import budgets
 
     typer.echo(budgets.show(show).rstrip() if show else "\n".join(budgets.names()))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.arguments import SetOption, settings_of
+from harness.cli.arguments import settings_of
 from zoo.registry import UserError
 
 if TYPE_CHECKING:
@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 def check(
     name: Annotated[str, typer.Argument(help="A registered variant, or MODULE:CLASS.")],
-    set_: SetOption = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="NAME.OPTION=VALUE; NAME is the variant; repeatable."),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object per check.")
     ] = False,

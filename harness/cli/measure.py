@@ -10,7 +10,9 @@ from zoo.registry import UserError
 
 
 def measure(store: StoreOption = Path("runs")) -> None:
-    """Measure the cost of every finished run of a store again, for runs made on a busy machine.
+    """Measure the cost of every finished run of a store again.
+
+    Useful if other processes used the machine during the runs.
 
     A record that cannot be measured is left unchanged, and the exit code is 1.
     """

@@ -34,7 +34,7 @@ def run(
     set_: arguments.SetOption = None,
     store: arguments.StoreOption = Path("runs"),
     rerun: Annotated[
-        bool, typer.Option("--rerun", help="Run finished cells again, from the beginning.")
+        bool, typer.Option("--rerun", help="Repeat finished runs, from the beginning.")
     ] = False,
 ) -> None:
     """Train every variant on every task with every seed; report accuracy, speed and memory.
