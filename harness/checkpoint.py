@@ -76,11 +76,12 @@ def load(path: Path, trainer: Trainer) -> Progress:
 
 
 def _check_steps(progress: Progress, saved: int, expected: int) -> None:
+    """Raise ValueError if the steps of `progress` are not possible in a run of `expected` steps."""
     steps = [point.step for point in progress.curve]
     increasing = steps == sorted(set(steps))
-    reached = max([progress.best_step, *steps]) <= progress.step <= expected
-    if saved != expected or not increasing or not reached:
-        raise ValueError("it is of a run of other steps")
+    in_range = max([progress.best_step, *steps]) <= progress.step <= expected
+    if saved != expected or not increasing or not in_range:
+        raise ValueError("its steps are not those of this run")
 
 
 def _to_device(device: torch.device, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -14,11 +14,11 @@ from tasks.contract import SPLITS, Split, SplitName
 from zoo.registry import UserError, in_one_line
 
 TOO_LARGE = ("array is too big", "Maximum allowed dimension")
-"""Beginnings of numpy's messages about sizes that exceed the address space."""
+"""The first words of numpy's messages about sizes that exceed the address space."""
 
 
 class Summary(NamedTuple):
-    """What stays in memory when the splits are released; see the properties of `Data`."""
+    """What is in memory after the splits are released; see the properties of `Data`."""
 
     digests: Mapping[SplitName, str]
     sizes: Mapping[SplitName, int]

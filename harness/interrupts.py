@@ -15,7 +15,7 @@ class Terminated(KeyboardInterrupt):
 
 
 class Interrupts:
-    """As a context: SIGINT raises KeyboardInterrupt, SIGTERM raises Terminated.
+    """A context manager: inside, SIGINT raises KeyboardInterrupt, SIGTERM raises Terminated.
 
     While `deferred` is true, the first signal is stored in `pending`; the second one raises.
     Outside the main thread, and for signals that the process ignores, no handler is installed.

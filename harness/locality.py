@@ -12,7 +12,7 @@ def windowed(request: Request, windows: Sequence[int]) -> Iterator[Plan]:
     """The runs with full attention, with no attention, and with each window that limits it.
 
     A window, in tokens on each side, that covers whole sequences is left out with a warning. The
-    attention and the window of `request` are replaced.
+    variant and the window that `request` gives are replaced.
 
     Raises:
         UserError: `resolve` raises it, the settings give the window, or no window limits attention.
@@ -38,8 +38,8 @@ def shuffled(requests: Sequence[Request], blocks: Sequence[int]) -> Iterator[Pla
     """The runs with full attention on sequences whose blocks are shuffled.
 
     Tasks with target positions are skipped: shuffling would move the targets. A block, in tokens,
-    as long as the longest sequence is left out with a warning. The attention and the blocks of
-    `requests` are replaced.
+    as long as the longest sequence is left out with a warning. The variant and the block that each
+    of `requests` gives are replaced.
 
     Raises:
         UserError: `resolve` raises it.
@@ -56,7 +56,7 @@ def shuffled(requests: Sequence[Request], blocks: Sequence[int]) -> Iterator[Pla
 def _below(full: Plan, kind: str, counts: Sequence[int], limit: int) -> list[int]:
     """Those of `counts` that are below `limit`, with a warning for each of the others.
 
-    `kind` is `window` or `block`, counts are in tokens, and `limit` is the first without effect.
+    `kind` is `window` or `block`; counts are in tokens; from `limit` on they have no effect.
     """
     for count in counts:
         if count >= limit:

@@ -43,7 +43,7 @@ class ProgressCallback(Protocol):
         """The curve has a new point; the run has `steps` steps in all."""
 
     def failed(self, trace: str) -> None:
-        """The run ended in an unexpected error."""
+        """The run ended in an unexpected error, of which `trace` is the traceback."""
 
 
 class Cell:
@@ -194,8 +194,8 @@ def run(
     """Run one cell and write its record, however it ends.
 
     A run whose checkpoint is in the store is continued. During training Ctrl-C and SIGTERM take
-    effect after the current step, when a checkpoint has been written; others are written after each
-    evaluation, and after `save_every` seconds by `clock`.
+    effect after the current step, when a checkpoint has been written. Checkpoints are also written
+    after each evaluation and every `save_every` seconds by `clock`.
 
     Raises:
         UserError: the record cannot be written.
@@ -226,8 +226,8 @@ def run(
 def remeasure(record: Record, store: Store) -> Record:
     """Measure the cost of a recorded run again, write it to its record, and return the record.
 
-    For runs on a machine that was busy, which changes times but not accuracies. Baselines and
-    expected failures are updated as well, and the commit is added.
+    For runs during which other processes used the machine: they change times, not accuracies.
+    Baselines and expected failures are updated as well, and the commit is added.
 
     Raises:
         UserError: the run was made on another device, with other threads or other versions, or its

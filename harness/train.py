@@ -99,7 +99,7 @@ class Trainer:
         return correct.item() / split.targets.numel()
 
     def scores(self, batch: Any) -> Tensor:
-        """Scores of a batch, in the run's precision."""
+        """The output of the head for a batch: logits or numbers, in the run's precision."""
         with autocast(self.device, self.spec):
             return self.forward(batch)[0]
 
@@ -192,11 +192,11 @@ def fit(
     """
     spec = trainer.spec
     evaluations = evaluation_steps(spec)
-    every = max(1, spec.steps // 100)
+    interval = max(1, spec.steps // 100)
     trainer.model.train()
     while progress.step < spec.steps:
         last = progress.curve[-1].step if progress.curve else 0
-        until = min(spec.steps, last + every, next(step for step in evaluations if step > last))
+        until = min(spec.steps, last + interval, next(step for step in evaluations if step > last))
         if not _advance(trainer, progress, until, save_is_due):
             save()
             continue
@@ -235,7 +235,7 @@ def _advance(
 
 
 def _mean_losses(progress: Progress, steps: int) -> dict[str, float]:
-    """The mean of each loss over the last `steps`; the sums start again."""
+    """The mean of each loss over the last `steps` steps; reset the sums."""
     means = {name: total.item() / steps for name, total in progress.sums.items()}
     progress.sums = {}
     for name, mean in means.items():
@@ -245,7 +245,7 @@ def _mean_losses(progress: Progress, steps: int) -> dict[str, float]:
 
 
 def _evaluate(trainer: Trainer, dev: Split, progress: Progress) -> float:
-    """The accuracy on dev; the best one so far is stored with its step and its parameters."""
+    """The accuracy on dev; store in `progress` the best one so far, its step and its parameters."""
     accuracy = trainer.accuracy(dev)
     if accuracy > progress.best_accuracy:
         progress.best_accuracy, progress.best_step = accuracy, progress.step

@@ -1,4 +1,4 @@
-"""Numbers that papers published, measured by others: read from CSV, never combined with ours."""
+"""Numbers that papers published, measured by others: read from CSV, never combined with records."""
 
 import csv
 from collections.abc import Mapping
@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 
 class Number(NamedTuple):
-    """One published number, with our names of task and variant, as printed.
+    """One published number as printed, with this project's names of task and variant.
 
-    For a task that we do not have, `task` is the name of the data set, or `average` for the mean
-    over the paper's tasks.
+    For a task that this project does not have, `task` is the name of the data set, or `average` for
+    the mean over the paper's tasks.
     """
 
     task: str

@@ -17,7 +17,7 @@ from zoo.kernels.real_tokens import gather_tokens, real_tokens_first
 
 
 class GatedAttention(Attention):
-    """Owns norm, gate and output projection after an inner `attend`, and the shape of the state."""
+    """Norm, gate and output projection after an inner `attend`, and the shape of the state."""
 
     def _make_output(self) -> None:
         """Make gate, norm and output projection.

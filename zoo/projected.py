@@ -25,7 +25,7 @@ from zoo.kernels.real_tokens import token_ranks
 
 
 class ProjectedAttention(Attention):
-    """Owns the query, key, value and output projections around an inner `attend`.
+    """The query, key, value and output projections around an inner `attend`.
 
     With `shared_qk` there is one projection for queries and keys (Reformer), and `attend` receives
     its result as both.

@@ -32,7 +32,7 @@ class Traits:
 
 
 def trait_error(trait: str, value: object) -> str:
-    """What the value of a trait must be, if it is not; else empty."""
+    """The values that the trait may have, for a message, if `value` is not one; else empty."""
     if trait != "losses":
         return "" if isinstance(value, bool) else "True or False"
     valid = isinstance(value, tuple) and all(isinstance(name, str) for name in value)

@@ -1,4 +1,4 @@
-"""The command line: `main` is the entry point, each subcommand is a module of this package."""
+"""The command line: `main` is the entry point; each subcommand is a module of this package."""
 
 import sys
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     `argv` are the arguments, by default those of the process.
     """
     try:
-        # Inside, so that an interrupt during the imports ends in one line, too.
+        # Imported here, so that an interrupt during the imports is one line on stderr as well.
         from harness.cli.process import execute, invoke
 
         def run() -> int:

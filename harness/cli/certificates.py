@@ -29,7 +29,7 @@ HEAD = f"""\
 One row per variant (`fla-*` need CUDA and are left out), one column per group of checks.
 {PASSED}: every check of the group that the variant's traits require passed, in every configuration.
 {NOT_CLAIMED}: the traits require none. A number refers to a known check failure.
-`harness check NAME` prints the figures behind a row; `python -m harness.cli.certificates` writes
+`harness check NAME` prints the details of a row; `python -m harness.cli.certificates` writes
 this page.
 
 """

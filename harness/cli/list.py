@@ -1,6 +1,6 @@
 """`harness list`: the variants, the tasks and the budgets.
 
-Without plug-ins it is the text of `list.txt`, since looking at the variants imports torch, which
+Without plug-ins it is the text of `list.txt`, since the import of the variants imports torch, which
 takes seconds. `python -m harness.cli.list` writes that file.
 """
 

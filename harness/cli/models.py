@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from zoo.contract import Attention
 
 MARK = "models"
-"""Name of the two marks in a page between which the table is written."""
+"""Name of the two comments in a page between which the table is written."""
 
 HEAD = ("name", "mechanism", "paper", "cost in N", "causal", "recurrent", "mixes tokens")
 

@@ -18,7 +18,7 @@ from harness.records.record import Point
 from harness.records.spec import RunSpec
 
 SECONDS_PER_LINE = 10.0
-"""Minimum time between two printed lines; lines with a dev accuracy are always printed."""
+"""Minimum seconds between two printed lines; lines with a dev accuracy are always printed."""
 
 
 class CellProgress:
@@ -60,7 +60,7 @@ class CellProgress:
 
 @contextmanager
 def cells(console: Console, errors: Console) -> Iterator[Callable[[RunSpec], CellProgress]]:
-    """Show runs on `console` and failures on `errors`; yields a function from cell to callback."""
+    """Show runs on `console` and failures on `errors`; yield a function from spec to callback."""
     columns = (
         TextColumn("[bold]{task.description}"),
         BarColumn(),
@@ -74,7 +74,7 @@ def cells(console: Console, errors: Console) -> Iterator[Callable[[RunSpec], Cel
 
 @contextmanager
 def download(console: Console, name: str) -> Iterator[Callable[[str, int, int], None]]:
-    """Show a download; yields a function of the file's name, the bytes so far, and all bytes."""
+    """Show a download; yield a function of the file's name, the bytes so far, and all bytes."""
     columns = (*Progress.get_default_columns(), DownloadColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
         row = bar.add_task(name, total=None)

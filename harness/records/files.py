@@ -40,7 +40,7 @@ def require_page(path: Path) -> None:
 def write_atomic(path: Path, content: bytes) -> Path:
     """Write `content` to a hidden file, rename that to `path`, and return `path`.
 
-    A reader sees the old file or the new one; a process that is killed leaves a `.partial` file.
+    A reader gets the old file or the new one. A process that is killed leaves a `.partial` file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")

@@ -34,7 +34,7 @@ class ModelSpec(Frozen):
         dropout: probability after the embedding, after each attention, and after both linear
             layers of each feed-forward block.
         attention_dropout: probability of dropping an attention weight, where a variant has them.
-        positions: `learned` adds a vector to each token, `rotary` rotates queries and keys.
+        positions: `learned` adds a vector to each token; `rotary` rotates queries and keys.
     """
 
     depth: Count
@@ -78,7 +78,7 @@ class TrainSpec(Frozen):
     compiled: bool
 
     @model_validator(mode="after")
-    def _in_order(self) -> "TrainSpec":
+    def _check_warmup(self) -> "TrainSpec":
         if self.warmup > self.steps:
             raise ValueError(
                 f"warmup={self.warmup} exceeds steps={self.steps}; lower warmup or raise steps"

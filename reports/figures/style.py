@@ -101,8 +101,8 @@ def panels(heights: Sequence[float], width: float, extra: float) -> tuple[Figure
 
 
 def heading(axes: Axes, title: str) -> None:
-    """The name of the task above a panel, and below it the rest of the title in small print."""
-    # "listops@1[min_len=10,max_len=64], budget laptop": the options are small print, too.
+    """The name of the task above a panel, and below it the rest of the title in small type."""
+    # The options of "listops@1[min_len=10,max_len=64], budget laptop" are in small type as well.
     name = re.split(r"[\[,]", plain(title), maxsplit=1)[0]
     lines = _wrap(plain(title)[len(name) :].strip("[, ").replace("]", "", 1))
     axes.annotate(
@@ -120,7 +120,7 @@ def label(text: str) -> str:
 
 
 def not_shown(axes: Axes, reasons: Sequence[str]) -> None:
-    """Small print below the axis label of a panel; nothing where there are no reasons."""
+    """Small text below the axis label of a panel; nothing where there are no reasons."""
     if reasons:
         axes.annotate(
             _wrap(f"Not shown: {'; '.join(reasons)}"), (0, 0), (0, -36), xycoords="axes fraction",

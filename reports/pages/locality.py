@@ -10,7 +10,7 @@ from reports.tables.locality import SHUFFLED, WINDOW, Study
 from reports.tables.settings import recipe
 
 HEAD = f"""\
-# Locality: accuracy against the reach of attention
+# Locality: accuracy against the range of attention
 
 Test accuracy in percent with its 95 % interval. *{WINDOW}*: every layer attends to that many tokens
 on each side, or only before the token where the task is causal. *{SHUFFLED}*:

@@ -89,7 +89,7 @@ def _curves(records: Sequence[Record]) -> tuple[Curve, ...]:
         for options, runs in by_options(run for run in records if run.spec.attention == FULL)
     ]
     windowed = by_options(filter(_window, ordered), _options) or [("", [])]
-    # Several sets of options of full attention: none of them belongs to the windows.
+    # With several sets of options of full attention, none is the end of a windowed curve.
     only = shuffled[0].rows if len(shuffled) == 1 else {}
     end = {ALL: only[ALL]} if ALL in only else {}
     curves = [Curve(WINDOW + name, alone | _rows(runs, _window) | end) for name, runs in windowed]

@@ -200,7 +200,7 @@ def evaluate(tokens: Iterable[SupportsInt]) -> int:
             value = VALUES[operators.pop()](operands.pop())
             operands[-1].append(value)
         else:
-            operators.append(word)  # it closes no operator with operands
+            operators.append(word)  # a bracket without operator and operands: not a tree
             break
     if operators or len(operands[0]) != 1:
         raise UserError(f"{text!r:.80} is not one complete tree; give the tokens of one")

@@ -8,10 +8,11 @@ are in 0..255 and combine by maximum; a pixel is free where the mask is at most 
   which the mask of a paddle at a random integer angle is free, where a band of twice the distance
   of the tails counts as covered on every side; the second tail is at that distance from it, and
   need not be free. Heads and pivots are inside the window.
-* The snakes grow in turn. The next pivot lies straight ahead; a head is drawn from the pixels on a
-  circle around it, with weight (1 - mask dilated by a disc of radius m) * cos(turn)^2, and rejected
-  where its paddle's mask and the mask add up to 1.8 or more. Then the mask takes the paddle before:
-  a snake does not collide with its newest joint. Where a snake cannot grow, the pair starts again.
+* The snakes grow alternately. The next pivot lies straight ahead; a head is drawn from the pixels
+  on a circle around it, with weight (1 - mask dilated by a disc of radius m) * cos(turn)^2, and
+  rejected where its paddle's mask and the mask add up to 1.8 or more. Then the paddle before it is
+  added to the mask: a snake does not collide with its newest joint. Where a snake cannot grow, the
+  pair starts again.
 * Distractors start anywhere, and grow in the same way. Their mask lacks the first snake's last
   paddle, as in the original.
 * Discs lie on the tail of one snake, and on the last head of the same (class 1) or of the other.
@@ -111,7 +112,7 @@ def grow_pair(rng: Generator, tables: Tables, mask: Levels, paddles: Paddles) ->
 
 @njit(nogil=True)
 def scatter(rng: Generator, tables: Tables, mask: Levels, paddles: Paddles) -> bool:
-    """Try a few times to draw one distractor, which `mask` takes on success only."""
+    """Try a few times to draw one distractor; on success add it to `mask`."""
     pivot = np.empty(2, np.int64)
     for _ in range(DISTRACTOR_ATTEMPTS):
         free = 0

@@ -43,7 +43,7 @@ def seed(
 ) -> bool:
     """Draw a first paddle where it fits: in the middle of an empty window, or anywhere.
 
-    `paddle` and `pivot` receive it, here and below; they are undefined on failure.
+    It is written to `paddle` and `pivot`, here and below; they are undefined on failure.
     """
     free = np.empty((mask.size, 2), np.int64)
     for _ in range(ATTEMPTS):
@@ -133,7 +133,7 @@ def seed_second(
 def extend(
     rng: Generator, tables: Tables, mask: Levels, last: Paddle, paddle: Paddle, pivot: Point
 ) -> bool:
-    """Draw the paddle after `last`, whose pivot is given; then `mask` takes `last`."""
+    """Draw the paddle after `last`, whose pivot is given; then add `last` to `mask`."""
     pivot[0] += tables.pivots[last[2], 0]
     pivot[1] += tables.pivots[last[2], 1]
     weights = np.empty(len(tables.heads))

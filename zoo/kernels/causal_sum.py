@@ -7,7 +7,7 @@ needs no weights. All tokens: time O(n f g), memory O(f g). The past alone:
     chunked   exact weights within a chunk, and a state for what is before it: O(n chunk (f + g))
               more time, and O(n / chunk f g) memory for the states between chunks
 
-Nothing in the future changes the past, not even through rounding. A step of a recurrence adds one
+A later token changes no earlier output, not even through rounding. A step of a recurrence adds one
 token to the sum of `keys^T values` over the past, in time and memory O(f g).
 
 Axis letters beyond the contract's: `f` features, `g` the width of the summed values.

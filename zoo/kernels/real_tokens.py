@@ -37,7 +37,7 @@ def gather_tokens(
 def with_real_tokens_first(
     compute: Callable[..., Tensor], mask: Bool[Tensor, "b n"] | None, *inputs: Tensor
 ) -> Tensor:
-    """`compute(*inputs, count)` with the real tokens of each sample first, then in given order.
+    """`compute(*inputs, count)` on samples with real tokens first; the result in the given order.
 
     `count` is the number of real tokens of each sample, or one number for all without a mask.
     """

@@ -1,6 +1,6 @@
 """Registries: objects of one kind by name, built in or from plug-ins.
 
-Nothing here imports torch, so that looking up a name stays cheap.
+Nothing here imports torch, so that finding a name is fast.
 """
 
 import inspect

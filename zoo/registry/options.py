@@ -2,7 +2,7 @@
 
 The annotation of an option is bool, int, float, str or a Literal, with bounds as pydantic writes
 them: `Annotated[int, Field(ge=1)]`. Nothing here imports torch, and pydantic is imported when it is
-needed, so that looking at a signature stays cheap.
+needed, so that reading a signature is fast.
 """
 
 import inspect

@@ -1,4 +1,4 @@
-"""The variants that ship with the zoo, one mechanism a module, and the registry of all variants."""
+"""The variants of this package, one mechanism per module, and the registry of all variants."""
 
 from zoo.contract import variants
 

@@ -57,7 +57,7 @@ class CosFormer(ProjectedAttention):
         """See `ProjectedAttention.attend`."""
         n, max_len = q.shape[-2], self.size.max_len
         if n > max_len:
-            # Cosines would be negative.
+            # Weights of tokens more than `max_len` apart would be negative.
             raise Unsupported(
                 f"cosformer built for {max_len} tokens got {n}; build it with max_len={n}"
             )

@@ -33,7 +33,7 @@ def missing_requirement() -> str:
 
 
 class FlashLinear(Attention):
-    """A layer of `fla.layers`, where it has the name of its class here."""
+    """The layer of `fla.layers` that has the name of the subclass."""
 
     traits = Traits(causal=True, cross=False, linear=True, stochastic=False, recurrent=False)
     unchecked = "its kernels need CUDA and have no double precision; see tests/gpu"

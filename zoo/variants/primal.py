@@ -168,7 +168,7 @@ class Primal(Attention):
         heads, width = self.size.heads, self.size.head_dim
         out = self.out.weight.unflatten(1, (heads, width))
         merge = self.merge.weight.unflatten(1, (2, -1))
-        # Small per sample, and every token passes through it: full precision costs nothing.
+        # One small matrix per sample, by which all tokens are multiplied: fp32 takes little time.
         with torch.autocast(weights.device.type, enabled=False):
             merge_and_project = torch.einsum("dhp,pcs->chsd", out, merge)
             bias = torch.einsum("dhp,p->d", out, self.merge.bias) + self.out.bias
