@@ -79,7 +79,7 @@ def reads_what_can_execute(module: str, tree: ast.Module) -> Iterator[str]:
             yield f"calls {name} with allow_pickle"
 
 
-def imports_names_that_hide_a_call(module: str, tree: ast.Module) -> Iterator[str]:
+def imports_torch_load_by_name(module: str, tree: ast.Module) -> Iterator[str]:
     # The rule above recognises torch.load by that name only.
     yield from (
         f"imports {name} by name" for name in imported(module, tree) if name == "torch.load"
@@ -92,7 +92,7 @@ def postpones_annotations(module: str, tree: ast.Module) -> Iterator[str]:
         yield "postpones annotations"
 
 
-def swallows_options(module: str, tree: ast.Module) -> Iterator[str]:
+def takes_arbitrary_options(module: str, tree: ast.Module) -> Iterator[str]:
     if not module.startswith("zoo.variants"):
         return
     for owner in ast.walk(tree):
@@ -154,9 +154,9 @@ RULES: list[Rule] = [
     imports_against_the_direction,
     prints,
     reads_what_can_execute,
-    imports_names_that_hide_a_call,
+    imports_torch_load_by_name,
     postpones_annotations,
-    swallows_options,
+    takes_arbitrary_options,
     asserts,
 ]
 
@@ -219,10 +219,18 @@ BROKEN = [
     (reads_what_can_execute, "tasks.a", "import pickle"),
     (reads_what_can_execute, "tasks.a", "from pickle import loads"),
     (reads_what_can_execute, "tasks.a", "import joblib.memory"),
-    (imports_names_that_hide_a_call, "harness.a", "from torch import load"),
+    (imports_torch_load_by_name, "harness.a", "from torch import load"),
     (postpones_annotations, "zoo.a", "from __future__ import annotations"),
-    (swallows_options, "zoo.variants.a", "class A:\n    def __init__(self, size, *rest): ..."),
-    (swallows_options, "zoo.variants.a", "class A:\n    def __init__(self, size, **rest): ..."),
+    (
+        takes_arbitrary_options,
+        "zoo.variants.a",
+        "class A:\n    def __init__(self, size, *rest): ...",
+    ),
+    (
+        takes_arbitrary_options,
+        "zoo.variants.a",
+        "class A:\n    def __init__(self, size, **rest): ...",
+    ),
     (asserts, "zoo.a", "def f(x):\n    assert x"),
 ]
 
@@ -248,7 +256,11 @@ ALLOWED = [
     (reads_what_can_execute, "harness.a", "torch.load(path, weights_only=True)"),
     (reads_what_can_execute, "tasks.a", "np.load(path)"),
     (reads_what_can_execute, "harness.a", "from pickle import UnpicklingError"),
-    (swallows_options, "zoo.variants.a", "class A:\n    def __init__(self, size, *, rank=1): ..."),
+    (
+        takes_arbitrary_options,
+        "zoo.variants.a",
+        "class A:\n    def __init__(self, size, *, rank=1): ...",
+    ),
     (asserts, "zoo.conformance.padding", "assert True"),
 ]
 
@@ -258,7 +270,7 @@ def test_an_allowed_line_is_accepted(rule, module, source):
     assert not list(rule(module, ast.parse(source)))
 
 
-TORCHLESS = """
+FIND_IMPORT_OF_TORCH = """
 import importlib, pkgutil, sys
 names = sys.argv[1:]
 for name in names:
@@ -270,16 +282,16 @@ for name in names:
 """
 
 
-def torchless(*names: str) -> str:
-    """Import the modules and all below them in a new process; which one imports torch."""
-    command = [sys.executable, "-c", TORCHLESS, *names]
+def import_of_torch(*names: str) -> str:
+    """Import the modules and all below them in a new process; name the first that imports torch."""
+    command = [sys.executable, "-c", FIND_IMPORT_OF_TORCH, *names]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stderr.strip()
 
 
 def test_records_and_reports_do_not_import_torch():
-    assert torchless("zoo.registry", "harness.records", "reports") == ""
+    assert import_of_torch("zoo.registry", "harness.records", "reports") == ""
 
 
 @pytest.mark.slow
 def test_a_module_that_imports_torch_is_found():
-    assert torchless("harness.records.store", "zoo.contract") == "zoo.contract imports torch"
+    assert import_of_torch("harness.records.store", "zoo.contract") == "zoo.contract imports torch"

@@ -79,7 +79,7 @@ def by_sample(formula: Callable[[Tensor], Tensor], x: Tensor, mask: Tensor | Non
 
 
 def softmax_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Every query's mean of all values but padded ones, with all n x m weights in memory."""
+    """The softmax-weighted mean of the values that are not padded, from all n x m weights."""
     scores = q @ k.mT / q.shape[-1] ** 0.5
     if mask is not None:
         scores = scores.masked_fill(~mask[:, None, None, :], -torch.inf)

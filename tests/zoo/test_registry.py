@@ -210,7 +210,7 @@ def test_the_first_of_two_plug_ins_of_one_name_is_used(tools, plug_ins):
 
 
 @pytest.mark.parametrize(
-    ("thing", "complaint"),
+    ("attribute", "reason"),
     [
         ("NOT_A_CLASS", "is not a subclass of .*Tool"),
         ("Registry", "is not a subclass of .*Tool"),
@@ -220,9 +220,9 @@ def test_the_first_of_two_plug_ins_of_one_name_is_used(tools, plug_ins):
         ("Listed", "Listed.grits is annotated list.int.; annotate it bool"),
     ],
 )
-def test_a_plug_in_of_another_kind_is_rejected_with_the_reason(tools, plug_ins, thing, complaint):
-    plug_ins(("odd", f"{__name__}:{thing}"))
-    with pytest.raises(UserError, match=f"tool 'odd' cannot be loaded from .*{complaint}"):
+def test_a_plug_in_of_another_kind_is_rejected_with_the_reason(tools, plug_ins, attribute, reason):
+    plug_ins(("odd", f"{__name__}:{attribute}"))
+    with pytest.raises(UserError, match=f"tool 'odd' cannot be loaded from .*{reason}"):
         tools.find("odd")
 
 
