@@ -201,12 +201,16 @@ class Task(ABC):
         """A class as text."""
         return self.labels[target] if self.labels else str(target)
 
+    @classmethod
+    def option_names(cls) -> list[str]:
+        """The name of every option; the sizes of the splits and the seed come last."""
+        last = (*SPLITS, "seed")
+        return sorted(options_of(cls), key=lambda name: last.index(name) if name in last else -1)
+
     @property
     def options(self) -> dict[str, Value]:
-        """The value of every option; the sizes of the splits and the seed come last."""
-        last = (*SPLITS, "seed")
-        names = sorted(options_of(type(self)), key=lambda n: last.index(n) if n in last else -1)
-        return {name: getattr(self, name) for name in names}
+        """The value of every option, in the order of `option_names`."""
+        return {name: getattr(self, name) for name in self.option_names()}
 
     @property
     def key(self) -> str:

@@ -5,7 +5,7 @@ takes seconds. `python -m harness.cli.list` writes that file.
 """
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
 from importlib import metadata
 from pathlib import Path
@@ -13,7 +13,7 @@ from pathlib import Path
 import typer
 
 from harness.cli.process import script
-from zoo.registry import UserError, options_of
+from zoo.registry import UserError, Value, options_of
 
 BUILT_IN = Path(__file__).with_name("list.txt")
 
@@ -54,7 +54,7 @@ def _variants() -> str:
     for name, variant in variants.items():
         traits = asdict(variant.traits) | {"losses": ", ".join(variant.traits.losses)}
         cells = ("yes" if trait is True else trait or "" for trait in traits.values())
-        rows.append([name, *cells, _defaults(variant)])
+        rows.append([name, *cells, _joined(_defaults(variant))])
     return _table(["attention", *(field.name for field in fields(Traits)), "options"], rows)
 
 
@@ -64,8 +64,9 @@ def _tasks() -> str:
 
     rows = []
     for name, factory in tasks.items():
-        title, options = f"{name}@{factory.version}", _defaults(factory)
-        if any(option.default is option.empty for option in options_of(factory).values()):
+        title, defaults = f"{name}@{factory.version}", _defaults(factory)
+        options = _joined({option: defaults[option] for option in factory.option_names()})
+        if None in defaults.values():
             rows.append([title, "", "", "", options])  # its size depends on that option
             continue
         try:
@@ -78,9 +79,14 @@ def _tasks() -> str:
     return _table(["task", "classes", "length", "causal", "options"], rows)
 
 
-def _defaults(factory: Callable[..., object]) -> str:
+def _defaults(factory: Callable[..., object]) -> dict[str, Value | None]:
+    """The default of every option; None where it has none."""
     options = options_of(factory).items()
-    return ", ".join(name if p.default is p.empty else f"{name}={p.default}" for name, p in options)
+    return {name: None if p.default is p.empty else p.default for name, p in options}
+
+
+def _joined(defaults: Mapping[str, Value | None]) -> str:
+    return ", ".join(n if default is None else f"{n}={default}" for n, default in defaults.items())
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
