@@ -72,9 +72,9 @@ def check_fully_masked_input(configuration: Configuration) -> Outcome:
 def check_batch_independence(configuration: Configuration) -> Outcome:
     """No output depends on another sample of the batch, whichever samples and positions they are.
 
-    Of each two samples, one gets other tokens, a hundred times larger, and other padding: outputs
-    of the other must not change, and have no gradient with respect to those tokens. In evaluation,
-    a batch of one sample must give the same outputs.
+    Of each two samples, one gets other tokens, a hundred times larger, and other padding, also of
+    another amount: outputs of the other must not change, and have no gradient with respect to those
+    tokens. In evaluation, a batch of one sample must give the same outputs.
     """
     return verdict(_batch_leaks, configuration, "outputs depend on other samples by")
 
@@ -85,13 +85,14 @@ def _batch_leaks(configuration: Configuration, setting: Setting) -> Iterator[Lea
     everywhere = torch.ones(SAMPLES, LENGTH, dtype=torch.bool)
     changes = "output {token} of sample {sample} changes with other samples"
     depends = "others have a gradient with respect to token {token} of sample {sample}"
-    for mask in (None, SCATTERED[torch.arange(SAMPLES) % len(SCATTERED)]):
+    masks, others = (SCATTERED[(torch.arange(SAMPLES) + i) % len(SCATTERED)] for i in (0, 1))
+    for mask in (None, masks):
         real = everywhere if mask is None else mask
         before = setting.run(layer, x.requires_grad_(), mask).tokens
         for fixed in separating_masks(SAMPLES)[..., None] & everywhere:
             changed = torch.where(fixed[..., None], x, 100 * noise)
-            flipped = None if mask is None else torch.where(fixed, mask, mask.flip(1))
-            after = setting.run(layer, changed, flipped).tokens
+            other = None if mask is None else torch.where(fixed, mask, others.flip(1))
+            after = setting.run(layer, changed, other).tokens
             yield value_leak(before, after, fixed & real, changes)
             yield gradient_leak(x, before, fixed & real, ~fixed, depends)
         if not setting.training:

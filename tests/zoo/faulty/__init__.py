@@ -14,6 +14,7 @@ from tests.zoo.faulty.causality import (
     IgnoresRotaryPositions,
     ScalesByLength,
     ScalesByMaximumOfAllTokens,
+    ScalesByPadding,
     SubtractsLaterTokens,
 )
 from tests.zoo.faulty.cost import (
@@ -35,6 +36,7 @@ from tests.zoo.faulty.numerics import (
     DoublesUnderAutocast,
     DrawsUnseededDropout,
     DrawsUnseededNoise,
+    HalvesGradientOfLoss,
     MultipliesByZero,
     NegatesGradients,
     OverflowsForLargeInputs,
@@ -44,6 +46,7 @@ from tests.zoo.faulty.numerics import (
     ReturnsLossInEvaluation,
     ReturnsLossPerSample,
     ReturnsUndeclaredLoss,
+    ScalesInSinglePrecision,
     ScalesInTraining,
     SlicesByZero,
     WeightOutsideStateDict,
@@ -64,6 +67,7 @@ from tests.zoo.faulty.padding import (
     ReplacesNaNInForwardOnly,
     RotatesByPaddedPosition,
     ScalesByBatchSize,
+    ScalesByCountOfBatchInTraining,
     ScalesByMaximumOfBatch,
     ScalesByMeanOfBatchInTraining,
 )
@@ -143,5 +147,9 @@ FAULTY = {
     IgnoresPositionsInSteps: "step equals forward",
     AcceptsFloatMask: "rejects non-boolean mask",
     ReturnsLargeLoss: "auxiliary loss does not dominate",
+    ScalesByPadding: "causality",
+    ScalesByCountOfBatchInTraining: "batch independence",
+    ScalesInSinglePrecision: "precisions",
+    HalvesGradientOfLoss: "gradients",
 }
 """The check that must detect each defect."""

@@ -54,6 +54,16 @@ class ScalesByLength(Correct):
         return super().attend(q, k, v, mask) * (1 + count / 100)
 
 
+class ScalesByPadding(Correct):
+    """Scales outputs by the number of padded tokens, later ones included."""
+
+    def attend(self, q, k, v, mask):
+        heads = super().attend(q, k, v, mask)
+        if mask is None:
+            return heads
+        return heads * (1 + (~mask).sum(1)[:, None, None, None].to(v.dtype) / 100)
+
+
 class CausalFormOfFirstToken(Correct):
     """In its causal form, an output depends on its own token and on token 0 only."""
 

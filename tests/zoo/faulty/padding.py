@@ -61,6 +61,16 @@ class ScalesByMeanOfBatchInTraining(Correct):
         return super().attend(q, k, v, mask) * shared
 
 
+class ScalesByCountOfBatchInTraining(Correct):
+    """Claims `stochastic`, and in training multiplies by the share of real tokens in the batch."""
+
+    traits = replace(TRAITS, stochastic=True)
+
+    def attend(self, q, k, v, mask):
+        share = mask.to(v.dtype).mean() if mask is not None and self.training else 1.0
+        return super().attend(q, k, v, mask) * (1 + share)
+
+
 class RotatesByPaddedPosition(Correct):
     """Its rotary positions count padded tokens."""
 
