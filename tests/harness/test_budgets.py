@@ -255,6 +255,7 @@ def test_paper_is_the_published_model_and_optimiser():
     }  # fmt: skip
     train = spec.train
     assert (train.lr, train.betas, train.eps, train.weight_decay) == (1e-4, (0.9, 0.999), 1e-6, 0.0)
+    assert train.cycle_momentum
 
 
 @pytest.mark.parametrize("budget", ["paper", "laptop"])
