@@ -85,6 +85,8 @@ def path(request, monkeypatch):
     """The implementation in `cosine_map` that an eager layer on a CPU uses."""
     if request.param == "plain":
         monkeypatch.setattr(cosine_map, "chunked", cosine_map.plain)
+    # Short inputs too: otherwise both would be `plain` for them.
+    monkeypatch.setattr(cosine_map, "CHUNKED_FROM", 1)
 
 
 CASES = list(itertools.product(FORMS, ["weights", "data"], ["batch", "sample"]))
@@ -121,6 +123,19 @@ def test_outputs_losses_and_gradients_are_those_of_the_equations(
         ]
         for gradient, expected in zip(*gradients, strict=True):
             assert (gradient - expected).abs().max() <= 1e-10 * max(1, expected.abs().max())
+
+
+@pytest.mark.parametrize("mean", ["batch", "sample"])
+@pytest.mark.parametrize("form", FORMS)
+def test_samples_without_a_real_token_give_a_finite_loss_and_finite_gradients(path, form, mean):
+    layer, x = build(form, ksvd_mean=mean), torch.randn(3, 20, DIM).double().requires_grad_()
+    for lengths in ([20, 0, 5], [0, 0, 0]):
+        tokens, losses = layer(x, x, torch.arange(20) < torch.tensor(lengths)[:, None])
+        inputs = [x, *layer.parameters()]
+        gradients = torch.autograd.grad(
+            tokens.sum() + losses["ksvd"], inputs, materialize_grads=True
+        )
+        assert all(part.isfinite().all() for part in (tokens, losses["ksvd"], *gradients))
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -182,6 +197,30 @@ def test_independent_projections_mix_no_tokens_and_dependent_ones_do():
         by_token = difference.abs().amax((0, 2))
         assert by_token[0] > 1e-3
         assert bool(by_token[1:].max() > 1e-12) is mixes
+
+
+def test_the_chunked_map_is_used_for_long_inputs_and_not_for_several_sets_of_parameters(
+    monkeypatch,
+):
+    used, chunked = [], cosine_map.chunked
+    monkeypatch.setattr(cosine_map, "chunked", lambda *given, **named: (
+        used.append(given[0].shape[1]) or chunked(*given, **named)
+    ))  # fmt: skip
+    layers = [build("dependent").eval() for _ in range(2)]
+    x = torch.randn(2, cosine_map.CHUNKED_FROM, DIM).double()
+    short = x[:, 1:]
+    layers[0](short, short, None)
+    assert used == []
+    separate = torch.stack([layer(x, x, None).tokens for layer in layers])
+    assert used == [cosine_map.CHUNKED_FROM] * 2
+    # An autograd function that loops over samples cannot be vectorised.
+    state = torch.func.stack_module_state(layers)
+
+    def tokens(*state: dict[str, Tensor]) -> Tensor:
+        return torch.func.functional_call(layers[0], state, (x, x, None)).tokens
+
+    agree(torch.func.vmap(tokens)(*state), separate)
+    assert len(used) == 2
 
 
 def test_a_causal_output_depends_on_the_mean_of_the_tokens_so_far():

@@ -75,3 +75,25 @@ def test_rotary_primal_differs_after_the_first_position(causal):
     actual, expected = rotary_layer(x, x, None).tokens, plain(x, x, None).tokens
     torch.testing.assert_close(actual[:, 0], expected[:, 0])
     assert ((actual - expected)[:, 1:].abs().amax(-1) > 1e-4).all()
+
+
+def test_primal_rotates_queries_and_keys():
+    size = Size(dim=12, heads=2, max_len=20, causal=False, dropout=0.0, rotary=True)
+    layer = Primal(size, rank=3, projections="independent").double().eval()
+    x = torch.randn(2, 13, 12).double()
+    u = complex_rotation(layer.query_key(x).unflatten(-1, (4, 6)).transpose(1, 2))
+    phi = (u / u.norm(dim=-1, keepdim=True)).unflatten(1, (2, 2))
+    e, r = (phi @ layer.directions).unbind(1)
+    heads = layer.merge(torch.cat([e, r], dim=-1))
+    expected = layer.out(heads.transpose(1, 2).flatten(2))
+    torch.testing.assert_close(layer(x, x, None).tokens, expected)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_rotary_primal_with_padding_is_that_of_the_real_tokens_in_tokens_and_loss(causal):
+    layer, x = build(Primal, rotary=True, causal=causal), torch.randn(1, 13, 12).double()
+    mask = torch.arange(13)[None] % 3 > 0
+    real = x[:, mask[0]]
+    (padded, losses), (expected, others) = layer(x, x, mask), layer(real, real, None)
+    torch.testing.assert_close(padded[:, mask[0]], expected)
+    torch.testing.assert_close(losses["ksvd"], others["ksvd"])
