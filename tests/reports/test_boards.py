@@ -42,6 +42,11 @@ def test_other_tasks_budgets_machines_and_overrides_make_other_boards(record, ch
     assert len(boards([record("softmax"), record("primal", **change)])) == 2
 
 
+def test_one_run_on_two_machines_is_on_two_boards(record):
+    two = boards(record(machine=name) for name in ("NVIDIA H100", "NVIDIA H200"))
+    assert [board.machine for board in two] == ["NVIDIA H100", "NVIDIA H200"]
+
+
 def test_threads_separate_boards_of_processors_only(record):
     def count(device):
         return len(boards(record(seed=n, device=device, threads=n + 1) for n in range(2)))

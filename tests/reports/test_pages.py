@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from harness.records.store import Broken
+from reports.markdown import escape
 from reports.pages import embed, files
 from reports.pages.leaderboard import leaderboard
 from reports.pages.readme import readme_table
@@ -176,6 +177,14 @@ def test_the_readme_has_one_table_of_default_boards(laptop):
     ]
     assert "](results/leaderboard.md)" in "".join(lines)
     assert len(lines) <= 15
+
+
+def test_texts_of_records_are_escaped_in_the_readme(record):
+    hostile = "<b>x</b> ![y](http://e) `"
+    names = {"task": hostile, "machine": hostile, "baselines": {hostile: 0.5}}
+    page = readme_table([record(hostile, budget="laptop", **names)])
+    # Once each as a task, a variant, a baseline and a machine.
+    assert page.count(escape(hostile)) == 4 == page.count("http://e")
 
 
 def test_the_readme_table_is_between_the_marks(laptop):

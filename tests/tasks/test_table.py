@@ -88,6 +88,20 @@ def test_a_split_column_is_used_as_it_is(tmp_path):
     assert content(task) == expected
 
 
+def test_classes_are_in_order_of_their_names_and_not_of_their_rows(tmp_path):
+    path = write(tmp_path / "my.csv", [(f"{i}", "cab"[i % 3]) for i in range(9)])
+    task = create("table", path=path)
+    assert [task.class_name(target) for target in range(3)] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv"])
+def test_no_text_or_label_is_read_as_a_number_or_as_missing(tmp_path, suffix):
+    texts = ["007", "1.0", "1e3", "NA", "null", "nan", "None", "True"]
+    rows = [*zip(texts, ["01", "NA"] * 4, strict=True)]
+    splits = content(create("table", path=write(tmp_path / f"my{suffix}", rows)))
+    assert sorted(row for part in splits.values() for row in part) == sorted(rows)
+
+
 PLAIN = [(f"{i}", "ab"[i % 2]) for i in range(8)]
 
 
