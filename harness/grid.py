@@ -36,9 +36,11 @@ def check(plans: Sequence[Plan], store: Store) -> list[Plan]:
         if reasons[cell]:
             continue
         if examples < spec.train.batch:
+            sized = "train" in spec.task.options
+            remedy = f"set {spec.task.name}.train higher" if sized else "add rows"
             raise UserError(
                 f"{plan.task.key} has {examples} training examples, fewer than a batch of "
-                f"{spec.train.batch}; set {spec.task.name}.train higher, or train.batch lower"
+                f"{spec.train.batch}; {remedy}, or lower train.batch"
             )
         runnable.append(plan)
     skipped = dict.fromkeys(reason for reason in reasons.values() if reason)

@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float, Int
 from pydantic import Field
 from torch import Tensor, nn
 
+from zoo.inputs import require_inputs
 from zoo.kernels import rotary
 from zoo.kernels.precision import at_least_fp32
 from zoo.registry import Registry, UserError
@@ -139,19 +140,12 @@ class Attention(nn.Module, ABC):
         """Attend from `x` to `context`, or to `x` itself; see `forward`.
 
         Raises:
-            UserError: `mask` is not boolean, or `context` is, as a mask in its place would be.
+            UserError: an argument is of the wrong shape or type; see `zoo.inputs`.
             TypeError: `forward` does not return `Attended`.
         """
-        if mask is not None and mask.dtype != torch.bool:
-            raise UserError(
-                f"mask has dtype {mask.dtype}; a mask is boolean, True for tokens to attend to; "
-                "convert it, for example with mask.bool()"
-            )
-        if context is not None and context.dtype == torch.bool:
-            raise UserError(
-                "context is boolean; it holds tokens: give a mask by its name, layer(x, mask=mask)"
-            )
-        output = super().__call__(x, x if context is None else context, mask)
+        context = x if context is None else context
+        require_inputs(self.size.dim, x, context, mask)
+        output = super().__call__(x, context, mask)
         if not isinstance(output, Attended):
             raise TypeError(
                 f"{self.name()} returned a {type(output).__name__}; "

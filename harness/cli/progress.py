@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from rich.console import Console
 from rich.progress import (
@@ -55,7 +55,9 @@ class CellProgress:
         self._print(f"failed:\n{trace}", self._console if shared else self._errors)
 
     def _print(self, text: str, console: Console) -> None:
-        console.print(f"{self._title}: {text}", markup=False, highlight=False, soft_wrap=True)
+        # A run does not fail because its output cannot be written; the command does, at its end.
+        with suppress(OSError):
+            console.print(f"{self._title}: {text}", markup=False, highlight=False, soft_wrap=True)
 
 
 @contextmanager

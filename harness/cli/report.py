@@ -64,6 +64,8 @@ def _updated(readme: Path, records: "Sequence[Record]") -> str:
     from harness.cli import models
     from reports import markdown, pages
 
+    if readme.exists() and not readme.is_file():
+        raise UserError(f"--readme {readme} is not a regular file; give a page")
     try:
         page = pages.embed(readme.read_text("utf-8"), records)
         if f"<!-- {models.MARK} -->" not in page:

@@ -1,6 +1,8 @@
 """A folder of records, one JSON file each, written atomically."""
 
 import json
+import shlex
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -121,9 +123,9 @@ def _rerun_command(text: str) -> str:
         if content["schema_version"] != 1:
             return ""
         spec = content["spec"]
-        return (
-            f"harness run --attention {spec['attention']} --task {spec['task']['name']} "
-            f"--budget {spec['budget']} --seeds {spec['seed']}"
-        )
+        values = spec["attention"], spec["task"]["name"], spec["budget"], str(spec["seed"])
+        options = zip(("--attention", "--task", "--budget", "--seeds"), values, strict=True)
+        command = shlex.join(["harness", "run", *chain.from_iterable(options)])
+        return command if command.isprintable() else ""
     except (ValueError, KeyError, TypeError, RecursionError):
         return ""

@@ -25,12 +25,15 @@ Test accuracy in % with its 95 % interval, then training time relative to softma
 inference, parameters, recipes and other settings.
 """
 
+NO_DEFAULT = f"No record has budget `{BUDGET}` with an unchanged recipe.\n"
+
 
 def readme_table(records: Iterable[Record]) -> str:
     """One row for each variant, one column for each task; see `default_boards`."""
-    by_task = default_boards(boards(records))
+    all_boards = boards(records)
+    by_task = default_boards(all_boards)
     if not by_task:
-        return NO_RECORDS
+        return NO_DEFAULT if all_boards else NO_RECORDS
     cells = [{row.label: _cell(row) for row in board.rows} for board in by_task.values()]
     labels = sorted({label for column in cells for label in column})
     lines = [[escape(label), *(column.get(label, NOTHING) for column in cells)] for label in labels]

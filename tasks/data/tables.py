@@ -1,5 +1,6 @@
 """Reading a user's table of texts and labels: CSV, TSV or Parquet."""
 
+import warnings
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -72,10 +73,20 @@ def _parse(file: Path) -> "pandas.DataFrame":
         return pandas.read_parquet(file)
     if file.suffix not in SEPARATORS:
         raise UserError(f"{file} has no suffix of .csv, .tsv or .parquet; rename it")
+    separator = SEPARATORS[file.suffix]
     try:
-        return pandas.read_csv(
-            file, sep=SEPARATORS[file.suffix], dtype=str, keep_default_na=False, encoding="utf-8"
-        )
+        with warnings.catch_warnings():
+            # It cuts rows with more fields than the header, with a warning.
+            warnings.simplefilter("error", pandas.errors.ParserWarning)
+            return pandas.read_csv(
+                file, sep=separator, dtype=str, keep_default_na=False, encoding="utf-8",
+                index_col=False,
+            )  # fmt: skip
+    except pandas.errors.ParserWarning as error:
+        raise UserError(
+            f"{file} has rows with more fields than its header; quote texts that contain "
+            f"{separator!r}"
+        ) from error
     except pandas.errors.EmptyDataError as error:
         raise UserError(f"{file} is empty; give a header and rows of texts and labels") from error
 

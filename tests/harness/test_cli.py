@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import os
 import sys
 from importlib import metadata
 
@@ -275,6 +276,7 @@ def test_a_report_writes_its_files_and_prints_the_summary(call, store, unmeasure
     [
         ("missing.md", "cannot be read (No such file"),
         ("unmarked.md", "cannot be updated: the page"),
+        ("pipe.md", "is not a regular file"),
     ],
 )
 def test_a_page_that_cannot_be_updated_is_rejected_before_anything_is_written(
@@ -282,6 +284,7 @@ def test_a_page_that_cannot_be_updated_is_rejected_before_anything_is_written(
 ):
     store.folder.mkdir()
     (tmp_path / "unmarked.md").write_text("no marks\n")
+    os.mkfifo(tmp_path / "pipe.md")
     code, _, err = call("report", "--readme", str(tmp_path / page))
     assert code == 2 and err.startswith(f"harness: --readme {tmp_path / page} {message}")
     assert not list(store.folder.iterdir())

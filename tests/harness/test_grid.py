@@ -115,7 +115,7 @@ def test_the_check_rejects_a_later_cell_before_the_first_and_draws_no_random_num
 
 
 def test_the_check_rejects_a_batch_that_the_data_do_not_fill(plan, store):
-    line = "64 training examples, fewer than a batch of 65; set listops.train higher, or train.ba"
+    line = "64 training examples, fewer than a batch of 65; set listops.train higher, or lower"
     with pytest.raises(UserError, match=line):
         check([plan(batch=65)], store)
 

@@ -333,7 +333,12 @@ def test_a_record_of_schema_1_is_left_out_with_the_command_that_repeats_its_run(
         "it has an old schema; run it again with: harness run --attention softmax+primal "
         "--task image --budget laptop --seeds 2"
     )
-    for incomplete in ({"schema_version": 1}, {"schema_version": 1, "spec": 3}):
+    old["spec"]["attention"] = "$(reboot)"
+    (store.folder / "old.json").write_text(json.dumps(old))
+    ((_, reason),) = store.read()[1]
+    assert "--attention '$(reboot)' --task" in reason
+    old["spec"]["attention"] = "none\nrm"
+    for incomplete in ({"schema_version": 1}, {"schema_version": 1, "spec": 3}, old):
         (store.folder / "old.json").write_text(json.dumps(incomplete))
         ((_, reason),) = store.read()[1]
         assert "harness run" not in reason

@@ -170,3 +170,14 @@ def test_a_changed_file_is_read_again(tmp_path):
     for rows in (PLAIN, [*PLAIN, ("new", "c"), ("newer", "c"), ("newest", "c")]):
         sizes.append(create("table", path=write(path, rows)).classes)
     assert sizes == [2, 3]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    ["label,text\npos,no, it was 0\nneg,yes, it was 1\n", "text,label\na,b\nc,d,e\n"],
+    ids=["every row", "one row"],
+)
+def test_rows_with_more_fields_than_the_header_are_rejected(tmp_path, rows):
+    (tmp_path / "my.csv").write_text(rows)
+    with pytest.raises(UserError, match=r"more fields than its header|Expected 2 fields in line 3"):
+        create("table", path=str(tmp_path / "my.csv"))

@@ -8,6 +8,7 @@ import torch
 
 from zoo.conformance.recurrence import state_bytes
 from zoo.contract import Attended, Attention, Size, Traits, Unsupported, names_with
+from zoo.inputs import require_inputs
 from zoo.projected import ProjectedAttention
 from zoo.registry import UserError
 from zoo.variants import variants
@@ -185,6 +186,42 @@ def test_a_mask_that_is_not_boolean_is_rejected(name, dtype):
     layer, x = variants.find(name)(EVEN), torch.randn(2, 9, 8)
     with pytest.raises(UserError, match=f"^mask has dtype {dtype}; a mask is boolean.*mask.bool"):
         layer(x, mask=torch.ones(2, 9, dtype=dtype))
+
+
+TOKENS = torch.randn(2, 9, 8)
+
+
+@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("shape", [(9,), (2, 8), (2, 10), (1, 9), (3, 9), (2, 1), (2, 9, 9)])
+def test_a_mask_of_another_shape_is_rejected(name, shape):
+    mask = torch.ones(shape, dtype=torch.bool)
+    with pytest.raises(UserError, match=r"^mask has shape .* of shape \(2, 9\)$"):
+        variants.find(name)(EVEN)(TOKENS, mask=mask)
+
+
+@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize(
+    "x", [TOKENS[0], TOKENS[..., :7], TOKENS[:, :0], TOKENS.long()],
+    ids=["two axes", "another width", "no tokens", "integers"],
+)  # fmt: skip
+def test_other_inputs_than_tokens_are_rejected(name, x):
+    with pytest.raises(UserError, match=r"^x has shape .*; give"):
+        variants.find(name)(EVEN)(x)
+
+
+def test_arguments_that_are_no_tensors_are_rejected():
+    with pytest.raises(UserError, match="x is a ndarray; give a tensor"):
+        require_inputs(8, TOKENS.numpy(), TOKENS, None)
+    with pytest.raises(UserError, match="mask is a list; give a boolean tensor"):
+        require_inputs(8, TOKENS, TOKENS, [[True] * 9] * 2)
+
+
+def test_a_context_of_other_samples_or_another_width_is_rejected():
+    layer = variants.find("softmax")(EVEN)
+    with pytest.raises(UserError, match="x has 2 samples and context 1"):
+        layer(TOKENS, TOKENS[:1])
+    with pytest.raises(UserError, match="context has shape"):
+        layer(TOKENS, TOKENS[..., :3])
 
 
 def test_a_compiled_layer_takes_the_same_call(monkeypatch):

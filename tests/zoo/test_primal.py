@@ -138,6 +138,15 @@ def test_samples_without_a_real_token_give_a_finite_loss_and_finite_gradients(pa
         assert all(part.isfinite().all() for part in (tokens, losses["ksvd"], *gradients))
 
 
+@pytest.mark.parametrize("trace", ["weights", "data"])
+def test_the_padding_of_a_sample_without_a_real_token_does_not_change_the_loss(trace):
+    layer, x = build("dependent", trace=trace), torch.randn(2, 20, DIM).double()
+    mask = torch.tensor([[True], [False]]).expand(2, 20)
+    other = torch.where(mask[..., None], x, 10 * torch.randn_like(x))
+    losses = [layer(tokens, tokens, mask).losses["ksvd"] for tokens in (x, other)]
+    torch.testing.assert_close(*losses, rtol=1e-12, atol=0)
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_the_trace_of_the_data_is_the_trace_of_the_weights_unless_they_depend_on_it(form):
     x = torch.randn(3, 40, DIM).double()

@@ -158,6 +158,9 @@ class Primal(Attention):
             return self.directions[None]
         positions = sampled_positions(self.directions.shape[-2], x, mask)
         sample = x.gather(1, positions[..., None].expand(-1, -1, x.shape[-1]))
+        if mask is not None:
+            # A sample without real tokens: what is sampled there is padding.
+            sample = sample.masked_fill(~mask.any(1)[:, None, None], 0.0)
         sample = sample.unflatten(-1, (self.size.heads, self.size.head_dim))
         with torch.autocast(x.device.type, enabled=False):
             sample = sample.to(self.directions.dtype)
@@ -201,7 +204,7 @@ def initialise(directions: Float[Tensor, "c h a s"]) -> None:
 def sampled_positions(count: int, x: Tokens, mask: Mask | None) -> Int[Tensor, "b a"]:
     """The positions of `count` evenly spaced real tokens of each sample, first and last included.
 
-    In a sample with fewer real tokens some are repeated; one with none has position 0.
+    In a sample with fewer real tokens some are repeated; one with none has the last position.
     """
     batch, n, _ = x.shape
     index = torch.arange(count, device=x.device)

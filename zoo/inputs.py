@@ -1,0 +1,53 @@
+"""The checks of what a layer is called with: shapes and types of tokens and mask."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from zoo.registry import UserError
+
+
+def require_inputs(dim: int, x: Any, context: Any, mask: Any) -> None:
+    """Check the arguments of a layer of width `dim`.
+
+    Raises:
+        UserError: `x` or `context` is not a floating-point tensor (batch, tokens, dim), they differ
+            in batch, or `mask` is not a boolean tensor with one entry per context token.
+    """
+    if isinstance(context, Tensor) and context.dtype == torch.bool:
+        raise UserError(
+            "context is boolean; it holds tokens: give a mask by its name, layer(x, mask=mask)"
+        )
+    _require_tokens("x", x, dim)
+    if context is not x:
+        _require_tokens("context", context, dim)
+        if len(context) != len(x):
+            raise UserError(
+                f"x has {len(x)} samples and context {len(context)}; give a context per sample"
+            )
+    if mask is None:
+        return
+    if not isinstance(mask, Tensor):
+        raise UserError(f"mask is a {type(mask).__name__}; give a boolean tensor")
+    if mask.dtype != torch.bool:
+        raise UserError(
+            f"mask has dtype {mask.dtype}; a mask is boolean, True for tokens to attend to; "
+            "convert it, for example with mask.bool()"
+        )
+    if mask.shape != context.shape[:2]:
+        raise UserError(
+            f"mask has shape {tuple(mask.shape)}; give one entry per context token, of shape "
+            f"{tuple(context.shape[:2])}"
+        )
+
+
+def _require_tokens(name: str, tokens: Any, dim: int) -> None:
+    if not isinstance(tokens, Tensor):
+        raise UserError(f"{name} is a {type(tokens).__name__}; give a tensor of tokens")
+    shaped = tokens.ndim == 3 and tokens.shape[-1] == dim and tokens.shape[1] > 0
+    if not (shaped and tokens.is_floating_point()):
+        raise UserError(
+            f"{name} has shape {tuple(tokens.shape)} and dtype {tokens.dtype}; give floating-point "
+            f"tokens of shape (batch, tokens, {dim}), at least one token"
+        )
