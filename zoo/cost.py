@@ -9,6 +9,8 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
+from zoo.contract import State
+
 
 def peak_bytes(step: Callable[[], Any], device: torch.device) -> int:
     """Peak memory during `step`, in bytes, less the memory that was allocated before it.
@@ -43,6 +45,11 @@ def flops(step: Callable[[], Any]) -> int:
     with FlopCounterMode(display=False, custom_mapping=_FORMULAS) as counter:
         step()
     return counter.get_total_flops()
+
+
+def state_bytes(state: State) -> int:
+    """Memory of the state of a recurrence in bytes, of all samples together."""
+    return sum(part.numel() * part.element_size() for part in state)
 
 
 def _allocations(profiled: profile) -> list[int]:

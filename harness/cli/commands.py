@@ -6,6 +6,7 @@ import typer
 
 from harness.cli.budgets import budgets
 from harness.cli.check import check
+from harness.cli.cost import cost
 from harness.cli.data import data
 from harness.cli.list import list_
 from harness.cli.locality import locality
@@ -22,7 +23,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for function in (run, locality, measure, check, list_, budgets, report):
+for function in (run, cost, locality, measure, check, list_, budgets, report):
     app.command(name=function.__name__.rstrip("_"), cls=Command)(function)
 app.add_typer(data, name="data")
 

@@ -1,8 +1,8 @@
 """`harness report`: write pages from the records of a store."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -12,6 +12,8 @@ from zoo.registry import UserError
 if TYPE_CHECKING:
     from harness.records.record import Record
     from harness.records.store import Broken
+
+T = TypeVar("T")
 
 
 def report(
@@ -28,8 +30,9 @@ def report(
         ),
     ] = None,
 ) -> None:
-    """Write leaderboard.md, leaderboard.csv and the figures, and print the summary."""
-    from harness.records.files import require_writable, write_all, write_atomic
+    """Write the leaderboard, the page of costs, their tables as CSV and their figures."""
+    from harness.records.files import require_writable
+    from harness.records.store import CostStore
     from reports import pages, tables
 
     if not store.is_dir():
@@ -38,26 +41,42 @@ def report(
     records, broken = read(store)
     updated = _updated(readme, records) if readme else ""
     require_writable(folder, str(folder), "give another --out")
+    costs = with_warnings(CostStore.beside(store).read())[0]
+    write_pages(folder, pages.files(records, broken) | pages.cost_files(costs))
+    if readme:
+        write_pages(readme.parent, {readme.name: updated.encode()})
+    typer.echo(f"\n{tables.summary(records)}")
+
+
+def write_pages(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write files, and print their paths.
+
+    Raises:
+        UserError: one cannot be written.
+    """
+    from harness.records.files import write_all
+
     try:
-        for file in write_all(folder, pages.files(records, broken)):
+        for file in write_all(folder, files):
             typer.echo(file)
-        if readme:
-            typer.echo(write_atomic(readme, updated.encode()))
     except OSError as error:
         raise UserError(
             f"{error.filename or folder} cannot be written ({error.strerror})"
         ) from error
-    typer.echo(f"\n{tables.summary(records)}")
 
 
 def read(store: Path) -> "tuple[list[Record], list[Broken]]":
     """Every record of a store, with a warning for each file that is not a record."""
     from harness.records.store import Store
 
-    records, broken = Store(store).read()
-    for bad in broken:
+    return with_warnings(Store(store).read())
+
+
+def with_warnings(content: "tuple[list[T], list[Broken]]") -> "tuple[list[T], list[Broken]]":
+    """The content of a store, with a warning for each file that is not a record."""
+    for bad in content[1]:
         typer.echo(f"warning: {bad.path} is not a record and is left out: {bad.reason}", err=True)
-    return records, broken
+    return content
 
 
 def _updated(readme: Path, records: "Sequence[Record]") -> str:

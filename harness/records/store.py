@@ -2,16 +2,21 @@
 
 import json
 import shlex
+from abc import ABC, abstractmethod
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
+from harness.records.cost import CostRecord, CostSpec
 from harness.records.files import remove_partial, require_writable, write_atomic
 from harness.records.record import Record
 from harness.records.spec import RunSpec
 from zoo.registry import UserError, in_one_line
+
+SpecT = TypeVar("SpecT", RunSpec, CostSpec)
+RecordT = TypeVar("RecordT", Record, CostRecord)
 
 
 class Broken(NamedTuple):
@@ -21,12 +26,18 @@ class Broken(NamedTuple):
     reason: str
 
 
-class Store:
-    """A folder of records."""
+class RecordStore(ABC, Generic[SpecT, RecordT]):
+    """A folder of records of one kind."""
+
+    kind: type[RecordT]
 
     def __init__(self, folder: Path) -> None:
         """Use `folder`, which is created by the first write."""
         self.folder = folder
+
+    @abstractmethod
+    def name(self, spec: SpecT) -> str:
+        """The name of the file of a record, without its suffix."""
 
     def require_writable(self) -> None:
         """Create the folder if it does not exist.
@@ -36,18 +47,11 @@ class Store:
         """
         require_writable(self.folder, f"store {str(self.folder)!r}", "give another --store")
 
-    def path(self, spec: RunSpec) -> Path:
+    def path(self, spec: SpecT) -> Path:
         """The file of the record of `spec`."""
-        name = (
-            f"{spec.task.name}-{spec.attention}-{spec.budget}-{spec.device}-s{spec.seed}-{spec.id}"
-        )
-        return self.folder / f"{name}.json"
+        return self.folder / f"{self.name(spec)}.json"
 
-    def checkpoint(self, spec: RunSpec) -> Path:
-        """The file of the checkpoint of an unfinished run of `spec`."""
-        return self.path(spec).with_suffix(".checkpoint")
-
-    def find(self, spec: RunSpec) -> Record | None:
+    def find(self, spec: SpecT) -> RecordT | None:
         """The record of `spec`, if the store holds one.
 
         Raises:
@@ -62,20 +66,20 @@ class Store:
             raise UserError(
                 f"{path} cannot be read ({error.strerror}); give another --store"
             ) from error
-        content = _read(path)
+        content = self._read(path)
         if isinstance(content, Broken):
             raise UserError(
                 f"{path} is not a record ({content.reason}); move it away to run this again"
             )
         return content
 
-    def write(self, record: Record) -> Path:
+    def write(self, record: RecordT) -> Path:
         """Write the record atomically, and return its path.
 
         Raises:
             UserError: it cannot be written.
         """
-        path, text = self.path(record.spec), record.model_dump_json(indent=1) + "\n"
+        path, text = self._path_of(record), record.model_dump_json(indent=1) + "\n"
         try:
             return write_atomic(path, text.encode())
         except OSError as error:
@@ -88,32 +92,68 @@ class Store:
         """Delete the files of processes that were killed while writing."""
         remove_partial(self.folder)
 
-    def read(self) -> tuple[list[Record], list[Broken]]:
+    def read(self) -> tuple[list[RecordT], list[Broken]]:
         """Every record, in order of file name, and every JSON file that is not a record."""
-        contents = [_read(path) for path in sorted(self.folder.glob("*.json"))]
-        records = [content for content in contents if isinstance(content, Record)]
+        contents = [self._read(path) for path in sorted(self.folder.glob("*.json"))]
+        records = [content for content in contents if not isinstance(content, Broken)]
         return records, [content for content in contents if isinstance(content, Broken)]
 
+    def _path_of(self, record: RecordT) -> Path:
+        spec: Any = record.spec
+        return self.path(spec)
 
-def _read(path: Path) -> Record | Broken:
-    if not path.is_file():
-        return Broken(path, "it is not a regular file")
-    text = ""
-    try:
-        text = path.read_text(encoding="utf-8")
-        record = Record.model_validate_json(text)
-    except ValidationError as error:
-        if old := _rerun_command(text):
-            return Broken(path, f"it has an old schema; run it again with: {old}")
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"])) or "the file"
-        return Broken(path, f"{where}: {first['msg']}")
-    except (OSError, UnicodeDecodeError) as error:
-        return Broken(path, in_one_line(error))
-    expected = Store(path.parent).path(record.spec).name
-    if path.name != expected:
-        return Broken(path, f"its specification belongs in {expected}; move it away")
-    return record
+    def _read(self, path: Path) -> RecordT | Broken:
+        if not path.is_file():
+            return Broken(path, "it is not a regular file")
+        text = ""
+        try:
+            text = path.read_text(encoding="utf-8")
+            record = self.kind.model_validate_json(text)
+        except ValidationError as error:
+            if old := _rerun_command(text):
+                return Broken(path, f"it has an old schema; run it again with: {old}")
+            first = error.errors(include_url=False)[0]
+            where = ".".join(map(str, first["loc"])) or "the file"
+            return Broken(path, f"{where}: {first['msg']}")
+        except (OSError, UnicodeDecodeError) as error:
+            return Broken(path, in_one_line(error))
+        expected = self._path_of(record).name
+        if path.name != expected:
+            return Broken(path, f"its specification belongs in {expected}; move it away")
+        return record
+
+
+class Store(RecordStore[RunSpec, Record]):
+    """The records of runs."""
+
+    kind = Record
+
+    def name(self, spec: RunSpec) -> str:
+        """See `RecordStore.name`."""
+        return (
+            f"{spec.task.name}-{spec.attention}-{spec.budget}-{spec.device}-s{spec.seed}-{spec.id}"
+        )
+
+    def checkpoint(self, spec: RunSpec) -> Path:
+        """The file of the checkpoint of an unfinished run of `spec`."""
+        return self.path(spec).with_suffix(".checkpoint")
+
+
+class CostStore(RecordStore[CostSpec, CostRecord]):
+    """The records of cost sweeps."""
+
+    kind = CostRecord
+
+    @classmethod
+    def beside(cls, folder: Path) -> "CostStore":
+        """The records of cost sweeps of a store whose runs are in `folder`."""
+        return cls(folder / "cost")
+
+    def name(self, spec: CostSpec) -> str:
+        """See `RecordStore.name`."""
+        return (
+            f"{spec.attention}-{spec.level}-{spec.operation}-{spec.device}-n{spec.length}-{spec.id}"
+        )
 
 
 def _rerun_command(text: str) -> str:

@@ -3,13 +3,17 @@
 import hashlib
 from collections.abc import Iterable, Sequence
 
+from harness.records.cost import CostRecord
 from harness.records.record import Record
 from harness.records.store import Broken
 from reports.markdown import insert
+from reports.pages.cost import cost_page
 from reports.pages.leaderboard import leaderboard
 from reports.pages.locality import locality
 from reports.pages.readme import readme_table
 from reports.tables.boards import boards
+from reports.tables.cost import as_csv as cost_csv
+from reports.tables.cost import sweeps
 from reports.tables.csv import as_csv
 from reports.tables.locality import studies
 
@@ -24,7 +28,7 @@ def files(records: Sequence[Record], broken: Sequence[Broken]) -> dict[str, byte
     return {
         "leaderboard.md": leaderboard(records, broken).encode(),
         "leaderboard.csv": table,
-        **accuracy_time(all_boards, digest(table)),
+        **accuracy_time(all_boards, digest("leaderboard.csv", table)),
     }
 
 
@@ -53,6 +57,21 @@ def locality_files(records: Iterable[Record]) -> dict[str, bytes]:
     return {"locality.md": locality(all_studies).encode(), **locality_figure(all_studies)}
 
 
-def digest(table: bytes) -> str:
-    """Identifies a `leaderboard.csv`; the figures that were drawn from it contain this text."""
-    return f"leaderboard.csv, SHA-256 {hashlib.sha256(table).hexdigest()}"
+def cost_files(records: Iterable[CostRecord]) -> dict[str, bytes]:
+    """What `cost.md`, `cost.csv`, `cost.png` and `cost.svg` hold, by name; none without records."""
+    from reports.figures.cost import cost_figure
+
+    all_sweeps = sweeps(records)
+    if not all_sweeps:
+        return {}
+    table = cost_csv(all_sweeps).encode()
+    return {
+        "cost.md": cost_page(all_sweeps).encode(),
+        "cost.csv": table,
+        **cost_figure(all_sweeps, digest("cost.csv", table)),
+    }
+
+
+def digest(name: str, table: bytes) -> str:
+    """Identifies a table; the figures that were drawn from it contain this text."""
+    return f"{name}, SHA-256 {hashlib.sha256(table).hexdigest()}"

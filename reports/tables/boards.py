@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
 
+from harness.records.cost import CostRecord
 from harness.records.record import Cost, Final, Record
 from harness.records.spec import RunSpec
 from reports.statistics import Interval, interval
@@ -135,8 +136,8 @@ def group_by(runs: Iterable[Record], key: Callable[[Record], Key]) -> dict[Key, 
     return groups
 
 
-def machine(record: Record) -> str:
-    """The machine of a run's costs: the device, for a CPU with the number of threads."""
+def machine(record: Record | CostRecord) -> str:
+    """The machine of a cost: the device, for a CPU with the number of threads."""
     name, threads = record.environment.device, record.environment.threads
     count = "1 thread" if threads == 1 else f"{threads} threads"
     return f"{name}, {count}" if record.spec.device == "cpu" else name
@@ -156,16 +157,21 @@ def by_options(
     """Groups of runs whose options agree, in order of seed, each with the options that differ.
 
     Returns:
-        For example ` (eta=0.1, rank=20)` and the runs; the text of a single group is empty.
+        The text of `differences` and the runs.
     """
     ordered = sorted(runs, key=lambda run: run.spec.seed)
     groups = group_by(ordered, lambda run: json.dumps(options(run), sort_keys=True))
     sets = [groups[key] for key in sorted(groups)]
-    flat = [_flat(options(runs[0])) for runs in sets]
+    return list(zip(differences([options(runs[0]) for runs in sets]), sets, strict=True))
+
+
+def differences(sets: Sequence[Options]) -> list[str]:
+    """What distinguishes each set of options, as ` (eta=0.1, rank=20)`; empty for a single one."""
+    flat = [_flat(options) for options in sets]
     names = sorted({name for own in flat for name in own})
     differing = [name for name in names if len({own.get(name) for own in flat}) > 1]
     texts = [", ".join(f"{name}={own[name]}" for name in differing if name in own) for own in flat]
-    return [(f" ({text})" if text else "", runs) for text, runs in zip(texts, sets, strict=True)]
+    return [f" ({text})" if text else "" for text in texts]
 
 
 def baselines(records: Iterable[Record]) -> Baselines:

@@ -3,9 +3,11 @@
 from collections.abc import Iterable, Sequence
 from textwrap import wrap
 
+from harness.records.cost import CostRecord
 from harness.records.record import Record
 from reports.tables.boards import Board, boards
-from reports.tables.columns import COLUMNS, percent
+from reports.tables.columns import COLUMNS, NOTHING, percent
+from reports.tables.cost import Sweep, ratio_text, sweeps
 from reports.text import plain
 
 WIDTH = 100
@@ -13,6 +15,9 @@ WIDTH = 100
 
 LIMITS = (21, 6, 8, 12, 16, 16)
 """The most characters of each cell after the first, which has the remaining width."""
+
+SPAN = 66
+"""Characters that the columns of a sweep share."""
 
 SEPARATOR = "  "
 
@@ -22,6 +27,28 @@ Lines = Sequence[Sequence[str]]
 def summary(records: Iterable[Record]) -> str:
     """Every board with its main columns: a line for each variant, with means over its seeds."""
     return "\n\n".join(map(_board, boards(records))) or "no records"
+
+
+def cost_summary(records: Iterable[CostRecord]) -> str:
+    """Every sweep: the time of each row as a multiple of SDPA softmax, and its exponent."""
+    return "\n\n".join(map(_sweep, sweeps(records))) or "no records"
+
+
+def _sweep(sweep: Sweep) -> str:
+    head = ["time (× SDPA softmax)", *(str(length) for length in sweep.lengths), "exponent"]
+    rows = [
+        [
+            row.label,
+            *(ratio_text(row.measured.get(length)) for length in sweep.lengths),
+            f"{row.time_exponent.value:.2f}" if row.time_exponent else NOTHING,
+        ]
+        for row in sweep.rows
+    ]
+    limits = [SPAN // len(head)] * len(head)
+    parts = [*wrap(plain(sweep.title), WIDTH), *_table([head, *rows], limits)]
+    for remark in (remark for row in sweep.rows for remark in row.remarks):
+        parts += wrap(plain(remark), WIDTH, subsequent_indent=SEPARATOR)
+    return "\n".join(parts)
 
 
 def _board(board: Board) -> str:
@@ -36,8 +63,8 @@ def _board(board: Board) -> str:
     return "\n".join(parts)
 
 
-def _table(lines: Lines) -> list[str]:
-    others = [[*map(plain, line[1:], LIMITS)] for line in lines]
+def _table(lines: Lines, limits: Sequence[int] = LIMITS) -> list[str]:
+    others = [[*map(plain, line[1:], limits)] for line in lines]
     widths = [max(map(len, column)) for column in zip(*others, strict=True)]
     remaining = WIDTH - sum(len(SEPARATOR) + width for width in widths)
     firsts = [plain(line[0], remaining) for line in lines]

@@ -8,6 +8,7 @@ from torch import Tensor
 from zoo.conformance.configuration import ROUNDING, Configuration, Outcome, differ_by
 from zoo.conformance.tensors import LENGTH, distance, output, random_tokens
 from zoo.contract import Attention, State
+from zoo.cost import state_bytes
 
 SAMPLES = 3
 
@@ -51,11 +52,6 @@ def check_side_effects(configuration: Configuration) -> Outcome:
         f"{written} of {len(state)} tensors written to; a repeated step, or one with the samples "
         f"in another order, differs by {change:.2g}",
     )
-
-
-def state_bytes(state: State) -> int:
-    """Memory of `state` in bytes, of all samples together."""
-    return sum(part.numel() * part.element_size() for part in state)
 
 
 def _steps(layer: Attention, x: Tensor) -> Iterator[tuple[Tensor, State]]:

@@ -1,0 +1,1 @@
+"""Cost against length: each cell measured in a process of its own."""

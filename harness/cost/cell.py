@@ -1,0 +1,94 @@
+"""One cell of a cost sweep, measured in this process."""
+
+import torch
+
+from harness.cost.timing import sample_alternately, timer_of
+from harness.cost.work import Work, prepare
+from harness.data import is_out_of_memory
+from harness.measure import quartiles
+from harness.records.cost import CostSpec, Limits, Measured
+from zoo.composition import Composition
+from zoo.cost import flops, peak_bytes
+
+REFERENCE, BACKEND = "softmax", "sdpa"
+"""The variant, and its backend, that every cell is compared with."""
+
+OPTIMISER_TRANSFERS = 7
+"""AdamW reads a parameter, its gradient and both moments, and writes all but the gradient."""
+
+
+def measure_cell(spec: CostSpec, limits: Limits, budget: float) -> Measured:
+    """Measure a cell and SDPA softmax alternately.
+
+    Args:
+        spec: the cell.
+        limits: those of the device.
+        budget: seconds of sampling, about.
+
+    Raises:
+        Unsupported: the variant has no such pass.
+        MemoryError, RuntimeError: the device has too little memory, or the variant fails.
+    """
+    device = torch.device(spec.device)
+    works = [prepare(spec)]
+    # First the cell itself, so that an error here is its own.
+    works[0].call()
+    own_is_reference = spec == reference_of(spec)
+    no_ratio = "" if own_is_reference else _add_reference(works, reference_of(spec))
+    samples = sample_alternately([work.call for work in works], timer_of(device), budget=budget)
+    peaks = [max(1, peak_bytes(work.call, device)) for work in works]
+    pairs = zip(samples[0], samples[-1], strict=True)
+    return Measured(
+        seconds=quartiles(samples[0]),
+        samples=len(samples[0]),
+        ratio=None if no_ratio else quartiles(own / other for own, other in pairs),
+        no_ratio=no_ratio,
+        peak_bytes=peaks[0],
+        memory_ratio=None if no_ratio else peaks[0] / peaks[-1],
+        flops=flops(works[0].call),
+        required_bytes=required_bytes(spec, works[0]),
+        parameters=_parameters(works[0]),
+        state_bytes=works[0].state_bytes,
+        limits=limits,
+    )
+
+
+def reference_of(spec: CostSpec) -> CostSpec:
+    """The cell of SDPA softmax that `spec` is compared with."""
+    composition = Composition.parse(REFERENCE)
+    options = composition.resolve({REFERENCE: {"backend": BACKEND}})
+    return spec.model_copy(update={"attention": REFERENCE, "options": options})
+
+
+def required_bytes(spec: CostSpec, work: Work) -> int:
+    """Bytes that any layer of this shape transfers in one call, in the precision of the cell.
+
+    Evaluation reads the tokens and the parameters and writes new tokens; training also reads the
+    gradient of the new tokens and writes that of the tokens and the parameters; decoding also reads
+    the state. A model has these transfers in each of its layers, and those of the optimiser. Any
+    more is the choice of an implementation.
+    """
+    item = 2 if spec.precision == "bf16" else 4
+    tokens = spec.batch * (1 if spec.operation == "decode" else spec.length)
+    training = spec.operation == "train"
+    layers = spec.model.depth if spec.model else 1
+    transfers = layers * tokens * spec.dim * item * (4 if training else 2)
+    per_parameter = (2 if training else 1) + (OPTIMISER_TRANSFERS if spec.model and training else 0)
+    return transfers + 4 * per_parameter * _parameters(work) + (work.state_bytes or 0)
+
+
+def _add_reference(works: list[Work], spec: CostSpec) -> str:
+    """Add the work of SDPA softmax; why not, where it does not fit in memory."""
+    try:
+        work = prepare(spec)
+        work.call()
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return f"{REFERENCE} is out of memory"
+    works.append(work)
+    return ""
+
+
+def _parameters(work: Work) -> int:
+    return sum(p.numel() for p in work.module.parameters() if p.requires_grad)

@@ -1,0 +1,37 @@
+"""What a device can do at most: the rate of a copy, and of a matrix product."""
+
+from statistics import median
+
+import torch
+
+from harness.cost.timing import sample_alternately, timer_of
+from harness.records.cost import Limits
+
+COPIED_BYTES = {"cpu": 256 * 2**20, "cuda": 2 * 2**30}
+"""Size of the copied tensor: larger than every cache."""
+SIDE = {"cpu": 1024, "cuda": 8192}
+"""Rows and columns of the matrices."""
+
+
+def measure_limits(device: torch.device, precision: str, budget: float = 1.0) -> Limits:
+    """The rates of a large copy and of a large matrix product, by their medians.
+
+    Args:
+        device: the device.
+        precision: `bf16` or `fp32`, of the product.
+        budget: seconds of sampling, about.
+    """
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    count = COPIED_BYTES[device.type] // 4
+    source, target = (torch.zeros(count, device=device) for _ in range(2))
+    side = SIDE[device.type]
+    left, right, product = (torch.ones(side, side, device=device, dtype=dtype) for _ in range(3))
+    copies, products = sample_alternately(
+        [lambda: target.copy_(source), lambda: torch.mm(left, right, out=product)],
+        timer_of(device),
+        budget=budget,
+    )
+    return Limits(
+        bytes_per_second=2 * 4 * count / median(copies),
+        flops_per_second=2 * side**3 / median(products),
+    )

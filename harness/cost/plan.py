@@ -1,0 +1,172 @@
+"""The cells of a cost sweep, resolved from what a user names."""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from harness import budgets
+from harness.cost.cell import BACKEND, REFERENCE, reference_of
+from harness.cost.work import require_supported
+from harness.environment import describe
+from harness.records.cost import CostSpec, Level, Pass
+from harness.records.spec import ModelSpec
+from zoo.composition import Composition
+from zoo.contract import Size, Unsupported
+from zoo.registry import UserError, Value
+
+NAIVE = "naive"
+"""The backend of softmax that most published speed-ups were measured against."""
+
+BUDGET = "laptop"
+"""The budget of the model, where the level is `step`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CostRequest:
+    """A sweep before defaults are filled in.
+
+    Attributes:
+        attentions: each `A`, or `A+B` where `level` is `step`.
+        lengths: tokens of a sample.
+        operations: what is timed.
+        level: a layer or a whole model.
+        batching: a number, or `tokens=K` for K tokens in all samples together.
+        dim: model width.
+        heads: attention heads.
+        causal: whether evaluation and training are causal; prefill and decoding always are.
+        precision: of the matrix products.
+        device: kind of device.
+        settings: options by variant.
+    """
+
+    attentions: Sequence[str]
+    lengths: Sequence[int]
+    operations: Sequence[Pass]
+    level: Level
+    batching: str
+    dim: int
+    heads: int
+    causal: bool
+    precision: Literal["bf16", "fp32"]
+    device: Literal["cpu", "cuda"]
+    settings: Mapping[str, Mapping[str, Value]]
+
+
+def cells(request: CostRequest) -> list[CostSpec]:
+    """The cells of a sweep; SDPA softmax and softmax by its formula are rows of every sweep.
+
+    A variant that has no such pass is left out with a warning.
+
+    Raises:
+        UserError: a name or an option is unknown or out of range, or no named variant has a pass.
+    """
+    _check(request)
+    named = [(name, request.settings) for name in request.attentions]
+    references = [(REFERENCE, {REFERENCE: {"backend": kind}}) for kind in (BACKEND, NAIVE)]
+    specs: dict[str, CostSpec] = {}
+    skipped: dict[str, None] = {}
+    for operation in request.operations:
+        for attention, settings in [*named, *references]:
+            own = [
+                _spec(request, attention, settings, operation, length)
+                for length in sorted(request.lengths)
+            ]
+            try:
+                require_supported(own[0])
+            except Unsupported as error:
+                skipped[f"{attention}, {operation}: {error}"] = None
+                continue
+            specs |= {spec.id: spec for spec in own}
+    if len(skipped) == len(named) * len(request.operations):
+        raise Unsupported(next(iter(skipped)))
+    for reason in skipped:
+        warnings.warn(f"skipped: {reason}", stacklevel=2)
+    return list(specs.values())
+
+
+def batch_of(batching: str, length: int) -> int:
+    """The samples of a call.
+
+    Raises:
+        UserError: the text is neither a positive integer nor `tokens=K`, or K is below `length`.
+    """
+    name, equals, count = batching.rpartition("=")
+    try:
+        number = int(count)
+        if number < 1 or (name, equals) not in (("", ""), ("tokens", "=")):
+            raise ValueError
+    except ValueError:
+        raise UserError(
+            f"--batch {batching!r} is neither a positive integer nor tokens=K; give for example 8 "
+            "or tokens=16384"
+        ) from None
+    if not name:
+        return number
+    if number < length:
+        raise UserError(
+            f"--batch {batching} is less than one sample of {length} tokens; give tokens={length} "
+            "or more, or shorter --lengths"
+        )
+    return number // length
+
+
+def _check(request: CostRequest) -> None:
+    # Rejects a width that the heads do not divide.
+    Size(
+        dim=request.dim,
+        heads=request.heads,
+        max_len=max(request.lengths),
+        causal=request.causal,
+        dropout=0.0,
+    )
+    if request.level == "step" and {"decode", "prefill"} & {*request.operations}:
+        raise UserError("a model has no pass decode or prefill; give --level layer")
+    for attention in request.attentions:
+        if request.level == "layer" and len(Composition.parse(attention).names) > 1:
+            raise UserError(f"{attention!r} has two variants, a layer has one; give --level step")
+    known = {name for text in request.attentions for name in Composition.parse(text).names}
+    for owner in request.settings:
+        if owner not in known:
+            raise UserError(
+                f"--set {owner}: no row uses {owner!r}; give one of {', '.join(sorted(known))}"
+            )
+
+
+def _spec(
+    request: CostRequest,
+    attention: str,
+    settings: Mapping[str, Mapping[str, Value]],
+    operation: Pass,
+    length: int,
+) -> CostSpec:
+    composition, environment = Composition.parse(attention), describe(request.device)
+    spec = CostSpec(
+        attention=attention,
+        options=composition.resolve(settings),
+        level=request.level,
+        operation=operation,
+        length=length,
+        batch=batch_of(request.batching, length),
+        batching=request.batching,
+        dim=request.dim,
+        heads=request.heads,
+        causal=request.causal or operation in ("prefill", "decode"),
+        model=_model(request) if request.level == "step" else None,
+        precision=request.precision,
+        device=request.device,
+        machine=environment.device,
+        threads=environment.threads,
+    )
+    reference = reference_of(spec)
+    # On a CPU `auto` is SDPA: one row for both.
+    own = spec.options.get(REFERENCE, {}).get("backend")
+    same = attention == REFERENCE and own == "auto" and request.device == "cpu"
+    return reference if same else spec
+
+
+def _model(request: CostRequest) -> ModelSpec:
+    """The model of the budget `BUDGET` at this width."""
+    recipe = budgets.find(BUDGET).recipe("scaling").model
+    own = {"dim": request.dim, "heads": request.heads, "feed_forward": 2 * request.dim}
+    return ModelSpec.model_validate({**recipe, **own, "positions": "learned"})

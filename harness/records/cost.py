@@ -1,0 +1,160 @@
+"""The cost of one attention layer, or of one model, at one length: specification and record."""
+
+import hashlib
+import json
+from typing import Annotated, Literal, get_args
+
+from pydantic import Field, model_validator
+
+from harness.records.record import Environment, Positive, Quartiles, Seconds
+from harness.records.spec import Count, Frozen, ModelSpec
+from zoo.registry import Value
+
+Level = Literal["layer", "step"]
+"""An attention layer alone, or a whole model with its optimiser."""
+
+Pass = Literal["forward", "train", "prefill", "decode"]
+"""What is timed: evaluation; training; causal evaluation of a prompt; one token after a prompt."""
+
+LEVELS: tuple[Level, ...] = get_args(Level)
+PASSES: tuple[Pass, ...] = get_args(Pass)
+
+CostStatus = Literal["ok", "out_of_memory", "timeout", "crashed", "failed", "skipped"]
+"""How a measurement ended; `skipped`: a shorter length of the same row did not end in `ok`."""
+
+
+class CostSpec(Frozen):
+    """One cell of a cost sweep.
+
+    Attributes:
+        attention: the variant, or `A+B` where `level` is `step`.
+        options: every option of every variant named, by variant.
+        level: what is built around the variant.
+        operation: what is timed.
+        length: tokens of a sample; of the prompt, where `operation` is `decode`.
+        batch: samples.
+        batching: how the batch follows from the length: a number, or `tokens=K` for K tokens.
+        dim: model width.
+        heads: attention heads.
+        causal: whether the layers are causal; always so for `prefill` and `decode`.
+        model: the transformer; None where `level` is `layer`.
+        precision: of the matrix products.
+        device: the kind of device.
+        machine: its name.
+        threads: CPU threads.
+    """
+
+    attention: str
+    options: dict[str, dict[str, Value]]
+    level: Level
+    operation: Pass
+    length: Count
+    batch: Count
+    batching: str
+    dim: Count
+    heads: Count
+    causal: bool
+    model: ModelSpec | None
+    precision: Literal["bf16", "fp32"]
+    device: Literal["cpu", "cuda"]
+    machine: str
+    threads: Count
+
+    @model_validator(mode="after")
+    def _agree(self) -> "CostSpec":
+        if (self.model is None) != (self.level == "layer"):
+            raise ValueError("a model is given if and only if level is step")
+        if self.operation in ("prefill", "decode") and not self.causal:
+            raise ValueError(f"{self.operation} is causal; give causal=True")
+        return self
+
+    @property
+    def id(self) -> str:
+        """The cell's identity: 16 hexadecimal digits of the SHA-256 of its canonical JSON."""
+        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+class Limits(Frozen):
+    """What the device can do, measured in the same process.
+
+    Attributes:
+        bytes_per_second: of a copy of a large tensor, read and written bytes together.
+        flops_per_second: of a large matrix product in the precision of the cell.
+    """
+
+    bytes_per_second: Positive
+    flops_per_second: Positive
+
+
+class Measured(Frozen):
+    """What was measured of a cell that ended in `ok`.
+
+    Attributes:
+        seconds: of one call.
+        samples: timed calls.
+        ratio: seconds over those of SDPA softmax, measured alternately; 1 for SDPA softmax itself,
+            None where SDPA softmax failed or has no such pass.
+        no_ratio: why `ratio` is None; empty where it is given.
+        peak_bytes: peak of the memory that one call allocates.
+        memory_ratio: `peak_bytes` over that of SDPA softmax; None where `ratio` is.
+        flops: floating-point operations in matrix products of one call, counted.
+        required_bytes: bytes that any layer of this shape reads and writes in one call.
+        parameters: trainable parameters.
+        state_bytes: memory of the state between two tokens, all samples together; None where the
+            operation is not `decode`.
+        limits: those of the device.
+    """
+
+    seconds: Quartiles
+    samples: Count
+    ratio: Quartiles | None
+    no_ratio: str
+    peak_bytes: Annotated[int, Field(ge=0)]
+    memory_ratio: Positive | None
+    flops: Annotated[int, Field(ge=0)]
+    required_bytes: Count
+    parameters: Annotated[int, Field(ge=0)]
+    state_bytes: Annotated[int, Field(ge=0)] | None
+    limits: Limits
+
+    @property
+    def over_limit(self) -> float:
+        """Seconds over the least that the device needs for the required bytes and the operations.
+
+        The operations are those that were counted: an algorithm with fewer has a lower limit.
+        """
+        transfer = self.required_bytes / self.limits.bytes_per_second
+        return self.seconds.median / max(transfer, self.flops / self.limits.flops_per_second)
+
+
+class CostRecord(Frozen):
+    """One cell of a cost sweep.
+
+    Attributes:
+        schema_version: of this class; a record of another version is not read.
+        spec: what was measured.
+        status: how the measurement ended.
+        reason: one line; empty where status is `ok`.
+        started: UTC, ISO 8601.
+        seconds: of the whole cell, the start of its process included.
+        environment: that of the measurement.
+        claims_linear: whether the variants claim time and memory linear in the length.
+        measured: None where status is not `ok`.
+    """
+
+    schema_version: Literal[1] = 1
+    spec: CostSpec
+    status: CostStatus
+    reason: str
+    started: str
+    seconds: Seconds
+    environment: Environment
+    claims_linear: bool
+    measured: Measured | None
+
+    @model_validator(mode="after")
+    def _finished(self) -> "CostRecord":
+        if (self.status == "ok") != (self.measured is not None):
+            raise ValueError("a record has measurements if and only if its status is ok")
+        return self

@@ -1,0 +1,63 @@
+"""The figure of cost sweeps: time and memory of one sample against its tokens, both logarithmic."""
+
+from collections.abc import Callable, Sequence
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullLocator
+
+from harness.records.cost import Measured
+from reports.figures import style
+from reports.tables.columns import MIB
+from reports.tables.cost import Sweep
+
+WIDTH, HEIGHT = 6.8, 4.6
+"""Inches of a panel with its legend."""
+
+COSTS: tuple[tuple[str, Callable[[Measured], float]], ...] = (
+    ("milliseconds per sample", lambda cell: 1000 * cell.seconds.median),
+    ("peak memory per sample, MiB", lambda cell: cell.peak_bytes / MIB),
+)
+
+
+def cost_figure(sweeps: Sequence[Sweep], source: str) -> dict[str, bytes]:
+    """The curves as PNG and SVG, by file name; both contain `source`."""
+    with mpl.rc_context(style.STYLE):
+        return style.save(draw(sweeps), "cost", source)
+
+
+def draw(sweeps: Sequence[Sweep]) -> Figure:
+    """Two panels for each sweep with a measured cell, up to `MOST_PANELS` in all."""
+    measured = [sweep for sweep in sweeps if any(row.measured for row in sweep.rows)]
+    shown = measured[: style.MOST_PANELS // 2]
+    figure, axes = style.panels([HEIGHT] * 2 * len(shown), WIDTH, 0)
+    for number, panel in enumerate(axes):
+        sweep, (name, value) = shown[number // 2], COSTS[number % 2]
+        style.heading(panel, sweep.title.replace(": ", ", ", 1))
+        _panel(panel, sweep, name, value)
+    return figure
+
+
+def _panel(axes: Axes, sweep: Sweep, name: str, value: Callable[[Measured], float]) -> None:
+    styles = style.point_styles(
+        (next(iter(row.cells.values())).spec.attention, row.label) for row in sweep.rows
+    )
+    handles, missing = [], []
+    for row in sweep.rows:
+        points = row.per_sample(value)
+        missing += row.remarks
+        colour, marker = styles[row.label]
+        (line,) = axes.plot([*points], [*points.values()], color=colour, marker=marker,
+                            markersize=4, linewidth=1.2, label=style.label(row.label))  # fmt: skip
+        handles.append(line)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    # The default formatter writes powers as formulas, which are not parsed.
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda length, _: f"{length:,.0f}"))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda cost, _: f"{cost:g}"))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set(xlabel="tokens", ylabel=name)
+    style.legend(axes, handles)
+    style.not_shown(axes, missing)

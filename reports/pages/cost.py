@@ -1,0 +1,66 @@
+"""The page of cost sweeps as Markdown."""
+
+from collections.abc import Callable, Sequence
+
+from harness.records.cost import Measured
+from reports.markdown import escape, table
+from reports.tables import cost
+from reports.tables.columns import NOTHING, number
+from reports.tables.cost import CostRow, Sweep
+
+HEAD = """\
+# Cost against the number of tokens
+
+Every cell was measured in a process of its own, alternately with SDPA softmax of the same shape:
+the median of synchronised calls, and its ratio to SDPA softmax. Memory is the peak that one call
+allocates. *Exponent*: b of cost = a N^b for one sample over the longest four lengths, with its 95 %
+interval. *Crossover*: the length from which a row costs less than SDPA softmax; an interval where
+the measurements leave it open, and never beyond the measured lengths. *Limit*: time over the least
+that the device needs to transfer the tokens and the parameters (decoding: and the state) and to
+compute the counted matrix products, at the rates of a large copy and of a large matrix product.
+"""
+
+
+def cost_page(sweeps: Sequence[Sweep]) -> str:
+    """The page: for each sweep, what it says, and its cells."""
+    parts = [HEAD, "![Time and memory of one sample against its tokens](cost.svg)\n"]
+    for sweep in sweeps:
+        parts += [f"## {escape(sweep.title)}\n", _summary(sweep)]
+        parts += ["Time in ms (× SDPA softmax):\n", _cells(sweep, cost.time_text)]
+        parts += ["Peak memory in MiB (× SDPA softmax):\n", _cells(sweep, cost.memory_text)]
+        parts += [f"{escape(remark)}\n" for row in sweep.rows for remark in row.remarks]
+    return "\n".join(parts)
+
+
+def _summary(sweep: Sweep) -> str:
+    head = [
+        "attention", "claim", "time exponent", "memory exponent", "faster from", "smaller from",
+        "× limit", "state (bytes)",
+    ]  # fmt: skip
+    return table(head, [[escape(text) for text in _line(row)] for row in sweep.rows])
+
+
+def _line(row: CostRow) -> list[str]:
+    measured = list(row.measured.values())
+    last = measured[-1] if measured else None
+    state = last.state_bytes if last else None
+    return [
+        row.label,
+        row.claim,
+        cost.exponent_text(row.time_exponent),
+        cost.exponent_text(row.memory_exponent),
+        cost.crossover_text(row.time_crossover),
+        cost.crossover_text(row.memory_crossover),
+        number(last.over_limit) if last else NOTHING,
+        NOTHING if state is None else f"{state:,}",
+    ]
+
+
+def _cells(sweep: Sweep, text: Callable[[Measured], str]) -> str:
+    lengths = sweep.lengths
+    rows = [
+        [row.label, *(cost.cell_text(row.cells.get(length), text) for length in lengths)]
+        for row in sweep.rows
+    ]
+    head = ["attention", *(f"{length:,}" for length in lengths)]
+    return table(head, [[escape(cell) for cell in row] for row in rows], align_right=True)

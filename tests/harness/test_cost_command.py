@@ -1,0 +1,70 @@
+"""`harness cost` on small layers: its records, its page, and what it rejects."""
+
+import pytest
+
+from harness.cli.cost import lengths_in
+from harness.records.store import CostStore
+from zoo.registry import UserError
+
+SMALL = ("cost", "--dim", "16", "--seconds", "0", "--precision", "fp32")
+
+
+@pytest.mark.parametrize(
+    ("text", "lengths"),
+    [
+        ("256:2048", [256, 512, 1024, 2048]),
+        ("100:500", [100, 200, 400]),
+        ("64:64", [64]),
+        ("63,1000", [63, 1000]),
+    ],
+)
+def test_lengths_double_or_are_listed(text, lengths):
+    assert lengths_in(text) == lengths
+
+
+@pytest.mark.parametrize("text", ["", "x", "0:8", "512:256", "1:99999999", "64:", "1,,2", "-1"])
+def test_other_lengths_are_rejected_with_an_example(text):
+    with pytest.raises(UserError, match=r"256:16384 or 1000,2000|empty name"):
+        lengths_in(text)
+
+
+@pytest.mark.slow
+def test_cost_measures_every_cell_once_and_writes_its_page(call, store):
+    arguments = (*SMALL, "-a", "primal", "--lengths", "32", "--pass", "train,decode")
+    code, out, err = call(*arguments)
+    assert code == 0, err
+    records, broken = CostStore.beside(store.folder).read()
+    # Primal, SDPA softmax and softmax by its formula, in two passes.
+    assert len(records) == 6 and not broken
+    assert {record.status for record in records} == {"ok"}
+    assert {record.environment.device for record in records} == {records[0].spec.machine}
+    page = (store.folder / "cost.md").read_text()
+    assert "## training, layer" in page and "## decoding, layer" in page
+    assert "primal" in out and "softmax (backend=naive)" in out
+    code, out, _ = call(*arguments)
+    assert code == 0 and out.count("(already present)") == 6
+
+
+def test_a_variant_without_a_pass_is_skipped_and_alone_is_rejected(call):
+    code, _, err = call(*SMALL, "-a", "nystrom", "--lengths", "32", "--pass", "decode")
+    assert code == 2 and "nystrom is not causal; causal variants" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("-a", "softmx"), "did you mean 'softmax'?"),
+        (("-a", "softmax", "--pass", "backward"), "unknown pass 'backward'"),
+        (("-a", "softmax", "--level", "model"), "unknown level 'model'"),
+        (("-a", "softmax", "--batch", "tokens=8"), "less than one sample"),
+        (("-a", "softmax", "--heads", "3"), "not a multiple of heads"),
+        (("-a", "softmax+primal"), "give --level step"),
+        (("-a", "primal", "--level", "step", "--pass", "decode"), "give --level layer"),
+        (("-a", "primal", "--set", "linear.x=1"), "no row uses 'linear'"),
+        (("-a", "primal", "--set", "primal.rnk=1"), "did you mean 'rank'?"),
+    ],
+)
+def test_bad_input_is_one_line_and_nothing_is_written(arguments, message, call, store):
+    code, _, err = call(*SMALL, *arguments)
+    assert code == 2 and message in err and "Traceback" not in err
+    assert not store.folder.exists()

@@ -1,0 +1,91 @@
+"""A cell in its own process: every way in which it can end is an outcome."""
+
+import os
+import signal
+import sys
+import time
+
+import pytest
+import torch
+
+from harness.cost.process import measure_in_process
+from harness.records.cost import CostSpec, Limits, Measured
+from harness.records.record import Quartiles
+
+LIMITS = Limits(bytes_per_second=1e9, flops_per_second=1e9)
+SPEC = CostSpec(
+    attention="none", options={"none": {}}, level="layer", operation="train", length=64, batch=1,
+    batching="1", dim=16, heads=2, causal=False, model=None, precision="fp32", device="cpu",
+    machine="test", threads=1,
+)  # fmt: skip
+
+
+def measured(spec, limits, budget):
+    second = Quartiles(q1=1, median=1, q3=1)
+    return Measured(
+        seconds=second, samples=torch.get_num_threads(), ratio=None, no_ratio="a test",
+        peak_bytes=1, memory_ratio=None, flops=1, required_bytes=1, parameters=1,
+        state_bytes=None, limits=limits,
+    )  # fmt: skip
+
+
+def hangs(spec, limits, budget):
+    time.sleep(600)
+
+
+def crashes(spec, limits, budget):
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def is_killed(spec, limits, budget):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def exits(spec, limits, budget):
+    sys.exit(0)
+
+
+def raises(spec, limits, budget):
+    raise ValueError("an error\nin two lines")
+
+
+def allocates_everything(spec, limits, budget):
+    torch.empty(2**44, dtype=torch.int8)
+
+
+def outcome(measure, timeout=120.0):
+    return measure_in_process(SPEC, LIMITS, budget=0.0, timeout=timeout, measure=measure)
+
+
+def test_a_measurement_comes_back_with_the_threads_of_its_specification():
+    status, reason, result = outcome(measured)
+    assert (status, reason) == ("ok", "")
+    assert result.samples == SPEC.threads and result.limits == LIMITS
+
+
+@pytest.mark.parametrize(
+    ("measure", "status", "reason"),
+    [
+        (crashes, "crashed", "it was ended by SIGSEGV"),
+        (is_killed, "out_of_memory", "the system ended it, probably for its memory"),
+        (exits, "failed", "SystemExit: 0"),
+        (raises, "failed", "ValueError: an error"),
+    ],
+)
+def test_a_process_that_ends_early_has_a_reason(measure, status, reason, capfd):
+    actual = outcome(measure)
+    assert (actual.status, actual.measured) == (status, None)
+    assert actual.reason.startswith(reason)
+
+
+def test_an_allocation_that_fails_is_out_of_memory():
+    actual = outcome(allocates_everything)
+    assert actual.status == "out_of_memory" and "memory" in actual.reason
+
+
+def test_a_process_that_hangs_is_ended_after_the_timeout():
+    start = time.monotonic()
+    # Long enough for the start of the process, and far below the sleep.
+    actual = outcome(hangs, timeout=5.0)
+    assert (actual.status, actual.reason) == ("timeout", "it took more than 5 s")
+    assert time.monotonic() - start < 60

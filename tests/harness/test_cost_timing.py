@@ -1,0 +1,117 @@
+"""Samples of time: their number, their certainty, and the time of a call of known length."""
+
+from itertools import count
+
+import pytest
+import torch
+
+from harness.cost.timing import (
+    CERTAIN_ROUNDS,
+    LEAST_ROUNDS,
+    MOST_ROUNDS,
+    cpu_timer,
+    relative_uncertainty,
+    sample_alternately,
+)
+from zoo.cost import peak_bytes
+
+
+class Clock:
+    """A clock that calls of known duration advance."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+    def call(self, seconds):
+        """A call that takes `seconds` of this clock, and nothing outside of it."""
+
+        def call():
+            self.now += seconds
+
+        return call
+
+
+def idle():
+    """A call whose duration is that of a scripted timer."""
+
+
+def scripted(seconds):
+    """A timer that returns the next of `seconds`, whatever it times."""
+    values = iter(seconds)
+    return lambda call, repeats: next(values)
+
+
+@pytest.mark.parametrize("duration", [1e-6, 0.005, 7.0])
+def test_calls_of_known_duration_are_measured_within_two_percent(duration):
+    clock = Clock()
+    calls = [clock.call(duration), clock.call(3 * duration)]
+    one, three = sample_alternately(calls, cpu_timer(clock), budget=0.0, clock=clock)
+    assert one == pytest.approx([duration] * len(one), rel=0.02)
+    assert three == pytest.approx([3 * duration] * len(three), rel=0.02)
+
+
+def test_a_short_call_is_repeated_within_a_sample():
+    clock = Clock()
+    repeats = []
+
+    def timer(call, count):
+        repeats.append(count)
+        return cpu_timer(clock)(call, count)
+
+    sample_alternately([clock.call(0.0004)], timer, budget=0.0, shortest=0.002, clock=clock)
+    assert repeats == [1, 1] + [5] * LEAST_ROUNDS
+
+
+def test_calls_of_equal_time_end_after_the_fewest_rounds_that_an_interval_needs():
+    (seconds,) = sample_alternately([idle], scripted([0.01] * 1000), budget=1e9)
+    assert len(seconds) == CERTAIN_ROUNDS
+
+
+def test_noise_is_sampled_until_the_median_is_certain():
+    generator = torch.Generator().manual_seed(0)
+    noise = (1 + 0.1 * torch.rand(10_000, generator=generator)).tolist()
+    (seconds,) = sample_alternately([idle], scripted(noise), budget=1e9)
+    assert CERTAIN_ROUNDS < len(seconds) < MOST_ROUNDS
+    assert relative_uncertainty(seconds) <= 0.02 < relative_uncertainty(seconds[:CERTAIN_ROUNDS])
+
+
+def test_sampling_ends_when_its_time_is_spent_but_not_before_three_rounds():
+    ticks = map(float, count(0, 100))
+    noise = [1.0, 9.0] * 1000
+    (seconds,) = sample_alternately(
+        [idle], scripted(noise), budget=50.0, clock=lambda: float(next(ticks))
+    )
+    assert len(seconds) == LEAST_ROUNDS
+
+
+def test_sampling_ends_after_the_most_rounds():
+    (seconds,) = sample_alternately([idle], scripted([1.0, 9.0] * 1000), budget=1e9)
+    assert len(seconds) == MOST_ROUNDS
+
+
+def test_calls_alternate():
+    order = []
+    calls = [lambda: order.append("a"), lambda: order.append("b")]
+    sample_alternately(calls, lambda call, repeats: call() or 1.0, budget=0.0)
+    assert order == ["a", "a", "b", "b"] + ["a", "b"] * LEAST_ROUNDS
+
+
+def test_the_interval_of_a_median_covers_it_in_95_percent_of_samples():
+    generator = torch.Generator().manual_seed(0)
+    covered = 0
+    for _ in range(2000):
+        sample = torch.empty(101).exponential_(generator=generator).sort().values
+        # The order statistics that `relative_uncertainty` uses: 101 / 2 -+ 0.98 sqrt(101).
+        covered += bool(sample[40] <= torch.tensor(2.0).log() <= sample[61])
+        expected = (sample[61] - sample[40]) / 2 / sample[50]
+        assert relative_uncertainty(sample.tolist()) == pytest.approx(expected.item())
+    assert 0.94 < covered / 2000 < 0.98
+
+
+def test_memory_that_a_call_keeps_is_measured_within_one_percent():
+    kept = []
+    peak = peak_bytes(lambda: kept.append(torch.zeros(2_500_000)), torch.device("cpu"))
+    assert peak == pytest.approx(10_000_000, rel=0.01)

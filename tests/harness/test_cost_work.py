@@ -1,0 +1,124 @@
+"""What a cell of a sweep times: counts of its operations, its state, and its reference."""
+
+import pytest
+import torch
+
+from harness.cost.cell import measure_cell, reference_of, required_bytes
+from harness.cost.plan import batch_of
+from harness.cost.work import prepare, require_supported
+from harness.records.cost import CostSpec, Limits
+from harness.records.spec import ModelSpec
+from zoo.composition import Composition
+from zoo.contract import Unsupported
+from zoo.cost import flops
+from zoo.registry import UserError
+
+LIMITS = Limits(bytes_per_second=1e9, flops_per_second=1e9)
+N, D, B = 96, 32, 3
+PROJECTIONS = 8 * B * N * D**2
+"""FLOPs of the projections of query, key, value and output."""
+MODEL = ModelSpec(
+    depth=2, dim=D, heads=2, feed_forward=64, head=64, dropout=0.1, attention_dropout=0.0,
+    positions="learned",
+)  # fmt: skip
+
+
+def cell(attention, operation="forward", *, length=N, level="layer", causal=False, **settings):
+    options = Composition.parse(attention).resolve({attention: settings} if settings else {})
+    return CostSpec(
+        attention=attention, options=options, level=level, operation=operation, length=length,
+        batch=B, batching=str(B), dim=D, heads=2, causal=causal or operation in
+        ("prefill", "decode"), model=MODEL if level == "step" else None, precision="fp32",
+        device="cpu", machine="test", threads=1,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("attention", "forward"),
+    [
+        ("softmax", PROJECTIONS + 4 * B * N**2 * D),
+        # Keys times values, and queries times their sums: heads of width 16.
+        ("linear", PROJECTIONS + 4 * B * N * D * 16),
+        ("none", PROJECTIONS // 2),
+    ],
+)
+def test_the_operations_of_a_layer_are_those_of_its_formula(attention, forward):
+    counted = flops(prepare(cell(attention)).call)
+    assert counted == pytest.approx(forward, rel=0.02)
+
+
+@pytest.mark.parametrize("attention", ["softmax", "linear", "primal"])
+def test_training_counts_between_two_and_four_times_the_operations_of_evaluation(attention):
+    forward, train = (flops(prepare(cell(attention, name)).call) for name in ("forward", "train"))
+    assert 2 * forward < train < 4 * forward
+
+
+def test_the_state_of_a_cache_grows_with_the_prompt_and_that_of_a_recurrence_does_not():
+    sizes = {
+        (name, length): prepare(cell(name, "decode", length=length)).state_bytes
+        for name in ("softmax", "linear")
+        for length in (63, 127)
+    }
+    assert sizes["softmax", 63] == 2 * 4 * B * D * 64
+    assert sizes["softmax", 127] == 2 * sizes["softmax", 63]
+    assert sizes["linear", 63] == sizes["linear", 127]
+
+
+def test_decoding_with_a_cache_attends_to_every_token_of_the_prompt():
+    short, long = (flops(prepare(cell("softmax", "decode", length=n)).call) for n in (99, 199))
+    # Each cached token costs a product with its key and one with its value.
+    assert long - short == 4 * B * D * 100
+
+
+@pytest.mark.parametrize(
+    ("attention", "operation"),
+    [("nystrom", "prefill"), ("nystrom", "decode"), ("reformer", "decode")],
+)
+def test_a_pass_that_a_variant_does_not_have_is_rejected(attention, operation):
+    with pytest.raises(Unsupported, match=attention):
+        require_supported(cell(attention, operation))
+
+
+@pytest.mark.parametrize("operation", ["forward", "train", "prefill", "decode"])
+def test_every_pass_is_measured_beside_sdpa_softmax(operation):
+    spec = cell("primal", operation)
+    measured = measure_cell(spec, LIMITS, budget=0.0)
+    assert measured.ratio and measured.memory_ratio and not measured.no_ratio
+    assert measured.peak_bytes > 0 and measured.flops > 0
+    assert (measured.state_bytes is not None) == (operation == "decode")
+
+
+def test_sdpa_softmax_has_ratio_one_and_is_measured_once():
+    spec = reference_of(cell("softmax", "train"))
+    measured = measure_cell(spec, LIMITS, budget=0.0)
+    assert measured.ratio and (measured.ratio.q1, measured.ratio.q3) == (1, 1)
+    assert measured.memory_ratio == 1
+
+
+def test_a_step_trains_every_parameter_of_a_model():
+    spec = cell("softmax+primal", "train", level="step")
+    work = prepare(spec)
+    before = [parameter.detach().clone() for parameter in work.module.parameters()]
+    work.call()
+    changed = [
+        not torch.equal(old, new) for old, new in zip(before, work.module.parameters(), strict=True)
+    ]
+    assert sum(changed) > 0.9 * len(changed)
+
+
+def test_required_bytes_are_those_of_tokens_and_parameters():
+    work = prepare(cell("none"))
+    parameters = sum(parameter.numel() for parameter in work.module.parameters())
+    assert required_bytes(cell("none"), work) == 2 * 4 * B * N * D + 4 * parameters
+    assert required_bytes(cell("none", "train"), work) == 4 * 4 * B * N * D + 8 * parameters
+
+
+@pytest.mark.parametrize(("text", "batch"), [("8", 8), ("tokens=1000", 10), ("tokens=100", 1)])
+def test_a_batch_is_a_number_or_follows_from_the_tokens(text, batch):
+    assert batch_of(text, 100) == batch
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "x", "tokens=", "tokens=99", "size=3", "=3", "1.5"])
+def test_any_other_batch_is_rejected_with_a_remedy(text):
+    with pytest.raises(UserError, match="give"):
+        batch_of(text, 100)

@@ -1,0 +1,143 @@
+"""Sweeps made from records of costs: their tables, what they say, their figure and CSV."""
+
+import csv
+import io
+
+import pytest
+
+from harness.records.cost import CostRecord
+from reports import tables
+from reports.figures.cost import draw
+from reports.pages import cost_files
+from reports.pages.cost import cost_page
+from reports.tables.cost import as_csv, crossover_text, sweeps
+from tests.reports.conftest import quartiles
+
+LENGTHS = (256, 512, 1024, 2048)
+
+
+def record(attention, length, *, seconds=1.0, ratio=1.0, status="ok", reason="", **changes):
+    spec = {
+        "attention": attention, "options": {attention: {}}, "level": "layer", "length": length,
+        "operation": "train", "batch": 2048 // length, "batching": "tokens=2048", "dim": 64,
+        "heads": 2, "causal": False, "model": None, "precision": "fp32", "device": "cpu",
+        "machine": "CPU", "threads": 2, **changes,
+    }  # fmt: skip
+    measured = {
+        "seconds": quartiles(seconds), "samples": 9, "peak_bytes": 2**20, "flops": 10**9,
+        "ratio": quartiles(ratio), "no_ratio": "", "memory_ratio": 0.5, "required_bytes": 10**6,
+        "parameters": 100, "state_bytes": None,
+        "limits": {"bytes_per_second": 1e9, "flops_per_second": 1e10},
+    }  # fmt: skip
+    return CostRecord.model_validate(
+        {
+            "spec": spec, "status": status, "reason": reason, "started": "2026-11-23T08:00:00Z",
+            "seconds": 4.0, "claims_linear": attention != "softmax",
+            "measured": measured if status == "ok" else None,
+            "environment": {"device": "CPU", "threads": 2, "memory_gib": 8, "system": "Linux",
+                            "versions": {}, "commit": "abc"},
+        }
+    )  # fmt: skip
+
+
+def linear_sweep():
+    """Softmax with the time of one sample N^2, and a linear variant that crosses it at 1,000."""
+    softmax = [record("softmax", n, seconds=n / 1000) for n in LENGTHS]
+    return softmax + [record("linear", n, seconds=1.0, ratio=1000 / n) for n in LENGTHS]
+
+
+def test_a_row_has_exponents_of_one_sample_and_its_crossover():
+    (sweep,) = sweeps(linear_sweep())
+    linear, softmax = sweep.rows
+    assert (linear.label, softmax.label) == ("linear", "softmax")
+    # Batches have the same tokens, so that the time of a call of a linear variant is constant.
+    assert linear.time_exponent and linear.time_exponent.value == pytest.approx(1)
+    assert softmax.time_exponent and softmax.time_exponent.value == pytest.approx(2)
+    crossing = linear.time_crossover
+    assert crossing and (crossing.low, crossing.high) == pytest.approx((900, 1200), rel=0.001)
+    assert crossover_text(crossing) == "900 to 1,200"
+    assert crossover_text(linear.memory_crossover) == "below 256"
+
+
+def test_a_claim_is_beside_its_exponent_on_the_page():
+    page = cost_page(sweeps(linear_sweep()))
+    assert "| linear | O(N) | 1.00 [1.00, 1.00] |" in page
+    assert "| softmax | O(N²) or N log N | 2.00 [2.00, 2.00] |" in page
+    assert "training, layer: tokens=2048, dim=64, heads=2, fp32; CPU, 2 threads" in page
+
+
+def test_a_failed_cell_has_its_reason_and_is_never_a_number():
+    records = [
+        *linear_sweep(),
+        record("yoso", 256, status="out_of_memory", reason="no|pipe <b>"),
+        record("yoso", 512, status="skipped", reason="out of memory at 256 tokens"),
+    ]
+    page = cost_page(sweeps(records))
+    assert "| yoso | out of memory | out of memory at 256 tokens | – | – |" in page
+    assert "yoso at 256 tokens: out of memory: no&#124;pipe &lt;b&gt;" in page
+    lines = list(csv.DictReader(io.StringIO(as_csv(sweeps(records)))))
+    (line,) = [one for one in lines if one["status"] == "out_of_memory"]
+    assert line["seconds_median"] == "" and line["reason"] == "no|pipe <b>"
+    assert "yoso at 256 tokens: out of memory: no|pipe <b>" in tables.cost_summary(records)
+
+
+def test_a_cell_whose_reference_does_not_fit_in_memory_says_so():
+    (good,) = [record("linear", 256)]
+    assert good.measured
+    measured = good.measured.model_copy(
+        update={"ratio": None, "memory_ratio": None, "no_ratio": "softmax is out of memory"}
+    )
+    page = cost_page(sweeps([good.model_copy(update={"measured": measured})]))
+    assert "linear at 256 tokens: no ratio: softmax is out of memory" in page
+    assert "| linear | 1,000 |" in page
+
+
+def test_time_is_compared_with_the_larger_of_the_two_limits():
+    measured = record("linear", 256).measured
+    # 10**9 operations at 10**10 per second take 0.1 s, 10**6 bytes at 10**9 take 0.001 s.
+    assert measured and measured.over_limit == pytest.approx(10)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"operation": "forward"}, {"dim": 128}, {"machine": "other"}, {"threads": 1},
+     {"batching": "2"}, {"precision": "bf16"}],
+    ids=str,
+)  # fmt: skip
+def test_cells_of_different_settings_are_in_different_sweeps(changes):
+    records = [record("linear", 256), record("linear", 256, **changes)]
+    assert len(sweeps(records)) == 2
+
+
+def test_rows_with_different_options_are_labelled_by_them():
+    records = [
+        record("softmax", 256, options={"softmax": {"backend": kind}}) for kind in ("sdpa", "naive")
+    ]
+    (sweep,) = sweeps(records)
+    assert [row.label for row in sweep.rows] == [
+        "softmax (backend=naive)", "softmax (backend=sdpa)",
+    ]  # fmt: skip
+
+
+def test_the_figure_has_a_curve_of_each_row_for_time_and_memory():
+    figure = draw(sweeps(linear_sweep()))
+    time, memory = figure.axes
+    curves = {str(line.get_label()): line for line in time.get_lines()}
+    # Milliseconds of one sample.
+    expected = [[n, 1000 * n / 2048] for n in LENGTHS]
+    assert [list(point) for point in zip(*curves["linear"].get_data(), strict=True)] == expected
+    assert len(memory.get_lines()) == 2
+    assert (time.get_xscale(), time.get_yscale()) == ("log", "log")
+
+
+def test_a_sweep_without_any_measured_cell_has_a_page_and_no_panel():
+    failed = [record("yoso", 256, status="crashed", reason="it was ended by SIGSEGV")]
+    assert not draw(sweeps(failed)).axes
+    assert b"SIGSEGV" in cost_files(failed)["cost.md"]
+
+
+def test_the_files_are_the_same_for_records_in_any_order_and_none_without_records():
+    records = linear_sweep()
+    assert cost_files(records) == cost_files(records[::-1])
+    assert set(cost_files(records)) == {"cost.md", "cost.csv", "cost.png", "cost.svg"}
+    assert cost_files([]) == {}
