@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -18,6 +19,12 @@ SPEC = CostSpec(
     batching="1", dim=16, heads=2, causal=False, model=None, precision="fp32", device="cpu",
     machine="test", threads=1,
 )  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch):
+    """Let the new process import this module, where the functions to call are."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[2])
 
 
 def measured(spec, limits, budget):
