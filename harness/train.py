@@ -79,7 +79,7 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"], group["betas"] = lr, (momentum, self.spec.betas[1])
         batch = self.train.gather(self.order.batch(number))
-        with autocast(self.device, self.spec):
+        with autocast(self.device.type, self.spec.precision):
             scores, losses = self.forward(batch)
         task = self.train.answers.loss(scores, batch.targets)
         torch.stack([task, *losses.values()]).sum().backward()
@@ -100,7 +100,7 @@ class Trainer:
 
     def scores(self, batch: Any) -> Tensor:
         """The output of the head for a batch: logits or numbers, in the run's precision."""
-        with autocast(self.device, self.spec):
+        with autocast(self.device.type, self.spec.precision):
             return self.forward(batch)[0]
 
 
@@ -127,9 +127,9 @@ def _lerp(start: float, end: float, weight: float) -> float:
     return start + (end - start) * weight
 
 
-def autocast(device: torch.device, spec: TrainSpec) -> torch.autocast:
-    """A context with the precision of the run."""
-    return torch.autocast(device.type, torch.bfloat16, enabled=spec.precision == "bf16")
+def autocast(device: str, precision: str) -> torch.autocast:
+    """A context with that precision, on that kind of device."""
+    return torch.autocast(device, torch.bfloat16, enabled=precision == "bf16")
 
 
 def synchronise(device: torch.device) -> None:

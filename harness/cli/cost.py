@@ -1,6 +1,7 @@
 """`harness cost`: measure time and memory against the number of tokens."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
@@ -11,7 +12,7 @@ from harness.cli.report import write_pages
 from zoo.registry import UserError, unknown
 
 if TYPE_CHECKING:
-    from harness.records.cost import CostRecord
+    from harness.records.cost import CostRecord, CostSpec
 
 Choice = TypeVar("Choice", bound=str)
 
@@ -51,16 +52,9 @@ def cost(
     Every cell is measured in a process of its own. Where a length fails, longer ones are skipped.
     Exit 1 if a cell crashed or failed; too little memory or time is a result.
     """
-    from functools import partial
-
     from harness import environment
-    from harness.cost.limits import measure_limits
     from harness.cost.plan import CostRequest, cells
-    from harness.cost.process import measure_in_process
-    from harness.cost.sweep import sweep
     from harness.records.cost import LEVELS, PASSES
-    from harness.records.store import CostStore
-    from reports import pages, tables
 
     chosen = environment.pick_device(device)
     request = CostRequest(
@@ -76,9 +70,28 @@ def cost(
         device=cast(Any, chosen.type),
         settings=arguments.settings_of(set_),
     )
-    specs, folder = cells(request), CostStore.beside(store)
+    records = _measure(cells(request), store, seconds, timeout, rerun)
+    failed = any(record.status in ("crashed", "failed") for record in records)
+    raise typer.Exit(1 if failed else 0)
+
+
+def _measure(
+    specs: "Sequence[CostSpec]", store: Path, seconds: float, timeout: float, rerun: bool
+) -> "list[CostRecord]":
+    """Measure the cells, print them as they end, and write the page of the store."""
+    from functools import partial
+
+    import torch
+
+    from harness.cost.limits import measure_limits
+    from harness.cost.process import measure_in_process
+    from harness.cost.sweep import sweep
+    from harness.records.store import CostStore
+    from reports import pages, tables
+
+    folder = CostStore.within(store)
     folder.require_writable()
-    limits = measure_limits(chosen, request.precision)
+    limits = measure_limits(torch.device(specs[0].device), specs[0].precision)
     measure = partial(measure_in_process, limits=limits, budget=seconds, timeout=timeout)
     records = []
     for record, new in sweep(specs, folder, measure, rerun=rerun):
@@ -86,8 +99,7 @@ def cost(
         records.append(record)
     typer.echo(f"\n{tables.cost_summary(records)}\n")
     write_pages(store, pages.cost_files(folder.read()[0]))
-    failed = any(record.status in ("crashed", "failed") for record in records)
-    raise typer.Exit(1 if failed else 0)
+    return records
 
 
 def lengths_in(text: str) -> list[int]:

@@ -41,7 +41,7 @@ def report(
     records, broken = read(store)
     updated = _updated(readme, records) if readme else ""
     require_writable(folder, str(folder), "give another --out")
-    costs = with_warnings(CostStore.beside(store).read())[0]
+    costs = with_warnings(CostStore.within(store).read())[0]
     write_pages(folder, pages.files(records, broken) | pages.cost_files(costs))
     if readme:
         write_pages(readme.parent, {readme.name: updated.encode()})

@@ -23,7 +23,8 @@ def measure_limits(device: torch.device, precision: str, budget: float = 1.0) ->
     """
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     count = COPIED_BYTES[device.type] // 4
-    source, target = (torch.zeros(count, device=device) for _ in range(2))
+    # Not zeros: pages that were never written are all one page, which the cache holds.
+    source, target = (torch.ones(count, device=device) for _ in range(2))
     side = SIDE[device.type]
     left, right, product = (torch.ones(side, side, device=device, dtype=dtype) for _ in range(3))
     copies, products = sample_alternately(

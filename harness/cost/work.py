@@ -11,7 +11,7 @@ from torch import Tensor
 from harness.model import Classifier
 from harness.records.cost import CostSpec
 from harness.records.spec import ModelSpec, TrainSpec
-from harness.train import Trainer
+from harness.train import Trainer, autocast
 from tasks.contract import Split
 from zoo.composition import Composition
 from zoo.contract import Attention, Size, Traits, Unsupported, names_with
@@ -23,7 +23,7 @@ VOCABULARY, CLASSES = 256, 10
 """Of the model where the level is `step`."""
 
 STEPS = 1_000_000
-"""Of the schedule of the learning rate, which no measurement reaches the end of."""
+"""Of the schedule of the learning rate: more than any measurement takes."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def caches(variant: type[Attention]) -> bool:
 
 def _layer_work(spec: CostSpec) -> Work:
     cached = spec.operation == "decode" and not _traits(spec).recurrent
-    # One query attends to every cached key: a causal mask would have nothing to hide.
+    # One query attends to every cached key: a causal mask would exclude none of them.
     layer = _layers(spec, depth=1, causal=spec.causal and not cached)[0].to(spec.device)
     if cached:
         return _cached_decoding(spec, cast(ProjectedAttention, layer))
@@ -91,7 +91,7 @@ def _layer_work(spec: CostSpec) -> Work:
     upstream = torch.randn_like(x)
 
     def train() -> None:
-        with _autocast(spec):
+        with autocast(spec.device, spec.precision):
             tokens, losses = layer(x)
         total = (tokens * upstream).sum()
         torch.stack([total, *losses.values()]).sum().backward()
@@ -153,10 +153,6 @@ def _recipe(spec: CostSpec) -> TrainSpec:
     )
 
 
-def _autocast(spec: CostSpec) -> torch.autocast:
-    return torch.autocast(spec.device, torch.bfloat16, enabled=spec.precision == "bf16")
-
-
 def _evaluation(
     spec: CostSpec, module: torch.nn.Module, forward: Callable[[], Any]
 ) -> Callable[[], Any]:
@@ -164,7 +160,7 @@ def _evaluation(
 
     @torch.inference_mode()
     def call() -> None:
-        with _autocast(spec):
+        with autocast(spec.device, spec.precision):
             forward()
 
     return call

@@ -1,13 +1,11 @@
 """The cost of one attention layer, or of one model, at one length: specification and record."""
 
-import hashlib
-import json
 from typing import Annotated, Literal, get_args
 
 from pydantic import Field, model_validator
 
 from harness.records.record import Environment, Positive, Quartiles, Seconds
-from harness.records.spec import Count, Frozen, ModelSpec
+from harness.records.spec import Count, Frozen, Identified, ModelSpec
 from zoo.registry import Value
 
 Level = Literal["layer", "step"]
@@ -23,7 +21,7 @@ CostStatus = Literal["ok", "out_of_memory", "timeout", "crashed", "failed", "ski
 """How a measurement ended; `skipped`: a shorter length of the same row did not end in `ok`."""
 
 
-class CostSpec(Frozen):
+class CostSpec(Identified):
     """One cell of a cost sweep.
 
     Attributes:
@@ -67,12 +65,6 @@ class CostSpec(Frozen):
         if self.operation in ("prefill", "decode") and not self.causal:
             raise ValueError(f"{self.operation} is causal; give causal=True")
         return self
-
-    @property
-    def id(self) -> str:
-        """The cell's identity: 16 hexadecimal digits of the SHA-256 of its canonical JSON."""
-        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 class Limits(Frozen):

@@ -22,6 +22,16 @@ class Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
+class Identified(Frozen):
+    """A specification with an identity."""
+
+    @property
+    def id(self) -> str:
+        """The identity: 16 hexadecimal digits of the SHA-256 of its canonical JSON."""
+        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
 class ModelSpec(Frozen):
     """The transformer around a variant.
 
@@ -104,7 +114,7 @@ class TaskSpec(Frozen):
     digests: dict[str, str]
 
 
-class RunSpec(Frozen):
+class RunSpec(Identified):
     """One cell: one variant, one task, one budget, one seed, one kind of device.
 
     Attributes:
@@ -129,9 +139,3 @@ class RunSpec(Frozen):
     train: TrainSpec
     device: Literal["cpu", "cuda"]
     seed: Annotated[int, Field(ge=0, lt=2**32)]
-
-    @property
-    def id(self) -> str:
-        """The run's identity: 16 hexadecimal digits of the SHA-256 of its canonical JSON."""
-        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -145,7 +145,7 @@ class CostStore(RecordStore[CostSpec, CostRecord]):
     kind = CostRecord
 
     @classmethod
-    def beside(cls, folder: Path) -> "CostStore":
+    def within(cls, folder: Path) -> "CostStore":
         """The records of cost sweeps of a store whose runs are in `folder`."""
         return cls(folder / "cost")
 

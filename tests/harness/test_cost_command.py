@@ -33,7 +33,7 @@ def test_cost_measures_every_cell_once_and_writes_its_page(call, store):
     arguments = (*SMALL, "-a", "primal", "--lengths", "32", "--pass", "train,decode")
     code, out, err = call(*arguments)
     assert code == 0, err
-    records, broken = CostStore.beside(store.folder).read()
+    records, broken = CostStore.within(store.folder).read()
     # Primal, SDPA softmax and softmax by its formula, in two passes.
     assert len(records) == 6 and not broken
     assert {record.status for record in records} == {"ok"}
