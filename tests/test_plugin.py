@@ -98,6 +98,7 @@ def test_the_plug_in_is_listed_with_its_traits(harness):
     assert row.split() == ["aft-simple", "yes", "yes"]
 
 
+@pytest.mark.slow
 def test_the_plug_in_is_created_by_its_name(python):
     done = python("-c", "import zoo; print(zoo.create('aft-simple', dim=8, heads=2, max_len=9))")
     assert done.returncode == 0, done.stderr

@@ -12,7 +12,7 @@ from tests.zoo.faulty import FAULTY
 from tests.zoo.faulty.causality import ScalesByLength
 from tests.zoo.faulty.correct import TRAITS, Bidirectional, Correct, MeanOfAll, Recurrent
 from tests.zoo.faulty.leaks import batch_leak, causal_leak, loss_leak, padding_leak
-from tests.zoo.faulty.numerics import AddsDropoutInEvaluation, ReturnsFp32
+from tests.zoo.faulty.numerics import AddsDropoutInEvaluation, NegatesGradients, ReturnsFp32
 from tests.zoo.oracle import figures
 from tests.zoo.primal_oracle import make_columns_orthonormal
 from zoo.conformance import (
@@ -37,7 +37,9 @@ NAN = float("nan")
 SLOW = {"compiles", "linear memory", "linear FLOPs"}
 OF_CAUSAL_FORMS = {"causality", "receptive field", "recurrence"}
 """Groups of checks that a variant does not pass in its bidirectional form too."""
-SLOWEST_FORMS = {"performer, causal", "performer-lib, causal"}
+OF_EVERY_PAIR = {"causality", "padding invariance", "batch independence"}
+FAST_PAIRS = {"none", "softmax", "linear", "primal", "flowformer", "linformer", "longformer"}
+"""Variants whose checks of every pair of tokens are fast; some take seconds for each other one."""
 WITHOUT_VALUE = {"gradients", "side-effect-free forward"}
 """Checks whose detail has no value that the reason of an expected failure could state."""
 EFFECTS = pytest.mark.parametrize(
@@ -51,10 +53,13 @@ PAIRS = [(0, 1), (47, 48), (63, 64), (36, 37), (148, 149), (0, 149), (5, 131)]
 
 
 def parameters(configuration, check):
-    """A check of a registered variant; slow also if its bidirectional form passes the same."""
+    """A check of a registered variant; slow also if another form passes the same."""
+    variant = configuration.label.removesuffix(", causal")
     repeated = configuration.causal and check.group not in OF_CAUSAL_FORMS
-    slowest = configuration.label in SLOWEST_FORMS and check.group == "causality"
-    slow = check.name in SLOW | {"causality, fp32"} or repeated or slowest
+    # Of a published package: the variant of the same mechanism passes the same checks.
+    repeated |= variant.endswith("-lib")
+    pairs = check.name in OF_EVERY_PAIR and variant not in FAST_PAIRS
+    slow = check.name in SLOW | {"causality, fp32"} or repeated or pairs
     name = f"{configuration.label}: {check.name}"
     return pytest.param(configuration, check, id=name, marks=[pytest.mark.slow] if slow else [])
 
@@ -109,7 +114,7 @@ GROUPS = frozenset(check.group for check in CHECKS)
 @pytest.mark.parametrize(
     ("variant", "groups"),
     [
-        (Correct, GROUPS),
+        pytest.param(Correct, GROUPS, marks=pytest.mark.slow),
         (MeanOfAll, GROUPS),
         # Without its claim it is `linear`, which passes the others above.
         (Recurrent, {"recurrence", "rejections"}),
@@ -128,7 +133,10 @@ def test_a_correct_variant_passes_every_check(variant, groups):
     ("variant", "check"),
     [
         pytest.param(
-            variant, check, id=variant.__name__, marks=[pytest.mark.slow] if check in SLOW else []
+            variant,
+            check,
+            id=variant.__name__,
+            marks=[pytest.mark.slow] if check in SLOW or variant is NegatesGradients else [],
         )
         for variant, check in FAULTY.items()
     ],
