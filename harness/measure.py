@@ -21,10 +21,10 @@ from harness.model import build_model
 from harness.plan import Plan
 from harness.records.record import Cost, Quartiles, Usage
 from harness.records.spec import RunSpec
-from harness.train import Trainer, synchronise
+from harness.train import Trainer, autocast, synchronise
 from tasks.contract import Split
 from zoo.composition import Composition
-from zoo.cost import flops, peak_bytes
+from zoo.cost import backends, flops, peak_bytes
 
 REFERENCE = "softmax"
 """The variant that every cost is compared with."""
@@ -66,6 +66,7 @@ def measure(plan: Plan) -> Cost:
             peak_bytes=peak_bytes(_training_turn(trainer), device),
             parameters=sum(p.numel() for p in trainer.model.parameters() if p.requires_grad),
             flops=flops(_training_turn(_trainer(one, train, compiled=False))),
+            backend=_backend(one, trainer),
         )
         for one, trainer, training, inference in zip(plans, trainers, steps, passes, strict=True)
     ]
@@ -149,6 +150,16 @@ def _trainer(plan: Plan, train: Split, compiled: bool | None = None) -> Trainer:
     )
     model = build_model(spec, plan.task, plan.composition).to(train.targets.device)
     return Trainer(model, train, recipe, spec.seed)
+
+
+def _backend(plan: Plan, trainer: Trainer) -> str:
+    """The backends of the layers, or the compiler, which chooses by itself."""
+    spec = plan.spec
+    if spec.train.compiled:
+        return "compiled"
+    shape = spec.train.batch * plan.task.sequences, plan.task.max_len, spec.model.dim
+    with autocast(spec.device, spec.train.precision):
+        return backends(trainer.model, torch.device(spec.device), shape)
 
 
 def _training_turn(trainer: Trainer) -> Callable[[], Any]:

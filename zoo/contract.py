@@ -168,6 +168,18 @@ class Attention(nn.Module, ABC):
                 is causal and `x` and `context` differ in length.
         """
 
+    def backend_for(self, x: Tokens) -> str:
+        """The implementation that computes a call on `x`; empty for a variant that has only one."""
+        return ""
+
+    def analytic_flops(self, n: int) -> int | None:
+        """Floating-point operations in the matrix products of the formula, without loss or padding.
+
+        One sample of n tokens, forward only; None where the variant does not state it. What is
+        counted while an implementation runs can be more, such as what it computes again.
+        """
+        return None
+
     def start(self, batch: int) -> State:
         """The state before the first token of each of `batch` samples.
 

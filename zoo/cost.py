@@ -6,10 +6,11 @@ from math import prod
 from typing import Any
 
 import torch
+from torch import nn
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
-from zoo.contract import State
+from zoo.contract import Attention, State
 
 
 def peak_bytes(step: Callable[[], Any], device: torch.device) -> int:
@@ -45,6 +46,18 @@ def flops(step: Callable[[], Any]) -> int:
     with FlopCounterMode(display=False, custom_mapping=_FORMULAS) as counter:
         step()
     return counter.get_total_flops()
+
+
+def backends(module: nn.Module, device: torch.device, shape: tuple[int, int, int]) -> str:
+    """The implementations of the attention layers in `module`, each named once, joined by `+`.
+
+    For tokens of `shape`, (b, n, d), in the current autocast; empty if each layer has only one.
+    """
+    # Without memory: the choice depends on shape, dtype and device alone.
+    x = torch.empty((), device=device).expand(shape)
+    layers = (layer for layer in module.modules() if isinstance(layer, Attention))
+    names = dict.fromkeys(layer.backend_for(x) for layer in layers)
+    return "+".join(filter(None, names))
 
 
 def state_bytes(state: State) -> int:

@@ -66,6 +66,18 @@ class ProjectedAttention(Attention):
             heads = self.attend(q32, k32, v32, mask).to(v.dtype)
         return Attended(self._merge(heads))
 
+    def analytic_flops(self, n: int) -> int | None:
+        """See `Attention.analytic_flops`: the projections, and `head_flops` of every head."""
+        own = self.head_flops(n)
+        projections = 3 if self.shared_qk else 4
+        if own is None:
+            return None
+        return 2 * projections * n * self.size.dim**2 + self.size.heads * own
+
+    def head_flops(self, n: int) -> int | None:
+        """The operations of `analytic_flops` in `attend`, of one head."""
+        return None
+
     def start(self, batch: int) -> State:
         """The number of tokens so far, and the result of `begin`; see `Attention.start`."""
         return self.zero_state(batch).long(), *self.begin(batch)

@@ -7,8 +7,10 @@ from harness.cost.work import Work, prepare
 from harness.data import is_out_of_memory
 from harness.measure import quartiles
 from harness.records.cost import CostSpec, Limits, Measured
+from harness.train import autocast
 from zoo.composition import Composition
-from zoo.cost import flops, peak_bytes
+from zoo.contract import Attention
+from zoo.cost import backends, flops, peak_bytes
 
 REFERENCE, BACKEND = "softmax", "sdpa"
 """The variant, and its backend, that every cell is compared with."""
@@ -46,6 +48,8 @@ def measure_cell(spec: CostSpec, limits: Limits, budget: float) -> Measured:
         peak_bytes=peaks[0],
         memory_ratio=None if no_ratio else peaks[0] / peaks[-1],
         flops=flops(works[0].call),
+        analytic_flops=analytic_flops(spec, works[0].module),
+        backend=_backend(spec, works[0].module),
         required_bytes=required_bytes(spec, works[0]),
         parameters=_parameters(works[0]),
         state_bytes=works[0].state_bytes,
@@ -77,6 +81,18 @@ def required_bytes(spec: CostSpec, work: Work) -> int:
     return transfers + 4 * per_parameter * _parameters(work) + (work.state_bytes or 0)
 
 
+def analytic_flops(spec: CostSpec, module: torch.nn.Module) -> int | None:
+    """The operations of the formula of a layer; training has three times those of evaluation.
+
+    Each product of two tensors has two more in the backward pass, one for each gradient.
+    """
+    if not isinstance(module, Attention) or spec.operation == "decode":
+        return None
+    forward = module.analytic_flops(spec.length)
+    passes = 3 if spec.operation == "train" else 1
+    return None if forward is None else passes * spec.batch * forward
+
+
 def _add_reference(works: list[Work], spec: CostSpec) -> str:
     """Add the work of SDPA softmax; why not, where it does not fit in memory."""
     try:
@@ -92,3 +108,9 @@ def _add_reference(works: list[Work], spec: CostSpec) -> str:
 
 def _parameters(work: Work) -> int:
     return sum(p.numel() for p in work.module.parameters() if p.requires_grad)
+
+
+def _backend(spec: CostSpec, module: torch.nn.Module) -> str:
+    n = 1 if spec.operation == "decode" else spec.length
+    with autocast(spec.device, spec.precision):
+        return backends(module, torch.device(spec.device), (spec.batch, n, spec.dim))

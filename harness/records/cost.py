@@ -91,6 +91,9 @@ class Measured(Frozen):
         peak_bytes: peak of the memory that one call allocates.
         memory_ratio: `peak_bytes` over that of SDPA softmax; None where `ratio` is.
         flops: floating-point operations in matrix products of one call, counted.
+        analytic_flops: those of the variant's formula; None where it does not state them, and for a
+            model or a decoded token.
+        backend: the implementation that computed the layers; empty where the variant has only one.
         required_bytes: bytes that any layer of this shape reads and writes in one call.
         parameters: trainable parameters.
         state_bytes: memory of the state between two tokens, all samples together; None where the
@@ -105,6 +108,8 @@ class Measured(Frozen):
     peak_bytes: Annotated[int, Field(ge=0)]
     memory_ratio: Positive | None
     flops: Annotated[int, Field(ge=0)]
+    analytic_flops: Annotated[int, Field(ge=0)] | None
+    backend: str
     required_bytes: Count
     parameters: Annotated[int, Field(ge=0)]
     state_bytes: Annotated[int, Field(ge=0)] | None
@@ -114,10 +119,12 @@ class Measured(Frozen):
     def over_limit(self) -> float:
         """Seconds over the least that the device needs for the required bytes and the operations.
 
-        The operations are those that were counted: an algorithm with fewer has a lower limit.
+        The operations are those of the variant: an algorithm with fewer has a lower limit. What an
+        implementation computes again is left out where the formula's operations are known.
         """
         transfer = self.required_bytes / self.limits.bytes_per_second
-        return self.seconds.median / max(transfer, self.flops / self.limits.flops_per_second)
+        flops = min(self.flops, self.analytic_flops or self.flops)
+        return self.seconds.median / max(transfer, flops / self.limits.flops_per_second)
 
 
 class CostRecord(Frozen):

@@ -80,6 +80,8 @@ class Usage(Frozen):
         peak_bytes: peak of the memory that one training step allocates.
         parameters: trainable parameters.
         flops: floating-point operations in matrix products of one training step.
+        backend: the implementations that computed the attention layers, or `compiled`; empty where
+            each variant has only one, and in records of before it was stored.
     """
 
     seconds_per_1k_steps: Quartiles
@@ -87,6 +89,7 @@ class Usage(Frozen):
     peak_bytes: Count
     parameters: Count
     flops: Count
+    backend: str = ""
 
 
 class Cost(Frozen):

@@ -25,8 +25,8 @@ SPEC = (
     "precision", "device", "machine", "threads",
 )  # fmt: skip
 VALUES = (
-    "samples", "no_ratio", "peak_bytes", "memory_ratio", "flops", "required_bytes", "parameters",
-    "state_bytes",
+    "samples", "no_ratio", "peak_bytes", "memory_ratio", "flops", "analytic_flops", "backend",
+    "required_bytes", "parameters", "state_bytes",
 )  # fmt: skip
 HEADINGS: tuple[str, ...] = (
     *SPEC, "options", "status", "reason", "seconds_q1", "seconds_median", "seconds_q3", "ratio_q1",

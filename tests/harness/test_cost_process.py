@@ -31,8 +31,8 @@ def measured(spec, limits, budget):
     second = Quartiles(q1=1, median=1, q3=1)
     return Measured(
         seconds=second, samples=torch.get_num_threads(), ratio=None, no_ratio="a test",
-        peak_bytes=1, memory_ratio=None, flops=1, required_bytes=1, parameters=1,
-        state_bytes=None, limits=limits,
+        peak_bytes=1, memory_ratio=None, flops=1, analytic_flops=None, backend="",
+        required_bytes=1, parameters=1, state_bytes=None, limits=limits,
     )  # fmt: skip
 
 

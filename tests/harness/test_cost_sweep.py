@@ -12,7 +12,7 @@ from zoo.registry import UserError
 SECOND = Quartiles(q1=1, median=1, q3=1)
 MEASURED = Measured(
     seconds=SECOND, samples=9, ratio=SECOND, no_ratio="", peak_bytes=1, memory_ratio=1, flops=1,
-    required_bytes=1, parameters=1, state_bytes=None,
+    analytic_flops=None, backend="", required_bytes=1, parameters=1, state_bytes=None,
     limits=Limits(bytes_per_second=1, flops_per_second=1),
 )  # fmt: skip
 

@@ -122,3 +122,37 @@ def test_a_batch_is_a_number_or_follows_from_the_tokens(text, batch):
 def test_any_other_batch_is_rejected_with_a_remedy(text):
     with pytest.raises(UserError, match="give"):
         batch_of(text, 100)
+
+
+@pytest.mark.parametrize(
+    ("attention", "operation", "level", "settings", "backend"),
+    [
+        ("softmax", "train", "layer", {}, "sdpa"),
+        ("softmax", "decode", "layer", {"backend": "naive"}, "naive"),
+        ("softmax+linear", "train", "step", {}, "sdpa"),
+        ("linear", "train", "layer", {}, ""),
+    ],
+)
+def test_the_backend_that_ran_is_in_the_record(attention, operation, level, settings, backend):
+    spec = cell(attention, operation, level=level, **settings)
+    assert measure_cell(spec, LIMITS, budget=0.0).backend == backend
+
+
+@pytest.mark.parametrize(
+    ("operation", "passes"), [("forward", 1), ("train", 3), ("prefill", 0.5), ("decode", None)]
+)
+def test_the_operations_of_the_formula_are_in_the_record(operation, passes):
+    measured = measure_cell(cell("softmax", operation), LIMITS, budget=0.0)
+    if passes is None:
+        assert measured.analytic_flops is None
+    else:
+        pairs = 4 * B * N**2 * D * passes
+        projections = PROJECTIONS * (3 if operation == "train" else 1)
+        assert measured.analytic_flops == pytest.approx(projections + pairs, rel=0.01)
+
+
+def test_the_limit_leaves_out_what_an_implementation_computes_again():
+    measured = measure_cell(cell("softmax", "train"), LIMITS, budget=0.0)
+    assert measured.analytic_flops and measured.flops > measured.analytic_flops
+    expected = measured.seconds.median / (measured.analytic_flops / LIMITS.flops_per_second)
+    assert measured.over_limit == pytest.approx(expected)

@@ -25,6 +25,7 @@ def record(attention, length, *, seconds=1.0, ratio=1.0, status="ok", reason="",
     }  # fmt: skip
     measured = {
         "seconds": quartiles(seconds), "samples": 9, "peak_bytes": 2**20, "flops": 10**9,
+        "analytic_flops": None, "backend": "",
         "ratio": quartiles(ratio), "no_ratio": "", "memory_ratio": 0.5, "required_bytes": 10**6,
         "parameters": 100, "state_bytes": None,
         "limits": {"bytes_per_second": 1e9, "flops_per_second": 1e10},

@@ -12,6 +12,12 @@ def at_least_fp32(dtype: torch.dtype) -> torch.dtype:
     return torch.promote_types(dtype, torch.float32)
 
 
+def product_dtype(x: Tensor) -> torch.dtype:
+    """The dtype of a matrix product with `x`: that of autocast where it is enabled."""
+    kind = x.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+
+
 @contextmanager
 def full_precision(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """Disable autocast, and yield `tensors` in fp32 at least."""

@@ -66,6 +66,10 @@ class CosFormer(ProjectedAttention):
         queries, keys = features(q, angle), zero_padding(features(k, angle), mask)
         return causal_sum.mean(queries, keys, v, self.size.causal, self.chunk)
 
+    def head_flops(self, n: int) -> int:
+        """See `ProjectedAttention.head_flops`: as in `linear`, with 2e features."""
+        return 2 * n * 2 * (2 * self.size.head_dim**2 + self.size.head_dim)
+
     def begin(self, batch: int) -> State:
         """See `ProjectedAttention.begin`: sums of features and [v_j, 1]^T, and their number."""
         heads, width = self.size.heads, self.size.head_dim

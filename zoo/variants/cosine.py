@@ -52,6 +52,10 @@ class Cosine(ProjectedAttention):
         count = real.cumsum(1) if self.size.causal else real.sum(1, keepdim=True)
         return self._scaled(sums, count.clamp_min(1))
 
+    def head_flops(self, n: int) -> int:
+        """See `ProjectedAttention.head_flops`: k^^T v, and its product with q^."""
+        return 2 * n * 2 * self.size.head_dim**2
+
     def begin(self, batch: int) -> State:
         """See `ProjectedAttention.begin`: the sums of k^_j v_j^T, and the number of tokens."""
         heads, width = self.size.heads, self.size.head_dim

@@ -61,6 +61,11 @@ class Flowformer(ProjectedAttention):
             competition = outgoing.softmax(-2) * real.sum(-2, keepdim=True)
         return incoming.sigmoid() * (per_sink @ (sources.mT @ (v * competition)))
 
+    def head_flops(self, n: int) -> int:
+        """See `ProjectedAttention.head_flops`: sums with both widths e, and four flows."""
+        width = self.size.head_dim
+        return 2 * n * (2 * width**2 + 4 * width)
+
 
 def unit_flow(x: Queries, total: Float[Tensor, "b h 1 e"]) -> Queries:
     """Return phi(x) / (phi(x) . total): features scaled to a flow of 1 per token."""

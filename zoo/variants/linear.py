@@ -50,6 +50,10 @@ class Linear(ProjectedAttention):
         queries, keys = query_features(q), zero_padding(features(k), mask)
         return causal_sum.mean(queries, keys, v, self.size.causal, self.chunk)
 
+    def head_flops(self, n: int) -> int:
+        """See `ProjectedAttention.head_flops`: both sums, and the denominators."""
+        return 2 * n * (2 * self.size.head_dim**2 + self.size.head_dim)
+
     def begin(self, batch: int) -> State:
         """See `ProjectedAttention.begin`: the sums of phi(k_j) [v_j, 1]^T."""
         heads, width = self.size.heads, self.size.head_dim

@@ -79,6 +79,10 @@ class Linformer(ProjectedAttention):
         e, f = (self.scale * self.projections[side, ..., :m] for side in (0, -1))
         return F.scaled_dot_product_attention(q, e @ k, f @ v, dropout_p=self.dropout)
 
+    def head_flops(self, n: int) -> int:
+        """See `ProjectedAttention.head_flops`: E k, F v, the scores, and their product with F v."""
+        return 4 * 2 * n * len(self.projections[0, 0]) * self.size.head_dim
+
 
 def segment_means(rank: int, length: int) -> Float[Tensor, "r n"]:
     """The matrix whose row i averages the tokens from i n / r to (i + 1) n / r, and at least one.

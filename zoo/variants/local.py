@@ -46,6 +46,13 @@ class Local(ProjectedAttention):
         attend = partial(windowed_attention, window=self.window, **options)
         return with_real_tokens_first(attend, mask, q, k, v)
 
+    def head_flops(self, n: int) -> int:
+        """See `ProjectedAttention.head_flops`: scores and sums of the pairs within the window."""
+        window = min(self.window, n - 1)
+        before = n * window - window * (window + 1) // 2
+        pairs = n + before * (1 if self.size.causal else 2)
+        return 2 * pairs * 2 * self.size.head_dim
+
     def begin(self, batch: int) -> State:
         """See `ProjectedAttention.begin`: keys and values of the window, and their number."""
         window = min(self.window + 1, self.size.max_len)

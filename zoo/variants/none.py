@@ -33,6 +33,10 @@ class NoAttention(Attention):
         self.require_self(x, context)
         return Attended(self.out(self.value(x)))
 
+    def analytic_flops(self, n: int) -> int:
+        """See `Attention.analytic_flops`: the two projections."""
+        return 2 * 2 * n * self.size.dim**2
+
     def start(self, batch: int) -> State:
         """See `Attention.start`: the state is empty."""
         return (self.zero_state(batch, 0),)

@@ -79,6 +79,11 @@ class Nystrom(ProjectedAttention):
         # Padded tokens come last, with values of zero.
         return out + with_real_tokens_first(lambda v, _: convolve(v, taps), mask, v)
 
+    def head_flops(self, n: int) -> int:
+        """See `ProjectedAttention.head_flops`: F, B and their products; A, and its inverse."""
+        count, width = min(self.landmarks, n), self.size.head_dim
+        return 2 * count * (4 * n * width + 2 * count * width + 4 * self.iterations * count**2)
+
 
 def nystrom(
     q: Queries, k: Keys, v: Keys, mask: Mask | None, landmarks: int, iterations: int

@@ -94,6 +94,11 @@ class Performer(ProjectedAttention):
         queries, keys = self._features(q, k, mask, w.to(q.dtype))
         return causal_sum.mean(queries, keys, v, self.size.causal, self.chunk)
 
+    def head_flops(self, n: int) -> int:
+        """See `ProjectedAttention.head_flops`: the features of both sides, then as in `linear`."""
+        width = self.size.head_dim
+        return 2 * n * len(self.projection) * (2 * width + 2 * width + 1)
+
     def begin(self, batch: int) -> State:
         """See `ProjectedAttention.begin`: the sums of exp(k'_jm - c_m) [v_j, 1]^T."""
         features = len(self.projection)

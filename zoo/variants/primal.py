@@ -117,6 +117,12 @@ class Primal(Attention):
             return Attended(tokens)
         return Attended(tokens, {"ksvd": self.eta * self._objective(grams, weights, x, mask)})
 
+    def analytic_flops(self, n: int) -> int:
+        """See `Attention.analytic_flops`: two maps of tokens, and the maps that the data weigh."""
+        dim, (_, heads, rows, rank) = self.size.dim, self.directions.shape
+        weights = 2 * heads * rows * self.size.head_dim * rank if self.dependent else 0
+        return 2 * (4 * n * dim**2 + weights + 2 * dim**2 * rank)
+
     def start(self, batch: int) -> State:
         """See `Attention.start`: the sums of queries and keys, and the number of tokens."""
         return self.zero_state(batch, 2 * self.size.dim), self.zero_state(batch).long()

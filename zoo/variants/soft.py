@@ -78,6 +78,11 @@ class Soft(ProjectedAttention):
             p = p.masked_fill(~filled[..., None], 0.0)
         return p.mT @ (inverse(a, self.iterations) @ (p @ zero_padding(v, mask)))
 
+    def head_flops(self, n: int) -> int:
+        """See `ProjectedAttention.head_flops`: P and its two products; A, and its inverse."""
+        count, width = min(self.landmarks, n), self.size.head_dim
+        return 2 * count * (3 * n * width + 2 * count * width + 2 * self.iterations * count**2)
+
 
 def gaussian(x: Float[Tensor, "b h l e"], y: Float[Tensor, "b h m e"]) -> Float[Tensor, "b h l m"]:
     """Return exp(-|x_i - y_j|^2 / (2 sqrt(e)))."""

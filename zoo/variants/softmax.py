@@ -4,7 +4,7 @@ Vaswani et al., "Attention Is All You Need", 2017, arXiv 1706.03762, equation 1:
 `softmax(q k^T / sqrt(e)) v`. Time O(n m e); memory O(n m) by the formula, O(n + m) in the fused
 kernels behind `scaled_dot_product_attention`.
 
-The kernels of xformers are a backend too, on CUDA. `Softmax.backend_for` chooses one.
+The kernels of xformers are a backend too, on CUDA; see `backend_for`.
 
 Deviation: a query whose every key is padded returns zero, where the formula is undefined.
 """
@@ -17,7 +17,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.contract import Keys, Mask, Queries, Size, Traits, Unsupported
+from zoo.contract import Keys, Mask, Queries, Size, Tokens, Traits, Unsupported
+from zoo.kernels.precision import product_dtype
 from zoo.packages import load
 from zoo.projected import ProjectedAttention
 from zoo.registry import in_one_line
@@ -59,19 +60,27 @@ class Softmax(ProjectedAttention):
 
     def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
         """See `ProjectedAttention.attend`."""
-        backend = BACKENDS[self.backend_for(q)]
+        backend = BACKENDS[self._backend_for(q.device, q.dtype)]
         return backend(q, k, v, mask, self.size.causal, self.dropout)
 
-    def backend_for(self, q: Queries) -> str:
-        """The backend that computes attention for queries of this device, dtype and width.
+    def head_flops(self, n: int) -> int:
+        """See `ProjectedAttention.head_flops`: scores and sums of the pairs of tokens."""
+        pairs = n * (n + 1) // 2 if self.size.causal else n * n
+        return 2 * pairs * 2 * self.size.head_dim
+
+    def backend_for(self, x: Tokens) -> str:
+        """See `Attention.backend_for`.
 
         Raises:
             Unsupported: `backend` is xformers, and a trial of it fails.
         """
+        return self._backend_for(x.device, product_dtype(x))
+
+    def _backend_for(self, device: torch.device, dtype: torch.dtype) -> str:
         # The compiler has a kernel for sdpa, and none for xformers.
         if self.backend not in ("auto", "xformers") or torch.compiler.is_compiling():
             return "sdpa" if self.backend == "auto" else self.backend
-        reason = xformers_failure(q.device, q.dtype, q.shape[-1])
+        reason = xformers_failure(device, dtype, self.size.head_dim)
         if reason and self.backend == "xformers":
             raise Unsupported(f"softmax.backend=xformers cannot run: {reason}; give backend=auto")
         return "sdpa" if reason else "xformers"
