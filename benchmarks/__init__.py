@@ -1,1 +1,1 @@
-"""Scripts that measure a claim and print JSON lines; they are not tests."""
+"""Claims of performance, each a ratio within one run: `python -m benchmarks` measures them all."""

@@ -1,23 +1,18 @@
 """Native variants compared with library packages: B=2 N=4096 D=64 H=2, fp32, both passes.
 
-Run: OMP_NUM_THREADS=2 python -m benchmarks.library_twins > results/benchmarks/library_twins.jsonl
-Claim: forward and backward of each native variant take at most 1.3 times as long as in the package.
-
 With these options both compute the same amount. A package without projections is wrapped in those
 of the native variant.
 """
 
-import argparse
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from benchmarks.turns import machine
-from harness.measure import quartiles, take_turns
-from zoo.contract import Size, Traits
+from benchmarks.claims import Claim, Finding, Setting, same, unmeasurable
+from benchmarks.turns import Turns
+from zoo.contract import Size, Traits, Unsupported
 from zoo.cost import peak_bytes
 from zoo.packages import load
 from zoo.projected import ProjectedAttention
@@ -116,36 +111,58 @@ def forward_and_backward(layer: nn.Module, x: Tensor) -> Callable[[], None]:
     return turn
 
 
-def measure(pair: Pair, rounds: int) -> dict[str, Any]:
-    torch.manual_seed(0)
-    x = torch.randn(BATCH, LENGTH, SIZE.dim, requires_grad=True)
-    native = variants.find(pair.native)(SIZE, **pair.options)
-    turns = [forward_and_backward(layer, x) for layer in (native, pair.build())]
-    device = torch.device("cpu")
-    native_seconds, twin_seconds = take_turns(turns, device, rounds)
-    ratio = quartiles(a / b for a, b in zip(native_seconds, twin_seconds, strict=True))
-    return {
-        "native": pair.native,
-        "options": pair.options,
-        "twin": pair.twin,
-        "milliseconds": quartiles(1000 * t for t in native_seconds).model_dump(),
-        "twin's milliseconds": quartiles(1000 * t for t in twin_seconds).model_dump(),
-        "ratio to twin": ratio.model_dump(),
-        "peak MiB": peak_bytes(turns[0], device) / 2**20,
-        "twin's peak MiB": peak_bytes(turns[1], device) / 2**20,
-    }
+CLAIMS = [
+    *(
+        Claim(
+            name=f"twin-time-{pair.native}",
+            what=f"Time of a layer of {pair.native}, forward and backward, over that of "
+            f"{pair.twin}",
+            bounds={"cpu": 1.3, "cuda": None},
+            limit="None: packages differ in what they keep, copy and compute twice.",
+        )
+        for pair in PAIRS
+    ),
+    *(
+        Claim(
+            name=f"twin-memory-{pair.native}",
+            what=f"Peak memory of a layer of {pair.native}, forward and backward, over that of "
+            f"{pair.twin}",
+            bounds={"cpu": None, "cuda": None},
+            limit="None: packages differ in what they keep, copy and compute twice.",
+        )
+        for pair in PAIRS
+    ),
+]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Native variants compared with library packages.")
-    parser.add_argument("--rounds", type=int, default=31, help="timed calls of each implementation")
-    parser.add_argument("--only", default="", help="native variants, separated by commas")
-    arguments = parser.parse_args()
-    print(json.dumps(machine()))
+def measure(setting: Setting) -> Iterator[Finding]:
+    """See `CLAIMS`; a pair whose package is not installed has findings without ratios."""
     for pair in PAIRS:
-        if pair.native in (arguments.only.split(",") if arguments.only else [pair.native]):
-            print(json.dumps(measure(pair, arguments.rounds)), flush=True)
+        try:
+            yield from compared(pair, setting)
+        except Unsupported as error:
+            names = f"twin-time-{pair.native}", f"twin-memory-{pair.native}"
+            yield from unmeasurable(names, pair.twin, str(error))
 
 
-if __name__ == "__main__":
-    main()
+def compared(pair: Pair, setting: Setting) -> Iterator[Finding]:
+    """The findings of one pair.
+
+    Raises:
+        Unsupported: the package is not installed.
+    """
+    torch.manual_seed(0)
+    length = setting.size(LENGTH, 256)
+    x = torch.randn(BATCH, length, SIZE.dim, device=setting.device, requires_grad=True)
+    native = variants.find(pair.native)(SIZE, **pair.options)
+    layers = {pair.native: native, pair.twin: pair.build()}
+    calls = {
+        name: forward_and_backward(layer.to(setting.device), x) for name, layer in layers.items()
+    }
+    how = f"B={BATCH} N={length} D={SIZE.dim} H={SIZE.heads}, fp32, {pair.options}"
+    turns = Turns(calls, setting, rounds=15)
+    yield turns.finding(f"twin-time-{pair.native}", pair.native, pair.twin, how)
+    peaks = {name: peak_bytes(call, setting.device) for name, call in calls.items()}
+    figures = {f"{name} (MiB)": peak / 2**20 for name, peak in peaks.items()}
+    ratio = peaks[pair.native] / peaks[pair.twin]
+    yield same(f"twin-memory-{pair.native}", how, ratio, figures)

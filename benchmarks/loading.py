@@ -1,106 +1,128 @@
-"""The data of the Long Range Arena: how long they take to load, and their share of a step.
+"""The data of the Long Range Arena: what loading them and gathering batches add to training.
 
-Run: python -m benchmarks.loading
-Claim: all splits of a complete task are loaded from the cache in under 2 seconds, and gathering a
-batch takes under 2 % of a training step of `primal` at the published recipe.
-
-Data that are not in the cache are generated first, which takes minutes; data that must be imported
-are reported as missing. Retrieval is measured on random papers, in as many pairs as the real data
-have.
+At the published recipe of `primal`. Splits of generated tasks are small here, since gathering a
+batch does not depend on their size; Retrieval is measured on random papers, in as many pairs as the
+real data have.
 """
 
-import json
 import os
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from unittest.mock import patch
 
 import numpy as np
-import torch
 
-from benchmarks.turns import machine
-from harness.measure import quartiles, take_turns
-from harness.model import build_model
-from harness.plan import Plan, Request, resolve
-from harness.train import Trainer
+from benchmarks.claims import Claim, Finding, Setting, unmeasurable
+from benchmarks.turns import Turns
+from benchmarks.workloads import FEW, fastest, plan_of, shape_of, trainer_of
+from harness.measure import quartiles
+from harness.plan import Plan
 from tasks.contract import SPLITS
 from tasks.data import cache
 from tasks.data.sources import base_key
 from tasks.lra.retrieval import TEXT_BYTES, Retrieval
 from zoo.registry import UserError
 
-TASKS = ("listops", "text", "image", "pathfinder")
-LOADS = 5
+GENERATED = ("listops", "pathfinder")
+COMPLETE = ("text", "image", "retrieval")
+"""Tasks whose data are loaded as they are published."""
 
 PAPERS = 20_000
 """Random papers of the largest length that is stored: no fewer bytes than the real data."""
 
+CLAIMS = [
+    *(
+        Claim(
+            name=f"gather-{task}",
+            what=f"Time of gathering a batch of {task} over that of a training step of primal",
+            bounds={"cpu": 0.02, "cuda": 0.02},
+            limit="One read and one write of the tokens of the batch, one byte or two each.",
+        )
+        for task in (*GENERATED, *COMPLETE)
+    ),
+    *(
+        Claim(
+            name=f"load-{task}",
+            what=f"Time of loading all splits of {task} from the cache over that of the published "
+            "number of training steps of primal",
+            bounds={"cpu": 0.001, "cuda": 0.01},
+            limit="The time of reading and decompressing the file.",
+        )
+        for task in COMPLETE
+    ),
+]
 
-def main() -> None:
-    print(json.dumps(machine()))
-    for name in TASKS:
+
+def measure(setting: Setting) -> Iterator[Finding]:
+    """See `CLAIMS`; a task without its data has findings without ratios."""
+    for task in (*GENERATED, *COMPLETE):
         try:
-            row = measured(planned(name))
+            if task == "retrieval":
+                with random_papers(setting):
+                    yield from measure_task(setting, task)
+            else:
+                yield from measure_task(setting, task)
         except UserError as error:
-            row = {"error": str(error)}
-        print(json.dumps({"task": name, **row}), flush=True)
-    print(json.dumps({"task": "retrieval", **random_papers()}))
+            names = [claim.name for claim in CLAIMS if claim.name.endswith(f"-{task}")]
+            yield from unmeasurable(names, f"{task}, budget paper", str(error))
 
 
-def random_papers() -> dict[str, object]:
-    """`measured` of Retrieval with random papers, in as many pairs as the real data have."""
-    generator = np.random.default_rng(0)
-    arrays = {
-        "values": generator.integers(32, 127, PAPERS * TEXT_BYTES, np.uint8),
-        "ends": TEXT_BYTES * np.arange(1, PAPERS + 1),
+def measure_task(setting: Setting, name: str) -> Iterator[Finding]:
+    """The findings of one task.
+
+    Raises:
+        UserError: its data are missing.
+    """
+    options = {name: FEW} if name in GENERATED else {}
+    plan = plan_of(setting, "primal", name, "paper", fastest(setting), options)
+    trainer = trainer_of(plan, setting)
+    calls = {
+        "gather": lambda: trainer.train.gather(trainer.order.batch(0)),
+        "step": lambda: trainer.step(0),
     }
-    for split, count in Retrieval.source().rows.items():
-        arrays[f"{split}_pairs"] = generator.integers(0, PAPERS, (count, 2), np.int32)
+    how = f"{shape_of(plan)}, {plan.spec.train.precision}"
+    turns = Turns(calls, setting, rounds=3)
+    yield turns.finding(f"gather-{name}", "gather", "step", how)
+    if name in COMPLETE:
+        yield loading(plan, turns, how)
+
+
+def loading(plan: Plan, turns: Turns, how: str) -> Finding:
+    """The share of loading in the whole run."""
+    steps = plan.spec.train.steps
+    loads = [seconds(lambda: [plan.task.load(split) for split in SPLITS]) for _ in range(3)]
+    run = steps * quartiles(turns.seconds["step"]).median
+    return Finding(
+        name=f"load-{plan.spec.task.name}",
+        setting=f"{how}, {steps:,} steps",
+        ratios=[load / run for load in loads],
+        figures={"load (s)": quartiles(loads), **turns.figures("step")},
+    )
+
+
+@contextmanager
+def random_papers(setting: Setting) -> Iterator[None]:
+    """A cache that holds Retrieval with random papers, in as many pairs as the real data have."""
+    generator = np.random.default_rng(0)
+    papers = setting.size(PAPERS, 50)
+    arrays = {
+        "values": generator.integers(32, 127, papers * TEXT_BYTES, np.uint8),
+        "ends": TEXT_BYTES * np.arange(1, papers + 1),
+    }
+    for split, count in Retrieval.source().examples.items():
+        arrays[f"{split}_pairs"] = generator.integers(0, papers, (count, 2), np.int32)
         arrays[f"{split}_targets"] = generator.integers(0, 2, count, np.uint8)
     with (
         tempfile.TemporaryDirectory() as home,
         patch.dict(os.environ, {cache.HOME_VARIABLE: home}),
     ):
         cache.write(base_key(Retrieval), arrays)
-        return {"papers": f"{PAPERS} random", **measured(planned("retrieval"))}
-
-
-def planned(name: str) -> Plan:
-    return resolve(
-        Request(
-            attention="primal", task=name, budget="paper", seed=0, device="cpu", precision="fp32",
-            compiled=False,
-        )
-    )  # fmt: skip
-
-
-def measured(plan: Plan) -> dict[str, object]:
-    spec, task, train = plan.spec, plan.task, plan.data.splits["train"]
-    loads = [seconds(lambda: [task.load(split) for split in SPLITS]) for _ in range(LOADS)]
-    trainer = Trainer(build_model(spec, task, plan.composition), train, spec.train, spec.seed)
-    numbers = iter(range(spec.train.steps))
-    gathers, steps = take_turns(
-        [
-            lambda: train.gather(trainer.order.batch(next(numbers))),
-            lambda: trainer.step(next(numbers)),
-        ],
-        torch.device("cpu"),
-    )
-    share = quartiles(100 * gather / step for gather, step in zip(gathers, steps, strict=True))
-    return {
-        "seconds to load": quartiles(loads).model_dump(),
-        "milliseconds to gather": quartiles(1000 * one for one in gathers).model_dump(),
-        "milliseconds of a step": quartiles(1000 * one for one in steps).model_dump(),
-        "percent of a step": share.model_dump(),
-    }
+        yield
 
 
 def seconds(work: Callable[[], object]) -> float:
     start = time.perf_counter()
     work()
     return time.perf_counter() - start
-
-
-if __name__ == "__main__":
-    main()

@@ -1,64 +1,68 @@
-"""Pathfinder's images: how long a complete data set takes to generate, and to load.
+"""Generating Pathfinder's images, compared with training on them once and with one process."""
 
-Run: python -m benchmarks.pathfinder [--images 4000] [--workers 2]
-Claim: 200,000 images of 32 x 32 pixels are generated in under 30 minutes on two cores, and all
-splits are loaded in under 2 seconds.
-"""
-
-import argparse
-import json
-import os
-import tempfile
 import time
-from unittest.mock import patch
+from collections.abc import Iterator
 
-from benchmarks.turns import machine
-from tasks.contract import SPLITS
-from tasks.data.cache import HOME_VARIABLE
+from benchmarks.claims import Claim, Finding, Setting
+from benchmarks.workloads import fastest, plan_of, shape_of, trainer_of
+from harness.measure import quartiles, take_turns
 from tasks.lra.pathfinder import Pathfinder
 
-COMPLETE = 200_000
-MINIMUM = 10
+WORKERS = 2
+BATCH = 32
+
+CLAIMS = [
+    Claim(
+        name="pathfinder-generation",
+        what=f"Time of generating an image with {WORKERS} processes over that of training on it "
+        "once, a step of primal",
+        bounds={"cpu": 0.1},
+        limit="The data are generated once and cached: the published run uses an image 100 times.",
+    ),
+    Claim(
+        name="pathfinder-processes",
+        what=f"Time of generating images with {WORKERS} processes over that with one",
+        bounds={"cpu": 0.65},
+        limit=f"{1 / WORKERS}, where the machine has that many free cores.",
+    ),
+]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--images", type=int, default=4000)
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
-    arguments = parser.parse_args()
-    if arguments.images < MINIMUM:
-        parser.error(f"--images {arguments.images} is too few; give at least {MINIMUM}")
-    print(json.dumps({**machine(), "cores": os.cpu_count()}))
-
-    start = time.perf_counter()
-    Pathfinder().draw(0)
-    print(json.dumps({"seconds to compile": time.perf_counter() - start}))
-
-    tenth = arguments.images // 10
-    task = Pathfinder(train=arguments.images - 2 * tenth, dev=tenth, test=tenth)
-    for workers in sorted({1, arguments.workers}):
-        start = time.perf_counter()
-        task.generate_by(workers)
-        seconds = time.perf_counter() - start
-        row = {
-            "workers": workers,
-            "images a second": arguments.images / seconds,
-            f"minutes for {COMPLETE}": COMPLETE / arguments.images * seconds / 60,
-        }
-        print(json.dumps(row))
-
-    with tempfile.TemporaryDirectory() as home, patch.dict(os.environ, {HOME_VARIABLE: home}):
-        task.load("train")
-        start = time.perf_counter()
-        for split in SPLITS:
-            task.load(split)
-        seconds = time.perf_counter() - start
-    row = {
-        "seconds to load": seconds,
-        f"seconds for {COMPLETE}": COMPLETE / arguments.images * seconds,
+def measure(setting: Setting) -> Iterator[Finding]:
+    """See `CLAIMS`."""
+    images = setting.size(2000, 20)
+    few = {"train": 2 * BATCH, "dev": BATCH, "test": BATCH}
+    settings = {"pathfinder": few, "train": {"batch": setting.size(BATCH, 4)}}
+    plan = plan_of(setting, "primal", "pathfinder", "paper", fastest(setting), settings)
+    trainer = trainer_of(plan, setting)
+    (steps,) = take_turns([lambda: trainer.step(0)], setting.device, rounds=5)
+    tenth = images // 10
+    task = Pathfinder(train=images - 2 * tenth, dev=tenth, test=tenth)
+    alone, together = [], []
+    for _ in range(3):
+        alone.append(seconds_by(task, 1) / images)
+        together.append(seconds_by(task, WORKERS) / images)
+    training = quartiles(one / plan.spec.train.batch for one in steps).median
+    figures = {
+        f"{WORKERS} processes (ms)": quartiles(1000 * one for one in together),
+        "one process (ms)": quartiles(1000 * one for one in alone),
     }
-    print(json.dumps(row))
+    yield Finding(
+        name="pathfinder-generation",
+        setting=f"{images:,} images; {shape_of(plan)}, {plan.spec.train.precision}",
+        ratios=[one / training for one in together],
+        figures=figures,
+    )
+    yield Finding(
+        name="pathfinder-processes",
+        setting=f"{images:,} images",
+        ratios=[b / a for a, b in zip(alone, together, strict=True)],
+        figures=figures,
+    )
 
 
-if __name__ == "__main__":
-    main()
+def seconds_by(task: Pathfinder, workers: int) -> float:
+    """Seconds of generating the task with a number of processes."""
+    start = time.perf_counter()
+    task.generate_by(workers)
+    return time.perf_counter() - start

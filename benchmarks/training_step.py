@@ -1,50 +1,71 @@
-"""The training step of the harness compared with a plain PyTorch loop around the same model.
+"""The training step of the harness compared with plain PyTorch loops, on laptop ListOps."""
 
-Run: python -m benchmarks.training_step
-Claim: the step takes at most 3 % longer.
-"""
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
-from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
 
-from benchmarks.turns import compare
-from harness.model import build_model
-from harness.plan import Request, resolve
-from harness.train import Trainer
+from benchmarks.claims import Claim, Finding, Setting
+from benchmarks.turns import Turns
+from benchmarks.workloads import FEW, fastest, plain_step, plan_of, shape_of, trainer_of
+from harness.plan import Plan
 from tasks.contract import Batch
+from tests.literal.build import build
+
+CLAIMS = [
+    Claim(
+        name="harness-loop",
+        what="Time of a training step of the harness over that of a plain loop around the same "
+        "model, which has its batch already",
+        bounds={"cpu": 1.03, "cuda": 1.03},
+        limit="1 where both run eagerly: the model is the same.",
+    ),
+    Claim(
+        name="harness-eager",
+        what="Time of a training step of the harness over that of an eager loop around the literal "
+        "model, with a DataLoader",
+        bounds={"cpu": None, "cuda": 0.2},
+        limit="See step-none-fp32 for the rest of the model.",
+    ),
+]
 
 
-def main() -> None:
-    plan = resolve(
-        Request(
-            attention="primal",
-            task="listops",
-            budget="laptop",
-            seed=0,
-            device="cpu",
-            precision="fp32",
-            compiled=False,
-        )
-    )
-    spec, train = plan.spec, plan.data.splits["train"]
-    trainer = Trainer(build_model(spec, plan.task, plan.composition), train, spec.train, spec.seed)
-    model = build_model(spec, plan.task, plan.composition)
-    recipe = spec.train.model_dump(include={"lr", "betas", "eps", "weight_decay"})
-    optimizer = torch.optim.AdamW(model.parameters(), **recipe, fused=True)
-    # Gathered before: gathering is part of the cost of the harness, not of the loop.
-    gathered = train.gather(trainer.order.batch(0))
-
-    def harness() -> None:
-        trainer.step(0)
-
-    def loop() -> None:
-        scores, losses = model(Batch(gathered.tokens, gathered.mask, gathered.targets))
-        (F.cross_entropy(scores, gathered.targets) + losses["ksvd"]).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-    compare({"plain loop": loop, "harness": harness}, memory=False)
+def measure(setting: Setting) -> Iterator[Finding]:
+    """See `CLAIMS`."""
+    plan = plan_of(setting, "primal", "listops", "laptop", fastest(setting), {"listops": FEW})
+    trainer = trainer_of(plan, setting)
+    calls = {
+        "harness": lambda: trainer.step(0),
+        "plain loop": plain_loop(plan, setting),
+        "eager loop": eager_loop(plan, setting),
+    }
+    shape = f"{shape_of(plan)}, {plan.spec.train.precision}"
+    turns = Turns(calls, setting, rounds=31)
+    yield turns.finding("harness-loop", "harness", "plain loop", shape)
+    yield turns.finding("harness-eager", "harness", "eager loop", shape)
 
 
-if __name__ == "__main__":
-    main()
+def plain_loop(plan: Plan, setting: Setting) -> Callable[[], Any]:
+    """A step around the model of the harness, on a batch that is gathered before."""
+    trainer = trainer_of(plan, setting, compiled=False)
+    batch = trainer.train.gather(trainer.order.batch(0))
+    return plain_step(trainer.model, plan, setting, lambda: batch)
+
+
+def eager_loop(plan: Plan, setting: Setting) -> Callable[[], Any]:
+    """A step around the literal model, on the next batch of a DataLoader."""
+    train = plan.data.splits["train"]
+    whole = train.gather(torch.arange(len(train)))
+    mask = torch.ones_like(whole.tokens, dtype=torch.bool) if whole.mask is None else whole.mask
+    data = TensorDataset(whole.tokens, mask, whole.targets)
+    loader = DataLoader(data, batch_size=plan.spec.train.batch, shuffle=True, drop_last=True)
+
+    def batches() -> Iterator[Batch]:
+        while True:
+            for parts in loader:
+                yield Batch(*(part.to(setting.device) for part in parts))
+
+    stream = batches()
+    model = build(plan.spec, plan.task).to(setting.device)
+    return plain_step(model, plan, setting, lambda: next(stream))

@@ -1,39 +1,39 @@
-"""Implementations timed alternately: their times, ratios and memory, and the machine."""
+"""Implementations timed alternately, so that other load of the machine affects all of them."""
 
-import json
-import platform
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import torch
-
-from harness.environment import describe
+from benchmarks.claims import Finding, Setting
 from harness.measure import quartiles, take_turns
-from zoo.cost import peak_bytes
+from harness.records.record import Quartiles
 
 
-def machine() -> dict[str, Any]:
-    """Device, threads and versions of this process."""
-    environment = describe("cpu")
-    versions = {"torch": torch.__version__, "python": platform.python_version()}
-    return {"device": environment.device, "threads": environment.threads, **versions}
+class Turns:
+    """Seconds of each of several implementations, one for each round."""
 
+    def __init__(
+        self, implementations: Mapping[str, Callable[[], Any]], setting: Setting, rounds: int
+    ) -> None:
+        """Time the implementations alternately in `rounds` rounds, after two of warm-up."""
+        self.rounds = setting.size(rounds, 3)
+        calls = list(implementations.values())
+        seconds = take_turns(calls, setting.device, rounds=self.rounds)
+        self.seconds = dict(zip(implementations, seconds, strict=True))
 
-def compare(implementations: Mapping[str, Callable[[], Any]], memory: bool) -> None:
-    """Print time, its ratio to the first implementation round by round, and peak memory."""
-    device = torch.device("cpu")
-    names = list(implementations)
-    turns = take_turns(list(implementations.values()), device, rounds=31)
-    seconds = dict(zip(names, turns, strict=True))
-    print(json.dumps(machine()))
-    for name in names:
-        pairs = zip(seconds[name], seconds[names[0]], strict=True)
-        ratio = quartiles(own / first for own, first in pairs)
-        row: dict[str, Any] = {
-            "implementation": name,
-            "milliseconds": quartiles(1000 * t for t in seconds[name]).model_dump(),
-            f"ratio to {names[0]}": ratio.model_dump(),
-        }
-        if memory:
-            row["peak MiB"] = peak_bytes(implementations[name], device) / 2**20
-        print(json.dumps(row))
+    def ratios(self, own: str, other: str) -> list[float]:
+        """The time of one implementation over that of another, round by round."""
+        pairs = zip(self.seconds[own], self.seconds[other], strict=True)
+        return [a / b for a, b in pairs]
+
+    def figures(self, *names: str) -> dict[str, Quartiles]:
+        """Milliseconds of implementations."""
+        return {f"{name} (ms)": quartiles(1000 * t for t in self.seconds[name]) for name in names}
+
+    def finding(self, name: str, own: str, other: str, setting: str) -> Finding:
+        """The finding of the claim `name`: the time of `own` over that of `other`."""
+        return Finding(
+            name=name,
+            setting=f"{setting}; {self.rounds} rounds, alternately",
+            ratios=self.ratios(own, other),
+            figures=self.figures(own, other),
+        )

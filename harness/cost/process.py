@@ -18,7 +18,8 @@ from harness.environment import keep_freed_memory
 from harness.records.cost import CostSpec, CostStatus, Limits, Measured
 from zoo.registry import in_one_line
 
-MODULE = __name__
+PRELOADED = (__name__, "torch._dynamo")
+"""Modules that every cell needs; the second one, for counting FLOPs, takes seconds to import."""
 
 SHARE = 0.9
 """Of the available memory, for a cell on a CPU: more would end other processes."""
@@ -50,8 +51,8 @@ def measure_in_process(
         measure: does the work in the new process; a function of a module.
     """
     context = multiprocessing.get_context("forkserver")
-    # The server imports torch once, and each cell is a copy of it.
-    context.set_forkserver_preload([MODULE])
+    # The server imports them once, and each cell is a copy of it.
+    context.set_forkserver_preload([*PRELOADED])
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(
         target=_measure,

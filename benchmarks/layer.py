@@ -1,0 +1,129 @@
+"""The Primal-Attention layer, forward and backward: B=8 N=4096 D=64 H=2 s=30.
+
+Compared with its literal form, which has all scores in memory and takes its parameters, and with
+`none`, which projects tokens and does not mix them.
+"""
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from benchmarks.claims import Claim, Finding, Setting, same
+from benchmarks.turns import Turns
+from harness.cost.limits import measure_limits
+from zoo.contract import Attention, Size
+from zoo.cost import peak_bytes
+from zoo.variants import variants
+from zoo.variants.primal import Primal
+
+RANK = 30
+
+CLAIMS = [
+    Claim(
+        name="layer-time-literal",
+        what="Time of a primal layer, forward and backward, over that of its literal form",
+        bounds={"cpu": 0.45, "cuda": 0.5},
+        limit="The matrix products of the folded form; see layer-time-none.",
+    ),
+    Claim(
+        name="layer-memory-literal",
+        what="Peak memory of a primal layer, forward and backward, over that of its literal form",
+        bounds={"cpu": 0.33, "cuda": 0.4},
+        limit="Input, output and their gradients, of which every layer has at least two at a time.",
+    ),
+    Claim(
+        name="layer-time-none",
+        what="Time of a primal layer, forward and backward, over that of `none`",
+        bounds={"cpu": 2.8, "cuda": None},
+        limit="2.7 on a CPU: the ratio of the times of their matrix products alone.",
+    ),
+    Claim(
+        name="layer-time-bytes",
+        what="Time of a primal layer, forward and backward, over that of transferring its input, "
+        "its output, their gradients and its parameters at the rate of a large copy",
+        bounds={"cpu": None, "cuda": 3.0},
+        limit="1, by definition; a CPU is limited by its matrix products instead.",
+    ),
+]
+
+
+def literal(layer: Primal, x: Tensor) -> tuple[Tensor, Tensor]:
+    """The equations as written, with all scores in memory and the parameters of `layer`."""
+
+    def heads(tokens: Tensor) -> Tensor:
+        return tokens.unflatten(-1, (layer.size.heads, -1)).transpose(1, 2)
+
+    q, k = (F.normalize(heads(part), dim=-1) for part in layer.query_key(x).chunk(2, dim=-1))
+    count = layer.directions.shape[-2]
+    positions = torch.arange(count, device=x.device) * (x.shape[1] - 1) // max(1, count - 1)
+    sample = heads(x[:, positions]).mT
+    e, r = q @ (sample @ layer.directions[0]), k @ (sample @ layer.directions[1])
+    merged = layer.merge(torch.cat([e, r], dim=-1)).transpose(1, 2).flatten(2)
+    scales = layer.scales[:, None]
+    trace = (layer.directions[0] * layer.directions[1]).sum((-2, -1)).mean()
+    energy = ((e * scales).square().sum(-1).mean() + (r * scales).square().sum(-1).mean()) / 2
+    return layer.out(merged), layer.eta * (energy - trace).square()
+
+
+def measure(setting: Setting) -> Iterator[Finding]:
+    """See `CLAIMS`."""
+    batch, length = setting.size(8, 2), setting.size(4096, 64)
+    size = Size(dim=64, heads=2, max_len=length, causal=False, dropout=0.0)
+    torch.manual_seed(0)
+    primal, none = Primal(size, rank=RANK), variants.find("none")(size)
+    primal, none = primal.to(setting.device), none.to(setting.device)
+    x = torch.randn(batch, length, size.dim, device=setting.device, requires_grad=True)
+    calls = {
+        "literal": both_passes(primal, x, lambda: literal(primal, x)),
+        "primal": both_passes(primal, x, lambda: outputs(primal, x)),
+        "none": both_passes(none, x, lambda: outputs(none, x)),
+    }
+    shape = f"B={batch} N={length} D={size.dim} H={size.heads} s={RANK}, fp32"
+    turns = Turns(calls, setting, rounds=31)
+    yield turns.finding("layer-time-literal", "primal", "literal", shape)
+    yield turns.finding("layer-time-none", "primal", "none", shape)
+    peaks = {name: peak_bytes(calls[name], setting.device) for name in ("primal", "literal")}
+    yield same(
+        "layer-memory-literal",
+        shape,
+        peaks["primal"] / peaks["literal"],
+        {f"{name} (MiB)": peak / 2**20 for name, peak in peaks.items()},
+    )
+    yield over_transfer(turns, primal, x, setting, shape)
+
+
+def over_transfer(
+    turns: Turns, layer: Attention, x: Tensor, setting: Setting, shape: str
+) -> Finding:
+    """The finding of `layer-time-bytes`."""
+    limits = measure_limits(setting.device, "fp32", budget=0.1 if setting.tiny else 1.0)
+    parameters = sum(p.numel() for p in layer.parameters())
+    least = 4 * (4 * x.numel() + 2 * parameters) / limits.bytes_per_second
+    return Finding(
+        name="layer-time-bytes",
+        setting=f"{shape}; a copy moves {limits.bytes_per_second / 1e9:.3g} GB/s",
+        ratios=[seconds / least for seconds in turns.seconds["primal"]],
+        figures=turns.figures("primal"),
+    )
+
+
+def outputs(layer: Attention, x: Tensor) -> tuple[Tensor, ...]:
+    """Tokens and auxiliary losses."""
+    tokens, losses = layer(x)
+    return tokens, *losses.values()
+
+
+def both_passes(
+    layer: Attention, x: Tensor, forward: Callable[[], tuple[Tensor, ...]]
+) -> Callable[[], None]:
+    """A call that computes the outputs, and the gradients of `x` and of the parameters."""
+
+    def call() -> None:
+        tokens, *losses = forward()
+        (tokens.square().mean() + sum(losses)).backward()
+        layer.zero_grad()
+        x.grad = None
+
+    return call

@@ -1,0 +1,103 @@
+"""The training steps that benchmarks measure: plans and trainers of the harness."""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from torch.nn import functional as F
+
+from benchmarks.claims import Setting
+from harness.environment import pick_precision
+from harness.model import build_model
+from harness.plan import Plan, Request, Settings, resolve
+from harness.train import Trainer, autocast
+from tasks.contract import Batch
+
+Precision = Literal["bf16", "fp32"]
+
+FEW = {"train": 640, "dev": 32, "test": 32}
+"""Examples of a generated task: a step does not depend on their number."""
+
+LISTOPS: Settings = {"listops": FEW}
+NONE: Settings = {}
+
+
+def plan_of(
+    setting: Setting,
+    attention: str,
+    task: str,
+    budget: str,
+    precision: Precision,
+    settings: Settings = NONE,
+) -> Plan:
+    """The plan of a run on the device; of budget `smoke` where sizes are the smallest.
+
+    Args:
+        setting: where.
+        attention: the variant.
+        task: the task.
+        budget: the budget.
+        precision: of the matrix products.
+        settings: options by owner that differ from the budget's; those of the task are not used
+            where sizes are the smallest.
+
+    Raises:
+        UserError: the data are missing.
+    """
+    return resolve(
+        Request(
+            attention=attention,
+            task=task,
+            budget="smoke" if setting.tiny else budget,
+            seed=0,
+            device=setting.kind,
+            precision=precision,
+            compiled=setting.kind == "cuda",
+            settings={
+                owner: options
+                for owner, options in settings.items()
+                if not (setting.tiny and owner == task)
+            },
+        )
+    )
+
+
+def trainer_of(plan: Plan, setting: Setting, compiled: bool | None = None) -> Trainer:
+    """A trainer of the plan's model; compiled as the plan says, unless given."""
+    torch.manual_seed(plan.spec.seed)
+    model = build_model(plan.spec, plan.task, plan.composition)
+    train = plan.data.splits["train"].to(setting.device)
+    recipe = plan.spec.train
+    if compiled is not None:
+        recipe = recipe.model_copy(update={"compiled": compiled})
+    return Trainer(model.to(setting.device), train, recipe, plan.spec.seed)
+
+
+def plain_step(
+    model: Any, plan: Plan, setting: Setting, next_batch: Callable[[], Batch]
+) -> Callable[[], None]:
+    """A step of AdamW around any model, in plain PyTorch, on the next batch."""
+    spec = plan.spec.train
+    recipe = spec.model_dump(include={"lr", "betas", "eps", "weight_decay"})
+    optimizer = torch.optim.AdamW(model.parameters(), **recipe, fused=True)
+
+    def step() -> None:
+        batch = next_batch()
+        with autocast(setting.device.type, spec.precision):
+            scores, losses = model(batch)
+        (F.cross_entropy(scores.float(), batch.targets) + losses["ksvd"]).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def fastest(setting: Setting) -> Precision:
+    """The precision that `harness run` selects on the device."""
+    return pick_precision("auto", setting.device)
+
+
+def shape_of(plan: Plan) -> str:
+    """Task, budget, batch and length in words."""
+    spec = plan.spec
+    return f"{spec.task.name}, budget {spec.budget}: B={spec.train.batch} N={plan.task.max_len}"

@@ -1,0 +1,139 @@
+"""Claims: their records, what is met, and the command that measures them."""
+
+import json
+import os
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import torch
+from pydantic import ValidationError
+
+from benchmarks.__main__ import BENCHMARKS, line_of, measure
+from benchmarks.claims import (
+    Claim,
+    ClaimRecord,
+    Finding,
+    ProfileRecord,
+    Setting,
+    read,
+    record_of,
+    write,
+)
+from benchmarks.profiles import GROUPS, OTHER, group_of, grouped
+from benchmarks.turns import Turns
+
+ROOT = Path(__file__).parents[2]
+
+CLAIM = Claim(name="fast", what="a over b", bounds={"cpu": 0.5}, limit="0.1")
+
+
+def finding(*ratios, reason=""):
+    return Finding(name="fast", setting="small", ratios=ratios, reason=reason)
+
+
+@pytest.mark.parametrize(("ratios", "met"), [((0.4, 0.5, 0.9), True), ((0.4, 0.51, 0.9), False)])
+def test_a_claim_is_met_where_the_median_is_at_most_the_bound(ratios, met):
+    record = record_of(CLAIM, finding(*ratios), "cpu", seconds=1.0)
+    assert record.met is met and record.ratio and record.ratio.median == ratios[1]
+    assert ("NOT MET" in line_of(record)) is not met
+
+
+def test_a_record_cannot_claim_what_its_ratio_does_not_show():
+    record = record_of(CLAIM, finding(0.6), "cpu", seconds=1.0)
+    for changed in ({"met": True}, {"bound": 0.7}, {"reason": "none"}, {"ratio": None}):
+        with pytest.raises(ValidationError):
+            ClaimRecord.model_validate({**record.model_dump(), **changed})
+
+
+def test_a_claim_that_cannot_be_measured_has_a_reason_and_is_neither_met_nor_not():
+    record = record_of(CLAIM, finding(reason="no data"), "cpu", seconds=0.0)
+    assert record.met is None and record.ratio is None
+    assert "no data" in line_of(record)
+
+
+def test_a_record_is_read_as_it_was_written_and_apart_from_other_devices(tmp_path):
+    record = record_of(CLAIM, finding(0.25), "cpu", seconds=1.0)
+    assert write(record, tmp_path, "cpu").name == "fast-cpu.json"
+    assert read(tmp_path, "cpu", ClaimRecord) == [record]
+    assert read(tmp_path, "cuda", ClaimRecord) == []
+    assert read(tmp_path, "cpu", ProfileRecord) == []
+
+
+def test_every_claim_has_one_name_and_bounds_of_a_device():
+    claims = [one for name in BENCHMARKS for one in import_module(f"benchmarks.{name}").CLAIMS]
+    names = [one.name for one in claims]
+    assert len(names) == len({*names}) and all(one.bounds for one in claims)
+    assert not [one.name for one in claims if not (one.what and one.limit.endswith("."))]
+
+
+def test_turns_divide_the_times_of_the_same_round():
+    turns = Turns({"a": lambda: None, "b": lambda: None}, Setting(device=torch.device("cpu")), 3)
+    turns.seconds = {"a": [1.0, 3.0], "b": [2.0, 2.0]}
+    assert turns.ratios("a", "b") == [0.5, 1.5]
+    assert turns.figures("a")["a (ms)"].median == 2000.0
+
+
+@pytest.mark.parametrize(
+    ("operation", "group"),
+    [
+        ("aten::bernoulli_", "dropout"),
+        ("aten::native_dropout_backward", "dropout"),
+        ("aten::native_layer_norm_backward", "norms"),
+        ("aten::mm", "matrix products"),
+        ("aten::addmm", "matrix products"),
+        ("aten::_scaled_dot_product_flash_attention_for_cpu", "attention kernel"),
+        ("aten::copy_", "casts and copies"),
+        ("aten::add_", "additions"),
+        ("aten::gelu_backward", "activation"),
+        ("aten::_fused_adamw_", "optimiser"),
+        ("aten::embedding_dense_backward", "embedding"),
+        ("aten::linalg_vector_norm", OTHER),
+        ("LogSoftmaxBackward0", OTHER),
+        ("aten::mul", OTHER),
+        ("aten::addcmul", OTHER),
+    ],
+)
+def test_an_operation_counts_in_the_group_of_its_name(operation, group):
+    assert group_of(operation) == group
+
+
+def test_the_groups_of_a_profile_hold_all_of_its_time():
+    times = {"aten::mm": 3.0, "aten::bmm": 2.0, "unheard": 1.0}
+    sums = grouped(times)
+    assert {*sums} == {*GROUPS, OTHER} and sum(sums.values()) == 6.0
+    assert sums["matrix products"] == 5.0 and sums[OTHER] == 1.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["layer", "memory", "training_step", "step", "profiles"])
+def test_a_benchmark_finds_every_claim_that_is_made_for_the_device(name, tmp_path, monkeypatch):
+    torch.use_deterministic_algorithms(False)
+    monkeypatch.setenv("HARNESS_DATA", str(tmp_path / "data"))
+    setting = Setting(device=torch.device("cpu"), tiny=True)
+    records = measure(name, setting, tmp_path / "out")
+    claims = import_module(f"benchmarks.{name}").CLAIMS
+    assert {one.name for one in records} == {one.name for one in claims if "cpu" in one.bounds}
+    assert read(tmp_path / "out", "cpu", ClaimRecord) == sorted(records, key=lambda r: r.name)
+    profiles = read(tmp_path / "out", "cpu", ProfileRecord)
+    assert not profiles or abs(sum(profiles[0].shares.values()) - 1) < 1e-6
+
+
+@pytest.mark.slow
+def test_the_command_ends_with_a_table_and_exit_code_1_where_a_claim_is_not_met(tmp_path):
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "benchmarks", "layer", "--tiny", "--out", str(out)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    records = [json.loads(path.read_text()) for path in out.glob("*.json")]
+    lines = done.stdout.strip().splitlines()[-len(records) :]
+    assert {line.split()[0] for line in lines} == {record["name"] for record in records}
+    assert done.returncode == int(any(record["met"] is False for record in records))
+    assert done.stderr == ""
+
+
+def test_an_unknown_benchmark_is_rejected_with_the_names_of_all():
+    command = [sys.executable, "-m", "benchmarks", "layers"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env={**os.environ})
+    assert done.returncode == 2 and "layer, step, profiles" in done.stderr
