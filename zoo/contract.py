@@ -1,4 +1,4 @@
-"""The contract of an attention variant: its layer, its claims, and the size it is built for.
+"""The contract of an attention variant: its layer and what that returns.
 
 Axis letters in every shape of this package: `b` batch, `h` heads, `n` query tokens, `m` context
 tokens, `d` model width, `e` head width.
@@ -6,7 +6,6 @@ tokens, `d` model width, `e` head width.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated, ClassVar, NamedTuple
 
@@ -19,6 +18,7 @@ from zoo.inputs import require_inputs
 from zoo.kernels import rotary
 from zoo.kernels.precision import at_least_fp32
 from zoo.registry import Registry, UserError
+from zoo.size import Size
 from zoo.traits import Traits
 
 Token = Float[Tensor, "b d"]
@@ -58,45 +58,6 @@ class Attended(NamedTuple):
 
     tokens: Tokens
     losses: Mapping[str, Tensor] = NO_LOSSES
-
-
-@dataclass(frozen=True, kw_only=True)
-class Size:
-    """The arguments that every variant is built from.
-
-    Attributes:
-        dim: model width d, a multiple of `heads`.
-        heads: number of heads h.
-        max_len: the largest number of tokens in an input.
-        causal: whether output i may depend on tokens 0..i only.
-        dropout: probability of dropping an attention weight, where the variant has such weights.
-        rotary: whether queries and keys get rotary position embeddings (`zoo.kernels.rotary`); the
-            input then has no position embedding of its own.
-    """
-
-    dim: int
-    heads: int
-    max_len: int
-    causal: bool
-    dropout: float
-    rotary: bool = False
-
-    def __post_init__(self) -> None:
-        """Raise `UserError` if a number is out of its range, or `heads` does not divide `dim`."""
-        for name in ("dim", "heads", "max_len"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name}={getattr(self, name)} must be at least 1; raise it")
-        if self.dim % self.heads:
-            raise UserError(
-                f"dim={self.dim} is not a multiple of heads={self.heads}; change either"
-            )
-        if not 0.0 <= self.dropout < 1.0:
-            raise UserError(f"dropout={self.dropout} must be in [0, 1); give 0 for none")
-
-    @property
-    def head_dim(self) -> int:
-        """Width e of one head."""
-        return self.dim // self.heads
 
 
 class Attention(nn.Module, ABC):
@@ -140,11 +101,12 @@ class Attention(nn.Module, ABC):
         """Attend from `x` to `context`, or to `x` itself; see `forward`.
 
         Raises:
-            UserError: an argument is of the wrong shape or type; see `zoo.inputs`.
+            UserError: an argument is of the wrong shape or type, or has more than `size.max_len`
+                tokens; see `zoo.inputs`.
             TypeError: `forward` does not return `Attended`.
         """
         context = x if context is None else context
-        require_inputs(self.size.dim, x, context, mask)
+        require_inputs(self.size, x, context, mask)
         output = super().__call__(x, context, mask)
         if not isinstance(output, Attended):
             raise TypeError(
@@ -192,7 +154,8 @@ class Attention(nn.Module, ABC):
         """The evaluation output at the next token, and the state after it.
 
         Pure: `state` is not changed, and can be used again. There is no dropout and no loss,
-        also in training mode. No token is padded. Raises `Unsupported` where `start` does.
+        also in training mode. No token is padded, and their number is not limited by
+        `size.max_len`. Raises `Unsupported` where `start` does.
 
         Args:
             x: the next token of each sample, (b, d).

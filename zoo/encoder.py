@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from zoo.contract import Attended, Attention, State, Token, Tokens
 from zoo.library import Variant, create
 from zoo.registry import UserError, Value
+from zoo.size import require_counts, require_probability
 
 
 class EncoderLayer(nn.Module):
@@ -34,7 +35,8 @@ class EncoderLayer(nn.Module):
                 linear layer. Dropout of attention weights belongs to `attention`.
 
         Raises:
-            UserError: `attention` is not a layer, or a number is out of its range.
+            UserError: `attention` is not a layer, or a number is of the wrong type or out of its
+                range.
         """
         super().__init__()
         if not isinstance(attention, Attention):
@@ -42,10 +44,8 @@ class EncoderLayer(nn.Module):
                 f"EncoderLayer got {attention!r}, not an attention layer; give "
                 "zoo.create(NAME, dim=..., heads=..., max_len=...), or use EncoderLayer.create"
             )
-        if feed_forward < 1:
-            raise UserError(f"feed_forward={feed_forward} must be at least 1; raise it")
-        if not 0.0 <= dropout < 1.0:
-            raise UserError(f"dropout={dropout} must be in [0, 1); give 0 for none")
+        require_counts(feed_forward=feed_forward)
+        require_probability("dropout", dropout)
         dim = attention.size.dim
         self.attention = attention
         self.attention_norm = nn.LayerNorm(dim)

@@ -6,22 +6,24 @@ import torch
 from torch import Tensor
 
 from zoo.registry import UserError
+from zoo.size import Size
 
 
-def require_inputs(dim: int, x: Any, context: Any, mask: Any) -> None:
-    """Check the arguments of a layer of width `dim`.
+def require_inputs(size: Size, x: Any, context: Any, mask: Any) -> None:
+    """Check the arguments of a layer of that size.
 
     Raises:
-        UserError: `x` or `context` is not a floating-point tensor (batch, tokens, dim), they differ
-            in batch, or `mask` is not a boolean tensor with one entry per context token.
+        UserError: `x` or `context` is not a floating-point tensor (batch, tokens, dim) of up to
+            `max_len` tokens, they differ in batch, or `mask` is not a boolean tensor with one entry
+            per context token.
     """
     if isinstance(context, Tensor) and context.dtype == torch.bool:
         raise UserError(
             "context is boolean; it holds tokens: give a mask by its name, layer(x, mask=mask)"
         )
-    _require_tokens("x", x, dim)
+    _require_tokens("x", x, size)
     if context is not x:
-        _require_tokens("context", context, dim)
+        _require_tokens("context", context, size)
         if len(context) != len(x):
             raise UserError(
                 f"x has {len(x)} samples and context {len(context)}; give a context per sample"
@@ -42,12 +44,17 @@ def require_inputs(dim: int, x: Any, context: Any, mask: Any) -> None:
         )
 
 
-def _require_tokens(name: str, tokens: Any, dim: int) -> None:
+def _require_tokens(name: str, tokens: Any, size: Size) -> None:
     if not isinstance(tokens, Tensor):
         raise UserError(f"{name} is a {type(tokens).__name__}; give a tensor of tokens")
-    shaped = tokens.ndim == 3 and tokens.shape[-1] == dim and tokens.shape[1] > 0
+    shaped = tokens.ndim == 3 and tokens.shape[-1] == size.dim and tokens.shape[1] > 0
     if not (shaped and tokens.is_floating_point()):
         raise UserError(
             f"{name} has shape {tuple(tokens.shape)} and dtype {tokens.dtype}; give floating-point "
-            f"tokens of shape (batch, tokens, {dim}), at least one token"
+            f"tokens of shape (batch, tokens, {size.dim}), at least one token"
+        )
+    if tokens.shape[1] > size.max_len:
+        raise UserError(
+            f"{name} has {tokens.shape[1]} tokens, more than max_len={size.max_len}; truncate it, "
+            "or build the layer with a larger max_len"
         )

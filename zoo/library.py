@@ -3,8 +3,9 @@
 from dataclasses import fields
 
 from zoo.conformance import Result, configurations, examine
-from zoo.contract import Attention, Size, variants
+from zoo.contract import Attention, variants
 from zoo.registry import UserError, Value, first_line, options_of, resolve, unknown
+from zoo.size import Size
 from zoo.traits import Traits, trait_error
 
 Variant = str | type[Attention]
@@ -28,14 +29,15 @@ def create(
         variant: a registered name (`names` lists them) or a subclass of `Attention`.
         dim: model width d, a multiple of `heads`.
         heads: number of heads h.
-        max_len: the largest number of tokens of an input.
+        max_len: the largest number of tokens of an input; a longer one is rejected.
         causal: whether output i depends on tokens 0..i only.
         dropout: probability of dropping an attention weight, for variants that compute weights.
         rotary: whether to apply rotary position embeddings to queries and keys.
         **options: options of the variant, such as `rank=30` of `primal`.
 
     Raises:
-        UserError: the name or an option is unknown, or a value is out of its range.
+        UserError: the name or an option is unknown, or a value is of the wrong type or out of its
+            range.
         Unsupported: the variant does not support what is requested, on this machine or at all.
     """
     name, attention = _name_and_class(variant)

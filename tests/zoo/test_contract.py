@@ -55,6 +55,24 @@ def test_an_impossible_size_is_rejected(wrong, complaint):
 @pytest.mark.parametrize(
     ("wrong", "complaint"),
     [
+        ({"dim": "64"}, "dim='64' is not an int; give a whole number"),
+        ({"heads": 2.0}, "heads=2.0 is not an int; give a whole number"),
+        ({"max_len": True}, "max_len=True is not an int; give a whole number"),
+        ({"dropout": "0.1"}, r"dropout='0.1' is not a float; give a number in \[0, 1\)"),
+        ({"dropout": None}, "dropout=None is not a float"),
+        ({"causal": "no"}, "causal='no' is not a bool; give True or False"),
+        ({"rotary": 1}, "rotary=1 is not a bool; give True or False"),
+    ],
+)
+def test_a_size_with_a_field_of_another_type_is_rejected(wrong, complaint, monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    with pytest.raises(UserError, match=complaint):
+        replace(SIZE, **wrong)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "complaint"),
+    [
         ({"causal": "yes"}, "Traits.causal='yes'; give True or False"),
         ({"linear": 1}, "Traits.linear=1; give True or False"),
         ({"losses": "aux"}, "Traits.losses='aux'; give a tuple of names"),
@@ -209,11 +227,45 @@ def test_other_inputs_than_tokens_are_rejected(name, x):
         variants.find(name)(EVEN)(x)
 
 
+@pytest.mark.parametrize("name", EVERY)
+def test_more_tokens_than_max_len_are_rejected(name):
+    layer = variants.find(name)(replace(EVEN, max_len=9)).eval()
+    assert layer(TOKENS).tokens.shape == TOKENS.shape
+    longer = torch.randn(2, 10, 8)
+    with pytest.raises(UserError, match=r"^x has 10 tokens, more than max_len=9; truncate it, or"):
+        layer(longer)
+
+
+@pytest.mark.parametrize("name", [name for name in EVERY if variants.find(name).traits.cross])
+def test_a_context_of_more_tokens_than_max_len_is_rejected(name):
+    layer = variants.find(name)(replace(EVEN, max_len=9))
+    with pytest.raises(UserError, match=r"^context has 10 tokens, more than max_len=9"):
+        layer(TOKENS, torch.randn(2, 10, 8))
+
+
+def test_a_compiled_layer_rejects_more_tokens_than_max_len(monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    layer = torch.compile(variants.find("softmax")(replace(EVEN, max_len=9)), backend="eager")
+    for length in (5, 7, 9):  # the second length makes the shape dynamic
+        layer(torch.randn(2, length, 8))
+    with pytest.raises(UserError, match=r"^x has 10 tokens, more than max_len=9"):
+        layer(torch.randn(2, 10, 8))
+
+
+@pytest.mark.parametrize("name", [name for name in EVERY if variants.find(name).traits.recurrent])
+def test_steps_may_continue_beyond_max_len(name):
+    layer = variants.find(name)(replace(EVEN, max_len=3, causal=True)).eval()
+    state = layer.start(2)
+    for token in TOKENS.unbind(1):
+        output, state = layer.step(token, state)
+        assert output.isfinite().all()
+
+
 def test_arguments_that_are_no_tensors_are_rejected():
     with pytest.raises(UserError, match="x is a ndarray; give a tensor"):
-        require_inputs(8, TOKENS.numpy(), TOKENS, None)
+        require_inputs(EVEN, TOKENS.numpy(), TOKENS, None)
     with pytest.raises(UserError, match="mask is a list; give a boolean tensor"):
-        require_inputs(8, TOKENS, TOKENS, [[True] * 9] * 2)
+        require_inputs(EVEN, TOKENS, TOKENS, [[True] * 9] * 2)
 
 
 def test_a_context_of_other_samples_or_another_width_is_rejected():

@@ -28,7 +28,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from zoo.contract import Count, Keys, Mask, Positions, Queries, Size, State, Traits, Unsupported
+from zoo.contract import Count, Keys, Mask, Positions, Queries, Size, State, Traits
 from zoo.kernels import causal_sum
 from zoo.kernels.real_tokens import token_ranks, zero_padding
 from zoo.projected import ProjectedAttention
@@ -55,12 +55,7 @@ class CosFormer(ProjectedAttention):
 
     def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
         """See `ProjectedAttention.attend`."""
-        n, max_len = q.shape[-2], self.size.max_len
-        if n > max_len:
-            # Weights of tokens more than `max_len` apart would be negative.
-            raise Unsupported(
-                f"cosformer built for {max_len} tokens got {n}; build it with max_len={n}"
-            )
+        n = q.shape[-2]
         rank = torch.arange(n, device=q.device)[None] if mask is None else token_ranks(mask)
         angle = self._angles(rank, q.dtype)
         queries, keys = features(q, angle), zero_padding(features(k, angle), mask)

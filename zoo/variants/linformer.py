@@ -29,7 +29,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.contract import Count, Keys, Mask, Queries, Size, Traits, Unsupported
+from zoo.contract import Count, Keys, Mask, Queries, Size, Traits
 from zoo.kernels.real_tokens import gather_tokens, real_tokens_first, zero_padding
 from zoo.projected import ProjectedAttention
 from zoo.variants import variants
@@ -67,11 +67,6 @@ class Linformer(ProjectedAttention):
     def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
         """See `ProjectedAttention.attend`."""
         m = k.shape[2]
-        if m > self.size.max_len:
-            raise Unsupported(
-                f"linformer got {m} tokens, and has columns for max_len={self.size.max_len}; "
-                "build it with a larger max_len"
-            )
         if mask is not None:
             order, _ = real_tokens_first(mask)
             k, v = (gather_tokens(zero_padding(part, mask), order) for part in (k, v))
