@@ -60,5 +60,5 @@ def require_probability(name: str, value: object) -> None:
     """Raise `UserError` if the argument is not a number in [0, 1)."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise UserError(f"{name}={value!r} is not a float; give a number in [0, 1)")
-    if not 0.0 <= value < 1.0:
+    if not 0.0 <= float(value) < 1.0:
         raise UserError(f"{name}={value} must be in [0, 1); give 0 for none")
