@@ -2,6 +2,8 @@
 
 import io
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -18,6 +20,9 @@ DAMAGE = (
     UnpicklingError, ValueError, struct.error,
 )  # fmt: skip
 """Errors of reading a damaged file."""
+
+PARTS = ("progress", "steps", "sums", "best_state", "model", "optimizer", "random")
+"""What a checkpoint holds, by name."""
 
 
 def save(path: Path, trainer: Trainer, progress: Progress) -> None:
@@ -52,27 +57,50 @@ def load(path: Path, trainer: Trainer) -> Progress:
     Raises:
         UserError: the file is damaged, or belongs to another run.
     """
-    try:
-        if not path.is_file():
-            raise ValueError("it is not a regular file")
-        # CPU first: the states of random generators must stay there.
-        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    state = _read(path)
+    with _problem(path, "its progress or its number of steps is not possible in this run"):
         progress = Progress.model_validate_json(state["progress"])
         _check_steps(progress, state["steps"], trainer.spec.steps)
+    with _problem(path, "its sums of losses are not tensors by name"):
         progress.sums = _to_device(trainer.device, state["sums"])
+    with _problem(path, "its best weights have other names or shapes than those of this model"):
         progress.best_state = _to_device(trainer.device, state["best_state"])
         if progress.best_state or progress.best_accuracy >= 0:
             # A state that does not fit the model is an error now rather than after training.
             trainer.model.load_state_dict(progress.best_state)
+    with _problem(path, "its weights have other names or shapes than those of this model"):
         trainer.model.load_state_dict(state["model"])
+    with _problem(path, "its state of the optimiser does not fit this model"):
         trainer.optimizer.load_state_dict(state["optimizer"])
+    with _problem(path, "its states of the random generators are not those of this machine"):
         _set_random_state(state["random"])
+    return progress
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """The saved state; all its parts are there, but may be anything."""
+    with _problem(path, "it is truncated, or not a file that was written as a checkpoint"):
+        if not path.is_file():
+            raise ValueError("it is not a regular file")
+        # CPU first: the states of random generators must stay there.
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    found = state if isinstance(state, dict) else {}
+    if missing := [part for part in PARTS if part not in found]:
+        with _problem(path, f"it has no {', '.join(missing)}"):
+            raise LookupError(missing)
+    return found
+
+
+@contextmanager
+def _problem(path: Path, what: str) -> Iterator[None]:
+    """Raise errors of reading a damaged file as a `UserError` that says `what` is wrong."""
+    try:
+        yield
     except DAMAGE as error:
         raise UserError(
-            f"{path} is not a checkpoint of this run ({type(error).__name__}); "
-            "delete it to start the run again"
+            f"{path} is not a checkpoint of this run: {what}; delete it, or start the run again "
+            "with --rerun"
         ) from error
-    return progress
 
 
 def _check_steps(progress: Progress, saved: int, expected: int) -> None:

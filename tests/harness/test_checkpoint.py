@@ -161,7 +161,7 @@ WRONGS = ["empty", "truncated", "almost complete", "noise", "a number cut off", 
 def test_a_damaged_checkpoint_is_rejected_and_left(plan, prepare, saved, wrong):
     content = damaged(saved.read_bytes())[wrong]
     saved.write_bytes(content)
-    with pytest.raises(UserError, match="delete it to start the run again") as caught:
+    with pytest.raises(UserError, match=r"it is truncated, .*; delete it, or .*--rerun") as caught:
         checkpoint.load(saved, prepare(plan()))
     assert str(saved) in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -179,6 +179,25 @@ def test_a_file_of_tensors_that_is_not_a_checkpoint_is_rejected(plan, prepare, p
 def test_a_checkpoint_of_another_model_is_rejected(plan, prepare, saved):
     with pytest.raises(UserError, match="is not a checkpoint of this run"):
         checkpoint.load(saved, prepare(plan("primal")))
+
+
+def test_the_message_says_which_part_of_a_checkpoint_is_wrong(plan, prepare, saved):
+    state = torch.load(saved, weights_only=True)
+    name = next(iter(state["model"]))
+    wrongs = {
+        "it has no model, random": {k: v for k, v in state.items() if k not in ("model", "random")},
+        "its weights have other names": {**state, "model": {name: state["model"][name]}},
+        "its weights have other names or shapes": {
+            **state, "model": {**state["model"], name: torch.zeros(3, 5, 7)}
+        },
+        "its state of the optimiser": {**state, "optimizer": {}},
+        "its progress": {**state, "progress": "[]"},
+    }  # fmt: skip
+    for what, content in wrongs.items():
+        torch.save(content, saved)
+        with pytest.raises(UserError) as caught:
+            checkpoint.load(saved, prepare(plan()))
+        assert str(caught.value).startswith(f"{saved} is not a checkpoint of this run: {what}")
 
 
 def test_a_checkpoint_between_two_points_of_the_curve_continues_equally(plan, prepare, dev, path):
