@@ -17,9 +17,6 @@ from tasks.registry import tasks
 from zoo.composition import Composition
 from zoo.registry import UserError, Value, unknown
 
-TABLES = (".csv", ".tsv", ".parquet")
-"""Suffixes of files that are a task: `tasks.table`."""
-
 FLAGS = {"positions": "--positions", "precision": "--precision", "compiled": "--compile"}
 """Fields of `ModelSpec` and `TrainSpec` that have an option of their own, with that option."""
 
@@ -149,7 +146,7 @@ def _parts(request: Request) -> tuple[Task, str, budgets.Budget]:
     """The task of a request without shuffled blocks, its name, and the budget."""
     own: Mapping[str, Value] = {}
     name = request.task
-    if Path(name).suffix in TABLES:
+    if Path(name).suffix:  # the name of a task has none
         name, own = "table", {"path": name}
     # Before the recipe: the message for an unknown task lists the tasks.
     tasks.find(name)
@@ -193,8 +190,6 @@ def _section(
     given: dict[str, Any] = dict(settings.get(owner, {}))
     for name in given.keys() & fixed.keys():
         raise UserError(f"--set {owner}.{name} is not possible; use {FLAGS[name]}")
-    if isinstance(given.get("betas"), str):
-        given["betas"] = given["betas"].split(",")
     result = _validated(kind, owner, {**default.model_dump(), **given})
     changed = {name: getattr(result, name) for name in given}
     return result, {

@@ -4,7 +4,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field, model_validator
 
-from harness.records.record import Environment, Positive, Quartiles, Seconds
+from harness.records.record import Environment, Positive, Quartiles, Seconds, Time
 from harness.records.spec import Count, Frozen, Identified, ModelSpec
 from zoo.registry import Value
 
@@ -135,7 +135,7 @@ class CostRecord(Frozen):
         spec: what was measured.
         status: how the measurement ended.
         reason: one line; empty where status is `ok`.
-        started: UTC, ISO 8601.
+        started: when the measurement began.
         seconds: of the whole cell, the start of its process included.
         environment: that of the measurement.
         claims_linear: whether the variants claim time and memory linear in the length.
@@ -146,7 +146,7 @@ class CostRecord(Frozen):
     spec: CostSpec
     status: CostStatus
     reason: str
-    started: str
+    started: Time
     seconds: Seconds
     environment: Environment
     claims_linear: bool

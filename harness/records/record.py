@@ -1,9 +1,10 @@
 """The record of a run: its specification, environment, outcome and cost."""
 
 from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from harness.records.spec import Count, Frozen, RunSpec
 
@@ -21,16 +22,34 @@ Positive = Annotated[float, Field(gt=0, lt=1e15)]
 Seconds = Annotated[float, Field(ge=0, lt=1e15)]
 """Elapsed time."""
 
+
+def _check_time(text: str) -> str:
+    if datetime.fromisoformat(text).utcoffset() != timedelta(0):
+        raise ValueError("it is not in UTC")
+    return text
+
+
+Time = Annotated[str, AfterValidator(_check_time)]
+"""A date and time in UTC, ISO 8601."""
+
 WITHOUT_SOFTMAX = "softmax: out of memory"
 """Shown in tables instead of a ratio, if softmax did not fit in memory."""
 
 
 class Quartiles(Frozen):
-    """Quartiles of repeated measurements."""
+    """Quartiles of repeated measurements, in order."""
 
     q1: Positive
     median: Positive
     q3: Positive
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "Quartiles":
+        if not self.q1 <= self.median <= self.q3:
+            raise ValueError(
+                f"q1={self.q1}, median={self.median} and q3={self.q3} are not in order"
+            )
+        return self
 
 
 class Point(Frozen):
@@ -155,7 +174,7 @@ class Record(Frozen):
         spec: what was run.
         status: how the run ended.
         reason: one line; empty where status is `ok`.
-        started: UTC, ISO 8601.
+        started: when the run began.
         environment: that of the run.
         implementations: SHA-256 of the source of each variant's module, by variant.
         baselines: accuracies without attention on the same test split, by name.
@@ -170,7 +189,7 @@ class Record(Frozen):
     spec: RunSpec
     status: Status
     reason: str
-    started: str
+    started: Time
     environment: Environment
     implementations: Mapping[str, str]
     baselines: Mapping[str, Fraction]

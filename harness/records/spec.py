@@ -2,9 +2,9 @@
 
 import hashlib
 import json
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from zoo.registry import Value
 
@@ -65,7 +65,7 @@ class TrainSpec(Frozen):
         steps: optimiser steps.
         warmup: steps in which the rate rises linearly to `lr`; it then falls linearly to about 0.
         lr: highest learning rate.
-        betas: AdamW's.
+        betas: AdamW's, also accepted as text, `0.9,0.98`.
         cycle_momentum: whether beta1 falls from 0.95 to 0.85 during warm-up and rises again, in
             place of `betas[0]`: the default of PyTorch's `OneCycleLR`.
         eps: AdamW's.
@@ -86,6 +86,14 @@ class TrainSpec(Frozen):
     evaluations: Count
     precision: Literal["bf16", "fp32"]
     compiled: bool
+
+    @field_validator("betas", mode="before")
+    @classmethod
+    def _split_betas(cls, given: Any) -> Any:
+        betas = given.split(",") if isinstance(given, str) else given
+        if not isinstance(betas, list | tuple) or len(betas) != 2:
+            raise ValueError("two numbers separated by a comma are needed, such as 0.9,0.98")
+        return betas
 
     @model_validator(mode="after")
     def _check_warmup(self) -> "TrainSpec":

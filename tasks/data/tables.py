@@ -69,11 +69,12 @@ def _read(file: Path, columns: tuple[str, str, str], modified: int, size: int) -
 def _parse(file: Path) -> "pandas.DataFrame":
     import pandas
 
-    if file.suffix == ".parquet":
+    suffix = file.suffix.lower()
+    if suffix == ".parquet":
         return pandas.read_parquet(file)
-    if file.suffix not in SEPARATORS:
-        raise UserError(f"{file} has no suffix of .csv, .tsv or .parquet; rename it")
-    separator = SEPARATORS[file.suffix]
+    if suffix not in SEPARATORS:
+        raise UserError(f"{file} is not a .csv, .tsv or .parquet file; convert or rename it")
+    separator = SEPARATORS[suffix]
     try:
         with warnings.catch_warnings():
             # It cuts rows with more fields than the header, with a warning.

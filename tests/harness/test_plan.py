@@ -88,7 +88,11 @@ BAD = {
     "above": ("model", {"dropout": "1"}, r"model.dropout=1: input should be less than 1"),
     "unknown": ("train", {"lrr": "1"}, r"unknown option of train 'lrr'; did you mean 'lr'\?"),
     "unknown of model": ("model", {"heds": "1"}, r"option of model 'heds'; did you mean 'heads'\?"),
-    "half a pair": ("train", {"betas": "0.9"}, r"train.betas.1 is missing; set it"),
+    "half a pair": (
+        "train",
+        {"betas": "0.9"},
+        r"train.betas=0.9: two numbers separated by a comma",
+    ),
     "a flag": ("train", {"precision": "bf16"}, r"train.precision is not possible; use --precision"),
     "another flag": ("model", {"positions": "rotary"}, r"is not possible; use --positions"),
     "warm-up": ("train", {"steps": "3", "warmup": "4"}, r"warmup=4 exceeds steps=3; lower warmup"),

@@ -274,6 +274,11 @@ OUT_OF_RANGE = {
     "cost.time_ratio.median": [0.0, -1.0, 1e308, math.nan, math.inf],
     "cost.own.seconds_per_1k_steps.q1": [0.0, -1.0, 1e308],
     "cost.own.tokens_per_second.q3": [0.0, -1.0, 1e308],
+    "cost.own.tokens_per_second": [
+        {"q1": 2.0, "median": 1.0, "q3": 3.0}, {"q1": 1.0, "median": 3.0, "q3": 2.0},
+    ],
+    "started": ["", "yesterday", "2026-13-01T00:00:00+00:00", "2026-01-01T00:00:00+02:00",
+                "2026-01-01T00:00:00"],
     "cost.own.peak_bytes": [0, -1],
     "cost.own.parameters": [0, -1],
     "cost.own.flops": [0, -1],
@@ -287,7 +292,7 @@ OUT_OF_RANGE = {
     "spec.train.warmup": [-1, 5001],
     "spec.model.dropout": [-0.1, 1.0],
     "spec.seed": [-1, 2**32],
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("field", OUT_OF_RANGE)

@@ -29,7 +29,9 @@ COUNT = st.integers(1, 2**63 - 1)
 POSITIVE = st.floats(0, 1e15, exclude_min=True, exclude_max=True)
 FRACTION = st.floats(0, 1)
 VALUE = st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT
-QUARTILES = st.fixed_dictionaries(dict.fromkeys(("q1", "median", "q3"), POSITIVE))
+QUARTILES = st.lists(POSITIVE, min_size=3, max_size=3).map(
+    lambda values: dict(zip(("q1", "median", "q3"), sorted(values), strict=True))
+)
 USAGE = st.fixed_dictionaries({
     "seconds_per_1k_steps": QUARTILES, "tokens_per_second": QUARTILES,
     "peak_bytes": COUNT, "parameters": COUNT, "flops": COUNT,
@@ -51,7 +53,7 @@ def records(draw):
     spec["train"] |= {"lr": draw(st.floats(0, exclude_min=True, allow_infinity=False))}
     made["environment"] |= {name: draw(TEXT) for name in ("device", "system", "commit")}
     made["environment"]["versions"] = draw(st.dictionaries(TEXT, TEXT, max_size=2))
-    made |= {"reason": draw(TEXT), "started": draw(TEXT),
+    made |= {"reason": draw(TEXT),
              "baselines": draw(st.dictionaries(TEXT, FRACTION, max_size=3)),
              "expected_failures": draw(st.dictionaries(TEXT, TEXT, max_size=2))}  # fmt: skip
     if draw(st.booleans()):

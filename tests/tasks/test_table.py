@@ -17,7 +17,7 @@ def write(path: Path, rows, head=("text", "label")) -> str:
         pandas.DataFrame(rows, columns=list(head)).to_parquet(path)
     else:
         with path.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file, delimiter="\t" if path.suffix == ".tsv" else ",")
+            writer = csv.writer(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
             writer.writerows([head, *rows])
     return str(path)
 
@@ -35,7 +35,7 @@ def content(task):
     return texts_of
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet"])
+@pytest.mark.parametrize("suffix", [".csv", ".TSV", ".parquet"])
 def test_every_row_is_in_one_of_three_stratified_splits(tmp_path, suffix):
     if suffix == ".parquet":
         pytest.importorskip("pyarrow")
@@ -140,7 +140,7 @@ def test_a_split_column_without_one_of_the_splits_is_an_error(tmp_path):
         ("my.csv", b"", "my.csv is empty"),
         ("my.csv", b"text,label\ncaf\xe9,a\n", "my.csv is not UTF-8"),
         ("my.csv", b'text,label\n"a,b\n', "my.csv cannot be read .*; correct it"),
-        ("my.txt", b"text,label\na,b\n", "my.txt has no suffix of .csv, .tsv or .parquet"),
+        ("my.txt", b"text,label\na,b\n", "my.txt is not a .csv, .tsv or .parquet file"),
         ("my.parquet", b"PAR1", "my.parquet cannot be read"),
     ],
 )
