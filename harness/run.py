@@ -1,12 +1,8 @@
 """One cell: from a plan to a record; every error of a run becomes a record as well."""
 
-import hashlib
-import inspect
-import sys
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Protocol, runtime_checkable
 
@@ -14,19 +10,17 @@ import torch
 
 from harness import checkpoint
 from harness.data import is_out_of_memory
-from harness.environment import describe, merge_commits
+from harness.environment import merge_commits
 from harness.interrupts import Interrupts
 from harness.measure import measure
 from harness.model import build_model
-from harness.plan import Plan, restore
-from harness.records.record import FINAL, Cost, Environment, Final, Point, Record, Status
+from harness.plan import Plan
+from harness.provenance import environment_of, expected_failures_of, implementations
+from harness.records.record import FINAL, Cost, Final, Point, Record, Status
 from harness.records.store import Store
 from harness.train import DivergedError, Progress, Trainer, fit
 from tasks.contract import SPLITS, Split
-from tasks.registry import tasks
-from zoo.composition import Composition
 from zoo.registry import UserError, in_one_line
-from zoo.variants import variants
 
 SAVE_EVERY = 120.0
 """Seconds of training between two checkpoints, at most."""
@@ -154,35 +148,6 @@ class Cell:
         )
 
 
-def environment_of(plan: Plan) -> Environment:
-    """The environment of a run, with the versions of the plug-ins that it uses."""
-    environment, versions = describe(plan.spec.device), dict(tasks.package(plan.spec.task.name))
-    for name in plan.composition.names:
-        versions |= variants.package(name)
-    return environment.model_copy(update={"versions": environment.versions | versions})
-
-
-def implementations(composition: Composition) -> dict[str, str]:
-    """SHA-256 of the source of each variant's module, by variant; none where it has no source."""
-    digests = {}
-    for name in composition.names:
-        with suppress(OSError, TypeError, KeyError):
-            source = inspect.getsource(sys.modules[variants.find(name).__module__])
-            digests[name] = hashlib.sha256(source.encode()).hexdigest()
-    return digests
-
-
-def expected_failures_of(plan: Plan) -> dict[str, str]:
-    """The check failures that the variants of a run declare, by variant and check."""
-    return {
-        f"{name}: {check}": reason
-        for name in plan.composition.names
-        for check, reason in variants.find(name)
-        .expected_failures_of(causal=plan.task.causal)
-        .items()
-    }
-
-
 def run(
     plan: Plan,
     store: Store,
@@ -221,32 +186,6 @@ def run(
         record = save_record(record, store)
         cell.interrupts.raise_pending()
         return record
-
-
-def remeasure(record: Record, store: Store) -> Record:
-    """Measure the cost of a recorded run again, write it to its record, and return the record.
-
-    For runs during which other processes used the machine: they change times, not accuracies.
-    Baselines and expected failures are updated as well, and the commit is added.
-
-    Raises:
-        UserError: the run was made on another device, with other threads or other versions, or its
-            task has changed.
-    """
-    plan = restore(record.spec)
-    environment = merge_commits(
-        record.environment, environment_of(plan), str(store.path(plan.spec)), "measure it there"
-    )
-    updated = record.model_copy(
-        update={
-            "cost": measure(plan),
-            "baselines": dict(plan.data.baselines),
-            "expected_failures": expected_failures_of(plan),
-            "environment": environment,
-        }
-    )
-    store.write(updated)
-    return updated
 
 
 def save_record(record: Record, store: Store) -> Record:

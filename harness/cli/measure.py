@@ -1,5 +1,6 @@
 """`harness measure`: measure the cost of finished runs again."""
 
+import warnings
 from pathlib import Path
 
 import typer
@@ -18,7 +19,8 @@ def measure(store: StoreOption = Path("runs")) -> None:
     """
     from harness.environment import keep_freed_memory
     from harness.records.store import Store
-    from harness.run import reason_of, remeasure
+    from harness.remeasure import remeasure
+    from harness.run import reason_of
     from reports import tables
 
     keep_freed_memory()
@@ -33,7 +35,7 @@ def measure(store: StoreOption = Path("runs")) -> None:
             measured.append(remeasure(record, folder))
             typer.echo(path)
         except Exception as error:
-            typer.echo(f"warning: {path} is left unchanged: {reason_of(error)}", err=True)
+            warnings.warn(f"{path} is left unchanged: {reason_of(error)}", stacklevel=2)
     if measured:
         typer.echo(f"\n{tables.summary(measured)}")
     raise typer.Exit(0 if len(measured) == len(records) else 1)

@@ -110,7 +110,8 @@ def unmeasured(monkeypatch) -> Cost:
         seconds_per_1k_steps=some, tokens_per_second=some, peak_bytes=4, parameters=5, flops=6
     )
     cost = Cost(own=usage, softmax=usage, time_ratio=some, inference_ratio=some)
-    monkeypatch.setattr("harness.run.measure", lambda plan: cost)
+    for module in ("run", "remeasure"):
+        monkeypatch.setattr(f"harness.{module}.measure", lambda plan: cost)
     return cost
 
 

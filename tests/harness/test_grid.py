@@ -54,7 +54,7 @@ def test_a_cell_that_cannot_start_does_not_stop_the_next(
     with pytest.raises(KeyboardInterrupt):
         run(plans[0], store, callback)
     other = describe("cpu").model_copy(update={"threads": 99})
-    monkeypatch.setattr("harness.run.describe", lambda kind: other)
+    monkeypatch.setattr("harness.provenance.describe", lambda kind: other)
     assert grid(plans, store, callback) == [(0, "failed", True), (1, "ok", True)]
     assert "was started with threads" in store.find(plans[0].spec).reason
 
@@ -67,7 +67,7 @@ def test_a_rerun_ignores_a_checkpoint(plan, store, callback, unmeasured, interru
         run(one, store, callback)
     # Continued, the run would have this environment's threads as an error.
     other = describe("cpu").model_copy(update={"threads": 99})
-    monkeypatch.setattr("harness.run.describe", lambda kind: other)
+    monkeypatch.setattr("harness.provenance.describe", lambda kind: other)
     assert store.checkpoint(one.spec).exists()
     assert grid([one], store, callback, rerun=True) == [(0, "ok", True)]
     record = store.find(one.spec)

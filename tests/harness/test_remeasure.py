@@ -2,7 +2,8 @@
 
 import pytest
 
-from harness.run import remeasure, run
+from harness.remeasure import remeasure
+from harness.run import run
 from zoo.registry import UserError
 
 
@@ -13,7 +14,7 @@ def test_a_new_cost_replaces_the_old_one_and_nothing_else(
     other = unmeasured.model_copy(
         update={"softmax": unmeasured.own.model_copy(update={"flops": 7})}
     )
-    monkeypatch.setattr("harness.run.measure", lambda plan: other)
+    monkeypatch.setattr("harness.remeasure.measure", lambda plan: other)
     renewed = remeasure(record, store)
     assert renewed == record.model_copy(update={"cost": other})
     assert store.read() == ([renewed], [])
@@ -25,7 +26,7 @@ def test_the_commits_of_training_and_of_measuring_are_both_named(
     record = run(plan(), store, callback)
     trained = record.environment.model_copy(update={"commit": "aaa"})
     here = record.environment.model_copy(update={"commit": "bbb"})
-    monkeypatch.setattr("harness.run.describe", lambda kind: here)
+    monkeypatch.setattr("harness.provenance.describe", lambda kind: here)
     renewed = remeasure(record.model_copy(update={"environment": trained}), store)
     assert renewed.environment.commits == ["aaa", "bbb"]
     assert remeasure(renewed, store).environment.commits == ["aaa", "bbb"]

@@ -12,7 +12,8 @@ from harness import checkpoint
 from harness.environment import describe
 from harness.interrupts import Interrupts, Terminated
 from harness.plan import resolve
-from harness.run import expected_failures_of, implementations, run
+from harness.provenance import expected_failures_of, implementations
+from harness.run import run
 from harness.train import Trainer
 from tests.harness.conftest import TREES
 from zoo import variants as shipped
@@ -202,11 +203,15 @@ def test_a_continued_run_names_both_commits(
     plan, store, callback, unmeasured, interrupt_at, monkeypatch
 ):
     here = describe("cpu")
-    monkeypatch.setattr("harness.run.describe", lambda kind: here.model_copy(update=commit("aaa")))
+    monkeypatch.setattr(
+        "harness.provenance.describe", lambda kind: here.model_copy(update=commit("aaa"))
+    )
     interrupt_at(3, KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
         run(plan(), store, callback)
-    monkeypatch.setattr("harness.run.describe", lambda kind: here.model_copy(update=commit("bbb")))
+    monkeypatch.setattr(
+        "harness.provenance.describe", lambda kind: here.model_copy(update=commit("bbb"))
+    )
     record = run(plan(), store, callback)
     assert record.environment.commit == "aaa, bbb"
 
@@ -235,7 +240,7 @@ def test_a_run_of_another_environment_is_not_continued(
     here = describe("cpu")
     versions = here.versions | {"torch": "1.0", "a package more": "7"}
     other = here.model_copy(update={"threads": 99, "versions": versions})
-    monkeypatch.setattr("harness.run.describe", lambda kind: other)
+    monkeypatch.setattr("harness.provenance.describe", lambda kind: other)
     record = run(plan(), store, callback)
     checkpoint_path = store.checkpoint(plan().spec)
     assert (record.status, record.reason) == (
