@@ -2,6 +2,7 @@
 
 import itertools
 import sys
+from functools import cache
 from types import MappingProxyType
 
 import jaxtyping
@@ -106,6 +107,25 @@ def test_a_registered_variant_passes_its_checks(configuration, check):
         actual, *_ = figures(result.detail)
         # Hashes are redrawn in each call: their values vary.
         assert any(one / 3 < actual < one * 3 for one in figures(reason)), result.detail
+
+
+@cache
+def scale(width: int) -> float:
+    return 0.3 * width
+
+
+class CallsACachedFunction(Bidirectional):
+    """Dynamo warns that it traces the function without its cache."""
+
+    def attend(self, q, k, v, mask):
+        return super().attend(scale(q.shape[-1]) * q, k, v, mask)
+
+
+@pytest.mark.slow
+def test_what_the_compiler_reports_about_its_tracing_is_no_warning(recwarn):
+    (result,) = results_of("compiles", CallsACachedFunction)
+    assert result.passed, result.detail
+    assert not recwarn.list
 
 
 GROUPS = frozenset(check.group for check in CHECKS)

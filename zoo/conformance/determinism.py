@@ -65,7 +65,9 @@ def check_compile(configuration: Configuration) -> Outcome:
         torch.compiler.reset()
         layer.train(training)
         compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
-        with torch.set_grad_enabled(training):
+        with warnings.catch_warnings(), torch.set_grad_enabled(training):
+            # How the compiler traces a function is no matter; warnings of the variant are shown.
+            warnings.filterwarnings("ignore", module=r"torch\._(dynamo|functorch)")
             results = (_results(layer, run, x, mask) for run in (compiled, layer))
             distances += map(distance, *results)
     return differ_by(distances)
