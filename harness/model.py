@@ -17,6 +17,7 @@ from tasks.contract import Batch
 from zoo.composition import Composition
 from zoo.contract import Attention, Size
 from zoo.encoder import EncoderLayer
+from zoo.kernels.dropout import Dropout
 
 
 class Classifier(nn.Module):
@@ -51,7 +52,7 @@ class Classifier(nn.Module):
         self.position = None if size.rotary else nn.Embedding(size.max_len, size.dim)
         for table in filter(None, (self.token, self.position)):
             nn.init.normal_(table.weight, std=0.02)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.layers = nn.ModuleList(
             EncoderLayer(attention, feed_forward=feed_forward, dropout=dropout)
             for attention in layers

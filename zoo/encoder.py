@@ -9,10 +9,13 @@ The positions of dropout and the activation are those of the published LRA runs 
 (Chen et al., 2023), and of `nn.TransformerEncoderLayer(norm_first=True, activation="gelu")`.
 """
 
+from typing import cast
+
 from jaxtyping import Bool
 from torch import Tensor, nn
 
 from zoo.contract import Attended, Attention, State, Token, Tokens
+from zoo.kernels.dropout import Dropout
 from zoo.library import Variant, create
 from zoo.registry import UserError, Value
 from zoo.size import require_counts, require_probability
@@ -50,13 +53,13 @@ class EncoderLayer(nn.Module):
         self.attention = attention
         self.attention_norm = nn.LayerNorm(dim)
         self.feed_forward_norm = nn.LayerNorm(dim)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.feed_forward = nn.Sequential(
             nn.Linear(dim, feed_forward),
             nn.GELU(),
-            nn.Dropout(dropout),
+            Dropout(dropout),
             nn.Linear(feed_forward, dim),
-            nn.Dropout(dropout),
+            Dropout(dropout),
         )
 
     @classmethod
@@ -95,8 +98,10 @@ class EncoderLayer(nn.Module):
             mask: True for real tokens, False for padding; None if nothing is padded.
         """
         tokens, losses = self.attention(self.attention_norm(x), mask=mask)
-        x = x + self.dropout(tokens)
-        return Attended(x + self.feed_forward(self.feed_forward_norm(x)), losses)
+        x = self.dropout.add(x, tokens)
+        expand, activation, hidden_dropout, contract, dropout = self.feed_forward
+        hidden = hidden_dropout(activation(expand(self.feed_forward_norm(x))))
+        return Attended(cast(Dropout, dropout).add(x, contract(hidden)), losses)
 
     def start(self, batch: int) -> State:
         """The state before the first token; see `Attention.start`."""

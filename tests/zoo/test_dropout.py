@@ -1,0 +1,242 @@
+"""Dropout on a CPU: the distribution of its masks, its gradients, and where PyTorch's is used."""
+
+import jaxtyping
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from zoo.kernels.dropout import LEVELS, Dropout, add_dropout, dropout
+
+DTYPES = [torch.float32, torch.float64, torch.bfloat16]
+MANY = 2**20 + 3
+
+
+def seeded(function, *inputs, seed: int = 5):
+    """The result of `function`, with the default generator at a seed."""
+    torch.manual_seed(seed)
+    return function(*inputs)
+
+
+def dropped(p: float, count: int = MANY, seed: int = 5) -> Tensor:
+    """1 where an entry is dropped, 0 elsewhere, in float64."""
+    return (seeded(dropout, torch.ones(count), p, seed=seed) == 0).double()
+
+
+@pytest.fixture
+def no_type_checks(monkeypatch):
+    """Without the type checks of the test suite, which cannot be compiled."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+
+
+@pytest.fixture
+def threads():
+    """Sets the number of threads, for the test."""
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("p", [0.001, 0.1, 0.5, 0.9])
+def test_the_share_of_dropped_entries_is_p(p):
+    rate = round(LEVELS * p) / LEVELS
+    assert rate == pytest.approx(p, abs=0.5 / LEVELS)
+    deviation = (rate * (1 - rate) / MANY) ** 0.5
+    for seed in range(3):
+        assert abs(dropped(p, seed=seed).mean() - rate) < 4.5 * deviation
+
+
+@pytest.mark.parametrize("period", [4, 7, 64, 4096])
+def test_no_position_is_dropped_more_often_than_another(period):
+    rate = round(LEVELS * 0.1) / LEVELS
+    rows = MANY // period
+    counts = sum(dropped(0.1, rows * period, seed).view(-1, period).sum(0) for seed in range(4))
+    expected = 4 * rate * rows
+    chi_square = ((counts - expected) ** 2).sum() / (expected * (1 - rate))
+    assert abs(chi_square - period) < 4.5 * (2 * period) ** 0.5
+
+
+@pytest.mark.parametrize("lag", [1, 2, 3, 4, 5, 16, 64, 128, 1024, 4096, 128_000])
+def test_entries_are_dropped_independently_of_others(lag):
+    mask = dropped(0.5)
+    correlation = torch.corrcoef(torch.stack([mask[:-lag], mask[lag:]]))[0, 1]
+    assert abs(correlation) < 4.5 / MANY**0.5
+
+
+def test_calls_and_seeds_drop_independently_of_each_other():
+    torch.manual_seed(0)
+    masks = [(dropout(torch.ones(MANY), 0.5) == 0).double() for _ in range(4)]
+    masks.append(dropped(0.5, seed=1))
+    correlations = torch.corrcoef(torch.stack(masks)) - torch.eye(len(masks))
+    assert correlations.abs().max() < 4.5 / MANY**0.5
+
+
+def test_runs_of_kept_entries_have_the_lengths_of_independent_draws():
+    at = dropped(0.5).nonzero().flatten()
+    lengths = at.diff()
+    for length in range(1, 9):
+        share = 0.5**length
+        observed = (lengths == length).double().mean()
+        assert abs(observed - share) < 4.5 * (share / len(lengths)) ** 0.5
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_kept_entries_are_scaled_so_that_the_expectation_is_the_input(dtype):
+    x = torch.randn(4, 99, 30, dtype=dtype)
+    y = seeded(dropout, x, 0.3)
+    threshold = round(LEVELS * 0.3)
+    assert y.dtype is dtype
+    assert y.shape == x.shape
+    wide = torch.promote_types(dtype, torch.float32)
+    # The factor is rounded to fp32, and bf16 only at the end.
+    scaled = x.to(wide) * torch.tensor(LEVELS / (LEVELS - threshold), dtype=wide)
+    assert torch.equal(y, torch.where(y == 0, 0, scaled.to(dtype)))
+    assert 0.6 < (y != 0).double().mean() < 0.8
+    assert dropout(torch.ones(MANY), 0.3).mean() == pytest.approx(1, abs=0.01)
+
+
+def test_a_seed_gives_the_same_mask_and_the_next_call_another():
+    torch.manual_seed(3)
+    first, second = (dropout(torch.ones(1000), 0.5) for _ in range(2))
+    assert torch.equal(first, seeded(dropout, torch.ones(1000), 0.5, seed=3))
+    assert not torch.equal(first, second)
+
+
+def test_the_state_of_the_default_generator_determines_the_mask():
+    dropout(torch.ones(5), 0.5)
+    state = torch.get_rng_state()
+    first = dropout(torch.ones(1000), 0.5)
+    torch.set_rng_state(state)
+    assert torch.equal(first, dropout(torch.ones(1000), 0.5))
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 4, 5, 4095, 4096, 4097, 70_001])
+def test_an_entry_is_dropped_at_any_size_of_the_tensor_or_at_none(count):
+    assert torch.equal(dropped(0.5, count), dropped(0.5, 80_000)[:count])
+
+
+def test_masks_do_not_depend_on_the_number_of_threads_or_on_the_dtype(threads):
+    results = []
+    for number in (1, 2, 3):
+        threads(number)
+        results.append(dropped(0.1))
+    assert torch.equal(results[0], results[1])
+    assert torch.equal(results[0], results[2])
+    for dtype in DTYPES:
+        mask = seeded(dropout, torch.ones(MANY, dtype=dtype), 0.1) == 0
+        assert torch.equal(mask.double(), results[0])
+
+
+@pytest.mark.parametrize("p", [0.0, 1.0])
+def test_the_limits_of_p(p):
+    x = torch.randn(3, 5)
+    assert torch.equal(dropout(x, p), (1 - p) * x)
+    assert torch.equal(add_dropout(x, x, p), (2 - p) * x)
+
+
+def test_evaluation_mode_drops_nothing_and_draws_nothing():
+    layer, x = Dropout(0.5).eval(), torch.randn(3, 5)
+    state = torch.get_rng_state()
+    assert layer(x) is x
+    assert torch.equal(layer.add(x, 2 * x), 3 * x)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_gradient_is_the_mask_times_the_scale(dtype):
+    x = torch.randn(3, 50, 7, dtype=dtype, requires_grad=True)
+    y = seeded(dropout, x, 0.4)
+    gradient = torch.randn_like(y)
+    y.backward(gradient)
+    one = seeded(dropout, torch.ones_like(x), 0.4)
+    # As of `y`: the product is rounded once.
+    assert torch.equal(x.grad, seeded(dropout, gradient, 0.4))
+    torch.testing.assert_close(x.grad, gradient * one)
+
+
+def test_first_and_second_derivatives_are_correct():
+    x = torch.randn(3, 7, dtype=torch.float64, requires_grad=True)
+    residual = torch.randn(3, 7, dtype=torch.float64, requires_grad=True)
+
+    def square(x: Tensor, residual: Tensor) -> Tensor:
+        return seeded(add_dropout, residual, seeded(dropout, x, 0.5).square(), 0.5)
+
+    assert torch.autograd.gradcheck(square, (x, residual))
+    assert torch.autograd.gradgradcheck(square, (x, residual))
+
+
+def test_views_of_any_strides_drop_the_entries_of_their_copy():
+    x = torch.randn(6, 5, 4)
+    for view in (x.transpose(0, 2), x[:, ::2], x[:, :1].expand(6, 5, 4)):
+        assert torch.equal(seeded(dropout, view, 0.5), seeded(dropout, view.contiguous(), 0.5))
+        both = seeded(add_dropout, view, view, 0.5)
+        assert torch.equal(both, view + seeded(dropout, view, 0.5))
+    inputs = torch.randn(6, 5, requires_grad=True)
+    seeded(dropout, inputs, 0.5).sum().backward()
+    assert torch.equal(inputs.grad, seeded(dropout, torch.ones(6, 5), 0.5))
+
+
+@pytest.mark.parametrize("narrow", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("wide", [torch.float32, torch.bfloat16, torch.float64])
+def test_the_sum_with_a_residual_is_that_of_two_steps(wide, narrow):
+    residual = torch.randn(2, 33, 64, dtype=wide, requires_grad=True)
+    x = torch.randn(2, 33, 64, dtype=narrow, requires_grad=True)
+    y, expected = seeded(add_dropout, residual, x, 0.2), residual + seeded(dropout, x, 0.2)
+    assert y.dtype is expected.dtype is torch.promote_types(wide, narrow)
+    # The sum is rounded once, the two steps round the product too.
+    torch.testing.assert_close(y, expected, rtol=2**-7, atol=2**-7 * x.abs().max().item())
+    gradient = torch.randn_like(y)
+    ours = torch.autograd.grad(y, (residual, x), gradient)
+    theirs = torch.autograd.grad(expected, (residual, x), gradient)
+    assert [one.dtype for one in ours] == [wide, narrow]
+    for mine, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, other)
+
+
+def test_recomputation_drops_the_same_entries():
+    x = torch.randn(100, requires_grad=True)
+    layer = Dropout(0.5)
+    y = checkpoint(lambda x: layer(x).square(), x, use_reentrant=False)
+    assert isinstance(y, Tensor)
+    y.sum().backward()
+    mask = y.detach() != 0
+    torch.testing.assert_close(x.grad, torch.where(mask, 8 * x.detach(), 0.0))
+
+
+def test_pytorchs_dropout_is_used_where_loops_cannot_run(monkeypatch):
+    def refuse(*_):
+        raise AssertionError
+
+    monkeypatch.setattr("zoo.kernels.dropout._run", refuse)
+    half = torch.ones(100, dtype=torch.float16)
+    assert torch.equal(seeded(dropout, half, 0.5), seeded(F.dropout, half, 0.5))
+    assert dropout(torch.ones(100, device="meta"), 0.5).is_meta
+    masks = torch.func.vmap(lambda x: dropout(x, 0.5), randomness="different")(torch.ones(2, 100))
+    assert not torch.equal(*masks)
+    with pytest.raises(AssertionError):
+        dropout(torch.ones(100), 0.5)
+
+
+class Twice(nn.Module):
+    """Both methods of the layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.dropout = Dropout(0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.dropout.add(x, self.dropout(x))
+
+
+def test_an_exported_layer_contains_the_dropout_of_pytorch():
+    exported = torch.export.export(Twice(), (torch.ones(3, 5),))
+    assert str(exported.graph).count("aten.dropout") == 2
+
+
+@pytest.mark.slow
+def test_a_compiled_layer_drops_entries(no_type_checks):
+    y = torch.compile(Twice(), backend="aot_eager", fullgraph=True)(torch.ones(10_000))
+    # Dropped first or second, and 1 + 2 * 2 where neither.
+    assert set(y.tolist()) == {1.0, 5.0}
+    assert (y == 5).double().mean() == pytest.approx(0.25, abs=0.02)
