@@ -5,12 +5,18 @@ import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from harness.records.cost import CostRecord
     from zoo.contract import Attention
 
 MARK = "models"
 """Name of the two comments in a page between which the table is written."""
 
 HEAD = ("name", "mechanism", "paper", "cost in N", "causal", "recurrent", "mixes tokens")
+
+CROSSOVERS = ("faster from", "smaller from")
+"""More columns, where costs against the length were measured."""
 
 PAPER = re.compile(
     r"(?P<authors>[A-Z][\w'-]+(?:, [A-Z][\w'-]+)*(?: et al\.)?), "
@@ -20,6 +26,22 @@ PAPER = re.compile(
 
 Authors are family names, or the first one and "et al."; title and venue may be left out.
 """
+
+
+def models_table(costs: "Iterable[CostRecord]") -> str:
+    """The table as Markdown, with the crossovers of a sweep among `costs` and their caption."""
+    from reports.markdown import escape, table
+    from reports.pages.cost import training_crossovers
+    from reports.tables.columns import NOTHING
+
+    lines = [[escape(cell) for cell in row] for row in rows()]
+    crossovers = training_crossovers(costs)
+    if crossovers is None:
+        return table(HEAD, lines)
+    nothing = (NOTHING, NOTHING)
+    # Markdown's escape does not change a name.
+    lines = [[*line, *crossovers.texts.get(line[0], nothing)] for line in lines]
+    return f"{table((*HEAD, *CROSSOVERS), lines)}\n{crossovers.caption}\n"
 
 
 def rows() -> list[list[str]]:

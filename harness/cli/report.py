@@ -10,6 +10,7 @@ from harness.cli.arguments import StoreOption, path
 from zoo.registry import UserError
 
 if TYPE_CHECKING:
+    from harness.records.cost import CostRecord
     from harness.records.record import Record
     from harness.records.store import Broken
 
@@ -39,9 +40,9 @@ def report(
         raise UserError(f"store {str(store)!r} is not a folder; make records with: harness run")
     folder = store if out is None else out
     records, broken = read(store)
-    updated = _updated(readme, records) if readme else ""
-    require_writable(folder, str(folder), "give another --out")
     costs = with_warnings(CostStore.within(store).read())[0]
+    updated = _updated(readme, records, costs) if readme else ""
+    require_writable(folder, str(folder), "give another --out")
     write_pages(folder, pages.files(records, broken) | pages.cost_files(costs))
     if readme:
         write_pages(readme.parent, {readme.name: updated.encode()})
@@ -79,7 +80,7 @@ def with_warnings(content: "tuple[list[T], list[Broken]]") -> "tuple[list[T], li
     return content
 
 
-def _updated(readme: Path, records: "Sequence[Record]") -> str:
+def _updated(readme: Path, records: "Sequence[Record]", costs: "Sequence[CostRecord]") -> str:
     from harness.cli import models
     from reports import markdown, pages
 
@@ -89,8 +90,7 @@ def _updated(readme: Path, records: "Sequence[Record]") -> str:
         page = pages.embed(readme.read_text("utf-8"), records)
         if f"<!-- {models.MARK} -->" not in page:
             return page
-        rows = [[markdown.escape(cell) for cell in row] for row in models.rows()]
-        return markdown.insert(page, models.MARK, markdown.table(models.HEAD, rows))
+        return markdown.insert(page, models.MARK, models.models_table(costs))
     except OSError as error:
         raise UserError(
             f"--readme {readme} cannot be read ({error.strerror}); give another page"

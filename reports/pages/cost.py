@@ -1,12 +1,13 @@
 """The page of cost sweeps as Markdown."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
-from harness.records.cost import Measured
+from harness.records.cost import CostRecord, Measured
 from reports.markdown import escape, table
 from reports.tables import cost
 from reports.tables.columns import NOTHING, number
-from reports.tables.cost import CostRow, Sweep
+from reports.tables.cost import CostRow, Sweep, sweeps
 
 HEAD = """\
 # Cost against the number of tokens
@@ -19,6 +20,50 @@ the measurements leave it open, and never beyond the measured lengths. *Limit*: 
 that the device needs to transfer the tokens and the parameters (decoding: and the state) and to
 compute the counted matrix products, at the rates of a large copy and of a large matrix product.
 """
+
+
+class Crossovers(NamedTuple):
+    """From which length a variant costs less than SDPA softmax.
+
+    Attributes:
+        texts: the length for time and the one for memory, by variant; of several rows of one
+            variant, those of the fastest.
+        caption: what was measured.
+    """
+
+    texts: Mapping[str, tuple[str, str]]
+    caption: str
+
+
+def training_crossovers(records: Iterable[CostRecord]) -> Crossovers | None:
+    """Those of the sweep over trained layers with the most cells; None without such a sweep."""
+    own = [one for one in records if (one.spec.operation, one.spec.level) == ("train", "layer")]
+    if not own:
+        return None
+    sweep = max(sweeps(own), key=lambda one: sum(len(row.cells) for row in one.rows))
+    # The last one of a name is kept.
+    ordered = sorted(sweep.rows, key=_longest_cell, reverse=True)
+    texts = {
+        row.name: (
+            cost.crossover_text(row.time_crossover),
+            cost.crossover_text(row.memory_crossover),
+        )
+        for row in ordered
+    }
+    first, last = sweep.lengths[0], sweep.lengths[-1]
+    return Crossovers(
+        texts,
+        "*Faster from*, *smaller from*: the number of tokens from which training a layer takes "
+        f"less time, less memory than SDPA softmax; measured from {first:,} to {last:,} tokens. "
+        f"{escape(sweep.title)}. [All costs](results/cost.md).",
+    )
+
+
+def _longest_cell(row: CostRow) -> tuple[float, float]:
+    """Orders rows by speed: those that fail earlier are slower."""
+    measured = row.measured
+    longest = max(measured, default=0)
+    return -longest, measured[longest].seconds.median if longest else 0.0
 
 
 def cost_page(sweeps: Sequence[Sweep]) -> str:

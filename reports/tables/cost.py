@@ -48,6 +48,11 @@ class CostRow:
     cells: Mapping[int, CostRecord]
 
     @property
+    def name(self) -> str:
+        """The variant, or `A+B`."""
+        return next(iter(self.cells.values())).spec.attention
+
+    @property
     def measured(self) -> dict[int, Measured]:
         """What was measured, by length."""
         return {length: one.measured for length, one in self.cells.items() if one.measured}

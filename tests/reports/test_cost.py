@@ -9,7 +9,7 @@ from harness.records.cost import CostRecord
 from reports import tables
 from reports.figures.cost import draw
 from reports.pages import cost_files
-from reports.pages.cost import cost_page
+from reports.pages.cost import cost_page, training_crossovers
 from reports.tables.cost import as_csv, crossover_text, sweeps
 from tests.reports.conftest import quartiles
 
@@ -142,3 +142,16 @@ def test_the_files_are_the_same_for_records_in_any_order_and_none_without_record
     assert cost_files(records) == cost_files(records[::-1])
     assert set(cost_files(records)) == {"cost.md", "cost.csv", "cost.png", "cost.svg"}
     assert cost_files([]) == {}
+
+
+def test_the_crossovers_are_those_of_the_fastest_row_of_the_largest_training_sweep():
+    slow = [
+        record("linear", n, seconds=9.0, ratio=2.0, options={"linear": {"chunk": 1}})
+        for n in LENGTHS
+    ]
+    other = [record("linear", n, ratio=2.0, dim=128) for n in LENGTHS]
+    forward = [record("linear", n, ratio=2.0, operation="forward") for n in LENGTHS]
+    found = training_crossovers([*other, *slow, *forward, *linear_sweep()])
+    assert found and found.texts["linear"] == ("900 to 1,200", "below 256")
+    assert "dim=64" in found.caption and "256 to 2,048 tokens" in found.caption
+    assert training_crossovers(forward) is None

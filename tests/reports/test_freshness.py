@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.records.store import Store
-from reports.pages import digest, embed
+from harness.records.store import CostStore, Store
+from reports.pages import cost_files, digest, embed
+from reports.pages.cost import training_crossovers
 from reports.pages.leaderboard import leaderboard
 from reports.tables import as_csv, boards
 
@@ -26,6 +27,28 @@ def records():
 def test_the_readme_shows_the_summary_of_the_records(records):
     page = (ROOT / "README.md").read_text("utf-8")
     assert embed(page, records) == page, COMMAND
+
+
+def test_the_models_of_the_readme_have_the_crossovers_of_the_records():
+    costs, broken = CostStore.within(ROOT / "results").read()
+    assert not broken
+    crossovers = training_crossovers(costs)
+    page = (ROOT / "README.md").read_text("utf-8")
+    if crossovers is None:
+        assert "faster from" not in page, COMMAND
+        return
+    assert crossovers.caption in page, COMMAND
+    lines = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| ")]
+    shown = {line[0]: tuple(line[-2:]) for line in lines if line[0] in crossovers.texts}
+    assert shown == crossovers.texts, COMMAND
+
+
+def test_the_page_of_costs_is_that_of_the_records():
+    files = cost_files(CostStore.within(ROOT / "results").read()[0])
+    assert (ROOT / "results" / "cost.md").exists() == ("cost.md" in files), COMMAND
+    for name, content in files.items():
+        if name.endswith((".md", ".csv")):
+            assert (ROOT / "results" / name).read_bytes() == content, COMMAND
 
 
 def test_the_leaderboard_is_that_of_the_records(records):
