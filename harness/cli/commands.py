@@ -13,6 +13,7 @@ from harness.cli.locality import locality
 from harness.cli.measure import measure
 from harness.cli.process import Command
 from harness.cli.report import report
+from harness.cli.reproduce import reproduce
 from harness.cli.run import run
 
 app = typer.Typer(
@@ -23,7 +24,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for function in (run, cost, locality, measure, check, list_, budgets, report):
+for function in (run, cost, reproduce, locality, measure, check, list_, budgets, report):
     app.command(name=function.__name__.rstrip("_"), cls=Command)(function)
 app.add_typer(data, name="data")
 

@@ -55,6 +55,8 @@ def cost(
     from harness import environment
     from harness.cost.plan import CostRequest, cells
     from harness.records.cost import LEVELS, PASSES
+    from harness.records.store import CostStore
+    from reports import pages, tables
 
     chosen = environment.pick_device(device)
     request = CostRequest(
@@ -70,15 +72,28 @@ def cost(
         device=cast(Any, chosen.type),
         settings=arguments.settings_of(set_),
     )
-    records = _measure(cells(request), store, seconds, timeout, rerun)
+    records = measure_all(cells(request), store, seconds, timeout, rerun)
+    typer.echo(f"\n{tables.cost_summary(records)}\n")
+    write_pages(store, pages.cost_files(CostStore.within(store).read()[0]))
     failed = any(record.status in ("crashed", "failed") for record in records)
     raise typer.Exit(1 if failed else 0)
 
 
-def _measure(
+def measure_all(
     specs: "Sequence[CostSpec]", store: Path, seconds: float, timeout: float, rerun: bool
 ) -> "list[CostRecord]":
-    """Measure the cells, print them as they end, and write the page of the store."""
+    """Measure the cells that have no record, and print each as it ends.
+
+    Args:
+        specs: the cells.
+        store: folder of the store.
+        seconds: of sampling for a cell, about.
+        timeout: seconds of a cell, at most.
+        rerun: measure finished cells again.
+
+    Raises:
+        UserError: the store cannot be written.
+    """
     from functools import partial
 
     import torch
@@ -87,7 +102,6 @@ def _measure(
     from harness.cost.process import measure_in_process
     from harness.cost.sweep import sweep
     from harness.records.store import CostStore
-    from reports import pages, tables
 
     folder = CostStore.within(store)
     folder.require_writable()
@@ -97,8 +111,6 @@ def _measure(
     for record, new in sweep(specs, folder, measure, rerun=rerun):
         typer.echo(_line(record) + ("" if new else "  (already present)"))
         records.append(record)
-    typer.echo(f"\n{tables.cost_summary(records)}\n")
-    write_pages(store, pages.cost_files(folder.read()[0]))
     return records
 
 

@@ -11,11 +11,14 @@ from reports.pages.cost import cost_page
 from reports.pages.leaderboard import leaderboard
 from reports.pages.locality import locality
 from reports.pages.readme import readme_table
+from reports.pages.reproduction import reproduction
 from reports.tables.boards import boards
 from reports.tables.cost import as_csv as cost_csv
 from reports.tables.cost import sweeps
 from reports.tables.csv import as_csv
 from reports.tables.locality import studies
+from reports.tables.reproduction import Entry
+from reports.tables.reproduction import as_csv as reproduction_csv
 
 
 def files(records: Sequence[Record], broken: Sequence[Broken]) -> dict[str, bytes]:
@@ -69,6 +72,14 @@ def cost_files(records: Iterable[CostRecord]) -> dict[str, bytes]:
         "cost.md": cost_page(all_sweeps).encode(),
         "cost.csv": table,
         **cost_figure(all_sweeps, digest("cost.csv", table)),
+    }
+
+
+def reproduction_files(entries: Sequence[Entry], budget: str) -> dict[str, bytes]:
+    """What `table3.md` and `table3.csv` hold, by name; `budget` gave the shapes."""
+    return {
+        "table3.md": reproduction(entries, budget).encode(),
+        "table3.csv": reproduction_csv(entries).encode(),
     }
 
 

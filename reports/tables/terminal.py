@@ -6,8 +6,9 @@ from textwrap import wrap
 from harness.records.cost import CostRecord
 from harness.records.record import Record
 from reports.tables.boards import Board, boards
-from reports.tables.columns import COLUMNS, NOTHING, percent
+from reports.tables.columns import COLUMNS, NOTHING, number, percent
 from reports.tables.cost import Sweep, ratio_text, sweeps
+from reports.tables.reproduction import TIME, Entry, by_attention, entry_text, label, tasks_of
 from reports.text import plain
 
 WIDTH = 100
@@ -32,6 +33,21 @@ def summary(records: Iterable[Record]) -> str:
 def cost_summary(records: Iterable[CostRecord]) -> str:
     """Every sweep: the time of each row as a multiple of SDPA softmax, and its exponent."""
     return "\n\n".join(map(_sweep, sweeps(records))) or "no records"
+
+
+def reproduction_summary(entries: Sequence[Entry]) -> str:
+    """Seconds per 1,000 steps of each row on each task, and the published ones in brackets."""
+    head = ["s/1K steps (published)", *(task.partition("@")[0] for task in tasks_of(entries))]
+    rows = [
+        [label(name), *(_with_published(entry) for entry in row.values())]
+        for name, row in by_attention(entries).items()
+    ]
+    return "\n".join(_table([head, *rows], [SPAN // len(head)] * len(head)))
+
+
+def _with_published(entry: Entry) -> str:
+    printed = entry.published(TIME)
+    return entry_text(entry, entry.time) + (f" ({number(printed)})" if printed else "")
 
 
 def _sweep(sweep: Sweep) -> str:

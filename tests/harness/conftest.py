@@ -140,7 +140,7 @@ def call(capsys, store):
         with pytest.raises(SystemExit) as ended:
             main(
                 [*argv, "--store", str(store.folder)]
-                if argv[0] in ("run", "cost", "report", "measure", "locality")
+                if argv[0] in ("run", "cost", "reproduce", "report", "measure", "locality")
                 else argv
             )
         return (ended.value.code, *capsys.readouterr())

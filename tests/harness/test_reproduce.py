@@ -1,0 +1,98 @@
+"""`harness reproduce`: its cells, its records and pages, and what it rejects."""
+
+import csv
+
+import pytest
+
+from harness.cli.reproduce import ROWS, TASKS
+from harness.records.store import CostStore
+from harness.reproduce import cells
+from reports.papers import published
+
+SMALL = ("reproduce", "primal", "--budget", "smoke", "--precision", "fp32", "--seconds", "0")
+
+
+def paper_cells():
+    rows, names = ROWS.split(","), TASKS.split(",")
+    return cells(rows, names, budget="paper", device="cpu", precision="fp32")
+
+
+def test_the_cells_have_the_shapes_and_options_of_the_published_runs():
+    made = {(one.task.partition("@")[0], one.attention): one.spec for one in paper_cells()}
+    shapes = {task: (made[task, "primal"].batch, made[task, "primal"].length) for task, _ in made}
+    # Retrieval has 32 examples of two documents.
+    assert shapes == {
+        "listops": (32, 2000), "text": (32, 4000), "retrieval": (64, 4000),
+        "image": (256, 1024), "pathfinder": (256, 1024),
+    }  # fmt: skip
+    ranks = {task: made[task, "primal"].options["primal"]["rank"] for task in shapes}
+    assert ranks == {"listops": 20, "text": 20, "retrieval": 30, "image": 30, "pathfinder": 30}
+    assert made["text", "nystrom"].options["nystrom"]["landmarks"] == 64
+    assert made["text", "softmax"].options["softmax"]["backend"] == "naive"
+    assert made["text", "sdpa"].options["softmax"]["backend"] == "sdpa"
+    model = made["text", "primal"].model
+    assert model and (model.depth, model.dim, model.heads, model.dropout) == (2, 64, 2, 0.1)
+
+
+def test_every_published_figure_has_a_cell():
+    for one in paper_cells():
+        units = {*published(one.task, one.attention)} - {"%"}
+        assert units == (set() if one.attention == "sdpa" else {"s/1K steps", "GB"})
+
+
+def test_cells_of_the_same_shape_are_one_measurement():
+    by_task = {one.task: one.spec.id for one in paper_cells() if one.attention == "primal"}
+    assert by_task["image@1"] == by_task["pathfinder@1"]
+    assert len({*by_task.values()}) == 4
+
+
+@pytest.mark.slow
+def test_the_table_is_measured_once_and_written_beside_the_published_figures(call, store):
+    arguments = (*SMALL, "-a", "primal", "--task", "listops,retrieval")
+    code, out, err = call(*arguments)
+    assert code == 0, err
+    records, broken = CostStore.within(store.folder).read()
+    # Primal, softmax by its formula and SDPA softmax, on two tasks.
+    assert len(records) == 6 and not broken and {one.status for one in records} == {"ok"}
+    lines = [*csv.DictReader((store.folder / "table3.csv").read_text().splitlines())]
+    assert [line["attention"] for line in lines] == ["softmax", "sdpa", "primal"] * 2
+    for line in lines:
+        assert float(line["seconds_per_1k_steps_median"]) > 0
+        assert (line["time_over_naive_softmax"] == "1.0") == (line["attention"] == "softmax")
+    page = (store.folder / "table3.md").read_text()
+    assert "## Where and why they differ" in page and "budget `smoke`" in page
+    assert "softmax (naive)" in out
+    code, out, _ = call(*arguments)
+    assert code == 0 and out.count("(already present)") == 6
+    assert (store.folder / "table3.md").read_text() == page
+
+
+@pytest.mark.slow
+def test_a_cell_that_takes_too_long_is_a_result_with_its_reason(call, store):
+    options = ("--budget", "paper", "--timeout", "1", "--task", "text", "-a", "softmax")
+    code, out, err = call("reproduce", "primal", *options)
+    assert code == 0, err
+    page = (store.folder / "table3.md").read_text()
+    assert "timeout: it took more than 1 s" in page and "694.8" not in out
+    assert "695" in out and "timeout" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("primal", "--table", "1"), "the UEA time series are no task here"),
+        (("primal", "--table", "2"), "harness run --budget paper"),
+        (("primal", "--table", "4"), "D4RL is no task here"),
+        (("primal", "--table", "figure"), "harness report"),
+        (("primal", "--table", "7"), "unknown table '7'"),
+        (("primmal",), "did you mean 'primal'?"),
+        (("primal", "--task", "listop"), "did you mean 'listops'?"),
+        (("primal", "-a", "linformr"), "did you mean 'linformer'?"),
+        (("primal", "--budget", "papr"), "did you mean 'paper'?"),
+        (("primal", "--task", "copying"), "no recipe for task 'copying'"),
+    ],
+)
+def test_bad_input_is_one_line_and_nothing_is_written(arguments, message, call, store):
+    code, _, err = call("reproduce", *arguments)
+    assert code == 2 and message in err and err.count("\n") == 1
+    assert not store.folder.exists()
