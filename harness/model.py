@@ -33,6 +33,7 @@ class Classifier(nn.Module):
         feed_forward: int,
         head: int,
         dropout: float,
+        recompute: str = "none",
     ) -> None:
         """Build the model around `layers`, which have the same `Size`.
 
@@ -44,6 +45,7 @@ class Classifier(nn.Module):
             feed_forward: hidden width of the feed-forward blocks.
             head: hidden width of the classifier.
             dropout: probability after the embedding and in each layer; see `EncoderLayer`.
+            recompute: what training computes again in each layer; see `EncoderLayer`.
         """
         super().__init__()
         size = layers[0].size
@@ -54,7 +56,7 @@ class Classifier(nn.Module):
             nn.init.normal_(table.weight, std=0.02)
         self.dropout = Dropout(dropout)
         self.layers = nn.ModuleList(
-            EncoderLayer(attention, feed_forward=feed_forward, dropout=dropout)
+            EncoderLayer(attention, feed_forward=feed_forward, dropout=dropout, recompute=recompute)
             for attention in layers
         )
         self.norm = nn.LayerNorm(size.dim)
@@ -132,4 +134,5 @@ def build_model(spec: RunSpec, task: Task, composition: Composition) -> Classifi
         feed_forward=model.feed_forward,
         head=model.head,
         dropout=model.dropout,
+        recompute=model.recompute,
     )

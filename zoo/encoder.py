@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from zoo.contract import Attended, Attention, State, Token, Tokens
 from zoo.kernels.dropout import Dropout
 from zoo.library import Variant, create
-from zoo.registry import UserError, Value
+from zoo.recompute import RECOMPUTE, recomputed
+from zoo.registry import UserError, Value, unknown
 from zoo.size import require_counts, require_probability
 
 
@@ -28,7 +29,14 @@ class EncoderLayer(nn.Module):
     `EncoderLayer.create("primal", dim=64, heads=2, max_len=4096, feed_forward=128)` are the same.
     """
 
-    def __init__(self, attention: Attention, *, feed_forward: int, dropout: float = 0.0) -> None:
+    def __init__(
+        self,
+        attention: Attention,
+        *,
+        feed_forward: int,
+        dropout: float = 0.0,
+        recompute: str = "none",
+    ) -> None:
         """Add norms and the feed-forward block to `attention`.
 
         Args:
@@ -36,9 +44,12 @@ class EncoderLayer(nn.Module):
             feed_forward: width of the hidden layer of the feed-forward block.
             dropout: probability after the attention, after the activation and after the second
                 linear layer. Dropout of attention weights belongs to `attention`.
+            recompute: what training computes again in the backward pass instead of storing its
+                intermediate results: `none`, `attention` with its norm, or the whole `layer`.
+                Outputs and gradients are the same; it costs time and saves memory.
 
         Raises:
-            UserError: `attention` is not a layer, or a number is of the wrong type or out of its
+            UserError: `attention` is not a layer, or an argument is of the wrong type or out of its
                 range.
         """
         super().__init__()
@@ -49,6 +60,9 @@ class EncoderLayer(nn.Module):
             )
         require_counts(feed_forward=feed_forward)
         require_probability("dropout", dropout)
+        if recompute not in RECOMPUTE:
+            raise UserError(unknown("recompute", recompute, RECOMPUTE))
+        self.recompute = recompute
         dim = attention.size.dim
         self.attention = attention
         self.attention_norm = nn.LayerNorm(dim)
@@ -75,6 +89,7 @@ class EncoderLayer(nn.Module):
         dropout: float = 0.0,
         attention_dropout: float = 0.0,
         rotary: bool = False,
+        recompute: str = "none",
         **options: Value,
     ) -> "EncoderLayer":
         """Build the layer by the name of its attention; see `zoo.create` and `__init__`."""
@@ -88,7 +103,7 @@ class EncoderLayer(nn.Module):
             rotary=rotary,
             **options,
         )
-        return cls(attention, feed_forward=feed_forward, dropout=dropout)
+        return cls(attention, feed_forward=feed_forward, dropout=dropout, recompute=recompute)
 
     def forward(self, x: Tokens, mask: Bool[Tensor, "b n"] | None = None) -> Attended:
         """Return new tokens, and the auxiliary losses of the attention.
@@ -97,11 +112,20 @@ class EncoderLayer(nn.Module):
             x: tokens, (b, n, d).
             mask: True for real tokens, False for padding; None if nothing is padded.
         """
-        tokens, losses = self.attention(self.attention_norm(x), mask=mask)
+        if self.recompute == "layer" and self.training:
+            return recomputed(self._encode, x, mask)
+        return self._encode(x, mask)
+
+    def _encode(self, x: Tokens, mask: Bool[Tensor, "b n"] | None) -> Attended:
+        inner = self.recompute == "attention" and self.training
+        tokens, losses = recomputed(self._attend, x, mask) if inner else self._attend(x, mask)
         x = self.dropout.add(x, tokens)
         expand, activation, hidden_dropout, contract, dropout = self.feed_forward
         hidden = hidden_dropout(activation(expand(self.feed_forward_norm(x))))
         return Attended(cast(Dropout, dropout).add(x, contract(hidden)), losses)
+
+    def _attend(self, x: Tokens, mask: Bool[Tensor, "b n"] | None) -> Attended:
+        return self.attention(self.attention_norm(x), mask=mask)
 
     def start(self, batch: int) -> State:
         """The state before the first token; see `Attention.start`."""

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from pydantic import ValidationError
+
 from harness import budgets
 from harness.cost.cell import BACKEND, REFERENCE, reference_of
 from harness.cost.work import require_supported
@@ -13,13 +15,19 @@ from harness.records.cost import CostSpec, Level, Pass
 from harness.records.spec import ModelSpec
 from zoo.composition import Composition
 from zoo.contract import Size, Unsupported
-from zoo.registry import UserError, Value
+from zoo.registry import UserError, Value, unknown
 
 NAIVE = "naive"
 """The backend of softmax that most published speed-ups were measured against."""
 
 BUDGET = "laptop"
 """The budget of the model, where the level is `step`."""
+
+MODEL = "model"
+"""The owner of the settings of that model."""
+
+SETTINGS = ("depth", "feed_forward", "head", "dropout", "recompute")
+"""Those that may be given."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +45,7 @@ class CostRequest:
         causal: whether evaluation and training are causal; prefill and decoding always are.
         precision: of the matrix products.
         device: kind of device.
-        settings: options by variant.
+        settings: options by variant; `model` has those of the model, where `level` is `step`.
     """
 
     attentions: Sequence[str]
@@ -126,6 +134,7 @@ def _check(request: CostRequest) -> None:
         if request.level == "layer" and len(Composition.parse(attention).names) > 1:
             raise UserError(f"{attention!r} has two variants, a layer has one; give --level step")
     known = {name for text in request.attentions for name in Composition.parse(text).names}
+    known |= {MODEL} if request.level == "step" else set()
     for owner in request.settings:
         if owner not in known:
             raise UserError(
@@ -169,4 +178,11 @@ def _model(request: CostRequest) -> ModelSpec:
     """The model of the budget `BUDGET` at this width."""
     recipe = budgets.find(BUDGET).recipe("scaling").model
     own = {"dim": request.dim, "heads": request.heads, "feed_forward": 2 * request.dim}
-    return ModelSpec.model_validate({**recipe, **own, "positions": "learned"})
+    given = request.settings.get(MODEL, {})
+    for name in given:
+        if name not in SETTINGS:
+            raise UserError(unknown(f"option of {MODEL}", name, SETTINGS))
+    try:
+        return ModelSpec.model_validate({**recipe, **own, "positions": "learned", **given})
+    except ValidationError as error:
+        raise UserError(f"{MODEL}.{budgets.first_error(error, ModelSpec, 'option')}") from error

@@ -114,6 +114,7 @@ def _step_work(spec: CostSpec) -> Work:
         feed_forward=model_spec.feed_forward,
         head=model_spec.head,
         dropout=model_spec.dropout,
+        recompute=model_spec.recompute,
     ).to(spec.device)
     trainer = Trainer(model, split, _recipe(spec), seed=0)
     if spec.operation == "train":

@@ -2,9 +2,17 @@
 
 import hashlib
 import json
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from zoo.registry import Value
 
@@ -45,6 +53,8 @@ class ModelSpec(Frozen):
             layers of each feed-forward block.
         attention_dropout: probability of dropping an attention weight, where a variant has them.
         positions: `learned` adds a vector to each token; `rotary` rotates queries and keys.
+        recompute: what each layer computes again in the backward pass instead of storing it:
+            nothing, the attention, or the whole layer; see `zoo.encoder`.
     """
 
     depth: Count
@@ -55,6 +65,15 @@ class ModelSpec(Frozen):
     dropout: Probability
     attention_dropout: Probability
     positions: Positions
+    recompute: Literal["none", "attention", "layer"] = "none"
+
+    @model_serializer(mode="wrap")
+    def _omit_default(self, serialize: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+        """Omit `recompute` where it is `none`: records from before it keep their identity."""
+        fields = serialize(self)
+        if self.recompute == "none":
+            del fields["recompute"]
+        return fields
 
 
 class TrainSpec(Frozen):

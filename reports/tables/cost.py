@@ -135,6 +135,8 @@ def title(record: CostRecord) -> str:
     causal = ", causal" if spec.causal and spec.operation in ("forward", "train") else ""
     batch = spec.batching if "=" in spec.batching else f"batch={spec.batching}"
     depth = f", {spec.model.depth} layers" if spec.model else ""
+    if spec.model and spec.model.recompute != "none":
+        depth += f", recompute={spec.model.recompute}"
     return (
         f"{NAMES[spec.operation]}, {spec.level}{causal}: {batch}, dim={spec.dim}, "
         f"heads={spec.heads}{depth}, {spec.precision}; {machine(record)}"

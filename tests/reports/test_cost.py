@@ -110,6 +110,17 @@ def test_cells_of_different_settings_are_in_different_sweeps(changes):
     assert len(sweeps(records)) == 2
 
 
+def test_a_sweep_of_models_that_recompute_says_so():
+    model = {
+        "depth": 2, "dim": 64, "heads": 2, "feed_forward": 128, "head": 128, "dropout": 0.1,
+        "attention_dropout": 0.0, "positions": "learned",
+    }  # fmt: skip
+    models = [model, {**model, "recompute": "layer"}]
+    records = [record("linear", 256, level="step", model=one) for one in models]
+    titles = [sweep.title for sweep in sweeps(records)]
+    assert sorted("recompute=layer" in title for title in titles) == [False, True]
+
+
 def test_rows_with_different_options_are_labelled_by_them():
     records = [
         record("softmax", 256, options={"softmax": {"backend": kind}}) for kind in ("sdpa", "naive")

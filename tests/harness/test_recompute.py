@@ -1,0 +1,131 @@
+"""`model.recompute`: the same results in less memory, and the identity of a run."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from harness.cost.plan import CostRequest, cells
+from harness.cost.work import prepare
+from harness.model import Classifier
+from harness.records.record import Record
+from harness.records.spec import ModelSpec
+from tasks.contract import Batch
+from zoo import EncoderLayer, create
+from zoo.cost import peak_bytes
+from zoo.recompute import RECOMPUTE
+from zoo.registry import UserError
+from zoo.variants import variants
+
+RESULTS = Path(__file__).parents[2] / "results"
+CHECKED = [name for name, variant in variants.items() if not variant.unchecked]
+MODEL = {
+    "depth": 2, "dim": 64, "heads": 2, "feed_forward": 128, "head": 128, "dropout": 0.1,
+    "attention_dropout": 0.0, "positions": "learned",
+}  # fmt: skip
+REQUEST = CostRequest(
+    attentions=["nystrom"], lengths=[1024], operations=["train"], level="step", batching="2",
+    dim=64, heads=2, causal=False, precision="fp32", device="cpu", settings={},
+)  # fmt: skip
+
+
+def trained(name: str, recompute, lengths) -> list[torch.Tensor]:
+    """Logits, losses and gradients of a model with dropout in all places, from one seed."""
+    torch.manual_seed(3)
+    layers = [create(name, dim=16, heads=2, max_len=40, dropout=0.2) for _ in range(2)]
+    model = Classifier(
+        layers, vocabulary=11, classes=3, sequences=1, feed_forward=24, head=12, dropout=0.3,
+        recompute=recompute,
+    )  # fmt: skip
+    mask = None if lengths is None else torch.arange(40) < torch.tensor(lengths)[:, None, None]
+    logits, losses = model(Batch(torch.randint(11, (3, 1, 40)), mask, torch.tensor([0, 1, 2])))
+    total = logits.square().sum() + sum(losses.values())
+    gradients = torch.autograd.grad(total, list(model.parameters()), materialize_grads=True)
+    return [logits, *losses.values(), *gradients, torch.rand(1)]
+
+
+@pytest.mark.parametrize("lengths", [None, [40, 7, 23]], ids=["full", "padded"])
+@pytest.mark.parametrize("name", CHECKED)
+def test_recomputation_changes_no_bit_of_outputs_losses_gradients_and_later_draws(name, lengths):
+    expected = trained(name, "none", lengths)
+    for recompute in ("attention", "layer"):
+        actual = trained(name, recompute, lengths)
+        assert all(map(torch.equal, actual, expected)), recompute
+
+
+def peak(recompute) -> int:
+    """Of a training step of a model of six layers."""
+    request = replace(REQUEST, settings={"model": {"recompute": recompute, "depth": 6}})
+    work = prepare(cells(request)[0])
+    work.call()
+    return peak_bytes(work.call, torch.device("cpu"))
+
+
+def test_each_form_stores_less_than_the_one_before():
+    none, attention, layer = (peak(recompute) for recompute in ("none", "attention", "layer"))
+    assert attention < 0.8 * none
+    assert layer < 0.8 * attention
+
+
+def test_evaluation_stores_nothing_and_recomputes_nothing():
+    layer = EncoderLayer.create(
+        "linear", dim=16, heads=2, max_len=40, feed_forward=24, recompute="layer"
+    )
+    calls = []
+    layer.attention.register_forward_hook(lambda *_: calls.append(1))
+    layer.eval()(torch.randn(2, 40, 16)).tokens.sum().backward()
+    assert len(calls) == 1
+    layer.train()(torch.randn(2, 40, 16)).tokens.sum().backward()
+    assert len(calls) == 3
+
+
+def test_the_identity_of_a_committed_record_is_that_of_its_name():
+    records = sorted(RESULTS.glob("*-s[0-9]-*.json"))
+    assert records
+    for path in records:
+        spec = Record.model_validate_json(path.read_text()).spec
+        assert path.stem.endswith(spec.id)
+        assert "recompute" not in json.loads(spec.model_dump_json())["model"]
+
+
+def test_recomputation_is_part_of_the_identity_and_survives_a_round_trip():
+    specs = [ModelSpec.model_validate({**MODEL, "recompute": one}) for one in RECOMPUTE]
+    assert specs[0] == ModelSpec.model_validate(MODEL)
+    dumps = [spec.model_dump_json() for spec in specs]
+    assert len(set(dumps)) == 3
+    assert [ModelSpec.model_validate_json(text) for text in dumps] == specs
+
+
+def test_a_run_takes_it_as_a_setting_of_the_model(plan):
+    chosen = plan(settings={"model": {"recompute": "layer"}}).spec
+    assert chosen.model.recompute == "layer"
+    assert chosen.overrides["model.recompute"] == "layer"
+    assert chosen.id != plan().spec.id
+    with pytest.raises(UserError, match=r"model\.recompute=all"):
+        plan(settings={"model": {"recompute": "all"}})
+
+
+def test_a_cost_sweep_of_models_takes_settings_of_the_model_for_every_row():
+    request = replace(REQUEST, settings={"model": {"recompute": "attention", "depth": 3}})
+    for spec in cells(request):
+        assert (spec.model.recompute, spec.model.depth) == ("attention", 3)
+
+
+@pytest.mark.parametrize(
+    ("level", "setting", "message"),
+    [
+        ("layer", {"recompute": "layer"}, "no row uses 'model'"),
+        ("step", {"recompute": "all"}, r"model\.recompute=all"),
+        ("step", {"dim": 3}, "dim"),
+    ],
+)
+def test_a_setting_that_a_sweep_cannot_have_is_rejected(level, setting, message):
+    with pytest.raises(UserError, match=message):
+        cells(replace(REQUEST, level=level, settings={"model": setting}))
+
+
+def test_an_unknown_form_is_rejected():
+    with pytest.raises(UserError, match="attention"):
+        EncoderLayer.create("none", dim=8, heads=2, max_len=4, feed_forward=8, recompute="attn")
