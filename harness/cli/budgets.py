@@ -13,4 +13,4 @@ def budgets(
     """List the budgets, or print one as a TOML file, as a template for one of your own."""
     from harness import budgets
 
-    typer.echo(budgets.show(show).rstrip() if show else "\n".join(budgets.names()))
+    typer.echo("\n".join(budgets.names()) if show is None else budgets.show(show).rstrip())

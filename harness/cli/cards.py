@@ -13,8 +13,9 @@ import tasks
 from harness.cli.arguments import path
 from harness.cli.descriptions import EXAMPLES, SHEET, Description, describe
 from harness.cli.process import script
+from harness.cli.report import within, write_pages
 from harness.plan import Request, task_of
-from harness.records.files import require_writable, write_all, write_atomic
+from harness.records.files import require_writable
 from reports.markdown import escape, table
 from tasks.baselines import FIRST
 from tasks.data.sources import ImportedTask
@@ -72,9 +73,7 @@ def main(
             continue
         for description in cards[-1]:
             typer.echo(f"{description.task.key}: {description.missing or 'described'}")
-    for file in write_all(out.with_suffix(""), images(cards)):
-        typer.echo(file)
-    typer.echo(write_atomic(out, page(cards, out.stem).encode()))
+    write_pages(within(out.with_suffix(""), images(cards)) | {out: page(cards, out.stem).encode()})
 
 
 def settings(name: str) -> list[tasks.Task]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 import typer
 
 from harness.cli import arguments
-from harness.cli.report import write_pages
+from harness.cli.report import within, write_pages
 from zoo.registry import UserError, unknown
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def cost(
     )
     records = measure_all(cells(request), store, seconds, timeout, rerun)
     typer.echo(f"\n{tables.cost_summary(records)}\n")
-    write_pages(store, pages.cost_files(CostStore.within(store).read()[0]))
+    write_pages(within(store, pages.cost_files(CostStore.within(store).read()[0])))
     failed = any(record.status in ("crashed", "failed") for record in records)
     raise typer.Exit(1 if failed else 0)
 

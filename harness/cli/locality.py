@@ -1,12 +1,13 @@
 """`harness locality`: measure the range of attention that a task needs."""
 
+import warnings
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from harness.cli import arguments, cells
-from harness.cli.report import read
+from harness.cli.report import read, within, write_pages
 from zoo.registry import UserError
 
 
@@ -24,7 +25,6 @@ def locality(
 ) -> None:
     """Measure accuracy against the window of attention, and with shuffled blocks of tokens."""
     from harness.locality import shuffled, windowed
-    from harness.records.files import write_all
     from reports import pages
 
     sizes = arguments.integers_in("windows", windows, range(1, 2**63), "8,32,128")
@@ -39,10 +39,10 @@ def locality(
     failed = [f"{record.status}: {record.reason}" for record in records if record.status != "ok"]
     if failed:
         reasons = ", ".join(dict.fromkeys(failed))
-        typer.echo(f"warning: {len(failed)} of {len(records)} runs failed ({reasons})", err=True)
+        warnings.warn(f"{len(failed)} of {len(records)} runs failed ({reasons})", stacklevel=2)
     try:
-        for path in write_all(store, pages.locality_files(read(store)[0])):
-            typer.echo(path)
-    except (OSError, ValueError) as error:
+        files = pages.locality_files(read(store)[0])
+    except ValueError as error:
         raise UserError(f"no page is written: {error}; give another --store") from error
+    write_pages(within(store, files))
     raise typer.Exit(1 if failed else 0)

@@ -77,9 +77,11 @@ def execute(command: Callable[[], int]) -> NoReturn:
 
 def _outcome(command: Callable[[], int]) -> tuple[int, str]:
     """The exit code of `command`, and what to print on stderr."""
+    if sys.stdout is None:
+        return 2, "harness: standard output is closed; redirect it, for example to /dev/null"
     try:
         code = command()
-        _flush_output()
+        sys.stdout.flush()
         return code, ""
     except UserError as error:
         return 2, f"harness: {error}"
@@ -91,7 +93,8 @@ def _outcome(command: Callable[[], int]) -> tuple[int, str]:
     except BrokenPipeError:
         return 1, ""
     except OSError as error:
-        return 1, f"harness: {in_one_line(error)}"
+        reason = _output_error("\n") or in_one_line(error)
+        return 1, f"harness: {reason}"
     except Terminated:
         return 143, "harness: terminated"
     except KeyboardInterrupt:
@@ -102,18 +105,23 @@ def _outcome(command: Callable[[], int]) -> tuple[int, str]:
         # No command raises it: a plug-in that calls `sys.exit(0)` has not succeeded.
         return 1, f"harness: a plug-in or library ended the command ({in_one_line(error)})"
     finally:
-        with suppress(OSError):
-            _flush_output()
+        _output_error()
 
 
-def _flush_output() -> None:
-    """Flush stdout; if that fails, redirect it, so that the flush at exit does not fail again."""
+def _output_error(text: str = "") -> str:
+    """Write `text` to stdout and flush it; return why that fails, empty if it does not.
+
+    A write that fails once fails again, with a buffer or without.
+    """
     try:
+        sys.stdout.write(text)
         sys.stdout.flush()
-    except OSError:
+    except OSError as error:
+        # Otherwise the flush at exit fails as well.
         with suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise
+        return f"standard output cannot be written ({error.strerror})"
+    return ""
 
 
 def _show_once() -> Callable[..., None]:
@@ -130,6 +138,8 @@ def _show_once() -> Callable[..., None]:
 
 
 def _print_error(line: str) -> None:
+    if sys.stderr is None:  # closed
+        return
     with suppress(OSError):
         sys.stderr.write(f"{line}\n")
         sys.stderr.flush()

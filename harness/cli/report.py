@@ -1,5 +1,6 @@
 """`harness report`: write pages from the records of a store."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -43,14 +44,18 @@ def report(
     costs = with_warnings(CostStore.within(store).read())[0]
     updated = _updated(readme, records, costs) if readme else ""
     require_writable(folder, str(folder), "give another --out")
-    write_pages(folder, pages.files(records, broken) | pages.cost_files(costs))
-    if readme:
-        write_pages(readme.parent, {readme.name: updated.encode()})
+    files = within(folder, pages.files(records, broken) | pages.cost_files(costs))
+    write_pages(files | ({readme: updated.encode()} if readme else {}))
     typer.echo(f"\n{tables.summary(records)}")
 
 
-def write_pages(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write files, and print their paths.
+def within(folder: Path, files: Mapping[str, bytes]) -> dict[Path, bytes]:
+    """The files by their path in `folder`."""
+    return {folder / name: content for name, content in files.items()}
+
+
+def write_pages(files: Mapping[Path, bytes]) -> None:
+    """Write all files, or none of them, and print their paths.
 
     Raises:
         UserError: one cannot be written.
@@ -58,12 +63,14 @@ def write_pages(folder: Path, files: Mapping[str, bytes]) -> None:
     from harness.records.files import write_all
 
     try:
-        for file in write_all(folder, files):
-            typer.echo(file)
+        write_all(files)
     except OSError as error:
         raise UserError(
-            f"{error.filename or folder} cannot be written ({error.strerror})"
+            f"{error.filename} cannot be written ({error.strerror}); no page is changed: free "
+            "space, or give another --out"
         ) from error
+    for file in files:
+        typer.echo(file)
 
 
 def read(store: Path) -> "tuple[list[Record], list[Broken]]":
@@ -76,7 +83,7 @@ def read(store: Path) -> "tuple[list[Record], list[Broken]]":
 def with_warnings(content: "tuple[list[T], list[Broken]]") -> "tuple[list[T], list[Broken]]":
     """The content of a store, with a warning for each file that is not a record."""
     for bad in content[1]:
-        typer.echo(f"warning: {bad.path} is not a record and is left out: {bad.reason}", err=True)
+        warnings.warn(f"{bad.path} is not a record and is left out: {bad.reason}", stacklevel=2)
     return content
 
 

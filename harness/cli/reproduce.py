@@ -8,7 +8,7 @@ import typer
 
 from harness.cli import arguments
 from harness.cli.cost import measure_all
-from harness.cli.report import write_pages
+from harness.cli.report import within, write_pages
 from zoo.registry import UserError, unknown
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def reproduce(
     records = measure_all(specs, store, seconds, timeout, rerun)
     entries = _entries(wanted, records)
     typer.echo(f"\n{tables.reproduction_summary(entries)}\n")
-    write_pages(store, pages.reproduction_files(entries, budget))
+    write_pages(within(store, pages.reproduction_files(entries, budget)))
     failed = any(record.status in ("crashed", "failed") for record in records)
     raise typer.Exit(1 if failed else 0)
 

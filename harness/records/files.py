@@ -1,5 +1,6 @@
 """Files that are written atomically."""
 
+import errno
 import os
 import tempfile
 from collections.abc import Mapping
@@ -42,22 +43,42 @@ def write_atomic(path: Path, content: bytes) -> Path:
 
     A reader gets the old file or the new one. A process that is killed leaves a `.partial` file.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    (written,) = write_all({path: content})
+    return written
+
+
+def write_all(contents: Mapping[Path, bytes]) -> list[Path]:
+    """Write the content of every path to a hidden file, then rename all of these.
+
+    No file is changed unless all contents could be written.
+
+    Raises:
+        OSError: a file cannot be written; `filename` is its path.
+    """
+    partial = {path: path.with_name(f".{path.name}.{os.getpid()}.partial") for path in contents}
+    path = Path()
     try:
-        with partial.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        return partial.replace(path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
+        for path, content in contents.items():
+            _write(partial[path], content)
+            if path.is_dir():
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        for path in contents:
+            partial[path].replace(path)
+    except BaseException as error:
+        for hidden in partial.values():
+            hidden.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            error.filename = str(path)
         raise
+    return list(contents)
 
 
-def write_all(folder: Path, contents: Mapping[str, bytes]) -> list[Path]:
-    """Write each of `contents` to the file of its name in `folder`, and return the paths."""
-    return [write_atomic(folder / name, content) for name, content in contents.items()]
+def _write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def remove_partial(folder: Path) -> None:

@@ -28,6 +28,11 @@ BAD = {
     "an empty name": (["-a", "softmax,,primal"], "holds an empty name"),
     "unknown task": (["-a", "softmax", "-t", "listop"], "did you mean 'listops'?"),
     "unknown option": (["-a", "primal", "--set", "primal.rnk=3"], "did you mean 'rank'?"),
+    "a file of another kind": (
+        ["-a", "none", "-t", "my.txt"],
+        "my.txt does not exist; give a .csv",
+    ),
+    "one beta": (["-a", "none", "--set", "train.betas=0.9"], "train.betas=0.9: two numbers sep"),
     "unknown recipe option": (["-a", "none", "--set", "train.lrr=3"], "did you mean 'lr'?"),
     "two values": (
         ["-a", "primal", "--set", "primal.rank=3", "--set", "primal.rank=4"],
@@ -130,6 +135,8 @@ def test_a_budget_is_printed_and_runs_from_a_file(call, store, unmeasured, tmp_p
     file = tmp_path / "mine.toml"
     file.write_text(out.replace("steps = 4", "steps = 3"))
     trees = TINY[5:]
+    code, out, err = call("budgets", "--show", "")
+    assert (code, out) == (2, "") and err.startswith("harness: unknown budget ''; known: laptop")
     assert call("run", "-a", "none", "--budget", str(file), *trees)[0] == 0
     spec = store.read()[0][0].spec
     assert (spec.budget, spec.train.steps) == ("mine", 3)
@@ -199,6 +206,8 @@ def test_a_task_that_cannot_be_built_is_left_out_of_the_list_and_rejected_by_nam
     assert code == 2 and err.startswith("harness: task 'unready' cannot be built (OSError: no")
 
 
+REFORMER_LIB = variants.find("reformer-lib")
+
 NATIVE = [
     name
     for name, variant in variants.items()
@@ -251,6 +260,7 @@ def test_a_report_on_a_missing_store_is_rejected(call, store):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("always")
 def test_a_report_writes_its_files_and_prints_the_summary(call, store, unmeasured, tmp_path):
     call(*TINY, "-a", "softmax")
     bad = store.folder / "bad.json"
@@ -260,7 +270,9 @@ def test_a_report_writes_its_files_and_prints_the_summary(call, store, unmeasure
     readme.write_text(f"top\n{marks}bottom\n")
     pages = tmp_path / "pages"
     code, out, err = call("report", "--out", str(pages), "--readme", str(readme))
-    assert code == 0 and err.startswith(f"warning: {bad} is not a record and is left out: ")
+    assert code == 0 and err.startswith(
+        f"harness: warning: {bad} is not a record and is left out: "
+    )
     assert bad.is_file() and (pages / "leaderboard.csv").is_file()
     assert str(readme) in out.splitlines()
     assert "\nbaselines: " in out
@@ -290,6 +302,22 @@ def test_a_page_that_cannot_be_updated_is_rejected_before_anything_is_written(
     assert not list(store.folder.iterdir())
 
 
+def test_a_missing_package_of_the_table_of_models_is_named_with_its_remedy(
+    call, store, tmp_path, monkeypatch
+):
+    for module in ("reformer_pytorch", "reformer_pytorch.reformer_pytorch"):
+        monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.setattr("zoo.variants.variants.items", lambda: [("reformer-lib", REFORMER_LIB)])
+    store.folder.mkdir()
+    page = tmp_path / "README.md"
+    marks = [f"<!-- {mark} -->\n<!-- /{mark} -->\n" for mark in ("leaderboard", "models")]
+    page.write_text("".join(marks))
+    code, _, err = call("report", "--readme", str(page))
+    assert code == 2 and err.count("\n") == 1
+    assert err.startswith(f"harness: --readme {page} cannot be updated: reformer-lib needs ref")
+    assert err.endswith("; pip install reformer-pytorch\n")
+
+
 @pytest.mark.parametrize("below", [False, True])
 def test_a_report_into_a_file_is_rejected(call, store, tmp_path, below):
     store.folder.mkdir()
@@ -302,6 +330,7 @@ def test_a_report_into_a_file_is_rejected(call, store, tmp_path, below):
     assert notes.read_text() == "mine"
 
 
+@pytest.mark.filterwarnings("always")
 def test_costs_are_measured_again_and_a_record_of_another_machine_is_left(call, store, unmeasured):
     call(*TINY, "-a", "softmax,none")
     (other,) = (record for record in store.read()[0] if record.spec.attention == "none")
@@ -311,7 +340,7 @@ def test_costs_are_measured_again_and_a_record_of_another_machine_is_left(call, 
     before = path.read_bytes()
     code, out, err = call("measure")
     assert code == 1 and "softmax" in out and "none" not in out
-    assert err.startswith(f"warning: {path} is left unchanged: ") and err.count("\n") == 1
+    assert err.startswith(f"harness: warning: {path} is left unchanged: ") and err.count("\n") == 1
     assert path.read_bytes() == before
 
 
@@ -323,7 +352,9 @@ def test_a_store_without_finished_runs_has_nothing_to_measure(call):
 def test_the_allocator_is_configured_before_anything_is_measured(call, unmeasured, monkeypatch):
     order = []
     monkeypatch.setattr("harness.environment.keep_freed_memory", lambda: order.append("configured"))
-    monkeypatch.setattr("harness.run.measure", lambda plan: order.append("measured") or unmeasured)
+    for module in ("run", "remeasure"):
+        measure = f"harness.{module}.measure"
+        monkeypatch.setattr(measure, lambda plan: order.append("measured") or unmeasured)
     assert call(*TINY, "-a", "none")[0] == call("measure")[0] == 0
     assert order == ["configured", "measured"] * 2
 

@@ -26,7 +26,7 @@ START = (
     "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
     "from harness.cli import main; main()"
 )
-HEAVY = ("torch", "numpy", "matplotlib", "pandas", "rich", "requests")
+HEAVY = ("torch", "numpy", "matplotlib", "pandas", "seaborn", "rich", "requests")
 
 
 class Odd(BaseException):
@@ -55,7 +55,7 @@ def test_every_end_of_a_command_has_its_exit_code_and_at_most_one_line(
     with pytest.raises(SystemExit) as end:
         execute(command)
     out, err = capsys.readouterr()
-    assert (end.value.code, out) == (code, "")
+    assert (end.value.code, out.strip()) == (code, "")
     assert err.startswith(message) and err.count("\n") == bool(message)
     assert handlers == [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)]
 
@@ -138,7 +138,33 @@ def test_a_full_disk_behind_stdout_is_one_line(start, argv):
         process = start(*argv, stdout=full.fileno())
     _, err = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert err == "harness: OSError: [Errno 28] No space left on device\n"
+    assert err == "harness: standard output cannot be written (No space left on device)\n"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_report_whose_output_cannot_be_written_names_standard_output(start, store):
+    store.folder.mkdir()
+    with Path("/dev/full").open("w") as full:
+        process = start("report", "--store", str(store.folder), stdout=full.fileno())
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert err == "harness: standard output cannot be written (No space left on device)\n"
+    assert (store.folder / "leaderboard.md").is_file()
+
+
+@pytest.mark.parametrize(
+    ("closed", "argv", "code", "message"),
+    [
+        (">&-", "list", 2, "harness: standard output is closed; redirect it"),
+        ("2>&-", "budgets --show none", 2, ""),
+    ],
+)
+def test_a_closed_stream_gives_no_traceback(tmp_path, closed, argv, code, message):
+    command = f"'{sys.executable}' -m harness.cli {argv} {closed}"
+    done = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert done.stderr.startswith(message) and done.stderr.count("\n") == bool(message)
 
 
 def test_the_help_the_list_and_a_rejected_command_import_nothing_heavy():

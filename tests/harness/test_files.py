@@ -1,5 +1,6 @@
 """Files that are written atomically."""
 
+import errno
 import os
 
 import pytest
@@ -8,20 +9,32 @@ from harness.records.files import write_all
 
 
 def full(_):
-    raise OSError("disk full")
+    raise OSError(errno.ENOSPC, "disk full")
 
 
 def test_writing_replaces_the_files_and_leaves_no_other(tmp_path):
-    write_all(tmp_path / "pages", {"a.md": b"old", "b.md": b"same"})
-    paths = write_all(tmp_path / "pages", {"a.md": b"new", "b.md": b"same"})
-    assert sorted((tmp_path / "pages").iterdir()) == paths
+    one, other = (tmp_path / "pages" / name for name in ("a.md", "b.md"))
+    write_all({one: b"old", other: b"same"})
+    paths = write_all({one: b"new", other: b"same"})
+    assert sorted((tmp_path / "pages").iterdir()) == paths == [one, other]
     assert [path.read_bytes() for path in paths] == [b"new", b"same"]
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_partial_one(tmp_path, monkeypatch):
-    (path,) = write_all(tmp_path, {"a.md": b"old"})
+    (path,) = write_all({tmp_path / "a.md": b"old"})
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="disk full"):
-        write_all(tmp_path, {"a.md": b"new"})
+        write_all({path: b"new"})
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_no_file_changes_unless_all_can_be_written_and_the_error_names_the_file(tmp_path):
+    path, folder = tmp_path / "a.md", tmp_path / "b.md"
+    path.write_bytes(b"old")
+    folder.mkdir()
+    with pytest.raises(OSError) as caught:
+        write_all({path: b"new", folder: b"new", tmp_path / "c.md": b"new"})
+    assert caught.value.filename == str(folder)
+    assert path.read_bytes() == b"old"
+    assert sorted(tmp_path.iterdir()) == [path, folder]

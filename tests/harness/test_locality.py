@@ -126,7 +126,7 @@ def test_runs_that_did_not_finish_are_named_and_are_on_the_page(call, store, mon
     code, _, err = call("locality", "majority", "--windows", "4", "--budget", "smoke")
     assert code == 1
     assert err.count("Traceback") == 4
-    expected = "warning: 4 of 4 runs failed (failed: RuntimeError: boom)"
+    expected = "harness: warning: 4 of 4 runs failed (failed: RuntimeError: boom)"
     assert err.splitlines()[-1] == expected
     assert (store.folder / "locality.md").read_text("utf-8").count("failed: RuntimeError: boom") > 3
     assert len(list(store.folder.glob("*.json"))) == 4
