@@ -100,6 +100,12 @@ def test_paper_is_the_published_recipe(task):
         assert options["ksvd_mean"] == "batch"
 
 
+@pytest.mark.parametrize(("budget", "task"), [one for one in RECIPES if one[0] != "smoke"])
+def test_beta1_is_cycled_on_paper_and_constant_on_a_laptop(budget, task):
+    train = plan(task=task, budget=budget).train
+    assert (train.cycle_momentum, train.betas) == (budget == "paper", (0.9, 0.999))
+
+
 @pytest.mark.parametrize("task", PUBLISHED)
 def test_paper_takes_every_task_at_its_published_size(task):
     spec = plan(task=task)
