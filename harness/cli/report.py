@@ -66,8 +66,8 @@ def write_pages(files: Mapping[Path, bytes]) -> None:
         write_all(files)
     except OSError as error:
         raise UserError(
-            f"{error.filename} cannot be written ({error.strerror}); no page is changed: free "
-            "space, or give another --out"
+            f"{error.filename} cannot be written ({error.strerror}); no page is changed; free "
+            "space, or give another folder"
         ) from error
     for file in files:
         typer.echo(file)
