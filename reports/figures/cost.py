@@ -49,7 +49,7 @@ def _panel(axes: Axes, sweep: Sweep, name: str, value: Callable[[Measured], floa
         missing += row.remarks
         colour, marker = styles[row.label]
         (line,) = axes.plot([*points], [*points.values()], color=colour, marker=marker,
-                            markersize=4, linewidth=1.2, label=style.label(row.label))  # fmt: skip
+                            label=style.label(row.label))  # fmt: skip
         handles.append(line)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")

@@ -45,7 +45,7 @@ def _panel(axes: Axes, study: Study) -> None:
             else:
                 missing.append(f"{curve.name}, {study.ticks[tokens]}: {row.failures}")
         x, means, below, above = zip(*points, strict=True) if points else ((), (), (), ())
-        colour, marker = style.COLOURS[1 + number % 7], style.MARKERS[number % 8]
+        colour, marker = style.style_of(number)
         handles.append(axes.errorbar(x, means, (below, above), capsize=3, color=colour,
                                      marker=marker, label=style.label(curve.name)))  # fmt: skip
     axes.set_xticks(range(len(positions)), list(study.ticks.values()))

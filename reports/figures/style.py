@@ -8,6 +8,7 @@ from io import BytesIO
 from textwrap import fill
 from typing import Any, NamedTuple
 
+import seaborn
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -18,21 +19,19 @@ from reports.tables.boards import Baselines
 from reports.tables.columns import percent
 from reports.text import plain
 
-BLACK, GREY, GRID = "#2b2b2b", "#6f6f6f", "#ececec"
+GREY = "#6f6f6f"
 
 STYLE: dict[Any, Any] = {
-    "axes.axisbelow": True, "axes.edgecolor": GREY, "axes.grid": True, "axes.labelcolor": GREY,
-    "axes.linewidth": 0.8, "axes.spines.right": False, "axes.spines.top": False,
-    "figure.dpi": 160, "font.family": "DejaVu Sans", "font.size": 9.5,
-    "grid.color": GRID, "grid.linewidth": 0.8, "legend.fontsize": 8, "legend.frameon": False,
-    "svg.hashsalt": "figures", "text.color": BLACK, "xtick.color": GREY, "ytick.color": GREY,
+    **seaborn.axes_style("whitegrid"), **seaborn.plotting_context("paper"),
+    "axes.spines.right": False, "axes.spines.top": False, "figure.dpi": 160, "grid.color": ".9",
+    # The fonts of other machines would give other bytes.
+    "font.family": "DejaVu Sans", "legend.fontsize": 8, "legend.frameon": False,
+    "svg.hashsalt": "figures",
     # Texts come from records: "$" begins no formula.
     "text.parse_math": False,
 }  # fmt: skip
 
-COLOURS = (
-    "#3f3f3f", "#d55e00", "#0072b2", "#009e73", "#cc79a7", "#c49a00", "#56b4e9", "#7b4ea3",
-)  # fmt: skip
+COLOURS: tuple[str, ...] = tuple(seaborn.color_palette("colorblind", 10).as_hex())
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
 DASHES = ((0, (4, 3)), (0, (1, 2)), (0, (6, 2, 1, 2)), (0, (8, 3)), (0, (3, 1, 1, 1, 1, 1)))
 
@@ -62,9 +61,9 @@ class PointStyle(NamedTuple):
 def point_styles(rows: Iterable[tuple[str, str]]) -> dict[str, PointStyle]:
     """Colour and marker of each row of a panel, given as (attention, label), by its label.
 
-    All are different up to 64 rows. The first row of a variant in `VARIANTS` has the colour and
-    marker of the variant; rows with other options have other markers of the same colour. The style
-    of any other name is chosen by its hash.
+    All are different up to `SLOTS` rows. The first row of a variant in `VARIANTS` has the variant's
+    colour and marker; rows with other options have other markers of the same colour. The style of
+    any other name is chosen by its hash.
     """
     slots = {name: slot for slot, name in enumerate(VARIANTS)}
     first, used, chosen = dict(slots), set(slots.values()), {}
@@ -77,10 +76,11 @@ def point_styles(rows: Iterable[tuple[str, str]]) -> dict[str, PointStyle]:
         if chosen[label] is None:
             chosen[label] = next(free, start % SLOTS)
         used.add(chosen[label])
-    return {label: _style_of(slot) for label, slot in chosen.items()}
+    return {label: style_of(slot) for label, slot in chosen.items()}
 
 
-def _style_of(slot: int) -> PointStyle:
+def style_of(slot: int) -> PointStyle:
+    """The style of a number; those of 0 to `SLOTS` - 1 are different."""
     row, column = divmod(slot, len(COLOURS))
     return PointStyle(COLOURS[column], MARKERS[(row + column) % len(MARKERS)])
 

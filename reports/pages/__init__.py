@@ -23,7 +23,7 @@ from reports.tables.reproduction import as_csv as reproduction_csv
 
 def files(records: Sequence[Record], broken: Sequence[Broken]) -> dict[str, bytes]:
     """The files of a leaderboard by name; the same records give the same bytes, in any order."""
-    # Matplotlib takes most of a second to import, and no other page needs it.
+    # Seaborn takes more than a second to import, and only figures need it.
     from reports.figures.accuracy_time import accuracy_time
 
     all_boards = boards(records)
@@ -50,23 +50,23 @@ def locality_files(records: Iterable[Record]) -> dict[str, bytes]:
     Raises:
         ValueError: no records compare windows or shuffled blocks.
     """
-    from reports.figures.locality import locality_figure
-
     all_studies = studies(records)
     if not all_studies:
         raise ValueError(
             "no runs with windows or shuffled blocks; make some: harness locality TASK"
         )
+    from reports.figures.locality import locality_figure
+
     return {"locality.md": locality(all_studies).encode(), **locality_figure(all_studies)}
 
 
 def cost_files(records: Iterable[CostRecord]) -> dict[str, bytes]:
     """What `cost.md`, `cost.csv`, `cost.png` and `cost.svg` hold, by name; none without records."""
-    from reports.figures.cost import cost_figure
-
     all_sweeps = sweeps(records)
     if not all_sweeps:
         return {}
+    from reports.figures.cost import cost_figure
+
     table = cost_csv(all_sweeps).encode()
     return {
         "cost.md": cost_page(all_sweeps).encode(),

@@ -1,3 +1,7 @@
+import subprocess
+import sys
+from pathlib import Path
+
 import matplotlib as mpl
 import numpy as np
 import pytest
@@ -7,6 +11,7 @@ from reports.figures import style
 from reports.figures.accuracy_time import accuracy_time, draw
 from reports.tables import boards
 
+ROOT = Path(__file__).parents[2]
 NAMES = (*style.VARIANTS[:21], "plug-in", "another-plug-in")
 
 
@@ -103,6 +108,16 @@ def test_a_very_wide_interval_does_not_set_the_scale(record):
     given = [record(seed=n, accuracy=0.2 + 0.2 * n) for n in range(2)] + [record("primal")]
     low, high = figure_of(given).axes[0].get_ylim()
     assert low > 10 and high < 70
+
+
+def test_the_same_records_give_the_same_bytes_in_any_order(board):
+    assert accuracy_time(boards(board), "x") == accuracy_time(boards(board[::-1]), "x")
+
+
+def test_only_the_figures_import_seaborn():
+    code = "import sys, harness.cli.commands, reports.pages, reports.tables; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert "reports.pages" in done.stdout and "seaborn" not in done.stdout, done.stderr
 
 
 def test_the_files_name_their_source_and_hold_no_date(record):
