@@ -114,7 +114,7 @@ class RecordStore(ABC, Generic[SpecT, RecordT]):
                 return Broken(path, f"it has an old schema; run it again with: {old}")
             first = error.errors(include_url=False)[0]
             where = ".".join(map(str, first["loc"])) or "the file"
-            return Broken(path, f"{where}: {first['msg']}")
+            return Broken(path, f"{where}: {first['msg'].removeprefix('Value error, ')}")
         except (OSError, UnicodeDecodeError) as error:
             return Broken(path, in_one_line(error))
         expected = self._path_of(record).name
