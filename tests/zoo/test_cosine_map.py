@@ -3,15 +3,22 @@
 import pytest
 import torch
 
+from zoo.kernels import cosine_map
 from zoo.kernels.cosine_map import chunked, plain
 
 DIM, GROUPS, WIDTH = 6, 4, 5
 
 
+@pytest.fixture(autouse=True)
+def several_chunks(monkeypatch):
+    """Samples longer than one chunk, the last of which is shorter."""
+    monkeypatch.setattr(cosine_map, "CHUNK", 40)
+
+
 def inputs(n: int, dtype: torch.dtype, maps: int = 3) -> list[torch.Tensor]:
-    """x, weight, bias and output_map; `maps` is 1 where all samples have the same."""
+    """x, weight, bias, output_map and output_bias; `maps` is 1 where all samples have the same."""
     features = GROUPS * WIDTH
-    shapes = [(3, n, DIM), (features, DIM), (features,), (maps, features, DIM)]
+    shapes = [(3, n, DIM), (features, DIM), (features,), (maps, features, DIM), (DIM,)]
     return [torch.randn(shape, dtype=dtype).requires_grad_() for shape in shapes]
 
 
@@ -19,7 +26,7 @@ def run(through, given, mask, with_gram=True):
     """Outputs of both kinds, and gradients of a loss in which every entry has its own weight."""
     tokens, grams = through(*given, GROUPS, mask, with_gram)
     torch.manual_seed(7)
-    # The gradients of the Gram matrices are not symmetric, those of padded tokens not zero.
+    # The gradients of the Gram matrices are not symmetric, those of padded tokens are not zero.
     pulled = [torch.randn_like(part) for part in (tokens, grams)]
     return [tokens, grams, *torch.autograd.grad([tokens, grams], given, pulled)]
 
@@ -50,7 +57,7 @@ def test_without_gram_matrices_tokens_and_gradients_are_those_of_the_tokens_alon
     )
 
 
-@pytest.mark.parametrize("chosen", range(4))
+@pytest.mark.parametrize("chosen", range(5))
 def test_gradients_of_one_input_alone_are_correct(chosen):
     given = [
         part.detach().requires_grad_(i == chosen)
@@ -74,11 +81,11 @@ def test_features_have_norm_one_and_zero_at_padding(through):
 
 @pytest.mark.parametrize("through", [chunked, plain])
 def test_a_zero_vector_has_the_feature_zero_and_finite_gradients(through):
-    x, weight, bias, output_map = inputs(9, torch.float64)
+    x, weight, bias, output_map, output_bias = inputs(9, torch.float64)
     with torch.no_grad():
         x[:, 4], bias[:] = 0.0, 0.0
-    tokens, grams, *gradients = run(through, [x, weight, bias, output_map], None)
-    assert (tokens[:, 4] == 0).all()
+    tokens, grams, *gradients = run(through, [x, weight, bias, output_map, output_bias], None)
+    assert torch.equal(tokens[:, 4], output_bias[None].expand(len(x), -1))
     assert all(part.isfinite().all() for part in (tokens, grams, *gradients))
 
 

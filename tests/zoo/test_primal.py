@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from tests.zoo.oracle import DIM, in_half_precision
-from tests.zoo.primal_oracle import agree, build, positions
+from tests.zoo.primal_oracle import OPTIONS, agree, build, positions
 from zoo.kernels import cosine_map
 from zoo.variants.primal import Primal
 
@@ -80,9 +80,11 @@ def literal_loss(layer: Primal, x: Tensor, mask: Tensor | None) -> Tensor:
     return layer.eta * (torch.stack(per_sample) ** 2).mean()
 
 
-@pytest.fixture(params=["chunked", "plain"])
+@pytest.fixture(params=["chunked", "plain", "literal"])
 def path(request, monkeypatch):
-    """The implementation in `cosine_map` that an eager layer on a CPU uses."""
+    """The implementation: in `cosine_map`, of two that an eager layer on a CPU uses, or literal."""
+    if request.param == "literal":
+        monkeypatch.setitem(OPTIONS, "backend", "literal")
     if request.param == "plain":
         monkeypatch.setattr(cosine_map, "chunked", cosine_map.plain)
     # Short inputs too: otherwise both would be `plain` for them.

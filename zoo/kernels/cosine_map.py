@@ -2,16 +2,21 @@
 
 With u = x W^T + b in g groups (queries and keys of every head) and phi = u / ||u|| group by group:
 
-    tokens = phi output_map      (n, gp) times (gp, d), output_map may differ per sample
-    gram_g = phi_g^T phi_g       (p, p) for each group
+    tokens = phi output_map + output_bias    (n, gp) times (gp, d); output_map may differ per sample
+    gram_g = phi_g^T phi_g                   (p, p) for each group
 
 `plain` is the definition, for which autograd stores u, its norms and phi: several copies of length
-n. `chunked` stores x alone. It processes sample by sample, so that a sample stays in the cache of a
-processor, and recomputes phi in the backward pass. Its gradient of the normalisation is
-du = (dphi - phi (phi . dphi)) / ||u||. `chunked` runs eagerly, on a CPU, and is differentiable
-once.
+n. `chunked` and `fused` store x alone, and recompute phi in the backward pass, where the gradient
+of the normalisation is du = (dphi - phi (phi . dphi)) / ||u||. Both are differentiable once.
+
+    chunked   runs eagerly, on a CPU, sample by sample, so that a sample stays in the cache
+    fused     Triton kernels for CUDA, tile by tile
 """
 
+from collections.abc import Iterator
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -21,11 +26,16 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from zoo.contract import Mask, Tokens
-from zoo.kernels.precision import at_least_fp32, full_precision
+from zoo.kernels import eager
+from zoo.kernels.precision import at_least_fp32, full_precision, product_dtype
+from zoo.registry import in_one_line
 
 CHUNKED_FROM = 512
 """Tokens of a sample from which `chunked` is faster on a CPU; below, its loop over samples costs
 more than it saves: forward and backward of 64 samples of 64 tokens take 2.9 times as long."""
+
+CHUNK = 1024
+"""Tokens that `chunked` processes at once."""
 
 TINY = 1e-12
 """Smaller norms are replaced by this one, so that the zero vector has the feature zero."""
@@ -33,6 +43,7 @@ TINY = 1e-12
 Weight = Float[Tensor, "gp d"]
 Bias = Float[Tensor, " gp"]
 OutputMap = Float[Tensor, "#b gp d"]
+OutputBias = Float[Tensor, " d"]
 Features = Float[Tensor, "b n g p"]
 Grams = Float[Tensor, "samples g p p"]
 
@@ -42,6 +53,7 @@ def plain(
     weight: Weight,
     bias: Bias,
     output_map: OutputMap,
+    output_bias: OutputBias,
     groups: int,
     mask: Mask | None,
     with_gram: bool,
@@ -51,7 +63,13 @@ def plain(
     There is a Gram matrix for each sample and group, or none without `with_gram`.
     """
     phi = unit(F.linear(x, weight, bias).unflatten(-1, (groups, -1)), mask)
-    return phi.flatten(2) @ output_map, gram(phi if with_gram else phi[:0])
+    return affine(phi, output_map, output_bias), gram(phi if with_gram else phi[:0])
+
+
+def affine(phi: Features, output_map: OutputMap, output_bias: OutputBias) -> Tokens:
+    """Return phi output_map + output_bias."""
+    tokens = phi.flatten(2) @ output_map
+    return tokens + output_bias.to(tokens.dtype)
 
 
 def unit(u: Features, mask: Mask | None) -> Features:
@@ -75,36 +93,101 @@ def chunked(
     weight: Weight,
     bias: Bias,
     output_map: OutputMap,
+    output_bias: OutputBias,
     groups: int,
     mask: Mask | None,
     with_gram: bool,
 ) -> tuple[Tokens, Grams]:
     """The result of `plain`, in less memory and time: `python -m benchmarks.primal_layer`."""
-    dtype = x.dtype
-    if torch.is_autocast_enabled(x.device.type):
-        dtype = torch.get_autocast_dtype(x.device.type)
-    x, weight, bias, output_map = (part.to(dtype) for part in (x, weight, bias, output_map))
     output_map = output_map.expand(len(x), -1, -1)
+    given = (x, weight, bias, output_map, output_bias)
+    given = [part.to(product_dtype(x)) for part in given]
     with torch.autocast(x.device.type, enabled=False):
-        return _Chunked.apply(x, weight, bias, output_map, groups, mask, with_gram)
+        return _Chunked.apply(*given, groups, mask, with_gram)
+
+
+def fused(
+    x: Tokens,
+    weight: Weight,
+    bias: Bias,
+    output_map: OutputMap,
+    output_bias: OutputBias,
+    groups: int,
+    mask: Mask | None,
+    with_gram: bool,
+) -> tuple[Tokens, Grams]:
+    """The result of `plain`, from the kernels in `cosine_map_fused`; see `triton_failure`."""
+    from zoo.kernels import cosine_map_fused
+
+    given = (x, weight, bias, output_map, output_bias)
+    given = [part.to(product_dtype(x)) for part in given]
+    return cosine_map_fused.cosine_map(*given, mask, groups, with_gram)
+
+
+def triton_failure(x: Tokens, groups: int, width: int) -> str:
+    """Why `fused` fails for tokens of this device, dtype and width; empty where it succeeds."""
+    if eager.transformed():
+        return "its kernels have no form for function transforms"
+    return _trial_failure(x.device, product_dtype(x), x.shape[-1], groups, width)
+
+
+@cache
+def _trial_failure(
+    device: torch.device, dtype: torch.dtype, dim: int, groups: int, width: int
+) -> str:
+    if reason := missing_for_triton():
+        return reason
+    if device.type != "cuda" and not _interpreted():
+        return f"its kernels need a CUDA device, and the tokens are on {device}"
+    if dtype == torch.bfloat16 and _interpreted():
+        return "triton's interpreter has no matrix products of bfloat16"
+    if dtype not in (torch.float32, torch.bfloat16, torch.float16):
+        return f"its kernels add up in fp32, and the tokens are {dtype}"
+    try:
+        with torch.inference_mode(False), torch.enable_grad():
+            x = torch.zeros(1, 8, dim, dtype=dtype, device=device, requires_grad=True)
+            weight, bias = x.new_zeros(groups * width, dim), x.new_zeros(groups * width)
+            with torch.autocast(device.type, enabled=False):
+                tokens, grams = fused(x, weight, bias, weight[None], x[0, 0], groups, None, True)
+            (tokens.sum() + grams.sum()).backward()
+    except Exception as error:
+        # A width whose blocks exceed the memory of a multiprocessor, or an unknown device.
+        return in_one_line(error)
+    return ""
+
+
+def missing_for_triton() -> str:
+    """What the kernels of `fused` lack on this machine; empty where they can run."""
+    if find_spec("triton") is None:
+        return "triton is not installed (pip install triton)"
+    if not (torch.cuda.is_available() or _interpreted()):
+        return "its kernels need a CUDA device, and there is none"
+    return ""
+
+
+def _interpreted() -> bool:
+    """Whether triton interprets kernels, on a CPU: TRITON_INTERPRET=1."""
+    return import_module("triton").knobs.runtime.interpret
 
 
 class _Chunked(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor]:
-        x, weight, bias, output_map, groups, mask, with_gram = inputs
+        x, weight, bias, output_map, output_bias, groups, mask, with_gram = inputs
         ctx.save_for_backward(x, weight, bias, output_map, mask)
         ctx.groups = groups
         width = len(weight) // groups
         tokens = x.new_empty(*x.shape[:2], output_map.shape[-1])
         samples = len(x) if with_gram else 0
-        grams = x.new_empty(samples, groups, width, width, dtype=at_least_fp32(x.dtype))
-        for i in range(len(x)):
-            phi, _ = _features(x[i], weight, bias, groups, None if mask is None else mask[i])
-            torch.mm(phi.flatten(1), output_map[i], out=tokens[i])
+        grams = x.new_zeros(samples, groups, width, width, dtype=at_least_fp32(x.dtype))
+        # Fresh memory for each product would take a fifth of its time.
+        buffer = x.new_empty(min(CHUNK, x.shape[1]), len(weight))
+        for i, chunk in _chunks(x):
+            phi, _ = _features(x[i, chunk], weight, bias, groups, _part(mask, i, chunk), buffer)
+            torch.addmm(output_bias, phi.flatten(1), output_map[i], out=tokens[i, chunk])
             if with_gram:
                 rows = phi.transpose(0, 1).to(grams.dtype)
-                torch.bmm(rows.mT, rows, out=grams[i])
+                grams[i].baddbmm_(rows.mT, rows)
         return tokens, grams
 
     @staticmethod
@@ -113,34 +196,52 @@ class _Chunked(torch.autograd.Function):
         ctx: Any, d_tokens: Tensor, d_grams: Tensor
     ) -> tuple[Tensor | None, ...]:
         x, weight, bias, output_map, mask = ctx.saved_tensors
-        d_x, d_output_map = torch.empty_like(x), output_map.new_empty(output_map.shape)
-        d_weight = torch.zeros_like(weight, dtype=at_least_fp32(x.dtype))
-        d_bias = torch.zeros_like(bias, dtype=at_least_fp32(x.dtype))
+        sums = at_least_fp32(x.dtype)
+        d_x, d_output_map = torch.empty_like(x), torch.zeros_like(output_map, dtype=sums)
+        d_weight, d_bias = (torch.zeros_like(part, dtype=sums) for part in (weight, bias))
+        d_output_bias = x.new_zeros(d_tokens.shape[-1], dtype=sums)
         symmetric = d_grams + d_grams.mT
-        for i in range(len(x)):
-            phi, norm = _features(x[i], weight, bias, ctx.groups, None if mask is None else mask[i])
-            torch.mm(phi.flatten(1).mT, d_tokens[i], out=d_output_map[i])
-            d_phi = (d_tokens[i] @ output_map[i].mT).view_as(phi).to(symmetric.dtype)
-            phi = phi.to(symmetric.dtype)
+        buffers = x.new_empty(2, min(CHUNK, x.shape[1]), len(weight))
+        scratch = torch.empty_like(buffers[0], dtype=sums)
+        for i, chunk in _chunks(x):
+            real, d_part = _part(mask, i, chunk), d_tokens[i, chunk]
+            phi, norm = _features(x[i, chunk], weight, bias, ctx.groups, real, buffers[0])
+            d_output_bias += d_part.sum(0)
+            d_output_map[i] += phi.flatten(1).mT @ d_part
+            d_phi = torch.mm(d_part, output_map[i].mT, out=buffers[1][: len(phi)])
+            phi, d_phi = phi.to(sums), d_phi.view_as(phi).to(sums)
             if len(symmetric):
                 d_phi.transpose(0, 1).baddbmm_(phi.transpose(0, 1), symmetric[i])
-            radial = (d_phi * phi).sum(-1, keepdim=True)
+            product = torch.mul(d_phi, phi, out=scratch[: len(phi)].view_as(phi))
+            radial = product.sum(-1, keepdim=True)
             d_u = d_phi.addcmul_(phi, radial, value=-1).div_(norm)
-            if mask is not None:
-                d_u.mul_(mask[i][:, None, None])
+            if real is not None:
+                d_u.mul_(real[:, None, None])
             d_u = d_u.flatten(1)
             d_bias += d_u.sum(0)
             d_u = d_u.to(x.dtype)
-            torch.mm(d_u, weight, out=d_x[i])
-            d_weight += d_u.mT @ x[i]
-        return d_x, d_weight.to(weight.dtype), d_bias.to(bias.dtype), d_output_map, None, None, None
+            torch.mm(d_u, weight, out=d_x[i, chunk])
+            d_weight += d_u.mT @ x[i, chunk]
+        gradients = (d_weight, d_bias, d_output_map, d_output_bias)
+        return d_x, *(part.to(x.dtype) for part in gradients), None, None, None
+
+
+def _chunks(x: Tensor) -> Iterator[tuple[int, slice]]:
+    """Every sample, in slices of CHUNK tokens."""
+    for i in range(len(x)):
+        for start in range(0, x.shape[1], CHUNK):
+            yield i, slice(start, start + CHUNK)
+
+
+def _part(mask: Tensor | None, i: int, chunk: slice) -> Tensor | None:
+    return None if mask is None else mask[i, chunk]
 
 
 def _features(
-    x: Tensor, weight: Tensor, bias: Tensor, groups: int, mask: Tensor | None
+    x: Tensor, weight: Tensor, bias: Tensor, groups: int, mask: Tensor | None, buffer: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return phi (n, g, p) of one sample, and the norms (n, g, 1) that it was divided by."""
-    u = torch.addmm(bias, x, weight.mT).unflatten(-1, (groups, -1))
+    """Return phi (n, g, p) of a chunk, in `buffer`, and the norms (n, g, 1)."""
+    u = torch.addmm(bias, x, weight.mT, out=buffer[: len(x)]).unflatten(-1, (groups, -1))
     norm = torch.linalg.vector_norm(u, dim=-1, keepdim=True, dtype=at_least_fp32(u.dtype))
     norm = norm.clamp_min_(TINY)
     phi = u.div_(norm)

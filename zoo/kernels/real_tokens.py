@@ -11,6 +11,8 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
+from zoo.kernels.precision import full_precision
+
 
 def real_tokens_first(mask: Bool[Tensor, "b n"]) -> tuple[Int[Tensor, "b n"], Int[Tensor, "b n"]]:
     """The permutation that puts real tokens first, in their order, and its inverse."""
@@ -53,3 +55,35 @@ def zero_padding(
 ) -> Float[Tensor, "b h n e"]:
     """`x` with zeros at padded tokens."""
     return x if mask is None else x.masked_fill(~mask[:, None, :, None], 0.0)
+
+
+def sampled_positions(
+    count: int, x: Float[Tensor, "b n d"], mask: Bool[Tensor, "b n"] | None
+) -> Int[Tensor, "b a"]:
+    """The positions of `count` evenly spaced real tokens of each sample, first and last included.
+
+    In a sample with fewer real tokens some are repeated; one with none has the last position.
+    """
+    batch, n, _ = x.shape
+    index = torch.arange(count, device=x.device)
+    last = max(count - 1, 1)
+    if mask is None:
+        return (index * (n - 1) // last).expand(batch, -1)
+    real = mask.cumsum(1)
+    rank = index * (real[:, -1:] - 1).clamp_min(0) // last
+    # The token of rank r is the first at which r + 1 real tokens have been counted.
+    return torch.searchsorted(real, rank + 1).clamp_max(n - 1)
+
+
+def running_mean(
+    u: Float[Tensor, "b n d"], mask: Bool[Tensor, "b n"] | None
+) -> Float[Tensor, "b n d"]:
+    """Mean over the real tokens so far."""
+    # fp32: a running sum overflows half precision within a few thousand tokens.
+    with full_precision(u) as (total,):
+        if mask is None:
+            count = torch.arange(1, u.shape[1] + 1, device=u.device)[None]
+        else:
+            total = total * mask[..., None]
+            count = mask.cumsum(1).clamp_min(1)
+        return (total.cumsum(1) / count[..., None]).to(u.dtype)

@@ -12,9 +12,11 @@ Representation", NeurIPS 2023, arXiv 2305.19798. Per head, with p the head's wid
 and the layer adds eta * J^2 to the training loss: J is 0 at a solution. There is no value
 projection. Time O(n p s) and memory O(n p) per head.
 
-The same is computed in another order, without the scores e and r of length n. C and the output
-projection are multiplied into the per-sample weights, so that tokens pass through one product; the
-loss needs the Gram matrices phi^T phi (p x p) only. `zoo.kernels.cosine_map` computes both.
+`backend=literal` computes that, in the published order and, under autocast, in the published
+precision. The other backends compute the same without the scores e and r of length n. C and the
+output projection are multiplied into the per-sample weights, so that tokens pass through one
+product; the loss needs the Gram matrices phi^T phi (p x p) only. `zoo.kernels.cosine_map` computes
+both.
 
 Deviations: sampled tokens are real tokens, never padding, and means run over real tokens. Without
 padding both are the published formulas. Positions are exact floors of i (n - 1) / (a - 1), where
@@ -24,9 +26,10 @@ the published code truncates a float `linspace`.
 from typing import Annotated, Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from zoo.contract import (
     Attended,
@@ -40,16 +43,22 @@ from zoo.contract import (
     Token,
     Tokens,
     Traits,
+    Unsupported,
 )
 from zoo.kernels import cosine_map, eager
 from zoo.kernels.precision import full_precision
-from zoo.kernels.real_tokens import token_ranks
+from zoo.kernels.real_tokens import running_mean, sampled_positions, token_ranks
 from zoo.registry import UserError
 from zoo.variants import variants
 
 Weights = Float[Tensor, "#b c h p s"]
 OutputMap = Float[Tensor, "#b cd d"]
+Bias = Float[Tensor, " d"]
 Grams = Float[Tensor, "samples ch p p"]
+Energy = Float[Tensor, "samples h"]
+"""Half the sum over tokens of ||e * Lambda||^2 + ||r * Lambda||^2; of no sample in evaluation."""
+
+NO_KERNEL = "computes neither the causal form nor rotary position embeddings"
 
 
 @variants.register("primal")
@@ -74,8 +83,9 @@ class Primal(Attention):
         projections: Literal["auto", "dependent", "independent"] = "auto",
         trace: Literal["weights", "data"] = "weights",
         ksvd_mean: Literal["batch", "sample"] = "batch",
+        backend: Literal["auto", "folded", "triton", "literal"] = "auto",
     ) -> None:
-        """Make the parameters; raise `UserError` if a causal layer has dependent projections.
+        """Make the parameters.
 
         Args:
             size: see `Size`.
@@ -90,6 +100,13 @@ class Primal(Attention):
             ksvd_mean: `batch` averages over batch, heads and tokens, then squares (the published
                 LRA and vision runs); `sample` averages over heads and tokens of each sample,
                 squares, then averages over samples (the published time-series runs).
+            backend: `folded` for Gram matrices instead of scores, by PyTorch; `triton` for the same
+                in kernels for CUDA, neither causal nor rotary; `literal` for the published order of
+                computation; `auto` for triton where a trial of it succeeds, and folded elsewhere.
+
+        Raises:
+            UserError: a causal layer has dependent projections.
+            Unsupported: `backend` is triton, and triton is missing or has no kernel for the form.
         """
         super().__init__(size)
         if size.causal and projections == "dependent":
@@ -97,7 +114,12 @@ class Primal(Attention):
                 "primal.projections=dependent uses future tokens; use independent or auto"
             )
         self.dependent = projections == "dependent" or (projections == "auto" and not size.causal)
-        self.eta, self.trace, self.ksvd_mean = eta, trace, ksvd_mean
+        self.eta, self.trace, self.ksvd_mean, self.backend = eta, trace, ksvd_mean, backend
+        if backend == "triton":
+            if size.causal or size.rotary:
+                raise Unsupported(f"primal.backend=triton {NO_KERNEL}; give backend=auto")
+            if reason := cosine_map.missing_for_triton():
+                raise Unsupported(f"primal.backend=triton cannot run: {reason}; give backend=auto")
         rows = min(size.max_len, rank * rank_multi) if self.dependent else size.head_dim
         self.query_key = nn.Linear(size.dim, 2 * size.dim)
         self.directions = nn.Parameter(torch.empty(2, size.heads, rows, rank))
@@ -110,12 +132,34 @@ class Primal(Attention):
         """See `Attention.forward`; while training, `losses` holds `ksvd`, already times eta."""
         self.require_self(x, context)
         weights = self._weights(x, mask)
-        output_map, bias = self._output_map(weights)
-        tokens, grams = self._map(x, output_map, mask)
-        tokens = tokens + bias
+        backend = self.backend_for(x)
+        if backend == "literal":
+            tokens, energy = self._literal(x, weights, mask)
+        else:
+            tokens, energy = self._folded(x, weights, mask, backend == "triton")
         if not self.training:
             return Attended(tokens)
-        return Attended(tokens, {"ksvd": self.eta * self._objective(grams, weights, x, mask)})
+        return Attended(tokens, {"ksvd": self.eta * self._objective(energy, weights, x, mask)})
+
+    def backend_for(self, x: Tokens) -> str:
+        """See `Attention.backend_for`.
+
+        Raises:
+            Unsupported: `backend` is triton, and a trial of it fails.
+        """
+        if self.backend in ("folded", "literal"):
+            return self.backend
+        if self.backend == "auto" and (
+            # The compiler fuses the folded form itself, and cannot trace the trial.
+            torch.compiler.is_compiling() or not x.is_cuda or self.size.causal or self.size.rotary
+        ):
+            return "folded"
+        if torch.compiler.is_compiling():
+            return "triton"
+        reason = cosine_map.triton_failure(x, 2 * self.size.heads, self.size.head_dim)
+        if reason and self.backend == "triton":
+            raise Unsupported(f"primal.backend=triton cannot run: {reason}; give backend=auto")
+        return "folded" if reason else "triton"
 
     def analytic_flops(self, n: int) -> int:
         """See `Attention.analytic_flops`: two maps of tokens, and the maps that the data weigh."""
@@ -135,21 +179,54 @@ class Primal(Attention):
         mean = (total / count[:, None]).to(u.dtype)
         phi = cosine_map.unit(mean.unflatten(-1, (1, 2 * self.size.heads, -1)), None)
         output_map, bias = self._output_map(self.directions[None])
-        return (phi.flatten(2) @ output_map)[:, 0] + bias, (total, count)
+        return cosine_map.affine(phi, output_map, bias)[:, 0], (total, count)
 
-    def _map(self, x: Tokens, output_map: OutputMap, mask: Mask | None) -> tuple[Tokens, Grams]:
-        """Unit features times `output_map`, and the Gram matrices of those features."""
-        groups = 2 * self.size.heads
-        if not (self.size.causal or self.size.rotary):
-            weight, bias = self.query_key.weight, self.query_key.bias
-            chunked = eager.on_cpu(x) and x.shape[1] >= cosine_map.CHUNKED_FROM
-            compute = cosine_map.chunked if chunked else cosine_map.plain
-            return compute(x, weight, bias, output_map, groups, mask, with_gram=self.training)
+    def _literal(self, x: Tokens, weights: Weights, mask: Mask | None) -> tuple[Tokens, Energy]:
+        """The layer's output, and the energy, from the scores e and r, in fp32 at least."""
+        u, merge = self._queries_and_keys(x, mask), self.merge
+        with full_precision(u, weights, merge.weight, merge.bias) as (u, weights, weight, bias):
+            phi = F.normalize(u, dim=-1, eps=cosine_map.TINY)
+            if mask is not None:
+                phi = phi * mask[:, :, None, None]
+            sides = zip(phi.chunk(2, dim=2), weights.unbind(1), strict=True)
+            e, r = (side.transpose(1, 2) @ directions for side, directions in sides)
+            merged = F.linear(torch.cat([e, r], dim=-1), weight, bias)
+            samples, scales = len(x) if self.training else 0, self.scales[:, None, :]
+            squares = [(side[:samples] * scales).square().sum((-2, -1)) for side in (e, r)]
+        return self.out(merged.transpose(1, 2).flatten(2)), (squares[0] + squares[1]) / 2
+
+    def _folded(
+        self, x: Tokens, weights: Weights, mask: Mask | None, fused: bool
+    ) -> tuple[Tokens, Energy]:
+        """The layer's output, and the energy, from Gram matrices; see `_map`."""
+        tokens, grams = self._map(x, *self._output_map(weights), mask, fused)
+        with full_precision(grams, weights) as (grams, weights):
+            scaled = weights[: len(grams)] * self.scales[:, None, :]
+            # sum_n ||e_n * Lambda||^2 = Tr(Lambda W^T G W Lambda)
+            energy = (grams.unflatten(1, (2, -1)) @ scaled).mul(scaled).sum((1, 3, 4)) / 2
+        return tokens, energy
+
+    def _map(
+        self, x: Tokens, output_map: OutputMap, bias: Bias, mask: Mask | None, fused: bool
+    ) -> tuple[Tokens, Grams]:
+        """Unit features times `output_map`, and, while training, their Gram matrices."""
+        if self.size.causal or self.size.rotary:
+            phi = cosine_map.unit(self._queries_and_keys(x, mask), mask)
+            grams = cosine_map.gram(phi if self.training else phi[:0])
+            return cosine_map.affine(phi, output_map, bias), grams
+        if fused:
+            compute = cosine_map.fused
+        elif eager.on_cpu(x) and x.shape[1] >= cosine_map.CHUNKED_FROM:
+            compute = cosine_map.chunked
+        else:
+            compute = cosine_map.plain
+        given = (x, self.query_key.weight, self.query_key.bias, output_map, bias)
+        return compute(*given, 2 * self.size.heads, mask, with_gram=self.training)
+
+    def _queries_and_keys(self, x: Tokens, mask: Mask | None) -> Float[Tensor, "b n ch p"]:
+        """Queries and keys: of each token, or the means so far if causal."""
         u = self._projected(x, None if mask is None else token_ranks(mask))
-        if self.size.causal:
-            u = _running_mean(u.flatten(2), mask).unflatten(-1, (groups, -1))
-        phi = cosine_map.unit(u, mask)
-        return phi.flatten(2) @ output_map, cosine_map.gram(phi)
+        return running_mean(u.flatten(2), mask).view_as(u) if self.size.causal else u
 
     def _projected(
         self, x: Tokens, positions: Positions | None = None
@@ -172,7 +249,7 @@ class Primal(Attention):
             sample = sample.to(self.directions.dtype)
             return torch.einsum("bahp,chas->bchps", sample, self.directions)
 
-    def _output_map(self, weights: Weights) -> tuple[OutputMap, Float[Tensor, " d"]]:
+    def _output_map(self, weights: Weights) -> tuple[OutputMap, Bias]:
         """The map from features to output tokens: weights, then C, then the output projection."""
         heads, width = self.size.heads, self.size.head_dim
         out = self.out.weight.unflatten(1, (heads, width))
@@ -184,13 +261,11 @@ class Primal(Attention):
             return (weights @ merge_and_project).flatten(1, 3), bias
 
     def _objective(
-        self, grams: Grams, weights: Weights, x: Tokens, mask: Mask | None
+        self, energy: Energy, weights: Weights, x: Tokens, mask: Mask | None
     ) -> Float[Tensor, ""]:
-        """J^2, from Gram matrices: mean_n ||e_n * Lambda||^2 = Tr(Lambda W^T G W Lambda) / n."""
-        count = grams.new_full((len(x),), x.shape[1]) if mask is None else mask.sum(1)
-        with full_precision(grams, weights) as (grams, weights):
-            scaled = weights * self.scales[:, None, :]
-            energy = (grams.unflatten(1, (2, -1)) @ scaled).mul(scaled).sum((1, 3, 4)) / 2
+        """J^2, from the energy, which is a sum over tokens."""
+        count = energy.new_full((len(x),), x.shape[1]) if mask is None else mask.sum(1)
+        with full_precision(energy, weights) as (energy, weights):
             source = weights if self.trace == "data" else self.directions[None]
             trace = (source[:, 0] * source[:, 1]).sum((-2, -1))
         if self.ksvd_mean == "batch":
@@ -205,31 +280,3 @@ def initialise(directions: Float[Tensor, "c h a s"]) -> None:
         # head would be sqrt(s) times larger, and their loss would dominate training:
         # `test_primal_initialisation.py`.
         nn.init.orthogonal_(side)
-
-
-def sampled_positions(count: int, x: Tokens, mask: Mask | None) -> Int[Tensor, "b a"]:
-    """The positions of `count` evenly spaced real tokens of each sample, first and last included.
-
-    In a sample with fewer real tokens some are repeated; one with none has the last position.
-    """
-    batch, n, _ = x.shape
-    index = torch.arange(count, device=x.device)
-    last = max(count - 1, 1)
-    if mask is None:
-        return (index * (n - 1) // last).expand(batch, -1)
-    real = mask.cumsum(1)
-    rank = index * (real[:, -1:] - 1).clamp_min(0) // last
-    # The token of rank r is the first at which r + 1 real tokens have been counted.
-    return torch.searchsorted(real, rank + 1).clamp_max(n - 1)
-
-
-def _running_mean(u: Float[Tensor, "b n cd"], mask: Mask | None) -> Float[Tensor, "b n cd"]:
-    """Mean over the real tokens so far."""
-    # fp32: a running sum overflows half precision within a few thousand tokens.
-    with full_precision(u) as (total,):
-        if mask is None:
-            count = torch.arange(1, u.shape[1] + 1, device=u.device)[None]
-        else:
-            total = total * mask[..., None]
-            count = mask.cumsum(1).clamp_min(1)
-        return (total.cumsum(1) / count[..., None]).to(u.dtype)

@@ -1,0 +1,226 @@
+"""The Triton kernels of the map equal its definition in float64, forward and backward.
+
+On a machine without a CUDA device they run in Triton's interpreter.
+"""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from tests.zoo.oracle import DIM, HEADS, ragged
+from zoo.contract import Size, Unsupported
+from zoo.cost import flops
+from zoo.kernels.cosine_map import fused, plain, triton_failure
+from zoo.variants.primal import Primal
+
+pytest.importorskip("triton")
+
+from zoo.kernels import cosine_map_fused
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def inputs(batch: int, n: int, dim: int, groups: int, width: int, maps: int) -> list[Tensor]:
+    """x, weight, bias, output_map and output_bias in float64, as leaves."""
+    features = groups * width
+    shapes = [(batch, n, dim), (features, dim), (features,), (maps, features, dim), (dim,)]
+    return [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+
+
+def padding(batch: int, n: int) -> Tensor:
+    """Padding anywhere; the last of several samples has no real token."""
+    mask = torch.rand(batch, n) < 0.6
+    mask[0, n // 2] = True
+    if batch > 1:
+        mask[-1] = False
+    return mask
+
+
+def run(through, leaves, groups, mask, with_gram=True) -> list[Tensor]:
+    """Outputs of both kinds, and gradients of a loss in which every entry has its own weight."""
+    tokens, grams = through(*leaves, groups, mask, with_gram)
+    torch.manual_seed(7)
+    pulled = [torch.randn(part.shape, dtype=torch.float64).to(part) for part in (tokens, grams)]
+    return [tokens, grams, *torch.autograd.grad([tokens, grams], leaves, pulled)]
+
+
+def compare(leaves, groups, mask, with_gram=True, dtype=torch.float32, rtol=2e-6) -> None:
+    """Assert that kernels and definition agree, relative to the largest entry of each result."""
+    expected = run(plain, leaves, groups, mask, with_gram)
+    copies = [part.detach().to(DEVICE, dtype).requires_grad_() for part in leaves]
+    actual = run(fused, copies, groups, None if mask is None else mask.to(DEVICE), with_gram)
+    for one, other in zip(actual, expected, strict=True):
+        assert one.shape == other.shape
+        atol = rtol * other.abs().max().item() if other.numel() else 0.0
+        torch.testing.assert_close(one.double().cpu(), other, rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize(
+    ("n", "maps", "padded", "with_gram"), [(63, 2, True, True), (1, 1, False, False)]
+)
+def test_kernels_equal_the_definition_forward_and_backward(n, maps, padded, with_gram):
+    leaves = inputs(2, n, 6, 4, 5, maps)
+    compare(leaves, 4, padding(2, n) if padded else None, with_gram)
+
+
+@pytest.mark.slow
+@settings(max_examples=8, deadline=None, derandomize=True, database=None)
+@given(
+    batch=st.integers(1, 3),
+    n=st.sampled_from([1, 63, 64, 100]),
+    dim=st.sampled_from([8, 20, 32]),
+    groups=st.sampled_from([2, 4]),
+    width=st.sampled_from([8, 16, 20, 32]),
+    shared=st.booleans(),
+    padded=st.booleans(),
+    with_gram=st.booleans(),
+)
+def test_kernels_equal_the_definition_at_every_shape(
+    batch, n, dim, groups, width, shared, padded, with_gram
+):
+    leaves = inputs(batch, n, dim, groups, width, 1 if shared else batch)
+    compare(leaves, groups, padding(batch, n) if padded else None, with_gram)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("programs", [1, 3])
+def test_results_do_not_depend_on_the_number_of_programs(programs, monkeypatch):
+    monkeypatch.setattr(cosine_map_fused, "PROGRAMS", programs)
+    compare(inputs(2, 300, 6, 2, 5, 2), 2, padding(2, 300))
+
+
+@pytest.mark.slow
+def test_sums_of_half_precision_are_fp32():
+    compare(inputs(2, 300, 6, 2, 5, 2), 2, None, dtype=torch.float16, rtol=2e-3)
+    leaves = [100 * part.detach().half() for part in inputs(1, 200, 6, 2, 5, 1)]
+    _, grams = fused(*(part.to(DEVICE) for part in leaves), 2, None, True)
+    assert grams.dtype == torch.float32
+    lengths = grams.diagonal(dim1=-2, dim2=-1).sum(-1)
+    torch.testing.assert_close(lengths, torch.full_like(lengths, 200), rtol=1e-3, atol=0)
+
+
+def test_the_content_of_padding_has_no_effect_():
+    leaves, mask = inputs(1, 40, 6, 2, 5, 1), padding(1, 40)
+    before = run(fused, [part.float().to(DEVICE) for part in leaves_of(leaves)], 2, mask.to(DEVICE))
+    leaves[0].data[~mask] = 1e8
+    after = run(fused, [part.float().to(DEVICE) for part in leaves_of(leaves)], 2, mask.to(DEVICE))
+    for one, other in zip(before[:2], after[:2], strict=True):
+        assert torch.equal(one, other)
+
+
+def leaves_of(parts: list[Tensor]) -> list[Tensor]:
+    """Fresh leaves of the same values."""
+    return [part.detach().clone().requires_grad_() for part in parts]
+
+
+def test_a_zero_vector_has_the_feature_zero_and_finite_gradients():
+    leaves = [part.detach().float() for part in inputs(1, 9, 6, 2, 5, 1)]
+    leaves[0][:, 4], leaves[2][:] = 0.0, 0.0
+    leaves = [part.to(DEVICE).requires_grad_() for part in leaves]
+    tokens, *rest = run(fused, leaves, 2, None)
+    assert torch.equal(tokens[:, 4], leaves[4][None])
+    assert all(part.isfinite().all() for part in (tokens, *rest))
+
+
+@pytest.mark.slow
+def test_the_operator_is_registered_in_full():
+    leaves = [part.detach().float().to(DEVICE) for part in inputs(2, 9, 6, 2, 5, 2)]
+    leaves = [part.requires_grad_() for part in leaves]
+    mask = padding(2, 9).to(DEVICE)
+    torch.library.opcheck(cosine_map_fused.cosine_map, (*leaves, mask, 2, True))
+
+
+def test_the_products_that_kernels_compute_are_counted():
+    (batch, n, dim, groups, width), leaves = (2, 9, 6, 2, 5), inputs(2, 9, 6, 2, 5, 2)
+    leaves = [part.detach().float().to(DEVICE).requires_grad_() for part in leaves]
+    product, gram = batch * n * dim * groups * width, batch * n * groups * width * width
+    assert flops(lambda: fused(*leaves, groups, None, True)) == 2 * (2 * product + gram)
+    assert flops(lambda: fused(*leaves, groups, None, False)) == 2 * 2 * product
+    # The projection, and the gradient of its result, in both kernels of the backward pass; then
+    # the gradients of x, weight and map.
+    both = flops(lambda: run(fused, leaves, groups, None))
+    assert both == 2 * (2 * product + gram) + 2 * (2 * (2 * product + gram) + 3 * product)
+
+
+def layer(backend: str) -> Primal:
+    """A layer with its parameters drawn from the same seed, on DEVICE."""
+    torch.manual_seed(5)
+    size = Size(dim=DIM, heads=HEADS, max_len=100, causal=False, dropout=0.0)
+    return Primal(size, rank=3, rank_multi=5, backend=backend).to(DEVICE)
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
+def test_the_layer_by_triton_is_the_folded_one(padded):
+    x = torch.randn(2, 63, DIM, device=DEVICE, requires_grad=True)
+    mask = ragged(63).to(DEVICE) if padded else None
+    results = []
+    for backend in ("triton", "folded"):
+        module = layer(backend)
+        assert module.backend_for(x) == backend
+        tokens, losses = module(x, x, mask)
+        loss = tokens.square().sum() + losses["ksvd"]
+        gradients = torch.autograd.grad(loss, [x, *module.parameters()])
+        results.append([tokens, losses["ksvd"], *gradients, module.eval()(x, x, mask).tokens])
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_triton_by_name_is_rejected_for_double_precision_and_for_transforms():
+    module, x = layer("triton"), torch.randn(2, 9, DIM, device=DEVICE)
+    with pytest.raises(Unsupported, match=r"cannot run: its kernels have no form for function"):
+        torch.func.vmap(lambda each: module(each[None]).tokens)(x)
+    with pytest.raises(Unsupported, match=r"cannot run: .* fp32, and the tokens are .*float64"):
+        module.double()(x.double())
+
+
+def test_a_width_that_no_kernel_can_hold_is_a_failure_with_its_reason(monkeypatch):
+    def too_wide(*_):
+        raise RuntimeError("out of resource: shared memory")
+
+    monkeypatch.setattr(cosine_map_fused, "_arguments", too_wide)
+    reason = triton_failure(torch.zeros(1, 8, 7, device=DEVICE), 3, 9)
+    assert reason == "RuntimeError: out of resource: shared memory"
+
+
+COMPILE = """
+import sys
+from triton import compile
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from zoo.kernels import cosine_map_kernels
+
+CONSTANTS = {
+    "GROUPS": 4, "TILE": 64, "DIM": 64, "WIDTH": 32, "TINY": 1e-12, "MASKED": True, "GRAM": True
+}
+SUMS = ["grams", "d_grams"], ["d_grams"], ["d_grams", "d_weight", "d_bias", "d_output_map"]
+NAMES = "forward", "backward_tokens", "backward_parameters"
+for name, sums in zip(NAMES, SUMS, strict=True):
+    kernel = getattr(cosine_map_kernels, name)
+    signature = {argument: "*" + sys.argv[1] for argument in kernel.arg_names}
+    signature |= {argument: "*fp32" for argument in sums if argument in signature}
+    signature |= {argument: "i32" for argument in ("n", "d", "p", "map_stride", "tiles")}
+    signature |= {"mask": "*u8"} | {argument: "constexpr" for argument in CONSTANTS}
+    signature = {argument: signature[argument] for argument in kernel.arg_names}
+    compiled = compile(
+        ASTSource(kernel, signature, constexprs=CONSTANTS), target=GPUTarget("cuda", 90, 32)
+    )
+    print(name, compiled.metadata.shared)
+"""
+
+
+@pytest.mark.slow
+def test_kernels_compile_for_sm_90_within_its_shared_memory(tmp_path):
+    environment = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path), "TRITON_INTERPRET": "0"}
+    command = [sys.executable, "-c", COMPILE, "bf16"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    used = dict(line.split() for line in done.stdout.splitlines())
+    assert set(used) == {"forward", "backward_tokens", "backward_parameters"}
+    assert max(map(int, used.values())) < 228 * 1024

@@ -1,0 +1,143 @@
+"""The backends of Primal-Attention: which one computes a call, and what they compute alike."""
+
+import pytest
+import torch
+from torch import Tensor
+
+import zoo
+from tests.zoo.oracle import DIM, HEADS, in_half_precision, ragged
+from tests.zoo.primal_oracle import agree, build
+from zoo.contract import Size, Unsupported
+from zoo.kernels import cosine_map
+from zoo.registry import UserError
+from zoo.variants.primal import Primal
+
+
+def size(**changes) -> Size:
+    given = {"dim": DIM, "heads": HEADS, "max_len": 100, "causal": False, "dropout": 0.0}
+    return Size(**{**given, **changes})
+
+
+def results(backend: str, x: Tensor, mask: Tensor | None, **changes) -> list[Tensor]:
+    """Tokens, loss, and the gradients of both with respect to the input and all parameters."""
+    torch.manual_seed(5)
+    layer = Primal(size(**changes), rank=3, rank_multi=5, backend=backend).double()
+    tokens, losses = layer(x, x, mask)
+    given = [x, *layer.parameters()]
+    if mask is not None:
+        tokens = tokens * mask[..., None]
+    parts = [tokens.square().sum(), losses["ksvd"]]
+    gradients = [
+        torch.autograd.grad(part, given, retain_graph=True, materialize_grads=True)
+        for part in parts
+    ]
+    return [tokens, losses["ksvd"], *gradients[0], *gradients[1]]
+
+
+@pytest.mark.parametrize("rotary", [False, True], ids=["learned", "rotary"])
+@pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
+@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
+@pytest.mark.parametrize("n", [1, 63, 100])
+def test_the_literal_form_is_the_folded_one_forward_and_backward(n, padded, causal, rotary):
+    x = torch.randn(2, n, DIM).double().requires_grad_()
+    mask = ragged(n) if padded else None
+    changes = {"causal": causal, "rotary": rotary}
+    forms = [results(backend, x, mask, **changes) for backend in ("literal", "folded")]
+    for literal, folded in zip(*forms, strict=True):
+        torch.testing.assert_close(literal, folded, rtol=1e-9, atol=1e-11)
+
+
+def test_the_literal_form_has_scores_of_every_token_and_the_folded_one_has_none():
+    n, x = 97, torch.randn(2, 97, DIM).double().requires_grad_()
+    stored = {}
+    for backend in ("literal", "folded"):
+        layer, shapes = build("dependent", backend=backend), []
+        with torch.autograd.graph.saved_tensors_hooks(
+            lambda part, shapes=shapes: shapes.append(part.shape) or part, lambda part: part
+        ):
+            layer(x, x, None)
+        stored[backend] = {tuple(shape) for shape in shapes}
+    scores = (2, HEADS, n, 3)
+    assert scores in stored["literal"]
+    assert not [shape for shape in stored["folded"] if n in shape and shape[-1] in (3, 6)]
+
+
+def test_the_literal_form_computes_scores_in_full_precision_under_autocast_as_published():
+    layer, x = build("dependent", backend="literal").float(), torch.randn(3, 97, DIM)
+    # Both projections, and nothing of three axes.
+    assert {name for name, _ in in_half_precision(lambda: layer(x, x, None))} == {"addmm"}
+
+
+@pytest.mark.parametrize("backend", ["literal", "folded"])
+def test_evaluation_computes_neither_energies_nor_gram_matrices(backend):
+    layer, x = build("dependent", backend=backend), torch.randn(2, 30, DIM).double()
+    trained = layer(x, x, None).tokens
+    _, energy = (
+        layer.eval()._literal(x, layer._weights(x, None), None)
+        if backend == "literal"
+        else layer.eval()._folded(x, layer._weights(x, None), None, False)
+    )
+    assert energy.numel() == 0
+    agree(layer(x, x, None).tokens, trained)
+
+
+@pytest.mark.parametrize("backend", ["folded", "literal"])
+def test_a_backend_by_name_is_the_one_that_runs(backend):
+    assert Primal(size(), backend=backend).backend_for(torch.zeros(1, 3, DIM)) == backend
+
+
+def test_auto_is_folded_on_a_cpu():
+    assert Primal(size()).backend_for(torch.zeros(1, 3, DIM)) == "folded"
+
+
+class OnCuda:
+    """In place of tokens on CUDA, on a machine that has none."""
+
+    is_cuda = True
+
+
+@pytest.mark.parametrize(
+    ("failure", "changes", "expected"),
+    [
+        ("", {}, "triton"),
+        ("no kernel", {}, "folded"),
+        ("", {"causal": True}, "folded"),
+        ("", {"rotary": True}, "folded"),
+    ],
+)
+def test_auto_on_cuda_is_triton_where_a_trial_succeeds(monkeypatch, failure, changes, expected):
+    monkeypatch.setattr(cosine_map, "triton_failure", lambda *_: failure)
+    # The method without its checks of types.
+    backend_for = Primal.backend_for.__wrapped__
+    assert backend_for(Primal(size(**changes)), OnCuda()) == expected
+
+
+@pytest.mark.parametrize("changes", [{"causal": True}, {"rotary": True}])
+def test_triton_by_name_is_rejected_for_forms_without_a_kernel(changes):
+    message = r"^primal\.backend=triton computes neither .* nor rotary .*; give backend=auto$"
+    with pytest.raises(Unsupported, match=message):
+        Primal(size(**changes), backend="triton")
+
+
+@pytest.mark.parametrize(
+    "reason", ["its kernels need a CUDA device, and there is none", "triton is not installed"]
+)
+def test_triton_by_name_is_rejected_where_it_cannot_run(monkeypatch, reason):
+    monkeypatch.setattr(cosine_map, "missing_for_triton", lambda: reason)
+    message = rf"^primal\.backend=triton cannot run: {reason}; give backend=auto$"
+    with pytest.raises(Unsupported, match=message):
+        Primal(size(), backend="triton")
+
+
+def test_triton_by_name_is_rejected_where_its_trial_fails(monkeypatch):
+    monkeypatch.setattr(cosine_map, "missing_for_triton", lambda: "")
+    monkeypatch.setattr(cosine_map, "triton_failure", lambda *_: "too wide")
+    layer, x = Primal(size(), backend="triton"), torch.zeros(1, 3, DIM)
+    message = r"^primal\.backend=triton cannot run: too wide; give backend=auto$"
+    with pytest.raises(Unsupported, match=message):
+        layer(x, x, None)
+
+
+def test_another_backend_is_rejected_with_the_list():
+    with pytest.raises(UserError, match="one of auto, folded, triton, literal"):
+        zoo.create("primal", dim=DIM, heads=HEADS, max_len=9, backend="cuda")
