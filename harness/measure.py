@@ -144,7 +144,9 @@ def _trainer(plan: Plan, train: Split, compiled: bool | None = None) -> Trainer:
     recipe = spec.train.model_copy(
         update={
             "compiled": spec.train.compiled if compiled is None else compiled,
-            # A cost does not depend on the number of steps of the run.
+            # A cost is that of batches of the task's length.
+            "bucket_by_length": False,
+            # Nor does it depend on the number of steps of the run.
             "steps": max(spec.train.steps, 10 * (WARMUP + ROUNDS)),
         }
     )

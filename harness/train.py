@@ -1,4 +1,4 @@
-"""Training: the order of the data, the training step, evaluation, and the loop over steps."""
+"""Training: the training step, evaluation, and the loop over steps."""
 
 import math
 import time
@@ -6,15 +6,14 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 import torch
-from jaxtyping import Int
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
+from harness.batches import ShuffledBatches, in_order
 from harness.model import Classifier
 from harness.records.record import Environment, Point, Seconds
 from harness.records.spec import TrainSpec
 from tasks.contract import Split
-from zoo.registry import UserError
 
 MOMENTUM = (0.85, 0.95)
 """Lowest and highest beta1 of a cycle, the defaults of PyTorch's `OneCycleLR`."""
@@ -26,35 +25,6 @@ class DivergedError(ArithmeticError):
     """A loss is not finite."""
 
 
-class ShuffledBatches:
-    """Batches of a seeded permutation, a new one each epoch; the incomplete last batch is skipped.
-
-    A batch depends on its number alone, so that a resumed run trains on the same data.
-    """
-
-    def __init__(self, count: int, batch: int, seed: int, device: torch.device) -> None:
-        """Shuffle `count` examples in batches of `batch`.
-
-        Raises:
-            UserError: `count` is less than one batch.
-        """
-        if count < batch:
-            raise UserError(f"batch={batch} exceeds the {count} training examples; lower the batch")
-        self._per_epoch, self._batch = count // batch, batch
-        self._count, self._seed, self._device = count, seed, device
-        self._epoch, self._order = -1, torch.empty(0, dtype=torch.int64)
-
-    def batch(self, number: int) -> Int[Tensor, " b"]:
-        """Indices of the examples of batch `number`, counted from 0 over all epochs."""
-        epoch, index = divmod(number, self._per_epoch)
-        if epoch != self._epoch:
-            # On the CPU, so that the order is the same on every device.
-            generator = torch.Generator().manual_seed(self._seed * 1_000_003 + epoch)
-            order = torch.randperm(self._count, generator=generator)
-            self._epoch, self._order = epoch, order.to(self._device)
-        return self._order[index * self._batch : (index + 1) * self._batch]
-
-
 class Trainer:
     """A model with its optimiser and training data."""
 
@@ -63,7 +33,8 @@ class Trainer:
         self.device = train.targets.device
         self.model, self.spec, self.train = model, spec, train
         self.forward = torch.compile(model, dynamic=False) if spec.compiled else model
-        self.order = ShuffledBatches(len(train), spec.batch, seed, self.device)
+        lengths = train.example_lengths() if spec.bucket_by_length else None
+        self.order = ShuffledBatches(len(train), spec.batch, seed, self.device, lengths)
         self.optimizer = torch.optim.AdamW(
             model.parameters(),
             lr=spec.lr,
@@ -78,7 +49,7 @@ class Trainer:
         lr, momentum = one_cycle(min(number, self.spec.steps - 1), self.spec)
         for group in self.optimizer.param_groups:
             group["lr"], group["betas"] = lr, (momentum, self.spec.betas[1])
-        batch = self.train.gather(self.order.batch(number))
+        batch = self.train.gather(self.order.batch(number), self.order.length(number))
         with autocast(self.device.type, self.spec.precision):
             scores, losses = self.forward(batch)
         task = self.train.answers.loss(scores, batch.targets)
@@ -92,8 +63,8 @@ class Trainer:
         """Fraction of correct answers on the whole split, in [0, 1]."""
         self.model.eval()
         correct = torch.zeros((), dtype=torch.int64, device=self.device)
-        for examples in torch.arange(len(split), device=self.device).split(self.spec.batch):
-            batch = split.gather(examples)
+        for examples, length in in_order(split, self.spec.batch, self.spec.bucket_by_length):
+            batch = split.gather(examples, length)
             correct += split.answers.correct(self.scores(batch), batch.targets).sum()
         self.model.train()
         return correct.item() / split.targets.numel()

@@ -99,10 +99,19 @@ class Split:
         tensors = {n: v.to(device) for n, v in values.items() if isinstance(v, Tensor)}
         return replace(self, **tensors)
 
-    def gather(self, examples: Int[Tensor, " b"]) -> Batch:
-        """The examples at those indices, gathered on the device without host synchronisation."""
+    def example_lengths(self) -> Int[Tensor, " n"]:
+        """The number of real tokens of each example, in the longest of its sequences."""
+        return self.lengths[self.sequence_ids].amax(1)
+
+    def gather(self, examples: Int[Tensor, " b"], length: int | None = None) -> Batch:
+        """The examples at those indices, gathered on the device without host synchronisation.
+
+        Args:
+            examples: their indices.
+            length: l of the batch, at least the length of every example; None for that of the task.
+        """
         sequence_ids = self.sequence_ids[examples]
-        tokens = self.sequences[sequence_ids].long()
+        tokens = self.sequences[:, :length][sequence_ids].long()
         mask = target_positions = None
         if self.padded:
             positions = torch.arange(tokens.shape[-1], device=tokens.device)

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable
+import operator
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -10,7 +10,6 @@ from pydantic import (
     ConfigDict,
     Field,
     field_validator,
-    model_serializer,
     model_validator,
 )
 
@@ -65,15 +64,10 @@ class ModelSpec(Frozen):
     dropout: Probability
     attention_dropout: Probability
     positions: Positions
-    recompute: Literal["none", "attention", "layer"] = "none"
-
-    @model_serializer(mode="wrap")
-    def _omit_default(self, serialize: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
-        """Omit `recompute` where it is `none`: records from before it keep their identity."""
-        fields = serialize(self)
-        if self.recompute == "none":
-            del fields["recompute"]
-        return fields
+    # Left out where `none`, so that runs from before there was this field keep their identity.
+    recompute: Annotated[
+        Literal["none", "attention", "layer"], Field(exclude_if=lambda value: value == "none")
+    ] = "none"
 
 
 class TrainSpec(Frozen):
@@ -92,6 +86,8 @@ class TrainSpec(Frozen):
         evaluations: number of evaluations on dev, evenly spaced, the last one after the last step.
         precision: of the matrix products; parameters and optimiser state are always fp32.
         compiled: whether the model runs through `torch.compile`.
+        bucket_by_length: whether a batch holds examples of similar length, padded to the longest of
+            them and not to the length of the task. Part of the identity only where it is true.
     """
 
     batch: Count
@@ -105,6 +101,8 @@ class TrainSpec(Frozen):
     evaluations: Count
     precision: Literal["bf16", "fp32"]
     compiled: bool
+    # Left out where false, as `recompute`.
+    bucket_by_length: Annotated[bool, Field(exclude_if=operator.not_)] = False
 
     @field_validator("betas", mode="before")
     @classmethod
@@ -115,10 +113,15 @@ class TrainSpec(Frozen):
         return betas
 
     @model_validator(mode="after")
-    def _check_warmup(self) -> "TrainSpec":
+    def _check_combinations(self) -> "TrainSpec":
         if self.warmup > self.steps:
             raise ValueError(
                 f"warmup={self.warmup} exceeds steps={self.steps}; lower warmup or raise steps"
+            )
+        if self.compiled and self.bucket_by_length:
+            raise ValueError(
+                "bucket_by_length=true gives batches of many lengths, for each of which a model is "
+                "compiled again; use either"
             )
         return self
 

@@ -7,9 +7,11 @@ from itertools import count
 from types import MappingProxyType
 
 import pytest
+from pydantic import ValidationError
 
 from harness.data import Data
 from harness.plan import resolve, restore
+from harness.records.spec import TrainSpec
 from harness.run import run
 from tasks import create, names
 from tasks.contract import Split
@@ -71,6 +73,16 @@ def test_a_setting_overrides_one_field_of_the_recipe(smoke, owner, given, expect
     assert spec.id != usual.id
 
 
+def test_bucketing_by_length_is_an_override_and_not_for_compiled_models(smoke):
+    spec = smoke(train={"bucket_by_length": "true"})
+    assert spec.train.bucket_by_length
+    assert spec.overrides == {"train.bucket_by_length": True}
+    assert smoke(train={"bucket_by_length": "false"}) == smoke()
+    compiled = {**spec.train.model_dump(), "compiled": True}
+    with pytest.raises(ValidationError, match=r"batches of many lengths.*; use either"):
+        TrainSpec.model_validate(compiled)
+
+
 def test_a_setting_that_repeats_the_budget_overrides_nothing(smoke):
     assert smoke(train={"lr": "1e-3", "betas": "0.9,0.999"}, model={"dim": "64"}) == smoke()
 
@@ -96,6 +108,11 @@ BAD = {
     "a flag": ("train", {"precision": "bf16"}, r"train.precision is not possible; use --precision"),
     "another flag": ("model", {"positions": "rotary"}, r"is not possible; use --positions"),
     "warm-up": ("train", {"steps": "3", "warmup": "4"}, r"warmup=4 exceeds steps=3; lower warmup"),
+    "no flag": (
+        "train",
+        {"bucket_by_length": "far"},
+        r"h=far: input should be a valid",
+    ),
     "shorter than warm-up": ("train", {"warmup": "5"}, r"warmup=5 exceeds steps=4; lower warmup"),
 }
 

@@ -35,6 +35,7 @@ SPEC = {
     "device": "cpu",
     "seed": 0,
 }  # fmt: skip
+RESULTS = Path(__file__).parents[2] / "results"
 GOLDEN = "142fd5069123fb8a"
 OTHER_WORD = {"bf16": "fp32", "cpu": "cuda", "learned": "rotary"}
 
@@ -98,6 +99,24 @@ def record(spec, unmeasured) -> Record:
 
 def test_the_identity_of_a_known_run_never_changes(spec):
     assert spec.id == GOLDEN
+
+
+def test_bucketing_by_length_is_part_of_the_identity_only_where_it_is_on(spec):
+    def bucketing(value: bool) -> RunSpec:
+        return RunSpec.model_validate(
+            {**SPEC, "train": {**SPEC["train"], "bucket_by_length": value}}
+        )
+
+    assert bucketing(False).id == GOLDEN
+    assert bucketing(True).id != GOLDEN
+    for one in (bucketing(False), bucketing(True)):
+        assert RunSpec.model_validate_json(one.model_dump_json()) == one
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("*-*.json")), ids=lambda path: path.stem)
+def test_the_identity_of_a_committed_record_is_that_in_its_name(path):
+    spec = RunSpec.model_validate(json.loads(path.read_text("utf-8"))["spec"])
+    assert path.stem.endswith(f"-{spec.id}")
 
 
 def test_equal_specifications_have_one_identity(spec):

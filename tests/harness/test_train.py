@@ -1,4 +1,4 @@
-"""The order of the data, the training step, the learning rate, and the accuracy."""
+"""The training step, the learning rate, and the accuracy."""
 
 from dataclasses import replace
 
@@ -7,63 +7,9 @@ import torch
 from torch.nn import functional as F
 
 from harness.model import build_model
-from harness.train import ShuffledBatches, one_cycle
+from harness.train import one_cycle
 from tasks.answers import Number
 from tasks.contract import Split
-from zoo.registry import UserError
-
-CPU = torch.device("cpu")
-
-
-def epoch(order: ShuffledBatches, first: int, batches: int) -> list[int]:
-    return [i for number in range(first, first + batches) for i in order.batch(number).tolist()]
-
-
-@pytest.mark.parametrize(("count", "batch"), [(12, 4), (8, 1), (5, 5)])
-def test_an_epoch_gives_every_example_once(count, batch):
-    order = ShuffledBatches(count, batch, 0, CPU)
-    for start in (0, count // batch, 2 * (count // batch)):
-        assert sorted(epoch(order, start, count // batch)) == list(range(count))
-
-
-def test_the_incomplete_last_batch_of_an_epoch_is_skipped():
-    order = ShuffledBatches(11, 4, 0, CPU)
-    sizes = [len(order.batch(number)) for number in range(9)]
-    assert sizes == [4] * 9
-    assert len({*epoch(order, 0, 2)}) == len({*epoch(order, 2, 2)}) == 8
-
-
-def test_epochs_and_seeds_differ_in_order_and_a_seed_is_reproducible():
-    first, same, other = (epoch(ShuffledBatches(64, 8, seed, CPU), 0, 8) for seed in (3, 3, 4))
-    assert first == same
-    assert first != other
-    assert first != epoch(ShuffledBatches(64, 8, 3, CPU), 8, 8)
-    assert first != list(range(64))
-
-
-def test_no_epoch_of_a_seed_has_the_order_of_any_epoch_of_another():
-    orders = [ShuffledBatches(64, 8, seed, CPU) for seed in range(5)]
-    assert len({tuple(epoch(order, 8 * turn, 8)) for order in orders for turn in range(5)}) == 25
-
-
-def test_batches_are_available_in_any_order():
-    order = ShuffledBatches(10, 3, 1, CPU)
-    forward = [order.batch(number).tolist() for number in range(9)]
-    assert [ShuffledBatches(10, 3, 1, CPU).batch(n).tolist() for n in (8, 0, 4)] == [
-        forward[8], forward[0], forward[4],
-    ]  # fmt: skip
-    assert [order.batch(number).tolist() for number in reversed(range(9))] == forward[::-1]
-
-
-def test_the_order_does_not_change_the_default_generator():
-    before = torch.get_rng_state()
-    ShuffledBatches(10, 3, 1, CPU).batch(5)
-    assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_a_split_smaller_than_one_batch_is_rejected():
-    with pytest.raises(UserError, match="batch=4 exceeds the 3 training examples; lower the batch"):
-        ShuffledBatches(3, 4, 0, CPU)
 
 
 @pytest.mark.parametrize("cycle_momentum", [True, False])

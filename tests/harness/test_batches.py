@@ -1,0 +1,176 @@
+"""The order of the data, with and without batches of similar length."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from harness.batches import LENGTH_STEP, ShuffledBatches, in_order
+from harness.model import Classifier
+from tasks.contract import Split
+from zoo.contract import Size
+from zoo.registry import UserError
+from zoo.variants import variants
+
+CPU = torch.device("cpu")
+LENGTHS = torch.randint(1, 500, (1000,), generator=torch.Generator().manual_seed(0))
+
+
+def lengths_of(count: int) -> Tensor:
+    return LENGTHS[:count]
+
+
+def epoch(order: ShuffledBatches, first: int, batches: int) -> list[int]:
+    return [i for number in range(first, first + batches) for i in order.batch(number).tolist()]
+
+
+@pytest.mark.parametrize("bucketed", [False, True])
+@pytest.mark.parametrize(("count", "batch"), [(12, 4), (8, 1), (5, 5), (900, 4)])
+def test_an_epoch_gives_every_example_once(count, batch, bucketed):
+    order = ShuffledBatches(count, batch, 0, CPU, lengths_of(count) if bucketed else None)
+    for start in (0, count // batch, 2 * (count // batch)):
+        assert sorted(epoch(order, start, count // batch)) == list(range(count))
+
+
+def test_the_incomplete_last_batch_of_an_epoch_is_skipped():
+    order = ShuffledBatches(11, 4, 0, CPU)
+    sizes = [len(order.batch(number)) for number in range(9)]
+    assert sizes == [4] * 9
+    assert len({*epoch(order, 0, 2)}) == len({*epoch(order, 2, 2)}) == 8
+
+
+def test_epochs_and_seeds_differ_in_order_and_a_seed_is_reproducible():
+    first, same, other = (epoch(ShuffledBatches(64, 8, seed, CPU), 0, 8) for seed in (3, 3, 4))
+    assert first == same
+    assert first != other
+    assert first != epoch(ShuffledBatches(64, 8, 3, CPU), 8, 8)
+    assert first != list(range(64))
+
+
+def test_no_epoch_of_a_seed_has_the_order_of_any_epoch_of_another():
+    orders = [ShuffledBatches(64, 8, seed, CPU) for seed in range(5)]
+    assert len({tuple(epoch(order, 8 * turn, 8)) for order in orders for turn in range(5)}) == 25
+
+
+@pytest.mark.parametrize("lengths", [None, LENGTHS[:10]], ids=["mixed", "bucketed"])
+def test_batches_are_available_in_any_order(lengths):
+    order = ShuffledBatches(10, 3, 1, CPU, lengths)
+    forward = [order.batch(number).tolist() for number in range(9)]
+    assert [ShuffledBatches(10, 3, 1, CPU, lengths).batch(n).tolist() for n in (8, 0, 4)] == [
+        forward[8], forward[0], forward[4],
+    ]  # fmt: skip
+    assert [order.batch(number).tolist() for number in reversed(range(9))] == forward[::-1]
+
+
+def test_the_order_does_not_change_the_default_generator():
+    before = torch.get_rng_state()
+    ShuffledBatches(10, 3, 1, CPU).batch(5)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_split_smaller_than_one_batch_is_rejected():
+    with pytest.raises(UserError, match="batch=4 exceeds the 3 training examples; lower the batch"):
+        ShuffledBatches(3, 4, 0, CPU)
+
+
+def test_bucketed_batches_hold_examples_of_similar_length_padded_to_the_longest():
+    order = ShuffledBatches(1000, 10, 0, CPU, LENGTHS)
+    assert ShuffledBatches(1000, 10, 0, CPU).length(3) is None
+    spreads, longest = [], []
+    for number in range(100):
+        lengths = LENGTHS[order.batch(number)]
+        spreads.append(int(lengths.max() - lengths.min()))
+        longest.append(int(lengths.max()))
+        length = order.length(number)
+        assert length is not None
+        assert length % LENGTH_STEP == 0
+        assert longest[-1] <= length < longest[-1] + LENGTH_STEP
+    assert sum(spreads) / len(spreads) < 10
+    # Short and long batches are not in order of length.
+    assert abs(torch.corrcoef(torch.tensor([range(100), longest]).float())[0, 1]) < 0.4
+
+
+def test_bucketed_batches_differ_in_their_examples_between_epochs_and_seeds():
+    def batches(seed: int, turn: int) -> set[frozenset[int]]:
+        order = ShuffledBatches(1000, 4, seed, CPU, LENGTHS)
+        return {frozenset(order.batch(250 * turn + i).tolist()) for i in range(250)}
+
+    first = batches(0, 0)
+    assert batches(0, 0) == first
+    # About two examples have each length, so that without pools most batches would be the same.
+    assert len(first & batches(0, 1)) < 25
+    assert len(first & batches(1, 0)) < 25
+
+
+def split_of(lengths: list[int], length: int = 300) -> Split:
+    """Random sequences; what is beyond their lengths are other tokens."""
+    tokens = torch.randint(0, 9, (len(lengths), length), dtype=torch.uint8)
+    return Split.single(tokens, torch.tensor(lengths), torch.arange(len(lengths)) % 3)
+
+
+def test_a_gathered_batch_is_cut_to_its_length():
+    split = split_of([40, 300, 10])
+    whole, cut = (split.gather(torch.tensor([2, 0]), length) for length in (None, 64))
+    assert whole.tokens.shape == (2, 1, 300)
+    assert cut.tokens.shape == (2, 1, 64)
+    assert torch.equal(cut.tokens, whole.tokens[..., :64])
+    assert whole.mask is not None
+    assert torch.equal(cut.mask, whole.mask[..., :64])
+    assert split.gather(torch.tensor([1]), 320).tokens.shape == (1, 1, 300)
+
+
+def test_an_example_is_as_long_as_its_longest_sequence():
+    one = split_of([5, 20, 300])
+    pairs = Split(
+        one.sequences, one.lengths, torch.tensor([[0, 1], [2, 0]], dtype=torch.int32),
+        torch.tensor([0, 1]), padded=True,
+    )  # fmt: skip
+    assert pairs.example_lengths().tolist() == [20, 300]
+
+
+@pytest.mark.parametrize("by_length", [False, True])
+def test_every_example_is_evaluated_once(by_length):
+    split = split_of([70, 3, 128, 129, 5])
+    batches = list(in_order(split, 2, by_length))
+    lengths = [None] * 3 if not by_length else [64, 128, 192]
+    order = [0, 1, 2, 3, 4] if not by_length else [1, 4, 0, 2, 3]
+    assert [length for _, length in batches] == lengths
+    assert [i for examples, _ in batches for i in examples.tolist()] == order
+
+
+def independent_of_padding() -> Iterator[str]:
+    """The variants whose training output is deterministic and that claim to ignore padding."""
+    for name, variant in variants.items():
+        failures = variant.expected_failures_of(causal=False)
+        claims = not {"truncation equivalence", "padding invariance"} & failures.keys()
+        if claims and not variant.traits.stochastic and not variant.unchecked:
+            yield name
+
+
+@pytest.mark.parametrize("name", list(independent_of_padding()))
+def test_a_batch_cut_to_its_longest_example_has_the_same_loss_and_gradients(name):
+    size = Size(dim=16, heads=2, max_len=300, causal=False, dropout=0.0)
+    layers = [variants.find(name)(size) for _ in range(2)]
+    model = Classifier(
+        layers, vocabulary=9, classes=3, sequences=1, feed_forward=24, head=8, dropout=0.0
+    ).double()
+    split, results = split_of([40, 100, 3]), []
+    for length in (None, 128):
+        batch = split.gather(torch.arange(3), length)
+        scores, losses = model(batch)
+        loss = F.cross_entropy(scores, batch.targets) + sum(losses.values())
+        results.append([loss, *torch.autograd.grad(loss, list(model.parameters()))])
+    for whole, cut in zip(*results, strict=True):
+        torch.testing.assert_close(cut, whole, rtol=1e-9, atol=1e-11)
+
+
+def test_a_run_with_bucketed_batches_trains_and_evaluates_the_same_model(plan, prepare):
+    ours, theirs = (prepare(plan(bucket_by_length=by_length)) for by_length in (True, False))
+    seen = []
+    ours.model.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].tokens.shape))
+    dev = plan().data.splits["dev"]
+    assert ours.accuracy(dev) == theirs.accuracy(dev)
+    assert ours.step(0).keys() == theirs.step(0).keys()
+    assert {shape[-1] for shape in seen} == {24}
