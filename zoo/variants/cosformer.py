@@ -23,13 +23,14 @@ Self-attention only: between two sequences `i - j` has no meaning.
 """
 
 import math
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from zoo.contract import Count, Keys, Mask, Positions, Queries, Size, State, Traits
-from zoo.kernels import causal_sum
+from zoo.kernels import causal_sum, feature_sum
 from zoo.kernels.real_tokens import token_ranks, zero_padding
 from zoo.projected import ProjectedAttention
 from zoo.variants import variants
@@ -58,6 +59,9 @@ class CosFormer(ProjectedAttention):
         n = q.shape[-2]
         rank = torch.arange(n, device=q.device)[None] if mask is None else token_ranks(mask)
         angle = self._angles(rank, q.dtype)
+        if not self.size.causal and feature_sum.suits(q, k):
+            of_queries, of_keys = (Features(2 * q.shape[-1], angle, m) for m in (None, mask))
+            return feature_sum.mean(of_queries, of_keys, q, k, v)
         queries, keys = features(q, angle), zero_padding(features(k, angle), mask)
         return causal_sum.mean(queries, keys, v, self.size.causal, self.chunk)
 
@@ -80,6 +84,26 @@ class CosFormer(ProjectedAttention):
     def _angles(self, rank: Positions, dtype: torch.dtype) -> Angles:
         """Return t, from 0 at the first real token to less than pi/2."""
         return (rank.to(dtype) * (math.pi / 2 / self.size.max_len))[:, None, :, None]
+
+
+@dataclass(frozen=True)
+class Features(feature_sum.FeatureMap):
+    """`features`, zero where a mask is False."""
+
+    features: int
+    angle: Angles
+    mask: Mask | None
+
+    def __call__(self, x: Tensor, rows: slice) -> Tensor:
+        """See `FeatureMap`."""
+        mask = None if self.mask is None else self.mask[:, rows]
+        return zero_padding(features(x, self.angle[:, :, rows]), mask)
+
+    def pull(self, x: Tensor, features: Tensor, gradient: Tensor, rows: slice, out: Tensor) -> None:
+        """See `FeatureMap.pull`."""
+        angle, (cosine, sine) = self.angle[:, :, rows], gradient.chunk(2, dim=-1)
+        positive = features[..., : x.shape[-1]] > 0
+        torch.mul((cosine * angle.cos()).addcmul_(sine, angle.sin()), positive, out=out)
 
 
 def features(x: Queries, angle: Angles) -> Float[Tensor, "b h n f"]:

@@ -18,16 +18,23 @@ i tokens in it, so that the bound above holds for each. A norm below 1e-12 is re
 query without real keys returns zero.
 """
 
+from dataclasses import dataclass
+
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.contract import Count, Keys, Mask, OneToken, Queries, Size, State, Traits
-from zoo.kernels import causal_sum
+from zoo.kernels import causal_sum, feature_sum
 from zoo.kernels.real_tokens import zero_padding
 from zoo.projected import ProjectedAttention
 from zoo.variants import variants
+
+Sums = Float[Tensor, "b h _ e"]
+
+TINY = 1e-12
+"""Smaller norms are replaced by this one."""
 
 
 @variants.register("cosine")
@@ -46,10 +53,15 @@ class Cosine(ProjectedAttention):
 
     def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
         """See `ProjectedAttention.attend`."""
-        queries, keys = F.normalize(q, dim=-1), zero_padding(F.normalize(k, dim=-1), mask)
-        sums = causal_sum.total(queries, keys, v, self.size.causal, self.chunk)
         real = v.new_ones(1, v.shape[-2], dtype=torch.bool) if mask is None else mask
         count = real.cumsum(1) if self.size.causal else real.sum(1, keepdim=True)
+        if not self.size.causal and feature_sum.suits(q, k):
+            state = feature_sum.store(Unit(k.shape[-1], mask), k, v, ones=False)
+            # All queries of a sample have one factor: here that of the state.
+            state = self._scaled(state, count.clamp_min(1))
+            return feature_sum.read(Unit(q.shape[-1], None), q, state, mean=False)
+        queries, keys = F.normalize(q, dim=-1), zero_padding(F.normalize(k, dim=-1), mask)
+        sums = causal_sum.total(queries, keys, v, self.size.causal, self.chunk)
         return self._scaled(sums, count.clamp_min(1))
 
     def head_flops(self, n: int) -> int:
@@ -68,7 +80,29 @@ class Cosine(ProjectedAttention):
         heads, sums = causal_sum.total_step(queries, keys, v, sums)
         return self._scaled(heads, count[:, None] + 1), (sums, count + 1)
 
-    def _scaled(self, sums: Queries, count: Int[Tensor, "#b #n"]) -> Queries:
-        """Return the sums times R^(-sigmoid(m))."""
+    def _scaled(self, sums: Sums, count: Int[Tensor, "#b #n"]) -> Sums:
+        """Return the sums, or the state that they are read from, times R^(-sigmoid(m))."""
         power = self.power.to(sums.dtype).sigmoid()[:, None, None]
         return sums * count.to(sums.dtype)[:, None, :, None] ** -power
+
+
+@dataclass(frozen=True)
+class Unit(feature_sum.FeatureMap):
+    """Tokens divided by their norm, zero where a mask is False."""
+
+    features: int
+    mask: Mask | None
+
+    def __call__(self, x: Tensor, rows: slice) -> Tensor:
+        """See `FeatureMap`."""
+        return zero_padding(F.normalize(x, dim=-1), self._mask(rows))
+
+    def pull(self, x: Tensor, features: Tensor, gradient: Tensor, rows: slice, out: Tensor) -> None:
+        """See `FeatureMap.pull`."""
+        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        radial = (gradient * features).sum(-1, keepdim=True).masked_fill_(norm < TINY, 0.0)
+        tangential = zero_padding(gradient.addcmul_(features, radial, value=-1), self._mask(rows))
+        torch.div(tangential, norm.clamp_min_(TINY), out=out)
+
+    def _mask(self, rows: slice) -> Mask | None:
+        return None if self.mask is None else self.mask[:, rows]

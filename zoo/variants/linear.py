@@ -19,6 +19,7 @@ and that is larger than small features. Here a query without real keys, or whose
 underflow, returns zero.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -26,7 +27,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from zoo.contract import Count, Keys, Mask, OneToken, Queries, Size, State, Traits
-from zoo.kernels import causal_sum
+from zoo.kernels import causal_sum, feature_sum
 from zoo.kernels.real_tokens import zero_padding
 from zoo.projected import ProjectedAttention
 from zoo.variants import variants
@@ -47,6 +48,9 @@ class Linear(ProjectedAttention):
 
     def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
         """See `ProjectedAttention.attend`."""
+        if not self.size.causal and feature_sum.suits(q, k):
+            width = q.shape[-1]
+            return feature_sum.mean(QueryMap(width), KeyMap(width, mask), q, k, v)
         queries, keys = query_features(q), zero_padding(features(k), mask)
         return causal_sum.mean(queries, keys, v, self.size.causal, self.chunk)
 
@@ -63,6 +67,32 @@ class Linear(ProjectedAttention):
         """See `ProjectedAttention.recur`."""
         heads, sums = causal_sum.mean_step(query_features(q), features(k), v, *state)
         return heads, (sums,)
+
+
+@dataclass(frozen=True)
+class KeyMap(feature_sum.FeatureMap):
+    """`features`, zero at padded tokens."""
+
+    features: int
+    mask: Mask | None = None
+
+    def __call__(self, x: Tensor, rows: slice) -> Tensor:
+        """See `FeatureMap`."""
+        return zero_padding(features(x), None if self.mask is None else self.mask[:, rows])
+
+    def pull(self, x: Tensor, features: Tensor, gradient: Tensor, rows: slice, out: Tensor) -> None:
+        """See `FeatureMap.pull`."""
+        torch.mul(gradient, features.clamp_max_(1.0), out=out)
+
+
+class QueryMap(KeyMap):
+    """`query_features`."""
+
+    def __call__(self, x: Tensor, rows: slice) -> Tensor:
+        """See `FeatureMap`."""
+        largest = x.detach().amax(-1, keepdim=True)
+        # Rarely is every coordinate of a query negative.
+        return features(x - largest.clamp_max_(0.0) if bool((largest < 0).any()) else x)
 
 
 def query_features(q: Float[Tensor, "*any e"]) -> Float[Tensor, "*any e"]:

@@ -34,13 +34,15 @@ A query without real keys, or whose causal features all underflow, returns zero.
 share one projection.
 """
 
+from dataclasses import dataclass, replace
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.contract import Count, Keys, Mask, OneToken, Queries, Size, State, Traits
-from zoo.kernels import causal_sum
+from zoo.kernels import causal_sum, feature_sum
 from zoo.kernels.precision import at_least_fp32
 from zoo.projected import ProjectedAttention
 from zoo.variants import variants
@@ -91,7 +93,11 @@ class Performer(ProjectedAttention):
         w = self.projection
         if self.redraw and self.training:
             w = draw_projection(w, self.orthogonal)
-        queries, keys = self._features(q, k, mask, w.to(q.dtype))
+        w = w.to(q.dtype)
+        if not self.size.causal and feature_sum.suits(q, k):
+            key_map = KeyMap.of(k, mask, w)
+            return feature_sum.mean(QueryMap.of(key_map), key_map, q, k, v)
+        queries, keys = self._features(q, k, mask, w)
         return causal_sum.mean(queries, keys, v, self.size.causal, self.chunk)
 
     def head_flops(self, n: int) -> int:
@@ -130,6 +136,78 @@ class Performer(ProjectedAttention):
         c = keys.detach().amax(-2, keepdim=True)
         c = c.masked_fill(c.isinf(), 0.0)
         return queries.add_(c).softmax(-1), keys.sub_(c).exp_()
+
+
+@dataclass(frozen=True)
+class KeyMap(feature_sum.FeatureMap):
+    """exp(k'_jm - c_m); zero at padded tokens.
+
+    Attributes:
+        features: M.
+        directions: the w_m, scaled by e^(-1/4), with a column of ones for the norms, transposed.
+        scale: e^(-1/4).
+        mask: that of the keys.
+        shift: c_m, the largest k'_jm of each sample and head.
+    """
+
+    features: int
+    directions: Float[Tensor, "e_and_1 f"]
+    scale: float
+    mask: Mask | None
+    shift: Float[Tensor, "#b #h 1 f"]
+
+    @classmethod
+    def of(cls, k: Keys, mask: Mask | None, w: Directions) -> "KeyMap":
+        """The map of these keys, with their largest exponents."""
+        scale = k.shape[-1] ** -0.25
+        directions = F.pad(scale * w, (0, 1), value=1.0).mT.contiguous()
+        shift = w.new_full((1, 1, 1, len(w)), -torch.inf)
+        start = cls(len(w), directions, scale, mask, shift)
+        with torch.no_grad():
+            for rows in feature_sum.pieces(k, len(w)):
+                largest = start.exponents(k[:, :, rows], rows).amax(-2, keepdim=True)
+                shift = torch.maximum(shift, largest)
+        return replace(start, shift=shift.masked_fill(shift.isinf(), 0.0))
+
+    def exponents(self, k: Keys, rows: slice) -> Float[Tensor, "b h m f"]:
+        """Return k'_jm, -inf at padded tokens."""
+        half_norms = k.square().sum(-1, keepdim=True) * (-(self.scale**2) / 2)
+        if self.mask is not None:
+            half_norms = half_norms.masked_fill(~self.mask[:, None, rows, None], -torch.inf)
+        return torch.cat([k, half_norms], dim=-1) @ self.directions
+
+    def __call__(self, x: Tensor, rows: slice) -> Tensor:
+        """See `FeatureMap`."""
+        return self.exponents(x, rows).sub_(self.shift).exp_()
+
+    def pull(self, x: Tensor, features: Tensor, gradient: Tensor, rows: slice, out: Tensor) -> None:
+        """See `FeatureMap.pull`."""
+        width = x.shape[-1]
+        d_keys, d_half_norms = (gradient.mul_(features) @ self.directions.mT).split([width, 1], -1)
+        torch.sub(d_keys, x * (d_half_norms * self.scale**2), out=out)
+
+
+@dataclass(frozen=True)
+class QueryMap(feature_sum.FeatureMap):
+    """exp(q'_im + c_m - r_i), with the row's maximum as r_i."""
+
+    features: int
+    directions: Float[Tensor, "e f"]
+    shift: Float[Tensor, "#b #h 1 f"]
+
+    @classmethod
+    def of(cls, key_map: KeyMap) -> "QueryMap":
+        """The map that the stabilisers of `key_map` cancel with."""
+        return cls(key_map.features, key_map.directions[:-1], key_map.shift)
+
+    def __call__(self, x: Tensor, rows: slice) -> Tensor:
+        """See `FeatureMap`."""
+        exponents = (x @ self.directions).add_(self.shift)
+        return exponents.sub_(exponents.detach().amax(-1, keepdim=True)).exp_()
+
+    def pull(self, x: Tensor, features: Tensor, gradient: Tensor, rows: slice, out: Tensor) -> None:
+        """See `FeatureMap.pull`."""
+        out.copy_(gradient.mul_(features) @ self.directions.mT)
 
 
 def draw_projection(like: Directions, orthogonal: bool) -> Directions:

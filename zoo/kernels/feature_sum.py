@@ -1,0 +1,188 @@
+"""Values weighted by products of features, over all tokens, without storing the features.
+
+    state = sum_j g_j v_j^T              g the key map of k
+    sums_i = f_i^T state                 f the query map of q
+    means_i = sum_j (f_i . g_j) v_j / sum_j (f_i . g_j)
+
+`store` computes the state and `read` the sums or means of all queries. `causal_sum` of all features
+is their definition, for which autograd stores features and sums. Here of length n only q, k
+and v are stored: some tokens of all samples are processed at a time, so that their features stay in
+the cache of a processor, and the backward pass computes the features again. For eager execution on
+a CPU. Time O(n f e), memory O(n e).
+
+Axis letters beyond the contract's: `f` features, `g` the width of the values that are summed, which
+for means is e + 1, with a one appended to each value.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from zoo.contract import Keys, Queries
+from zoo.kernels import eager
+from zoo.kernels.causal_sum import ratio
+
+State = Float[Tensor, "b h f g"]
+
+LARGE = 2**18
+"""Entries of queries and of keys from which `suits` is true: 1 MiB in fp32. Fewer fit a cache."""
+
+PIECE = 2**17
+"""About the number of features that are computed at a time: 512 KiB in fp32."""
+
+
+class FeatureMap(ABC):
+    """A differentiable map from tokens to features, and its derivative.
+
+    Attributes:
+        features: f, the number of features of a token.
+    """
+
+    features: int
+
+    @abstractmethod
+    def __call__(self, x: Tensor, rows: slice) -> Tensor:
+        """Return the features (b, h, n, f) of tokens (b, h, n, e) with the indices `rows`."""
+
+    @abstractmethod
+    def pull(self, x: Tensor, features: Tensor, gradient: Tensor, rows: slice, out: Tensor) -> None:
+        """Write the gradient of tokens to `out`, from features and their gradient.
+
+        Both may be overwritten. A factor of all features of a query cancels in means: its
+        derivative may be left out.
+        """
+
+
+def mean(query_map: FeatureMap, key_map: FeatureMap, q: Queries, k: Keys, v: Keys) -> Queries:
+    """Return the means; features are nonnegative, and zero by zero is zero."""
+    return read(query_map, q, store(key_map, k, v, ones=True), mean=True)
+
+
+def store(key_map: FeatureMap, k: Keys, v: Keys, *, ones: bool) -> State:
+    """Return the state; with `ones`, that for means. Where padded, features are zero."""
+    return _Store.apply(key_map, ones, k, v)
+
+
+def read(query_map: FeatureMap, q: Queries, state: State, *, mean: bool) -> Queries:
+    """Return the sums, or with `mean` the means, for all queries."""
+    return _Read.apply(query_map, mean, q, state)
+
+
+def suits(q: Queries, k: Keys) -> bool:
+    """Whether this takes less memory and no more time than `causal_sum` of all features."""
+    return min(q.numel(), k.numel()) >= LARGE and eager.on_cpu(q)
+
+
+class _Store(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, key_map: FeatureMap, ones: bool, k: Tensor, v: Tensor) -> Tensor:
+        (batch, heads, _, width), features = v.shape, key_map.features
+        state = v.new_zeros(batch, heads, features, width + ones)
+        for rows in pieces(k, features):
+            state += key_map(k[:, :, rows], rows).mT @ _values(v[:, :, rows], ones)
+        ctx.key_map, ctx.ones = key_map, ones
+        ctx.save_for_backward(k, v)
+        return state
+
+    @staticmethod
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, d_state: Tensor
+    ) -> tuple[Tensor | None, ...]:
+        (k, v), key_map = ctx.saved_tensors, ctx.key_map
+        if torch.is_grad_enabled():
+            state = key_map(k, slice(k.shape[2])).mT @ _values(v, ctx.ones)
+            return None, None, *_differentiable(state, (k, v), d_state)
+        d_k, d_v = empty_like_tokens(k), empty_like_tokens(v)
+        with torch.autocast(k.device.type, enabled=False):
+            for rows in pieces(k, key_map.features):
+                part, values = k[:, :, rows], _values(v[:, :, rows], ctx.ones)
+                keys = key_map(part, rows)
+                d_v[:, :, rows] = keys @ d_state[..., : v.shape[-1]]
+                key_map.pull(part, keys, values @ d_state.mT, rows, d_k[:, :, rows])
+        return None, None, d_k, d_v
+
+
+class _Read(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, query_map: FeatureMap, mean: bool, q: Tensor, state: Tensor) -> Tensor:
+        out = empty_like_tokens(q)
+        for rows in pieces(q, query_map.features):
+            out[:, :, rows] = _read(query_map(q[:, :, rows], rows), state, mean)
+        ctx.query_map, ctx.mean = query_map, mean
+        ctx.save_for_backward(q, state)
+        return out
+
+    @staticmethod
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, d_out: Tensor
+    ) -> tuple[Tensor | None, ...]:
+        (q, state), query_map = ctx.saved_tensors, ctx.query_map
+        if torch.is_grad_enabled():
+            out = _read(query_map(q, slice(q.shape[2])), state, ctx.mean)
+            return None, None, *_differentiable(out, (q, state), d_out)
+        d_q, d_state = empty_like_tokens(q), torch.zeros_like(state)
+        with torch.autocast(q.device.type, enabled=False):
+            for rows in pieces(q, query_map.features):
+                part, d_sums = q[:, :, rows], d_out[:, :, rows]
+                queries = query_map(part, rows)
+                if ctx.mean:
+                    d_sums = _pull_mean(queries @ state, d_sums)
+                d_state += queries.mT @ d_sums
+                query_map.pull(part, queries, d_sums @ state.mT, rows, d_q[:, :, rows])
+        return None, None, d_q, d_state
+
+
+def _values(v: Tensor, ones: bool) -> Tensor:
+    return F.pad(v, (0, 1), value=1.0) if ones else v
+
+
+def _read(queries: Tensor, state: Tensor, mean: bool) -> Tensor:
+    """The sums or means of some queries."""
+    sums = queries @ state
+    if not mean:
+        return sums
+    sums, scale = _split(sums)
+    return sums * scale
+
+
+def _split(sums: Tensor) -> tuple[Tensor, Tensor]:
+    """Sums, and the reciprocals of the sums of weights, which come after them."""
+    sums, weights = sums.split([sums.shape[-1] - 1, 1], dim=-1)
+    return sums, ratio(torch.ones_like(weights), weights)
+
+
+def _pull_mean(sums: Tensor, d_means: Tensor) -> Tensor:
+    """The gradient of sums and of the sums of weights, from that of means."""
+    d_sums, (sums, scale) = torch.empty_like(sums), _split(sums)
+    torch.mul(d_means, scale, out=d_sums[..., :-1])
+    d_sums[..., -1:] = sums.mul_(d_sums[..., :-1]).sum(-1, keepdim=True).mul_(scale).neg_()
+    return d_sums
+
+
+def _differentiable(
+    out: Tensor, inputs: tuple[Tensor, ...], d_out: Tensor
+) -> tuple[Tensor | None, ...]:
+    """Gradients that can be differentiated once more; None for inputs that need none."""
+    needed = [x for x in inputs if x.requires_grad]
+    gradients = iter(torch.autograd.grad(out, needed, d_out, create_graph=True))
+    return tuple(next(gradients) if x.requires_grad else None for x in inputs)
+
+
+def empty_like_tokens(x: Tensor) -> Tensor:
+    """Memory for (b, h, n, e) in the order (b, n, h, e), so that merging the heads is no copy."""
+    return torch.empty_like(x.transpose(1, 2), memory_format=torch.contiguous_format).transpose(
+        1, 2
+    )
+
+
+def pieces(x: Tensor, features: int) -> Iterator[slice]:
+    """The tokens whose features are computed at a time."""
+    batch, heads, n, _ = x.shape
+    size = max(1, PIECE // (batch * heads * features))
+    for first in range(0, n, size):
+        yield slice(first, min(first + size, n))
