@@ -58,7 +58,7 @@ def measure(name: str, setting: "Setting", out: Path) -> "list[ClaimRecord]":
 
     module, watch, records = import_module(f"benchmarks.{name}"), Stopwatch(), []
     claims = {one.name: one for one in module.CLAIMS if setting.kind in one.bounds}
-    for found in module.measure(setting):
+    for found in module.measure(setting) if claims else ():
         if isinstance(found, ProfileRecord):
             write(found, out, setting.kind)
         elif found.name in claims:

@@ -159,7 +159,8 @@ def compared(pair: Pair, setting: Setting) -> Iterator[Finding]:
     calls = {
         name: forward_and_backward(layer.to(setting.device), x) for name, layer in layers.items()
     }
-    how = f"B={BATCH} N={length} D={SIZE.dim} H={SIZE.heads}, fp32, {pair.options}"
+    options = "".join(f", {name}={value}" for name, value in pair.options.items())
+    how = f"B={BATCH} N={length} D={SIZE.dim} H={SIZE.heads}, fp32{options}"
     turns = Turns(calls, setting, rounds=15)
     yield turns.finding(f"twin-time-{pair.native}", pair.native, pair.twin, how)
     peaks = {name: peak_bytes(call, setting.device) for name, call in calls.items()}

@@ -22,8 +22,9 @@ from benchmarks.claims import (
     record_of,
     write,
 )
-from benchmarks.profiles import GROUPS, OTHER, group_of, grouped
+from benchmarks.profiles import GROUPS, OTHER, group_of, grouped, own_functions
 from benchmarks.turns import Turns
+from zoo.kernels import dropout
 
 ROOT = Path(__file__).parents[2]
 
@@ -100,6 +101,11 @@ def test_an_operation_counts_in_the_group_of_its_name(operation, group):
     assert group_of(operation) == group
 
 
+def test_the_autograd_functions_of_dropout_count_as_dropout():
+    names = own_functions(dropout)
+    assert names and {group_of(f"{name}Backward") for name in names} == {"dropout"}
+
+
 def test_the_groups_of_a_profile_hold_all_of_its_time():
     times = {"aten::mm": 3.0, "aten::bmm": 2.0, "unheard": 1.0}
     sums = grouped(times)
@@ -133,6 +139,7 @@ def test_the_command_ends_with_a_table_and_exit_code_1_where_a_claim_is_not_met(
     assert done.stderr == ""
 
 
+@pytest.mark.slow
 def test_an_unknown_benchmark_is_rejected_with_the_names_of_all():
     command = [sys.executable, "-m", "benchmarks", "layers"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env={**os.environ})

@@ -98,7 +98,7 @@ def chunked(
     mask: Mask | None,
     with_gram: bool,
 ) -> tuple[Tokens, Grams]:
-    """The result of `plain`, in less memory and time: `python -m benchmarks.primal_layer`."""
+    """The result of `plain`, in less memory and time: `python -m benchmarks layer`."""
     output_map = output_map.expand(len(x), -1, -1)
     given = (x, weight, bias, output_map, output_bias)
     given = [part.to(product_dtype(x)) for part in given]

@@ -1,0 +1,64 @@
+"""The script for a GPU, run on the CPU at small sizes."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.claims import ClaimRecord, read
+from harness.records.store import CostStore, Store
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "benchmarks" / "on_gpu.sh"
+
+
+def run(*arguments, **environment):
+    variables = {**os.environ, "PYTHON": sys.executable, **environment}
+    return subprocess.run(
+        [str(SCRIPT), *arguments], capture_output=True, text=True, env=variables, timeout=280
+    )
+
+
+def test_the_script_is_valid():
+    assert os.access(SCRIPT, os.X_OK)
+    done = subprocess.run(["bash", "-n", str(SCRIPT)], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
+def test_shellcheck_finds_nothing():
+    done = subprocess.run(["shellcheck", str(SCRIPT)], capture_output=True, text=True)
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize("arguments", [(), ("--help",), ("--dry-run",), ("OUT", "speed")])
+def test_other_arguments_print_the_usage_and_exit_2(arguments, tmp_path):
+    done = run(*(str(tmp_path / "out") if one == "OUT" else one for one in arguments))
+    assert done.returncode == 2 and "--dry-run FOLDER" in done.stdout
+
+
+def test_a_part_without_time_left_is_named_and_does_not_run(tmp_path):
+    done = run("--dry-run", str(tmp_path), "cost", SECONDS_IN_ALL="0")
+    assert done.returncode == 0 and "cost\tno time left" in done.stdout
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.slow
+def test_every_part_writes_its_records_in_a_dry_run(tmp_path):
+    parts = ("cost", "claims", "table", "long", "decode", "accuracy")
+    done = run("--dry-run", str(tmp_path), *parts, HARNESS_DATA=str(tmp_path / "data"))
+    ended = [line.split("\t") for line in (tmp_path / "parts.tsv").read_text().splitlines()]
+    # A tiny claim need not be met.
+    expected = {"claims": ("ok", "exit code 1")}
+    assert all(state in expected.get(name, ("ok",)) for name, state, _ in ended), done.stdout
+    assert [name for name, _, _ in ended[:5]] == [*parts[:5]] and len(ended) == 8
+    assert read(tmp_path / "claims", "cpu", ClaimRecord)
+    costs, _ = CostStore.within(tmp_path / "store").read()
+    assert {one.spec.operation for one in costs} == {"train", "forward", "decode"}
+    assert {one.status for one in costs} == {"ok"}
+    runs, _ = Store(tmp_path / "store").read()
+    assert {one.spec.attention for one in runs} == {"primal", "softmax", "softmax+primal"}
+    assert (tmp_path / "store" / "table3.md").exists()

@@ -1,0 +1,96 @@
+"""docs/performance.md shows the committed records, and these show what the benchmarks claim."""
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.__main__ import BENCHMARKS
+from benchmarks.claims import (
+    BEFORE,
+    RESULTS,
+    Claim,
+    ClaimRecord,
+    Finding,
+    ProfileRecord,
+    now,
+    read,
+    record_of,
+    write,
+)
+from benchmarks.page import PAGE, claims_of, page
+from harness.environment import describe
+from harness.records.record import Quartiles
+
+ROOT = Path(__file__).parents[2]
+COMMAND = "run: python -m benchmarks.page"
+
+CLAIMS = [claim for benchmark in BENCHMARKS for claim in claims_of(benchmark)]
+
+
+@pytest.fixture(scope="module", params=["cpu", "cuda"])
+def committed(request):
+    records = read(ROOT / RESULTS, request.param, ClaimRecord)
+    if not records and request.param == "cuda":
+        pytest.skip("no records of a GPU")
+    return request.param, {record.name: record for record in records}
+
+
+def test_the_page_shows_the_committed_records():
+    assert page(ROOT) == (ROOT / PAGE).read_text("utf-8"), COMMAND
+
+
+def test_every_claim_has_a_committed_record_with_its_bound(committed):
+    kind, records = committed
+    stated = {one.name: (one.what, one.bounds[kind]) for one in CLAIMS if kind in one.bounds}
+    shown = {record.name: (record.what, record.bound) for record in records.values()}
+    assert shown == stated, "measure them: python -m benchmarks"
+
+
+def test_a_bound_that_a_committed_record_does_not_satisfy_is_listed_as_not_reached(committed):
+    _, records = committed
+    text = (ROOT / PAGE).read_text("utf-8")
+    listed = {line for line in text.splitlines() if line.endswith("was the aim.")}
+    missed = {
+        record.what for record in records.values()
+        if record.bound and record.ratio and record.ratio.median > record.bound
+    }  # fmt: skip
+    for what in missed:
+        assert any(line.replace("\\", "").startswith(f"- {what}: ") for line in listed), what
+
+
+def small(bound, ratio, reason=""):
+    claim = Claim(name="layer-time-literal", what="a over b", bounds={"cpu": bound}, limit="0.")
+    ratios = [ratio] if ratio else []
+    finding = Finding(name=claim.name, setting="N=4", ratios=ratios, reason=reason)
+    return record_of(claim, finding, "cpu", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        (small(0.5, 0.4), ["Every bound is met.", "| 0.400 | 0.500 | met |"]),
+        (small(0.5, 0.6), ["a over b: 0.600, at most 0.500 was the aim.", "| **not met** |"]),
+        (small(None, 0.6), ["Every bound is met.", "| 0.600 | – | – |"]),
+        (small(0.5, None, "no data"), ["Every bound is met.", "not measured: no data"]),
+    ],
+)
+def test_the_page_says_what_is_met_and_what_is_not(record, expected, tmp_path):
+    write(record, tmp_path / RESULTS, "cpu")
+    text = page(tmp_path)
+    assert not [part for part in expected if part not in text]
+    assert "# GPU" not in text and "N=4." in text
+
+
+def test_a_profile_has_a_column_before_and_one_now(tmp_path):
+    write(small(0.5, 0.4), tmp_path / RESULTS, "cpu")
+    for folder, share, time in ((BEFORE, 0.4, 20.0), (RESULTS, 0.1, 10.0)):
+        profile = ProfileRecord(
+            name="profile-listops-primal", workload="listops", attention="primal",
+            precision="bf16", milliseconds=Quartiles(q1=time, median=time, q3=time),
+            shares={"dropout": share, "other": 1 - share}, operations={"aten::mm": 0.5},
+            taken=now(), environment=describe("cpu"),
+        )  # fmt: skip
+        write(profile, tmp_path / folder, "cpu")
+    text = page(tmp_path)
+    assert "| primal, before | primal, now |" in text
+    assert "| time (ms) | 20.0 | 10.0 |" in text and "| dropout | 40.0 | 10.0 |" in text
