@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from zoo.contract import Attended, Attention, State, Token, Tokens
 from zoo.kernels.dropout import Dropout
+from zoo.kernels.layer_norm import LayerNorm
 from zoo.library import Variant, create
 from zoo.recompute import RECOMPUTE, recomputed
 from zoo.registry import UserError, Value, unknown
@@ -65,8 +66,8 @@ class EncoderLayer(nn.Module):
         self.recompute = recompute
         dim = attention.size.dim
         self.attention = attention
-        self.attention_norm = nn.LayerNorm(dim)
-        self.feed_forward_norm = nn.LayerNorm(dim)
+        self.attention_norm = LayerNorm(dim)
+        self.feed_forward_norm = LayerNorm(dim)
         self.dropout = Dropout(dropout)
         self.feed_forward = nn.Sequential(
             nn.Linear(dim, feed_forward),

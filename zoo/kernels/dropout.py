@@ -13,10 +13,6 @@ index of the entry: nothing is stored, and the backward pass computes them again
 Elsewhere than on a CPU, and where a compiler or a function transform traces, this is `F.dropout`.
 """
 
-import os
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -26,12 +22,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.kernels import eager
+from zoo.kernels.threads import as_array, share
 
 LEVELS = 2**16
 """Number of values of the bits that are drawn for an entry."""
 
 BLOCKS = 64
-"""Blocks of `dropout_loops.BLOCK` entries that are worth another thread."""
+"""Blocks of `cpu_loops.BLOCK` entries that are worth another thread."""
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16)
 
@@ -111,31 +108,13 @@ class _Sum(torch.autograd.Function):
 
 
 def _run(loop: str, seed: int, threshold: int, dtype: torch.dtype, *inputs: Tensor) -> Tensor:
-    """A loop of `dropout_loops` over all entries, on the threads that PyTorch uses."""
     # Compilers take a while to import, and models without dropout need none.
-    from zoo.kernels import dropout_loops
+    from zoo.kernels import cpu_loops
 
     out = torch.empty_like(inputs[0], dtype=dtype, memory_format=torch.contiguous_format)
     real = np.float64 if dtype is torch.float64 else np.float32
     scale = real(LEVELS / (LEVELS - threshold))
-    arrays = [_array(tensor) for tensor in (*inputs, out)]
-    compiled = getattr(dropout_loops, loop)
-    blocks = -(-out.numel() // dropout_loops.BLOCK)
-    threads = max(1, min(torch.get_num_threads(), blocks // BLOCKS))
-    parts = list(pairwise(blocks * i // threads for i in range(threads + 1)))
-    arguments = (*arrays, seed, threshold, scale)
-    others = [_pool().submit(compiled, *arguments, *part) for part in parts[1:]]
-    compiled(*arguments, *parts[0])
-    for other in others:
-        other.result()
+    arrays = [as_array(tensor.contiguous().view(-1)) for tensor in (*inputs, out)]
+    blocks = -(-out.numel() // cpu_loops.BLOCK)
+    share(getattr(cpu_loops, loop), blocks, BLOCKS, *arrays, seed, threshold, scale)
     return out
-
-
-def _array(tensor: Tensor) -> np.ndarray:
-    flat = tensor.detach().contiguous().view(-1)
-    return (flat.view(torch.uint16) if flat.dtype is torch.bfloat16 else flat).numpy()
-
-
-@cache
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(os.cpu_count(), "dropout")

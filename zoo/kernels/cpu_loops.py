@@ -1,8 +1,11 @@
-"""The loops of `zoo.kernels.dropout`, compiled by numba.
+"""The loops of `zoo.kernels.dropout` and `zoo.kernels.layer_norm`, compiled by numba.
 
-Entry i of a tensor is dropped if 16 bits of the output of a counter-based generator are below a
-threshold: SplitMix64 (Steele, Lea, Flood, 2014, "Fast splittable pseudorandom number generators")
-at counter i // 4. The result depends on the seed and i alone, not on the number of threads.
+A loop processes the blocks first to last - 1, so that several threads share its work. Its result
+does not depend on how they share it.
+
+Dropout: entry i of a tensor is dropped if 16 bits of the output of a counter-based generator are
+below a threshold: SplitMix64 (Steele, Lea, Flood, 2014, "Fast splittable pseudorandom number
+generators") at counter i // 4.
 
 bf16, which NumPy lacks, is passed as uint16; it is computed in fp32 and rounded to nearest even.
 """
@@ -15,15 +18,20 @@ from numba import njit, types
 from numba.extending import overload
 
 BLOCK = 4096
-"""Entries processed at a time: their random bits stay in the cache of a processor."""
+"""Entries of a block of dropout: their random bits stay in the cache of a processor."""
+
+ROWS = 128
+"""Rows of a block of layer norm."""
 
 
 def _compiled(function: Callable[..., None]) -> Callable[..., None]:
+    # Sums may be reordered, so that they are computed by vector instructions.
+    options = {"nogil": True, "fastmath": {"reassoc", "contract", "nsz"}}
     try:
-        return njit(nogil=True, cache=True)(function)
+        return njit(**options, cache=True)(function)
     except RuntimeError:
         # No folder for the cache is writable.
-        return njit(nogil=True)(function)
+        return njit(**options)(function)
 
 
 def _widen(number):
@@ -70,7 +78,7 @@ def _draw(bits: Any, seed: Any, block: Any) -> None:
 def scale_kept(
     x: Any, out: Any, seed: int, threshold: int, scale: Any, first: int, last: int
 ) -> None:
-    """Write scale * x to `out` where kept, zero elsewhere, in the blocks first to last - 1."""
+    """Write scale * x to `out` where kept, zero elsewhere."""
     bits = np.empty(BLOCK // 4, np.uint64)
     draws = bits.view(np.uint16)
     zero = scale - scale
@@ -97,3 +105,48 @@ def add_kept(
         for i in range(len(source)):
             value = _widen(source[i]) * scale if draws[i] >= threshold else zero
             target[i] = _narrow(_widen(other[i]) + value, target[i])
+
+
+@_compiled
+def normalise(
+    x: Any, weight: Any, bias: Any, eps: Any, out: Any, statistics: Any, first: int, last: int
+) -> None:
+    """Write the layer norm of each row of `x` to `out`; its mean and 1 / deviation beside it."""
+    width = x.shape[1]
+    for row in range(first * ROWS, min(last * ROWS, len(x))):
+        source, target = x[row], out[row]
+        total = np.float32(0)
+        for i in range(width):
+            total += source[i]
+        mean = total / np.float32(width)
+        squares = np.float32(0)
+        for i in range(width):
+            squares += (source[i] - mean) * (source[i] - mean)
+        scale = np.float32(1) / np.sqrt(squares / np.float32(width) + eps)
+        statistics[row, 0], statistics[row, 1] = mean, scale
+        for i in range(width):
+            target[i] = _narrow((source[i] - mean) * scale * weight[i] + bias[i], target[i])
+
+
+@_compiled
+def normalise_gradient(
+    x: Any, weight: Any, statistics: Any, gradient: Any, out: Any, sums: Any, first: int, last: int
+) -> None:
+    """Write the gradient for `x` to `out`, and for weight and bias, of each block, to `sums`."""
+    width = x.shape[1]
+    count = np.float32(width)
+    for block in range(first, last):
+        d_weight, d_bias = sums[block, 0], sums[block, 1]
+        for row in range(block * ROWS, min((block + 1) * ROWS, len(x))):
+            source, given, target = x[row], gradient[row], out[row]
+            mean, scale = statistics[row, 0], statistics[row, 1]
+            total, radial = np.float32(0), np.float32(0)
+            for i in range(width):
+                g, unit = _widen(given[i]), (source[i] - mean) * scale
+                d_weight[i] += g * unit
+                d_bias[i] += g
+                total += g * weight[i]
+                radial += g * weight[i] * unit
+            for i in range(width):
+                g, unit = _widen(given[i]), (source[i] - mean) * scale
+                target[i] = scale * (g * weight[i] - total / count - unit * (radial / count))
