@@ -125,7 +125,7 @@ def other(value):
             return value / 2 if 0 < value < 1 else int(value) + 1
         case tuple():
             return tuple(map(other, value))
-    return {"learned": "rotary", "bf16": "fp32"}[value]
+    return {"learned": "rotary", "bf16": "fp32", "none": "layer"}[value]
 
 
 FIELDS = [f"model.{n}" for n in ModelSpec.model_fields] + [
