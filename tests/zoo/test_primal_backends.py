@@ -8,7 +8,7 @@ import zoo
 from tests.zoo.oracle import DIM, HEADS, in_half_precision, ragged
 from tests.zoo.primal_oracle import agree, build
 from zoo.contract import Size, Unsupported
-from zoo.kernels import cosine_map
+from zoo.kernels import cosine_map, sampled_tokens
 from zoo.registry import UserError
 from zoo.variants.primal import Primal
 
@@ -72,10 +72,11 @@ def test_the_literal_form_computes_scores_in_full_precision_under_autocast_as_pu
 def test_evaluation_computes_neither_energies_nor_gram_matrices(backend):
     layer, x = build("dependent", backend=backend), torch.randn(2, 30, DIM).double()
     trained = layer(x, x, None).tokens
+    _, weights = layer._weights(x, None, sampled_tokens.plain)
     _, energy = (
-        layer.eval()._literal(x, layer._weights(x, None), None)
+        layer.eval()._literal(x, weights, None)
         if backend == "literal"
-        else layer.eval()._folded(x, layer._weights(x, None), None, False)
+        else layer.eval()._folded(x, weights, None, False)
     )
     assert energy.numel() == 0
     agree(layer(x, x, None).tokens, trained)

@@ -57,24 +57,6 @@ def zero_padding(
     return x if mask is None else x.masked_fill(~mask[:, None, :, None], 0.0)
 
 
-def sampled_positions(
-    count: int, x: Float[Tensor, "b n d"], mask: Bool[Tensor, "b n"] | None
-) -> Int[Tensor, "b a"]:
-    """The positions of `count` evenly spaced real tokens of each sample, first and last included.
-
-    In a sample with fewer real tokens some are repeated; one with none has the last position.
-    """
-    batch, n, _ = x.shape
-    index = torch.arange(count, device=x.device)
-    last = max(count - 1, 1)
-    if mask is None:
-        return (index * (n - 1) // last).expand(batch, -1)
-    real = mask.cumsum(1)
-    rank = index * (real[:, -1:] - 1).clamp_min(0) // last
-    # The token of rank r is the first at which r + 1 real tokens have been counted.
-    return torch.searchsorted(real, rank + 1).clamp_max(n - 1)
-
-
 def running_mean(
     u: Float[Tensor, "b n d"], mask: Bool[Tensor, "b n"] | None
 ) -> Float[Tensor, "b n d"]:

@@ -23,6 +23,7 @@ padding both are the published formulas. Positions are exact floors of i (n - 1)
 the published code truncates a float `linspace`.
 """
 
+from collections.abc import Callable
 from typing import Annotated, Literal
 
 import torch
@@ -45,9 +46,9 @@ from zoo.contract import (
     Traits,
     Unsupported,
 )
-from zoo.kernels import cosine_map, eager
+from zoo.kernels import cosine_map, eager, sampled_tokens
 from zoo.kernels.precision import full_precision
-from zoo.kernels.real_tokens import running_mean, sampled_positions, token_ranks
+from zoo.kernels.real_tokens import running_mean, token_ranks
 from zoo.registry import UserError
 from zoo.variants import variants
 
@@ -131,8 +132,9 @@ class Primal(Attention):
     def forward(self, x: Tokens, context: Context, mask: Mask | None) -> Attended:
         """See `Attention.forward`; while training, `losses` holds `ksvd`, already times eta."""
         self.require_self(x, context)
-        weights = self._weights(x, mask)
         backend = self.backend_for(x)
+        take = sampled_tokens.plain if backend == "literal" else sampled_tokens.in_place
+        x, weights = self._weights(x, mask, take)
         if backend == "literal":
             tokens, energy = self._literal(x, weights, mask)
         else:
@@ -235,19 +237,24 @@ class Primal(Attention):
         u = self.query_key(x).unflatten(-1, (2 * self.size.heads, -1))
         return self.apply_rotary(u.transpose(1, 2), positions).transpose(1, 2)
 
-    def _weights(self, x: Tokens, mask: Mask | None) -> Weights:
-        """W_e|X and W_r|X, or W_e and W_r themselves where they do not depend on the data."""
+    def _weights(
+        self, x: Tokens, mask: Mask | None, take: Callable[..., tuple[Tensor, Tensor]]
+    ) -> tuple[Tokens, Weights]:
+        """x, and W_e|X and W_r|X, or W_e and W_r where they do not depend on the data.
+
+        `take` is a function of `zoo.kernels.sampled_tokens`.
+        """
         if not self.dependent:
-            return self.directions[None]
-        positions = sampled_positions(self.directions.shape[-2], x, mask)
-        sample = x.gather(1, positions[..., None].expand(-1, -1, x.shape[-1]))
+            return x, self.directions[None]
+        positions = sampled_tokens.sampled_positions(self.directions.shape[-2], x, mask)
+        x, sample = take(x, positions)
         if mask is not None:
             # A sample without real tokens: what is sampled there is padding.
             sample = sample.masked_fill(~mask.any(1)[:, None, None], 0.0)
         sample = sample.unflatten(-1, (self.size.heads, self.size.head_dim))
         with torch.autocast(x.device.type, enabled=False):
             sample = sample.to(self.directions.dtype)
-            return torch.einsum("bahp,chas->bchps", sample, self.directions)
+            return x, torch.einsum("bahp,chas->bchps", sample, self.directions)
 
     def _output_map(self, weights: Weights) -> tuple[OutputMap, Bias]:
         """The map from features to output tokens: weights, then C, then the output projection."""
