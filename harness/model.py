@@ -99,7 +99,7 @@ def masked_mean(
     if mask is None:
         return tokens.mean(1)
     # A select, not a product: a NaN at a padded position must not reach the sum.
-    total = tokens.masked_fill(~mask[..., None], 0.0).sum(1)
+    total = torch.where(mask[..., None], tokens, 0.0).sum(1)
     return total / mask.sum(1, keepdim=True).clamp_min(1)
 
 
