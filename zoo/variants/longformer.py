@@ -18,6 +18,8 @@ at random, where the paper copies pretrained local ones. A sample without real t
 nothing.
 """
 
+from functools import partial
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -26,6 +28,7 @@ from torch.nn import functional as F
 from zoo.contract import Attended, Attention, Context, Count, Mask, Natural, Size, Tokens, Traits
 from zoo.kernels.real_tokens import with_real_tokens_first
 from zoo.kernels.window import RealCount, windowed_attention
+from zoo.recompute import sample_by_sample
 from zoo.variants import variants
 
 
@@ -70,9 +73,10 @@ class Longformer(Attention):
         q, k = self.apply_rotary(q), self.apply_rotary(k)
         first = min(self.global_tokens, x.shape[1])
         dropout = self.size.dropout if self.training else 0.0
-        heads = windowed_attention(
-            q, k, v, count, self.window, global_tokens=first, dropout=dropout
+        attend = partial(
+            windowed_attention, window=self.window, global_tokens=first, dropout=dropout
         )
+        heads = sample_by_sample(attend, q, k, v, count)
         if first:
             q = q[:, :, :first]
             if self.global_query is not None and self.global_context is not None:

@@ -28,6 +28,8 @@ published code it is the last. All heads share the rotations. Dropout is applied
 all rounds alike.
 """
 
+from functools import partial
+
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
@@ -35,6 +37,7 @@ from torch.nn import functional as F
 
 from zoo.contract import Count, Keys, Mask, Queries, Size, Traits
 from zoo.projected import ProjectedAttention
+from zoo.recompute import sample_by_sample
 from zoo.variants import variants
 
 SELF_SCORE = -1e5
@@ -79,13 +82,27 @@ class Reformer(ProjectedAttention):
         bucket = min(self.bucket, n)
         tail = -n % bucket
         real = torch.ones(1, n, dtype=torch.bool, device=q.device) if mask is None else mask
-        real = F.pad(real, (0, tail))
-        q, v = (F.pad(part, (0, 0, 0, tail)) for part in (q, v))
         rotations = self.rotations.to(q.dtype)
         if self.training:
             rotations = torch.randn_like(rotations)
-        order = hash_order(q.detach(), real, rotations)
-        return hashed_attention(q, v, real, order, bucket, self.dropout)[:, :, :n]
+        options = {"rotations": rotations, "bucket": bucket, "dropout": self.dropout}
+        q, v = (F.pad(part, (0, 0, 0, tail)) for part in (q, v))
+        real = F.pad(real, (0, tail))
+        return sample_by_sample(partial(attend_sorted, **options), q, v, real)[:, :, :n]
+
+
+def attend_sorted(
+    q: Slots,
+    v: Slots,
+    real: Real,
+    *,
+    rotations: Float[Tensor, "r e f"],
+    bucket: int,
+    dropout: float,
+) -> Slots:
+    """Sort by hashes, and attend."""
+    order = hash_order(q.detach(), real, rotations)
+    return hashed_attention(q, v, real, order, bucket, dropout)
 
 
 def hash_order(q: Slots, real: Real, rotations: Float[Tensor, "r e f"]) -> Order:
