@@ -70,11 +70,12 @@ measure() {
 
 if [[ $dry == yes ]]; then
   device=(--device cpu) claims=(layer --tiny) rows=(-a primal --task listops) budget=smoke seconds=0
-  variants=primal lengths=32,64 longest=128,256 tokens=256 tasks=(listops)
+  variants=primal lengths=32 longest=128 tokens=64 tasks=(listops) trained=(primal)
 else
   device=(--device cuda) claims=() rows=() budget=paper seconds=1
   variants=primal,linear,flowformer,performer,gated-linear,none
-  lengths=1024,4096,16384,65536 longest=262144,1048576 tokens=65536 tasks=(listops text image)
+  lengths=1024,4096,16384,65536 longest=262144,1048576 tokens=65536
+  tasks=(listops text image) trained=(primal softmax+primal softmax)
   "$PYTHON" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' || {
     echo "torch finds no CUDA device; use --dry-run" >&2
     exit 2
@@ -91,8 +92,8 @@ measure table 240 reproduce primal "${sampling[@]}" "${rows[@]}" --budget "$budg
 measure long 240 cost "${sampling[@]}" --pass train -a primal,linear --lengths "$longest"
 measure decode 90 cost "${sampling[@]}" --pass decode -a primal,linear --lengths "$lengths" \
   --batch 16
-for task in "${tasks[@]}"; do
-  for attention in primal softmax+primal softmax; do
+for attention in "${trained[@]}"; do
+  for task in "${tasks[@]}"; do
     measure "accuracy-$task-$attention" 600 run "${device[@]}" --budget "$budget" --task "$task" \
       -a "$attention"
   done

@@ -24,8 +24,8 @@ Training steps at the shapes of budget `{budget}`, measured on {machine}, in {pr
 device. *Naive* is softmax by its formula, which stores all weights; *SDPA* is
 `torch.nn.functional.scaled_dot_product_attention`, which alternates with every row. A ratio to
 naive is that of two ratios to SDPA. Peak memory is what one step allocates in addition to what was
-allocated before it, in GB of 10^9 bytes. Sequences have their full length; both documents of an
-example of Retrieval are in the batch.
+allocated before it, in GB of 10^9 bytes. Sequences are random tokens of full length, for which no
+data are needed; both documents of an example of Retrieval are in the batch.
 """
 
 DIFFERENCES = """\

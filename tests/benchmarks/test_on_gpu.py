@@ -54,11 +54,11 @@ def test_every_part_writes_its_records_in_a_dry_run(tmp_path):
     # A tiny claim need not be met.
     expected = {"claims": ("ok", "exit code 1")}
     assert all(state in expected.get(name, ("ok",)) for name, state, _ in ended), done.stdout
-    assert [name for name, _, _ in ended[:5]] == [*parts[:5]] and len(ended) == 8
+    assert [name.partition("-")[0] for name, _, _ in ended] == [*parts]
     assert read(tmp_path / "claims", "cpu", ClaimRecord)
     costs, _ = CostStore.within(tmp_path / "store").read()
     assert {one.spec.operation for one in costs} == {"train", "forward", "decode"}
     assert {one.status for one in costs} == {"ok"}
     runs, _ = Store(tmp_path / "store").read()
-    assert {one.spec.attention for one in runs} == {"primal", "softmax", "softmax+primal"}
+    assert [one.status for one in runs] == ["ok"]
     assert (tmp_path / "store" / "table3.md").exists()
