@@ -33,7 +33,7 @@ LARGE = 2**18
 """Entries of queries and of keys from which `suits` is true: 1 MiB in fp32. Fewer fit a cache."""
 
 PIECE = 2**19
-"""About the number of features that are computed at a time: 2 MiB in fp32. With two threads, smaller
+"""About the number of features that are computed at a time: 2 MiB in fp32. With two threads smaller
 pieces cost more time in starting operations than they save in memory transfers."""
 
 
