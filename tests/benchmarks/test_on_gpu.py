@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.claims import ClaimRecord, read
 from harness.records.store import CostStore, Store
 
 ROOT = Path(__file__).parents[2]
@@ -47,18 +46,15 @@ def test_a_part_without_time_left_is_named_and_does_not_run(tmp_path):
 
 
 @pytest.mark.slow
-def test_every_part_writes_its_records_in_a_dry_run(tmp_path):
-    parts = ("cost", "claims", "table", "long", "decode", "accuracy")
+def test_parts_write_their_records_in_a_dry_run(tmp_path):
+    # The commands of the other parts have tests of their own, and each part takes seconds.
+    parts = ("cost", "accuracy")
     done = run("--dry-run", str(tmp_path), *parts, HARNESS_DATA=str(tmp_path / "data"))
     ended = [line.split("\t") for line in (tmp_path / "parts.tsv").read_text().splitlines()]
-    # A tiny claim need not be met.
-    expected = {"claims": ("ok", "exit code 1")}
-    assert all(state in expected.get(name, ("ok",)) for name, state, _ in ended), done.stdout
+    assert all(state == "ok" for _, state, _ in ended), done.stdout
     assert [name.partition("-")[0] for name, _, _ in ended] == [*parts]
-    assert read(tmp_path / "claims", "cpu", ClaimRecord)
     costs, _ = CostStore.within(tmp_path / "store").read()
-    assert {one.spec.operation for one in costs} == {"train", "forward", "decode"}
+    assert {one.spec.operation for one in costs} == {"train", "forward"}
     assert {one.status for one in costs} == {"ok"}
     runs, _ = Store(tmp_path / "store").read()
     assert [one.status for one in runs] == ["ok"]
-    assert (tmp_path / "store" / "table3.md").exists()

@@ -56,6 +56,14 @@ def raising(error: BaseException):
     return fail
 
 
+@pytest.fixture(autouse=True)
+def interruptible():
+    """Give SIGINT its handler: a shell starts processes in the background without one."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture
 def trained(monkeypatch) -> list[Trainer]:
     """The trainers that runs have used."""

@@ -209,6 +209,7 @@ DEFAULT_OPTIONS = {
         "projections": "auto",
         "trace": "weights",
         "ksvd_mean": "batch",
+        "backend": "auto",
     },
     "reformer": {"bucket": 64, "hashes": 2},
     "reformer-lib": {"bucket": 64, "hashes": 2},
