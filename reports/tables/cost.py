@@ -188,7 +188,10 @@ def crossover_text(crossing: Crossover | None) -> str:
         return f"above {longest:,}"
     if high == math.inf:
         return f"above {low:,.0f}"
-    return f"below {high:,.0f}" if low == 0 else f"{low:,.0f} to {high:,.0f}"
+    if low == 0:
+        return f"below {high:,.0f}"
+    # Memory has no interval.
+    return f"{low:,.0f}" if low == high else f"{low:,.0f} to {high:,.0f}"
 
 
 def as_csv(all_sweeps: Sequence[Sweep]) -> str:

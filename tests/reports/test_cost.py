@@ -10,6 +10,7 @@ from reports import tables
 from reports.figures.cost import draw
 from reports.pages import cost_files
 from reports.pages.cost import cost_page, training_crossovers
+from reports.scaling import Crossover
 from reports.tables.cost import as_csv, crossover_text, sweeps
 from tests.reports.conftest import quartiles
 
@@ -166,3 +167,7 @@ def test_the_crossovers_are_those_of_the_fastest_row_of_the_largest_training_swe
     assert found and found.texts["linear"] == ("900 to 1,200", "below 256")
     assert "dim=64" in found.caption and "256 to 2,048 tokens" in found.caption
     assert training_crossovers(forward) is None
+
+
+def test_a_crossover_without_an_interval_is_one_length():
+    assert crossover_text(Crossover(1000.2, 1000.2, 256, 2048)) == "1,000"
