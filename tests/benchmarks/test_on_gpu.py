@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.records.store import CostStore, Store
+from harness.records.store import CostStore
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "benchmarks" / "on_gpu.sh"
@@ -46,15 +46,11 @@ def test_a_part_without_time_left_is_named_and_does_not_run(tmp_path):
 
 
 @pytest.mark.slow
-def test_parts_write_their_records_in_a_dry_run(tmp_path):
+def test_a_part_writes_its_records_in_a_dry_run(tmp_path):
     # The commands of the other parts have tests of their own, and each part takes seconds.
-    parts = ("cost", "accuracy")
-    done = run("--dry-run", str(tmp_path), *parts, HARNESS_DATA=str(tmp_path / "data"))
+    done = run("--dry-run", str(tmp_path), "cost")
     ended = [line.split("\t") for line in (tmp_path / "parts.tsv").read_text().splitlines()]
-    assert all(state == "ok" for _, state, _ in ended), done.stdout
-    assert [name.partition("-")[0] for name, _, _ in ended] == [*parts]
+    assert [line[:2] for line in ended] == [["cost", "ok"]], done.stdout
     costs, _ = CostStore.within(tmp_path / "store").read()
     assert {one.spec.operation for one in costs} == {"train", "forward"}
     assert {one.status for one in costs} == {"ok"}
-    runs, _ = Store(tmp_path / "store").read()
-    assert [one.status for one in runs] == ["ok"]
