@@ -1,7 +1,7 @@
 """The training step at the paper's ListOps shape: B=32 N=2000, published dropout.
 
 `primal` is compared with the literal model of the paper, with SDPA softmax, with itself without
-dropout and in the other precision; `none`, the model without attention, is the floor.
+dropout and in the other precision; `none`, the model without attention, is a lower limit.
 """
 
 from collections.abc import Callable, Iterator

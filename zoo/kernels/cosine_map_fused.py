@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
 from zoo.kernels import cosine_map_kernels
+from zoo.kernels.precision import TINY
 
 kernels: Any = cosine_map_kernels
 
@@ -20,9 +21,6 @@ TILE = 64
 
 PROGRAMS = 256
 """Programs of a launch that adds up over tokens, if there are as many tiles."""
-
-TINY = 1e-12
-"""See `zoo.kernels.cosine_map`."""
 
 
 @torch.library.custom_op("zoo::cosine_map", mutates_args=())

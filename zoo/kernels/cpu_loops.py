@@ -111,7 +111,7 @@ def add_kept(
 def normalise(
     x: Any, weight: Any, bias: Any, eps: Any, out: Any, statistics: Any, first: int, last: int
 ) -> None:
-    """Write the layer norm of each row of `x` to `out`; its mean and 1 / deviation beside it."""
+    """Write the layer norm of each row of `x` to `out`, and its mean and 1 / deviation."""
     width = x.shape[1]
     for row in range(first * ROWS, min(last * ROWS, len(x))):
         source, target = x[row], out[row]

@@ -4,11 +4,12 @@ Srivastava et al., "Dropout: A Simple Way to Prevent Neural Networks from Overfi
 
     y_i = x_i / (1 - p) with probability 1 - p, else 0
 
-PyTorch draws a mask on one thread and stores it in the dtype of x: at p = 0.1 that is 43 % of a
-training step of `primal` (ListOps, two threads, bf16). Here an entry is dropped if 16 random bits
-are below t = round(65536 p); kept entries are multiplied by 65536 / (65536 - t), so that the
-expectation is x. The bits follow from one seed, drawn from PyTorch's default generator, and the
-index of the entry: nothing is stored, and the backward pass computes them again.
+PyTorch draws a mask on one thread and stores it in the dtype of x: at p = 0.1 that is 32 % of a
+training step of `primal` (ListOps, one thread, bf16; docs/decisions/0022-dropout-on-a-cpu.md).
+Here an entry is dropped if 16 random bits are below t = round(65536 p); kept entries are multiplied
+by 65536 / (65536 - t), so that the expectation is x. The bits follow from one seed, drawn from
+PyTorch's default generator, and the index of the entry: nothing is stored, and the backward pass
+computes them again.
 
 Elsewhere than on a CPU, and where a compiler or a function transform traces, this is `F.dropout`.
 """

@@ -6,6 +6,9 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+TINY = 1e-12
+"""Smaller norms are replaced by this one, so that the zero vector has the feature zero."""
+
 
 def at_least_fp32(dtype: torch.dtype) -> torch.dtype:
     """`dtype`, or fp32 where that is wider."""

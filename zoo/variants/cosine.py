@@ -27,14 +27,12 @@ from torch.nn import functional as F
 
 from zoo.contract import Count, Keys, Mask, OneToken, Queries, Size, State, Traits
 from zoo.kernels import causal_sum, feature_sum
+from zoo.kernels.precision import TINY
 from zoo.kernels.real_tokens import zero_padding
 from zoo.projected import ProjectedAttention
 from zoo.variants import variants
 
 Sums = Float[Tensor, "b h _ e"]
-
-TINY = 1e-12
-"""Smaller norms are replaced by this one."""
 
 
 @variants.register("cosine")

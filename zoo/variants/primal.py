@@ -47,7 +47,7 @@ from zoo.contract import (
     Unsupported,
 )
 from zoo.kernels import cosine_map, eager, sampled_tokens
-from zoo.kernels.precision import full_precision
+from zoo.kernels.precision import TINY, full_precision
 from zoo.kernels.real_tokens import running_mean, token_ranks
 from zoo.registry import UserError
 from zoo.variants import variants
@@ -187,7 +187,7 @@ class Primal(Attention):
         """The layer's output, and the energy, from the scores e and r, in fp32 at least."""
         u, merge = self._queries_and_keys(x, mask), self.merge
         with full_precision(u, weights, merge.weight, merge.bias) as (u, weights, weight, bias):
-            phi = F.normalize(u, dim=-1, eps=cosine_map.TINY)
+            phi = F.normalize(u, dim=-1, eps=TINY)
             if mask is not None:
                 phi = phi * mask[:, :, None, None]
             sides = zip(phi.chunk(2, dim=2), weights.unbind(1), strict=True)
