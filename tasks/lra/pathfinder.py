@@ -13,7 +13,7 @@ drawn per image. Each distractor has a third of a snake's paddles; together they
 and 35 at 32, 64 and 128 pixels.
 
 Three properties of the original that its description does not mention: at 32 pixels the first
-paddle of the first snake and of each distractor points up and left, at 120 to 150 degrees from the
+paddle of the first snake and of each distractor points up and left, at 121 to 150 degrees from the
 x axis, because no other angle has a free pixel. So most distractors fail: about 1.2 of the hard
 set's 5 are drawn. And as the newest paddle of a snake is not yet in the mask of the other, both end
 on one pixel in 0.4 % of the hard set's images, whose class is undetermined.
@@ -80,7 +80,7 @@ class Pathfinder(GeneratedTask):
     """
 
     name = "pathfinder"
-    version = 1
+    version = 2
     classes = 2
     vocabulary = 256
     images = True

@@ -18,6 +18,7 @@ Patch: TypeAlias = UInt8[np.ndarray, "w w"]
 Paddle: TypeAlias = Int64[np.ndarray, " 3"]
 Paddles: TypeAlias = Int64[np.ndarray, "p 3"]
 Point: TypeAlias = Int64[np.ndarray, " 2"]
+Vector: TypeAlias = Float64[np.ndarray, " 2"]
 Cells: TypeAlias = Int64[np.ndarray, "k 2"]
 Weights: TypeAlias = Float64[np.ndarray, " j"]
 
@@ -106,11 +107,17 @@ def inside(size: int, band: int, y: int, x: int) -> bool:
 
 
 @njit(nogil=True)
-def begin(size: int, onset: Point, joint: Point, paddle: Paddle, pivot: Point) -> bool:
+def begin(size: int, onset: Vector, joint: Vector, paddle: Paddle, pivot: Point) -> bool:
     """Find the pivot of a first paddle; return whether it and the head are in the window."""
-    pivot[0], pivot[1] = paddle[0] + joint[0], paddle[1] + joint[1]
-    head = inside(size, 0, paddle[0] + onset[0], paddle[1] + onset[1])
-    return head and inside(size, 0, pivot[0], pivot[1])
+    y, x = step(paddle[0], onset[0]), step(paddle[1], onset[1])
+    pivot[0], pivot[1] = step(y, joint[0]), step(x, joint[1])
+    return inside(size, 0, y, x) and inside(size, 0, pivot[0], pivot[1])
+
+
+@njit(nogil=True)
+def step(coordinate: int, distance: float) -> int:
+    """The coordinate of the next point: the ceiling of the sum in double precision."""
+    return int(np.ceil(coordinate + distance))
 
 
 @njit(nogil=True)
@@ -134,8 +141,8 @@ def extend(
     rng: Generator, tables: Tables, mask: Levels, last: Paddle, paddle: Paddle, pivot: Point
 ) -> bool:
     """Draw the paddle after `last`, whose pivot is given; then add `last` to `mask`."""
-    pivot[0] += tables.pivots[last[2], 0]
-    pivot[1] += tables.pivots[last[2], 1]
+    pivot[0] = step(pivot[0], tables.pivots[last[2], 0])
+    pivot[1] = step(pivot[1], tables.pivots[last[2], 1])
     weights = np.empty(len(tables.heads))
     total = weigh(mask, tables.near, tables.heads, pivot, tables.turns[last[2]], weights)
     if total < MIN_WEIGHT:

@@ -8,12 +8,18 @@ A paddle is drawn with Pillow at twice the size as a line of length 2L, and halv
 filter; its mask is the line dilated by a disc of radius 2m, halved in the same way. Both are 8-bit
 images.
 
-Deviation: sines are rounded to 12 decimals, so that d sin(angle) is a whole number on every machine
-where it is one in mathematics; in the original that depends on the rounding of c + d sin(angle).
+Sines are those of double precision, without rounding, as in the original: c + d sin(angle) may lie
+just above the whole number that it is in mathematics, and `step` then adds 1. As 4 sin(pi) =
+4.9e-16, that depends on c: it is lost in the sum where c is 8 or more. Vectors are therefore
+floats, added to a point when it is known. The sines of the integer angles, and of the reversed ones
+(by pi more, or less), are in `pathfinder_sines.csv`, since sine functions differ between machines
+in the last bit. No other direction but those along the axes, where they agree, has a coordinate
+near a whole number.
 """
 
 from dataclasses import dataclass
 from functools import cache
+from importlib import resources
 from math import ceil, pi
 from typing import NamedTuple
 
@@ -101,8 +107,8 @@ class Tables(NamedTuple):
         masks: its mask.
         fits: what must be free around a tail at each integer angle.
         fit_counts: how many cells of `fits` are in use.
-        onset: from a tail to the head at each integer angle.
-        joints: from a tail to the pivot.
+        onset: from a tail to the head at each integer angle, before the ceiling; here and below.
+        joints: from that head to the pivot.
         pivots: from a pivot to the next one, after a paddle of each direction.
         turns: weight of each head after each direction.
         near: the neighbourhood of a head that should be free.
@@ -123,9 +129,9 @@ class Tables(NamedTuple):
     masks: UInt8[np.ndarray, "r w w"]
     fits: Int64[np.ndarray, "a k 2"]
     fit_counts: Int64[np.ndarray, " a"]
-    onset: Int64[np.ndarray, "a 2"]
-    joints: Int64[np.ndarray, "a 2"]
-    pivots: Int64[np.ndarray, "r 2"]
+    onset: Float64[np.ndarray, "a 2"]
+    joints: Float64[np.ndarray, "a 2"]
+    pivots: Float64[np.ndarray, "r 2"]
     turns: Float64[np.ndarray, "r j"]
     near: Int64[np.ndarray, "c 2"]
     discs: UInt8[np.ndarray, "o o o o"]
@@ -135,15 +141,14 @@ class Tables(NamedTuple):
 def drawing_tables(size: int, contour: int, margin: int) -> Tables:
     """The tables for a window of that side, snakes of that many paddles, and that gap."""
     scale = SCALES[size]
-    compass = _unit(np.deg2rad(np.arange(-180, 180)))
+    compass, reversed_compass = sines()
     heads = circle(scale.paddle + margin)
-    toward = (heads / np.hypot(*heads.T)[:, None]).round(12)
+    toward = _unit(np.arctan2(*heads.T))
     # A paddle is drawn forward from its tail, or backward from its head toward the pivot.
     canvases = [_line(scale, margin, vector) for vector in np.concatenate([compass, -toward])]
     masks = np.stack([_halved(_dilated(canvas, OVERSAMPLING * margin)) for canvas in canvases])
     fits = [_fit(mask, scale.paddle + margin) for mask in masks[:ANGLES]]
     growth = np.concatenate([compass, toward])
-    onset = _whole(scale.paddle * compass)
     distractor_contour = contour // 3
     return Tables(
         size=size,
@@ -160,13 +165,20 @@ def drawing_tables(size: int, contour: int, margin: int) -> Tables:
         masks=masks,
         fits=_padded(fits),
         fit_counts=np.array([len(cells) for cells in fits]),
-        onset=onset,
-        joints=onset + _whole(-(scale.paddle + margin) * compass),
-        pivots=_whole((scale.paddle + 2 * margin) * growth),
+        onset=scale.paddle * compass,
+        joints=(scale.paddle + margin) * reversed_compass,
+        pivots=(scale.paddle + 2 * margin) * growth,
         turns=_turns(growth, toward, scale.continuity),
         near=np.argwhere(_disc(margin)) - margin,
         discs=_discs(scale.radius),
     )
+
+
+def sines() -> tuple[Float64[np.ndarray, "a 2"], Float64[np.ndarray, "a 2"]]:
+    """(sin, cos) of each integer angle, and of its reverse, as doubles."""
+    text = resources.files("tasks.lra").joinpath("pathfinder_sines.csv").read_text("utf-8")
+    table = np.loadtxt(text.splitlines(), delimiter=",", skiprows=1)
+    return table[:, 1:3], table[:, 3:5]
 
 
 def circle(radius: int) -> Int64[np.ndarray, "j 2"]:
@@ -176,11 +188,7 @@ def circle(radius: int) -> Int64[np.ndarray, "j 2"]:
 
 
 def _unit(angles: Float64[np.ndarray, " r"]) -> Float64[np.ndarray, "r 2"]:
-    return np.stack([np.sin(angles), np.cos(angles)], axis=1).round(12)
-
-
-def _whole(vectors: Float64[np.ndarray, "r 2"]) -> Int64[np.ndarray, "r 2"]:
-    return np.ceil(vectors).astype(np.int64)
+    return np.stack([np.sin(angles), np.cos(angles)], axis=1)
 
 
 def _line(scale: Scale, margin: int, vector: Float64[np.ndarray, " 2"]) -> UInt8[np.ndarray, "w w"]:

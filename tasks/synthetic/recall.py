@@ -1,6 +1,7 @@
 """Recall: which token followed this one earlier in the sequence?"""
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Int
@@ -58,29 +59,33 @@ class Induction(SymbolTask):
 class MultiQueryRecall(SyntheticTask):
     """Multi-query associative recall: key-value pairs, then every key once more as a query.
 
-    Arora et al., 2023, arXiv 2312.04927. Token 0 does not occur; keys are the lower half of the
-    vocabulary, values the upper half. After the pairs, queries take every second position at most,
-    drawn by a power law. The target of a query is the value of its key. The other positions hold
-    random tokens that are neither a key nor a value of the example: a key occurs in its pair and as
-    a query, its value in the pair only.
+    Arora et al., 2023, arXiv 2312.04927, section 4 and figure 2. Keys are the tokens from 1 on in
+    the lower half of the vocabulary, values the upper half. After the pairs, queries take every
+    second position at most, drawn by a power law. The target of a query is the value of its key.
+    All other positions hold token 0, as in the published experiments. With `filler=random` they
+    hold random tokens other than 0 and the example's keys and values.
 
-    Deviations: Arora et al. fill with any token, 0 included, so that a key or an answer may occur
-    once more; their answer is one of all tokens, here it is one of the values.
+    The published grid is vocabulary=8192 with (max_len, pairs) of (64, 4), (128, 8), (256, 16) and
+    (512, 64), causal. Deviations: an answer is one of the values, half of the vocabulary, where the
+    published model chooses among all tokens; the published code requires a vocabulary above
+    `max_len`; its random filler is any token, so that a key or an answer may occur once more.
 
     Attributes:
         max_len: tokens per example.
         pairs: key-value pairs, and queries, per example.
         vocabulary: vocabulary size.
+        filler: what the positions hold that are neither a pair nor a query: zero or random.
         causal: whether the model is causal.
     """
 
     name = "mqar"
-    version = 2
+    version = 3
     vocabulary_option = "vocabulary"
 
     max_len: int = 128
     pairs: int = 8
     vocabulary: int = 8_192
+    filler: Literal["zero", "random"] = "zero"
     causal: bool = True
 
     def __post_init__(self) -> None:
@@ -91,7 +96,7 @@ class MultiQueryRecall(SyntheticTask):
         self._derive(classes=vocabulary // 2)
         self._require(pairs=1)
         require_at_least(4 * pairs, "mqar", f"4 for each of pairs={pairs}", max_len=self.max_len)
-        # Besides token 0, keys and values, at least one token is left for the other positions.
+        # Token 0 is no key. So at least one token is left for a random filler.
         reason = f"2 for each of pairs={pairs} and 2 more"
         require_at_least(2 * pairs + 2, "mqar", reason, vocabulary=vocabulary)
 
@@ -100,7 +105,10 @@ class MultiQueryRecall(SyntheticTask):
         keys = 1 + stream.distinct(self.pairs, self.classes - 1, count)
         values = stream.distinct(self.pairs, self.classes, count)
         pairs = np.stack([keys, self.classes + values], axis=2).reshape(count, -1)
-        sequences = self._other_tokens(stream, pairs)
+        if self.filler == "random":
+            sequences = self._other_tokens(stream, pairs)
+        else:
+            sequences = np.zeros((count, self.max_len), np.int64)
         sequences[:, : 2 * self.pairs] = pairs
         target_positions = 2 * self.pairs + 2 * self._query_slots(stream, count)
         np.put_along_axis(sequences, target_positions, keys, axis=1)
@@ -111,7 +119,9 @@ class MultiQueryRecall(SyntheticTask):
         return split.sequences[:, 1 : 2 * self.pairs : 2].long() - self.classes
 
     def word(self, token: int) -> str:
-        """See `Task.word`: `k` and the number of a key, or `v` and that of a value."""
+        """See `Task.word`: `k` and the number of a key, or `v` and that of a value; or 0."""
+        if token == 0:
+            return "0"
         return f"k{token}" if token < self.classes else self.class_name(token - self.classes)
 
     def class_name(self, target: int) -> str:

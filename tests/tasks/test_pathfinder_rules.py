@@ -4,13 +4,14 @@ import math
 from collections import Counter
 from itertools import pairwise
 
+import mpmath
 import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
 from tasks.lra import pathfinder_drawing, pathfinder_growth
 from tasks.lra.pathfinder import Pathfinder
-from tasks.lra.pathfinder_tables import ANGLES, SCALES, drawing_tables
+from tasks.lra.pathfinder_tables import ANGLES, SCALES, drawing_tables, sines
 
 pytestmark = pytest.mark.slow  # numba compiles the kernels for ten to twenty seconds
 
@@ -24,9 +25,12 @@ def circle(radius):
 
 
 def step(point, angle, distance):
-    # Nine decimals: sin(pi) is zero.
     moved = (distance * math.sin(angle), distance * math.cos(angle))
-    return tuple(math.ceil(round(c + d, 9)) for c, d in zip(point, moved, strict=True))
+    return tuple(math.ceil(c + d) for c, d in zip(point, moved, strict=True))
+
+
+def reverse(angle):
+    return angle + math.pi if angle + math.pi < math.pi else angle - math.pi
 
 
 def disc(radius):
@@ -50,12 +54,13 @@ class Rules:
 
     def angle(self, direction):
         if direction < 360:
-            return math.radians(direction - 180)
+            return (direction - 180) * math.pi / 180
         return math.atan2(*self.circle[direction - 360])
 
     def layers(self, paddle):
         y, x, direction = map(int, paddle)
-        drawn = self.angle(direction) + (math.pi if direction >= 360 else 0)
+        drawn = self.angle(direction)
+        drawn = reverse(drawn) if direction >= 360 else drawn
         half = self.length + math.ceil(self.scale.thickness) + self.margin
         canvas = Image.new("L", (4 * half + 1, 4 * half + 1))
         end = step((2 * half, 2 * half), drawn, 2 * self.length)
@@ -92,7 +97,7 @@ class Rules:
     def first_joint(self, paddle):
         tail, angle = tuple(map(int, paddle[:2])), self.angle(int(paddle[2]))
         head = step(tail, angle, self.length)
-        return step(head, angle + math.pi, self.length + self.margin)
+        return step(head, reverse(angle), self.length + self.margin)
 
     def border(self):
         mask = np.ones((self.size, self.size))
@@ -194,8 +199,24 @@ def test_only_angles_whose_kernel_reaches_every_corner_start_a_snake(case):
 
 def test_at_32_pixels_a_snake_starts_up_and_to_the_left():
     assert (np.flatnonzero(drawing_tables(32, 14, 1).fit_counts) - 180).tolist() == [
-        *range(-150, -119)
+        *range(-150, -120)
     ]
+
+
+def test_the_sines_are_those_of_the_double_angles_correctly_rounded():
+    mpmath.mp.prec = 200
+    angles = [degrees * math.pi / 180 for degrees in range(-180, 180)]
+    for table, radians in zip(sines(), (angles, list(map(reverse, angles))), strict=True):
+        exact = [(mpmath.sin(mpmath.mpf(a)), mpmath.cos(mpmath.mpf(a))) for a in radians]
+        assert table.tolist() == [[float(sine), float(cosine)] for sine, cosine in exact]
+
+
+def test_a_step_to_the_left_reaches_one_pixel_further_down_below_eight():
+    # 4 sin(pi) = 4.9e-16 is lost in a sum of 8 or more, and at 0 the sum is 4.9e-16.
+    pivots = drawing_tables(32, 14, 1).pivots
+    left = ANGLES + circle(3).index((0, -3))
+    rows = [pathfinder_growth.step(row, pivots[left, 0]) for row in range(12)]
+    assert rows == [*range(1, 9), *range(8, 12)]
 
 
 @pytest.mark.parametrize("band", [0, 3, 14])
