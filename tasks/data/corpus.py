@@ -1,11 +1,12 @@
 """Sequences of different lengths, concatenated, and seeded subsets of examples."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Int32, Int64, UInt8
+from jaxtyping import Bool, Int32, Int64, UInt8
 from torch import Tensor
 
 from tasks.contract import Split, SplitName, Task
@@ -59,6 +60,12 @@ class Corpus:
         start = self.ends[index - 1] if index else 0
         return self.values[start : self.ends[index]]
 
+    def repeats(self) -> Bool[np.ndarray, " s"]:
+        """Which sequences occur more than once."""
+        sequences = [self.sequence(index).tobytes() for index in range(len(self))]
+        counts = Counter(sequences)
+        return np.array([counts[sequence] > 1 for sequence in sequences])
+
     def arrays(self, prefix: str) -> dict[str, np.ndarray]:
         """The fields by the names of `specification`."""
         fields = (self.values, self.ends, self.targets)
@@ -104,25 +111,36 @@ def official(split: SplitName) -> SplitName:
 
 
 def choose(
-    owner: str, targets: UInt8[np.ndarray, " n"], split: SplitName, count: int
+    owner: str,
+    targets: UInt8[np.ndarray, " n"],
+    split: SplitName,
+    count: int,
+    repeats: Bool[np.ndarray, " n"] | None = None,
 ) -> Int64[np.ndarray, " count"]:
     """The indices of `count` examples of `split` in its published split; see `official`.
 
-    `targets` are the classes of the published split. Train and dev are disjoint.
+    `targets` are the classes of the published split, `repeats` says which examples occur in it more
+    than once; None for none. Train and dev are disjoint.
 
     Raises:
         UserError: there are fewer; `owner` is the task, for a message.
     """
-    indices = np.arange(len(targets)) if split == "test" else hold_out(targets)[split]
+    all_of_test = split == "test"
+    indices = np.arange(len(targets)) if all_of_test else hold_out(targets, repeats)[split]
     return subsample(f"{owner}.{split}", indices, count)
 
 
-def hold_out(targets: UInt8[np.ndarray, " n"]) -> Mapping[str, Int64[np.ndarray, " count"]]:
+def hold_out(
+    targets: UInt8[np.ndarray, " n"], repeats: Bool[np.ndarray, " n"] | None = None
+) -> Mapping[str, Int64[np.ndarray, " count"]]:
     """The indices of train, and of dev: a tenth of every class, both ascending.
 
-    The choice uses `Generator.random` only, whose stream NumPy guarantees.
+    Examples that occur more than once are in train. The choice uses `Generator.random` only, whose
+    stream NumPy guarantees.
     """
     keys = np.random.Generator(np.random.PCG64(DEV_SEED)).random(len(targets))
+    if repeats is not None:
+        keys[repeats] = 1.0  # above all others
     is_dev = np.zeros(len(targets), bool)
     for value in np.unique(targets):
         members = np.flatnonzero(targets == value)

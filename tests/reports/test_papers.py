@@ -6,8 +6,8 @@ import pytest
 from reports.papers import published
 
 DIGESTS = {
-    "lra_accuracy.csv": "02901b2a06473075",
-    "lra_cost.csv": "b188eec87af26757",
+    "lra_accuracy.csv": "ce74e2c47e311aa6",
+    "lra_cost.csv": "f7d415335ec99f0e",
     "uea_accuracy.csv": "83d4cfe44253a7c9",
 }
 """Of tables that were compared with the paper, line by line; two of its averages are misprinted."""
@@ -26,13 +26,13 @@ def test_the_published_tables_are_those_that_were_compared_with_the_paper():
 @pytest.mark.parametrize(
     ("key", "attention", "expected"),
     [
-        ("text@1", "softmax", {"%": "65.0", "s/1K steps": "694.8", "GB": "21.24"}),
+        ("text@2", "softmax", {"%": "65.0", "s/1K steps": "694.8", "GB": "21.24"}),
         ("retrieval@1", "softmax+primal", {"%": "81.0", "s/1K steps": "546.5", "GB": "18.59"}),
         ("image@1", "yoso", {"%": "39.8"}),
-        ("text@1[max_len=512]", "softmax", {}),
-        ("text@2", "softmax", {}),
-        ("text@1, blocks of 32 shuffled", "softmax", {}),
-        ("text@1", "softmax-lib", {}),
+        ("text@2[max_len=512]", "softmax", {}),
+        ("text@1", "softmax", {}),
+        ("text@2, blocks of 32 shuffled", "softmax", {}),
+        ("text@2", "softmax-lib", {}),
     ],
 )
 def test_published_numbers_belong_to_the_published_task_and_variant_alone(key, attention, expected):

@@ -61,6 +61,18 @@ def test_train_and_dev_partition_the_official_train_reviews(imported):
         assert classes == split.targets.tolist()
 
 
+def test_reviews_that_occur_more_than_once_are_never_in_train_and_dev(reviews):
+    rows = reviews.content["train.jsonl.xz"]
+    # Every second one of both classes: without the rule some are in dev.
+    repeated = [{**row, "text": f"copy {i // 4}"} if i % 2 else row for i, row in enumerate(rows)]
+    source = repack(reviews, "train.jsonl.xz", repeated)
+    Text.import_files(reviews.folder, change(source, arrays={}))
+    splits = [Text(**SMALL).load(name) for name in ("train", "dev")]
+    train, dev = ({text_of(split, i) for i in range(len(split))} for split in splits)
+    assert len(dev) == 4 and not train & dev
+    assert not any(text.startswith(b"copy") for text in dev)
+
+
 def test_fewer_reviews_keep_both_classes(imported):
     few = Text(train=10, dev=2, test=4)
     counts = [few.load(name).targets.bincount().tolist() for name in ("train", "dev", "test")]
