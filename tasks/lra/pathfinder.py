@@ -16,7 +16,7 @@ Three properties of the original that its description does not mention: at 32 pi
 paddle of the first snake and of each distractor points up and left, at 121 to 150 degrees from the
 x axis, because no other angle has a free pixel. So most distractors fail: about 1.2 of the hard
 set's 5 are drawn. And as the newest paddle of a snake is not yet in the mask of the other, both end
-on one pixel in 0.4 % of the hard set's images, whose class is undetermined.
+on one pixel in 0.3 % of the hard set's images, whose class is undetermined.
 
 Deviations: the arena publishes one set; here sets are drawn from a seed, by the same rules. In the
 easy and intermediate sets the number of distractors follows the formula of the hard one. No image

@@ -90,12 +90,12 @@ def test_numbers_have_mean_and_deviation_and_many_classes_the_rarest_share():
     text = cards.page([[described("adding")], [described("mqar")]], "tasks")
     targets = tasks.create("adding", **SIZES).load("train").targets
     table = cells(text)
-    assert table["`adding@1[train=5,dev=2,test=3]` train"][-2:] == [
+    assert table["`adding@2[train=5,dev=2,test=3]` train"][-2:] == [
         f"{targets.mean():.3f}", f"{targets.std(correction=0):.3f}",
     ]  # fmt: skip
     assert "a number, correct where the error is below 0.04, for the whole example" in text
     assert "one of 4,096 classes, at each of 8 positions" in text
-    assert table["`mqar@2[train=5,dev=2,test=3]` train"][-3:] == ["40", "0.00 %", "2.50 %"]
+    assert table["`mqar@3[train=5,dev=2,test=3]` train"][-3:] == ["40", "0.00 %", "2.50 %"]
 
 
 def test_lengths_are_of_real_tokens_and_repeated_sequences_are_counted():

@@ -80,11 +80,11 @@ def test_a_row_without_published_figures_says_what_is_not_known():
 def test_a_cell_without_a_value_has_its_reason_and_no_ratio():
     out = record("softmax", 1.0, None, "out_of_memory", "64 GiB were asked for")
     alone = record("primal", 0.1, None)
-    entries = [Entry("text@1", "softmax", out, out), Entry("text@1", "primal", alone, out)]
+    entries = [Entry("text@2", "softmax", out, out), Entry("text@2", "primal", alone, out)]
     page = files(*entries)["table3.md"]
     assert "| softmax (naive) | out of memory | 695 |" in page
-    assert "softmax (naive), text@1: out of memory: 64 GiB were asked for" in page
-    assert "primal, text@1: no ratio: softmax is out of memory" in page
+    assert "softmax (naive), text@2: out of memory: 64 GiB were asked for" in page
+    assert "primal, text@2: no ratio: softmax is out of memory" in page
     assert "| primal | – | 0.135 |" in page
     assert entries[1].time_over_naive is None and entries[1].memory_over_naive is None
 

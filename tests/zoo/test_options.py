@@ -189,6 +189,7 @@ def test_an_option_below_its_bound_is_rejected():
 
 
 DEFAULT_OPTIONS = {
+    "conv": {"taps": 16},
     "cosformer": {"chunk": 128},
     "cosine": {"chunk": 128},
     "flowformer": {},
