@@ -68,7 +68,7 @@ class CostSpec(Identified):
 
 
 class Limits(Frozen):
-    """What the device can do, measured in the same process.
+    """What the device can do, measured before the cells.
 
     Attributes:
         bytes_per_second: of a copy of a large tensor, read and written bytes together.
@@ -86,7 +86,7 @@ class Measured(Frozen):
         seconds: of one call.
         samples: timed calls.
         ratio: seconds over those of SDPA softmax, measured alternately; 1 for SDPA softmax itself,
-            None where SDPA softmax failed or has no such pass.
+            None where SDPA softmax has too little memory or time.
         no_ratio: why `ratio` is None; empty where it is given.
         peak_bytes: peak of the memory that one call allocates.
         memory_ratio: `peak_bytes` over that of SDPA softmax; None where `ratio` is.
