@@ -66,9 +66,9 @@ def measure(setting: Setting) -> Iterator[Finding]:
     )
 
 
-def timed(seconds: Path, spec: CostSpec, limits: Limits, budget: float) -> Measured:
+def timed(seconds: Path, spec: CostSpec, limits: Limits, budget: float, timeout: float) -> Measured:
     """Measure a cell, and write the seconds that it took to a file."""
     start = time.perf_counter()
-    measured = measure_cell(spec, limits, budget)
+    measured = measure_cell(spec, limits, budget, timeout)
     seconds.write_text(str(time.perf_counter() - start))
     return measured

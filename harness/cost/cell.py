@@ -1,8 +1,10 @@
 """One cell of a cost sweep, measured in this process."""
 
+import time
+
 import torch
 
-from harness.cost.timing import sample_alternately, timer_of
+from harness.cost.timing import LEAST_ROUNDS, Timer, sample_alternately, timer_of
 from harness.cost.work import Work, prepare
 from harness.data import is_out_of_memory
 from harness.measure import quartiles
@@ -18,26 +20,31 @@ REFERENCE, BACKEND = "softmax", "sdpa"
 OPTIMISER_TRANSFERS = 7
 """AdamW reads a parameter, its gradient and both moments, and writes all but the gradient."""
 
+LATER_CALLS = 2 + LEAST_ROUNDS + 2
+"""Calls of a cell after its first one, at least: warm-up, samples, memory and operations."""
 
-def measure_cell(spec: CostSpec, limits: Limits, budget: float) -> Measured:
+
+def measure_cell(spec: CostSpec, limits: Limits, budget: float, timeout: float) -> Measured:
     """Measure a cell and SDPA softmax alternately.
 
     Args:
         spec: the cell.
         limits: those of the device.
         budget: seconds of sampling, about.
+        timeout: seconds that the cell has; where SDPA softmax would take it longer, it is left out.
 
     Raises:
         Unsupported: the variant has no such pass.
         MemoryError, RuntimeError: the device has too little memory, or the variant fails.
     """
-    device = torch.device(spec.device)
-    works = [prepare(spec)]
+    device, end = torch.device(spec.device), time.monotonic() + timeout
+    timer, works = timer_of(device), [prepare(spec)]
     # First the cell itself, so that an error here is its own.
-    works[0].call()
-    own_is_reference = spec == reference_of(spec)
-    no_ratio = "" if own_is_reference else _add_reference(works, reference_of(spec))
-    samples = sample_alternately([work.call for work in works], timer_of(device), budget=budget)
+    first = timer(works[0].call, 1)
+    own_is_reference, no_ratio = spec == reference_of(spec), ""
+    if not own_is_reference:
+        no_ratio = _add_reference(works, reference_of(spec), timer, end - LATER_CALLS * first)
+    samples = sample_alternately([work.call for work in works], timer, budget=budget)
     peaks = [max(1, peak_bytes(work.call, device)) for work in works]
     pairs = zip(samples[0], samples[-1], strict=True)
     return Measured(
@@ -93,15 +100,17 @@ def analytic_flops(spec: CostSpec, module: torch.nn.Module) -> int | None:
     return None if forward is None else passes * spec.batch * forward
 
 
-def _add_reference(works: list[Work], spec: CostSpec) -> str:
-    """Add the work of SDPA softmax; why not, where it does not fit in memory."""
+def _add_reference(works: list[Work], spec: CostSpec, timer: Timer, end: float) -> str:
+    """Add the work of SDPA softmax; why not, if it has too little memory or time until `end`."""
     try:
         work = prepare(spec)
-        work.call()
+        seconds = timer(work.call, 1)
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
         return f"{REFERENCE} is out of memory"
+    if LATER_CALLS * seconds > end - time.monotonic():
+        return f"no time is left for {REFERENCE}: {seconds:.2g} s a call"
     works.append(work)
     return ""
 

@@ -39,7 +39,7 @@ def measure_in_process(
     *,
     budget: float,
     timeout: float,
-    measure: Callable[[CostSpec, Limits, float], Measured] = measure_cell,
+    measure: Callable[[CostSpec, Limits, float, float], Measured] = measure_cell,
 ) -> Outcome:
     """Measure a cell in a new process, which is killed after `timeout` seconds.
 
@@ -56,7 +56,7 @@ def measure_in_process(
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(
         target=_measure,
-        args=(sender, partial(measure, spec, limits, budget), spec.device, spec.threads),
+        args=(sender, partial(measure, spec, limits, budget, timeout), spec.device, spec.threads),
         daemon=True,
     )
     process.start()

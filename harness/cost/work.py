@@ -129,7 +129,7 @@ def _layers(spec: CostSpec, *, depth: int, causal: bool) -> list[Attention]:
         heads=spec.heads,
         max_len=spec.length,
         causal=causal,
-        dropout=0.0,
+        dropout=spec.model.attention_dropout if spec.model else 0.0,
     )
     return Composition.parse(spec.attention).build(size, depth, spec.options)
 

@@ -27,7 +27,7 @@ def importable(monkeypatch):
     monkeypatch.syspath_prepend(Path(__file__).parents[2])
 
 
-def measured(spec, limits, budget):
+def measured(spec, limits, budget, timeout):
     second = Quartiles(q1=1, median=1, q3=1)
     return Measured(
         seconds=second, samples=torch.get_num_threads(), ratio=None, no_ratio="a test",
@@ -36,27 +36,27 @@ def measured(spec, limits, budget):
     )  # fmt: skip
 
 
-def hangs(spec, limits, budget):
+def hangs(spec, limits, budget, timeout):
     time.sleep(600)
 
 
-def crashes(spec, limits, budget):
+def crashes(spec, limits, budget, timeout):
     os.kill(os.getpid(), signal.SIGSEGV)
 
 
-def is_killed(spec, limits, budget):
+def is_killed(spec, limits, budget, timeout):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def exits(spec, limits, budget):
+def exits(spec, limits, budget, timeout):
     sys.exit(0)
 
 
-def raises(spec, limits, budget):
+def raises(spec, limits, budget, timeout):
     raise ValueError("an error\nin two lines")
 
 
-def allocates_everything(spec, limits, budget):
+def allocates_everything(spec, limits, budget, timeout):
     torch.empty(2**44, dtype=torch.int8)
 
 

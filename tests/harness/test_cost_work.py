@@ -82,7 +82,7 @@ def test_a_pass_that_a_variant_does_not_have_is_rejected(attention, operation):
 @pytest.mark.parametrize("operation", ["forward", "train", "prefill", "decode"])
 def test_every_pass_is_measured_beside_sdpa_softmax(operation):
     spec = cell("primal", operation)
-    measured = measure_cell(spec, LIMITS, budget=0.0)
+    measured = measure_cell(spec, LIMITS, 0.0, 60.0)
     assert measured.ratio and measured.memory_ratio and not measured.no_ratio
     assert measured.peak_bytes > 0 and measured.flops > 0
     assert (measured.state_bytes is not None) == (operation == "decode")
@@ -90,9 +90,16 @@ def test_every_pass_is_measured_beside_sdpa_softmax(operation):
 
 def test_sdpa_softmax_has_ratio_one_and_is_measured_once():
     spec = reference_of(cell("softmax", "train"))
-    measured = measure_cell(spec, LIMITS, budget=0.0)
+    measured = measure_cell(spec, LIMITS, 0.0, 60.0)
     assert measured.ratio and (measured.ratio.q1, measured.ratio.q3) == (1, 1)
     assert measured.memory_ratio == 1
+
+
+def test_a_step_has_the_dropout_of_attention_of_its_model():
+    spec = cell("softmax", "train", level="step")
+    changed = spec.model_copy(update={"model": MODEL.model_copy(update={"attention_dropout": 0.3})})
+    sizes = [module.size for module in prepare(changed).module.modules() if hasattr(module, "size")]
+    assert {size.dropout for size in sizes} == {0.3}
 
 
 def test_a_step_trains_every_parameter_of_a_model():
@@ -135,14 +142,14 @@ def test_any_other_batch_is_rejected_with_a_remedy(text):
 )
 def test_the_backend_that_ran_is_in_the_record(attention, operation, level, settings, backend):
     spec = cell(attention, operation, level=level, **settings)
-    assert measure_cell(spec, LIMITS, budget=0.0).backend == backend
+    assert measure_cell(spec, LIMITS, 0.0, 60.0).backend == backend
 
 
 @pytest.mark.parametrize(
     ("operation", "passes"), [("forward", 1), ("train", 3), ("prefill", 0.5), ("decode", None)]
 )
 def test_the_operations_of_the_formula_are_in_the_record(operation, passes):
-    measured = measure_cell(cell("softmax", operation), LIMITS, budget=0.0)
+    measured = measure_cell(cell("softmax", operation), LIMITS, 0.0, 60.0)
     if passes is None:
         assert measured.analytic_flops is None
     else:
@@ -152,7 +159,7 @@ def test_the_operations_of_the_formula_are_in_the_record(operation, passes):
 
 
 def test_the_limit_leaves_out_what_an_implementation_computes_again():
-    measured = measure_cell(cell("softmax", "train"), LIMITS, budget=0.0)
+    measured = measure_cell(cell("softmax", "train"), LIMITS, 0.0, 60.0)
     assert measured.analytic_flops and measured.flops > measured.analytic_flops
     expected = measured.seconds.median / (measured.analytic_flops / LIMITS.flops_per_second)
     assert measured.over_limit == pytest.approx(expected)
