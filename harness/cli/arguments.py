@@ -28,6 +28,9 @@ BudgetOption = Annotated[str, typer.Option(help="Recipe: smoke, laptop, paper, o
 SeedsOption = Annotated[str, typer.Option(help="Seeds, separated by commas.")]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 PrecisionOption = Annotated[str, typer.Option(help="auto, bf16 or fp32.")]
+SecondsOption = Annotated[float, typer.Option(min=0, help="Seconds of sampling for a cell, about.")]
+# A larger number exceeds the largest timeout of the operating system.
+TimeoutOption = Annotated[float, typer.Option(min=1, max=10**6, help="Seconds of a cell, at most.")]
 SetOption = Annotated[
     list[str] | None,
     typer.Option(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 import typer
 
 from harness.cli import arguments
-from harness.cli.report import within, write_pages
+from harness.cli.report import with_warnings, within, write_pages
 from zoo.registry import UserError, unknown
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Choice = TypeVar("Choice", bound=str)
 
 LONGEST = 2**24
-"""The most tokens of a sample."""
+"""The most tokens of a sample, and the largest width."""
 
 EXAMPLE = "256:16384 or 1000,2000"
 
@@ -34,17 +34,15 @@ def cost(
     ] = "train",
     level: Annotated[str, typer.Option(help="layer, or step for a whole model.")] = "layer",
     batch: Annotated[str, typer.Option(help="Samples, or tokens=K for K tokens in all.")] = "1",
-    dim: Annotated[int, typer.Option(min=1, help="Model width.")] = 64,
-    heads: Annotated[int, typer.Option(min=1, help="Attention heads.")] = 2,
+    dim: Annotated[int, typer.Option(min=1, max=LONGEST, help="Model width.")] = 64,
+    heads: Annotated[int, typer.Option(min=1, max=LONGEST, help="Attention heads.")] = 2,
     causal: Annotated[bool, typer.Option("--causal", help="Causal layers.")] = False,
     device: arguments.DeviceOption = "auto",
     precision: arguments.PrecisionOption = "auto",
     set_: arguments.SetOption = None,
     store: arguments.StoreOption = Path("runs"),
-    seconds: Annotated[
-        float, typer.Option(min=0, help="Seconds of sampling for a cell, about.")
-    ] = 3.0,
-    timeout: Annotated[float, typer.Option(min=1, help="Seconds of a cell, at most.")] = 600.0,
+    seconds: arguments.SecondsOption = 3.0,
+    timeout: arguments.TimeoutOption = 600.0,
     rerun: Annotated[bool, typer.Option("--rerun", help="Measure finished cells again.")] = False,
 ) -> None:
     """Measure time and memory against the number of tokens, compared with SDPA softmax.
@@ -74,7 +72,8 @@ def cost(
     )
     records = measure_all(cells(request), store, seconds, timeout, rerun)
     typer.echo(f"\n{tables.cost_summary(records)}\n")
-    write_pages(within(store, pages.cost_files(CostStore.within(store).read()[0])))
+    costs = with_warnings(CostStore.within(store).read())[0]
+    write_pages(within(store, pages.cost_files(costs)))
     failed = any(record.status in ("crashed", "failed") for record in records)
     raise typer.Exit(1 if failed else 0)
 

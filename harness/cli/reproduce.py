@@ -47,10 +47,8 @@ def reproduce(
     device: arguments.DeviceOption = "auto",
     precision: arguments.PrecisionOption = "auto",
     store: arguments.StoreOption = Path("runs"),
-    seconds: Annotated[
-        float, typer.Option(min=0, help="Seconds of sampling for a cell, about.")
-    ] = 3.0,
-    timeout: Annotated[float, typer.Option(min=1, help="Seconds of a cell, at most.")] = 600.0,
+    seconds: arguments.SecondsOption = 3.0,
+    timeout: arguments.TimeoutOption = 600.0,
     rerun: Annotated[bool, typer.Option("--rerun", help="Measure finished cells again.")] = False,
 ) -> None:
     """Measure a table of a paper again: time and memory of training steps.

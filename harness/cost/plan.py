@@ -30,6 +30,10 @@ SETTINGS = ("depth", "feed_forward", "head", "dropout", "recompute")
 """Those that may be given."""
 
 
+LARGEST = 2**31
+"""The most samples of a call, or tokens of all of them."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class CostRequest:
     """A sweep before defaults are filled in.
@@ -97,17 +101,18 @@ def batch_of(batching: str, length: int) -> int:
     """The samples of a call.
 
     Raises:
-        UserError: the text is neither a positive integer nor `tokens=K`, or K is below `length`.
+        UserError: the text is neither an integer up to `LARGEST` nor `tokens=K`, or K is below
+            `length`.
     """
     name, equals, count = batching.rpartition("=")
     try:
         number = int(count)
-        if number < 1 or (name, equals) not in (("", ""), ("tokens", "=")):
+        if not 1 <= number <= LARGEST or (name, equals) not in (("", ""), ("tokens", "=")):
             raise ValueError
     except ValueError:
         raise UserError(
-            f"--batch {batching!r} is neither a positive integer nor tokens=K; give for example 8 "
-            "or tokens=16384"
+            f"--batch {batching!r} is neither an integer from 1 to {LARGEST} nor tokens=K; give "
+            "for example 8 or tokens=16384"
         ) from None
     if not name:
         return number

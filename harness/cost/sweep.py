@@ -38,6 +38,9 @@ def sweep(
         UserError: a record cannot be written, or a file with the name of one is not a record.
     """
     store.remove_partial_files()
+    for spec in specs:
+        # Before anything is measured: it rejects a file that is not a record.
+        store.find(spec)
     for row in _rows(specs):
         reason = ""
         for spec in row:

@@ -62,6 +62,8 @@ def test_a_variant_without_a_pass_is_skipped_and_alone_is_rejected(call):
         (("-a", "primal", "--level", "step", "--pass", "decode"), "give --level layer"),
         (("-a", "primal", "--set", "linear.x=1"), "no row uses 'linear'"),
         (("-a", "primal", "--set", "primal.rnk=1"), "did you mean 'rank'?"),
+        (("-a", "primal", "--batch", str(2**64)), "an integer from 1 to"),
+        (("-a", "primal", "--timeout", "inf"), "less than or equal to 1000000"),
     ],
 )
 def test_bad_input_is_one_line_and_nothing_is_written(arguments, message, call, store):

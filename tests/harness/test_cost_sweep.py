@@ -103,8 +103,10 @@ def test_the_cells_of_two_machines_are_different_records(tmp_path):
     assert len(measure.calls) == 2 and len(store.read()[0]) == 2
 
 
-def test_a_file_that_is_no_record_is_not_replaced(tmp_path):
-    store = CostStore(tmp_path)
-    store.path(SPECS[0]).write_text("{}")
+@pytest.mark.parametrize("rerun", [False, True])
+def test_a_file_that_is_no_record_is_rejected_before_anything_is_measured(rerun, tmp_path):
+    store, measure = CostStore(tmp_path), Measure()
+    store.path(SPECS[-1]).write_text("{}")
     with pytest.raises(UserError, match="is not a record"):
-        list(sweep(SPECS[:1], store, Measure(), rerun=False))
+        list(sweep(SPECS, store, measure, rerun=rerun))
+    assert not measure.calls
