@@ -15,10 +15,12 @@ HEAD = """\
 Every cell was measured in a process of its own, alternately with SDPA softmax of the same shape:
 the median of synchronised calls, and its ratio to SDPA softmax. Memory is the peak that one call
 allocates. *Exponent*: b of cost = a N^b for one sample over the longest four lengths, with its 95 %
-interval. *Crossover*: the length from which a row costs less than SDPA softmax; an interval where
-the measurements leave it open, and never beyond the measured lengths. *Limit*: time over the least
-that the device needs to transfer the tokens and the parameters (decoding: and the state) and to
-compute the counted matrix products, at the rates of a large copy and of a large matrix product.
+interval. *Faster from*, *smaller from*: the length from which a row takes less time, less memory
+than SDPA softmax. For time, those of both quartiles of the ratio; *undecided* where one quartile is
+below 1 at every length and the other is not below 1 at the last. No length is extrapolated.
+*Limit*: the time at the longest length over the least time in which the device transfers the tokens
+and the parameters (decoding: and the state) or computes the matrix products of the variant,
+whichever takes longer, at the rates of a large copy and of a large matrix product.
 """
 
 

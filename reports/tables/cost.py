@@ -182,6 +182,8 @@ def crossover_text(crossing: Crossover | None) -> str:
     if crossing is None:
         return NOTHING
     low, high, shortest, longest = crossing
+    if low == 0 and high == math.inf:
+        return "undecided"
     if high == 0:
         return f"below {shortest:,}"
     if low == math.inf:

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 
 import pytest
 
@@ -15,6 +16,13 @@ from reports.tables.cost import as_csv, crossover_text, sweeps
 from tests.reports.conftest import quartiles
 
 LENGTHS = (256, 512, 1024, 2048)
+FIGURES = {
+    "length": 256, "batch": 8, "dim": 64, "heads": 2, "threads": 2, "seconds_q1": 1.8,
+    "seconds_median": 2, "seconds_q3": 2.4, "ratio_q1": 3.6, "ratio_median": 4, "ratio_q3": 4.8,
+    "samples": 9, "peak_bytes": 2**20, "memory_ratio": 0.5, "flops": 10**9, "parameters": 100,
+    "required_bytes": 10**6, "flops_per_second": 5e8, "bytes_per_second": 5e5, "over_limit": 20,
+    "limit_flops_per_second": 1e10, "limit_bytes_per_second": 1e9,
+}  # fmt: skip
 
 
 def record(attention, length, *, seconds=1.0, ratio=1.0, status="ok", reason="", **changes):
@@ -64,8 +72,17 @@ def test_a_row_has_exponents_of_one_sample_and_its_crossover():
 def test_a_claim_is_beside_its_exponent_on_the_page():
     page = cost_page(sweeps(linear_sweep()))
     assert "| linear | O(N) | 1.00 [1.00, 1.00] |" in page
-    assert "| softmax | O(N²) or N log N | 2.00 [2.00, 2.00] |" in page
+    # The time of a sample is that of N^2, its memory that of N; the last length takes 2.048 s.
+    line = "2.00 [2.00, 2.00] | 1.00 [1.00, 1.00] | undecided | below 256 | 20.5 | – |"
+    assert f"| softmax | O(N²) or N log N | {line}" in page
+    assert "| softmax | 256 (1.00×) | 512 (1.00×) |" in page
+    assert "| softmax | 1.00 (0.500×) | 1.00 (0.500×) |" in page
     assert "training, layer: tokens=2048, dim=64, heads=2, fp32; CPU, 2 threads" in page
+
+
+def test_each_column_of_the_csv_has_the_figure_of_its_name():
+    (line,) = csv.DictReader(io.StringIO(as_csv(sweeps([record("none", 256, seconds=2, ratio=4)]))))
+    assert {name: float(text) for name, text in line.items() if name in FIGURES} == FIGURES
 
 
 def test_a_failed_cell_has_its_reason_and_is_never_a_number():
@@ -169,5 +186,17 @@ def test_the_crossovers_are_those_of_the_fastest_row_of_the_largest_training_swe
     assert training_crossovers(forward) is None
 
 
-def test_a_crossover_without_an_interval_is_one_length():
-    assert crossover_text(Crossover(1000.2, 1000.2, 256, 2048)) == "1,000"
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [
+        (1000.2, 1000.2, "1,000"),
+        (900, 1200, "900 to 1,200"),
+        (0, 0, "below 256"),
+        (0, 1200, "below 1,200"),
+        (900, math.inf, "above 900"),
+        (math.inf, math.inf, "above 2,048"),
+        (0, math.inf, "undecided"),
+    ],
+)
+def test_a_crossover_is_given_within_the_measured_lengths(low, high, text):
+    assert crossover_text(Crossover(low, high, 256, 2048)) == text

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 
 from reports.scaling import Crossover, crossover, exponent
@@ -23,11 +24,16 @@ def test_a_constant_cost_of_short_lengths_does_not_lower_the_exponent():
     assert fitted is not None and fitted.value == pytest.approx(2.0)
 
 
-def test_the_interval_of_a_noisy_power_law_contains_the_exponent():
+def test_the_interval_of_an_exponent_is_that_of_the_slope_of_a_least_squares_line():
     costs = {n: n * factor for n, factor in zip(LENGTHS, (1, 1.1, 0.95, 1.05, 1), strict=True)}
     fitted = exponent(costs)
-    assert fitted is not None and fitted.low < 1 < fitted.high
-    assert 0.01 < fitted.high - fitted.low < 1
+    longest = LENGTHS[-4:]
+    (slope, _), covariance = np.polyfit(
+        np.log(longest), np.log([costs[n] for n in longest]), 1, cov=True
+    )
+    # Student's 97.5 % quantile with two degrees of freedom.
+    half = 4.302653 * covariance[0, 0] ** 0.5
+    assert fitted is not None and fitted[:3] == pytest.approx((slope, slope - half, slope + half))
 
 
 def test_two_lengths_have_no_exponent():

@@ -244,6 +244,29 @@ def test_a_compiled_layer_drops_entries(no_type_checks):
     assert (y == 5).double().mean() == pytest.approx(0.25, abs=0.02)
 
 
+def test_an_entry_is_dropped_if_its_bits_are_below_the_threshold():
+    seed = int(seeded(lambda: torch.empty((), dtype=torch.int64).random_()))
+    bits = np.empty(4, np.uint64)
+    cpu_loops._draw(bits, np.uint64(seed), 0)
+    draws = torch.from_numpy(bits.view(np.uint16).astype(np.int64))
+    for threshold in draws.tolist():
+        kept = seeded(dropout, torch.ones(16), threshold / LEVELS) != 0
+        assert torch.equal(kept, draws >= threshold)
+        summed = seeded(add_dropout, torch.ones(16), torch.ones(16), threshold / LEVELS)
+        assert torch.equal(summed > 1, kept)
+
+
+def test_bf16_is_rounded_to_nearest_even_as_by_pytorch():
+    # Half of the distance of two bf16 numbers is added to one with an even, then an odd last bit.
+    residual = torch.tensor([1, 1 + 2**-7]).bfloat16().repeat(50)
+    x = torch.full((100,), 2**-9).bfloat16()
+    y = seeded(add_dropout, residual, x, 0.5)
+    kept = seeded(dropout, x, 0.5) != 0
+    assert kept.view(-1, 2).sum(0).min() > 9
+    expected = (residual.float() + torch.where(kept, 2**-8, 0.0)).bfloat16()
+    assert torch.equal(y, expected)
+
+
 def test_bits_are_those_of_splitmix64():
     bits = np.empty(6, np.uint64)
     cpu_loops._draw(bits, np.uint64(1234567), 0)
