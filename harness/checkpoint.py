@@ -2,7 +2,7 @@
 
 import io
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from pickle import UnpicklingError
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from harness.records.files import write_atomic
+from harness.records.record import Environment
 from harness.train import Progress, Trainer
 from zoo.registry import UserError
 
@@ -51,8 +52,18 @@ def save(path: Path, trainer: Trainer, progress: Progress) -> None:
         ) from error
 
 
-def load(path: Path, trainer: Trainer) -> Progress:
+def load(
+    path: Path,
+    trainer: Trainer,
+    accepts: Callable[[Environment | None], bool] = lambda environment: True,
+) -> Progress | None:
     """Put `trainer` and the random generators in the saved state, and return the progress.
+
+    Args:
+        path: the file.
+        trainer: of the run.
+        accepts: whether to continue a run that was started in that environment. Otherwise nothing
+            changes, and the result is None.
 
     Raises:
         UserError: the file is damaged, or belongs to another run.
@@ -61,6 +72,8 @@ def load(path: Path, trainer: Trainer) -> Progress:
     with _problem(path, "its progress or its number of steps is not possible in this run"):
         progress = Progress.model_validate_json(state["progress"])
         _check_steps(progress, state["steps"], trainer.spec.steps)
+    if not accepts(progress.environment):
+        return None
     with _problem(path, "its sums of losses are not tensors by name"):
         progress.sums = _to_device(trainer.device, state["sums"])
     with _problem(path, "its best weights have other names or shapes than those of this model"):

@@ -1,10 +1,11 @@
 """The environment of a run: device, threads, versions, commit."""
 
 import ctypes
+import os
 import platform
 import subprocess
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -21,6 +22,9 @@ PACKAGES = (
     "reformer-pytorch", "flash-linear-attention",
 )  # fmt: skip
 """Packages whose versions are recorded if they are installed, in addition to Python and torch."""
+
+MACHINE = ("device", "memory_gib", "system")
+"""Fields of an environment that do not change on one machine."""
 
 MALLOC = {-1: -1, -2: 64 * 2**20, -4: 0}
 """For glibc's `mallopt`: never trim, grow the heap by 64 MiB more than needed, never use mmap."""
@@ -60,9 +64,13 @@ def pick_precision(name: str, device: torch.device) -> Literal["bf16", "fp32"]:
     return "bf16" if fast else "fp32"
 
 
-@cache
 def describe(kind: str) -> Environment:
     """The environment of this process, on the device of that kind."""
+    return _of_process(kind).model_copy(update={"threads": torch.get_num_threads()})
+
+
+@cache
+def _of_process(kind: str) -> Environment:
     if kind == "cuda":
         properties = torch.cuda.get_device_properties(0)
         device, memory = properties.name, properties.total_memory
@@ -81,6 +89,22 @@ def describe(kind: str) -> Environment:
         versions=versions,
         commit=_commit(),
     )
+
+
+def is_another_machine(started: Environment, current: Environment) -> bool:
+    """Whether the two environments are those of machines that differ."""
+    return any(getattr(started, name) != getattr(current, name) for name in MACHINE)
+
+
+@contextmanager
+def use_threads(count: int) -> Iterator[None]:
+    """Compute with that many CPU threads inside; unchanged where the machine has fewer."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count if count <= (os.cpu_count() or 1) else before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def merge_commits(

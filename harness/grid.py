@@ -1,19 +1,29 @@
-"""Many cells: those without a final record are run one after the other."""
+"""Many cells: those without a final record are run, each by one process at a time."""
 
+import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from typing import Protocol, runtime_checkable
 
 import torch
 
 from harness.data import is_out_of_memory
+from harness.engines.jobs import Job, Pool, Result, give_up, has_outcome
 from harness.model import build_model
 from harness.plan import Plan
-from harness.records.record import FINAL, Record
+from harness.records.locks import State
+from harness.records.record import Record
 from harness.records.spec import RunSpec
 from harness.records.store import Store
-from harness.run import ProgressCallback, run
 from zoo.contract import Unsupported
 from zoo.registry import UserError, build
+
+ATTEMPTS = 3
+"""Processes that may end while they run a cell, before it counts as failed."""
+
+SECONDS_PER_LOOK = 1.0
+"""Seconds between two looks at the cells of other processes."""
 
 
 def check(plans: Sequence[Plan], store: Store) -> list[Plan]:
@@ -76,14 +86,41 @@ def _unsupported(plan: Plan) -> str | None:
     return None
 
 
+@runtime_checkable
+class View(Protocol):
+    """Shows the state of a grid."""
+
+    def begin(self, total: int, done: int) -> None:
+        """A grid begins that has `total` cells, of which `done` are finished already."""
+        ...
+
+    def started(self, spec: RunSpec) -> None:
+        """A process was given the cell."""
+        ...
+
+    def ended(self, record: Record, result: Result) -> None:
+        """The cell has an outcome."""
+        ...
+
+    def refresh(self, running: Mapping[str, State], others: Mapping[str, State]) -> None:
+        """Time has passed; the states of the own running cells, and of those that others run."""
+        ...
+
+
 def run_all(
-    plans: Sequence[Plan],
-    store: Store,
-    callback: Callable[[RunSpec], ProgressCallback],
-    *,
-    rerun: bool,
+    plans: Sequence[Plan], store: Store, pool: Pool, view: View, *, rerun: bool = False
 ) -> list[tuple[Record, bool]]:
     """Run every cell that has no final record in the store; with `rerun` all, from the beginning.
+
+    A cell that another process runs is left to it, and run if that process ends before the cell
+    does. A cell whose process dies `ATTEMPTS` times fails.
+
+    Args:
+        plans: the cells, in the order in which they are begun.
+        store: where their records are.
+        pool: runs them; it is closed at the end.
+        view: shows them.
+        rerun: whether to repeat finished runs.
 
     Returns:
         The record of each cell, and whether it was run now.
@@ -92,13 +129,99 @@ def run_all(
         UserError: a record cannot be written, or the file of its name is not a record.
     """
     store.remove_partial_files()
-    outcomes = []
-    for plan in plans:
-        existing = store.find(plan.spec)
-        if existing is not None and existing.status in FINAL and not rerun:
-            outcomes.append((existing, False))
-            continue
-        if rerun:
-            store.checkpoint(plan.spec).unlink(missing_ok=True)
-        outcomes.append((run(plan, store, callback(plan.spec)), True))
-    return outcomes
+    grid = _Grid(plans, store, view, rerun=rerun)
+    try:
+        while grid.unfinished:
+            while grid.waiting and pool.has_room():
+                pool.submit(grid.next())
+            for job, result in pool.finished():
+                grid.accept(job, result)
+            grid.refresh()
+    finally:
+        pool.close()
+    return [grid.outcomes[store.name(plan.spec)] for plan in plans]
+
+
+class _Grid:
+    """The cells of a grid: waiting, running, left to other processes, and ended."""
+
+    def __init__(self, plans: Sequence[Plan], store: Store, view: View, *, rerun: bool) -> None:
+        self.store, self.view, self.locks = store, view, store.locks
+        self.outcomes: dict[str, tuple[Record, bool]] = {}
+        self.jobs: dict[str, Job] = {}
+        for plan in plans:
+            name, existing = store.name(plan.spec), store.find(plan.spec)
+            before = existing.started if existing else ""
+            self.jobs[name] = Job(plan, store.folder, rerun, before, restart=rerun)
+            if existing and has_outcome(existing, before, rerun=rerun):
+                self.outcomes[name] = existing, False
+        left = [name for name in self.jobs if name not in self.outcomes]
+        # Last, the runs that another machine has begun: until then it may continue them.
+        self.waiting = deque(sorted(left, key=self._is_of_another_host))
+        self.running: set[str] = set()
+        self.others: set[str] = set()
+        self.deaths: Counter[str] = Counter()
+        self.look_at = 0.0
+        view.begin(len(self.jobs), len(self.outcomes))
+
+    @property
+    def unfinished(self) -> bool:
+        return len(self.outcomes) < len(self.jobs)
+
+    def next(self) -> Job:
+        """The next job; its cell counts as running."""
+        name = self.waiting.popleft()
+        self.running.add(name)
+        self.view.started(self.jobs[name].plan.spec)
+        return self.jobs[name]
+
+    def accept(self, job: Job, result: Result) -> None:
+        """Take note of how a job ended."""
+        name = job.name
+        self.running.discard(name)
+        for message in result.warnings:
+            warnings.warn(message, stacklevel=2)
+        if result.state == "error":
+            raise UserError(result.message)
+        if result.state == "died":
+            result = self._died(job, result.message)
+        if result.state == "busy":
+            self.others.add(name)
+        elif result.state == "done":
+            record = self.store.find(job.plan.spec)
+            if record is None:
+                raise UserError(f"{self.store.path(job.plan.spec)} was deleted; run it again")
+            self.outcomes[name] = record, result.new
+            self.view.ended(record, result)
+
+    def _died(self, job: Job, why: str) -> Result:
+        """Let another process run the cell, or give it up; the result of that."""
+        self.deaths[job.name] += 1
+        if self.deaths[job.name] < ATTEMPTS:
+            self.jobs[job.name] = job._replace(restart=False)
+            self.waiting.appendleft(job.name)
+            return Result("died")
+        new = give_up(job, f"its process ended {ATTEMPTS} times; the last time {why}")
+        return Result("busy") if new is None else Result("done", new=new)
+
+    def refresh(self) -> None:
+        """Show the state, and take the cells back that other processes have left."""
+        if time.monotonic() < self.look_at:
+            return
+        for name in [name for name in self.others if not self.locks.is_held(name)]:
+            self.others.remove(name)
+            self.waiting.append(name)
+        if self.others and not self.waiting and not self.running:
+            time.sleep(SECONDS_PER_LOOK)
+        states = self.locks.states()
+        self.view.refresh(
+            *(
+                {n: s for n, s in states.items() if n in names}
+                for names in (self.running, self.others)
+            )
+        )
+        self.look_at = time.monotonic() + SECONDS_PER_LOOK
+
+    def _is_of_another_host(self, name: str) -> bool:
+        state = self.locks.state(name)
+        return state is not None and not state.is_of_this_host

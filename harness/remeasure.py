@@ -1,8 +1,8 @@
 """The cost of a recorded run, measured again."""
 
-from harness.environment import merge_commits
+from harness.environment import merge_commits, use_threads
 from harness.measure import measure
-from harness.plan import restore
+from harness.plan import Plan, restore
 from harness.provenance import environment_of, expected_failures_of
 from harness.records.record import Record
 from harness.records.store import Store
@@ -12,13 +12,18 @@ def remeasure(record: Record, store: Store) -> Record:
     """Measure the cost of a recorded run again, write it to its record, and return the record.
 
     For runs during which other processes used the machine: they change times, not accuracies.
-    Baselines and expected failures are updated as well, and the commit is added.
+    Baselines and expected failures are updated as well, and the commit is added. The threads are
+    those of the run.
 
     Raises:
-        UserError: the run was made on another device, with other threads or other versions, or its
-            task has changed.
+        UserError: the run was made on another device, with other versions or more threads than this
+            machine has, or its task has changed.
     """
-    plan = restore(record.spec)
+    with use_threads(record.environment.threads):
+        return _remeasured(record, restore(record.spec), store)
+
+
+def _remeasured(record: Record, plan: Plan, store: Store) -> Record:
     environment = merge_commits(
         record.environment, environment_of(plan), str(store.path(plan.spec)), "measure it there"
     )

@@ -2,6 +2,7 @@
 
 import time
 import traceback
+import warnings
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Protocol, runtime_checkable
@@ -10,13 +11,13 @@ import torch
 
 from harness import checkpoint
 from harness.data import is_out_of_memory
-from harness.environment import merge_commits
+from harness.environment import is_another_machine, merge_commits
 from harness.interrupts import Interrupts
 from harness.measure import measure
 from harness.model import build_model
 from harness.plan import Plan
 from harness.provenance import environment_of, expected_failures_of, implementations
-from harness.records.record import FINAL, Cost, Final, Point, Record, Status
+from harness.records.record import FINAL, Cost, Environment, Final, Point, Record, Status
 from harness.records.store import Store
 from harness.train import DivergedError, Progress, Trainer, fit
 from tasks.contract import SPLITS, Split
@@ -40,6 +41,19 @@ class ProgressCallback(Protocol):
         """The run ended in an unexpected error, of which `trace` is the traceback."""
 
 
+class NoProgress:
+    """A `ProgressCallback` that shows nothing."""
+
+    def phase(self, name: str) -> None:
+        """See `ProgressCallback.phase`."""
+
+    def point(self, point: Point, steps: int) -> None:
+        """See `ProgressCallback.point`."""
+
+    def failed(self, trace: str) -> None:
+        """See `ProgressCallback.failed`."""
+
+
 class Cell:
     """A run in progress, of which a record can be made at any time."""
 
@@ -53,7 +67,7 @@ class Cell:
     ) -> None:
         """Prepare; nothing is computed or written yet."""
         self.plan, self.spec, self.callback = plan, plan.spec, callback
-        self.path = store.checkpoint(plan.spec)
+        self.path, self.locks = store.checkpoint(plan.spec), store.locks
         self.save_every, self.clock, self.save_at = save_every, clock, 0.0
         self.interrupts = Interrupts()
         self.started = datetime.now(UTC).isoformat(timespec="seconds")
@@ -91,6 +105,8 @@ class Cell:
         self.baselines = dict(plan.data.baselines)
         self.callback.phase("measure cost")
         self.cost = measure(plan)
+        if (running := self.locks.running_here()) > 1:
+            self.cost = self.cost.model_copy(update={"workers": running})
         self.callback.phase("train")
         torch.manual_seed(spec.seed)
         model = build_model(spec, plan.task, plan.composition).to(device)
@@ -102,8 +118,19 @@ class Cell:
         self.final = self._evaluate(trainer, test)
 
     def _resume(self, trainer: Trainer) -> None:
-        """Continue from the checkpoint of an earlier process."""
-        self.progress = checkpoint.load(self.path, trainer)
+        """Continue from the checkpoint of an earlier process, if it is one of this machine."""
+
+        def is_ours(environment: Environment | None) -> bool:
+            return environment is None or not is_another_machine(environment, self.environment)
+
+        progress = checkpoint.load(self.path, trainer, is_ours)
+        if progress is None:
+            warnings.warn(
+                f"{self.path} is of another machine; the run starts again from the beginning",
+                stacklevel=2,
+            )
+            return
+        self.progress = progress
         self.start -= self.progress.elapsed
         self.environment = merge_commits(
             self.progress.environment or self.environment,
@@ -186,6 +213,12 @@ def run(
         record = save_record(record, store)
         cell.interrupts.raise_pending()
         return record
+
+
+def failure(plan: Plan, store: Store, reason: str) -> Record:
+    """The record of a run that did not end by itself, with status `failed`."""
+    cell = Cell(plan, store, NoProgress(), SAVE_EVERY, time.monotonic)
+    return cell.record("failed", reason)
 
 
 def save_record(record: Record, store: Store) -> Record:

@@ -9,6 +9,9 @@ from harness.cli.arguments import integers_in, settings_of
 from zoo.registry import UserError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from harness.engines.jobs import Pool
     from harness.plan import Plan, Request
     from harness.records.record import Record
 
@@ -63,13 +66,21 @@ def require_owners(requests: "Sequence[Request]", plans: "Sequence[Plan]") -> No
 
 
 def run(
-    plans: "Sequence[Plan]", folder: Path, *, rerun: bool = False
+    plans: "Sequence[Plan]",
+    folder: Path,
+    *,
+    rerun: bool = False,
+    engine: "Callable[[Path], Pool] | None" = None,
 ) -> "list[tuple[Record, bool]]":
-    """Check every cell, then run those without a final record; see `harness.grid.run_all`."""
+    """Check every cell, then run those without a final record; see `harness.grid.run_all`.
+
+    They run in this process, or where `engine` says.
+    """
     from rich.console import Console
 
     from harness import grid
-    from harness.cli import progress
+    from harness.cli import grid_view
+    from harness.engines.serial import Serial
     from harness.environment import keep_freed_memory
     from harness.records.store import Store
 
@@ -77,5 +88,6 @@ def run(
     store = Store(folder)
     runnable = grid.check(plans, store)
     store.require_writable()
-    with progress.cells(Console(), Console(stderr=True)) as callback:
-        return grid.run_all(runnable, store, callback, rerun=rerun)
+    with grid_view.grid(Console(), Console(stderr=True), store.name) as view:
+        pool = Serial(view) if engine is None else engine(folder)
+        return grid.run_all(runnable, store, pool, view, rerun=rerun)

@@ -9,6 +9,7 @@ from rich.progress import (
     BarColumn,
     DownloadColumn,
     Progress,
+    ProgressColumn,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -26,7 +27,7 @@ class CellProgress:
 
     def __init__(self, spec: RunSpec, bar: Progress, errors: Console) -> None:
         """Add a row for the cell to `bar`; tracebacks go to `errors`."""
-        self._title = f"{spec.attention} {spec.task.name} seed {spec.seed}"
+        self._title = title(spec)
         self._bar, self._console, self._errors = bar, bar.console, errors
         self._row = bar.add_task(self._title, total=spec.train.steps, status="")
         self._printed = 0.0
@@ -50,28 +51,40 @@ class CellProgress:
 
     def failed(self, trace: str) -> None:
         """See `ProgressCallback.failed`."""
-        # A live bar erases what another console writes to the same terminal.
-        shared = self._console.is_terminal and self._errors.is_terminal
-        self._print(f"failed:\n{trace}", self._console if shared else self._errors)
+        write_failure(trace, self._title, self._console, self._errors)
 
     def _print(self, text: str, console: Console) -> None:
-        # A run does not fail because its output cannot be written; the command does, at its end.
-        with suppress(OSError):
-            console.print(f"{self._title}: {text}", markup=False, highlight=False, soft_wrap=True)
+        write(f"{self._title}: {text}", console)
 
 
-@contextmanager
-def cells(console: Console, errors: Console) -> Iterator[Callable[[RunSpec], CellProgress]]:
-    """Show runs on `console` and failures on `errors`; yield a function from spec to callback."""
-    columns = (
+def write_failure(trace: str, title: str, console: Console, errors: Console) -> None:
+    """Print the traceback of the run `title` on `errors`."""
+    # A live bar erases what another console writes to the same terminal.
+    shared = console.is_terminal and errors.is_terminal
+    write(f"{title}: failed:\n{trace}", console if shared else errors)
+
+
+def write(text: str, console: Console) -> None:
+    """Print a text as it is."""
+    # A run does not fail because its output cannot be written; the command does, at its end.
+    with suppress(OSError):
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def title(spec: RunSpec) -> str:
+    """The name of a run in progress bars and lines."""
+    return f"{spec.attention} {spec.task.name} seed {spec.seed}"
+
+
+def columns() -> tuple[ProgressColumn, ...]:
+    """What is shown of a run on a terminal."""
+    return (
         TextColumn("[bold]{task.description}"),
         BarColumn(),
         TextColumn("{task.completed:.0f}/{task.total:.0f} {task.fields[status]}"),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        yield lambda spec: CellProgress(spec, bar, errors)
 
 
 @contextmanager

@@ -1,7 +1,9 @@
 """Files that are written atomically."""
 
 import errno
+import glob
 import os
+import platform
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -55,7 +57,8 @@ def write_all(contents: Mapping[Path, bytes]) -> list[Path]:
     Raises:
         OSError: a file cannot be written; `filename` is its path.
     """
-    partial = {path: path.with_name(f".{path.name}.{os.getpid()}.partial") for path in contents}
+    own = f"{platform.node()}.{os.getpid()}.partial"
+    partial = {path: path.with_name(f".{path.name}.{own}") for path in contents}
     path = Path()
     try:
         for path, content in contents.items():
@@ -82,8 +85,8 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def remove_partial(folder: Path) -> None:
-    """Delete the `.partial` files of processes that no longer run."""
-    for path in folder.glob(".*.partial"):
+    """Delete the `.partial` files of processes of this machine that no longer run."""
+    for path in folder.glob(f".*.{glob.escape(platform.node())}.*.partial"):
         process = path.name.split(".")[-2]
         if process.isdecimal() and not psutil.pid_exists(int(process)):
             path.unlink(missing_ok=True)

@@ -120,12 +120,16 @@ class Cost(Frozen):
             fit in memory.
         time_ratio: own training time over softmax's, pairwise; below 1 is faster.
         inference_ratio: own inference time over softmax's, pairwise; below 1 is faster.
+        workers: cells that ran on the machine during the measurement, this one included. With more
+            than 1 the times are those of a shared machine, until `harness measure` replaces them.
     """
 
     own: Usage
     softmax: Usage | None
     time_ratio: Quartiles | None
     inference_ratio: Quartiles | None
+    # Left out where 1, as in records from before there was this field.
+    workers: Annotated[Count, Field(exclude_if=lambda value: value == 1)] = 1
 
     @model_validator(mode="after")
     def _agree(self) -> "Cost":

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from harness.records.cost import CostRecord, CostSpec
 from harness.records.files import remove_partial, require_writable, write_atomic
+from harness.records.locks import Locks
 from harness.records.record import Record
 from harness.records.spec import RunSpec
 from zoo.registry import UserError, in_one_line
@@ -137,6 +138,11 @@ class Store(RecordStore[RunSpec, Record]):
     def checkpoint(self, spec: RunSpec) -> Path:
         """The file of the checkpoint of an unfinished run of `spec`."""
         return self.path(spec).with_suffix(".checkpoint")
+
+    @property
+    def locks(self) -> Locks:
+        """The locks of its cells."""
+        return Locks(self.folder)
 
 
 class CostStore(RecordStore[CostSpec, CostRecord]):

@@ -334,7 +334,7 @@ def test_a_report_into_a_file_is_rejected(call, store, tmp_path, below):
 def test_costs_are_measured_again_and_a_record_of_another_machine_is_left(call, store, unmeasured):
     call(*TINY, "-a", "softmax,none")
     (other,) = (record for record in store.read()[0] if record.spec.attention == "none")
-    threads = other.environment.threads + 1
+    threads = other.environment.threads + 999
     environment = other.environment.model_copy(update={"threads": threads})
     path = store.write(other.model_copy(update={"environment": environment}))
     before = path.read_bytes()

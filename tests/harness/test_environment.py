@@ -9,7 +9,14 @@ import psutil
 import pytest
 import torch
 
-from harness.environment import describe, keep_freed_memory, merge_commits, pick_precision
+from harness.environment import (
+    _of_process,
+    describe,
+    keep_freed_memory,
+    merge_commits,
+    pick_precision,
+    use_threads,
+)
 from harness.records.record import Environment
 from zoo.registry import UserError
 
@@ -45,6 +52,15 @@ def test_without_glibc_nothing_changes(monkeypatch):
 
 def test_the_memory_of_the_machine_is_reported():
     assert describe("cpu").memory_gib == round(psutil.virtual_memory().total / 2**30, 1) > 0.1
+
+
+def test_threads_are_those_in_use_and_at_most_those_of_the_machine():
+    before = describe("cpu").threads
+    with use_threads(1):
+        assert describe("cpu").threads == torch.get_num_threads() == 1
+        with use_threads(10**6):
+            assert describe("cpu").threads == 1
+    assert describe("cpu").threads == before
 
 
 OTHER = {"device": "an abacus", "threads": 99, "memory_gib": 0.5, "system": "Plan9"}
@@ -100,4 +116,4 @@ def test_a_commit_is_marked_where_code_was_changed(checkout, changed, mark):
     if changed:
         (checkout / changed).write_text("changed")
     head = git(checkout, "rev-parse", "--short=12", "HEAD")
-    assert describe.__wrapped__("cpu").commit == head + mark
+    assert _of_process.__wrapped__("cpu").commit == head + mark

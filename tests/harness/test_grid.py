@@ -1,24 +1,52 @@
 """Many cells: finished ones are not run again, and a failing one does not stop the others."""
 
 import os
+import platform
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
 import harness.run
-from harness.environment import describe
-from harness.grid import check, run_all
+from harness.engines.jobs import Result, has_outcome
+from harness.engines.serial import Serial
+from harness.environment import describe, use_threads
+from harness.grid import ATTEMPTS, check, run_all
 from harness.plan import resolve
-from harness.run import run
+from harness.remeasure import remeasure
+from harness.run import failure, run
 from harness.train import DivergedError
 from zoo.contract import Unsupported
 from zoo.registry import UserError
 
 
+class Quiet:
+    """A view that counts what a grid tells it, and shows each run by `shown`."""
+
+    def __init__(self, shown):
+        self.shown, self.calls = shown, []
+
+    def callback(self, spec):
+        return self.shown
+
+    def begin(self, total, done):
+        self.calls.append(("begin", total, done))
+
+    def started(self, spec):
+        self.calls.append(("started", spec.seed))
+
+    def ended(self, record, result):
+        self.calls.append(("ended", record.spec.seed, record.status))
+
+    def refresh(self, running, others):
+        pass
+
+
 def grid(plans, store, callback, rerun=False) -> list[tuple[int, str, bool]]:
-    outcome = run_all(plans, store, lambda spec: callback, rerun=rerun)
+    view = Quiet(callback)
+    outcome = run_all(plans, store, Serial(view), view, rerun=rerun)
     return [(record.spec.seed, record.status, new) for record, new in outcome]
 
 
@@ -79,13 +107,15 @@ def test_partial_files_of_dead_processes_are_removed(plan, store, callback, unme
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
     store.folder.mkdir()
-    dead = store.folder / f".x.json.{process.pid}.partial"
-    alive = store.folder / f".y.json.{os.getpid()}.partial"
+    here = platform.node()
+    dead = store.folder / f".x.json.{here}.{process.pid}.partial"
+    alive = store.folder / f".y.json.{here}.{os.getpid()}.partial"
+    elsewhere = store.folder / f".x.json.another-{here}.{process.pid}.partial"
     foreign = store.folder / ".z.partial"
-    for path in (dead, alive, foreign):
+    for path in (dead, alive, elsewhere, foreign):
         path.write_text("{")
     grid([], store, callback)
-    assert sorted(store.folder.iterdir()) == sorted([alive, foreign])
+    assert sorted(store.folder.iterdir()) == sorted([alive, elsewhere, foreign])
 
 
 def test_an_interrupt_stops_the_grid(plan, store, callback, unmeasured, interrupt_at):
@@ -158,3 +188,117 @@ def test_a_failed_rerun_does_not_replace_a_finished_record(
     interrupt_at(2, RuntimeError("boom"))
     assert grid([plan()], store, callback, rerun=True) == [(0, "ok", True)]
     assert [record.status for record in store.read()[0]] == ["ok"]
+
+
+def test_two_grids_on_one_store_run_each_cell_once(plan, store, callback, unmeasured, monkeypatch):
+    plans = [plan(seed=seed) for seed in range(3)]
+    monkeypatch.setattr("harness.grid.SECONDS_PER_LOOK", 0.01)
+    with ThreadPoolExecutor(2) as threads:
+        both = list(threads.map(lambda _: grid(plans, store, callback), range(2)))
+    assert all([(seed, status) for seed, status, _ in one] == [
+        (0, "ok"), (1, "ok"), (2, "ok")] for one in both)  # fmt: skip
+    assert [sum(new for *_, new in cell) for cell in zip(*both, strict=True)] == [1, 1, 1]
+    assert callback.phases.count("train") == 3
+
+
+def test_a_cell_that_another_process_runs_is_left_to_it_and_run_when_that_ends(
+    plan, store, callback, unmeasured, monkeypatch
+):
+    plans = [plan(seed=0), plan(seed=1)]
+    name = store.name(plans[0].spec)
+    other = store.locks.acquire(name, threads=1, steps=4)
+    waited = []
+    monkeypatch.setattr("harness.grid.SECONDS_PER_LOOK", 0.01)
+
+    def sleep(seconds):
+        waited.append(store.find(plans[1].spec).status)
+        other.release(keep_state=True)
+
+    monkeypatch.setattr("harness.grid.time.sleep", sleep)
+    assert grid(plans, store, callback) == [(0, "ok", True), (1, "ok", True)]
+    assert waited == ["ok"]
+
+
+def test_a_failure_of_another_process_is_not_repeated_by_the_same_command(plan, store, callback):
+    record = failure(plan(), store, "boom")
+    assert has_outcome(record, "", rerun=False)
+    assert not has_outcome(record, record.started, rerun=False)
+    assert not has_outcome(record.model_copy(update={"status": "interrupted"}), "", rerun=False)
+
+
+class Dying:
+    """An engine whose first processes die while they run a cell; the next one runs it."""
+
+    def __init__(self, serial, deaths):
+        self.serial, self.left, self.given = serial, deaths, []
+
+    def has_room(self):
+        return self.serial.has_room()
+
+    def submit(self, job):
+        self.given.append((job.plan.spec.seed, job.restart))
+        if self.left:
+            self.left -= 1
+            self.serial.ended.append((job, Result("died", "ended by SIGKILL")))
+        else:
+            self.serial.submit(job)
+
+    def finished(self):
+        return self.serial.finished()
+
+    def close(self):
+        self.given.append("closed")
+
+
+@pytest.mark.parametrize("rerun", [False, True])
+@pytest.mark.parametrize("deaths", [ATTEMPTS - 1, ATTEMPTS])
+def test_a_cell_whose_process_dies_is_run_again_and_fails_in_the_end(
+    plan, store, callback, unmeasured, deaths, rerun
+):
+    view = Quiet(callback)
+    pool = Dying(Serial(view), deaths)
+    outcomes = run_all([plan(seed=0), plan(seed=1)], store, pool, view, rerun=rerun)
+    status = "failed" if deaths == ATTEMPTS else "ok"
+    assert [(record.status, new) for record, new in outcomes] == [(status, True), ("ok", True)]
+    # Only the first process starts a repeated run from the beginning.
+    assert pool.given == [(0, rerun), (0, False), (0, False), (1, rerun), "closed"]
+    reason = f"its process ended {ATTEMPTS} times; the last time ended by SIGKILL"
+    assert outcomes[0][0].reason == (reason if status == "failed" else "")
+    assert not store.locks.is_held(store.name(plan().spec))
+
+
+def test_an_interrupted_run_is_continued_with_its_threads(
+    plan, store, callback, unmeasured, interrupt_at, monkeypatch
+):
+    monkeypatch.setattr("harness.environment.os.cpu_count", lambda: 8)
+    interrupt_at(3, KeyboardInterrupt())
+    with use_threads(3), pytest.raises(KeyboardInterrupt):
+        grid([plan()], store, callback)
+    assert grid([plan()], store, callback) == [(0, "ok", True)]
+    assert store.find(plan().spec).environment.threads == 3 != torch.get_num_threads()
+
+
+def test_a_run_that_another_machine_began_comes_last_and_starts_again(
+    plan, store, callback, unmeasured, interrupt_at, monkeypatch
+):
+    interrupt_at(3, KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        grid([plan()], store, callback)
+    monkeypatch.setattr("harness.records.locks.platform.node", lambda: "another")
+    other = describe("cpu").model_copy(update={"device": "an abacus", "threads": 99})
+    monkeypatch.setattr("harness.provenance.describe", lambda kind: other)
+    view = Quiet(callback)
+    with pytest.warns(UserWarning, match="is of another machine; the run starts again"):
+        outcomes = run_all([plan(seed=0), plan(seed=1)], store, Serial(view), view)
+    assert [call[1] for call in view.calls if call[0] == "started"] == [1, 0]
+    record = outcomes[0][0]
+    assert (record.status, record.environment.threads) == ("ok", 99)
+    assert [point.step for point in record.curve] == [1, 2, 3, 4]
+
+
+def test_a_cost_names_the_cells_that_ran_beside_it(plan, store, callback, unmeasured):
+    beside = store.locks.acquire("another cell", threads=1, steps=4)
+    ((shared, _),) = run_all([plan()], store, Serial(Quiet(callback)), Quiet(callback))
+    beside.release(keep_state=False)
+    assert shared.cost.workers == 2
+    assert remeasure(shared, store).cost.workers == 1

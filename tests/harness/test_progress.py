@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from harness.cli.progress import cells
+from harness.cli.grid_view import grid
 
 
 @pytest.mark.parametrize("terminal", [False, True])
@@ -13,8 +13,8 @@ from harness.cli.progress import cells
 def test_a_traceback_goes_where_no_bar_erases_it(plan, terminal, errors_terminal):
     out, err = io.StringIO(), io.StringIO()
     console = Console(file=out, force_terminal=terminal)
-    with cells(console, Console(file=err, force_terminal=errors_terminal)) as callback:
-        callback(plan().spec).failed("Traceback: boom")
+    with grid(console, Console(file=err, force_terminal=errors_terminal), str) as view:
+        view.callback(plan().spec).failed("Traceback: boom")
     shared = terminal and errors_terminal
     assert ("Traceback: boom" in out.getvalue()) == shared
     assert ("Traceback: boom" in err.getvalue()) == (not shared)

@@ -1,0 +1,1 @@
+"""Where the cells of a grid run: in this process, in workers, on a Ray cluster, under Slurm."""

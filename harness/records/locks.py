@@ -1,0 +1,172 @@
+"""Locks of cells: at most one process runs a cell; and the state of the cells that are running.
+
+A lock is one of the operating system on a file of the hidden folder `.locks` of a store. It ends
+with its process, however that ends, so that no lock is left over. Beside it is a small file with
+the state of the run, for `harness status`. See docs/grids.md for file systems of several machines.
+"""
+
+import os
+import platform
+import time
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import filelock
+import psutil
+from pydantic import Field, ValidationError
+
+from harness.records.files import remove_partial, write_atomic
+from harness.records.record import Time
+from harness.records.spec import Count, Frozen
+from zoo.registry import UserError
+
+FOLDER = ".locks"
+"""The folder of locks and states in a store."""
+
+SECONDS_PER_STATE = 2.0
+"""Minimum seconds between two writes of the step of a run."""
+
+
+class State(Frozen):
+    """Which process runs a cell, and how far the run is.
+
+    Attributes:
+        host: the machine of the process.
+        pid: the process.
+        since: when it took the cell.
+        threads: CPU threads that the run uses.
+        phase: the part of the run, in one or two words.
+        step: optimiser steps done.
+        steps: of the whole run.
+    """
+
+    host: str
+    pid: int
+    since: Time
+    threads: Count
+    phase: str = "start"
+    step: Annotated[int, Field(ge=0)] = 0
+    steps: Count
+
+    @property
+    def is_of_this_host(self) -> bool:
+        """Whether the process is, or was, one of this machine."""
+        return self.host == platform.node()
+
+
+class Lock:
+    """The lock of a cell that this process holds."""
+
+    def __init__(self, held: filelock.BaseFileLock, path: Path, state: State) -> None:
+        """Write `state`, the state of the run, to `path`; `held` is the lock."""
+        self._held, self._path, self._state, self._written = held, path, state, 0.0
+        self.report()
+
+    def report(self, *, phase: str = "", step: int | None = None) -> None:
+        """Write the state of the run, if its phase is a new one or the last write is some time ago.
+
+        Nobody's run depends on it: an error of writing is ignored.
+        """
+        now, due = time.monotonic(), bool(phase) or not self._written
+        changes = {"phase": phase or self._state.phase}
+        changes |= {} if step is None else {"step": step}
+        self._state = self._state.model_copy(update=changes)
+        if due or now > self._written + SECONDS_PER_STATE:
+            self._written = now
+            with suppress(OSError):
+                write_atomic(self._path, self._state.model_dump_json().encode())
+
+    def release(self, *, keep_state: bool) -> None:
+        """Release the lock; the state is kept where the run has a checkpoint to continue from."""
+        if not keep_state:
+            with suppress(OSError):
+                self._path.unlink(missing_ok=True)
+        self._held.release()
+
+
+class Locks:
+    """The locks and states of the cells of a store, by the name of the cell's record."""
+
+    def __init__(self, store: Path) -> None:
+        """Use the hidden folder in `store`, which is created by the first lock."""
+        self.folder = store / FOLDER
+
+    def acquire(self, name: str, *, threads: int, steps: int) -> Lock | None:
+        """The lock of a cell, or None where another process holds it.
+
+        Args:
+            name: of the cell's record.
+            threads: CPU threads of this process.
+            steps: optimiser steps of the run.
+
+        Raises:
+            UserError: the file system has no locks, or the folder cannot be written.
+        """
+        path = self._path(name, "lock")
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            held = _try(path)
+        except OSError as error:
+            raise UserError(
+                f"{path} cannot be locked ({error.strerror}); give a --store on a file system with "
+                "locks (flock)"
+            ) from error
+        if held is None:
+            return None
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        state = State(
+            host=platform.node(), pid=os.getpid(), since=now, threads=threads, steps=steps
+        )
+        return Lock(held, self._path(name, "json"), state)
+
+    def is_held(self, name: str) -> bool:
+        """Whether a process runs the cell; for an instant, nobody else can take its lock."""
+        path = self._path(name, "lock")
+        if not path.exists():
+            return False
+        try:
+            held = _try(path)
+        except OSError:
+            return True  # the file of another user, who does not let us lock it
+        if held is not None:
+            held.release()
+        return held is None
+
+    def state(self, name: str) -> State | None:
+        """The state that the process which last took the cell has written, if it is still there."""
+        return _read(self._path(name, "json"))
+
+    def states(self) -> dict[str, State]:
+        """The state of every cell that has one, running or interrupted, by name."""
+        states = {path.stem: _read(path) for path in sorted(self.folder.glob("[!.]*.json"))}
+        return {name: state for name, state in states.items() if state is not None}
+
+    def running_here(self) -> int:
+        """The number of cells that processes of this machine run."""
+        here = [state for state in self.states().values() if state.is_of_this_host]
+        return sum(psutil.pid_exists(state.pid) for state in here)
+
+    def remove_partial_files(self) -> None:
+        """Delete the files of processes that were killed while writing."""
+        remove_partial(self.folder)
+
+    def _path(self, name: str, suffix: str) -> Path:
+        return self.folder / f"{name}.{suffix}"
+
+
+def _try(path: Path) -> filelock.BaseFileLock | None:
+    lock = filelock.FileLock(path)
+    try:
+        lock.acquire(blocking=False)
+    except filelock.Timeout:
+        return None
+    return lock
+
+
+def _read(path: Path) -> State | None:
+    try:
+        return State.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError):
+        return None

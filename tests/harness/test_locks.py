@@ -1,0 +1,104 @@
+"""Locks of cells: held by one process, released with it; the states of runs."""
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import filelock
+import pytest
+
+from harness.records.locks import Locks, State
+from zoo.registry import UserError
+
+HOLD = """
+import sys
+from pathlib import Path
+from harness.records.locks import Locks
+lock = Locks(Path(sys.argv[1])).acquire("cell", threads=2, steps=9)
+lock.report(phase="train", step=5)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def locks(tmp_path) -> Locks:
+    return Locks(tmp_path)
+
+
+def acquire(locks):
+    return locks.acquire("cell", threads=1, steps=10)
+
+
+def test_a_lock_ends_with_its_process_however_that_ends(locks, tmp_path):
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "-c", HOLD, str(tmp_path)]
+    process = subprocess.Popen(
+        command, cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout.readline() == "held\n"
+    assert acquire(locks) is None and locks.is_held("cell")
+    state = locks.state("cell")
+    assert (state.pid, state.threads, state.phase, state.step) == (process.pid, 2, "train", 5)
+    assert locks.running_here() == 1
+    process.kill()
+    process.communicate()
+    assert not locks.is_held("cell") and locks.running_here() == 0
+    # What the dead process wrote is still there, and its successor replaces it.
+    assert locks.states() == {"cell": state}
+    taken = acquire(locks)
+    assert locks.state("cell").pid == os.getpid()
+    taken.release(keep_state=False)
+    assert locks.states() == {}
+
+
+def test_a_lock_is_held_by_one_at_a_time(locks):
+    first = acquire(locks)
+    assert acquire(locks) is None
+    first.release(keep_state=False)
+    assert acquire(locks) is not None
+
+
+def test_the_step_is_written_from_time_to_time_and_a_phase_at_once(locks, monkeypatch):
+    seconds = [100.0]
+    monkeypatch.setattr("harness.records.locks.time.monotonic", lambda: seconds[0])
+    lock = acquire(locks)
+    lock.report(step=1)
+    assert locks.state("cell").step == 0
+    seconds[0] += 3
+    lock.report(step=2)
+    assert locks.state("cell").step == 2
+    lock.report(phase="test", step=3)
+    assert (locks.state("cell").phase, locks.state("cell").step) == ("test", 3)
+
+
+def test_a_run_does_not_depend_on_its_state(locks, monkeypatch):
+    lock = acquire(locks)
+    monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError("disk full")))
+    lock.report(phase="train")
+    assert locks.state("cell").phase == "start"
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"host": 1}'])
+def test_a_damaged_state_is_ignored(locks, content):
+    locks.folder.mkdir()
+    (locks.folder / "cell.json").write_text(content)
+    assert locks.state("cell") is None and locks.states() == {}
+
+
+def test_a_file_system_without_locks_is_an_error_of_one_line(locks, monkeypatch):
+    def refuse(self, **options):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(filelock.FileLock, "acquire", refuse)
+    with pytest.raises(UserError, match=r"cannot be locked \(No locks available\); give a --store"):
+        acquire(locks)
+
+
+def test_a_state_is_of_this_host_by_its_name(locks):
+    acquire(locks)
+    state = locks.state("cell")
+    assert state.is_of_this_host
+    assert not State(**{**state.model_dump(), "host": "another"}).is_of_this_host
