@@ -4,6 +4,7 @@ Nothing is extracted: an archive is read member by member, and members of other 
 """
 
 import io
+import os
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -137,9 +138,13 @@ def _open_folder(layout: Layout, path: Path) -> Iterator[tuple[File, int, Member
         if not top.is_dir():
             yield from _open_file(file, file.name, top)
             continue
-        for member in sorted(top.iterdir()):
-            if not member.name.startswith("."):
-                yield from _open_file(file, f"{file.name}/{member.name}", member)
+        for folder, folders, names in os.walk(top):
+            folders.sort()
+            for name in sorted(names):
+                if not name.startswith("."):
+                    member = Path(folder, name)
+                    below = member.relative_to(top).as_posix()
+                    yield from _open_file(file, f"{file.name}/{below}", member)
 
 
 def _open_file(file: File, name: str, path: Path) -> Iterator[tuple[File, int, Member]]:

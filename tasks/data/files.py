@@ -21,6 +21,8 @@ UNPUBLISHED = "unpublished"
 class File(BaseModel, frozen=True, extra="forbid"):
     """One file of a layout, or a folder whose files can only be verified after conversion.
 
+    Of a folder all files are read, those in its folders too.
+
     Attributes:
         name: its usual name, with the folders of the layout that contain it.
         size: bytes; 0 where unpublished.
@@ -90,8 +92,9 @@ class Layout(BaseModel, frozen=True, extra="forbid"):
             parts = PurePosixPath(file.name).parts
             if path.parts[-len(parts) :] == parts:
                 return file, file.name
-            if path.parent.parts[-len(parts) :] == parts:
-                return file, f"{file.name}/{path.name}"
+            for folder in path.parents:
+                if folder.parts[-len(parts) :] == parts:
+                    return file, f"{file.name}/{path.relative_to(folder)}"
         return None
 
 

@@ -191,7 +191,10 @@ def find_imported(task: str, action: str) -> type[ImportedTask]:
     """
     factory = tasks.find(task)
     if not issubclass(factory, ImportedTask):
-        raise UserError(f"{task} needs no files from 'harness data'; nothing to {action}")
+        official = f"{task}-lra"
+        hint = f"the official files are those of {official}" if official in tasks.names() else ""
+        remedy = hint or f"nothing to {action}"
+        raise UserError(f"{task} needs no files from 'harness data'; {remedy}")
     return factory
 
 

@@ -95,7 +95,7 @@ class ListOps(GeneratedTask):
 
     def word(self, token: int) -> str:
         """See `Task.word`: a digit, an operator with its opening bracket, or `]`."""
-        return _SPELLING[token]
+        return word_of(token)
 
     def generate(self) -> dict[str, np.ndarray]:
         """See `GeneratedTask.generate`."""
@@ -159,6 +159,11 @@ class ListOps(GeneratedTask):
 
 def _stream(*seeds: int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seeds)))
+
+
+def word_of(token: int) -> str:
+    """A token as text: a digit, an operator with its opening bracket, or `]`."""
+    return _SPELLING[token]
 
 
 def tokenise(source: str) -> UInt8[np.ndarray, " l"]:

@@ -93,7 +93,7 @@ def test_numbers_have_mean_and_deviation_and_many_classes_the_rarest_share():
     assert table["`adding@2[train=5,dev=2,test=3]` train"][-2:] == [
         f"{targets.mean():.3f}", f"{targets.std(correction=0):.3f}",
     ]  # fmt: skip
-    assert "a number, correct where the error is below 0.04, for the whole example" in text
+    assert "a number, correct where the error is below 0.08, for the whole example" in text
     assert "one of 4,096 classes, at each of 8 positions" in text
     assert table["`mqar@3[train=5,dev=2,test=3]` train"][-3:] == ["40", "0.00 %", "2.50 %"]
 

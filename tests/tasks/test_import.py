@@ -189,7 +189,8 @@ def test_importing_again_repairs_a_damaged_cache(images):
     ("task", "message"),
     [
         ("image", "has 5 bytes, 47185241 expected"),
-        ("listops", "listops needs no files from 'harness data'; nothing to import"),
+        ("listops", "'harness data'; the official files are those of listops-lra"),
+        ("parity", "parity needs no files from 'harness data'; nothing to import"),
         ("imagee", "unknown task 'imagee'; did you mean 'image'"),
     ],
 )
