@@ -91,18 +91,13 @@ def test_the_page_has_the_commands_that_are_tested_here():
 
 
 @pytest.mark.slow
-def test_the_plug_in_is_listed_with_its_traits(harness):
-    done = harness("list")
-    assert done.returncode == 0, done.stderr
-    (row,) = [line for line in done.stdout.splitlines() if line.startswith("aft-simple")]
-    assert row.split() == ["aft-simple", "yes", "yes"]
-
-
-@pytest.mark.slow
-def test_the_plug_in_is_created_by_its_name(python):
-    done = python("-c", "import zoo; print(zoo.create('aft-simple', dim=8, heads=2, max_len=9))")
+def test_the_plug_in_is_created_by_its_name_and_listed_with_its_traits(harness):
+    creation = "import zoo; print(zoo.create('aft-simple', dim=8, heads=2, max_len=9))"
+    done = harness("list", first=creation)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("AttentionFree(")
+    (row,) = [line for line in done.stdout.splitlines() if line.startswith("aft-simple")]
+    assert row.split() == ["aft-simple", "yes", "yes"]
 
 
 @pytest.mark.slow

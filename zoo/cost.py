@@ -1,7 +1,8 @@
 """The cost of a piece of code in memory and floating-point operations."""
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from math import prod
 from typing import Any
 
@@ -18,18 +19,16 @@ def peak_bytes(step: Callable[[], Any], device: torch.device) -> int:
 
     On a CPU, memory that was allocated before counts as allocated even if `step` frees it.
     """
-    # Garbage that is collected during the step would lower the count.
-    gc.collect()
     if device.type == "cuda":
         torch.cuda.synchronize(device)
         torch.cuda.reset_peak_memory_stats(device)
         before = torch.cuda.memory_allocated(device)
-        step()
+        with _without_collection():
+            step()
         torch.cuda.synchronize(device)
         return torch.cuda.max_memory_allocated(device) - before
-    # acc_events changes nothing in one cycle, but some versions of torch warn without it.
-    kinds = [ProfilerActivity.CPU]
-    with profile(activities=kinds, profile_memory=True, acc_events=True) as profiled:
+    activities = [ProfilerActivity.CPU]
+    with _without_collection(), profile(activities=activities, profile_memory=True) as profiled:
         step()
     allocated = peak = 0
     for change in _allocations(profiled):
@@ -63,6 +62,18 @@ def backends(module: nn.Module, device: torch.device, shape: tuple[int, int, int
 def state_bytes(state: State) -> int:
     """Memory of the state of a recurrence in bytes, of all samples together."""
     return sum(part.numel() * part.element_size() for part in state)
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """No garbage collection: garbage of before that is freed would lower the count."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _allocations(profiled: profile) -> list[int]:

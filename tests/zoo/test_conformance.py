@@ -9,6 +9,8 @@ import jaxtyping
 import pytest
 import torch
 
+from harness.cli.certificates import FIGURES
+from tests.certificates import committed_figures
 from tests.zoo.faulty import FAULTY
 from tests.zoo.faulty.causality import ScalesByLength
 from tests.zoo.faulty.correct import TRAITS, Bidirectional, Correct, MeanOfAll, Recurrent
@@ -101,6 +103,10 @@ def failure(name: str, variant: type) -> str:
 def test_a_registered_variant_passes_its_checks(configuration, check):
     result = run(check, configuration)
     assert result.passed, result.detail
+    if check.name in FIGURES:
+        # The page was written elsewhere: these figures do not depend on the machine.
+        on_page = committed_figures()[check.name, configuration.label]
+        assert on_page == result.detail, "run: python -m harness.cli.certificates"
     reason = result.expected_failure
     if reason and "raise" not in reason and check.name not in WITHOUT_VALUE:
         # The first value is the error; bounds and totals follow.

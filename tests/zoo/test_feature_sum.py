@@ -5,8 +5,8 @@ import pytest
 import torch
 
 import zoo
+from tests.zoo.peaks import softmax_peak, training_peak
 from zoo.conformance import CHECKS, configurations, run
-from zoo.cost import peak_bytes
 from zoo.kernels import feature_sum
 from zoo.variants import variants
 
@@ -123,23 +123,7 @@ def test_tokens_without_a_direction_have_the_gradients_of_the_definition(name, s
     torch.testing.assert_close(results(layer, x, x, None), expected, rtol=1e-9, atol=1e-9)
 
 
-def peak(layer, x) -> int:
-    upstream = torch.randn_like(x)
-
-    def step():
-        tokens = layer(x).tokens
-        (tokens * upstream).sum().backward()
-        layer.zero_grad(set_to_none=True)
-        x.grad = None
-
-    step()
-    return peak_bytes(step, torch.device("cpu"))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LEAN)
 def test_training_takes_no_more_memory_than_fused_softmax(name):
-    x = torch.randn(4, 4096, 64, requires_grad=True)
-    sizes = {"dim": 64, "heads": 2, "max_len": 4096}
-    softmax = peak(zoo.create("softmax", backend="sdpa", **sizes), x)
-    assert peak(zoo.create(name, **sizes), x) <= softmax
+    assert training_peak(name) <= softmax_peak()

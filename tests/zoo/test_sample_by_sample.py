@@ -5,9 +5,9 @@ import pytest
 import torch
 
 import zoo
+from tests.zoo.peaks import softmax_peak, training_peak
 from zoo import recompute
 from zoo.conformance import CHECKS, configurations, run
-from zoo.cost import peak_bytes
 from zoo.variants import variants
 
 CHOSEN = ["longformer", "reformer"]
@@ -90,16 +90,4 @@ def test_every_check_passes_sample_by_sample(name, samples, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CHOSEN)
 def test_training_takes_at_most_twice_the_memory_of_fused_softmax(name):
-    x = torch.randn(4, 4096, 64, requires_grad=True)
-
-    def peak(layer):
-        def step():
-            layer(x).tokens.sum().backward()
-            layer.zero_grad(set_to_none=True)
-            x.grad = None
-
-        step()
-        return peak_bytes(step, torch.device("cpu"))
-
-    sizes = {"dim": 64, "heads": 2, "max_len": 4096}
-    assert peak(zoo.create(name, **sizes)) <= 2 * peak(zoo.create("softmax", **sizes))
+    assert training_peak(name) <= 2 * softmax_peak()
