@@ -40,3 +40,8 @@ def expected_failures_of(plan: Plan) -> dict[str, str]:
         .expected_failures_of(causal=plan.task.causal)
         .items()
     }
+
+
+def is_baseline(composition: Composition) -> bool:
+    """Whether every variant of a run is a baseline, which is no attention."""
+    return all(variants.find(name).is_baseline for name in composition.names)

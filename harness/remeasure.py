@@ -3,7 +3,7 @@
 from harness.environment import merge_commits, use_threads
 from harness.measure import measure
 from harness.plan import Plan, restore
-from harness.provenance import environment_of, expected_failures_of
+from harness.provenance import environment_of, expected_failures_of, is_baseline
 from harness.records.record import Record
 from harness.records.store import Store
 
@@ -12,8 +12,8 @@ def remeasure(record: Record, store: Store) -> Record:
     """Measure the cost of a recorded run again, write it to its record, and return the record.
 
     For runs during which other processes used the machine: they change times, not accuracies.
-    Baselines and expected failures are updated as well, and the commit is added. The threads are
-    those of the run.
+    Baselines, expected failures and `is_baseline` are updated as well, and the commit is added. The
+    threads are those of the run.
 
     Raises:
         UserError: the run was made on another device, with other versions or more threads than this
@@ -32,6 +32,7 @@ def _remeasured(record: Record, plan: Plan, store: Store) -> Record:
             "cost": measure(plan),
             "baselines": dict(plan.data.baselines),
             "expected_failures": expected_failures_of(plan),
+            "is_baseline": is_baseline(plan.composition),
             "environment": environment,
         }
     )

@@ -10,16 +10,22 @@ from typing import Protocol, runtime_checkable
 import torch
 
 from harness import checkpoint
+from harness.answers import by_cluster
 from harness.data import is_out_of_memory
 from harness.environment import is_another_machine, merge_commits
 from harness.interrupts import Interrupts
 from harness.measure import measure
 from harness.model import build_model
 from harness.plan import Plan
-from harness.provenance import environment_of, expected_failures_of, implementations
+from harness.provenance import (
+    environment_of,
+    expected_failures_of,
+    implementations,
+    is_baseline,
+)
 from harness.records.record import FINAL, Cost, Environment, Final, Point, Record, Status
 from harness.records.store import Store
-from harness.train import DivergedError, Progress, Trainer, fit
+from harness.train import DivergedError, Progress, Trainer, fit, fraction
 from tasks.contract import SPLITS, Split
 from zoo.registry import UserError, in_one_line
 
@@ -89,6 +95,7 @@ class Cell:
             implementations=implementations(self.plan.composition),
             baselines=self.baselines,
             expected_failures=expected_failures_of(self.plan),
+            is_baseline=is_baseline(self.plan.composition),
             curve=self.progress.curve,
             cost=self.cost,
             final=self.final,
@@ -165,13 +172,15 @@ class Cell:
     def _evaluate(self, trainer: Trainer, test: Split) -> Final:
         """The results of the checkpoint that was best on dev."""
         trainer.model.load_state_dict(self.progress.best_state)
+        correct = trainer.correct(test)
         return Final(
-            test_accuracy=trainer.accuracy(test),
+            test_accuracy=fraction(correct),
             test_examples=len(test),
             dev_accuracy=self.progress.best_accuracy,
             best_step=self.progress.best_step,
             train_seconds=self.progress.seconds,
             seconds=time.perf_counter() - self.start,
+            answers=by_cluster(correct, test),
         )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 import torch
+from jaxtyping import Bool
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
@@ -58,21 +59,30 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)
         return {"task": task.detach(), **{name: term.detach() for name, term in losses.items()}}
 
-    @torch.inference_mode()
     def accuracy(self, split: Split) -> float:
         """Fraction of correct answers on the whole split, in [0, 1]."""
+        return fraction(self.correct(split))
+
+    @torch.inference_mode()
+    def correct(self, split: Split) -> Bool[Tensor, "n ..."]:
+        """Which answers of the whole split are correct: (n,) or (n, a), as its targets."""
         self.model.eval()
-        correct = torch.zeros((), dtype=torch.int64, device=self.device)
+        correct = torch.zeros_like(split.targets, dtype=torch.bool)
         for examples, length in in_order(split, self.spec.batch, self.spec.bucket_by_length):
             batch = split.gather(examples, length)
-            correct += split.answers.correct(self.scores(batch), batch.targets).sum()
+            correct[examples] = split.answers.correct(self.scores(batch), batch.targets)
         self.model.train()
-        return correct.item() / split.targets.numel()
+        return correct
 
     def scores(self, batch: Any) -> Tensor:
         """The output of the head for a batch: logits or numbers, in the run's precision."""
         with autocast(self.device.type, self.spec.precision):
             return self.forward(batch)[0]
+
+
+def fraction(correct: Bool[Tensor, "..."]) -> float:
+    """The fraction of True, in [0, 1]."""
+    return int(correct.sum()) / correct.numel()
 
 
 def one_cycle(step: int, spec: TrainSpec) -> tuple[float, float]:

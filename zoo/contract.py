@@ -71,16 +71,24 @@ class Attention(nn.Module, ABC):
         expected_failures: checks of `zoo.conformance` that the variant is known to fail, each with
             its reason. A name that ends in ", causal" is expected for the causal form only.
         unchecked: the reason why the checks cannot run on the variant; empty if they can.
+        is_baseline: whether it takes the place of attention and is none, such as the identity or a
+            convolution: what attention achieves is the accuracy above such a model's.
     """
 
     traits: ClassVar[Traits]
     expected_failures: ClassVar[Mapping[str, str]] = MappingProxyType({})
     unchecked: ClassVar[str] = ""
+    is_baseline: ClassVar[bool] = False
 
     def __init_subclass__(cls, **keywords: object) -> None:
         """Raise `TypeError` if a class attribute is of another type."""
         super().__init_subclass__(**keywords)
-        kinds = {"traits": Traits, "expected_failures": Mapping, "unchecked": str}
+        kinds = {
+            "traits": Traits,
+            "expected_failures": Mapping,
+            "unchecked": str,
+            "is_baseline": bool,
+        }
         for name, kind in kinds.items():
             if name in vars(cls) and not isinstance(vars(cls)[name], kind):
                 actual = type(vars(cls)[name]).__name__

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
+from harness.records.answers import CorrectAnswers
 from harness.records.spec import Count, Frozen, RunSpec
 
 Status = Literal["ok", "diverged", "out_of_memory", "failed", "interrupted"]
@@ -31,6 +32,9 @@ def _check_time(text: str) -> str:
 
 Time = Annotated[str, AfterValidator(_check_time)]
 """A date and time in UTC, ISO 8601."""
+
+NO_ATTENTION = "none"
+"""The only baseline among the variants of before a record stored which variants are baselines."""
 
 WITHOUT_SOFTMAX = "softmax: out of memory"
 """Shown in tables instead of a ratio, if softmax did not fit in memory."""
@@ -80,6 +84,8 @@ class Final(Frozen):
         best_step: its step.
         train_seconds: time inside training steps.
         seconds: of the whole run over all its processes: data, costs, training, evaluation.
+        answers: which answers of the test split were correct; None in records of before they were
+            stored.
     """
 
     test_accuracy: Fraction
@@ -88,6 +94,20 @@ class Final(Frozen):
     best_step: Count
     train_seconds: Seconds
     seconds: Seconds
+    # Left out where None, so that records of before there was this field stay as they are.
+    answers: Annotated[CorrectAnswers | None, Field(exclude_if=lambda value: value is None)] = None
+
+    @model_validator(mode="after")
+    def _answers_agree(self) -> "Final":
+        if self.answers is None:
+            return self
+        correct, count = self.answers.correct, self.answers.count
+        if count % self.test_examples or correct / count != self.test_accuracy:
+            raise ValueError(
+                f"{correct} correct answers of {count} are not test_accuracy={self.test_accuracy} "
+                f"on {self.test_examples} examples"
+            )
+        return self
 
 
 class Usage(Frozen):
@@ -184,6 +204,8 @@ class Record(Frozen):
         baselines: accuracies without attention on the same test split, by name.
         expected_failures: checks that its variants are expected to fail, `VARIANT: CHECK`, each
             with its reason.
+        is_baseline: whether no variant of the run is attention; None in records of before it was
+            stored, see `without_attention`.
         curve: points in order of step.
         cost: None where the run ended before it was measured.
         final: None where the run did not finish.
@@ -201,6 +223,15 @@ class Record(Frozen):
     curve: list[Point]
     cost: Cost | None
     final: Final | None
+    # Left out where None, as `answers`.
+    is_baseline: Annotated[bool | None, Field(exclude_if=lambda value: value is None)] = None
+
+    @property
+    def without_attention(self) -> bool:
+        """Whether the model uses no attention, so that its accuracy is a baseline."""
+        if self.is_baseline is None:
+            return self.spec.attention == NO_ATTENTION
+        return self.is_baseline
 
     @model_validator(mode="after")
     def _finished(self) -> "Record":

@@ -98,7 +98,11 @@ def test_an_example_with_several_answers_counts_once(request_of, store, callback
     sizes = {"train": 32, "dev": 4, "test": 6}
     one = resolve(request_of("none", "mqar", mqar=sizes))
     assert one.data.splits["test"].targets.shape == (6, 2)
-    assert run(one, store, callback).final.test_examples == 6
+    record = run(one, store, callback)
+    assert record.final.test_examples == 6
+    assert record.final.answers.clusters == ((2, 6),)
+    assert record.is_baseline and not record.final.answers.count % 12
+    assert store.read() == ([record], [])
 
 
 def test_the_baselines_of_a_record_are_those_of_the_shuffled_task(
@@ -134,15 +138,15 @@ def test_a_record_has_the_digest_of_the_source_of_each_variant(plan, store, call
 def test_test_is_evaluated_once_after_training_with_the_best_state(
     plan, store, callback, unmeasured, monkeypatch
 ):
-    real, evaluations = Trainer.accuracy, []
+    real, evaluations = Trainer.correct, []
     on_dev = iter([0.5, 0.25, 0.125, 0.0])
 
     def spy(self, split):
         state = {name: value.clone() for name, value in self.model.state_dict().items()}
         evaluations.append((len(split), state))
-        return next(on_dev) if len(split) == 16 else real(self, split)
+        return torch.arange(16) < 16 * next(on_dev) if len(split) == 16 else real(self, split)
 
-    monkeypatch.setattr(Trainer, "accuracy", spy)
+    monkeypatch.setattr(Trainer, "correct", spy)
     record = run(plan(steps=4, evaluations=4), store, callback)
     assert [size for size, _ in evaluations] == [16, 16, 16, 16, 18]
     first, last, tested = (evaluations[i][1] for i in (0, 3, 4))

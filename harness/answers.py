@@ -1,0 +1,35 @@
+"""The correct answers of a test split in the order of their clusters."""
+
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from harness.records.answers import CorrectAnswers
+from tasks.contract import Split
+
+
+def by_cluster(correct: Bool[Tensor, "n ..."], split: Split) -> CorrectAnswers:
+    """Every answer of a split with its clusters, those of fewest answers first.
+
+    Args:
+        correct: which answers are correct, (n,) or (n, a).
+        split: theirs.
+    """
+    clusters = clusters_of(split)
+    sizes = clusters.bincount()[clusters]
+    # Stable sorts: by the number of examples of the cluster, then by cluster, then by example.
+    order = clusters.argsort(stable=True)
+    order = order[sizes[order].argsort(stable=True)]
+    answers = correct.cpu()[order].flatten(1) if correct.dim() > 1 else correct.cpu()[order, None]
+    _, examples = clusters[order].unique_consecutive(return_counts=True)
+    return CorrectAnswers.pack(answers.flatten().tolist(), (examples * answers.shape[1]).tolist())
+
+
+def clusters_of(split: Split) -> Int[Tensor, " n"]:
+    """The cluster of each example, on the CPU: that of its sequences which is in most examples.
+
+    Where sequences are compared, such as the documents of Retrieval, each is in many examples. The
+    dependence through the other sequence of an example is left out.
+    """
+    ids = split.sequence_ids.cpu().long()
+    uses = ids.flatten().bincount()[ids]
+    return ids.gather(1, uses.argmax(1, keepdim=True))[:, 0]

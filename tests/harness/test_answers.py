@@ -1,0 +1,99 @@
+"""Which test answers a run gave correctly, in its record."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from pydantic import ValidationError
+
+from harness.answers import by_cluster
+from harness.records.answers import CorrectAnswers
+from harness.records.record import Record
+from tasks.contract import Split
+from tests.reports.conftest import make_record
+
+
+def split_of(sequence_ids: list, targets: torch.Tensor) -> Split:
+    ids = torch.tensor(sequence_ids, dtype=torch.int32)
+    count = int(ids.max()) + 1
+    lengths = torch.ones(count, dtype=torch.int32)
+    return Split(torch.zeros(count, 1, dtype=torch.uint8), lengths, ids, targets, padded=False)
+
+
+def test_the_answers_of_one_sequence_are_a_cluster():
+    split = split_of([[0], [1]], torch.zeros(2, 3, dtype=torch.int64))
+    correct = torch.tensor([[True, False, True], [False, False, True]])
+    packed = by_cluster(correct, split)
+    assert packed.clusters == ((3, 2),)
+    assert packed.bits == "pA=="  # 101001 00
+    assert packed.correct_by_cluster().tolist() == [2, 1]
+
+
+def test_examples_that_share_a_sequence_are_a_cluster_and_small_clusters_come_first():
+    # Sequence 5 is in three examples; the others have clusters of their own.
+    ids = [[0, 5], [1, 2], [5, 3], [4, 5], [6, 7]]
+    packed = by_cluster(
+        torch.tensor([True, False, False, True, True]), split_of(ids, torch.zeros(5).long())
+    )
+    assert packed.clusters == ((1, 2), (3, 1))
+    assert packed.correct_by_cluster().tolist() == [0, 1, 2]
+
+
+def test_every_answer_survives_packing_and_json():
+    rng = np.random.default_rng(0)
+    correct, sizes = rng.random(1003) < 0.3, [1] * 500 + [3] * 101 + [200]
+    packed = CorrectAnswers.pack(correct.tolist(), sizes)
+    again = CorrectAnswers.model_validate_json(packed.model_dump_json())
+    expected = [part.sum() for part in np.split(correct, np.cumsum(sizes)[:-1])]
+    assert again.correct_by_cluster().tolist() == expected
+    assert (again.count, again.correct) == (1003, correct.sum())
+    assert again.sizes.tolist() == sizes
+
+
+def test_buckets_of_similar_length_do_not_change_the_order_of_the_answers(plan, prepare):
+    one = plan(batch=4)
+    trainer, split = prepare(one), one.data.splits["test"]
+    trainer.model.eval()
+    guesses = trainer.model(split.gather(torch.arange(len(split))))[0].argmax(-1)
+    wrong = torch.arange(len(split)) % 3 == 0
+    answered = replace(split, targets=(guesses + wrong) % 10)
+    trainer.spec = trainer.spec.model_copy(update={"bucket_by_length": True})
+    assert trainer.correct(answered).tolist() == (~wrong).tolist()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"bits": "pA"}, "not base64"),
+        ({"bits": "pAA="}, "do not hold"),
+        ({"bits": "pQ=="}, "are not 0"),
+        ({"clusters": []}, "at least 1"),
+        ({"clusters": [[3, 1]]}, "are not 0"),
+        ({"clusters": [[0, 6]]}, "greater than or equal to 1"),
+        ({"clusters": [[2**62, 2**62]]}, "more than"),
+        ({"bits": "tA=="}, "4 correct answers of 6"),
+        ({"bits": "eEg=", "clusters": [[1, 13]]}, "6 correct answers of 13"),
+    ],
+)
+def test_answers_that_do_not_agree_are_rejected(finished, change, message):
+    finished["final"]["answers"] |= change
+    with pytest.raises(ValidationError, match=message):
+        Record.model_validate(finished)
+
+
+def test_a_record_of_before_answers_were_stored_is_written_without_them():
+    text = make_record("none").model_dump_json()
+    assert not {"answers", "is_baseline"} & {*json.loads(text), *json.loads(text)["final"]}
+    record = Record.model_validate_json(text)
+    assert (record.model_dump_json(), record.without_attention) == (text, True)
+    assert not make_record("softmax").without_attention
+
+
+@pytest.fixture
+def finished():
+    made = json.loads(make_record(accuracy=0.5, examples=2).model_dump_json())
+    made["is_baseline"] = False
+    made["final"]["answers"] = {"bits": "pA==", "clusters": [[3, 2]]}
+    return made
