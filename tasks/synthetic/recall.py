@@ -22,12 +22,15 @@ EXPONENT = 0.01
 @tasks.register("induction")
 @dataclass(frozen=True, kw_only=True)
 class Induction(SymbolTask):
-    """Random symbols with the special token once among them, and again at the end.
+    """Random symbols with special tokens once among them, and one of these again at the end.
 
     The answer is the symbol that followed its first occurrence. Olsson et al., 2022, arXiv
-    2209.11895, in the form of Gu and Dao, 2023, arXiv 2312.00752.
+    2209.11895, in the form of Gu and Dao, 2023, arXiv 2312.00752, with one special token. There the
+    set of adjacent pairs of tokens has the answer, and a linear model of it needs no attention;
+    with several special tokens it does not say which one is asked for.
 
     Attributes:
+        specials: number of special tokens.
         causal: whether the model is causal.
     """
 
@@ -35,23 +38,53 @@ class Induction(SymbolTask):
     version = 1
     special = ("", "special")
 
+    specials: int = 1
     causal: bool = True
 
     def __post_init__(self) -> None:
         """Raise UserError where an option is out of range."""
-        super().__post_init__()
-        require_at_least(3, "induction", max_len=self.max_len)
+        # All but the first special token follow the symbols.
+        self._derive(classes=self.symbols)
+        self._derive(vocabulary=FIRST_SYMBOL + self.symbols + self.specials - 1)
+        self._require(symbols=2, specials=1)
+        reason = f"2 for each of specials={self.specials} and 1 more"
+        require_at_least(2 * self.specials + 1, "induction", reason, max_len=self.max_len)
 
     def draw(self, stream: Stream, count: int) -> Examples:
         """See `SyntheticTask.draw`."""
         symbols = stream.integers(self.symbols, count, self.max_len)
-        special = stream.integers(self.max_len - 2, count)
-        targets = symbols[np.arange(count), special + 1]
+        positions = self._special_positions(stream, count)
+        tokens = np.arange(self.specials) + FIRST_SYMBOL + self.symbols - 1
+        tokens[0] = SPECIAL
         sequences = FIRST_SYMBOL + symbols
-        sequences[np.arange(count), special] = SPECIAL
+        np.put_along_axis(sequences, positions, np.tile(tokens, (count, 1)), axis=1)
         sequences[:, -1] = SPECIAL
+        asked = np.zeros(count, np.int64)
+        if self.specials > 1:
+            asked = stream.integers(self.specials, count)
+            sequences[:, -1] = tokens[asked]
+        targets = symbols[np.arange(count), positions[np.arange(count), asked] + 1]
         target_positions = np.full((count, 1), self.max_len - 1)
         return Examples(sequences, targets[:, None], target_positions)
+
+    def candidates(self, split: Split) -> Int[Tensor, "n c"]:
+        """See `Task.candidates`: all symbols of the sequence."""
+        symbols = split.sequences.long() - FIRST_SYMBOL
+        return symbols[(symbols >= 0) & (symbols < self.symbols)].view(len(split), -1)
+
+    def word(self, token: int) -> str:
+        """See `Task.word`; special tokens after the first have a number."""
+        number = token - FIRST_SYMBOL - self.symbols
+        return f"special{number + 2}" if number >= 0 else super().word(token)
+
+    def _special_positions(self, stream: Stream, count: int) -> Int[np.ndarray, "n specials"]:
+        """Where each special token stands, a symbol before the last position after each."""
+        if self.specials == 1:
+            return stream.integers(self.max_len - 2, count)[:, None]
+        pairs, spare = divmod(self.max_len - 1, 2)
+        return 2 * stream.distinct(self.specials, pairs, count) + stream.integers(
+            spare + 1, count, 1
+        )
 
 
 @tasks.register("mqar")

@@ -253,6 +253,20 @@ def test_no_approximation_covers_a_synthetic_task_on_a_laptop(task):
             assert times * spec.options[attention].get(option, 0) < spec.task.options["max_len"]
 
 
+SYNTHETIC = [
+    name
+    for name in task_names(required_options=False)
+    if issubclass(tasks.find(name), SyntheticTask)
+]
+
+
+@pytest.mark.parametrize("task", SYNTHETIC)
+def test_nystrom_has_no_convolution_on_a_synthetic_task(task):
+    assert plan("nystrom", "image", "laptop").options["nystrom"]["conv"] == 35
+    own = {task: {"causal": "false"}} if "causal" in tasks.find(task).option_names() else {}
+    assert plan("nystrom", task, "laptop", settings=own).options["nystrom"]["conv"] == 0
+
+
 def test_paper_is_the_published_model_and_optimiser():
     spec = plan()
     assert spec.model.model_dump() == {

@@ -28,8 +28,10 @@ def copied(sequence, _):
     return [token - 2 for token in sequence if token > 1]
 
 
-def induced(sequence, _):
-    position = sequence.index(1)
+def induced(sequence, task):
+    position = sequence.index(sequence[-1])
+    specials = [token for token in sequence if not 2 <= token < 2 + task.symbols]
+    assert len(specials) == len({*specials}) + 1 == task.specials + 1
     return [sequence[position + 1] - 2]
 
 
@@ -66,6 +68,8 @@ SETTINGS = [
     ("selective-copying", {"max_len": 2048, "count": 256}),
     ("induction", {}),
     ("induction", {"max_len": 3, "symbols": 2}),
+    ("induction", {"max_len": 64, "specials": 4}),
+    ("induction", {"max_len": 9, "symbols": 3, "specials": 4}),
     ("adding", {}),
     ("adding", {"max_len": 3, "levels": 2}),
     ("adding", {"levels": 200}),
@@ -246,7 +250,8 @@ def test_every_token_is_below_the_vocabulary_and_none_is_padding(name):
     [
         ("copying", {"max_len": 31}, "=31 must be at least 32, 2 for each of count=16; raise it"),
         ("copying", {"symbols": 1}, "copying.symbols=1 must be at least 2; raise it"),
-        ("induction", {"max_len": 2}, "induction.max_len=2 must be at least 3; raise it"),
+        ("induction", {"max_len": 2}, "induction.max_len=2 must be at least 3, 2 for each"),
+        ("induction", {"max_len": 8, "specials": 4}, "=8 must be at least 9, 2 for each of"),
         ("mqar", {"max_len": 31}, "mqar.max_len=31 must be at least 32, 4 for each of pairs=8"),
         ("mqar", {"vocabulary": 7}, "mqar.vocabulary=7 must be even; add one"),
         ("mqar", {"vocabulary": 16}, "=16 must be at least 18, 2 for each of pairs=8 and 2 more"),
