@@ -134,12 +134,12 @@ def title(record: CostRecord) -> str:
     spec = record.spec
     causal = ", causal" if spec.causal and spec.operation in ("forward", "train") else ""
     batch = spec.batching if "=" in spec.batching else f"batch={spec.batching}"
-    depth = f", {spec.model.depth} layers" if spec.model else ""
-    if spec.model and spec.model.recompute != "none":
-        depth += f", recompute={spec.model.recompute}"
+    # Positions are always learned.
+    own = spec.model.model_dump(exclude={"dim", "heads", "positions"}) if spec.model else {}
+    model = "".join(f", {name}={value}" for name, value in own.items() if value)
     return (
         f"{NAMES[spec.operation]}, {spec.level}{causal}: {batch}, dim={spec.dim}, "
-        f"heads={spec.heads}{depth}, {spec.precision}; {machine(record)}"
+        f"heads={spec.heads}{model}, {spec.precision}; {machine(record)}"
     )
 
 

@@ -44,8 +44,8 @@ def record(attention, length, *, seconds=1.0, ratio=1.0, status="ok", reason="",
             "spec": spec, "status": status, "reason": reason, "started": "2026-11-23T08:00:00Z",
             "seconds": 4.0, "claims_linear": attention != "softmax",
             "measured": measured if status == "ok" else None,
-            "environment": {"device": "CPU", "threads": 2, "memory_gib": 8, "system": "Linux",
-                            "versions": {}, "commit": "abc"},
+            "environment": {"device": spec["machine"], "threads": spec["threads"],
+                            "memory_gib": 8, "system": "Linux", "versions": {}, "commit": "abc"},
         }
     )  # fmt: skip
 
@@ -94,6 +94,7 @@ def test_a_failed_cell_has_its_reason_and_is_never_a_number():
     page = cost_page(sweeps(records))
     assert "| yoso | out of memory | out of memory at 256 tokens | – | – |" in page
     assert "yoso at 256 tokens: out of memory: no&#124;pipe &lt;b&gt;" in page
+    assert "yoso at 512 tokens" not in page
     lines = list(csv.DictReader(io.StringIO(as_csv(sweeps(records)))))
     (line,) = [one for one in lines if one["status"] == "out_of_memory"]
     assert line["seconds_median"] == "" and line["reason"] == "no|pipe <b>"
@@ -120,23 +121,28 @@ def test_time_is_compared_with_the_larger_of_the_two_limits():
 @pytest.mark.parametrize(
     "changes",
     [{"operation": "forward"}, {"dim": 128}, {"machine": "other"}, {"threads": 1},
-     {"batching": "2"}, {"precision": "bf16"}],
+     {"batching": "2"}, {"precision": "bf16"}, {"causal": True}],
     ids=str,
 )  # fmt: skip
 def test_cells_of_different_settings_are_in_different_sweeps(changes):
     records = [record("linear", 256), record("linear", 256, **changes)]
-    assert len(sweeps(records)) == 2
+    first, second = sweeps(records)
+    assert first.title != second.title
 
 
-def test_a_sweep_of_models_that_recompute_says_so():
+def test_sweeps_of_different_models_have_different_titles():
     model = {
         "depth": 2, "dim": 64, "heads": 2, "feed_forward": 128, "head": 128, "dropout": 0.1,
         "attention_dropout": 0.0, "positions": "learned",
     }  # fmt: skip
-    models = [model, {**model, "recompute": "layer"}]
+    models = [model, {**model, "recompute": "layer"}, {**model, "dropout": 0.0}]
     records = [record("linear", 256, level="step", model=one) for one in models]
-    titles = [sweep.title for sweep in sweeps(records)]
-    assert sorted("recompute=layer" in title for title in titles) == [False, True]
+    titles = {sweep.title for sweep in sweeps(records)}
+    assert len(titles) == 3
+    assert (
+        "training, step: tokens=2048, dim=64, heads=2, depth=2, feed_forward=128, head=128, "
+        "dropout=0.1, recompute=layer, fp32; CPU, 2 threads"
+    ) in titles
 
 
 def test_rows_with_different_options_are_labelled_by_them():
@@ -157,6 +163,10 @@ def test_the_figure_has_a_curve_of_each_row_for_time_and_memory():
     expected = [[n, 1000 * n / 2048] for n in LENGTHS]
     assert [list(point) for point in zip(*curves["linear"].get_data(), strict=True)] == expected
     assert len(memory.get_lines()) == 2
+    # A call of 2,048 tokens allocates one MiB.
+    assert [list(line.get_ydata()) for line in memory.get_lines()] == [
+        [n / 2048 for n in LENGTHS]
+    ] * 2
     assert (time.get_xscale(), time.get_yscale()) == ("log", "log")
 
 
