@@ -8,8 +8,10 @@ import pytest
 import torch
 
 from harness.cli import main
+from harness.cost.process import Outcome
 from harness.model import build_model
 from harness.plan import Plan, Request, resolve
+from harness.records.cost import CostStatus, Limits, Measured
 from harness.records.record import Cost, Quartiles, Usage
 from harness.records.store import Store
 from harness.train import Trainer
@@ -113,6 +115,27 @@ def unmeasured(monkeypatch) -> Cost:
     for module in ("run", "remeasure"):
         monkeypatch.setattr(f"harness.{module}.measure", lambda plan: cost)
     return cost
+
+
+@pytest.fixture
+def outcomes(monkeypatch) -> dict[str, CostStatus]:
+    """How cells of a variant end, `ok` unless given: nothing is measured and no figure is drawn."""
+    given, some = {}, Quartiles(q1=1.0, median=2.0, q3=3.0)
+    limits = Limits(bytes_per_second=1e9, flops_per_second=1e9)
+    measured = Measured(
+        seconds=some, samples=9, ratio=some, no_ratio="", peak_bytes=4, memory_ratio=1.0, flops=5,
+        analytic_flops=None, backend="", required_bytes=6, parameters=7, state_bytes=None,
+        limits=limits,
+    )  # fmt: skip
+
+    def measure(spec, *_, **__) -> Outcome:
+        status = given.get(spec.attention, "ok")
+        return Outcome(status, *(("", measured) if status == "ok" else ("a reason", None)))
+
+    monkeypatch.setattr("harness.cost.process.measure_in_process", measure)
+    monkeypatch.setattr("harness.cost.limits.measure_limits", lambda *_: limits)
+    monkeypatch.setattr("reports.figures.cost.cost_figure", lambda *_: {})
+    return given
 
 
 @pytest.fixture

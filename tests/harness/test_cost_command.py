@@ -28,8 +28,8 @@ def test_other_lengths_are_rejected_with_an_example(text):
         lengths_in(text)
 
 
-@pytest.mark.slow
-def test_cost_measures_every_cell_once_and_writes_its_page(call, store):
+@pytest.mark.filterwarnings("always")
+def test_cost_measures_every_cell_once_and_writes_its_page(call, store, outcomes):
     arguments = (*SMALL, "-a", "primal", "--lengths", "32", "--pass", "train,decode")
     code, out, err = call(*arguments)
     assert code == 0, err
@@ -43,9 +43,26 @@ def test_cost_measures_every_cell_once_and_writes_its_page(call, store):
     assert "primal" in out and "softmax (backend=naive)" in out
     code, out, _ = call(*arguments)
     assert code == 0 and out.count("(already present)") == 6
+    (store.folder / "cost" / "other.json").write_text("{}")
+    assert "other.json is not a record" in call(*arguments)[2]
 
 
-def test_a_variant_without_a_pass_is_skipped_and_alone_is_rejected(call):
+@pytest.mark.parametrize(
+    ("status", "exit_code"), [("out_of_memory", 0), ("timeout", 0), ("crashed", 1), ("failed", 1)]
+)
+def test_a_crash_is_a_failure_of_the_command_and_a_lack_of_memory_or_time_a_result(
+    status, exit_code, call, outcomes
+):
+    outcomes["none"] = status
+    code, out, _ = call(*SMALL, "-a", "none", "--lengths", "32,64")
+    assert code == exit_code and f"none at 32 tokens: {status.replace('_', ' ')}: a reason" in out
+
+
+@pytest.mark.filterwarnings("always")
+def test_a_variant_without_a_pass_is_skipped_and_alone_is_rejected(call, outcomes):
+    code, out, err = call(*SMALL, "-a", "nystrom,none", "--lengths", "32", "--pass", "decode")
+    assert code == 0 and "skipped: nystrom, decode: nystrom is not causal" in err
+    assert "none, decode" in out and "nystrom, decode" not in out
     code, _, err = call(*SMALL, "-a", "nystrom", "--lengths", "32", "--pass", "decode")
     assert code == 2 and "nystrom is not causal; causal variants" in err
 

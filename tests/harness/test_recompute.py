@@ -26,7 +26,7 @@ MODEL = {
     "attention_dropout": 0.0, "positions": "learned",
 }  # fmt: skip
 REQUEST = CostRequest(
-    attentions=["nystrom"], lengths=[1024], operations=["train"], level="step", batching="2",
+    attentions=["nystrom"], lengths=[256], operations=["train"], level="step", batching="2",
     dim=64, heads=2, causal=False, precision="fp32", device="cpu", settings={},
 )  # fmt: skip
 
