@@ -13,6 +13,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from zoo.contract import Attended, Attention, Context, Mask, Queries, State, Tokens
+from zoo.kernels import recurrence
+from zoo.kernels.precision import at_least_fp32
 from zoo.kernels.real_tokens import gather_tokens, real_tokens_first
 
 
@@ -42,6 +44,10 @@ class GatedAttention(Attention):
     @abstractmethod
     def attend(self, x: Tokens, real: Mask | None) -> Queries:
         """The output of each head; real tokens come first, and `real` is True for them."""
+
+    def backend_for(self, x: Tokens) -> str:
+        """See `Attention.backend_for`."""
+        return "recurrent" if recurrence.suits(x.to(at_least_fp32(x.dtype))) else "chunked"
 
     def start(self, batch: int) -> State:
         """See `Attention.start`: a matrix per head, (b, h, e, e), and the number of tokens."""

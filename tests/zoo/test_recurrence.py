@@ -1,135 +1,98 @@
-"""Steps of recurrent variants: gradients, precision, compilation, and errors."""
+"""Sums token by token equal those in chunks, forward and backward."""
 
-import jaxtyping
+from functools import partial
+
 import pytest
 import torch
-from torch import Tensor
 
-from tests.zoo.oracle import projections_alone_are_halved
-from zoo.contract import Attention, Size, Unsupported, names_with
-from zoo.variants import variants
-from zoo.variants.local import Local
-from zoo.variants.performer import Performer
-from zoo.variants.softmax import Softmax
-
-DIM, HEADS = 16, 2
-RECURRENT = [name for name, variant in variants.items() if variant.traits.recurrent]
-every_recurrence = pytest.mark.parametrize("name", RECURRENT)
+import zoo
+from zoo.cost import flops
+from zoo.kernels import eager, recurrence
+from zoo.kernels.recurrence import decayed_sum
+from zoo.variants.gated_linear import recur
+from zoo.variants.retention import log_gamma, retain
 
 
-def size(causal: bool = True, max_len: int = 200) -> Size:
-    return Size(dim=DIM, heads=HEADS, max_len=max_len, causal=causal, dropout=0.5)
+def inputs(n, width=5, dtype=torch.float64):
+    q, k, v = (torch.randn(2, 3, n, width, dtype=dtype) for _ in range(3))
+    log_decay = (
+        -torch.rand(2, 3, n, width, dtype=dtype) * torch.tensor([0.01, 1.0, 50.0])[:, None, None]
+    )
+    return [x.requires_grad_() for x in (q, k, v, log_decay.to(dtype))]
 
 
-def build(name: str, max_len: int = 200) -> Attention:
-    return variants.find(name)(size(max_len=max_len)).double().eval()
+def definition(causal, q, k, v, log_decay):
+    parts = q, k, v, log_decay
+    sums = recur(*parts, 4) + (q * k).sum(-1, keepdim=True) * v
+    return sums if causal else sums + recur(*(x.flip(2) for x in parts), 4).flip(2)
 
 
-def steps(layer: Attention, x: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """The outputs of all steps, and the state after the last."""
-    state, outputs = layer.start(len(x)), []
-    for token in x.unbind(1):
-        out, state = layer.step(token, state)
-        outputs.append(out)
-    return torch.stack(outputs, 1), state
+def results(function, parts):
+    """The sums, and gradients of a total in which every entry has its own weight."""
+    out = function(*parts)
+    weights = torch.randn(out.shape, generator=torch.Generator().manual_seed(5)).to(out)
+    return [out, *torch.autograd.grad((out * weights).sum(), [x for x in parts if x.requires_grad])]
 
 
-@every_recurrence
-def test_gradients_of_the_steps_are_those_of_the_forward(name):
-    layer, x = build(name), torch.randn(2, 140, DIM).double().requires_grad_()
-    ramp = torch.linspace(-1, 1, x.numel()).double().reshape(x.shape)
-    given = [x, *layer.parameters()]
-    runs = [
-        torch.autograd.grad((out * ramp).sum(), given, materialize_grads=True)
-        for out in (steps(layer, x)[0], layer(x, x, None).tokens)
-    ]
-    for one, other in zip(*runs, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+@pytest.mark.parametrize("causal", [True, False], ids=["causal", "all"])
+@pytest.mark.parametrize("n", [1, 2, 63, 100])
+def test_sums_and_gradients_are_those_of_the_definition(n, causal):
+    parts, defined = inputs(n), partial(definition, causal)
+    kernel = partial(decayed_sum, causal=causal, definition=fail)
+    torch.testing.assert_close(
+        results(kernel, parts), results(defined, parts), rtol=1e-9, atol=1e-9
+    )
 
 
-@pytest.mark.slow
-@every_recurrence
-def test_a_thousand_steps_in_fp32_are_close_to_the_exact_forward(name):
-    layer, x = build(name, max_len=1000), torch.randn(2, 1000, DIM).double()
-    with torch.no_grad():
-        expected = layer(x, x, None).tokens
-        out, _ = steps(layer.float(), x.float())
-    assert out.dtype == torch.float32
-    assert (out - expected).norm() / expected.norm() < 1e-5
+@pytest.mark.parametrize("causal", [True, False], ids=["causal", "all"])
+def test_one_decay_for_each_head_needs_no_gradient(causal):
+    *parts, _ = inputs(63)
+    log_decay = log_gamma(parts[0])[None, :, None, None]
+    kernel = partial(decayed_sum, causal=causal, definition=fail)
+    defined = partial(retain, chunk=8, causal=causal)
+    expected = results(defined, parts)
+    torch.testing.assert_close(results(kernel, [*parts, log_decay]), expected, rtol=1e-9, atol=1e-9)
 
 
-@every_recurrence
-@pytest.mark.parametrize("autocast", [False, True], ids=["bf16", "autocast"])
-def test_in_half_precision_the_state_is_fp32_and_the_output_is_close(name, autocast):
-    layer, x = build(name), torch.randn(2, 150, DIM).double()
-    expected = layer(x, x, None).tokens
-    dtype = torch.float32 if autocast else torch.bfloat16
-    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-        layer, x = layer.to(dtype), x.to(dtype)
-        out, state = steps(layer, x)
-        parallel = layer(x, x, None).tokens
-    assert (out.double() - expected).norm() / expected.norm() < 0.05
-    assert out.dtype == parallel.dtype
-    assert {part.dtype for part in state} <= {torch.float32, torch.int64}
+def test_a_head_is_the_same_on_any_number_of_threads(monkeypatch):
+    parts, threads = inputs(40, dtype=torch.float32), torch.get_num_threads()
+    kernel = partial(decayed_sum, causal=False, definition=fail)
+    try:
+        torch.set_num_threads(1)
+        one = results(kernel, parts)
+        torch.set_num_threads(4)
+        assert all(map(torch.equal, results(kernel, parts), one))
+    finally:
+        torch.set_num_threads(threads)
 
 
-@pytest.mark.slow
-@every_recurrence
-def test_a_compiled_step_is_not_recompiled(monkeypatch, name):
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
-    layer, x = build(name), torch.randn(2, 6, DIM).double()
-    torch.compiler.reset()
-    compiled = torch.compile(layer.step, fullgraph=True, backend="aot_eager", dynamic=False)
-    state, outputs = layer.start(2), []
-    with torch.no_grad():
-        out, state = compiled(x[:, 0], state)
-        outputs.append(out)
-        with torch.compiler.set_stance("fail_on_recompile"):
-            for token in x[:, 1:].unbind(1):
-                out, state = compiled(token, state)
-                outputs.append(out)
-        torch.testing.assert_close(torch.stack(outputs, 1), layer(x, x, None).tokens)
+def test_gradients_can_be_differentiated_again():
+    parts = inputs(6, width=2)
+    kernel = partial(decayed_sum, causal=False, definition=partial(definition, False))
+    assert torch.autograd.gradgradcheck(kernel, parts, atol=1e-4, rtol=1e-3, fast_mode=True)
 
 
-@every_recurrence
-def test_a_step_is_the_same_in_training_and_evaluation(name):
-    layer, x = build(name), torch.randn(2, 20, DIM).double()
-    expected, _ = steps(layer, x)
-    assert torch.equal(steps(layer.train(), x)[0], expected)
+def test_half_precision_and_other_devices_take_the_definition(monkeypatch):
+    parts, called = inputs(4, dtype=torch.bfloat16), []
+    decayed_sum(*parts, causal=True, definition=lambda *given: called.append(given) or given[0])
+    monkeypatch.setattr(eager, "on_cpu", lambda x: False)
+    decayed_sum(*inputs(4), causal=True, definition=lambda *given: called.append(given) or given[0])
+    assert len(called) == 2 and (torch.float32, torch.float64) == recurrence.DTYPES
 
 
-def test_a_step_uses_the_features_of_evaluation_where_training_redraws_them():
-    layer, x = Performer(size(), redraw=True).double(), torch.randn(2, 20, DIM).double()
-    stepped, _ = steps(layer, x)
-    torch.testing.assert_close(stepped, layer.eval()(x, x, None).tokens)
+def fail(*parts):
+    raise AssertionError("the definition was computed")
 
 
-@pytest.mark.parametrize("window", [1, 7, 5000])
-def test_the_state_of_a_window_is_no_wider_than_the_tokens(window):
-    layer, x = Local(size(), window=window).double().eval(), torch.randn(2, 30, DIM).double()
-    stepped, state = steps(layer, x)
-    torch.testing.assert_close(stepped, layer(x, x, None).tokens)
-    shapes = [part.shape for part in state if part.ndim == 4]
-    assert shapes == 2 * [(2, HEADS, min(window + 1, 200), DIM // HEADS)]
+@pytest.mark.parametrize("causal", [True, False], ids=["causal", "all"])
+def test_its_operations_are_counted(causal):
+    parts = inputs(7)
+    counted = flops(lambda: decayed_sum(*parts, causal, fail).sum().backward())
+    # 2 samples, 3 heads, 7 tokens of width 5: two products forward, and five backward.
+    assert counted == 2 * 3 * 7 * 2 * 5**2 * (2 + 5) * (1 if causal else 2)
 
 
-def test_a_variant_without_recurrence_names_those_that_have_it():
-    layer, state = Softmax(size()), (torch.zeros(2, dtype=torch.int64),)
-    message = f"softmax is not recurrent; recurrent variants: {names_with('recurrent')}"
-    for call in (lambda: layer.start(2), lambda: layer.step(torch.zeros(2, DIM), state)):
-        with pytest.raises(Unsupported, match=message):
-            call()
-
-
-@every_recurrence
-def test_a_layer_that_is_not_causal_has_no_steps(name):
-    layer = variants.find(name)(size(causal=False))
-    with pytest.raises(Unsupported, match=f"{name} is recurrent only if causal; give causal=True"):
-        layer.start(2)
-
-
-@every_recurrence
-def test_under_autocast_only_the_projections_of_a_step_run_in_half_precision(name):
-    layer = build(name).float()
-    state, token = layer.start(3), torch.randn(3, DIM)
-    projections_alone_are_halved(lambda: layer.step(token, state))
+def test_the_backend_is_named():
+    layer = zoo.create("retention", dim=8, heads=2, max_len=9)
+    assert layer.backend_for(torch.empty(1, 9, 8)) == "recurrent"
+    assert layer.backend_for(torch.empty(1, 9, 8, device="meta")) == "chunked"

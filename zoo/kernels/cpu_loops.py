@@ -24,7 +24,8 @@ ROWS = 128
 """Rows of a block of layer norm."""
 
 
-def _compiled(function: Callable[..., None]) -> Callable[..., None]:
+def compiled(function: Callable[..., None]) -> Callable[..., None]:
+    """The machine code of a loop, without the global interpreter lock, kept on disk."""
     # Sums may be reordered, so that they are computed by vector instructions.
     options = {"nogil": True, "fastmath": {"reassoc", "contract", "nsz"}}
     try:
@@ -74,7 +75,7 @@ def _draw(bits: Any, seed: Any, block: Any) -> None:
         bits[i] = z ^ (z >> np.uint64(31))
 
 
-@_compiled
+@compiled
 def scale_kept(
     x: Any, out: Any, seed: int, threshold: int, scale: Any, first: int, last: int
 ) -> None:
@@ -90,7 +91,7 @@ def scale_kept(
             target[i] = _narrow(value, target[i])
 
 
-@_compiled
+@compiled
 def add_kept(
     x: Any, residual: Any, out: Any, seed: int, threshold: int, scale: Any, first: int, last: int
 ) -> None:
@@ -107,7 +108,7 @@ def add_kept(
             target[i] = _narrow(_widen(other[i]) + value, target[i])
 
 
-@_compiled
+@compiled
 def normalise(
     x: Any, weight: Any, bias: Any, eps: Any, out: Any, statistics: Any, first: int, last: int
 ) -> None:
@@ -128,7 +129,7 @@ def normalise(
             target[i] = _narrow((source[i] - mean) * scale * weight[i] + bias[i], target[i])
 
 
-@_compiled
+@compiled
 def normalise_gradient(
     x: Any, weight: Any, statistics: Any, gradient: Any, out: Any, sums: Any, first: int, last: int
 ) -> None:

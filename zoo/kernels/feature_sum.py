@@ -97,7 +97,7 @@ class _Store(torch.autograd.Function):
         (k, v), key_map = ctx.saved_tensors, ctx.key_map
         if torch.is_grad_enabled():
             state = key_map(k, slice(k.shape[2])).mT @ _values(v, ctx.ones)
-            return None, None, *_differentiable(state, (k, v), d_state)
+            return None, None, *eager.differentiable(state, (k, v), d_state)
         d_k, d_v = empty_like_tokens(k), empty_like_tokens(v)
         with torch.autocast(k.device.type, enabled=False):
             for rows in pieces(k, key_map.features):
@@ -125,7 +125,7 @@ class _Read(torch.autograd.Function):
         (q, state), query_map = ctx.saved_tensors, ctx.query_map
         if torch.is_grad_enabled():
             out = _read(query_map(q, slice(q.shape[2])), state, ctx.mean)
-            return None, None, *_differentiable(out, (q, state), d_out)
+            return None, None, *eager.differentiable(out, (q, state), d_out)
         d_q, d_state = empty_like_tokens(q), torch.zeros_like(state)
         with torch.autocast(q.device.type, enabled=False):
             for rows in pieces(q, query_map.features):
@@ -163,15 +163,6 @@ def _pull_mean(sums: Tensor, d_means: Tensor) -> Tensor:
     torch.mul(d_means, scale, out=d_sums[..., :-1])
     d_sums[..., -1:] = sums.mul_(d_sums[..., :-1]).sum(-1, keepdim=True).mul_(scale).neg_()
     return d_sums
-
-
-def _differentiable(
-    out: Tensor, inputs: tuple[Tensor, ...], d_out: Tensor
-) -> tuple[Tensor | None, ...]:
-    """Gradients that can be differentiated once more; None for inputs that need none."""
-    needed = [x for x in inputs if x.requires_grad]
-    gradients = iter(torch.autograd.grad(out, needed, d_out, create_graph=True))
-    return tuple(next(gradients) if x.requires_grad else None for x in inputs)
 
 
 def empty_like_tokens(x: Tensor) -> Tensor:

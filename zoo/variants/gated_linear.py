@@ -7,9 +7,9 @@ Yang et al., "Gated Linear Attention Transformers with Hardware-Efficient Traini
     S_i = diag(alpha_i) S_(i-1) + k_i v_i^T         y_i = q_i^T S_i / sqrt(e)
     out_i = W_o (swish(W_r x_i) * Norm_h(y_i))
 
-Computed in chunks of 2^L tokens. Between chunks there is the state. Inside a chunk, each pair j < i
-is computed once: at the one of the L levels where j is in the left half of a block and i in the
-right half. There
+On a CPU computed token by token (`zoo.kernels.recurrence`), elsewhere in chunks of 2^L tokens.
+Between chunks there is the state. Inside a chunk, each pair j < i is computed once: at the one of
+the L levels where j is in the left half of a block and i in the right half. There
 
     alpha_(j+1) ... alpha_i  =  (alpha_(j+1) ... alpha_mid) (alpha_(mid+1) ... alpha_i)
 
@@ -39,6 +39,7 @@ from zoo.kernels import causal_sum
 from zoo.kernels.chunk_states import chunk_states
 from zoo.kernels.precision import full_precision
 from zoo.kernels.real_tokens import zero_padding
+from zoo.kernels.recurrence import decayed_sum
 from zoo.variants import variants
 
 Chunks = Float[Tensor, "b h t c e"]
@@ -89,12 +90,16 @@ class GatedLinear(GatedAttention):
         """See `GatedAttention.attend`."""
         with full_precision(*self._project(x)) as (q, k, v, log_alpha):
             k = zero_padding(k, real)
-            parts = q, k, v, log_alpha
-            # The second term is that of j = i.
-            heads = recur(*parts, self.chunk) + (q * k).sum(-1, keepdim=True) * v
-            if not self.size.causal:
-                heads = heads + recur(*(part.flip(2) for part in parts), chunk=self.chunk).flip(2)
-        return heads
+            return decayed_sum(q, k, v, log_alpha, self.size.causal, self._in_chunks)
+
+    def _in_chunks(self, q: Queries, k: Queries, v: Queries, log_alpha: Queries) -> Queries:
+        """The same as `decayed_sum`, by matrix products."""
+        parts = q, k, v, log_alpha
+        # The second term is that of j = i.
+        heads = recur(*parts, self.chunk) + (q * k).sum(-1, keepdim=True) * v
+        if self.size.causal:
+            return heads
+        return heads + recur(*(part.flip(2) for part in parts), chunk=self.chunk).flip(2)
 
     def step(self, x: Token, state: State) -> tuple[Token, State]:
         """See `Attention.step`."""
@@ -106,10 +111,10 @@ class GatedLinear(GatedAttention):
 
     def _project(self, x: Tokens, positions: Positions | None = None) -> tuple[Queries, ...]:
         """Queries, already scaled, keys, values, and the logarithms of the gates."""
-        projected = torch.cat([self.query_key_value(x), self.forget(x)], dim=-1)
         # fp32 at least: sums over many tokens, and exponentials of sums.
-        with full_precision(projected) as (parts,):
-            q, k, v, gates = parts.unflatten(-1, (4, self.size.heads, -1)).permute(2, 0, 3, 1, 4)
+        with full_precision(self.query_key_value(x), self.forget(x)) as (parts, gates):
+            q, k, v = parts.unflatten(-1, (3, self.size.heads, -1)).permute(2, 0, 3, 1, 4)
+            gates = gates.unflatten(-1, (self.size.heads, -1)).transpose(1, 2)
             q = self.apply_rotary(q * q.shape[-1] ** -0.5, positions)
             return q, self.apply_rotary(k, positions), v, F.logsigmoid(gates) / self.temperature
 

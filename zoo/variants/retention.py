@@ -8,8 +8,10 @@ rotation of channel pairs by the angles i theta_c, theta_c = 10000^(-2c / e),
     y_i = sum_{j <= i} gamma^(i - j) (R_i q_i) . (R_j k_j) / sqrt(e) v_j
     out = W_o (swish(x W_g) * GroupNorm_h(y))
 
-Computed in chunks, exactly: inside a chunk by the sum, between chunks by the state. The powers of
-gamma are at most 1. Time O(n (chunk + e) e) and memory O(n (chunk + e^2 / chunk)) per head.
+On a CPU computed token by token (`zoo.kernels.recurrence`), elsewhere in chunks, exactly: inside a
+chunk by the sum, between chunks by the state. The powers of gamma are at most 1. Time
+O(n (chunk + e) e) and memory O(n (chunk + e^2 / chunk)) per head in chunks, O(n e^2) and O(n e)
+token by token.
 
 Deviations: the form that is not causal decays by distance, gamma^|i - j|, over all j; the paper has
 the causal form alone. Positions are ranks among the real tokens of a sample. The paper's
@@ -30,6 +32,7 @@ from zoo.kernels import causal_sum
 from zoo.kernels.chunk_states import chunk_states
 from zoo.kernels.precision import full_precision
 from zoo.kernels.real_tokens import zero_padding
+from zoo.kernels.recurrence import decayed_sum
 from zoo.kernels.rotary import apply_rotary
 from zoo.registry import UserError
 from zoo.variants import variants
@@ -60,7 +63,10 @@ class Retention(GatedAttention):
         with full_precision(projected) as (parts,):
             q, k, v = parts.permute(2, 0, 3, 1, 4)
             q, k = apply_rotary(q * q.shape[-1] ** -0.5), apply_rotary(zero_padding(k, real))
-            return retain(q, k, v, self.chunk, self.size.causal)
+            return decayed_sum(
+                q, k, v, log_gamma(q)[None, :, None, None], self.size.causal,
+                lambda q, k, v, _: retain(q, k, v, self.chunk, self.size.causal),
+            )  # fmt: skip
 
     def step(self, x: Token, state: State) -> tuple[Token, State]:
         """See `Attention.step`."""
@@ -75,11 +81,15 @@ class Retention(GatedAttention):
         return self._merge(token, heads)[:, 0], (sums, count + 1)
 
 
+def log_gamma(like: Queries) -> Float[Tensor, " h"]:
+    """The logarithm of the decay of every head, in float64."""
+    heads = torch.arange(like.shape[1], dtype=torch.float64, device=like.device)
+    return torch.log1p(-torch.exp2(-5 - heads))
+
+
 def decay(steps: Int[Tensor, "..."], like: Queries) -> Float[Tensor, "h ..."]:
     """gamma^steps for every head."""
-    heads = torch.arange(like.shape[1], dtype=torch.float64, device=like.device)
-    rate = torch.log1p(-torch.exp2(-5 - heads))
-    return (rate.reshape(-1, *(1 for _ in steps.shape)) * steps).exp().to(like.dtype)
+    return (log_gamma(like).reshape(-1, *(1 for _ in steps.shape)) * steps).exp().to(like.dtype)
 
 
 def retain(q: Queries, k: Queries, v: Queries, chunk: int, causal: bool) -> Queries:
