@@ -2,6 +2,8 @@
 
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
@@ -51,3 +53,23 @@ class Interrupts:
         if not self.deferred or self.pending:
             raise error
         self.pending = error
+
+
+@contextmanager
+def ignore_interrupts() -> Iterator[None]:
+    """Ignore Ctrl-C inside; processes that are started there ignore it for good."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+
+
+def ending(exit_code: int) -> str:
+    """How a process ended that has not done its work, in a few words."""
+    if exit_code < 0:
+        return f"it was ended by {signal.Signals(-exit_code).name}"
+    return f"it exited with code {exit_code}"

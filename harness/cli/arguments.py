@@ -2,11 +2,14 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from zoo.registry import UserError
+from zoo.registry import UserError, unknown
+
+if TYPE_CHECKING:
+    from harness.engines.choice import Resources
 
 
 def path(text: str) -> Path:
@@ -37,6 +40,52 @@ SetOption = Annotated[
         "--set", help="NAME.OPTION=VALUE; NAME is a variant, a task, train or model; repeatable."
     ),
 ]
+
+EngineOption = Annotated[
+    str, typer.Option(help="Where cells run: local, ray or slurm; see docs/grids.md.")
+]
+WorkersOption = Annotated[
+    int,
+    typer.Option(
+        min=0, help="Cells at once; 0 is 1 on this machine, and all that have room elsewhere."
+    ),
+]
+ThreadsOption = Annotated[
+    int,
+    typer.Option(
+        min=0, help="CPU threads of a cell; 0 is a worker's share of this machine, 1 elsewhere."
+    ),
+]
+SlurmOption = Annotated[
+    list[str] | None,
+    typer.Option("--slurm", help="NAME=VALUE for Slurm, as partition=gpu; repeatable."),
+]
+
+
+def resources(
+    engine: str, workers: int, threads: int, device: str, slurm: Sequence[str] | None
+) -> "Resources":
+    """What the cells of a grid may use.
+
+    Raises:
+        UserError: there is no such engine or device, or a text of `slurm` has another form.
+    """
+    from harness.engines.choice import ENGINES, Resources
+    from harness.environment import pick_device
+
+    if engine not in ENGINES:
+        raise UserError(unknown("engine", engine, ENGINES))
+    parameters: dict[str, str] = {}
+    for text in slurm or ():
+        name, _, parameters[name] = text.partition("=")
+    if not all(name and value for name, value in parameters.items()):
+        raise UserError(f"--slurm {' '.join(slurm or ())}: give NAME=VALUE, as partition=gpu")
+    if parameters and engine != "slurm":
+        raise UserError("--slurm is for jobs of Slurm; give --engine slurm as well")
+    kind: Any = pick_device(device).type
+    return Resources(
+        engine=engine, workers=workers, threads=threads, device=kind, parameters=parameters
+    )
 
 
 def names_in(texts: Sequence[str]) -> list[str]:

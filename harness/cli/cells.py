@@ -9,9 +9,7 @@ from harness.cli.arguments import integers_in, settings_of
 from zoo.registry import UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from harness.engines.jobs import Pool
+    from harness.engines.choice import Resources
     from harness.plan import Plan, Request
     from harness.records.record import Record
 
@@ -70,17 +68,17 @@ def run(
     folder: Path,
     *,
     rerun: bool = False,
-    engine: "Callable[[Path], Pool] | None" = None,
+    resources: "Resources | None" = None,
 ) -> "list[tuple[Record, bool]]":
     """Check every cell, then run those without a final record; see `harness.grid.run_all`.
 
-    They run in this process, or where `engine` says.
+    They run in this process, or where `resources` says.
     """
     from rich.console import Console
 
     from harness import grid
     from harness.cli import grid_view
-    from harness.engines.serial import Serial
+    from harness.engines.choice import Resources, create
     from harness.environment import keep_freed_memory
     from harness.records.store import Store
 
@@ -89,5 +87,5 @@ def run(
     runnable = grid.check(plans, store)
     store.require_writable()
     with grid_view.grid(Console(), Console(stderr=True), store.name) as view:
-        pool = Serial(view) if engine is None else engine(folder)
+        pool = create(resources or Resources(), folder, view)
         return grid.run_all(runnable, store, pool, view, rerun=rerun)

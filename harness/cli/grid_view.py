@@ -129,12 +129,12 @@ class GridView:
         )  # fmt: skip
 
     def _seconds_left(self) -> float | None:
-        """From the work of this command so far, in cells; None before there is any."""
+        """From the work of this command so far; None before there is any, and at the end."""
         parts = {name: state.step / state.steps for name, state in self._running.items()}
         ended = self._done - self._before + self._failed
         new = ended + sum(part - self._first.get(name, 0.0) for name, part in parts.items())
         left = self._total - self._done - self._failed - sum(parts.values())
-        return (self._clock() - self._start) * left / new if new > 0 else None
+        return (self._clock() - self._start) * left / new if new > 0 and left > 0 else None
 
     def _print(self, text: str) -> None:
         """Print a line where there are no bars."""

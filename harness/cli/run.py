@@ -33,24 +33,30 @@ def run(
     ] = None,
     set_: arguments.SetOption = None,
     store: arguments.StoreOption = Path("runs"),
+    engine: arguments.EngineOption = "local",
+    workers: arguments.WorkersOption = 0,
+    threads: arguments.ThreadsOption = 0,
+    slurm: arguments.SlurmOption = None,
     rerun: Annotated[
         bool, typer.Option("--rerun", help="Repeat finished runs, from the beginning.")
     ] = False,
 ) -> None:
     """Train every variant on every task with every seed; report accuracy, speed and memory.
 
+    Each run is made once: commands on one store, of one machine or several, share its cells.
     Exit 1 if a run failed, or was skipped because the variant does not support the task.
     """
     from harness.plan import resolve
 
     tasks, attentions = arguments.names_in(task or ["listops"]), arguments.names_in(attention)
+    resources = arguments.resources(engine, workers, threads, device, slurm)
     requests = cells.requests(
         tasks, attentions, seeds, budget=budget, device=device, precision=precision, set_=set_,
         positions=positions, compiled=compiled,
     )  # fmt: skip
     plans = [resolve(request, announce=typer.echo) for request in requests]
     cells.require_owners(requests, plans)
-    outcomes = cells.run(plans, store, rerun=rerun)
+    outcomes = cells.run(plans, store, rerun=rerun, resources=resources)
     _show(outcomes, store)
     complete = len(outcomes) == len(plans) and all(record.status == "ok" for record, _ in outcomes)
     raise typer.Exit(0 if complete else 1)

@@ -15,6 +15,7 @@ import torch
 from harness.cost.cell import measure_cell
 from harness.data import is_out_of_memory
 from harness.environment import keep_freed_memory
+from harness.interrupts import ending
 from harness.records.cost import CostSpec, CostStatus, Limits, Measured
 from zoo.registry import in_one_line
 
@@ -105,6 +106,4 @@ def _limit_memory() -> None:
 def _crash(exit_code: int) -> tuple[Literal["crashed", "out_of_memory"], str]:
     if exit_code == -signal.SIGKILL:
         return "out_of_memory", "the system ended it, probably for its memory"
-    if exit_code < 0:
-        return "crashed", f"it was ended by {signal.Signals(-exit_code).name}"
-    return "crashed", f"it exited with code {exit_code}"
+    return "crashed", ending(exit_code)

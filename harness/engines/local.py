@@ -1,0 +1,110 @@
+"""The engine that runs cells in several processes of this machine."""
+
+import multiprocessing
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from typing import NamedTuple
+
+import torch
+
+from harness.engines.jobs import Job, Result, order
+from harness.engines.worker import work
+from harness.interrupts import ending, ignore_interrupts
+
+SECONDS_PER_WAIT = 0.2
+"""Seconds to wait for the end of a job."""
+
+
+class Worker(NamedTuple):
+    """A process that runs one job at a time, and this end of the pipe to it."""
+
+    process: SpawnProcess
+    connection: Connection
+    gpu: str
+
+
+class Workers:
+    """An engine: processes of this machine, each started for the first job that it gets.
+
+    A process that ends before its job does is replaced by the next job.
+    """
+
+    def __init__(self, count: int, threads: int, gpus: Sequence[str] = ()) -> None:
+        """Prepare; no process is started yet.
+
+        Args:
+            count: processes.
+            threads: CPU threads of each.
+            gpus: names for `CUDA_VISIBLE_DEVICES`, to be shared by the processes.
+        """
+        self.threads = threads
+        self.free_gpus = [gpus[i % len(gpus)] if gpus else "" for i in range(count)]
+        self.idle: list[Worker] = []
+        self.busy: dict[Connection, tuple[Worker, Job]] = {}
+
+    def has_room(self) -> bool:
+        """See `harness.engines.jobs.Pool.has_room`."""
+        return bool(self.idle or self.free_gpus)
+
+    def submit(self, job: Job) -> None:
+        """See `harness.engines.jobs.Pool.submit`."""
+        worker = self.idle.pop() if self.idle else self._start()
+        self.busy[worker.connection] = worker, job
+        with suppress(OSError):  # the process has ended, which `finished` reports
+            worker.connection.send(order(job, self.threads))
+
+    def finished(self) -> list[tuple[Job, Result]]:
+        """See `harness.engines.jobs.Pool.finished`."""
+        ended = []
+        for connection in wait([*self.busy], SECONDS_PER_WAIT):
+            worker, job = self.busy.pop(connection)  # type: ignore[arg-type]
+            ended.append((job, self._result(worker)))
+        return ended
+
+    def close(self) -> None:
+        """See `harness.engines.jobs.Pool.close`; a second interrupt ends the processes at once."""
+        workers = [*self.idle, *(worker for worker, _ in self.busy.values())]
+        try:
+            for worker in workers:
+                worker.process.terminate()
+            for worker in workers:
+                worker.process.join()
+        finally:
+            for worker in workers:
+                worker.process.kill()
+                worker.process.join()
+                worker.connection.close()
+
+    def _start(self) -> Worker:
+        gpu = self.free_gpus.pop(0)
+        own, other = multiprocessing.Pipe()
+        process = multiprocessing.get_context("spawn").Process(
+            target=work, args=(other, self.threads, gpu), daemon=True
+        )
+        # Ctrl-C reaches all processes of the terminal: this one ends the others.
+        with ignore_interrupts():
+            process.start()
+        other.close()
+        return Worker(process, own, gpu)
+
+    def _result(self, worker: Worker) -> Result:
+        """The result of a worker that has sent one, or has ended."""
+        try:
+            result = worker.connection.recv()
+            self.idle.append(worker)
+            return result
+        except (EOFError, OSError):
+            worker.connection.close()
+            worker.process.join()
+            self.free_gpus.append(worker.gpu)
+            return Result("died", ending(worker.process.exitcode or 0))
+
+
+def visible_gpus() -> list[str]:
+    """The GPUs of this process by their names for `CUDA_VISIBLE_DEVICES`."""
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    count = torch.cuda.device_count()
+    return chosen.split(",")[:count] if chosen else [str(number) for number in range(count)]

@@ -1,0 +1,74 @@
+"""The engine that spreads cells over a Ray cluster; see docs/grids.md."""
+
+import signal
+from typing import Any
+
+from harness.engines.jobs import Job, Result, execute, order
+from zoo.packages import load
+from zoo.registry import in_one_line
+
+SECONDS_PER_WAIT = 0.2
+"""Seconds to wait for the end of a job."""
+
+SECONDS_TO_END = 60.0
+"""Seconds in which cancelled runs may write a checkpoint."""
+
+
+class RayCluster:
+    """An engine: a Ray task for each cell, on the cluster of `RAY_ADDRESS`, or one of this machine.
+
+    A task whose process or node ends before the cell does counts as died; Ray does not repeat it.
+    """
+
+    def __init__(self, workers: int, threads: int, gpu: bool) -> None:
+        """Connect to the cluster.
+
+        Args:
+            workers: cells at once; 0 for as many as the cluster has room for.
+            threads: CPUs of a cell.
+            gpu: whether a cell has a GPU.
+
+        Raises:
+            Unsupported: Ray is not installed.
+        """
+        self.ray: Any = load("--engine ray", "ray", "ray")
+        self.workers, self.threads = workers, threads
+        self.running: dict[Any, Job] = {}
+        handler = signal.getsignal(signal.SIGTERM)
+        self.ray.init(include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        signal.signal(signal.SIGTERM, handler)  # Ray replaces it by one that exits
+        options = {"num_cpus": threads, "num_gpus": int(gpu), "max_retries": 0}
+        self.execute = self.ray.remote(**options)(execute)
+
+    def has_room(self) -> bool:
+        """See `harness.engines.jobs.Pool.has_room`."""
+        return not self.workers or len(self.running) < self.workers
+
+    def submit(self, job: Job) -> None:
+        """See `harness.engines.jobs.Pool.submit`."""
+        self.running[self.execute.remote(order(job, self.threads))] = job
+
+    def finished(self) -> list[tuple[Job, Result]]:
+        """See `harness.engines.jobs.Pool.finished`."""
+        if not self.running:
+            return []
+        count = len(self.running)
+        ended, _ = self.ray.wait([*self.running], num_returns=count, timeout=SECONDS_PER_WAIT)
+        return [(self.running.pop(task), self._result(task)) for task in ended]
+
+    def close(self) -> None:
+        """See `harness.engines.jobs.Pool.close`."""
+        tasks = [*self.running]
+        try:
+            for task in tasks:
+                self.ray.cancel(task, force=False)  # KeyboardInterrupt in its process
+            if tasks:
+                self.ray.wait(tasks, num_returns=len(tasks), timeout=SECONDS_TO_END)
+        finally:
+            self.ray.shutdown()
+
+    def _result(self, task: Any) -> Result:
+        try:
+            return self.ray.get(task)
+        except (self.ray.exceptions.RayError, KeyboardInterrupt) as error:
+            return Result("died", in_one_line(error))

@@ -1,0 +1,127 @@
+"""The engine that runs cells as jobs of Slurm, through submitit; see docs/grids.md."""
+
+import os
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from harness.engines.jobs import Job, Order, Result, execute, order
+from harness.interrupts import Interrupts
+from zoo.packages import load
+from zoo.registry import UserError, in_one_line
+
+SECONDS_PER_WAIT = 0.5
+"""Seconds to wait for the end of a job."""
+
+MINUTES = 24 * 60
+"""Time limit of a job, after which Slurm queues it again, unless another one is given."""
+
+SHARED = ("timeout_min", "mem_gb", "name", "stderr_to_stdout")
+"""Parameters that submitit has for every kind of cluster; all others are those of Slurm."""
+
+
+class SlurmTask:
+    """What a job of Slurm computes.
+
+    Before its time limit it writes a checkpoint, and is queued again.
+    """
+
+    def __init__(self, order: Order) -> None:
+        """Run the cell of `order`."""
+        self.order = order
+
+    def __call__(self) -> Result:
+        """Run the cell; called by submitit in the process of the job."""
+        number, signals = signal.SIGUSR2, []
+        requeue: Any = signal.getsignal(number)  # submitit's
+
+        def end(*_: int | FrameType | None) -> None:
+            signals.append(number)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        signal.signal(number, end)
+        try:
+            # submitit ignores SIGTERM.
+            with Interrupts():
+                return execute(self.order)
+        except KeyboardInterrupt:
+            if not signals:
+                raise
+        requeue(number, None)
+        raise KeyboardInterrupt
+
+    def checkpoint(self) -> Any:
+        """The job that submitit queues in place of this one."""
+        import submitit
+
+        return submitit.helpers.DelayedSubmission(self)
+
+
+class SlurmJobs:
+    """An engine: a job of Slurm for each cell.
+
+    Where there is no Slurm, a job is a process of this machine.
+    """
+
+    def __init__(
+        self, folder: Path, workers: int, threads: int, device: str, parameters: Mapping[str, str]
+    ) -> None:
+        """Prepare; nothing is submitted yet.
+
+        Args:
+            folder: for the scripts and logs of jobs, on a file system of all machines.
+            workers: jobs at once; 0 for all.
+            threads: CPUs of a job.
+            device: the kind; with `cuda` a job has a GPU.
+            parameters: those of `sbatch`, such as `partition`, and of submitit, such as
+                `timeout_min`, by name.
+
+        Raises:
+            UserError: submitit is not installed, or does not accept a parameter.
+        """
+        submitit: Any = load("--engine slurm", "submitit", "submitit")
+        self.workers, self.threads = workers, threads
+        self.running: list[tuple[Any, Job]] = []
+        self.executor = submitit.AutoExecutor(folder=folder.absolute())
+        named = {
+            name if name in SHARED else f"slurm_{name}": int(text) if text.isdecimal() else text
+            for name, text in parameters.items()
+        }
+        try:
+            self.executor.update_parameters(
+                **{
+                    "timeout_min": MINUTES,
+                    "cpus_per_task": threads,
+                    "gpus_per_node": int(device == "cuda"),
+                    **named,
+                }
+            )
+        except (AssertionError, NameError, TypeError, ValueError) as error:
+            raise UserError(f"--slurm: {' '.join(str(error).split())}; correct it") from error
+
+    def has_room(self) -> bool:
+        """See `harness.engines.jobs.Pool.has_room`."""
+        return not self.workers or len(self.running) < self.workers
+
+    def submit(self, job: Job) -> None:
+        """See `harness.engines.jobs.Pool.submit`."""
+        self.running.append((self.executor.submit(SlurmTask(order(job, self.threads))), job))
+
+    def finished(self) -> list[tuple[Job, Result]]:
+        """See `harness.engines.jobs.Pool.finished`."""
+        time.sleep(SECONDS_PER_WAIT)
+        ended = [(task, job) for task, job in self.running if task.done()]
+        self.running = [one for one in self.running if one not in ended]
+        return [(job, self._result(task)) for task, job in ended]
+
+    def close(self) -> None:
+        """See `harness.engines.jobs.Pool.close`; does not wait for the jobs."""
+        for task, _ in self.running:
+            task.cancel(check=False)
+
+    def _result(self, task: Any) -> Result:
+        error = task.exception()
+        return task.result() if error is None else Result("died", in_one_line(error))

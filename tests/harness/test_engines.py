@@ -1,0 +1,145 @@
+"""Grids in several processes: deaths, interrupts, equality to the bit with a run in one process."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import psutil
+import pytest
+
+from harness.cli import main
+from harness.engines.local import Workers, visible_gpus
+from harness.environment import use_threads
+from harness.records.store import Store
+
+ROOT = Path(__file__).parents[2]
+CELLS = ["run", "-a", "softmax,none", "--budget", "smoke", "--precision", "fp32"]
+for setting in (
+    "listops.min_len=2", "listops.max_len=24", "listops.train=64", "listops.dev=16",
+    "listops.test=18", "train.steps=120", "train.evaluations=10",
+):  # fmt: skip
+    CELLS += ["--set", setting]
+
+NEEDS = {"slurm": "submitit", "ray": "ray"}
+
+
+@pytest.fixture
+def start(data_home, store):
+    """Starts the command on the store with two workers; ended, with its group, after the test."""
+    started = []
+
+    def run(engine: str) -> subprocess.Popen:
+        options = ["--engine", engine, "--workers", "2", "--threads", "1"]
+        command = [sys.executable, "-m", "harness.cli", *CELLS, *options]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "HARNESS_DATA": str(data_home)}
+        inherited = os.environ.get("PYTHONPATH")
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), inherited]))
+        started.append(
+            subprocess.Popen(
+                [*command, "--store", str(store.folder)], env=environment, text=True,
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+            )
+        )  # fmt: skip
+        return started[-1]
+
+    yield run
+    for process in started:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def wait_for_checkpoint(store: Store) -> int:
+    """The process of a run that has a checkpoint and is in its training."""
+    for _ in range(1200):
+        for name, state in store.locks.states().items():
+            saved = (store.folder / f"{name}.checkpoint").exists()
+            if saved and state.phase == "train" and psutil.pid_exists(state.pid):
+                return state.pid
+        time.sleep(0.05)
+    raise AssertionError("no run has written a checkpoint")
+
+
+def outcomes(store: Store) -> dict:
+    """Everything in the records of a store that does not depend on the clock."""
+    records, broken = store.read()
+    assert not broken and {record.status for record in records} == {"ok"}
+    return {
+        record.spec.attention: (
+            [point.model_copy(update={"seconds": 0.0}) for point in record.curve],
+            record.final.model_copy(update={"train_seconds": 0.0, "seconds": 0.0}),
+            record.environment.threads,
+        )
+        for record in records
+    }
+
+
+@pytest.fixture(scope="module")
+def expected(trees_home, tmp_path_factory) -> dict:
+    """The outcomes of the same cells in this process, without a break."""
+    store = Store(tmp_path_factory.mktemp("expected"))
+    with pytest.MonkeyPatch.context() as patch, use_threads(1), pytest.raises(SystemExit) as end:
+        patch.setenv("HARNESS_DATA", str(trees_home))
+        patch.setattr("harness.run.measure", lambda plan: None)
+        main([*CELLS, "--store", str(store.folder)])
+    assert end.value.code == 0
+    return outcomes(store)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["slurm", "ray"])
+def test_a_grid_goes_on_when_a_process_of_it_is_killed(start, store, expected, engine):
+    if find_spec(NEEDS[engine]) is None:
+        pytest.skip(f"--engine {engine} needs the extra {engine!r}")
+    process = start(engine)
+    os.kill(wait_for_checkpoint(store), signal.SIGKILL)
+    out, err = process.communicate(timeout=240)
+    assert (process.returncode, err) == (0, "")
+    assert "2 of 2 cells done, 0 running, 0 failed" in out
+    assert outcomes(store) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_workers_survive_each_other_and_end_with_their_parent(start, store, expected, number):
+    process = start("local")
+    os.kill(wait_for_checkpoint(store), signal.SIGKILL)
+    pid = wait_for_checkpoint(store)
+    workers = psutil.Process(process.pid).children(recursive=True)
+    assert pid in [worker.pid for worker in workers]
+    # A terminal sends Ctrl-C to all processes.
+    (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
+    _, err = process.communicate(timeout=120)
+    assert err == ("harness: interrupted\n" if number == signal.SIGINT else "")
+    assert not psutil.wait_procs(workers, timeout=60)[1]
+    assert "interrupted" in {record.status for record in store.read()[0]}
+    assert start("local").wait(timeout=240) == 0
+    assert outcomes(store) == expected
+
+
+def test_workers_share_the_gpus_in_turn(monkeypatch):
+    assert Workers(5, 1, ["0", "3"]).free_gpus == ["0", "3", "0", "3", "0"]
+    assert Workers(2, 1).free_gpus == ["", ""]
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
+    assert visible_gpus() == ["4", "7"]
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert visible_gpus() == ["0", "1"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--engine", "rey"], "did you mean 'ray'?"),
+        (["--slurm", "partition=gpu"], "--slurm is for jobs of Slurm"),
+        (["--engine", "slurm", "--slurm", "partition"], "give NAME=VALUE, as partition=gpu"),
+        (["--engine", "slurm", "--slurm", "timeout_min=soon"], '"timeout_min" expected type'),
+    ],
+)
+def test_a_wrong_engine_is_bad_input(call, options, message):
+    code, _, err = call(*CELLS, *options)
+    assert code == 2 and message in err and err.count("\n") == 1
