@@ -1,11 +1,10 @@
 """What a cell records of calls whose time, memory and parameters are known."""
 
-import time
-
 import pytest
 import torch
 
 from harness.cost import cell, limits
+from harness.cost.timing import cpu_timer
 from harness.cost.work import Work
 from harness.records.cost import CostSpec, Limits
 
@@ -18,22 +17,38 @@ SPEC = CostSpec(
 )  # fmt: skip
 
 
-def work_of(seconds: float, mib: int) -> Work:
+class Clock:
+    """A clock that calls advance."""
+
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def work_of(clock: Clock, seconds: float, mib: int) -> Work:
     """A call that takes that long and allocates that much, beside a layer with a frozen bias."""
     module = torch.nn.Linear(5, 3)
     module.bias.requires_grad_(False)
 
     def call():
-        time.sleep(seconds)
+        clock.now += seconds
         torch.empty(mib * MIB, dtype=torch.uint8)
 
     return Work(call, module)
 
 
 @pytest.fixture
-def works(monkeypatch):
+def clock(monkeypatch):
+    made = Clock()
+    monkeypatch.setattr(cell, "timer_of", lambda device: cpu_timer(made))
+    return made
+
+
+@pytest.fixture
+def works(monkeypatch, clock):
     """Own work and that of the reference by name, in place of the layers of a specification."""
-    made = {"none": work_of(0.009, 6), "softmax": work_of(0.003, 2)}
+    made = {"none": work_of(clock, 0.009, 6), "softmax": work_of(clock, 0.003, 2)}
 
     def prepare(spec):
         if isinstance(found := made[spec.attention], Exception):
@@ -50,8 +65,8 @@ def measured(timeout=60.0):
 
 def test_time_and_memory_are_those_of_the_cell_over_those_of_the_reference(works):
     one = measured()
-    assert one.seconds.q1 >= 0.009
-    assert one.ratio is not None and one.ratio.median > 1.2
+    assert one.seconds.median == pytest.approx(0.009)
+    assert one.ratio is not None and one.ratio.median == pytest.approx(3)
     assert (one.peak_bytes, one.memory_ratio) == (6 * MIB, 3)
     assert one.parameters == 15
 
@@ -71,10 +86,10 @@ def test_a_reference_that_fails_fails_the_cell(works):
         measured()
 
 
-def test_a_reference_that_would_take_longer_than_the_cell_has_is_left_out(works):
-    works["softmax"] = work_of(0.03, 2)
+def test_a_reference_that_would_take_longer_than_the_cell_has_is_left_out(works, clock):
+    works["softmax"] = work_of(clock, 0.03, 2)
     one = measured(timeout=0.2)
-    assert one.no_ratio.startswith("no time is left for softmax: 0.0") and one.ratio is None
+    assert one.no_ratio == "no time is left for softmax: 0.03 s a call" and one.ratio is None
     assert not measured(timeout=60.0).no_ratio
 
 
@@ -93,7 +108,7 @@ def test_required_bytes_are_in_the_precision_and_of_every_layer(
 ):
     depth = type("Model", (), {"depth": 3})() if level == "step" else None
     spec = SPEC.model_copy(update={"operation": operation, "model": depth, "precision": precision})
-    work = work_of(0, 0)
+    work = work_of(Clock(), 0.0, 0)
     state = 100 if operation == "decode" else None
     assert cell.required_bytes(spec, Work(work.call, work.module, state)) == expected
 
