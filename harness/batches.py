@@ -73,7 +73,7 @@ def bucket_by_length(
 ) -> Int[Tensor, " n"]:
     """The examples of `order`, a multiple of `batch`, in batches of similar length, shuffled.
 
-    Sorted are `POOL` batches at a time: an example is with other ones in every epoch.
+    Examples are sorted within pools of `POOL` batches: each epoch has other batches.
     """
     pools = order.split(POOL * batch)
     batches = torch.cat([pool[lengths[pool].argsort(stable=True)] for pool in pools])

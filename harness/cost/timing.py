@@ -12,7 +12,7 @@ LEAST_ROUNDS, CERTAIN_ROUNDS, MOST_ROUNDS = 3, 9, 500
 TOLERANCE = 0.02
 """Half the width of the interval of a median, relative to the median, at which sampling ends."""
 SHORTEST = 2e-3
-"""Seconds of a sample on a CPU, at least: shorter calls are repeated within a sample."""
+"""Seconds of a sample, at least: shorter calls are repeated within a sample."""
 FLUSHED_BYTES = 256 * 2**20
 """Written between two samples on a GPU: more than its L2 cache holds."""
 
