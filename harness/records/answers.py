@@ -69,9 +69,12 @@ class CorrectAnswers(Frozen):
     def correct_by_cluster(self) -> NDArray[np.int64]:
         """The number of correct answers of each cluster, (c,)."""
         packed = np.frombuffer(base64.b64decode(self.bits), dtype=np.uint8)
-        answers = np.unpackbits(packed, count=self.count).astype(np.int64)
-        sizes = self.sizes
-        return np.add.reduceat(answers, np.cumsum(sizes) - sizes)
+        answers, start, totals = np.unpackbits(packed, count=self.count), 0, []
+        for size, clusters in self.clusters:
+            part = answers[start : start + size * clusters].reshape(clusters, size)
+            totals.append(part.sum(1, dtype=np.int64))
+            start += size * clusters
+        return np.concatenate(totals)
 
     @model_validator(mode="after")
     def _agree(self) -> "CorrectAnswers":

@@ -7,7 +7,7 @@ from harness.records.store import Broken
 from reports.markdown import escape, table
 from reports.pages.notes import notes
 from reports.tables.boards import Baselines, Board, boards
-from reports.tables.columns import COLUMNS, PAPER, percent
+from reports.tables.columns import PAPER, columns_of, percent
 from reports.tables.settings import recipe
 
 TITLE = "# Leaderboard\n"
@@ -23,20 +23,16 @@ def leaderboard(records: Sequence[Record], broken: Sequence[Broken]) -> str:
 def _section(board: Board) -> str:
     examples = board.test_examples
     tested = f"{examples:,}" if examples else "unknown, as no run finished"
-    columns = [
-        column
-        for column in COLUMNS
-        if column.heading
-        and (not column.optional or any(column.value(row) is not None for row in board.rows))
-    ]
+    columns = [column for column in columns_of(board.rows) if column.heading]
     lines = [[escape(column.text(row)) for column in columns] for row in board.rows]
     lines += baseline_lines(board.baselines, len(columns))
     parts = [
         f"## {escape(board.title)}\n",
+        *([f"{escape(board.verdict)}\n"] if board.verdict else []),
         f"{escape(recipe(board.setting))} Test examples: {tested}.\n",
         table([column.heading for column in columns], lines, align_right=True),
     ]
-    if any(column.optional for column in columns) and board.spec.budget != "paper":
+    if any(PAPER in column.heading for column in columns) and board.spec.budget != "paper":
         budget = escape(board.spec.budget)
         parts.append(
             f"{PAPER} The paper's numbers belong to another setting than budget {budget}: no row "

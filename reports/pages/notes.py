@@ -6,10 +6,11 @@ from harness.records.record import Environment, Record
 from harness.records.store import Broken
 from reports.markdown import escape
 from reports.papers import published
-from reports.tables.columns import EXPECTED, ONE_RUN, PAPER, PARTIAL
+from reports.tables.columns import EXPECTED, NO_EVIDENCE, ONE_RUN, PAPER, PARTIAL
 
 MARKS = {
     ONE_RUN: f"{ONE_RUN} One seed: the interval covers the sampling of the test split alone.",
+    NO_EVIDENCE: f"{NO_EVIDENCE} No evidence of attention: not above every baseline.",
     PARTIAL: f"{PARTIAL} Mean and interval of the finished runs alone.",
     EXPECTED: f"{EXPECTED} Known check failures: see `harness check`.",
     PAPER: f"{PAPER} Published by others; `leaderboard.md` names the source.",
@@ -25,10 +26,18 @@ MEANING = f"""\
 - Inference counts padding as tokens; FLOPs are those of the matrix products of one training step.
 - The checkpoint is the best on dev; test is evaluated once.
 - Costs are medians over seeds; the CSV has their quartiles at full precision.
-- Accuracies are means over seeds with 95 % intervals. An interval contains both Student's t over
-  the seeds and Wilson's interval of the mean over the test examples.
+- Accuracies are means over seeds with 95 % intervals over seeds and test examples; answers to one
+  sequence are one example. Where a record does not store its answers, the interval contains both
+  Student's t over the seeds and Wilson's interval of the mean over the test examples.
 - {MARKS[ONE_RUN]}
 - {MARKS[PARTIAL]}
+- {MARKS[NO_EVIDENCE]} The interval of a row is above the accuracy of every row in italics, and
+  the row is separable from models without attention, such as `none`, or it has the mark.
+- *tier*: rows that share a tier are ties, and their order means nothing. Two rows that share none
+  are separable: they differ on the same test answers, by more than seeds and examples explain. At
+  most 5 % of boards separate any two rows that do not differ (Holm's correction over all pairs).
+- *best* is the probability that a row has the highest accuracy of the rows with a tier; *at
+  baseline* counts the seeds whose accuracy is at most that of the strongest baseline.
 - Rows in italics are baselines, accuracies without attention. *bag of tokens* is a linear model on
   token counts, *first 16 tokens* one on the first tokens; *most frequent in context* is the answer
   that an example itself contains most often.

@@ -16,6 +16,7 @@ from reports.tables.columns import (
     percent,
     time_ratio,
 )
+from reports.tables.standings import strongest_baseline
 
 BUDGET = "laptop"
 
@@ -67,7 +68,8 @@ def _cell(row: Row) -> str:
 
 
 def _baseline(board: Board) -> str:
-    if not board.baselines:
+    strongest = strongest_baseline(board.rows, board.baselines)
+    if strongest is None:
         return NOTHING
-    name, value = board.baselines[0]
+    name, value = strongest
     return f"*{percent(value)} {escape(name)}*"

@@ -3,72 +3,16 @@
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TypeVar
 
 from harness.records.cost import CostRecord
-from harness.records.record import Cost, Final, Record
+from harness.records.record import Record
 from harness.records.spec import RunSpec
-from reports.statistics import Interval, interval
+from reports.tables.rows import Row, group_by, in_order
 from reports.tables.settings import Setting, setting, sort_key, titles
-from reports.text import plain
-
-Key = TypeVar("Key")
-
-REASON = 200
-"""The most characters of a reason in a table; the record has the complete reason."""
+from reports.tables.standings import Baselines, verdict, with_standings
 
 Options = Mapping[str, Mapping[str, object]]
 """Options of the variants of a run, by variant."""
-
-Baselines = tuple[tuple[str, float], ...]
-"""Accuracies without attention as fractions, by name, the highest first."""
-
-
-@dataclass(frozen=True)
-class Row:
-    """Runs of one variant with one set of options, which differ by seed only.
-
-    Attributes:
-        label: the variant's name, and options that distinguish it from other rows of the name.
-        runs: one for each seed, in order of seed.
-    """
-
-    label: str
-    runs: tuple[Record, ...]
-
-    @property
-    def spec(self) -> RunSpec:
-        """Of the first run: all agree on everything but the seed."""
-        return self.runs[0].spec
-
-    @property
-    def finals(self) -> list[Final]:
-        """Outcomes of the runs that finished."""
-        return [run.final for run in self.runs if run.final]
-
-    @cached_property
-    def accuracy(self) -> Interval | None:
-        """Test accuracy over the runs that finished; None where none did."""
-        finals = self.finals
-        if not finals:
-            return None
-        return interval([final.test_accuracy for final in finals], finals[0].test_examples)
-
-    @cached_property
-    def costs(self) -> list[Cost]:
-        """Costs of all runs, finished or not; only those with softmax, if there are any."""
-        measured = [run.cost for run in self.runs if run.cost]
-        return [cost for cost in measured if cost.softmax] or measured
-
-    @property
-    def failures(self) -> str:
-        """How the runs that did not finish ended, in one line; empty where all finished."""
-        failed = group_by((run for run in self.runs if not run.final), failure)
-        if len(failed) == 1 and not self.finals:
-            return next(iter(failed))
-        seeds = {reason: [str(run.spec.seed) for run in runs] for reason, runs in failed.items()}
-        return "; ".join(f"seed {', '.join(own)} {reason}" for reason, own in seeds.items())
 
 
 @dataclass(frozen=True)
@@ -99,6 +43,11 @@ class Board:
         """Size of the test split; None where no run finished."""
         return next((final.test_examples for row in self.rows for final in row.finals), None)
 
+    @property
+    def verdict(self) -> str:
+        """What the board settles, in one to four sentences of plain text."""
+        return verdict(self.rows, self.baselines)
+
 
 def boards(records: Iterable[Record]) -> list[Board]:
     """Every board that the records make, in order of task, budget and machine.
@@ -128,27 +77,11 @@ def grouped(
     return list(zip(names, settings, runs, strict=True))
 
 
-def group_by(runs: Iterable[Record], key: Callable[[Record], Key]) -> dict[Key, list[Record]]:
-    """The runs by `key`; keys and runs are in the order of `runs`."""
-    groups: dict[Key, list[Record]] = {}
-    for run in runs:
-        groups.setdefault(key(run), []).append(run)
-    return groups
-
-
 def machine(record: Record | CostRecord) -> str:
     """The machine of a cost: the device, for a CPU with the number of threads."""
     name, threads = record.environment.device, record.environment.threads
     count = "1 thread" if threads == 1 else f"{threads} threads"
     return f"{name}, {count}" if record.spec.device == "cpu" else name
-
-
-def failure(record: Record) -> str:
-    """How a run ended that did not finish, in a few words."""
-    status, reason = record.status.replace("_", " "), plain(record.reason, REASON)
-    if not reason:
-        return f"{status} at step {record.curve[-1].step}" if record.curve else status
-    return reason if status in reason.lower() else f"{status}: {reason}"
 
 
 def by_options(
@@ -188,7 +121,7 @@ def _rows(records: Sequence[Record]) -> tuple[Row, ...]:
         for name, all_runs in group_by(records, lambda run: run.spec.attention).items()
         for options, runs in by_options(all_runs)
     ]
-    return tuple(sorted(rows, key=lambda r: (-r.accuracy.mean if r.accuracy else 1, r.label)))
+    return with_standings(in_order(rows), baselines(records))
 
 
 def _flat(options: Options) -> dict[str, str]:

@@ -1,18 +1,22 @@
 """The columns of a board: one list for Markdown, CSV and the terminal."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from statistics import fmean, median
 from typing import NamedTuple
 
 from harness.records.record import WITHOUT_SOFTMAX, Cost, Quartiles
 from reports.papers import published
+from reports.statistics.tiers import tier_text
 from reports.tables.boards import Row
 
 NOTHING = "–"
 UNMEASURED = "not measured"
 ONE_RUN, PARTIAL, PAPER, EXPECTED = "†", "‡", "§", "¶"
 """Marks: an interval of one seed, unfinished runs, published numbers, known check failures."""
+
+NO_EVIDENCE = "∅"
+"""Mark: a row that does not beat every baseline."""
 
 MIB, GIGA = 2**20, 10**9
 
@@ -26,7 +30,8 @@ class Column(NamedTuple):
         heading: heading in Markdown, with the unit; empty for a column of CSV alone.
         short: heading on the terminal; empty for a column that the terminal leaves out.
         text: how Markdown and the terminal show a row's value, as plain text.
-        optional: whether Markdown leaves the column out of a board where no row has a value.
+        optional: whether Markdown and the terminal leave the column out of a board where no row has
+            a value other than 0.
     """
 
     name: str
@@ -57,6 +62,7 @@ def accuracy(row: Row) -> str:
     mean, low, high, over = row.accuracy
     text = f"{percent(mean)} [{percent(low)}, {percent(high)}]"
     text += ONE_RUN if over == "examples" else ""
+    text += NO_EVIDENCE if row.standing.beats_baselines is False else ""
     return f"{text}{PARTIAL}; {row.failures}" if row.failures else text
 
 
@@ -79,6 +85,15 @@ def memory_ratio(cost: Cost) -> float | None:
 def _seeds(row: Row) -> str:
     finished, runs = len(row.finals), len(row.runs)
     return str(runs) if finished == runs else f"{finished} of {runs}"
+
+
+def _best(row: Row) -> float | None:
+    return None if row.standing.best is None else 100 * row.standing.best
+
+
+def _at_baseline(row: Row) -> str:
+    failed = row.standing.at_baseline
+    return NOTHING if failed is None else f"{failed} of {len(row.finals)}"
 
 
 def _dev_percent(row: Row) -> float | None:
@@ -142,6 +157,14 @@ COLUMNS = (
     Column("test_accuracy_low_percent", _interval(1)),
     Column("test_accuracy_high_percent", _interval(2)),
     Column("interval_over", lambda row: row.accuracy.over if row.accuracy else None),
+    Column("tier", lambda row: tier_text(row.standing.tiers) or None, "tier", "tier",
+           lambda row: tier_text(row.standing.tiers) or NOTHING, optional=True),
+    Column("probability_best_percent", _best, "best (%)", "best %",
+           lambda row: NOTHING if (value := _best(row)) is None else f"{value:.0f}",
+           optional=True),
+    Column("beats_baselines", lambda row: row.standing.beats_baselines),
+    Column("runs_at_baseline", lambda row: row.standing.at_baseline, "at baseline",
+           "at base", _at_baseline, optional=True),
     Column("dev_accuracy_percent", _dev_percent, "dev accuracy (%)", "dev %",
            lambda row: NOTHING if (value := _dev_percent(row)) is None else f"{value:.1f}"),
     Column("runs", lambda row: len(row.runs), "seeds", "seeds", _seeds),
@@ -173,3 +196,12 @@ COLUMNS = (
     Column("paper_source", _paper_source),
 )  # fmt: skip
 """In the order of every table; CSV holds all of them."""
+
+
+def columns_of(rows: Sequence[Row]) -> list[Column]:
+    """The columns of a board: without the optional ones that say nothing of its rows."""
+    return [
+        column
+        for column in COLUMNS
+        if not column.optional or any(column.value(row) for row in rows)
+    ]

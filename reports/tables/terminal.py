@@ -6,7 +6,7 @@ from textwrap import wrap
 from harness.records.cost import CostRecord
 from harness.records.record import Record
 from reports.tables.boards import Board, boards
-from reports.tables.columns import COLUMNS, NOTHING, number, percent
+from reports.tables.columns import NOTHING, columns_of, number, percent
 from reports.tables.cost import Sweep, ratio_text, sweeps
 from reports.tables.reproduction import TIME, Entry, by_attention, entry_text, label, tasks_of
 from reports.text import plain
@@ -14,8 +14,11 @@ from reports.text import plain
 WIDTH = 100
 """Columns of the terminal that are used."""
 
-LIMITS = (21, 6, 8, 12, 16, 16)
-"""The most characters of each cell after the first, which has the remaining width."""
+LIMITS = {"test %": 21, "s/1K steps": 12}
+"""The most characters of the cells of a column; the first one has the remaining width."""
+
+LIMIT = 8
+"""That of the other columns."""
 
 SPAN = 66
 """Characters that the columns of a sweep share."""
@@ -68,9 +71,11 @@ def _sweep(sweep: Sweep) -> str:
 
 
 def _board(board: Board) -> str:
-    columns = [column for column in COLUMNS if column.short]
+    columns = [column for column in columns_of(board.rows) if column.short]
     rows = [[column.text(row) for column in columns] for row in board.rows]
-    parts = [*wrap(plain(board.title), WIDTH), *_table([[c.short for c in columns], *rows])]
+    limits = [LIMITS.get(column.short, LIMIT) for column in columns[1:]]
+    parts = [*wrap(plain(board.title), WIDTH), *wrap(plain(board.verdict), WIDTH)]
+    parts += _table([[c.short for c in columns], *rows], limits)
     baselines = ", ".join(f"{name} {percent(value)}" for name, value in board.baselines)
     remarks = [f"{row.label}: {row.failures}" for row in board.rows if row.failures]
     remarks += [f"baselines: {baselines}"] if baselines else []
@@ -79,7 +84,7 @@ def _board(board: Board) -> str:
     return "\n".join(parts)
 
 
-def _table(lines: Lines, limits: Sequence[int] = LIMITS) -> list[str]:
+def _table(lines: Lines, limits: Sequence[int]) -> list[str]:
     others = [[*map(plain, line[1:], limits)] for line in lines]
     widths = [max(map(len, column)) for column in zip(*others, strict=True)]
     remaining = WIDTH - sum(len(SEPARATOR) + width for width in widths)

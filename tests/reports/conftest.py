@@ -1,10 +1,11 @@
 """Synthetic records: every argument is something that a test may want to vary."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
 
+from harness.records.answers import CorrectAnswers
 from harness.records.record import Record
 
 MIB = 2**20
@@ -47,9 +48,13 @@ def make_record(
     baselines: Mapping[str, float] | None = None,
     failures: Mapping[str, str] | None = None,
     examples: int = 2000,
+    correct: Sequence[bool] | None = None,
+    is_baseline: bool | None = None,
     started: str = "2026-11-21T08:00:00Z",
 ) -> Record:
-    """A record of schema 2, finished unless `status` is another."""
+    """A record of schema 2, finished unless `status` is another; `correct` gives its answers."""
+    if correct is not None:
+        accuracy, examples = sum(correct) / len(correct), len(correct)
     spec = {
         "attention": attention, "options": options or {attention: {}}, "seed": seed,
         "task": {"name": task, "key": key or f"{task}@1", "options": {}, "block": block,
@@ -72,6 +77,9 @@ def make_record(
         "dev_accuracy": min(1, accuracy + 0.01),
         "best_step": 400, "train_seconds": seconds, "seconds": 2 * seconds,
     }  # fmt: skip
+    if correct is not None:
+        packed = CorrectAnswers.pack(correct, [1] * len(correct))
+        final["answers"] = packed.model_dump()
     environment = {
         "device": machine, "threads": threads, "memory_gib": 79.6, "system": "Linux x86_64",
         "versions": {"torch": "2.13.0", "python": "3.12.3"}, "commit": commit,
@@ -83,6 +91,7 @@ def make_record(
         "baselines": {"chance": 0.1, "majority": 0.17} if baselines is None else baselines,
         "expected_failures": failures or {}, "curve": [curve],
         "cost": cost if measured else None, "final": final if status == "ok" else None,
+        "is_baseline": is_baseline,
     })  # fmt: skip
 
 

@@ -1,7 +1,132 @@
+from itertools import combinations
+
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import stats
 
-from reports.statistics import interval
+from benchmarks.board_statistics import Kind, board, coverage, false_separations
+from reports.statistics import Sample, compare, holm, interval, score_interval, tiers
+from reports.statistics.comparison import p_values
+from reports.statistics.tiers import tier_text
+
+
+def sample(*seeds, size=1):
+    """A row: the number of correct answers of each sequence, for each seed."""
+    totals = np.array(seeds, dtype=np.float64)
+    return Sample(totals, np.full(totals.shape[1], float(size)))
+
+
+def answers(correct, of, *, seeds=1):
+    """A row that answers the first `correct` of `of` examples correctly, with every seed."""
+    return sample(*[np.arange(of) < correct] * seeds)
+
+
+@pytest.mark.parametrize("correct", [0, 3, 500, 977, 1000])
+@pytest.mark.parametrize("seeds", [1, 4])
+def test_seeds_that_answer_alike_have_the_wilson_interval_of_scipy(correct, seeds):
+    expected = stats.binomtest(correct, 1000).proportion_ci(method="wilson")
+    result = score_interval(answers(correct, 1000, seeds=seeds))
+    assert result[1:3] == pytest.approx((expected.low, expected.high), abs=2e-4)
+    assert result.low < result.high
+    assert result.over == ("examples" if seeds == 1 else "seeds and examples")
+
+
+def test_seeds_that_vary_more_than_examples_have_the_student_interval_of_scipy():
+    runs = [0.60, 0.62, 0.64]
+    expected = stats.t.interval(0.95, 2, loc=0.62, scale=stats.sem(runs))
+    # Every sequence has as many correct answers as any other: examples have no variance.
+    result = score_interval(sample(*[[1e4 * run] * 5000 for run in runs], size=1e4))
+    assert result[1:3] == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("correct", [0, 120, 200])
+def test_answers_of_one_sequence_count_once_where_they_agree(correct):
+    single = [answers(correct, 200).totals[0]] * 3
+    one, eight = sample(*single), sample(*[8 * totals for totals in single], size=8)
+    assert score_interval(eight) == pytest.approx(score_interval(one), abs=2e-4)
+
+
+@pytest.mark.parametrize(("seeds", "effect"), [(3, 0.0), (3, 0.05), (3, 0.3), (5, 0.1)])
+def test_intervals_of_simulated_rows_contain_their_accuracy(seeds, effect):
+    kind = Kind(seeds, 300, 4, (0.7,), (effect,))
+    assert coverage(kind, 600, np.random.default_rng(0)) == pytest.approx(0.95, abs=0.03)
+
+
+@pytest.mark.parametrize(("seeds", "effect"), [(3, 0.1), (5, 0.1)])
+def test_at_most_5_percent_of_simulated_boards_separate_equal_rows(seeds, effect):
+    kind = Kind(seeds, 300, 1, (0.7,) * 3 + (0.3,) * 3, (effect,) * 6)
+    assert false_separations(kind, 150, np.random.default_rng(0)) <= 0.05
+
+
+def test_rows_that_differ_are_separated_on_the_same_answers_though_intervals_overlap():
+    hard = np.random.default_rng(0).random(2000)
+    low, high = (sample(*[hard < accuracy] * 3) for accuracy in (0.60, 0.62))
+    assert score_interval(low).high > score_interval(high).low
+    assert compare([high, low]).separable.tolist() == [[False, True], [True, False]]
+    elsewhere = sample(*[np.random.default_rng(1).random(2000) < 0.60] * 3)
+    assert not compare([high, elsewhere]).separable.any()
+
+
+def test_seeds_that_agree_have_the_p_value_of_mcnemar():
+    first = np.arange(100) < 60
+    second = first ^ (np.arange(100) < 16) ^ (np.arange(100) >= 95)
+    # 16 answers are correct in the first row alone, 5 in the second alone.
+    p = p_values([sample(first, first), sample(second, second)])
+    assert p[0, 1] == p[1, 0] == pytest.approx(stats.chi2.sf((16 - 5) ** 2 / (16 + 5), 1))
+    assert p.diagonal().tolist() == [1, 1]
+
+
+def test_rows_with_equal_answers_are_not_separated_and_share_the_probability_of_being_best():
+    rows = [answers(200, 200, seeds=2)] * 2 + [answers(50, 200, seeds=2)]
+    found = compare(rows)
+    assert found.separable.tolist() == [[False, False, True], [False, False, True], [True] * 2 + [False]]  # fmt: skip # noqa: E501
+    assert found.best == pytest.approx([0.5, 0.5, 0], abs=0.02)
+    assert found.best.sum() == 1
+
+
+def test_the_probability_of_being_best_falls_with_the_variation_between_seeds():
+    kind = Kind(5, 2000, 1, (0.64, 0.60), (0.0, 0.0))
+    best, other = board(kind, np.random.default_rng(0))
+    assert compare([best, other]).best[0] > 0.95
+    varying = Sample(other.totals * np.array([[0.6], [1.3], [0.7], [1.2], [1.2]]), other.sizes)
+    assert 0.5 < compare([best, varying]).best[0] < 0.9
+
+
+def test_holm_rejects_the_hypotheses_of_a_worked_example():
+    # 0.005 <= 0.05 / 4 and 0.01 <= 0.05 / 3, but 0.03 > 0.05 / 2.
+    assert holm(np.array([0.01, 0.04, 0.03, 0.005])).tolist() == [True, False, False, True]
+    assert holm(np.array([0.02, 0.02])).tolist() == [True, True]
+    assert holm(np.array([0.04, 0.03])).tolist() == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "expected"),
+    [
+        ([], ["1", "1", "1", "1"]),
+        ([(0, 3)], ["1", "1–2", "1–2", "2"]),
+        ([(0, 2), (0, 3), (1, 3)], ["1", "1–2", "2–3", "3"]),
+        ([*combinations(range(4), 2)], ["1", "2", "3", "4"]),
+        ([(0, 1), (1, 2), (0, 3)], ["1", "2", "1, 3", "2–3"]),
+    ],
+)
+def test_tiers_of_small_boards(pairs, expected):
+    separable = np.zeros((4, 4), dtype=bool)
+    for first, second in pairs:
+        separable[first, second] = separable[second, first] = True
+    found = [tier_text(tier) for tier in tiers(separable)]
+    assert found == expected
+
+
+@given(st.integers(0, 8), st.integers(0, 2**28 - 1))
+def test_rows_share_a_tier_if_and_only_if_they_are_not_separable(count, pairs):
+    separable = np.zeros((count, count), dtype=bool)
+    for bit, (first, second) in enumerate(combinations(range(count), 2)):
+        separable[first, second] = separable[second, first] = pairs >> bit & 1
+    found = tiers(separable)
+    for first, second in combinations(range(count), 2):
+        assert separable[first, second] != bool({*found[first]} & {*found[second]})
 
 
 def test_two_seeds_give_the_student_interval_computed_by_hand():

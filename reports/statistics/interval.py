@@ -1,14 +1,12 @@
-"""Intervals for accuracies, and quartiles of costs over several runs.
-
-The quantiles are from `scipy.special`: `scipy.stats`, which wraps it, takes longer to import than a
-leaderboard takes to build.
-"""
+"""Intervals for accuracies."""
 
 from collections.abc import Sequence
 from statistics import fmean, stdev
 from typing import Literal, NamedTuple
 
 from scipy.special import ndtri, stdtrit
+
+from reports.statistics.sample import Sample
 
 UPPER = 0.975
 """The quantile at the upper end of every interval: 95 % lie within."""
@@ -26,8 +24,35 @@ class Interval(NamedTuple):
     over: Literal["seeds and examples", "examples"]
 
 
+def score_interval(sample: Sample) -> Interval:
+    """The interval of runs whose answers are known, over seeds and clusters of test answers.
+
+    Its ends are the accuracies p with
+
+        (mean - p)^2 = t^2 S + z^2 g p (1 - p)
+
+    where S is the variance due to seeds and t Student's quantile for k - 1 degrees of freedom,
+    g p (1 - p) the variance due to test examples for an accuracy of p and z the normal quantile.
+    Where seeds agree it is Wilson's interval with the design effect of clusters in g, where they
+    dominate it is Student's, and between them squared half-widths are added (Graybill and Wang,
+    "Confidence intervals on nonnegative linear combinations of variances", 1980; Zou and Donner,
+    "Construction of confidence limits about effect measures", 2008). It lies within [0, 1], and has
+    a width where all answers are correct or all seeds agree.
+    """
+    mean, g = sample.mean, float(ndtri(UPPER)) ** 2 * sample.design
+    seeds = sample.seed_excess
+    if seeds:
+        seeds *= float(stdtrit(sample.seeds - 1, UPPER)) ** 2
+    # (1 + g) p^2 - (2 mean + g) p + mean^2 - seeds = 0, with z^2 in g and t^2 in seeds
+    a, b = 1 + g, 2 * mean + g
+    root = max(b * b - 4 * a * (mean * mean - seeds), 0.0) ** 0.5
+    low, high = (b - root) / (2 * a), (b + root) / (2 * a)
+    over = "seeds and examples" if sample.seeds > 1 else "examples"
+    return Interval(mean, max(0.0, min(mean, low)), min(1.0, max(mean, high)), over)
+
+
 def interval(accuracies: Sequence[float], examples: int) -> Interval:
-    """The interval of runs that differ by seed only.
+    """The interval of runs that differ by seed only, whose single answers are not known.
 
     One run has Wilson's interval. Several runs have the smallest interval that contains both
     Student's over the seeds, `mean +- t(k - 1) s / sqrt(k)`, and Wilson's of their mean: seeds that

@@ -1,0 +1,121 @@
+"""Comparison of the rows of a board on the same test answers."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr, stdtr
+
+from reports.statistics.sample import Array, Sample
+
+LEVEL = 0.05
+"""The probability that any two rows of a board are separated which do not differ, at most."""
+
+DRAWS = 5000
+"""Draws for the probability of being best: its standard error is at most 0.7 %."""
+
+SEED = 0
+
+
+class Comparison(NamedTuple):
+    """The rows of a board, compared.
+
+    Attributes:
+        separable: whether two rows differ, (r, r), symmetric.
+        best: the probability that a row has the highest accuracy of all, (r,).
+    """
+
+    separable: NDArray[np.bool_]
+    best: Array
+
+
+def compare(samples: Sequence[Sample]) -> Comparison:
+    """Compare rows of at least two seeds each, whose runs answered the same test split."""
+    return Comparison(separable_pairs(samples), probability_of_best(samples))
+
+
+def separable_pairs(samples: Sequence[Sample]) -> NDArray[np.bool_]:
+    """Whether two rows differ, by Holm's correction over all pairs, (r, r), symmetric."""
+    count = len(samples)
+    first, second = np.triu_indices(count, 1)
+    separable = np.zeros((count, count), dtype=bool)
+    separable[first, second] = holm(p_values(samples)[first, second])
+    return separable | separable.T
+
+
+def p_values(samples: Sequence[Sample]) -> Array:
+    """Of each pair of rows that their accuracies do not differ, (r, r).
+
+    The difference d of the means has the variance of test examples, from the differences by cluster
+    of answers to the same examples, and that of the seeds of either row, which are independent. As
+    in McNemar's test, the former is about 0, its value if the rows do not differ. The degrees of
+    freedom of the seeds are Welch's.
+    """
+    means = np.array([one.mean for one in samples])
+    seeds = np.array([max(one.between, one.interaction) for one in samples])
+    noise = np.array([one.interaction for one in samples])
+    freedom = np.array([one.seeds - 1 for one in samples])
+    difference = np.abs(means[:, None] - means)
+    over_examples = np.maximum(_examples(samples) - noise[:, None] - noise, 0)
+    over_seeds = seeds[:, None] + seeds
+    variance = over_seeds + over_examples
+    squares = seeds**2 / freedom
+    nonzero = np.maximum(variance, np.finfo(float).tiny)
+    welch = over_seeds**2 / np.maximum(squares[:, None] + squares, np.finfo(float).tiny)
+    lowest = np.minimum(freedom[:, None], freedom)
+    return np.where(
+        difference > 0,
+        tail(difference / nonzero**0.5, over_seeds / nonzero, np.maximum(welch, lowest)),
+        1.0,
+    )
+
+
+def tail(t: Array, share: Array, freedom: Array) -> Array:
+    """Two-sided probability that a difference exceeds t >= 0 standard errors.
+
+    The mean of Student's and the normal distribution's, weighted by the share of the variance that
+    was estimated from few seeds, with their degrees of freedom, and the rest. In the far tail,
+    which Holm's correction needs, Satterthwaite's approximation is too small with three seeds.
+    """
+    return 2 * (share * stdtr(freedom, -t) + (1 - share) * ndtr(-t))
+
+
+def _examples(samples: Sequence[Sample]) -> Array:
+    """Variance of each difference of means over test examples, about 0, (r, r)."""
+    answers = np.array([one.average for one in samples]) / samples[0].answers
+    products = answers @ answers.T
+    squares = products.diagonal()
+    return np.maximum(squares[:, None] + squares - 2 * products, 0)
+
+
+def holm(p: Array, level: float = LEVEL) -> NDArray[np.bool_]:
+    """Which hypotheses are rejected, so that any true one is with probability `level` at most.
+
+    Holm, "A simple sequentially rejective multiple test procedure", 1979: the i-th smallest of m
+    values, counted from 0, is rejected if it and all smaller ones are at most level / (m - i).
+    """
+    order = np.argsort(p, kind="stable")
+    accepted = p[order] > level / np.arange(len(p), 0, -1)
+    rejected = np.zeros(len(p), dtype=bool)
+    rejected[order[: int(np.argmax(accepted)) if accepted.any() else len(p)]] = True
+    return rejected
+
+
+def probability_of_best(samples: Sequence[Sample]) -> Array:
+    """The probability that each row has the highest accuracy, (r,); they sum to 1.
+
+    The share of `DRAWS` draws in which it is highest. A draw adds to the means a multivariate
+    normal error over the test examples, which all rows share, and to each an error over the seeds
+    of the row, of Student's distribution. Rows that agree in every answer share equally.
+    """
+    rng = np.random.default_rng(SEED)
+    deviations = np.array([one.deviations for one in samples])
+    covariance = deviations @ deviations.T
+    # Rows that agree have a singular covariance; this also divides their share at random.
+    jitter = 1e-9 * max(float(covariance.trace()), 1e-9)
+    factor = np.linalg.cholesky(covariance + jitter * np.eye(len(samples)))
+    draws = rng.standard_normal((DRAWS, len(samples))) @ factor.T
+    for row, one in enumerate(samples):
+        draws[:, row] += one.mean + one.seed_excess**0.5 * rng.standard_t(one.seeds - 1, DRAWS)
+    return np.bincount(draws.argmax(1), minlength=len(samples)) / DRAWS

@@ -1,0 +1,126 @@
+"""Standings of the rows of a board, and what the board settles."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+
+from reports.statistics import Sample, compare, tiers
+from reports.tables.rows import Row, Standing
+
+Baselines = tuple[tuple[str, float], ...]
+"""Accuracies without attention as fractions, by name, the highest first."""
+
+NO_EVIDENCE_TEXT = "no evidence of attention"
+
+
+def with_standings(rows: Sequence[Row], baselines: Baselines) -> tuple[Row, ...]:
+    """The rows of one board, the most accurate first, each with its standing.
+
+    Compared are rows of at least two finished seeds that store their answers, to the same test
+    split. A row beats the baselines of the task if its interval is above them, and a model without
+    attention if the two are separated, or not compared and the interval is above its accuracy.
+    """
+    rows = _compared(rows)
+    strongest = strongest_baseline(rows, baselines)
+    return tuple(_against_baselines(row, rows, baselines, strongest) for row in rows)
+
+
+def strongest_baseline(rows: Sequence[Row], baselines: Baselines) -> tuple[str, float] | None:
+    """The name and accuracy of the best baseline, a row without attention included."""
+    models = [(row.label, row.accuracy.mean) for row in _models(rows) if row.accuracy]
+    return max([*baselines, *models], key=lambda baseline: baseline[1], default=None)
+
+
+def verdict(rows: Sequence[Row], baselines: Baselines) -> str:
+    """What a board settles: its separable pairs, and the rows that beat every baseline."""
+    return " ".join(filter(None, [_pairs(rows), _evidence(rows, baselines)]))
+
+
+def separated(first: Row, second: Row) -> bool:
+    """Whether both rows are compared, and share no tier."""
+    one, other = {*first.standing.tiers}, {*second.standing.tiers}
+    return bool(one and other) and not one & other
+
+
+def _compared(rows: Sequence[Row]) -> list[Row]:
+    samples = {i: row.sample for i, row in enumerate(rows) if row.sample and row.sample.seeds > 1}
+    first: Sample | None = next(iter(samples.values()), None)
+    used = {
+        i: sample
+        for i, sample in samples.items()
+        if first and np.array_equal(sample.sizes, first.sizes)
+    }
+    if len(used) < 2:
+        return [*rows]
+    compared = compare([*used.values()])
+    standings = {
+        i: Standing(tier, float(best))
+        for i, tier, best in zip(used, tiers(compared.separable), compared.best, strict=True)
+    }
+    return [row.placed(standings.get(i, Standing())) for i, row in enumerate(rows)]
+
+
+def _against_baselines(
+    row: Row, rows: Sequence[Row], baselines: Baselines, strongest: tuple[str, float] | None
+) -> Row:
+    if row.accuracy is None or row.without_attention or strongest is None:
+        return row
+    beats = all(row.accuracy.low > value for _, value in baselines) and all(
+        _beats(row, model) for model in _models(rows)
+    )
+    at_baseline = sum(final.test_accuracy <= strongest[1] for final in row.finals)
+    standing = replace(row.standing, beats_baselines=beats, at_baseline=at_baseline)
+    return row.placed(standing)
+
+
+def _models(rows: Sequence[Row]) -> list[Row]:
+    return [row for row in rows if row.without_attention]
+
+
+def _beats(row: Row, model: Row) -> bool:
+    if not model.accuracy or not row.accuracy:
+        return True
+    if row.standing.tiers and model.standing.tiers:
+        return row.accuracy.mean > model.accuracy.mean and separated(row, model)
+    return row.accuracy.low > model.accuracy.mean
+
+
+def _pairs(rows: Sequence[Row]) -> str:
+    finished = [row for row in rows if row.accuracy]
+    compared = [row for row in finished if row.standing.tiers]
+    if len(finished) < 2:
+        return ""
+    reasons: dict[str, list[str]] = {}
+    for row in finished:
+        if not row.standing.tiers:
+            reasons.setdefault(_reason(row), []).append(row.label)
+    if not compared:
+        return f"No pair of rows is compared, as rows have {' or '.join(sorted(reasons))}."
+    pairs = [*combinations(compared, 2)]
+    count = sum(separated(*pair) for pair in pairs)
+    parts = [f"{count} of {len(pairs)} pairs of rows are separable."]
+    parts += [f"Not compared, with {r}: {', '.join(own)}." for r, own in sorted(reasons.items())]
+    return " ".join(parts)
+
+
+def _reason(row: Row) -> str:
+    """Why a row has no tier."""
+    if not row.sample:
+        return "no stored test answers"
+    return "one seed" if row.sample.seeds == 1 else "answers to other test examples"
+
+
+def _evidence(rows: Sequence[Row], baselines: Baselines) -> str:
+    strongest = strongest_baseline(rows, baselines)
+    known = [r.standing.beats_baselines for r in rows if r.standing.beats_baselines is not None]
+    if not known or strongest is None:
+        return ""
+    name = f"strongest: {strongest[0]}, {100 * strongest[1]:.1f} %"
+    if any(known):
+        return f"{sum(known)} of {len(known)} rows with attention beat every baseline ({name})."
+    return (
+        f"No row beats every baseline ({name}): the board is {NO_EVIDENCE_TEXT}, and shows only "
+        "which row learns faster under this recipe."
+    )
