@@ -129,14 +129,16 @@ def run_all(
         UserError: a record cannot be written, or the file of its name is not a record.
     """
     store.remove_partial_files()
+    store.locks.remove_partial_files()
     grid = _Grid(plans, store, view, rerun=rerun)
     try:
-        while grid.unfinished:
-            while grid.waiting and pool.has_room():
-                pool.submit(grid.next())
-            for job, result in pool.finished():
-                grid.accept(job, result)
-            grid.refresh()
+        with store.locks.announce([*grid.jobs]):
+            while grid.unfinished:
+                while grid.waiting and pool.has_room():
+                    pool.submit(grid.next())
+                for job, result in pool.finished():
+                    grid.accept(job, result)
+                grid.refresh()
     finally:
         pool.close()
     return [grid.outcomes[store.name(plan.spec)] for plan in plans]

@@ -15,6 +15,7 @@ from harness.cli.process import Command
 from harness.cli.report import report
 from harness.cli.reproduce import reproduce
 from harness.cli.run import run
+from harness.cli.status import status
 
 app = typer.Typer(
     name="harness",
@@ -24,7 +25,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for function in (run, cost, reproduce, locality, measure, check, list_, budgets, report):
+for function in (run, status, cost, reproduce, locality, measure, check, list_, budgets, report):
     app.command(name=function.__name__.rstrip("_"), cls=Command)(function)
 app.add_typer(data, name="data")
 

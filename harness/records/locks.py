@@ -5,12 +5,15 @@ with its process, however that ends, so that no lock is left over. Beside it is 
 the state of the run, for `harness status`. See docs/grids.md for file systems of several machines.
 """
 
+import json
 import os
 import platform
 import time
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import get_ident
 from typing import Annotated
 
 import filelock
@@ -104,15 +107,7 @@ class Locks:
         Raises:
             UserError: the file system has no locks, or the folder cannot be written.
         """
-        path = self._path(name, "lock")
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            held = _try(path)
-        except OSError as error:
-            raise UserError(
-                f"{path} cannot be locked ({error.strerror}); give a --store on a file system with "
-                "locks (flock)"
-            ) from error
+        held = self._lock(name)
         if held is None:
             return None
         now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -148,9 +143,51 @@ class Locks:
         here = [state for state in self.states().values() if state.is_of_this_host]
         return sum(psutil.pid_exists(state.pid) for state in here)
 
+    @contextmanager
+    def announce(self, names: Sequence[str]) -> Iterator[None]:
+        """Let others know the cells of a command, for as long as it runs.
+
+        Raises:
+            UserError: the file system has no locks, or the folder cannot be written.
+        """
+        own = f"command-{platform.node()}-{os.getpid()}-{get_ident()}"
+        path = self._path(own, "cells")
+        held = self._lock(own)
+        try:
+            with suppress(OSError):
+                write_atomic(path, json.dumps(names).encode())
+            yield
+        finally:
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+                # Nobody else takes a lock of this name.
+                self._path(own, "lock").unlink(missing_ok=True)
+            if held is not None:
+                held.release()
+
+    def announced(self) -> list[str]:
+        """The names of the cells of all commands that run."""
+        names: dict[str, None] = {}
+        for path in sorted(self.folder.glob("command-*.cells")):
+            with suppress(OSError, ValueError):
+                if self.is_held(path.stem):
+                    names |= dict.fromkeys(json.loads(path.read_bytes()))
+        return list(names)
+
     def remove_partial_files(self) -> None:
         """Delete the files of processes that were killed while writing."""
         remove_partial(self.folder)
+
+    def _lock(self, name: str) -> filelock.BaseFileLock | None:
+        path = self._path(name, "lock")
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            return _try(path)
+        except OSError as error:
+            raise UserError(
+                f"{path} cannot be locked ({error.strerror}); give a --store on a file system with "
+                "locks (flock)"
+            ) from error
 
     def _path(self, name: str, suffix: str) -> Path:
         return self.folder / f"{name}.{suffix}"

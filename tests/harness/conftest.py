@@ -18,6 +18,9 @@ from harness.train import Trainer
 
 TREES = {"min_len": 2, "max_len": 24, "train": 64, "dev": 16, "test": 18}
 
+STORED = ("run", "status", "cost", "reproduce", "report", "measure", "locality")
+"""Commands with the option `--store`."""
+
 
 class RecordingCallback:
     """A progress callback that stores phases and the tracebacks of failures."""
@@ -161,11 +164,7 @@ def call(capsys, store):
 
     def run(*argv: str) -> tuple[int, str, str]:
         with pytest.raises(SystemExit) as ended:
-            main(
-                [*argv, "--store", str(store.folder)]
-                if argv[0] in ("run", "cost", "reproduce", "report", "measure", "locality")
-                else argv
-            )
+            main([*argv, "--store", str(store.folder)] if argv[0] in STORED else argv)
         return (ended.value.code, *capsys.readouterr())
 
     return run

@@ -1,0 +1,76 @@
+"""The state of a store at any time: cells that are done, running, interrupted, failed, waiting."""
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from harness.records.locks import State
+from harness.records.record import FINAL, Record
+from harness.records.store import Broken, Store
+
+
+class Overview(NamedTuple):
+    """The cells of a store, each in one of the groups.
+
+    Attributes:
+        done: records with a final status.
+        failed: records of runs that failed.
+        running: the states of cells that a process runs now, by name.
+        interrupted: what is known of the runs that can be continued, by name.
+        waiting: names of cells of running commands that no process has begun.
+        broken: files that are not records.
+        seconds_left: until the running commands end, about; None where unknown.
+    """
+
+    done: list[Record]
+    failed: list[Record]
+    running: dict[str, State]
+    interrupted: dict[str, State | None]
+    waiting: list[str]
+    broken: list[Broken]
+    seconds_left: float | None
+
+
+def overview(store: Store) -> Overview:
+    """Look at a store; nothing in it changes."""
+    contents, broken = store.read()
+    records = {store.name(record.spec): record for record in contents}
+    states, announced = store.locks.states(), store.locks.announced()
+    running = {name: state for name, state in states.items() if store.locks.is_held(name)}
+    still = {name: one for name, one in records.items() if name not in running}
+    done = {name: one for name, one in still.items() if one.status in FINAL}
+    failed = {name: one for name, one in still.items() if one.status == "failed"}
+    saved = [path.stem for path in store.folder.glob("*.checkpoint")]
+    begun = dict.fromkeys([*states, *saved, *still])
+    ended = {*running, *done, *failed}
+    interrupted = {name: states.get(name) for name in sorted(begun) if name not in ended}
+    waiting = [name for name in announced if name not in begun and name not in ended]
+    again = [name for name in announced if name in interrupted]
+    seconds = [one.final.seconds for name, one in done.items() if one.final and name in announced]
+    left = _seconds_left(seconds, running.values(), len(waiting) + len(again))
+    return Overview(
+        [*done.values()], [*failed.values()], running, interrupted, waiting, broken, left
+    )
+
+
+def _seconds_left(
+    finished: Sequence[float], running: Iterable[State], waiting: int
+) -> float | None:
+    """Seconds until all cells have ended, from the mean seconds of a cell.
+
+    Args:
+        finished: seconds of the cells that have ended.
+        running: the states of those that run.
+        waiting: the number of those that have not begun.
+    """
+    states, now = [*running], datetime.now(UTC)
+    parts = [state.step / state.steps for state in states]
+    seconds = list(finished) or [
+        (now - datetime.fromisoformat(state.since)).total_seconds() / part
+        for state, part in zip(states, parts, strict=True)
+        if part > 0
+    ]
+    if not states or not seconds:
+        return None
+    left = waiting + len(states) - sum(parts)
+    return sum(seconds) / len(seconds) * left / len(states)

@@ -1,0 +1,80 @@
+"""The state of a store, while commands run and after they have ended."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.records.locks import State
+from harness.records.overview import overview
+from harness.records.record import FINAL
+from harness.run import failure, run
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def mixed(plan, store, callback, unmeasured, interrupt_at):
+    """A store with a cell of each kind: done, running, interrupted, failed and waiting."""
+    done, running, interrupted, failed, waiting = (plan(seed=seed) for seed in range(5))
+    run(done, store, callback)
+    interrupt_at(3, KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        run(interrupted, store, callback)
+    store.write(failure(failed, store, "boom"))
+    lock = store.locks.acquire(store.name(running.spec), threads=1, steps=4)
+    lock.report(phase="train", step=2)
+    names = [store.name(one.spec) for one in (done, running, interrupted, failed, waiting)]
+    with store.locks.announce(names):
+        yield names
+    lock.release(keep_state=False)
+
+
+def test_each_cell_is_in_one_group(store, mixed):
+    found = overview(store)
+    assert [store.name(one.spec) for one in found.done] == mixed[:1]
+    assert list(found.running) == mixed[1:2]
+    assert list(found.interrupted) == mixed[2:3]
+    assert [store.name(one.spec) for one in found.failed] == mixed[3:4]
+    assert found.waiting == mixed[4:]
+    # Half of the running cell, the interrupted one and the waiting one, at the seconds of a cell.
+    assert found.seconds_left == pytest.approx(2.5 * found.done[0].final.seconds)
+    assert {one.status for one in found.done} <= set(FINAL)
+
+
+def test_the_command_says_the_same_and_changes_nothing(store, mixed, call):
+    before = {path: path.read_bytes() for path in store.folder.rglob("*") if path.is_file()}
+    code, out, err = call("status")
+    assert {path: path.read_bytes() for path in before} == before
+    first, *lines = out.splitlines()
+    assert (code, err) == (0, "")
+    assert first.startswith("1 of 5 cells done, 1 running, 1 failed, about")
+    assert first.endswith("; 1 interrupted, 1 waiting")
+    assert [line.split()[:2] for line in lines] == [
+        ["running", mixed[1]], ["interrupted", mixed[2]], ["failed", mixed[3]],
+        ["waiting", mixed[4]],
+    ]  # fmt: skip
+    assert "train, step 2/4; process" in lines[0] and lines[2].endswith("boom")
+
+
+def test_a_run_that_was_killed_is_interrupted_and_its_command_waits_for_nothing(store):
+    store.locks.folder.mkdir(parents=True)
+    state = State(host="vm", pid=1, since="2030-01-01T00:00:00+00:00", threads=1, step=7, steps=9)
+    (store.locks.folder / "cell.json").write_text(state.model_dump_json())
+    (store.locks.folder / "command-vm-1-1.cells").write_text('["cell", "other"]')
+    found = overview(store)
+    assert (found.interrupted, found.waiting, found.running) == ({"cell": state}, [], {})
+
+
+def test_the_command_does_not_import_torch(store):
+    store.folder.mkdir()
+    code = (
+        "import sys; from harness.cli import main\n"
+        f"try: main(['status', '--store', {str(store.folder)!r}])\n"
+        "except SystemExit: print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout.splitlines() == [
+        "0 of 0 cells done, 0 running, 0 failed; 0 interrupted, 0 waiting", "False"
+    ]  # fmt: skip
