@@ -123,6 +123,14 @@ def test_the_notes_name_sources_environments_and_files_left_out(record):
     assert "- bad.json: final: missing field\n" in page and "/some/where" not in page
 
 
+def test_the_notes_count_the_costs_of_a_shared_machine(record):
+    alone = record()
+    shared = record(seed=1)
+    shared = shared.model_copy(update={"cost": shared.cost.model_copy(update={"workers": 2})})
+    assert "The costs of 1 of 2 runs were measured while other" in leaderboard([alone, shared], [])
+    assert "while other cells ran" not in leaderboard([alone], [])
+
+
 def test_an_empty_store_gives_a_page_that_names_the_command():
     assert "There are no records yet. `harness run` makes one" in leaderboard([], [])
     assert "There are no records yet." in readme_table([])
