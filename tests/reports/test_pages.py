@@ -181,7 +181,7 @@ def test_the_readme_has_one_table_of_default_boards(laptop):
         "| none | 30.0 [28.0, 32.0]† · 0.500× | – |",
         "| primal | – | 53.0 [40.3, 65.7] · 0.500× |",
         "| softmax | diverged: nan &#124; x · 0.500× | 50.0 [47.8, 52.2]† · 0.500× |",
-        "| *strongest baseline* | *17.0 majority* | *17.0 majority* |",
+        "| *strongest baseline* | *30.0 none* | *17.0 majority* |",
     ]
     assert "](results/leaderboard.md)" in "".join(lines)
     assert len(lines) <= 15
