@@ -76,7 +76,7 @@ def notes(records: Sequence[Record], broken: Sequence[Broken]) -> Iterator[str]:
     if beside := sum(record.cost is not None and record.cost.workers > 1 for record in records):
         yield (
             f"- The costs of {beside} of {len(records)} runs were measured while other cells ran "
-            "on the machine: their times are higher than those of a quiet machine. `harness measure` "
+            "on the machine: their times are higher than those of a quiet one. `harness measure` "
             "replaces them.\n"
         )
     quoted = {
