@@ -9,7 +9,15 @@ from pydantic import ValidationError
 
 from harness import budgets
 from harness.data import Data
-from harness.records.spec import Frozen, ModelSpec, Positions, RunSpec, TaskSpec, TrainSpec
+from harness.records.spec import (
+    Frozen,
+    ModelSpec,
+    Positions,
+    RunSpec,
+    TaskSpec,
+    TrainSpec,
+    TuningSpec,
+)
 from tasks import Task, create
 from tasks.blocks import shuffle_blocks
 from tasks.data.sources import GeneratedTask
@@ -41,6 +49,7 @@ class Request:
         block: tokens of the blocks whose order is shuffled, or 0.
         settings: options by owner, which override the budget's. An owner is a variant, the task, or
             `model` or `train`, whose options are fields of `ModelSpec` and `TrainSpec`.
+        tuning: the grid from which some of the settings were chosen.
     """
 
     attention: str
@@ -53,6 +62,7 @@ class Request:
     positions: str = "learned"
     block: int = 0
     settings: Settings = field(default_factory=dict)
+    tuning: TuningSpec | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +121,7 @@ def resolve(
         budget=budget.name,
         overrides=overrides,
         model=model, train=train, device=request.device, seed=request.seed,
+        tuning=request.tuning,
     )  # fmt: skip
     return Plan(spec=spec, task=data.task, composition=composition, data=data)
 

@@ -121,6 +121,31 @@ def integers_in(what: str, text: str, allowed: range, example: str) -> list[int]
     return numbers
 
 
+def values_in(option: str, texts: Sequence[str] | None) -> dict[str, list[str]]:
+    """Read NAME.OPTION=VALUE,VALUE,... texts: the values by `NAME.OPTION`.
+
+    Args:
+        option: of the command line, for the message.
+        texts: one for each field.
+
+    Raises:
+        UserError: a text has another form, or a field is given twice.
+    """
+    values: dict[str, list[str]] = {}
+    for text in texts or ():
+        field, _, own = text.partition("=")
+        owner, _, name = field.partition(".")
+        if not (owner and name and own):
+            raise UserError(
+                f"{option} {text!r} is not of the form NAME.OPTION=VALUE,VALUE; give for example "
+                "train.lr=5e-4,1e-3,2e-3"
+            )
+        if field in values:
+            raise UserError(f"{option} gives {field} twice; give all of its values at once")
+        values[field] = names_in([own])
+    return values
+
+
 def settings_of(texts: Sequence[str] | None) -> dict[str, dict[str, str]]:
     """Read NAME.OPTION=VALUE texts: the values by name and option.
 

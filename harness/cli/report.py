@@ -32,7 +32,7 @@ def report(
         ),
     ] = None,
 ) -> None:
-    """Write the leaderboard, the page of costs, their tables as CSV and their figures."""
+    """Write the leaderboard, the pages of tuning and costs, their tables and their figures."""
     from harness.records.files import require_writable
     from harness.records.store import CostStore
     from reports import pages, tables
@@ -44,7 +44,8 @@ def report(
     costs = with_warnings(CostStore.within(store).read())[0]
     updated = _updated(readme, records, costs) if readme else ""
     require_writable(folder, str(folder), "give another --out")
-    files = within(folder, pages.files(records, broken) | pages.cost_files(costs))
+    made = pages.files(records, broken) | pages.tuning_files(records) | pages.cost_files(costs)
+    files = within(folder, made)
     write_pages(files | ({readme: updated.encode()} if readme else {}))
     typer.echo(f"\n{tables.summary(records)}")
 

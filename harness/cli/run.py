@@ -1,12 +1,14 @@
 """`harness run`: train variants on tasks."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from harness.cli import arguments, cells
+from zoo.registry import UserError
 
 if TYPE_CHECKING:
     from harness.records.record import Record
@@ -23,7 +25,10 @@ def run(
         ),
     ] = None,
     budget: arguments.BudgetOption = "laptop",
-    seeds: arguments.SeedsOption = "0",
+    seeds: Annotated[
+        str | None,
+        typer.Option(help="Seeds, separated by commas; by default 0, with --tune 1,2,3,4,5."),
+    ] = None,
     device: arguments.DeviceOption = "auto",
     precision: arguments.PrecisionOption = "auto",
     positions: Annotated[str, typer.Option(help="learned or rotary.")] = "learned",
@@ -32,6 +37,17 @@ def run(
         typer.Option("--compile/--no-compile", help="torch.compile; by default on CUDA only."),
     ] = None,
     set_: arguments.SetOption = None,
+    tune: Annotated[
+        bool,
+        typer.Option("--tune", help="Choose the learning rate on dev by seed 0, of four rates."),
+    ] = False,
+    grid: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Another grid for --tune: train.FIELD=VALUE,VALUE,... or model.FIELD=...; "
+            "repeatable for the product."
+        ),
+    ] = None,
     store: arguments.StoreOption = Path("runs"),
     engine: arguments.EngineOption = "local",
     workers: arguments.WorkersOption = 0,
@@ -46,19 +62,26 @@ def run(
     Each run is made once: commands on one store, of one machine or several, share its cells.
     Exit 1 if a run failed, or was skipped because the variant does not support the task.
     """
+    from harness.cli import tuning
     from harness.plan import resolve
 
+    if grid and not tune:
+        raise UserError("--grid is the grid of --tune; give --tune as well")
     tasks, attentions = arguments.names_in(task or ["listops"]), arguments.names_in(attention)
     resources = arguments.resources(engine, workers, threads, device, slurm)
     requests = cells.requests(
-        tasks, attentions, seeds, budget=budget, device=device, precision=precision, set_=set_,
-        positions=positions, compiled=compiled,
+        tasks, attentions, "0" if tune else seeds or "0", budget=budget, device=device,
+        precision=precision, set_=set_, positions=positions, compiled=compiled,
     )  # fmt: skip
-    plans = [resolve(request, announce=typer.echo) for request in requests]
-    cells.require_owners(requests, plans)
-    outcomes = cells.run(plans, store, rerun=rerun, resources=resources)
+    run_cells = partial(cells.run, folder=store, rerun=rerun, resources=resources)
+    if tune:
+        outcomes, count = tuning.run(requests, grid, seeds, run_cells)
+    else:
+        plans = [resolve(request, announce=typer.echo) for request in requests]
+        cells.require_owners(requests, plans)
+        outcomes, count = run_cells(plans), len(plans)
     _show(outcomes, store)
-    complete = len(outcomes) == len(plans) and all(record.status == "ok" for record, _ in outcomes)
+    complete = len(outcomes) == count and all(record.status == "ok" for record, _ in outcomes)
     raise typer.Exit(0 if complete else 1)
 
 

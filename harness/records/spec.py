@@ -144,6 +144,33 @@ class TaskSpec(Frozen):
     digests: dict[str, str]
 
 
+class TuningSpec(Frozen):
+    """The grid from which fields of a run were chosen.
+
+    Attributes:
+        grid: the values of each tuned field of `model` and `train`, by its path, as `train.lr`. The
+            points of the grid are the product of all values.
+        recipe: the value of each of these fields in the recipe of the run.
+        role: `trial` for a run at one point, whose accuracy on dev chooses and whose accuracy on
+            test is not used; `final` for a run at the chosen point.
+    """
+
+    grid: dict[str, tuple[Value, ...]]
+    recipe: dict[str, Value]
+    role: Literal["trial", "final"]
+
+    @model_validator(mode="after")
+    def _check_fields(self) -> "TuningSpec":
+        fields = {"model": ModelSpec.model_fields, "train": TrainSpec.model_fields}
+        for path in self.grid.keys() | self.recipe.keys():
+            owner, _, name = path.partition(".")
+            if name not in fields.get(owner, {}):
+                raise ValueError(f"{path!r} is no field of model or train")
+        if self.grid.keys() != self.recipe.keys() or not all(self.grid.values()):
+            raise ValueError("each tuned field needs a value in the recipe and values in the grid")
+        return self
+
+
 class RunSpec(Identified):
     """One cell: one variant, one task, one budget, one seed, one kind of device.
 
@@ -158,6 +185,7 @@ class RunSpec(Identified):
         train: the optimiser's recipe.
         device: the kind of device; part of the identity because cost is part of the outcome.
         seed: determines initial parameters, data order and all other random numbers of the run.
+        tuning: the grid that the run belongs to; None for a run of one recipe.
     """
 
     attention: str
@@ -169,3 +197,5 @@ class RunSpec(Identified):
     train: TrainSpec
     device: Literal["cpu", "cuda"]
     seed: Annotated[int, Field(ge=0, lt=2**32)]
+    # Left out where None, as `recompute`.
+    tuning: Annotated[TuningSpec | None, Field(exclude_if=lambda value: value is None)] = None

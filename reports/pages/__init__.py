@@ -12,6 +12,7 @@ from reports.pages.leaderboard import leaderboard
 from reports.pages.locality import locality
 from reports.pages.readme import readme_table
 from reports.pages.reproduction import reproduction
+from reports.pages.tuning import tuning
 from reports.tables.boards import boards
 from reports.tables.cost import as_csv as cost_csv
 from reports.tables.cost import sweeps
@@ -19,6 +20,7 @@ from reports.tables.csv import as_csv
 from reports.tables.locality import studies
 from reports.tables.reproduction import Entry
 from reports.tables.reproduction import as_csv as reproduction_csv
+from reports.tables.tuning import studies as tuning_studies
 
 
 def files(records: Sequence[Record], broken: Sequence[Broken]) -> dict[str, bytes]:
@@ -58,6 +60,16 @@ def locality_files(records: Iterable[Record]) -> dict[str, bytes]:
     from reports.figures.locality import locality_figure
 
     return {"locality.md": locality(all_studies).encode(), **locality_figure(all_studies)}
+
+
+def tuning_files(records: Iterable[Record]) -> dict[str, bytes]:
+    """What `tuning.md`, `tuning.png` and `tuning.svg` hold, by name; none without trials."""
+    all_studies = tuning_studies(records)
+    if not all_studies:
+        return {}
+    from reports.figures.tuning import tuning_figure
+
+    return {"tuning.md": tuning(all_studies).encode(), **tuning_figure(all_studies)}
 
 
 def cost_files(records: Iterable[CostRecord]) -> dict[str, bytes]:

@@ -54,7 +54,7 @@ def default_boards(all_boards: Sequence[Board]) -> Mapping[str, Board]:
     for board in all_boards:
         spec = board.spec
         default = spec.budget == BUDGET and not spec.overrides and not spec.task.block
-        if default and spec.model.positions == "learned":
+        if default and spec.tuning is None and spec.model.positions == "learned":
             other = chosen.get(spec.task.name)
             if other is None or len(board.rows) > len(other.rows):
                 chosen[spec.task.name] = board

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from harness.records.cost import CostRecord
 from harness.records.record import Record
 from harness.records.spec import RunSpec
+from harness.records.tuning import is_trial
 from reports.tables.rows import Row, group_by, in_order
-from reports.tables.settings import Setting, setting, sort_key, titles
+from reports.tables.settings import Setting, chosen_text, setting, sort_key, titles
 from reports.tables.standings import Baselines, verdict, with_standings
+from reports.tables.trials import without_trials
 
 Options = Mapping[str, Mapping[str, object]]
 """Options of the variants of a run, by variant."""
@@ -52,12 +54,13 @@ class Board:
 def boards(records: Iterable[Record]) -> list[Board]:
     """Every board that the records make, in order of task, budget and machine.
 
-    Two records share a board if their specifications differ in nothing but variant, options and
-    seed, and if they ran on the same machine.
+    Two records share a board if their specifications differ in nothing but variant, options, seed
+    and the fields that were tuned over one grid, and if they ran on the same machine. A trial that
+    chooses from a grid is in no row; of a row of which no trial finished, all are.
     """
     return [
         Board(title, machine(runs[0]), shared, _rows(runs), baselines(runs))
-        for title, shared, runs in grouped(records, lambda run: setting(run.spec))
+        for title, shared, runs in grouped(without_trials(records), lambda run: setting(run.spec))
     ]
 
 
@@ -117,11 +120,17 @@ def baselines(records: Iterable[Record]) -> Baselines:
 
 def _rows(records: Sequence[Record]) -> tuple[Row, ...]:
     rows = [
-        Row(f"{name}{options}", tuple(runs))
+        Row(f"{name}{options}{chosen}", tuple(runs))
         for name, all_runs in group_by(records, lambda run: run.spec.attention).items()
-        for options, runs in by_options(all_runs)
+        for options, same in by_options(all_runs)
+        for chosen, runs in group_by(same, _chosen).items()
     ]
     return with_standings(in_order(rows), baselines(records))
+
+
+def _chosen(run: Record) -> str:
+    """The point of the grid that a row was chosen at; trials of a failed row are at several."""
+    return "" if is_trial(run) else chosen_text(run.spec)
 
 
 def _flat(options: Options) -> dict[str, str]:

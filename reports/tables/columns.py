@@ -6,6 +6,7 @@ from statistics import fmean, median
 from typing import NamedTuple
 
 from harness.records.record import WITHOUT_SOFTMAX, Cost, Quartiles
+from harness.records.tuning import point
 from reports.papers import published
 from reports.statistics.tiers import tier_text
 from reports.tables.boards import Row
@@ -171,6 +172,7 @@ COLUMNS = (
     Column("runs_ok", lambda row: len(row.finals)),
     Column("seeds", lambda row: " ".join(str(run.spec.seed) for run in row.runs)),
     Column("options", lambda row: json.dumps(row.spec.options, sort_keys=True)),
+    Column("tuned", lambda row: json.dumps(point(row.spec)) if row.spec.tuning else None),
     Column("status", lambda row: " ".join(run.status for run in row.runs)),
     Column("reason", lambda row: row.failures or None),
     *_quartiles("seconds_per_1k_steps", lambda cost: cost.own.seconds_per_1k_steps,

@@ -14,6 +14,7 @@ from reports.tables.boards import (
     grouped,
 )
 from reports.tables.settings import Setting, setting
+from reports.tables.trials import without_trials
 
 FULL, NONE, WINDOWED = "softmax", "none", "local"
 """Variants that attend to all tokens, to each token alone (it has no options), and to a window."""
@@ -67,7 +68,9 @@ def studies(records: Iterable[Record]) -> list[Study]:
     A study needs two windows, or a window and the variant that mixes no tokens, or a shuffled
     block.
     """
-    used = [run for run in records if run.spec.attention in (FULL, NONE) or _window(run)]
+    used = [
+        run for run in without_trials(records) if run.spec.attention in (FULL, NONE) or _window(run)
+    ]
     candidates = [
         Study(title, shared, _curves(runs), baselines(run for run in runs if not _block(run)))
         for title, shared, runs in grouped(used, _shared)

@@ -11,6 +11,7 @@ from operator import attrgetter
 from pydantic import BaseModel
 
 from harness.records.spec import RunSpec
+from harness.records.tuning import point
 
 VARYING = frozenset({"attention", "options", "seed"})
 """Fields of a specification by which the runs of one board differ."""
@@ -26,6 +27,9 @@ WORDS = {
 """Text for fields whose names are not clear; other fields have their names."""
 
 PARTS = {"model": "Model", "train": "Training by AdamW"}
+
+TUNED = "tuned"
+"""In place of the value of a field that was chosen for each row from the grid of the board."""
 
 Setting = dict[str, object]
 """Value of every field that the runs of a board share, by its path."""
@@ -45,8 +49,17 @@ PATHS = tuple(_paths())
 
 
 def setting(spec: RunSpec) -> Setting:
-    """The value of every field that the runs of one board share, by its path."""
-    return {path: attrgetter(path)(spec) for path in PATHS}
+    """The value of every field that the runs of one board share, by its path.
+
+    Tuned runs share the grid, and not the values that were chosen from it.
+    """
+    chosen = point(spec)
+    own = {
+        **dict.fromkeys(chosen, TUNED),
+        "overrides": {path: v for path, v in spec.overrides.items() if path not in chosen},
+        "tuning": spec.tuning.grid if spec.tuning else None,
+    }
+    return {path: own[path] if path in own else attrgetter(path)(spec) for path in PATHS}
 
 
 def sort_key(shared: Setting, machine: str) -> tuple[str, ...]:
@@ -58,8 +71,8 @@ def sort_key(shared: Setting, machine: str) -> tuple[str, ...]:
 def titles(settings: Sequence[Setting], machines: Sequence[str]) -> list[str]:
     """The title of each setting on its machine as plain text: task, budget, machine.
 
-    The budget is followed by what a run changed in it. Where several have the same title, each is
-    followed by every field in which they differ.
+    The budget is followed by what a run changed in it, and by the grid of its tuned rows. Where
+    several have the same title, each is followed by every field in which they differ.
     """
     names = list(map(_title, settings, machines))
     titled = []
@@ -78,13 +91,31 @@ def recipe(shared: Setting) -> str:
 
 def _title(shared: Setting, machine: str) -> str:
     changes = f" with {_text(shared['overrides'])}" if shared["overrides"] else ""
+    if shared["tuning"]:
+        changes += f" tuned over {grid_text(shared['tuning'])}"
     task, budget, device = (shared[path] for path in ("task.key", "budget", "device"))
     return f"{task}, budget {budget}{changes}, {device}: {machine}"
 
 
+def grid_text(grid: object) -> str:
+    """The values of each tuned field of a grid, as `learning rate 0.001, 0.003`."""
+    fields = grid.items() if isinstance(grid, Mapping) else ()
+    return "; ".join(f"{field_text(path)} {', '.join(map(str, own))}" for path, own in fields)
+
+
+def field_text(path: str) -> str:
+    """A field of model or train in words."""
+    return WORDS.get(path, path.rpartition(".")[2].replace("_", " "))
+
+
+def chosen_text(spec: RunSpec) -> str:
+    """The values that were chosen for a row, as ` [lr=0.001]`; empty for a run of one recipe."""
+    texts = [f"{path.partition('.')[2]}={value}" for path, value in point(spec).items()]
+    return f" [{', '.join(texts)}]" if texts else ""
+
+
 def _phrases(shared: Setting, paths: Sequence[str]) -> str:
-    names = {path: path.rpartition(".")[2].replace("_", " ") for path in paths} | WORDS
-    return ", ".join(f"{names[path]} {_text(shared[path])}" for path in paths)
+    return ", ".join(f"{field_text(path)} {_text(shared[path])}" for path in paths)
 
 
 def _text(value: object) -> str:

@@ -1,0 +1,78 @@
+"""`harness run --tune`: the trials of every row, then its runs at the chosen point."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import typer
+
+from harness.cli import cells
+from harness.cli.arguments import integers_in, values_in
+
+if TYPE_CHECKING:
+    from harness.plan import Plan, Request
+    from harness.records.record import Record
+    from harness.tuning import Row
+
+    Outcomes = list[tuple[Record, bool]]
+
+SEEDS = "1,2,3,4,5"
+"""The seeds of the runs at the chosen point."""
+
+
+def run(
+    requests: "Sequence[Request]",
+    grid: Sequence[str] | None,
+    seeds: str | None,
+    run_cells: "Callable[[Sequence[Plan]], Outcomes]",
+) -> "tuple[Outcomes, int]":
+    """Tune a row for each request.
+
+    Args:
+        requests: a run of each row.
+        grid: texts of `--grid`.
+        seeds: of the runs at the chosen point; `SEEDS` if None.
+        run_cells: runs plans; returns a record of each plan that can run, and whether it is new.
+
+    Returns:
+        The records of the runs at the chosen points, and of the trials of rows none of which
+        finished; and the number of runs if none is skipped or fails.
+
+    Raises:
+        UserError: bad input.
+    """
+    from harness.tuning import require_other_seeds, row
+
+    numbers = integers_in("seeds", seeds or SEEDS, range(2**32), SEEDS)
+    require_other_seeds(numbers)
+    texts = values_in("--grid", grid)
+    rows = [row(request, texts, announce=typer.echo) for request in requests]
+    plans = [plan for one in rows for plan in one.trials]
+    cells.require_owners(requests, plans)
+    trials = {record.spec.id: record for record, _ in run_cells(plans)}
+    finals, failed = [], []
+    for own in rows:
+        chosen = own.best(trials)
+        if chosen is not None:
+            finals += own.finals(chosen.spec, numbers)
+        failed += [] if chosen else [trials[p.spec.id] for p in own.trials if p.spec.id in trials]
+        _show(own, trials)
+    outcomes = run_cells(finals) if finals else []
+    return [*outcomes, *((trial, False) for trial in failed)], len(rows) * len(numbers)
+
+
+def _show(row: "Row", trials: "dict[str, Record]") -> None:
+    """Print the accuracy on dev at each point, and the point that is chosen."""
+    from harness.records.tuning import point
+    from reports.tables.columns import percent
+    from reports.tables.rows import failure
+
+    records = [trials[plan.spec.id] for plan in row.trials if plan.spec.id in trials]
+    if not records:
+        return
+    chosen, texts = row.best(trials), []
+    for record in records:
+        place = ", ".join(f"{path}={value}" for path, value in point(record.spec).items())
+        result = percent(record.final.dev_accuracy) if record.final else failure(record)
+        texts.append(f"{place}: {result}{' (chosen)' if record is chosen else ''}")
+    typer.echo(f"{row.request.attention} on {row.trials[0].spec.task.key}, dev accuracy in %:")
+    typer.echo("".join(f"  {text}\n" for text in texts), nl=False)

@@ -1,0 +1,47 @@
+"""The page of trials as Markdown: accuracy on dev at every point of a grid."""
+
+from collections.abc import Sequence
+
+from harness.records.tuning import Point, point
+from reports.markdown import escape, table
+from reports.tables.columns import NOTHING, percent
+from reports.tables.rows import failure
+from reports.tables.settings import field_text, recipe
+from reports.tables.tuning import Curve, Study, name_of
+
+HEAD = """\
+# Tuning: accuracy on dev at each point of the grid
+
+Accuracy on dev in percent, one seed. The point in bold is the most accurate; of equal ones it is
+that nearest to the recipe. The runs of the leaderboard are at this point, with other seeds. A
+variant whose other points are far below works at few rates only. A point at the end of the
+grid may not be the best there is.
+"""
+
+
+def tuning(studies: Sequence[Study]) -> str:
+    """The page: a row for each variant, a column for each point."""
+    parts = [HEAD]
+    for study in studies:
+        parts += [f"## {escape(study.title)}\n", f"{escape(recipe(study.setting))}\n"]
+        head = ["attention", *(escape(_heading(place)) for place in study.points)]
+        parts.append(table(head, [_line(c, study.points) for c in study.curves], align_right=True))
+    return "\n".join(parts)
+
+
+def _heading(place: Point) -> str:
+    return ", ".join(f"{field_text(path)} {value}" for path, value in place.items())
+
+
+def _line(curve: Curve, places: Sequence[Point]) -> list[str]:
+    chosen = name_of(point(curve.chosen.spec)) if curve.chosen else ""
+    cells = [_cell(curve, place, chosen) for place in places]
+    return [escape(curve.label), *cells]
+
+
+def _cell(curve: Curve, place: Point, chosen: str) -> str:
+    name, accuracy = name_of(place), curve.accuracy(place)
+    if accuracy is not None:
+        return f"**{percent(accuracy)}**" if name == chosen else percent(accuracy)
+    trial = curve.trials.get(name)
+    return escape(failure(trial)) if trial else NOTHING

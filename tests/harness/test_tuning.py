@@ -1,0 +1,99 @@
+"""Tuning: the grid of a row, and `harness run --tune` from end to end."""
+
+from dataclasses import replace
+
+import pytest
+
+from harness.plan import resolve
+from harness.records.tuning import is_trial
+from harness.tuning import row
+from tests.harness.conftest import TREES
+from zoo.registry import UserError
+
+
+@pytest.fixture
+def request_a(request_of):
+    return request_of("softmax", "listops", listops=TREES, train={"steps": 4, "warmup": 0})
+
+
+def test_the_default_grid_is_four_rates_around_the_recipe(request_a):
+    rate = resolve(request_a).spec.train.lr
+    made = row(replace(request_a, seed=7), {})
+    assert made.tuning.recipe == {"train.lr": rate}
+    specs = [trial.spec for trial in made.trials]
+    ratios = [spec.train.lr / rate for spec in specs]
+    assert ratios == pytest.approx([1 / 3, 1, 3, 9], rel=0.01)
+    assert [spec.seed for spec in specs] == [0] * 4
+    assert "train.lr" not in specs[1].overrides
+
+
+def test_a_trial_and_a_final_run_differ_in_identity_from_the_same_run_without_tuning(request_a):
+    plain = resolve(request_a).spec
+    made = row(request_a, {})
+    (final,) = made.finals(made.trials[1].spec, [0])
+    assert final.spec.train == plain.train == made.trials[1].spec.train
+    assert len({plain.id, final.spec.id, made.trials[1].spec.id}) == 3
+    assert "tuning" not in plain.model_dump_json()
+
+
+def test_a_grid_of_several_fields_is_their_product(request_a):
+    made = row(request_a, {"train.lr": ["1e-2", "1e-3"], "train.weight_decay": ["0.1", "0", "0.0"]})
+    points = [(trial.spec.train.lr, trial.spec.train.weight_decay) for trial in made.trials]
+    assert points == [(1e-3, 0.0), (1e-3, 0.1), (1e-2, 0.0), (1e-2, 0.1)]
+
+
+@pytest.mark.parametrize(
+    ("settings", "texts", "message"),
+    [
+        ({"train": {"lr": 1e-3}}, {}, "--set train.lr=0.001 gives a field that is tuned"),
+        ({}, {"primal.rank": ["1", "2"]}, "--grid primal.rank: rows share a grid"),
+        ({}, {"train.lr": ["1e-3", "0.001"]}, "the grid has 1 points; give 2 to 64"),
+        ({}, {"train.rate": ["1", "2"]}, "train.rate is not possible"),
+        ({}, {"train.lr": ["-1", "2"]}, "train.lr=-1: input should be greater than 0"),
+    ],
+)
+def test_a_grid_that_cannot_be_shared_is_rejected(request_of, settings, texts, message):
+    with pytest.raises(UserError, match=message):
+        row(request_of("softmax", "listops", listops=TREES, **settings), texts)
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--grid", "train.lr=1e-3,2e-3"], "--grid is the grid of --tune"),
+        (["--tune", "--seeds", "0,1"], "seed 0 chooses the point of the grid"),
+        (["--tune", "--grid", "train.lr"], "not of the form NAME.OPTION=VALUE,VALUE"),
+    ],
+)
+def test_bad_options_of_tuning_exit_2(call, store, argv, message):
+    code, _, err = call("run", "--attention", "softmax", *argv)
+    assert (code, err.count("\n")) == (2, 1)
+    assert message in err
+    assert not store.folder.exists()
+
+
+TINY = ["--attention", "softmax,none", "--budget", "smoke", "--device", "cpu", "--precision",
+        "fp32", "--set", "train.steps=4", "--set", "train.warmup=0", "--tune", "--grid",
+        "train.lr=1e-3,1e-2"]  # fmt: skip
+TINY += [part for name, value in TREES.items() for part in ("--set", f"listops.{name}={value}")]
+
+
+@pytest.mark.slow
+def test_tuning_again_trains_nothing_again(call, store, unmeasured):
+    code, out, _ = call("run", *TINY, "--seeds", "1,2")
+    records = store.read()[0]
+    assert code == 0
+    assert (sum(map(is_trial, records)), len(records)) == (4, 8)
+    for attention in ("softmax", "none"):
+        own = [run for run in records if run.spec.attention == attention]
+        accuracies = {r.spec.train.lr: r.final.dev_accuracy for r in own if is_trial(r)}
+        chosen = {run.spec.train.lr for run in own if not is_trial(run)}
+        assert [accuracies[rate] for rate in chosen] == [max(accuracies.values())]
+    assert out.count("(chosen)") == 2
+
+    code, out, _ = call("run", *TINY, "--seeds", "1,2,3")
+    assert code == 0
+    assert out.count("already present") == 4
+    again = {run.spec.id: run for run in store.read()[0]}
+    assert len(again) == 10
+    assert all(again[run.spec.id] == run for run in records)
