@@ -50,6 +50,7 @@ class Request:
         settings: options by owner, which override the budget's. An owner is a variant, the task, or
             `model` or `train`, whose options are fields of `ModelSpec` and `TrainSpec`.
         tuning: the grid from which some of the settings were chosen.
+        match: what the feed-forward width was chosen to make equal to that of softmax.
     """
 
     attention: str
@@ -63,6 +64,7 @@ class Request:
     block: int = 0
     settings: Settings = field(default_factory=dict)
     tuning: TuningSpec | None = None
+    match: Literal["parameters"] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +123,7 @@ def resolve(
         budget=budget.name,
         overrides=overrides,
         model=model, train=train, device=request.device, seed=request.seed,
-        tuning=request.tuning,
+        tuning=request.tuning, match=request.match,
     )  # fmt: skip
     return Plan(spec=spec, task=data.task, composition=composition, data=data)
 

@@ -5,6 +5,8 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from harness.cli.arguments import integers_in, settings_of
 from zoo.registry import UserError
 
@@ -46,6 +48,19 @@ def requests(
         Request(task=task, attention=attention, seed=seed, **shared)
         for task, attention, seed in product(tasks, attentions, numbers)
     ]
+
+
+def matched(requests: "Sequence[Request]", match: str) -> "list[Request]":
+    """The requests with models of equal size; see `harness.matching`.
+
+    Raises:
+        UserError: `match` is not `parameters`, or a model cannot have that size.
+    """
+    from harness import matching
+
+    if match != "parameters":
+        raise UserError(f"--match {match!r} is not possible; give parameters")
+    return [matching.matched(request, announce=typer.echo) for request in requests]
 
 
 def require_owners(requests: "Sequence[Request]", plans: "Sequence[Plan]") -> None:

@@ -48,6 +48,10 @@ def run(
             "repeatable for the product."
         ),
     ] = None,
+    match: Annotated[
+        str,
+        typer.Option(help="parameters: the feed-forward width at which they are softmax's."),
+    ] = "",
     store: arguments.StoreOption = Path("runs"),
     engine: arguments.EngineOption = "local",
     workers: arguments.WorkersOption = 0,
@@ -73,6 +77,8 @@ def run(
         tasks, attentions, "0" if tune else seeds or "0", budget=budget, device=device,
         precision=precision, set_=set_, positions=positions, compiled=compiled,
     )  # fmt: skip
+    if match:
+        requests = cells.matched(requests, match)
     run_cells = partial(cells.run, folder=store, rerun=rerun, resources=resources)
     if tune:
         outcomes, count = tuning.run(requests, grid, seeds, run_cells)

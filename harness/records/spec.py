@@ -186,6 +186,8 @@ class RunSpec(Identified):
         device: the kind of device; part of the identity because cost is part of the outcome.
         seed: determines initial parameters, data order and all other random numbers of the run.
         tuning: the grid that the run belongs to; None for a run of one recipe.
+        match: what the feed-forward width of each variant makes equal to that of softmax, if
+            anything.
     """
 
     attention: str
@@ -199,3 +201,6 @@ class RunSpec(Identified):
     seed: Annotated[int, Field(ge=0, lt=2**32)]
     # Left out where None, as `recompute`.
     tuning: Annotated[TuningSpec | None, Field(exclude_if=lambda value: value is None)] = None
+    match: Annotated[
+        Literal["parameters"] | None, Field(exclude_if=lambda value: value is None)
+    ] = None

@@ -6,11 +6,12 @@ from harness.records.record import Environment, Record
 from harness.records.store import Broken
 from reports.markdown import escape
 from reports.papers import published
-from reports.tables.columns import EXPECTED, NO_EVIDENCE, ONE_RUN, PAPER, PARTIAL
+from reports.tables.columns import EXPECTED, NO_EVIDENCE, ONE_RUN, PAPER, PARTIAL, UNEQUAL
 
 MARKS = {
     ONE_RUN: f"{ONE_RUN} One seed: the interval covers the sampling of the test split alone.",
     NO_EVIDENCE: f"{NO_EVIDENCE} No evidence of attention: not above every baseline.",
+    UNEQUAL: f"{UNEQUAL} Parameters differ from those of softmax by more than 10 %.",
     PARTIAL: f"{PARTIAL} Mean and interval of the finished runs alone.",
     EXPECTED: f"{EXPECTED} Known check failures: see `harness check`.",
     PAPER: f"{PAPER} Published by others; `leaderboard.md` names the source.",
@@ -31,6 +32,7 @@ MEANING = f"""\
   Student's t over the seeds and Wilson's interval of the mean over the test examples.
 - {MARKS[ONE_RUN]}
 - {MARKS[PARTIAL]}
+- {MARKS[UNEQUAL]} `--match parameters` compares models of equal size.
 - {MARKS[NO_EVIDENCE]} The interval of a row is above the accuracy of every row in italics, and
   the row is separable from models without attention, such as `none`, or it has the mark.
 - *tier*: rows that share a tier are ties, and their order means nothing. Two rows that share none

@@ -6,10 +6,10 @@ from statistics import fmean, median
 from typing import NamedTuple
 
 from harness.records.record import WITHOUT_SOFTMAX, Cost, Quartiles
-from harness.records.tuning import point
 from reports.papers import published
 from reports.statistics.tiers import tier_text
 from reports.tables.boards import Row
+from reports.tables.settings import chosen_fields
 
 NOTHING = "–"
 UNMEASURED = "not measured"
@@ -18,6 +18,9 @@ ONE_RUN, PARTIAL, PAPER, EXPECTED = "†", "‡", "§", "¶"
 
 NO_EVIDENCE = "∅"
 """Mark: a row that does not beat every baseline."""
+
+UNEQUAL, MOST_DIFFERENCE = "≠", 0.1
+"""Mark: a row whose parameters differ from those of softmax by more than this part."""
 
 MIB, GIGA = 2**20, 10**9
 
@@ -81,6 +84,21 @@ def time_ratio(cost: Cost) -> float | None:
 def memory_ratio(cost: Cost) -> float | None:
     """Peak memory as a multiple of softmax's."""
     return cost.memory_ratio
+
+
+def _parameters(cost: Cost) -> float:
+    return cost.own.parameters
+
+
+def _size(row: Row) -> str:
+    """The number of parameters, with a mark where it is not that of softmax."""
+    count = over_runs(row, _parameters)
+    if count is None:
+        return UNMEASURED
+    # Softmax of a matched row has the width of the row, and not that of the recipe.
+    ratios = [c.own.parameters / c.softmax.parameters for c in row.costs if c.softmax]
+    differs = not row.spec.match and any(abs(ratio - 1) > MOST_DIFFERENCE for ratio in ratios)
+    return f"{count:,.0f}{UNEQUAL if differs else ''}"
 
 
 def _seeds(row: Row) -> str:
@@ -172,7 +190,7 @@ COLUMNS = (
     Column("runs_ok", lambda row: len(row.finals)),
     Column("seeds", lambda row: " ".join(str(run.spec.seed) for run in row.runs)),
     Column("options", lambda row: json.dumps(row.spec.options, sort_keys=True)),
-    Column("tuned", lambda row: json.dumps(point(row.spec)) if row.spec.tuning else None),
+    Column("chosen", lambda row: json.dumps(own) if (own := chosen_fields(row.spec)) else None),
     Column("status", lambda row: " ".join(run.status for run in row.runs)),
     Column("reason", lambda row: row.failures or None),
     *_quartiles("seconds_per_1k_steps", lambda cost: cost.own.seconds_per_1k_steps,
@@ -186,7 +204,7 @@ COLUMNS = (
                 "inference (tokens / s)"),
     *_quartiles("inference_ratio", lambda cost: cost.inference_ratio,
                 "inference time (× softmax)"),
-    _cost("parameters", lambda cost: cost.own.parameters, "parameters", write="{:,.0f}".format),
+    Column("parameters", lambda row: over_runs(row, _parameters), "parameters", text=_size),
     _cost("gflops_per_step", lambda cost: cost.own.flops / GIGA, "GFLOPs / step"),
     Column("implementations",
            lambda row: json.dumps(dict(row.runs[-1].implementations), sort_keys=True)),

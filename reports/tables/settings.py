@@ -11,7 +11,7 @@ from operator import attrgetter
 from pydantic import BaseModel
 
 from harness.records.spec import RunSpec
-from harness.records.tuning import point
+from harness.records.tuning import Value, point
 
 VARYING = frozenset({"attention", "options", "seed"})
 """Fields of a specification by which the runs of one board differ."""
@@ -28,8 +28,11 @@ WORDS = {
 
 PARTS = {"model": "Model", "train": "Training by AdamW"}
 
-TUNED = "tuned"
-"""In place of the value of a field that was chosen for each row from the grid of the board."""
+CHOSEN = "of the row"
+"""In place of the value of a field that was chosen for each row."""
+
+MATCHED = "model.feed_forward"
+"""The field that is chosen for each row where models are matched."""
 
 Setting = dict[str, object]
 """Value of every field that the runs of a board share, by its path."""
@@ -51,11 +54,12 @@ PATHS = tuple(_paths())
 def setting(spec: RunSpec) -> Setting:
     """The value of every field that the runs of one board share, by its path.
 
-    Tuned runs share the grid, and not the values that were chosen from it.
+    Tuned runs share the grid, and not the values that were chosen from it; runs of matched models
+    do not share their widths.
     """
-    chosen = point(spec)
+    chosen = chosen_fields(spec)
     own = {
-        **dict.fromkeys(chosen, TUNED),
+        **dict.fromkeys(chosen, CHOSEN),
         "overrides": {path: v for path, v in spec.overrides.items() if path not in chosen},
         "tuning": spec.tuning.grid if spec.tuning else None,
     }
@@ -91,6 +95,8 @@ def recipe(shared: Setting) -> str:
 
 def _title(shared: Setting, machine: str) -> str:
     changes = f" with {_text(shared['overrides'])}" if shared["overrides"] else ""
+    if shared["match"]:
+        changes += f", {shared['match']} matched"
     if shared["tuning"]:
         changes += f" tuned over {grid_text(shared['tuning'])}"
     task, budget, device = (shared[path] for path in ("task.key", "budget", "device"))
@@ -108,9 +114,14 @@ def field_text(path: str) -> str:
     return WORDS.get(path, path.rpartition(".")[2].replace("_", " "))
 
 
+def chosen_fields(spec: RunSpec) -> Mapping[str, Value]:
+    """The values that were chosen for a row, by their path; none for a run of one recipe."""
+    return {**point(spec), **({MATCHED: spec.model.feed_forward} if spec.match else {})}
+
+
 def chosen_text(spec: RunSpec) -> str:
     """The values that were chosen for a row, as ` [lr=0.001]`; empty for a run of one recipe."""
-    texts = [f"{path.partition('.')[2]}={value}" for path, value in point(spec).items()]
+    texts = [f"{path.partition('.')[2]}={value}" for path, value in chosen_fields(spec).items()]
     return f" [{', '.join(texts)}]" if texts else ""
 
 
