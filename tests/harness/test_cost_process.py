@@ -1,6 +1,8 @@
 """A cell in its own process: every way in which it can end is an outcome."""
 
+import multiprocessing
 import os
+import resource
 import signal
 import sys
 import time
@@ -60,14 +62,18 @@ def allocates_everything(spec, limits, budget, timeout):
     torch.empty(2**44, dtype=torch.int8)
 
 
-def outcome(measure, timeout=120.0):
-    return measure_in_process(SPEC, LIMITS, budget=0.0, timeout=timeout, measure=measure)
+def tells_its_limit(spec, limits, budget, timeout):
+    raise ValueError(resource.getrlimit(resource.RLIMIT_AS)[0])
+
+
+def outcome(measure, timeout=120.0, spec=SPEC):
+    return measure_in_process(spec, LIMITS, budget=0.0, timeout=timeout, measure=measure)
 
 
 def test_a_measurement_comes_back_with_the_threads_of_its_specification():
-    status, reason, result = outcome(measured)
+    status, reason, result = outcome(measured, spec=SPEC.model_copy(update={"threads": 3}))
     assert (status, reason) == ("ok", "")
-    assert result.samples == SPEC.threads and result.limits == LIMITS
+    assert result.samples == 3 and result.limits == LIMITS
 
 
 @pytest.mark.parametrize(
@@ -90,8 +96,14 @@ def test_an_allocation_that_fails_is_out_of_memory():
     assert actual.status == "out_of_memory" and "memory" in actual.reason
 
 
+def test_the_memory_of_a_cell_on_a_cpu_is_limited(capfd):
+    # No limit is -1.
+    assert int(outcome(tells_its_limit).reason.removeprefix("ValueError: ")) > 0
+
+
 def test_a_process_that_hangs_is_ended_after_the_timeout():
     start = time.monotonic()
     actual = outcome(hangs, timeout=1.5)
     assert (actual.status, actual.reason) == ("timeout", "it took more than 1.5 s")
     assert time.monotonic() - start < 60
+    assert not multiprocessing.active_children()

@@ -9,6 +9,7 @@ from harness.cost.timing import (
     CERTAIN_ROUNDS,
     LEAST_ROUNDS,
     MOST_ROUNDS,
+    CudaTimer,
     cpu_timer,
     relative_uncertainty,
     sample_alternately,
@@ -76,6 +77,39 @@ def test_noise_is_sampled_until_the_median_is_certain():
     (seconds,) = sample_alternately([idle], scripted(noise), budget=1e9)
     assert CERTAIN_ROUNDS < len(seconds) < MOST_ROUNDS
     assert relative_uncertainty(seconds) <= 0.02 < relative_uncertainty(seconds[:CERTAIN_ROUNDS])
+
+
+def test_sampling_goes_on_while_one_of_the_medians_is_uncertain():
+    steady, noisy = (lambda: 1.0), iter([1.0, 9.0] * 1000).__next__
+    seconds = sample_alternately([steady, noisy], lambda call, repeats: call(), budget=1e9)
+    assert [len(one) for one in seconds] == [MOST_ROUNDS] * 2
+
+
+def test_a_gpu_is_timed_between_an_empty_cache_and_the_end_of_its_work(monkeypatch):
+    order = []
+
+    class Event:
+        def __init__(self, enable_timing):
+            assert enable_timing
+
+        def record(self):
+            order.append("event")
+
+        def elapsed_time(self, end):
+            order.append("read")
+            return 2000.0
+
+    class Buffer:
+        def zero_(self):
+            order.append("flush")
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: order.append("synchronise"))
+    monkeypatch.setattr(torch, "empty", lambda *_, **__: Buffer())
+    timer = CudaTimer(torch.device("cuda"))
+    # Events measure milliseconds.
+    assert timer(lambda: order.append("call"), 2) == 2.0
+    assert order == ["flush", "event", "call", "event", "synchronise", "read"] * 2
 
 
 def test_sampling_ends_when_its_time_is_spent_but_not_before_three_rounds():
