@@ -7,7 +7,7 @@ of an example, `c` candidate answers of an example.
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import ClassVar, Literal
 
@@ -197,6 +197,14 @@ class Task(ABC):
         By default none, c = 0.
         """
         return torch.empty(len(split), 0, dtype=torch.int64)
+
+    def shallow_baselines(self, splits: Mapping[SplitName, Split]) -> Mapping[str, float]:
+        """Test accuracies in [0, 1], by name, of shallow models that know the form of its examples.
+
+        They are computed in addition to those of every task, see `tasks.baselines`, and only where
+        train is not small. By default none.
+        """
+        return {}
 
     def show(self, split: Split, example: int) -> list[str]:
         """Each sequence of an example as text: by default the words of its tokens."""

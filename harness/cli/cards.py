@@ -17,7 +17,7 @@ from harness.cli.report import within, write_pages
 from harness.plan import Request, task_of
 from harness.records.files import require_writable
 from reports.markdown import escape, table
-from tasks.baselines import FIRST
+from tasks.baselines import FEW, FIRST
 from tasks.data.sources import ImportedTask
 from zoo.registry import UserError
 
@@ -40,10 +40,13 @@ writes this page.
   the same digests on every machine; other data need a new version.
 * **Sequences of test that are in train** have the same tokens, whatever their targets.
 * **Baselines** are test accuracies without attention. *chance* is one in the number of classes,
-  *majority* the most frequent class of train, *mean* the mean of train. *bag of tokens* and *first
-  {FIRST} tokens* are linear models (logistic regression for classes, ridge regression for numbers)
-  of how often each token occurs, and of the first tokens. *most frequent in context*, where targets
-  are at tokens, is the answer that the example itself contains most often.
+  *majority* the most frequent class of train, *mean* the mean of train. *bag of tokens* is a linear
+  model of how often each token occurs (logistic regression for classes, ridge regression for
+  numbers), *n-grams* one of how often each run of n tokens does. *first k tokens*, *last k tokens*:
+  boosted trees on the tokens at one end, k chosen on dev. *first {FIRST} tokens*, where train has
+  fewer than {FEW:,} examples or the target is a number: a linear model. The rows after these belong
+  to the task. *most frequent in context*, where targets are at tokens, is the answer that the
+  example itself contains most often.
 * **Examples** are the first {EXAMPLES} of train. Positions count from 0. Of long sequences the
   middle is left out. The **sheet** of a task of images shows the first {SHEET}, row by row.
 """

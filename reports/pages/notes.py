@@ -40,9 +40,9 @@ MEANING = f"""\
   most 5 % of boards separate any two rows that do not differ (Holm's correction over all pairs).
 - *best* is the probability that a row has the highest accuracy of the rows with a tier; *at
   baseline* counts the seeds whose accuracy is at most that of the strongest baseline.
-- Rows in italics are baselines, accuracies without attention. *bag of tokens* is a linear model on
-  token counts, *first 16 tokens* one on the first tokens; *most frequent in context* is the answer
-  that an example itself contains most often.
+- Rows in italics are baselines, accuracies without attention: linear models on token counts (*bag
+  of tokens*, *n-grams*) and on pixels, boosted trees on the tokens named, or on what the task
+  names; *most frequent in context* is the answer that an example itself contains most often.
 """
 
 PAPER_NOTE = f"""\

@@ -1,9 +1,14 @@
 """Baselines: test accuracies that are reached without attention.
 
 * Constant answers: see `Answers.baselines`.
-* Shallow baselines, where an example has one target: a linear model on how often each
-  token occurs (*bag of tokens*), and one on the first few tokens. It is a logistic regression where
-  the target is a class, a ridge regression where it is a number; the penalty is chosen on dev.
+* Where an example has one target, classifiers by scikit-learn that are fitted to train and chosen
+  on dev. A linear model (logistic regression where the target is a class, ridge regression where it
+  is a number) on how often each token occurs: *bag of tokens*. Boosted trees on the *first* and on
+  the *last k tokens*, k of `tokens.POSITIONS` chosen on dev, and on the first 8 and last 8.
+  Logistic regressions on *2-grams*, *3-grams* and *4-grams*, where that takes seconds. Where the
+  target is a number, or train is shorter than `FEW`: a linear model on the first 16 tokens instead.
+  Images have the bag of tokens only.
+* What a task adds: see `Task.shallow_baselines`.
 * Where an example has target positions, the answer that it contains most often (*most frequent in
   context*).
 
@@ -14,19 +19,28 @@ import hashlib
 import json
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 
 import numpy as np
 
-from tasks.baselines.shallow import FIRST, SHALLOW_BASELINES, accuracy
+from tasks.answers import Number
+from tasks.baselines import tokens
+from tasks.baselines.fitting import linear
 from tasks.contract import SPLITS, Split, SplitName, Task
 from tasks.data import cache
 from zoo.registry import UserError
 
-__all__ = ["FIRST", "MOST_FREQUENT", "VERSION", "compute", "evaluate"]
+__all__ = ["FEW", "FIRST", "MOST_FREQUENT", "VERSION", "compute", "evaluate"]
 
 MOST_FREQUENT = "most frequent in context"
 
-VERSION = 3
+FEW = 1000
+"""Examples of train below which boosted trees and n-grams are not fitted."""
+
+FIRST = 16
+"""Tokens at the beginning of each sequence that a linear model reads in their place."""
+
+VERSION = 4
 """Incremented when a baseline is computed differently: results of other versions are not reused."""
 
 
@@ -62,10 +76,22 @@ def compute(task: Task, splits: Mapping[SplitName, Split]) -> dict[str, float]:
     train, test = splits["train"], splits["test"]
     accuracies = dict(test.answers.baselines(train.targets, test.targets, task.classes))
     if test.target_positions is None:
-        for name, features in SHALLOW_BASELINES.items():
-            accuracies[name] = accuracy(features, splits, task.vocabulary)
+        accuracies |= _shallow(task, splits)
     candidates = task.candidates(test)
     if candidates.shape[1]:
         most_frequent = candidates.mode(1).values[:, None]  # the lowest in case of a tie
         accuracies[MOST_FREQUENT] = (test.targets == most_frequent).double().mean().item()
     return accuracies
+
+
+def _shallow(task: Task, splits: Mapping[SplitName, Split]) -> dict[str, float]:
+    train, vocabulary = splits["train"], task.vocabulary
+    bag = partial(tokens.bag_of_tokens, vocabulary=vocabulary)
+    accuracies = {"bag of tokens": linear(bag, splits).test}
+    if isinstance(train.answers, Number) or len(train) < FEW:
+        first = partial(tokens.one_hot, vocabulary=vocabulary, count=FIRST)
+        return accuracies | {f"first {FIRST} tokens": linear(first, splits).test}
+    if not task.images:
+        accuracies |= tokens.ngram_accuracies(splits, vocabulary, task.classes)
+        accuracies |= tokens.end_accuracies(splits)
+    return {**accuracies, **task.shallow_baselines(splits)}

@@ -8,13 +8,14 @@ Datasets; here it is 500 images of each class, chosen from the official 50,000 b
 """
 
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from jaxtyping import UInt8
 
+from tasks.baselines import pixels as shallow
 from tasks.contract import Split, SplitName
 from tasks.data.archives import Member, SourceFiles
 from tasks.data.corpus import choose, official
@@ -57,6 +58,10 @@ class Image(ImportedTask):
         chosen = choose("image", targets, split, getattr(self, split))
         pixels, targets = torch.from_numpy(pixels[chosen]), torch.from_numpy(targets[chosen])
         return Split.single(pixels, None, targets)
+
+    def shallow_baselines(self, splits: Mapping[SplitName, Split]) -> Mapping[str, float]:
+        """See `Task.shallow_baselines`: classifiers of the pixels at their places."""
+        return shallow.accuracies(splits)
 
     @classmethod
     def convert(cls, files: SourceFiles) -> dict[str, np.ndarray]:

@@ -12,7 +12,7 @@ import itertools
 import os
 import statistics
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -22,6 +22,7 @@ from typing import SupportsInt
 import numpy as np
 from jaxtyping import UInt8
 
+from tasks.baselines import listops as shallow
 from tasks.contract import SPLITS, Split, SplitName
 from tasks.data.corpus import Corpus, specification
 from tasks.data.sources import GeneratedTask
@@ -96,6 +97,10 @@ class ListOps(GeneratedTask):
     def word(self, token: int) -> str:
         """See `Task.word`: a digit, an operator with its opening bracket, or `]`."""
         return word_of(token)
+
+    def shallow_baselines(self, splits: Mapping[SplitName, Split]) -> Mapping[str, float]:
+        """See `Task.shallow_baselines`: boosted trees on operators and digits near the root."""
+        return shallow.accuracies(splits)
 
     def generate(self) -> dict[str, np.ndarray]:
         """See `GeneratedTask.generate`."""

@@ -8,11 +8,13 @@ No digests are published: every tree is evaluated, and its value compared with t
 """
 
 import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import UInt8
 
+from tasks.baselines import listops as shallow
 from tasks.contract import Split, SplitName
 from tasks.data.archives import SourceFiles
 from tasks.data.corpus import Corpus, specification, subsample
@@ -55,6 +57,10 @@ class OfficialListOps(ImportedTask):
         count = getattr(self, split)
         chosen = subsample(f"listops-lra.{split}", np.arange(len(corpus)), count)
         return corpus.split(chosen, self.max_len, 0)
+
+    def shallow_baselines(self, splits: Mapping[SplitName, Split]) -> Mapping[str, float]:
+        """See `Task.shallow_baselines`: those of `listops`."""
+        return shallow.accuracies(splits)
 
     def word(self, token: int) -> str:
         """See `Task.word`: a digit, an operator with its opening bracket, or `]`."""

@@ -24,6 +24,7 @@ occurs twice.
 """
 
 import os
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -33,6 +34,7 @@ import numpy as np
 import torch
 from jaxtyping import Int64, UInt8
 
+from tasks.baselines import discs as shallow
 from tasks.contract import SPLITS, Split, SplitName
 from tasks.data.sources import GeneratedTask
 from tasks.lra import pathfinder_drawing as drawing
@@ -108,6 +110,10 @@ class Pathfinder(GeneratedTask):
             {f"{split}_pixels": f"uint8 n {self.max_len}", f"{split}_targets": "uint8 n"}
         )
         return Split.single(torch.from_numpy(pixels), None, torch.from_numpy(targets))
+
+    def shallow_baselines(self, splits: Mapping[SplitName, Split]) -> Mapping[str, float]:
+        """See `Task.shallow_baselines`: boosted trees on the places of the discs."""
+        return shallow.accuracies(splits)
 
     def generate(self) -> dict[str, np.ndarray]:
         """See `GeneratedTask.generate`."""

@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from jaxtyping import UInt8
 
+from tasks.baselines import discs as shallow
 from tasks.contract import SPLITS, Split, SplitName
 from tasks.data.archives import Member, SourceFiles
 from tasks.data.corpus import subsample
@@ -74,6 +75,10 @@ class OfficialPathfinder(ImportedTask):
         return Split.single(
             torch.from_numpy(pixels[chosen]), None, torch.from_numpy(targets[chosen])
         )
+
+    def shallow_baselines(self, splits: Mapping[SplitName, Split]) -> Mapping[str, float]:
+        """See `Task.shallow_baselines`: those of `pathfinder`."""
+        return shallow.accuracies(splits)
 
     @classmethod
     def convert(cls, files: SourceFiles) -> dict[str, np.ndarray]:

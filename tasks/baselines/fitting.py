@@ -1,0 +1,127 @@
+"""Classifiers and regressions by scikit-learn: fitted to train, chosen on dev, read on test.
+
+Axis letters as in `tasks.contract`, and `f` features.
+"""
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tasks.answers import Number
+from tasks.contract import Split, SplitName
+
+PENALTIES = (1e-2, 1e-3, 1e-4, 1e-5)
+"""Weights of the squared parameters against the mean loss; the best on dev is tested."""
+
+NUMBER_PENALTIES = (1e-4, 1e-5, 1e-6, 1e-7)
+"""The same where the target is a number: an error below the tolerance needs a closer fit."""
+
+MAX_ITERATIONS = 100
+"""Iterations of L-BFGS per penalty; each penalty starts from the solution of the one before."""
+
+RATE, ROUNDS, PATIENCE = 0.3, 200, 5
+"""Boosted trees: learning rate, rounds at most, rounds without a lower loss on dev."""
+
+Splits: TypeAlias = Mapping[SplitName, Split]
+
+Features: TypeAlias = Callable[[Split], Any]
+"""split -> an (n, f) matrix, dense or sparse."""
+
+
+class Score(NamedTuple):
+    """Accuracies in [0, 1] of one fitted model."""
+
+    dev: float
+    test: float
+
+
+def linear(features: Features, splits: Splits, penalties: Sequence[float] | None = None) -> Score:
+    """A logistic regression (ridge where the target is a number), its penalty chosen on dev."""
+    inputs = {name: features(split) for name, split in splits.items()}
+    best = Score(-1.0, 0.0)
+    for model in _linear_models(inputs["train"], splits["train"], penalties):
+        dev = _correct(model, inputs["dev"], splits["dev"])
+        if dev > best.dev:
+            best = Score(dev, _correct(model, inputs["test"], splits["test"]))
+    return best
+
+
+def trees(features: Features, splits: Splits) -> Score:
+    """Boosted trees on numbers of at most 8 bits, their rounds chosen on dev."""
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    inputs = {name: features(split) for name, split in splits.items()}
+    targets = {name: split.targets.numpy() for name, split in splits.items()}
+    if len(np.unique(targets["train"])) == 1:
+        model = _constant(inputs["train"], targets["train"])
+    else:
+        # The loss on dev is defined for the classes of train only.
+        known = np.isin(targets["dev"], targets["train"])
+        options: dict[str, Any] = {"early_stopping": bool(known.any()), "random_state": 0}
+        model = HistGradientBoostingClassifier(
+            learning_rate=RATE, max_iter=ROUNDS, n_iter_no_change=PATIENCE, **options
+        )
+        held_out = {"X_val": inputs["dev"][known], "y_val": targets["dev"][known]}
+        model.fit(inputs["train"], targets["train"], **held_out if known.any() else {})
+    return Score(*(_correct(model, inputs[name], splits[name]) for name in ("dev", "test")))
+
+
+def best_on_dev(
+    candidates: Mapping[str, Features], splits: Splits, examples: int
+) -> tuple[str, Score]:
+    """Boosted trees on the features that are best on dev, fitted to all of train, and their name.
+
+    They are compared by trees that are fitted to `examples` examples, evenly spaced in train.
+    """
+    step = max(1, len(splits["train"]) // examples)
+    fewer: Splits = {**splits, "train": every(splits["train"], step)}
+    scores = {name: trees(features, fewer) for name, features in candidates.items()}
+    best = max(scores, key=lambda name: scores[name].dev)
+    return best, trees(candidates[best], splits)
+
+
+def every(split: Split, step: int) -> Split:
+    """Every `step`-th example, of a split without target positions."""
+    return replace(split, sequence_ids=split.sequence_ids[::step], targets=split.targets[::step])
+
+
+def _linear_models(inputs: Any, train: Split, penalties: Sequence[float] | None) -> Iterator[Any]:
+    """The model of each penalty, the largest first; each is valid until the next is requested."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression, Ridge
+
+    targets = train.targets.numpy()
+    if isinstance(train.answers, Number):
+        for penalty in penalties or NUMBER_PENALTIES:
+            yield Ridge(alpha=len(targets) * penalty, tol=1e-6).fit(inputs, targets)
+    elif len(np.unique(targets)) == 1:
+        yield _constant(inputs, targets)
+    else:
+        model = LogisticRegression(max_iter=MAX_ITERATIONS, warm_start=True)
+        for penalty in penalties or PENALTIES:
+            model.set_params(C=1 / (2 * len(targets) * penalty))
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                model.fit(inputs, targets)
+            yield model
+
+
+def _constant(inputs: Any, targets: np.ndarray) -> Any:
+    """What answers the only class of train."""
+    from sklearn.dummy import DummyClassifier
+
+    return DummyClassifier().fit(inputs, targets)
+
+
+def _correct(model: Any, inputs: Any, split: Split) -> float:
+    answers: Tensor = torch.from_numpy(model.predict(inputs))
+    if isinstance(split.answers, Number):
+        correct = split.answers.correct(answers[:, None], split.targets)
+    else:
+        correct = answers == split.targets
+    return correct.double().mean().item()

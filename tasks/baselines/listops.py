@@ -1,0 +1,77 @@
+"""Features of a ListOps tree that need its brackets matched, and no operator evaluated.
+
+Depth counts the brackets that are open: the root operator is at depth 0, its operands at depth 1.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+
+import numpy as np
+from jaxtyping import Bool, UInt8
+
+from tasks.baselines.fitting import Features, Splits, trees
+from tasks.contract import Split
+from tasks.lra.listops_trees import CLOSE, FIRST_DIGIT, FIRST_OPERATOR, OPERATORS
+
+DIGITS = range(FIRST_DIGIT, FIRST_DIGIT + 10)
+OPERATOR_TOKENS = range(FIRST_OPERATOR, FIRST_OPERATOR + len(OPERATORS))
+
+
+def tree_features(split: Split, *, subtrees: bool, deeper: bool) -> UInt8[np.ndarray, "n f"]:
+    """The root operator, and how often each digit is an operand of it.
+
+    Args:
+        split: the trees.
+        subtrees: add how often each operator is that of an operand of the root.
+        deeper: add how often each digit is an operand at depth 2, by the operator above it.
+    """
+    parts = []
+    for sequences, lengths in split.chunks():
+        tokens = sequences.numpy() * (np.arange(sequences.shape[1]) < lengths.numpy()[:, None])
+        parts.append(_chunk_features(tokens, subtrees, deeper))
+    return np.concatenate(parts)[split.sequence_ids[:, 0].numpy()]
+
+
+SETS: Mapping[str, Features] = {
+    "root operator, digits at depth 1": partial(tree_features, subtrees=False, deeper=False),
+    "+ operators at depth 1": partial(tree_features, subtrees=True, deeper=False),
+    "+ digits at depth 2": partial(tree_features, subtrees=True, deeper=True),
+}
+"""Sets of features by name; each `+` is in addition to those before it."""
+
+
+def accuracies(splits: Splits) -> dict[str, float]:
+    """Test accuracies of boosted trees on each set of features, by name."""
+    return {name: trees(features, splits).test for name, features in SETS.items()}
+
+
+def _chunk_features(
+    tokens: UInt8[np.ndarray, "c l"], subtrees: bool, deeper: bool
+) -> UInt8[np.ndarray, "c f"]:
+    operators = (tokens >= FIRST_OPERATOR) & (tokens < FIRST_OPERATOR + len(OPERATORS))
+    after = np.cumsum(operators.astype(np.int8) - (tokens == CLOSE), axis=1, dtype=np.int16)
+    depth = after - operators
+    columns = [tokens[:, :1], _counts(tokens, depth == 1, DIGITS)]
+    roots = operators & (depth == 1)
+    if subtrees:
+        columns.append(_counts(tokens, roots, OPERATOR_TOKENS))
+    if deeper:
+        # The operator of the subtree that a position is in, where it is in one.
+        latest = np.maximum.accumulate(np.where(roots, np.arange(tokens.shape[1]), 0), axis=1)
+        operator = np.take_along_axis(tokens, latest, axis=1)
+        columns += [
+            _counts(tokens, (depth == 2) & (operator == root), DIGITS) for root in OPERATOR_TOKENS
+        ]
+    return np.concatenate(columns, axis=1)
+
+
+def _counts(
+    tokens: UInt8[np.ndarray, "c l"], where: Bool[np.ndarray, "c l"], values: range
+) -> UInt8[np.ndarray, "c v"]:
+    """How often each value is among the tokens of a row where `where` is True, 255 at most."""
+    rows, columns = np.nonzero(where)
+    chosen = tokens[rows, columns].astype(np.int64)
+    inside = (chosen >= values.start) & (chosen < values.stop)
+    cells = rows[inside] * len(values) + chosen[inside] - values.start
+    counts = np.bincount(cells, minlength=len(tokens) * len(values))
+    return counts.clip(max=255).astype(np.uint8).reshape(len(tokens), len(values))

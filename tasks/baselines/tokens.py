@@ -1,0 +1,152 @@
+"""Features of any sequences of tokens: counts, n-grams, the first and the last tokens.
+
+Axis letters as in `tasks.contract`, and `f` features, `k` positions.
+"""
+
+from functools import partial
+
+import numpy as np
+import torch
+from jaxtyping import Float64, Int32
+from scipy.sparse import csr_array, vstack
+
+from tasks.baselines.fitting import Features, Score, Splits, best_on_dev, linear, trees
+from tasks.contract import Split
+
+ORDERS = (2, 3, 4)
+"""Lengths of n-grams; those of length 1 are the bag of tokens."""
+
+BITS = 20
+"""Of the hash of an n-gram, where more n-grams are possible than it has values."""
+
+MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+"""2^64 over the golden ratio: the high bits of a product are a hash (Knuth, vol. 3, 6.4)."""
+
+NGRAM_PENALTIES = (1e-5, 1e-6)
+"""As `fitting.PENALTIES`; rows have length 1, so that weights are large."""
+
+NGRAM_WORK = 100_000_000
+"""Tokens of train times classes up to which n-grams are fitted: minutes beyond it."""
+
+POSITIONS = (1, 2, 4, 8, 16, 32, 64)
+"""Numbers of tokens at the beginning or end, of which dev chooses one."""
+
+ENDS = 8
+"""Tokens at the beginning and as many at the end, read together."""
+
+SEARCH = 10_000
+"""Examples that the trees are fitted to that choose the number of tokens."""
+
+
+def bag_of_tokens(split: Split, vocabulary: int) -> Float64[np.ndarray, "n f"]:
+    """How often each token occurs, as a share of its sequence, times the square root of `l`.
+
+    The shares alone are so small that a penalty would suppress the weights that they need.
+    """
+    shares = []
+    for sequences, lengths in split.chunks():
+        real = torch.arange(sequences.shape[1]) < lengths[:, None]
+        counts = torch.zeros(len(sequences), vocabulary, dtype=torch.float64)
+        counts.scatter_add_(1, sequences.long(), real.double())
+        shares.append(counts / lengths.clamp_min(1)[:, None])
+    scale = split.sequences.shape[1] ** 0.5
+    return (torch.cat(shares)[split.sequence_ids].flatten(1) * scale).numpy()
+
+
+def ngrams(split: Split, vocabulary: int, order: int) -> csr_array:
+    """log(1 + count) of each run of `order` tokens, hashed, in rows of Euclidean length 1.
+
+    Of an example of several sequences, the first is read.
+    """
+    size = min(vocabulary**order, 1 << BITS)
+    parts = []
+    for sequences, lengths in split.chunks():
+        tokens = sequences.numpy().astype(np.uint64)
+        width = max(tokens.shape[1] - order + 1, 0)
+        codes = np.zeros((len(tokens), width), np.uint64)
+        for offset in range(order):
+            codes = codes * np.uint64(vocabulary) + tokens[:, offset : offset + width]
+        if vocabulary**order > size:
+            codes = (codes * MULTIPLIER) >> np.uint64(64 - BITS)
+        real = np.arange(width) < (lengths.numpy() - order + 1)[:, None]
+        starts = np.concatenate([[0], real.sum(1).cumsum()])
+        columns = codes[real].astype(np.int32)
+        rows = csr_array(
+            (np.ones(len(columns), np.float32), columns, starts), shape=(len(tokens), size)
+        )
+        rows.sum_duplicates()
+        parts.append(rows)
+    counts = csr_array(vstack(parts, format="csr"))
+    counts.data = np.log1p(counts.data)
+    norms = np.sqrt(counts.multiply(counts).sum(1))
+    counts.data /= np.repeat(norms, np.diff(counts.indptr))
+    return counts[split.sequence_ids[:, 0].numpy()]
+
+
+def one_hot(split: Split, vocabulary: int, count: int) -> csr_array:
+    """The tokens at the first `count` positions, one-hot; padding counts as token 0."""
+    tokens = first_tokens(split, count).astype(np.int64)
+    examples, width = tokens.shape
+    columns = (tokens + np.arange(width) * vocabulary).flatten()
+    rows = np.arange(0, examples * width + 1, width)
+    shape = (examples, width * vocabulary)
+    return csr_array((np.ones(examples * width), columns, rows), shape=shape)
+
+
+def first_tokens(split: Split, count: int) -> Int32[np.ndarray, "n k"]:
+    """The first `count` tokens of every sequence of the example; padding counts as token 0."""
+    first = split.sequences[:, :count].int()
+    padding = torch.arange(first.shape[1]) >= split.lengths[:, None]
+    return first.masked_fill(padding, 0)[split.sequence_ids].flatten(1).numpy()
+
+
+def last_tokens(split: Split, count: int) -> Int32[np.ndarray, "n k"]:
+    """The last `count` tokens of every sequence, in order; 0 before the first token."""
+    count = min(count, split.sequences.shape[1])
+    positions = split.lengths.long()[:, None] - count + torch.arange(count)
+    last = split.sequences.gather(1, positions.clamp_min(0)).int()
+    return last.masked_fill(positions < 0, 0)[split.sequence_ids].flatten(1).numpy()
+
+
+def end_tokens(split: Split, count: int) -> Int32[np.ndarray, "n k"]:
+    """`first_tokens` and `last_tokens`."""
+    return np.concatenate([first_tokens(split, count), last_tokens(split, count)], axis=1)
+
+
+def ngram_accuracies(splits: Splits, vocabulary: int, classes: int) -> dict[str, float]:
+    """Test accuracies of a logistic regression on the n-grams of each order.
+
+    None where train has more tokens than `NGRAM_WORK` allows, or an example several sequences.
+    """
+    train = splits["train"]
+    work = int(train.lengths.sum()) * classes
+    if train.sequence_ids.shape[1] > 1 or work > NGRAM_WORK:
+        return {}
+    return {f"{order}-grams": fit_ngrams(splits, vocabulary, order).test for order in ORDERS}
+
+
+def fit_ngrams(splits: Splits, vocabulary: int, order: int) -> Score:
+    """Accuracies of a logistic regression on `ngrams`."""
+    features = partial(ngrams, vocabulary=vocabulary, order=order)
+    return linear(features, splits, NGRAM_PENALTIES)
+
+
+def end_accuracies(splits: Splits) -> dict[str, float]:
+    """Test accuracies of boosted trees on the first, the last, and the first and last tokens."""
+    accuracies = {}
+    for end, features in (("first", first_tokens), ("last", last_tokens)):
+        length = splits["train"].sequences.shape[1]
+        candidates: dict[str, Features] = {
+            end_name(end, count): partial(features, count=count)
+            for count in POSITIONS
+            if count <= length
+        }
+        name, score = best_on_dev(candidates, splits, SEARCH)
+        accuracies[name] = score.test
+    ends = partial(end_tokens, count=ENDS)
+    return accuracies | {f"first {ENDS} and last {ENDS} tokens": trees(ends, splits).test}
+
+
+def end_name(end: str, count: int) -> str:
+    """The name of the baseline that reads so many tokens at one end."""
+    return f"{end} {count} token{'s' * (count > 1)}"
