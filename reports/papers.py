@@ -36,6 +36,15 @@ def published(task_key: str, attention: str) -> Mapping[str, Number]:
     return _numbers().get((task_key, attention), {})
 
 
+def published_on(task_key: str, unit: str) -> list[Number]:
+    """What was published on a task in a unit, for any variant."""
+    return [
+        numbers[unit]
+        for (task, _), numbers in _numbers().items()
+        if task == task_key and unit in numbers
+    ]
+
+
 @cache
 def _numbers() -> Mapping[tuple[str, str], Mapping[str, Number]]:
     index: dict[tuple[str, str], dict[str, Number]] = {}

@@ -1,0 +1,71 @@
+"""The page of findings: which published accuracies a shallow model reaches."""
+
+from pathlib import Path
+
+import pytest
+
+from harness.records.record import Environment
+from harness.records.shallow import ShallowModel, ShallowStudy, read_studies, write_study
+from reports.pages.findings import REFERENCE, explain, findings
+from zoo.registry import UserError
+
+ROOT = Path(__file__).parents[2]
+
+
+def study(*tests, task="listops@1[test=60000]", size=2000):
+    """Models `first 1 token` and so on, with these test accuracies."""
+    names = [model for name, model in REFERENCE if name == "listops"]
+    return ShallowStudy(
+        task=task,
+        sizes={"train": 10, "dev": 10, "test": size},
+        digests={"train": "a", "dev": "b", "test": "c"},
+        models=tuple(
+            ShallowModel(name=name, dev=test, test=test, seconds=1.0)
+            for name, test in zip(names, tests, strict=False)
+        ),
+        started="2026-01-01T00:00:00+00:00",
+        environment=Environment(
+            device="a CPU", threads=1, memory_gib=1.0, system="Linux", versions={}, commit="abc"
+        ),
+    )
+
+
+def test_the_page_is_that_of_the_records():
+    page = (ROOT / "docs" / "findings.md").read_text("utf-8")
+    studies = read_studies(ROOT / "results" / "shallow")
+    assert studies and page == findings(studies), "run: python -m harness.cli.findings"
+
+
+def test_a_published_accuracy_has_the_simplest_model_whose_interval_reaches_it():
+    reached = {
+        one.number.attention: one.model.name if one.model else None
+        for one in explain(study(0.2, 0.366, 0.7))
+    }
+    # 20.0 of 2,000 ends at 21.8; 36.6 at 38.7.
+    assert reached["performer"] == reached["reformer"] == "first 1 token"
+    assert reached["softmax"] == reached["primal"] == "first 2 tokens"
+    assert {one.model for one in explain(study(0.1))} == {None}
+
+
+def test_a_larger_test_split_reaches_less():
+    small, large = (explain(study(0.366, size=size)) for size in (2000, 60_000))
+    assert small[-1].model is not None and large[-1].model is None
+
+
+def test_only_accuracies_on_the_version_of_the_task_are_explained():
+    assert explain(study(0.9, task="listops@2")) == []
+
+
+@pytest.mark.parametrize(("accuracy", "agrees"), [(0.364, "yes"), (0.34, "yes"), (0.30, "no")])
+def test_a_figure_agrees_where_both_intervals_overlap(accuracy, agrees):
+    (line,) = (row for row in findings([study(accuracy)]).splitlines() if "| 36.4 |" in row)
+    assert f"| {agrees} |" in line
+
+
+def test_the_records_of_studies_are_read_as_they_were_written(tmp_path):
+    one = study(0.3, 0.4)
+    assert write_study(tmp_path, one).name == "listops.json"
+    assert read_studies(tmp_path) == [one]
+    (tmp_path / "text.json").write_text("{}")
+    with pytest.raises(UserError, match=r"text.json is not a record of shallow models"):
+        read_studies(tmp_path)
