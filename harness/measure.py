@@ -24,7 +24,8 @@ from harness.records.spec import RunSpec
 from harness.train import Trainer, autocast, synchronise
 from tasks.contract import Split
 from zoo.composition import Composition
-from zoo.cost import backends, flops, peak_bytes
+from zoo.cost import backends, flops, peak_bytes, state_bytes
+from zoo.encoder import EncoderLayer
 
 REFERENCE = "softmax"
 """The variant that every cost is compared with."""
@@ -67,6 +68,7 @@ def measure(plan: Plan) -> Cost:
             parameters=sum(p.numel() for p in trainer.model.parameters() if p.requires_grad),
             flops=flops(_training_turn(_trainer(one, train, compiled=False))),
             backend=_backend(one, trainer),
+            state_bytes=_state_bytes(trainer),
         )
         for one, trainer, training, inference in zip(plans, trainers, steps, passes, strict=True)
     ]
@@ -76,6 +78,15 @@ def measure(plan: Plan) -> Cost:
         time_ratio=_ratio(steps[0], steps[-1]) if compared else None,
         inference_ratio=_ratio(passes[0], passes[-1]) if compared else None,
     )
+
+
+def _state_bytes(trainer: Trainer) -> int | None:
+    """Memory of the state of decoding of one sequence; None without one."""
+    layers = [part for part in trainer.model.modules() if isinstance(part, EncoderLayer)]
+    attentions = [layer.attention for layer in layers]
+    if not all(one.traits.recurrent and one.size.causal for one in attentions):
+        return None
+    return sum(state_bytes(one.start(1)) for one in attentions)
 
 
 def is_reference(spec: RunSpec) -> bool:

@@ -16,6 +16,7 @@ from harness.cli.report import report
 from harness.cli.reproduce import reproduce
 from harness.cli.run import run
 from harness.cli.status import status
+from harness.cli.sweep import sweep
 
 app = typer.Typer(
     name="harness",
@@ -25,7 +26,10 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for function in (run, status, cost, reproduce, locality, measure, check, list_, budgets, report):
+COMMANDS = (
+    run, status, sweep, cost, reproduce, locality, measure, check, list_, budgets, report,
+)  # fmt: skip
+for function in COMMANDS:
     app.command(name=function.__name__.rstrip("_"), cls=Command)(function)
 app.add_typer(data, name="data")
 

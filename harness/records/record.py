@@ -121,6 +121,8 @@ class Usage(Frozen):
         flops: floating-point operations in matrix products of one training step.
         backend: the implementations that computed the attention layers, or `compiled`; empty where
             each variant has only one, and in records of before it was stored.
+        state_bytes: memory of the state of decoding, of one sequence and all layers; None where a
+            layer is not causal or not recurrent, and in records of before it was stored.
     """
 
     seconds_per_1k_steps: Quartiles
@@ -129,6 +131,8 @@ class Usage(Frozen):
     parameters: Count
     flops: Count
     backend: str = ""
+    # Left out where None, as `Final.answers`.
+    state_bytes: Annotated[int | None, Field(ge=0, exclude_if=lambda value: value is None)] = None
 
 
 class Cost(Frozen):

@@ -12,6 +12,7 @@ from reports.pages.leaderboard import leaderboard
 from reports.pages.locality import locality
 from reports.pages.readme import readme_table
 from reports.pages.reproduction import reproduction
+from reports.pages.sweep import sweep_page
 from reports.pages.tuning import tuning
 from reports.tables.boards import boards
 from reports.tables.cost import as_csv as cost_csv
@@ -20,6 +21,8 @@ from reports.tables.csv import as_csv
 from reports.tables.locality import studies
 from reports.tables.reproduction import Entry
 from reports.tables.reproduction import as_csv as reproduction_csv
+from reports.tables.sweep import as_csv as sweep_csv
+from reports.tables.sweep import sweeps as option_sweeps
 from reports.tables.tuning import studies as tuning_studies
 
 
@@ -70,6 +73,26 @@ def tuning_files(records: Iterable[Record]) -> dict[str, bytes]:
     from reports.figures.tuning import tuning_figure
 
     return {"tuning.md": tuning(all_studies).encode(), **tuning_figure(all_studies)}
+
+
+def sweep_files(records: Iterable[Record], field: str) -> dict[str, bytes]:
+    """What the page, the table and the figure of the sweeps over an option hold, by name.
+
+    Raises:
+        ValueError: no records differ in it.
+    """
+    sweeps_over = option_sweeps(records, field)
+    if not sweeps_over:
+        raise ValueError(f"no two runs of the store differ in {field} alone")
+    from reports.figures.sweep import sweep_figure
+
+    name = f"sweep_{field.replace('.', '_')}"
+    table = sweep_csv(sweeps_over).encode()
+    return {
+        f"{name}.md": sweep_page(sweeps_over).encode(),
+        f"{name}.csv": table,
+        **sweep_figure(sweeps_over, name, digest(f"{name}.csv", table)),
+    }
 
 
 def cost_files(records: Iterable[CostRecord]) -> dict[str, bytes]:

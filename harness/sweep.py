@@ -1,0 +1,39 @@
+"""The runs of a sweep: one option of the task, the model, the training or a variant is varied."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from harness.plan import Request
+from zoo.composition import Composition
+from zoo.registry import UserError
+
+TASK = "task"
+"""In place of the name of a task."""
+
+
+def varied(request: Request, field: str, values: Sequence[str]) -> list[Request]:
+    """The request at each value of a field.
+
+    Args:
+        request: of a run.
+        field: `NAME.OPTION`: NAME is `task`, `model`, `train`, or a task or variant of the run.
+        values: as text.
+
+    Raises:
+        UserError: the run does not use the field, or the settings give it.
+    """
+    name, _, option = field.partition(".")
+    task = "table" if Path(request.task).suffix else request.task
+    owner = task if name == TASK else name
+    names = Composition.parse(request.attention).names
+    if owner not in ("model", "train", task, *names):
+        raise UserError(
+            f"--over {field}: {request.attention} on {request.task} has no options of {name!r}; "
+            f"give one of {', '.join(sorted({TASK, 'model', 'train', task, *names}))}"
+        )
+    own = request.settings.get(owner, {})
+    if option in own:
+        raise UserError(f"--set {owner}.{option}={own[option]} gives a field that is swept")
+    settings = [{**request.settings, owner: {**own, option: value}} for value in values]
+    return [replace(request, settings=given) for given in settings]

@@ -1,0 +1,103 @@
+"""The figure of sweeps: accuracy against an option, and against the bytes of the state."""
+
+from collections.abc import Sequence
+from math import ceil, log2
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
+
+from reports.figures import style
+from reports.tables.rows import Row
+from reports.tables.sweep import Curve, Sweep, state_bytes
+
+WIDTH, HEIGHT, LINE_HEIGHT = 6.8, 3.9, 0.165
+"""Inches of a panel with its legend, and of a line of the legend."""
+
+MOST_TICKS = 6
+"""Ticks of the axis of bytes, about."""
+
+SHIFT = 0.04
+"""Horizontal shift between two curves, in ticks, so that their intervals do not overlap."""
+
+
+def sweep_figure(sweeps: Sequence[Sweep], name: str, source: str) -> dict[str, bytes]:
+    """The curves as PNG and SVG, by file name; `source` becomes their description."""
+    with mpl.rc_context(style.STYLE):
+        return style.save(draw(sweeps), name, source)
+
+
+def draw(sweeps: Sequence[Sweep]) -> Figure:
+    """A panel for each sweep, and one of the state where models have one; up to `MOST_PANELS`."""
+    panels = [
+        (sweep, panel)
+        for sweep in sweeps
+        for panel in (_values, *([_states] if any(map(_recurrent, sweep.curves)) else []))
+    ][: style.MOST_PANELS]
+    heights = [max(HEIGHT, 1 + LINE_HEIGHT * len(sweep.curves)) for sweep, _ in panels]
+    figure, axes = style.panels(heights, WIDTH, 0)
+    for own, (sweep, panel) in zip(axes, panels, strict=True):
+        style.heading(own, sweep.title)
+        panel(own, sweep)
+        own.set_ylabel("test accuracy, %")
+    return figure
+
+
+def _values(axes: Axes, sweep: Sweep) -> None:
+    curves, missing = sweep.curves[: style.SLOTS], []
+    for number, curve in enumerate(curves):
+        shift = SHIFT * (number - (len(curves) - 1) / 2)
+        places = [(sweep.values.index(value) + shift, row) for value, row in curve.rows.items()]
+        _draw(axes, sweep, curve, places)
+        missing += [
+            f"{curve.label} at {value}: {row.failures}"
+            for value, row in curve.rows.items()
+            if not row.accuracy
+        ]
+    strongest = [100 * own[0][1] if own else None for own in sweep.baselines.values()]
+    axes.plot(range(len(strongest)), [float("nan") if v is None else v for v in strongest],
+              color=style.GREY, linestyle="--", label="strongest baseline")  # fmt: skip
+    axes.set_xticks(range(len(sweep.values)), [style.label(str(v)) for v in sweep.values])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set(xlabel=style.label(sweep.field), xlim=(-0.4, len(sweep.values) - 0.6))
+    handles, _ = axes.get_legend_handles_labels()
+    axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.02), borderaxespad=0)
+    style.not_shown(axes, missing)
+
+
+def _states(axes: Axes, sweep: Sweep) -> None:
+    all_sizes = []
+    for curve in filter(_recurrent, sweep.curves[: style.SLOTS]):
+        sizes = [(state_bytes(row), row) for row in curve.rows.values()]
+        places = sorted(((size, row) for size, row in sizes if size), key=lambda place: place[0])
+        _draw(axes, sweep, curve, places)
+        all_sizes += [size for size, _ in places]
+    axes.set(xscale="log", xlabel="state of decoding, bytes (log)")
+    ticks = _powers(min(all_sizes), max(all_sizes))
+    axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+    axes.xaxis.set_minor_locator(NullLocator())
+    handles, _ = axes.get_legend_handles_labels()
+    axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.02), borderaxespad=0)
+
+
+def _draw(axes: Axes, sweep: Sweep, curve: Curve, places: Sequence[tuple[float, Row]]) -> None:
+    """Draw the accuracies of a curve with their intervals; `places` are their x and rows."""
+    styles = style.point_styles((own.attention, own.label) for own in sweep.curves)
+    points = [(x, *(100 * end for end in row.accuracy[:3])) for x, row in places if row.accuracy]
+    x, means, low, high = zip(*points, strict=True) if points else ((), (), (), ())
+    below = [mean - end for mean, end in zip(means, low, strict=True)]
+    above = [end - mean for mean, end in zip(means, high, strict=True)]
+    colour, marker = styles[curve.label]
+    axes.errorbar(x, means, (below, above), capsize=3, color=colour, marker=marker,
+                  label=style.label(curve.label))  # fmt: skip
+
+
+def _powers(low: float, high: float) -> list[int]:
+    """Powers of two that include both ends, few enough to be read."""
+    first, last = int(log2(low)), ceil(log2(high))
+    return [2**power for power in range(first, last + 1, 1 + (last - first) // MOST_TICKS)]
+
+
+def _recurrent(curve: Curve) -> bool:
+    return any(state_bytes(row) for row in curve.rows.values())

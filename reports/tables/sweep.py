@@ -1,0 +1,152 @@
+"""Groups records into sweeps: accuracy against one option."""
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from harness.records.record import Record
+from harness.records.spec import RunSpec
+from reports.tables.boards import Baselines, baselines, by_options, grouped
+from reports.tables.rows import Row, group_by
+from reports.tables.settings import Setting, setting
+from reports.tables.trials import without_trials
+from reports.text import csv_cell
+
+HEADINGS = (
+    "sweep", "attention", "options", "field", "value", "seeds", "test_accuracy_percent",
+    "test_accuracy_low_percent", "test_accuracy_high_percent", "state_bytes", "failures",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Rows of one variant by the value of the option, in order of value."""
+
+    attention: str
+    label: str
+    rows: Mapping[object, Row]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The runs of one task, recipe and machine that differ in one option.
+
+    Attributes:
+        title: as plain text.
+        field: the option, as `task.pairs`.
+        setting: see `Board`; without the option.
+        values: of the option, in order; at least two.
+        curves: in order of label.
+        baselines: of the task at each value.
+    """
+
+    title: str
+    field: str
+    setting: Setting
+    values: tuple[object, ...]
+    curves: tuple[Curve, ...]
+    baselines: Mapping[object, Baselines]
+
+
+def sweeps(records: Iterable[Record], field: str) -> list[Sweep]:
+    """Every sweep over `field` that the records make, in order of task, budget and machine."""
+    used = [run for run in without_trials(records) if value_of(run.spec, field) is not None]
+    made = [
+        _sweep(title, field, shared, runs)
+        for title, shared, runs in grouped(used, lambda run: _shared(run.spec, field))
+    ]
+    return [one for one in made if len(one.values) > 1]
+
+
+def value_of(spec: RunSpec, field: str) -> object:
+    """The value of an option of a run; None if the run does not have it."""
+    owner, _, option = field.partition(".")
+    if owner in ("model", "train"):
+        return getattr(getattr(spec, owner), option, None)
+    if owner in ("task", spec.task.name):
+        return spec.task.options.get(option)
+    return spec.options.get(owner, {}).get(option)
+
+
+def state_bytes(row: Row) -> float | None:
+    """Memory of the state of decoding in bytes; None where the model is not recurrent."""
+    states = [cost.own.state_bytes for cost in row.costs if cost.own.state_bytes is not None]
+    return median(states) if states else None
+
+
+def as_csv(sweeps: Sequence[Sweep]) -> str:
+    """A line for each row of each sweep, at full precision."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(HEADINGS)
+    for sweep in sweeps:
+        for curve in sweep.curves:
+            for value, row in curve.rows.items():
+                ends = [100 * part for part in row.accuracy[:3]] if row.accuracy else [None] * 3
+                cells = [
+                    sweep.title, curve.attention, curve.label, sweep.field, value, len(row.runs),
+                    *ends, state_bytes(row), row.failures,
+                ]  # fmt: skip
+                writer.writerow([csv_cell(cell) for cell in cells])
+    return stream.getvalue()
+
+
+def _sweep(title: str, field: str, shared: Setting, runs: Sequence[Record]) -> Sweep:
+    by_value = group_by(runs, lambda run: value_of(run.spec, field))
+    values = sorted(by_value, key=_order)
+    curves = [
+        Curve(name, f"{name}{options}", _rows(own, field))
+        for name, same in group_by(runs, lambda run: run.spec.attention).items()
+        for options, own in by_options(same, lambda run: _options(run.spec, field))
+    ]
+    curves.sort(key=lambda curve: curve.label)
+    named = {value: baselines(by_value[value]) for value in values}
+    return Sweep(title, field, shared, tuple(values), tuple(curves), named)
+
+
+def _rows(runs: Sequence[Record], field: str) -> dict[object, Row]:
+    groups = group_by(runs, lambda run: value_of(run.spec, field))
+    return {
+        value: Row(groups[value][0].spec.attention, tuple(groups[value]))
+        for value in sorted(groups, key=_order)
+    }
+
+
+def _order(value: object) -> tuple[bool, float, str]:
+    """Numbers in order, then other values."""
+    is_number = isinstance(value, int | float)
+    return not is_number, float(value) if is_number else 0.0, str(value)
+
+
+def _options(spec: RunSpec, field: str) -> dict[str, dict[str, object]]:
+    owner, _, option = field.partition(".")
+    return {
+        name: {key: v for key, v in own.items() if (name, key) != (owner, option)}
+        for name, own in spec.options.items()
+    }
+
+
+def _shared(spec: RunSpec, field: str) -> Setting:
+    """What the runs of a sweep share: its option differs, and with it the data of the task."""
+    owner, _, option = field.partition(".")
+    shared = setting(spec)
+    overrides = {**spec.overrides}
+    overrides.pop(field, None)
+    shared |= {"overrides": overrides}
+    if owner in ("model", "train"):
+        return shared | {field: "varied"}
+    if owner not in ("task", spec.task.name):
+        return shared
+    options = {key: value for key, value in spec.task.options.items() if key != option}
+    key = _without(spec.task.key, f"{option}={spec.task.options[option]}")
+    return shared | {"task.key": key, "task.options": options, "task.digests": {}}
+
+
+def _without(key: str, changed: str) -> str:
+    """The key of a task without one of its changed options."""
+    name, bracket, rest = key.partition("[")
+    inner, _, end = rest.rpartition("]")
+    kept = ",".join(part for part in inner.split(",") if part != changed)
+    return f"{name}[{kept}]{end}" if bracket and kept else f"{name}{end}"

@@ -1,0 +1,66 @@
+"""`harness sweep`: the runs of a sweep, and the state of recurrent models."""
+
+import pytest
+
+from harness.measure import measure
+from harness.plan import resolve
+from harness.sweep import varied
+from zoo.registry import UserError
+
+
+@pytest.mark.parametrize(
+    ("field", "values", "given"),
+    [
+        ("task.pairs", ["2", "4"], lambda spec: spec.task.options["pairs"]),
+        ("mqar.pairs", ["2", "4"], lambda spec: spec.task.options["pairs"]),
+        ("model.dim", ["32", "64"], lambda spec: spec.model.dim),
+        ("primal.rank", ["2", "4"], lambda spec: spec.options["primal"]["rank"]),
+    ],
+)
+def test_every_value_is_a_run_that_differs_in_it_alone(request_of, field, values, given):
+    request = request_of("primal", "mqar", mqar={"train": 64, "vocabulary": 32})
+    specs = [resolve(one).spec for one in varied(request, field, values)]
+    assert [given(spec) for spec in specs] == [*map(int, values)]
+    assert {spec.task.options["vocabulary"] for spec in specs} == {32}
+
+
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [("linear.features", "primal on mqar has no options of 'linear'; give one of model, mqar"),
+     ("task.vocabulary", "--set mqar.vocabulary=32 gives a field that is swept")],
+)  # fmt: skip
+def test_a_field_that_no_run_has_is_rejected(request_of, field, message):
+    with pytest.raises(UserError, match=message):
+        varied(request_of("primal", "mqar", mqar={"vocabulary": 32}), field, ["1", "2"])
+
+
+@pytest.mark.parametrize(
+    ("attention", "causal", "has_state"),
+    [("linear", True, True), ("linear", False, False), ("softmax", True, False)],
+)
+def test_a_cost_has_the_state_of_causal_recurrent_models(
+    request_of, attention, causal, has_state, monkeypatch
+):
+    monkeypatch.setattr("harness.measure.ROUNDS", 1)
+    plan = resolve(request_of(attention, "mqar", mqar={"causal": causal, "train": 64}))
+    model, size = plan.spec.model, measure(plan).own.state_bytes
+    if not has_state:
+        assert size is None
+        return
+    # An fp32 matrix and a sum for each head, and no more than a few numbers beside them.
+    width = model.dim // model.heads
+    least = 4 * model.depth * model.heads * width * (width + 1)
+    assert size is not None and least <= size < 1.2 * least
+
+
+@pytest.mark.slow
+def test_a_sweep_runs_every_cell_once_and_writes_its_page(call, store, unmeasured):
+    argv = ["sweep", "--attention", "softmax,none", "--task", "majority", "--budget", "smoke",
+            "--over", "task.max_len=8,16", "--set", "majority.train=64"]  # fmt: skip
+    code, out, _ = call(*argv)
+    assert code == 0
+    assert "sweep_task_max_len.md" in out
+    assert len(store.read()[0]) == 4
+    before = (store.folder / "sweep_task_max_len.csv").read_bytes()
+    assert call(*argv)[0] == 0
+    assert (store.folder / "sweep_task_max_len.csv").read_bytes() == before
