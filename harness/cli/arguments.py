@@ -41,6 +41,11 @@ SetOption = Annotated[
     ),
 ]
 
+TensorboardOption = Annotated[
+    Path | None,
+    typer.Option(parser=path, metavar="DIR", help="Write curves as event files of TensorBoard."),
+]
+
 EngineOption = Annotated[
     str, typer.Option(help="Where cells run: local, ray or slurm; see docs/grids.md.")
 ]

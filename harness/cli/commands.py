@@ -7,6 +7,7 @@ import typer
 from harness.cli.budgets import budgets
 from harness.cli.check import check
 from harness.cli.cost import cost
+from harness.cli.curves import curves
 from harness.cli.data import data
 from harness.cli.list import list_
 from harness.cli.locality import locality
@@ -27,7 +28,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 COMMANDS = (
-    run, status, sweep, cost, reproduce, locality, measure, check, list_, budgets, report,
+    run, status, sweep, curves, cost, reproduce, locality, measure, check, list_, budgets, report,
 )  # fmt: skip
 for function in COMMANDS:
     app.command(name=function.__name__.rstrip("_"), cls=Command)(function)

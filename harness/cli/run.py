@@ -52,6 +52,7 @@ def run(
         str,
         typer.Option(help="parameters: the feed-forward width at which they are softmax's."),
     ] = "",
+    tensorboard: arguments.TensorboardOption = None,
     store: arguments.StoreOption = Path("runs"),
     engine: arguments.EngineOption = "local",
     workers: arguments.WorkersOption = 0,
@@ -67,10 +68,13 @@ def run(
     Exit 1 if a run failed, or was skipped because the variant does not support the task.
     """
     from harness.cli import tuning
+    from harness.events import require_tensorboard, write_events
     from harness.plan import resolve
 
     if grid and not tune:
         raise UserError("--grid is the grid of --tune; give --tune as well")
+    if tensorboard:
+        require_tensorboard()
     tasks, attentions = arguments.names_in(task or ["listops"]), arguments.names_in(attention)
     resources = arguments.resources(engine, workers, threads, device, slurm)
     requests = cells.requests(
@@ -86,6 +90,8 @@ def run(
         plans = [resolve(request, announce=typer.echo) for request in requests]
         cells.require_owners(requests, plans)
         outcomes, count = run_cells(plans), len(plans)
+    if tensorboard:
+        write_events([record for record, _ in outcomes], tensorboard)
     _show(outcomes, store)
     complete = len(outcomes) == count and all(record.status == "ok" for record, _ in outcomes)
     raise typer.Exit(0 if complete else 1)

@@ -18,6 +18,7 @@ from reports.tables.boards import boards
 from reports.tables.cost import as_csv as cost_csv
 from reports.tables.cost import sweeps
 from reports.tables.csv import as_csv
+from reports.tables.curves import as_csv as curves_csv
 from reports.tables.locality import studies
 from reports.tables.reproduction import Entry
 from reports.tables.reproduction import as_csv as reproduction_csv
@@ -73,6 +74,15 @@ def tuning_files(records: Iterable[Record]) -> dict[str, bytes]:
     from reports.figures.tuning import tuning_figure
 
     return {"tuning.md": tuning(all_studies).encode(), **tuning_figure(all_studies)}
+
+
+def curve_files(records: Iterable[Record]) -> dict[str, bytes]:
+    """What `curves.csv`, `curves.png` and `curves.svg` hold, by name."""
+    from reports.figures.curves import curves_figure
+
+    all_boards = boards(records)
+    table = curves_csv(all_boards).encode()
+    return {"curves.csv": table, **curves_figure(all_boards, digest("curves.csv", table))}
 
 
 def sweep_files(records: Iterable[Record], field: str) -> dict[str, bytes]:

@@ -18,7 +18,7 @@ from harness.train import Trainer
 
 TREES = {"min_len": 2, "max_len": 24, "train": 64, "dev": 16, "test": 18}
 
-STORED = ("sweep", "run", "status", "cost", "reproduce", "report", "measure", "locality")
+STORED = ("curves", "sweep", "run", "status", "cost", "reproduce", "report", "measure", "locality")
 """Commands with the option `--store`."""
 
 

@@ -1,0 +1,68 @@
+"""Event files of TensorBoard, and the commands that write them."""
+
+import sys
+
+import pytest
+
+from harness import events
+from tests.reports.conftest import make_record
+
+
+@pytest.fixture
+def written(monkeypatch):
+    """The scalars by folder; a list of the calls that a writer would get."""
+    scalars = {}
+
+    class Writer:
+        def __init__(self, folder):
+            self.calls = scalars.setdefault(folder, [])
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def add_scalar(self, tag, value, step, walltime):
+            self.calls.append((tag, value, step, walltime))
+
+    monkeypatch.setattr(events, "require_tensorboard", lambda: Writer)
+    return scalars
+
+
+def test_every_scalar_of_a_curve_is_written_at_its_step_and_time(written, tmp_path):
+    record = make_record(started="1970-01-01T00:01:00Z")
+    point = record.curve[0].model_copy(update={"losses": {"ksvd": 0.5}, "dev_accuracy": 0.25})
+    (folder,) = events.write_events([record.model_copy(update={"curve": [point]})], tmp_path)
+    assert folder.parent == tmp_path and folder.name.endswith(record.spec.id)
+    assert written[str(folder)] == [
+        ("loss", 2.0, 300, 61.0), ("loss/ksvd", 0.5, 300, 61.0), ("dev accuracy", 0.25, 300, 61.0),
+    ]  # fmt: skip
+
+
+def test_events_of_an_earlier_call_are_replaced(written, tmp_path):
+    record = make_record()
+    (folder,) = events.write_events([record], tmp_path)
+    folder.mkdir()
+    for name in ("events.out.tfevents.1", "notes.txt"):
+        (folder / name).touch()
+    events.write_events([record], tmp_path)
+    assert [path.name for path in folder.iterdir()] == ["notes.txt"]
+
+
+def test_without_tensorboard_nothing_is_run_and_the_remedy_is_named(call, store, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    code, _, err = call("run", "--attention", "softmax", "--tensorboard", "events")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "pip install 'attention-harness[tensorboard]'" in err
+    assert not store.folder.exists()
+
+
+def test_the_curves_of_chosen_runs_are_drawn(call, store):
+    store.write(make_record("softmax"))
+    store.write(make_record("primal"))
+    code, out, _ = call("curves", "--attention", "primal")
+    assert (code, len(out.splitlines())) == (0, 3)
+    assert "softmax" not in (store.folder / "curves.csv").read_text()
+    code, _, err = call("curves", "--task", "text")
+    assert (code, "make one with: harness run" in err) == (2, True)
