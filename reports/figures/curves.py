@@ -46,8 +46,10 @@ def _panel(axes: Axes, board: Board, value: str, against: str) -> None:
         places = curve(row, VALUES[value])
         x = [getattr(place, AXES[against]) for place in places]
         colour, marker = styles[row.label]
-        handles += axes.plot(x, [place.mean for place in places], color=colour, marker=marker,
-                             markersize=4, markevery=max(1, len(x) // MARKS), label=style.label(row.label))  # fmt: skip
+        handles += axes.plot(
+            x, [place.mean for place in places], color=colour, marker=marker, markersize=4,
+            markevery=max(1, len(x) // MARKS), label=style.label(row.label),
+        )  # fmt: skip
         low, high = [place.low for place in places], [place.high for place in places]
         axes.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
     axes.set(xlabel=against, ylabel=value)
