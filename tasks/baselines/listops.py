@@ -18,7 +18,7 @@ OPERATOR_TOKENS = range(FIRST_OPERATOR, FIRST_OPERATOR + len(OPERATORS))
 
 
 def tree_features(split: Split, *, subtrees: bool, deeper: bool) -> UInt8[np.ndarray, "n f"]:
-    """The root operator, and how often each digit is an operand of it.
+    """The root operator, how often each digit is an operand of it, and how many operands are trees.
 
     Args:
         split: the trees.
@@ -51,8 +51,9 @@ def _chunk_features(
     operators = (tokens >= FIRST_OPERATOR) & (tokens < FIRST_OPERATOR + len(OPERATORS))
     after = np.cumsum(operators.astype(np.int8) - (tokens == CLOSE), axis=1, dtype=np.int16)
     depth = after - operators
-    columns = [tokens[:, :1], _counts(tokens, depth == 1, DIGITS)]
     roots = operators & (depth == 1)
+    count = roots.sum(1, keepdims=True, dtype=np.uint8)
+    columns = [tokens[:, :1], count, _counts(tokens, depth == 1, DIGITS)]
     if subtrees:
         columns.append(_counts(tokens, roots, OPERATOR_TOKENS))
     if deeper:
