@@ -5,9 +5,9 @@
   on dev. A linear model (logistic regression where the target is a class, ridge regression where it
   is a number) on how often each token occurs: *bag of tokens*. Boosted trees on the *first* and on
   the *last k tokens*, k of `tokens.POSITIONS` chosen on dev, and on the first 8 and last 8.
-  Logistic regressions on *2-grams*, *3-grams* and *4-grams*, where that takes seconds. Where the
-  target is a number, or train is shorter than `FEW`: a linear model on the first 16 tokens instead.
-  Images have the bag of tokens only.
+  A logistic regression on *n-grams*, n of `tokens.ORDERS` chosen on dev, where that takes seconds.
+  Where the target is a number, or train is shorter than `FEW`: a linear model on the first 16
+  tokens instead. Images have the bag of tokens only.
 * What a task adds: see `Task.shallow_baselines`.
 * Where an example has target positions, the answer that it contains most often (*most frequent in
   context*).
@@ -40,7 +40,7 @@ FEW = 1000
 FIRST = 16
 """Tokens at the beginning of each sequence that a linear model reads in their place."""
 
-VERSION = 5
+VERSION = 6
 """Incremented when a baseline is computed differently: results of other versions are not reused."""
 
 

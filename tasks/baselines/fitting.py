@@ -75,22 +75,29 @@ def trees(features: Features, splits: Splits, rate: float = RATE) -> Score:
 
 
 def best_on_dev(
-    candidates: Mapping[str, Features], splits: Splits, examples: int
+    candidates: Mapping[str, Callable[[Splits], Score]], splits: Splits, examples: int
 ) -> tuple[str, Score]:
-    """Boosted trees on the features that are best on dev, fitted to all of train, and their name.
+    """The model that is best on dev, fitted to all of train, and its name.
 
-    They are compared by trees that are fitted to `examples` examples, evenly spaced in train.
+    They are compared after a fit to `examples` examples, evenly spaced in train.
     """
     step = max(1, len(splits["train"]) // examples)
     fewer: Splits = {**splits, "train": every(splits["train"], step)}
-    scores = {name: trees(features, fewer) for name, features in candidates.items()}
+    scores = {name: fit(fewer) for name, fit in candidates.items()}
     best = max(scores, key=lambda name: scores[name].dev)
-    return best, trees(candidates[best], splits)
+    return best, candidates[best](splits)
 
 
 def every(split: Split, step: int) -> Split:
-    """Every `step`-th example, of a split without target positions."""
-    return replace(split, sequence_ids=split.sequence_ids[::step], targets=split.targets[::step])
+    """Every `step`-th example, of a split without target positions, and the sequences of these."""
+    used, ids = split.sequence_ids[::step].unique(return_inverse=True)
+    return replace(
+        split,
+        sequences=split.sequences[used],
+        lengths=split.lengths[used],
+        sequence_ids=ids.int(),
+        targets=split.targets[::step],
+    )
 
 
 def _linear_models(inputs: Any, train: Split, penalties: Sequence[float] | None) -> Iterator[Any]:

@@ -10,11 +10,11 @@ import torch
 from jaxtyping import Float64, Int32
 from scipy.sparse import csr_array, vstack
 
-from tasks.baselines.fitting import Features, Score, Splits, best_on_dev, linear, trees
+from tasks.baselines.fitting import Score, Splits, best_on_dev, linear, trees
 from tasks.contract import Split
 
 ORDERS = (2, 3, 4)
-"""Lengths of n-grams; those of length 1 are the bag of tokens."""
+"""Lengths of n-grams, of which dev chooses one; those of length 1 are the bag of tokens."""
 
 BITS = 20
 """Of the hash of an n-gram, where more n-grams are possible than it has values."""
@@ -35,7 +35,7 @@ ENDS = 8
 """Tokens at the beginning and as many at the end, read together."""
 
 SEARCH = 10_000
-"""Examples that the trees are fitted to that choose the number of tokens."""
+"""Examples of train in the fits that choose the number of tokens or the length of n-grams."""
 
 
 def bag_of_tokens(split: Split, vocabulary: int) -> Float64[np.ndarray, "n f"]:
@@ -114,7 +114,7 @@ def end_tokens(split: Split, count: int) -> Int32[np.ndarray, "n k"]:
 
 
 def ngram_accuracies(splits: Splits, vocabulary: int, classes: int) -> dict[str, float]:
-    """Test accuracies of a logistic regression on the n-grams of each order.
+    """Test accuracy of a logistic regression on n-grams of the order that is best on dev.
 
     None where train has more tokens than `NGRAM_WORK` allows, or an example several sequences.
     """
@@ -122,7 +122,12 @@ def ngram_accuracies(splits: Splits, vocabulary: int, classes: int) -> dict[str,
     work = int(train.lengths.sum()) * classes
     if train.sequence_ids.shape[1] > 1 or work > NGRAM_WORK:
         return {}
-    return {f"{order}-grams": fit_ngrams(splits, vocabulary, order).test for order in ORDERS}
+    candidates = {
+        f"{order}-grams": partial(fit_ngrams, vocabulary=vocabulary, order=order)
+        for order in ORDERS
+    }
+    name, score = best_on_dev(candidates, splits, SEARCH)
+    return {name: score.test}
 
 
 def fit_ngrams(splits: Splits, vocabulary: int, order: int) -> Score:
@@ -136,8 +141,8 @@ def end_accuracies(splits: Splits) -> dict[str, float]:
     accuracies = {}
     for end, features in (("first", first_tokens), ("last", last_tokens)):
         length = splits["train"].sequences.shape[1]
-        candidates: dict[str, Features] = {
-            end_name(end, count): partial(features, count=count)
+        candidates = {
+            end_name(end, count): partial(trees, partial(features, count=count))
             for count in POSITIONS
             if count <= length
         }
