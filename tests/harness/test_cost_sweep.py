@@ -19,9 +19,9 @@ MEASURED = Measured(
 
 def spec(attention, length, machine="one"):
     return CostSpec(
-        attention=attention, options={}, level="layer", operation="train", length=length, batch=1,
-        batching="1", dim=16, heads=2, causal=False, model=None, precision="fp32", device="cpu",
-        machine=machine, threads=1,
+        attention=attention, options={}, level="layer", operation="train", length=length,
+        batch=1024 // length, batching="tokens=1024", dim=16, heads=2, causal=False,
+        model=None, precision="fp32", device="cpu", machine=machine, threads=1,
     )  # fmt: skip
 
 
@@ -68,9 +68,10 @@ def test_longer_lengths_of_a_row_that_fails_are_skipped_with_the_reason(status, 
     assert {status for (name, _), status in statuses(outcomes).items() if name == "none"} == {"ok"}
 
 
-def test_a_cell_with_a_final_record_is_not_measured_again_unless_asked(tmp_path):
+@pytest.mark.parametrize("status", ["out_of_memory", "timeout", "crashed"])
+def test_a_cell_with_a_final_record_is_not_measured_again_unless_asked(status, tmp_path):
     store = CostStore(tmp_path)
-    list(sweep(SPECS, store, Measure({("none", 1024): "timeout"}), rerun=False))
+    list(sweep(SPECS, store, Measure({("none", 1024): status}), rerun=False))
     again = Measure()
     outcomes = list(sweep(SPECS, store, again, rerun=False))
     assert again.calls == [] and not any(new for _, new in outcomes)
@@ -95,6 +96,16 @@ def test_a_sweep_that_is_ended_loses_at_most_the_cell_in_progress(tmp_path):
     again = Measure()
     list(sweep(SPECS, store, again, rerun=False))
     assert len(first.calls) == 2 and len(again.calls) == len(SPECS) - 2
+
+
+def test_a_record_has_the_seconds_of_its_cell_and_the_claim_of_all_its_variants(tmp_path):
+    ticks = iter([10.0, 12.5])
+    cells = sweep(
+        [spec("softmax+none", 256)], CostStore(tmp_path), Measure(), rerun=False,
+        clock=lambda: next(ticks),
+    )  # fmt: skip
+    ((record, _),) = cells
+    assert record.seconds == 2.5 and record.claims_linear is False
 
 
 def test_the_cells_of_two_machines_are_different_records(tmp_path):

@@ -9,7 +9,7 @@ from harness.cost.work import prepare, require_supported
 from harness.records.cost import CostSpec, Limits
 from harness.records.spec import ModelSpec
 from zoo.composition import Composition
-from zoo.contract import Unsupported
+from zoo.contract import Attention, Unsupported
 from zoo.cost import flops
 from zoo.registry import UserError
 
@@ -95,11 +95,35 @@ def test_sdpa_softmax_has_ratio_one_and_is_measured_once():
     assert measured.memory_ratio == 1
 
 
-def test_a_step_has_the_dropout_of_attention_of_its_model():
+def test_a_step_has_the_dropout_of_its_model():
     spec = cell("softmax", "train", level="step")
     changed = spec.model_copy(update={"model": MODEL.model_copy(update={"attention_dropout": 0.3})})
-    sizes = [module.size for module in prepare(changed).module.modules() if hasattr(module, "size")]
-    assert {size.dropout for size in sizes} == {0.3}
+    modules = [*prepare(changed).module.modules()]
+    assert {module.size.dropout for module in modules if isinstance(module, Attention)} == {0.3}
+    assert {module.p for module in modules if isinstance(module, torch.nn.Dropout)} == {0.1}
+
+
+@pytest.mark.parametrize("level", ["layer", "step"])
+@pytest.mark.parametrize("operation", ["forward", "train"])
+def test_a_call_has_the_mode_the_precision_and_the_gradients_of_its_pass(operation, level):
+    spec = cell("primal", operation, level=level, causal=True)
+    work, seen = prepare(spec.model_copy(update={"precision": "bf16"})), []
+    work.module.register_forward_hook(
+        lambda module, *_: seen.append(
+            (module.training, torch.is_inference_mode_enabled(), torch.is_autocast_enabled("cpu"))
+        )
+    )
+    pulled = set()
+    for name, parameter in work.module.named_parameters():
+        parameter.register_post_accumulate_grad_hook(lambda _, name=name: pulled.add(name))
+    work.call()
+    training = operation == "train"
+    assert seen == [(training, not training, True)]
+    # Those of the auxiliary loss, too; nothing is kept for the next call.
+    assert pulled == ({name for name, _ in work.module.named_parameters()} if training else set())
+    assert all(parameter.grad is None for parameter in work.module.parameters())
+    layers = [module for module in work.module.modules() if isinstance(module, Attention)]
+    assert all(layer.size.causal for layer in layers)
 
 
 def test_a_step_trains_every_parameter_of_a_model():
@@ -120,7 +144,7 @@ def test_required_bytes_are_those_of_tokens_and_parameters():
     assert required_bytes(cell("none", "train"), work) == 4 * 4 * B * N * D + 8 * parameters
 
 
-@pytest.mark.parametrize(("text", "batch"), [("8", 8), ("tokens=1000", 10), ("tokens=100", 1)])
+@pytest.mark.parametrize(("text", "batch"), [("8", 8), ("tokens=1099", 10), ("tokens=100", 1)])
 def test_a_batch_is_a_number_or_follows_from_the_tokens(text, batch):
     assert batch_of(text, 100) == batch
 
