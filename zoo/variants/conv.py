@@ -1,7 +1,7 @@
 """Convolution in place of attention: the baseline of a model that mixes near tokens only.
 
-A depth-wise separable convolution (Sifre and Mallat, 2014; Chollet, 2017, arXiv 1610.02357) with T
-taps and c channels, linear in its input:
+A depth-wise separable convolution, as in Chollet, "Xception: Deep Learning with Depthwise Separable
+Convolutions", 2016, arXiv 1610.02357, with T taps and c channels, linear in its input:
 
     out_i = W_o (sum_t taps_t * v_(i + t - T // 2)) + b_o        v = W_v x + b_v, (n, c)
     out_i = W_o (sum_t taps_t * v_(i + t - T + 1)) + b_o         causal
