@@ -29,26 +29,31 @@ def score_interval(sample: Sample) -> Interval:
 
     Its ends are the accuracies p with
 
-        (mean - p)^2 = t^2 S + z^2 g p (1 - p)
+        (mean - p)^2 = (t^2 f + z^2 g) p (1 - p)
 
-    where S is the variance due to seeds and t Student's quantile for k - 1 degrees of freedom,
-    g p (1 - p) the variance due to test examples for an accuracy of p and z the normal quantile.
-    Where seeds agree it is Wilson's interval with the design effect of clusters in g, where they
-    dominate it is Student's, and between them squared half-widths are added (Graybill and Wang,
-    "Confidence intervals on nonnegative linear combinations of variances", 1980; Zou and Donner,
-    "Construction of confidence limits about effect measures", 2008). It lies within [0, 1], and has
-    a width where all answers are correct or all seeds agree.
+    where g p (1 - p) is the variance due to test examples for an accuracy of p, f p (1 - p) that
+    due to seeds, z the normal quantile and t Student's for k - 1 degrees of freedom. Where seeds
+    agree it is Wilson's interval with the design effect of clusters in g. Where they dominate it is
+    Student's, except that its middle is nearer to 1/2: seeds vary less near 0 and 1. Between them
+    squared half-widths are added (Graybill and Wang, "Confidence intervals on nonnegative linear
+    combinations of variances", 1980; Zou and Donner, "Construction of confidence limits about
+    effect measures", 2008). It lies within [0, 1], and has a width where all answers are correct or
+    all seeds agree.
     """
-    mean, g = sample.mean, float(ndtri(UPPER)) ** 2 * sample.design
-    seeds = sample.seed_excess
-    if seeds:
-        seeds *= float(stdtrit(sample.seeds - 1, UPPER)) ** 2
-    # (1 + g) p^2 - (2 mean + g) p + mean^2 - seeds = 0, with z^2 in g and t^2 in seeds
-    a, b = 1 + g, 2 * mean + g
-    root = max(b * b - 4 * a * (mean * mean - seeds), 0.0) ** 0.5
-    low, high = (b - root) / (2 * a), (b + root) / (2 * a)
-    over = "seeds and examples" if sample.seeds > 1 else "examples"
-    return Interval(mean, max(0.0, min(mean, low)), min(1.0, max(mean, high)), over)
+    mean, factor = sample.mean, float(ndtri(UPPER)) ** 2 * sample.design
+    if sample.seed_excess:
+        t = float(stdtrit(sample.seeds - 1, UPPER))
+        factor += t * t * sample.seed_excess / (mean * (1 - mean))
+    low, high = score_ends(mean, factor)
+    return Interval(mean, low, high, "seeds and examples" if sample.seeds > 1 else "examples")
+
+
+def score_ends(mean: float, factor: float) -> tuple[float, float]:
+    """The solutions p of `(mean - p)^2 = factor p (1 - p)`, within [0, 1]."""
+    centre = (mean + factor / 2) / (1 + factor)
+    half = (factor * mean * (1 - mean) + factor**2 / 4) ** 0.5 / (1 + factor)
+    # Rounding could put an end on the wrong side of the mean.
+    return max(0.0, min(mean, centre - half)), min(1.0, max(mean, centre + half))
 
 
 def interval(accuracies: Sequence[float], examples: int) -> Interval:
@@ -76,9 +81,4 @@ def wilson(accuracy: float, examples: int) -> tuple[float, float]:
     Wilson, "Probable Inference, the Law of Succession, and Statistical Inference", 1927. Unlike the
     normal interval it is valid near 0 and 1, and lies within [0, 1].
     """
-    z2 = float(ndtri(UPPER)) ** 2
-    centre = (accuracy + z2 / (2 * examples)) / (1 + z2 / examples)
-    spread = accuracy * (1 - accuracy) / examples + z2 / (4 * examples**2)
-    half = (z2 * spread) ** 0.5 / (1 + z2 / examples)
-    # Rounding could put an end on the wrong side of the accuracy.
-    return max(0.0, min(accuracy, centre - half)), min(1.0, max(accuracy, centre + half))
+    return score_ends(accuracy, float(ndtri(UPPER)) ** 2 / examples)

