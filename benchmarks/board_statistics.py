@@ -2,9 +2,9 @@
 
 An answer is correct if a normal score exceeds 0: the sum of a level of the row, the effects of the
 seed, of the sequence and of the example, which rows share, of the example for the row, and a rest.
-The accuracy over all seeds and examples is then known exactly. A *missed* interval does not contain
-it. A board is *falsely separated* if two rows of one accuracy share no tier, or two others are
-separated in the wrong order. Neither depends on the device.
+The accuracy over all seeds and examples is then known exactly. A board is *falsely separated* if
+two rows of one accuracy share no tier, or two others are separated in the wrong order. Neither the
+coverage nor the separations depend on the device.
 """
 
 from collections.abc import Callable, Iterator, Sequence
