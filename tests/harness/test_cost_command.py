@@ -47,6 +47,14 @@ def test_cost_measures_every_cell_once_and_writes_its_page(call, store, outcomes
     assert "other.json is not a record" in call(*arguments)[2]
 
 
+def test_softmax_by_name_is_the_row_of_sdpa_and_prefill_is_causal(call, store, outcomes):
+    code, _, err = call(*SMALL, "-a", "softmax", "--lengths", "32", "--pass", "prefill")
+    assert code == 0, err
+    specs = [record.spec for record in CostStore.within(store.folder).read()[0]]
+    assert sorted(spec.options["softmax"]["backend"] for spec in specs) == ["naive", "sdpa"]
+    assert all(spec.causal for spec in specs)
+
+
 @pytest.mark.parametrize(
     ("status", "exit_code"), [("out_of_memory", 0), ("timeout", 0), ("crashed", 1), ("failed", 1)]
 )

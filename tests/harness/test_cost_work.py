@@ -107,7 +107,8 @@ def test_a_step_has_the_dropout_of_its_model():
 @pytest.mark.parametrize("operation", ["forward", "train"])
 def test_a_call_has_the_mode_the_precision_and_the_gradients_of_its_pass(operation, level):
     spec = cell("primal", operation, level=level, causal=True)
-    work, seen = prepare(spec.model_copy(update={"precision": "bf16"})), []
+    work, seen, given = prepare(spec.model_copy(update={"precision": "bf16"})), [], []
+    work.module.register_forward_pre_hook(lambda _, inputs: given.append(inputs[0]))
     work.module.register_forward_hook(
         lambda module, *_: seen.append(
             (module.training, torch.is_inference_mode_enabled(), torch.is_autocast_enabled("cpu"))
@@ -122,6 +123,8 @@ def test_a_call_has_the_mode_the_precision_and_the_gradients_of_its_pass(operati
     # Those of the auxiliary loss, too; nothing is kept for the next call.
     assert pulled == ({name for name, _ in work.module.named_parameters()} if training else set())
     assert all(parameter.grad is None for parameter in work.module.parameters())
+    if level == "layer":
+        assert given[0].requires_grad is training and given[0].grad is None
     layers = [module for module in work.module.modules() if isinstance(module, Attention)]
     assert all(layer.size.causal for layer in layers)
 
