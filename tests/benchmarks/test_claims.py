@@ -26,6 +26,7 @@ from benchmarks.turns import Turns
 from zoo.kernels import dropout
 
 ROOT = Path(__file__).parents[2]
+CPU = torch.device("cpu")
 
 CLAIM = Claim(name="fast", what="a over b", bounds={"cpu": 0.5}, limit="0.1")
 
@@ -70,10 +71,18 @@ def test_every_claim_has_one_name_and_bounds_of_a_device():
 
 
 def test_turns_divide_the_times_of_the_same_round():
-    turns = Turns({"a": lambda: None, "b": lambda: None}, Setting(device=torch.device("cpu")), 3)
+    turns = Turns({"a": lambda: None, "b": lambda: None}, Setting(device=CPU), 3)
     turns.seconds = {"a": [1.0, 3.0], "b": [2.0, 2.0]}
     assert turns.ratios("a", "b") == [0.5, 1.5]
     assert turns.figures("a")["a (ms)"].median == 2000.0
+
+
+def test_memory_is_that_of_the_variant_over_that_of_softmax(monkeypatch):
+    peaks = iter([100, 50])
+    monkeypatch.setattr("benchmarks.memory.MEMORY", {"none": None})
+    monkeypatch.setattr("benchmarks.memory.peak_bytes", lambda *_: next(peaks))
+    one, _ = import_module("benchmarks.memory").measure(Setting(device=CPU, tiny=True))
+    assert (one.name, one.ratios) == ("memory-none", [0.5])
 
 
 @pytest.mark.parametrize(
@@ -119,7 +128,7 @@ def test_the_groups_of_a_profile_hold_all_of_its_time():
 def test_a_benchmark_finds_every_claim_that_is_made_for_the_device(name, tmp_path, monkeypatch):
     torch.use_deterministic_algorithms(False)
     monkeypatch.setenv("HARNESS_DATA", str(tmp_path / "data"))
-    setting = Setting(device=torch.device("cpu"), tiny=True)
+    setting = Setting(device=CPU, tiny=True)
     records = measure(name, setting, tmp_path / "out")
     claims = import_module(f"benchmarks.{name}").CLAIMS
     assert {one.name for one in records} == {one.name for one in claims if "cpu" in one.bounds}

@@ -47,6 +47,23 @@ def test_the_peak_is_the_most_memory_allocated_at_once(pattern):
     assert before.numel() == 16 * MIB
 
 
+def test_the_peak_on_a_gpu_is_that_of_the_step_alone(monkeypatch):
+    allocated = {"now": 5, "peak": 99}
+
+    def step():
+        allocated["peak"] = max(allocated["peak"], allocated["now"] + 7)
+
+    fakes = {
+        "synchronize": lambda device: None,
+        "reset_peak_memory_stats": lambda device: allocated.update(peak=allocated["now"]),
+        "memory_allocated": lambda device: allocated["now"],
+        "max_memory_allocated": lambda device: allocated["peak"],
+    }
+    for name, fake in fakes.items():
+        monkeypatch.setattr(torch.cuda, name, fake)
+    assert peak_bytes(step, torch.device("cuda")) == 7
+
+
 def test_the_peak_covers_the_backward_pass():
     x = torch.ones(MIB, requires_grad=True)
     forward = peak_bytes(lambda: x.sin().sum(), CPU)
