@@ -13,6 +13,7 @@ import pytest
 from harness.cli import main
 from harness.cli.process import execute
 from harness.interrupts import Terminated
+from harness.records.store import Store
 from zoo.registry import UserError
 
 ROOT = Path(__file__).parents[2]
@@ -91,6 +92,11 @@ def start(data_home, tmp_path):
         process.communicate()
 
 
+def suffixes(store: Store) -> list[str]:
+    """Of the files; locks are hidden, and so is a file that was being written."""
+    return sorted(path.suffix for path in store.folder.iterdir() if path.name[0] != ".")
+
+
 def step_in(line: str) -> int:
     """The step of a line of progress; 0 in other lines."""
     found = re.search(rf"step (\d+)/{STEPS}", line)
@@ -108,7 +114,7 @@ def test_a_run_that_signals_ended_leaves_a_readable_store_and_is_continued(start
         assert any(step_in(line) >= done + 60 for line in process.stdout)
         process.send_signal(number)
         _, err = process.communicate(timeout=60)
-        left = sorted(path.suffix for path in store.folder.iterdir())
+        left = suffixes(store)
         records, broken = store.read()
         assert broken == []
         if number == signal.SIGKILL:
@@ -126,7 +132,7 @@ def test_a_run_that_signals_ended_leaves_a_readable_store_and_is_continued(start
     assert end.value.code == 0, out
     assert steps[0] > done and steps[-1] == STEPS
     ((record,), _) = store.read()
-    assert record.status == "ok" and [path.suffix for path in store.folder.iterdir()] == [".json"]
+    assert record.status == "ok" and suffixes(store) == [".json"]
     steps = [point.step for point in record.curve]
     assert steps == sorted(set(steps)) and steps[-1] == STEPS
 

@@ -213,7 +213,7 @@ def test_a_folder_that_cannot_be_written_is_an_error(fetch, tmp_path, monkeypatc
 @pytest.mark.parametrize(
     ("task", "message"),
     [
-        ("listops", "listops needs no files from 'harness data'; nothing to fetch"),
+        ("listops", "listops needs no files from 'harness data'; the official files are those of"),
         ("retrieval", "retrieval has no source that can be verified; run 'harness data import"),
         ("txt", "unknown task 'txt'; did you mean 'text'"),
     ],
