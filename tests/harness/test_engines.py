@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -42,6 +43,8 @@ def start(data_home, store):
             subprocess.Popen(
                 [*command, "--store", str(store.folder)], env=environment, text=True,
                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+                # The process that runs the tests may ignore SIGINT, which its children inherit.
+                preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
             )
         )  # fmt: skip
         return started[-1]
