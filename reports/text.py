@@ -1,5 +1,9 @@
 """Texts from records: any characters may occur in them, so nothing is printed without `plain`."""
 
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+
 
 def plain(text: str, limit: int | None = None) -> str:
     """`text` on one line, with U+FFFD for each character that cannot be printed.
@@ -19,3 +23,13 @@ def csv_cell(value: object) -> object:
         return value
     text = plain(value)
     return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
+
+
+def csv_text(headings: Sequence[str], lines: Iterable[Mapping[str, object]]) -> str:
+    """Lines by heading as CSV, through `csv_cell`; a heading without a value has an empty cell."""
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, headings, restval="", lineterminator="\n")
+    writer.writeheader()
+    for line in lines:
+        writer.writerow({name: csv_cell(value) for name, value in line.items()})
+    return stream.getvalue()

@@ -13,8 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from zoo.contract import Attended, Attention, Context, Mask, Queries, State, Tokens
-from zoo.kernels import recurrence
-from zoo.kernels.precision import at_least_fp32
+from zoo.kernels import eager
 from zoo.kernels.real_tokens import gather_tokens, real_tokens_first
 
 
@@ -47,7 +46,7 @@ class GatedAttention(Attention):
 
     def backend_for(self, x: Tokens) -> str:
         """See `Attention.backend_for`."""
-        return "recurrent" if recurrence.suits(x.to(at_least_fp32(x.dtype))) else "chunked"
+        return "recurrent" if eager.on_cpu(x) else "chunked"
 
     def start(self, batch: int) -> State:
         """See `Attention.start`: a matrix per head, (b, h, e, e), and the number of tokens."""

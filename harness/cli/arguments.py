@@ -27,6 +27,9 @@ StoreOption = Annotated[
     Path,
     typer.Option(parser=path, metavar="PATH", help="Folder of records, one JSON file per run."),
 ]
+AttentionOption = Annotated[
+    list[str], typer.Option("--attention", "-a", help="A, A+B, or A,A+B,...; repeatable.")
+]
 BudgetOption = Annotated[str, typer.Option(help="Recipe: smoke, laptop, paper, or a TOML file.")]
 SeedsOption = Annotated[str, typer.Option(help="Seeds, separated by commas.")]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu or cuda.")]

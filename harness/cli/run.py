@@ -15,9 +15,7 @@ if TYPE_CHECKING:
 
 
 def run(
-    attention: Annotated[
-        list[str], typer.Option("--attention", "-a", help="A, A+B, or A,A+B,...; repeatable.")
-    ],
+    attention: arguments.AttentionOption,
     task: Annotated[
         list[str] | None,
         typer.Option(

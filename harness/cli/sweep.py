@@ -11,9 +11,7 @@ from zoo.registry import UserError
 
 
 def sweep(
-    attention: Annotated[
-        list[str], typer.Option("--attention", "-a", help="A, A+B, or A,A+B,...; repeatable.")
-    ],
+    attention: arguments.AttentionOption,
     task: Annotated[str, typer.Option("--task", "-t", help="TASK or TASK,TASK,...")],
     over: Annotated[
         str,

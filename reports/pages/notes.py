@@ -75,9 +75,9 @@ def notes(records: Sequence[Record], broken: Sequence[Broken]) -> Iterator[str]:
     """The sections that the records require, in order."""
     if records:
         yield MEANING
-    if beside := sum(record.cost is not None and record.cost.workers > 1 for record in records):
+    if shared := sum(record.cost is not None and record.cost.workers > 1 for record in records):
         yield (
-            f"- The costs of {beside} of {len(records)} runs were measured while other cells ran "
+            f"- The costs of {shared} of {len(records)} runs were measured while other cells ran "
             "on the machine: their times are higher than those of a quiet one. `harness measure` "
             "replaces them.\n"
         )

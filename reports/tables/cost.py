@@ -1,7 +1,5 @@
 """Groups records of costs into sweeps: one variant a row, one length a column."""
 
-import csv
-import io
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,7 +9,7 @@ from harness.records.cost import CostRecord, CostSpec, Measured
 from reports.scaling import Crossover, Exponent, crossover, exponent
 from reports.tables.boards import differences, machine
 from reports.tables.columns import MIB, NOTHING, number
-from reports.text import csv_cell, plain
+from reports.text import csv_text, plain
 
 REASON = 80
 """The most characters of a reason in a table."""
@@ -198,15 +196,8 @@ def crossover_text(crossing: Crossover | None) -> str:
 
 def as_csv(all_sweeps: Sequence[Sweep]) -> str:
     """Every cell of every sweep, at full precision; a cell without a value is empty, never zero."""
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, HEADINGS, restval="", lineterminator="\n")
-    writer.writeheader()
-    for sweep in all_sweeps:
-        for row in sweep.rows:
-            for record in row.cells.values():
-                line = _csv_line(record)
-                writer.writerow({name: csv_cell(value) for name, value in line.items()})
-    return stream.getvalue()
+    rows = (row for sweep in all_sweeps for row in sweep.rows)
+    return csv_text(HEADINGS, (_csv_line(one) for row in rows for one in row.cells.values()))
 
 
 def _csv_line(record: CostRecord) -> dict[str, object]:

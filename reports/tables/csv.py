@@ -1,14 +1,12 @@
 """The leaderboard as CSV: one line for each row and baseline of a board, at full precision."""
 
-import csv
-import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
 from reports.tables.boards import Board
 from reports.tables.columns import COLUMNS
 from reports.tables.settings import PATHS
-from reports.text import csv_cell
+from reports.text import csv_text
 
 SHARED = (*(path.replace(".", "_") for path in PATHS), "machine", "test_examples", "kind")
 """Headings of what the lines of a board share, and of the kind of line: `measured`, `baseline`."""
@@ -18,13 +16,7 @@ NAMES = (*SHARED, *(column.name for column in COLUMNS))
 
 def as_csv(boards: Sequence[Board]) -> str:
     """Every row and baseline of every board; a cell without a value is empty, never zero."""
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, NAMES, restval="", lineterminator="\n")
-    writer.writeheader()
-    for board in boards:
-        for line in _lines(board):
-            writer.writerow({name: csv_cell(value) for name, value in line.items()})
-    return stream.getvalue()
+    return csv_text(NAMES, (line for board in boards for line in _lines(board)))
 
 
 def _lines(board: Board) -> Iterator[dict[str, object]]:

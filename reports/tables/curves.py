@@ -1,16 +1,14 @@
 """The curves of training: loss and accuracy on dev against steps and seconds, over seeds."""
 
-import csv
-import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
 from harness.records.record import Point
 from reports.tables.boards import Board
 from reports.tables.rows import Row
-from reports.text import csv_cell
+from reports.text import csv_text
 
 HEADINGS = (
     "board", "attention", "row", "seed", "step", "seconds", "loss", "losses",
@@ -63,17 +61,16 @@ def _place(step: int, points: Sequence[tuple[float, float]]) -> Place:
 
 def as_csv(boards: Sequence[Board]) -> str:
     """A line for each point of each run, at full precision."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(HEADINGS)
-    for board in boards:
-        for row in board.rows:
-            for run in row.runs:
-                for point in run.curve:
-                    cells = [
-                        board.title, row.spec.attention, row.label, run.spec.seed, point.step,
-                        point.seconds, point.loss, json.dumps(point.losses, sort_keys=True),
-                        dev_percent(point),
-                    ]  # fmt: skip
-                    writer.writerow([csv_cell(cell) for cell in cells])
-    return stream.getvalue()
+    rows = ((board, row) for board in boards for row in board.rows)
+    return csv_text(HEADINGS, (line for board, row in rows for line in _lines(board, row)))
+
+
+def _lines(board: Board, row: Row) -> Iterator[dict[str, object]]:
+    for run in row.runs:
+        for point in run.curve:
+            cells = [
+                board.title, row.spec.attention, row.label, run.spec.seed, point.step,
+                point.seconds, point.loss, json.dumps(point.losses, sort_keys=True),
+                dev_percent(point),
+            ]  # fmt: skip
+            yield dict(zip(HEADINGS, cells, strict=True))

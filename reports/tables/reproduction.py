@@ -1,7 +1,5 @@
 """Measured costs of training steps beside those that a paper published for the same shapes."""
 
-import csv
-import io
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +8,7 @@ from harness.records.cost import CostRecord
 from reports.papers import published
 from reports.tables.columns import NOTHING, number
 from reports.tables.cost import cell_text
-from reports.text import csv_cell
+from reports.text import csv_text
 
 REFERENCE = "softmax"
 """The row that published ratios refer to: softmax by its formula."""
@@ -131,12 +129,7 @@ def entry_text(entry: Entry, value: float | None) -> str:
 
 def as_csv(entries: Sequence[Entry]) -> str:
     """Every entry, at full precision; a cell without a value is empty, never zero."""
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, HEADINGS, restval="", lineterminator="\n")
-    writer.writeheader()
-    for entry in entries:
-        writer.writerow({name: csv_cell(value) for name, value in _line(entry).items()})
-    return stream.getvalue()
+    return csv_text(HEADINGS, map(_line, entries))
 
 
 def _line(entry: Entry) -> dict[str, object]:

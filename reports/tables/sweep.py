@@ -1,8 +1,6 @@
 """Groups records into sweeps: accuracy against one option."""
 
-import csv
-import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -12,7 +10,7 @@ from reports.tables.boards import Baselines, baselines, by_options, grouped
 from reports.tables.rows import Row, group_by
 from reports.tables.settings import Setting, setting
 from reports.tables.trials import without_trials
-from reports.text import csv_cell
+from reports.text import csv_text
 
 HEADINGS = (
     "sweep", "attention", "options", "field", "value", "seeds", "test_accuracy_percent",
@@ -78,19 +76,18 @@ def state_bytes(row: Row) -> float | None:
 
 def as_csv(sweeps: Sequence[Sweep]) -> str:
     """A line for each row of each sweep, at full precision."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(HEADINGS)
-    for sweep in sweeps:
-        for curve in sweep.curves:
-            for value, row in curve.rows.items():
-                ends = [100 * part for part in row.accuracy[:3]] if row.accuracy else [None] * 3
-                cells = [
-                    sweep.title, curve.attention, curve.label, sweep.field, value, len(row.runs),
-                    *ends, state_bytes(row), row.failures,
-                ]  # fmt: skip
-                writer.writerow([csv_cell(cell) for cell in cells])
-    return stream.getvalue()
+    return csv_text(HEADINGS, (line for sweep in sweeps for line in _lines(sweep)))
+
+
+def _lines(sweep: Sweep) -> Iterator[dict[str, object]]:
+    for curve in sweep.curves:
+        for value, row in curve.rows.items():
+            ends = [100 * part for part in row.accuracy[:3]] if row.accuracy else [None] * 3
+            cells = [
+                sweep.title, curve.attention, curve.label, sweep.field, value, len(row.runs),
+                *ends, state_bytes(row), row.failures,
+            ]  # fmt: skip
+            yield dict(zip(HEADINGS, cells, strict=True))
 
 
 def _sweep(title: str, field: str, shared: Setting, runs: Sequence[Record]) -> Sweep:

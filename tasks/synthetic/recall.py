@@ -27,7 +27,7 @@ class Induction(SymbolTask):
     The answer is the symbol that followed its first occurrence. Olsson et al., 2022, arXiv
     2209.11895, in the form of Gu and Dao, 2023, arXiv 2312.00752, with one special token. There the
     set of adjacent pairs of tokens has the answer, and a linear model of it needs no attention;
-    with several special tokens it does not say which one is asked for.
+    with several special tokens it does not say which one is queried.
 
     Attributes:
         specials: number of special tokens.
@@ -59,11 +59,11 @@ class Induction(SymbolTask):
         sequences = FIRST_SYMBOL + symbols
         np.put_along_axis(sequences, positions, np.tile(tokens, (count, 1)), axis=1)
         sequences[:, -1] = SPECIAL
-        asked = np.zeros(count, np.int64)
+        queried = np.zeros(count, np.int64)
         if self.specials > 1:
-            asked = stream.integers(self.specials, count)
-            sequences[:, -1] = tokens[asked]
-        targets = symbols[np.arange(count), positions[np.arange(count), asked] + 1]
+            queried = stream.integers(self.specials, count)
+            sequences[:, -1] = tokens[queried]
+        targets = symbols[np.arange(count), positions[np.arange(count), queried] + 1]
         target_positions = np.full((count, 1), self.max_len - 1)
         return Examples(sequences, targets[:, None], target_positions)
 
@@ -78,7 +78,7 @@ class Induction(SymbolTask):
         return f"special{number + 2}" if number >= 0 else super().word(token)
 
     def _special_positions(self, stream: Stream, count: int) -> Int[np.ndarray, "n specials"]:
-        """Where each special token stands, a symbol before the last position after each."""
+        """The position of each special token, a symbol before the last position after each."""
         if self.specials == 1:
             return stream.integers(self.max_len - 2, count)[:, None]
         pairs, spare = divmod(self.max_len - 1, 2)

@@ -27,7 +27,7 @@ class Clock:
 
 
 def work_of(clock: Clock, seconds: float, mib: int) -> Work:
-    """A call that takes that long and allocates that much, beside a layer with a frozen bias."""
+    """A call that takes that long and allocates that much; its module has a frozen bias."""
     module = torch.nn.Linear(5, 3)
     module.bias.requires_grad_(False)
 

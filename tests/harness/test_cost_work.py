@@ -80,7 +80,7 @@ def test_a_pass_that_a_variant_does_not_have_is_rejected(attention, operation):
 
 
 @pytest.mark.parametrize("operation", ["forward", "train", "prefill", "decode"])
-def test_every_pass_is_measured_beside_sdpa_softmax(operation):
+def test_every_pass_is_measured_with_sdpa_softmax(operation):
     spec = cell("primal", operation)
     measured = measure_cell(spec, LIMITS, 0.0, 60.0)
     assert measured.ratio and measured.memory_ratio and not measured.no_ratio

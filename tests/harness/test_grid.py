@@ -296,9 +296,9 @@ def test_a_run_that_another_machine_began_comes_last_and_starts_again(
     assert [point.step for point in record.curve] == [1, 2, 3, 4]
 
 
-def test_a_cost_names_the_cells_that_ran_beside_it(plan, store, callback, unmeasured):
-    beside = store.locks.acquire("another cell", threads=1, steps=4)
+def test_a_cost_has_the_number_of_concurrent_cells(plan, store, callback, unmeasured):
+    other = store.locks.acquire("another cell", threads=1, steps=4)
     ((shared, _),) = run_all([plan()], store, Serial(Quiet(callback)), Quiet(callback))
-    beside.release(keep_state=False)
+    other.release(keep_state=False)
     assert shared.cost.workers == 2
     assert remeasure(shared, store).cost.workers == 1

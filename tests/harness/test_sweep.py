@@ -47,7 +47,7 @@ def test_a_cost_has_the_state_of_causal_recurrent_models(
     if not has_state:
         assert size is None
         return
-    # An fp32 matrix and a sum for each head, and no more than a few numbers beside them.
+    # An fp32 matrix and a sum for each head, and a few numbers more.
     width = model.dim // model.heads
     least = 4 * model.depth * model.heads * width * (width + 1)
     assert size is not None and least <= size < 1.2 * least

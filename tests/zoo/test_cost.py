@@ -1,5 +1,8 @@
 """Memory and operations, against allocations and products of known size."""
 
+import gc
+from contextlib import nullcontext
+
 import pytest
 import torch
 from torch import nn
@@ -45,6 +48,21 @@ def test_the_peak_is_the_most_memory_allocated_at_once(pattern):
     before = hold(16)
     assert peak_bytes(pattern, CPU) == PATTERNS[pattern] * MIB
     assert before.numel() == 16 * MIB
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_garbage_is_not_collected_during_a_measurement_only(fails):
+    during = []
+
+    def step():
+        during.append(gc.isenabled())
+        if fails:
+            raise MemoryError
+
+    with pytest.raises(MemoryError) if fails else nullcontext():
+        peak_bytes(step, CPU)
+    assert during == [False]
+    assert gc.isenabled()
 
 
 def test_the_peak_on_a_gpu_is_that_of_the_step_alone(monkeypatch):

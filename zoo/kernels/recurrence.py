@@ -8,7 +8,7 @@ With a_i in (0, 1]^e for each token and head,
 The state of a head, S_i = diag(a_i) S_(i-1) + k_i v_i^T, stays in the cache of a processor. The
 backward pass runs the recurrence again for the gradient of q, and the reversed one for those of k
 and v; that of log a_i is the sum of q_j d q_j - k_j d k_j over j >= i (Yang et al., 2023, arXiv
-2312.06635, appendix C). Nothing is divided by a product of decays. Only the inputs are stored. Time
+2312.06635). Nothing is divided by a product of decays. Only the inputs are stored. Time
 O(n e^2), memory O(n e) per head.
 
 For eager execution on a CPU; elsewhere a variant has a form in chunks, which is its definition too.
@@ -42,16 +42,11 @@ def decayed_sum(
     It is used where this cannot run, and for derivatives of gradients.
     """
     parts = q, k, v, log_decay
-    if not suits(*parts):
+    if not all(eager.on_cpu(x) and type(x) is Tensor and x.dtype in DTYPES for x in parts):
         return definition(*parts)
     # Copies of what is part of a larger tensor, which then is not stored.
     tokens = (_by_token(x).transpose(1, 2) for x in (q, k, v))
     return _DecayedSum.apply(definition, causal, *tokens, log_decay)
-
-
-def suits(*parts: Tensor) -> bool:
-    """Whether the loops can run on tensors like these."""
-    return all(eager.on_cpu(x) and type(x) is Tensor and x.dtype in DTYPES for x in parts)
 
 
 class _DecayedSum(torch.autograd.Function):
