@@ -57,17 +57,15 @@ def evaluate(
     """
     identity = json.dumps([task.key, *(digests[name] for name in SPLITS)])
     key = f"baselines@{VERSION}-{hashlib.sha256(identity.encode()).hexdigest()[:32]}"
-    cached = None
-    with suppress(UserError):  # the folder cannot be read
-        cached = cache.find(key)
-    if cached:
-        specification = {"names": "str n", "values": "float64 n"}
-        names, values = cache.read(key, specification, "run it again: it is computed again")
-        return dict(zip(names.tolist(), values.tolist(), strict=True))
-    accuracies = compute(task, splits)
-    with suppress(UserError):
+    if cached := _cached(key):
+        return cached
+    with cache.one_at_a_time(key):
+        if cached := _cached(key):
+            return cached
+        accuracies = compute(task, splits)
         arrays = {"names": np.array([*accuracies]), "values": np.array([*accuracies.values()])}
-        cache.write(key, arrays)
+        with suppress(UserError):
+            cache.write(key, arrays)
     return accuracies
 
 
@@ -82,6 +80,19 @@ def compute(task: Task, splits: Mapping[SplitName, Split]) -> dict[str, float]:
         most_frequent = candidates.mode(1).values[:, None]  # the lowest in case of a tie
         accuracies[MOST_FREQUENT] = (test.targets == most_frequent).double().mean().item()
     return accuracies
+
+
+def _cached(key: str) -> dict[str, float]:
+    """The accuracies of that key; empty where the cache does not have them, or cannot be read."""
+    try:
+        found = cache.find(key)
+    except UserError:
+        return {}
+    if not found:
+        return {}
+    specification = {"names": "str n", "values": "float64 n"}
+    names, values = cache.read(key, specification, "run it again: it is computed again")
+    return dict(zip(names.tolist(), values.tolist(), strict=True))
 
 
 def _shallow(task: Task, splits: Mapping[SplitName, Split]) -> dict[str, float]:

@@ -12,8 +12,8 @@ import platform
 import re
 import tempfile
 import zipfile
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from threading import get_ident
 from typing import Any
@@ -28,6 +28,9 @@ HOME_VARIABLE = "HARNESS_DATA"
 
 ATTEMPTS = 10
 """Attempts to open a file that other processes may replace after it was listed."""
+
+PATIENCE = 3600.0
+"""Seconds that a process waits for another one that computes the same data set."""
 
 
 def data_home() -> Path:
@@ -130,6 +133,22 @@ def write(key: str, arrays: Mapping[str, np.ndarray]) -> Path:
         ) from error
     finally:
         partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def one_at_a_time(key: str) -> Iterator[None]:
+    """Wait while another process computes the data set `key`: afterwards it may be in the cache.
+
+    Only time depends on it: where the folder has no locks, or after `PATIENCE`, nobody waits.
+    """
+    import filelock
+
+    with ExitStack() as stack:
+        with suppress(OSError, NotImplementedError):  # a timeout is an OSError
+            data_home().mkdir(parents=True, exist_ok=True)
+            lock = filelock.FileLock(data_home() / f".{key}.computing.lock", timeout=PATIENCE)
+            stack.enter_context(lock)
+        yield
 
 
 def remove_partial() -> None:

@@ -148,7 +148,9 @@ class GeneratedTask(CachedTask):
         """
         if not self.is_cached():
             cache.require_writable()
-            cache.write(self.key, self.generate())
+            with cache.one_at_a_time(self.key):
+                if not self.is_cached():
+                    cache.write(self.key, self.generate())
         return super().arrays(specification)
 
 

@@ -1,9 +1,11 @@
 """Baselines, on tasks that each of them is known to solve or not."""
 
 import errno
+import threading
 from dataclasses import dataclass, replace
 from functools import partial
 
+import filelock
 import numpy as np
 import pytest
 import torch
@@ -322,6 +324,22 @@ def test_baselines_are_computed_once_and_cached(monkeypatch):
     assert evaluate(FirstToken()) == first
 
 
+def test_baselines_are_computed_by_one_process_at_a_time(home, monkeypatch):
+    evaluate(FirstToken())
+    (path,) = home.glob("baselines*")
+    key, content = path.name.split(".")[0], path.read_bytes()
+    path.unlink()
+    results = []
+    other = threading.Thread(target=lambda: results.append(evaluate(FirstToken())))
+    monkeypatch.setattr(baselines, "compute", None)
+    with filelock.FileLock(home / f".{key}.computing.lock"):
+        other.start()
+        other.join(0.2)
+        path.write_bytes(content)
+    other.join()
+    assert len(results) == 1 and results[0]["first 16 tokens"] == 1
+
+
 def test_cached_baselines_are_of_the_same_data():
     assert FirstToken().key == Uneven().key
     assert evaluate(FirstToken())["majority"] > 0 == evaluate(Uneven())["majority"]
@@ -347,7 +365,7 @@ def test_baselines_need_no_cache(home, monkeypatch):
 
     monkeypatch.setattr(np, "savez", fill)
     assert evaluate(FirstToken()) == compute(FirstToken())
-    assert not list(home.iterdir())
+    assert not list(home.glob("*.npz"))
     (home / "file").write_text("")
     monkeypatch.setenv(cache.HOME_VARIABLE, str(home / "file" / "cache"))
     assert evaluate(FirstToken()) == compute(FirstToken())

@@ -192,7 +192,7 @@ def test_a_full_disk_is_one_line(reviews, home, monkeypatch, kind):
             Text.import_files(reviews.folder, reviews.source)
         else:
             ListOps(**TREES).load("dev")
-    assert not list(home.iterdir())
+    assert [path for path in home.iterdir() if path.suffix != ".lock"] == []
 
 
 def run(script: str) -> subprocess.Popen:
@@ -241,6 +241,31 @@ def test_one_process_at_a_time_replaces_the_file_of_a_set(home):
         assert writer.is_alive() and value("set@1") == 0
     writer.join()
     assert value("set@1") == 1
+
+
+def test_one_process_at_a_time_generates_a_set(home, monkeypatch):
+    trees = ListOps(**TREES)
+    trees.load("dev")
+    (path,) = home.glob("*.npz")
+    content = path.read_bytes()
+    path.unlink()
+    loaded = []
+    other = threading.Thread(target=lambda: loaded.append(trees.load("dev")))
+    monkeypatch.setattr(ListOps, "generate", None)
+    with filelock.FileLock(home / f".{trees.key}.computing.lock"):
+        other.start()
+        other.join(0.2)
+        path.write_bytes(content)
+    other.join()
+    assert len(loaded) == 1
+
+
+def test_nobody_waits_where_the_folder_has_no_locks(home, monkeypatch):
+    def acquire(lock, *_, **__):
+        raise NotImplementedError("no flock")
+
+    monkeypatch.setattr(filelock.FileLock, "acquire", acquire)
+    assert len(ListOps(**TREES).load("dev")) == 5
 
 
 @pytest.mark.parametrize("values", [range(3), reversed(range(3))])
