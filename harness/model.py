@@ -5,6 +5,7 @@ the mean over tokens, which is the input of the head, excludes padding. For a ta
 positions, the inputs of the head are the tokens at these positions instead.
 """
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -21,13 +22,17 @@ from zoo.kernels.dropout import Dropout
 
 
 class Classifier(nn.Module):
-    """Encodes the sequences of an example with one encoder, and classifies the example."""
+    """Encodes the sequences of an example with one encoder, and classifies the example.
+
+    Tokens are embedded by a table, the time points of a signal by a linear layer.
+    """
 
     def __init__(
         self,
         layers: Sequence[Attention],
         *,
         vocabulary: int,
+        channels: int = 0,
         classes: int,
         sequences: int,
         feed_forward: int,
@@ -39,7 +44,8 @@ class Classifier(nn.Module):
 
         Args:
             layers: the attention of each layer, first to last.
-            vocabulary: vocabulary size.
+            vocabulary: vocabulary size; unused where sequences are signals.
+            channels: channels of a signal; 0 where sequences are tokens.
             classes: number of classes.
             sequences: t, the number of sequences of an example, 1 or 2.
             feed_forward: hidden width of the feed-forward blocks.
@@ -49,11 +55,14 @@ class Classifier(nn.Module):
         """
         super().__init__()
         size = layers[0].size
-        self.token = nn.Embedding(vocabulary, size.dim)
+        self.token = (
+            SignalEmbedding(channels, size.dim) if channels else nn.Embedding(vocabulary, size.dim)
+        )
         # Rotary positions are applied to queries and keys inside the attention.
         self.position = None if size.rotary else nn.Embedding(size.max_len, size.dim)
-        for table in filter(None, (self.token, self.position)):
-            nn.init.normal_(table.weight, std=0.02)
+        for table in (self.token, self.position):
+            if isinstance(table, nn.Embedding):
+                nn.init.normal_(table.weight, std=0.02)
         self.dropout = Dropout(dropout)
         self.layers = nn.ModuleList(
             EncoderLayer(attention, feed_forward=feed_forward, dropout=dropout, recompute=recompute)
@@ -74,7 +83,9 @@ class Classifier(nn.Module):
         return self.head(pair_features(pooled)), losses
 
     def encode(
-        self, tokens: Int[Tensor, "b n"], mask: Bool[Tensor, "b n"] | None
+        self,
+        tokens: Int[Tensor, "b n"] | Float[Tensor, "b n f"],
+        mask: Bool[Tensor, "b n"] | None,
     ) -> tuple[Float[Tensor, "b n d"], dict[str, Tensor]]:
         """Return the normalised tokens of the last layer, and the auxiliary losses.
 
@@ -90,6 +101,18 @@ class Classifier(nn.Module):
             for name, loss in losses.items():
                 by_name.setdefault(name, []).append(loss)
         return self.norm(x), {name: torch.stack(terms).mean() for name, terms in by_name.items()}
+
+
+class SignalEmbedding(nn.Linear):
+    """Embeds the channels of each time point: sqrt(d) (W x + b).
+
+    The factor is that of Vaswani et al. (2017, arXiv 1706.03762), section 3.4, for embeddings, and
+    of the published model of time series (Zerveas et al., 2021, arXiv 2010.02803).
+    """
+
+    def forward(self, input: Float[Tensor, "b n f"]) -> Float[Tensor, "b n d"]:
+        """Return one vector for each time point."""
+        return super().forward(input) * math.sqrt(self.out_features)
 
 
 def masked_mean(
@@ -129,6 +152,7 @@ def build_model(spec: RunSpec, task: Task, composition: Composition) -> Classifi
     return Classifier(
         composition.build(size, model.depth, spec.options),
         vocabulary=task.vocabulary,
+        channels=task.channels,
         classes=task.classes,
         sequences=task.sequences,
         feed_forward=model.feed_forward,

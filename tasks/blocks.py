@@ -33,6 +33,7 @@ class ShuffledBlocks(Task):
         self.task, self.block = task, block
         self.classes, self.vocabulary = task.classes, task.vocabulary
         self.max_len, self.sequences, self.causal = task.max_len, task.sequences, task.causal
+        self.channels = task.channels
 
     @property
     def key(self) -> str:
@@ -59,11 +60,11 @@ def shuffle_blocks(task: Task, block: int) -> Task:
 
 
 def _shuffle(
-    sequences: Shaped[Tensor, "s l"], lengths: Int[Tensor, " s"], block: int, stream: Stream
-) -> Shaped[Tensor, "s l"]:
-    count, length = sequences.shape
+    sequences: Shaped[Tensor, "s l *f"], lengths: Int[Tensor, " s"], block: int, stream: Stream
+) -> Shaped[Tensor, "s l *f"]:
+    count, length = sequences.shape[:2]
     positions = np.arange(length)
     ranks = stream.uniform(count, -(-length // block))[:, positions // block]
     ranks[positions >= lengths.numpy()[:, None]] = 1.0  # after every real token
     order = torch.from_numpy(ranks.argsort(1, kind="stable"))
-    return sequences.gather(1, order)
+    return sequences[torch.arange(count)[:, None], order]

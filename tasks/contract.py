@@ -2,7 +2,7 @@
 
 Axis letters of this package: `n` examples, `b` examples of a batch, `t` sequences of an example (1,
 or 2 where two are compared), `s` stored sequences, `l` tokens of a sequence, `a` target positions
-of an example, `c` candidate answers of an example.
+of an example, `c` candidate answers of an example, `f` channels of a signal.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 from typing import ClassVar, Literal
 
 import torch
-from jaxtyping import Bool, Int, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from tasks.answers import CLASSES, Answers
@@ -31,14 +31,15 @@ class Batch:
     """Some examples, padded to the task's length.
 
     Attributes:
-        tokens: (b, t, l), int64; padded positions hold arbitrary tokens.
+        tokens: (b, t, l), int64, or (b, t, l, f), float32, where sequences are signals; padded
+            positions hold arbitrary tokens.
         mask: (b, t, l), True for real tokens; None where the split has no padding.
         targets: (b,), one target per example; (b, a) where there are target positions.
         target_positions: (b, a), the positions whose outputs are compared with the targets; None
             where the target belongs to the whole example.
     """
 
-    tokens: Int[Tensor, "b t l"]
+    tokens: Int[Tensor, "b t l"] | Float[Tensor, "b t l f"]
     mask: Bool[Tensor, "b t l"] | None
     targets: Shaped[Tensor, "b ..."]
     target_positions: Int[Tensor, "b a"] | None = None
@@ -51,7 +52,8 @@ class Split:
     Each sequence is stored once; an example refers to its sequences by index.
 
     Attributes:
-        sequences: (s, l), in the smallest integer type that holds the vocabulary.
+        sequences: (s, l), in the smallest integer type that holds the vocabulary; (s, l, f),
+            float32, where sequences are signals.
         lengths: (s,), int32, the number of real tokens of each sequence; padding follows them.
         sequence_ids: (n, t), int32, the indices of each example's sequences.
         targets: (n,) or (n, a): int64 classes, or float32 numbers.
@@ -61,7 +63,7 @@ class Split:
         answers: the kind of the targets.
     """
 
-    sequences: Shaped[Tensor, "s l"]
+    sequences: Shaped[Tensor, "s l *f"]
     lengths: Int[Tensor, " s"]
     sequence_ids: Int[Tensor, "n t"]
     targets: Shaped[Tensor, "n ..."]
@@ -72,14 +74,14 @@ class Split:
     @classmethod
     def single(
         cls,
-        sequences: Shaped[Tensor, "n l"],
+        sequences: Shaped[Tensor, "n l *f"],
         lengths: Int[Tensor, " n"] | None,
         targets: Shaped[Tensor, "n ..."],
         target_positions: Int[Tensor, "n a"] | None = None,
         answers: Answers = CLASSES,
     ) -> "Split":
         """A split whose example i has one sequence, the i-th; without `lengths`, none is padded."""
-        count, length = sequences.shape
+        count, length = sequences.shape[:2]
         if lengths is None:
             lengths = torch.full((count,), length, dtype=torch.int32)
         sequence_ids = torch.arange(count, dtype=torch.int32)[:, None]
@@ -111,10 +113,11 @@ class Split:
             length: l of the batch, at least the length of every example; None for that of the task.
         """
         sequence_ids = self.sequence_ids[examples]
-        tokens = self.sequences[:, :length][sequence_ids].long()
+        tokens = self.sequences[:, :length][sequence_ids]
+        tokens = tokens if tokens.is_floating_point() else tokens.long()
         mask = target_positions = None
         if self.padded:
-            positions = torch.arange(tokens.shape[-1], device=tokens.device)
+            positions = torch.arange(tokens.shape[2], device=tokens.device)
             mask = positions < self.lengths[sequence_ids][..., None]
         if self.target_positions is not None:
             target_positions = self.target_positions[examples].long()
@@ -130,8 +133,9 @@ class Split:
 
         Hashed in turn are `lengths`, `sequence_ids`, `target_positions` (where there are any) and
         `targets`, each preceded by its name and shape (`sequence_ids 9x2 `), then all real tokens,
-        sequence by sequence. Every number takes 4 bytes, little-endian, so neither padding nor the
-        width of an integer type changes the digest.
+        sequence by sequence; before those of signals, `channels` and their number. Every number
+        takes 4 bytes, little-endian, so neither padding nor the width of an integer type changes
+        the digest.
         """
         sha256 = hashlib.sha256()
         for name in ("lengths", "sequence_ids", "target_positions", "targets"):
@@ -139,12 +143,14 @@ class Split:
             if part is not None:
                 shape = "x".join(map(str, part.shape))
                 sha256.update(f"{name} {shape} ".encode() + _bytes(part))
+        if self.sequences.ndim == 3:
+            sha256.update(f"channels {self.sequences.shape[2]} ".encode())
         positions = torch.arange(self.sequences.shape[1], device=self.sequences.device)
         for sequences, lengths in self.chunks():
             sha256.update(_bytes(sequences[positions < lengths[:, None]]))
         return sha256.hexdigest()
 
-    def chunks(self) -> Iterator[tuple[Shaped[Tensor, "c l"], Int[Tensor, " c"]]]:
+    def chunks(self) -> Iterator[tuple[Shaped[Tensor, "c l *f"], Int[Tensor, " c"]]]:
         """All sequences with their lengths, `CHUNK` at a time, in order."""
         return zip(self.sequences.split(CHUNK), self.lengths.split(CHUNK), strict=True)
 
@@ -165,7 +171,9 @@ class Task(ABC):
         version: incremented when the data or the targets change; results of two versions are never
             compared.
         classes: number of classes; 1 where the target is a number.
-        vocabulary: vocabulary size; every token is below it, also at padded positions.
+        vocabulary: vocabulary size; every token is below it, also at padded positions. 0 where
+            sequences are signals.
+        channels: f, the channels of a signal; 0 where sequences are tokens.
         max_len: l, the length that sequences are padded to.
         sequences: t, sequences per example.
         causal: whether a token may attend to earlier tokens only: the model is built causal.
@@ -178,6 +186,7 @@ class Task(ABC):
     classes: int
     vocabulary: int
     max_len: int
+    channels: int = 0
     sequences: int = 1
     causal: bool = False
     images: bool = False
@@ -202,7 +211,7 @@ class Task(ABC):
         """Test accuracies in [0, 1], by name, of shallow models that know the form of its examples.
 
         They are computed in addition to those of every task, see `tasks.baselines`, and only where
-        train is not small. By default none.
+        train is not small, or sequences are signals. By default none.
         """
         return {}
 

@@ -4,5 +4,11 @@ from tasks.contract import Task
 from zoo.registry import Registry
 
 tasks: Registry[type[Task]] = Registry(
-    "task", "tasks.lra", "tasks.synthetic", "tasks.table", group="tasks.tasks", base=Task
+    "task",
+    "tasks.lra",
+    "tasks.synthetic",
+    "tasks.table",
+    "tasks.uea",
+    group="tasks.tasks",
+    base=Task,
 )

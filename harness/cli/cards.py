@@ -136,11 +136,19 @@ def _properties(described: Description) -> dict[str, str]:
         "version": f"`{task.name}@{task.version}`",
         "options": ", ".join(f"`{name}={value}`" for name, value in task.options.items()) or "none",
         "target": described.target,
-        "vocabulary size": f"{task.vocabulary:,}",
-        "maximum length": f"{task.max_len:,} tokens",
+        **_inputs(task),
         "sequences per example": str(task.sequences),
         "model": "causal" if task.causal else "bidirectional",
         **origin,
+    }
+
+
+def _inputs(task: tasks.Task) -> dict[str, str]:
+    if task.channels:
+        return {"channels": f"{task.channels:,}", "maximum length": f"{task.max_len:,} time points"}
+    return {
+        "vocabulary size": f"{task.vocabulary:,}",
+        "maximum length": f"{task.max_len:,} tokens",
     }
 
 

@@ -23,10 +23,14 @@ def import_(
     task: Annotated[str, typer.Argument(help="The task whose data to import.")],
     path: Annotated[Path, typer.Argument(help="A folder, an archive or a file of the data set.")],
 ) -> None:
-    """Verify and convert local files of a data set, and put the result in the cache."""
-    from tasks.data.sources import import_data
+    """Verify and convert local files of a data set, and put the result in the cache.
 
-    typer.echo(f"imported: {import_data(task, path)}")
+    TASK uea is every set of that family whose files are there.
+    """
+    from tasks.data.sources import import_all
+
+    for imported in import_all(task, path):
+        typer.echo(f"imported: {imported}")
 
 
 @data.command(name="fetch")

@@ -116,10 +116,11 @@ def _sizes(split: Split) -> dict[str, str]:
 
 def _hashes(split: Split) -> list[bytes]:
     """A hash of the real tokens of each sequence."""
+    kind = "<f4" if split.sequences.is_floating_point() else "<i4"
     return [
         hashlib.blake2b(sequence[:length], digest_size=16).digest()
         for sequences, lengths in split.chunks()
-        for sequence, length in zip(sequences.numpy().astype("<i4"), lengths.tolist(), strict=True)
+        for sequence, length in zip(sequences.numpy().astype(kind), lengths.tolist(), strict=True)
     ]
 
 

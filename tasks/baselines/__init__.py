@@ -8,7 +8,7 @@
   A logistic regression on *n-grams*, n of `tokens.ORDERS` chosen on dev, where that takes seconds.
   Where the target is a number, or train is shorter than `FEW`: a linear model on the first 16
   tokens instead. Images have the bag of tokens only.
-* What a task adds: see `Task.shallow_baselines`.
+* What a task adds: see `Task.shallow_baselines`. For signals there is nothing else.
 * Where an example has target positions, the answer that it contains most often (*most frequent in
   context*).
 
@@ -96,6 +96,8 @@ def _cached(key: str) -> dict[str, float]:
 
 
 def _shallow(task: Task, splits: Mapping[SplitName, Split]) -> dict[str, float]:
+    if task.channels:
+        return dict(task.shallow_baselines(splits))
     train, vocabulary = splits["train"], task.vocabulary
     bag = partial(tokens.bag_of_tokens, vocabulary=vocabulary)
     accuracies = {"bag of tokens": linear(bag, splits).test}

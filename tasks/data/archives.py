@@ -109,6 +109,14 @@ def locate(source: Source, path: Path) -> SourceFiles:
     raise UserError(f"{path} {rule}; give the folder of {source.description}")
 
 
+def is_located(source: Source, path: Path) -> bool:
+    """Whether `locate` finds files of `source` at `path`."""
+    try:
+        return bool(locate(source, path))
+    except UserError:
+        return False
+
+
 def _in_folder(layout: Layout, path: Path) -> Path | None:
     for folder in (path, *(path / name for name in layout.folders)):
         if any((folder / file.name).exists() for file in layout.files):

@@ -1,8 +1,8 @@
 """Downloading public archives: verified, resumable, from the first mirror that has them.
 
-An archive is stored in the folder `downloads` of the cache. The bytes received so far are in
-`.NAME.partial` next to it, and the next attempt continues from there, from any mirror. The file is
-renamed after its size and digest are verified.
+An archive, or each file of a set without one, is stored in the folder `downloads` of the cache. The
+bytes received so far are in `.NAME.partial` next to it, and the next attempt continues from there,
+from any mirror. The file is renamed after its size and digest are verified.
 """
 
 import logging
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tasks.data import cache
-from tasks.data.files import Archive
+from tasks.data.files import File
 from tasks.data.sources import base_key, find_imported
 from zoo.registry import UserError, first_line, in_one_line
 
@@ -55,28 +55,28 @@ def fetch_data(
     """
     factory = find_imported(task, "fetch")
     source = factory.source()
-    archive = source.public
-    if archive is None:
+    if not source.downloads:
         raise UserError(f"{task} has no source that can be verified; {factory.how_to_get()}")
     cached = cache.find(base_key(factory))
     if cached and cache.is_valid(cached):
         return Fetched(cached, source.terms, present=True)
     folder = cache.data_home() / "downloads"
-    path = folder / archive.name
-    if offline and not path.exists():
-        raise UserError(
-            f"{folder} holds no {archive.name}; run 'harness data fetch {task}' without "
-            "--offline, or put it there"
-        )
-    if not offline and not download(archive, folder, progress, timeout):
-        raise UserError(
-            f"no mirror gave a complete {archive.name}; try again later, or get it from "
-            f"{source.origin} and run 'harness data import {task} PATH'"
-        )
+    for file in source.downloads:
+        if offline and not (folder / file.name).exists():
+            raise UserError(
+                f"{folder} holds no {file.name}; run 'harness data fetch {task}' without "
+                "--offline, or put it there"
+            )
+        if not offline and not download(file, folder, progress, timeout):
+            raise UserError(
+                f"no mirror gave a complete {file.name}; try again later, or get it from "
+                f"{source.origin} and run 'harness data import {task} PATH'"
+            )
+    path = folder / source.downloads[0].name if source.public else folder
     return Fetched(factory.import_files(path, source), source.terms, present=False)
 
 
-def download(archive: Archive, folder: Path, progress: Progress, timeout: float) -> bool:
+def download(archive: File, folder: Path, progress: Progress, timeout: float) -> bool:
     """Download `archive` to `folder` unless it is there; return False where no mirror gives it.
 
     Raises:
@@ -110,7 +110,7 @@ def download(archive: Archive, folder: Path, progress: Progress, timeout: float)
 class _Transfer:
     """Downloads an archive with pooch, continuing an earlier attempt that was interrupted."""
 
-    archive: Archive
+    archive: File
     folder: Path
     progress: Progress
     timeout: float

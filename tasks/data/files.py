@@ -27,11 +27,13 @@ class File(BaseModel, frozen=True, extra="forbid"):
         name: its usual name, with the folders of the layout that contain it.
         size: bytes; 0 where unpublished.
         digest: `ALGORITHM:HEX`, or `unpublished`.
+        mirrors: addresses to download it from, in order; none where it cannot be verified.
     """
 
     name: str
     size: int = 0
     digest: str = UNPUBLISHED
+    mirrors: tuple[str, ...] = ()
 
     def verify_size(self, size: int, location: str) -> None:
         """Raise UserError where the file at `location` has another size."""
@@ -55,13 +57,7 @@ class File(BaseModel, frozen=True, extra="forbid"):
 
 
 class Archive(File, frozen=True):
-    """A published tar archive.
-
-    Attributes:
-        mirrors: addresses to download it from, in order; none where it cannot be verified.
-    """
-
-    mirrors: tuple[str, ...] = ()
+    """A published tar archive."""
 
 
 class Layout(BaseModel, frozen=True, extra="forbid"):
@@ -128,6 +124,14 @@ class Source(BaseModel, frozen=True, extra="forbid"):
         """The archive that can be downloaded and verified, if there is one."""
         archives = (archive for layout in self.layouts for archive in layout.archives)
         return next((archive for archive in archives if archive.mirrors), None)
+
+    @property
+    def downloads(self) -> tuple[File, ...]:
+        """What to download: the public archive, else all files of a layout; empty for nothing."""
+        if self.public:
+            return (self.public,)
+        layouts = (layout.files for layout in self.layouts)
+        return next((files for files in layouts if all(file.mirrors for file in files)), ())
 
     def verify(self, arrays: Mapping[str, np.ndarray], location: str) -> None:
         """Raise UserError on another number of examples, or another digest of an array.

@@ -18,7 +18,7 @@ import numpy as np
 
 from tasks.contract import Task
 from tasks.data import cache
-from tasks.data.archives import SourceFiles, locate
+from tasks.data.archives import SourceFiles, is_located, locate
 from tasks.data.files import Source, source_of, unreadable
 from tasks.registry import tasks
 from zoo.registry import UserError, in_one_line
@@ -80,7 +80,7 @@ class ImportedTask(CachedTask):
     def how_to_get(cls) -> str:
         """See `CachedTask.how_to_get`."""
         source = cls.source()
-        fetch = f"run 'harness data fetch {cls.name}', or " if source.public else "run "
+        fetch = f"run 'harness data fetch {cls.name}', or " if source.downloads else "run "
         return (
             f"{fetch}'harness data import {cls.name} PATH' with the folder of "
             f"{source.description}; public original: {source.origin}"
@@ -183,6 +183,25 @@ def import_data(task: str, path: Path) -> Path:
     """
     factory = find_imported(task, "import")
     return factory.import_files(path, factory.source())
+
+
+def import_all(task: str, path: Path) -> list[Path]:
+    """As `import_data`; for a family, the data of each of its tasks that has files at `path`.
+
+    The family of `uea-heartbeat` is `uea`: a name that is no task, and with which tasks begin.
+
+    Raises:
+        UserError: see `import_data`; or `path` has no file of any task of the family.
+    """
+    family = [name for name in tasks.names() if name.startswith(f"{task}-")]
+    if not family or task in tasks.names():
+        return [import_data(task, path)]
+    located = {name: find_imported(name, "import").source() for name in family}
+    present = [name for name, source in located.items() if is_located(source, path)]
+    if not present:
+        known = ", ".join(source.description for source in located.values())
+        raise UserError(f"{path} has no file of {', '.join(family)}; give the folder of {known}")
+    return [import_data(name, path) for name in present]
 
 
 def find_imported(task: str, action: str) -> type[ImportedTask]:

@@ -1,0 +1,143 @@
+"""Linear classifiers of signals: of the statistics of channels, and of random convolutions.
+
+ROCKET (Dempster, Petitjean, Webb, "ROCKET: exceptionally fast and accurate time series
+classification using random convolutional kernels", 2020, arXiv 1910.13051): kernels of random
+length, weights, bias, dilation, padding and channels are convolved with a series; the features of a
+kernel are the maximum of its output, and the proportion of positive values. A ridge classifier is
+fitted to the standardised features, its penalty chosen on dev.
+
+Deviations: `GROUPS` times `WIDTH` kernels in place of 10,000; the kernels of a group have one
+length, dilation and padding, so that a group is one convolution. A series is zero after its end,
+which is the mean of train, and features are taken over its own outputs only.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Float32
+from torch import Tensor
+from torch.nn import functional as F
+
+from tasks.baselines.fitting import Score, Splits, linear
+from tasks.contract import CHUNK, Split
+
+GROUPS, WIDTH = 100, 20
+"""Sets of kernels that are convolved together, and kernels of a set: 2,000 in all."""
+
+LENGTHS = (7, 9, 11)
+"""Lengths of a kernel, each as probable."""
+
+ALPHAS = tuple(10.0**power for power in range(-3, 4))
+"""Penalties of the ridge classifier; the best on dev is tested, the largest of equal ones."""
+
+VALUES = 1 << 24
+"""Outputs of a convolution that are in memory at once."""
+
+
+class Kernels(NamedTuple):
+    """The kernels of a group: weights (k, f, w), bias (k,), dilation, and padding at both ends."""
+
+    weights: Float32[Tensor, "k f w"]
+    bias: Float32[Tensor, " k"]
+    dilation: int
+    padding: int
+
+
+def accuracies(splits: Splits) -> dict[str, float]:
+    """Test accuracies of the two classifiers, by name."""
+    return {name: fit(splits).test for name, fit in MODELS.items()}
+
+
+def statistics(split: Split) -> Float32[np.ndarray, "n features"]:
+    """Length, and mean, standard deviation, minimum and maximum of each channel."""
+    rows = []
+    for signals, lengths in split.chunks():
+        mask = _mask(signals.shape[1], lengths)[..., None]
+        count = lengths[:, None].float()
+        mean = signals.where(mask, 0.0).sum(1) / count
+        variance = (signals - mean[:, None]).square().where(mask, 0.0).sum(1) / count
+        low, high = signals.where(mask, torch.inf).amin(1), signals.where(mask, -torch.inf).amax(1)
+        share = count / split.sequences.shape[1]
+        rows.append(torch.cat([share, mean, variance.sqrt(), low, high], dim=1))
+    return torch.cat(rows)[split.sequence_ids[:, 0].long()].numpy()
+
+
+def convolutions(split: Split) -> Float32[np.ndarray, "n features"]:
+    """The ROCKET features; the same kernels for every split of a length and number of channels."""
+    length, channels = split.sequences.shape[1:]
+    generator = torch.Generator().manual_seed(0)
+    groups = list(kernels(length, channels, generator))
+    chunk = max(1, min(CHUNK, VALUES // (WIDTH * length)))
+    rows = [
+        torch.cat([_features(signals.mT, lengths, group) for group in groups], dim=1)
+        for signals, lengths in zip(
+            split.sequences.split(chunk), split.lengths.split(chunk), strict=True
+        )
+    ]
+    return torch.cat(rows)[split.sequence_ids[:, 0].long()].numpy()
+
+
+def kernels(length: int, channels: int, generator: torch.Generator) -> Iterator[Kernels]:
+    """Draw groups of kernels for signals of `length` time points.
+
+    Weights are normal with mean 0 in each channel of a kernel, biases uniform in [-1, 1]. The
+    number of channels of a kernel is 2^x, x uniform up to the logarithm of `channels`, dilation
+    2^x up to the longest that fits; half of the groups are padded to keep the length.
+    """
+    for _ in range(GROUPS):
+        width = LENGTHS[int(torch.randint(len(LENGTHS), (), generator=generator))]
+        largest = np.log2(max(1.0, (length - 1) / (width - 1)))
+        dilation = int(2 ** (torch.rand((), generator=generator).item() * largest))
+        padded = bool(torch.randint(2, (), generator=generator))
+        span = (width - 1) * dilation
+        # An output exists also where the signal is shorter than the kernel.
+        padding = span // 2 if padded or span >= length else 0
+        weights = torch.randn(WIDTH, channels, width, generator=generator)
+        weights -= weights.mean(2, keepdim=True)
+        counts = 2 ** (torch.rand(WIDTH, generator=generator) * np.log2(channels + 1))
+        order = torch.rand(WIDTH, channels, generator=generator).argsort(1).argsort(1)
+        weights *= (order < counts.long()[:, None])[..., None]
+        bias = torch.rand(WIDTH, generator=generator) * 2 - 1
+        yield Kernels(weights, bias, dilation, padding)
+
+
+def ridge(splits: Splits) -> Score:
+    """Accuracies of a ridge classifier on `convolutions`, its penalty chosen on dev."""
+    from sklearn.linear_model import RidgeClassifier
+
+    inputs = {name: convolutions(split).astype(np.float64) for name, split in splits.items()}
+    mean, deviation = inputs["train"].mean(0), inputs["train"].std(0)
+    inputs = {name: (part - mean) / np.maximum(deviation, 1e-8) for name, part in inputs.items()}
+    targets = {name: split.targets.numpy() for name, split in splits.items()}
+    best = Score(-1.0, 0.0)
+    for alpha in reversed(ALPHAS):
+        model = RidgeClassifier(alpha=alpha).fit(inputs["train"], targets["train"])
+        correct = {n: float(np.mean(model.predict(inputs[n]) == targets[n])) for n in inputs}
+        if correct["dev"] > best.dev:
+            best = Score(correct["dev"], correct["test"])
+    return best
+
+
+def _features(
+    signals: Float[Tensor, "n f l"], lengths: Tensor, group: Kernels
+) -> Float[Tensor, "n features"]:
+    signals = signals.where(_mask(signals.shape[2], lengths)[:, None], 0.0)
+    out = F.conv1d(signals, group.weights, group.bias, 1, group.padding, group.dilation)
+    span = (group.weights.shape[2] - 1) * group.dilation
+    own = (lengths + 2 * group.padding - span).clamp(1, out.shape[2])
+    mask = _mask(out.shape[2], own)[:, None]
+    positive = ((out > 0) & mask).sum(2) / own[:, None]
+    return torch.cat([out.where(mask, -torch.inf).amax(2), positive], dim=1)
+
+
+def _mask(length: int, lengths: Tensor) -> Bool[Tensor, "n l"]:
+    return torch.arange(length) < lengths[:, None]
+
+
+MODELS: Mapping[str, Callable[[Splits], Score]] = {
+    "statistics of channels": lambda splits: linear(statistics, splits),
+    "random convolutions": ridge,
+}
+"""The classifiers by name."""

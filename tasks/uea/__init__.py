@@ -1,0 +1,1 @@
+"""Classification of multivariate time series: ten sets of the UEA archive."""

@@ -1,0 +1,174 @@
+"""Time series of the UEA archive: import, dev split, missing values, normalisation.
+
+Bagnall et al., "The UEA multivariate time series classification archive, 2018", arXiv 1811.00075.
+
+* Dev is a fifth of every class of the official TRAIN file, chosen by a fixed seed; the published
+  runs have none and report the best test accuracy over epochs (Chen et al., 2023, Table 1).
+* A missing value is interpolated linearly within its channel of its series, and has the nearest
+  value beyond both ends; a channel without any value has the channel's mean in train.
+* Every channel is divided by its standard deviation after its mean is subtracted. Both are those of
+  all time points of the train split, without dev.
+* Series are truncated to `max_len`, by default the longest of TRAIN, as in the published runs.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float32, Float64, Int64, UInt8
+
+from tasks.baselines import rocket
+from tasks.contract import Split, SplitName
+from tasks.data.archives import SourceFiles
+from tasks.data.corpus import DEV_SEED, official, subsample
+from tasks.data.sources import ImportedTask
+from tasks.uea.ts_format import read
+from zoo.registry import UserError, require_at_least
+
+DEV_SHARE = 5
+"""One in so many examples of the official TRAIN file is in dev."""
+
+SHOWN = 12
+"""Time points of a channel that are shown as text."""
+
+Series = list[Float32[np.ndarray, "_ f"]]
+
+
+class Scale(NamedTuple):
+    """Mean and standard deviation of each channel."""
+
+    mean: Float64[np.ndarray, " f"]
+    deviation: Float64[np.ndarray, " f"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeriesTask(ImportedTask):
+    """A set of the archive; its subclasses give its name and sizes.
+
+    Attributes:
+        archive_name: its name in the archive.
+        max_len: time points to which a series is truncated.
+        train, dev, test: series in the split of that name.
+    """
+
+    archive_name: ClassVar[str]
+    vocabulary = 0
+
+    max_len: int
+    train: int
+    dev: int
+    test: int
+
+    def __post_init__(self) -> None:
+        """Raise UserError where an option is out of range."""
+        require_at_least(1, self.name, max_len=self.max_len)
+
+    def load(self, split: SplitName) -> Split:
+        """See `Task.load`; also raises UserError where a split has fewer series than requested."""
+        series, targets = self._filled("train")
+        scale = scale_of(series)
+        if split != "train":
+            series, targets = self._filled(split)
+        sequences = torch.zeros(len(series), self.max_len, self.channels)
+        for row, values in zip(sequences, series, strict=True):
+            row[: len(values)] = torch.from_numpy(normalised(values, scale))
+        lengths = torch.tensor([len(values) for values in series], dtype=torch.int32)
+        return Split.single(sequences, lengths, torch.from_numpy(targets.astype(np.int64)))
+
+    def show(self, split: Split, example: int) -> list[str]:
+        """See `Task.show`: the first normalised values of each channel."""
+        sequence = int(split.sequence_ids[example, 0])
+        signal = split.sequences[sequence, : int(split.lengths[sequence])]
+        more = " …" if len(signal) > SHOWN else ""
+        return [
+            " ".join(f"{value:.2f}" for value in channel[:SHOWN].tolist()) + more
+            for channel in signal.T
+        ]
+
+    def shallow_baselines(self, splits: Mapping[SplitName, Split]) -> Mapping[str, float]:
+        """See `Task.shallow_baselines`: linear models of statistics and of random convolutions."""
+        return rocket.accuracies(splits)
+
+    @classmethod
+    def convert(cls, files: SourceFiles) -> dict[str, np.ndarray]:
+        """See `ImportedTask.convert`: both files as they are, missing values included."""
+        arrays: dict[str, np.ndarray] = {}
+        labels = set()
+        for file in files:
+            part = "train" if "_TRAIN" in file.name else "test"
+            content = read(file)
+            found = content.series[0].shape[1], len(content.labels)
+            if found != (cls.channels, cls.classes):
+                raise UserError(
+                    f"{file.location} has {found[0]} channels and {found[1]} classes, "
+                    f"{cls.channels} and {cls.classes} expected; get it again"
+                )
+            lengths = [len(series) for series in content.series]
+            arrays[f"{part}_values"] = np.concatenate(content.series)
+            arrays[f"{part}_ends"] = np.cumsum(lengths, dtype=np.int64)
+            arrays[f"{part}_targets"] = np.array(content.targets, np.uint8)
+            labels.add(content.labels)
+        if len(labels) > 1:
+            raise UserError(f"{files.location} has other classes than TRAIN; get both again")
+        return arrays
+
+    def _filled(self, split: SplitName) -> tuple[Series, UInt8[np.ndarray, " n"]]:
+        """The series of a split, truncated and without gaps, and their classes."""
+        part = official(split)
+        values, ends, targets = self.arrays(
+            {
+                f"{part}_values": f"float32 v {self.channels}",
+                f"{part}_ends": "int64 s",
+                f"{part}_targets": "uint8 s",
+            }
+        )
+        indices = np.arange(len(targets)) if split == "test" else hold_out(targets)[split]
+        chosen = subsample(f"{self.name}.{split}", indices, getattr(self, split))
+        starts = ends - np.diff(ends, prepend=0)
+        series = [
+            filled(values[start:end][: self.max_len])
+            for start, end in zip(starts[chosen], ends[chosen], strict=True)
+        ]
+        return series, targets[chosen]
+
+
+def hold_out(targets: UInt8[np.ndarray, " n"]) -> Mapping[str, Int64[np.ndarray, " count"]]:
+    """The indices of train and of dev, both ascending: one in `DEV_SHARE` of every class is in dev.
+
+    Of `n` examples `n // DEV_SHARE` are in dev, also where classes are small: they are chosen at
+    equal distances from all examples sorted by class, and at random within a class.
+    """
+    keys = np.random.Generator(np.random.PCG64(DEV_SEED)).random(len(targets))
+    order = np.lexsort((keys, targets))
+    dev = order[DEV_SHARE // 2 :: DEV_SHARE][: len(targets) // DEV_SHARE]
+    is_dev = np.isin(np.arange(len(targets)), dev)
+    return {"train": np.flatnonzero(~is_dev), "dev": np.flatnonzero(is_dev)}
+
+
+def filled(series: Float32[np.ndarray, "l f"]) -> Float32[np.ndarray, "l f"]:
+    """A series with its missing values interpolated; see the module. NaN in an empty channel."""
+    missing = np.isnan(series)
+    if not missing.any():
+        return series
+    series, times = series.copy(), np.arange(len(series))
+    for column, gaps in zip(series.T, missing.T, strict=True):
+        if gaps.any() and not gaps.all():
+            column[gaps] = np.interp(times[gaps], times[~gaps], column[~gaps])
+    return series
+
+
+def scale_of(series: Series) -> Scale:
+    """Mean and standard deviation of each channel over all time points; 1 where it is constant."""
+    values = np.concatenate(series).astype(np.float64)
+    empty = np.isnan(values).all(0)
+    values[:, empty] = 0.0
+    deviation = np.nanstd(values, axis=0)
+    return Scale(np.nanmean(values, axis=0), np.where(deviation > 0, deviation, 1.0))
+
+
+def normalised(series: Float32[np.ndarray, "l f"], scale: Scale) -> Float32[np.ndarray, "l f"]:
+    """A series in standard deviations from the mean; 0 in a channel without any value."""
+    values = (series.astype(np.float64) - scale.mean) / scale.deviation
+    return np.nan_to_num(values, nan=0.0).astype(np.float32)

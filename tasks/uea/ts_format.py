@@ -1,0 +1,122 @@
+"""Reading `.ts` files: multivariate time series, each with a class.
+
+Lines that begin with `#` or `%` are comments. A header of lines `@key value` ends with `@data`; its
+keys are read in lower case, since archives write both `@classLabel` and `@classlabel`. Each line
+after it is one series: its channels are separated by `:`, the values of a channel by `,`, and the
+last part is the class. `?` and `NaN` are missing values.
+
+Series may have different lengths; the channels of one series may not. Time stamps are rejected:
+none of the ten sets has them.
+"""
+
+import io
+import lzma
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float32
+
+from tasks.data.archives import Member
+from zoo.registry import UserError
+
+LINE_LIMIT = 1 << 24
+"""Bytes of a line, so that a damaged file cannot fill the memory; those of PEMS-SF have 1 MB."""
+
+COMMENTS = ("#", "%")
+MISSING = "?"
+
+
+class Recordings(NamedTuple):
+    """The content of a file.
+
+    Attributes:
+        series: (l, f) of each series; NaN where a value is missing.
+        targets: the class of each, as an index into `labels`.
+        labels: the names of the classes, in the order of the header.
+    """
+
+    series: list[Float32[np.ndarray, "_ f"]]
+    targets: list[int]
+    labels: tuple[str, ...]
+
+
+def read(file: Member) -> Recordings:
+    """Read a file, which may be compressed by xz.
+
+    Raises:
+        UserError: it is not such a file; the message names the line.
+    """
+    if file.name.endswith(".xz"):
+        file = file._replace(stream=io.BytesIO(lzma.decompress(file.stream.read())))
+    lines = _text(file)
+    labels = _labels(_header(lines, file.location), file.location)
+    recordings = Recordings([], [], labels)
+    for location, line in lines:
+        *channels, label = line.split(":")
+        if label.strip() not in labels:
+            raise UserError(
+                f"{location} ends in the class {label.strip()[:20]!r}, which is not in "
+                "@classLabel; get it again"
+            )
+        recordings.series.append(_series(channels, location))
+        recordings.targets.append(labels.index(label.strip()))
+        widths = [series.shape[1] for series in (recordings.series[0], recordings.series[-1])]
+        if widths[0] != widths[1]:
+            raise UserError(
+                f"{location} has {widths[1]} channels, the first series has {widths[0]}; "
+                "get it again"
+            )
+    if not recordings.series:
+        raise UserError(f"{file.location} has no series after @data; get it again")
+    return recordings
+
+
+def _text(file: Member) -> Iterator[tuple[str, str]]:
+    """Location and text of each line that is neither empty nor a comment."""
+    for location, line in file.lines(LINE_LIMIT):
+        # Comments of published files have damaged characters; anything else is ASCII.
+        text = line.decode("utf-8", "replace").strip()
+        if text and not text.startswith(COMMENTS):
+            yield location, text
+
+
+def _header(lines: Iterable[tuple[str, str]], location: str) -> dict[str, list[str]]:
+    """The values of each key, by its name in lower case; `lines` is read up to `@data`."""
+    header: dict[str, list[str]] = {}
+    for place, line in lines:
+        key, *values = line.split()
+        if not key.startswith("@"):
+            raise UserError(f"{place} is neither a key such as @data nor a comment; get it again")
+        if key.lower() == "@data":
+            return header
+        header[key.lower()] = values
+    raise UserError(f"{location} has no line @data; get it again")
+
+
+def _labels(header: Mapping[str, list[str]], location: str) -> tuple[str, ...]:
+    flag, *labels = header.get("@classlabel", ["false"])
+    if flag.lower() != "true" or not labels:
+        raise UserError(f"{location} names no classes in @classLabel; give a set with classes")
+    if header.get("@timestamps", ["false"])[0].lower() != "false":
+        raise UserError(f"{location} has time stamps, which are not read; give a set without")
+    return tuple(labels)
+
+
+def _series(channels: list[str], location: str) -> Float32[np.ndarray, "l f"]:
+    try:
+        columns = [
+            np.array(channel.replace(MISSING, "nan").split(","), np.float32) for channel in channels
+        ]
+    except ValueError as error:
+        raise UserError(f"{location} has a value that is no number ({error})") from error
+    lengths = sorted({len(column) for column in columns})
+    if len(lengths) != 1:
+        raise UserError(
+            f"{location} has channels of {' and '.join(map(str, lengths)) or 'no'} values; "
+            "get it again"
+        )
+    series = np.stack(columns, axis=1)
+    if np.isinf(series).any():
+        raise UserError(f"{location} has an infinite value; get it again")
+    return series

@@ -1,0 +1,283 @@
+"""Time series: reading `.ts`, import, splits, missing values, normalisation, baselines."""
+
+import io
+import lzma
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tasks import create
+from tasks.baselines import compute, rocket
+from tasks.blocks import shuffle_blocks
+from tasks.contract import SPLITS, Split
+from tasks.data import sources
+from tasks.data.archives import Member
+from tasks.data.download import fetch_data
+from tasks.data.files import File, Layout, Source, source_of
+from tasks.registry import tasks
+from tasks.uea.series import SeriesTask, filled, hold_out, normalised, scale_of
+from tasks.uea.sets import JapaneseVowels
+from tasks.uea.ts_format import read
+from tests.tasks.servers import Server
+from zoo.registry import UserError
+
+CAMEL = """\
+#A comment: with @data in it, and a damaged \ufffd
+@problemName Vowels
+@timeStamps false
+@missing true
+@univariate false
+@dimensions 2
+@equalLength false
+@classLabel true b a
+@data
+"""
+LOWER = "% made by another program\n@classlabel\tTRUE b  a\n\n@DATA\n"
+ROWS = "1,2.5,-3e-1:4,?,6:a\n7:NaN:b\n"
+SETS = [name for name, task in tasks.items() if issubclass(task, SeriesTask)]
+
+
+def member(text: str, name: str = "X_TRAIN.ts") -> Member:
+    content = text.encode("latin-1", "replace")
+    content = lzma.compress(content) if name.endswith(".xz") else content
+    return Member(name, f"/data/{name}", io.BytesIO(content))
+
+
+@pytest.mark.parametrize("name", ["X_TRAIN.ts", "X_TRAIN.ts.xz"])
+@pytest.mark.parametrize("header", [CAMEL, LOWER], ids=["camel", "lower"])
+def test_series_of_unequal_lengths_and_missing_values_are_read(header, name):
+    read_file = read(member(header + ROWS, name))
+    assert read_file.labels == ("b", "a") and read_file.targets == [1, 0]
+    first, second = read_file.series
+    np.testing.assert_array_equal(first, np.float32([[1, 4], [2.5, np.nan], [-0.3, 6]]))
+    np.testing.assert_array_equal(second, np.float32([[7, np.nan]]))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (CAMEL, "X_TRAIN.ts has no series after @data"),
+        (CAMEL.replace("@data", ""), "has no line @data"),
+        (CAMEL.replace("@data\n", "1:2:a\n"), "line 9 is neither a key such as @data nor a comm"),
+        (CAMEL.replace("true b a", "false") + ROWS, "names no classes in @classLabel"),
+        (CAMEL.replace("@timeStamps false", "@timeStamps true"), "has time stamps, which are not"),
+        (CAMEL + "1,2:3:a\n", "line 10 has channels of 1 and 2 values"),
+        (CAMEL + "1:2:c\n", "line 10 ends in the class 'c', which is not in @classLabel"),
+        (CAMEL + "a\n", "line 10 has channels of no values"),
+        (CAMEL + "1:x:a\n", "line 10 has a value that is no number"),
+        (CAMEL + "1:1,:a\n", "line 10 has a value that is no number"),
+        (CAMEL + "1:inf:a\n", "line 10 has an infinite value"),
+        (CAMEL + "1:2:a\n1:2:3:a\n", "line 11 has 3 channels, the first series has 2"),
+        (CAMEL + "1:2", "line 10 ends in the class '2'"),
+    ],
+)
+def test_a_damaged_file_is_one_line_that_names_the_place(text, message):
+    with pytest.raises(UserError, match=message) as error:
+        read(member(text))
+    assert "\n" not in str(error.value)
+
+
+def text_of(series: list[np.ndarray], targets: list[int]) -> str:
+    rows = (
+        ":".join(",".join(f"{v:.9g}" for v in channel) for channel in one.T) + f":{target + 1}"
+        for one, target in zip(series, targets, strict=True)
+    )
+    return "@classLabel true 1 2 3 4 5 6 7 8 9\n@data\n" + "\n".join(rows) + "\n"
+
+
+@pytest.fixture
+def vowels(tmp_path, monkeypatch):
+    """A folder of 90 and 45 short series in the form of JapaneseVowels, and their source."""
+    rng = np.random.default_rng(0)
+    for part, each in (("TRAIN", 10), ("TEST", 5)):
+        targets = [target for target in range(9) for _ in range(each)]
+        series = [
+            (rng.normal(size=(rng.integers(7, 30), 12)) + target).astype(np.float32)
+            for target in targets
+        ]
+        if part == "TRAIN":
+            series[3][1, 2] = np.nan
+        (tmp_path / f"JapaneseVowels_{part}.ts").write_text(text_of(series, targets))
+    files = tuple(File(name=f"JapaneseVowels_{part}.ts") for part in ("TRAIN", "TEST"))
+    source = Source(
+        title="t", origin="https://example.org", terms="none", arrays={},
+        examples={"train": 90, "test": 45}, layouts=(Layout(name="text", files=files),),
+    )  # fmt: skip
+    monkeypatch.setattr(JapaneseVowels, "source", classmethod(lambda cls: source))
+    return tmp_path
+
+
+def small() -> JapaneseVowels:
+    return JapaneseVowels(train=72, dev=18, test=45)
+
+
+def test_the_family_is_imported_from_one_folder(vowels, home):
+    (path,) = sources.import_all("uea", vowels)
+    assert path.name.startswith("uea-japanese-vowels@1.")
+    split = small().load("test")
+    assert split.sequences.shape == (45, 26, 12) and split.padded
+    assert split.targets.bincount().tolist() == [5] * 9
+    with pytest.raises(UserError, match="has no file of uea-ethanol-concentration, uea-face"):
+        sources.import_all("uea", home)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda text: text.replace("true 1 2", "true 2 1"), "other classes than TRAIN"),
+        (
+            lambda text: text.replace(" 8 9\n", " 8 9 10\n"),
+            "12 channels and 10 classes, 12 and 9 exp",
+        ),
+        (lambda text: text.rsplit("\n", 2)[0], "contains 44 examples in test, 45 expected"),
+    ],
+)
+def test_a_set_of_other_sizes_or_classes_is_rejected(vowels, home, change, message):
+    path = vowels / "JapaneseVowels_TEST.ts"
+    path.write_text(change(path.read_text()))
+    with pytest.raises(UserError, match=message):
+        sources.import_data("uea-japanese-vowels", vowels)
+    assert not home.exists()
+
+
+def test_both_files_are_fetched_and_verified(vowels, monkeypatch):
+    names = [file.name for file in JapaneseVowels.source().layouts[0].files]
+    servers = [Server((vowels / name).read_bytes()) for name in names]
+    digests = [sources.cache.digest(vowels / name) for name in names]
+    try:
+        files = tuple(
+            File(
+                name=name, size=len(server.content), digest=f"sha256:{digest}",
+                mirrors=(server.url("corrupt"), server.url("good")),
+            )
+            for name, server, digest in zip(names, servers, digests, strict=True)
+        )  # fmt: skip
+        layout = Layout(name="text", files=files)
+        source = JapaneseVowels.source().model_copy(update={"layouts": (layout,)})
+        monkeypatch.setattr(JapaneseVowels, "source", classmethod(lambda cls: source))
+        with pytest.warns(UserWarning, match="corrupt is skipped"):
+            fetched = fetch_data("uea-japanese-vowels", lambda *progress: None)
+    finally:
+        for server in servers:
+            server.close()
+    fetched.path.unlink()
+    assert sources.import_data("uea-japanese-vowels", vowels) == fetched.path
+
+
+def test_train_and_dev_are_disjoint_and_stratified():
+    targets = np.repeat(np.arange(26, dtype=np.uint8), np.arange(26) % 9 + 2)
+    held = hold_out(targets)
+    assert len(held["dev"]) == len(targets) // 5
+    assert sorted([*held["train"], *held["dev"]]) == [*range(len(targets))]
+    counts, dev = np.bincount(targets), np.bincount(targets[held["dev"]], minlength=26)
+    assert (abs(dev - counts / 5) < 1).all()
+    assert hold_out(targets)["dev"].tolist() == held["dev"].tolist()
+
+
+def test_only_train_decides_the_normalisation(vowels):
+    sources.import_data("uea-japanese-vowels", vowels)
+    splits = {name: small().load(name) for name in SPLITS}
+    train = splits["train"]
+    mask = torch.arange(26) < train.lengths[:, None]
+    real = train.sequences[mask].double()
+    torch.testing.assert_close(real.mean(0), torch.zeros(12).double(), atol=1e-6, rtol=0)
+    torch.testing.assert_close(real.std(0, correction=0), torch.ones(12).double())
+    assert not train.sequences[~mask].any()
+    path = vowels / "JapaneseVowels_TEST.ts"
+    path.write_text(path.read_text().replace("1.", "9."))
+    sources.import_data("uea-japanese-vowels", vowels)
+    assert small().load("train").digest() == train.digest()
+    assert small().load("test").digest() != splits["test"].digest()
+
+
+def test_missing_values_are_interpolated_within_their_channel():
+    nan = np.nan
+    series = np.float32([[nan, 1, nan], [2, nan, nan], [nan, nan, nan], [4, 7, nan]])
+    expected = np.float32([[2, 1, nan], [2, 3, nan], [3, 5, nan], [4, 7, nan]])
+    np.testing.assert_allclose(filled(series), expected)
+    assert np.isnan(series).sum() == 8
+    other = np.float32([[1, 1, 5], [1, 1, 7]])
+    scale = scale_of([other, filled(series)])
+    assert scale.mean[2] == 6 and normalised(filled(series), scale)[:, 2].tolist() == [0] * 4
+    assert scale_of([filled(series)]).deviation[2] == 1
+
+
+def test_the_number_of_channels_is_part_of_the_digest():
+    def split(*shape: int) -> Split:
+        return Split.single(torch.arange(24.0).reshape(shape), None, torch.zeros(2).long())
+
+    wide = split(2, 3, 4)
+    assert (
+        wide.digest()
+        != replace(wide, sequences=wide.sequences.view(2, 3, 2, 2).flatten(3)[..., 0]).digest()
+    )
+    assert wide.gather(torch.tensor([1])).tokens.dtype == torch.float32
+
+
+def test_blocks_of_a_signal_are_shuffled_with_all_of_their_channels(vowels):
+    sources.import_data("uea-japanese-vowels", vowels)
+    task = small()
+    plain, shuffled = task.load("test"), shuffle_blocks(task, 2).load("test")
+    assert shuffle_blocks(task, 2).channels == 12
+    assert not torch.equal(plain.sequences, shuffled.sequences)
+    torch.testing.assert_close(plain.sequences.sum(1), shuffled.sequences.sum(1))
+
+
+def test_the_baselines_of_signals_ignore_padding(vowels, monkeypatch):
+    monkeypatch.setattr(rocket, "GROUPS", 5)
+    sources.import_data("uea-japanese-vowels", vowels)
+    splits = {name: small().load(name) for name in SPLITS}
+    test = splits["test"]
+    padding = torch.arange(26) >= test.lengths[:, None]
+    noisy = replace(test, sequences=test.sequences.masked_fill(padding[..., None], 50.0))
+    np.testing.assert_allclose(rocket.statistics(noisy), rocket.statistics(test), rtol=1e-5)
+    np.testing.assert_array_equal(rocket.convolutions(noisy), rocket.convolutions(test))
+    accuracies = compute(small(), splits)
+    assert accuracies.keys() == {"chance", "majority", *rocket.MODELS}
+    # The classes differ in their means, which a convolution with weights of mean 0 does not see.
+    assert accuracies["statistics of channels"] > 0.9
+
+
+def test_random_convolutions_read_the_order_of_time_points(monkeypatch):
+    monkeypatch.setattr(rocket, "GROUPS", 20)
+    times = torch.arange(60.0)
+    phases = torch.rand(90, 1, generator=torch.Generator().manual_seed(0)) * 6
+    targets = torch.arange(90) % 2
+    speed = torch.where(targets == 0, 0.3, 0.8)[:, None]
+    split = Split.single(torch.sin(times * speed + phases)[..., None], None, targets)
+    splits = {
+        name: replace(split, targets=targets[i::3], sequence_ids=split.sequence_ids[i::3])
+        for i, name in enumerate(SPLITS)
+    }
+    assert rocket.ridge(splits).test == 1.0
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_the_sources_give_the_sizes_of_the_sets(name):
+    task, source = create(name), source_of(name)
+    assert (
+        task.train + task.dev == source.examples["train"] and task.test == source.examples["test"]
+    )
+    assert task.dev == source.examples["train"] // 5
+    parts = [f"{type(task).archive_name}_{part}.ts" for part in ("TRAIN", "TEST")]
+    assert [file.name for file in source.layouts[0].files] == parts
+    assert len(SETS) == 10 and bool(source.downloads) == bool(source.arrays)
+
+
+@pytest.mark.parametrize(
+    ("name", "lengths"),
+    [
+        ("handwriting", (152, 152)),
+        ("japanese-vowels", (7, 26)),
+        ("uwave-gesture-library", (315, 315)),
+    ],
+)
+def test_the_real_sets_have_the_published_sizes(name, lengths, real_data: Path):
+    sources.import_data(f"uea-{name}", real_data)
+    task = create(f"uea-{name}")
+    for split in map(task.load, SPLITS):
+        assert split.targets.unique().numel() <= task.classes and split.sequences.isfinite().all()
+    assert (int(task.load("test").lengths.min()), int(task.load("test").lengths.max())) == lengths
