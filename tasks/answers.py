@@ -3,7 +3,9 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
+import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 from torch.nn import functional as F
@@ -12,9 +14,19 @@ Scores = Float[Tensor, "*answers classes"]
 Targets = Shaped[Tensor, "*answers"]
 AllTargets = Shaped[Tensor, "..."]
 
+Metric = Literal["bits per byte", "perplexity"]
+"""What is shown of a mean cross-entropy."""
+
 
 class Answers(ABC):
-    """A kind of target. Every target has the same weight, however many an example has."""
+    """A kind of target. Every target has the same weight, however many an example has.
+
+    Attributes:
+        metric: how the loss on dev and test is shown, where it selects the checkpoint and orders
+            the rows; None where accuracy does.
+    """
+
+    metric: Metric | None = None
 
     @abstractmethod
     def loss(self, scores: Scores, targets: Targets) -> Float[Tensor, ""]:
@@ -27,6 +39,10 @@ class Answers(ABC):
     @abstractmethod
     def baselines(self, train: AllTargets, test: AllTargets, classes: int) -> Mapping[str, float]:
         """Test accuracies in [0, 1], by name, of constant answers."""
+
+    def counted(self, targets: AllTargets) -> Bool[Tensor, "..."]:
+        """Which entries are targets: all of them, unless a kind has entries that are none."""
+        return torch.ones_like(targets, dtype=torch.bool)
 
 
 @dataclass(frozen=True)
@@ -66,6 +82,36 @@ class Number(Answers):
         """See `Answers.baselines`: `mean`, the mean of train, which minimises squared error."""
         close = (test - train.double().mean()).abs() < self.tolerance
         return {"mean": close.double().mean().item()}
+
+
+@dataclass(frozen=True)
+class NextTokens(Classes):
+    """The next token, at every position of a window of text: cross-entropy.
+
+    The entries of an incomplete window after the end of its text are -1. They are no targets: they
+    are in no loss, and no answer to them is correct.
+    """
+
+    metric: Metric | None = "perplexity"
+
+    def loss(self, scores: Scores, targets: Targets) -> Float[Tensor, ""]:
+        """See `Answers.loss`; computed in float32."""
+        return F.cross_entropy(scores.float().flatten(0, -2), targets.flatten(), ignore_index=-1)
+
+    def losses(self, scores: Scores, targets: Targets) -> Float[Tensor, "*answers"]:
+        """The cross-entropy of each target in nats, in float32; 0 where there is none."""
+        losses = F.cross_entropy(
+            scores.float().flatten(0, -2), targets.flatten(), ignore_index=-1, reduction="none"
+        )
+        return losses.view_as(targets)
+
+    def baselines(self, train: AllTargets, test: AllTargets, classes: int) -> Mapping[str, float]:
+        """See `Answers.baselines`: those of `Classes`."""
+        return super().baselines(train[train >= 0], test[test >= 0], classes)
+
+    def counted(self, targets: AllTargets) -> Bool[Tensor, "..."]:
+        """See `Answers.counted`."""
+        return targets >= 0
 
 
 CLASSES: Answers = Classes()

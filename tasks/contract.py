@@ -59,8 +59,11 @@ class Split:
         targets: (n,) or (n, a): int64 classes, or float32 numbers.
         padded: whether any sequence is shorter than l.
         target_positions: (n, a), int32, positions in an example's only sequence, none of them
-            padding; None where an example has one target.
+            padding; None where an example has one target. Where every position has a target, a view
+            of one row, `torch.arange(l).expand(n, l)`, takes no memory.
         answers: the kind of the targets.
+        clusters: (n,), int32, which examples depend on each other, such as the windows of one
+            article; None where those do that share a sequence.
     """
 
     sequences: Shaped[Tensor, "s l *f"]
@@ -70,6 +73,7 @@ class Split:
     padded: bool
     target_positions: Int[Tensor, "n a"] | None = None
     answers: Answers = CLASSES
+    clusters: Int[Tensor, " n"] | None = None
 
     @classmethod
     def single(

@@ -12,7 +12,7 @@ from PIL import Image
 
 from harness.data import Data
 from tasks import Split, Task
-from tasks.answers import Classes, Number
+from tasks.answers import Classes, NextTokens, Number
 from tasks.data.sources import CachedTask, GeneratedTask
 
 EXAMPLES = 3
@@ -129,7 +129,8 @@ def _targets(task: Task, split: Split) -> dict[str, str]:
         numbers = split.targets.double()
         deviation = numbers.std(correction=0).item()
         return {"mean": f"{numbers.mean().item():.3f}", "standard deviation": f"{deviation:.3f}"}
-    counts = split.targets.flatten().bincount(minlength=task.classes)
+    targets = split.targets[split.answers.counted(split.targets)]
+    counts = targets.bincount(minlength=task.classes)
     shares = [f"{100 * share:.2f} %" for share in (counts / counts.sum()).tolist()]
     if task.classes <= SHARES:
         return {task.class_name(target): share for target, share in enumerate(shares)}
@@ -169,6 +170,8 @@ def _examples(task: Task, split: Split) -> dict[str, Example]:
 
 
 def _correct(task: Task, split: Split, example: int) -> str:
+    if isinstance(split.answers, NextTokens):
+        return "the next token, at each position"
     targets = split.targets[example].flatten().tolist()
     classes = isinstance(split.answers, Classes)
     texts = [task.class_name(target) if classes else f"{target:g}" for target in targets]

@@ -6,6 +6,7 @@ Nothing is extracted: an archive is read member by member, and members of other 
 import io
 import os
 import tarfile
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -170,22 +171,36 @@ def _open_archive(
         archive.verify_digest(stream, str(path))
     missing = {file.name for file in layout.files}
     names: set[str] = set()
-    with tarfile.open(path, "r|*") as members:
-        for info in members:
-            entry = layout.member(info.name) if info.isreg() else None
-            stream = members.extractfile(info) if entry else None
-            if entry is None or stream is None:
-                continue
-            file, name = entry
-            if name in names:
-                raise UserError(f"{path} contains {name} twice; get it again")
-            names.add(name)
-            missing.discard(file.name)
-            yield file, info.size, Member(name, f"{path}:{info.name}", stream)
-            if name == file.name and not missing:
-                return  # gigabytes that are not needed may follow
+    for full_name, size, stream in _members(path):
+        entry = layout.member(full_name)
+        if entry is None:
+            continue
+        file, name = entry
+        if name in names:
+            raise UserError(f"{path} contains {name} twice; get it again")
+        names.add(name)
+        missing.discard(file.name)
+        yield file, size, Member(name, f"{path}:{full_name}", stream)
+        if name == file.name and not missing:
+            return  # gigabytes that are not needed may follow
     if missing:
         raise UserError(f"{path} contains no {min(missing)}; get it again")
+
+
+def _members(path: Path) -> Iterator[tuple[str, int, IO[bytes]]]:
+    """The name, size and bytes of each file of a zip or tar archive."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            for info in archive.infolist():
+                if not info.is_dir():
+                    with archive.open(info) as stream:
+                        yield info.filename, info.file_size, stream
+        return
+    with tarfile.open(path, "r|*") as members:
+        for member in members:
+            stream = members.extractfile(member) if member.isreg() else None
+            if stream is not None:
+                yield member.name, member.size, stream
 
 
 def _limited(content: bytes, limit: int, location: str) -> bytes:

@@ -57,7 +57,7 @@ class File(BaseModel, frozen=True, extra="forbid"):
 
 
 class Archive(File, frozen=True):
-    """A published tar archive."""
+    """A published tar or zip archive."""
 
 
 class Layout(BaseModel, frozen=True, extra="forbid"):

@@ -1,0 +1,212 @@
+"""WikiText-103: the next byte or word of Wikipedia articles.
+
+Merity et al., 2016, arXiv 1609.07843: the published text of words, in which rare words are `<unk>`
+and numbers are divided as in `1 @,@ 000`. A token is a byte of this text, or a word: what stands
+between spaces, and `<eos>` at the end of each line, as in the published numbers.
+
+By default the large train file is not needed: train is the first nine tenths of the articles of the
+published valid file, dev the rest of it, and test the published test file. Numbers of this setting
+are no numbers of WikiText-103, whose train is 90 times as large: those need `splits=official`.
+
+The words of the vocabulary are the most frequent of train; all others are `<unk>`, in every split.
+A test word that is `<unk>` is predicted and counted as such, so that a smaller vocabulary gives a
+lower perplexity: two perplexities are compared at the same vocabulary and the same train only.
+"""
+
+import lzma
+import re
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+from jaxtyping import Int, UInt8
+
+from tasks.answers import Metric
+from tasks.contract import Split, SplitName
+from tasks.data import cache
+from tasks.data.archives import SourceFiles
+from tasks.data.sources import ImportedTask
+from tasks.language.windows import START, subset, windows
+from tasks.registry import tasks
+from zoo.registry import UserError, require_at_least
+
+HEADING = re.compile(rb"(?m)^ ?\n = [^=\n](?:[^\n]*[^=\n])? = \n ?\n")
+"""The first lines of an article: its title between empty lines."""
+
+DEV_SHARE = 10
+"""One in this many articles of the valid file is dev, where train is of that file too."""
+
+UNKNOWN, END_OF_LINE = b"<unk>", b"<eos>"
+
+FILES = ("train", "valid", "test")
+
+
+@tasks.register("wikitext")
+@dataclass(frozen=True, kw_only=True)
+class WikiText(ImportedTask):
+    """The next token at each position; train is the published valid text if not `splits=official`.
+
+    Windows of `max_len` tokens do not overlap: each byte or word of dev and test is predicted once,
+    from 1 to `max_len` tokens before it, half of that on average. Windows cross the borders of
+    articles, as in fairseq. Token 0 comes before the first token of a split.
+
+    Attributes:
+        level: whether a token is a byte or a word.
+        splits: `valid` for train and dev from the published valid file; `official` for the
+            published splits, which need the train file.
+        max_len: tokens of a window: the context length.
+        words: classes where a token is a word: `<unk>` and the most frequent ones of train.
+        train, dev, test: evenly spaced windows in the split of that name; 0 for all windows.
+    """
+
+    name = "wikitext"
+    version = 1
+    causal = True
+
+    level: Literal["bytes", "words"] = "bytes"
+    splits: Literal["valid", "official"] = "valid"
+    max_len: int = 512
+    words: int = 8192
+    train: int = 0
+    dev: int = 0
+    test: int = 0
+
+    def __post_init__(self) -> None:
+        """Raise UserError where an option is out of range."""
+        require_at_least(1, "wikitext", max_len=self.max_len)
+        require_at_least(2, "wikitext", words=self.words)
+        require_at_least(0, "wikitext", train=self.train, dev=self.dev, test=self.test)
+        classes = 256 if self.level == "bytes" else self.words
+        self._derive(classes=classes, vocabulary=classes + 1)
+
+    @property
+    def metric(self) -> Metric:
+        """How the loss is shown."""
+        return "bits per byte" if self.level == "bytes" else "perplexity"
+
+    def load(self, split: SplitName) -> Split:
+        """See `Task.load`; also raises UserError where a split has fewer windows than requested."""
+        text = self.text(split)
+        starts = article_starts(text)
+        classes = text.astype(np.int64)
+        if self.level == "words":
+            parts = np.split(text, starts[1:])
+            articles = [self._vocabulary().classes(part.tobytes()) for part in parts]
+            classes = np.concatenate(articles)
+            starts = np.cumsum([0, *map(len, articles[:-1])])
+        own = windows(classes, starts, self.max_len, self.vocabulary, self.metric)
+        requested = getattr(self, split)
+        if requested > len(own):
+            raise UserError(
+                f"wikitext.{split}={requested} is out of range; give 1 to {len(own)}, or 0 for all"
+            )
+        return subset(own, requested) if requested else own
+
+    def word(self, token: int) -> str:
+        """See `Task.word`."""
+        return "<start>" if token == START else self.class_name(token - 1)
+
+    def class_name(self, target: int) -> str:
+        """See `Task.class_name`: the character of an ASCII byte, its number, or the word."""
+        if self.level == "words":
+            return self._vocabulary().name(target)
+        character = chr(target)
+        return character if target < 128 and character.isprintable() else f"0x{target:02x}"
+
+    def show(self, split: Split, example: int) -> list[str]:
+        """See `Task.show`: the text of a window."""
+        (tokens,) = split.tokens(example)
+        if self.level == "words":
+            return [" ".join(map(self.word, tokens))]
+        return [bytes(t - 1 for t in tokens if t != START).decode(errors="replace")]
+
+    @classmethod
+    def convert(cls, files: SourceFiles) -> dict[str, np.ndarray]:
+        """See `ImportedTask.convert`: the bytes of each published file; train may be missing."""
+        texts: dict[str, bytes] = dict.fromkeys(FILES, b"")
+        for file in files:
+            (name,) = (name for name in FILES if name in file.name)
+            content = file.stream.read()
+            if file.name.endswith(".xz"):
+                # The published files have a space on an empty line.
+                content = re.sub(rb"(?m)^$\n", b" \n", lzma.decompress(content))
+            texts[name] = content
+        return {f"{name}_text": np.frombuffer(text, np.uint8) for name, text in texts.items()}
+
+    def text(self, split: SplitName) -> UInt8[np.ndarray, " v"]:
+        """The bytes of a split."""
+        official: Mapping[SplitName, str] = {"train": "train", "dev": "valid", "test": "test"}
+        file = official[split]
+        if self.splits == "valid" and split == "train":
+            file = "valid"
+        (text,) = self.arrays({f"{file}_text": "uint8 v"})
+        if not len(text):
+            raise UserError(
+                "wikitext.splits=official needs the train file, which was not imported; "
+                f"{self.how_to_get()}, or set wikitext.splits=valid"
+            )
+        if self.splits == "official" or split == "test":
+            return text
+        starts = article_starts(text)
+        cut = starts[len(starts) - max(1, len(starts) // DEV_SHARE)]
+        return text[:cut] if split == "train" else text[cut:]
+
+    def _vocabulary(self) -> "Vocabulary":
+        # Once for the splits of a run, and again where the data are imported again.
+        key = cache.find(self.cache_key), self.splits, self.words
+        if key not in _VOCABULARIES:
+            _VOCABULARIES.clear()
+            _VOCABULARIES[key] = Vocabulary.of(self.text("train").tobytes(), self.words)
+        return _VOCABULARIES[key]
+
+
+def article_starts(text: UInt8[np.ndarray, " v"]) -> Int[np.ndarray, " articles"]:
+    """The byte at which each article begins, ascending; the first is 0."""
+    starts = [match.start() for match in HEADING.finditer(text.tobytes())]
+    return np.array([0, *starts[1:]], np.int64)
+
+
+class Vocabulary(NamedTuple):
+    """The most frequent words of train.
+
+    Attributes:
+        numbers: the class of each of them; `<unk>` is class 0.
+        names: the word of each class.
+    """
+
+    numbers: Mapping[bytes, int]
+    names: list[str]
+
+    @classmethod
+    def of(cls, text: bytes, size: int) -> "Vocabulary":
+        """`<unk>` and the `size - 1` most frequent other words, the first of equal ones first."""
+        counts = Counter(word for line in words_of(text) for word in line)
+        counts.pop(UNKNOWN, None)
+        words = [UNKNOWN, *(word for word, _ in counts.most_common(size - 1))]
+        names = [word.decode() for word in words]
+        return cls({word: number for number, word in enumerate(words)}, names)
+
+    def name(self, target: int) -> str:
+        """A class as text, also where train has fewer words than there are classes."""
+        return self.names[target] if target < len(self.names) else f"<none {target}>"
+
+    def classes(self, text: bytes) -> Int[np.ndarray, " words"]:
+        """The class of every word."""
+        numbers, found = self.numbers, array("i")
+        for line in words_of(text):
+            found.extend(numbers.get(word, 0) for word in line)
+        return np.array(found, np.int64)
+
+
+def words_of(text: bytes) -> Iterator[list[bytes]]:
+    """The words of each line, the end of the line included."""
+    for line in BytesIO(text):
+        yield [*line.split(), END_OF_LINE]
+
+
+_VOCABULARIES: dict[tuple[Path | None, str, int], Vocabulary] = {}

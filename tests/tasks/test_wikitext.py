@@ -1,0 +1,173 @@
+"""WikiText: windows of a text, its splits, and its files."""
+
+import lzma
+import zipfile
+
+import numpy as np
+import pytest
+import torch
+
+import tasks
+from tasks.contract import SPLITS
+from tasks.data import download
+from tasks.data.download import fetch_data
+from tasks.data.files import Archive, File, Layout, Source
+from tasks.language.wikitext import WikiText
+from tests.tasks.conftest import file_entry, sha256
+from tests.tasks.servers import Server
+from zoo.registry import UserError
+
+
+def article(number: int) -> str:
+    """An article with a heading of a second level, and a line that looks like a title."""
+    line = " = 1 rad and k = \n"
+    return f" \n = A{number} = \n \n the cat {number} \n{line} \n = = B = = \n \n a <unk> dog \n"
+
+
+VALID = "".join(map(article, range(12))).encode()
+TEST = "".join(map(article, range(20, 23))).encode() + " the café".encode()
+TRAIN = "".join(map(article, range(30, 33))).encode()
+
+
+@pytest.fixture
+def official(tmp_path, monkeypatch) -> Source:
+    """The published files, in a folder and as an archive next to it."""
+    folder = tmp_path / "wikitext-103"
+    folder.mkdir()
+    for name, text in (("train", TRAIN), ("valid", VALID), ("test", TEST)):
+        (folder / f"wiki.{name}.tokens").write_bytes(text)
+    files = tuple(file_entry(path) for path in sorted(folder.iterdir()))
+    with zipfile.ZipFile(tmp_path / "w.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.mkdir("wikitext-103")
+        for file in files:
+            archive.write(folder / file.name, f"wikitext-103/{file.name}")
+    packed = Archive(**file_entry(tmp_path / "w.zip").model_dump())
+    tokens = Layout(name="tokens", folders=(folder.name,), files=files, archives=(packed,))
+    repacked = Layout(
+        name="valid and test", files=tuple(File(name=f"{n}.txt.xz") for n in ("valid", "test"))
+    )
+    arrays = {"valid_text": sha256(VALID), "test_text": sha256(TEST)}
+    source = Source(
+        title="t", origin="https://example.org", terms="none", examples={}, arrays=arrays,
+        layouts=(tokens, repacked),
+    )  # fmt: skip
+    monkeypatch.setattr(WikiText, "source", classmethod(lambda cls: source))
+    return source
+
+
+@pytest.fixture
+def imported(official, tmp_path):
+    WikiText.import_files(tmp_path, official)
+
+
+def targets_of(split) -> np.ndarray:
+    return split.targets[split.targets >= 0].numpy()
+
+
+@pytest.mark.parametrize("length", [7, len(TEST), 5000])
+def test_every_byte_is_a_target_once_and_its_input_is_the_byte_before(imported, length):
+    split = tasks.create("wikitext", max_len=length).load("test")
+    assert targets_of(split).astype(np.uint8).tobytes() == TEST
+    inputs = split.sequences.flatten()[: len(TEST)].numpy()
+    assert inputs[0] == 0 and (inputs[1:] - 1).astype(np.uint8).tobytes() == TEST[:-1]
+    at = split.target_positions
+    assert at is not None and at.tolist() == [list(range(length))] * len(split)
+    assert int((split.targets < 0).sum()) == len(split) * length - len(TEST)
+
+
+def test_train_and_dev_are_whole_articles_of_valid(imported):
+    task = tasks.create("wikitext", max_len=16)
+    texts = [targets_of(task.load(name)).astype(np.uint8).tobytes() for name in SPLITS[:2]]
+    assert b"".join(texts) == VALID
+    assert texts[1].decode() == article(11)
+
+
+def test_the_official_splits_are_the_published_files(imported):
+    task = tasks.create("wikitext", splits="official")
+    texts = [targets_of(task.load(name)).astype(np.uint8).tobytes() for name in SPLITS]
+    assert texts == [TRAIN, VALID, TEST]
+
+
+@pytest.mark.parametrize("level", ["bytes", "words"])
+def test_the_windows_of_an_article_are_a_cluster(imported, level):
+    split = tasks.create("wikitext", level=level, max_len=2).load("test")
+    titles = [20, 21, 22]
+    length = len(article(20)) if level == "bytes" else len(article(20).split()) + 9
+    first = [2 * i // length for i in range(len(split))]
+    assert split.clusters is not None
+    assert split.clusters.tolist() == [min(cluster, len(titles) - 1) for cluster in first]
+
+
+def test_words_that_are_not_in_the_vocabulary_of_train_are_unknown(imported):
+    task = tasks.create("wikitext", level="words", words=12, max_len=50)
+    numbers = range(task.classes)
+    assert task.class_name(0) == "<unk>" and task.class_name(1) == "<eos>"
+    # Of the words of train, = and <eos> are the most frequent; all others are once in an article.
+    assert [task.class_name(n) for n in numbers][1:3] == ["<eos>", "="]
+    words = [task.class_name(int(t)) for t in targets_of(task.load("test"))]
+    expected = (" ".join([*line.split(), "<eos>"]) for line in TEST.decode().splitlines())
+    known = {task.class_name(n) for n in numbers}
+    assert words == [w if w in known else "<unk>" for w in " ".join(expected).split()]
+    assert "café" not in known and "A20" not in known
+
+
+def test_a_vocabulary_may_have_fewer_words_than_classes(imported):
+    task = tasks.create("wikitext", level="words", words=300, max_len=50)
+    assert task.class_name(299) == "<none 299>" and "A20" not in map(task.class_name, range(300))
+    assert task.load("train").sequences.dtype == torch.int16
+
+
+def test_fewer_windows_are_evenly_spaced(imported):
+    full, few = (tasks.create("wikitext", max_len=10, test=n).load("test") for n in (0, 3))
+    assert len(few) == 3 and few.clusters is not None and full.clusters is not None
+    for name in ("sequences", "targets", "clusters"):
+        chosen = [i * len(full) // 3 for i in range(3)]
+        assert torch.equal(getattr(few, name), getattr(full, name)[chosen])
+    with pytest.raises(UserError, match=r"wikitext.test=999 is out of range; give 1 to \d+, or 0"):
+        tasks.create("wikitext", test=999).load("test")
+
+
+def test_repacked_files_have_the_same_texts_but_no_train(official, tmp_path):
+    folder = tmp_path / "repacked"
+    folder.mkdir()
+    for name, text in (("valid", VALID), ("test", TEST)):
+        empty = text.replace(b"\n \n", b"\n\n").removeprefix(b" ")
+        (folder / f"{name}.txt.xz").write_bytes(lzma.compress(empty))
+    WikiText.import_files(folder, official)
+    assert targets_of(tasks.create("wikitext").load("test")).astype(np.uint8).tobytes() == TEST
+    with pytest.raises(UserError, match=r"official needs the train file.*or set wikitext.splits"):
+        tasks.create("wikitext", splits="official").load("train")
+
+
+def test_a_fetched_zip_archive_is_the_same_as_its_folder(official, tmp_path, monkeypatch):
+    content = WikiText.import_files(tmp_path / "wikitext-103", official).read_bytes()
+    server = Server((tmp_path / "w.zip").read_bytes())
+    try:
+        layout = official.layouts[0]
+        archive = layout.archives[0].model_copy(update={"mirrors": (server.url("good"),)})
+        update = {"layouts": (layout.model_copy(update={"archives": (archive,)}),)}
+        source = official.model_copy(update=update)
+        monkeypatch.setattr(WikiText, "source", classmethod(lambda cls: source))
+        monkeypatch.setattr(download.cache, "is_valid", lambda path: False)
+        fetched = fetch_data("wikitext", lambda *progress: None, timeout=5.0)
+    finally:
+        server.close()
+    assert server.requests == [("good", None)]
+    assert not fetched.present and fetched.path.read_bytes() == content
+
+
+def test_a_damaged_train_file_is_rejected(official, tmp_path):
+    (tmp_path / "wikitext-103" / "wiki.train.tokens").write_bytes(TRAIN[:-1])
+    with pytest.raises(UserError, match=r"wiki.train.tokens has \d+ bytes, \d+ expected"):
+        WikiText.import_files(tmp_path, official)
+
+
+def test_the_real_texts_have_the_published_numbers_of_words(real_data):
+    if not (real_data / "wikitext103_test.txt.xz").exists():
+        pytest.skip("the folder has no WikiText")
+    WikiText.import_files(real_data, WikiText.source())
+    task = tasks.create("wikitext", level="words")
+    counts = {name: len(targets_of(task.load(name))) for name in SPLITS}
+    assert counts["train"] + counts["dev"] == 217_646 and counts["test"] == 245_569
+    clusters = task.load("test").clusters
+    assert clusters is not None and len(clusters.unique()) == 60
