@@ -108,7 +108,13 @@ class View(Protocol):
 
 
 def run_all(
-    plans: Sequence[Plan], store: Store, pool: Pool, view: View, *, rerun: bool = False
+    plans: Sequence[Plan],
+    store: Store,
+    pool: Pool,
+    view: View,
+    *,
+    rerun: bool = False,
+    keep: bool = False,
 ) -> list[tuple[Record, bool]]:
     """Run every cell that has no final record in the store; with `rerun` all, from the beginning.
 
@@ -121,6 +127,7 @@ def run_all(
         pool: runs them; it is closed at the end.
         view: shows them.
         rerun: whether to repeat finished runs.
+        keep: whether runs keep their weights; see `harness.run.run`.
 
     Returns:
         The record of each cell, and whether it was run now.
@@ -130,7 +137,7 @@ def run_all(
     """
     store.remove_partial_files()
     store.locks.remove_partial_files()
-    grid = _Grid(plans, store, view, rerun=rerun)
+    grid = _Grid(plans, store, view, rerun=rerun, keep=keep)
     try:
         with store.locks.announce([*grid.jobs]):
             while grid.unfinished:
@@ -147,14 +154,16 @@ def run_all(
 class _Grid:
     """The cells of a grid: waiting, running, left to other processes, and ended."""
 
-    def __init__(self, plans: Sequence[Plan], store: Store, view: View, *, rerun: bool) -> None:
+    def __init__(
+        self, plans: Sequence[Plan], store: Store, view: View, *, rerun: bool, keep: bool
+    ) -> None:
         self.store, self.view, self.locks = store, view, store.locks
         self.outcomes: dict[str, tuple[Record, bool]] = {}
         self.jobs: dict[str, Job] = {}
         for plan in plans:
             name, existing = store.name(plan.spec), store.find(plan.spec)
             before = existing.started if existing else ""
-            self.jobs[name] = Job(plan, store.folder, rerun, before, restart=rerun)
+            self.jobs[name] = Job(plan, store.folder, rerun, before, restart=rerun, keep=keep)
             if existing and has_outcome(existing, before, rerun=rerun):
                 self.outcomes[name] = existing, False
         left = [name for name in self.jobs if name not in self.outcomes]

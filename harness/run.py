@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
-from harness import checkpoint
+from harness import checkpoint, weights
 from harness.answers import by_cluster
 from harness.data import is_out_of_memory
 from harness.environment import is_another_machine, merge_commits
@@ -70,10 +70,12 @@ class Cell:
         callback: ProgressCallback,
         save_every: float,
         clock: Callable[[], float],
+        keep: bool = False,
     ) -> None:
         """Prepare; nothing is computed or written yet."""
         self.plan, self.spec, self.callback = plan, plan.spec, callback
         self.path, self.locks = store.checkpoint(plan.spec), store.locks
+        self.weights = store.weights(plan.spec) if keep else None
         self.save_every, self.clock, self.save_at = save_every, clock, 0.0
         self.interrupts = Interrupts()
         self.started = datetime.now(UTC).isoformat(timespec="seconds")
@@ -156,13 +158,20 @@ class Cell:
         def save_is_due() -> bool:
             return self.interrupts.pending is not None or self.clock() >= self.save_at
 
+        def on_point(point: Point) -> None:
+            if self.weights and point.dev_accuracy is not None:
+                weights.keep(self.weights, point.step, trainer.model)
+            self.callback.point(point, self.spec.train.steps)
+
+        if self.weights and not self.progress.step:
+            weights.keep(self.weights, 0, trainer.model)
         self.save_at = self.clock() + self.save_every
         self.interrupts.deferred = True
         fit(
             trainer,
             dev,
             self.progress,
-            on_point=lambda point: self.callback.point(point, self.spec.train.steps),
+            on_point=on_point,
             save=save,
             save_is_due=save_is_due,
         )
@@ -191,18 +200,20 @@ def run(
     *,
     save_every: float = SAVE_EVERY,
     clock: Callable[[], float] = time.monotonic,
+    keep: bool = False,
 ) -> Record:
     """Run one cell and write its record, however it ends.
 
     A run whose checkpoint is in the store is continued. During training Ctrl-C and SIGTERM take
     effect after the current step, when a checkpoint has been written. Checkpoints are also written
-    after each evaluation and every `save_every` seconds by `clock`.
+    after each evaluation and every `save_every` seconds by `clock`. With `keep` the weights before
+    training and those of each evaluation stay in the store; see `Store.weights`.
 
     Raises:
         UserError: the record cannot be written.
         KeyboardInterrupt: Ctrl-C, or SIGTERM; the record has status `interrupted`.
     """
-    cell = Cell(plan, store, callback, save_every, clock)
+    cell = Cell(plan, store, callback, save_every, clock, keep)
     with cell.interrupts:
         try:
             cell.execute()

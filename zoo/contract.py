@@ -27,6 +27,7 @@ Context = Float[Tensor, "b m d"]
 Queries = Float[Tensor, "b h n e"]
 Keys = Float[Tensor, "b h m e"]
 """Keys, and also values: one for each context token."""
+Matrix = Float[Tensor, "b h n m"]
 OneToken = Float[Tensor, "b h 1 e"]
 """The query, key or value of a single step."""
 Mask = Bool[Tensor, "b m"]
@@ -149,6 +150,16 @@ class Attention(nn.Module, ABC):
         counted while an implementation runs can be more, such as what it computes again.
         """
         return None
+
+    def matrix(self, x: Tokens, context: Context, mask: Mask | None) -> Matrix:
+        """The attention matrix of each head: what the layer multiplies by, without its value.
+
+        In evaluation mode; the columns of padded tokens are 0. It is built in full, (b, h, n, m).
+
+        Raises:
+            Unsupported: the variant multiplies by no such matrix.
+        """
+        raise Unsupported(f"{self.name()} has no attention matrix")
 
     def start(self, batch: int) -> State:
         """The state before the first token of each of `batch` samples.

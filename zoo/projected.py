@@ -3,7 +3,9 @@
 from abc import abstractmethod
 from typing import ClassVar
 
-from torch import nn
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from zoo.contract import (
     Attended,
@@ -11,6 +13,7 @@ from zoo.contract import (
     Context,
     Keys,
     Mask,
+    Matrix,
     OneToken,
     Positions,
     Queries,
@@ -22,6 +25,9 @@ from zoo.contract import (
 )
 from zoo.kernels.precision import full_precision
 from zoo.kernels.real_tokens import token_ranks
+
+TOLERANCE = 1e-3
+"""Relative and absolute, of the product of an attention matrix with the values."""
 
 
 class ProjectedAttention(Attention):
@@ -58,13 +64,39 @@ class ProjectedAttention(Attention):
             raise Unsupported(
                 f"causal {self.name()} got {n} queries and {m} keys; give as many keys as queries"
             )
-        positions = token_ranks(mask) if self.size.rotary and mask is not None else None
-        q, k, v = self._project(x, context, positions)
+        q, k, v = self._project(x, context, self._positions(mask))
         if not self.upcast:
             return Attended(self._merge(self.attend(q, k, v, mask)))
         with full_precision(q, k, v) as (q32, k32, v32):
             heads = self.attend(q32, k32, v32, mask).to(v.dtype)
         return Attended(self._merge(heads))
+
+    @torch.no_grad()
+    def matrix(self, x: Tokens, context: Context, mask: Mask | None) -> Matrix:
+        """See `Attention.matrix`: the outputs of `attend` for the columns of the unit matrix.
+
+        Raises:
+            Unsupported: `attend` is not linear in its values.
+        """
+        q, k, v = self._project(x, context, self._positions(mask))
+        with full_precision(q, k, v) as (q, k, v):
+            unit = torch.eye(v.shape[-2], dtype=v.dtype, device=v.device)
+            pad = -len(unit) % v.shape[-1]
+            blocks = F.pad(unit, (0, pad)).split(v.shape[-1], dim=1)
+            columns = [self._seeded_attend(q, k, block.expand_as(v), mask) for block in blocks]
+            matrix = torch.cat(columns, dim=-1)[..., : len(unit)]
+            expected = self._seeded_attend(q, k, v, mask)
+            # With an output for values of 0, or one that is not linear, it is no product.
+            if not torch.allclose(matrix @ v, expected, rtol=TOLERANCE, atol=TOLERANCE):
+                raise Unsupported(f"{self.name()} has no attention matrix: its heads are not "
+                                  "linear in the values")  # fmt: skip
+        return matrix
+
+    def _seeded_attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Tensor:
+        """`attend` with the same random numbers in every call."""
+        with torch.random.fork_rng(devices=[q.device] if q.is_cuda else []):
+            torch.manual_seed(0)
+            return self.attend(q, k, v, mask)
 
     def analytic_flops(self, n: int) -> int | None:
         """See `Attention.analytic_flops`: the projections, and `head_flops` of every head."""
@@ -105,6 +137,10 @@ class ProjectedAttention(Attention):
         All arguments are in fp32 at least, and autocast is disabled.
         """
         raise self._not_recurrent()
+
+    def _positions(self, mask: Mask | None) -> Positions | None:
+        """The positions of context tokens where they differ from their indices."""
+        return token_ranks(mask) if self.size.rotary and mask is not None else None
 
     def _project(
         self, x: Tokens, context: Context, positions: Positions | None = None

@@ -83,6 +83,7 @@ def run(
     folder: Path,
     *,
     rerun: bool = False,
+    keep: bool = False,
     resources: "Resources | None" = None,
 ) -> "list[tuple[Record, bool]]":
     """Check every cell, then run those without a final record; see `harness.grid.run_all`.
@@ -103,4 +104,4 @@ def run(
     store.require_writable()
     with grid_view.grid(Console(), Console(stderr=True), store.name) as view:
         pool = create(resources or Resources(), folder, view)
-        return grid.run_all(runnable, store, pool, view, rerun=rerun)
+        return grid.run_all(runnable, store, pool, view, rerun=rerun, keep=keep)

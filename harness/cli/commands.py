@@ -16,6 +16,7 @@ from harness.cli.process import Command
 from harness.cli.report import report
 from harness.cli.reproduce import reproduce
 from harness.cli.run import run
+from harness.cli.spectrum import spectrum
 from harness.cli.status import status
 from harness.cli.sweep import sweep
 
@@ -28,7 +29,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 COMMANDS = (
-    run, status, sweep, curves, cost, reproduce, locality, measure, check, list_, budgets, report,
+    run, status, sweep, curves, cost, reproduce, locality, spectrum, measure, check, list_, budgets,
+    report,
 )  # fmt: skip
 for function in COMMANDS:
     app.command(name=function.__name__.rstrip("_"), cls=Command)(function)

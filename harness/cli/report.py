@@ -55,8 +55,8 @@ def within(folder: Path, files: Mapping[str, bytes]) -> dict[Path, bytes]:
     return {folder / name: content for name, content in files.items()}
 
 
-def write_pages(files: Mapping[Path, bytes]) -> None:
-    """Write all files, or none of them, and print their paths.
+def write_pages(files: Mapping[Path, bytes], *, quiet: bool = False) -> None:
+    """Write all files, or none of them, and print their paths unless `quiet`.
 
     Raises:
         UserError: one cannot be written.
@@ -70,7 +70,7 @@ def write_pages(files: Mapping[Path, bytes]) -> None:
             f"{error.filename} cannot be written ({error.strerror}); no page is changed; free "
             "space, or give another folder"
         ) from error
-    for file in files:
+    for file in () if quiet else files:
         typer.echo(file)
 
 

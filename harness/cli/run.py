@@ -59,6 +59,10 @@ def run(
     rerun: Annotated[
         bool, typer.Option("--rerun", help="Repeat finished runs, from the beginning.")
     ] = False,
+    keep_checkpoints: Annotated[
+        bool,
+        typer.Option("--keep-checkpoints", help="Keep the weights of each evaluation."),
+    ] = False,
 ) -> None:
     """Train every variant on every task with every seed; report accuracy, speed and memory.
 
@@ -81,7 +85,9 @@ def run(
     )  # fmt: skip
     if match:
         requests = cells.matched(requests, match)
-    run_cells = partial(cells.run, folder=store, rerun=rerun, resources=resources)
+    run_cells = partial(
+        cells.run, folder=store, rerun=rerun, keep=keep_checkpoints, resources=resources
+    )
     if tune:
         outcomes, count = tuning.run(requests, grid, seeds, run_cells)
     else:

@@ -30,6 +30,7 @@ class Job(NamedTuple):
         before: when the run of the record began that the store held before the command; empty
             where it held none.
         restart: whether to delete the checkpoint.
+        keep: whether the run keeps its weights; see `harness.run.run`.
     """
 
     plan: Plan
@@ -37,6 +38,7 @@ class Job(NamedTuple):
     rerun: bool = False
     before: str = ""
     restart: bool = False
+    keep: bool = False
 
     @property
     def name(self) -> str:
@@ -155,7 +157,7 @@ def take(job: Job, view: CellView) -> bool | None:
             return False
         if job.restart:
             path.unlink(missing_ok=True)
-        run(job.plan, store, Reported(view.callback(spec), lock))
+        run(job.plan, store, Reported(view.callback(spec), lock), keep=job.keep)
         return True
 
 
@@ -217,13 +219,14 @@ class Order(NamedTuple):
     rerun: bool
     before: str
     restart: bool
+    keep: bool
     threads: int
 
 
 def order(job: Job, threads: int) -> Order:
     """The job as it is sent to a process that computes with `threads` CPU threads."""
-    spec = job.plan.spec.model_dump_json()
-    return Order(spec, job.store.absolute(), job.rerun, job.before, job.restart, threads)
+    spec, store = job.plan.spec.model_dump_json(), job.store.absolute()
+    return Order(spec, store, job.rerun, job.before, job.restart, job.keep, threads)
 
 
 def execute(order: Order) -> Result:
@@ -238,8 +241,8 @@ def execute(order: Order) -> Result:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            plan = _restored(order.spec)
-            new = take(Job(plan, order.store, order.rerun, order.before, order.restart), trace)
+            spec, store, rerun, before, restart, keep, _ = order
+            new = take(Job(_restored(spec), store, rerun, before, restart, keep), trace)
         except UserError as error:
             return Result("error", str(error))
         except Exception:

@@ -14,10 +14,11 @@ from harness.records.files import remove_partial, require_writable, write_atomic
 from harness.records.locks import Locks
 from harness.records.record import Record
 from harness.records.spec import RunSpec
+from harness.records.spectrum import SpectrumRecord
 from zoo.registry import UserError, in_one_line
 
 SpecT = TypeVar("SpecT", RunSpec, CostSpec)
-RecordT = TypeVar("RecordT", Record, CostRecord)
+RecordT = TypeVar("RecordT", Record, CostRecord, SpectrumRecord)
 
 
 class Broken(NamedTuple):
@@ -131,9 +132,11 @@ class Store(RecordStore[RunSpec, Record]):
 
     def name(self, spec: RunSpec) -> str:
         """See `RecordStore.name`."""
-        return (
-            f"{spec.task.name}-{spec.attention}-{spec.budget}-{spec.device}-s{spec.seed}-{spec.id}"
-        )
+        return name_of_run(spec)
+
+    def weights(self, spec: RunSpec) -> Path:
+        """The folder of the weights that a run of `spec` keeps."""
+        return self.folder / "weights" / self.name(spec)
 
     def checkpoint(self, spec: RunSpec) -> Path:
         """The file of the checkpoint of an unfinished run of `spec`."""
@@ -160,6 +163,26 @@ class CostStore(RecordStore[CostSpec, CostRecord]):
         return (
             f"{spec.attention}-{spec.level}-{spec.operation}-{spec.device}-n{spec.length}-{spec.id}"
         )
+
+
+class SpectrumStore(RecordStore[RunSpec, SpectrumRecord]):
+    """The records of spectra of attention matrices."""
+
+    kind = SpectrumRecord
+
+    @classmethod
+    def within(cls, folder: Path) -> "SpectrumStore":
+        """The records of spectra of a store whose runs are in `folder`."""
+        return cls(folder / "spectra")
+
+    def name(self, spec: RunSpec) -> str:
+        """See `RecordStore.name`: that of the run."""
+        return name_of_run(spec)
+
+
+def name_of_run(spec: RunSpec) -> str:
+    """The name of the files of a run, without a suffix."""
+    return f"{spec.task.name}-{spec.attention}-{spec.budget}-{spec.device}-s{spec.seed}-{spec.id}"
 
 
 def _rerun_command(text: str) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from harness.records.cost import CostRecord
 from harness.records.record import Record
+from harness.records.spectrum import SpectrumRecord
 from harness.records.store import Broken
 from reports.markdown import insert
 from reports.pages.cost import cost_page
@@ -12,6 +13,7 @@ from reports.pages.leaderboard import leaderboard
 from reports.pages.locality import locality
 from reports.pages.readme import readme_table
 from reports.pages.reproduction import reproduction
+from reports.pages.spectrum import spectrum_page
 from reports.pages.sweep import sweep_page
 from reports.pages.tuning import tuning
 from reports.tables.boards import boards
@@ -22,6 +24,8 @@ from reports.tables.curves import as_csv as curves_csv
 from reports.tables.locality import studies
 from reports.tables.reproduction import Entry
 from reports.tables.reproduction import as_csv as reproduction_csv
+from reports.tables.spectrum import as_csv as spectrum_csv
+from reports.tables.spectrum import groups
 from reports.tables.sweep import as_csv as sweep_csv
 from reports.tables.sweep import sweeps as option_sweeps
 from reports.tables.tuning import studies as tuning_studies
@@ -102,6 +106,19 @@ def sweep_files(records: Iterable[Record], field: str) -> dict[str, bytes]:
         f"{name}.md": sweep_page(sweeps_over).encode(),
         f"{name}.csv": table,
         **sweep_figure(sweeps_over, name, digest(f"{name}.csv", table)),
+    }
+
+
+def spectrum_files(records: Iterable[SpectrumRecord]) -> dict[str, bytes]:
+    """What `spectrum.md`, `spectrum.csv`, `spectrum.png` and `spectrum.svg` hold, by name."""
+    from reports.figures.spectrum import spectrum_figure
+
+    all_groups = groups(records)
+    table = spectrum_csv(all_groups).encode()
+    return {
+        "spectrum.md": spectrum_page(all_groups).encode(),
+        "spectrum.csv": table,
+        **spectrum_figure(all_groups, digest("spectrum.csv", table)),
     }
 
 

@@ -1,0 +1,88 @@
+"""`harness spectrum`: the singular values of the attention matrices of runs."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from harness.cli import arguments
+from harness.cli.report import read, with_warnings, within, write_pages
+from zoo.registry import UserError, unknown
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from harness.records.record import Record
+    from harness.records.spectrum import SpectrumRecord
+    from harness.records.store import SpectrumStore, Store
+
+
+def spectrum(
+    run: Annotated[
+        list[str] | None,
+        typer.Argument(help="Names or paths of records; all runs with kept weights if none."),
+    ] = None,
+    samples: Annotated[int, typer.Option(min=1, help="Examples of dev, evenly spaced.")] = 16,
+    store: arguments.StoreOption = Path("runs"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per run.")] = False,
+) -> None:
+    """Compute the spectra of the attention matrices of runs that kept their weights.
+
+    Make such runs with: harness run --keep-checkpoints. A spectrum that the store holds with as
+    many samples and for the same steps is not computed again. Writes spectrum.md, spectrum.csv,
+    spectrum.png and spectrum.svg.
+    """
+    from harness.records.store import SpectrumStore, Store
+    from reports import pages
+
+    runs, spectra = Store(store), SpectrumStore.within(store)
+    chosen = _chosen(runs, run or [])
+    spectra.require_writable()
+    records = [_spectrum(one, runs, spectra, samples) for one in chosen]
+    if as_json:
+        for record in records:
+            typer.echo(record.model_dump_json())
+    files = pages.spectrum_files(with_warnings(spectra.read())[0])
+    write_pages(within(store, files), quiet=as_json)
+
+
+def _chosen(runs: "Store", names: "Sequence[str]") -> "list[Record]":
+    """The runs of those names, or every run with kept weights.
+
+    Raises:
+        UserError: there is no such run, or it kept no weights.
+    """
+    from harness.weights import kept
+
+    records = read(runs.folder)[0]
+    by_name = {runs.name(record.spec): record for record in records}
+    wanted = [Path(name).name.removesuffix(".json") for name in names]
+    if unknown_names := [name for name in wanted if name not in by_name]:
+        raise UserError(unknown("run", unknown_names[0], by_name))
+    without = [name for name in wanted if not kept(runs.weights(by_name[name].spec))]
+    chosen = wanted or [n for n, one in by_name.items() if kept(runs.weights(one.spec))]
+    if without or not chosen:
+        which = f"run {without[0]!r}" if without else f"no run of store {str(runs.folder)!r}"
+        raise UserError(
+            f"{which} has {'no ' if without else ''}kept weights; make them with: harness run "
+            "--keep-checkpoints --rerun"
+        )
+    return [by_name[name] for name in chosen]
+
+
+def _spectrum(
+    run: "Record", runs: "Store", spectra: "SpectrumStore", samples: int
+) -> "SpectrumRecord":
+    """The record of the spectra of a run, computed unless the store has the same."""
+    from harness.plan import restore
+    from harness.spectrum import spectra as compute
+    from harness.weights import kept
+
+    files, name = kept(runs.weights(run.spec)), runs.name(run.spec)
+    existing = spectra.find(run.spec)
+    if existing and existing.samples == samples and existing.steps == [*files]:
+        return existing
+    typer.echo(f"{name}: {len(files)} checkpoints, {samples} samples", err=True)
+    record = compute(restore(run.spec), files, samples)
+    spectra.write(record)
+    return record

@@ -1,0 +1,88 @@
+"""Groups spectra of attention matrices by setting: a line for each layer of each run."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from harness.records.spectrum import LayerSpectrum, SpectrumRecord
+from reports.text import csv_text
+
+HEADINGS = (
+    "setting", "attention", "seed", "step", "layer", "variant", "rank", "explained_variance",
+    "explained_variance_deviation", "effective_rank", "effective_rank_deviation", "reason",
+)  # fmt: skip
+
+
+class Line(NamedTuple):
+    """One layer of one run through its training; layers are counted from 1."""
+
+    record: SpectrumRecord
+    number: int
+
+    @property
+    def steps(self) -> list[int]:
+        """The steps at which it was looked at."""
+        return self.record.steps
+
+    @property
+    def layers(self) -> list[LayerSpectrum]:
+        """The layer at each of these steps."""
+        return [moment.layers[self.number - 1] for moment in self.record.moments]
+
+    @property
+    def last(self) -> LayerSpectrum:
+        """The layer after training."""
+        return self.layers[-1]
+
+    def rank_of(self, share: float) -> int:
+        """The smallest rank of the record at which the mean explained variance is that share."""
+        pairs = zip(self.record.ranks, self.last.explained, strict=True)
+        return next((rank for rank, value in pairs if value >= share), self.record.ranks[-1])
+
+
+class Group(NamedTuple):
+    """The runs of one task and recipe, and their layers."""
+
+    title: str
+    lines: tuple[Line, ...]
+
+    def label(self, line: Line) -> str:
+        """The run and the layer; the seed where runs differ in it."""
+        attention, seed = line.record.spec.attention, line.record.spec.seed
+        seeds = {one.record.spec.seed for one in self.lines}
+        run = f"{attention} seed {seed}" if len(seeds) > 1 else attention
+        return f"{run}, layer {line.number}"
+
+
+def groups(records: Iterable[SpectrumRecord]) -> list[Group]:
+    """The groups in order of their titles, runs by attention and seed."""
+    by_title: dict[str, list[SpectrumRecord]] = {}
+    for record in sorted(records, key=lambda one: (one.spec.attention, one.spec.seed, one.spec.id)):
+        title = f"{record.spec.task.key}, budget {record.spec.budget}"
+        by_title.setdefault(title, []).append(record)
+    return [
+        Group(title, tuple(line for record in same for line in _lines(record)))
+        for title, same in sorted(by_title.items())
+    ]
+
+
+def as_csv(all_groups: Sequence[Group]) -> str:
+    """A line for each rank of each layer at each step, at full precision."""
+    return csv_text(
+        HEADINGS,
+        (row for group in all_groups for line in group.lines for row in _rows(group, line)),
+    )
+
+
+def _lines(record: SpectrumRecord) -> Iterator[Line]:
+    for number in range(1, len(record.moments[-1].layers) + 1):
+        yield Line(record, number)
+
+
+def _rows(group: Group, line: Line) -> Iterator[dict[str, object]]:
+    spec = line.record.spec
+    for step, layer in zip(line.steps, line.layers, strict=True):
+        start = [group.title, spec.attention, spec.seed, step, line.number, layer.variant]
+        end = [layer.effective_rank, layer.effective_rank_deviation, layer.reason]
+        values = zip(line.record.ranks, layer.explained, layer.explained_deviation, strict=False)
+        for part in values if layer.explained else [(None, None, None)]:
+            yield dict(zip(HEADINGS, [*start, *part, *end], strict=True))
