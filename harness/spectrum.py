@@ -7,7 +7,7 @@ arXiv 2305.19798, show it). Its effective rank is exp(H), H the entropy of the s
 shares of their sum (Roy and Vetterli, 2007, EUSIPCO).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -42,10 +42,16 @@ class Values(NamedTuple):
     effective_rank: Float[Tensor, ""]
 
 
-def spectra(plan: Plan, files: Mapping[int, Path], samples: int) -> SpectrumRecord:
+def spectra(
+    plan: Plan,
+    files: Mapping[int, Path],
+    samples: int,
+    announce: Callable[[str], None] = lambda line: None,
+) -> SpectrumRecord:
     """The spectra of a run at the weights of `files`, by step, on examples of dev.
 
-    In fp32, in evaluation mode. The rows and columns of padded tokens are left out.
+    In fp32, in evaluation mode. The rows and columns of padded tokens are left out. `announce` is
+    called with one line before each step.
 
     Raises:
         UserError: a file is damaged, or is of another model.
@@ -55,6 +61,7 @@ def spectra(plan: Plan, files: Mapping[int, Path], samples: int) -> SpectrumReco
     ranks = ranks_up_to(plan.task.max_len)
     moments = []
     for step, path in files.items():
+        announce(f"step {step}")
         weights.put(path, model)
         moments.append(Moment(step=step, layers=_layers(model, plan, samples, ranks)))
     return SpectrumRecord(

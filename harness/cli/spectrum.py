@@ -22,7 +22,7 @@ def spectrum(
         list[str] | None,
         typer.Argument(help="Names or paths of records; all runs with kept weights if none."),
     ] = None,
-    samples: Annotated[int, typer.Option(min=1, help="Examples of dev, evenly spaced.")] = 16,
+    samples: Annotated[int, typer.Option(min=1, help="Examples of dev, evenly spaced.")] = 8,
     store: arguments.StoreOption = Path("runs"),
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per run.")] = False,
 ) -> None:
@@ -82,7 +82,10 @@ def _spectrum(
     existing = spectra.find(run.spec)
     if existing and existing.samples == samples and existing.steps == [*files]:
         return existing
-    typer.echo(f"{name}: {len(files)} checkpoints, {samples} samples", err=True)
-    record = compute(restore(run.spec), files, samples)
+
+    def announce(line: str) -> None:
+        typer.echo(f"{name}: {line} of {max(files)}", err=True)
+
+    record = compute(restore(run.spec), files, samples, announce)
     spectra.write(record)
     return record

@@ -7,6 +7,7 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
 
 from reports.figures import style
 from reports.tables.spectrum import Group, Line
@@ -53,6 +54,8 @@ def _explained(axes: Axes, line: Line, look: dict[str, Any], marker: str) -> lis
     low, high = [m - d for m, d in pairs], [min(m + d, 1.0) for m, d in pairs]
     axes.fill_between(ranks, low, high, color=look["color"], alpha=0.2, linewidth=0)
     axes.set_xscale("log", base=2)
+    # The default formatter writes powers as formulas, which are not parsed.
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda rank, _: f"{rank:,.0f}"))
     axes.set(xlabel="rank", ylabel="explained variance", ylim=(0, 1.02))
     return axes.plot(ranks, last.explained, **look)
 

@@ -18,7 +18,10 @@ from harness.train import Trainer
 
 TREES = {"min_len": 2, "max_len": 24, "train": 64, "dev": 16, "test": 18}
 
-STORED = ("curves", "sweep", "run", "status", "cost", "reproduce", "report", "measure", "locality")
+STORED = (
+    "curves", "sweep", "run", "status", "cost", "reproduce", "report", "measure", "locality",
+    "spectrum",
+)  # fmt: skip
 """Commands with the option `--store`."""
 
 

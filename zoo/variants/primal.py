@@ -38,6 +38,7 @@ from zoo.contract import (
     Context,
     Count,
     Mask,
+    Matrix,
     Positions,
     Size,
     State,
@@ -168,6 +169,14 @@ class Primal(Attention):
         dim, (_, heads, rows, rank) = self.size.dim, self.directions.shape
         weights = 2 * heads * rows * self.size.head_dim * rank if self.dependent else 0
         return 2 * (4 * n * dim**2 + weights + 2 * dim**2 * rank)
+
+    @torch.no_grad()
+    def matrix(self, x: Tokens, context: Context, mask: Mask | None) -> Matrix:
+        """See `Attention.matrix`: the kernel Phi_q Phi_k^T, which is decomposed."""
+        u = self._queries_and_keys(x, mask)
+        with full_precision(u) as (u,):
+            q, k = cosine_map.unit(u, mask).transpose(1, 2).chunk(2, dim=1)
+        return q @ k.mT
 
     def start(self, batch: int) -> State:
         """See `Attention.start`: the sums of queries and keys, and the number of tokens."""

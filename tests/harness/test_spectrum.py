@@ -1,0 +1,118 @@
+"""Spectra: singular values of known matrices, and the command on runs that keep their weights."""
+
+import json
+import math
+from datetime import UTC, datetime
+
+import pytest
+import torch
+
+from harness import weights
+from harness.plan import restore
+from harness.records.spectrum import SpectrumRecord
+from harness.records.store import SpectrumStore
+from harness.run import run
+from harness.spectrum import explained_variance, ranks_up_to, spectra
+from zoo.registry import UserError
+
+ARGUMENTS = ["--budget", "smoke", "--precision", "fp32"]
+for option in ("min_len=2", "max_len=24", "train=64", "dev=16", "test=18"):
+    ARGUMENTS += ["--set", f"listops.{option}"]
+
+
+def test_the_spectrum_of_a_matrix_with_known_singular_values():
+    left, right = (torch.linalg.qr(torch.randn(6, 6).double())[0] for _ in range(2))
+    values = torch.tensor([4.0, 2.0, 2.0, 1.0, 0.0, 0.0]).double()
+    explained, effective = explained_variance(left @ values.diag() @ right, [1, 3, 4, 9])
+    assert explained.tolist() == pytest.approx([16 / 25, 24 / 25, 1.0, 1.0])
+    shares = [4 / 9, 2 / 9, 2 / 9, 1 / 9]
+    assert effective.item() == pytest.approx(math.exp(-sum(p * math.log(p) for p in shares)))
+
+
+def test_a_matrix_of_zeros_is_explained_by_any_direction():
+    explained, effective = explained_variance(torch.zeros(3, 3), [1, 2])
+    assert explained.tolist() == [1.0, 1.0] and effective.item() == 1.0
+
+
+@pytest.mark.parametrize("limit", [1, 31, 32, 33, 1024])
+def test_ranks_rise_to_the_length_of_the_task(limit):
+    ranks = ranks_up_to(limit)
+    assert ranks[-1] == limit and ranks == sorted({*ranks})
+    assert ranks[:32] == [*range(1, min(limit, 32) + 1)]
+
+
+def test_padding_does_not_change_a_spectrum(plan, store, callback, unmeasured):
+    tight = plan("softmax", steps=2, evaluations=1)
+    wide = restore(tight.spec)
+    run(tight, store, callback, keep=True)
+    files = weights.kept(store.weights(tight.spec))
+    dev = wide.data.splits["dev"]
+    assert int(dev.example_lengths().min()) < dev.sequences.shape[1]
+    padded = spectra(wide, files, 3).moments[-1].layers
+    # Other tokens at the padded positions.
+    filled = torch.arange(dev.sequences.shape[1]) >= dev.lengths[:, None]
+    dev.sequences[filled] = 3
+    assert spectra(wide, files, 3).moments[-1].layers == padded
+    dev.sequences[filled] = 0
+
+
+def test_kept_weights_are_those_before_training_and_of_each_evaluation(
+    plan, store, callback, unmeasured, prepare
+):
+    one = plan("linear", steps=4, evaluations=2)
+    record = run(one, store, callback, keep=True)
+    files = weights.kept(store.weights(one.spec))
+    assert [*files] == [0, 2, 4]
+    trainer = prepare(one)
+    for step in range(5):
+        if step in files:
+            kept = torch.load(files[step], weights_only=True)
+            assert all(torch.equal(kept[name], value)
+                       for name, value in trainer.model.state_dict().items())  # fmt: skip
+        trainer.step(step)
+    store.path(one.spec).unlink()
+    again = run(one, store, callback)
+    assert [point.loss for point in again.curve] == [point.loss for point in record.curve]
+
+
+@pytest.mark.slow
+def test_the_command_writes_a_record_a_table_and_a_figure_once(call, store, unmeasured):
+    names = ["softmax", "none"]
+    code, _, _ = call("run", "-a", ",".join(names), *ARGUMENTS, "--keep-checkpoints")
+    assert code == 0
+    code, out, err = call("spectrum", "--samples", "2")
+    assert code == 0 and "step 0 of" in err
+    assert {path.name for path in store.folder.glob("spectrum.*")} == {
+        f"spectrum.{kind}" for kind in ("md", "csv", "png", "svg")
+    }
+    page = (store.folder / "spectrum.md").read_text("utf-8")
+    assert "| softmax, layer 2 |" in page and "none has no attention matrix" in page
+    records, broken = SpectrumStore.within(store.folder).read()
+    assert (len(records), broken) == (2, [])
+    started = datetime.fromisoformat(records[0].started)
+    assert started <= datetime.now(UTC)
+    (name,) = [path.name for path in store.folder.glob("listops-softmax-*.json")]
+    code, out, err = call("spectrum", name, "--samples", "2", "--json")
+    assert (code, err) == (0, "")
+    assert SpectrumRecord.model_validate(json.loads(out)).samples == 2
+
+
+def test_what_has_no_kept_weights_is_rejected_in_one_line(call, store, unmeasured):
+    call("run", "-a", "none", *ARGUMENTS)
+    code, _, err = call("spectrum")
+    assert code == 2 and "has kept weights; make them with" in err
+    (name,) = [path.name for path in store.folder.glob("*.json")]
+    code, _, err = call("spectrum", name)
+    assert code == 2 and f"run '{name[:-5]}' has no kept weights" in err
+    code, _, err = call("spectrum", "listops")
+    assert code == 2 and "unknown run 'listops'" in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"no weights"])
+def test_a_damaged_file_of_weights_is_an_error(plan, store, callback, unmeasured, content):
+    one = plan("none", steps=2, evaluations=1)
+    run(one, store, callback, keep=True)
+    files = weights.kept(store.weights(one.spec))
+    files[2].write_bytes(content)
+    with pytest.raises(UserError, match="does not hold the weights of this run"):
+        spectra(restore(one.spec), files, 2)

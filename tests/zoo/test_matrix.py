@@ -1,0 +1,62 @@
+"""The attention matrix of a layer, against its formula, and the variants that have none."""
+
+import pytest
+import torch
+
+import zoo
+from zoo.contract import Unsupported
+from zoo.variants import variants
+
+MASK = torch.tensor([[True] * 5 + [False] * 2, [True] * 7])
+WITHOUT = {"conv", "gated-linear", "longformer", "none", "retention", "yoso"}
+
+
+def layer_of(name: str, *, causal: bool = False, **options):
+    return zoo.create(name, dim=8, heads=2, max_len=7, causal=causal, **options).eval().double()
+
+
+def heads_of(layer, x):
+    """Queries and keys of each head."""
+    q, k = layer.query(x), layer.context(x)[..., :8]
+    return (one.unflatten(-1, (2, 4)).transpose(1, 2) for one in (q, k))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_matrix_of_softmax_is_its_weights(causal):
+    layer, x = layer_of("softmax", causal=causal), torch.randn(2, 7, 8).double()
+    q, k = heads_of(layer, x)
+    allowed = MASK[:, None, None].expand(2, 1, 7, 7)
+    allowed = allowed.tril() if causal else allowed
+    scores = (q @ k.mT / 2).masked_fill(~allowed, -torch.inf)
+    assert torch.allclose(layer.matrix(x, x, MASK), scores.softmax(-1))
+
+
+def test_the_matrix_of_linear_attention_is_the_product_of_its_features():
+    layer, x = layer_of("linear"), torch.randn(2, 7, 8).double()
+    q, k = (torch.nn.functional.elu(one) + 1 for one in heads_of(layer, x))
+    products = (q @ k.mT) * MASK[:, None, None]
+    assert torch.allclose(layer.matrix(x, x, MASK), products / products.sum(-1, keepdim=True))
+
+
+def test_the_matrix_of_primal_is_the_kernel_that_it_decomposes():
+    layer, x = layer_of("primal"), torch.randn(2, 7, 8).double()
+    q, k = layer.query_key(x).unflatten(-1, (2, 2, 4)).unbind(-3)
+    q, k = (one / one.norm(dim=-1, keepdim=True) for one in (q, k))
+    kernel = torch.einsum("nihp,njhp->nhij", q, k)
+    assert torch.allclose(layer.matrix(x, x, None), kernel)
+
+
+@pytest.mark.parametrize(
+    "name", sorted({name for name, one in variants.items() if not one.unchecked} - WITHOUT)
+)
+def test_no_variant_attends_to_padding(name):
+    layer, x = layer_of(name), torch.randn(2, 7, 8).double()
+    matrix = layer.matrix(x, x, MASK)
+    assert matrix.shape == (2, 2, 7, 7) and matrix[:, :, :5].abs().amax() > 0
+    assert (matrix[0, :, :5, 5:] == 0).all()
+
+
+@pytest.mark.parametrize("name", sorted(WITHOUT))
+def test_a_variant_that_is_no_product_with_its_values_has_no_matrix(name):
+    with pytest.raises(Unsupported, match=f"{name} has no attention matrix"):
+        layer_of(name).matrix(*[torch.randn(2, 7, 8).double()] * 2, MASK)
