@@ -1,17 +1,20 @@
-"""The transformer encoder around a variant: embedding, pre-norm layers, and a classifier head.
+"""The transformer encoder around a variant: embedding, layers, and a classifier head.
 
 The model of the published LRA runs (Chen et al., 2023; Xiong et al., 2021), with one difference:
 the mean over tokens, which is the input of the head, excludes padding. For a task with target
-positions, the inputs of the head are the tokens at these positions instead.
+positions, the inputs of the head are the tokens at these positions instead. Time series have
+post-norm layers and a head that reads all tokens at their positions: options of `ModelSpec`.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from harness.heads import FlattenedHead
 from harness.records.spec import RunSpec
 from tasks import Task
 from tasks.contract import Batch
@@ -19,6 +22,15 @@ from zoo.composition import Composition
 from zoo.contract import Attention, Size
 from zoo.encoder import EncoderLayer
 from zoo.kernels.dropout import Dropout
+from zoo.post_norm import PostNormLayer
+from zoo.registry import UserError
+
+LAYERS: Mapping[str, Callable[..., EncoderLayer]] = {
+    "pre": EncoderLayer,
+    "post": PostNormLayer,
+    "batch": partial(PostNormLayer, norm="batch"),
+}
+"""Kinds of layers by the norm of `ModelSpec`."""
 
 
 class Classifier(nn.Module):
@@ -39,6 +51,8 @@ class Classifier(nn.Module):
         head: int,
         dropout: float,
         recompute: str = "none",
+        norm: str = "pre",
+        pooling: str = "mean",
     ) -> None:
         """Build the model around `layers`, which have the same `Size`.
 
@@ -52,6 +66,11 @@ class Classifier(nn.Module):
             head: hidden width of the classifier.
             dropout: probability after the embedding and in each layer; see `EncoderLayer`.
             recompute: what training computes again in each layer; see `EncoderLayer`.
+            norm: kind of layer, of `LAYERS`.
+            pooling: `mean` of the tokens, or all of them as a `flatten`ed vector.
+
+        Raises:
+            UserError: `flatten` with two sequences.
         """
         super().__init__()
         size = layers[0].size
@@ -65,10 +84,15 @@ class Classifier(nn.Module):
                 nn.init.normal_(table.weight, std=0.02)
         self.dropout = Dropout(dropout)
         self.layers = nn.ModuleList(
-            EncoderLayer(attention, feed_forward=feed_forward, dropout=dropout, recompute=recompute)
+            LAYERS[norm](attention, feed_forward=feed_forward, dropout=dropout, recompute=recompute)
             for attention in layers
         )
         self.norm = nn.LayerNorm(size.dim)
+        if pooling == "flatten":
+            if sequences != 1:
+                raise UserError("model.pooling=flatten reads one sequence of an example; use mean")
+            self.head = FlattenedHead(size.dim, size.max_len, classes, dropout)
+            return
         width = size.dim * (1 if sequences == 1 else 4)
         self.head = nn.Sequential(nn.Linear(width, head), nn.ReLU(), nn.Linear(head, classes))
 
@@ -76,6 +100,12 @@ class Classifier(nn.Module):
         """Return logits, one row for each target, and the auxiliary losses."""
         mask = None if batch.mask is None else batch.mask.flatten(0, 1)
         tokens, losses = self.encode(batch.tokens.flatten(0, 1), mask)
+        if isinstance(self.head, FlattenedHead):
+            if batch.target_positions is not None:
+                raise UserError(
+                    "model.pooling=flatten has no outputs at target positions; use mean"
+                )
+            return self.head(tokens, mask), losses
         if batch.target_positions is not None:
             selected = tokens.take_along_dim(batch.target_positions[..., None], dim=1)
             return self.head(selected), losses
@@ -159,4 +189,6 @@ def build_model(spec: RunSpec, task: Task, composition: Composition) -> Classifi
         head=model.head,
         dropout=model.dropout,
         recompute=model.recompute,
+        norm=model.norm,
+        pooling=model.pooling,
     )

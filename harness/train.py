@@ -2,7 +2,8 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Annotated, Any
 
 import torch
@@ -18,6 +19,12 @@ from tasks.contract import Split
 
 MOMENTUM = (0.85, 0.95)
 """Lowest and highest beta1 of a cycle, the defaults of PyTorch's `OneCycleLR`."""
+
+OPTIMISERS: Mapping[str, Callable[..., torch.optim.Optimizer]] = {
+    "adamw": partial(torch.optim.AdamW, fused=True),
+    "radam": partial(torch.optim.RAdam, decoupled_weight_decay=True),
+}
+"""Optimisers by their names in a recipe."""
 
 Step = Annotated[int, Field(ge=0, lt=2**63)]
 
@@ -36,18 +43,17 @@ class Trainer:
         self.forward = torch.compile(model, dynamic=False) if spec.compiled else model
         lengths = train.example_lengths() if spec.bucket_by_length else None
         self.order = ShuffledBatches(len(train), spec.batch, seed, self.device, lengths)
-        self.optimizer = torch.optim.AdamW(
+        self.optimizer = OPTIMISERS[spec.optimiser](
             model.parameters(),
             lr=spec.lr,
             betas=spec.betas,
             eps=spec.eps,
             weight_decay=spec.weight_decay,
-            fused=True,
         )
 
     def step(self, number: int) -> dict[str, Tensor]:
         """Train on batch `number`; return its losses by name, as tensors on the device."""
-        lr, momentum = one_cycle(min(number, self.spec.steps - 1), self.spec)
+        lr, momentum = SCHEDULES[self.spec.schedule](min(number, self.spec.steps - 1), self.spec)
         for group in self.optimizer.param_groups:
             group["lr"], group["betas"] = lr, (momentum, self.spec.betas[1])
         batch = self.train.gather(self.order.batch(number), self.order.length(number))
@@ -55,6 +61,8 @@ class Trainer:
             scores, losses = self.forward(batch)
         task = self.train.answers.loss(scores, batch.targets)
         torch.stack([task, *losses.values()]).sum().backward()
+        if self.spec.clip:
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.spec.clip)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         return {"task": task.detach(), **{name: term.detach() for name, term in losses.items()}}
@@ -102,6 +110,15 @@ def one_cycle(step: int, spec: TrainSpec) -> tuple[float, float]:
         return _lerp(spec.lr / 25, spec.lr, weight), _lerp(highest, lowest, weight)
     weight = (step - peak) / (last - peak)
     return _lerp(spec.lr, spec.lr / 250_000, weight), _lerp(lowest, highest, weight)
+
+
+def constant(step: int, spec: TrainSpec) -> tuple[float, float]:
+    """Return the learning rate and beta1 of every step: those of the recipe."""
+    return spec.lr, spec.betas[0]
+
+
+SCHEDULES = {"one-cycle": one_cycle, "constant": constant}
+"""Learning rate and beta1 of a step, by the name in a recipe."""
 
 
 def _lerp(start: float, end: float, weight: float) -> float:

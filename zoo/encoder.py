@@ -118,12 +118,18 @@ class EncoderLayer(nn.Module):
         return self._encode(x, mask)
 
     def _encode(self, x: Tokens, mask: Bool[Tensor, "b n"] | None) -> Attended:
-        inner = self.recompute == "attention" and self.training
-        tokens, losses = recomputed(self._attend, x, mask) if inner else self._attend(x, mask)
+        tokens, losses = self._attended(x, mask)
         x = self.dropout.add(x, tokens)
+        return Attended(self._add_feed_forward(x, self.feed_forward_norm(x)), losses)
+
+    def _attended(self, x: Tokens, mask: Bool[Tensor, "b n"] | None) -> Attended:
+        inner = self.recompute == "attention" and self.training
+        return recomputed(self._attend, x, mask) if inner else self._attend(x, mask)
+
+    def _add_feed_forward(self, residual: Tokens, x: Tokens) -> Tokens:
         expand, activation, hidden_dropout, contract, dropout = self.feed_forward
-        hidden = hidden_dropout(activation(expand(self.feed_forward_norm(x))))
-        return Attended(cast(Dropout, dropout).add(x, contract(hidden)), losses)
+        hidden = hidden_dropout(activation(expand(x)))
+        return cast(Dropout, dropout).add(residual, contract(hidden))
 
     def _attend(self, x: Tokens, mask: Bool[Tensor, "b n"] | None) -> Attended:
         return self.attention(self.attention_norm(x), mask=mask)

@@ -54,6 +54,11 @@ class ModelSpec(Frozen):
         positions: `learned` adds a vector to each token; `rotary` rotates queries and keys.
         recompute: what each layer computes again in the backward pass instead of storing it:
             nothing, the attention, or the whole layer; see `zoo.encoder`.
+        norm: `pre` normalises the input of each attention and feed-forward block (layer norm);
+            `post` and `batch` the sums behind them (layer norm and batch norm); see
+            `zoo.post_norm`.
+        pooling: `mean` gives the classifier the mean of the tokens; `flatten` all tokens in order,
+            without a hidden layer, so that `head` has no meaning.
     """
 
     depth: Count
@@ -68,26 +73,43 @@ class ModelSpec(Frozen):
     recompute: Annotated[
         Literal["none", "attention", "layer"], Field(exclude_if=lambda value: value == "none")
     ] = "none"
+    norm: Annotated[
+        Literal["pre", "post", "batch"], Field(exclude_if=lambda value: value == "pre")
+    ] = "pre"
+    pooling: Annotated[
+        Literal["mean", "flatten"], Field(exclude_if=lambda value: value == "mean")
+    ] = "mean"
+
+    @model_validator(mode="after")
+    def _check_recomputation(self) -> "ModelSpec":
+        if self.norm == "batch" and self.recompute == "layer":
+            raise ValueError(
+                "norm=batch with recompute=layer counts each batch twice; use recompute=attention"
+            )
+        return self
 
 
 class TrainSpec(Frozen):
-    """The recipe of the optimiser, AdamW.
+    """The recipe of the optimiser.
 
     Attributes:
         batch: examples per step.
         steps: optimiser steps.
         warmup: steps in which the rate rises linearly to `lr`; it then falls linearly to about 0.
         lr: highest learning rate.
-        betas: AdamW's, also accepted as text, `0.9,0.98`.
+        betas: the optimiser's, also accepted as text, `0.9,0.98`.
         cycle_momentum: whether beta1 falls from 0.95 to 0.85 during warm-up and rises again, in
             place of `betas[0]`: the default of PyTorch's `OneCycleLR`.
-        eps: AdamW's.
-        weight_decay: AdamW's.
+        eps: the optimiser's.
+        weight_decay: the optimiser's.
         evaluations: number of evaluations on dev, evenly spaced, the last one after the last step.
         precision: of the matrix products; parameters and optimiser state are always fp32.
         compiled: whether the model runs through `torch.compile`.
         bucket_by_length: whether a batch holds examples of similar length, padded to the longest of
             them and not to the length of the task. Part of the identity only where it is true.
+        optimiser: `adamw`, or `radam` (Liu et al., 2020, arXiv 1908.03265) with decoupled decay.
+        schedule: `one-cycle` as described at `warmup`, or `constant`.
+        clip: largest norm of the gradient of all parameters; 0 for no limit.
     """
 
     batch: Count
@@ -103,6 +125,13 @@ class TrainSpec(Frozen):
     compiled: bool
     # Left out where false, as `recompute`.
     bucket_by_length: Annotated[bool, Field(exclude_if=operator.not_)] = False
+    optimiser: Annotated[
+        Literal["adamw", "radam"], Field(exclude_if=lambda value: value == "adamw")
+    ] = "adamw"
+    schedule: Annotated[
+        Literal["one-cycle", "constant"], Field(exclude_if=lambda value: value == "one-cycle")
+    ] = "one-cycle"
+    clip: Annotated[float, Field(ge=0, exclude_if=operator.not_)] = 0.0
 
     @field_validator("betas", mode="before")
     @classmethod
@@ -118,6 +147,8 @@ class TrainSpec(Frozen):
             raise ValueError(
                 f"warmup={self.warmup} exceeds steps={self.steps}; lower warmup or raise steps"
             )
+        if self.schedule == "constant" and (self.warmup or self.cycle_momentum):
+            raise ValueError("schedule=constant needs warmup=0 and cycle_momentum=false")
         if self.compiled and self.bucket_by_length:
             raise ValueError(
                 "bucket_by_length=true gives batches of many lengths, for each of which a model is "

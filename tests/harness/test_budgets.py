@@ -185,7 +185,9 @@ def test_a_shown_budget_is_the_budget(own, name):
 
 
 def test_a_shown_budget_has_no_other_budget_in_it():
-    assert tomllib.loads(budgets.show("paper")).keys() == {"model", "train", "variants", "tasks"}
+    assert tomllib.loads(budgets.show("paper")).keys() == {
+        "model", "train", "variants", "tasks", "shared",
+    }  # fmt: skip
     with pytest.raises(UserError, match="unknown budget 'papr'; did you mean 'paper'"):
         budgets.show("papr")
 

@@ -1,0 +1,265 @@
+"""The model and the recipe of time series: post-norm layers, a flattened head, RAdam."""
+
+from dataclasses import replace
+from types import MappingProxyType
+
+import pytest
+import torch
+from pydantic import ValidationError
+from torch import nn
+from torch.nn import functional as F
+
+from harness.data import Data
+from harness.heads import FlattenedHead
+from harness.model import LAYERS, Classifier, SignalEmbedding
+from harness.plan import Plan, Request, resolve, task_of
+from harness.records.spec import ModelSpec, TrainSpec
+from harness.run import run
+from harness.train import Trainer, constant
+from tasks.contract import SPLITS, Batch, Split
+from tasks.registry import tasks
+from tasks.uea.series import SeriesTask
+from zoo import create
+from zoo.post_norm import MaskedBatchNorm, PostNormLayer
+from zoo.registry import UserError
+
+LENGTH, CHANNELS, CLASSES = 12, 3, 4
+SETS = [name for name, task in tasks.items() if issubclass(task, SeriesTask)]
+
+
+def layer(name: str = "primal"):
+    return create(name, dim=16, heads=2, max_len=LENGTH)
+
+
+def classifier(norm: str, pooling: str = "flatten", name: str = "primal", **options) -> Classifier:
+    torch.manual_seed(0)
+    sizes = {"sequences": 1, "vocabulary": 0, "channels": CHANNELS} | options
+    return Classifier(
+        [layer(name), layer(name)], classes=CLASSES, feed_forward=24, head=8, dropout=0.0,
+        norm=norm, pooling=pooling, **sizes,
+    )  # fmt: skip
+
+
+def draw() -> Batch:
+    mask = torch.arange(LENGTH) < torch.tensor([[LENGTH], [3], [1], [7]])[..., None]
+    signals = torch.randn(4, 1, LENGTH, CHANNELS, generator=torch.Generator().manual_seed(1))
+    return Batch(signals, mask, torch.tensor([0, 1, 2, 3]))
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("name", ["primal", "softmax"])
+@pytest.mark.parametrize("pooling", ["flatten", "mean"])
+@pytest.mark.parametrize("norm", LAYERS)
+def test_padded_time_points_never_change_the_model(norm, pooling, name, training):
+    batch = draw()
+    noisy = replace(batch, tokens=batch.tokens.masked_fill(~batch.mask[..., None], 7.0))
+    short = Batch(batch.tokens[1:, :, :7], batch.mask[1:, :, :7], batch.targets[1:])
+    results = []
+    for one in (batch, noisy):
+        model = classifier(norm, pooling, name).train(training)
+        logits, losses = model(one)
+        (logits.square().sum() + sum(losses.values())).backward()
+        gradients = [parameter.grad for parameter in model.parameters()]
+        results.append([logits, *gradients, *model.buffers()])
+    assert (results[0][0] - results[0][0].mean(0)).abs().max() > 1e-2
+    for plain, changed in zip(*results, strict=True):
+        torch.testing.assert_close(changed, plain, rtol=1e-4, atol=1e-5)
+    if name == "softmax":  # primal samples other tokens
+        model = classifier(norm, pooling, name).eval()
+        torch.testing.assert_close(model(short)[0], model(batch)[0][1:])
+
+
+def test_a_batch_norm_without_padding_is_that_of_pytorch():
+    torch.manual_seed(0)
+    own, torchs = MaskedBatchNorm(5), nn.BatchNorm1d(5)
+    for norm in (own, torchs):
+        nn.init.normal_(norm.weight, generator=torch.Generator().manual_seed(3))
+    for x in torch.randn(3, 4, 6, 5) * 3 + 1:
+        torch.testing.assert_close(own(x), torchs(x.mT).mT)
+    torch.testing.assert_close(own.running_mean, torchs.running_mean)
+    torch.testing.assert_close(own.running_var, torchs.running_var)
+    for norm in (own, torchs):
+        norm.eval()
+    torch.testing.assert_close(own(x), torchs(x.mT).mT)
+
+
+def test_a_post_norm_layer_is_that_of_pytorch():
+    torch.manual_seed(0)
+    own = PostNormLayer(create("softmax", dim=16, heads=2, max_len=LENGTH), feed_forward=24)
+    x = torch.randn(2, LENGTH, 16, requires_grad=True)
+    with torch.no_grad():
+        for norm in (own.attention_norm, own.feed_forward_norm):
+            norm.weight.normal_()
+    attended = F.layer_norm(x + own.attention(x).tokens, (16,), own.attention_norm.weight)
+    expand, _, _, contract, _ = own.feed_forward
+    hidden = contract(F.gelu(expand(attended)))
+    expected = F.layer_norm(attended + hidden, (16,), own.feed_forward_norm.weight)
+    torch.testing.assert_close(own(x).tokens, expected)
+
+
+@pytest.mark.parametrize("norm", ["layer", "batch"])
+def test_a_post_norm_layer_decodes_token_by_token(norm):
+    torch.manual_seed(0)
+    attention = create("linear", dim=16, heads=2, max_len=LENGTH, causal=True)
+    own = PostNormLayer(attention, feed_forward=24, norm=norm)
+    x = torch.randn(2, LENGTH, 16)
+    own(x)
+    own.eval()
+    state, steps = own.start(2), []
+    for token in x.unbind(1):
+        out, state = own.step(token, state)
+        steps.append(out)
+    torch.testing.assert_close(torch.stack(steps, 1), own(x).tokens, rtol=1e-4, atol=1e-5)
+
+
+def test_the_flattened_head_reads_gelu_of_every_real_token_at_its_position():
+    head = FlattenedHead(5, 4, 3, 0.0)
+    tokens, mask = torch.randn(2, 3, 5), torch.tensor([[1, 1, 0], [1, 1, 1]]).bool()
+    tokens[0, 2] = torch.nan
+    weight = head.weight.view(3, 4, 5)
+    first = torch.einsum("nd,knd->k", F.gelu(tokens[0, :2]), weight[:, :2]) + head.bias
+    torch.testing.assert_close(head(tokens, mask)[0], first)
+    assert not torch.equal(head(tokens.flip(1), None)[1], head(tokens, None)[1])
+
+
+def test_a_signal_is_embedded_linearly_times_the_root_of_the_width():
+    model, batch = classifier("pre"), draw()
+    assert isinstance(model.token, SignalEmbedding)
+    signals = batch.tokens[:, 0]
+    expected = 4 * F.linear(signals, model.token.weight, model.token.bias)
+    torch.testing.assert_close(model.token(signals), expected)
+
+
+def test_a_flattened_head_needs_one_sequence_and_one_target():
+    with pytest.raises(UserError, match="pooling=flatten reads one sequence of an example"):
+        classifier("post", sequences=2)
+    batch = replace(draw(), target_positions=torch.zeros(4, 1).long())
+    with pytest.raises(UserError, match="pooling=flatten has no outputs at target positions"):
+        classifier("post")(batch)
+
+
+MODEL = {
+    "depth": 2, "dim": 16, "heads": 2, "feed_forward": 24, "head": 8, "dropout": 0.0,
+    "attention_dropout": 0.0, "positions": "learned",
+}  # fmt: skip
+TRAIN = {
+    "batch": 4, "steps": 8, "warmup": 0, "lr": 1e-2, "betas": (0.8, 0.99), "cycle_momentum": False,
+    "eps": 1e-8, "weight_decay": 0.1, "evaluations": 1, "precision": "fp32", "compiled": False,
+}  # fmt: skip
+
+
+def test_the_new_fields_are_part_of_the_identity_only_where_they_are_set():
+    default = {"norm": "pre", "pooling": "mean"}
+    assert ModelSpec(**MODEL, **default).model_dump() == MODEL
+    other = {"norm": "batch", "pooling": "flatten"}
+    assert ModelSpec(**MODEL, **other).model_dump() == MODEL | other
+    default = {"optimiser": "adamw", "schedule": "one-cycle", "clip": 0.0}
+    assert TrainSpec(**TRAIN, **default).model_dump() == TRAIN
+    other = {"optimiser": "radam", "schedule": "constant", "clip": 4.0}
+    assert TrainSpec(**TRAIN, **other).model_dump() == TRAIN | other
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "message"),
+    [
+        (ModelSpec, {**MODEL, "norm": "batch", "recompute": "layer"}, "counts each batch twice"),
+        (TrainSpec, {**TRAIN, "schedule": "constant", "warmup": 1}, "constant needs warmup=0"),
+        (TrainSpec, {**TRAIN, "schedule": "constant", "cycle_momentum": True}, "cycle_momentum=f"),
+    ],
+)
+def test_fields_that_exclude_each_other_are_rejected(kind, fields, message):
+    with pytest.raises(ValidationError, match=message):
+        kind(**fields)
+    with pytest.raises(UserError, match="recompute='layer' is not possible with a batch norm"):
+        PostNormLayer(layer(), feed_forward=8, recompute="layer", norm="batch")
+
+
+@pytest.mark.parametrize("clip", [0.0, 1e-3])
+def test_steps_are_those_of_pytorchs_radam_with_clipped_gradients(clip):
+    batch = draw()
+    split = Split.single(batch.tokens[:, 0], batch.mask[:, 0].sum(1), batch.targets)
+    spec = TrainSpec(**TRAIN, optimiser="radam", schedule="constant", clip=clip)
+    own, other = classifier("post"), classifier("post")
+    trainer = Trainer(own, split, spec, seed=0)
+    radam = torch.optim.RAdam(
+        other.parameters(), lr=1e-2, betas=(0.8, 0.99), weight_decay=0.1,
+        decoupled_weight_decay=True,
+    )  # fmt: skip
+    for number in range(8):
+        trainer.step(number)
+        logits, losses = other(split.gather(trainer.order.batch(number)))
+        (
+            F.cross_entropy(logits, split.targets[trainer.order.batch(number)])
+            + sum(losses.values())
+        ).backward()
+        if clip:
+            nn.utils.clip_grad_norm_(other.parameters(), clip)
+        radam.step()
+        radam.zero_grad()
+    for ours, theirs in zip(own.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
+    assert constant(5, spec) == (1e-2, 0.8)
+
+
+class Unread(Data):
+    """The data of a task, without reading them."""
+
+    digests = MappingProxyType({"train": "1", "dev": "2", "test": "3"})
+
+
+def planned(task: str, attention: str = "primal", budget: str = "paper") -> Plan:
+    request = Request(
+        attention=attention, task=task, budget=budget, seed=0, device="cpu", precision="fp32",
+        compiled=False,
+    )  # fmt: skip
+    return resolve(request, data_of=Unread)
+
+
+@pytest.mark.parametrize("task", SETS)
+def test_paper_is_the_recipe_of_the_authors_code(task):
+    plan, last = planned(task), planned(task, "softmax+primal")
+    model, train = plan.spec.model, plan.spec.train
+    assert (model.depth, model.dim, model.heads, model.feed_forward) == (2, 512, 8, 2048)
+    assert (model.norm, model.pooling, model.positions) == ("post", "flatten", "learned")
+    assert (train.batch, train.lr, train.schedule, train.clip) == (16, 1e-3, "constant", 4.0)
+    assert train.optimiser == ("adamw" if task == "uea-spoken-arabic-digits" else "radam")
+    assert train.steps == (400 if task == "uea-pems-sf" else 100) * (plan.task.train // 16)
+    assert planned(task, budget="laptop").spec.train.steps == 600
+    own, plus = (one.spec.options["primal"] for one in (plan, last))
+    assert own["ksvd_mean"] == plus["ksvd_mean"] == "sample"
+    if task == "uea-japanese-vowels":
+        assert [own[name] for name in ("rank", "rank_multi", "eta")] == [40, 5, 0.5]
+        assert [plus[name] for name in ("rank", "rank_multi", "eta")] == [30, 5, 0.2]
+
+
+class Made(Data):
+    """Random signals, of which the class is the mean of the first channel."""
+
+    @property
+    def splits(self):
+        generator = torch.Generator().manual_seed(0)
+        splits = {}
+        for name in SPLITS:
+            count = getattr(self.task, name)
+            targets = torch.randint(self.task.classes, (count,), generator=generator)
+            signals = torch.randn(count, self.task.max_len, self.task.channels, generator=generator)
+            signals[..., 0] += targets[:, None]
+            lengths = torch.randint(1, self.task.max_len + 1, (count,), generator=generator)
+            splits[name] = Split.single(signals, lengths, targets)
+        return splits
+
+    baselines = MappingProxyType({"chance": 0.1})
+
+
+@pytest.mark.parametrize("norm", ["post", "batch"])
+def test_a_run_of_a_time_series_gives_a_record(store, callback, unmeasured, norm):
+    request = Request(
+        attention="softmax+primal", task="uea-japanese-vowels", budget="smoke", seed=0,
+        device="cpu", precision="fp32", compiled=False, settings={"model": {"norm": norm}},
+    )  # fmt: skip
+    data = Made(task_of(request))
+    plan = resolve(request, data_of=lambda task: data)
+    record = run(plan, store, callback)
+    assert (record.status, record.reason) == ("ok", "") and not callback.traces
+    assert record.curve[-1].losses.keys() == {"ksvd"} and record.final is not None
+    assert record.spec.overrides == ({} if norm == "post" else {"model.norm": "batch"})
