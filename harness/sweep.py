@@ -6,7 +6,8 @@ from pathlib import Path
 
 from harness.plan import Request
 from zoo.composition import Composition
-from zoo.registry import UserError
+from zoo.registry import UserError, Value, options_of
+from zoo.variants import variants
 
 TASK = "task"
 """In place of the name of a task."""
@@ -37,3 +38,12 @@ def varied(request: Request, field: str, values: Sequence[str]) -> list[Request]
         raise UserError(f"--set {owner}.{option}={own[option]} gives a field that is swept")
     settings = [{**request.settings, owner: {**own, option: value}} for value in values]
     return [replace(request, settings=given) for given in settings]
+
+
+def default_of(field: str) -> Value | None:
+    """The default of an option of a variant, which a specification may leave out; else None."""
+    name, _, option = field.partition(".")
+    if name not in variants.names():
+        return None
+    known = options_of(variants.find(name))
+    return known[option].default if option in known else None

@@ -36,7 +36,7 @@ def sweep(
     Finished runs of the store with other values or variants of the same setting are shown as well.
     """
     from harness.plan import resolve
-    from harness.sweep import varied
+    from harness.sweep import default_of, varied
     from reports import pages
 
     ((field, values),) = arguments.values_in("--over", [over]).items()
@@ -50,7 +50,7 @@ def sweep(
     cells.require_owners(requests, plans)
     outcomes = cells.run(plans, store, resources=resources)
     try:
-        files = pages.sweep_files(read(store)[0], field)
+        files = pages.sweep_files(read(store)[0], field, default_of(field))
     except ValueError as error:
         raise UserError(f"no page is written: {error}") from error
     write_pages(within(store, files))

@@ -89,13 +89,15 @@ def curve_files(records: Iterable[Record]) -> dict[str, bytes]:
     return {"curves.csv": table, **curves_figure(all_boards, digest("curves.csv", table))}
 
 
-def sweep_files(records: Iterable[Record], field: str) -> dict[str, bytes]:
+def sweep_files(records: Iterable[Record], field: str, default: object = None) -> dict[str, bytes]:
     """What the page, the table and the figure of the sweeps over an option hold, by name.
+
+    `default` is the value of runs whose specification leaves the option out.
 
     Raises:
         ValueError: no records differ in it.
     """
-    sweeps_over = option_sweeps(records, field)
+    sweeps_over = option_sweeps(records, field, default)
     if not sweeps_over:
         raise ValueError(f"no two runs of the store differ in {field} alone")
     from reports.figures.sweep import sweep_figure

@@ -1,6 +1,6 @@
 """Groups records into sweeps: accuracy against one option."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -48,24 +48,34 @@ class Sweep:
     baselines: Mapping[object, Baselines]
 
 
-def sweeps(records: Iterable[Record], field: str) -> list[Sweep]:
-    """Every sweep over `field` that the records make, in order of task, budget and machine."""
-    used = [run for run in without_trials(records) if value_of(run.spec, field) is not None]
+def sweeps(records: Iterable[Record], field: str, default: object = None) -> list[Sweep]:
+    """Every sweep over `field` that the records make, in order of task, budget and machine.
+
+    `default` is the value of runs of a variant whose specification leaves its option out.
+    """
+
+    def value(spec: RunSpec) -> object:
+        return value_of(spec, field, default)
+
+    used = [run for run in without_trials(records) if value(run.spec) is not None]
     made = [
-        _sweep(title, field, shared, runs)
+        _sweep(title, field, shared, runs, value)
         for title, shared, runs in grouped(used, lambda run: _shared(run.spec, field))
     ]
     return [one for one in made if len(one.values) > 1]
 
 
-def value_of(spec: RunSpec, field: str) -> object:
-    """The value of an option of a run; None if the run does not have it."""
+def value_of(spec: RunSpec, field: str, default: object = None) -> object:
+    """The value of an option of a run; None if the run does not have it.
+
+    `default` is that of a variant of the run whose options leave it out.
+    """
     owner, _, option = field.partition(".")
     if owner in ("model", "train"):
         return getattr(getattr(spec, owner), option, None)
     if owner in ("task", spec.task.name):
         return spec.task.options.get(option)
-    return spec.options.get(owner, {}).get(option)
+    return spec.options[owner].get(option, default) if owner in spec.options else None
 
 
 def state_bytes(row: Row) -> float | None:
@@ -90,24 +100,30 @@ def _lines(sweep: Sweep) -> Iterator[dict[str, object]]:
             yield dict(zip(HEADINGS, cells, strict=True))
 
 
-def _sweep(title: str, field: str, shared: Setting, runs: Sequence[Record]) -> Sweep:
-    by_value = group_by(runs, lambda run: value_of(run.spec, field))
+def _sweep(
+    title: str,
+    field: str,
+    shared: Setting,
+    runs: Sequence[Record],
+    value: Callable[[RunSpec], object],
+) -> Sweep:
+    by_value = group_by(runs, lambda run: value(run.spec))
     values = sorted(by_value, key=_order)
     curves = [
-        Curve(name, f"{name}{options}", _rows(own, field))
+        Curve(name, f"{name}{options}", _rows(own, value))
         for name, same in group_by(runs, lambda run: run.spec.attention).items()
         for options, own in by_options(same, lambda run: _options(run.spec, field))
     ]
     curves.sort(key=lambda curve: curve.label)
-    named = {value: baselines(by_value[value]) for value in values}
+    named = {one: baselines(by_value[one]) for one in values}
     return Sweep(title, field, shared, tuple(values), tuple(curves), named)
 
 
-def _rows(runs: Sequence[Record], field: str) -> dict[object, Row]:
-    groups = group_by(runs, lambda run: value_of(run.spec, field))
+def _rows(runs: Sequence[Record], value: Callable[[RunSpec], object]) -> dict[object, Row]:
+    groups = group_by(runs, lambda run: value(run.spec))
     return {
-        value: Row(groups[value][0].spec.attention, tuple(groups[value]))
-        for value in sorted(groups, key=_order)
+        one: Row(groups[one][0].spec.attention, tuple(groups[one]))
+        for one in sorted(groups, key=_order)
     }
 
 

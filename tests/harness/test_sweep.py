@@ -4,7 +4,8 @@ import pytest
 
 from harness.measure import measure
 from harness.plan import resolve
-from harness.sweep import varied
+from harness.sweep import default_of, varied
+from reports.tables.sweep import value_of
 from zoo.registry import UserError
 
 
@@ -22,6 +23,19 @@ def test_every_value_is_a_run_that_differs_in_it_alone(request_of, field, values
     specs = [resolve(one).spec for one in varied(request, field, values)]
     assert [given(spec) for spec in specs] == [*map(int, values)]
     assert {spec.task.options["vocabulary"] for spec in specs} == {32}
+
+
+def test_a_default_that_a_specification_leaves_out_is_a_value_of_a_sweep(request_of):
+    request = request_of("primal", "mqar", mqar={"train": 64, "vocabulary": 32})
+    plain = resolve(request).spec
+    specs = [resolve(one).spec for one in varied(request, "primal.sides", ["both", "right"])]
+    # Runs from before there was this option keep their identity.
+    assert specs[0].id == plain.id
+    default = default_of("primal.sides")
+    values = [value_of(spec, "primal.sides", default) for spec in [plain, *specs]]
+    assert values == ["both", "both", "right"]
+    assert value_of(plain, "linear.chunk", 128) is None
+    assert default_of("mqar.pairs") is None
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import Field
 
-from zoo.registry import UserError, options_of, require_at_least, resolve
+from zoo.registry import LATER, UserError, options_of, require_at_least, resolve
 from zoo.variants import variants
 
 
@@ -128,6 +128,17 @@ def test_a_number_beyond_64_bits_is_rejected(depth):
         resolve("cut", cut, {"depth": depth})
 
 
+def extended(
+    wood, *, depth: int = 1, teeth: Annotated[Literal["wide", "fine"], LATER] = "wide"
+): ...
+
+
+def test_an_option_that_was_added_later_is_left_out_where_it_has_its_default():
+    assert resolve("cut", extended, {}) == {"depth": 1}
+    assert resolve("cut", extended, {"teeth": "wide"}) == {"depth": 1}
+    assert resolve("cut", extended, {"teeth": "fine"}) == {"depth": 1, "teeth": "fine"}
+
+
 def bad_annotation(wood, *, depth: list[int] | None = None): ...
 
 
@@ -211,6 +222,11 @@ DEFAULT_OPTIONS = {
         "trace": "weights",
         "ksvd_mean": "batch",
         "backend": "auto",
+        "feature_map": "cosine",
+        "sides": "both",
+        "lambda_form": "squared",
+        "initialisation": "published",
+        "initial_scale": 1.0,
     },
     "reformer": {"bucket": 64, "hashes": 2},
     "reformer-lib": {"bucket": 64, "hashes": 2},

@@ -21,6 +21,20 @@ _REMEDIES = {
     str: "text",
 }
 
+
+class Later:
+    """The type of `LATER`."""
+
+
+LATER = Later()
+"""In the annotation of an option that was added to a factory of which there are records.
+
+    sides: Annotated[Literal["both", "right"], LATER] = "both"
+
+`resolve` leaves it out where it has its default, so that runs from before there was this option
+keep their identity.
+"""
+
 _BOUNDS = {
     "greater_than_equal": "must be at least {ge}; raise it",
     "greater_than": "must be above {gt}; raise it",
@@ -37,7 +51,8 @@ def resolve(
     """Complete `given` by the defaults of `factory`, and check every value.
 
     The keyword-only parameters of `factory` are its options. Text is converted to the annotated
-    type, so that options of a command line can be passed as they are.
+    type, so that options of a command line can be passed as they are. Options marked as `LATER` are
+    left out where they have their default.
 
     Raises:
         UserError: an option is unknown, of the wrong type, out of range, or required and missing.
@@ -51,7 +66,9 @@ def resolve(
         if name not in given and option.default is option.empty:
             raise UserError(f"{owner} needs the option {name!r}; set {owner}.{name}=VALUE")
         value = given.get(name, option.default)
-        resolved[name] = _validate(f"{owner}.{name}", value, option.annotation)
+        checked = _validate(f"{owner}.{name}", value, option.annotation)
+        if not (_is_later(option.annotation) and checked == option.default):
+            resolved[name] = checked
     return resolved
 
 
@@ -90,6 +107,10 @@ def require_at_least(minimum: float, owner: str, reason: str = "", /, **given: f
     for option, value in given.items():
         if value < minimum:
             raise UserError(f"{owner}.{option}={value} must be at least {rule}; raise it")
+
+
+def _is_later(annotation: Any) -> bool:
+    return get_origin(annotation) is Annotated and LATER in annotation.__metadata__
 
 
 def _base_type(label: str, annotation: Any) -> Any:
