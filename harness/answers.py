@@ -1,9 +1,10 @@
-"""The correct answers of a test split in the order of their clusters."""
+"""The answers to a test split by cluster: which are correct, and their cross-entropies."""
 
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from harness.records.answers import CorrectAnswers
+from harness.records.scores import ClusterScores, Metric
 from tasks.contract import Split
 
 
@@ -24,12 +25,40 @@ def by_cluster(correct: Bool[Tensor, "n ..."], split: Split) -> CorrectAnswers:
     return CorrectAnswers.pack(answers.flatten().tolist(), (examples * answers.shape[1]).tolist())
 
 
+def scores_by_cluster(
+    correct: Bool[Tensor, "n a"], losses: Float[Tensor, "n a"], split: Split, metric: Metric
+) -> ClusterScores:
+    """The sums of each cluster of a split, in order of the clusters' numbers.
+
+    Args:
+        correct: which answers are correct.
+        losses: their cross-entropies in nats.
+        split: theirs.
+        metric: how the mean is shown.
+    """
+    _, clusters = clusters_of(split).unique(return_inverse=True)
+    counted = split.answers.counted(split.targets)
+
+    def sums(values: Shaped[Tensor, "n a"]) -> list[float]:
+        return clusters.bincount(values.cpu().double().sum(1)).tolist()
+
+    return ClusterScores(
+        metric=metric,
+        sizes=tuple(round(total) for total in sums(counted)),
+        correct=tuple(round(total) for total in sums(correct)),
+        nats=tuple(sums(losses)),
+    )
+
+
 def clusters_of(split: Split) -> Int[Tensor, " n"]:
     """The cluster of each example, on the CPU: that of its sequences which is in most examples.
 
     Where sequences are compared, such as the documents of Retrieval, each is in many examples. The
-    dependence through the other sequence of an example is left out.
+    dependence through the other sequence of an example is left out. A split with clusters of its
+    own has these.
     """
+    if split.clusters is not None:
+        return split.clusters.cpu().long()
     ids = split.sequence_ids.cpu().long()
     uses = ids.flatten().bincount()[ids]
     return ids.gather(1, uses.argmax(1, keepdim=True))[:, 0]

@@ -8,7 +8,7 @@ from weakref import WeakValueDictionary
 import torch
 
 from tasks import Task
-from tasks.baselines import evaluate
+from tasks.baselines import evaluate, evaluate_losses
 from tasks.blocks import ShuffledBlocks
 from tasks.contract import SPLITS, Split, SplitName
 from zoo.registry import UserError, in_one_line
@@ -74,6 +74,11 @@ class Data:
     def baselines(self) -> Mapping[str, float]:
         """Test accuracies in [0, 1] without attention, by name; see `tasks.baselines`."""
         return evaluate(self.task, self.splits, self.digests)
+
+    @cached_property
+    def baseline_losses(self) -> Mapping[str, float]:
+        """Mean cross-entropies in nats on test without attention, by name; see the same."""
+        return evaluate_losses(self.task, self.splits, self.digests)
 
     @cached_property
     def _summary(self) -> Summary:

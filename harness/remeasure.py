@@ -31,6 +31,7 @@ def _remeasured(record: Record, plan: Plan, store: Store) -> Record:
         update={
             "cost": measure(plan),
             "baselines": dict(plan.data.baselines),
+            "baseline_losses": dict(plan.data.baseline_losses),
             "expected_failures": expected_failures_of(plan),
             "is_baseline": is_baseline(plan.composition),
             "environment": environment,

@@ -10,7 +10,7 @@ from typing import Protocol, runtime_checkable
 import torch
 
 from harness import checkpoint, weights
-from harness.answers import by_cluster
+from harness.answers import by_cluster, scores_by_cluster
 from harness.data import is_out_of_memory
 from harness.environment import is_another_machine, merge_commits
 from harness.interrupts import Interrupts
@@ -25,7 +25,7 @@ from harness.provenance import (
 )
 from harness.records.record import FINAL, Cost, Environment, Final, Point, Record, Status
 from harness.records.store import Store
-from harness.train import DivergedError, Progress, Trainer, fit, fraction
+from harness.train import DivergedError, Progress, Trainer, fit
 from tasks.contract import SPLITS, Split
 from zoo.registry import UserError, in_one_line
 
@@ -83,6 +83,7 @@ class Cell:
         self.environment = environment_of(plan)
         self.progress = Progress(environment=self.environment)
         self.baselines: dict[str, float] = {}
+        self.baseline_losses: dict[str, float] = {}
         self.cost: Cost | None = None
         self.final: Final | None = None
 
@@ -96,6 +97,7 @@ class Cell:
             environment=self.environment,
             implementations=implementations(self.plan.composition),
             baselines=self.baselines,
+            baseline_losses=self.baseline_losses,
             expected_failures=expected_failures_of(self.plan),
             is_baseline=is_baseline(self.plan.composition),
             curve=self.progress.curve,
@@ -112,6 +114,7 @@ class Cell:
         self.callback.phase("load data")
         train, dev, test = (plan.data.splits[name].to(device) for name in SPLITS)
         self.baselines = dict(plan.data.baselines)
+        self.baseline_losses = dict(plan.data.baseline_losses)
         self.callback.phase("measure cost")
         self.cost = measure(plan)
         if (running := self.locks.running_here()) > 1:
@@ -181,15 +184,22 @@ class Cell:
     def _evaluate(self, trainer: Trainer, test: Split) -> Final:
         """The results of the checkpoint that was best on dev."""
         trainer.model.load_state_dict(self.progress.best_state)
-        correct = trainer.correct(test)
+        result, metric = trainer.evaluate(test), test.answers.metric
+        scores = answers = None
+        if result.losses is not None and metric is not None:
+            scores = scores_by_cluster(result.correct, result.losses, test, metric)
+        else:
+            answers = by_cluster(result.correct, test)
         return Final(
-            test_accuracy=fraction(correct),
+            test_accuracy=result.accuracy,
             test_examples=len(test),
             dev_accuracy=self.progress.best_accuracy,
             best_step=self.progress.best_step,
             train_seconds=self.progress.seconds,
             seconds=time.perf_counter() - self.start,
-            answers=by_cluster(correct, test),
+            answers=answers,
+            scores=scores,
+            dev_loss=self.progress.best_loss,
         )
 
 

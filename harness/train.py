@@ -4,17 +4,19 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from harness.batches import ShuffledBatches, in_order
 from harness.model import Classifier
 from harness.records.record import Environment, Point, Seconds
+from harness.records.scores import Nats
 from harness.records.spec import TrainSpec
+from tasks.answers import NextTokens
 from tasks.contract import Split
 
 MOMENTUM = (0.85, 0.95)
@@ -31,6 +33,31 @@ Step = Annotated[int, Field(ge=0, lt=2**63)]
 
 class DivergedError(ArithmeticError):
     """A loss is not finite."""
+
+
+class Evaluation(NamedTuple):
+    """A model's answers to a split.
+
+    Attributes:
+        correct: which are correct: (n,) or (n, a), as the targets of the split.
+        losses: their cross-entropies in nats, of the same shape; None unless the answers have a
+            metric.
+        answered: their number.
+    """
+
+    correct: Bool[Tensor, "n ..."]
+    losses: Float[Tensor, "n ..."] | None
+    answered: int
+
+    @property
+    def accuracy(self) -> float:
+        """The fraction that is correct, in [0, 1]."""
+        return int(self.correct.sum()) / self.answered
+
+    @property
+    def loss(self) -> float | None:
+        """The mean cross-entropy; None without losses."""
+        return None if self.losses is None else self.losses.double().sum().item() / self.answered
 
 
 class Trainer:
@@ -69,28 +96,34 @@ class Trainer:
 
     def accuracy(self, split: Split) -> float:
         """Fraction of correct answers on the whole split, in [0, 1]."""
-        return fraction(self.correct(split))
+        return self.evaluate(split).accuracy
 
-    @torch.inference_mode()
     def correct(self, split: Split) -> Bool[Tensor, "n ..."]:
         """Which answers of the whole split are correct: (n,) or (n, a), as its targets."""
+        return self.evaluate(split).correct
+
+    @torch.inference_mode()
+    def evaluate(self, split: Split) -> Evaluation:
+        """Every answer of the whole split, and for a language model every cross-entropy."""
         self.model.eval()
+        answers = split.answers
         correct = torch.zeros_like(split.targets, dtype=torch.bool)
+        losses = torch.zeros_like(split.targets, dtype=torch.float32)
         for examples, length in in_order(split, self.spec.batch, self.spec.bucket_by_length):
             batch = split.gather(examples, length)
-            correct[examples] = split.answers.correct(self.scores(batch), batch.targets)
+            scores = self.scores(batch)
+            correct[examples] = answers.correct(scores, batch.targets)
+            if isinstance(answers, NextTokens):
+                losses[examples] = answers.losses(scores, batch.targets)
         self.model.train()
-        return correct
+        return Evaluation(
+            correct, losses if answers.metric else None, int(answers.counted(split.targets).sum())
+        )
 
     def scores(self, batch: Any) -> Tensor:
         """The output of the head for a batch: logits or numbers, in the run's precision."""
         with autocast(self.device.type, self.spec.precision):
             return self.forward(batch)[0]
-
-
-def fraction(correct: Bool[Tensor, "..."]) -> float:
-    """The fraction of True, in [0, 1]."""
-    return int(correct.sum()) / correct.numel()
 
 
 def one_cycle(step: int, spec: TrainSpec) -> tuple[float, float]:
@@ -143,8 +176,10 @@ class Progress(BaseModel):
         step: steps done.
         seconds: seconds inside training steps.
         curve: points so far.
-        best_accuracy: the highest on dev so far; -1 before the first evaluation.
-        best_step: the first step with that accuracy.
+        best_accuracy: of the best checkpoint on dev so far; -1 before the first evaluation. The
+            best has the lowest loss where the task has a metric, else the highest accuracy.
+        best_loss: its loss on dev; None where the task has no metric.
+        best_step: the first step with that loss or accuracy.
         elapsed: seconds since the start of the run, over all processes.
         environment: that in which the run was started.
         best_state: the model's parameters at `best_step`.
@@ -157,6 +192,7 @@ class Progress(BaseModel):
     seconds: Seconds = 0.0
     curve: list[Point] = Field(default=[])
     best_accuracy: Annotated[float, Field(ge=-1, le=1)] = -1.0
+    best_loss: Nats | None = None
     best_step: Step = 0
     elapsed: Seconds = 0.0
     environment: Environment | None = None
@@ -199,14 +235,15 @@ def fit(
             save()
             continue
         losses = _mean_losses(progress, until - last)
-        accuracy = _evaluate(trainer, dev, progress) if until in evaluations else None
+        on_dev = _evaluate(trainer, dev, progress) if until in evaluations else None
         point = Point(
             step=until, seconds=progress.seconds, loss=losses.pop("task"), losses=losses,
-            dev_accuracy=accuracy,
+            dev_accuracy=on_dev.accuracy if on_dev else None,
+            dev_loss=on_dev.loss if on_dev else None,
         )  # fmt: skip
         progress.curve.append(point)
         on_point(point)
-        if accuracy is not None or save_is_due():
+        if on_dev or save_is_due():
             save()
 
 
@@ -242,11 +279,23 @@ def _mean_losses(progress: Progress, steps: int) -> dict[str, float]:
     return means
 
 
-def _evaluate(trainer: Trainer, dev: Split, progress: Progress) -> float:
-    """The accuracy on dev; store in `progress` the best one so far, its step and its parameters."""
-    accuracy = trainer.accuracy(dev)
-    if accuracy > progress.best_accuracy:
-        progress.best_accuracy, progress.best_step = accuracy, progress.step
+def _evaluate(trainer: Trainer, dev: Split, progress: Progress) -> Evaluation:
+    """Evaluate on dev; store in `progress` the best result so far, its step and its parameters.
+
+    Raises:
+        DivergedError: the loss on dev is not finite.
+    """
+    result = trainer.evaluate(dev)
+    accuracy, loss = result.accuracy, result.loss
+    if loss is None:
+        is_best = accuracy > progress.best_accuracy
+    elif math.isfinite(loss):
+        is_best = progress.best_loss is None or loss < progress.best_loss
+    else:
+        raise DivergedError(f"loss on dev is {loss} at step {progress.step}")
+    if is_best:
+        progress.best_accuracy, progress.best_loss = accuracy, loss
+        progress.best_step = progress.step
         state = trainer.model.state_dict()
         progress.best_state = {name: value.clone() for name, value in state.items()}
-    return accuracy
+    return result

@@ -46,7 +46,8 @@ writes this page.
   boosted trees on the tokens at one end, k chosen on dev. *first {FIRST} tokens*, where train has
   fewer than {FEW:,} examples or the target is a number: a linear model. The rows after these belong
   to the task. *most frequent in context*, where targets are at tokens, is the answer that the
-  example itself contains most often.
+  example itself contains most often. Of text: bits per byte or perplexity of *unigram* and
+  interpolated *Kneser-Ney n-grams*, n chosen on dev.
 * **Examples** are the first {EXAMPLES} of train. Positions count from 0. Of long sequences the
   middle is left out. The **sheet** of a task of images shows the first {SHEET}, row by row.
 """

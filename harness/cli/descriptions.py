@@ -11,6 +11,7 @@ import numpy as np
 from PIL import Image
 
 from harness.data import Data
+from reports.tables.scores import metric_text
 from tasks import Split, Task
 from tasks.answers import Classes, NextTokens, Number
 from tasks.data.sources import CachedTask, GeneratedTask
@@ -76,6 +77,10 @@ def describe(task: Task, generate: bool) -> Description:
         [rows[name] | _targets(task, split) for name, split in data.splits.items()],
         [setting | {name: f"{100 * value:.1f} %" for name, value in data.baselines.items()}],
     ]
+    if metric := test.answers.metric:
+        losses = data.baseline_losses.items()
+        shown = {f"{name}, {metric}": metric_text(value, metric) for name, value in losses}
+        tables.append([setting | shown])
     target, examples = _target(task, train), _examples(task, train)
     return Description(task, target, tables=tables, examples=examples)
 

@@ -41,8 +41,9 @@ class CellProgress:
     def point(self, point: Point, steps: int) -> None:
         """See `ProgressCallback.point`."""
         extra = "".join(f" {name} {loss:.2g}" for name, loss in point.losses.items())
-        accuracy = "" if point.dev_accuracy is None else f" dev {100 * point.dev_accuracy:.1f} %"
-        text = f"loss {point.loss:.3f}{extra}{accuracy}"
+        dev = "" if point.dev_accuracy is None else f" dev {100 * point.dev_accuracy:.1f} %"
+        dev += "" if point.dev_loss is None else f", loss {point.dev_loss:.3f}"
+        text = f"loss {point.loss:.3f}{extra}{dev}"
         self._bar.update(self._row, completed=point.step, status=text)
         due = point.dev_accuracy is not None or time.monotonic() > self._printed + SECONDS_PER_LINE
         if due and not self._console.is_terminal:

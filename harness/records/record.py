@@ -1,5 +1,6 @@
 """The record of a run: its specification, environment, outcome and cost."""
 
+import operator
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Annotated, Literal
@@ -7,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from harness.records.answers import CorrectAnswers
+from harness.records.scores import ClusterScores, Nats
 from harness.records.spec import Count, Frozen, RunSpec
 
 Status = Literal["ok", "diverged", "out_of_memory", "failed", "interrupted"]
@@ -65,6 +67,7 @@ class Point(Frozen):
         loss: mean task loss since the last point.
         losses: mean of each auxiliary loss since the last point, weighted.
         dev_accuracy: fraction correct on the whole dev split; None where it was not evaluated.
+        dev_loss: mean cross-entropy on dev in nats, of a language model; None elsewhere.
     """
 
     step: Count
@@ -72,6 +75,8 @@ class Point(Frozen):
     loss: float
     losses: dict[str, float]
     dev_accuracy: Fraction | None
+    # Left out where None, as in records of before language models.
+    dev_loss: Annotated[Nats | None, Field(exclude_if=lambda value: value is None)] = None
 
 
 class Final(Frozen):
@@ -85,7 +90,9 @@ class Final(Frozen):
         train_seconds: time inside training steps.
         seconds: of the whole run over all its processes: data, costs, training, evaluation.
         answers: which answers of the test split were correct; None in records of before they were
-            stored.
+            stored, and for a language model.
+        scores: the cross-entropies on the test split, of a language model; None elsewhere.
+        dev_loss: of that checkpoint, which is the one with the lowest; None likewise.
     """
 
     test_accuracy: Fraction
@@ -96,6 +103,26 @@ class Final(Frozen):
     seconds: Seconds
     # Left out where None, so that records of before there was this field stay as they are.
     answers: Annotated[CorrectAnswers | None, Field(exclude_if=lambda value: value is None)] = None
+    scores: Annotated[ClusterScores | None, Field(exclude_if=lambda value: value is None)] = None
+    dev_loss: Annotated[Nats | None, Field(exclude_if=lambda value: value is None)] = None
+
+    @property
+    def test_score(self) -> float:
+        """What orders runs, higher is better: minus the loss in nats, or the accuracy."""
+        return self.test_accuracy if self.scores is None else -self.scores.loss
+
+    @property
+    def dev_score(self) -> float:
+        """As `test_score`, on dev: what selects a checkpoint and a point of a grid."""
+        return self.dev_accuracy if self.dev_loss is None else -self.dev_loss
+
+    @model_validator(mode="after")
+    def _scores_agree(self) -> "Final":
+        if (self.scores is None) != (self.dev_loss is None):
+            raise ValueError("scores and dev_loss are both given, or neither is")
+        if self.scores and self.scores.accuracy != self.test_accuracy:
+            raise ValueError(f"scores are not of test_accuracy={self.test_accuracy}")
+        return self
 
     @model_validator(mode="after")
     def _answers_agree(self) -> "Final":
@@ -206,6 +233,8 @@ class Record(Frozen):
         environment: that of the run.
         implementations: SHA-256 of the source of each variant's module, by variant.
         baselines: accuracies without attention on the same test split, by name.
+        baseline_losses: mean cross-entropies in nats of models without attention on the same test
+            split, by name; empty unless the run is a language model.
         expected_failures: checks that its variants are expected to fail, `VARIANT: CHECK`, each
             with its reason.
         is_baseline: whether no variant of the run is attention; None in records of before it was
@@ -229,6 +258,9 @@ class Record(Frozen):
     final: Final | None
     # Left out where None, as `answers`.
     is_baseline: Annotated[bool | None, Field(exclude_if=lambda value: value is None)] = None
+    baseline_losses: Annotated[Mapping[str, Nats], Field(exclude_if=operator.not_)] = Field(
+        default={}
+    )
 
     @property
     def without_attention(self) -> bool:

@@ -31,17 +31,17 @@ def points(tuning: TuningSpec) -> list[Point]:
 
 
 def best(trials: Iterable[Record]) -> Record | None:
-    """The trial that was the most accurate on dev; None if no trial finished.
+    """The trial that was the best on dev; None if no trial finished.
 
-    Of trials that are equally accurate, that at the point nearest to the recipe.
+    Of trials that are equally good, that at the point nearest to the recipe.
     """
     finished = [trial for trial in trials if trial.final]
     return min(finished, key=_order, default=None)
 
 
 def _order(trial: Record) -> tuple[float, float, str]:
-    accuracy = trial.final.dev_accuracy if trial.final else 0.0
-    return -accuracy, distance(trial.spec), str(point(trial.spec))
+    score = trial.final.dev_score if trial.final else -math.inf
+    return -score, distance(trial.spec), str(point(trial.spec))
 
 
 def distance(spec: RunSpec) -> float:

@@ -7,7 +7,8 @@ from harness.records.store import Broken
 from reports.markdown import escape, table
 from reports.pages.notes import notes
 from reports.tables.boards import Baselines, Board, boards
-from reports.tables.columns import PAPER, columns_of, percent
+from reports.tables.columns import PAPER, Column, columns_of, metric_heading, percent
+from reports.tables.scores import metric_text
 from reports.tables.settings import recipe
 
 TITLE = "# Leaderboard\n"
@@ -25,7 +26,7 @@ def _section(board: Board) -> str:
     tested = f"{examples:,}" if examples else "unknown, as no run finished"
     columns = [column for column in columns_of(board.rows) if column.heading]
     lines = [[escape(column.text(row)) for column in columns] for row in board.rows]
-    lines += baseline_lines(board.baselines, len(columns))
+    lines += [*_loss_lines(board, columns), *_accuracy_lines(board, columns)]
     parts = [
         f"## {escape(board.title)}\n",
         *([f"{escape(board.verdict)}\n"] if board.verdict else []),
@@ -39,6 +40,29 @@ def _section(board: Board) -> str:
             "here repeats them.\n"
         )
     return "\n".join(parts)
+
+
+def _loss_lines(board: Board, columns: Sequence[Column]) -> list[list[str]]:
+    """As `baseline_lines`, of losses."""
+    if board.metric is None:
+        return []
+    return [
+        _in_column(columns, metric_heading(board.metric), name, metric_text(nats, board.metric))
+        for name, nats in board.baseline_losses
+    ]
+
+
+def _accuracy_lines(board: Board, columns: Sequence[Column]) -> list[list[str]]:
+    return [
+        _in_column(columns, "test_accuracy_percent", name, percent(accuracy))
+        for name, accuracy in board.baselines
+    ]
+
+
+def _in_column(columns: Sequence[Column], column: str, name: str, value: str) -> list[str]:
+    """A line of a table with a baseline's name, and its value in the column of that name."""
+    cells = [f"*{value}*" if own.name == column else "" for own in columns]
+    return [f"*{escape(name)}*", *cells[1:]]
 
 
 def baseline_lines(baselines: Baselines, columns: int) -> list[list[str]]:

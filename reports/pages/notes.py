@@ -45,6 +45,14 @@ MEANING = f"""\
   names; *most frequent in context* is the answer that an example itself contains most often.
 """
 
+LOSSES = """\
+- Rows of language models are ordered by bits per byte or perplexity, the base-2 logarithm or the
+  exponential of the mean cross-entropy over all test tokens; lower is better, and the checkpoint
+  has the lowest loss on dev. Intervals are over seeds and articles of test; *best* and *tier*
+  compare losses. The accuracy is that of the most probable next token. Baselines: *unigram*, and
+  interpolated Kneser-Ney *n-grams*, n chosen on dev.
+"""
+
 PAPER_NOTE = f"""\
 ## {PAPER} Published numbers
 
@@ -75,6 +83,8 @@ def notes(records: Sequence[Record], broken: Sequence[Broken]) -> Iterator[str]:
     """The sections that the records require, in order."""
     if records:
         yield MEANING
+    if any(record.final and record.final.scores for record in records):
+        yield LOSSES
     if shared := sum(record.cost is not None and record.cost.workers > 1 for record in records):
         yield (
             f"- The costs of {shared} of {len(records)} runs were measured while other cells ran "

@@ -10,12 +10,13 @@ from reports.tables.boards import Board, Row, boards
 from reports.tables.columns import (
     EXPECTED,
     NOTHING,
-    accuracy,
     number,
     over_runs,
     percent,
+    result,
     time_ratio,
 )
+from reports.tables.scores import metric_text
 from reports.tables.standings import strongest_baseline
 
 BUDGET = "laptop"
@@ -64,12 +65,13 @@ def default_boards(all_boards: Sequence[Board]) -> Mapping[str, Board]:
 def _cell(row: Row) -> str:
     mark = EXPECTED if row.runs[-1].expected_failures else ""
     ratio = over_runs(row, time_ratio)
-    return escape(accuracy(row)) + mark + ("" if ratio is None else f" · {number(ratio)}×")
+    return escape(result(row)) + mark + ("" if ratio is None else f" · {number(ratio)}×")
 
 
 def _baseline(board: Board) -> str:
-    strongest = strongest_baseline(board.rows, board.baselines)
+    strongest = strongest_baseline(board.rows, board.baseline_scores)
     if strongest is None:
         return NOTHING
-    name, value = strongest
-    return f"*{percent(value)} {escape(name)}*"
+    name, score = strongest
+    text = metric_text(-score, board.metric) if board.metric else percent(score)
+    return f"*{text} {escape(name)}*"

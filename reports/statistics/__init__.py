@@ -5,7 +5,7 @@ leaderboard takes to build.
 """
 
 from reports.statistics.comparison import LEVEL, compare, holm, separable_pairs
-from reports.statistics.interval import UPPER, Interval, interval, score_interval
+from reports.statistics.interval import UPPER, Interval, interval, mean_interval, score_interval
 from reports.statistics.sample import Sample
 from reports.statistics.tiers import tiers
 
@@ -17,6 +17,7 @@ __all__ = [
     "compare",
     "holm",
     "interval",
+    "mean_interval",
     "score_interval",
     "separable_pairs",
     "tiers",

@@ -13,7 +13,7 @@ UPPER = 0.975
 
 
 class Interval(NamedTuple):
-    """A mean accuracy with its interval, as fractions in [0, 1], and what the interval covers.
+    """A mean accuracy in [0, 1] or a mean loss, with its interval, and what the interval covers.
 
     `examples` is the sampling of the test split alone: the variation between seeds is not covered.
     """
@@ -46,6 +46,21 @@ def score_interval(sample: Sample) -> Interval:
         factor += t * t * sample.seed_excess / (mean * (1 - mean))
     low, high = score_ends(mean, factor)
     return Interval(mean, low, high, "seeds and examples" if sample.seeds > 1 else "examples")
+
+
+def mean_interval(sample: Sample) -> Interval:
+    """The interval of a mean that has no bounds, such as a loss, over seeds and test clusters.
+
+    Its half-width is the root of `z^2 v + t^2 s`, where v is the variance of the mean over test
+    examples, s that over seeds, z the normal quantile and t Student's for k - 1 degrees of freedom;
+    see `score_interval` for the sum.
+    """
+    squares = float(ndtri(UPPER)) ** 2 * sample.examples
+    if sample.seed_excess:
+        squares += float(stdtrit(sample.seeds - 1, UPPER)) ** 2 * sample.seed_excess
+    half = squares**0.5
+    over = "seeds and examples" if sample.seeds > 1 else "examples"
+    return Interval(sample.mean, sample.mean - half, sample.mean + half, over)
 
 
 def score_ends(mean: float, factor: float) -> tuple[float, float]:

@@ -10,7 +10,7 @@ Its parts are those of the analysis of variance of two crossed factors (Searle, 
 McCulloch, "Variance Components", 1992, chapter 4), with clusters in place of examples.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.records.answers import CorrectAnswers
+from harness.records.scores import ClusterScores
 
 Array = NDArray[np.float64]
 
@@ -27,7 +28,7 @@ class Sample:
     """The answers of runs that differ by seed only.
 
     Attributes:
-        totals: correct answers by seed and cluster, (k, c).
+        totals: correct answers by seed and cluster, or the sums of another value of them, (k, c).
         sizes: answers of each cluster, (c,).
     """
 
@@ -41,6 +42,16 @@ class Sample:
             return None
         totals = np.array([one.correct_by_cluster() for one in answers], dtype=np.float64)
         return cls(totals, answers[0].sizes.astype(np.float64))
+
+    @classmethod
+    def of_scores(
+        cls, scores: Sequence[ClusterScores], values: Callable[[ClusterScores], Sequence[float]]
+    ) -> "Sample | None":
+        """The values of each cluster of one or more runs; None where test splits differ."""
+        if len({one.sizes for one in scores}) != 1:
+            return None
+        totals = np.array([values(one) for one in scores], dtype=np.float64)
+        return cls(totals, np.array(scores[0].sizes, dtype=np.float64))
 
     @property
     def seeds(self) -> int:

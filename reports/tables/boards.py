@@ -2,15 +2,17 @@
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from harness.records.cost import CostRecord
 from harness.records.record import Record
+from harness.records.scores import Metric
 from harness.records.spec import RunSpec
 from harness.records.tuning import is_trial
 from reports.tables.rows import Row, group_by, in_order
+from reports.tables.scores import Baselines, best_first
 from reports.tables.settings import Setting, chosen_text, setting, sort_key, titles
-from reports.tables.standings import Baselines, verdict, with_standings
+from reports.tables.standings import verdict, with_standings
 from reports.tables.trials import without_trials
 
 Options = Mapping[str, Mapping[str, object]]
@@ -25,8 +27,9 @@ class Board:
         title: of the board, as plain text; no other board has the same.
         machine: where its runs were measured.
         setting: every field of the specification that all runs share, by its path.
-        rows: the most accurate first, those without an accuracy last.
-        baselines: of the task.
+        rows: the best first, those without a score last.
+        baselines: accuracies without attention, of the task.
+        baseline_losses: in nats, of a language model; empty elsewhere.
     """
 
     title: str
@@ -34,6 +37,17 @@ class Board:
     setting: Setting
     rows: tuple[Row, ...]
     baselines: Baselines
+    baseline_losses: Baselines = ()
+
+    @property
+    def metric(self) -> Metric | None:
+        """How losses are shown, of a language model; None elsewhere."""
+        return next((row.metric for row in self.rows if row.metric), None)
+
+    @property
+    def baseline_scores(self) -> Baselines:
+        """What rows are compared with; see `reports.tables.scores`."""
+        return tuple((n, -x) for n, x in self.baseline_losses) if self.metric else self.baselines
 
     @property
     def spec(self) -> RunSpec:
@@ -48,7 +62,7 @@ class Board:
     @property
     def verdict(self) -> str:
         """What the board settles, in one to four sentences of plain text."""
-        return verdict(self.rows, self.baselines)
+        return verdict(self.rows, self.baseline_scores)
 
 
 def boards(records: Iterable[Record]) -> list[Board]:
@@ -59,7 +73,7 @@ def boards(records: Iterable[Record]) -> list[Board]:
     chooses from a grid is in no row; of a row of which no trial finished, all are.
     """
     return [
-        Board(title, machine(runs[0]), shared, _rows(runs), baselines(runs))
+        _board(title, shared, runs)
         for title, shared, runs in grouped(without_trials(records), lambda run: setting(run.spec))
     ]
 
@@ -115,7 +129,22 @@ def baselines(records: Iterable[Record]) -> Baselines:
     accuracies: dict[str, float] = {}
     for record in sorted(records, key=lambda record: record.started):
         accuracies |= record.baselines
-    return tuple(sorted(accuracies.items(), key=lambda baseline: (-baseline[1], baseline[0])))
+    return best_first(accuracies, lowest=False)
+
+
+def baseline_losses(records: Iterable[Record]) -> Baselines:
+    """As `baselines`, losses in nats of language models."""
+    losses: dict[str, float] = {}
+    for record in sorted(records, key=lambda record: record.started):
+        losses |= record.baseline_losses
+    return best_first(losses, lowest=True)
+
+
+def _board(title: str, shared: Setting, runs: Sequence[Record]) -> Board:
+    plain = Board(
+        title, machine(runs[0]), shared, _rows(runs), baselines(runs), baseline_losses(runs)
+    )
+    return replace(plain, rows=with_standings(plain.rows, plain.baseline_scores))
 
 
 def _rows(records: Sequence[Record]) -> tuple[Row, ...]:
@@ -125,7 +154,7 @@ def _rows(records: Sequence[Record]) -> tuple[Row, ...]:
         for options, same in by_options(all_runs)
         for chosen, runs in group_by(same, _chosen).items()
     ]
-    return with_standings(in_order(rows), baselines(records))
+    return tuple(in_order(rows))
 
 
 def _chosen(run: Record) -> str:

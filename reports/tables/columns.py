@@ -6,9 +6,11 @@ from statistics import fmean, median
 from typing import NamedTuple
 
 from harness.records.record import WITHOUT_SOFTMAX, Cost, Quartiles
+from harness.records.scores import Metric
 from reports.papers import published
 from reports.statistics.tiers import tier_text
 from reports.tables.boards import Row
+from reports.tables.scores import metric_text, metric_value
 from reports.tables.settings import chosen_fields
 
 NOTHING = "–"
@@ -36,6 +38,7 @@ class Column(NamedTuple):
         text: how Markdown and the terminal show a row's value, as plain text.
         optional: whether Markdown and the terminal leave the column out of a board where no row has
             a value other than 0.
+        metric: of the losses that it shows; None for a column of all boards.
     """
 
     name: str
@@ -44,6 +47,7 @@ class Column(NamedTuple):
     short: str = ""
     text: Callable[[Row], str] = lambda row: NOTHING
     optional: bool = False
+    metric: Metric | None = None
 
 
 def number(value: float) -> str:
@@ -66,8 +70,25 @@ def accuracy(row: Row) -> str:
     mean, low, high, over = row.accuracy
     text = f"{percent(mean)} [{percent(low)}, {percent(high)}]"
     text += ONE_RUN if over == "examples" else ""
+    ordered = row.metric is None  # otherwise the mark is that of the loss
+    text += NO_EVIDENCE if ordered and row.standing.beats_baselines is False else ""
+    return f"{text}{PARTIAL}; {row.failures}" if row.failures else text
+
+
+def loss(row: Row) -> str:
+    """Bits per byte or perplexity with its interval and marks; how the runs ended without one."""
+    if row.loss is None or row.metric is None:
+        return row.failures or NOTHING
+    mean, low, high = (metric_text(nats, row.metric) for nats in row.loss[:3])
+    text = f"{mean} [{low}, {high}]"
+    text += ONE_RUN if row.loss.over == "examples" else ""
     text += NO_EVIDENCE if row.standing.beats_baselines is False else ""
     return f"{text}{PARTIAL}; {row.failures}" if row.failures else text
+
+
+def result(row: Row) -> str:
+    """What orders the row on its board: `accuracy`, or the `loss` with its unit."""
+    return f"{loss(row)} {row.metric}" if row.metric else accuracy(row)
 
 
 def over_runs(row: Row, value: Callable[[Cost], float | None]) -> float | None:
@@ -123,6 +144,27 @@ def _interval(end: int) -> Callable[[Row], object]:
     return lambda row: 100 * row.accuracy[end] if row.accuracy else None
 
 
+def metric_heading(metric: Metric) -> str:
+    """The heading in CSV of a test loss."""
+    return f"test_{metric.replace(' ', '_')}"
+
+
+def _metric(metric: Metric, short: str) -> Iterator[Column]:
+    """Columns of the losses of a board of language models."""
+
+    def end(which: int) -> Callable[[Row], object]:
+        return lambda row: (
+            metric_value((row.loss.mean, row.loss.low, row.loss.high)[which], metric)
+            if row.loss and row.metric == metric
+            else None
+        )
+
+    name, heading = metric_heading(metric), f"test {metric} [95 % interval]"
+    yield Column(name, end(0), heading, short, loss, optional=True, metric=metric)
+    yield Column(f"{name}_low", end(1), metric=metric)
+    yield Column(f"{name}_high", end(2), metric=metric)
+
+
 def _cost(
     name: str,
     value: Callable[[Cost], float | None],
@@ -171,6 +213,8 @@ def _paper_source(row: Row) -> str | None:
 COLUMNS = (
     Column("attention", lambda row: row.spec.attention, "attention", "attention",
            lambda row: row.label + (EXPECTED if row.runs[-1].expected_failures else "")),
+    *_metric("bits per byte", "bits/byte"),
+    *_metric("perplexity", "ppl"),
     Column("test_accuracy_percent", _interval(0),
            "test accuracy (%) [95 % interval]", "test %", accuracy),
     Column("test_accuracy_low_percent", _interval(1)),
@@ -215,7 +259,7 @@ COLUMNS = (
     _paper("peak_memory_gb", "GB", "peak memory (GB)"),
     Column("paper_source", _paper_source),
 )  # fmt: skip
-"""In the order of every table; CSV holds all of them."""
+"""In the order of every table; CSV holds all of them, losses only where a board has any."""
 
 
 def columns_of(rows: Sequence[Row]) -> list[Column]:

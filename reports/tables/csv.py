@@ -4,29 +4,39 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 
 from reports.tables.boards import Board
-from reports.tables.columns import COLUMNS
+from reports.tables.columns import COLUMNS, Column, metric_heading
+from reports.tables.scores import metric_value
 from reports.tables.settings import PATHS
 from reports.text import csv_text
 
 SHARED = (*(path.replace(".", "_") for path in PATHS), "machine", "test_examples", "kind")
 """Headings of what the lines of a board share, and of the kind of line: `measured`, `baseline`."""
 
-NAMES = (*SHARED, *(column.name for column in COLUMNS))
-
 
 def as_csv(boards: Sequence[Board]) -> str:
-    """Every row and baseline of every board; a cell without a value is empty, never zero."""
-    return csv_text(NAMES, (line for board in boards for line in _lines(board)))
+    """Every row and baseline of every board; a cell without a value is empty, never zero.
+
+    Columns of losses are left out where no board has any.
+    """
+    metrics = {board.metric for board in boards}
+    columns = [column for column in COLUMNS if column.metric in (None, *metrics)]
+    names = (*SHARED, *(column.name for column in columns))
+    return csv_text(names, (line for board in boards for line in _lines(board, columns)))
 
 
-def _lines(board: Board) -> Iterator[dict[str, object]]:
+def _lines(board: Board, columns: Sequence[Column]) -> Iterator[dict[str, object]]:
     values = [*map(_flat, board.setting.values()), board.machine, board.test_examples]
     shared = dict(zip(SHARED, values, strict=False))
     for row in board.rows:
-        yield {**shared, "kind": "measured", **{c.name: c.value(row) for c in COLUMNS}}
+        yield {**shared, "kind": "measured", **{c.name: c.value(row) for c in columns}}
     for name, accuracy in board.baselines:
         cells = {"attention": name, "test_accuracy_percent": 100 * accuracy}
         yield {**shared, "kind": "baseline", **cells}
+    if board.metric:
+        heading = metric_heading(board.metric)
+        for name, nats in board.baseline_losses:
+            cells = {"attention": name, heading: metric_value(nats, board.metric)}
+            yield {**shared, "kind": "baseline", **cells}
 
 
 def _flat(value: object) -> object:

@@ -1,13 +1,16 @@
 """A row: the runs of one variant on a board."""
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
 
 from harness.records.record import Cost, Final, Record
+from harness.records.scores import ClusterScores, Metric
 from harness.records.spec import RunSpec
-from reports.statistics import Interval, Sample, interval, score_interval
+from reports.statistics import Interval, Sample, interval, mean_interval, score_interval
+from reports.tables.scores import negated
 from reports.text import plain
 
 Key = TypeVar("Key")
@@ -16,7 +19,7 @@ REASON = 200
 """The most characters of a reason in a table; the record has the complete reason."""
 
 
-CACHED = ("sample", "accuracy")
+CACHED = ("sample", "accuracy", "compared", "loss")
 """Properties of a row that are computed once, since they read all of its answers."""
 
 
@@ -73,11 +76,35 @@ class Row:
         vars(row).update({name: vars(self)[name] for name in CACHED if name in vars(self)})
         return row
 
+    @property
+    def metric(self) -> Metric | None:
+        """How its losses are shown, of a language model; None elsewhere."""
+        return next((final.scores.metric for final in self.finals if final.scores), None)
+
     @cached_property
     def sample(self) -> Sample | None:
         """The test answers of the runs that finished; None where one of them has none."""
+        if self.metric:
+            return self._of_scores(lambda scores: scores.correct)
         answers = [final.answers for final in self.finals if final.answers]
         return Sample.of(answers) if answers and len(answers) == len(self.finals) else None
+
+    @cached_property
+    def compared(self) -> Sample | None:
+        """What is compared with other rows, higher is better: as `sample`, or minus the losses."""
+        if self.metric:
+            return self._of_scores(lambda scores: [-nats for nats in scores.nats])
+        return self.sample
+
+    @cached_property
+    def loss(self) -> Interval | None:
+        """Test cross-entropy in nats per token, of a language model; None elsewhere."""
+        return negated(mean_interval(self.compared)) if self.metric and self.compared else None
+
+    @property
+    def score(self) -> Interval | None:
+        """What orders the rows of a board, higher is better: see `reports.tables.scores`."""
+        return negated(self.loss) if self.loss else self.accuracy
 
     @cached_property
     def accuracy(self) -> Interval | None:
@@ -88,6 +115,10 @@ class Row:
         if not finals:
             return None
         return interval([final.test_accuracy for final in finals], finals[0].test_examples)
+
+    def _of_scores(self, values: Callable[[ClusterScores], Sequence[float]]) -> Sample | None:
+        scores = [final.scores for final in self.finals if final.scores]
+        return Sample.of_scores(scores, values) if len(scores) == len(self.finals) else None
 
     @cached_property
     def costs(self) -> list[Cost]:
@@ -122,5 +153,5 @@ def failure(record: Record) -> str:
 
 
 def in_order(rows: Iterable[Row]) -> list[Row]:
-    """The most accurate first, those without an accuracy last."""
-    return sorted(rows, key=lambda r: (-r.accuracy.mean if r.accuracy else 1, r.label))
+    """The best first, by accuracy or loss; those without one last."""
+    return sorted(rows, key=lambda r: (-r.score.mean if r.score else math.inf, r.label))

@@ -6,17 +6,16 @@ from itertools import combinations
 
 import numpy as np
 
+from harness.records.scores import Metric
 from reports.statistics import Sample, compare, tiers
 from reports.tables.rows import Row, Standing
-
-Baselines = tuple[tuple[str, float], ...]
-"""Accuracies without attention as fractions, by name, the highest first."""
+from reports.tables.scores import Baselines, score_text
 
 NO_EVIDENCE_TEXT = "no evidence of attention"
 
 
 def with_standings(rows: Sequence[Row], baselines: Baselines) -> tuple[Row, ...]:
-    """The rows of one board, the most accurate first, each with its standing.
+    """The rows of one board, the best first, each with its standing; `baselines` are scores.
 
     Compared are rows of at least two finished seeds that store their answers, to the same test
     split. A row beats the baselines of the task if its interval is above them, and a model without
@@ -28,8 +27,8 @@ def with_standings(rows: Sequence[Row], baselines: Baselines) -> tuple[Row, ...]
 
 
 def strongest_baseline(rows: Sequence[Row], baselines: Baselines) -> tuple[str, float] | None:
-    """The name and accuracy of the best baseline, a row without attention included."""
-    models = [(row.label, row.accuracy.mean) for row in _models(rows) if row.accuracy]
+    """The name and score of the best baseline, a row without attention included."""
+    models = [(row.label, row.score.mean) for row in _models(rows) if row.score]
     return max([*baselines, *models], key=lambda baseline: baseline[1], default=None)
 
 
@@ -45,7 +44,9 @@ def separated(first: Row, second: Row) -> bool:
 
 
 def _compared(rows: Sequence[Row]) -> list[Row]:
-    samples = {i: row.sample for i, row in enumerate(rows) if row.sample and row.sample.seeds > 1}
+    samples = {
+        i: row.compared for i, row in enumerate(rows) if row.compared and row.compared.seeds > 1
+    }
     first: Sample | None = next(iter(samples.values()), None)
     used = {
         i: sample
@@ -65,12 +66,12 @@ def _compared(rows: Sequence[Row]) -> list[Row]:
 def _against_baselines(
     row: Row, rows: Sequence[Row], baselines: Baselines, strongest: tuple[str, float] | None
 ) -> Row:
-    if row.accuracy is None or row.without_attention or strongest is None:
+    if row.score is None or row.without_attention or strongest is None:
         return row
-    beats = all(row.accuracy.low > value for _, value in baselines) and all(
+    beats = all(row.score.low > value for _, value in baselines) and all(
         _beats(row, model) for model in _models(rows)
     )
-    at_baseline = sum(final.test_accuracy <= strongest[1] for final in row.finals)
+    at_baseline = sum(final.test_score <= strongest[1] for final in row.finals)
     standing = replace(row.standing, beats_baselines=beats, at_baseline=at_baseline)
     return row.placed(standing)
 
@@ -80,11 +81,11 @@ def _models(rows: Sequence[Row]) -> list[Row]:
 
 
 def _beats(row: Row, model: Row) -> bool:
-    if not model.accuracy or not row.accuracy:
+    if not model.score or not row.score:
         return True
     if row.standing.tiers and model.standing.tiers:
-        return row.accuracy.mean > model.accuracy.mean and separated(row, model)
-    return row.accuracy.low > model.accuracy.mean
+        return row.score.mean > model.score.mean and separated(row, model)
+    return row.score.low > model.score.mean
 
 
 def _pairs(rows: Sequence[Row]) -> str:
@@ -117,7 +118,8 @@ def _evidence(rows: Sequence[Row], baselines: Baselines) -> str:
     known = [r.standing.beats_baselines for r in rows if r.standing.beats_baselines is not None]
     if not known or strongest is None:
         return ""
-    name = f"strongest: {strongest[0]}, {100 * strongest[1]:.1f} %"
+    metric: Metric | None = next((row.metric for row in rows if row.metric), None)
+    name = f"strongest: {strongest[0]}, {score_text(strongest[1], metric)}"
     if any(known):
         return f"{sum(known)} of {len(known)} rows with attention beat every baseline ({name})."
     return (

@@ -9,16 +9,20 @@ from reports.tables.boards import Board, boards
 from reports.tables.columns import NOTHING, columns_of, number, percent
 from reports.tables.cost import Sweep, ratio_text, sweeps
 from reports.tables.reproduction import TIME, Entry, by_attention, entry_text, label, tasks_of
+from reports.tables.scores import metric_text
 from reports.text import plain
 
 WIDTH = 100
 """Columns of the terminal that are used."""
 
-LIMITS = {"test %": 21, "s/1K steps": 12}
+LIMITS = {"test %": 21, "bits/byte": 25, "ppl": 25, "s/1K steps": 12}
 """The most characters of the cells of a column; the first one has the remaining width."""
 
 LIMIT = 8
 """That of the other columns."""
+
+ACCURACIES = ("test %", "dev %")
+"""Columns that are left out of a board of language models."""
 
 SPAN = 66
 """Characters that the columns of a sweep share."""
@@ -71,7 +75,8 @@ def _sweep(sweep: Sweep) -> str:
 
 
 def _board(board: Board) -> str:
-    columns = [column for column in columns_of(board.rows) if column.short]
+    left_out = ACCURACIES if board.metric else ()
+    columns = [c for c in columns_of(board.rows) if c.short and c.short not in left_out]
     rows = [[column.text(row) for column in columns] for row in board.rows]
     limits = [LIMITS.get(column.short, LIMIT) for column in columns[1:]]
     parts = [*wrap(plain(board.title), WIDTH), *wrap(plain(board.verdict), WIDTH)]
@@ -79,6 +84,9 @@ def _board(board: Board) -> str:
     baselines = ", ".join(f"{name} {percent(value)}" for name, value in board.baselines)
     remarks = [f"{row.label}: {row.failures}" for row in board.rows if row.failures]
     remarks += [f"baselines: {baselines}"] if baselines else []
+    if (metric := board.metric) and board.baseline_losses:
+        losses = (f"{name} {metric_text(nats, metric)}" for name, nats in board.baseline_losses)
+        remarks += [f"baselines, {metric}: {', '.join(losses)}"]
     for remark in remarks:
         parts += wrap(plain(remark), WIDTH, subsequent_indent=SEPARATOR)
     return "\n".join(parts)

@@ -11,26 +11,28 @@
 * What a task adds: see `Task.shallow_baselines`. For signals there is nothing else.
 * Where an example has target positions, the answer that it contains most often (*most frequent in
   context*).
+* Where the target is the next token at every position, cross-entropies of n-gram models: see
+  `kneser_ney`.
 
 A model that does not exceed these may have learned no more than they do.
 """
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 
 import numpy as np
 
 from tasks.answers import Number
-from tasks.baselines import tokens
+from tasks.baselines import kneser_ney, tokens
 from tasks.baselines.fitting import linear
 from tasks.contract import SPLITS, Split, SplitName, Task
 from tasks.data import cache
 from zoo.registry import UserError
 
-__all__ = ["FEW", "FIRST", "MOST_FREQUENT", "VERSION", "compute", "evaluate"]
+__all__ = ["FEW", "FIRST", "MOST_FREQUENT", "VERSION", "compute", "evaluate", "evaluate_losses"]
 
 MOST_FREQUENT = "most frequent in context"
 
@@ -39,6 +41,9 @@ FEW = 1000
 
 FIRST = 16
 """Tokens at the beginning of each sequence that a linear model reads in their place."""
+
+LOSSES_VERSION = 1
+"""As `VERSION`, of losses."""
 
 VERSION = 6
 """Incremented when a baseline is computed differently: results of other versions are not reused."""
@@ -55,18 +60,42 @@ def evaluate(
     Raises:
         UserError: the cached result is damaged.
     """
+    return _once(f"baselines@{VERSION}", task, digests, lambda: compute(task, splits))
+
+
+def evaluate_losses(
+    task: Task, splits: Mapping[SplitName, Split], digests: Mapping[SplitName, str]
+) -> dict[str, float]:
+    """Mean cross-entropies in nats on test by name, as `evaluate`; none without a metric."""
+    if splits["test"].answers.metric is None:
+        return {}
+    return _once(
+        f"losses@{LOSSES_VERSION}",
+        task,
+        digests,
+        lambda: kneser_ney.losses(splits, task.classes),
+    )
+
+
+def _once(
+    kind: str,
+    task: Task,
+    digests: Mapping[SplitName, str],
+    compute: Callable[[], dict[str, float]],
+) -> dict[str, float]:
+    """What `compute` returns, from the cache if it was computed before for the same data."""
     identity = json.dumps([task.key, *(digests[name] for name in SPLITS)])
-    key = f"baselines@{VERSION}-{hashlib.sha256(identity.encode()).hexdigest()[:32]}"
+    key = f"{kind}-{hashlib.sha256(identity.encode()).hexdigest()[:32]}"
     if cached := _cached(key):
         return cached
     with cache.one_at_a_time(key):
         if cached := _cached(key):
             return cached
-        accuracies = compute(task, splits)
-        arrays = {"names": np.array([*accuracies]), "values": np.array([*accuracies.values()])}
+        values = compute()
+        arrays = {"names": np.array([*values]), "values": np.array([*values.values()])}
         with suppress(UserError):
             cache.write(key, arrays)
-    return accuracies
+    return values
 
 
 def compute(task: Task, splits: Mapping[SplitName, Split]) -> dict[str, float]:
@@ -83,7 +112,7 @@ def compute(task: Task, splits: Mapping[SplitName, Split]) -> dict[str, float]:
 
 
 def _cached(key: str) -> dict[str, float]:
-    """The accuracies of that key; empty where the cache does not have them, or cannot be read."""
+    """The values of that key; empty where the cache does not have them, or cannot be read."""
     try:
         found = cache.find(key)
     except UserError:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from harness.records.record import Point
-from harness.train import DivergedError, Progress, Trainer, evaluation_steps, fit
+from harness.train import DivergedError, Evaluation, Progress, Trainer, evaluation_steps, fit
 
 
 def nothing(*_) -> None:
@@ -17,6 +17,12 @@ def train(trainer, dev, save=nothing, on_point=nothing) -> Progress:
     progress = Progress()
     fit(trainer, dev, progress, on_point, lambda: save(progress))
     return progress
+
+
+def evaluation(accuracy: float, loss: float | None = None) -> Evaluation:
+    """Of 8 answers, with that accuracy and mean cross-entropy."""
+    losses = None if loss is None else torch.full((8,), loss)
+    return Evaluation(torch.arange(8) < 8 * accuracy, losses, 8)
 
 
 @pytest.fixture
@@ -64,7 +70,7 @@ def test_each_auxiliary_loss_is_in_the_curve_by_its_name(plan, prepare, dev, mon
 
 def test_the_best_checkpoint_is_the_earliest_of_the_best_on_dev(plan, prepare, dev, monkeypatch):
     accuracies = iter([0.25, 0.5, 0.5, 0.125])
-    monkeypatch.setattr(Trainer, "accuracy", lambda self, split: next(accuracies))
+    monkeypatch.setattr(Trainer, "evaluate", lambda self, split: evaluation(next(accuracies)))
     trainer, states = prepare(plan(steps=4, evaluations=4)), []
 
     def keep(_):
@@ -77,8 +83,25 @@ def test_the_best_checkpoint_is_the_earliest_of_the_best_on_dev(plan, prepare, d
     assert not torch.equal(states[1]["token.weight"], states[3]["token.weight"])
 
 
+def test_the_best_checkpoint_of_a_language_model_has_the_lowest_loss(
+    plan, prepare, dev, monkeypatch
+):
+    results = iter([(0.25, 3.0), (0.125, 2.0), (0.5, 2.5), (0.5, 2.0)])
+    monkeypatch.setattr(Trainer, "evaluate", lambda self, split: evaluation(*next(results)))
+    progress = train(prepare(plan(steps=4, evaluations=4)), dev)
+    best = (progress.best_step, progress.best_loss, progress.best_accuracy)
+    assert best == (2, 2.0, 0.125)
+    assert [point.dev_loss for point in progress.curve] == [3.0, 2.0, 2.5, 2.0]
+
+
+def test_a_loss_on_dev_that_is_not_finite_ends_the_run(plan, prepare, dev, monkeypatch):
+    monkeypatch.setattr(Trainer, "evaluate", lambda self, split: evaluation(0.5, math.nan))
+    with pytest.raises(DivergedError, match="loss on dev is nan at step 2"):
+        train(prepare(plan()), dev)
+
+
 def test_a_run_with_accuracy_zero_still_has_a_best_state(plan, prepare, dev, monkeypatch):
-    monkeypatch.setattr(Trainer, "accuracy", lambda self, split: 0.0)
+    monkeypatch.setattr(Trainer, "evaluate", lambda self, split: evaluation(0.0))
     progress = train(prepare(plan()), dev)
     assert progress.best_step == 2
     assert progress.best_state
@@ -153,12 +176,12 @@ def test_evaluation_time_is_not_training_time(plan, prepare, dev, monkeypatch):
         clock[0] += 1.0
         return {"task": torch.tensor(0.0)}
 
-    def accuracy(self, split):
+    def evaluate(self, split):
         clock[0] += 100.0
-        return 0.0
+        return evaluation(0.0)
 
     monkeypatch.setattr(Trainer, "step", step)
-    monkeypatch.setattr(Trainer, "accuracy", accuracy)
+    monkeypatch.setattr(Trainer, "evaluate", evaluate)
     assert train(prepare(plan()), dev).seconds == 4.0
 
 

@@ -1,0 +1,149 @@
+"""Interpolated n-gram models: what is reached from the last few tokens without attention.
+
+Modified Kneser-Ney smoothing (Chen and Goodman, "An empirical study of smoothing techniques for
+language modeling", 1999, section 3), interpolated. With c the count of an n-gram in train, or for
+all orders but the highest the number of different tokens before it (its continuation count),
+
+    p_n(w | h) = max(c(h w) - D(c(h w)), 0) / c(h) + g(h) p_{n-1}(w | h without its first token)
+
+where c(h) is the sum of c(h w) over w, g(h) makes the sum 1, and p_0 is uniform over all classes.
+D is one of three discounts of each order, for counts of 1, 2 and more, from the numbers n_i of
+n-grams with count i: D_i = i - (i + 1) n_1 / (n_1 + 2 n_2) n_{i+1} / n_i. A history that is not in
+train is left out.
+
+It is written here since no maintained package of Python estimates it at this size: `kenlm` on PyPI
+has queries alone, and `nltk.lm` reads all n-grams again for each probability.
+
+All n-grams are looked up at once: the n-gram that ends at a position has a number, from that of the
+(n-1)-gram before it and the token. `v` and `w` are the tokens of train and of another stream.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float64, Int64
+
+from tasks.contract import Split, SplitName
+
+Tokens = Int64[np.ndarray, "..."]
+Probabilities = Float64[np.ndarray, "..."]
+
+ORDERS = 8
+"""The highest order that is tried; dev chooses."""
+
+
+def losses(splits: Mapping[SplitName, Split], classes: int) -> dict[str, float]:
+    """Mean cross-entropies in nats on test, by name: of single tokens, and of the best order.
+
+    The order is chosen on dev, and test is read with it. The context of a token is the tokens of
+    its split before it, those of the window before included.
+
+    Args:
+        splits: whose targets are the next token at every position.
+        classes: number of classes.
+    """
+    streams = {name: _stream(split) for name, split in splits.items()}
+    dev = [*cross_entropies(streams["train"], streams["dev"], classes)]
+    best = int(np.argmin(dev))
+    test = [*cross_entropies(streams["train"], streams["test"], classes, best + 1)]
+    return {"unigram": test[0], f"Kneser-Ney {best + 1}-grams": test[best]}
+
+
+def cross_entropies(
+    train: Tokens, other: Tokens, classes: int, orders: int = ORDERS
+) -> Iterator[float]:
+    """The mean cross-entropy in nats of `other`, for each order from 1 on."""
+    for probabilities in order_probabilities(train, other, classes, orders):
+        yield float(-np.log(probabilities).mean())
+
+
+def order_probabilities(
+    train: Tokens, other: Tokens, classes: int, orders: int
+) -> Iterator[Probabilities]:
+    """The probability of each token of `other` given those before it, for each order from 1 on."""
+    lower = np.full(len(other), 1 / classes)
+    grams = None
+    for _ in range(orders):
+        before, grams = grams, NGrams.of(train, other, classes, grams)
+        if before is not None:
+            # Each n-gram has one more token before its last n - 1.
+            suffixes = before.train[grams.first]
+            continuations = np.bincount(suffixes, minlength=len(before.counts))
+            lower = before.interpolate(continuations, lower)
+        yield grams.interpolate(grams.counts, lower)
+
+
+class NGrams(NamedTuple):
+    """The n-grams of train of one order, numbered from 0, and where they are in both streams.
+
+    A history is numbered as the (n-1)-gram that it is; -1 is none.
+
+    Attributes:
+        histories: of each n-gram.
+        first: where each n-gram first ends in train.
+        counts: how often each n-gram occurs in train.
+        train: the n-gram that ends at each position of train.
+        other: the same of the other stream.
+        other_history: the history of each position of the other stream.
+    """
+
+    histories: Int64[np.ndarray, " grams"]
+    first: Int64[np.ndarray, " grams"]
+    counts: Int64[np.ndarray, " grams"]
+    train: Int64[np.ndarray, " v"]
+    other: Int64[np.ndarray, " w"]
+    other_history: Int64[np.ndarray, " w"]
+
+    @classmethod
+    def of(cls, train: Tokens, other: Tokens, classes: int, shorter: "NGrams | None") -> "NGrams":
+        """The n-grams of the next order after `shorter`; those of order 1 after None."""
+        history = _preceding(shorter.train) if shorter else np.zeros_like(train)
+        other_history = _preceding(shorter.other) if shorter else np.zeros_like(other)
+        (complete,) = (history >= 0).nonzero()
+        codes, first, numbers, counts = np.unique(
+            (history * classes + train)[complete],
+            return_index=True, return_inverse=True, return_counts=True,
+        )  # fmt: skip
+        in_train = np.full(len(train), -1)
+        in_train[complete] = numbers
+        asked = other_history * classes + other
+        places = np.minimum(np.searchsorted(codes, asked), len(codes) - 1)
+        in_other = np.where((codes[places] == asked) & (other_history >= 0), places, -1)
+        return cls(codes // classes, complete[first], counts, in_train, in_other, other_history)
+
+    def interpolate(
+        self, counts: Int64[np.ndarray, " grams"], lower: Float64[np.ndarray, " w"]
+    ) -> Float64[np.ndarray, " w"]:
+        """The probabilities of the other stream, from those of the order below."""
+        discount = discounts(counts)[np.minimum(counts, 3)]
+        # A history may be the end of train: then nothing follows it.
+        size = max(self.histories.max(), self.other_history.max()) + 1
+        totals = np.bincount(self.histories, counts, minlength=size)
+        removed = np.bincount(self.histories, discount, minlength=size)
+        kept = np.append(np.maximum(counts - discount, 0), 0.0)[self.other]  # 0 for number -1
+        known = self.other_history >= 0
+        known[known] = totals[self.other_history[known]] > 0
+        history, probabilities = self.other_history[known], lower.copy()
+        probabilities[known] = (kept[known] + removed[history] * lower[known]) / totals[history]
+        return probabilities
+
+
+def discounts(counts: Int64[np.ndarray, " grams"]) -> Float64[np.ndarray, "4"]:
+    """The discounts of counts of 0, 1, 2 and more; 0, 1/2, 1 and 3/2 where they are undefined."""
+    n = [int((counts == i).sum()) for i in range(1, 5)]
+    if 0 in n:
+        return np.array([0.0, 0.5, 1.0, 1.5])
+    shared = n[0] / (n[0] + 2 * n[1])
+    own = [i - (i + 1) * shared * n[i] / n[i - 1] for i in (1, 2, 3)]
+    return np.array([0.0, *np.clip(own, 0.0, (1.0, 2.0, 3.0))])
+
+
+def _preceding(numbers: Int64[np.ndarray, " v"]) -> Int64[np.ndarray, " v"]:
+    """The number at the position before each; -1 before the first."""
+    return np.concatenate([[-1], numbers[:-1]])
+
+
+def _stream(split: Split) -> Tokens:
+    """The tokens of a split, in order."""
+    return split.targets[split.answers.counted(split.targets)].numpy()

@@ -1,0 +1,58 @@
+"""A run of a language model, from its text to the record and the leaderboard."""
+
+import numpy as np
+import pytest
+
+from harness.plan import resolve
+from harness.records.store import Store
+from harness.run import run
+from reports.tables.terminal import summary
+from tasks.data import cache
+from zoo.registry import UserError
+
+
+def article(number: int) -> str:
+    return f" \n = A{number} = \n \n" + f" the cat number {number} and the dog \n" * 40
+
+
+@pytest.fixture
+def text(tmp_path, monkeypatch) -> bytes:
+    """Puts a small text in an empty cache; returns its test part."""
+    monkeypatch.setenv("HARNESS_DATA", str(tmp_path / "data"))
+    texts = {"train": "", "valid": "".join(map(article, range(9))), "test": article(10) * 3}
+    arrays = {f"{n}_text": np.frombuffer(t.encode(), np.uint8) for n, t in texts.items()}
+    cache.write("wikitext@1", arrays)
+    return texts["test"].encode()
+
+
+@pytest.mark.slow
+def test_the_record_has_the_cross_entropy_of_every_test_byte(
+    text, request_of, store, callback, unmeasured
+):
+    options = {"max_len": 16, "train": 0, "dev": 0, "test": 0}
+    plan = resolve(request_of("linear", "wikitext", wikitext=options))
+    record = run(plan, store, callback)
+    assert record.status == "ok", record.reason
+    final = record.final
+    assert final is not None and final.answers is None and final.scores is not None
+    assert final.scores.count == len(text) and len(final.scores.sizes) == 3
+    # Four steps of training: a little better than equal probabilities of all bytes.
+    assert 3 < final.scores.loss < np.log(256)
+    on_dev = [point.dev_loss for point in record.curve if point.dev_loss is not None]
+    assert final.dev_loss == min(on_dev) and len(on_dev) == 2
+    assert sorted(record.baseline_losses.values())[1] == record.baseline_losses["unigram"]
+    assert [*Store(store.folder).read()[0]] == [record]
+    assert "Kneser-Ney" in summary([record]) and "bits/byte" in summary([record])
+
+
+def test_a_variant_that_is_not_causal_is_one_clear_line(text, call):
+    code, _, error = call(
+        "run", "--task", "wikitext", "--attention", "nystrom", "--budget", "smoke"
+    )
+    (line,) = error.strip().splitlines()
+    assert code == 2 and "nystrom is not causal; causal variants: " in line and "linear" in line
+
+
+def test_blocks_of_a_text_cannot_be_shuffled(text, request_of):
+    with pytest.raises(UserError, match=r"wikitext@1.* has target positions; shuffle another task"):
+        resolve(request_of("softmax", "wikitext", block=4))

@@ -1,0 +1,110 @@
+"""Boards of language models: bits per byte and perplexity, intervals, order and baselines."""
+
+import csv
+import io
+import math
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+from scipy.stats import t as student
+
+from harness.records.record import Final, Record
+from harness.records.scores import ClusterScores
+from reports.pages.leaderboard import leaderboard
+from reports.statistics import Sample, mean_interval
+from reports.tables import as_csv, boards
+from reports.tables.terminal import summary
+from tests.reports.conftest import make_record
+
+SIZES, CORRECT = (10, 30, 5, 15) * 10, (3, 10, 2, 5) * 10
+CLUSTERS = len(SIZES)
+
+
+def language(attention: str, seed: int, nats: list[float], metric="bits per byte", **fields):
+    """A record whose clusters have these mean losses."""
+    scores = ClusterScores(
+        metric=metric, sizes=SIZES, correct=CORRECT,
+        nats=tuple(mean * size for mean, size in zip(nats, SIZES, strict=True)),
+    )  # fmt: skip
+    record = make_record(attention, seed=seed, accuracy=sum(CORRECT) / sum(SIZES), **fields)
+    final = record.final.model_copy(update={"scores": scores, "dev_loss": nats[0]})
+    losses = {"unigram": 3.0, "3-grams": 1.4}
+    return Record.model_validate(
+        {**record.model_dump(), "final": final.model_dump(), "baseline_losses": losses}
+    )
+
+
+@pytest.fixture
+def records():
+    rng = np.random.default_rng(0)
+    levels = {"softmax": 1.2, "linear": 1.3, "none": 2.2}
+    return [
+        language(name, seed, [level + shift for shift in rng.normal(0, 0.01, CLUSTERS)])
+        for name, level in levels.items()
+        for seed in range(3)
+    ]
+
+
+def test_the_row_of_the_lowest_loss_is_first_and_beats_the_baselines(records):
+    (board,) = boards(reversed(records))
+    assert [row.label for row in board.rows] == ["softmax", "linear", "none"]
+    assert [row.standing.beats_baselines for row in board.rows] == [True, True, None]
+    assert board.rows[0].standing.tiers == (1,) and board.rows[0].standing.best > 0.99
+    assert "strongest: 3-grams, 2.020 bits per byte" in board.verdict
+    best = board.rows[0].loss
+    assert best is not None and best.low < best.mean < best.high
+    assert best.mean == pytest.approx(np.mean([r.final.scores.loss for r in records[:3]]))
+
+
+def test_a_row_above_the_strongest_baseline_does_not_beat_it(records):
+    worse = [language("cosformer", seed, [1.5] * CLUSTERS) for seed in range(3)]
+    (board,) = boards([*records, *worse])
+    (row,) = [row for row in board.rows if row.label == "cosformer"]
+    assert row.standing.beats_baselines is False and row.standing.at_baseline == 3
+
+
+def test_the_interval_of_a_loss_has_the_variances_of_clusters_and_seeds():
+    totals = np.array([[1.0, 2.0], [1.5, 2.5], [0.5, 2.4]])
+    sample = Sample(totals, np.array([1.0, 1.0]))
+    got = mean_interval(sample)
+    z, t = 1.959964, student.ppf(0.975, 2)
+    half = math.sqrt(z**2 * sample.examples + t**2 * sample.seed_excess)
+    assert (got.high - got.mean, got.mean - got.low) == pytest.approx((half, half), rel=1e-6)
+    assert sample.examples > 0
+
+
+@pytest.mark.parametrize(("metric", "value"), [("bits per byte", 2.0), ("perplexity", 4.0)])
+def test_the_metric_of_the_mean_loss_is_in_every_table(metric, value):
+    own = [language("softmax", s, [math.log(4)] * CLUSTERS, metric) for s in range(2)]
+    text, page = summary(own), leaderboard(own, [])
+    (line,) = [line for line in page.splitlines() if line.startswith("| softmax")]
+    assert f"{value:.1f}" in line and f"test {metric} [95 % interval]" in page
+    assert "unigram" in page and "Rows of language models are ordered" in page
+    assert {"bits per byte": "bits/byte", "perplexity": "ppl"}[metric] in text
+    rows = list(csv.DictReader(io.StringIO(as_csv(boards(own)))))
+    column = f"test_{metric.replace(' ', '_')}"
+    assert float(rows[0][column]) == pytest.approx(value)
+    assert {row["attention"] for row in rows if row[column]} == {"softmax", "unigram", "3-grams"}
+
+
+def test_boards_without_losses_have_no_such_column(record):
+    table = as_csv(boards([record()]))
+    assert "perplexity" not in table and "bits_per_byte" not in table
+
+
+def test_a_record_without_losses_is_written_as_before(record):
+    text = record().model_dump_json()
+    assert not any(name in text for name in ("scores", "dev_loss", "baseline_losses"))
+
+
+@pytest.mark.parametrize(
+    "change", [{"test_accuracy": 0.9}, {"dev_loss": None}, {"scores": {"nats": (1.0,)}}]
+)
+def test_losses_that_contradict_the_record_are_rejected(change):
+    final = language("softmax", 0, [1.0] * CLUSTERS).final.model_dump()
+    if isinstance(change.get("scores"), dict):
+        change = {"scores": final["scores"] | change["scores"]}
+    Final.model_validate(final)
+    with pytest.raises(ValidationError):
+        Final.model_validate(final | change)
