@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 import zoo
+import zoo.conformance
 from zoo.kernels.dropout import Dropout
 from zoo.registry import resolve
 from zoo.variants import variants
@@ -49,6 +50,13 @@ def tokens(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 def ragged() -> torch.Tensor:
     """A mask of three samples with padding after the real tokens."""
     return torch.arange(LENGTH) < torch.tensor([[LENGTH], [7], [25]])
+
+
+@pytest.fixture
+def no_compilation(monkeypatch):
+    """Without the check that takes longest; the conformance tests run it."""
+    rest = tuple(check for check in zoo.conformance.CHECKS if check.name != "compiles")
+    monkeypatch.setattr("zoo.conformance.CHECKS", rest)
 
 
 @pytest.fixture
@@ -176,7 +184,7 @@ class IgnoresTheMask(variants.find("linear")):
 
 
 @pytest.mark.slow
-def test_check_runs_the_checks_on_a_name_with_options(no_type_checks):
+def test_check_runs_the_checks_on_a_name_with_options(no_type_checks, no_compilation):
     results = zoo.check("none")
     assert {result.variant for result in results} == {"none", "none, causal"}
     assert [result.check for result in results if not result.passed] == []
@@ -185,7 +193,7 @@ def test_check_runs_the_checks_on_a_name_with_options(no_type_checks):
 
 
 @pytest.mark.slow
-def test_check_runs_the_checks_on_a_class_and_finds_its_defect(no_type_checks):
+def test_check_runs_the_checks_on_a_class_and_finds_its_defect(no_type_checks, no_compilation):
     passed = {result.check: result.passed for result in zoo.check(IgnoresTheMask)}
     assert not (passed["padding invariance"] or passed["truncation equivalence"])
     assert passed["gradients"] and passed["batch independence"] and passed["linear FLOPs"]

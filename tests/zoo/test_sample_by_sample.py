@@ -1,6 +1,5 @@
 """A mechanism computed sample by sample, and again in the backward pass, equals its definition."""
 
-import jaxtyping
 import pytest
 import torch
 
@@ -73,13 +72,11 @@ def test_evaluation_computes_the_whole_batch_once(name, samples):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CHOSEN)
-def test_every_check_passes_sample_by_sample(name, samples, monkeypatch):
-    # The checks of shapes cannot be compiled.
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+def test_every_check_passes_sample_by_sample(name, samples):
     seen = samples()
     chosen = {
         "lengths", "large inputs", "gradients", "fully masked input", "batch independence",
-        "seeded determinism", "compiles", "vmap", "side-effect-free forward",
+        "seeded determinism", "vmap", "side-effect-free forward",
     }  # fmt: skip
     configuration = configurations(name, variants.find(name))[0]
     outcomes = [run(check, configuration) for check in CHECKS if check.name in chosen]
