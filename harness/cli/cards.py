@@ -35,7 +35,8 @@ writes this page.
 
 * **Setting**: the task with its version, and the options that differ from their defaults. Where the
   `laptop` budget uses another setting than the default, the card has both.
-* **Lengths** are in tokens, without padding. A sequence that several examples share counts once.
+* **Lengths** are in tokens or time points, without padding. A sequence that several examples share
+  counts once.
 * **SHA-256** identifies the data of a split: `Split.digest` in `tasks/contract.py`. A setting has
   the same digests on every machine; other data need a new version.
 * **Sequences of test that are in train** have the same tokens, whatever their targets.
@@ -45,8 +46,9 @@ writes this page.
   numbers), *n-grams* one of how often each run of n tokens does. *first k tokens*, *last k tokens*:
   boosted trees on the tokens at one end, k chosen on dev. *first {FIRST} tokens*, where train has
   fewer than {FEW:,} examples or the target is a number: a linear model. The rows after these belong
-  to the task. *most frequent in context*, where targets are at tokens, is the answer that the
-  example itself contains most often. Of text: bits per byte or perplexity of *unigram* and
+  to the task. Of time series: linear models of the *statistics of channels*, and of *random
+  convolutions* (ROCKET). *most frequent in context*, where targets are at tokens, is the answer
+  that the example itself contains most often. Of text: bits per byte or perplexity of *unigram* and
   interpolated *Kneser-Ney n-grams*, n chosen on dev.
 * **Examples** are the first {EXAMPLES} of train. Positions count from 0. Of long sequences the
   middle is left out. The **sheet** of a task of images shows the first {SHEET}, row by row.

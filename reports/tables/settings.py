@@ -26,7 +26,7 @@ WORDS = {
 }
 """Text for fields whose names are not clear; other fields have their names."""
 
-PARTS = {"model": "Model", "train": "Training by AdamW"}
+PARTS = {"model": "Model", "train": "Training"}
 
 CHOSEN = "of the row"
 """In place of the value of a field that was chosen for each row."""

@@ -30,8 +30,8 @@ from zoo.registry import UserError, require_at_least
 DEV_SHARE = 5
 """One in so many examples of the official TRAIN file is in dev."""
 
-SHOWN = 12
-"""Time points of a channel that are shown as text."""
+SHOWN_CHANNELS, SHOWN_POINTS = 3, 12
+"""What is shown of a series as text."""
 
 Series = list[Float32[np.ndarray, "_ f"]]
 
@@ -78,14 +78,12 @@ class SeriesTask(ImportedTask):
         return Split.single(sequences, lengths, torch.from_numpy(targets.astype(np.int64)))
 
     def show(self, split: Split, example: int) -> list[str]:
-        """See `Task.show`: the first normalised values of each channel."""
+        """See `Task.show`: the first normalised values of the first channels."""
         sequence = int(split.sequence_ids[example, 0])
         signal = split.sequences[sequence, : int(split.lengths[sequence])]
-        more = " …" if len(signal) > SHOWN else ""
-        return [
-            " ".join(f"{value:.2f}" for value in channel[:SHOWN].tolist()) + more
-            for channel in signal.T
-        ]
+        more = " …" if len(signal) > SHOWN_POINTS else ""
+        shown = signal[:SHOWN_POINTS, :SHOWN_CHANNELS].T.tolist()
+        return [" ".join(f"{value:.2f}" for value in channel) + more for channel in shown]
 
     def shallow_baselines(self, splits: Mapping[SplitName, Split]) -> Mapping[str, float]:
         """See `Task.shallow_baselines`: linear models of statistics and of random convolutions."""

@@ -78,7 +78,7 @@ def test_a_cell_that_takes_too_long_is_a_result_with_its_reason(call, store, out
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("primal", "--table", "1"), "the UEA time series are no task here"),
+        (("primal", "--table", "1"), "harness run --budget paper --task uea-"),
         (("primal", "--table", "2"), "harness run --budget paper"),
         (("primal", "--table", "4"), "D4RL is no task here"),
         (("primal", "--table", "figure"), "harness report"),

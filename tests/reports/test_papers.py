@@ -8,7 +8,7 @@ from reports.papers import published
 DIGESTS = {
     "lra_accuracy.csv": "ce74e2c47e311aa6",
     "lra_cost.csv": "f7d415335ec99f0e",
-    "uea_accuracy.csv": "83d4cfe44253a7c9",
+    "uea_accuracy.csv": "89d57c4ea4789050",
 }
 """Of tables that were compared with the paper, line by line; two of its averages are misprinted."""
 
@@ -29,6 +29,7 @@ def test_the_published_tables_are_those_that_were_compared_with_the_paper():
         ("text@2", "softmax", {"%": "65.0", "s/1K steps": "694.8", "GB": "21.24"}),
         ("retrieval@1", "softmax+primal", {"%": "81.0", "s/1K steps": "546.5", "GB": "18.59"}),
         ("image@1", "yoso", {"%": "39.8"}),
+        ("uea-pems-sf@1", "softmax+primal", {"%": "90.2"}),
         ("text@2[max_len=512]", "softmax", {}),
         ("text@1", "softmax", {}),
         ("text@2, blocks of 32 shuffled", "softmax", {}),

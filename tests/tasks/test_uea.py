@@ -120,6 +120,8 @@ def test_the_family_is_imported_from_one_folder(vowels, home):
     split = small().load("test")
     assert split.sequences.shape == (45, 26, 12) and split.padded
     assert split.targets.bincount().tolist() == [5] * 9
+    shown, first = small().show(split, 0), split.sequences[0, 0]
+    assert [line.split()[0] for line in shown] == [f"{value:.2f}" for value in first[:3].tolist()]
     with pytest.raises(UserError, match="has no file of uea-ethanol-concentration, uea-face"):
         sources.import_all("uea", home)
 
