@@ -41,6 +41,8 @@ Forms that were not published:
   each. The objective of a prefix is a mean over its tokens; J has, of each prefix, the term of its
   last token, and Tr(W_e|X(n)^T W_r|X(n)) of `trace=data` is a mean over n.
 
+Cross-attention, o(x) = C_e e(x) + c, was not published either: `zoo.ksvd_cross` derives it.
+
 Deviations: sampled tokens are real tokens, never padding, and means run over real tokens. Without
 padding both are the published formulas. Positions are exact floors of i (n - 1) / (a - 1), where
 the published code truncates a float `linspace`.
@@ -66,23 +68,25 @@ from zoo.contract import (
 from zoo.kernels import cosine_map, eager, moments, sampled_tokens
 from zoo.kernels.precision import full_precision
 from zoo.ksvd import Energy, Grams, Weights
-from zoo.ksvd_attention import Bias, Features, KsvdAttention, OutputMap
+from zoo.ksvd_attention import Bias, Features, OutputMap
+from zoo.ksvd_cross import KsvdCrossAttention
 from zoo.variants import variants
 
 Scores = Float[Tensor, "b h n s"]
 
 
 @variants.register("primal")
-class Primal(KsvdAttention):
+class Primal(KsvdCrossAttention):
     """Asymmetric kernel SVD of the attention kernel, in the primal, with its loss."""
 
     traits = Traits(
-        causal=True, cross=False, linear=True, stochastic=False, recurrent=True, losses=("ksvd",)
+        causal=True, cross=True, linear=True, stochastic=False, recurrent=True, losses=("ksvd",)
     )
 
     def forward(self, x: Tokens, context: Context, mask: Mask | None) -> Attended:
         """See `Attention.forward`; while training, `losses` holds `ksvd`, already times eta."""
-        self.require_self(x, context)
+        if context is not x:
+            return self._cross(x, context, mask)
         backend = self.backend_for(x)
         if self.size.causal and self.projections == "moments":
             return self._causal_moments(x, mask, plain=backend == "literal")
@@ -133,6 +137,9 @@ class Primal(KsvdAttention):
     @torch.no_grad()
     def matrix(self, x: Tokens, context: Context, mask: Mask | None) -> Matrix:
         """See `Attention.matrix`: the kernel Phi_q Phi_k^T, which is decomposed."""
+        if context is not x:
+            phi_q, phi_k = self._features_of(x, None, 0), self._features_of(context, mask, 1)
+            return phi_q.transpose(1, 2) @ phi_k.permute(0, 2, 3, 1)
         with full_precision(self._queries_and_keys(x, mask)) as (u,):
             q, k = self._by_side(self._map_features(u, mask)).unbind(1)
             kernel = q @ k.mT
