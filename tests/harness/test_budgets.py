@@ -106,6 +106,19 @@ def test_beta1_is_cycled_on_paper_and_constant_on_a_laptop(budget, task):
     assert (train.cycle_momentum, train.betas) == (budget == "paper", (0.9, 0.999))
 
 
+def test_paper_is_the_published_language_model():
+    spec = plan("softmax+primal", "wikitext")
+    model, train = spec.model, spec.train
+    assert (model.depth, model.dim, model.heads, model.feed_forward) == (6, 512, 8, 2048)
+    assert (model.dropout, train.betas, train.weight_decay) == (0.1, (0.9, 0.98), 0.01)
+    assert {name: spec.task.options[name] for name in ("level", "splits", "max_len")} == {
+        "level": "words", "splits": "official", "max_len": 512,
+    }  # fmt: skip
+    # The tokens of 150,000 steps of 32,768.
+    assert train.batch * 512 * train.steps == 150_000 * 32_768
+    assert (spec.options["primal"]["rank"], spec.options["primal"]["eta"]) == (30, 0.1)
+
+
 @pytest.mark.parametrize("task", PUBLISHED)
 def test_paper_takes_every_task_at_its_published_size(task):
     spec = plan(task=task)
