@@ -7,17 +7,17 @@ arXiv 2305.19798, show it). Its effective rank is exp(H), H the entropy of the s
 shares of their sum (Roy and Vetterli, 2007, EUSIPCO).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from harness import weights
+from harness.layer_inputs import Inputs, attentions, recorded
 from harness.model import Classifier, build_model
 from harness.plan import Plan
 from harness.provenance import environment_of
@@ -26,13 +26,6 @@ from zoo.contract import Attention, Unsupported
 
 EVERY = 32
 """Ranks up to which a spectrum has every one; then they are about a tenth apart."""
-
-
-class Inputs(NamedTuple):
-    """What an attention layer was called on: tokens, (b, n, d), and their mask."""
-
-    x: Tensor
-    mask: Tensor | None
 
 
 class Values(NamedTuple):
@@ -105,11 +98,11 @@ def _layers(
     examples = torch.linspace(0, len(dev) - 1, min(samples, len(dev))).long()
     values: dict[int, list[Values]] = {}
     reasons: dict[int, str] = {}
-    attentions = [_attention(layer) for layer in model.layers]
+    layers = attentions(model)
     for example in examples.unique():
-        with torch.inference_mode(), _called_on(attentions) as calls:
+        with torch.inference_mode(), recorded(model) as calls:
             model(dev.gather(example[None]))
-            for number, (attention, inputs) in enumerate(zip(attentions, calls, strict=True)):
+            for number, (attention, inputs) in enumerate(zip(layers, calls, strict=True)):
                 try:
                     values.setdefault(number, []).append(_values(attention, inputs, ranks))
                 except Unsupported as error:
@@ -118,29 +111,8 @@ def _layers(
         LayerSpectrum(variant=attention.name(), reason=reasons[number])
         if number in reasons
         else _summary(attention.name(), values[number])
-        for number, attention in enumerate(attentions)
+        for number, attention in enumerate(layers)
     )
-
-
-def _attention(layer: Any) -> Attention:
-    return layer.attention
-
-
-@contextmanager
-def _called_on(layers: Sequence[nn.Module]) -> Iterator[list[Inputs]]:
-    """The inputs of each layer, in the order of their calls."""
-    calls: list[Inputs] = []
-
-    def note(module: nn.Module, arguments: tuple[Any, ...]) -> None:
-        x, _, mask = arguments
-        calls.append(Inputs(x, mask))
-
-    hooks = [layer.register_forward_pre_hook(note) for layer in layers]
-    try:
-        yield calls
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 def _values(attention: Attention, inputs: Inputs, ranks: Sequence[int]) -> Values:

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from harness.cli.approximation import approximation
 from harness.cli.budgets import budgets
 from harness.cli.check import check
 from harness.cli.cost import cost
@@ -29,8 +30,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 COMMANDS = (
-    run, status, sweep, curves, cost, reproduce, locality, spectrum, measure, check, list_, budgets,
-    report,
+    run, status, sweep, curves, cost, reproduce, locality, spectrum, approximation, measure, check,
+    list_, budgets, report,
 )  # fmt: skip
 for function in COMMANDS:
     app.command(name=function.__name__.rstrip("_"), cls=Command)(function)

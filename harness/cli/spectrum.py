@@ -36,7 +36,7 @@ def spectrum(
     from reports import pages
 
     runs, spectra = Store(store), SpectrumStore.within(store)
-    chosen = _chosen(runs, run or [])
+    chosen = chosen_runs(runs, run or [])
     spectra.require_writable()
     records = [_spectrum(one, runs, spectra, samples) for one in chosen]
     if as_json:
@@ -46,7 +46,7 @@ def spectrum(
     write_pages(within(store, files), quiet=as_json)
 
 
-def _chosen(runs: "Store", names: "Sequence[str]") -> "list[Record]":
+def chosen_runs(runs: "Store", names: "Sequence[str]") -> "list[Record]":
     """The runs of those names, or every run with kept weights.
 
     Raises:

@@ -3,11 +3,13 @@
 import hashlib
 from collections.abc import Iterable, Sequence
 
+from harness.records.approximation import Approximation
 from harness.records.cost import CostRecord
 from harness.records.record import Record
 from harness.records.spectrum import SpectrumRecord
 from harness.records.store import Broken
 from reports.markdown import insert
+from reports.pages.approximation import approximation
 from reports.pages.cost import cost_page
 from reports.pages.leaderboard import leaderboard
 from reports.pages.locality import locality
@@ -16,6 +18,7 @@ from reports.pages.reproduction import reproduction
 from reports.pages.spectrum import spectrum_page
 from reports.pages.sweep import sweep_page
 from reports.pages.tuning import tuning
+from reports.tables.approximation import as_csv as approximation_csv
 from reports.tables.boards import boards
 from reports.tables.cost import as_csv as cost_csv
 from reports.tables.cost import sweeps
@@ -121,6 +124,18 @@ def spectrum_files(records: Iterable[SpectrumRecord]) -> dict[str, bytes]:
         "spectrum.md": spectrum_page(all_groups).encode(),
         "spectrum.csv": table,
         **spectrum_figure(all_groups, digest("spectrum.csv", table)),
+    }
+
+
+def approximation_files(all_errors: Sequence[Approximation]) -> dict[str, bytes]:
+    """What `approximation.md`, `.csv`, `.png` and `.svg` hold, by name."""
+    from reports.figures.approximation import approximation_figure
+
+    table = approximation_csv(all_errors).encode()
+    return {
+        "approximation.md": approximation(all_errors).encode(),
+        "approximation.csv": table,
+        **approximation_figure(all_errors, digest("approximation.csv", table)),
     }
 
 
