@@ -130,13 +130,17 @@ class NGrams(NamedTuple):
 
 
 def discounts(counts: Int64[np.ndarray, " grams"]) -> Float64[np.ndarray, "4"]:
-    """The discounts of counts of 0, 1, 2 and more; 0, 1/2, 1 and 3/2 where they are undefined."""
+    """The discounts of counts of 0, 1, 2 and more; 0, 1/2, 1 and 3/2 where one is not above 0.
+
+    A discount of 0 would give tokens that never follow a history the probability 0.
+    """
+    usual = np.array([0.0, 0.5, 1.0, 1.5])
     n = [int((counts == i).sum()) for i in range(1, 5)]
     if 0 in n:
-        return np.array([0.0, 0.5, 1.0, 1.5])
+        return usual
     shared = n[0] / (n[0] + 2 * n[1])
     own = [i - (i + 1) * shared * n[i] / n[i - 1] for i in (1, 2, 3)]
-    return np.array([0.0, *np.clip(own, 0.0, (1.0, 2.0, 3.0))])
+    return np.array([0.0, *own]) if min(own) > 0 else usual
 
 
 def _preceding(numbers: Int64[np.ndarray, " v"]) -> Int64[np.ndarray, " v"]:

@@ -80,6 +80,12 @@ def test_discounts_are_those_of_chen_and_goodman():
     assert discounts(counts).tolist() == pytest.approx(expected)
 
 
+@pytest.mark.parametrize("numbers", [[10, 5, 1, 20], [10, 0, 4, 2], [3]])
+def test_no_discount_is_zero_or_negative(numbers):
+    counts = np.repeat(np.arange(1, len(numbers) + 1), numbers)
+    assert discounts(counts).tolist() == [0, 0.5, 1, 1.5]
+
+
 def test_the_order_is_chosen_on_dev_and_targets_after_the_end_are_left_out():
     rng = np.random.default_rng(1)
     texts = {"train": 4000, "dev": 300, "test": 301}
