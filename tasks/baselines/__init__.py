@@ -42,7 +42,7 @@ FEW = 1000
 FIRST = 16
 """Tokens at the beginning of each sequence that a linear model reads in their place."""
 
-LOSSES_VERSION = 1
+LOSSES_VERSION = 2
 """As `VERSION`, of losses."""
 
 VERSION = 6
