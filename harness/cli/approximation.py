@@ -37,9 +37,10 @@ def approximation(
         str, typer.Option(help="A run of softmax with kept weights: its inputs as well.")
     ] = "",
     store: arguments.StoreOption = Path("runs"),
-    out: Annotated[Path, typer.Option(parser=arguments.path, help="Folder of the files.")] = Path(
-        "approximation"
-    ),
+    out: Annotated[
+        Path | None,
+        typer.Option(parser=arguments.path, help="Folder of the files; by default the store."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per row.")] = False,
 ) -> None:
     """Compare outputs, weights and gradients of a variant with those of softmax.
@@ -54,13 +55,14 @@ def approximation(
     sizes = arguments.integers_in("lengths", lengths, range(2, 2**63), LENGTHS)
     deviations = _positive(logits)
     settings = [Setting(name, options, dim, heads) for options in _options(name, set_, over)]
-    require_writable(out, str(out), "give another --out")
+    folder = out or store
+    require_writable(folder, str(folder), "give another --out")
     results: list[Approximation] = []
     for one in _results(settings, sizes, deviations, samples, run, store):
         results.append(one)
         progress = f"{one.inputs}, {one.length} tokens, logits {one.logits:.2g}: {one.output:.3g}"
         typer.echo(one.model_dump_json() if as_json else progress)
-    write_pages(within(out, pages.approximation_files(results)), quiet=as_json)
+    write_pages(within(folder, pages.approximation_files(results)), quiet=as_json)
 
 
 def _results(

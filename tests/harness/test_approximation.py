@@ -88,7 +88,7 @@ def test_the_command_writes_a_table_and_a_figure_for_a_trained_model_too(
     assert call("run", "-a", "softmax+linear", *given)[0] == 0
     (name,) = [path.stem for path in store.folder.glob("*.json")]
     options = ["--over", "linformer.rank=2,4", "--lengths", "16", "--logits", "1", "--samples", "2"]
-    out = ["--out", str(tmp_path / "out"), "--store", str(store.folder), "--run", name, "--json"]
+    out = ["--out", str(tmp_path / "out"), "--run", name, "--json"]
     code, text, err = call("approximation", "linformer", *options, *out)
     assert (code, err) == (0, "")
     rows = [Approximation.model_validate(json.loads(line)) for line in text.splitlines()]
