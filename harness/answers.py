@@ -32,9 +32,9 @@ def scores_by_cluster(
 
     Args:
         correct: which answers are correct.
-        losses: their cross-entropies in nats.
-        split: theirs.
-        metric: how the mean is shown.
+        losses: the cross-entropy of each answer in nats.
+        split: the split whose targets they answer.
+        metric: how the mean cross-entropy is shown.
     """
     _, clusters = clusters_of(split).unique(return_inverse=True)
     counted = split.answers.counted(split.targets)

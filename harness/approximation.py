@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from harness import weights
-from harness.layer_inputs import attentions, recorded
+from harness.layer_inputs import attentions, evenly_spaced, recorded
 from harness.model import build_model
 from harness.plan import Plan
 from harness.records.approximation import Approximation
@@ -57,7 +57,7 @@ class Distances(NamedTuple):
     positive: float
 
 
-def on_made_inputs(
+def on_generated_inputs(
     setting: Setting, lengths: Sequence[int], logits: Sequence[float], samples: int
 ) -> Iterator[Approximation]:
     """The errors on random and on smooth inputs, at each length and standard deviation of logits.
@@ -75,7 +75,7 @@ def on_made_inputs(
                 reference = projected(
                     create("softmax", dim=setting.dim, heads=setting.heads, max_len=length)
                 )
-                x = made_inputs(kind, samples, length, setting.dim)
+                x = generated_inputs(kind, samples, length, setting.dim)
                 scale_logits(reference, x, deviation)
                 layer = alike(reference, setting)
                 each = [distances(layer, reference, one[None]) for one in x]
@@ -94,14 +94,13 @@ def on_inputs_of_run(
         samples: examples of dev, evenly spaced.
 
     Raises:
-        Unsupported: no layer of the run is softmax; see also `on_made_inputs`.
+        Unsupported: no layer of the run is softmax; see also `on_generated_inputs`.
     """
     model = build_model(plan.spec, plan.task, plan.composition).eval()
-    weights.put(file, model)
+    weights.load(file, model)
     dev, name = plan.data.splits["dev"], plan.spec.attention
-    examples = torch.linspace(0, len(dev) - 1, min(samples, len(dev))).long().unique()
     with torch.no_grad(), recorded(model) as calls:
-        for example in examples:
+        for example in evenly_spaced(dev, samples):
             model(dev.gather(example[None]))
     layers = attentions(model)
     if not any(isinstance(layer, Softmax) for layer in layers):
@@ -121,7 +120,7 @@ def on_inputs_of_run(
         yield _summary(setting, inputs, length, sum(spreads) / len(spreads), each)
 
 
-def made_inputs(kind: str, samples: int, length: int, dim: int) -> Float[Tensor, "b n d"]:
+def generated_inputs(kind: str, samples: int, length: int, dim: int) -> Float[Tensor, "b n d"]:
     """Tokens of mean 0 and variance 1: independent, or sums of a few waves over the sequence."""
     if kind == "random":
         return torch.randn(samples, length, dim)

@@ -77,7 +77,7 @@ class Data:
 
     @cached_property
     def baseline_losses(self) -> Mapping[str, float]:
-        """Mean cross-entropies in nats on test without attention, by name; see the same."""
+        """Mean cross-entropies in nats on test, by name, as `baselines`; see `tasks.baselines`."""
         return evaluate_losses(self.task, self.splits, self.digests)
 
     @cached_property

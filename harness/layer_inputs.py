@@ -1,12 +1,15 @@
-"""What the attention layers of a model are called on."""
+"""The inputs of the attention layers of a model, on examples of a split."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+import torch
+from jaxtyping import Int
 from torch import Tensor, nn
 
 from harness.model import Classifier
+from tasks.contract import Split
 from zoo.contract import Attention
 
 
@@ -15,6 +18,14 @@ class Inputs(NamedTuple):
 
     x: Tensor
     mask: Tensor | None
+
+
+def evenly_spaced(split: Split, count: int) -> Int[Tensor, " n"]:
+    """The indices of at most `count` examples of a split, ascending, the first and last included.
+
+    Of one example it is the first.
+    """
+    return torch.linspace(0, len(split) - 1, min(count, len(split))).long().unique()
 
 
 def attentions(model: Classifier) -> list[Attention]:

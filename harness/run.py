@@ -163,11 +163,11 @@ class Cell:
 
         def on_point(point: Point) -> None:
             if self.weights and point.dev_accuracy is not None:
-                weights.keep(self.weights, point.step, trainer.model)
+                weights.save(self.weights, point.step, trainer.model)
             self.callback.point(point, self.spec.train.steps)
 
         if self.weights and not self.progress.step:
-            weights.keep(self.weights, 0, trainer.model)
+            weights.save(self.weights, 0, trainer.model)
         self.save_at = self.clock() + self.save_every
         self.interrupts.deferred = True
         fit(

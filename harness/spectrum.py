@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from harness import weights
-from harness.layer_inputs import Inputs, attentions, recorded
+from harness.layer_inputs import Inputs, attentions, evenly_spaced, recorded
 from harness.model import Classifier, build_model
 from harness.plan import Plan
 from harness.provenance import environment_of
@@ -55,7 +55,7 @@ def spectra(
     moments = []
     for step, path in files.items():
         announce(f"step {step}")
-        weights.put(path, model)
+        weights.load(path, model)
         moments.append(Moment(step=step, layers=_layers(model, plan, samples, ranks)))
     return SpectrumRecord(
         spec=plan.spec, samples=samples, ranks=tuple(ranks), moments=tuple(moments),
@@ -95,11 +95,10 @@ def _layers(
 ) -> tuple[LayerSpectrum, ...]:
     """The spectra of every layer of `model`, as its weights are now."""
     dev = plan.data.splits["dev"]
-    examples = torch.linspace(0, len(dev) - 1, min(samples, len(dev))).long()
     values: dict[int, list[Values]] = {}
     reasons: dict[int, str] = {}
     layers = attentions(model)
-    for example in examples.unique():
+    for example in evenly_spaced(dev, samples):
         with torch.inference_mode(), recorded(model) as calls:
             model(dev.gather(example[None]))
             for number, (attention, inputs) in enumerate(zip(layers, calls, strict=True)):

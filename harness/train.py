@@ -40,9 +40,9 @@ class Evaluation(NamedTuple):
 
     Attributes:
         correct: which are correct: (n,) or (n, a), as the targets of the split.
-        losses: their cross-entropies in nats, of the same shape; None unless the answers have a
-            metric.
-        answered: their number.
+        losses: the cross-entropy of each in nats, of the same shape; None unless the answers of
+            the split have a metric.
+        answered: number of targets; entries that are none are not counted.
     """
 
     correct: Bool[Tensor, "n ..."]

@@ -15,7 +15,7 @@ from zoo.registry import UserError
 NAME = re.compile(r"step-(\d+)\.pt")
 
 
-def keep(folder: Path, step: int, model: nn.Module) -> Path:
+def save(folder: Path, step: int, model: nn.Module) -> Path:
     """Write the parameters and buffers of `model` after `step` optimiser steps, atomically.
 
     Raises:
@@ -34,7 +34,7 @@ def keep(folder: Path, step: int, model: nn.Module) -> Path:
         ) from error
 
 
-def kept(folder: Path) -> dict[int, Path]:
+def find(folder: Path) -> dict[int, Path]:
     """The files of kept weights by step, in order; empty where there are none."""
     if not folder.is_dir():
         return {}
@@ -42,7 +42,7 @@ def kept(folder: Path) -> dict[int, Path]:
     return {int(match[1]): path for path, match in found.items() if match}
 
 
-def put(path: Path, model: nn.Module) -> None:
+def load(path: Path, model: nn.Module) -> None:
     """Load the weights of a file into `model`.
 
     Raises:

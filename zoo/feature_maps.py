@@ -17,7 +17,7 @@ The factor 1 / sqrt(p) is ours: entries of size 1 give features of norm about 1,
 norm grows with ||u||^4, and the KSVD loss with its square.
 
 The zero vector has the features zero, except 1 / p each for `exponential` and 1 / sqrt(p) each for
-`elu`. Whoever calls a map sets the features of padded tokens to zero. Another map is one line:
+`elu`. The caller sets the features of padded tokens to zero. Another map is one line:
 
     feature_maps.register("square")(lambda u: u.square())
 

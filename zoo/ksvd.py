@@ -32,7 +32,7 @@ KsvdMean = Literal["batch", "sample"]
 """What J is a mean over before it is squared; see `squared_objective`."""
 
 SMALLEST = 2.0**-10
-"""Of the initial roots of Lambda, where its parameters are their logarithms."""
+"""The smallest initial root of Lambda in the forms `exponential` and `softplus`: 0 has none."""
 
 
 def initial_scales(heads: int, rank: int, form: LambdaForm) -> nn.Parameter | nn.Buffer:

@@ -81,7 +81,8 @@ class KsvdAttention(Attention):
             initial_scale: factor of the initial W_e and W_r.
 
         Raises:
-            UserError: a causal layer has dependent projections, or the feature map is not one.
+            UserError: a causal layer has dependent projections, or the feature map does not give a
+                vector for each vector.
             Unsupported: `backend` is triton, and triton is missing or has no kernel for the form.
         """
         super().__init__(size)

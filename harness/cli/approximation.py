@@ -73,17 +73,17 @@ def _results(
     run: str,
     store: Path,
 ) -> "Iterator[Approximation]":
-    from harness.approximation import on_inputs_of_run, on_made_inputs
+    from harness import weights
+    from harness.approximation import on_generated_inputs, on_inputs_of_run
     from harness.cli.spectrum import chosen_runs
     from harness.plan import restore
     from harness.records.store import Store
-    from harness.weights import kept
 
     records = chosen_runs(Store(store), [run]) if run else []
     for setting in settings:
-        yield from on_made_inputs(setting, lengths, logits, samples)
+        yield from on_generated_inputs(setting, lengths, logits, samples)
         for record in records:
-            files = kept(Store(store).weights(record.spec))
+            files = weights.find(Store(store).weights(record.spec))
             yield from on_inputs_of_run(restore(record.spec), files[max(files)], setting, samples)
 
 

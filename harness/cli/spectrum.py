@@ -52,15 +52,15 @@ def chosen_runs(runs: "Store", names: "Sequence[str]") -> "list[Record]":
     Raises:
         UserError: there is no such run, or it kept no weights.
     """
-    from harness.weights import kept
+    from harness import weights
 
     records = read(runs.folder)[0]
     by_name = {runs.name(record.spec): record for record in records}
     wanted = [Path(name).name.removesuffix(".json") for name in names]
     if unknown_names := [name for name in wanted if name not in by_name]:
         raise UserError(unknown("run", unknown_names[0], by_name))
-    without = [name for name in wanted if not kept(runs.weights(by_name[name].spec))]
-    chosen = wanted or [n for n, one in by_name.items() if kept(runs.weights(one.spec))]
+    without = [name for name in wanted if not weights.find(runs.weights(by_name[name].spec))]
+    chosen = wanted or [n for n, one in by_name.items() if weights.find(runs.weights(one.spec))]
     if without or not chosen:
         which = f"run {without[0]!r}" if without else f"no run of store {str(runs.folder)!r}"
         raise UserError(
@@ -74,11 +74,11 @@ def _spectrum(
     run: "Record", runs: "Store", spectra: "SpectrumStore", samples: int
 ) -> "SpectrumRecord":
     """The record of the spectra of a run, computed unless the store has the same."""
+    from harness import weights
     from harness.plan import restore
     from harness.spectrum import spectra as compute
-    from harness.weights import kept
 
-    files, name = kept(runs.weights(run.spec)), runs.name(run.spec)
+    files, name = weights.find(runs.weights(run.spec)), runs.name(run.spec)
     existing = spectra.find(run.spec)
     if existing and existing.samples == samples and existing.steps == [*files]:
         return existing

@@ -20,10 +20,10 @@ class Approximation(Frozen):
         length: tokens; the longest of the samples.
         logits: standard deviation of the scores q . k / sqrt(e) of softmax.
         samples: sequences.
-        output: of the layer's output: relative to what is left of softmax's output without its mean
-            over tokens, so that 1 is as far off as a constant output.
+        output: of the layer's output, relative to the deviation of softmax's output from its mean
+            over tokens: 1 is the error of the best constant output.
         weights: of the attention matrix, relative to the distance of softmax from uniform weights,
-            so that 1 is as far off as uniform weights.
+            so that 1 is the error of uniform weights.
         gradient: of the gradient of a random linear function of the output by the input, relative.
         log_weights: of the logarithms of the weights, less their mean in each row, relative to
             those of softmax; over the pairs of tokens with a positive weight, None without any.

@@ -52,6 +52,6 @@ class ClusterScores(Frozen):
     def _agree(self) -> "ClusterScores":
         if not len(self.sizes) == len(self.correct) == len(self.nats):
             raise ValueError("sizes, correct and nats have one value for each cluster")
-        if any(right > size for right, size in zip(self.correct, self.sizes, strict=True)):
+        if any(correct > size for correct, size in zip(self.correct, self.sizes, strict=True)):
             raise ValueError("a cluster has more correct tokens than tokens")
         return self

@@ -6,7 +6,7 @@ from harness.records.record import Record
 from harness.records.store import Broken
 from reports.markdown import escape, table
 from reports.pages.notes import notes
-from reports.tables.boards import Baselines, Board, boards
+from reports.tables.boards import Board, boards
 from reports.tables.columns import PAPER, Column, columns_of, metric_heading, percent
 from reports.tables.scores import metric_text
 from reports.tables.settings import recipe
@@ -43,7 +43,7 @@ def _section(board: Board) -> str:
 
 
 def _loss_lines(board: Board, columns: Sequence[Column]) -> list[list[str]]:
-    """As `baseline_lines`, of losses."""
+    """A line for each baseline of a language model, in italics: its name, and its loss."""
     if board.metric is None:
         return []
     return [
@@ -53,6 +53,7 @@ def _loss_lines(board: Board, columns: Sequence[Column]) -> list[list[str]]:
 
 
 def _accuracy_lines(board: Board, columns: Sequence[Column]) -> list[list[str]]:
+    """A line for each baseline, in italics: its name, and its accuracy."""
     return [
         _in_column(columns, "test_accuracy_percent", name, percent(accuracy))
         for name, accuracy in board.baselines
@@ -63,11 +64,3 @@ def _in_column(columns: Sequence[Column], column: str, name: str, value: str) ->
     """A line of a table with a baseline's name, and its value in the column of that name."""
     cells = [f"*{value}*" if own.name == column else "" for own in columns]
     return [f"*{escape(name)}*", *cells[1:]]
-
-
-def baseline_lines(baselines: Baselines, columns: int) -> list[list[str]]:
-    """A line of a table for each baseline, in italics: its name, then its accuracy."""
-    return [
-        [f"*{escape(name)}*", f"*{percent(accuracy)}*", *[""] * (columns - 2)]
-        for name, accuracy in baselines
-    ]

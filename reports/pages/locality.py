@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 
 from reports.markdown import escape, table
-from reports.pages.leaderboard import baseline_lines
 from reports.pages.notes import used_marks
-from reports.tables.columns import NOTHING, accuracy
+from reports.tables.columns import NOTHING, accuracy, percent
 from reports.tables.locality import SHUFFLED, WINDOW, Study
 from reports.tables.settings import recipe
 
@@ -44,4 +43,6 @@ def _table(study: Study) -> str:
         for line, tokens in zip(lines, study.ticks, strict=True):
             row = curve.rows.get(tokens)
             line.append(escape(accuracy(row)) if row else NOTHING)
-    return table(head, [*lines, *baseline_lines(study.baselines, len(head))], align_right=True)
+    for name, value in study.baselines:
+        lines.append([f"*{escape(name)}*", f"*{percent(value)}*", *[""] * (len(head) - 2)])
+    return table(head, lines, align_right=True)

@@ -20,7 +20,7 @@ class Line(NamedTuple):
 
     @property
     def steps(self) -> list[int]:
-        """The steps at which it was looked at."""
+        """The steps of whose weights there is a spectrum."""
         return self.record.steps
 
     @property

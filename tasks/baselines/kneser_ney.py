@@ -11,8 +11,8 @@ D is one of three discounts of each order, for counts of 1, 2 and more, from the
 n-grams with count i: D_i = i - (i + 1) n_1 / (n_1 + 2 n_2) n_{i+1} / n_i. A history that is not in
 train is left out.
 
-It is written here since no maintained package of Python estimates it at this size: `kenlm` on PyPI
-has queries alone, and `nltk.lm` reads all n-grams again for each probability.
+No maintained Python package estimates it at this size: `kenlm` on PyPI only queries models, and
+`nltk.lm` reads all n-grams again for each probability.
 
 All n-grams are looked up at once: the n-gram that ends at a position has a number, from that of the
 (n-1)-gram before it and the token. `v` and `w` are the tokens of train and of another stream.
@@ -107,9 +107,9 @@ class NGrams(NamedTuple):
         )  # fmt: skip
         in_train = np.full(len(train), -1)
         in_train[complete] = numbers
-        asked = other_history * classes + other
-        places = np.minimum(np.searchsorted(codes, asked), len(codes) - 1)
-        in_other = np.where((codes[places] == asked) & (other_history >= 0), places, -1)
+        queries = other_history * classes + other
+        indices = np.minimum(np.searchsorted(codes, queries), len(codes) - 1)
+        in_other = np.where((codes[indices] == queries) & (other_history >= 0), indices, -1)
         return cls(codes // classes, complete[first], counts, in_train, in_other, other_history)
 
     def interpolate(

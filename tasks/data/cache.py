@@ -29,7 +29,7 @@ HOME_VARIABLE = "HARNESS_DATA"
 ATTEMPTS = 10
 """Attempts to open a file that other processes may replace after it was listed."""
 
-PATIENCE = 3600.0
+LOCK_TIMEOUT = 3600.0
 """Seconds that a process waits for another one that computes the same data set."""
 
 
@@ -139,14 +139,14 @@ def write(key: str, arrays: Mapping[str, np.ndarray]) -> Path:
 def one_at_a_time(key: str) -> Iterator[None]:
     """Wait while another process computes the data set `key`: afterwards it may be in the cache.
 
-    Only time depends on it: where the folder has no locks, or after `PATIENCE`, nobody waits.
+    Only time depends on it: without locks of the folder, or after `LOCK_TIMEOUT`, both compute.
     """
     import filelock
 
     with ExitStack() as stack:
         with suppress(OSError, NotImplementedError):  # a timeout is an OSError
             data_home().mkdir(parents=True, exist_ok=True)
-            lock = filelock.FileLock(data_home() / f".{key}.computing.lock", timeout=PATIENCE)
+            lock = filelock.FileLock(data_home() / f".{key}.computing.lock", timeout=LOCK_TIMEOUT)
             stack.enter_context(lock)
         yield
 

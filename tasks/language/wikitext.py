@@ -6,7 +6,8 @@ between spaces, and `<eos>` at the end of each line, as in the published numbers
 
 By default the large train file is not needed: train is the first nine tenths of the articles of the
 published valid file, dev the rest of it, and test the published test file. Numbers of this setting
-are no numbers of WikiText-103, whose train is 90 times as large: those need `splits=official`.
+are no numbers of WikiText-103, whose train is about 500 times as large: those need
+`splits=official`.
 
 The words of the vocabulary are the most frequent of train; all others are `<unk>`, in every split.
 A test word that is `<unk>` is predicted and counted as such, so that a smaller vocabulary gives a

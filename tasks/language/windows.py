@@ -3,6 +3,8 @@
 Axis letters as in `tasks.contract`, and `v` tokens of a stream.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from jaxtyping import Int
@@ -61,13 +63,12 @@ def windows(
 def subset(split: Split, count: int) -> Split:
     """`count` evenly spaced windows of a split."""
     chosen = torch.arange(count) * len(split) // count
-    return Split(
+    return replace(
+        split,
         sequences=split.sequences[chosen],
         lengths=split.lengths[chosen],
         sequence_ids=split.sequence_ids[:count],
         targets=split.targets[chosen],
-        padded=split.padded,
         target_positions=None if (at := split.target_positions) is None else at[:count],
-        answers=split.answers,
         clusters=None if (own := split.clusters) is None else own[chosen],
     )

@@ -84,10 +84,12 @@ def _text(file: Member) -> Iterator[tuple[str, str]]:
 def _header(lines: Iterable[tuple[str, str]], location: str) -> dict[str, list[str]]:
     """The values of each key, by its name in lower case; `lines` is read up to `@data`."""
     header: dict[str, list[str]] = {}
-    for place, line in lines:
+    for line_location, line in lines:
         key, *values = line.split()
         if not key.startswith("@"):
-            raise UserError(f"{place} is neither a key such as @data nor a comment; get it again")
+            raise UserError(
+                f"{line_location} is neither a key such as @data nor a comment; get it again"
+            )
         if key.lower() == "@data":
             return header
         header[key.lower()] = values
@@ -109,7 +111,9 @@ def _series(channels: list[str], location: str) -> Float32[np.ndarray, "l f"]:
             np.array(channel.replace(MISSING, "nan").split(","), np.float32) for channel in channels
         ]
     except ValueError as error:
-        raise UserError(f"{location} has a value that is no number ({error})") from error
+        raise UserError(
+            f"{location} has a value that is no number ({error}); get it again"
+        ) from error
     lengths = sorted({len(column) for column in columns})
     if len(lengths) != 1:
         raise UserError(

@@ -5,7 +5,13 @@ import json
 import pytest
 import torch
 
-from harness.approximation import Setting, made_inputs, on_made_inputs, projected, spread_of_logits
+from harness.approximation import (
+    Setting,
+    generated_inputs,
+    on_generated_inputs,
+    projected,
+    spread_of_logits,
+)
 from harness.records.approximation import Approximation
 from zoo.contract import Unsupported
 from zoo.library import create
@@ -14,7 +20,7 @@ from zoo.variants import variants
 
 
 def errors(name: str, logits: float = 1.0, kind: str = "random", length: int = 64, **options):
-    found = on_made_inputs(Setting(name, options, 16, 2), [length], [logits], 2)
+    found = on_generated_inputs(Setting(name, options, 16, 2), [length], [logits], 2)
     return next(one for one in found if one.inputs == kind)
 
 
@@ -57,7 +63,7 @@ def test_weights_of_a_window_have_the_ratios_of_softmax_where_they_are_positive(
 @pytest.mark.parametrize("kind", ["random", "smooth"])
 def test_inputs_have_unit_variance_and_the_logits_that_are_requested(kind):
     torch.manual_seed(0)
-    x = made_inputs(kind, 8, 256, 32)
+    x = generated_inputs(kind, 8, 256, 32)
     assert x.mean().abs() < 0.02 and x.std().item() == pytest.approx(1, abs=0.05)
     neighbours = (x[:, 1:] - x[:, :-1]).square().mean()
     assert (neighbours < 0.1) == (kind == "smooth")

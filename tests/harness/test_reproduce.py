@@ -4,10 +4,12 @@ import csv
 
 import pytest
 
-from harness.cli.reproduce import ROWS, TASKS
+from harness.cli.reproduce import ROWS, SERIES, TASKS
 from harness.records.store import CostStore
 from harness.reproduce import cells
 from reports.papers import published
+from tasks.registry import tasks
+from tasks.uea.series import SeriesTask
 
 SMALL = ("reproduce", "primal", "--budget", "smoke", "--precision", "fp32", "--seconds", "0")
 
@@ -32,6 +34,11 @@ def test_the_cells_have_the_shapes_and_options_of_the_published_runs():
     assert made["text", "sdpa"].options["softmax"]["backend"] == "sdpa"
     model = made["text", "primal"].model
     assert model and (model.depth, model.dim, model.heads, model.dropout) == (2, 64, 2, 0.1)
+
+
+def test_the_command_of_table_1_has_every_time_series():
+    names = [name for name, task in tasks.items() if issubclass(task, SeriesTask)]
+    assert SERIES.split(",") == sorted(names)
 
 
 def test_every_published_figure_has_a_cell():

@@ -45,7 +45,7 @@ def test_padding_does_not_change_a_spectrum(plan, store, callback, unmeasured):
     tight = plan("softmax", steps=2, evaluations=1)
     wide = restore(tight.spec)
     run(tight, store, callback, keep=True)
-    files = weights.kept(store.weights(tight.spec))
+    files = weights.find(store.weights(tight.spec))
     dev = wide.data.splits["dev"]
     assert int(dev.example_lengths().min()) < dev.sequences.shape[1]
     padded = spectra(wide, files, 3).moments[-1].layers
@@ -61,7 +61,7 @@ def test_kept_weights_are_those_before_training_and_of_each_evaluation(
 ):
     one = plan("linear", steps=4, evaluations=2)
     record = run(one, store, callback, keep=True)
-    files = weights.kept(store.weights(one.spec))
+    files = weights.find(store.weights(one.spec))
     assert [*files] == [0, 2, 4]
     trainer = prepare(one)
     for step in range(5):
@@ -112,7 +112,7 @@ def test_what_has_no_kept_weights_is_rejected_in_one_line(call, store, unmeasure
 def test_a_damaged_file_of_weights_is_an_error(plan, store, callback, unmeasured, content):
     one = plan("none", steps=2, evaluations=1)
     run(one, store, callback, keep=True)
-    files = weights.kept(store.weights(one.spec))
+    files = weights.find(store.weights(one.spec))
     files[2].write_bytes(content)
     with pytest.raises(UserError, match="does not hold the weights of this run"):
         spectra(restore(one.spec), files, 2)

@@ -40,7 +40,7 @@ def by_definition(train: list[int], history: list[int], token: int, order: int) 
 
 @pytest.fixture
 def streams():
-    """A stream in which tokens depend on the two before, and another with an unseen class."""
+    """A stream of independent tokens, and another with a class that is not in the first."""
     rng = np.random.default_rng(0)
     train = rng.choice(CLASSES - 1, 60, p=[0.5, 0.3, 0.15, 0.05]).astype(np.int64)
     other = rng.choice(CLASSES, 25).astype(np.int64)

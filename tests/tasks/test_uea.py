@@ -145,6 +145,15 @@ def test_a_set_of_other_sizes_or_classes_is_rejected(vowels, home, change, messa
     assert not home.exists()
 
 
+def test_an_option_out_of_range_is_rejected(vowels):
+    with pytest.raises(UserError, match=r"uea-japanese-vowels.max_len=0 must be at least 1"):
+        JapaneseVowels(max_len=0)
+    sources.import_data("uea-japanese-vowels", vowels)
+    task = JapaneseVowels(train=73, dev=18, test=45)
+    with pytest.raises(UserError, match=r"vowels.train=73 is out of range; give 1 to 72"):
+        task.load("train")
+
+
 def test_both_files_are_fetched_and_verified(vowels, monkeypatch):
     names = [file.name for file in JapaneseVowels.source().layouts[0].files]
     servers = [Server((vowels / name).read_bytes()) for name in names]
@@ -239,7 +248,7 @@ def test_the_baselines_of_signals_ignore_padding(vowels, monkeypatch):
     np.testing.assert_array_equal(rocket.convolutions(noisy), rocket.convolutions(test))
     accuracies = compute(small(), splits)
     assert accuracies.keys() == {"chance", "majority", *rocket.MODELS}
-    # The classes differ in their means, which a convolution with weights of mean 0 does not see.
+    # The classes differ in their means, which convolutions with weights of mean 0 do not measure.
     assert accuracies["statistics of channels"] > 0.9
 
 
