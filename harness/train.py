@@ -98,10 +98,6 @@ class Trainer:
         """Fraction of correct answers on the whole split, in [0, 1]."""
         return self.evaluate(split).accuracy
 
-    def correct(self, split: Split) -> Bool[Tensor, "n ..."]:
-        """Which answers of the whole split are correct: (n,) or (n, a), as its targets."""
-        return self.evaluate(split).correct
-
     @torch.inference_mode()
     def evaluate(self, split: Split) -> Evaluation:
         """Every answer of the whole split, and for a language model every cross-entropy."""

@@ -60,7 +60,7 @@ def test_buckets_of_similar_length_do_not_change_the_order_of_the_answers(plan, 
     wrong = torch.arange(len(split)) % 3 == 0
     answered = replace(split, targets=(guesses + wrong) % 10)
     trainer.spec = trainer.spec.model_copy(update={"bucket_by_length": True})
-    assert trainer.correct(answered).tolist() == (~wrong).tolist()
+    assert trainer.evaluate(answered).correct.tolist() == (~wrong).tolist()
 
 
 @pytest.mark.parametrize(

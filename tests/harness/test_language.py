@@ -1,6 +1,7 @@
 """Language models: no output depends on the token that it predicts, or on a later one."""
 
 from collections.abc import Callable
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -8,6 +9,8 @@ import torch
 from torch import Tensor
 
 from harness.model import Classifier
+from harness.records import scores as record_scores
+from tasks import answers
 from tasks.contract import Split
 from tasks.language.windows import windows
 from zoo.composition import Composition
@@ -57,6 +60,10 @@ def differs(attention: str, make: Make) -> Tensor:
 def test_no_score_depends_on_its_target_or_on_later_tokens(attention):
     expected = [i > CHANGED for i in range(2 * LENGTH)] + [True] * (30 - 2 * LENGTH)
     assert differs(attention, make).tolist() == expected
+
+
+def test_records_have_the_metrics_of_tasks():
+    assert get_args(record_scores.Metric) == get_args(answers.Metric)
 
 
 def test_inputs_that_are_not_shifted_are_found():
