@@ -91,7 +91,12 @@ def test_the_command_writes_a_record_a_table_and_a_figure_once(call, store, unme
     assert (len(records), broken) == (2, [])
     started = datetime.fromisoformat(records[0].started)
     assert started <= datetime.now(UTC)
+    # The run was repeated after its spectrum was computed.
+    later = records[1].model_copy(update={"started": "2000-01-01T00:00:00+00:00"})
+    SpectrumStore.within(store.folder).write(later)
     (name,) = [path.name for path in store.folder.glob("listops-softmax-*.json")]
+    code, out, err = call("spectrum", name, "--samples", "2", "--json")
+    assert code == 0 and f"{name[:-5]}: step 0 of" in err
     code, out, err = call("spectrum", name, "--samples", "2", "--json")
     assert (code, err) == (0, "")
     assert SpectrumRecord.model_validate(json.loads(out)).samples == 2
