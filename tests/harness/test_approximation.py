@@ -1,22 +1,31 @@
 """Errors of approximations: exact for softmax itself, 1 for uniform weights, smaller with more."""
 
 import json
+import math
 
 import pytest
 import torch
 
+from harness import weights
 from harness.approximation import (
     Setting,
+    alike,
+    distances,
     generated_inputs,
     on_generated_inputs,
+    on_inputs_of_run,
     projected,
+    scale_logits,
     spread_of_logits,
 )
+from harness.layer_inputs import attentions, recorded
+from harness.model import build_model
 from harness.records.approximation import Approximation
 from zoo.contract import Unsupported
 from zoo.library import create
 from zoo.projected import ProjectedAttention
 from zoo.variants import variants
+from zoo.variants.softmax import Softmax
 
 
 def errors(name: str, logits: float = 1.0, kind: str = "random", length: int = 64, **options):
@@ -48,6 +57,53 @@ def test_uniform_weights_are_as_far_off_as_uniform_weights(monkeypatch):
     assert one.log_weights == pytest.approx(1, abs=1e-5)
 
 
+def test_each_error_is_relative_to_softmax(monkeypatch):
+    class Tripled(Softmax):
+        def attend(self, q, k, v, mask):
+            return 3 * super().attend(q, k, v, mask)
+
+    monkeypatch.setattr(
+        "harness.approximation.create",
+        lambda name, **size: create(Tripled if name == "tripled" else name, **size),
+    )
+    one = errors("tripled")
+    assert one.gradient == pytest.approx(2, rel=1e-5)
+    assert one.log_weights < 1e-5
+    # 2 |A| / |A - 1/n|; of normal logits with variance 1, |A|^2 is e times |1/n|^2.
+    assert one.weights == pytest.approx(2 * (math.e / (math.e - 1)) ** 0.5, rel=0.1)
+
+
+def test_the_layer_is_causal_and_rotary_as_softmax_is():
+    torch.manual_seed(0)
+    reference = projected(create("softmax", dim=8, heads=2, max_len=6, causal=True, rotary=True))
+    layer = alike(reference, Setting("softmax", {"backend": "naive"}, 8, 2))
+    found = distances(layer, reference, torch.randn(1, 6, 8))
+    assert max(error for error, _ in found[:4]) < 1e-9
+    assert found.positive == pytest.approx(21 / 36)
+
+
+def test_the_inputs_of_a_run_are_the_real_tokens_of_dev_at_each_layer(plan, tmp_path, monkeypatch):
+    one = plan("softmax")
+    model = build_model(one.spec, one.task, one.composition).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    file, dev = weights.save(tmp_path, 0, model), one.data.splits["dev"]
+    monkeypatch.setitem(one.data.splits, "test", None)
+    found = [*on_inputs_of_run(one, file, Setting("linear", {}, 0, 0), 3)]
+    with torch.no_grad(), recorded(model) as calls:
+        batches = [dev.gather(torch.tensor([example])) for example in (0, 7, 15)]
+        for batch in batches:
+            model(batch)
+    for number, row in enumerate(found):
+        real = [call.x[:, call.mask[0]] for call in calls[number::2]]
+        layer = attentions(model)[number]
+        assert row.length == max(x.shape[1] for x in real) < 24
+        spread = sum(spread_of_logits(layer, x) for x in real) / 3
+        assert row.logits == pytest.approx(spread, rel=1e-4)
+    assert len(found) == 2 and found[0].samples == 3
+
+
 def test_more_features_and_more_landmarks_are_closer():
     few, many = (errors("performer", logits=0.3, features=count) for count in (16, 2048))
     assert many.output < few.output / 2 and many.weights < few.weights / 3
@@ -69,6 +125,10 @@ def test_inputs_have_unit_variance_and_the_logits_that_are_requested(kind):
     assert (neighbours < 0.1) == (kind == "smooth")
     one = errors("linear", logits=2.5, kind=kind)
     assert one.logits == 2.5
+    layer = projected(create("softmax", dim=32, heads=2, max_len=256))
+    torch.nn.init.normal_(layer.query.bias)
+    scale_logits(layer, x, 2.5)
+    assert spread_of_logits(layer, x) == pytest.approx(2.5, rel=1e-4)
 
 
 def test_the_spread_of_logits_is_that_of_the_scores():

@@ -14,7 +14,7 @@ from harness.interrupts import Interrupts, Terminated
 from harness.plan import resolve
 from harness.provenance import expected_failures_of, implementations
 from harness.run import run
-from harness.train import Trainer
+from harness.train import Evaluation, Trainer
 from tests.harness.conftest import TREES
 from zoo import variants as shipped
 from zoo.composition import Composition
@@ -138,15 +138,17 @@ def test_a_record_has_the_digest_of_the_source_of_each_variant(plan, store, call
 def test_test_is_evaluated_once_after_training_with_the_best_state(
     plan, store, callback, unmeasured, monkeypatch
 ):
-    real, evaluations = Trainer.correct, []
+    real, evaluations = Trainer.evaluate, []
     on_dev = iter([0.5, 0.25, 0.125, 0.0])
 
     def spy(self, split):
         state = {name: value.clone() for name, value in self.model.state_dict().items()}
         evaluations.append((len(split), state))
-        return torch.arange(16) < 16 * next(on_dev) if len(split) == 16 else real(self, split)
+        if len(split) != 16:
+            return real(self, split)
+        return Evaluation(torch.arange(16) < 16 * next(on_dev), None, 16)
 
-    monkeypatch.setattr(Trainer, "correct", spy)
+    monkeypatch.setattr(Trainer, "evaluate", spy)
     record = run(plan(steps=4, evaluations=4), store, callback)
     assert [size for size, _ in evaluations] == [16, 16, 16, 16, 18]
     first, last, tested = (evaluations[i][1] for i in (0, 3, 4))

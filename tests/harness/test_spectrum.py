@@ -7,12 +7,15 @@ from datetime import UTC, datetime
 import pytest
 import torch
 
+import zoo
 from harness import weights
+from harness.layer_inputs import Inputs
 from harness.plan import restore
 from harness.records.spectrum import SpectrumRecord
 from harness.records.store import SpectrumStore
 from harness.run import run
-from harness.spectrum import explained_variance, ranks_up_to, spectra
+from harness.spectrum import Values, _summary, _values, explained_variance, ranks_up_to, spectra
+from harness.train import Trainer
 from zoo.registry import UserError
 
 ARGUMENTS = ["--budget", "smoke", "--precision", "fp32"]
@@ -41,13 +44,16 @@ def test_ranks_rise_to_the_length_of_the_task(limit):
     assert ranks[:32] == [*range(1, min(limit, 32) + 1)]
 
 
-def test_padding_does_not_change_a_spectrum(plan, store, callback, unmeasured):
+def test_padding_does_not_change_a_spectrum_and_only_dev_is_read(
+    plan, store, callback, unmeasured, monkeypatch
+):
     tight = plan("softmax", steps=2, evaluations=1)
     wide = restore(tight.spec)
     run(tight, store, callback, keep=True)
     files = weights.find(store.weights(tight.spec))
     dev = wide.data.splits["dev"]
     assert int(dev.example_lengths().min()) < dev.sequences.shape[1]
+    monkeypatch.setitem(wide.data.splits, "test", None)
     padded = spectra(wide, files, 3).moments[-1].layers
     # Other tokens at the padded positions.
     filled = torch.arange(dev.sequences.shape[1]) >= dev.lengths[:, None]
@@ -73,6 +79,44 @@ def test_kept_weights_are_those_before_training_and_of_each_evaluation(
     store.path(one.spec).unlink()
     again = run(one, store, callback)
     assert [point.loss for point in again.curve] == [point.loss for point in record.curve]
+
+
+def test_a_continued_run_keeps_the_weights_of_an_uninterrupted_one(
+    plan, store, tmp_path, callback, unmeasured, monkeypatch
+):
+    one, step = plan("linear", steps=4, evaluations=2), Trainer.step
+    elsewhere = type(store)(tmp_path / "elsewhere")
+    run(one, elsewhere, callback, keep=True)
+
+    def interrupted(self, number):
+        if number == 3:
+            raise KeyboardInterrupt
+        return step(self, number)
+
+    monkeypatch.setattr(Trainer, "step", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(one, store, callback, keep=True)
+    monkeypatch.setattr(Trainer, "step", step)
+    run(one, store, callback, keep=True)
+    contents = [
+        [(number, path.read_bytes()) for number, path in weights.find(s.weights(one.spec)).items()]
+        for s in (store, elsewhere)
+    ]
+    assert contents[0] == contents[1] and [number for number, _ in contents[0]] == [0, 2, 4]
+
+
+def test_a_spectrum_is_the_mean_over_heads_and_its_deviation_is_that_of_examples():
+    uniform, distinct = torch.full((4, 4), 0.25), torch.eye(4)
+    layer = zoo.create("softmax", dim=4, heads=2, max_len=4)
+    layer.matrix = lambda x, context, mask: torch.stack([uniform, distinct])[None]
+    one = _values(layer, Inputs(torch.zeros(1, 4, 4), None), [1, 2])
+    assert one.explained.tolist() == pytest.approx([(1 + 1 / 4) / 2, (1 + 1 / 2) / 2])
+    assert one.effective_rank.item() == pytest.approx((1 + 4) / 2)
+    other = Values(torch.tensor([0.225, 0.25]), torch.tensor(1.5))
+    both = _summary("softmax", [one, other])
+    assert both.explained == pytest.approx((0.425, 0.5))
+    assert both.explained_deviation == pytest.approx((0.2, 0.25))
+    assert (both.effective_rank, both.effective_rank_deviation) == pytest.approx((2.0, 0.5))
 
 
 @pytest.mark.slow

@@ -204,6 +204,29 @@ def test_only_train_decides_the_normalisation(vowels):
     assert small().load("test").digest() != splits["test"].digest()
 
 
+@pytest.mark.parametrize("name", SPLITS)
+def test_a_split_is_its_series_from_the_start_in_units_of_train(vowels, name):
+    sources.import_data("uea-japanese-vowels", vowels)
+    series, targets = {}, {}
+    for part in ("TRAIN", "TEST"):
+        lines = (vowels / f"JapaneseVowels_{part}.ts").read_text().splitlines()[2:]
+        rows = [line.split(":") for line in lines]
+        series[part] = [np.array([c.split(",") for c in row[:-1]], float).T[:26] for row in rows]
+        targets[part] = [int(row[-1]) - 1 for row in rows]
+    gap = series["TRAIN"][3]
+    gap[1, 2] = (gap[0, 2] + gap[2, 2]) / 2
+    held = hold_out(np.array(targets["TRAIN"], np.uint8))
+    points = np.concatenate([series["TRAIN"][i] for i in held["train"]])
+    mean, deviation = points.mean(0), points.std(0)
+    part, indices = ("TEST", range(45)) if name == "test" else ("TRAIN", held[name])
+    split = small().load(name)
+    assert split.targets.tolist() == [targets[part][i] for i in indices]
+    for row, length, i in zip(split.sequences, split.lengths.tolist(), indices, strict=True):
+        expected = (series[part][i] - mean) / deviation
+        assert length == len(expected) and not row[length:].any()
+        np.testing.assert_allclose(row[:length].numpy(), expected, atol=1e-5)
+
+
 def test_missing_values_are_interpolated_within_their_channel():
     nan = np.nan
     series = np.float32([[nan, 1, nan], [2, nan, nan], [nan, nan, nan], [4, 7, nan]])
