@@ -83,6 +83,13 @@ def test_a_batch_norm_without_padding_is_that_of_pytorch():
     torch.testing.assert_close(own(x), torchs(x.mT).mT)
 
 
+def test_a_batch_norm_with_padding_is_that_of_the_real_tokens_alone():
+    own, alone = MaskedBatchNorm(16), MaskedBatchNorm(16)
+    x, mask = torch.randn(4, LENGTH, 16) * 3 + 5, draw().mask[:, 0]
+    torch.testing.assert_close(own(x, mask)[mask], alone(x[mask][None])[0])
+    torch.testing.assert_close(own.running_var, alone.running_var)
+
+
 def test_a_post_norm_layer_is_that_of_pytorch():
     torch.manual_seed(0)
     own = PostNormLayer(create("softmax", dim=16, heads=2, max_len=LENGTH), feed_forward=24)

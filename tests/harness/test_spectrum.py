@@ -55,6 +55,7 @@ def test_padding_does_not_change_a_spectrum_and_only_dev_is_read(
     assert int(dev.example_lengths().min()) < dev.sequences.shape[1]
     monkeypatch.setitem(wide.data.splits, "test", None)
     padded = spectra(wide, files, 3).moments[-1].layers
+    assert padded[0] != padded[1]
     # Other tokens at the padded positions.
     filled = torch.arange(dev.sequences.shape[1]) >= dev.lengths[:, None]
     dev.sequences[filled] = 3
@@ -108,14 +109,18 @@ def test_a_continued_run_keeps_the_weights_of_an_uninterrupted_one(
 def test_a_spectrum_is_the_mean_over_heads_and_its_deviation_is_that_of_examples():
     uniform, distinct = torch.full((4, 4), 0.25), torch.eye(4)
     layer = zoo.create("softmax", dim=4, heads=2, max_len=4)
-    layer.matrix = lambda x, context, mask: torch.stack([uniform, distinct])[None]
-    one = _values(layer, Inputs(torch.zeros(1, 4, 4), None), [1, 2])
-    assert one.explained.tolist() == pytest.approx([(1 + 1 / 4) / 2, (1 + 1 / 2) / 2])
-    assert one.effective_rank.item() == pytest.approx((1 + 4) / 2)
-    other = Values(torch.tensor([0.225, 0.25]), torch.tensor(1.5))
-    both = _summary("softmax", [one, other])
-    assert both.explained == pytest.approx((0.425, 0.5))
-    assert both.explained_deviation == pytest.approx((0.2, 0.25))
+    layer.matrix = lambda x, context, mask: torch.stack(
+        [torch.stack([uniform, distinct]), torch.stack([uniform, uniform])]
+    )
+    one = _values(layer, Inputs(torch.zeros(2, 4, 4), None), [1, 2])
+    assert one.explained.tolist() == pytest.approx([(3 + 1 / 4) / 4, (3 + 1 / 2) / 4])
+    assert one.effective_rank.item() == pytest.approx((3 + 4) / 4)
+    few, many = (Values(torch.tensor([x]), torch.tensor(y)) for x, y in ((0.2, 1.5), (0.6, 2.5)))
+    both = _summary("softmax", [few, many])
+    assert (both.explained, both.explained_deviation) == (
+        pytest.approx((0.4,)),
+        pytest.approx((0.2,)),
+    )
     assert (both.effective_rank, both.effective_rank_deviation) == pytest.approx((2.0, 0.5))
 
 
@@ -155,6 +160,12 @@ def test_what_has_no_kept_weights_is_rejected_in_one_line(call, store, unmeasure
     assert code == 2 and f"run '{name[:-5]}' has no kept weights" in err
     code, _, err = call("spectrum", "listops")
     assert code == 2 and "unknown run 'listops'" in err and err.count("\n") == 1
+
+
+def test_weights_of_another_model_are_an_error(tmp_path):
+    file = weights.save(tmp_path, 0, torch.nn.Linear(2, 2, bias=False))
+    with pytest.raises(UserError, match="does not hold the weights of this run"):
+        weights.load(file, torch.nn.Linear(2, 2))
 
 
 @pytest.mark.parametrize("content", [b"", b"no weights"])

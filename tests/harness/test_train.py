@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from harness.model import build_model
 from harness.train import one_cycle
-from tasks.answers import Number
+from tasks.answers import NextTokens, Number
 from tasks.contract import Split
 
 
@@ -89,6 +89,21 @@ def test_accuracy_counts_every_answer_of_an_example(plan, prepare):
     wrong = torch.tensor([[0, 0], [1, 0], [1, 1], [0, 0], [0, 0], [0, 1]])
     answered = replace(several, targets=(guesses + wrong) % 10)
     assert trainer.accuracy(answered) == pytest.approx(8 / 12)
+
+
+def test_a_mean_loss_is_over_targets_and_not_over_the_end_of_a_text(plan, prepare):
+    trainer = prepare(plan(batch=4))
+    targets = torch.tensor([[1, 2], [3, 4], [5, -1]])
+    split = replace(
+        some(plan().data.splits["test"], 3), target_positions=torch.tensor([[0, 1]] * 3),
+        targets=targets, answers=NextTokens(),
+    )  # fmt: skip
+    trainer.model.eval()
+    scores = trainer.model(split.gather(torch.arange(3)))[0].double().log_softmax(-1)
+    own = scores.gather(-1, targets.clamp_min(0)[..., None])[..., 0]
+    result = trainer.evaluate(split)
+    assert result.answered == 5
+    assert result.loss == pytest.approx(-own[targets >= 0].mean().item(), rel=1e-5)
 
 
 def test_the_loss_is_the_one_of_the_splits_answers(plan, prepare):

@@ -57,6 +57,11 @@ def test_the_row_of_the_lowest_loss_is_first_and_beats_the_baselines(records):
     assert best.mean == pytest.approx(np.mean([r.final.scores.loss for r in records[:3]]))
 
 
+def test_baselines_are_in_order_of_loss(records):
+    (board,) = boards(records)
+    assert [name for name, _ in board.baseline_losses] == ["3-grams", "unigram"]
+
+
 def test_a_row_above_the_strongest_baseline_does_not_beat_it(records):
     worse = [language("cosformer", seed, [1.5] * CLUSTERS) for seed in range(3)]
     (board,) = boards([*records, *worse])

@@ -260,6 +260,15 @@ def test_one_process_at_a_time_generates_a_set(home, monkeypatch):
     assert len(loaded) == 1
 
 
+def test_the_lock_is_held_while_a_set_is_computed(home):
+    with cache.one_at_a_time("set"):
+        lock = filelock.FileLock(home / ".set.computing.lock", timeout=0)
+        with pytest.raises(filelock.Timeout):
+            lock.acquire()
+    lock.acquire()
+    lock.release()
+
+
 def test_nobody_waits_where_the_folder_has_no_locks(home, monkeypatch):
     def acquire(lock, *_, **__):
         raise NotImplementedError("no flock")

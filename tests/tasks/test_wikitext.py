@@ -12,7 +12,7 @@ from tasks.contract import SPLITS
 from tasks.data import download
 from tasks.data.download import fetch_data
 from tasks.data.files import Archive, File, Layout, Source
-from tasks.language.wikitext import WikiText
+from tasks.language.wikitext import Vocabulary, WikiText
 from tests.tasks.conftest import file_entry, sha256
 from tests.tasks.servers import Server
 from zoo.registry import UserError
@@ -109,6 +109,11 @@ def test_words_that_are_not_in_the_vocabulary_of_train_are_unknown(imported):
     known = {task.class_name(n) for n in numbers}
     assert words == [w if w in known else "<unk>" for w in " ".join(expected).split()]
     assert "café" not in known and "A20" not in known
+
+
+def test_a_vocabulary_has_as_many_words_as_asked_and_unknown_once():
+    names = Vocabulary.of(b"a <unk> a <unk> <unk> \nb a b c d \n", 4).names
+    assert names == ["<unk>", "a", "<eos>", "b"]
 
 
 def test_a_vocabulary_may_have_fewer_words_than_classes(imported):
