@@ -125,7 +125,10 @@ def other(value):
             return value / 2 if 0 < value < 1 else int(value) + 1
         case tuple():
             return tuple(map(other, value))
-    return {"learned": "rotary", "bf16": "fp32", "none": "layer"}[value]
+    return {
+        "learned": "rotary", "bf16": "fp32", "none": "layer", "pre": "post", "mean": "flatten",
+        "adamw": "radam", "one-cycle": "constant",
+    }[value]  # fmt: skip
 
 
 FIELDS = [f"model.{n}" for n in ModelSpec.model_fields] + [
