@@ -2,7 +2,7 @@
 
 import io
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from pickle import UnpicklingError
@@ -41,13 +41,23 @@ def save(path: Path, trainer: Trainer, progress: Progress) -> None:
         "optimizer": trainer.optimizer.state_dict(),
         "random": _random_state(trainer.device),
     }
+    write(path, state, "checkpoint")
+
+
+def write(path: Path, state: Mapping[str, Any], what: str) -> None:
+    """Write tensors and other values by name, atomically; `what` names the file in a message.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
     buffer = io.BytesIO()
     torch.save(state, buffer)
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, buffer.getvalue())
     except OSError as error:
         raise UserError(
-            f"checkpoint {path} cannot be written ({error.strerror}); free space, or give another "
+            f"{what} {path} cannot be written ({error.strerror}); free space, or give another "
             "--store"
         ) from error
 

@@ -2,8 +2,7 @@
 
 The cumulative explained variance of an attention matrix with the singular values s_1 >= s_2 >= ...
 is sum_(i <= r) s_i^2 / sum_i s_i^2, the share of its squared Frobenius norm in its best
-approximation of rank r (Wang et al., 2020, arXiv 2006.04768, and figure 2 of Chen et al., 2023,
-arXiv 2305.19798, show it). Its effective rank is exp(H), H the entropy of the singular values as
+approximation of rank r. Its effective rank is exp(H), H the entropy of the singular values as
 shares of their sum (Roy and Vetterli, 2007, EUSIPCO).
 """
 

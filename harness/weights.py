@@ -1,6 +1,5 @@
 """The weights that a run keeps: those before training, and those of each evaluation on dev."""
 
-import io
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,8 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from harness.checkpoint import DAMAGE
-from harness.records.files import write_atomic
+from harness.checkpoint import DAMAGE, write
 from zoo.registry import UserError
 
 NAME = re.compile(r"step-(\d+)\.pt")
@@ -21,17 +19,9 @@ def save(folder: Path, step: int, model: nn.Module) -> Path:
     Raises:
         UserError: the file cannot be written.
     """
-    buffer = io.BytesIO()
-    torch.save(model.state_dict(), buffer)
     path = folder / f"step-{step:08d}.pt"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        return write_atomic(path, buffer.getvalue())
-    except OSError as error:
-        raise UserError(
-            f"weights {path} cannot be written ({error.strerror}); free space, or give another "
-            "--store"
-        ) from error
+    write(path, model.state_dict(), "weights")
+    return path
 
 
 def find(folder: Path) -> dict[int, Path]:

@@ -37,10 +37,7 @@ def approximation(
         str, typer.Option(help="A run of softmax with kept weights: its inputs as well.")
     ] = "",
     store: arguments.StoreOption = Path("runs"),
-    out: Annotated[
-        Path | None,
-        typer.Option(parser=arguments.path, help="Folder of the files; by default the store."),
-    ] = None,
+    out: arguments.OutOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per row.")] = False,
 ) -> None:
     """Compare outputs, weights and gradients of a variant with those of softmax.
@@ -106,7 +103,7 @@ def _options(name: str, set_: "Sequence[str] | None", over: str) -> "list[dict[s
         option = field.partition(".")[2]
         given = [{**one, option: value} for one in given for value in values]
     complete = [(one, resolve(name, variant, one)) for one in given]
-    return [{key: whole[key] for key in one} for one, whole in complete]
+    return [{key: value for key, value in whole.items() if key in one} for one, whole in complete]
 
 
 def _positive(text: str) -> list[float]:

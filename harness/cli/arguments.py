@@ -27,6 +27,9 @@ StoreOption = Annotated[
     Path,
     typer.Option(parser=path, metavar="PATH", help="Folder of records, one JSON file per run."),
 ]
+OutOption = Annotated[
+    Path | None, typer.Option(parser=path, help="Folder of the files; by default the store.")
+]
 AttentionOption = Annotated[
     list[str], typer.Option("--attention", "-a", help="A, A+B, or A,A+B,...; repeatable.")
 ]

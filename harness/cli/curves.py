@@ -18,10 +18,7 @@ def curves(
         str, typer.Option("--attention", "-a", help="A, A+B, or A,A+B,...; all if none is given.")
     ] = "",
     store: arguments.StoreOption = Path("runs"),
-    out: Annotated[
-        Path | None,
-        typer.Option(parser=arguments.path, help="Folder of the files; by default the store."),
-    ] = None,
+    out: arguments.OutOption = None,
     tensorboard: arguments.TensorboardOption = None,
 ) -> None:
     """Draw loss and accuracy on dev against steps and seconds, with a band over the seeds.

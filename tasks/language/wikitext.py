@@ -1,7 +1,7 @@
 """WikiText-103: the next byte or word of Wikipedia articles.
 
 Merity et al., 2016, arXiv 1609.07843: the published text of words, in which rare words are `<unk>`
-and numbers are divided as in `1 @,@ 000`. A token is a byte of this text, or a word: what stands
+and numbers are divided as in `1 @,@ 000`. A token is a byte of this text, or a word: the text
 between spaces, and `<eos>` at the end of each line, as in the published numbers.
 
 By default the large train file is not needed: train is the first nine tenths of the articles of the

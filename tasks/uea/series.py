@@ -113,7 +113,7 @@ class SeriesTask(ImportedTask):
         return arrays
 
     def _filled(self, split: SplitName) -> tuple[Series, UInt8[np.ndarray, " n"]]:
-        """The series of a split, truncated and without gaps, and their classes."""
+        """The series of a split, truncated and without missing values, and their classes."""
         part = official(split)
         values, ends, targets = self.arrays(
             {
@@ -151,9 +151,9 @@ def filled(series: Float32[np.ndarray, "l f"]) -> Float32[np.ndarray, "l f"]:
     if not missing.any():
         return series
     series, times = series.copy(), np.arange(len(series))
-    for column, gaps in zip(series.T, missing.T, strict=True):
-        if gaps.any() and not gaps.all():
-            column[gaps] = np.interp(times[gaps], times[~gaps], column[~gaps])
+    for column, absent in zip(series.T, missing.T, strict=True):
+        if absent.any() and not absent.all():
+            column[absent] = np.interp(times[absent], times[~absent], column[~absent])
     return series
 
 

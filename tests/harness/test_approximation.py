@@ -174,6 +174,8 @@ def test_the_command_writes_a_table_and_a_figure_for_a_trained_model_too(
         (["performer", "--logits", "0"], "logits '0' are not positive numbers"),
         (["performer", "--lengths", "1"], "are not all from 2"),
         (["performers"], "did you mean 'performer'?"),
+        # A specification leaves this option out at its default.
+        (["primal", "--set", "primal.sides=both"], "no separate queries, keys and values"),
     ],
 )
 def test_bad_input_is_one_line(call, options, message):
