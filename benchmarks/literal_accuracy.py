@@ -15,8 +15,8 @@ from typing import Any, cast
 
 import torch
 
+from harness.classifier import Classifier
 from harness.environment import describe, pick_device, pick_precision
-from harness.model import Classifier
 from harness.plan import Plan, Request, resolve
 from harness.records.record import Point
 from harness.records.spec import RunSpec

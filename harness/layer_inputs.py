@@ -8,7 +8,6 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from harness.model import Classifier
 from tasks.contract import Split
 from zoo.contract import Attention
 
@@ -28,14 +27,16 @@ def evenly_spaced(split: Split, count: int) -> Int[Tensor, " n"]:
     return torch.linspace(0, len(split) - 1, min(count, len(split))).long().unique()
 
 
-def attentions(model: Classifier) -> list[Attention]:
+def attentions(model: nn.Module) -> list[Attention]:
     """The attention layers of a model, first to last."""
-    layers: Any = model.layers
-    return [layer.attention for layer in layers]
+    found = {name: part for name, part in model.named_modules() if isinstance(part, Attention)}
+    # Not the parts of an attention layer that are of the same type.
+    inner = tuple(f"{name}." for name in found)
+    return [part for name, part in found.items() if not name.startswith(inner)]
 
 
 @contextmanager
-def recorded(model: Classifier) -> Iterator[list[Inputs]]:
+def recorded(model: nn.Module) -> Iterator[list[Inputs]]:
     """The inputs of each attention layer, in the order of the calls while the context is open."""
     calls: list[Inputs] = []
 

@@ -1,194 +1,31 @@
-"""The transformer encoder around a variant: embedding, layers, and a classifier head.
+"""The model of a run, chosen by what an example of its task is."""
 
-The model of the published LRA runs (Chen et al., 2023; Xiong et al., 2021), with one difference:
-the mean over tokens, which is the input of the head, excludes padding. For a task with target
-positions, the inputs of the head are the tokens at these positions instead. Time series have
-post-norm layers and a head that reads all tokens at their positions: options of `ModelSpec`.
-"""
+from collections.abc import Callable, Mapping
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from torch import nn
 
-import torch
-from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
-
-from harness.heads import FlattenedHead
+from harness.classifier import build_classifier
 from harness.records.spec import RunSpec
 from tasks import Task
-from tasks.contract import Batch
+from tasks.contract import Inputs
 from zoo.composition import Composition
-from zoo.contract import Attention, Size
-from zoo.encoder import EncoderLayer
-from zoo.kernels.dropout import Dropout
-from zoo.post_norm import PostNormLayer
 from zoo.registry import UserError
 
-LAYERS: Mapping[str, Callable[..., EncoderLayer]] = {
-    "pre": EncoderLayer,
-    "post": PostNormLayer,
-    "batch": partial(PostNormLayer, norm="batch"),
-}
-"""Kinds of layers by the norm of `ModelSpec`."""
+Builder = Callable[[RunSpec, Task, Composition], nn.Module]
+
+BUILDERS: Mapping[Inputs, Builder] = {"sequences": build_classifier}
+"""The builder of the model by `Task.inputs`. What needs an extra is imported when it is called."""
 
 
-class Classifier(nn.Module):
-    """Encodes the sequences of an example with one encoder, and classifies the example.
-
-    Tokens are embedded by a table, the time points of a signal by a linear layer.
-    """
-
-    def __init__(
-        self,
-        layers: Sequence[Attention],
-        *,
-        vocabulary: int,
-        channels: int = 0,
-        classes: int,
-        sequences: int,
-        feed_forward: int,
-        head: int,
-        dropout: float,
-        recompute: str = "none",
-        norm: str = "pre",
-        pooling: str = "mean",
-    ) -> None:
-        """Build the model around `layers`, which have the same `Size`.
-
-        Args:
-            layers: the attention of each layer, first to last.
-            vocabulary: vocabulary size; unused where sequences are signals.
-            channels: channels of a signal; 0 where sequences are tokens.
-            classes: number of classes.
-            sequences: t, the number of sequences of an example, 1 or 2.
-            feed_forward: hidden width of the feed-forward blocks.
-            head: hidden width of the classifier.
-            dropout: probability after the embedding and in each layer; see `EncoderLayer`.
-            recompute: what training computes again in each layer; see `EncoderLayer`.
-            norm: kind of layer, of `LAYERS`.
-            pooling: `mean` of the tokens, or all of them as a `flatten`ed vector.
-
-        Raises:
-            UserError: `flatten` with two sequences.
-        """
-        super().__init__()
-        size = layers[0].size
-        self.token = (
-            SignalEmbedding(channels, size.dim) if channels else nn.Embedding(vocabulary, size.dim)
-        )
-        # Rotary positions are applied to queries and keys inside the attention.
-        self.position = None if size.rotary else nn.Embedding(size.max_len, size.dim)
-        for table in (self.token, self.position):
-            if isinstance(table, nn.Embedding):
-                nn.init.normal_(table.weight, std=0.02)
-        self.dropout = Dropout(dropout)
-        self.layers = nn.ModuleList(
-            LAYERS[norm](attention, feed_forward=feed_forward, dropout=dropout, recompute=recompute)
-            for attention in layers
-        )
-        self.norm = nn.LayerNorm(size.dim)
-        if pooling == "flatten":
-            if sequences != 1:
-                raise UserError("model.pooling=flatten reads one sequence of an example; use mean")
-            self.head = FlattenedHead(size.dim, size.max_len, classes, dropout)
-            return
-        width = size.dim * (1 if sequences == 1 else 4)
-        self.head = nn.Sequential(nn.Linear(width, head), nn.ReLU(), nn.Linear(head, classes))
-
-    def forward(self, batch: Batch) -> tuple[Float[Tensor, "b *a classes"], dict[str, Tensor]]:
-        """Return logits, one row for each target, and the auxiliary losses."""
-        mask = None if batch.mask is None else batch.mask.flatten(0, 1)
-        tokens, losses = self.encode(batch.tokens.flatten(0, 1), mask)
-        if isinstance(self.head, FlattenedHead):
-            if batch.target_positions is not None:
-                raise UserError(
-                    "model.pooling=flatten has no outputs at target positions; use mean"
-                )
-            return self.head(tokens, mask), losses
-        if batch.target_positions is not None:
-            selected = tokens.take_along_dim(batch.target_positions[..., None], dim=1)
-            return self.head(selected), losses
-        pooled = masked_mean(tokens, mask).unflatten(0, batch.tokens.shape[:2])
-        return self.head(pair_features(pooled)), losses
-
-    def encode(
-        self,
-        tokens: Int[Tensor, "b n"] | Float[Tensor, "b n f"],
-        mask: Bool[Tensor, "b n"] | None,
-    ) -> tuple[Float[Tensor, "b n d"], dict[str, Tensor]]:
-        """Return the normalised tokens of the last layer, and the auxiliary losses.
-
-        Each auxiliary loss is the mean over the layers that return it.
-        """
-        x = self.token(tokens)
-        if self.position is not None:
-            x = x + self.position.weight[: tokens.shape[1]]
-        x = self.dropout(x)
-        by_name: dict[str, list[Tensor]] = {}
-        for layer in self.layers:
-            x, losses = layer(x, mask)
-            for name, loss in losses.items():
-                by_name.setdefault(name, []).append(loss)
-        return self.norm(x), {name: torch.stack(terms).mean() for name, terms in by_name.items()}
-
-
-class SignalEmbedding(nn.Linear):
-    """Embeds the channels of each time point: sqrt(d) (W x + b).
-
-    The factor is that of Vaswani et al. (2017, arXiv 1706.03762), section 3.4, for embeddings, and
-    of the published model of time series (Zerveas et al., 2021, arXiv 2010.02803).
-    """
-
-    def forward(self, input: Float[Tensor, "b n f"]) -> Float[Tensor, "b n d"]:
-        """Return one vector for each time point."""
-        return super().forward(input) * math.sqrt(self.out_features)
-
-
-def masked_mean(
-    tokens: Float[Tensor, "b n d"], mask: Bool[Tensor, "b n"] | None
-) -> Float[Tensor, "b d"]:
-    """Mean over the real tokens of each sample; zero for a sample without real tokens."""
-    if mask is None:
-        return tokens.mean(1)
-    # A select, not a product: a NaN at a padded position must not reach the sum.
-    total = torch.where(mask[..., None], tokens, 0.0).sum(1)
-    return total / mask.sum(1, keepdim=True).clamp_min(1)
-
-
-def pair_features(pooled: Float[Tensor, "b t d"]) -> Float[Tensor, "b features"]:
-    """The input of the head: u for one sequence, [u; v; u*v; u-v] for two."""
-    if pooled.shape[1] == 1:
-        return pooled[:, 0]
-    u, v = pooled.unbind(1)
-    return torch.cat([u, v, u * v, u - v], dim=-1)
-
-
-def build_model(spec: RunSpec, task: Task, composition: Composition) -> Classifier:
+def build_model(spec: RunSpec, task: Task, composition: Composition) -> nn.Module:
     """The model that `spec` describes, initialised from the default generator.
 
+    It maps a batch of the task to the scores of its targets and the auxiliary losses by name.
+
     Raises:
-        UserError: a variant or an option is unknown, or not supported at this size.
+        UserError: a variant or an option is unknown, or not supported at this size or by this kind
+            of task; or a package is not installed.
     """
-    model = spec.model
-    size = Size(
-        dim=model.dim,
-        heads=model.heads,
-        max_len=task.max_len,
-        causal=task.causal,
-        dropout=model.attention_dropout,
-        rotary=model.positions == "rotary",
-    )
-    return Classifier(
-        composition.build(size, model.depth, spec.options),
-        vocabulary=task.vocabulary,
-        channels=task.channels,
-        classes=task.classes,
-        sequences=task.sequences,
-        feed_forward=model.feed_forward,
-        head=model.head,
-        dropout=model.dropout,
-        recompute=model.recompute,
-        norm=model.norm,
-        pooling=model.pooling,
-    )
+    if task.inputs not in BUILDERS:
+        raise UserError(f"{task.key}: there is no model of {task.inputs}; use another task")
+    return BUILDERS[task.inputs](spec, task, composition)

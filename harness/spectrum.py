@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from harness import weights
 from harness.layer_inputs import Inputs, attentions, evenly_spaced, recorded
-from harness.model import Classifier, build_model
+from harness.model import build_model
 from harness.plan import Plan
 from harness.provenance import environment_of
 from harness.records.spectrum import LayerSpectrum, Moment, SpectrumRecord
@@ -90,7 +90,7 @@ def explained_variance(
 
 
 def _layers(
-    model: Classifier, plan: Plan, samples: int, ranks: Sequence[int]
+    model: nn.Module, plan: Plan, samples: int, ranks: Sequence[int]
 ) -> tuple[LayerSpectrum, ...]:
     """The spectra of every layer of `model`, as its weights are now."""
     dev = plan.data.splits["dev"]

@@ -9,10 +9,9 @@ from typing import Annotated, Any, NamedTuple
 import torch
 from jaxtyping import Bool, Float
 from pydantic import BaseModel, ConfigDict, Field
-from torch import Tensor
+from torch import Tensor, nn
 
 from harness.batches import ShuffledBatches, in_order
-from harness.model import Classifier
 from harness.records.record import Environment, Point, Seconds
 from harness.records.scores import Nats
 from harness.records.spec import TrainSpec
@@ -61,9 +60,13 @@ class Evaluation(NamedTuple):
 
 
 class Trainer:
-    """A model with its optimiser and training data."""
+    """A model with its optimiser and training data.
 
-    def __init__(self, model: Classifier, train: Split, spec: TrainSpec, seed: int) -> None:
+    The model maps a batch of the split to the scores of its targets and the auxiliary losses by
+    name; see `harness.model`.
+    """
+
+    def __init__(self, model: nn.Module, train: Split, spec: TrainSpec, seed: int) -> None:
         """Prepare to train `model` on `train`, which are on the same device."""
         self.device = train.targets.device
         self.model, self.spec, self.train = model, spec, train

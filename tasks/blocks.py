@@ -26,10 +26,14 @@ class ShuffledBlocks(Task):
         """Wrap `task`.
 
         Raises:
-            UserError: `block` is below 1.
+            UserError: `block` is below 1, or the task has other inputs than sequences.
         """
         if block < 1:
             raise UserError(f"block={block} must be at least 1; raise it")
+        if task.inputs != "sequences":
+            raise UserError(
+                f"{task.key} has no sequences of tokens to shuffle; leave out the block"
+            )
         self.task, self.block = task, block
         self.classes, self.vocabulary = task.classes, task.vocabulary
         self.max_len, self.sequences, self.causal = task.max_len, task.sequences, task.causal

@@ -22,6 +22,8 @@ SplitName = Literal["train", "dev", "test"]
 
 SPLITS: tuple[SplitName, ...] = ("train", "dev", "test")
 
+Inputs = Literal["sequences", "images", "trajectories"]
+
 CHUNK = 4096
 """Sequences that are processed at a time, so that intermediate tensors stay small."""
 
@@ -182,6 +184,8 @@ class Task(ABC):
         sequences: t, sequences per example.
         causal: whether a token may attend to earlier tokens only: the model is built causal.
         images: whether sequences are square grey images in raster order, one token per pixel.
+        inputs: what an example is; it determines the model. `sequences` of tokens or signals,
+            colour `images`, or `trajectories` of states, actions and returns.
         labels: name of each class; empty where it is the number of the class.
     """
 
@@ -194,6 +198,7 @@ class Task(ABC):
     sequences: int = 1
     causal: bool = False
     images: bool = False
+    inputs: Inputs = "sequences"
     labels: tuple[str, ...] = ()
 
     @abstractmethod

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from harness.model import Classifier
+from harness.classifier import Classifier
 from harness.records.cost import CostSpec
 from harness.records.spec import ModelSpec, TrainSpec
 from harness.train import Trainer, autocast

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from harness.batches import LENGTH_STEP, ShuffledBatches, in_order
-from harness.model import Classifier
+from harness.classifier import Classifier
 from tasks.contract import Split
 from zoo.contract import Size
 from zoo.registry import UserError

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.model import Classifier
+from harness.classifier import Classifier
 from harness.records import scores as record_scores
 from tasks import answers
 from tasks.contract import Split

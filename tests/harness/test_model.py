@@ -7,8 +7,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from harness.model import Classifier, build_model, masked_mean, pair_features
+from harness.classifier import Classifier, masked_mean, pair_features
+from harness.model import build_model
 from harness.plan import resolve
+from tasks.blocks import shuffle_blocks
 from tasks.contract import Batch
 from zoo import create
 from zoo.contract import Attended, Attention, Size, Traits, Unsupported
@@ -291,3 +293,13 @@ def test_an_unknown_kind_of_positions_is_rejected(request_of):
         UserError, match="unknown kind of positions 'rotery'; did you mean 'rotary'"
     ):
         resolve(request_of("softmax", "induction", positions="rotery"))
+
+
+def test_the_inputs_of_a_task_choose_its_model(plan, monkeypatch):
+    one = plan()
+    assert isinstance(build_model(one.spec, one.task, one.composition), Classifier)
+    monkeypatch.setattr(type(one.task), "inputs", "pages")
+    with pytest.raises(UserError, match=r"listops@.*: there is no model of pages; use another"):
+        build_model(one.spec, one.task, one.composition)
+    with pytest.raises(UserError, match="has no sequences of tokens to shuffle; leave out the blo"):
+        shuffle_blocks(one.task, 8)

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from harness.classifier import Classifier
 from harness.cost.plan import CostRequest, cells
 from harness.cost.work import prepare
-from harness.model import Classifier
 from harness.records.record import Record
 from harness.records.spec import ModelSpec
 from tasks.contract import Batch

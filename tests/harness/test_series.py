@@ -9,9 +9,9 @@ from pydantic import ValidationError
 from torch import nn
 from torch.nn import functional as F
 
+from harness.classifier import LAYERS, Classifier, SignalEmbedding
 from harness.data import Data
 from harness.heads import FlattenedHead
-from harness.model import LAYERS, Classifier, SignalEmbedding
 from harness.plan import Plan, Request, resolve, task_of
 from harness.records.spec import ModelSpec, TrainSpec
 from harness.run import run

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from harness.model import Classifier
+from harness.classifier import Classifier
 from harness.records.spec import RunSpec
 from tasks import Task
 from tasks.contract import Batch
@@ -12,7 +12,7 @@ from zoo.registry import UserError
 
 
 class LiteralClassifier(nn.Module):
-    """The literal model, called as the harness calls its own: `harness.model.Classifier`."""
+    """The literal model, called as the harness calls its own: `harness.classifier.Classifier`."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from harness.model import Classifier
+from harness.classifier import Classifier
 from tasks.contract import Batch
 from tasks.lra.image import Image
 from tests.literal.test_literal import ATTENTIONS, built, spec_of

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from harness.model import Classifier, build_model
+from harness.classifier import Classifier
+from harness.model import build_model
 from harness.records.spec import ModelSpec, RunSpec, TaskSpec, TrainSpec
 from tasks import Task
 from tasks.contract import Batch
