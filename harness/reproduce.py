@@ -1,4 +1,4 @@
-"""The cells behind a published table of costs: training steps at the shapes of its runs."""
+"""What published tables need: data of their tasks, and training steps at their shapes."""
 
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
@@ -11,9 +11,25 @@ from harness.plan import Settings
 from harness.records.cost import CostSpec
 from harness.records.spec import ModelSpec
 from tasks import create
+from tasks.data.sources import ImportedTask
 from tasks.registry import tasks
 from zoo.composition import Composition
-from zoo.registry import UserError, unknown
+
+
+def missing_data(names: Sequence[str], budget: str) -> dict[str, str]:
+    """How to get the data of each task whose data are missing, by its name.
+
+    Raises:
+        UserError: a name is unknown, or the budget has no recipe for a task.
+    """
+    recipes = budgets.find(budget)
+    missing = {}
+    for name in names:
+        tasks.find(name)
+        task = create(name, **recipes.recipe(name).options)
+        if isinstance(task, ImportedTask) and not task.is_cached():
+            missing[name] = task.how_to_get()
+    return missing
 
 
 class Cell(NamedTuple):
@@ -55,8 +71,7 @@ def cells(
     recipe = budgets.find(budget)
     made = []
     for name in names:
-        if name not in tasks.names():
-            raise UserError(unknown("task", name, tasks.names()))
+        tasks.find(name)
         for attention in dict.fromkeys((REFERENCE, *attentions)):
             own = recipe.options(name, Composition.parse(attention).names)
             if attention == REFERENCE:

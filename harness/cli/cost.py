@@ -79,7 +79,12 @@ def cost(
 
 
 def measure_all(
-    specs: "Sequence[CostSpec]", store: Path, seconds: float, timeout: float, rerun: bool
+    specs: "Sequence[CostSpec]",
+    store: Path,
+    seconds: float,
+    timeout: float,
+    rerun: bool,
+    quiet: bool = False,
 ) -> "list[CostRecord]":
     """Measure the cells that have no record, and print each as it ends.
 
@@ -89,6 +94,7 @@ def measure_all(
         seconds: of sampling for a cell, about.
         timeout: seconds of a cell, at most.
         rerun: measure finished cells again.
+        quiet: print them on stderr.
 
     Raises:
         UserError: the store cannot be written.
@@ -108,7 +114,7 @@ def measure_all(
     measure = partial(measure_in_process, limits=limits, budget=seconds, timeout=timeout)
     records = []
     for record, new in sweep(specs, folder, measure, rerun=rerun):
-        typer.echo(_line(record) + ("" if new else "  (already present)"))
+        typer.echo(_line(record) + ("" if new else "  (already present)"), err=quiet)
         records.append(record)
     return records
 

@@ -1,101 +1,146 @@
-"""`harness reproduce`: measure a published table again, beside the published figures."""
+"""`harness reproduce`: make a published table or figure again, beside the published numbers."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from harness.cli import arguments
-from harness.cli.cost import measure_all
-from harness.cli.report import within, write_pages
+from harness.cli import arguments, reproduced
 from zoo.registry import UserError, unknown
-
-if TYPE_CHECKING:
-    from harness.records.cost import CostRecord
-    from harness.reproduce import Cell
-    from reports.tables.reproduction import Entry
 
 PAPERS = ("primal",)
 """Chen et al. 2023, arXiv 2305.19798."""
 
-ROWS = "softmax,nystrom,linformer,performer,reformer,softmax+primal,primal"
-"""The rows of its Table 3; softmax is the published Transformer."""
+ARENA = "listops,text,retrieval,image,pathfinder"
 
 SERIES = (
     "uea-ethanol-concentration,uea-face-detection,uea-handwriting,uea-heartbeat,"
     "uea-japanese-vowels,uea-pems-sf,uea-self-regulation-scp1,uea-self-regulation-scp2,"
     "uea-spoken-arabic-digits,uea-uwave-gesture-library"
 )
-"""The columns of its Table 1."""
 
-TASKS = "listops,text,retrieval,image,pathfinder"
 
-OTHERS = {
-    "1": f"its accuracies are those of: harness run --budget paper --task {SERIES} "
-    "--attention softmax,softmax+primal,primal; harness report shows them beside the published "
-    "ones",
-    "2": "its accuracies are those of: harness run --budget paper --task "
-    f"{TASKS} --attention {ROWS}; harness report shows them beside the published ones",
-    "4": "D4RL is no task here",
-    "figure": "accuracy against time is drawn by harness report from the runs of --budget paper",
+class Table(NamedTuple):
+    """A table or figure of the paper.
+
+    Attributes:
+        replay: makes it again, and returns the exit code.
+        rows: its variants by the names that they have here; softmax is the published Transformer.
+        tasks: its columns.
+        options: what it accepts of the options that not every table has.
+    """
+
+    replay: Callable[["reproduced.Replay"], int]
+    rows: str
+    tasks: str
+    options: frozenset[str]
+
+
+RUNS = frozenset({"seeds", "workers", "threads"})
+
+TABLES: Mapping[str, Table] = {
+    "1": Table(
+        reproduced.accuracies,
+        "softmax,linear,reformer,longformer,performer,yoso,cosformer,soft,flowformer,primal,"
+        "softmax+primal",
+        SERIES,
+        RUNS,
+    ),
+    "2": Table(
+        reproduced.accuracies,
+        "softmax,reformer,performer,linformer,nystrom,longformer,yoso,primal,softmax+primal",
+        ARENA,
+        RUNS,
+    ),
+    "3": Table(
+        reproduced.costs,
+        "softmax,nystrom,linformer,performer,reformer,softmax+primal,primal",
+        ARENA,
+        frozenset({"seconds", "timeout"}),
+    ),
+    "figure": Table(reproduced.figure, "softmax,softmax+primal,primal", "image", RUNS),
 }
-"""What exists for the tables that are not reproduced by this command."""
+"""By number: accuracy on time series and on the Long Range Arena, costs there, and spectra."""
 
 
 def reproduce(
     paper: Annotated[str, typer.Argument(help="primal: Chen et al. 2023, arXiv 2305.19798.")],
-    table: Annotated[str, typer.Option(help="3, the cost of the Long Range Arena.")] = "3",
+    table: Annotated[
+        str,
+        typer.Option(
+            help="1, accuracy on UEA time series; 2, accuracy on the Long Range Arena; 3, cost "
+            "there; figure, the spectra of attention matrices."
+        ),
+    ] = "3",
     attention: Annotated[
         list[str] | None,
         typer.Option("--attention", "-a", help="Rows: A, or A,B,...; repeatable. [default: all]"),
     ] = None,
-    task: Annotated[str, typer.Option(help="Columns: TASK, or TASK,TASK,...")] = TASKS,
-    budget: Annotated[str, typer.Option(help="Recipe that gives the shapes.")] = "paper",
+    task: Annotated[
+        str, typer.Option(help="Columns: TASK, or TASK,TASK,... [default: all; figure: image]")
+    ] = "",
+    budget: Annotated[str, typer.Option(help="Recipe of the runs.")] = "paper",
+    seeds: Annotated[
+        str | None, typer.Option(help="Seeds, separated by commas; 0. [not of table 3]")
+    ] = None,
     device: arguments.DeviceOption = "auto",
     precision: arguments.PrecisionOption = "auto",
     store: arguments.StoreOption = Path("runs"),
-    seconds: arguments.SecondsOption = 3.0,
-    timeout: arguments.TimeoutOption = 600.0,
-    rerun: Annotated[bool, typer.Option("--rerun", help="Measure finished cells again.")] = False,
+    workers: Annotated[
+        int | None, typer.Option(min=0, help="Cells at once; 1. [not of table 3]")
+    ] = None,
+    threads: Annotated[
+        int | None,
+        typer.Option(min=0, help="CPU threads of a cell; a worker's share. [not of table 3]"),
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option(min=0, help="Seconds of sampling for a cell; 3. [table 3]")
+    ] = None,
+    timeout: Annotated[
+        float | None,
+        typer.Option(min=1, max=10**6, help="Seconds of a cell, at most; 600. [table 3]"),
+    ] = None,
+    rerun: Annotated[bool, typer.Option("--rerun", help="Repeat finished cells.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per row.")] = False,
 ) -> None:
-    """Measure a table of a paper again: time and memory of training steps.
+    """Make a table or figure of a paper again, as far as its data are here.
 
-    Cells are those of `harness cost --level step`: each in a process of its own, alternately with
-    SDPA softmax, and not measured again once they have a record. Exit 1 if a cell crashed or
-    failed; too little memory or time is a result.
+    Finished cells of the store are not repeated. Tables 1 and 2 are the runs of `harness run`; the
+    page says which published numbers are within the interval, and which data are missing. Cells of
+    table 3 are those of `harness cost --level step`. Exit 1 if a cell failed.
     """
     if paper not in PAPERS:
         raise UserError(unknown("paper", paper, PAPERS))
-    if table in OTHERS:
-        raise UserError(f"table {table} of {paper} is not reproduced: {OTHERS[table]}")
-    if table != "3":
-        raise UserError(unknown("table", table, ("3", *OTHERS)))
-    from harness import environment
-    from harness.reproduce import cells
-    from reports import pages, tables
-
-    chosen = environment.pick_device(device)
-    wanted = cells(
-        arguments.names_in(attention or [ROWS]),
-        arguments.names_in([task]),
+    if table not in TABLES:
+        raise UserError(unknown("table", table, TABLES))
+    chosen = TABLES[table]
+    given: dict[str, Any] = {
+        "seeds": seeds, "workers": workers, "threads": threads, "seconds": seconds,
+        "timeout": timeout,
+    }  # fmt: skip
+    given = {name: value for name, value in given.items() if value is not None}
+    if extra := given.keys() - chosen.options:
+        own = ", ".join(f"--{name}" for name in sorted(chosen.options))
+        raise UserError(f"--{min(extra)} is not of {_named(table)}, which has {own}; leave it out")
+    replay = reproduced.Replay(
+        table=table,
+        attentions=_names(attention, chosen.rows),
+        tasks=_names([task] if task else None, chosen.tasks),
         budget=budget,
-        device=cast(Any, chosen.type),
-        precision=environment.pick_precision(precision, chosen),
+        device=device,
+        precision=precision,
+        store=store,
+        rerun=rerun,
+        as_json=as_json,
+        **given,
     )
-    specs = list({cell.spec.id: cell.spec for cell in wanted}.values())
-    records = measure_all(specs, store, seconds, timeout, rerun)
-    entries = _entries(wanted, records)
-    typer.echo(f"\n{tables.reproduction_summary(entries)}\n")
-    write_pages(within(store, pages.reproduction_files(entries, budget)))
-    failed = any(record.status in ("crashed", "failed") for record in records)
-    raise typer.Exit(1 if failed else 0)
+    raise typer.Exit(chosen.replay(replay))
 
 
-def _entries(cells: "Sequence[Cell]", records: "Sequence[CostRecord]") -> "list[Entry]":
-    """The records of the cells, each with that of softmax by its formula on its task."""
-    from reports.tables.reproduction import REFERENCE, Entry
+def _names(given: Sequence[str] | None, default: str) -> list[str]:
+    return arguments.names_in(given or [default])
 
-    by_id = {record.spec.id: record for record in records}
-    naive = {cell.task: by_id[cell.spec.id] for cell in cells if cell.attention == REFERENCE}
-    return [Entry(c.task, c.attention, by_id[c.spec.id], naive[c.task]) for c in cells]
+
+def _named(table: str) -> str:
+    return f"table {table}" if table.isdigit() else f"the {table}"

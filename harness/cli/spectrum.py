@@ -32,11 +32,23 @@ def spectrum(
     many samples and for the same steps is not computed again. Writes spectrum.md, spectrum.csv,
     spectrum.png and spectrum.svg.
     """
+    from harness.records.store import Store
+
+    write_spectra(chosen_runs(Store(store), run or []), store, samples, as_json)
+
+
+def write_spectra(
+    chosen: "Sequence[Record]", store: Path, samples: int, as_json: bool = False
+) -> None:
+    """Compute the spectra of runs with kept weights; write the pages of all spectra of the store.
+
+    Raises:
+        UserError: a file cannot be written.
+    """
     from harness.records.store import SpectrumStore, Store
     from reports import pages
 
     runs, spectra = Store(store), SpectrumStore.within(store)
-    chosen = chosen_runs(runs, run or [])
     spectra.require_writable()
     records = [_spectrum(one, runs, spectra, samples) for one in chosen]
     if as_json:

@@ -14,6 +14,7 @@ from reports.pages.cost import cost_page
 from reports.pages.leaderboard import leaderboard
 from reports.pages.locality import locality
 from reports.pages.readme import readme_table
+from reports.pages.reproduced_accuracy import accuracy_page
 from reports.pages.reproduction import reproduction
 from reports.pages.spectrum import spectrum_page
 from reports.pages.sweep import sweep_page
@@ -25,6 +26,8 @@ from reports.tables.cost import sweeps
 from reports.tables.csv import as_csv
 from reports.tables.curves import as_csv as curves_csv
 from reports.tables.locality import studies
+from reports.tables.reproduced_accuracy import Results
+from reports.tables.reproduced_accuracy import as_csv as accuracy_csv
 from reports.tables.reproduction import Entry
 from reports.tables.reproduction import as_csv as reproduction_csv
 from reports.tables.spectrum import as_csv as spectrum_csv
@@ -159,6 +162,19 @@ def reproduction_files(entries: Sequence[Entry], budget: str) -> dict[str, bytes
     return {
         "table3.md": reproduction(entries, budget).encode(),
         "table3.csv": reproduction_csv(entries).encode(),
+    }
+
+
+def accuracy_files(results: Results) -> dict[str, bytes]:
+    """What `tableN.md`, `tableN.csv`, `tableN.png` and `tableN.svg` hold, by name."""
+    from reports.figures.reproduced_accuracy import accuracy_figure
+
+    name = f"table{results.table}"
+    table = accuracy_csv(results).encode()
+    return {
+        f"{name}.md": accuracy_page(results).encode(),
+        f"{name}.csv": table,
+        **accuracy_figure(results, name, digest(f"{name}.csv", table)),
     }
 
 

@@ -3,9 +3,14 @@
 from reports.tables.boards import Board, Row, boards
 from reports.tables.columns import COLUMNS, Column
 from reports.tables.csv import as_csv
-from reports.tables.terminal import cost_summary, reproduction_summary, summary
+from reports.tables.terminal import (
+    accuracy_summary,
+    cost_summary,
+    reproduction_summary,
+    summary,
+)
 
 __all__ = [
-    "COLUMNS", "Board", "Column", "Row", "as_csv", "boards", "cost_summary",
+    "COLUMNS", "Board", "Column", "Row", "accuracy_summary", "as_csv", "boards", "cost_summary",
     "reproduction_summary", "summary",
 ]  # fmt: skip

@@ -129,10 +129,11 @@ def entry_text(entry: Entry, value: float | None) -> str:
 
 def as_csv(entries: Sequence[Entry]) -> str:
     """Every entry, at full precision; a cell without a value is empty, never zero."""
-    return csv_text(HEADINGS, map(_line, entries))
+    return csv_text(HEADINGS, map(line, entries))
 
 
-def _line(entry: Entry) -> dict[str, object]:
+def line(entry: Entry) -> dict[str, object]:
+    """The values of `HEADINGS`."""
     record, spec = entry.record, entry.record.spec
     shape = ("length", "batch", "precision", "device", "machine", "threads")
     seconds = record.measured.seconds.model_dump() if record.measured else {}

@@ -1,13 +1,14 @@
 """`harness reproduce`: its cells, its records and pages, and what it rejects."""
 
 import csv
+import json
 
 import pytest
 
-from harness.cli.reproduce import ROWS, SERIES, TASKS
+from harness.cli.reproduce import ARENA, SERIES, TABLES
 from harness.records.store import CostStore
 from harness.reproduce import cells
-from reports.papers import published
+from reports.papers import published, published_on
 from tasks.registry import tasks
 from tasks.uea.series import SeriesTask
 
@@ -15,7 +16,7 @@ SMALL = ("reproduce", "primal", "--budget", "smoke", "--precision", "fp32", "--s
 
 
 def paper_cells():
-    rows, names = ROWS.split(","), TASKS.split(",")
+    rows, names = TABLES["3"].rows.split(","), ARENA.split(",")
     return cells(rows, names, budget="paper", device="cpu", precision="fp32")
 
 
@@ -36,7 +37,7 @@ def test_the_cells_have_the_shapes_and_options_of_the_published_runs():
     assert model and (model.depth, model.dim, model.heads, model.dropout) == (2, 64, 2, 0.1)
 
 
-def test_the_command_of_table_1_has_every_time_series():
+def test_table_1_has_every_time_series():
     names = [name for name, task in tasks.items() if issubclass(task, SeriesTask)]
     assert SERIES.split(",") == sorted(names)
 
@@ -45,6 +46,19 @@ def test_every_published_figure_has_a_cell():
     for one in paper_cells():
         units = {*published(one.task, one.attention)} - {"%"}
         assert units == (set() if one.attention == "sdpa" else {"s/1K steps", "GB"})
+
+
+@pytest.mark.parametrize("table", ["1", "2"])
+def test_every_published_accuracy_has_a_run(table):
+    wanted = {
+        (f"{task}@{tasks.find(task).version}", attention)
+        for task in TABLES[table].tasks.split(",")
+        for attention in TABLES[table].rows.split(",")
+    }
+    printed = {
+        (number.task, number.attention) for key, _ in wanted for number in published_on(key, "%")
+    }
+    assert printed == wanted
 
 
 def test_cells_of_the_same_shape_are_one_measurement():
@@ -69,6 +83,10 @@ def test_the_table_is_measured_once_and_written_beside_the_published_figures(cal
     assert "softmax (naive)" in out
     code, out, _ = call(*arguments)
     assert code == 0 and out.count("(already present)") == 3
+    code, out, _ = call(*arguments, "--json")
+    assert [json.loads(line)["attention"] for line in out.splitlines()] == [
+        "softmax", "sdpa", "primal"
+    ]  # fmt: skip
     assert (store.folder / "table3.md").read_text() == page
 
 
@@ -82,13 +100,80 @@ def test_a_cell_that_takes_too_long_is_a_result_with_its_reason(call, store, out
     assert "695" in out and "timeout" in out
 
 
+@pytest.fixture
+def budget(tmp_path):
+    """A budget file of runs that take a tenth of a second."""
+    file = tmp_path / "tiny.toml"
+    file.write_text(
+        """
+        [model]
+        dim = 8
+        feed_forward = 8
+        head = 8
+        depth = 1
+        [train]
+        batch = 8
+        steps = 2
+        warmup = 0
+        evaluations = 1
+        lr = 1e-3
+        betas = [0.9, 0.999]
+        cycle_momentum = false
+        eps = 1e-8
+        weight_decay = 0.0
+        [tasks.listops]
+        options = { min_len = 2, max_len = 24, train = 64, dev = 16, test = 18 }
+        [tasks.image]
+        """
+    )
+    return str(file)
+
+
+def test_accuracies_stand_beside_the_published_ones_and_missing_data_are_named(
+    call, store, budget, unmeasured
+):
+    arguments = ("reproduce", "primal", "--table", "2", "--budget", budget, "-a", "primal,softmax")
+    code, out, err = call(*arguments, "--task", "image,listops", "--seeds", "0,1")
+    assert code == 0, err
+    assert "missing data of image: run 'harness data fetch image'" in " ".join(out.split())
+    page = (store.folder / "table2.md").read_text()
+    assert "## Missing data\n\n- image: run" in page and "Published accuracies belong to" in page
+    lines = [*csv.DictReader((store.folder / "table2.csv").read_text().splitlines())]
+    found = [(line["task"], line["attention"], line["seeds"]) for line in lines]
+    assert found == [
+        ("listops", "primal", "0 1"), ("listops", "softmax", "0 1"),
+        ("image", "primal", ""), ("image", "softmax", ""),
+    ]  # fmt: skip
+    by_id = {(r.spec.attention, r.spec.seed): r.final.test_accuracy for r in store.read()[0]}
+    mean = 50 * (by_id["primal", 0] + by_id["primal", 1])
+    assert float(lines[0]["accuracy_percent"]) == pytest.approx(mean)
+    assert lines[2]["missing_data"].startswith("run 'harness data fetch image'")
+    code, out, _ = call(*arguments, "--task", "listops", "--seeds", "0,1", "--json")
+    assert [json.loads(line)["attention"] for line in out.splitlines()] == ["primal", "softmax"]
+    assert len(store.read()[0]) == 4 and (store.folder / "table2.png").exists()
+
+
+def test_the_figure_is_made_of_the_spectra_of_trained_models(call, store, budget, unmeasured):
+    code, _, err = call(
+        "reproduce", "primal", "--table", "figure", "--budget", budget, "--task", "listops",
+        "-a", "softmax,primal",
+    )  # fmt: skip
+    assert code == 0, err
+    with (store.folder / "spectrum.csv").open() as lines:
+        assert {line["attention"] for line in csv.DictReader(lines)} == {"softmax", "primal"}
+    assert (store.folder / "spectrum.md").exists() and (store.folder / "spectrum.png").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("primal", "--table", "1"), "harness run --budget paper --task uea-"),
-        (("primal", "--table", "2"), "harness run --budget paper"),
-        (("primal", "--table", "4"), "D4RL is no task here"),
-        (("primal", "--table", "figure"), "harness report"),
+        (("primal", "--table", "1"), "the data of uea-ethanol-concentration, uea-face"),
+        (("primal", "--table", "2", "--task", "image"), "run 'harness data fetch image'"),
+        (("primal", "--table", "figure"), "the data of image are missing"),
+        (("primal", "--table", "2", "--seconds", "3"), "--seconds is not of table 2"),
+        (("primal", "--seeds", "1"), "--seeds is not of table 3, which has --seconds, --timeout"),
+        (("primal", "--table", "2", "--task", "listop"), "did you mean 'listops'?"),
+        (("primal", "--table", "2", "--seeds", "x"), "seeds 'x' are not integers"),
         (("primal", "--table", "7"), "unknown table '7'"),
         (("primmal",), "did you mean 'primal'?"),
         (("primal", "--task", "listop"), "did you mean 'listops'?"),

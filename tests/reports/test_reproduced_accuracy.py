@@ -1,0 +1,90 @@
+"""A reproduced table of accuracies: where the published number is, means, and the page."""
+
+import csv
+
+import pytest
+
+from reports.figures.reproduced_accuracy import draw
+from reports.pages import accuracy_files
+from reports.tables.reproduced_accuracy import Results
+
+
+@pytest.fixture
+def results(record):
+    """One seed of listops with that accuracy, of which 37.3 was published, and others."""
+
+    def make(accuracy, budget="paper", **further):
+        runs = [
+            record("primal", accuracy=accuracy, budget=budget),
+            record("primal", task="image", accuracy=0.5, budget=budget),
+            record("softmax", task="image", status="diverged", reason="loss is nan"),
+        ]
+        given = {"missing": {"retrieval": "run 'harness data import retrieval PATH'"}, **further}
+        tasks = {"listops": "listops@1", "image": "image@1"}
+        return Results("2", budget, tasks, ("softmax", "primal"), tuple(runs), **given)
+
+    return make
+
+
+def find(results, task, attention):
+    return next(r for r in results.all if (r.task, r.attention) == (task, attention))
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "position"),
+    # The half-width of 2,000 test examples is 2.1 points; 37.3 is printed for at most 37.35.
+    [(0.373, "within"), (0.353, "within"), (0.350, "above"), (0.393, "within"), (0.396, "below")],
+)
+def test_the_published_number_is_within_above_or_below_the_interval(results, accuracy, position):
+    assert find(results(accuracy), "listops", "primal").position == position
+
+
+def test_a_number_as_rounded_in_print_is_within(results):
+    # 37.3 is printed for 37.25, too: the end of this interval.
+    one = find(results(0.35165), "listops", "primal")
+    assert 37.25 < 100 * one.row.accuracy.high < 37.3
+    assert one.position == "within"
+
+
+def test_only_the_published_recipe_has_published_numbers(results):
+    assert find(results(0.4), "listops", "primal").value == 37.3
+    assert find(results(0.4, budget="laptop"), "listops", "primal").value is None
+    assert "Published accuracies belong to budget" in page_of(results(0.4, budget="laptop"))
+
+
+def page_of(results):
+    return accuracy_files(results)["table2.md"].decode()
+
+
+def test_the_means_are_over_the_same_tasks(results):
+    # 43.0 was published for image.
+    assert results(0.4).means() == [("primal", 45.0, pytest.approx((37.3 + 43.0) / 2), 2)]
+
+
+def test_the_page_has_every_run_its_failures_and_the_missing_data(results):
+    page = page_of(results(0.4))
+    assert "| listops | softmax | – | – | 37.1 | – |" in page
+    assert "| image | softmax | – | diverged: loss is nan | 38.2 | – |" in page
+    assert "| image | primal | 1 | 50.0 [47.8, 52.2]† | 43.0 | below |" in page
+    assert "- retrieval: run 'harness data import retrieval PATH'" in page
+    assert "Missing data" not in page_of(results(0.4, missing={}))
+
+
+def test_the_figure_has_a_panel_for_each_task_and_names_what_is_not_shown(results):
+    figure = draw(results(0.4))
+    listops, image = figure.axes
+    published = [line.get_xdata()[0] for line in listops.lines if line.get_marker() == "D"]
+    assert published == [37.1, 37.3]
+    assert "softmax: diverged" in image.texts[-1].get_text().replace("\n", " ")
+
+
+def test_the_csv_has_a_line_for_every_variant_on_every_task(results):
+    text = accuracy_files(results(0.4))["table2.csv"].decode()
+    lines = {(line["task"], line["attention"]): line for line in csv.DictReader(text.splitlines())}
+    assert len(lines) == 6
+    line = lines["listops", "primal"]
+    assert (line["accuracy_percent"], line["published_is"]) == ("40.0", "below")
+    assert line["source"] == "Chen et al. 2023 (arXiv 2305.19798), Table 2"
+    assert lines["retrieval", "primal"]["accuracy_percent"] == ""
+    assert lines["retrieval", "primal"]["missing_data"].startswith("run 'harness data import")
+    assert lines["image", "softmax"]["failures"] == "diverged: loss is nan"
