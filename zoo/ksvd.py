@@ -5,7 +5,7 @@ With e = W_e^T phi_q and r = W_r^T phi_k the scores of queries and keys (`zoo.va
     J = 1/2 mean e^T Lambda e + 1/2 mean r^T Lambda r - Tr(W_e^T W_r)
 
 Lambda is diagonal and positive. `scales` are its parameters, and `roots` the square roots of its
-diagonal, by which scores are multiplied.
+diagonal, by which scores are multiplied. `docs/primal.md` derives J, and states what J = 0 implies.
 
 Axis letters beyond the contract's: `p` features, `c` the two sides (query, key), `s` rank.
 """
