@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-data = typer.Typer(help="List, download and import data sets.", no_args_is_help=True)
+data = typer.Typer(help="List, download, import and record data sets.", no_args_is_help=True)
 
 
 @data.command(name="list")
@@ -53,3 +53,22 @@ def fetch(
         fetched = fetch_data(task, watch, offline)
     typer.echo(f"{'present' if fetched.present else 'fetched'}: {fetched.path}")
     typer.echo(f"terms: {fetched.terms}")
+
+
+@data.command(name="record")
+def record(
+    environment: Annotated[str, typer.Argument(help="The environment, as InvertedPendulum-v5.")],
+    path: Annotated[Path, typer.Argument(help="The new HDF5 file.")],
+    episodes: Annotated[int, typer.Option(help="Trajectories.")] = 100,
+    seed: Annotated[int, typer.Option(help="Seed of the policy and the environment.")] = 0,
+) -> None:
+    """Record trajectories of a scripted policy with noise, for task control."""
+    from tasks.control.policies import record
+    from tasks.data.trajectories import write
+
+    trajectories = record(environment, episodes, seed)
+    write(path, trajectories)
+    for name in ("random_return", "expert_return"):
+        typer.echo(f"{name}: {trajectories.attributes[name]:g}")
+    typer.echo(f"mean return of the file: {trajectories.returns.mean():g}")
+    typer.echo(f"recorded: {path}, {len(trajectories.rewards)} steps")

@@ -1,0 +1,1 @@
+"""Continuous control from recorded trajectories."""

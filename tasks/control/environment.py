@@ -1,0 +1,76 @@
+"""Environments of gymnasium, with actions scaled to [-1, 1]."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Float32
+
+from tasks.data.extras import import_extra
+from zoo.registry import UserError, first_line
+
+Action = Float[np.ndarray, " a"]
+Observation = Float32[np.ndarray, " s"]
+
+
+class Outcome(NamedTuple):
+    """What follows a step: the next observation, the reward, and whether an end was reached.
+
+    `ended` is an end for good, `limited` one by the environment's limit of steps.
+    """
+
+    observation: Observation
+    reward: float
+    ended: bool
+    limited: bool
+
+
+class Environment:
+    """An environment whose observations and actions are vectors.
+
+    Attributes:
+        name: in the registry of gymnasium.
+        states: s, values of an observation.
+        bound: (a,), the largest action; the smallest is its negative.
+    """
+
+    def __init__(self, name: str) -> None:
+        """Build the environment; nothing is rendered, and no display is needed.
+
+        Raises:
+            UserError: gymnasium or mujoco is not installed, there is no such environment, or it has
+                other observations or actions.
+        """
+        gymnasium: Any = import_extra("control", "gymnasium", "control")
+        mujoco: Any = import_extra("control", "mujoco", "control")
+        # By default a warning of the simulator is written into a file of the working folder.
+        mujoco.set_mju_user_warning(_ignore)
+        try:
+            self._env = gymnasium.make(name, disable_env_checker=True)
+        except Exception as error:
+            raise UserError(
+                f"environment {name!r} cannot be built ({first_line(error)}); give one of "
+                "gymnasium, such as Hopper-v5"
+            ) from error
+        state, action = self._env.observation_space, self._env.action_space
+        vectors = all(len(space.shape or ()) == 1 for space in (state, action))
+        if not vectors or not hasattr(action, "high") or not np.isfinite(action.high).all():
+            raise UserError(f"environment {name!r} has no vectors of states and bounded actions")
+        if (action.low != -action.high).any():
+            raise UserError(f"environment {name!r} has actions whose bounds differ in size")
+        self.name, self.states = name, int(state.shape[0])
+        self.bound: Float32[np.ndarray, " a"] = action.high.astype(np.float32)
+
+    def reset(self, seed: int) -> Observation:
+        """Begin the episode of that seed."""
+        observation, _ = self._env.reset(seed=seed)
+        return np.asarray(observation, np.float32)
+
+    def step(self, action: Action) -> Outcome:
+        """Take an action of [-1, 1]; one beyond is clipped."""
+        scaled = np.clip(action, -1, 1) * self.bound
+        observation, reward, ended, limited, _ = self._env.step(scaled.astype(np.float32))
+        return Outcome(np.asarray(observation, np.float32), float(reward), ended, limited)
+
+
+def _ignore(message: str) -> None:
+    """Drop a warning of the simulator."""

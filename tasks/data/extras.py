@@ -1,0 +1,21 @@
+"""Packages that only some tasks need."""
+
+from importlib import import_module
+from types import ModuleType
+
+from zoo.registry import UserError, in_one_line, load_guarded
+
+
+def import_extra(owner: str, module: str, extra: str) -> ModuleType:
+    """Import `module` for `owner`.
+
+    Raises:
+        UserError: it cannot be imported; `extra` is the extra of this package that installs it.
+    """
+    try:
+        return load_guarded(lambda: import_module(module))
+    except Exception as error:
+        raise UserError(
+            f"{owner} needs {module}, which cannot be imported ({in_one_line(error)}); run: "
+            f"pip install 'attention-harness[{extra}]'"
+        ) from error

@@ -1,0 +1,208 @@
+"""Files of trajectories: HDF5 in the forms of D4RL and of Minari.
+
+* D4RL (Fu et al., 2020, arXiv 2004.07219): arrays of all steps, `observations`, `actions`,
+  `rewards`, `terminals` and `timeouts`. A trajectory ends where one of the last two is true; steps
+  after the last end are left out.
+* Minari: a group `episode_0`, `episode_1`, ... for each trajectory, with `observations` (one more
+  than steps), `actions`, `rewards`, `terminations` and `truncations`.
+
+Only arrays of numbers are read, and no object is unpickled.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float32, Float64, Int64
+
+from tasks.data.extras import import_extra
+from tasks.data.files import require_regular, unreadable
+from zoo.registry import UserError, first_line
+
+ENDS = {"d4rl": ("terminals", "timeouts"), "minari": ("terminations", "truncations")}
+"""The two arrays that end a trajectory: for good, or by a limit of steps."""
+
+ATTRIBUTES = {"env_id": str, "random_return": float, "expert_return": float}
+"""Attributes of a file that are read, with their types; files from elsewhere have none."""
+
+Attributes = Mapping[str, str | float]
+
+
+class Trajectories(NamedTuple):
+    """All steps of all trajectories, in order.
+
+    Attributes:
+        observations: (v, s), the state before each step.
+        actions: (v, a), as the environment takes them.
+        rewards: (v,).
+        ends: (e,), the first step after each trajectory, ascending; the last is v.
+        terminal: (e,), whether a trajectory ended for good, and not by a limit of steps.
+        attributes: those of `ATTRIBUTES` that the file has.
+    """
+
+    observations: Float32[np.ndarray, "v s"]
+    actions: Float32[np.ndarray, "v a"]
+    rewards: Float64[np.ndarray, " v"]
+    ends: Int64[np.ndarray, " e"]
+    terminal: Bool[np.ndarray, " e"]
+    attributes: Attributes
+
+    @classmethod
+    def join(cls, parts: Sequence["Trajectories"], attributes: Attributes) -> "Trajectories":
+        """The trajectories of all parts, in order."""
+        return cls(
+            np.concatenate([part.observations for part in parts]),
+            np.concatenate([part.actions for part in parts]),
+            np.concatenate([part.rewards for part in parts]),
+            np.concatenate([part.lengths for part in parts]).cumsum(),
+            np.concatenate([part.terminal for part in parts]),
+            attributes,
+        )
+
+    @property
+    def lengths(self) -> Int64[np.ndarray, " e"]:
+        """Steps of each trajectory, (e,)."""
+        return np.diff(self.ends, prepend=0)
+
+    @property
+    def returns(self) -> Float64[np.ndarray, " e"]:
+        """The sum of the rewards of each trajectory, (e,)."""
+        return np.add.reduceat(self.rewards, self.ends - self.lengths)
+
+
+def read(path: str) -> Trajectories:
+    """The trajectories of a file.
+
+    Raises:
+        UserError: h5py is not installed, or the file cannot be read, is not one of the two forms,
+            has arrays that do not fit each other, numbers that are not finite, or no trajectory.
+    """
+    file = Path(path)
+    try:
+        if not file.exists():
+            raise UserError(f"{path} does not exist; give an HDF5 file of trajectories")
+        require_regular(file)
+        stat = file.stat()
+    except OSError as error:
+        raise unreadable(path, error) from error
+    return _read(file, stat.st_mtime_ns, stat.st_size)
+
+
+def write(path: Path, trajectories: Trajectories) -> None:
+    """Write trajectories in the form of D4RL, and their attributes.
+
+    Raises:
+        UserError: h5py is not installed, or the file exists or cannot be written.
+    """
+    h5py: Any = import_extra("trajectories", "h5py", "control")
+    last = np.zeros((2, len(trajectories.rewards)), dtype=bool)
+    last[0, trajectories.ends[trajectories.terminal] - 1] = True
+    last[1, trajectories.ends[~trajectories.terminal] - 1] = True
+    try:
+        with h5py.File(path, "x") as file:
+            for name in ("observations", "actions", "rewards"):
+                file[name] = getattr(trajectories, name)
+            for name, values in zip(ENDS["d4rl"], last, strict=True):
+                file[name] = values
+            file.attrs.update(trajectories.attributes)
+    except OSError as error:
+        raise UserError(
+            f"{path} cannot be written ({first_line(error)}); give another file"
+        ) from error
+
+
+@lru_cache(maxsize=1)  # a run builds its task several times
+def _read(file: Path, modified: int, size: int) -> Trajectories:
+    h5py: Any = import_extra("trajectories", "h5py", "control")
+    try:
+        with h5py.File(file, "r") as opened:
+            attributes = _attributes(file, opened.attrs)
+            names = [name for name in opened if re.fullmatch(r"episode_\d+", name)]
+            if not names:
+                return _d4rl(Group(file, opened), attributes)
+            names.sort(key=lambda name: int(name.removeprefix("episode_")))
+            episodes = [_minari(Group(file, opened[name])) for name in names]
+    except (OSError, RuntimeError, KeyError) as error:  # what h5py raises on a damaged file
+        raise UserError(
+            f"{file} cannot be read as HDF5 ({first_line(error)}); get it again"
+        ) from error
+    shapes = {(part.observations.shape[1], part.actions.shape[1]) for part in episodes}
+    if len(shapes) > 1:
+        raise UserError(f"{file} has episodes of several widths; give one environment's file")
+    return Trajectories.join(episodes, attributes)
+
+
+class Group:
+    """The arrays of a file, or of one of its groups."""
+
+    def __init__(self, file: Path, group: Any) -> None:
+        """Read `group` of `file`, both open."""
+        self.file, self.group = file, group
+        self.label = f"{file} {group.name.strip('/')}".strip()
+
+    def array(self, name: str, axes: int, count: int | None = None) -> np.ndarray:
+        """The array of that name, with `axes` axes, and `count` rows where that is given.
+
+        Raises:
+            UserError: there is none, or it is of other numbers or of another shape.
+        """
+        found = self.group.get(name)
+        if found is None or not hasattr(found, "dtype") or found.dtype.kind not in "biuf":
+            raise UserError(
+                f"{self.label} has no array of numbers {name!r}; give a file in the form of D4RL "
+                "or Minari"
+            )
+        if len(found.shape) != axes or not found.size:
+            raise UserError(f"{self.label}: {name} has shape {found.shape}, {axes} axes needed")
+        if count is not None and len(found) != count:
+            raise UserError(f"{self.label}: {name} has {len(found)} rows, {count} expected")
+        values = found[()]
+        if not np.isfinite(values).all():
+            raise UserError(f"{self.label}: {name} has values that are not finite; correct it")
+        return values
+
+
+def _d4rl(group: Group, attributes: Attributes) -> Trajectories:
+    rewards = group.array("rewards", 1)
+    terminal, limited = (group.array(name, 1, len(rewards)) > 0 for name in ENDS["d4rl"])
+    ends = np.flatnonzero(terminal | limited) + 1
+    if not len(ends):
+        raise UserError(f"{group.label}: terminals and timeouts mark no end; mark the last steps")
+    return Trajectories(
+        group.array("observations", 2, len(rewards))[: ends[-1]].astype(np.float32),
+        group.array("actions", 2, len(rewards))[: ends[-1]].astype(np.float32),
+        rewards[: ends[-1]].astype(np.float64),
+        ends,
+        terminal[ends - 1],
+        attributes,
+    )
+
+
+def _minari(group: Group) -> Trajectories:
+    """One episode; it ends with its last step, whatever its flags are."""
+    rewards = group.array("rewards", 1)
+    count = len(rewards)
+    terminal, _ = (group.array(name, 1, count) > 0 for name in ENDS["minari"])
+    return Trajectories(
+        group.array("observations", 2, count + 1)[:-1].astype(np.float32),
+        group.array("actions", 2, count).astype(np.float32),
+        rewards.astype(np.float64),
+        np.array([count]),
+        terminal[-1:],
+        {},
+    )
+
+
+def _attributes(file: Path, found: Mapping[str, Any]) -> Attributes:
+    attributes: dict[str, str | float] = {}
+    for name, kind in ATTRIBUTES.items():
+        if name not in found:
+            continue
+        value = found[name]
+        if not isinstance(value, kind) or (kind is float and not np.isfinite(value)):
+            raise UserError(f"{file}: attribute {name} is {value!r}, {kind.__name__} needed")
+        attributes[name] = kind(value)
+    return attributes

@@ -1,0 +1,181 @@
+"""Files of trajectories, their recording, and the environments."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from tasks.control.environment import Environment
+from tasks.control.policies import record
+from tasks.data.trajectories import ENDS, Trajectories, read, write
+from zoo.registry import UserError
+
+h5py = pytest.importorskip("h5py")
+
+PENDULUM = "InvertedPendulum-v5"
+
+
+def arrays(lengths=(3, 2), states=4, actions=1) -> dict[str, np.ndarray]:
+    """Arrays in the form of D4RL: the last trajectory ends for good, the others by a limit."""
+    rng, count = np.random.default_rng(0), sum(lengths)
+    ends = np.cumsum(lengths) - 1
+    terminals, timeouts = np.zeros(count, bool), np.zeros(count, bool)
+    terminals[ends[-1]] = timeouts[ends[:-1]] = True
+    return {
+        "observations": rng.random((count, states), dtype=np.float32),
+        "actions": rng.random((count, actions), dtype=np.float32),
+        "rewards": rng.random(count),
+        "terminals": terminals,
+        "timeouts": timeouts,
+    }
+
+
+def save(path, content, **attributes) -> str:
+    with h5py.File(path, "w") as file:
+        for name, values in content.items():
+            file[name] = values
+        file.attrs.update(attributes)
+    return str(path)
+
+
+def as_minari(content, lengths=(3, 2)) -> dict[str, np.ndarray]:
+    groups, start = {}, 0
+    for i, length in enumerate(lengths):
+        part = slice(start, start + length)
+        states = content["observations"][part]
+        groups |= {
+            f"episode_{i}/observations": np.concatenate([states, states[-1:]]),
+            f"episode_{i}/actions": content["actions"][part],
+            f"episode_{i}/rewards": content["rewards"][part],
+            f"episode_{i}/terminations": content["terminals"][part],
+            f"episode_{i}/truncations": content["timeouts"][part],
+        }
+        start += length
+    return groups
+
+
+def same(first: Trajectories, second: Trajectories) -> bool:
+    parts = zip(first[:-1], second[:-1], strict=True)
+    return all(np.array_equal(one, other) for one, other in parts)
+
+
+def test_both_forms_have_the_same_trajectories_in_order_of_their_numbers(tmp_path):
+    lengths = (1,) * 10 + (3, 2)  # episode_10 follows episode_9, not episode_1
+    content = arrays(lengths)
+    plain = read(save(tmp_path / "d4rl.hdf5", content))
+    assert same(plain, read(save(tmp_path / "minari.hdf5", as_minari(content, lengths))))
+    assert plain.lengths.tolist() == list(lengths) and plain.terminal.tolist() == [False] * 11 + [
+        True
+    ]
+    assert plain.returns[-1] == pytest.approx(content["rewards"][-2:].sum())
+
+
+def test_steps_after_the_last_end_are_left_out(tmp_path):
+    content = arrays()
+    content["terminals"][:] = False
+    assert read(save(tmp_path / "a.hdf5", content)).lengths.tolist() == [3]
+
+
+def without(name):
+    return lambda content: content.pop(name)
+
+
+def replaced(name, change):
+    return lambda content: content.update({name: change(content[name])})
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (without("timeouts"), "no array of numbers 'timeouts'"),
+        (replaced("actions", lambda a: a[:-1]), "actions has 4 rows, 5 expected"),
+        (replaced("observations", lambda a: a[:, :, None]), "observations has shape"),
+        (replaced("rewards", lambda a: a * np.nan), "rewards has values that are not finite"),
+        (replaced("rewards", lambda a: a.astype("S8")), "no array of numbers 'rewards'"),
+        (replaced("terminals", np.zeros_like), None),
+        (lambda content: content.update(dict.fromkeys(ENDS["d4rl"], np.zeros(5))), "mark no end"),
+    ],
+)  # fmt: skip
+def test_a_file_that_does_not_fit_is_rejected_in_one_line(tmp_path, damage, message):
+    content = arrays()
+    damage(content)
+    path = save(tmp_path / "a.hdf5", content)
+    if message is None:  # trajectories that end by a limit alone are fine
+        assert len(read(path).ends) == 1
+        return
+    with pytest.raises(UserError, match=message) as raised:
+        read(path)
+    assert path in str(raised.value) and "\n" not in str(raised.value)
+
+
+def test_damaged_missing_and_foreign_files_are_rejected(tmp_path):
+    path = save(tmp_path / "a.hdf5", arrays())
+    (tmp_path / "cut.hdf5").write_bytes((tmp_path / "a.hdf5").read_bytes()[:1500])
+    (tmp_path / "text.hdf5").write_text("no HDF5")
+    for name in ("cut.hdf5", "text.hdf5"):
+        with pytest.raises(UserError, match="cannot be read as HDF5"):
+            read(str(tmp_path / name))
+    with pytest.raises(UserError, match="does not exist"):
+        read(str(tmp_path / "none.hdf5"))
+    with pytest.raises(UserError, match=r"regular|directory"):
+        read(str(tmp_path))
+    minari = as_minari(arrays())
+    minari["episode_0/observations"] = minari["episode_0/observations"][:-1]
+    with pytest.raises(UserError, match="episode_0: observations has 3 rows, 4 expected"):
+        read(save(tmp_path / "b.hdf5", minari))
+    assert same(read(path), read(path))
+
+
+def test_a_missing_package_names_the_extra(tmp_path, monkeypatch):
+    path = save(tmp_path / "a.hdf5", arrays())
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    with pytest.raises(UserError, match=r"needs h5py.*attention-harness\[control\]"):
+        read(path)
+    monkeypatch.setitem(sys.modules, "gymnasium", None)
+    with pytest.raises(UserError, match=r"needs gymnasium.*attention-harness\[control\]"):
+        Environment(PENDULUM)
+
+
+def test_a_recording_depends_on_its_seed_alone_and_is_read_as_it_was_written(tmp_path, monkeypatch):
+    pytest.importorskip("mujoco")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tasks.control.policies.REFERENCE_EPISODES", 1)
+    first = record(PENDULUM, 3, seed=5)
+    write(tmp_path / "a.hdf5", first)
+    write(tmp_path / "b.hdf5", record(PENDULUM, 3, seed=5))
+    assert (tmp_path / "a.hdf5").read_bytes() == (tmp_path / "b.hdf5").read_bytes()
+    again = read(str(tmp_path / "a.hdf5"))
+    assert same(first, again) and first.attributes == again.attributes
+    assert not same(first, record(PENDULUM, 3, seed=6))
+    assert first.attributes["random_return"] < 50 < first.attributes["expert_return"] == 1000
+    assert np.abs(first.actions).max() <= 3 and first.lengths.max() <= 1000
+    with pytest.raises(UserError, match="cannot be written"):
+        write(tmp_path / "a.hdf5", first)
+    assert {path.name for path in tmp_path.iterdir()} == {"a.hdf5", "b.hdf5"}  # no log of mujoco
+
+
+def test_recorded_steps_are_those_of_the_environment(monkeypatch):
+    pytest.importorskip("mujoco")
+    monkeypatch.setattr("tasks.control.policies.REFERENCE_EPISODES", 1)
+    data = record(PENDULUM, 2, seed=0)
+    environment = Environment(PENDULUM)
+    rng = np.random.default_rng([0, 1, 0])
+    assert np.array_equal(environment.reset(int(rng.integers(2**31))), data.observations[0])
+    for step in range(min(3, int(data.ends[0]) - 1)):
+        outcome = environment.step(data.actions[step] / environment.bound)
+        assert outcome.observation == pytest.approx(data.observations[step + 1], abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("Nothing-v1", "cannot be built"), ("CartPole-v1", "bounded actions")],
+)
+def test_an_unfit_environment_is_rejected(name, message):
+    pytest.importorskip("mujoco")
+    with pytest.raises(UserError, match=message):
+        Environment(name)
+
+
+def test_only_environments_with_a_policy_are_recorded():
+    with pytest.raises(UserError, match="InvertedPendulum-v5"):
+        record("Hopper-v4", 1, seed=0)
