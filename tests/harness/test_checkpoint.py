@@ -51,7 +51,9 @@ def same(one, other) -> bool:
     return one == other
 
 
-@pytest.mark.parametrize("attention", ["softmax+primal", "performer"])
+@pytest.mark.parametrize(
+    "attention", ["softmax+primal", pytest.param("performer", marks=pytest.mark.slow)]
+)
 def test_a_run_that_continues_from_a_checkpoint_equals_one_without_a_break(
     plan, prepare, dev, path, attention
 ):

@@ -141,6 +141,7 @@ def test_the_page_has_the_audits_of_every_task_of_its_store(call, store, unmeasu
     assert "## majority@1" in page and "## parity@1" in page
 
 
+@pytest.mark.slow
 def test_an_audit_whose_page_cannot_be_written_is_one_line(call, store, unmeasured):
     (store.folder / "locality.md").mkdir(parents=True)
     code, _, err = call("locality", "majority", "--windows", "4", "--budget", "smoke")

@@ -47,7 +47,13 @@ def trained(name: str, recompute, lengths) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("lengths", [None, [40, 7, 23]], ids=["full", "padded"])
-@pytest.mark.parametrize("name", CHECKED)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in ("primal", "performer") else pytest.mark.slow)
+        for name in CHECKED
+    ],
+)
 def test_recomputation_changes_no_bit_of_outputs_losses_gradients_and_later_draws(name, lengths):
     expected = trained(name, "none", lengths)
     for recompute in ("attention", "layer"):
@@ -63,6 +69,7 @@ def peak(recompute) -> int:
     return peak_bytes(work.call, torch.device("cpu"))
 
 
+@pytest.mark.slow
 def test_each_form_stores_less_than_the_one_before():
     none, attention, layer = (peak(recompute) for recompute in ("none", "attention", "layer"))
     assert attention < 0.8 * none

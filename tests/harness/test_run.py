@@ -298,7 +298,9 @@ def test_a_failure_before_training_is_a_record_too(plan, store, callback, monkey
     assert record.curve == []
 
 
-@pytest.mark.parametrize("attention", ["softmax+primal", "performer"])
+@pytest.mark.parametrize(
+    "attention", ["softmax+primal", pytest.param("performer", marks=pytest.mark.slow)]
+)
 def test_an_interrupted_run_is_recorded_and_continues_to_the_same_result(
     plan, store, tmp_path, callback, unmeasured, interrupt_at, trained, attention
 ):

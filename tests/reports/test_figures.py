@@ -78,6 +78,7 @@ def test_a_board_with_fewer_than_two_points_has_no_panel(record):
     assert figure.texts[0].get_text() == "No board has two variants with a cost."
 
 
+@pytest.mark.slow
 def test_a_figure_has_fewer_pixels_than_matplotlib_can_draw(record):
     many = [record(name, accuracy=0.5, key=f"a@{key}")
             for key in range(45) for name in ("a", "b")]  # fmt: skip

@@ -233,8 +233,17 @@ def test_padding_invariance_finds_a_loss_that_depends_on_a_padded_token(effect):
 
 
 @EFFECTS
-@pytest.mark.parametrize("samples", list(itertools.permutations(range(4), 2)), ids=str)
-@pytest.mark.parametrize("pair", [(0, 149), (47, 48), (48, 48)], ids=str)
+@pytest.mark.parametrize(
+    "samples",
+    [
+        pytest.param(two, marks=[] if 0 in two else pytest.mark.slow)
+        for two in itertools.permutations(range(4), 2)
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize(
+    "pair", [(0, 149), pytest.param((47, 48), marks=pytest.mark.slow), (48, 48)], ids=str
+)
 def test_batch_independence_finds_a_leak_between_any_two_samples(samples, pair, effect):
     (a, b), (i, j) = samples, pair
     assert failure("batch independence", batch_leak((a, i), (b, j), effect))

@@ -180,7 +180,13 @@ def test_views_of_any_strides_drop_the_entries_of_their_copy():
 
 
 @pytest.mark.parametrize("narrow", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("wide", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize(
+    "wide",
+    [
+        torch.float32,
+        *(pytest.param(dtype, marks=pytest.mark.slow) for dtype in (torch.bfloat16, torch.float64)),
+    ],
+)
 def test_the_sum_with_a_residual_is_that_of_two_steps(wide, narrow):
     residual = torch.randn(2, 33, 64, dtype=wide, requires_grad=True)
     x = torch.randn(2, 33, 64, dtype=narrow, requires_grad=True)

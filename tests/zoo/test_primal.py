@@ -94,8 +94,8 @@ def path(request, monkeypatch):
 CASES = list(itertools.product(FORMS, ["weights", "data"], ["batch", "sample"]))
 
 
-@pytest.mark.parametrize("n", [63, 1000])
-@pytest.mark.parametrize("padding", ["full", "ends", "holes"])
+@pytest.mark.parametrize("n", [pytest.param(63, marks=pytest.mark.slow), 1000])
+@pytest.mark.parametrize("padding", ["full", pytest.param("ends", marks=pytest.mark.slow), "holes"])
 @pytest.mark.parametrize(("form", "trace", "mean"), CASES, ids=["-".join(c) for c in CASES])
 def test_outputs_losses_and_gradients_are_those_of_the_equations(
     path, n, padding, form, trace, mean
