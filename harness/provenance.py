@@ -4,6 +4,7 @@ import hashlib
 import inspect
 import sys
 from contextlib import suppress
+from types import ModuleType
 
 from harness.environment import describe
 from harness.plan import Plan
@@ -22,13 +23,34 @@ def environment_of(plan: Plan) -> Environment:
 
 
 def implementations(composition: Composition) -> dict[str, str]:
-    """SHA-256 of the source of each variant's module, by variant; none where it has no source."""
+    """SHA-256 of the source of each variant, by variant; none where it has no source.
+
+    The source is that of the variant's module and of the modules of its package that it uses,
+    directly or through others, in order of their names.
+    """
     digests = {}
     for name in composition.names:
         with suppress(OSError, TypeError, KeyError):
-            source = inspect.getsource(sys.modules[variants.find(name).__module__])
-            digests[name] = hashlib.sha256(source.encode()).hexdigest()
+            module = sys.modules[variants.find(name).__module__]
+            sources = map(inspect.getsource, sorted(used_by(module), key=lambda one: one.__name__))
+            digests[name] = hashlib.sha256("".join(sources).encode()).hexdigest()
     return digests
+
+
+def used_by(module: ModuleType) -> set[ModuleType]:
+    """The module, and the modules of its package whose objects it has, directly or indirectly."""
+    package = module.__name__.partition(".")[0]
+    found, left = set(), [module]
+    while left:
+        one = left.pop()
+        if one in found or one.__name__.partition(".")[0] != package:
+            continue
+        found.add(one)
+        for value in list(vars(one).values()):
+            name = value.__name__ if inspect.ismodule(value) else getattr(value, "__module__", None)
+            if isinstance(name, str) and name in sys.modules:
+                left.append(sys.modules[name])
+    return found
 
 
 def expected_failures_of(plan: Plan) -> dict[str, str]:

@@ -231,7 +231,7 @@ class Record(Frozen):
         reason: one line; empty where status is `ok`.
         started: when the run began.
         environment: that of the run.
-        implementations: SHA-256 of the source of each variant's module, by variant.
+        implementations: SHA-256 of the sources of each variant; see `harness.provenance`.
         baselines: accuracies without attention on the same test split, by name.
         baseline_losses: mean cross-entropies in nats of models without attention on the same test
             split, by name; empty unless the run is a language model.

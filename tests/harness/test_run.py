@@ -2,6 +2,7 @@
 
 import hashlib
 import signal
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,10 @@ from harness import checkpoint
 from harness.environment import describe
 from harness.interrupts import Interrupts, Terminated
 from harness.plan import resolve
-from harness.provenance import expected_failures_of, implementations
+from harness.provenance import expected_failures_of, implementations, used_by
 from harness.run import run
 from harness.train import Evaluation, Trainer
 from tests.harness.conftest import TREES
-from zoo import variants as shipped
 from zoo.composition import Composition
 from zoo.registry import UserError
 from zoo.variants import variants
@@ -126,13 +126,24 @@ def test_a_record_has_the_expected_failures_of_the_form_that_ran(
     assert run(usual, store, callback).expected_failures == expected_failures_of(usual)
 
 
-def test_a_record_has_the_digest_of_the_source_of_each_variant(plan, store, callback, unmeasured):
-    expected = {
-        name: hashlib.sha256(Path(shipped.__path__[0], f"{name}.py").read_bytes()).hexdigest()
-        for name in ("softmax", "primal")
-    }
-    assert run(plan("softmax+primal"), store, callback).implementations == expected
-    assert implementations(Composition.parse("primal")) == {"primal": expected["primal"]}
+def test_a_record_has_the_digest_of_the_sources_of_each_variant(plan, store, callback, unmeasured):
+    primal = import_module("zoo.variants.primal")
+    modules = sorted(used_by(primal), key=lambda module: module.__name__)
+    source = b"".join(Path(module.__file__).read_bytes() for module in modules)
+    made = run(plan("softmax+primal"), store, callback).implementations
+    assert made["primal"] == hashlib.sha256(source).hexdigest() != made["softmax"]
+    assert implementations(Composition.parse("primal")) == {"primal": made["primal"]}
+
+
+def test_the_sources_of_a_variant_are_those_of_its_package_that_it_uses():
+    primal, softmax = (
+        {module.__name__ for module in used_by(import_module(f"zoo.variants.{name}"))}
+        for name in ("primal", "softmax")
+    )
+    # `zoo.kernels.moments` is used by a module that the variant uses.
+    ours = {"zoo.variants.primal", "zoo.ksvd", "zoo.feature_maps", "zoo.kernels.moments"}
+    assert ours <= primal and not ours & softmax
+    assert all(name.startswith("zoo.") for name in primal | softmax)
 
 
 def test_test_is_evaluated_once_after_training_with_the_best_state(
