@@ -125,7 +125,7 @@ class Cell:
         trainer = Trainer(model, train, spec.train, spec.seed)
         if self.path.exists():
             self._resume(trainer)
-        self._train(trainer, dev)
+        self._train(trainer, dev, test if spec.train.best_on_test else None)
         self.callback.phase("test")
         self.final = self._evaluate(trainer, test)
 
@@ -151,7 +151,7 @@ class Cell:
             "continue there, or delete it to start the run again",
         )
 
-    def _train(self, trainer: Trainer, dev: Split) -> None:
+    def _train(self, trainer: Trainer, dev: Split, test: Split | None) -> None:
         def save() -> None:
             self.progress.elapsed = time.perf_counter() - self.start
             checkpoint.save(self.path, trainer, self.progress)
@@ -177,6 +177,7 @@ class Cell:
             on_point=on_point,
             save=save,
             save_is_due=save_is_due,
+            test=test,
         )
         self.interrupts.deferred = False
         self.interrupts.raise_pending()
@@ -200,6 +201,7 @@ class Cell:
             answers=answers,
             scores=scores,
             dev_loss=self.progress.best_loss,
+            best_on_test=self.progress.best_on_test,
         )
 
 

@@ -179,6 +179,7 @@ class Progress(BaseModel):
             best has the lowest loss where the task has a metric, else the highest accuracy.
         best_loss: its loss on dev; None where the task has no metric.
         best_step: the first step with that loss or accuracy.
+        best_on_test: the highest accuracy on test so far; None unless the recipe asks for it.
         elapsed: seconds since the start of the run, over all processes.
         environment: that in which the run was started.
         best_state: the model's parameters at `best_step`.
@@ -193,6 +194,7 @@ class Progress(BaseModel):
     best_accuracy: Annotated[float, Field(ge=-1, le=1)] = -1.0
     best_loss: Nats | None = None
     best_step: Step = 0
+    best_on_test: Annotated[float, Field(ge=0, le=1)] | None = None
     elapsed: Seconds = 0.0
     environment: Environment | None = None
     best_state: dict[str, Tensor] = Field(default={}, exclude=True)
@@ -206,6 +208,7 @@ def fit(
     on_point: Callable[[Point], None],
     save: Callable[[], None],
     save_is_due: Callable[[], bool] = lambda: False,
+    test: Split | None = None,
 ) -> None:
     """Train from `progress` to the last step, updating `progress`.
 
@@ -219,6 +222,7 @@ def fit(
         on_point: called with every point of the curve.
         save: called after each evaluation and whenever it is due; `progress` is complete then.
         save_is_due: called after every other step.
+        test: evaluated with dev for `Progress.best_on_test`; it selects nothing.
 
     Raises:
         DivergedError: a loss is not finite at a point of the curve.
@@ -235,6 +239,8 @@ def fit(
             continue
         losses = _mean_losses(progress, until - last)
         on_dev = _evaluate(trainer, dev, progress) if until in evaluations else None
+        if on_dev and test:
+            progress.best_on_test = max(progress.best_on_test or 0.0, trainer.accuracy(test))
         point = Point(
             step=until, seconds=progress.seconds, loss=losses.pop("task"), losses=losses,
             dev_accuracy=on_dev.accuracy if on_dev else None,

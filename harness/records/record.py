@@ -93,6 +93,8 @@ class Final(Frozen):
             stored, and for a language model.
         scores: the cross-entropies on the test split, of a language model; None elsewhere.
         dev_loss: of that checkpoint, which is the one with the lowest; None likewise.
+        best_on_test: the highest fraction correct on test of all evaluations, which is no result:
+            it is chosen on test. None unless the recipe asks for it.
     """
 
     test_accuracy: Fraction
@@ -105,6 +107,7 @@ class Final(Frozen):
     answers: Annotated[CorrectAnswers | None, Field(exclude_if=lambda value: value is None)] = None
     scores: Annotated[ClusterScores | None, Field(exclude_if=lambda value: value is None)] = None
     dev_loss: Annotated[Nats | None, Field(exclude_if=lambda value: value is None)] = None
+    best_on_test: Annotated[Fraction | None, Field(exclude_if=lambda value: value is None)] = None
 
     @property
     def test_score(self) -> float:
@@ -122,6 +125,12 @@ class Final(Frozen):
             raise ValueError("scores and dev_loss are both given, or neither is")
         if self.scores and self.scores.accuracy != self.test_accuracy:
             raise ValueError(f"scores are not of test_accuracy={self.test_accuracy}")
+        return self
+
+    @model_validator(mode="after")
+    def _best_is_highest(self) -> "Final":
+        if self.best_on_test is not None and self.best_on_test < self.test_accuracy:
+            raise ValueError(f"best_on_test={self.best_on_test} is below test_accuracy")
         return self
 
     @model_validator(mode="after")

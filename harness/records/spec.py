@@ -110,6 +110,8 @@ class TrainSpec(Frozen):
         optimiser: `adamw`, or `radam` (Liu et al., 2020, arXiv 1908.03265) with decoupled decay.
         schedule: `one-cycle` as described at `warmup`, or `constant`.
         clip: largest norm of the gradient of all parameters; 0 for no limit.
+        best_on_test: whether test is evaluated whenever dev is, and the highest accuracy is
+            recorded, as some published runs report it. It selects nothing.
     """
 
     batch: Count
@@ -132,6 +134,7 @@ class TrainSpec(Frozen):
         Literal["one-cycle", "constant"], Field(exclude_if=lambda value: value == "one-cycle")
     ] = "one-cycle"
     clip: Annotated[float, Field(ge=0, exclude_if=operator.not_)] = 0.0
+    best_on_test: Annotated[bool, Field(exclude_if=operator.not_)] = False
 
     @field_validator("betas", mode="before")
     @classmethod

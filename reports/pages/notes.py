@@ -6,13 +6,22 @@ from harness.records.record import Environment, Record
 from harness.records.store import Broken
 from reports.markdown import escape
 from reports.papers import published
-from reports.tables.columns import EXPECTED, NO_EVIDENCE, ONE_RUN, PAPER, PARTIAL, UNEQUAL
+from reports.tables.columns import (
+    CHOSEN_ON_TEST,
+    EXPECTED,
+    NO_EVIDENCE,
+    ONE_RUN,
+    PAPER,
+    PARTIAL,
+    UNEQUAL,
+)
 
 MARKS = {
     ONE_RUN: f"{ONE_RUN} One seed: the interval covers the sampling of the test split alone.",
     NO_EVIDENCE: f"{NO_EVIDENCE} No evidence of attention: not above every baseline.",
     UNEQUAL: f"{UNEQUAL} Parameters differ from those of softmax by more than 10 %.",
     PARTIAL: f"{PARTIAL} Mean and interval of the finished runs alone.",
+    CHOSEN_ON_TEST: f"{CHOSEN_ON_TEST} Chosen on test, as some published numbers: no result.",
     EXPECTED: f"{EXPECTED} Known check failures: see `harness check`.",
     PAPER: f"{PAPER} Published by others; `leaderboard.md` names the source.",
 }
@@ -53,6 +62,12 @@ LOSSES = """\
   interpolated Kneser-Ney *n-grams*, n chosen on dev.
 """
 
+BEST_ON_TEST = f"""\
+- {CHOSEN_ON_TEST} *best on test* is the mean over seeds of the highest accuracy of all evaluations
+  on test. It is chosen on the answers that it counts, and is shown beside published accuracies that
+  were chosen so; it selects and orders nothing.
+"""
+
 PAPER_NOTE = f"""\
 ## {PAPER} Published numbers
 
@@ -88,6 +103,8 @@ def notes(records: Sequence[Record], broken: Sequence[Broken]) -> Iterator[str]:
         yield MEANING
     if any(record.final and record.final.scores for record in records):
         yield LOSSES
+    if any(record.final and record.final.best_on_test is not None for record in records):
+        yield BEST_ON_TEST
     if shared := sum(record.cost is not None and record.cost.workers > 1 for record in records):
         yield (
             f"- The costs of {shared} of {len(records)} runs were measured while other cells ran "

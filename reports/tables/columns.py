@@ -18,6 +18,9 @@ UNMEASURED = "not measured"
 ONE_RUN, PARTIAL, PAPER, EXPECTED = "†", "‡", "§", "¶"
 """Marks: an interval of one seed, unfinished runs, published numbers, known check failures."""
 
+CHOSEN_ON_TEST = "⁂"
+"""Mark: an accuracy that is the best of all evaluations on test."""
+
 NO_EVIDENCE = "∅"
 """Mark: a row that does not beat every baseline."""
 
@@ -140,6 +143,17 @@ def _dev_percent(row: Row) -> float | None:
     return 100 * fmean(final.dev_accuracy for final in row.finals) if row.finals else None
 
 
+def best_on_test(row: Row) -> float | None:
+    """The mean in percent of the best accuracies on test; None without them."""
+    best = [final.best_on_test for final in row.finals if final.best_on_test is not None]
+    return 100 * fmean(best) if best else None
+
+
+def best_on_test_text(row: Row) -> str:
+    """`best_on_test` with one digit after the point."""
+    return NOTHING if (best := best_on_test(row)) is None else f"{best:.1f}"
+
+
 def _interval(end: int) -> Callable[[Row], object]:
     return lambda row: 100 * row.accuracy[end] if row.accuracy else None
 
@@ -230,6 +244,8 @@ COLUMNS = (
            "at base", _at_baseline, optional=True),
     Column("dev_accuracy_percent", _dev_percent, "dev accuracy (%)", "dev %",
            lambda row: NOTHING if (value := _dev_percent(row)) is None else f"{value:.1f}"),
+    Column("best_on_test_percent", best_on_test, f"best on test{CHOSEN_ON_TEST} (%)",
+           text=best_on_test_text, optional=True),
     Column("runs", lambda row: len(row.runs), "seeds", "seeds", _seeds),
     Column("runs_ok", lambda row: len(row.finals)),
     Column("seeds", lambda row: " ".join(str(run.spec.seed) for run in row.runs)),

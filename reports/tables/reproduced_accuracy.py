@@ -8,7 +8,14 @@ from typing import Literal
 
 from harness.records.record import Record
 from reports.papers import Number, published
-from reports.tables.columns import NOTHING, accuracy, percent
+from reports.tables.columns import (
+    CHOSEN_ON_TEST,
+    NOTHING,
+    accuracy,
+    best_on_test,
+    best_on_test_text,
+    percent,
+)
 from reports.tables.rows import Row
 from reports.text import csv_text
 
@@ -19,8 +26,8 @@ PRINTED = 0.05
 
 HEADINGS = (
     "table", "task", "attention", "budget", "seeds", "accuracy_percent", "accuracy_low",
-    "accuracy_high", "interval_over", "published_accuracy_percent", "published_is", "failures",
-    "missing_data", "source", "commits",
+    "accuracy_high", "interval_over", "best_on_test_percent", "published_accuracy_percent",
+    "published_is", "failures", "missing_data", "source", "commits",
 )  # fmt: skip
 
 
@@ -80,6 +87,11 @@ class Results:
     attentions: tuple[str, ...]
     records: tuple[Record, ...]
     missing: Mapping[str, str]
+
+    @property
+    def source(self) -> str:
+        """The paper and the table."""
+        return f"Chen et al. 2023 (arXiv 2305.19798), Table {self.table}"
 
     @cached_property
     def all(self) -> list[Result]:
@@ -146,6 +158,7 @@ def _line(result: Result) -> dict[str, object]:
         "accuracy_low": 100 * interval.low if interval else None,
         "accuracy_high": 100 * interval.high if interval else None,
         "interval_over": interval.over if interval else None,
+        "best_on_test_percent": best_on_test(row) if row else None,
         "published_accuracy_percent": result.value,
         "published_is": result.position,
         "failures": row.failures if row else None,
@@ -155,19 +168,23 @@ def _line(result: Result) -> dict[str, object]:
 
 
 def cells(result: Result) -> list[str]:
-    """A line for a page: task, variant, seeds, both accuracies, and where the published one is."""
+    """A line for a page: task, variant, seeds, accuracies, and where the published one is."""
     finished = result.row.finals if result.row else []
     return [
         result.task,
         result.attention,
         str(len(finished)) if finished else NOTHING,
         result.text,
+        best_on_test_text(result.row) if result.row else NOTHING,
         result.number.value if result.number else NOTHING,
         result.position or NOTHING,
     ]
 
 
-CELLS = ("task", "attention", "seeds", "here (%)", "published (%)", "published is")
+CELLS = (
+    "task", "attention", "seeds", "here (%)", f"best on test{CHOSEN_ON_TEST} (%)", "published (%)",
+    "published is",
+)  # fmt: skip
 """The headings of `cells`."""
 
 

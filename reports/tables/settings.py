@@ -88,8 +88,9 @@ def titles(settings: Sequence[Setting], machines: Sequence[str]) -> list[str]:
 
 
 def recipe(shared: Setting) -> str:
-    """Every field of model and training; the options of the task are in its key."""
-    fields = {part: [path for path in PATHS if path.startswith(f"{part}.")] for part in PARTS}
+    """Every field of model and training, without flags that are off."""
+    on = [path for path in PATHS if shared[path] is not False]
+    fields = {part: [path for path in on if path.startswith(f"{part}.")] for part in PARTS}
     return " ".join(f"{PARTS[part]}: {_phrases(shared, own)}." for part, own in fields.items())
 
 

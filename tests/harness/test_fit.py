@@ -94,6 +94,17 @@ def test_the_best_checkpoint_of_a_language_model_has_the_lowest_loss(
     assert [point.dev_loss for point in progress.curve] == [3.0, 2.0, 2.5, 2.0]
 
 
+def test_the_best_on_test_is_recorded_and_selects_nothing(plan, prepare, monkeypatch):
+    splits = plan().data.splits
+    accuracies = {id(splits["dev"]): iter([0.5, 0.25, 0.25]), id(splits["test"]): iter([0, 1, 0.5])}
+    monkeypatch.setattr(
+        Trainer, "evaluate", lambda self, split: evaluation(next(accuracies[id(split)]))
+    )
+    trainer, progress = prepare(plan(steps=3, warmup=1, evaluations=3)), Progress()
+    fit(trainer, splits["dev"], progress, nothing, nothing, test=splits["test"])
+    assert (progress.best_step, progress.best_accuracy, progress.best_on_test) == (1, 0.5, 1.0)
+
+
 def test_a_loss_on_dev_that_is_not_finite_ends_the_run(plan, prepare, dev, monkeypatch):
     monkeypatch.setattr(Trainer, "evaluate", lambda self, split: evaluation(0.5, math.nan))
     with pytest.raises(DivergedError, match="loss on dev is nan at step 2"):

@@ -126,6 +126,27 @@ def test_a_record_has_the_expected_failures_of_the_form_that_ran(
     assert run(usual, store, callback).expected_failures == expected_failures_of(usual)
 
 
+def test_test_is_evaluated_more_than_once_only_where_the_recipe_asks_for_the_best(
+    plan, store, callback, unmeasured, monkeypatch
+):
+    evaluated, real = [], Trainer.evaluate
+
+    def evaluate(self, split):
+        evaluated.append(split)
+        return real(self, split)
+
+    monkeypatch.setattr(Trainer, "evaluate", evaluate)
+    made = {}
+    for asked, count in ((False, 1), (True, 3)):
+        one = plan(evaluations=2, best_on_test=asked)
+        made[asked] = run(one, store, callback).final
+        test = sum(torch.equal(s.targets, one.data.splits["test"].targets) for s in evaluated)
+        assert test == count
+        evaluated.clear()
+    assert made[False].best_on_test is None
+    assert made[True].best_on_test >= made[True].test_accuracy == made[False].test_accuracy
+
+
 def test_a_record_has_the_digest_of_the_sources_of_each_variant(plan, store, callback, unmeasured):
     primal = import_module("zoo.variants.primal")
     modules = sorted(used_by(primal), key=lambda module: module.__name__)

@@ -98,9 +98,8 @@ def test_a_section_states_its_recipe(record):
         "Model: depth 2, width 64, heads 2, feed-forward width 128, classifier width 128, dropout "
         "0.1, attention dropout 0, positions learned, recompute none, norm pre, pooling mean. "
         "Training: batch 32, steps 5,000, warm-up steps 1,000, learning rate 0.0001, betas 0.9 and "
-        "0.999, cycle momentum no, eps 1e-06, weight decay 0, validation evaluations 10, precision "
-        "bf16, compiled no, bucket by length no, optimiser adamw, schedule one-cycle, clip 0. Test "
-        "examples: 2,000.\n"
+        "0.999, eps 1e-06, weight decay 0, validation evaluations 10, precision bf16, optimiser "
+        "adamw, schedule one-cycle, clip 0. Test examples: 2,000.\n"
     ) in page
 
 

@@ -63,9 +63,9 @@ def test_the_means_are_over_the_same_tasks(results):
 
 def test_the_page_has_every_run_its_failures_and_the_missing_data(results):
     page = page_of(results(0.4))
-    assert "| listops | softmax | – | – | 37.1 | – |" in page
-    assert "| image | softmax | – | diverged: loss is nan | 38.2 | – |" in page
-    assert "| image | primal | 1 | 50.0 [47.8, 52.2]† | 43.0 | below |" in page
+    assert "| listops | softmax | – | – | – | 37.1 | – |" in page
+    assert "| image | softmax | – | diverged: loss is nan | – | 38.2 | – |" in page
+    assert "| image | primal | 1 | 50.0 [47.8, 52.2]† | – | 43.0 | below |" in page
     assert "- retrieval: run 'harness data import retrieval PATH'" in page
     assert "Missing data" not in page_of(results(0.4, missing={}))
 

@@ -2,9 +2,12 @@ import csv
 import io
 
 import pytest
+from pydantic import ValidationError
 
+from harness.records.record import Final
+from reports.pages.leaderboard import leaderboard
 from reports.tables import as_csv, boards, summary
-from reports.tables.columns import number
+from reports.tables.columns import CHOSEN_ON_TEST, number
 
 
 def read(records):
@@ -55,6 +58,20 @@ def test_published_numbers_have_columns_of_their_own_with_their_source(record):
     assert [line[f"paper_{name}"] for name in names] == ["37.3", "56.5", "0.69"]
     assert line["paper_source"].count("arXiv 2305.19798") == 2
     assert (line["test_accuracy_percent"], line["peak_memory_mib"]) == ("90.0", "2.0")
+
+
+def test_the_best_on_test_is_a_marked_column_of_runs_that_have_it(record):
+    plain = [record(accuracy=0.5), record(seed=1, accuracy=0.7)]
+    assert CHOSEN_ON_TEST not in leaderboard(plain, [])
+    best = [
+        one.model_copy(update={"final": one.final.model_copy(update={"best_on_test": value})})
+        for one, value in zip(plain, (0.6, 0.9), strict=True)
+    ]
+    page = leaderboard(best, [])
+    assert f"best on test{CHOSEN_ON_TEST} (%)" in page and "| 75.0 |" in page
+    assert "selects and orders nothing" in page
+    with pytest.raises(ValidationError, match=r"best_on_test=0\.4 is below test_accuracy"):
+        Final.model_validate(plain[0].final.model_dump() | {"best_on_test": 0.4})
 
 
 def test_a_cost_is_the_median_over_seeds(record):
