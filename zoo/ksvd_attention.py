@@ -134,6 +134,26 @@ class KsvdAttention(Attention):
         """The square roots of the diagonal of Lambda."""
         return ksvd.roots(self.scales, self.lambda_form)
 
+    def problem(self, x: Tokens) -> tuple[Float[Tensor, "b c h n f"], Weights]:
+        """Features and weights of which J is the objective, at tokens without padding.
+
+        J = energy of features @ weights / n - Tr(W_e^T W_r). With `trace=weights` these are W_e and
+        W_r, and the features are multiplied by what makes W_e|X and W_r|X of them: statement 15 of
+        `docs/primal.md`.
+
+        Raises:
+            Unsupported: each token has weights of its own.
+        """
+        if self.size.causal and self.projections == "moments":
+            raise Unsupported("causal primal.projections=moments has weights for each token")
+        phi = self._by_side(self._features(x, None))
+        if self.trace == "data":
+            return phi, self._weights(x, None, sampled_tokens.plain)[1]
+        rows = torch.eye(self.directions.shape[2], dtype=x.dtype, device=x.device)
+        rows = rows.expand(2, self.size.heads, -1, -1)
+        maps = self._weights(x, None, sampled_tokens.plain, rows)[1]
+        return phi @ maps, self.directions[None]
+
     def _heads(self, x: Tokens) -> Float[Tensor, "b h n width"]:
         """Tokens, split in heads."""
         return x.unflatten(-1, (self.size.heads, -1)).transpose(1, 2)
@@ -172,19 +192,24 @@ class KsvdAttention(Attention):
         return self.apply_rotary(u.transpose(1, 2), positions).transpose(1, 2)
 
     def _weights(
-        self, x: Tokens, mask: Mask | None, take: Callable[..., tuple[Tensor, Tensor]]
+        self,
+        x: Tokens,
+        mask: Mask | None,
+        take: Callable[..., tuple[Tensor, Tensor]],
+        directions: Float[Tensor, "c h a s"] | None = None,
     ) -> tuple[Tokens, Weights]:
         """x, and W_e|X and W_r|X, or W_e and W_r where they do not depend on the data.
 
-        `take` is a function of `zoo.kernels.sampled_tokens`.
+        `take` is a function of `zoo.kernels.sampled_tokens`; `directions` replace W_e and W_r.
         """
+        directions = self.directions if directions is None else directions
         if self.projections == "independent":
-            return x, self.directions[None]
+            return x, directions[None]
         if self.projections == "moments":
             # W_e is in the span of the features of keys, W_r in that of queries.
             phi = self._by_side(self._features(x, mask)).flip(1)
-            return x, self._moments(phi, x, mask, self.directions)
-        return self._sampled(x, mask, take, self.directions)
+            return x, self._moments(phi, x, mask, directions)
+        return self._sampled(x, mask, take, directions)
 
     def _sampled(
         self,

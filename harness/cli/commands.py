@@ -10,6 +10,7 @@ from harness.cli.check import check
 from harness.cli.cost import cost
 from harness.cli.curves import curves
 from harness.cli.data import data
+from harness.cli.ksvd import ksvd
 from harness.cli.list import list_
 from harness.cli.locality import locality
 from harness.cli.measure import measure
@@ -30,8 +31,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 COMMANDS = (
-    run, status, sweep, curves, cost, reproduce, locality, spectrum, approximation, measure, check,
-    list_, budgets, report,
+    run, status, sweep, curves, cost, reproduce, locality, spectrum, approximation, ksvd, measure,
+    check, list_, budgets, report,
 )  # fmt: skip
 for function in COMMANDS:
     app.command(name=function.__name__.rstrip("_"), cls=Command)(function)

@@ -5,12 +5,14 @@ from collections.abc import Iterable, Sequence
 
 from harness.records.approximation import Approximation
 from harness.records.cost import CostRecord
+from harness.records.ksvd import KsvdCurve
 from harness.records.record import Record
 from harness.records.spectrum import SpectrumRecord
 from harness.records.store import Broken
 from reports.markdown import insert
 from reports.pages.approximation import approximation
 from reports.pages.cost import cost_page
+from reports.pages.ksvd import ksvd
 from reports.pages.leaderboard import leaderboard
 from reports.pages.locality import locality
 from reports.pages.readme import readme_table
@@ -25,6 +27,7 @@ from reports.tables.cost import as_csv as cost_csv
 from reports.tables.cost import sweeps
 from reports.tables.csv import as_csv
 from reports.tables.curves import as_csv as curves_csv
+from reports.tables.ksvd import as_csv as ksvd_csv
 from reports.tables.locality import studies
 from reports.tables.reproduced_accuracy import Results
 from reports.tables.reproduced_accuracy import as_csv as accuracy_csv
@@ -139,6 +142,18 @@ def approximation_files(all_errors: Sequence[Approximation]) -> dict[str, bytes]
         "approximation.md": approximation(all_errors).encode(),
         "approximation.csv": table,
         **approximation_figure(all_errors, digest("approximation.csv", table)),
+    }
+
+
+def ksvd_files(curves: Sequence[KsvdCurve]) -> dict[str, bytes]:
+    """What `ksvd.md`, `ksvd.csv`, `ksvd.png` and `ksvd.svg` hold, by name."""
+    from reports.figures.ksvd import ksvd_figure
+
+    table = ksvd_csv(curves).encode()
+    return {
+        "ksvd.md": ksvd(curves).encode(),
+        "ksvd.csv": table,
+        **ksvd_figure(curves, digest("ksvd.csv", table)),
     }
 
 

@@ -20,7 +20,7 @@ TREES = {"min_len": 2, "max_len": 24, "train": 64, "dev": 16, "test": 18}
 
 STORED = (
     "curves", "sweep", "run", "status", "cost", "reproduce", "report", "measure", "locality",
-    "spectrum", "approximation",
+    "spectrum", "approximation", "ksvd",
 )  # fmt: skip
 """Commands with the option `--store`."""
 
