@@ -2,11 +2,18 @@
 
 import csv
 import io
+from pathlib import Path
+from statistics import fmean
+
+import pytest
 
 from harness.records.ksvd import KsvdCurve, KsvdState
 from reports.figures.ksvd import draw
+from reports.pages import digest
 from reports.pages.ksvd import ksvd
-from reports.tables.ksvd import as_csv
+from reports.tables.ksvd import Line, alignment, as_csv, groups, square
+
+RESULTS = Path(__file__).parents[2] / "results"
 
 
 def curve(loss: str, seed: int, objective: float, trace: str = "data") -> KsvdCurve:
@@ -60,3 +67,52 @@ def test_the_figure_has_a_line_for_each_loss_and_a_band_over_the_seeds():
     assert (band.y0, band.y1) == (1, 900)
     random = alignments.lines[-1]
     assert random.get_label() == "random" and set(random.get_ydata()) == {0.25}
+
+
+@pytest.fixture(scope="module")
+def published() -> list[KsvdCurve]:
+    """The curves of `results/ksvd.csv`."""
+    curves: dict[tuple, list[KsvdState]] = {}
+    with (RESULTS / "ksvd.csv").open() as file:
+        for row in csv.DictReader(file):
+            names = ("inputs", "trained", "trace", "loss", "seed", "samples", "tokens", "heads",
+                     "width", "rank")  # fmt: skip
+            state = KsvdState(
+                step=row["step"], objective=row["objective"], left=row["left_alignment"],
+                right=row["right_alignment"], task=row["task_loss"],
+            )  # fmt: skip
+            curves.setdefault(tuple((name, row[name]) for name in names), []).append(state)
+    return [KsvdCurve(**dict(key), states=tuple(states)) for key, states in curves.items()]
+
+
+def test_the_published_page_and_figure_are_those_of_the_published_csv(published):
+    table = (RESULTS / "ksvd.csv").read_bytes()
+    assert as_csv(published).encode() == table
+    assert (RESULTS / "ksvd.md").read_text("utf-8") == ksvd(published)
+    for kind in ("png", "svg"):
+        assert digest("ksvd.csv", table).encode() in (RESULTS / f"ksvd.{kind}").read_bytes()
+
+
+def lines(curves: list[KsvdCurve]) -> list[dict[str, Line]]:
+    """The lines of each of the four groups, by their loss."""
+    return [{line.loss: line for line in group.lines} for group in groups(curves)]
+
+
+def test_the_published_ksvd_loss_reaches_zero_without_the_subspaces(published):
+    assert len(lines(published)) == 4
+    for of_loss in lines(published):
+        line, control = of_loss["ksvd"], of_loss["reconstruction"]
+        start, end = line.at(0, alignment)[0], line.at(300, alignment)[0]
+        assert line.at(300, square)[2] < 1e-11 and line.at(0, square)[1] > 1e-2
+        assert abs(end - start) < 0.1 and end < 0.36
+        assert control.at(300, alignment)[1] > 0.995
+
+
+def test_beside_a_task_the_published_loss_makes_the_objective_small_and_aligns_little(published):
+    gains = []
+    for of_loss in lines(published):
+        both, task = of_loss["task+ksvd"], of_loss["task"]
+        assert both.at(300, square)[0] < 2e-5 and task.at(300, square)[0] > 2
+        gains.append(both.at(300, alignment)[0] - task.at(300, alignment)[0])
+        assert both.at(300, alignment)[0] < 0.45
+    assert all(0 <= gain < 0.15 for gain in gains) and fmean(gains[:2]) < 0.02
