@@ -3,17 +3,21 @@
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from harness.records.cost import CostRecord
 from harness.records.record import Record
 from harness.records.scores import Metric
 from harness.records.spec import RunSpec
+from harness.records.spectrum import SpectrumRecord
 from harness.records.tuning import is_trial
 from reports.tables.rows import Row, group_by, in_order
 from reports.tables.scores import Baselines, best_first
 from reports.tables.settings import Setting, chosen_text, setting, sort_key, titles
 from reports.tables.standings import verdict, with_standings
 from reports.tables.trials import without_trials
+
+OfRun = TypeVar("OfRun", Record, SpectrumRecord)
 
 Options = Mapping[str, Mapping[str, object]]
 """Options of the variants of a run, by variant."""
@@ -79,8 +83,8 @@ def boards(records: Iterable[Record]) -> list[Board]:
 
 
 def grouped(
-    records: Iterable[Record], shared: Callable[[Record], Setting]
-) -> list[tuple[str, Setting, list[Record]]]:
+    records: Iterable[OfRun], shared: Callable[[OfRun], Setting]
+) -> list[tuple[str, Setting, list[OfRun]]]:
     """Groups of runs of one setting and machine in order, each with its title and setting.
 
     Of two records of the same run on one machine, the later one is used.
@@ -94,7 +98,7 @@ def grouped(
     return list(zip(names, settings, runs, strict=True))
 
 
-def machine(record: Record | CostRecord) -> str:
+def machine(record: Record | CostRecord | SpectrumRecord) -> str:
     """The machine of a cost: the device, for a CPU with the number of threads."""
     name, threads = record.environment.device, record.environment.threads
     count = "1 thread" if threads == 1 else f"{threads} threads"

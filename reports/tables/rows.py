@@ -14,6 +14,7 @@ from reports.tables.scores import negated
 from reports.text import plain
 
 Key = TypeVar("Key")
+Run = TypeVar("Run")
 
 REASON = 200
 """The most characters of a reason in a table; the record has the complete reason."""
@@ -136,9 +137,9 @@ class Row:
         return "; ".join(f"seed {', '.join(own)} {reason}" for reason, own in seeds.items())
 
 
-def group_by(runs: Iterable[Record], key: Callable[[Record], Key]) -> dict[Key, list[Record]]:
+def group_by(runs: Iterable[Run], key: Callable[[Run], Key]) -> dict[Key, list[Run]]:
     """The runs by `key`; keys and runs are in the order of `runs`."""
-    groups: dict[Key, list[Record]] = {}
+    groups: dict[Key, list[Run]] = {}
     for run in runs:
         groups.setdefault(key(run), []).append(run)
     return groups

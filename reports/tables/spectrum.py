@@ -1,9 +1,12 @@
 """Groups spectra of attention matrices by setting: a line for each layer of each run."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from harness.records.spectrum import LayerSpectrum, SpectrumRecord
+from reports.tables.boards import differences, grouped
+from reports.tables.rows import group_by
+from reports.tables.settings import chosen_text, setting
 from reports.text import csv_text
 
 HEADINGS = (
@@ -40,29 +43,43 @@ class Line(NamedTuple):
 
 
 class Group(NamedTuple):
-    """The runs of one task and recipe, and their layers."""
+    """The runs of one task, recipe and machine, and their layers.
+
+    Attributes:
+        title: as plain text.
+        lines: by run and layer.
+        runs: the name of each run, by the identity of its specification.
+    """
 
     title: str
     lines: tuple[Line, ...]
+    runs: Mapping[str, str]
 
     def label(self, line: Line) -> str:
-        """The run and the layer; the seed where runs differ in it."""
-        attention, seed = line.record.spec.attention, line.record.spec.seed
-        seeds = {one.record.spec.seed for one in self.lines}
-        run = f"{attention} seed {seed}" if len(seeds) > 1 else attention
-        return f"{run}, layer {line.number}"
+        """The run and the layer."""
+        return f"{self.runs[line.record.spec.id]}, layer {line.number}"
 
 
 def groups(records: Iterable[SpectrumRecord]) -> list[Group]:
-    """The groups in order of their titles, runs by attention and seed."""
-    by_title: dict[str, list[SpectrumRecord]] = {}
-    for record in sorted(records, key=lambda one: (one.spec.attention, one.spec.seed, one.spec.id)):
-        title = f"{record.spec.task.key}, budget {record.spec.budget}"
-        by_title.setdefault(title, []).append(record)
-    return [
-        Group(title, tuple(line for record in same for line in _lines(record)))
-        for title, same in sorted(by_title.items())
-    ]
+    """The groups in order of task, budget and machine, runs by name."""
+    made = []
+    for title, _, same in grouped(records, lambda record: setting(record.spec)):
+        names = _names(same)
+        same.sort(key=lambda record: (names[record.spec.id], record.spec.seed))
+        lines = tuple(line for record in same for line in _lines(record))
+        made.append(Group(title, lines, names))
+    return made
+
+
+def _names(records: Sequence[SpectrumRecord]) -> dict[str, str]:
+    """The name of each run: variant, what was chosen for it, and what runs differ in."""
+    names, several = {}, len({record.spec.seed for record in records}) > 1
+    for attention, same in group_by(records, lambda record: record.spec.attention).items():
+        options = differences([record.spec.options for record in same])
+        for record, differing in zip(same, options, strict=True):
+            seed = f" seed {record.spec.seed}" if several else ""
+            names[record.spec.id] = f"{attention}{differing}{chosen_text(record.spec)}{seed}"
+    return names
 
 
 def as_csv(all_groups: Sequence[Group]) -> str:
