@@ -32,6 +32,12 @@ LAYERS: Mapping[str, Callable[..., EncoderLayer]] = {
 }
 """Kinds of layers by the norm of `ModelSpec`."""
 
+OF_IMAGES = ("model.drop_path", "train.augment", "train.mixup", "train.cutmix")
+"""Fields of a specification that have a meaning for images only."""
+
+DEFAULTS = {"model.positions": "learned"}
+"""Of fields that always have a value."""
+
 
 class Classifier(nn.Module):
     """Encodes the sequences of an example with one encoder, and classifies the example.
@@ -172,8 +178,25 @@ def mean_losses(layers: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
     return {name: torch.stack(terms).mean() for name, terms in by_name.items()}
 
 
+def require_defaults(spec: RunSpec, kind: str, fields: Iterable[str]) -> None:
+    """Raise UserError unless these fields, as `model.norm`, have their defaults.
+
+    `kind` names the inputs for which they have no meaning.
+    """
+    for field in fields:
+        owner, _, name = field.partition(".")
+        part = getattr(spec, owner)
+        value, default = (
+            getattr(part, name),
+            DEFAULTS.get(field, type(part).model_fields[name].default),
+        )
+        if value != default:
+            raise UserError(f"{field}={value} has no meaning for {kind}; it must be {default}")
+
+
 def build_classifier(spec: RunSpec, task: Task, composition: Composition) -> Classifier:
     """The model of a task of sequences that `spec` describes; see `harness.model.build_model`."""
+    require_defaults(spec, "sequences", OF_IMAGES)
     model = spec.model
     size = Size(
         dim=model.dim,

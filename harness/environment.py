@@ -19,7 +19,7 @@ from zoo.registry import UserError
 
 PACKAGES = (
     "numpy", "attention-harness", "xformers", "performer-pytorch", "nystrom-attention",
-    "reformer-pytorch", "flash-linear-attention",
+    "reformer-pytorch", "flash-linear-attention", "timm", "pillow",
 )  # fmt: skip
 """Packages whose versions are recorded if they are installed, in addition to Python and torch."""
 

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from harness.data import is_out_of_memory
+from harness.layer_inputs import attentions
 from harness.model import build_model
 from harness.plan import Plan
 from harness.records.record import Cost, Quartiles, Usage
@@ -25,7 +26,6 @@ from harness.train import Trainer, autocast, synchronise
 from tasks.contract import Split
 from zoo.composition import Composition
 from zoo.cost import backends, flops, peak_bytes, state_bytes
-from zoo.encoder import EncoderLayer
 
 REFERENCE = "softmax"
 """The variant that every cost is compared with."""
@@ -82,11 +82,10 @@ def measure(plan: Plan) -> Cost:
 
 def _state_bytes(trainer: Trainer) -> int | None:
     """Memory of the state of decoding of one sequence; None without one."""
-    layers = [part for part in trainer.model.modules() if isinstance(part, EncoderLayer)]
-    attentions = [layer.attention for layer in layers]
-    if not all(one.traits.recurrent and one.size.causal for one in attentions):
+    layers = attentions(trainer.model)
+    if not all(one.traits.recurrent and one.size.causal for one in layers):
         return None
-    return sum(state_bytes(one.start(1)) for one in attentions)
+    return sum(state_bytes(one.start(1)) for one in layers)
 
 
 def is_reference(spec: RunSpec) -> bool:

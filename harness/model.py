@@ -13,9 +13,6 @@ from zoo.registry import UserError
 
 Builder = Callable[[RunSpec, Task, Composition], nn.Module]
 
-BUILDERS: Mapping[Inputs, Builder] = {"sequences": build_classifier}
-"""The builder of the model by `Task.inputs`. What needs an extra is imported when it is called."""
-
 
 def build_model(spec: RunSpec, task: Task, composition: Composition) -> nn.Module:
     """The model that `spec` describes, initialised from the default generator.
@@ -29,3 +26,13 @@ def build_model(spec: RunSpec, task: Task, composition: Composition) -> nn.Modul
     if task.inputs not in BUILDERS:
         raise UserError(f"{task.key}: there is no model of {task.inputs}; use another task")
     return BUILDERS[task.inputs](spec, task, composition)
+
+
+def _build_vision(spec: RunSpec, task: Task, composition: Composition) -> nn.Module:
+    from harness.vision import build_vision
+
+    return build_vision(spec, task, composition)
+
+
+BUILDERS: Mapping[Inputs, Builder] = {"sequences": build_classifier, "images": _build_vision}
+"""The builder of the model by `Task.inputs`. What needs an extra is imported when it is called."""

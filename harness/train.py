@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from functools import partial
 from typing import Annotated, Any, NamedTuple
 
@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
 from harness.batches import ShuffledBatches, in_order
+from harness.reader import reader
 from harness.records.record import Environment, Point, Seconds
 from harness.records.scores import Nats
 from harness.records.spec import TrainSpec
@@ -73,8 +74,10 @@ class Trainer:
         self.forward = torch.compile(model, dynamic=False) if spec.compiled else model
         lengths = train.example_lengths() if spec.bucket_by_length else None
         self.order = ShuffledBatches(len(train), spec.batch, seed, self.device, lengths)
+        self.read = reader(train, self.order, spec, seed)
+        self.answers = train.answers.smoothed(spec.label_smoothing)
         self.optimizer = OPTIMISERS[spec.optimiser](
-            model.parameters(),
+            parameter_groups(model, spec),
             lr=spec.lr,
             betas=spec.betas,
             eps=spec.eps,
@@ -86,10 +89,10 @@ class Trainer:
         lr, momentum = SCHEDULES[self.spec.schedule](min(number, self.spec.steps - 1), self.spec)
         for group in self.optimizer.param_groups:
             group["lr"], group["betas"] = lr, (momentum, self.spec.betas[1])
-        batch = self.train.gather(self.order.batch(number), self.order.length(number))
+        batch = self.read(number)
         with autocast(self.device.type, self.spec.precision):
             scores, losses = self.forward(batch)
-        task = self.train.answers.loss(scores, batch.targets)
+        task = self.answers.loss(scores, batch.targets)
         torch.stack([task, *losses.values()]).sum().backward()
         if self.spec.clip:
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.spec.clip)
@@ -125,6 +128,17 @@ class Trainer:
             return self.forward(batch)[0]
 
 
+def parameter_groups(model: nn.Module, spec: TrainSpec) -> list[dict[str, Any]]:
+    """The parameters for the optimiser, those that do not decay in a group of their own."""
+    if spec.decay == "all":
+        return [{"params": [*model.parameters()]}]
+    undecayed: Container[str] = getattr(model, "undecayed", ())
+    groups: list[dict[str, Any]] = [{"params": []}, {"params": [], "weight_decay": 0.0}]
+    for name, parameter in model.named_parameters():
+        groups[parameter.ndim < 2 or name in undecayed]["params"].append(parameter)
+    return groups
+
+
 def one_cycle(step: int, spec: TrainSpec) -> tuple[float, float]:
     """Return the learning rate and beta1 of a step, counted from 0.
 
@@ -144,12 +158,25 @@ def one_cycle(step: int, spec: TrainSpec) -> tuple[float, float]:
     return _lerp(spec.lr, spec.lr / 250_000, weight), _lerp(lowest, highest, weight)
 
 
+def cosine(step: int, spec: TrainSpec) -> tuple[float, float]:
+    """Return the learning rate and beta1 of a step, counted from 0.
+
+    As DeiT (Touvron et al., 2021, arXiv 2012.12877), by step and not by epoch: the rate rises
+    linearly from lr / 1,000 to lr in `warmup` steps, and is then that of a cosine over all steps,
+    which ends at lr / 100.
+    """
+    if step < spec.warmup:
+        return _lerp(spec.lr / 1000, spec.lr, step / spec.warmup), spec.betas[0]
+    weight = (1 - math.cos(math.pi * step / spec.steps)) / 2
+    return _lerp(spec.lr, spec.lr / 100, weight), spec.betas[0]
+
+
 def constant(step: int, spec: TrainSpec) -> tuple[float, float]:
     """Return the learning rate and beta1 of every step: those of the recipe."""
     return spec.lr, spec.betas[0]
 
 
-SCHEDULES = {"one-cycle": one_cycle, "constant": constant}
+SCHEDULES = {"one-cycle": one_cycle, "cosine": cosine, "constant": constant}
 """Learning rate and beta1 of a step, by the name in a recipe."""
 
 

@@ -2,13 +2,15 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 from torch.nn import functional as F
+
+from zoo.registry import UserError
 
 Scores = Float[Tensor, "*answers classes"]
 Targets = Shaped[Tensor, "*answers"]
@@ -40,6 +42,16 @@ class Answers(ABC):
     def baselines(self, train: AllTargets, test: AllTargets, classes: int) -> Mapping[str, float]:
         """Test accuracies in [0, 1], by name, of constant answers."""
 
+    def smoothed(self, weight: float) -> "Answers":
+        """The same with label smoothing: the uniform distribution has that weight in a target.
+
+        Raises:
+            UserError: the targets are no classes, and `weight` is not 0.
+        """
+        if weight:
+            raise UserError(f"label_smoothing={weight} needs classes as targets; leave it out")
+        return self
+
     def counted(self, targets: AllTargets) -> Bool[Tensor, "..."]:
         """Which entries are targets: all of them, unless a kind has entries that are none."""
         return torch.ones_like(targets, dtype=torch.bool)
@@ -47,11 +59,26 @@ class Answers(ABC):
 
 @dataclass(frozen=True)
 class Classes(Answers):
-    """One of several classes: cross-entropy; the answer is the class of the highest score."""
+    """One of several classes: cross-entropy; the answer is the class of the highest score.
 
-    def loss(self, scores: Scores, targets: Targets) -> Float[Tensor, ""]:
-        """See `Answers.loss`; computed in float32."""
-        return F.cross_entropy(scores.float().flatten(0, -2), targets.flatten())
+    Attributes:
+        smoothing: weight of the uniform distribution in the target of the loss.
+    """
+
+    smoothing: float = 0.0
+
+    def loss(self, scores: Scores, targets: AllTargets) -> Float[Tensor, ""]:
+        """See `Answers.loss`; computed in float32. A target may be a distribution of classes."""
+        mixed = targets.is_floating_point()
+        return F.cross_entropy(
+            scores.float().flatten(0, -2),
+            targets if mixed else targets.flatten(),
+            label_smoothing=self.smoothing,
+        )
+
+    def smoothed(self, weight: float) -> Answers:
+        """See `Answers.smoothed`."""
+        return replace(self, smoothing=weight) if weight else self
 
     def correct(self, scores: Scores, targets: Targets) -> Bool[Tensor, "*answers"]:
         """See `Answers.correct`."""
@@ -96,7 +123,12 @@ class NextTokens(Classes):
 
     def loss(self, scores: Scores, targets: Targets) -> Float[Tensor, ""]:
         """See `Answers.loss`; computed in float32."""
-        return F.cross_entropy(scores.float().flatten(0, -2), targets.flatten(), ignore_index=-1)
+        return F.cross_entropy(
+            scores.float().flatten(0, -2),
+            targets.flatten(),
+            ignore_index=-1,
+            label_smoothing=self.smoothing,
+        )
 
     def losses(self, scores: Scores, targets: Targets) -> Float[Tensor, "*answers"]:
         """The cross-entropy of each target in nats, in float32; 0 where there is none."""

@@ -34,9 +34,10 @@ class Batch:
 
     Attributes:
         tokens: (b, t, l), int64, or (b, t, l, f), float32, where sequences are signals; padded
-            positions hold arbitrary tokens.
+            positions hold arbitrary tokens. Images are (b, 3, h, w), float32.
         mask: (b, t, l), True for real tokens; None where the split has no padding.
-        targets: (b,), one target per example; (b, a) where there are target positions.
+        targets: (b,), one target per example; (b, a) where there are target positions; (b,
+            classes), float32, where images are mixed.
         target_positions: (b, a), the positions whose outputs are compared with the targets; None
             where the target belongs to the whole example.
     """

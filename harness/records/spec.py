@@ -58,7 +58,9 @@ class ModelSpec(Frozen):
             `post` and `batch` the sums behind them (layer norm and batch norm); see
             `zoo.post_norm`.
         pooling: `mean` gives the classifier the mean of the tokens; `flatten` all tokens in order,
-            without a hidden layer, so that `head` has no meaning.
+            without a hidden layer, so that `head` has no meaning. Images have the class token.
+        drop_path: probability of leaving out the last attention and feed-forward block for an
+            image; it falls linearly to 0 at the first layer (Huang et al., 2016, arXiv 1603.09382).
     """
 
     depth: Count
@@ -79,6 +81,7 @@ class ModelSpec(Frozen):
     pooling: Annotated[
         Literal["mean", "flatten"], Field(exclude_if=lambda value: value == "mean")
     ] = "mean"
+    drop_path: Annotated[Probability, Field(exclude_if=operator.not_)] = 0.0
 
     @model_validator(mode="after")
     def _check_recomputation(self) -> "ModelSpec":
@@ -95,7 +98,8 @@ class TrainSpec(Frozen):
     Attributes:
         batch: examples per step.
         steps: optimiser steps.
-        warmup: steps in which the rate rises linearly to `lr`; it then falls linearly to about 0.
+        warmup: steps in which the rate rises linearly to `lr`; it then falls linearly to about 0,
+            or as `schedule` says.
         lr: highest learning rate.
         betas: the optimiser's, also accepted as text, `0.9,0.98`.
         cycle_momentum: whether beta1 falls from 0.95 to 0.85 during warm-up and rises again, in
@@ -108,10 +112,18 @@ class TrainSpec(Frozen):
         bucket_by_length: whether a batch holds examples of similar length, padded to the longest of
             them and not to the length of the task. Part of the identity only where it is true.
         optimiser: `adamw`, or `radam` (Liu et al., 2020, arXiv 1908.03265) with decoupled decay.
-        schedule: `one-cycle` as described at `warmup`, or `constant`.
+        schedule: `one-cycle` as described at `warmup`, `cosine` to a hundredth of `lr`, or
+            `constant`.
         clip: largest norm of the gradient of all parameters; 0 for no limit.
         best_on_test: whether test is evaluated whenever dev is, and the highest accuracy is
             recorded, as some published runs report it. It selects nothing.
+        decay: what `weight_decay` applies to: `all` parameters, or only `matrices`, which excludes
+            biases, norms, and the positions and class token of images.
+        label_smoothing: weight of the uniform distribution in the target of the loss.
+        augment: of images: `none`, a random `crop`, or as `deit`; see `tasks.data.images`.
+        mixup: alpha of mixup (Zhang et al., 2018, arXiv 1710.09412); 0 for none.
+        cutmix: alpha of CutMix (Yun et al., 2019, arXiv 1905.04899); 0 for none. With both, each
+            batch has one of them.
     """
 
     batch: Count
@@ -131,10 +143,20 @@ class TrainSpec(Frozen):
         Literal["adamw", "radam"], Field(exclude_if=lambda value: value == "adamw")
     ] = "adamw"
     schedule: Annotated[
-        Literal["one-cycle", "constant"], Field(exclude_if=lambda value: value == "one-cycle")
+        Literal["one-cycle", "cosine", "constant"],
+        Field(exclude_if=lambda value: value == "one-cycle"),
     ] = "one-cycle"
     clip: Annotated[float, Field(ge=0, exclude_if=operator.not_)] = 0.0
     best_on_test: Annotated[bool, Field(exclude_if=operator.not_)] = False
+    decay: Annotated[Literal["all", "matrices"], Field(exclude_if=lambda value: value == "all")] = (
+        "all"
+    )
+    label_smoothing: Annotated[Probability, Field(exclude_if=operator.not_)] = 0.0
+    augment: Annotated[
+        Literal["none", "crop", "deit"], Field(exclude_if=lambda value: value == "none")
+    ] = "none"
+    mixup: Annotated[float, Field(ge=0, exclude_if=operator.not_)] = 0.0
+    cutmix: Annotated[float, Field(ge=0, exclude_if=operator.not_)] = 0.0
 
     @field_validator("betas", mode="before")
     @classmethod
@@ -152,6 +174,12 @@ class TrainSpec(Frozen):
             )
         if self.schedule == "constant" and (self.warmup or self.cycle_momentum):
             raise ValueError("schedule=constant needs warmup=0 and cycle_momentum=false")
+        if self.schedule == "cosine" and self.cycle_momentum:
+            raise ValueError("schedule=cosine needs cycle_momentum=false")
+        if (self.mixup or self.cutmix) and self.batch % 2:
+            raise ValueError(
+                f"batch={self.batch} is odd; mixup and cutmix pair images, give it even"
+            )
         if self.compiled and self.bucket_by_length:
             raise ValueError(
                 "bucket_by_length=true gives batches of many lengths, for each of which a model is "

@@ -55,7 +55,7 @@ def windows(
         targets=torch.from_numpy(targets.reshape(count, length)),
         padded=False,
         target_positions=positions,
-        answers=NextTokens(metric),
+        answers=NextTokens(metric=metric),
         clusters=torch.from_numpy(clusters.astype(np.int32)),
     )
 

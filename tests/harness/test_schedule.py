@@ -1,11 +1,14 @@
 """The learning rate and beta1 of each step, next to PyTorch's own scheduler."""
 
+import math
+
 import pytest
 import torch
+from pydantic import ValidationError
 from torch.optim.lr_scheduler import OneCycleLR
 
 from harness.records.spec import TrainSpec
-from harness.train import one_cycle
+from harness.train import cosine, one_cycle
 
 
 def recipe(steps: int, warmup: int, cycle_momentum: bool) -> TrainSpec:
@@ -71,3 +74,15 @@ def test_pytorchs_scheduler_cannot_do_without_a_warm_up():
     with pytest.raises(ZeroDivisionError):
         torchs(recipe(30, 1, False))
     assert max(rate for rate, _ in torchs(recipe(30, 0, False))) < 0.97e-3
+
+
+def test_a_cosine_follows_its_formula_and_ends_at_a_hundredth():
+    spec = recipe(100, 10, False).model_copy(update={"schedule": "cosine"})
+    rates = [cosine(step, spec)[0] for step in range(100)]
+    assert rates[0] == pytest.approx(1e-6) and rates[5] == pytest.approx((1e-6 + 1e-3) / 2)
+    assert rates[10] == pytest.approx(1e-5 + 0.99e-3 * (1 + math.cos(math.pi * 0.1)) / 2)
+    assert rates[50] == pytest.approx((1e-3 + 1e-5) / 2)
+    assert rates[99] == pytest.approx(1e-5, rel=0.05)
+    assert {cosine(step, spec)[1] for step in range(100)} == {0.8}
+    with pytest.raises(ValidationError, match="schedule=cosine needs cycle_momentum=false"):
+        TrainSpec(**{**spec.model_dump(), "cycle_momentum": True})

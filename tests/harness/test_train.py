@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from harness.model import build_model
-from harness.train import one_cycle
+from harness.train import Trainer, one_cycle
 from tasks.answers import NextTokens, Number
 from tasks.contract import Split
 
@@ -107,10 +107,9 @@ def test_a_mean_loss_is_over_targets_and_not_over_the_end_of_a_text(plan, prepar
 
 
 def test_the_loss_is_the_one_of_the_splits_answers(plan, prepare):
-    trainer = prepare(plan())
-    trainer.train = replace(
-        trainer.train, targets=torch.full((len(trainer.train),), 7.0), answers=Number(0.1)
-    )
+    one = prepare(plan())
+    numbers = replace(one.train, targets=torch.full((len(one.train),), 7.0), answers=Number(0.1))
+    trainer = Trainer(one.model, numbers, one.spec, seed=0)
     # The output of an untrained model is about 0: the squared error of 7.
     assert trainer.step(0)["task"].item() == pytest.approx(49, rel=0.2)
 

@@ -127,7 +127,7 @@ def other(value):
             return tuple(map(other, value))
     return {
         "learned": "rotary", "bf16": "fp32", "none": "layer", "pre": "post", "mean": "flatten",
-        "adamw": "radam", "one-cycle": "constant",
+        "adamw": "radam", "one-cycle": "constant", "all": "matrices",
     }[value]  # fmt: skip
 
 
@@ -139,7 +139,8 @@ FIELDS = [f"model.{n}" for n in ModelSpec.model_fields] + [
 @pytest.mark.parametrize("path", FIELDS)
 def test_boards_that_differ_by_any_field_differ_in_title_recipe_and_csv(record, path):
     part, name = path.split(".")
-    value = 0.5 if name in ("dropout", "attention_dropout") else None
+    given = {"dropout": 0.5, "attention_dropout": 0.5, "drop_path": 0.5, "label_smoothing": 0.5}
+    value = (given | {"augment": "crop"}).get(name)
     spec = getattr(record().spec, part)
     value = value or other(getattr(spec, name))
     # A constant schedule needs both.

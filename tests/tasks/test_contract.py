@@ -64,8 +64,8 @@ def test_a_split_without_padding_has_no_mask():
 NAMES = library.names(required_options=False)
 
 
-def test_only_tables_have_a_required_option():
-    assert {*library.names()} - {*NAMES} == {"table"}
+def test_only_tasks_of_own_data_have_a_required_option():
+    assert {*library.names()} - {*NAMES} == {"image-folder", "table"}
 
 
 @pytest.mark.parametrize("name", NAMES)

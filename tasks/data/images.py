@@ -1,0 +1,265 @@
+"""Images as files in folders: their list, their splits, and the decoding of a batch.
+
+Files are decoded by pillow and transformed by timm, which belongs to the extra `vision`.
+"""
+
+import hashlib
+import os
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int, Int64
+from PIL import Image
+from torch import Tensor
+
+from tasks.contract import Batch, Split
+from tasks.data.extras import import_extra
+from tasks.data.files import unreadable
+from zoo.registry import UserError, in_one_line
+
+SUFFIXES = (".jpeg", ".jpg", ".png", ".webp")
+"""Of the names of images, in lower case; other files are ignored."""
+
+FORMATS = ("JPEG", "PNG", "WEBP")
+"""That pillow may decode, whatever the suffix."""
+
+OPERATORS = ("nms", "qnms")
+"""Of torchvision, which it describes to PyTorch on import even where it cannot load them."""
+
+Augmentation = Literal["none", "crop", "deit"]
+
+AUGMENTATIONS: Mapping[Augmentation, Mapping[str, Any]] = {
+    "none": {"is_training": False, "crop_pct": 0.875},
+    "crop": {"is_training": True, "color_jitter": None},
+    "deit": {
+        "is_training": True,
+        "auto_augment": "rand-m9-mstd0.5-inc1",
+        "re_prob": 0.25,
+        "re_mode": "pixel",
+    },
+}
+"""Arguments of `timm.data.create_transform`. In evaluation a side is resized to size / 0.875."""
+
+Transform = Callable[[Image.Image], Tensor]
+
+
+@runtime_checkable
+class OfImages(Protocol):
+    """A task of square colour images, `size` pixels a side, in patches of `patch` pixels a side."""
+
+    size: int
+    patch: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listing:
+    """The images of a folder, in the order of their classes and names.
+
+    Attributes:
+        root: the folder that names are relative to.
+        names: path of each file, encoded as the file system does.
+        sizes: bytes of each file.
+        targets: class of each.
+    """
+
+    root: str
+    names: np.ndarray
+    sizes: Int64[np.ndarray, " n"]
+    targets: Int64[np.ndarray, " n"]
+
+    def select(self, chosen: Bool[np.ndarray, " n"]) -> "Listing":
+        """The files where `chosen` is true."""
+        parts = self.names[chosen], self.sizes[chosen], self.targets[chosen]
+        return Listing(root=self.root, names=parts[0], sizes=parts[1], targets=parts[2])
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageSplit(Split):
+    """A split whose images are read when a batch is gathered; `sequences` hold no tokens.
+
+    Attributes:
+        files: the images.
+        classes: number of classes.
+        pixels: height and width of an image in a batch.
+    """
+
+    files: Listing
+    classes: int
+    pixels: int
+
+    @classmethod
+    def of(cls, files: Listing, classes: int, pixels: int) -> "ImageSplit":
+        """The split of all images of `files`."""
+        count = len(files.targets)
+        return cls(
+            torch.empty(count, 0, dtype=torch.uint8),
+            torch.zeros(count, dtype=torch.int32),
+            torch.arange(count, dtype=torch.int32)[:, None],
+            torch.from_numpy(files.targets),
+            False,
+            files=files,
+            classes=classes,
+            pixels=pixels,
+        )
+
+    def gather(self, examples: Int[Tensor, " b"], length: int | None = None) -> Batch:
+        """The images as evaluation reads them; see `Split.gather`.
+
+        Raises:
+            UserError: a file is damaged or missing.
+        """
+        transform = transform_of("none", self.pixels)
+        with ThreadPoolExecutor(torch.get_num_threads()) as threads:
+            images = [*threads.map(lambda i: self.image(i, transform), examples.tolist())]
+        stacked = torch.stack(images).to(self.targets.device)
+        return Batch(stacked, None, self.targets[examples])
+
+    def image(self, example: int, transform: Transform) -> Float[Tensor, "3 h w"]:
+        """One image, decoded and transformed.
+
+        Raises:
+            UserError: the file is damaged or missing.
+        """
+        path = Path(self.files.root) / os.fsdecode(self.files.names[example])
+        return transform(decode(path))
+
+    def digest(self) -> str:
+        """SHA-256 of the path, the size in bytes and the class of every file.
+
+        The pixels are not read: those of ImageNet take minutes. A file that was replaced by another
+        one of the same size is not noticed.
+        """
+        sha256 = hashlib.sha256()
+        rows = zip(self.files.names, self.files.sizes, self.files.targets, strict=True)
+        for name, size, target in rows:
+            sha256.update(b"%b\0%d %d\n" % (name.replace(os.sep.encode(), b"/"), size, target))
+        return sha256.hexdigest()
+
+
+def class_names(folder: Path) -> list[str]:
+    """The folders in `folder`, one for each class, sorted.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    try:
+        with os.scandir(folder) as entries:
+            found = [entry.name for entry in entries if entry.is_dir()]
+    except OSError as error:
+        raise unreadable(folder, error) from error
+    return sorted(name for name in found if not name.startswith("."))
+
+
+def list_images(root: Path, part: str, classes: Sequence[str]) -> Listing:
+    """The images of the folders `root/part/CLASS`; part may be empty.
+
+    Raises:
+        UserError: a folder cannot be read, or has no image.
+    """
+    names: list[bytes] = []
+    sizes: list[int] = []
+    targets: list[int] = []
+    for target, name in enumerate(classes):
+        found = _images_in(root / part / name)
+        names += [os.fsencode(Path(part, name, file)) for file, _ in found]
+        sizes += [size for _, size in found]
+        targets += [target] * len(found)
+    return Listing(
+        root=str(root),
+        names=np.array(names),
+        sizes=np.array(sizes, np.int64),
+        targets=np.array(targets, np.int64),
+    )
+
+
+def decode(path: Path) -> Image.Image:
+    """The image of a file, in colour.
+
+    Raises:
+        UserError: the file is missing, damaged, too large or of another format.
+    """
+    try:
+        with Image.open(path, formats=FORMATS) as image:
+            return image.convert("RGB")
+    except Exception as error:  # pillow has no error type of its own for damaged files
+        raise UserError(
+            f"image {path} cannot be read ({in_one_line(error)}); replace or remove it"
+        ) from error
+
+
+@cache
+def transform_of(augmentation: Augmentation, pixels: int) -> Transform:
+    """From a decoded image to a normalised tensor, (3, h, w); random except for `none`.
+
+    `crop` is a random part of the image, resized, and half of the time mirrored. `deit` adds the
+    operations of RandAugment and erases a rectangle in a quarter of the images, as DeiT (Touvron et
+    al., 2021, arXiv 2012.12877).
+
+    Raises:
+        UserError: timm is not installed.
+    """
+    require_timm()
+    from timm.data.transforms_factory import create_transform
+
+    options = AUGMENTATIONS[augmentation]
+    result: Any = create_transform(pixels, interpolation="bicubic", **options)
+    return result
+
+
+@cache
+def require_timm() -> None:
+    """Import timm, and torchvision beside a PyTorch of another build too.
+
+    Raises:
+        UserError: one of them is missing.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        _declare_operators()
+        for module in ("torchvision", "timm.data", "timm.models.vision_transformer"):
+            import_extra("a task of images", module, "vision")
+
+
+def _images_in(folder: Path) -> list[tuple[str, int]]:
+    """Name and size of each image, sorted."""
+    try:
+        with os.scandir(folder) as entries:
+            images = [entry for entry in entries if entry.name.lower().endswith(SUFFIXES)]
+            found = sorted((entry.name, entry.stat().st_size) for entry in images)
+    except OSError as error:
+        raise unreadable(folder, error) from error
+    if not found:
+        raise UserError(
+            f"{folder} has no image ({', '.join(SUFFIXES)}); add some, or remove the folder"
+        )
+    return found
+
+
+def _declare_operators() -> None:
+    """Declare the operators of torchvision where its library was built for another PyTorch.
+
+    The wheel for CUDA does not load beside PyTorch for CPUs. No operator is used here.
+    """
+    spec = find_spec("torchvision")
+    folders = spec.submodule_search_locations if spec else None
+    libraries = [path for folder in folders or () for path in Path(folder).glob("_C.*")]
+    try:
+        for path in libraries:
+            torch.ops.load_library(path)
+    except OSError:
+        library = torch.library.Library("torchvision", "FRAGMENT")
+        for name in OPERATORS:
+            library.define(f"{name}(Tensor boxes, Tensor scores, float threshold) -> Tensor")
+        # The operators exist for as long as the library does.
+        _DECLARED.append(library)
+
+
+_DECLARED: list[torch.library.Library] = []

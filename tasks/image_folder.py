@@ -1,0 +1,150 @@
+"""Image folder: a user's own colour images, one folder a class, such as ImageNet.
+
+>>> import tasks
+>>> task = tasks.create("image-folder", path="/data/imagenet", size=224)
+>>> train = task.load("train")
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Int64
+
+from tasks.contract import SPLITS, Split, SplitName, Task
+from tasks.data.images import ImageSplit, Listing, class_names, list_images
+from tasks.registry import tasks
+from zoo.registry import UserError, require_at_least
+
+MIN_SIDE = 8
+"""Pixels of an image along each side, at least."""
+
+
+@tasks.register("image-folder")
+@dataclass(frozen=True, kw_only=True)
+class ImageFolder(Task):
+    """Files in `PATH/train/CLASS/` and `PATH/val/CLASS/`, or in `PATH/CLASS/`; classes by name.
+
+    The folder `val` is test, which is read once; dev is a share of each class of `train`, drawn
+    from `seed`. Without the folders `train` and `val`, test is drawn in the same way.
+
+    An image is cut into patches, which are the tokens; before them is the class token.
+
+    Attributes:
+        path: the folder.
+        size: pixels of an image along each side.
+        patch: pixels of a patch along each side.
+        dev: share of dev.
+        test: share of test, without a folder `val`.
+        seed: seed of the splits.
+    """
+
+    name = "image-folder"
+    version = 1
+    inputs = "images"
+    vocabulary = 0
+    channels = 3
+
+    path: str
+    size: int = 224
+    patch: int = 16
+    dev: float = 0.04
+    test: float = 0.1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Read the classes; raise UserError where an option or a folder cannot be used."""
+        require_at_least(MIN_SIDE, self.name, size=self.size)
+        require_at_least(1, self.name, patch=self.patch)
+        require_at_least(0, self.name, seed=self.seed)
+        if self.size % self.patch:
+            raise UserError(
+                f"image-folder.size={self.size} is not a multiple of patch={self.patch}; give "
+                "another size or patch"
+            )
+        if not (self.dev > 0 and self.test > 0 and self.dev + self.test < 1):
+            raise UserError(
+                f"image-folder.dev={self.dev} and image-folder.test={self.test} must be above 0 "
+                "and below 1 together; give shares such as 0.1"
+            )
+        tokens = (self.size // self.patch) ** 2 + 1
+        self._derive(classes=len(self._names), max_len=tokens)
+
+    def load(self, split: SplitName) -> Split:
+        """See `Task.load`: the list of the files, which are read batch by batch."""
+        if split == "test" and self._published:
+            files = list_images(self._root, "val", self._names)
+        else:
+            files = self._files.select(self._drawn == SPLITS.index(split))
+        return ImageSplit.of(files, self.classes, self.size)
+
+    def show(self, split: Split, example: int) -> list[str]:
+        """See `Task.show`: the path of the image."""
+        return [split.files.names[example].decode()] if isinstance(split, ImageSplit) else []
+
+    def class_name(self, target: int) -> str:
+        """See `Task.class_name`: the name of the folder."""
+        return self._names[target]
+
+    @property
+    def _root(self) -> Path:
+        return Path(self.path)
+
+    @cached_property
+    def _published(self) -> bool:
+        """Whether there are folders `train` and `val`."""
+        found = [(self._root / name).is_dir() for name in ("train", "val")]
+        if any(found) and not all(found):
+            raise UserError(
+                f"{self.path} has only one of the folders train and val; add the other, or give a "
+                "folder of classes"
+            )
+        return all(found)
+
+    @cached_property
+    def _names(self) -> Sequence[str]:
+        """The classes."""
+        if not self._root.is_dir():
+            raise UserError(
+                f"image-folder.path={self.path} is not a folder; give one with train/CLASS/ and "
+                "val/CLASS/, or with CLASS/"
+            )
+        names = class_names(self._root / "train" if self._published else self._root)
+        if len(names) < 2:
+            raise UserError(f"{self.path} has {len(names)} folders of classes; give at least two")
+        if self._published:
+            for name in sorted({*names} ^ {*class_names(self._root / "val")}):
+                raise UserError(
+                    f"{self.path} has class {name!r} in {'train' if name in names else 'val'} "
+                    "only; add it to the other folder, or remove it"
+                )
+        return names
+
+    @cached_property
+    def _files(self) -> Listing:
+        """The images of train and dev, and of test where it is drawn."""
+        return list_images(self._root, "train" if self._published else "", self._names)
+
+    @cached_property
+    def _drawn(self) -> Int64[np.ndarray, " n"]:
+        """The index of the split of each of `_files`."""
+        targets = self._files.targets
+        keys = np.random.Generator(np.random.PCG64(self.seed)).random(len(targets))
+        splits = np.zeros(len(targets), np.int64)
+        for target, name in enumerate(self._names):
+            own = np.flatnonzero(targets == target)
+            drawn = 1 if self._published else 2
+            if len(own) <= drawn:
+                raise UserError(
+                    f"{self.path} has {len(own)} images of class {name!r}, one for each of "
+                    f"{drawn + 1} splits needed; add images or remove the class"
+                )
+            own = own[keys[own].argsort(kind="stable")]
+            # At least one image in each split, whatever the shares.
+            test = 0 if self._published else min(max(1, round(self.test * len(own))), len(own) - 2)
+            dev = min(max(1, round(self.dev * len(own))), len(own) - test - 1)
+            splits[own[:dev]] = SPLITS.index("dev")
+            splits[own[dev : dev + test]] = SPLITS.index("test")
+        return splits

@@ -1,0 +1,295 @@
+"""Images: timm's model around our attention, augmented batches, and runs of real images."""
+
+from dataclasses import replace
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.nn import functional as F
+
+from harness.model import build_model
+from harness.plan import Plan, Request, resolve
+from harness.reader import AugmentedImages
+from harness.run import run
+from harness.train import Trainer
+from tasks.answers import CLASSES, Number
+from tasks.contract import Batch
+from tasks.data.images import require_timm
+from zoo.registry import UserError
+
+pytestmark = pytest.mark.skipif(
+    find_spec("timm") is None, reason="images need the extra 'vision': timm"
+)
+
+SHEET = Path(__file__).parents[2] / "docs" / "tasks" / "image.png"
+"""18 images of CIFAR-10, four pixels along each side of one of theirs."""
+
+LAYOUTS = {"published": (("train", 4), ("val", 2)), "plain": (("", 6),)}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory) -> dict[str, Path]:
+    """The images of the sheet as JPEG files of three classes, in a folder for each layout."""
+    sheet = np.array(Image.open(SHEET))[::4, ::4].reshape(3, 32, 6, 32).swapaxes(1, 2)
+    made = {}
+    for layout, parts in LAYOUTS.items():
+        made[layout] = root = tmp_path_factory.mktemp(layout)
+        for name, row in zip(("ant", "bee", "cow"), sheet, strict=True):
+            images = iter(row)
+            for part, count in parts:
+                folder = root / part / name
+                folder.mkdir(parents=True)
+                for number in range(count):
+                    Image.fromarray(next(images)).save(folder / f"{number}.JPEG")
+    return made
+
+
+@pytest.fixture
+def images(folders):
+    """Resolves a tiny run; further keywords are fields of the model and the recipe, by path."""
+
+    def make(attention: str = "softmax", layout: str = "published", **fields) -> Plan:
+        settings = {"image-folder": {"path": str(folders[layout])}, "model": {}, "train": {}}
+        for path, value in fields.items():
+            owner, _, name = path.partition(".")
+            settings[owner][name] = value
+        return resolve(
+            Request(
+                attention=attention, task="image-folder", budget="smoke", seed=0, device="cpu",
+                precision="fp32", compiled=False, settings=settings,
+                positions=settings["model"].pop("positions", "learned"),
+            )
+        )  # fmt: skip
+
+    return make
+
+
+RECIPE = {
+    "train.augment": "deit", "train.mixup": 0.8, "train.cutmix": 1.0, "train.label_smoothing": 0.1,
+    "train.schedule": "cosine", "train.decay": "matrices", "train.weight_decay": 0.05,
+    "model.drop_path": 0.3, "model.dropout": 0.1,
+}  # fmt: skip
+
+
+def timm() -> ModuleType:
+    """timm, beside any build of PyTorch."""
+    require_timm()
+    return import_module("timm")
+
+
+def model_of(plan: Plan):
+    torch.manual_seed(0)
+    return build_model(plan.spec, plan.task, plan.composition)
+
+
+def test_with_the_weights_of_timm_it_gives_timms_outputs(images):
+    plan = images(**{"model.depth": 3, "model.dropout": 0.0})
+    sizes = {"img_size": 16, "patch_size": 8, "embed_dim": 64, "depth": 3, "num_heads": 2}
+    theirs = (
+        timm().create_model("deit_small_patch16_224", num_classes=3, mlp_ratio=2, **sizes).double()
+    )
+    ours = model_of(plan).double()
+    state = {f"transformer.{name}": value for name, value in theirs.state_dict().items()}
+    for i in range(3):
+        at = f"transformer.blocks.{i}.attn."
+        for kind in ("weight", "bias"):
+            q, k, v = state.pop(f"{at}qkv.{kind}").chunk(3)
+            state[f"{at}query.{kind}"], state[f"{at}context.{kind}"] = q, torch.cat([k, v])
+            state[f"{at}out.{kind}"] = state.pop(f"{at}proj.{kind}")
+    ours.load_state_dict(state)
+    batch = torch.randn(2, 3, 16, 16, dtype=torch.float64)
+    logits, losses = ours(Batch(batch, None, torch.tensor([0, 1])))
+    torch.testing.assert_close(logits, theirs(batch), rtol=1e-12, atol=1e-12)
+    assert losses == {}
+    gradients = [torch.autograd.grad(out.square().sum(), one.cls_token)[0]
+                 for out, one in ((logits, ours.transformer), (theirs(batch), theirs))]  # fmt: skip
+    torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-12)
+
+
+def test_the_paper_budget_is_deit_small_of_16_with_rank_96_in_the_last_block(folders):
+    request = Request(
+        attention="softmax+primal", task="image-folder", budget="paper", seed=0, device="cuda",
+        precision="bf16", compiled=False,
+        settings={"image-folder": {"path": str(folders["published"])}, "train": {"batch": 2}},
+    )  # fmt: skip
+    plan = resolve(request)
+    assert (plan.task.max_len, plan.task.size) == (197, 224)
+    with torch.device("meta"):
+        theirs = timm().create_model("deit_small_patch16_224", num_classes=3, drop_path_rate=0.1)
+        softmax = resolve(replace(request, attention="softmax"))
+        ours = build_model(softmax.spec, softmax.task, softmax.composition)
+    total = [sum(p.numel() for p in one.parameters()) for one in (ours, theirs)]
+    assert total[0] == total[1] == 21_666_819
+    assert repr(ours.transformer.blocks[11].mlp) == repr(theirs.blocks[11].mlp)
+    assert ours.transformer.blocks[11].drop_path1.drop_prob == pytest.approx(0.1)
+    options = plan.spec.options["primal"]
+    assert (options["rank"], options["eta"]) == (96, 0.05)
+
+
+@pytest.mark.parametrize("layout", ["published", pytest.param("plain", marks=pytest.mark.slow)])
+def test_a_run_from_images_to_the_board(folders, layout, call, store):
+    code, out, error = call(
+        "run", "--task", "image-folder", "--set", f"image-folder.path={folders[layout]}",
+        "--attention", "softmax+primal", "--budget", "smoke", "--set", "train.steps=2",
+    )  # fmt: skip
+    assert code == 0, error
+    (record,), _ = store.read()
+    assert record.status == "ok" and record.final.test_examples == (
+        6 if layout == "published" else 3
+    )
+    assert all(point.losses["ksvd"] > 0 for point in record.curve)
+    assert record.cost.time_ratio.median > 0 and record.cost.own.state_bytes is None
+    assert record.baselines.keys() == {"chance", "majority"}
+    assert "image-folder@1" in out and "softmax+primal" in out
+
+
+def test_a_resumed_run_equals_an_uninterrupted_one(
+    images, store, callback, unmeasured, interrupt_at
+):
+    plan = images("softmax+primal", **RECIPE)
+    expected = run(plan, store, callback)
+    store.path(plan.spec).unlink()
+    interrupt_at(3, KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        run(plan, store, callback)
+    resumed = run(plan, store, callback)
+    assert resumed.status == expected.status == "ok"
+    for one, other in zip(resumed.curve, expected.curve, strict=True):
+        assert (one.step, one.loss, one.losses) == (other.step, other.loss, other.losses)
+    assert resumed.final.answers == expected.final.answers
+
+
+def read(plan: Plan, seed: int = 0) -> AugmentedImages:
+    return AugmentedImages(plan.data.splits["train"], plan.spec.train, seed)
+
+
+def test_a_batch_depends_on_the_seed_and_its_number_alone(images):
+    plan = images(**RECIPE)
+    before = torch.get_rng_state(), np.random.get_state()[1].tolist()
+    one, other = read(plan), read(plan)
+    batches = [one(number) for number in range(4)]
+    again = [other(number) for number in (3, 0)]
+    for batch, same in zip((batches[3], batches[0]), again, strict=True):
+        assert torch.equal(batch.tokens, same.tokens) and torch.equal(batch.targets, same.targets)
+    assert one(3) is batches[3]
+    assert not torch.equal(read(plan, seed=1)(0).tokens, batches[0].tokens)
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert np.random.get_state()[1].tolist() == before[1]
+
+
+def test_processes_that_decode_ahead_give_the_same_batches(images, monkeypatch):
+    plan = images(**RECIPE)
+    expected = [read(plan)(number) for number in (1, 2, 3)]
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    state = torch.get_rng_state()
+    ahead = read(plan)
+    for number, batch in zip((1, 2, 3), expected, strict=True):
+        assert torch.equal(ahead(number).tokens, batch.tokens)
+    assert ahead._ahead is not None
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_mixed_images_have_mixed_targets_and_others_their_own(images):
+    mixed = read(images(**{"train.mixup": 0.8}))(0)
+    assert mixed.targets.shape == (4, 3)
+    torch.testing.assert_close(mixed.targets.sum(1), torch.ones(4))
+    plain = read(images())(0)
+    train = images().data.splits["train"]
+    examples = read(images()).decoded.examples(0)
+    assert torch.equal(plain.tokens, train.gather(examples).tokens)
+    assert torch.equal(plain.targets, train.targets[examples])
+    share = mixed.targets.gather(1, plain.targets[:, None]).min()
+    expected = share * plain.tokens + (1 - share) * plain.tokens.flip(0)
+    torch.testing.assert_close(mixed.tokens, expected)
+
+
+def test_evaluation_resizes_the_shorter_side_and_crops_the_centre(tmp_path, images):
+    pixels = torch.randint(256, (40, 60, 3), dtype=torch.uint8).numpy()
+    split = images().data.splits["test"]
+    name = Path(split.files.root, split.files.names[0].decode())
+    image = Image.fromarray(pixels)
+    before = name.read_bytes()
+    try:
+        image.save(name, "PNG")
+        ours = split.gather(torch.tensor([0])).tokens[0]
+    finally:
+        name.write_bytes(before)
+    # 16 / 0.875 = 18 pixels, of which the 16 in the centre.
+    resized = np.array(image.resize((27, 18), Image.Resampling.BICUBIC))[1:17, 6:22] / 255
+    expected = (resized - [0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225]
+    torch.testing.assert_close(ours, torch.from_numpy(expected).float().permute(2, 0, 1))
+
+
+def test_a_damaged_image_is_the_reason_of_a_failed_run(images, store, callback, unmeasured):
+    plan = images()
+    split = plan.data.splits["train"]
+    path = Path(split.files.root, split.files.names[0].decode())
+    before = path.read_bytes()
+    try:
+        path.write_bytes(before[:300])
+        record = run(plan, store, callback)
+    finally:
+        path.write_bytes(before)
+    assert record.status == "failed" and not callback.traces
+    assert record.reason.startswith(f"image {path} cannot be read (")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        (
+            "model.positions",
+            "rotary",
+            "model.positions=rotary has no meaning for images; it must b",
+        ),
+        ("model.recompute", "layer", "model.recompute=layer has no meaning for images"),
+        ("model.norm", "post", "model.norm=post has no meaning for images; it must be pre"),
+        ("model.pooling", "flatten", "model.pooling=flatten has no meaning for images"),
+        ("train.bucket_by_length", True, "train.bucket_by_length=True has no meaning for images"),
+        ("model.depth", 1, "depth=1 is less than the 2 variants of softmax.primal; raise depth"),
+    ],
+)
+def test_options_without_a_meaning_for_images_are_refused(images, field, value, message):
+    with pytest.raises(UserError, match=message):
+        model_of(images("softmax+primal", **{field: value}))
+
+
+@pytest.mark.parametrize("field", ["model.drop_path", "train.mixup", "train.cutmix"])
+def test_options_of_images_are_refused_elsewhere(request_of, field):
+    owner, name = field.split(".")
+    plan = resolve(request_of("none", "majority", **{owner: {name: 0.5}}))
+    with pytest.raises(UserError, match=f"{field}=0.5 has no meaning for sequences; it must be"):
+        model_of(plan)
+
+
+def test_mixing_needs_an_even_batch(images):
+    with pytest.raises(UserError, match="batch=3 is odd; mixup and cutmix pair images"):
+        images(**{"train.mixup": 0.8, "train.batch": 3})
+
+
+def test_vectors_positions_and_the_class_token_do_not_decay(images):
+    plan = images("softmax+primal", **RECIPE)
+    model = model_of(plan)
+    trainer = Trainer(model, plan.data.splits["train"], plan.spec.train, 0)
+    decayed, others = ({id(p) for p in g["params"]} for g in trainer.optimizer.param_groups)
+    names = {name for name, p in model.named_parameters() if id(p) in others}
+    assert len(decayed) + len(others) == len([*model.parameters()])
+    assert {"transformer.pos_embed", "transformer.cls_token", "transformer.head.bias"} < names
+    assert not any(name.endswith(("qk.weight", "query.weight", "scales")) for name in names)
+    assert [g["weight_decay"] for g in trainer.optimizer.param_groups] == [0.05, 0.0]
+
+
+def test_smoothed_and_mixed_targets_have_the_loss_of_their_distribution():
+    scores, targets = torch.randn(5, 3), torch.tensor([0, 2, 1, 1, 0])
+    smooth = 0.9 * F.one_hot(targets, 3) + 0.1 / 3
+    expected = -(smooth * scores.log_softmax(1)).sum(1).mean()
+    torch.testing.assert_close(CLASSES.smoothed(0.1).loss(scores, targets), expected)
+    torch.testing.assert_close(CLASSES.loss(scores, smooth), expected)
+    assert CLASSES.smoothed(0.0) is CLASSES
+    with pytest.raises(UserError, match=r"label_smoothing=0\.1 needs classes as targets"):
+        Number(0.1).smoothed(0.1)
