@@ -81,6 +81,11 @@ class Data:
         return evaluate_losses(self.task, self.splits, self.digests)
 
     @cached_property
+    def baseline_returns(self) -> Mapping[str, float]:
+        """Normalised returns without a model, by name; see `Task.baseline_returns`."""
+        return self.task.baseline_returns()
+
+    @cached_property
     def _summary(self) -> Summary:
         splits = self.splits
         return Summary(

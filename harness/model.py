@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from torch import nn
 
 from harness.classifier import build_classifier
+from harness.decision import build_decision_transformer
 from harness.records.spec import RunSpec
 from tasks import Task
 from tasks.contract import Inputs
@@ -34,5 +35,9 @@ def _build_vision(spec: RunSpec, task: Task, composition: Composition) -> nn.Mod
     return build_vision(spec, task, composition)
 
 
-BUILDERS: Mapping[Inputs, Builder] = {"sequences": build_classifier, "images": _build_vision}
+BUILDERS: Mapping[Inputs, Builder] = {
+    "sequences": build_classifier,
+    "images": _build_vision,
+    "trajectories": build_decision_transformer,
+}
 """The builder of the model by `Task.inputs`. What needs an extra is imported when it is called."""

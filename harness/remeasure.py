@@ -32,6 +32,7 @@ def _remeasured(record: Record, plan: Plan, store: Store) -> Record:
             "cost": measure(plan),
             "baselines": dict(plan.data.baselines),
             "baseline_losses": dict(plan.data.baseline_losses),
+            "baseline_returns": dict(plan.data.baseline_returns),
             "expected_failures": expected_failures_of(plan),
             "is_baseline": is_baseline(plan.composition),
             "environment": environment,

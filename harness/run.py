@@ -5,7 +5,7 @@ import traceback
 import warnings
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 
@@ -25,8 +25,10 @@ from harness.provenance import (
 )
 from harness.records.record import FINAL, Cost, Environment, Final, Point, Record, Status
 from harness.records.store import Store
+from harness.rollouts import roll_out
 from harness.train import DivergedError, Progress, Trainer, fit
 from tasks.contract import SPLITS, Split
+from tasks.control.control import Control
 from zoo.registry import UserError, in_one_line
 
 SAVE_EVERY = 120.0
@@ -84,6 +86,7 @@ class Cell:
         self.progress = Progress(environment=self.environment)
         self.baselines: dict[str, float] = {}
         self.baseline_losses: dict[str, float] = {}
+        self.baseline_returns: dict[str, float] = {}
         self.cost: Cost | None = None
         self.final: Final | None = None
 
@@ -98,6 +101,7 @@ class Cell:
             implementations=implementations(self.plan.composition),
             baselines=self.baselines,
             baseline_losses=self.baseline_losses,
+            baseline_returns=self.baseline_returns,
             expected_failures=expected_failures_of(self.plan),
             is_baseline=is_baseline(self.plan.composition),
             curve=self.progress.curve,
@@ -113,8 +117,11 @@ class Cell:
             torch.compiler.reset()
         self.callback.phase("load data")
         train, dev, test = (plan.data.splits[name].to(device) for name in SPLITS)
+        if spec.train.best_on_test and not test.answers.exact:
+            raise UserError(f"{plan.task.key} has no accuracies; give train.best_on_test=false")
         self.baselines = dict(plan.data.baselines)
         self.baseline_losses = dict(plan.data.baseline_losses)
+        self.baseline_returns = dict(plan.data.baseline_returns)
         self.callback.phase("measure cost")
         self.cost = measure(plan)
         if (running := self.locks.running_here()) > 1:
@@ -162,7 +169,7 @@ class Cell:
             return self.interrupts.pending is not None or self.clock() >= self.save_at
 
         def on_point(point: Point) -> None:
-            if self.weights and point.dev_accuracy is not None:
+            if self.weights and point.evaluated:
                 weights.save(self.weights, point.step, trainer.model)
             self.callback.point(point, self.spec.train.steps)
 
@@ -185,24 +192,29 @@ class Cell:
     def _evaluate(self, trainer: Trainer, test: Split) -> Final:
         """The results of the checkpoint that was best on dev."""
         trainer.model.load_state_dict(self.progress.best_state)
-        result, metric = trainer.evaluate(test), test.answers.metric
-        scores = answers = None
-        if result.losses is not None and metric is not None:
-            scores = scores_by_cluster(result.correct, result.losses, test, metric)
-        else:
-            answers = by_cluster(result.correct, test)
         return Final(
-            test_accuracy=result.accuracy,
             test_examples=len(test),
-            dev_accuracy=self.progress.best_accuracy,
             best_step=self.progress.best_step,
             train_seconds=self.progress.seconds,
-            seconds=time.perf_counter() - self.start,
-            answers=answers,
-            scores=scores,
             dev_loss=self.progress.best_loss,
             best_on_test=self.progress.best_on_test,
+            **self._tested(trainer, test),
+            seconds=time.perf_counter() - self.start,
         )
+
+    def _tested(self, trainer: Trainer, test: Split) -> dict[str, Any]:
+        """The fields of `Final` that hold what the model reaches on test."""
+        if isinstance(self.plan.task, Control):
+            return {"returns": roll_out(trainer, self.plan.task, test)}
+        result, metric = trainer.evaluate(test), test.answers.metric
+        accuracies = {
+            "test_accuracy": result.accuracy,
+            "dev_accuracy": self.progress.best_accuracy,
+        }
+        if result.losses is None or metric is None:
+            return {**accuracies, "answers": by_cluster(result.correct, test)}
+        scores = scores_by_cluster(result.correct, result.losses, test, metric)
+        return {**accuracies, "scores": scores}
 
 
 def run(

@@ -16,7 +16,6 @@ from harness.reader import reader
 from harness.records.record import Environment, Point, Seconds
 from harness.records.scores import Nats
 from harness.records.spec import TrainSpec
-from tasks.answers import NextTokens
 from tasks.contract import Split
 
 MOMENTUM = (0.85, 0.95)
@@ -40,23 +39,25 @@ class Evaluation(NamedTuple):
 
     Attributes:
         correct: which are correct: (n,) or (n, a), as the targets of the split.
-        losses: the cross-entropy of each in nats, of the same shape; None unless the answers of
-            the split have a metric.
+        losses: the loss of each, of the same shape: a cross-entropy in nats, or a squared error;
+            None unless the answers of the split have a metric.
         answered: number of targets; entries that are none are not counted.
+        exact: whether an answer is correct or wrong.
     """
 
     correct: Bool[Tensor, "n ..."]
     losses: Float[Tensor, "n ..."] | None
     answered: int
+    exact: bool = True
 
     @property
-    def accuracy(self) -> float:
-        """The fraction that is correct, in [0, 1]."""
-        return int(self.correct.sum()) / self.answered
+    def accuracy(self) -> float | None:
+        """The fraction that is correct, in [0, 1]; None where no answer is correct or wrong."""
+        return int(self.correct.sum()) / self.answered if self.exact else None
 
     @property
     def loss(self) -> float | None:
-        """The mean cross-entropy; None without losses."""
+        """The mean loss; None without losses."""
         return None if self.losses is None else self.losses.double().sum().item() / self.answered
 
 
@@ -100,8 +101,8 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)
         return {"task": task.detach(), **{name: term.detach() for name, term in losses.items()}}
 
-    def accuracy(self, split: Split) -> float:
-        """Fraction of correct answers on the whole split, in [0, 1]."""
+    def accuracy(self, split: Split) -> float | None:
+        """See `Evaluation.accuracy`, on the whole split."""
         return self.evaluate(split).accuracy
 
     @torch.inference_mode()
@@ -109,17 +110,18 @@ class Trainer:
         """Every answer of the whole split, and for a language model every cross-entropy."""
         self.model.eval()
         answers = split.answers
-        correct = torch.zeros_like(split.targets, dtype=torch.bool)
-        losses = torch.zeros_like(split.targets, dtype=torch.float32)
+        counted = answers.counted(split.targets)
+        correct = torch.zeros_like(counted)
+        losses = torch.zeros_like(counted, dtype=torch.float32)
         for examples, length in in_order(split, self.spec.batch, self.spec.bucket_by_length):
             batch = split.gather(examples, length)
             scores = self.scores(batch)
             correct[examples] = answers.correct(scores, batch.targets)
-            if isinstance(answers, NextTokens):
-                losses[examples] = answers.losses(scores, batch.targets)
+            if (own := answers.losses(scores, batch.targets)) is not None:
+                losses[examples] = own
         self.model.train()
         return Evaluation(
-            correct, losses if answers.metric else None, int(answers.counted(split.targets).sum())
+            correct, losses if answers.metric else None, int(counted.sum()), answers.exact
         )
 
     def scores(self, batch: Any) -> Tensor:
@@ -172,8 +174,11 @@ def cosine(step: int, spec: TrainSpec) -> tuple[float, float]:
 
 
 def constant(step: int, spec: TrainSpec) -> tuple[float, float]:
-    """Return the learning rate and beta1 of every step: those of the recipe."""
-    return spec.lr, spec.betas[0]
+    """Return the learning rate and beta1 of a step: those of the recipe.
+
+    In the first `warmup` steps the rate rises linearly, `lr / warmup` at the first.
+    """
+    return spec.lr * min((step + 1) / max(spec.warmup, 1), 1.0), spec.betas[0]
 
 
 SCHEDULES = {"one-cycle": one_cycle, "cosine": cosine, "constant": constant}
@@ -202,8 +207,9 @@ class Progress(BaseModel):
         step: steps done.
         seconds: seconds inside training steps.
         curve: points so far.
-        best_accuracy: of the best checkpoint on dev so far; -1 before the first evaluation. The
-            best has the lowest loss where the task has a metric, else the highest accuracy.
+        best_accuracy: of the best checkpoint on dev so far; -1 before the first evaluation, and
+            where there is no accuracy. The best has the lowest loss where the task has a metric,
+            else the highest accuracy.
         best_loss: its loss on dev; None where the task has no metric.
         best_step: the first step with that loss or accuracy.
         best_on_test: the highest accuracy on test so far; None unless the recipe asks for it.
@@ -267,7 +273,8 @@ def fit(
         losses = _mean_losses(progress, until - last)
         on_dev = _evaluate(trainer, dev, progress) if until in evaluations else None
         if on_dev and test:
-            progress.best_on_test = max(progress.best_on_test or 0.0, trainer.accuracy(test))
+            accuracy = trainer.accuracy(test) or 0.0
+            progress.best_on_test = max(progress.best_on_test or 0.0, accuracy)
         point = Point(
             step=until, seconds=progress.seconds, loss=losses.pop("task"), losses=losses,
             dev_accuracy=on_dev.accuracy if on_dev else None,
@@ -318,7 +325,7 @@ def _evaluate(trainer: Trainer, dev: Split, progress: Progress) -> Evaluation:
         DivergedError: the loss on dev is not finite.
     """
     result = trainer.evaluate(dev)
-    accuracy, loss = result.accuracy, result.loss
+    accuracy, loss = -1.0 if result.accuracy is None else result.accuracy, result.loss
     if loss is None:
         is_best = accuracy > progress.best_accuracy
     elif math.isfinite(loss):

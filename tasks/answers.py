@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Float, Shaped
@@ -16,19 +16,21 @@ Scores = Float[Tensor, "*answers classes"]
 Targets = Shaped[Tensor, "*answers"]
 AllTargets = Shaped[Tensor, "..."]
 
-Metric = Literal["bits per byte", "perplexity"]
-"""What is shown of a mean cross-entropy."""
+Metric = Literal["bits per byte", "perplexity", "normalised return"]
+"""What is shown of a mean cross-entropy, or of the roll-outs of a policy."""
 
 
 class Answers(ABC):
     """A kind of target. Every target has the same weight, however many an example has.
 
     Attributes:
-        metric: how the loss on dev and test is shown, where it selects the checkpoint and orders
-            the rows; None where accuracy does.
+        metric: what is shown of test, where the loss on dev selects the checkpoint; None where
+            accuracy does both.
+        exact: whether an answer is correct or wrong; otherwise there is no accuracy.
     """
 
     metric: Metric | None = None
+    exact: ClassVar[bool] = True
 
     @abstractmethod
     def loss(self, scores: Scores, targets: Targets) -> Float[Tensor, ""]:
@@ -51,6 +53,10 @@ class Answers(ABC):
         if weight:
             raise UserError(f"label_smoothing={weight} needs classes as targets; leave it out")
         return self
+
+    def losses(self, scores: Scores, targets: AllTargets) -> Float[Tensor, "..."] | None:
+        """The loss of each target in float32, 0 where there is none; None without a metric."""
+        return None
 
     def counted(self, targets: AllTargets) -> Bool[Tensor, "..."]:
         """Which entries are targets: all of them, unless a kind has entries that are none."""
@@ -130,8 +136,8 @@ class NextTokens(Classes):
             label_smoothing=self.smoothing,
         )
 
-    def losses(self, scores: Scores, targets: Targets) -> Float[Tensor, "*answers"]:
-        """The cross-entropy of each target in nats, in float32; 0 where there is none."""
+    def losses(self, scores: Scores, targets: AllTargets) -> Float[Tensor, "..."]:
+        """See `Answers.losses`: the cross-entropy in nats."""
         losses = F.cross_entropy(
             scores.float().flatten(0, -2), targets.flatten(), ignore_index=-1, reduction="none"
         )
@@ -144,6 +150,40 @@ class NextTokens(Classes):
     def counted(self, targets: AllTargets) -> Bool[Tensor, "..."]:
         """See `Answers.counted`."""
         return targets >= 0
+
+
+@dataclass(frozen=True)
+class Actions(Answers):
+    """A vector at every step of a window: squared error, a mean over its numbers.
+
+    Entries of NaN are no targets: they are in no loss.
+    """
+
+    metric: Metric | None = "normalised return"
+    exact = False
+
+    def loss(self, scores: Scores, targets: AllTargets) -> Float[Tensor, ""]:
+        """See `Answers.loss`; computed in float32."""
+        return self.losses(scores, targets).sum() / self.counted(targets).sum()
+
+    def losses(self, scores: Scores, targets: AllTargets) -> Float[Tensor, "..."]:
+        """See `Answers.losses`."""
+        counted = self.counted(targets)[..., None]
+        # Before the difference, whose gradient would be NaN where there is no target.
+        errors = scores.float() - torch.where(counted, targets, 0.0)
+        return torch.where(counted, errors, 0.0).square().mean(-1)
+
+    def correct(self, scores: Scores, targets: AllTargets) -> Bool[Tensor, "..."]:
+        """See `Answers.correct`: none, as no action is correct or wrong."""
+        return torch.zeros_like(self.counted(targets))
+
+    def baselines(self, train: AllTargets, test: AllTargets, classes: int) -> Mapping[str, float]:
+        """See `Answers.baselines`: none; `Task.baseline_returns` has those of roll-outs."""
+        return {}
+
+    def counted(self, targets: AllTargets) -> Bool[Tensor, "..."]:
+        """See `Answers.counted`; one value for each vector."""
+        return ~targets.isnan().any(-1)
 
 
 CLASSES: Answers = Classes()

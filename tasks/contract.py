@@ -225,6 +225,13 @@ class Task(ABC):
         """
         return {}
 
+    def baseline_returns(self) -> Mapping[str, float]:
+        """Normalised returns in the test episodes, by name, of what is no model of a run.
+
+        By default none: only `trajectories` have them.
+        """
+        return {}
+
     def show(self, split: Split, example: int) -> list[str]:
         """Each sequence of an example as text: by default the words of its tokens."""
         return [" ".join(map(self.word, sequence)) for sequence in split.tokens(example)]

@@ -5,6 +5,7 @@ from zoo.registry import Registry
 
 tasks: Registry[type[Task]] = Registry(
     "task",
+    "tasks.control",
     "tasks.image_folder",
     "tasks.language",
     "tasks.lra",

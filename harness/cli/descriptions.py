@@ -79,7 +79,7 @@ def describe(task: Task, generate: bool) -> Description:
     ]
     if metric := test.answers.metric:
         losses = data.baseline_losses.items()
-        shown = {f"{name}, {metric}": metric_text(value, metric) for name, value in losses}
+        shown = {f"{name}, {metric}": metric_text(-value, metric) for name, value in losses}
         tables.append([setting | shown])
     target, examples = _target(task, train), _examples(task, train)
     return Description(task, target, tables=tables, examples=examples)

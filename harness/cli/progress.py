@@ -41,11 +41,12 @@ class CellProgress:
     def point(self, point: Point, steps: int) -> None:
         """See `ProgressCallback.point`."""
         extra = "".join(f" {name} {loss:.2g}" for name, loss in point.losses.items())
-        dev = "" if point.dev_accuracy is None else f" dev {100 * point.dev_accuracy:.1f} %"
-        dev += "" if point.dev_loss is None else f", loss {point.dev_loss:.3f}"
+        parts = [] if point.dev_accuracy is None else [f"{100 * point.dev_accuracy:.1f} %"]
+        parts += [] if point.dev_loss is None else [f"loss {point.dev_loss:.3f}"]
+        dev = f" dev {', '.join(parts)}" if parts else ""
         text = f"loss {point.loss:.3f}{extra}{dev}"
         self._bar.update(self._row, completed=point.step, status=text)
-        due = point.dev_accuracy is not None or time.monotonic() > self._printed + SECONDS_PER_LINE
+        due = point.evaluated or time.monotonic() > self._printed + SECONDS_PER_LINE
         if due and not self._console.is_terminal:
             self._printed = time.monotonic()
             self._print(f"step {point.step}/{steps} {text} ({point.seconds:.0f} s)", self._console)

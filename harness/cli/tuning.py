@@ -10,7 +10,7 @@ from harness.cli.arguments import integers_in, values_in
 
 if TYPE_CHECKING:
     from harness.plan import Plan, Request
-    from harness.records.record import Record
+    from harness.records.record import Final, Record
     from harness.tuning import Row
 
     Outcomes = list[tuple[Record, bool]]
@@ -61,9 +61,8 @@ def run(
 
 
 def _show(row: "Row", trials: "dict[str, Record]") -> None:
-    """Print the accuracy on dev at each point, and the point that is chosen."""
+    """Print the accuracy on dev, or else the loss, at each point, and the point that is chosen."""
     from harness.records.tuning import point
-    from reports.tables.columns import percent
     from reports.tables.rows import failure
 
     records = [trials[plan.spec.id] for plan in row.trials if plan.spec.id in trials]
@@ -72,7 +71,15 @@ def _show(row: "Row", trials: "dict[str, Record]") -> None:
     chosen, texts = row.best(trials), []
     for record in records:
         place = ", ".join(f"{path}={value}" for path, value in point(record.spec).items())
-        result = percent(record.final.dev_accuracy) if record.final else failure(record)
+        result = _on_dev(record.final) if record.final else failure(record)
         texts.append(f"{place}: {result}{' (chosen)' if record is chosen else ''}")
-    typer.echo(f"{row.request.attention} on {row.trials[0].spec.task.key}, dev accuracy in %:")
+    typer.echo(f"{row.request.attention} on {row.trials[0].spec.task.key}, on dev:")
     typer.echo("".join(f"  {text}\n" for text in texts), nl=False)
+
+
+def _on_dev(final: "Final") -> str:
+    from reports.tables.columns import percent
+
+    if final.dev_accuracy is None:
+        return f"loss {final.dev_loss:.4g}"
+    return f"{percent(final.dev_accuracy)} %"

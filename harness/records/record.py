@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from harness.records.answers import CorrectAnswers
+from harness.records.returns import EpisodeReturns, Return
 from harness.records.scores import ClusterScores, Nats
 from harness.records.spec import Count, Frozen, RunSpec
 
@@ -66,8 +67,10 @@ class Point(Frozen):
         seconds: training time so far, evaluation excluded.
         loss: mean task loss since the last point.
         losses: mean of each auxiliary loss since the last point, weighted.
-        dev_accuracy: fraction correct on the whole dev split; None where it was not evaluated.
-        dev_loss: mean cross-entropy on dev in nats, of a language model; None elsewhere.
+        dev_accuracy: fraction correct on the whole dev split; None where it was not evaluated, and
+            for actions.
+        dev_loss: mean cross-entropy on dev in nats, of a language model, or mean squared error, of
+            actions; None elsewhere.
     """
 
     step: Count
@@ -78,58 +81,79 @@ class Point(Frozen):
     # Left out where None, as in records of before language models.
     dev_loss: Annotated[Nats | None, Field(exclude_if=lambda value: value is None)] = None
 
+    @property
+    def evaluated(self) -> bool:
+        """Whether dev was evaluated at this point."""
+        return self.dev_accuracy is not None or self.dev_loss is not None
+
 
 class Final(Frozen):
     """The outcome of a finished run, at the checkpoint that was best on dev.
 
     Attributes:
-        test_accuracy: fraction correct on the whole test split, evaluated once.
+        test_accuracy: fraction correct on the whole test split, evaluated once; None for actions,
+            of which none is correct or wrong.
         test_examples: size of that split.
-        dev_accuracy: of that checkpoint.
+        dev_accuracy: of that checkpoint; None likewise.
         best_step: its step.
         train_seconds: time inside training steps.
         seconds: of the whole run over all its processes: data, costs, training, evaluation.
         answers: which answers of the test split were correct; None in records of before they were
             stored, and for a language model.
         scores: the cross-entropies on the test split, of a language model; None elsewhere.
-        dev_loss: of that checkpoint, which is the one with the lowest; None likewise.
+        returns: those of the test episodes, of a task of trajectories; None elsewhere.
+        dev_loss: of that checkpoint, which is the one with the lowest; None without scores and
+            returns.
         best_on_test: the highest fraction correct on test of all evaluations, which is no result:
             it is chosen on test. None unless the recipe asks for it.
     """
 
-    test_accuracy: Fraction
+    test_accuracy: Annotated[Fraction | None, Field(exclude_if=lambda value: value is None)] = None
     test_examples: Count
-    dev_accuracy: Fraction
+    dev_accuracy: Annotated[Fraction | None, Field(exclude_if=lambda value: value is None)] = None
     best_step: Count
     train_seconds: Seconds
     seconds: Seconds
     # Left out where None, so that records of before there was this field stay as they are.
     answers: Annotated[CorrectAnswers | None, Field(exclude_if=lambda value: value is None)] = None
     scores: Annotated[ClusterScores | None, Field(exclude_if=lambda value: value is None)] = None
+    returns: Annotated[EpisodeReturns | None, Field(exclude_if=lambda value: value is None)] = None
     dev_loss: Annotated[Nats | None, Field(exclude_if=lambda value: value is None)] = None
     best_on_test: Annotated[Fraction | None, Field(exclude_if=lambda value: value is None)] = None
 
     @property
+    def measured(self) -> ClusterScores | EpisodeReturns | None:
+        """What is compared in place of accuracies; None where these are."""
+        return self.scores or self.returns
+
+    @property
     def test_score(self) -> float:
-        """What orders runs, higher is better: minus the loss in nats, or the accuracy."""
-        return self.test_accuracy if self.scores is None else -self.scores.loss
+        """What orders runs, higher is better: an accuracy, minus a loss in nats, or a return."""
+        return self.measured.score if self.measured else self.test_accuracy or 0.0
 
     @property
     def dev_score(self) -> float:
-        """As `test_score`, on dev: what selects a checkpoint and a point of a grid."""
-        return self.dev_accuracy if self.dev_loss is None else -self.dev_loss
+        """What selects a checkpoint and a point of a grid, higher is better: on dev."""
+        return (self.dev_accuracy or 0.0) if self.dev_loss is None else -self.dev_loss
 
     @model_validator(mode="after")
     def _scores_agree(self) -> "Final":
-        if (self.scores is None) != (self.dev_loss is None):
-            raise ValueError("scores and dev_loss are both given, or neither is")
+        if self.scores and self.returns:
+            raise ValueError("scores and returns are of different tasks")
+        if (self.measured is None) != (self.dev_loss is None):
+            raise ValueError("dev_loss is given if and only if scores or returns are")
+        accuracies = (self.test_accuracy is None, self.dev_accuracy is None)
+        if accuracies != (self.returns is not None,) * 2:
+            raise ValueError("accuracies are given if and only if there are no returns")
+        if self.returns and len(self.returns.returns) != self.test_examples:
+            raise ValueError(f"returns are not those of {self.test_examples} episodes")
         if self.scores and self.scores.accuracy != self.test_accuracy:
             raise ValueError(f"scores are not of test_accuracy={self.test_accuracy}")
         return self
 
     @model_validator(mode="after")
     def _best_is_highest(self) -> "Final":
-        if self.best_on_test is not None and self.best_on_test < self.test_accuracy:
+        if self.best_on_test is not None and self.best_on_test < (self.test_accuracy or 0.0):
             raise ValueError(f"best_on_test={self.best_on_test} is below test_accuracy")
         return self
 
@@ -244,6 +268,8 @@ class Record(Frozen):
         baselines: accuracies without attention on the same test split, by name.
         baseline_losses: mean cross-entropies in nats of models without attention on the same test
             split, by name; empty unless the run is a language model.
+        baseline_returns: normalised returns in the test episodes without a model, by name; empty
+            unless the task is one of trajectories.
         expected_failures: checks that its variants are expected to fail, `VARIANT: CHECK`, each
             with its reason.
         is_baseline: whether no variant of the run is attention; None in records of before it was
@@ -268,6 +294,9 @@ class Record(Frozen):
     # Left out where None, as `answers`.
     is_baseline: Annotated[bool | None, Field(exclude_if=lambda value: value is None)] = None
     baseline_losses: Annotated[Mapping[str, Nats], Field(exclude_if=operator.not_)] = Field(
+        default={}
+    )
+    baseline_returns: Annotated[Mapping[str, Return], Field(exclude_if=operator.not_)] = Field(
         default={}
     )
 

@@ -6,11 +6,11 @@ from pydantic import Field, model_validator
 
 from harness.records.spec import Count, Frozen
 
-Metric = Literal["bits per byte", "perplexity"]
-"""How a mean cross-entropy is shown; see `tasks.answers`."""
+Metric = Literal["bits per byte", "perplexity", "normalised return"]
+"""What is shown of test in place of an accuracy; see `tasks.answers`."""
 
 Nats = Annotated[float, Field(ge=0, lt=1e15)]
-"""A cross-entropy, natural logarithm."""
+"""A cross-entropy, natural logarithm; on dev also a mean squared error of actions."""
 
 MOST_CLUSTERS = 10**7
 """Clusters of the largest test split that a record may have."""
@@ -39,9 +39,19 @@ class ClusterScores(Frozen):
         return sum(self.sizes)
 
     @property
+    def compared(self) -> tuple[float, ...]:
+        """By cluster, higher is better: minus the cross-entropies."""
+        return tuple(-nats for nats in self.nats)
+
+    @property
     def loss(self) -> float:
         """Mean cross-entropy in nats per token."""
         return sum(self.nats) / self.count
+
+    @property
+    def score(self) -> float:
+        """Minus the loss."""
+        return -self.loss
 
     @property
     def accuracy(self) -> float:

@@ -172,10 +172,8 @@ class TrainSpec(Frozen):
             raise ValueError(
                 f"warmup={self.warmup} exceeds steps={self.steps}; lower warmup or raise steps"
             )
-        if self.schedule == "constant" and (self.warmup or self.cycle_momentum):
-            raise ValueError("schedule=constant needs warmup=0 and cycle_momentum=false")
-        if self.schedule == "cosine" and self.cycle_momentum:
-            raise ValueError("schedule=cosine needs cycle_momentum=false")
+        if self.schedule in ("constant", "cosine") and self.cycle_momentum:
+            raise ValueError(f"schedule={self.schedule} needs cycle_momentum=false")
         if (self.mixup or self.cutmix) and self.batch % 2:
             raise ValueError(
                 f"batch={self.batch} is odd; mixup and cutmix pair images, give it even"

@@ -26,7 +26,7 @@ def _section(board: Board) -> str:
     tested = f"{examples:,}" if examples else "unknown, as no run finished"
     columns = [column for column in columns_of(board.rows) if column.heading]
     lines = [[escape(column.text(row)) for column in columns] for row in board.rows]
-    lines += [*_loss_lines(board, columns), *_accuracy_lines(board, columns)]
+    lines += [*_metric_lines(board, columns), *_accuracy_lines(board, columns)]
     parts = [
         f"## {escape(board.title)}\n",
         *([f"{escape(board.verdict)}\n"] if board.verdict else []),
@@ -42,13 +42,13 @@ def _section(board: Board) -> str:
     return "\n".join(parts)
 
 
-def _loss_lines(board: Board, columns: Sequence[Column]) -> list[list[str]]:
-    """A line for each baseline of a language model, in italics: its name, and its loss."""
+def _metric_lines(board: Board, columns: Sequence[Column]) -> list[list[str]]:
+    """A line for each baseline of a board of a metric, in italics: its name, and its value."""
     if board.metric is None:
         return []
     return [
-        _in_column(columns, metric_heading(board.metric), name, metric_text(nats, board.metric))
-        for name, nats in board.baseline_losses
+        _in_column(columns, metric_heading(board.metric), name, metric_text(score, board.metric))
+        for name, score in board.baseline_scores
     ]
 
 

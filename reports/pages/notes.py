@@ -68,6 +68,13 @@ BEST_ON_TEST = f"""\
   were chosen so; it selects and orders nothing.
 """
 
+RETURNS = """\
+- Rows of control are ordered by the mean normalised return of the test episodes, 100 (return -
+  random) / (expert - random) with the returns of a random and an expert policy; higher is better.
+  The checkpoint has the lowest mean squared error of actions on dev. Intervals are over seeds and
+  episodes, whose first states are the same for all rows.
+"""
+
 PAPER_NOTE = f"""\
 ## {PAPER} Published numbers
 
@@ -105,6 +112,8 @@ def notes(records: Sequence[Record], broken: Sequence[Broken]) -> Iterator[str]:
         yield LOSSES
     if any(record.final and record.final.best_on_test is not None for record in records):
         yield BEST_ON_TEST
+    if any(record.final and record.final.returns for record in records):
+        yield RETURNS
     if shared := sum(record.cost is not None and record.cost.workers > 1 for record in records):
         yield (
             f"- The costs of {shared} of {len(records)} runs were measured while other cells ran "

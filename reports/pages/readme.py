@@ -73,5 +73,5 @@ def _baseline(board: Board) -> str:
     if strongest is None:
         return NOTHING
     name, score = strongest
-    text = metric_text(-score, board.metric) if board.metric else percent(score)
+    text = metric_text(score, board.metric) if board.metric else percent(score)
     return f"*{text} {escape(name)}*"

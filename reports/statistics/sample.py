@@ -13,14 +13,18 @@ McCulloch, "Variance Components", 1992, chapter 4), with clusters in place of ex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.records.answers import CorrectAnswers
+from harness.records.returns import EpisodeReturns
 from harness.records.scores import ClusterScores
 
 Array = NDArray[np.float64]
+
+Scores = TypeVar("Scores", bound=ClusterScores | EpisodeReturns)
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +49,7 @@ class Sample:
 
     @classmethod
     def of_scores(
-        cls, scores: Sequence[ClusterScores], values: Callable[[ClusterScores], Sequence[float]]
+        cls, scores: Sequence[Scores], values: Callable[[Scores], Sequence[float]]
     ) -> "Sample | None":
         """The values of each cluster of one or more runs; None where test splits differ."""
         if len({one.sizes for one in scores}) != 1:

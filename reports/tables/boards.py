@@ -34,6 +34,7 @@ class Board:
         rows: the best first, those without a score last.
         baselines: accuracies without attention, of the task.
         baseline_losses: in nats, of a language model; empty elsewhere.
+        baseline_returns: normalised, of a task of trajectories; empty elsewhere.
     """
 
     title: str
@@ -42,16 +43,19 @@ class Board:
     rows: tuple[Row, ...]
     baselines: Baselines
     baseline_losses: Baselines = ()
+    baseline_returns: Baselines = ()
 
     @property
     def metric(self) -> Metric | None:
-        """How losses are shown, of a language model; None elsewhere."""
+        """What is shown in place of accuracies; None where these are."""
         return next((row.metric for row in self.rows if row.metric), None)
 
     @property
     def baseline_scores(self) -> Baselines:
         """What rows are compared with; see `reports.tables.scores`."""
-        return tuple((n, -x) for n, x in self.baseline_losses) if self.metric else self.baselines
+        if not self.metric:
+            return self.baselines
+        return (*((name, -nats) for name, nats in self.baseline_losses), *self.baseline_returns)
 
     @property
     def spec(self) -> RunSpec:
@@ -144,10 +148,19 @@ def baseline_losses(records: Iterable[Record]) -> Baselines:
     return best_first(losses, lowest=True)
 
 
+def baseline_returns(records: Iterable[Record]) -> Baselines:
+    """As `baselines`, normalised returns."""
+    returns: dict[str, float] = {}
+    for record in sorted(records, key=lambda record: record.started):
+        returns |= record.baseline_returns
+    return best_first(returns, lowest=False)
+
+
 def _board(title: str, shared: Setting, runs: Sequence[Record]) -> Board:
     plain = Board(
-        title, machine(runs[0]), shared, _rows(runs), baselines(runs), baseline_losses(runs)
-    )
+        title, machine(runs[0]), shared, _rows(runs), baselines(runs), baseline_losses(runs),
+        baseline_returns(runs),
+    )  # fmt: skip
     return replace(plain, rows=with_standings(plain.rows, plain.baseline_scores))
 
 

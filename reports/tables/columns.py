@@ -10,7 +10,7 @@ from harness.records.scores import Metric
 from reports.papers import published
 from reports.statistics.tiers import tier_text
 from reports.tables.boards import Row
-from reports.tables.scores import metric_text, metric_value
+from reports.tables.scores import metric_ends, value_text
 from reports.tables.settings import chosen_fields
 
 NOTHING = "–"
@@ -23,6 +23,9 @@ CHOSEN_ON_TEST = "⁂"
 
 NO_EVIDENCE = "∅"
 """Mark: a row that does not beat every baseline."""
+
+ACCURACIES = ("test_accuracy_percent", "dev_accuracy_percent")
+"""Columns that a board without accuracies does not have."""
 
 UNEQUAL, MOST_DIFFERENCE = "≠", 0.1
 """Mark: a row whose parameters differ from those of softmax by more than this part."""
@@ -41,7 +44,7 @@ class Column(NamedTuple):
         text: how Markdown and the terminal show a row's value, as plain text.
         optional: whether Markdown and the terminal leave the column out of a board where no row has
             a value other than 0.
-        metric: of the losses that it shows; None for a column of all boards.
+        metric: that it shows; None for a column of all boards.
     """
 
     name: str
@@ -73,25 +76,26 @@ def accuracy(row: Row) -> str:
     mean, low, high, over = row.accuracy
     text = f"{percent(mean)} [{percent(low)}, {percent(high)}]"
     text += ONE_RUN if over == "examples" else ""
-    ordered = row.metric is None  # otherwise the mark is that of the loss
+    ordered = row.metric is None  # otherwise the mark is that of the metric
     text += NO_EVIDENCE if ordered and row.standing.beats_baselines is False else ""
     return f"{text}{PARTIAL}; {row.failures}" if row.failures else text
 
 
-def loss(row: Row) -> str:
-    """Bits per byte or perplexity with its interval and marks; how the runs ended without one."""
-    if row.loss is None or row.metric is None:
+def measured(row: Row) -> str:
+    """The metric of a row with its interval and marks; how the runs ended without one."""
+    if row.score is None or row.metric is None:
         return row.failures or NOTHING
-    mean, low, high = (metric_text(nats, row.metric) for nats in row.loss[:3])
+    ends = metric_ends(row.score, row.metric)
+    mean, low, high = (value_text(value, row.metric) for value in ends)
     text = f"{mean} [{low}, {high}]"
-    text += ONE_RUN if row.loss.over == "examples" else ""
+    text += ONE_RUN if row.score.over == "examples" else ""
     text += NO_EVIDENCE if row.standing.beats_baselines is False else ""
     return f"{text}{PARTIAL}; {row.failures}" if row.failures else text
 
 
 def result(row: Row) -> str:
-    """What orders the row on its board: `accuracy`, or the `loss` with its unit."""
-    return f"{loss(row)} {row.metric}" if row.metric else accuracy(row)
+    """What orders the row on its board: `accuracy`, or what is `measured` with its unit."""
+    return f"{measured(row)} {row.metric}" if row.metric else accuracy(row)
 
 
 def over_runs(row: Row, value: Callable[[Cost], float | None]) -> float | None:
@@ -140,7 +144,8 @@ def _at_baseline(row: Row) -> str:
 
 
 def _dev_percent(row: Row) -> float | None:
-    return 100 * fmean(final.dev_accuracy for final in row.finals) if row.finals else None
+    known = [final.dev_accuracy for final in row.finals if final.dev_accuracy is not None]
+    return 100 * fmean(known) if known else None
 
 
 def best_on_test(row: Row) -> float | None:
@@ -159,22 +164,20 @@ def _interval(end: int) -> Callable[[Row], object]:
 
 
 def metric_heading(metric: Metric) -> str:
-    """The heading in CSV of a test loss."""
+    """The heading in CSV of a metric on test."""
     return f"test_{metric.replace(' ', '_')}"
 
 
 def _metric(metric: Metric, short: str) -> Iterator[Column]:
-    """Columns of the losses of a board of language models."""
+    """Columns of the boards of a metric."""
 
     def end(which: int) -> Callable[[Row], object]:
         return lambda row: (
-            metric_value((row.loss.mean, row.loss.low, row.loss.high)[which], metric)
-            if row.loss and row.metric == metric
-            else None
+            metric_ends(row.score, metric)[which] if row.score and row.metric == metric else None
         )
 
     name, heading = metric_heading(metric), f"test {metric} [95 % interval]"
-    yield Column(name, end(0), heading, short, loss, optional=True, metric=metric)
+    yield Column(name, end(0), heading, short, measured, optional=True, metric=metric)
     yield Column(f"{name}_low", end(1), metric=metric)
     yield Column(f"{name}_high", end(2), metric=metric)
 
@@ -229,11 +232,12 @@ COLUMNS = (
            lambda row: row.label + (EXPECTED if row.runs[-1].expected_failures else "")),
     *_metric("bits per byte", "bits/byte"),
     *_metric("perplexity", "ppl"),
+    *_metric("normalised return", "return"),
     Column("test_accuracy_percent", _interval(0),
            "test accuracy (%) [95 % interval]", "test %", accuracy),
     Column("test_accuracy_low_percent", _interval(1)),
     Column("test_accuracy_high_percent", _interval(2)),
-    Column("interval_over", lambda row: row.accuracy.over if row.accuracy else None),
+    Column("interval_over", lambda row: row.score.over if row.score else None),
     Column("tier", lambda row: tier_text(row.standing.tiers) or None, "tier", "tier",
            lambda row: tier_text(row.standing.tiers) or NOTHING, optional=True),
     Column("probability_best_percent", _best, "best (%)", "best %",
@@ -279,9 +283,14 @@ COLUMNS = (
 
 
 def columns_of(rows: Sequence[Row]) -> list[Column]:
-    """The columns of a board: without the optional ones that say nothing of its rows."""
+    """The columns of a board: without the optional ones that say nothing of its rows.
+
+    Nor those of accuracies where there are none because another metric is shown.
+    """
+    inexact = any(row.metric for row in rows) and not any(row.accuracy for row in rows)
     return [
         column
         for column in COLUMNS
-        if not column.optional or any(column.value(row) for row in rows)
+        if (not column.optional or any(column.value(row) for row in rows))
+        and not (inexact and column.name in ACCURACIES)
     ]

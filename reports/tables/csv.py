@@ -16,7 +16,7 @@ SHARED = (*(path.replace(".", "_") for path in PATHS), "machine", "test_examples
 def as_csv(boards: Sequence[Board]) -> str:
     """Every row and baseline of every board; a cell without a value is empty, never zero.
 
-    Columns of losses are left out where no board has any.
+    Columns of a metric are left out where no board has it.
     """
     metrics = {board.metric for board in boards}
     columns = [column for column in COLUMNS if column.metric in (None, *metrics)]
@@ -34,8 +34,8 @@ def _lines(board: Board, columns: Sequence[Column]) -> Iterator[dict[str, object
         yield {**shared, "kind": "baseline", **cells}
     if board.metric:
         heading = metric_heading(board.metric)
-        for name, nats in board.baseline_losses:
-            cells = {"attention": name, heading: metric_value(nats, board.metric)}
+        for name, score in board.baseline_scores:
+            cells = {"attention": name, heading: metric_value(score, board.metric)}
             yield {**shared, "kind": "baseline", **cells}
 
 

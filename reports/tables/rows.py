@@ -1,16 +1,15 @@
 """A row: the runs of one variant on a board."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
 
 from harness.records.record import Cost, Final, Record
-from harness.records.scores import ClusterScores, Metric
+from harness.records.scores import Metric
 from harness.records.spec import RunSpec
 from reports.statistics import Interval, Sample, interval, mean_interval, score_interval
-from reports.tables.scores import negated
 from reports.text import plain
 
 Key = TypeVar("Key")
@@ -20,7 +19,7 @@ REASON = 200
 """The most characters of a reason in a table; the record has the complete reason."""
 
 
-CACHED = ("sample", "accuracy", "compared", "loss")
+CACHED = ("sample", "accuracy", "compared", "score")
 """Properties of a row that are computed once, since they read all of its answers."""
 
 
@@ -79,47 +78,41 @@ class Row:
 
     @property
     def metric(self) -> Metric | None:
-        """How its losses are shown, of a language model; None elsewhere."""
-        return next((final.scores.metric for final in self.finals if final.scores), None)
+        """What is shown of it in place of accuracies; None where these are."""
+        return next((final.measured.metric for final in self.finals if final.measured), None)
 
     @cached_property
     def sample(self) -> Sample | None:
         """The test answers of the runs that finished; None where one of them has none."""
         if self.metric:
-            return self._of_scores(lambda scores: scores.correct)
+            scores = [final.scores for final in self.finals if final.scores]
+            return Sample.of_scores(scores, lambda own: own.correct) if scores else None
         answers = [final.answers for final in self.finals if final.answers]
         return Sample.of(answers) if answers and len(answers) == len(self.finals) else None
 
     @cached_property
     def compared(self) -> Sample | None:
-        """What is compared with other rows, higher is better: as `sample`, or minus the losses."""
+        """What is compared with other rows, higher is better: as `sample`, or of the metric."""
         if self.metric:
-            return self._of_scores(lambda scores: [-nats for nats in scores.nats])
+            measured = [final.measured for final in self.finals if final.measured]
+            return Sample.of_scores(measured, lambda own: own.compared)
         return self.sample
 
     @cached_property
-    def loss(self) -> Interval | None:
-        """Test cross-entropy in nats per token, of a language model; None elsewhere."""
-        return negated(mean_interval(self.compared)) if self.metric and self.compared else None
-
-    @property
     def score(self) -> Interval | None:
         """What orders the rows of a board, higher is better: see `reports.tables.scores`."""
-        return negated(self.loss) if self.loss else self.accuracy
+        if self.metric and self.compared:
+            return mean_interval(self.compared)
+        return self.accuracy
 
     @cached_property
     def accuracy(self) -> Interval | None:
-        """Test accuracy over the runs that finished; None where none did."""
+        """Test accuracy over the runs that finished; None where none did, or none has one."""
         if self.sample:
             return score_interval(self.sample)
         finals = self.finals
-        if not finals:
-            return None
-        return interval([final.test_accuracy for final in finals], finals[0].test_examples)
-
-    def _of_scores(self, values: Callable[[ClusterScores], Sequence[float]]) -> Sample | None:
-        scores = [final.scores for final in self.finals if final.scores]
-        return Sample.of_scores(scores, values) if len(scores) == len(self.finals) else None
+        known = [final.test_accuracy for final in finals if final.test_accuracy is not None]
+        return interval(known, finals[0].test_examples) if known else None
 
     @cached_property
     def costs(self) -> list[Cost]:

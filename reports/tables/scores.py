@@ -1,6 +1,6 @@
-"""Scores of boards: accuracies, and the losses of language models, of which the lowest is best.
+"""Scores of boards, of which the highest is best.
 
-A score is an accuracy in [0, 1], or minus a mean cross-entropy in nats: higher is better.
+A score is an accuracy in [0, 1], minus a mean cross-entropy in nats, or a normalised return.
 """
 
 import math
@@ -10,35 +10,43 @@ from harness.records.scores import Metric
 from reports.statistics import Interval
 
 Baselines = tuple[tuple[str, float], ...]
-"""Accuracies or losses without attention, by name, the best first."""
+"""Accuracies, losses or returns without attention, by name, the best first."""
 
 OVERFLOW = 700.0
 """Nats beyond which a perplexity is infinite."""
 
 
-def metric_value(nats: float, metric: Metric) -> float:
-    """Bits per byte, or perplexity, of a mean cross-entropy."""
+def metric_value(score: float, metric: Metric) -> float:
+    """Bits per byte, perplexity or normalised return."""
     if metric == "bits per byte":
-        return nats / math.log(2)
-    return math.exp(nats) if nats < OVERFLOW else math.inf
+        return -score / math.log(2)
+    if metric == "perplexity":
+        return math.exp(-score) if -score < OVERFLOW else math.inf
+    return score
 
 
-def metric_text(nats: float, metric: Metric) -> str:
-    """Bits per byte with three digits after the point, perplexity with one."""
-    return f"{metric_value(nats, metric):,.{3 if metric == 'bits per byte' else 1}f}"
+def metric_ends(score: Interval, metric: Metric) -> tuple[float, float, float]:
+    """The mean, the lowest and the highest value of an interval of scores."""
+    mean, *ends = (metric_value(value, metric) for value in score[:3])
+    return mean, min(ends), max(ends)
+
+
+def metric_text(score: float, metric: Metric) -> str:
+    """`metric_value`, bits per byte with three digits after the point, the others with one."""
+    return value_text(metric_value(score, metric), metric)
+
+
+def value_text(value: float, metric: Metric) -> str:
+    """A value of `metric_value`."""
+    return f"{value:z,.{3 if metric == 'bits per byte' else 1}f}"
 
 
 def score_text(score: float, metric: Metric | None) -> str:
     """A score with its unit, for a sentence."""
     if metric is None:
         return f"{100 * score:.1f} %"
-    text = metric_text(-score, metric)
+    text = metric_text(score, metric)
     return f"{text} {metric}" if metric == "bits per byte" else f"{metric} {text}"
-
-
-def negated(loss: Interval) -> Interval:
-    """The interval of a score from that of a loss."""
-    return Interval(-loss.mean, -loss.high, -loss.low, loss.over)
 
 
 def best_first(values: Mapping[str, float], lowest: bool) -> Baselines:

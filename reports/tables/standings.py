@@ -89,7 +89,7 @@ def _beats(row: Row, model: Row) -> bool:
 
 
 def _pairs(rows: Sequence[Row]) -> str:
-    finished = [row for row in rows if row.accuracy]
+    finished = [row for row in rows if row.score]
     compared = [row for row in finished if row.standing.tiers]
     if len(finished) < 2:
         return ""
@@ -108,9 +108,9 @@ def _pairs(rows: Sequence[Row]) -> str:
 
 def _reason(row: Row) -> str:
     """Why a row has no tier."""
-    if not row.sample:
+    if not row.compared:
         return "no stored test answers"
-    return "one seed" if row.sample.seeds == 1 else "answers to other test examples"
+    return "one seed" if row.compared.seeds == 1 else "answers to other test examples"
 
 
 def _evidence(rows: Sequence[Row], baselines: Baselines) -> str:

@@ -16,14 +16,14 @@ from reports.text import plain
 WIDTH = 100
 """Columns of the terminal that are used."""
 
-LIMITS = {"test %": 21, "bits/byte": 25, "ppl": 25, "s/1K steps": 12}
+LIMITS = {"test %": 21, "bits/byte": 25, "ppl": 25, "return": 25, "s/1K steps": 12}
 """The most characters of the cells of a column; the first one has the remaining width."""
 
 LIMIT = 8
 """That of the other columns."""
 
 ACCURACIES = ("test %", "dev %")
-"""Columns that are left out of a board of language models."""
+"""Columns that are left out of a board of another metric."""
 
 SPAN = 66
 """Characters that the columns of a sweep share."""
@@ -94,9 +94,9 @@ def _board(board: Board) -> str:
     baselines = ", ".join(f"{name} {percent(value)}" for name, value in board.baselines)
     remarks = [f"{row.label}: {row.failures}" for row in board.rows if row.failures]
     remarks += [f"baselines: {baselines}"] if baselines else []
-    if (metric := board.metric) and board.baseline_losses:
-        losses = (f"{name} {metric_text(nats, metric)}" for name, nats in board.baseline_losses)
-        remarks += [f"baselines, {metric}: {', '.join(losses)}"]
+    if (metric := board.metric) and board.baseline_scores:
+        scores = (f"{name} {metric_text(score, metric)}" for name, score in board.baseline_scores)
+        remarks += [f"baselines, {metric}: {', '.join(scores)}"]
     for remark in remarks:
         parts += wrap(plain(remark), WIDTH, subsequent_indent=SEPARATOR)
     return "\n".join(parts)

@@ -1,0 +1,120 @@
+"""The Decision Transformer around a variant: returns-to-go, states and actions to actions.
+
+Chen et al., "Decision Transformer: Reinforcement Learning via Sequence Modeling", 2021, arXiv
+2106.01345. Each step t of a window is three tokens, its return-to-go, state and action:
+
+    x_3t = LN(W_r r_t + u_t),  x_3t+1 = LN(W_s s_t + u_t),  x_3t+2 = LN(W_a a_t + u_t)
+    a'_t = tanh(W y_3t+1 + b)
+
+where u_t is a vector of the number of steps before, and y is the output of causal layers and a last
+norm. Layers and initialisation are those of the other models here: the published ones have ReLU, no
+dropout behind it, and weights of standard deviation 0.02.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from harness.classifier import LAYERS, mean_losses
+from harness.records.spec import RunSpec
+from tasks import Task
+from tasks.contract import Batch
+from tasks.control.windows import RETURN, STATES, TIME
+from zoo.composition import Composition
+from zoo.contract import Attention, Size
+from zoo.kernels.dropout import Dropout
+from zoo.kernels.layer_norm import LayerNorm
+
+
+class DecisionTransformer(nn.Module):
+    """Predicts the action of each step from the window so far, its own state included."""
+
+    def __init__(
+        self,
+        layers: Sequence[Attention],
+        *,
+        states: int,
+        actions: int,
+        steps: int,
+        feed_forward: int,
+        dropout: float,
+        recompute: str = "none",
+        norm: str = "pre",
+    ) -> None:
+        """Build the model around `layers`, which are causal and have the same `Size`.
+
+        Args:
+            layers: the attention of each layer, first to last.
+            states: values of a state.
+            actions: values of an action.
+            steps: the most steps of an episode.
+            feed_forward: hidden width of the feed-forward blocks.
+            dropout: probability after the embedding and in each layer; see `EncoderLayer`.
+            recompute: what training computes again in each layer; see `EncoderLayer`.
+            norm: kind of layer, of `harness.classifier.LAYERS`.
+        """
+        super().__init__()
+        dim = layers[0].size.dim
+        self.time = nn.Embedding(steps, dim)
+        nn.init.normal_(self.time.weight, std=0.02)
+        self.embed_return = nn.Linear(1, dim)
+        self.embed_state = nn.Linear(states, dim)
+        self.embed_action = nn.Linear(actions, dim)
+        self.embedding_norm = LayerNorm(dim)
+        self.dropout = Dropout(dropout)
+        self.layers = nn.ModuleList(
+            LAYERS[norm](attention, feed_forward=feed_forward, dropout=dropout, recompute=recompute)
+            for attention in layers
+        )
+        self.norm = nn.LayerNorm(dim)
+        self.head = nn.Sequential(nn.Linear(dim, actions), nn.Tanh())
+
+    def forward(self, batch: Batch) -> tuple[Float[Tensor, "b k a"], dict[str, Tensor]]:
+        """Return the action of each step, in [-1, 1], and the auxiliary losses.
+
+        `batch.tokens` are windows, (b, 1, k, f), with the channels of `tasks.control.windows`.
+        """
+        steps, actions = batch.tokens[:, 0], self.embed_action.in_features
+        embedded = [
+            self.embed_return(steps[..., RETURN:STATES]),
+            self.embed_state(steps[..., STATES:-actions]),
+            self.embed_action(steps[..., -actions:]),
+        ]
+        x = torch.stack(embedded, dim=2) + self.time(steps[..., TIME].long())[:, :, None]
+        x = self.dropout(self.embedding_norm(x.flatten(1, 2)))
+        mask = None if batch.mask is None else batch.mask[:, 0].repeat_interleave(3, dim=1)
+        of_layers = []
+        for layer in self.layers:
+            x, losses = layer(x, mask)
+            of_layers.append(losses)
+        return self.head(self.norm(x[:, 1::3])), mean_losses(of_layers)
+
+
+def build_decision_transformer(
+    spec: RunSpec, task: Task, composition: Composition
+) -> DecisionTransformer:
+    """The model of a task of trajectories that `spec` describes; see `harness.model.build_model`.
+
+    `model.head` and `model.pooling` have no meaning.
+    """
+    model = spec.model
+    size = Size(
+        dim=model.dim,
+        heads=model.heads,
+        max_len=task.max_len,
+        causal=task.causal,
+        dropout=model.attention_dropout,
+        rotary=model.positions == "rotary",
+    )
+    return DecisionTransformer(
+        composition.build(size, model.depth, spec.options),
+        states=task.channels - STATES - task.classes,
+        actions=task.classes,
+        steps=task.vocabulary,
+        feed_forward=model.feed_forward,
+        dropout=model.dropout,
+        recompute=model.recompute,
+        norm=model.norm,
+    )

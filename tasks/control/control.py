@@ -1,0 +1,195 @@
+"""Control: the actions of recorded trajectories, and roll-outs in their environment.
+
+Chen et al., "Decision Transformer: Reinforcement Learning via Sequence Modeling", 2021, arXiv
+2106.01345. An example is a window of up to `context` successive steps of a trajectory, each with
+the return that followed (*return-to-go*), the state and the action, which is the target.
+
+* Train and dev are trajectories of the file: a share of them, chosen by the seed, is dev.
+* Test has no targets: an example is the first step of an episode with a fixed seed, and the test is
+  what a model's actions reach from there; see `Control.returns`.
+
+>>> import tasks
+>>> task = tasks.create("control", path="pendulum.hdf5")
+>>> train = task.load("train")
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from tasks.contract import Split, SplitName, Task
+from tasks.control.environment import Environment
+from tasks.control.policies import uniform
+from tasks.control.references import Reference, parse, published
+from tasks.control.rollouts import Policy, Windows, returns_of
+from tasks.control.windows import EPSILON, STATES, Scale, episodes, windows
+from tasks.data import trajectories
+from tasks.data.trajectories import Trajectories
+from tasks.registry import tasks
+from zoo.registry import UserError, require_at_least
+
+TEST_SEED = 10**6
+"""The environment's seed in the first test episode; the next ones have the following seeds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Control(Task):
+    """Trajectories in HDF5, in the form of D4RL or Minari, and roll-outs in gymnasium.
+
+    Attributes:
+        path: the file.
+        env: the environment, such as Hopper-v5; empty where the file names it.
+        reference: returns of a random and an expert policy, `RANDOM,EXPERT`; empty for those of the
+            file, or else those of D4RL.
+        context: k, steps that the model is given.
+        target: normalised return that a roll-out is asked for.
+        scale: returns-to-go are divided by it.
+        steps: the most steps of an episode.
+        episodes: roll-outs of test.
+        dev: share of the trajectories in dev.
+        seed: seed of the splits.
+    """
+
+    name = "control"
+    version = 1
+    inputs = "trajectories"
+    causal = True
+
+    path: str
+    env: str = ""
+    reference: str = ""
+    context: int = 20
+    target: float = 100.0
+    scale: float = 1000.0
+    steps: int = 1000
+    episodes: int = 20
+    dev: float = 0.1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Read the file; raise UserError where an option or the file cannot be used."""
+        require_at_least(1, "control", context=self.context, steps=self.steps)
+        require_at_least(1, "control", episodes=self.episodes)
+        require_at_least(0, "control", seed=self.seed)
+        if not self.scale > 0 or not 0 < self.dev < 1:
+            raise UserError(
+                f"control.scale={self.scale:g} must be above 0, and control.dev={self.dev:g} "
+                "between 0 and 1"
+            )
+        data = self._data()
+        if len(data.ends) < 2:
+            raise UserError(f"{self.path} has one trajectory; two are needed, for train and dev")
+        if data.lengths.max() > self.steps:
+            raise UserError(
+                f"{self.path} has a trajectory of {data.lengths.max()} steps, more than "
+                f"control.steps={self.steps}; raise it"
+            )
+        states, actions = data.observations.shape[1], data.actions.shape[1]
+        self._derive(
+            classes=actions,
+            channels=STATES + states + actions,
+            vocabulary=self.steps,
+            max_len=3 * self.context,
+        )
+        self.references()
+
+    def load(self, split: SplitName) -> Split:
+        """See `Task.load`; also raises UserError where the environment does not fit the file."""
+        environment = self._environment()
+        scale = self._scale(environment)
+        if split == "test":
+            first = [environment.reset(TEST_SEED + i) for i in range(self.episodes)]
+            target = self.references().denormalised(self.target)
+            return episodes(np.stack(first), target, scale, self.context)
+        chosen = self._in_dev() if split == "dev" else ~self._in_dev()
+        return windows(self._data(), chosen, scale, self.context)
+
+    def references(self) -> Reference:
+        """The returns that are 0 and 100 on the normalised scale.
+
+        Raises:
+            UserError: none is given, in the file or known for the environment.
+        """
+        own, name = self._data().attributes, self._environment_name()
+        if self.reference:
+            return parse(self.reference)
+        if "random_return" in own and "expert_return" in own:
+            return parse(f"{own['random_return']},{own['expert_return']}")
+        found = published(name)
+        if found is None:
+            raise UserError(
+                f"no reference returns are known for {name}; give --set "
+                "control.reference=RANDOM,EXPERT"
+            )
+        return found
+
+    def returns(self, policy: Policy, test: Split) -> list[float]:
+        """The return of each episode of test, whose steps a policy takes."""
+        environments = [self._environment() for _ in range(self.episodes)]
+        for i, environment in enumerate(environments):
+            environment.reset(TEST_SEED + i)
+        return returns_of(policy, test, environments, self._scale(environments[0]), self.steps)
+
+    def baseline_returns(self) -> Mapping[str, float]:
+        """See `Task.baseline_returns`: uniform actions, and the trajectories of the file."""
+        rng = np.random.default_rng(TEST_SEED)
+
+        def act(windows: Windows, count: int) -> Float[Tensor, "e a"]:
+            actions = np.stack([uniform(rng, self.classes) for _ in windows])
+            return torch.from_numpy(actions.astype(np.float32))
+
+        reached = {
+            "random policy": np.mean(self.returns(act, self.load("test"))),
+            "trajectories of the file": self._data().returns.mean(),
+        }
+        return {name: self.references().normalised(float(own)) for name, own in reached.items()}
+
+    def show(self, split: Split, example: int) -> list[str]:
+        """See `Task.show`: the first step of the window."""
+        first = split.sequences[int(split.sequence_ids[example, 0]), 0].tolist()
+        return [" ".join(f"{value:.2f}" for value in first)]
+
+    def _data(self) -> Trajectories:
+        return trajectories.read(self.path)
+
+    def _in_dev(self) -> Bool[np.ndarray, " e"]:
+        """Which trajectories are in dev: at least one, and not all."""
+        count = len(self._data().ends)
+        keys = np.random.Generator(np.random.PCG64(self.seed)).random(count)
+        held_out = min(max(1, round(self.dev * count)), count - 1)
+        return keys.argsort(kind="stable").argsort() < held_out
+
+    def _scale(self, environment: Environment) -> Scale:
+        return Scale.of(self._data(), ~self._in_dev(), self.scale, environment.bound)
+
+    def _environment_name(self) -> str:
+        name = self.env or str(self._data().attributes.get("env_id", ""))
+        if not name:
+            raise UserError(
+                f"{self.path} names no environment; give --set control.env=NAME, such as Hopper-v5"
+            )
+        return name
+
+    def _environment(self) -> Environment:
+        data, environment = self._data(), Environment(self._environment_name())
+        expected = environment.states, len(environment.bound)
+        found = data.observations.shape[1], data.actions.shape[1]
+        if found != expected:
+            raise UserError(
+                f"{self.path} has states of {found[0]} and actions of {found[1]} numbers, those of "
+                f"{environment.name} have {expected[0]} and {expected[1]}; give its environment"
+            )
+        largest = float((np.abs(data.actions) / environment.bound).max())
+        if largest > 1 + EPSILON:
+            raise UserError(
+                f"{self.path} has an action of {largest:.3g} times the bound of "
+                f"{environment.name}; give its environment"
+            )
+        return environment
+
+
+tasks.register("control")(Control)  # not as a decorator, which gives a `Task`

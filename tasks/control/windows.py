@@ -1,0 +1,120 @@
+"""Windows of trajectories: returns-to-go, states and actions of successive steps.
+
+Axis letters as in `tasks.contract`, and `v` steps, `e` trajectories or episodes, `k` steps of a
+window, `s` values of a state, `a` values of an action. The channels of a step are the number of
+steps before it, the return-to-go, its state and its action.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from tasks.answers import Actions
+from tasks.contract import Split
+from tasks.data.trajectories import Trajectories
+
+TIME, RETURN, STATES = 0, 1, 2
+"""Channels: the number of steps before, the return-to-go, and the first of the state."""
+
+EPSILON = 1e-6
+"""Added to the standard deviation of a value, as in the published code of the model."""
+
+
+class Scale(NamedTuple):
+    """How the numbers of a step are scaled.
+
+    Attributes:
+        mean, deviation: (s,), of each value of a state.
+        returns: by which returns-to-go are divided.
+        actions: (a,), by which actions are divided: the bounds of the environment.
+    """
+
+    mean: Float[np.ndarray, " s"]
+    deviation: Float[np.ndarray, " s"]
+    returns: float
+    actions: Float[np.ndarray, " a"]
+
+    def states(self, observations: Float[np.ndarray, "*v s"]) -> Float[np.ndarray, "*v s"]:
+        """States in standard deviations from the mean."""
+        return ((observations - self.mean) / self.deviation).astype(np.float32)
+
+    @classmethod
+    def of(
+        cls,
+        data: Trajectories,
+        chosen: Bool[np.ndarray, " e"],
+        returns: float,
+        actions: Float[np.ndarray, " a"],
+    ) -> "Scale":
+        """The scale of the states of the chosen trajectories."""
+        states = data.observations[chosen.repeat(data.lengths)].astype(np.float64)
+        return cls(states.mean(0), states.std(0) + EPSILON, returns, actions)
+
+
+def windows(data: Trajectories, chosen: Bool[np.ndarray, " e"], scale: Scale, length: int) -> Split:
+    """A window from every step of the chosen trajectories on, shorter before their end.
+
+    Targets are the actions, NaN after the end. The windows of a trajectory are a cluster.
+    """
+    used, own = chosen.repeat(data.lengths), data.lengths[chosen]
+    ends = own.cumsum().repeat(own)
+    numbers = np.arange(len(ends))
+    actions = (data.actions[used] / scale.actions).astype(np.float32)
+    steps = np.column_stack(
+        [
+            numbers - (ends - own.repeat(own)),
+            returns_to_go(data)[used] / scale.returns,
+            scale.states(data.observations[used]),
+            actions,
+        ]
+    )
+    counts = torch.from_numpy(np.minimum(ends - numbers, length).astype(np.int32))
+    targets = _unfolded(actions, length).clone()
+    targets[torch.arange(length) >= counts[:, None]] = torch.nan
+    return Split(
+        # A view, without copies of a step that is in many windows; the steps of the next
+        # trajectory in a shorter window are its padding.
+        sequences=_unfolded(steps.astype(np.float32), length),
+        lengths=counts,
+        sequence_ids=torch.arange(len(ends), dtype=torch.int32)[:, None],
+        targets=targets,
+        padded=length > 1,
+        answers=Actions(),
+        clusters=torch.from_numpy(np.arange(len(own), dtype=np.int32).repeat(own)),
+    )
+
+
+def episodes(
+    observations: Float[np.ndarray, "e s"], target: float, scale: Scale, length: int
+) -> Split:
+    """A window for the first step of each episode, with the return that is asked for.
+
+    It has no target, and its action is 0.
+    """
+    count, actions = len(observations), len(scale.actions)
+    sequences = torch.zeros(count, length, STATES + observations.shape[1] + actions)
+    sequences[:, 0, RETURN] = target / scale.returns
+    sequences[:, 0, STATES:-actions] = torch.from_numpy(scale.states(observations))
+    return Split(
+        sequences=sequences,
+        lengths=torch.ones(count, dtype=torch.int32),
+        sequence_ids=torch.arange(count, dtype=torch.int32)[:, None],
+        targets=torch.full((count, length, actions), torch.nan),
+        padded=length > 1,
+        answers=Actions(),
+    )
+
+
+def returns_to_go(data: Trajectories) -> Float[np.ndarray, " v"]:
+    """The sum of the rewards of a trajectory from each of its steps on."""
+    parts = np.split(data.rewards, data.ends[:-1])
+    return np.concatenate([part[::-1].cumsum()[::-1] for part in parts])
+
+
+def _unfolded(steps: Float[np.ndarray, "v f"], length: int) -> Float[Tensor, "v k f"]:
+    """The window of `length` rows from each row on, a view; zeros follow the last row."""
+    padded = np.concatenate([steps, np.zeros((length - 1, steps.shape[1]), steps.dtype)])
+    return torch.from_numpy(padded).unfold(0, length, 1).mT

@@ -1,0 +1,174 @@
+"""The Decision Transformer, and runs of task control from the file to the leaderboard."""
+
+import json
+
+import pytest
+import torch
+
+from harness.decision import DecisionTransformer
+from harness.model import build_model
+from harness.plan import resolve
+from harness.records.store import Store
+from harness.rollouts import roll_out
+from harness.run import run
+from harness.train import Trainer
+from tasks.answers import Actions
+from tasks.contract import Batch
+from tests.trajectories import record_short
+from zoo import create
+
+pytest.importorskip("mujoco")
+pytest.importorskip("h5py")
+
+STATES, ACTIONS, STEPS = 4, 2, 6
+SMALL = {"context": 5, "episodes": 2, "steps": 40, "dev": 0.34}
+
+
+def model(name: str) -> DecisionTransformer:
+    torch.manual_seed(0)
+    layers = [create(name, dim=16, heads=2, max_len=3 * STEPS, causal=True) for _ in range(2)]
+    return DecisionTransformer(
+        layers, states=STATES, actions=ACTIONS, steps=9, feed_forward=24, dropout=0.0
+    )
+
+
+def draw(batch: int = 3) -> Batch:
+    generator = torch.Generator().manual_seed(1)
+    steps = torch.randn(batch, 1, STEPS, 2 + STATES + ACTIONS, generator=generator)
+    steps[..., 0] = torch.arange(STEPS)
+    mask = torch.arange(STEPS) < torch.tensor([STEPS, 2, 4])[:, None, None]
+    targets = torch.where(mask[:, 0, :, None], steps[:, 0, :, -ACTIONS:], torch.nan)
+    return Batch(steps, mask, targets)
+
+
+@pytest.mark.parametrize("name", ["softmax", "primal"])
+def test_an_action_depends_on_its_own_state_and_return_and_on_nothing_later(name):
+    batch, at = draw(), 3
+    tokens = batch.tokens.clone().requires_grad_()
+    actions, _ = model(name).eval()(Batch(tokens, None, batch.targets))
+    assert actions.shape == (3, STEPS, ACTIONS) and actions.abs().max() <= 1
+    actions[:, at].sum().backward()
+    used = tokens.grad[:, 0].abs().amax(0) > 0
+    assert used[:at, 1:].all() and used[at, 1:-ACTIONS].all()
+    assert not used[at, -ACTIONS:].any() and not used[at + 1 :].any()
+
+
+@pytest.mark.parametrize("name", ["softmax", "primal"])
+def test_padding_is_in_no_loss_and_in_no_gradient(name):
+    batch, results = draw(), []
+    noise = batch.tokens.masked_fill(~batch.mask[..., None], 3.0)
+    for tokens in (batch.tokens, noise):
+        own = model(name).train()
+        actions, losses = own(Batch(tokens, batch.mask, batch.targets))
+        loss = Actions().loss(actions, batch.targets)
+        (loss + sum(losses.values())).backward()
+        results.append([loss, *losses.values(), *(part.grad for part in own.parameters())])
+    assert all(part.isfinite().all() for part in results[0])
+    for plain, changed in zip(*results, strict=True):
+        torch.testing.assert_close(changed, plain)
+
+
+def test_the_loss_is_the_mean_squared_error_over_the_steps_that_are_there():
+    batch = draw()
+    actions = torch.zeros(3, STEPS, ACTIONS)
+    real = batch.tokens[:, 0, :, -ACTIONS:][batch.mask[:, 0]]
+    kind = Actions()
+    torch.testing.assert_close(kind.loss(actions, batch.targets), real.square().mean())
+    losses = kind.losses(actions, batch.targets)
+    assert losses.shape == (3, STEPS) and not losses[~batch.mask[:, 0]].any()
+    assert int(kind.counted(batch.targets).sum()) == 12
+
+
+@pytest.fixture
+def planned(tmp_path, request_of):
+    path = record_short(tmp_path / "pendulum.hdf5")
+
+    def make(attention: str = "primal", **train):
+        settings = {"control": {"path": path, **SMALL}, "train": {"batch": 16, **train}}
+        return resolve(request_of(attention, "control", **settings))
+
+    return make
+
+
+def test_a_resumed_run_ends_as_an_uninterrupted_one(
+    planned, tmp_path, callback, unmeasured, interrupt_at
+):
+    plan = planned("softmax+primal", steps=6)
+    whole = run(plan, Store(tmp_path / "whole"), callback)
+    assert whole.status == "ok", (whole.reason, callback.traces)
+    store = Store(tmp_path / "resumed")
+    interrupt_at(4, KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        run(plan, store, callback)
+    resumed = run(plan, store, callback)
+    assert resumed.final.returns == whole.final.returns
+    assert resumed.final.dev_loss == whole.final.dev_loss
+    assert [point.loss for point in resumed.curve] == [point.loss for point in whole.curve]
+    assert all("ksvd" in point.losses for point in whole.curve)
+
+
+def test_the_record_has_returns_and_no_accuracy(planned, store, callback, unmeasured):
+    record = run(planned(), store, callback)
+    final = record.final
+    assert final is not None, (record.reason, callback.traces)
+    assert final.returns.random == 5 and len(final.returns.returns) == final.test_examples == 2
+    assert final.test_accuracy is final.dev_accuracy is final.scores is final.answers is None
+    on_dev = [point.dev_loss for point in record.curve if point.evaluated]
+    assert len(on_dev) == 2 and final.dev_loss == min(on_dev) and final.dev_score == -min(on_dev)
+    assert {*record.baseline_returns} == {"random policy", "trajectories of the file"}
+    assert [*Store(store.folder).read()[0]] == [record]
+
+
+@pytest.mark.slow
+def test_a_model_learns_to_balance_the_pendulum(planned):
+    plan = planned("softmax", steps=80, lr=3e-3)
+    torch.manual_seed(0)
+    spec = plan.spec
+    trainer = Trainer(
+        build_model(spec, plan.task, plan.composition), plan.data.splits["train"], spec.train, 0
+    )
+    trainer.model.train()
+    for number in range(spec.train.steps):
+        trainer.step(number)
+    returns = roll_out(trainer, plan.task, plan.data.splits["test"])
+    assert returns.score > 2 * max(plan.data.baseline_returns["random policy"], 5)
+
+
+@pytest.mark.slow
+def test_the_command_runs_and_reports_with_normalised_returns(tmp_path, call, unmeasured, store):
+    path = tmp_path / "pendulum.hdf5"
+    record_short(path)
+    options = [f"control.{name}={value}" for name, value in {"path": path, **SMALL}.items()]
+    code, out, err = call(
+        "run", "--task", "control", "--attention", "softmax,softmax+primal", "--budget", "smoke",
+        *(part for option in options for part in ("--set", option)),
+    )  # fmt: skip
+    assert code == 0, err
+    assert "return" in out and "random policy" in out and "test %" not in out and "dev %" not in out
+    assert call("report")[0] == 0
+    page = (store.folder / "leaderboard.md").read_text()
+    assert "test normalised return [95 % interval]" in page and "test accuracy" not in page
+    assert "*trajectories of the file*" in page and "Rows of control are ordered" in page
+    csv = (store.folder / "leaderboard.csv").read_text()
+    assert "test_normalised_return_low" in csv.splitlines()[0]
+    found = [json.loads(file.read_text()) for file in store.folder.glob("control-*.json")]
+    assert len(found) == 2 and not any("test_accuracy" in one["final"] for one in found)
+
+
+def test_a_damaged_file_is_one_line_and_exit_code_2(tmp_path, call):
+    path = tmp_path / "a.hdf5"
+    path.write_bytes(b"no HDF5")
+    code, _, err = call(
+        "run", "--task", "control", "--attention", "softmax", "--set", f"control.path={path}"
+    )
+    (line,) = err.strip().splitlines()
+    assert code == 2 and "cannot be read as HDF5" in line
+
+
+def test_recording_writes_the_file_and_prints_its_references(tmp_path, call, monkeypatch):
+    monkeypatch.setattr("tasks.control.policies.REFERENCE_EPISODES", 1)
+    path = tmp_path / "a.hdf5"
+    code, out, _ = call("data", "record", "InvertedPendulum-v5", str(path), "--episodes", "2")
+    assert code == 0 and path.exists() and "expert_return: 1000" in out
+    code, _, err = call("data", "record", "InvertedPendulum-v5", str(path), "--episodes", "2")
+    assert code == 2 and "give another file" in err

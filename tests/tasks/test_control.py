@@ -1,0 +1,150 @@
+"""Task control: windows, splits, what a file must fit, and roll-outs."""
+
+import numpy as np
+import pytest
+import torch
+
+from tasks import create
+from tasks.control.references import Reference, published
+from tasks.data.trajectories import read
+from tests.tasks.test_trajectories import arrays, save
+from tests.trajectories import record_short
+from zoo.registry import UserError
+
+pytest.importorskip("mujoco")
+pytest.importorskip("h5py")
+
+LENGTHS = (25, 7, 40, 3, 30, 12)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory) -> str:
+    return record_short(tmp_path_factory.mktemp("control") / "a.hdf5", LENGTHS)
+
+
+def test_every_step_begins_a_window_of_its_own_trajectory(path):
+    task = create("control", path=path, context=5, dev=0.34, scale=10.0)
+    data, starts = read(path), []
+    for name in ("train", "dev"):
+        split = task.load(name)
+        batch = split.gather(torch.arange(len(split)))
+        windows = zip(
+            batch.mask[:, 0].sum(1).tolist(), batch.tokens[:, 0], batch.targets, strict=True
+        )
+        for count, window, targets in windows:
+            steps = window[:count]
+            (at,) = np.flatnonzero(np.abs(data.actions[:, 0] / 3 - float(steps[0, -1])) < 1e-7)
+            starts.append(at)
+            end = data.ends[data.ends > at][0]
+            assert count == min(5, end - at)
+            assert torch.equal(targets[:count], steps[:, -1:]) and targets[count:].isnan().all()
+            assert steps[:, 1].tolist() == pytest.approx(
+                [(end - at - k) / 10 for k in range(count)]
+            )
+            assert steps[1:, 0].tolist() == [steps[0, 0] + k for k in range(1, count)]
+    assert sorted(starts) == list(range(len(data.rewards)))
+
+
+def test_the_seed_holds_out_whole_trajectories_and_states_are_scaled_by_train(path):
+    sizes = []
+    for seed in range(4):
+        task = create("control", path=path, context=1, dev=0.34, seed=seed)
+        train, dev = task.load("train"), task.load("dev")
+        assert len(train) + len(dev) == sum(LENGTHS)
+        assert len(dev.clusters.unique()) == 2 and len(train.clusters.unique()) == 4
+        states = train.sequences[:, 0, 2:6].double()
+        assert states.mean(0).abs().max() < 1e-3 and (states.std(0) - 1).abs().max() < 0.02
+        sizes.append(len(dev))
+    assert len({*sizes}) > 1
+
+
+def test_test_is_the_first_step_of_each_episode_with_the_return_that_is_asked_for(path):
+    task = create("control", path=path, context=3, episodes=2, target=50.0, scale=10.0)
+    test = task.load("test")
+    assert test.targets.isnan().all() and test.lengths.tolist() == [1, 1]
+    assert test.sequences[:, 0, 1].tolist() == pytest.approx([5.5, 5.5])  # 5 + 50 % of 100
+    assert not torch.equal(test.sequences[0], test.sequences[1])
+    assert test.digest() == task.load("test").digest()
+    assert (
+        test.digest() != create("control", path=path, context=3, episodes=2).load("test").digest()
+    )
+
+
+def test_a_policy_is_given_the_window_so_far_and_gets_the_rewards_of_the_environment(path):
+    task = create("control", path=path, context=3, episodes=2, steps=60)
+    test, calls = task.load("test"), []
+
+    def push(windows, count):
+        calls.append((windows.clone(), count))
+        return torch.full((2, 1), 0.25)
+
+    returns = task.returns(push, test)
+    assert returns == task.returns(push, test) and 1 < max(returns) < 60
+    length = int(max(returns)) + 1  # the last step is not rewarded
+    assert [count for _, count in calls[:5]] == [1, 2, 3, 3, 3] and len(calls) == 2 * length
+    first, second = calls[0][0], calls[1][0]
+    assert torch.equal(first[:, :1], test.sequences[:, :1]) and not first[:, 1:].any()
+    assert (
+        torch.equal(second[:, 0, :-1], first[:, 0, :-1]) and second[:, 0, -1].tolist() == [0.25] * 2
+    )
+    assert second[:, 1, 0].tolist() == [1, 1] and not second[:, 1, -1].any()
+    lowered = first[:, 0, 1] - 1 / 1000
+    assert second[:, 1, 1].tolist() == pytest.approx(lowered.tolist())
+    fourth = calls[3][0]
+    assert fourth[:, :, 0].tolist() == [[1, 2, 3]] * 2
+
+
+def test_an_episode_ends_at_the_limit_of_steps(path):
+    task = create("control", path=path, episodes=1, steps=45, context=2)
+    scale = [0.5, 8.0, 1.0, 1.5]
+    data = read(path)
+    used = ~task._in_dev().repeat(data.lengths)
+    states = data.observations[used].astype(np.float64)
+
+    def balance(windows, count):
+        state = windows[:, count - 1, 2:6].double().numpy() * states.std(0) + states.mean(0)
+        return torch.from_numpy(np.clip(state @ scale / 3, -1, 1)[:, None]).float()
+
+    assert task.returns(balance, task.load("test")) == [45.0]
+
+
+def test_baselines_are_uniform_actions_and_the_trajectories_of_the_file(path):
+    task = create("control", path=path, episodes=3)
+    returns = task.baseline_returns()
+    assert returns["trajectories of the file"] == pytest.approx(np.mean(LENGTHS) - 5)
+    assert -5 < returns["random policy"] < 10 and returns == task.baseline_returns()
+
+
+def test_reference_returns_are_those_given_then_those_of_the_file_then_those_of_d4rl(tmp_path):
+    own = record_short(tmp_path / "a.hdf5")
+    assert create("control", path=own).references() == (5.0, 105.0)
+    assert create("control", path=own, reference="-1,9").references() == (-1.0, 9.0)
+    hopper = save(tmp_path / "h.hdf5", arrays(states=11, actions=3))
+    assert create("control", path=hopper, env="Hopper-v5").references().expert == 3234.3
+    assert published("Hopper-v5") == published("Hopper-v4") and published("Pong-v5") is None
+    assert Reference(-20.0, 80.0).normalised(30.0) == 50.0
+    assert Reference(-20.0, 80.0).denormalised(50.0) == 30.0
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "message"),
+    [
+        ({}, {}, "names no environment"),
+        ({}, {"env": "InvertedPendulum-v5"}, "no reference returns are known"),
+        ({"states": 11, "actions": 3}, {"env": "HalfCheetah-v5"}, "17 and 6; give its env"),
+        ({"states": 11, "actions": 3}, {"env": "Hopper-v5", "dev": 1.0}, "between 0 and 1"),
+        ({"states": 11, "actions": 3}, {"env": "Hopper-v5", "steps": 2}, "a trajectory of 3 steps"),
+        ({"lengths": (4,)}, {"env": "Hopper-v5"}, "one trajectory"),
+        ({}, {"env": "a", "reference": "3"}, "RANDOM,EXPERT"),
+        ({}, {"env": "a", "reference": "3,1"}, "must exceed"),
+        ({}, {"env": "a", "reference": "1,3", "episodes": 0}, "episodes"),
+        ({"largest": 1.5, "states": 11, "actions": 3}, {"env": "Hopper-v5"}, "1.5 times the bound"),
+    ],
+)
+def test_what_does_not_fit_is_rejected_in_one_line(tmp_path, content, options, message):
+    largest = content.pop("largest", 1.0) if content else 1.0
+    made = arrays(**content)
+    made["actions"] *= largest / made["actions"].max()
+    with pytest.raises(UserError, match=message) as raised:
+        create("control", path=save(tmp_path / "a.hdf5", made), **options).load("train")
+    assert "\n" not in str(raised.value)
