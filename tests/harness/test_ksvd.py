@@ -136,6 +136,7 @@ def test_the_causal_form_with_weights_for_each_token_is_rejected():
         layer.problem(torch.randn(1, 12, 8).double())
 
 
+@pytest.mark.slow
 def test_the_command_writes_a_table_and_a_figure(call, tmp_path):
     small = ["--dim", "8", "--tokens", "8", "--rank", "2", "--steps", "2", "--seeds", "0,1"]
     given = ["--losses", "ksvd,task", "--traces", "data", "--out", str(tmp_path), "--json"]
