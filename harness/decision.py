@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from harness.classifier import LAYERS, mean_losses
+from harness.classifier import LAYERS, OF_IMAGES, mean_losses, require_defaults
 from harness.records.spec import RunSpec
 from tasks import Task
 from tasks.contract import Batch
@@ -97,8 +97,12 @@ def build_decision_transformer(
 ) -> DecisionTransformer:
     """The model of a task of trajectories that `spec` describes; see `harness.model.build_model`.
 
-    `model.head` and `model.pooling` have no meaning.
+    `model.head` has no meaning.
+
+    Raises:
+        UserError: an option is given that has a meaning for images or sequences only.
     """
+    require_defaults(spec, "trajectories", (*OF_IMAGES, "model.pooling"))
     model = spec.model
     size = Size(
         dim=model.dim,

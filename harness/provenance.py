@@ -4,6 +4,7 @@ import hashlib
 import inspect
 import sys
 from contextlib import suppress
+from importlib import metadata
 from types import ModuleType
 
 from harness.environment import describe
@@ -15,10 +16,11 @@ from zoo.variants import variants
 
 
 def environment_of(plan: Plan) -> Environment:
-    """The environment of a run, with the versions of the plug-ins that it uses."""
+    """The environment of a run, with the versions of the plug-ins and packages that it uses."""
     environment, versions = describe(plan.spec.device), dict(tasks.package(plan.spec.task.name))
     for name in plan.composition.names:
         versions |= variants.package(name)
+    versions |= {name: metadata.version(name) for name in plan.task.packages}
     return environment.model_copy(update={"versions": environment.versions | versions})
 
 

@@ -187,6 +187,7 @@ class Task(ABC):
         images: whether sequences are square grey images in raster order, one token per pixel.
         inputs: what an example is; it determines the model. `sequences` of tokens or signals,
             colour `images`, or `trajectories` of states, actions and returns.
+        packages: optional packages whose versions are part of the results.
         labels: name of each class; empty where it is the number of the class.
     """
 
@@ -200,6 +201,7 @@ class Task(ABC):
     causal: bool = False
     images: bool = False
     inputs: Inputs = "sequences"
+    packages: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
 
     @abstractmethod

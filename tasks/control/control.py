@@ -57,6 +57,7 @@ class Control(Task):
     name = "control"
     version = 1
     inputs = "trajectories"
+    packages = ("gymnasium", "mujoco")
     causal = True
 
     path: str

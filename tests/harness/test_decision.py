@@ -116,7 +116,22 @@ def test_the_record_has_returns_and_no_accuracy(planned, store, callback, unmeas
     on_dev = [point.dev_loss for point in record.curve if point.evaluated]
     assert len(on_dev) == 2 and final.dev_loss == min(on_dev) and final.dev_score == -min(on_dev)
     assert {*record.baseline_returns} == {"random policy", "trajectories of the file"}
+    assert {"gymnasium", "mujoco"} <= {*record.environment.versions}
     assert [*Store(store.folder).read()[0]] == [record]
+
+
+@pytest.mark.parametrize(
+    ("owner", "option", "message"),
+    [("train", "best_on_test", "has no accuracies"), ("model", "drop_path", "no meaning for traj")],
+)
+def test_options_of_accuracies_and_images_are_rejected(
+    tmp_path, request_of, store, callback, unmeasured, owner, option, message
+):
+    value = True if option == "best_on_test" else 0.1
+    own = {"path": record_short(tmp_path / "a.hdf5"), **SMALL}
+    plan = resolve(request_of("softmax", "control", control=own, **{owner: {option: value}}))
+    record = run(plan, store, callback)
+    assert record.status == "failed" and message in record.reason and not callback.traces
 
 
 @pytest.mark.slow
