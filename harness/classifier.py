@@ -197,6 +197,8 @@ def require_defaults(spec: RunSpec, kind: str, fields: Iterable[str]) -> None:
 def build_classifier(spec: RunSpec, task: Task, composition: Composition) -> Classifier:
     """The model of a task of sequences that `spec` describes; see `harness.model.build_model`."""
     require_defaults(spec, "sequences", OF_IMAGES)
+    if task.classes == 1:
+        require_defaults(spec, "numbers as targets", ["train.label_smoothing"])
     model = spec.model
     size = Size(
         dim=model.dim,

@@ -88,8 +88,9 @@ def model_of(plan: Plan):
 
 
 def test_with_the_weights_of_timm_it_gives_timms_outputs(images):
-    plan = images(**{"model.depth": 3, "model.dropout": 0.0})
-    sizes = {"img_size": 16, "patch_size": 8, "embed_dim": 64, "depth": 3, "num_heads": 2}
+    plan = images(**{"model.depth": 3, "model.dropout": 0.0, "model.drop_path": 0.5})
+    sizes = {"img_size": 16, "patch_size": 8, "embed_dim": 64, "depth": 3, "num_heads": 2,
+             "drop_path_rate": 0.5}  # fmt: skip
     theirs = (
         timm().create_model("deit_small_patch16_224", num_classes=3, mlp_ratio=2, **sizes).double()
     )
@@ -102,13 +103,19 @@ def test_with_the_weights_of_timm_it_gives_timms_outputs(images):
             state[f"{at}query.{kind}"], state[f"{at}context.{kind}"] = q, torch.cat([k, v])
             state[f"{at}out.{kind}"] = state.pop(f"{at}proj.{kind}")
     ours.load_state_dict(state)
-    batch = torch.randn(2, 3, 16, 16, dtype=torch.float64)
-    logits, losses = ours(Batch(batch, None, torch.tensor([0, 1])))
-    torch.testing.assert_close(logits, theirs(batch), rtol=1e-12, atol=1e-12)
-    assert losses == {}
-    gradients = [torch.autograd.grad(out.square().sum(), one.cls_token)[0]
-                 for out, one in ((logits, ours.transformer), (theirs(batch), theirs))]  # fmt: skip
-    torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-12)
+    images, results = torch.randn(8, 3, 16, 16, dtype=torch.float64), []
+    for model in (ours, theirs):
+        # In training mode: both leave out the same blocks.
+        torch.manual_seed(1)
+        if model is ours:
+            logits, losses = model(Batch(images, None, torch.zeros(8, dtype=torch.int64)))
+            assert losses == {}
+        else:
+            logits = model(images)
+        token = (ours.transformer if model is ours else theirs).cls_token
+        results.append((logits, *torch.autograd.grad(logits.square().sum(), token)))
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
 
 
 def test_the_paper_budget_is_deit_small_of_16_with_rank_96_in_the_last_block(folders):
@@ -180,6 +187,13 @@ def test_a_batch_depends_on_the_seed_and_its_number_alone(images):
     assert not torch.equal(read(plan, seed=1)(0).tokens, batches[0].tokens)
     assert torch.equal(torch.get_rng_state(), before[0])
     assert np.random.get_state()[1].tolist() == before[1]
+
+
+def test_each_image_of_each_batch_is_augmented_in_another_way(images):
+    decoded = read(images(**{"train.augment": "crop"})).decoded
+    decoded.transform = lambda image: torch.rand(3, 1, 1)
+    drawn = np.concatenate([decoded[number] for number in range(4)])
+    assert len(np.unique(drawn[:, 0])) == 16
 
 
 def test_processes_that_decode_ahead_give_the_same_batches(images, monkeypatch):
@@ -259,11 +273,15 @@ def test_options_without_a_meaning_for_images_are_refused(images, field, value, 
         model_of(images("softmax+primal", **{field: value}))
 
 
-@pytest.mark.parametrize("field", ["model.drop_path", "train.mixup", "train.cutmix"])
-def test_options_of_images_are_refused_elsewhere(request_of, field):
+@pytest.mark.parametrize(
+    ("field", "kind"),
+    [("model.drop_path", "sequences"), ("train.mixup", "sequences"), ("train.cutmix", "sequences"),
+     ("train.label_smoothing", "numbers as targets")],
+)  # fmt: skip
+def test_options_are_refused_where_they_have_no_meaning(request_of, field, kind):
     owner, name = field.split(".")
-    plan = resolve(request_of("none", "majority", **{owner: {name: 0.5}}))
-    with pytest.raises(UserError, match=f"{field}=0.5 has no meaning for sequences; it must be"):
+    plan = resolve(request_of("none", "adding", **{owner: {name: 0.5}}))
+    with pytest.raises(UserError, match=f"{field}=0.5 has no meaning for {kind}; it must be 0.0"):
         model_of(plan)
 
 
