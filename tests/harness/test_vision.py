@@ -94,6 +94,9 @@ def test_with_the_weights_of_timm_it_gives_timms_outputs(images):
     theirs = (
         timm().create_model("deit_small_patch16_224", num_classes=3, mlp_ratio=2, **sizes).double()
     )
+    # All norms start with the same weights: to exchange two would change nothing.
+    for parameter in theirs.parameters():
+        parameter.data += 0.1 * torch.randn_like(parameter)
     ours = model_of(plan).double()
     state = {f"transformer.{name}": value for name, value in theirs.state_dict().items()}
     for i in range(3):
@@ -300,6 +303,15 @@ def test_vectors_positions_and_the_class_token_do_not_decay(images):
     assert {"transformer.pos_embed", "transformer.cls_token", "transformer.head.bias"} < names
     assert not any(name.endswith(("qk.weight", "query.weight", "scales")) for name in names)
     assert [g["weight_decay"] for g in trainer.optimizer.param_groups] == [0.05, 0.0]
+
+
+def test_the_loss_of_a_step_is_smoothed(images):
+    plan = images(**{"train.label_smoothing": 0.5, "model.dropout": 0.0})
+    trainer = Trainer(model_of(plan), plan.data.splits["train"], plan.spec.train, 0)
+    batch = trainer.read(0)
+    expected = CLASSES.smoothed(0.5).loss(trainer.model(batch)[0], batch.targets)
+    assert expected != CLASSES.loss(trainer.model(batch)[0], batch.targets)
+    torch.testing.assert_close(trainer.step(0)["task"], expected.detach())
 
 
 def test_smoothed_and_mixed_targets_have_the_loss_of_their_distribution():
