@@ -1,5 +1,9 @@
-"""The figure of a leaderboard: accuracy against training time, with areas that show memory."""
+"""The figure of a leaderboard: accuracy against training time, with areas that show memory.
 
+Boards of another metric show its values in place of accuracies.
+"""
+
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -10,9 +14,9 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from reports.figures import style
-from reports.statistics import Interval
 from reports.tables.boards import Board
-from reports.tables.columns import memory_ratio, over_runs, percent, time_ratio
+from reports.tables.columns import memory_ratio, over_runs, time_ratio
+from reports.tables.scores import axis_label, shown, shown_ends, shown_text
 
 WIDTH, HEIGHT, LINE_HEIGHT = 6.6, 3.7, 0.165
 """Inches of a panel, and of a line of its legend."""
@@ -20,16 +24,17 @@ WIDTH, HEIGHT, LINE_HEIGHT = 6.6, 3.7, 0.165
 AREA = 70.0
 """Area of a marker whose peak memory is that of softmax, in square points."""
 
-LARGEST_INTERVAL, LARGEST_TIME, LARGEST_MEMORY = 0.1, 1000.0, 12.0
-"""A part of an interval that is further than this from the mean may be outside the axis; a point
-with a longer time is not shown; with more memory the area stays the same."""
+LARGEST_INTERVAL, LARGEST_TIME, LARGEST_MEMORY = 10.0, 1000.0, 12.0
+"""A part of an interval of accuracies that is further than these points from the mean may be
+outside the axis; a point with a longer time is not shown; with more memory the area stays the
+same."""
 
 
 class Point(NamedTuple):
-    """A point: the label of a row, its accuracy, and time and memory relative to softmax."""
+    """A row: its label, mean, lowest and highest value, time and memory relative to softmax."""
 
     label: str
-    accuracy: Interval
+    ends: tuple[float, float, float]
     time: float
     memory: float
 
@@ -60,8 +65,8 @@ def _points(board: Board) -> list[Point]:
     points = []
     for row in board.rows:
         time, memory = over_runs(row, time_ratio), over_runs(row, memory_ratio)
-        if row.accuracy and time and memory and 1 / LARGEST_TIME <= time <= LARGEST_TIME:
-            points.append(Point(row.label, row.accuracy, time, memory))
+        if row.score and time and memory and 1 / LARGEST_TIME <= time <= LARGEST_TIME:
+            points.append(Point(row.label, shown_ends(row.score, board.metric), time, memory))
     return points[: style.SLOTS]
 
 
@@ -71,18 +76,20 @@ def _panel(axes: Axes, board: Board, points: Sequence[Point]) -> None:
         (r.spec.attention, r.label) for r in board.rows if r.label in labels
     )
     handles = []
-    for label, accuracy, time, memory in points:
-        mean, low, high = (100 * value for value in accuracy[:3])
+    for label, (mean, low, high), time, memory in points:
         colour, marker = styles[label]
         axes.vlines(time, low, high, color=colour, linewidth=1.1, zorder=3)
         # Small markers are in front of large ones.
         area = _area(memory)
         axes.scatter(time, mean, area, color=[colour], marker=marker, alpha=0.6,
                      edgecolors="white", linewidths=0.6, zorder=5 - area / 1000)  # fmt: skip
-        handles.append(_handle(f"{style.label(label)} {percent(accuracy.mean)}", colour, marker, 6))
+        text = f"{style.label(label)} {shown_text(mean, board.metric)}"
+        handles.append(_handle(text, colour, marker, 6))
     style.heading(axes, board.title)
     _scales(axes, board, points)
-    style.legend(axes, [*handles, *style.draw_baselines(axes, board.baselines)])
+    style.legend(axes, [*handles, *style.draw_baselines(
+        axes, board.baseline_scores, board.metric
+    )])  # fmt: skip
     style.not_shown(axes, [
         f"{row.label}: {row.failures or 'time ratio not measured'}"
         for row in board.rows
@@ -95,17 +102,18 @@ def _scales(axes: Axes, board: Board, points: Sequence[Point]) -> None:
     margin = max((max(times) / min(times)) ** 0.08, 1.05)
     low, high = min(times) / margin, max(times) * margin
     axes.set(xscale="log", xlim=(low, high))
-    axes.set(xlabel="training time relative to softmax (log)", ylabel="test accuracy, %")
+    axes.set(xlabel="training time relative to softmax (log)", ylabel=axis_label(board.metric))
     ticks = _ticks(low, high)
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.xaxis.set_minor_locator(NullLocator())
     axes.axvline(1, color="#c4c4c4", linewidth=1.5, zorder=1.5)
     # Two seeds can have a very wide interval.
-    ends = [value for _, value in board.baselines[:1]]
-    for mean, bottom, top, _ in (point.accuracy for point in points):
-        ends += [max(bottom, mean - LARGEST_INTERVAL), min(top, mean + LARGEST_INTERVAL)]
-    margin = 0.07 * (max(ends) - min(ends)) or 0.01
-    axes.set_ylim(100 * (min(ends) - margin), 100 * (max(ends) + margin))
+    ends = [shown(score, board.metric) for _, score in board.baseline_scores[:1]]
+    largest = math.inf if board.metric else LARGEST_INTERVAL
+    for mean, bottom, top in (point.ends for point in points):
+        ends += [max(bottom, mean - largest), min(top, mean + largest)]
+    margin = 0.07 * (max(ends) - min(ends)) or 1.0
+    axes.set_ylim(min(ends) - margin, max(ends) + margin)
 
 
 def _ticks(low: float, high: float) -> list[float]:

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from reports.figures import style
 from reports.tables.boards import Board
-from reports.tables.curves import curve, dev_percent, loss
+from reports.tables.curves import curve, dev_loss, dev_percent, loss
 
 WIDTH, HEIGHT, LINE_HEIGHT = 6.8, 3.5, 0.165
 """Inches of a panel with its legend, and of a line of the legend."""
@@ -17,7 +17,7 @@ WIDTH, HEIGHT, LINE_HEIGHT = 6.8, 3.5, 0.165
 MARKS = 8
 """Markers of a line, about."""
 
-VALUES = {"loss": loss, "dev accuracy, %": dev_percent}
+VALUES = {"loss": loss, "dev accuracy, %": dev_percent, "dev loss": dev_loss}
 AXES = {"steps": "step", "seconds of training": "seconds"}
 """What panels show, and against what: a field of `Place`."""
 
@@ -30,13 +30,20 @@ def curves_figure(boards: Sequence[Board], source: str) -> dict[str, bytes]:
 
 def draw(boards: Sequence[Board]) -> Figure:
     """Four panels for each board, up to `MOST_PANELS` in all."""
-    panels = [*product(boards, VALUES, AXES)][: style.MOST_PANELS]
+    panels = [panel for board in boards for panel in product([board], _values(board), AXES)][
+        : style.MOST_PANELS
+    ]
     heights = [max(HEIGHT, 1 + LINE_HEIGHT * len(board.rows)) for board, _, _ in panels]
     figure, axes = style.panels(heights, WIDTH, 0)
     for panel, (board, value, against) in zip(axes, panels, strict=True):
         style.heading(panel, board.title)
         _panel(panel, board, value, against)
     return figure
+
+
+def _values(board: Board) -> list[str]:
+    """Of `VALUES`: the loss, and what selects the checkpoint on dev."""
+    return ["loss", "dev loss" if board.metric else "dev accuracy, %"]
 
 
 def _panel(axes: Axes, board: Board, value: str, against: str) -> None:

@@ -15,8 +15,9 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 
+from harness.records.scores import Metric
 from reports.tables.boards import Baselines
-from reports.tables.columns import percent
+from reports.tables.scores import shown, shown_text
 from reports.text import plain
 
 GREY = "#6f6f6f"
@@ -128,14 +129,18 @@ def not_shown(axes: Axes, reasons: Sequence[str]) -> None:
         )  # fmt: skip
 
 
-def draw_baselines(axes: Axes, baselines: Baselines) -> list[Line2D]:
-    """Draw a line for each baseline within the limits of the panel; return entries of a legend."""
+def draw_baselines(axes: Axes, baselines: Baselines, metric: Metric | None = None) -> list[Line2D]:
+    """Draw a line for each baseline within the limits of the panel; return entries of a legend.
+
+    `baselines` are scores; see `reports.tables.scores`.
+    """
     low, high = axes.get_ylim()
-    shown = [(name, value) for name, value in baselines if low <= 100 * value <= high]
+    values = [(name, shown(score, metric)) for name, score in baselines]
+    within = [(name, value) for name, value in values if low <= value <= high]
     return [
-        axes.axhline(100 * value, color=GREY, linewidth=1, linestyle=dashes, zorder=1.5,
-                     label=f"{label(name)} {percent(value)}")
-        for (name, value), dashes in zip(shown, DASHES, strict=False)
+        axes.axhline(value, color=GREY, linewidth=1, linestyle=dashes, zorder=1.5,
+                     label=f"{label(name)} {shown_text(value, metric)}")
+        for (name, value), dashes in zip(within, DASHES, strict=False)
     ]  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """The figure of sweeps: accuracy against an option, and against the bytes of the state."""
 
+import math
 from collections.abc import Sequence
-from math import ceil, log2
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -10,6 +10,7 @@ from matplotlib.ticker import NullLocator
 
 from reports.figures import style
 from reports.tables.rows import Row
+from reports.tables.scores import axis_label, shown, shown_ends
 from reports.tables.sweep import Curve, Sweep, state_bytes
 
 WIDTH, HEIGHT, LINE_HEIGHT = 6.8, 3.9, 0.165
@@ -40,7 +41,7 @@ def draw(sweeps: Sequence[Sweep]) -> Figure:
     for own, (sweep, panel) in zip(axes, panels, strict=True):
         style.heading(own, sweep.title)
         panel(own, sweep)
-        own.set_ylabel("test accuracy, %")
+        own.set_ylabel(axis_label(sweep.metric))
     return figure
 
 
@@ -53,11 +54,13 @@ def _values(axes: Axes, sweep: Sweep) -> None:
         missing += [
             f"{curve.label} at {value}: {row.failures}"
             for value, row in curve.rows.items()
-            if not row.accuracy
+            if not row.score
         ]
-    strongest = [100 * own[0][1] if own else None for own in sweep.baselines.values()]
-    axes.plot(range(len(strongest)), [float("nan") if v is None else v for v in strongest],
-              color=style.GREY, linestyle="--", label="strongest baseline")  # fmt: skip
+    strongest = [
+        shown(own[0][1], sweep.metric) if own else math.nan for own in sweep.baselines.values()
+    ]
+    axes.plot(range(len(strongest)), strongest, color=style.GREY, linestyle="--",
+              label="strongest baseline")  # fmt: skip
     axes.set_xticks(range(len(sweep.values)), [style.label(str(v)) for v in sweep.values])
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set(xlabel=style.label(sweep.field), xlim=(-0.4, len(sweep.values) - 0.6))
@@ -82,9 +85,9 @@ def _states(axes: Axes, sweep: Sweep) -> None:
 
 
 def _draw(axes: Axes, sweep: Sweep, curve: Curve, places: Sequence[tuple[float, Row]]) -> None:
-    """Draw the accuracies of a curve with their intervals; `places` are their x and rows."""
+    """Draw the values of a curve with their intervals; `places` are their x and rows."""
     styles = style.point_styles((own.attention, own.label) for own in sweep.curves)
-    points = [(x, *(100 * end for end in row.accuracy[:3])) for x, row in places if row.accuracy]
+    points = [(x, *shown_ends(row.score, row.metric)) for x, row in places if row.score]
     x, means, low, high = zip(*points, strict=True) if points else ((), (), (), ())
     below = [mean - end for mean, end in zip(means, low, strict=True)]
     above = [end - mean for mean, end in zip(means, high, strict=True)]
@@ -95,7 +98,7 @@ def _draw(axes: Axes, sweep: Sweep, curve: Curve, places: Sequence[tuple[float, 
 
 def _powers(low: float, high: float) -> list[int]:
     """Powers of two that include both ends, few enough to be read."""
-    first, last = int(log2(low)), ceil(log2(high))
+    first, last = int(math.log2(low)), math.ceil(math.log2(high))
     return [2**power for power in range(first, last + 1, 1 + (last - first) // MOST_TICKS)]
 
 

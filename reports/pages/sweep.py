@@ -4,12 +4,13 @@ from collections.abc import Callable, Sequence
 
 from reports.markdown import escape, table
 from reports.pages.notes import used_marks
-from reports.tables.columns import NOTHING, accuracy, percent
+from reports.tables.columns import NOTHING, accuracy, measured
 from reports.tables.rows import Row
+from reports.tables.scores import shown, shown_text
 from reports.tables.settings import recipe
 from reports.tables.sweep import Curve, Sweep, state_bytes
 
-INTRODUCTION = "Test accuracy in percent with its 95 % interval.\n"
+INTRODUCTION = "{what} with its 95 % interval.\n"
 
 STATE = """\
 Memory of the state of decoding in bytes, of one sequence and all layers; for models of which all
@@ -19,13 +20,21 @@ layers are causal and recurrent.
 
 def sweep_page(sweeps: Sequence[Sweep]) -> str:
     """The page: a row for each variant, a column for each value."""
-    parts = [f"# Accuracy against {escape(sweeps[0].field)}\n", INTRODUCTION]
+    parts = [f"# Results against {escape(sweeps[0].field)}\n"]
     for sweep in sweeps:
         parts += [f"## {escape(sweep.title)}\n", f"{escape(recipe(sweep.setting))}\n"]
+        what = f"Test {sweep.metric}" if sweep.metric else "Test accuracy in percent"
+        parts.append(INTRODUCTION.format(what=what))
         strongest = [own[0] if own else None for own in sweep.baselines.values()]
-        texts = [f"*{percent(one[1])} {escape(one[0])}*" if one else NOTHING for one in strongest]
+        texts = [
+            f"*{shown_text(shown(one[1], sweep.metric), sweep.metric)} {escape(one[0])}*"
+            if one
+            else NOTHING
+            for one in strongest
+        ]
         last = ["*strongest baseline*", *texts]
-        parts.append(_table(sweep, sweep.curves, accuracy, [last]))
+        text = measured if sweep.metric else accuracy
+        parts.append(_table(sweep, sweep.curves, text, [last]))
         recurrent = [c for c in sweep.curves if any(map(_has_state, c.rows.values()))]
         parts += [STATE, _table(sweep, recurrent, _state)] if recurrent else []
     page = "\n".join(parts)

@@ -55,7 +55,7 @@ class Board:
         """What rows are compared with; see `reports.tables.scores`."""
         if not self.metric:
             return self.baselines
-        return (*((name, -nats) for name, nats in self.baseline_losses), *self.baseline_returns)
+        return _of_metric(self.baseline_losses, self.baseline_returns)
 
     @property
     def spec(self) -> RunSpec:
@@ -138,6 +138,17 @@ def baselines(records: Iterable[Record]) -> Baselines:
     for record in sorted(records, key=lambda record: record.started):
         accuracies |= record.baselines
     return best_first(accuracies, lowest=False)
+
+
+def baseline_scores(records: Iterable[Record]) -> Baselines:
+    """What runs of one task are compared with, the best first; see `reports.tables.scores`."""
+    given = list(records)
+    of_metric = _of_metric(baseline_losses(given), baseline_returns(given))
+    return of_metric or baselines(given)
+
+
+def _of_metric(losses: Baselines, returns: Baselines) -> Baselines:
+    return (*((name, -nats) for name, nats in losses), *returns)
 
 
 def baseline_losses(records: Iterable[Record]) -> Baselines:

@@ -12,7 +12,7 @@ from reports.text import csv_text
 
 HEADINGS = (
     "board", "attention", "row", "seed", "step", "seconds", "loss", "losses",
-    "dev_accuracy_percent",
+    "dev_accuracy_percent", "dev_loss",
 )  # fmt: skip
 
 
@@ -44,6 +44,11 @@ def dev_percent(point: Point) -> float | None:
     return None if point.dev_accuracy is None else 100 * point.dev_accuracy
 
 
+def dev_loss(point: Point) -> float | None:
+    """The loss on dev of a point, where it selects the checkpoint; None elsewhere."""
+    return point.dev_loss
+
+
 def curve(row: Row, value: Callable[[Point], float | None]) -> list[Place]:
     """The value at every step at which a run of the row has it, in order."""
     points: dict[int, list[tuple[float, float]]] = {}
@@ -71,6 +76,6 @@ def _lines(board: Board, row: Row) -> Iterator[dict[str, object]]:
             cells = [
                 board.title, row.spec.attention, row.label, run.spec.seed, point.step,
                 point.seconds, point.loss, json.dumps(point.losses, sort_keys=True),
-                dev_percent(point),
+                dev_percent(point), point.dev_loss,
             ]  # fmt: skip
             yield dict(zip(HEADINGS, cells, strict=True))

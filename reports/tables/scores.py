@@ -49,6 +49,28 @@ def score_text(score: float, metric: Metric | None) -> str:
     return f"{text} {metric}" if metric == "bits per byte" else f"{metric} {text}"
 
 
+def shown(score: float, metric: Metric | None) -> float:
+    """A score as figures show it: an accuracy in percent, or `metric_value`."""
+    return 100 * score if metric is None else metric_value(score, metric)
+
+
+def shown_ends(score: Interval, metric: Metric | None) -> tuple[float, float, float]:
+    """The mean, the lowest and the highest value of an interval, as figures show them."""
+    if metric is None:
+        return 100 * score.mean, 100 * score.low, 100 * score.high
+    return metric_ends(score, metric)
+
+
+def shown_text(value: float, metric: Metric | None) -> str:
+    """A value of `shown`."""
+    return f"{value:.1f}" if metric is None else value_text(value, metric)
+
+
+def axis_label(metric: Metric | None) -> str:
+    """The label of an axis of values of `shown`."""
+    return "test accuracy, %" if metric is None else f"test {metric}"
+
+
 def best_first(values: Mapping[str, float], lowest: bool) -> Baselines:
     """Baselines in order."""
     sign = 1 if lowest else -1

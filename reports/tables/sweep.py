@@ -5,16 +5,18 @@ from dataclasses import dataclass
 from statistics import median
 
 from harness.records.record import Record
+from harness.records.scores import Metric
 from harness.records.spec import RunSpec
-from reports.tables.boards import Baselines, baselines, by_options, grouped
+from reports.tables.boards import baseline_scores, by_options, grouped
 from reports.tables.rows import Row, group_by
+from reports.tables.scores import Baselines, shown_ends
 from reports.tables.settings import Setting, setting
 from reports.tables.trials import without_trials
 from reports.text import csv_text
 
 HEADINGS = (
-    "sweep", "attention", "options", "field", "value", "seeds", "test_accuracy_percent",
-    "test_accuracy_low_percent", "test_accuracy_high_percent", "state_bytes", "failures",
+    "sweep", "attention", "options", "field", "value", "seeds", "metric", "test", "test_low",
+    "test_high", "state_bytes", "failures",
 )  # fmt: skip
 
 
@@ -37,7 +39,7 @@ class Sweep:
         setting: see `Board`; without the option.
         values: of the option, in order; at least two.
         curves: in order of label.
-        baselines: of the task at each value.
+        baselines: scores of the task at each value, the best first; see `reports.tables.scores`.
     """
 
     title: str
@@ -46,6 +48,12 @@ class Sweep:
     values: tuple[object, ...]
     curves: tuple[Curve, ...]
     baselines: Mapping[object, Baselines]
+
+    @property
+    def metric(self) -> Metric | None:
+        """What is shown in place of accuracies; None where these are."""
+        rows = (row for curve in self.curves for row in curve.rows.values())
+        return next((row.metric for row in rows if row.metric), None)
 
 
 def sweeps(records: Iterable[Record], field: str, default: object = None) -> list[Sweep]:
@@ -92,10 +100,11 @@ def as_csv(sweeps: Sequence[Sweep]) -> str:
 def _lines(sweep: Sweep) -> Iterator[dict[str, object]]:
     for curve in sweep.curves:
         for value, row in curve.rows.items():
-            ends = [100 * part for part in row.accuracy[:3]] if row.accuracy else [None] * 3
+            ends = shown_ends(row.score, row.metric) if row.score else [None] * 3
+            metric = row.metric or "accuracy, %"
             cells = [
                 sweep.title, curve.attention, curve.label, sweep.field, value, len(row.runs),
-                *ends, state_bytes(row), row.failures,
+                metric if row.score else None, *ends, state_bytes(row), row.failures,
             ]  # fmt: skip
             yield dict(zip(HEADINGS, cells, strict=True))
 
@@ -115,7 +124,7 @@ def _sweep(
         for options, own in by_options(same, lambda run: _options(run.spec, field))
     ]
     curves.sort(key=lambda curve: curve.label)
-    named = {one: baselines(by_value[one]) for one in values}
+    named = {one: baseline_scores(by_value[one]) for one in values}
     return Sweep(title, field, shared, tuple(values), tuple(curves), named)
 
 

@@ -11,9 +11,13 @@ from scipy.stats import t as student
 
 from harness.records.record import Final, Record
 from harness.records.scores import ClusterScores
+from reports.figures import curves
+from reports.figures.accuracy_time import draw
+from reports.pages import sweep_files
 from reports.pages.leaderboard import leaderboard
 from reports.statistics import Sample, mean_interval
 from reports.tables import as_csv, boards
+from reports.tables.curves import as_csv as curves_csv
 from reports.tables.terminal import summary
 from tests.reports.conftest import make_record
 
@@ -55,6 +59,37 @@ def test_the_row_of_the_lowest_loss_is_first_and_beats_the_baselines(records):
     best = board.rows[0].score
     assert best is not None and best.low < best.mean < best.high
     assert -best.mean == pytest.approx(np.mean([r.final.scores.loss for r in records[:3]]))
+
+
+def test_figures_and_curves_show_the_metric(records):
+    (panel,) = draw(boards(records)).axes
+    assert panel.get_ylabel() == "test bits per byte"
+    labels = [text.get_text() for text in panel.get_legend().get_texts()]
+    best = -boards(records)[0].rows[0].score.mean / math.log(2)
+    assert f"softmax {best:.3f}" in labels and "3-grams 2.020" in labels
+    low, high = panel.get_ylim()
+    assert low < 1.2 / math.log(2) and 2.2 / math.log(2) < high
+    point = records[0].curve[0].model_copy(update={"dev_accuracy": 0.2, "dev_loss": 1.5})
+    ended = [record.model_copy(update={"curve": [point]}) for record in records]
+    drawn = curves.draw(boards(ended))
+    assert [axes.get_ylabel() for axes in drawn.axes] == ["loss"] * 2 + ["dev loss"] * 2
+    assert {line.get_ydata()[0] for line in drawn.axes[2].lines} == {1.5}
+    assert ",0.2,1.5" not in as_csv(boards(ended)) and ",20.0,1.5" in curves_csv(boards(ended))
+
+
+def test_sweeps_show_the_metric_and_the_strongest_baseline(records):
+    wide = [
+        language("softmax", 0, [1.1] * CLUSTERS, model={"dim": 128}),
+        language("softmax", 0, [1.2] * CLUSTERS),
+    ]
+    files = sweep_files(wide, "model.dim")
+    page = files["sweep_model_dim.md"].decode()
+    assert "Test bits per byte with its 95 % interval." in page
+    assert f"| {1.2 / math.log(2):.3f} [" in page and f"| {1.1 / math.log(2):.3f} [" in page
+    assert "*2.020 3-grams*" in page
+    lines = [*csv.DictReader(io.StringIO(files["sweep_model_dim.csv"].decode()))]
+    assert [line["metric"] for line in lines] == ["bits per byte"] * 2
+    assert float(lines[0]["test"]) == pytest.approx(1.2 / math.log(2))
 
 
 def test_baselines_are_in_order_of_loss(records):

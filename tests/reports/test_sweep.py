@@ -75,7 +75,8 @@ def test_the_files_hold_every_accuracy_and_state():
         ("linear", "4", "1"), ("linear", "8", "1"), ("linear", "16", "2"), ("softmax", "4", "1"),
         ("softmax", "8", "1"),
     ]  # fmt: skip
-    assert float(rows[2]["test_accuracy_percent"]) == pytest.approx(45)
+    assert rows[2]["metric"] == "accuracy, %"
+    assert float(rows[2]["test"]) == pytest.approx(45)
     ElementTree.fromstring(made["sweep_task_pairs.svg"])
 
 
