@@ -152,5 +152,6 @@ def _unchanged(batch: Any) -> Any:
 
 
 def _ignore_interrupts(worker: int) -> None:
-    # A terminal sends Ctrl-C to all processes; this one ends with its parent.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # A terminal and a scheduler signal all processes; this one ends with its parent.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
