@@ -1,6 +1,7 @@
 """What published tables need: data of their tasks, and training steps at their shapes."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from harness import budgets
@@ -14,22 +15,74 @@ from tasks import create
 from tasks.data.sources import ImportedTask
 from tasks.registry import tasks
 from zoo.composition import Composition
+from zoo.registry import UserError, unknown
+
+ENVIRONMENTS = {
+    "halfcheetah": "HalfCheetah-v5", "hopper": "Hopper-v5", "walker2d": "Walker2d-v5"
+}  # fmt: skip
+QUALITIES = ("medium-expert", "medium", "medium-replay")
+
+RANKS = {
+    "halfcheetah-medium-replay": 32, "halfcheetah-medium": 64, "hopper-medium-expert": 64,
+    "hopper-medium-replay": 64,
+}  # fmt: skip
+"""Published ranks of Primal-Attention where they are not that of the budget, by data set."""
+
+D4RL = tuple(f"{robot}-{quality}" for robot in ENVIRONMENTS for quality in QUALITIES)
+"""The data sets of Table 4."""
 
 
-def missing_data(names: Sequence[str], budget: str) -> dict[str, str]:
-    """How to get the data of each task whose data are missing, by its name.
+class DataSet(NamedTuple):
+    """A column of a table.
+
+    Attributes:
+        name: of the column.
+        task: its task.
+        settings: texts `NAME.OPTION=VALUE` for its runs.
+        missing: how to get its data; empty where they are here.
+    """
+
+    name: str
+    task: str
+    settings: tuple[str, ...]
+    missing: str
+
+
+def tasks_of(names: Sequence[str], budget: str) -> list[DataSet]:
+    """Tasks as columns.
 
     Raises:
         UserError: a name is unknown, or the budget has no recipe for a task.
     """
     recipes = budgets.find(budget)
-    missing = {}
+    columns = []
     for name in names:
         tasks.find(name)
         task = create(name, **recipes.recipe(name).options)
+        missing = ""
         if isinstance(task, ImportedTask) and not task.is_cached():
-            missing[name] = task.how_to_get()
-    return missing
+            missing = task.how_to_get()
+        columns.append(DataSet(name, name, (), missing))
+    return columns
+
+
+def trajectories_of(names: Sequence[str], folder: Path) -> list[DataSet]:
+    """Data sets of D4RL as columns; their files, such as `hopper_medium-v2.hdf5`, in `folder`.
+
+    Raises:
+        UserError: a name is unknown.
+    """
+    columns = []
+    for name in names:
+        if name not in D4RL:
+            raise UserError(unknown("data set", name, D4RL))
+        robot, _, quality = name.partition("-")
+        file = folder / f"{robot}_{quality.replace('-', '_')}-v2.hdf5"
+        settings = [f"control.path={file}", f"control.env={ENVIRONMENTS[robot]}"]
+        settings += [f"primal.rank={RANKS[name]}"] if name in RANKS else []
+        how = f"give --data with the folder of {file.name}, a file of D4RL; docs/control.md"
+        columns.append(DataSet(name, "control", tuple(settings), "" if file.is_file() else how))
+    return columns
 
 
 class Cell(NamedTuple):

@@ -17,7 +17,7 @@ class Number(NamedTuple):
     task: str
     attention: str
     value: str
-    unit: str  # %, s/1K steps or GB
+    unit: str  # %, s/1K steps, GB or normalised return
     source: str
     table: str
 

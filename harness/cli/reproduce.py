@@ -41,14 +41,14 @@ RUNS = frozenset({"seeds", "workers", "threads"})
 
 TABLES: Mapping[str, Table] = {
     "1": Table(
-        reproduced.accuracies,
+        reproduced.results,
         "softmax,linear,reformer,longformer,performer,yoso,cosformer,soft,flowformer,primal,"
         "softmax+primal",
         SERIES,
         RUNS,
     ),
     "2": Table(
-        reproduced.accuracies,
+        reproduced.results,
         "softmax,reformer,performer,linformer,nystrom,longformer,yoso,primal,softmax+primal",
         ARENA,
         RUNS,
@@ -59,9 +59,17 @@ TABLES: Mapping[str, Table] = {
         ARENA,
         frozenset({"seconds", "timeout"}),
     ),
+    "4": Table(
+        reproduced.results,
+        "softmax,linear,performer,cosformer,softmax+primal",
+        "halfcheetah-medium-expert,halfcheetah-medium,halfcheetah-medium-replay,"
+        "hopper-medium-expert,hopper-medium,hopper-medium-replay,"
+        "walker2d-medium-expert,walker2d-medium,walker2d-medium-replay",
+        RUNS | {"data"},
+    ),
     "figure": Table(reproduced.figure, "softmax,softmax+primal,primal", "image", RUNS),
 }
-"""By number: accuracy on time series and on the Long Range Arena, costs there, and spectra."""
+"""By number: accuracy on time series and on the Long Range Arena, costs there, returns, spectra."""
 
 
 def reproduce(
@@ -70,7 +78,7 @@ def reproduce(
         str,
         typer.Option(
             help="1, accuracy on UEA time series; 2, accuracy on the Long Range Arena; 3, cost "
-            "there; figure, the spectra of attention matrices."
+            "there; 4, returns on D4RL; figure, the spectra of attention matrices."
         ),
     ] = "3",
     attention: Annotated[
@@ -94,6 +102,10 @@ def reproduce(
         int | None,
         typer.Option(min=0, help="CPU threads of a cell; a worker's share. [not of table 3]"),
     ] = None,
+    data_: Annotated[
+        Path | None,
+        typer.Option("--data", parser=arguments.path, help="Folder of files of D4RL. [table 4]"),
+    ] = None,
     seconds: Annotated[
         float | None, typer.Option(min=0, help="Seconds of sampling for a cell; 3. [table 3]")
     ] = None,
@@ -106,7 +118,7 @@ def reproduce(
 ) -> None:
     """Make a table or figure of a paper again, as far as its data are here.
 
-    Finished cells of the store are not repeated. Tables 1 and 2 are the runs of `harness run`; the
+    Finished cells of the store are not repeated. Tables 1, 2 and 4 are runs of `harness run`; the
     page says which published numbers are within the interval, and which data are missing. Cells of
     table 3 are those of `harness cost --level step`. Exit 1 if a cell failed.
     """
@@ -117,7 +129,7 @@ def reproduce(
     chosen = TABLES[table]
     given: dict[str, Any] = {
         "seeds": seeds, "workers": workers, "threads": threads, "seconds": seconds,
-        "timeout": timeout,
+        "timeout": timeout, "data": data_,
     }  # fmt: skip
     given = {name: value for name, value in given.items() if value is not None}
     if extra := given.keys() - chosen.options:

@@ -1,7 +1,7 @@
 """The tables and the figure of `harness reproduce`, each as its runs, its page and an exit code."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -39,6 +39,7 @@ class Replay:
     store: Path
     rerun: bool
     as_json: bool
+    data: Path = Path()
     seeds: str = "0"
     workers: int = 0
     threads: int = 0
@@ -46,26 +47,26 @@ class Replay:
     timeout: float = 600.0
 
 
-def accuracies(replay: Replay) -> int:
-    """Train every row on every task whose data are here; write both accuracies side by side."""
+def results(replay: Replay) -> int:
+    """Train every row on every data set that is here; write both results side by side."""
     from reports import pages, tables
-    from reports.tables.reproduced_accuracy import Results, lines
+    from reports.tables.reproduced_results import Results, lines
 
     plans, missing = _plans(replay)
-    records = _trained(replay, plans)
-    tasks = {plan.spec.task.name: plan.spec.task.key for plan in plans}
-    results = Results(
-        replay.table, replay.budget, tasks, tuple(replay.attentions), tuple(records), missing
+    records = _trained(replay, list(plans.values()))
+    columns = {name: plan.spec.task.key for (name, *_), plan in plans.items()}
+    made = Results(
+        replay.table, replay.budget, columns, tuple(replay.attentions), tuple(records), missing
     )
-    _show(replay, lines(results), tables.accuracy_summary(results))
-    write_pages(within(replay.store, pages.accuracy_files(results)), quiet=replay.as_json)
+    _show(replay, lines(made), tables.results_summary(made))
+    write_pages(within(replay.store, pages.results_files(made)), quiet=replay.as_json)
     return _exit_code(plans, records)
 
 
 def figure(replay: Replay) -> int:
     """Train every row, keep its weights, and compute the spectra of its attention matrices."""
     plans, missing = _plans(replay)
-    records = _trained(replay, plans, keep=True)
+    records = _trained(replay, list(plans.values()), keep=True)
     finished = [record for record in records if record.final]
     if finished:
         write_spectra(finished, replay.store, SAMPLES, replay.as_json)
@@ -100,27 +101,36 @@ def costs(replay: Replay) -> int:
     return int(any(record.status in ("crashed", "failed") for record in records))
 
 
-def _plans(replay: Replay) -> "tuple[list[Plan], dict[str, str]]":
-    """The runs of all tasks whose data are here; for each other task, how to get its data.
+def _plans(replay: Replay) -> "tuple[dict[tuple[str, str, int], Plan], dict[str, str]]":
+    """The runs of all data sets that are here, and how to get each of the others.
 
     Raises:
-        UserError: a name is unknown, or no task has its data here.
+        UserError: a name is unknown, or no data set is here.
     """
     from harness.plan import resolve
-    from harness.reproduce import missing_data
+    from harness.reproduce import tasks_of, trajectories_of
 
-    missing = missing_data(replay.tasks, replay.budget)
-    present = [task for task in replay.tasks if task not in missing]
-    if not present:
-        task, how = next(iter(missing.items()))
-        raise UserError(f"the data of {', '.join(missing)} are missing; {task}: {how}")
-    requests = cells.requests(
-        present, replay.attentions, replay.seeds, budget=replay.budget, device=replay.device,
-        precision=replay.precision, set_=None,
-    )  # fmt: skip
-    return [
-        resolve(request, announce=partial(typer.echo, err=True)) for request in requests
-    ], missing
+    columns = (
+        trajectories_of(replay.tasks, replay.data)
+        if replay.table == "4"
+        else tasks_of(replay.tasks, replay.budget)
+    )
+    missing = {column.name: column.missing for column in columns if column.missing}
+    if len(missing) == len(columns):
+        name, how = next(iter(missing.items()))
+        raise UserError(f"the data of {', '.join(missing)} are missing; {name}: {how}")
+    announce = partial(typer.echo, err=True)
+    plans = {}
+    for column in columns:
+        if column.name not in missing:
+            requests = cells.requests(
+                [column.task], replay.attentions, replay.seeds, budget=replay.budget,
+                device=replay.device, precision=replay.precision, set_=column.settings,
+            )  # fmt: skip
+            for request in requests:
+                key = column.name, request.attention, request.seed
+                plans[key] = resolve(request, announce=announce)
+    return plans, missing
 
 
 def _trained(replay: Replay, plans: "Sequence[Plan]", keep: bool = False) -> "list[Record]":
@@ -141,7 +151,7 @@ def _show(replay: Replay, rows: Iterable[Mapping[str, object]], summary: str) ->
         typer.echo(json.dumps(row))
 
 
-def _exit_code(plans: "Sequence[Plan]", records: "Sequence[Record]") -> int:
+def _exit_code(plans: Sized, records: "Sequence[Record]") -> int:
     complete = len(records) == len(plans) and all(record.final for record in records)
     return 0 if complete else 1
 

@@ -16,7 +16,7 @@ from reports.pages.ksvd import ksvd
 from reports.pages.leaderboard import leaderboard
 from reports.pages.locality import locality
 from reports.pages.readme import readme_table
-from reports.pages.reproduced_accuracy import accuracy_page
+from reports.pages.reproduced_results import results_page
 from reports.pages.reproduction import reproduction
 from reports.pages.spectrum import spectrum_page
 from reports.pages.sweep import sweep_page
@@ -29,8 +29,8 @@ from reports.tables.csv import as_csv
 from reports.tables.curves import as_csv as curves_csv
 from reports.tables.ksvd import as_csv as ksvd_csv
 from reports.tables.locality import studies
-from reports.tables.reproduced_accuracy import Results
-from reports.tables.reproduced_accuracy import as_csv as accuracy_csv
+from reports.tables.reproduced_results import Results
+from reports.tables.reproduced_results import as_csv as results_csv
 from reports.tables.reproduction import Entry
 from reports.tables.reproduction import as_csv as reproduction_csv
 from reports.tables.spectrum import as_csv as spectrum_csv
@@ -180,16 +180,16 @@ def reproduction_files(entries: Sequence[Entry], budget: str) -> dict[str, bytes
     }
 
 
-def accuracy_files(results: Results) -> dict[str, bytes]:
+def results_files(results: Results) -> dict[str, bytes]:
     """What `tableN.md`, `tableN.csv`, `tableN.png` and `tableN.svg` hold, by name."""
-    from reports.figures.reproduced_accuracy import accuracy_figure
+    from reports.figures.reproduced_results import results_figure
 
     name = f"table{results.table}"
-    table = accuracy_csv(results).encode()
+    table = results_csv(results).encode()
     return {
-        f"{name}.md": accuracy_page(results).encode(),
+        f"{name}.md": results_page(results).encode(),
         f"{name}.csv": table,
-        **accuracy_figure(results, name, digest(f"{name}.csv", table)),
+        **results_figure(results, name, digest(f"{name}.csv", table)),
     }
 
 

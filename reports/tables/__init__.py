@@ -4,13 +4,21 @@ from reports.tables.boards import Board, Row, boards
 from reports.tables.columns import COLUMNS, Column
 from reports.tables.csv import as_csv
 from reports.tables.terminal import (
-    accuracy_summary,
     cost_summary,
     reproduction_summary,
+    results_summary,
     summary,
 )
 
 __all__ = [
-    "COLUMNS", "Board", "Column", "Row", "accuracy_summary", "as_csv", "boards", "cost_summary",
-    "reproduction_summary", "summary",
+    "COLUMNS",
+    "Board",
+    "Column",
+    "Row",
+    "as_csv",
+    "boards",
+    "cost_summary",
+    "reproduction_summary",
+    "results_summary",
+    "summary",
 ]  # fmt: skip

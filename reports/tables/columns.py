@@ -98,6 +98,11 @@ def result(row: Row) -> str:
     return f"{measured(row)} {row.metric}" if row.metric else accuracy(row)
 
 
+def result_text(row: Row) -> str:
+    """As `result`, without the unit."""
+    return measured(row) if row.metric else accuracy(row)
+
+
 def over_runs(row: Row, value: Callable[[Cost], float | None]) -> float | None:
     """Median over the measured runs of a row; None where none has the value."""
     values = [one for cost in row.costs if (one := value(cost)) is not None]

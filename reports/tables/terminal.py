@@ -8,7 +8,7 @@ from harness.records.record import Record
 from reports.tables.boards import Board, boards
 from reports.tables.columns import NOTHING, columns_of, number, percent
 from reports.tables.cost import Sweep, ratio_text, sweeps
-from reports.tables.reproduced_accuracy import CELLS, Results, cells
+from reports.tables.reproduced_results import CELLS, Results, cells
 from reports.tables.reproduction import TIME, Entry, by_attention, entry_text, label, tasks_of
 from reports.tables.scores import metric_text
 from reports.text import plain
@@ -43,12 +43,12 @@ def cost_summary(records: Iterable[CostRecord]) -> str:
     return "\n\n".join(map(_sweep, sweeps(records))) or "no records"
 
 
-def accuracy_summary(results: Results) -> str:
-    """The accuracy of each variant on each task whose data are here, and the published one."""
-    lines = [cells(result) for result in results.all if result.task in results.tasks]
+def results_summary(results: Results) -> str:
+    """The result of each variant on each data set that is here, and the published one."""
+    lines = [cells(result) for result in results.shown]
     parts = _table([CELLS, *lines], [SPAN // 2] * (len(CELLS) - 1))
-    for task, how in results.missing.items():
-        parts += wrap(plain(f"missing data of {task}: {how}"), WIDTH, subsequent_indent=SEPARATOR)
+    for name, how in results.missing.items():
+        parts += wrap(plain(f"missing data of {name}: {how}"), WIDTH, subsequent_indent=SEPARATOR)
     return "\n".join(parts)
 
 

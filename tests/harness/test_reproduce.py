@@ -7,10 +7,11 @@ import pytest
 
 from harness.cli.reproduce import ARENA, SERIES, TABLES
 from harness.records.store import CostStore
-from harness.reproduce import cells
+from harness.reproduce import D4RL, ENVIRONMENTS, cells, trajectories_of
 from reports.papers import published, published_on
 from tasks.registry import tasks
 from tasks.uea.series import SeriesTask
+from tests.trajectories import PENDULUM, record_short
 
 SMALL = ("reproduce", "primal", "--budget", "smoke", "--precision", "fp32", "--seconds", "0")
 
@@ -137,20 +138,51 @@ def test_accuracies_stand_beside_the_published_ones_and_missing_data_are_named(
     assert code == 0, err
     assert "missing data of image: run 'harness data fetch image'" in " ".join(out.split())
     page = (store.folder / "table2.md").read_text()
-    assert "## Missing data\n\n- image: run" in page and "Published accuracies belong to" in page
+    assert "## Missing data\n\n- image: run" in page and "Published numbers belong to" in page
     lines = [*csv.DictReader((store.folder / "table2.csv").read_text().splitlines())]
-    found = [(line["task"], line["attention"], line["seeds"]) for line in lines]
+    found = [(line["data_set"], line["attention"], line["seeds"]) for line in lines]
     assert found == [
         ("listops", "primal", "0 1"), ("listops", "softmax", "0 1"),
         ("image", "primal", ""), ("image", "softmax", ""),
     ]  # fmt: skip
     by_id = {(r.spec.attention, r.spec.seed): r.final.test_accuracy for r in store.read()[0]}
     mean = 50 * (by_id["primal", 0] + by_id["primal", 1])
-    assert float(lines[0]["accuracy_percent"]) == pytest.approx(mean)
+    assert float(lines[0]["value"]) == pytest.approx(mean)
     assert lines[2]["missing_data"].startswith("run 'harness data fetch image'")
     code, out, _ = call(*arguments, "--task", "listops", "--seeds", "0,1", "--json")
     assert [json.loads(line)["attention"] for line in out.splitlines()] == ["primal", "softmax"]
     assert len(store.read()[0]) == 4 and (store.folder / "table2.png").exists()
+
+
+def test_data_sets_of_d4rl_are_files_with_an_environment_and_the_published_rank(tmp_path):
+    assert TABLES["4"].tasks == ",".join(D4RL)
+    file = tmp_path / "walker2d_medium_replay-v2.hdf5"
+    file.touch()
+    (tmp_path / "hopper_medium_expert-v2.hdf5").touch()
+    found = {one.name: one for one in trajectories_of(D4RL, tmp_path) if not one.missing}
+    assert found["walker2d-medium-replay"].settings == (
+        f"control.path={file}", "control.env=Walker2d-v5"
+    )  # fmt: skip
+    assert "primal.rank=64" in found["hopper-medium-expert"].settings and len(found) == 2
+
+
+def test_a_table_of_returns_is_made_of_the_files_that_are_here(
+    call, store, tmp_path, unmeasured, monkeypatch
+):
+    pytest.importorskip("mujoco")
+    monkeypatch.setitem(ENVIRONMENTS, "hopper", PENDULUM)
+    record_short(tmp_path / "hopper_medium-v2.hdf5")
+    code, _, err = call(
+        "reproduce", "primal", "--table", "4", "--data", str(tmp_path), "--budget", "smoke",
+        "-a", "softmax", "--task", "hopper-medium,hopper-medium-expert",
+    )  # fmt: skip
+    assert code == 0, err
+    page = (store.folder / "table4.md").read_text()
+    assert "| hopper-medium | softmax | 1 | " in page
+    assert (
+        "- hopper-medium-expert: give --data with the folder of hopper_medium_expert-v2.hdf5"
+        in page
+    )
 
 
 def test_the_figure_is_made_of_the_spectra_of_trained_models(call, store, budget, unmeasured):
@@ -174,6 +206,9 @@ def test_the_figure_is_made_of_the_spectra_of_trained_models(call, store, budget
         (("primal", "--seeds", "1"), "--seeds is not of table 3, which has --seconds, --timeout"),
         (("primal", "--table", "2", "--task", "listop"), "did you mean 'listops'?"),
         (("primal", "--table", "2", "--seeds", "x"), "seeds 'x' are not integers"),
+        (("primal", "--table", "4"), "give --data with the folder of halfcheetah_medium_expert-v2"),
+        (("primal", "--table", "4", "--task", "hopper"), "unknown data set 'hopper'"),
+        (("primal", "--table", "2", "--data", "."), "--data is not of table 2"),
         (("primal", "--table", "7"), "unknown table '7'"),
         (("primmal",), "did you mean 'primal'?"),
         (("primal", "--task", "listop"), "did you mean 'listops'?"),

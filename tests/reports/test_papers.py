@@ -6,6 +6,7 @@ import pytest
 from reports.papers import published
 
 DIGESTS = {
+    "d4rl_return.csv": "90235261101b9797",
     "lra_accuracy.csv": "ce74e2c47e311aa6",
     "lra_cost.csv": "f7d415335ec99f0e",
     "uea_accuracy.csv": "89d57c4ea4789050",

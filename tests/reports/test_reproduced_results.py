@@ -1,12 +1,13 @@
-"""A reproduced table of accuracies: where the published number is, means, and the page."""
+"""A reproduced table of results: where the published number is, means, and the page."""
 
 import csv
 
 import pytest
 
-from reports.figures.reproduced_accuracy import draw
-from reports.pages import accuracy_files
-from reports.tables.reproduced_accuracy import Results
+from reports.figures.reproduced_results import draw
+from reports.pages import results_files
+from reports.tables.reproduced_results import Results
+from tests.reports.test_returns import control
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def results(record):
 
 
 def find(results, task, attention):
-    return next(r for r in results.all if (r.task, r.attention) == (task, attention))
+    return next(r for r in results.all if (r.data_set, r.attention) == (task, attention))
 
 
 @pytest.mark.parametrize(
@@ -49,11 +50,11 @@ def test_a_number_as_rounded_in_print_is_within(results):
 def test_only_the_published_recipe_has_published_numbers(results):
     assert find(results(0.4), "listops", "primal").value == 37.3
     assert find(results(0.4, budget="laptop"), "listops", "primal").value is None
-    assert "Published accuracies belong to budget" in page_of(results(0.4, budget="laptop"))
+    assert "Published numbers belong to budget" in page_of(results(0.4, budget="laptop"))
 
 
 def page_of(results):
-    return accuracy_files(results)["table2.md"].decode()
+    return results_files(results)["table2.md"].decode()
 
 
 def test_the_means_are_over_the_same_tasks(results):
@@ -79,12 +80,30 @@ def test_the_figure_has_a_panel_for_each_task_and_names_what_is_not_shown(result
 
 
 def test_the_csv_has_a_line_for_every_variant_on_every_task(results):
-    text = accuracy_files(results(0.4))["table2.csv"].decode()
-    lines = {(line["task"], line["attention"]): line for line in csv.DictReader(text.splitlines())}
+    text = results_files(results(0.4))["table2.csv"].decode()
+    lines = {
+        (line["data_set"], line["attention"]): line for line in csv.DictReader(text.splitlines())
+    }
     assert len(lines) == 6
     line = lines["listops", "primal"]
-    assert (line["accuracy_percent"], line["published_is"]) == ("40.0", "below")
+    assert (line["value"], line["published_is"]) == ("40.0", "below")
     assert line["source"] == "Chen et al. 2023 (arXiv 2305.19798), Table 2"
-    assert lines["retrieval", "primal"]["accuracy_percent"] == ""
+    assert lines["retrieval", "primal"]["value"] == ""
     assert lines["retrieval", "primal"]["missing_data"].startswith("run 'harness data import")
     assert lines["image", "softmax"]["failures"] == "diverged: loss is nan"
+
+
+def test_returns_stand_beside_the_published_mean_of_the_whole_table(record):
+    names = {f"set-{number}": f"control@1[path={number}]" for number in range(3)}
+    runs = [
+        control("softmax", 0, [level + 20, level - 20] * 6, key=key, budget="paper")
+        for level, key in zip((60, 80, 160), names.values(), strict=True)
+    ]
+    whole = Results("4", "paper", names, ("softmax",), tuple(runs), {})
+    # Returns of -20 and 180 are 0 and 100.
+    assert [one.ends[0] for one in whole.all] == [pytest.approx(x) for x in (40, 50, 90)]
+    assert whole.means() == [("softmax", pytest.approx(60), 72.2, 3)]
+    assert Results("4", "paper", names, ("softmax",), tuple(runs), {"more": "x"}).means() == []
+    page = results_files(whole)["table4.md"].decode()
+    assert "Normalised return on test" in page and "| softmax | 3 | 60.0 | 72.2 |" in page
+    assert draw(whole).axes[0].get_xlabel() == "test normalised return"
