@@ -92,9 +92,10 @@ def _once(
         if cached := _cached(key):
             return cached
         values = compute()
-        arrays = {"names": np.array([*values]), "values": np.array([*values.values()])}
-        with suppress(UserError):
-            cache.write(key, arrays)
+        if values:  # an empty array has no type of names
+            arrays = {"names": np.array([*values]), "values": np.array([*values.values()])}
+            with suppress(UserError):
+                cache.write(key, arrays)
     return values
 
 

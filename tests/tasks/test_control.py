@@ -5,6 +5,8 @@ import pytest
 import torch
 
 from tasks import create
+from tasks.baselines import evaluate, evaluate_losses
+from tasks.contract import SPLITS
 from tasks.control.references import Reference, published
 from tasks.data.trajectories import read
 from tests.tasks.test_trajectories import arrays, save
@@ -113,6 +115,14 @@ def test_baselines_are_uniform_actions_and_the_trajectories_of_the_file(path):
     returns = task.baseline_returns()
     assert returns["trajectories of the file"] == pytest.approx(np.mean(LENGTHS) - 5)
     assert -5 < returns["random policy"] < 10 and returns == task.baseline_returns()
+
+
+def test_that_there_are_no_accuracies_is_computed_again_and_again(path):
+    task = create("control", path=path, episodes=2)
+    splits = {name: task.load(name) for name in SPLITS}
+    digests = {name: split.digest() for name, split in splits.items()}
+    for _ in range(2):
+        assert evaluate(task, splits, digests) == {} == evaluate_losses(task, splits, digests)
 
 
 def test_reference_returns_are_those_given_then_those_of_the_file_then_those_of_d4rl(tmp_path):
