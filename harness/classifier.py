@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from harness.heads import FlattenedHead
-from harness.records.spec import RunSpec
+from harness.records.spec import ModelSpec, RunSpec
 from tasks import Task
 from tasks.contract import Batch
 from zoo.composition import Composition
@@ -32,11 +32,11 @@ LAYERS: Mapping[str, Callable[..., EncoderLayer]] = {
 }
 """Kinds of layers by the norm of `ModelSpec`."""
 
-OF_IMAGES = ("model.drop_path", "train.augment", "train.mixup", "train.cutmix")
+IMAGE_FIELDS = ("model.drop_path", "train.augment", "train.mixup", "train.cutmix")
 """Fields of a specification that have a meaning for images only."""
 
 DEFAULTS = {"model.positions": "learned"}
-"""Of fields that always have a value."""
+"""Defaults of the fields for which a recipe always has a value."""
 
 
 class Classifier(nn.Module):
@@ -131,11 +131,11 @@ class Classifier(nn.Module):
         if self.position is not None:
             x = x + self.position.weight[: tokens.shape[1]]
         x = self.dropout(x)
-        of_layers = []
+        layer_losses = []
         for layer in self.layers:
             x, losses = layer(x, mask)
-            of_layers.append(losses)
-        return self.norm(x), mean_losses(of_layers)
+            layer_losses.append(losses)
+        return self.norm(x), mean_losses(layer_losses)
 
 
 class SignalEmbedding(nn.Linear):
@@ -186,21 +186,14 @@ def require_defaults(spec: RunSpec, kind: str, fields: Iterable[str]) -> None:
     for field in fields:
         owner, _, name = field.partition(".")
         part = getattr(spec, owner)
-        value, default = (
-            getattr(part, name),
-            DEFAULTS.get(field, type(part).model_fields[name].default),
-        )
-        if value != default:
+        default = DEFAULTS.get(field, type(part).model_fields[name].default)
+        if (value := getattr(part, name)) != default:
             raise UserError(f"{field}={value} has no meaning for {kind}; it must be {default}")
 
 
-def build_classifier(spec: RunSpec, task: Task, composition: Composition) -> Classifier:
-    """The model of a task of sequences that `spec` describes; see `harness.model.build_model`."""
-    require_defaults(spec, "sequences", OF_IMAGES)
-    if task.classes == 1:
-        require_defaults(spec, "numbers as targets", ["train.label_smoothing"])
-    model = spec.model
-    size = Size(
+def size_of(model: ModelSpec, task: Task) -> Size:
+    """The size of the attention layers of a model of `task`."""
+    return Size(
         dim=model.dim,
         heads=model.heads,
         max_len=task.max_len,
@@ -208,8 +201,16 @@ def build_classifier(spec: RunSpec, task: Task, composition: Composition) -> Cla
         dropout=model.attention_dropout,
         rotary=model.positions == "rotary",
     )
+
+
+def build_classifier(spec: RunSpec, task: Task, composition: Composition) -> Classifier:
+    """The model of a task of sequences that `spec` describes; see `harness.model.build_model`."""
+    require_defaults(spec, "sequences", IMAGE_FIELDS)
+    if task.classes == 1:
+        require_defaults(spec, "numbers as targets", ["train.label_smoothing"])
+    model = spec.model
     return Classifier(
-        composition.build(size, model.depth, spec.options),
+        composition.build(size_of(model, task), model.depth, spec.options),
         vocabulary=task.vocabulary,
         channels=task.channels,
         classes=task.classes,

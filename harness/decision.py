@@ -17,19 +17,19 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from harness.classifier import LAYERS, OF_IMAGES, mean_losses, require_defaults
+from harness.classifier import IMAGE_FIELDS, LAYERS, mean_losses, require_defaults, size_of
 from harness.records.spec import RunSpec
 from tasks import Task
 from tasks.contract import Batch
 from tasks.control.windows import RETURN, STATES, TIME
 from zoo.composition import Composition
-from zoo.contract import Attention, Size
+from zoo.contract import Attention
 from zoo.kernels.dropout import Dropout
 from zoo.kernels.layer_norm import LayerNorm
 
 
 class DecisionTransformer(nn.Module):
-    """Predicts the action of each step from the window so far, its own state included."""
+    """Predicts the action of each step from the steps before it and its own state."""
 
     def __init__(
         self,
@@ -85,11 +85,11 @@ class DecisionTransformer(nn.Module):
         x = torch.stack(embedded, dim=2) + self.time(steps[..., TIME].long())[:, :, None]
         x = self.dropout(self.embedding_norm(x.flatten(1, 2)))
         mask = None if batch.mask is None else batch.mask[:, 0].repeat_interleave(3, dim=1)
-        of_layers = []
+        layer_losses = []
         for layer in self.layers:
             x, losses = layer(x, mask)
-            of_layers.append(losses)
-        return self.head(self.norm(x[:, 1::3])), mean_losses(of_layers)
+            layer_losses.append(losses)
+        return self.head(self.norm(x[:, 1::3])), mean_losses(layer_losses)
 
 
 def build_decision_transformer(
@@ -102,18 +102,10 @@ def build_decision_transformer(
     Raises:
         UserError: an option is given that has a meaning for images or sequences only.
     """
-    require_defaults(spec, "trajectories", (*OF_IMAGES, "model.pooling"))
+    require_defaults(spec, "trajectories", (*IMAGE_FIELDS, "model.pooling"))
     model = spec.model
-    size = Size(
-        dim=model.dim,
-        heads=model.heads,
-        max_len=task.max_len,
-        causal=task.causal,
-        dropout=model.attention_dropout,
-        rotary=model.positions == "rotary",
-    )
     return DecisionTransformer(
-        composition.build(size, model.depth, spec.options),
+        composition.build(size_of(model, task), model.depth, spec.options),
         states=task.channels - STATES - task.classes,
         actions=task.classes,
         steps=task.vocabulary,

@@ -203,7 +203,7 @@ class Cell:
         )
 
     def _tested(self, trainer: Trainer, test: Split) -> dict[str, Any]:
-        """The fields of `Final` that hold what the model reaches on test."""
+        """The fields of `Final` that hold its results on test."""
         if isinstance(self.plan.task, Control):
             return {"returns": roll_out(trainer, self.plan.task, test)}
         result, metric = trainer.evaluate(test), test.answers.metric

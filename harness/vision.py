@@ -10,12 +10,11 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from harness.classifier import mean_losses, require_defaults
+from harness.classifier import mean_losses, require_defaults, size_of
 from harness.records.spec import RunSpec
 from tasks.contract import Batch, Task
-from tasks.data.images import OfImages, require_timm
+from tasks.data.images import ImageTask, require_timm
 from zoo.composition import Composition
-from zoo.contract import Size
 from zoo.kernels.dropout import Dropout
 from zoo.registry import UserError
 
@@ -37,14 +36,14 @@ class VisionModel(nn.Module):
 
     def forward(self, batch: Batch) -> tuple[Float[Tensor, "b classes"], dict[str, Tensor]]:
         """Return the logits of each image, and the auxiliary losses."""
-        whole, of_layers = self.transformer, []
+        whole, layer_losses = self.transformer, []
         x = whole.norm_pre(whole._pos_embed(whole.patch_embed(batch.tokens)))
         for block in whole.blocks:
             attended, losses = block.attn(block.norm1(x))
-            of_layers.append(losses)
+            layer_losses.append(losses)
             x = x + block.drop_path1(self.dropout(attended))
             x = x + block.drop_path2(block.mlp(block.norm2(x)))
-        return whole.forward_head(whole.norm(x)), mean_losses(of_layers)
+        return whole.forward_head(whole.norm(x)), mean_losses(layer_losses)
 
 
 def build_vision(spec: RunSpec, task: Task, composition: Composition) -> VisionModel:
@@ -56,21 +55,13 @@ def build_vision(spec: RunSpec, task: Task, composition: Composition) -> VisionM
         UserError: see `build_model`; or a field of `UNUSED` is given.
     """
     require_defaults(spec, "images", UNUSED)
-    if not isinstance(task, OfImages):
+    if not isinstance(task, ImageTask):
         raise UserError(f"{task.key} is of images, but has no size and patch; define both")
     require_timm()
     from timm.models.vision_transformer import VisionTransformer
 
     model = spec.model
-    size = Size(
-        dim=model.dim,
-        heads=model.heads,
-        max_len=task.max_len,
-        causal=task.causal,
-        dropout=model.attention_dropout,
-        rotary=False,
-    )
-    layers = composition.build(size, model.depth, spec.options)
+    layers = composition.build(size_of(model, task), model.depth, spec.options)
     transformer: Any = VisionTransformer(
         img_size=task.size,
         patch_size=task.patch,

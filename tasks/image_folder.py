@@ -74,10 +74,10 @@ class ImageFolder(Task):
 
     def load(self, split: SplitName) -> Split:
         """See `Task.load`: the list of the files, which are read batch by batch."""
-        if split == "test" and self._published:
+        if split == "test" and self._has_val:
             files = list_images(self._root, "val", self._names)
         else:
-            files = self._files.select(self._drawn == SPLITS.index(split))
+            files = self._files.select(self._split_indices == SPLITS.index(split))
         return ImageSplit.of(files, self.classes, self.size)
 
     def show(self, split: Split, example: int) -> list[str]:
@@ -93,7 +93,7 @@ class ImageFolder(Task):
         return Path(self.path)
 
     @cached_property
-    def _published(self) -> bool:
+    def _has_val(self) -> bool:
         """Whether there are folders `train` and `val`."""
         found = [(self._root / name).is_dir() for name in ("train", "val")]
         if any(found) and not all(found):
@@ -111,10 +111,10 @@ class ImageFolder(Task):
                 f"image-folder.path={self.path} is not a folder; give one with train/CLASS/ and "
                 "val/CLASS/, or with CLASS/"
             )
-        names = class_names(self._root / "train" if self._published else self._root)
+        names = class_names(self._root / "train" if self._has_val else self._root)
         if len(names) < 2:
             raise UserError(f"{self.path} has {len(names)} folders of classes; give at least two")
-        if self._published:
+        if self._has_val:
             for name in sorted({*names} ^ {*class_names(self._root / "val")}):
                 raise UserError(
                     f"{self.path} has class {name!r} in {'train' if name in names else 'val'} "
@@ -125,25 +125,25 @@ class ImageFolder(Task):
     @cached_property
     def _files(self) -> Listing:
         """The images of train and dev, and of test where it is drawn."""
-        return list_images(self._root, "train" if self._published else "", self._names)
+        return list_images(self._root, "train" if self._has_val else "", self._names)
 
     @cached_property
-    def _drawn(self) -> Int64[np.ndarray, " n"]:
-        """The index of the split of each of `_files`."""
+    def _split_indices(self) -> Int64[np.ndarray, " n"]:
+        """The index in `SPLITS` of the split of each of `_files`."""
         targets = self._files.targets
         keys = np.random.Generator(np.random.PCG64(self.seed)).random(len(targets))
         splits = np.zeros(len(targets), np.int64)
         for target, name in enumerate(self._names):
             own = np.flatnonzero(targets == target)
-            drawn = 1 if self._published else 2
-            if len(own) <= drawn:
+            others = 1 if self._has_val else 2
+            if len(own) <= others:
                 raise UserError(
                     f"{self.path} has {len(own)} images of class {name!r}, one for each of "
-                    f"{drawn + 1} splits needed; add images or remove the class"
+                    f"{others + 1} splits needed; add images or remove the class"
                 )
             own = own[keys[own].argsort(kind="stable")]
             # At least one image in each split, whatever the shares.
-            test = 0 if self._published else min(max(1, round(self.test * len(own))), len(own) - 2)
+            test = 0 if self._has_val else min(max(1, round(self.test * len(own))), len(own) - 2)
             dev = min(max(1, round(self.dev * len(own))), len(own) - test - 1)
             splits[own[:dev]] = SPLITS.index("dev")
             splits[own[dev : dev + test]] = SPLITS.index("test")

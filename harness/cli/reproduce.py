@@ -25,13 +25,13 @@ class Table(NamedTuple):
     """A table or figure of the paper.
 
     Attributes:
-        replay: makes it again, and returns the exit code.
+        reproduce: makes it again, and returns the exit code.
         rows: its variants by the names that they have here; softmax is the published Transformer.
         tasks: its columns.
         options: what it accepts of the options that not every table has.
     """
 
-    replay: Callable[["reproduced.Replay"], int]
+    reproduce: Callable[["reproduced.Options"], int]
     rows: str
     tasks: str
     options: frozenset[str]
@@ -135,7 +135,7 @@ def reproduce(
     if extra := given.keys() - chosen.options:
         own = ", ".join(f"--{name}" for name in sorted(chosen.options))
         raise UserError(f"--{min(extra)} is not of {_named(table)}, which has {own}; leave it out")
-    replay = reproduced.Replay(
+    wanted = reproduced.Options(
         table=table,
         attentions=_names(attention, chosen.rows),
         tasks=_names([task] if task else None, chosen.tasks),
@@ -147,7 +147,7 @@ def reproduce(
         as_json=as_json,
         **given,
     )
-    raise typer.Exit(chosen.replay(replay))
+    raise typer.Exit(chosen.reproduce(wanted))
 
 
 def _names(given: Sequence[str] | None, default: str) -> list[str]:

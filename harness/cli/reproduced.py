@@ -27,8 +27,8 @@ SAMPLES = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Replay:
-    """What is to be made again: the options of `harness reproduce`."""
+class Options:
+    """The options of `harness reproduce`."""
 
     table: str
     attentions: Sequence[str]
@@ -47,61 +47,61 @@ class Replay:
     timeout: float = 600.0
 
 
-def results(replay: Replay) -> int:
+def results(options: Options) -> int:
     """Train every row on every data set that is here; write both results side by side."""
     from reports import pages, tables
     from reports.tables.reproduced_results import Results, lines
 
-    plans, missing = _plans(replay)
-    records = _trained(replay, list(plans.values()))
+    plans, missing = _plans(options)
+    records = _trained(options, list(plans.values()))
     columns = {name: plan.spec.task.key for (name, *_), plan in plans.items()}
     made = Results(
-        replay.table, replay.budget, columns, tuple(replay.attentions), tuple(records), missing
+        options.table, options.budget, columns, tuple(options.attentions), tuple(records), missing
     )
-    _show(replay, lines(made), tables.results_summary(made))
-    write_pages(within(replay.store, pages.results_files(made)), quiet=replay.as_json)
+    _show(options, lines(made), tables.results_summary(made))
+    write_pages(within(options.store, pages.results_files(made)), quiet=options.as_json)
     return _exit_code(plans, records)
 
 
-def figure(replay: Replay) -> int:
+def figure(options: Options) -> int:
     """Train every row, keep its weights, and compute the spectra of its attention matrices."""
-    plans, missing = _plans(replay)
-    records = _trained(replay, list(plans.values()), keep=True)
+    plans, missing = _plans(options)
+    records = _trained(options, list(plans.values()), keep=True)
     finished = [record for record in records if record.final]
     if finished:
-        write_spectra(finished, replay.store, SAMPLES, replay.as_json)
+        write_spectra(finished, options.store, SAMPLES, options.as_json)
     for task, how in missing.items():
         typer.echo(f"missing: {task}: {how}", err=True)
     return _exit_code(plans, records)
 
 
-def costs(replay: Replay) -> int:
+def costs(options: Options) -> int:
     """Measure the training steps of every row at the shapes of every task."""
     from harness import environment
     from harness.reproduce import cells as cells_of
     from reports import pages, tables
     from reports.tables.reproduction import line
 
-    chosen = environment.pick_device(replay.device)
+    chosen = environment.pick_device(options.device)
     wanted = cells_of(
-        replay.attentions,
-        replay.tasks,
-        budget=replay.budget,
+        options.attentions,
+        options.tasks,
+        budget=options.budget,
         device=cast(Any, chosen.type),
-        precision=environment.pick_precision(replay.precision, chosen),
+        precision=environment.pick_precision(options.precision, chosen),
     )
     specs = list({cell.spec.id: cell.spec for cell in wanted}.values())
     records = measure_all(
-        specs, replay.store, replay.seconds, replay.timeout, replay.rerun, replay.as_json
+        specs, options.store, options.seconds, options.timeout, options.rerun, options.as_json
     )
     entries = _entries(wanted, records)
-    _show(replay, map(line, entries), tables.reproduction_summary(entries))
-    files = pages.reproduction_files(entries, replay.budget)
-    write_pages(within(replay.store, files), quiet=replay.as_json)
+    _show(options, map(line, entries), tables.reproduction_summary(entries))
+    files = pages.reproduction_files(entries, options.budget)
+    write_pages(within(options.store, files), quiet=options.as_json)
     return int(any(record.status in ("crashed", "failed") for record in records))
 
 
-def _plans(replay: Replay) -> "tuple[dict[tuple[str, str, int], Plan], dict[str, str]]":
+def _plans(options: Options) -> "tuple[dict[tuple[str, str, int], Plan], dict[str, str]]":
     """The runs of all data sets that are here, and how to get each of the others.
 
     Raises:
@@ -111,9 +111,9 @@ def _plans(replay: Replay) -> "tuple[dict[tuple[str, str, int], Plan], dict[str,
     from harness.reproduce import tasks_of, trajectories_of
 
     columns = (
-        trajectories_of(replay.tasks, replay.data)
-        if replay.table == "4"
-        else tasks_of(replay.tasks, replay.budget)
+        trajectories_of(options.tasks, options.data)
+        if options.table == "4"
+        else tasks_of(options.tasks, options.budget)
     )
     missing = {column.name: column.missing for column in columns if column.missing}
     if len(missing) == len(columns):
@@ -124,8 +124,8 @@ def _plans(replay: Replay) -> "tuple[dict[tuple[str, str, int], Plan], dict[str,
     for column in columns:
         if column.name not in missing:
             requests = cells.requests(
-                [column.task], replay.attentions, replay.seeds, budget=replay.budget,
-                device=replay.device, precision=replay.precision, set_=column.settings,
+                [column.task], options.attentions, options.seeds, budget=options.budget,
+                device=options.device, precision=options.precision, set_=column.settings,
             )  # fmt: skip
             for request in requests:
                 key = column.name, request.attention, request.seed
@@ -133,18 +133,18 @@ def _plans(replay: Replay) -> "tuple[dict[tuple[str, str, int], Plan], dict[str,
     return plans, missing
 
 
-def _trained(replay: Replay, plans: "Sequence[Plan]", keep: bool = False) -> "list[Record]":
-    resources = arguments.resources("local", replay.workers, replay.threads, replay.device, None)
+def _trained(options: Options, plans: "Sequence[Plan]", keep: bool = False) -> "list[Record]":
+    resources = arguments.resources("local", options.workers, options.threads, options.device, None)
     outcomes = cells.run(
-        plans, replay.store, rerun=replay.rerun, keep=keep, resources=resources,
-        quiet=replay.as_json,
+        plans, options.store, rerun=options.rerun, keep=keep, resources=resources,
+        quiet=options.as_json,
     )  # fmt: skip
     return [record for record, _ in outcomes]
 
 
-def _show(replay: Replay, rows: Iterable[Mapping[str, object]], summary: str) -> None:
+def _show(options: Options, rows: Iterable[Mapping[str, object]], summary: str) -> None:
     """Print the rows as JSON where that is wanted, or the summary."""
-    if not replay.as_json:
+    if not options.as_json:
         typer.echo(f"\n{summary}\n")
         return
     for row in rows:

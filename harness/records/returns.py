@@ -1,4 +1,4 @@
-"""What a policy reached in each test episode."""
+"""The return of a policy in each test episode."""
 
 from typing import Annotated, Literal
 

@@ -176,7 +176,7 @@ class TrainSpec(Frozen):
             raise ValueError(f"schedule={self.schedule} needs cycle_momentum=false")
         if (self.mixup or self.cutmix) and self.batch % 2:
             raise ValueError(
-                f"batch={self.batch} is odd; mixup and cutmix pair images, give it even"
+                f"batch={self.batch} is odd; mixup and cutmix pair images; give an even batch"
             )
         if self.compiled and self.bucket_by_length:
             raise ValueError(

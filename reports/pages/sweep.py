@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from reports.markdown import escape, table
 from reports.pages.notes import used_marks
-from reports.tables.columns import NOTHING, accuracy, measured
+from reports.tables.columns import NOTHING, result_text
 from reports.tables.rows import Row
 from reports.tables.scores import shown, shown_text
 from reports.tables.settings import recipe
@@ -33,8 +33,7 @@ def sweep_page(sweeps: Sequence[Sweep]) -> str:
             for one in strongest
         ]
         last = ["*strongest baseline*", *texts]
-        text = measured if sweep.metric else accuracy
-        parts.append(_table(sweep, sweep.curves, text, [last]))
+        parts.append(_table(sweep, sweep.curves, result_text, [last]))
         recurrent = [c for c in sweep.curves if any(map(_has_state, c.rows.values()))]
         parts += [STATE, _table(sweep, recurrent, _state)] if recurrent else []
     page = "\n".join(parts)

@@ -118,7 +118,7 @@ class Results:
         """For each variant: the mean here, the mean of the published numbers, and of how many.
 
         The means of a variant are over the data sets on which it has both. Where only the mean of a
-        whole table is published, it stands beside that of all of its data sets.
+        whole table is published, the mean here is over all of its data sets.
         """
         means = []
         for attention in self.attentions:

@@ -5,8 +5,8 @@ Chen et al., "Decision Transformer: Reinforcement Learning via Sequence Modeling
 the return that followed (*return-to-go*), the state and the action, which is the target.
 
 * Train and dev are trajectories of the file: a share of them, chosen by the seed, is dev.
-* Test has no targets: an example is the first step of an episode with a fixed seed, and the test is
-  what a model's actions reach from there; see `Control.returns`.
+* Test has no targets: an example is the first step of an episode with a fixed seed, and the test
+  is the return of a model's actions from there; see `Control.returns`.
 
 >>> import tasks
 >>> task = tasks.create("control", path="pendulum.hdf5")
@@ -45,8 +45,8 @@ class Control(Task):
         env: the environment, such as Hopper-v5; empty where the file names it.
         reference: returns of a random and an expert policy, `RANDOM,EXPERT`; empty for those of the
             file, or else those of D4RL.
-        context: k, steps that the model is given.
-        target: normalised return that a roll-out is asked for.
+        context: k, steps of a window.
+        target: target return of a roll-out, normalised.
         scale: returns-to-go are divided by it.
         steps: the most steps of an episode.
         episodes: roll-outs of test.
@@ -79,7 +79,7 @@ class Control(Task):
         if not self.scale > 0 or not 0 < self.dev < 1:
             raise UserError(
                 f"control.scale={self.scale:g} must be above 0, and control.dev={self.dev:g} "
-                "between 0 and 1"
+                "between 0 and 1; change it"
             )
         data = self._data()
         if len(data.ends) < 2:
@@ -129,7 +129,7 @@ class Control(Task):
         return found
 
     def returns(self, policy: Policy, test: Split) -> list[float]:
-        """The return of each episode of test, whose steps a policy takes."""
+        """The return of a policy in each episode of test."""
         environments = [self._environment() for _ in range(self.episodes)]
         for i, environment in enumerate(environments):
             environment.reset(TEST_SEED + i)
@@ -182,13 +182,14 @@ class Control(Task):
         if found != expected:
             raise UserError(
                 f"{self.path} has states of {found[0]} and actions of {found[1]} numbers, those of "
-                f"{environment.name} have {expected[0]} and {expected[1]}; give its environment"
+                f"{environment.name} have {expected[0]} and {expected[1]}; give its environment as "
+                "control.env"
             )
         largest = float((np.abs(data.actions) / environment.bound).max())
         if largest > 1 + EPSILON:
             raise UserError(
                 f"{self.path} has an action of {largest:.3g} times the bound of "
-                f"{environment.name}; give its environment"
+                f"{environment.name}; give its environment as control.env"
             )
         return environment
 

@@ -13,15 +13,15 @@ Observation = Float32[np.ndarray, " s"]
 
 
 class Outcome(NamedTuple):
-    """What follows a step: the next observation, the reward, and whether an end was reached.
+    """What follows a step: the next observation, the reward, and whether the episode ended.
 
-    `ended` is an end for good, `limited` one by the environment's limit of steps.
+    `terminated`: by a terminal state. `truncated`: by the environment's limit of steps.
     """
 
     observation: Observation
     reward: float
-    ended: bool
-    limited: bool
+    terminated: bool
+    truncated: bool
 
 
 class Environment:
@@ -54,22 +54,29 @@ class Environment:
         state, action = self._env.observation_space, self._env.action_space
         vectors = all(len(space.shape or ()) == 1 for space in (state, action))
         if not vectors or not hasattr(action, "high") or not np.isfinite(action.high).all():
-            raise UserError(f"environment {name!r} has no vectors of states and bounded actions")
+            raise UserError(
+                f"environment {name!r} has no vectors of states and bounded actions; give another, "
+                "such as Hopper-v5"
+            )
         if (action.low != -action.high).any():
-            raise UserError(f"environment {name!r} has actions whose bounds differ in size")
+            raise UserError(
+                f"environment {name!r} has actions whose bounds differ in size; give another, such "
+                "as Hopper-v5"
+            )
         self.name, self.states = name, int(state.shape[0])
         self.bound: Float32[np.ndarray, " a"] = action.high.astype(np.float32)
 
     def reset(self, seed: int) -> Observation:
-        """Begin the episode of that seed."""
+        """Start the episode of that seed; return its first observation."""
         observation, _ = self._env.reset(seed=seed)
         return np.asarray(observation, np.float32)
 
     def step(self, action: Action) -> Outcome:
         """Take an action of [-1, 1]; one beyond is clipped."""
         scaled = np.clip(action, -1, 1) * self.bound
-        observation, reward, ended, limited, _ = self._env.step(scaled.astype(np.float32))
-        return Outcome(np.asarray(observation, np.float32), float(reward), ended, limited)
+        observation, reward, terminated, truncated, _ = self._env.step(scaled.astype(np.float32))
+        following = np.asarray(observation, np.float32)
+        return Outcome(following, float(reward), terminated, truncated)
 
 
 def _ignore(message: str) -> None:

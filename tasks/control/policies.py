@@ -1,6 +1,6 @@
 """Scripted policies, and the recording of their trajectories.
 
-Policies are written down, not learned, so that a small data set can be made anywhere in seconds.
+Policies are formulas, not trained models, so that a small data set can be made anywhere in seconds.
 """
 
 import math
@@ -92,7 +92,7 @@ def _episode(environment: Environment, noise: float, seeds: list[int]) -> Trajec
         action = action + noise * uniform(rng, len(environment.bound))
         outcome = environment.step(action)
         steps.append((observation, action * environment.bound, outcome.reward))
-        if outcome.ended or outcome.limited:
+        if outcome.terminated or outcome.truncated:
             break
         observation = outcome.observation
     observations, actions, rewards = map(np.array, zip(*steps, strict=True))
@@ -101,6 +101,6 @@ def _episode(environment: Environment, noise: float, seeds: list[int]) -> Trajec
         actions.astype(np.float32),
         rewards.astype(np.float64),
         np.array([len(steps)]),
-        np.array([outcome.ended]),
+        np.array([outcome.terminated]),
         {},
     )

@@ -40,7 +40,10 @@ def parse(text: str) -> Reference:
             f"control.reference={text!r} is not of the form RANDOM,EXPERT; give two returns"
         ) from None
     if not (math.isfinite(random) and math.isfinite(expert) and random < expert):
-        raise UserError(f"control.reference={text!r}: the second return must exceed the first")
+        raise UserError(
+            f"control.reference={text!r}: the second return must exceed the first; give "
+            "RANDOM,EXPERT"
+        )
     return Reference(random, expert)
 
 

@@ -1,4 +1,4 @@
-"""Roll-outs: what a policy reaches in an environment from given first steps on."""
+"""Roll-outs: the returns of a policy in an environment, from given first steps on."""
 
 from collections.abc import Callable, Sequence
 
@@ -19,7 +19,7 @@ steps of the windows are 0, and so is the last action."""
 
 
 def returns_of(
-    policy: Policy, begin: Split, environments: Sequence[Environment], scale: Scale, limit: int
+    policy: Policy, start: Split, environments: Sequence[Environment], scale: Scale, limit: int
 ) -> list[float]:
     """The return of each episode, from its first step to its end or to `limit` steps.
 
@@ -28,15 +28,15 @@ def returns_of(
 
     Args:
         policy: gives the actions.
-        begin: the first step of each episode; see `tasks.control.windows.episodes`.
+        start: the first step of each episode; see `tasks.control.windows.episodes`.
         environments: one for each episode, at that step.
         scale: that of the windows.
         limit: the most steps of an episode.
     """
-    count, length, channels = begin.sequences.shape
+    count, length, channels = start.sequences.shape
     actions = len(scale.actions)
     history = torch.zeros(count, limit + 1, channels)
-    history[:, 0] = begin.sequences[:, 0].cpu()
+    history[:, 0] = start.sequences[:, 0].cpu()
     returns, active = np.zeros(count), np.ones(count, bool)
     for step in range(limit):
         first = max(0, step + 1 - length)
@@ -47,7 +47,7 @@ def returns_of(
         for i in np.flatnonzero(active).tolist():
             outcome = environments[i].step(history[i, step, -actions:].numpy())
             returns[i] += outcome.reward
-            active[i] = not (outcome.ended or outcome.limited)
+            active[i] = not (outcome.terminated or outcome.truncated)
             history[i, step + 1, RETURN] = history[i, step, RETURN] - outcome.reward / scale.returns
             state = torch.from_numpy(scale.states(outcome.observation))
             history[i, step + 1, STATES:-actions] = state

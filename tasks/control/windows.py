@@ -90,7 +90,7 @@ def windows(data: Trajectories, chosen: Bool[np.ndarray, " e"], scale: Scale, le
 def episodes(
     observations: Float[np.ndarray, "e s"], target: float, scale: Scale, length: int
 ) -> Split:
-    """A window for the first step of each episode, with the return that is asked for.
+    """A window for the first step of each episode, with the target return.
 
     It has no target, and its action is 0.
     """

@@ -52,7 +52,7 @@ Transform = Callable[[Image.Image], Tensor]
 
 
 @runtime_checkable
-class OfImages(Protocol):
+class ImageTask(Protocol):
     """A task of square colour images, `size` pixels a side, in patches of `patch` pixels a side."""
 
     size: int

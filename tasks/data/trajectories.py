@@ -23,7 +23,7 @@ from tasks.data.files import require_regular, unreadable
 from zoo.registry import UserError, first_line
 
 ENDS = {"d4rl": ("terminals", "timeouts"), "minari": ("terminations", "truncations")}
-"""The two arrays that end a trajectory: for good, or by a limit of steps."""
+"""The two arrays that end a trajectory: by a terminal state, or by a limit of steps."""
 
 ATTRIBUTES = {"env_id": str, "random_return": float, "expert_return": float}
 """Attributes of a file that are read, with their types; files from elsewhere have none."""
@@ -39,7 +39,7 @@ class Trajectories(NamedTuple):
         actions: (v, a), as the environment takes them.
         rewards: (v,).
         ends: (e,), the first step after each trajectory, ascending; the last is v.
-        terminal: (e,), whether a trajectory ended for good, and not by a limit of steps.
+        terminal: (e,), whether a trajectory ended by a terminal state, not by a limit of steps.
         attributes: those of `ATTRIBUTES` that the file has.
     """
 
@@ -156,9 +156,13 @@ class Group:
                 "or Minari"
             )
         if len(found.shape) != axes or not found.size:
-            raise UserError(f"{self.label}: {name} has shape {found.shape}, {axes} axes needed")
+            raise UserError(
+                f"{self.label}: {name} has shape {found.shape}, {axes} axes needed; correct it"
+            )
         if count is not None and len(found) != count:
-            raise UserError(f"{self.label}: {name} has {len(found)} rows, {count} expected")
+            raise UserError(
+                f"{self.label}: {name} has {len(found)} rows, {count} expected; correct it"
+            )
         values = found[()]
         if not np.isfinite(values).all():
             raise UserError(f"{self.label}: {name} has values that are not finite; correct it")
@@ -167,8 +171,8 @@ class Group:
 
 def _d4rl(group: Group, attributes: Attributes) -> Trajectories:
     rewards = group.array("rewards", 1)
-    terminal, limited = (group.array(name, 1, len(rewards)) > 0 for name in ENDS["d4rl"])
-    ends = np.flatnonzero(terminal | limited) + 1
+    terminal, truncated = (group.array(name, 1, len(rewards)) > 0 for name in ENDS["d4rl"])
+    ends = np.flatnonzero(terminal | truncated) + 1
     if not len(ends):
         raise UserError(f"{group.label}: terminals and timeouts mark no end; mark the last steps")
     return Trajectories(
@@ -203,6 +207,8 @@ def _attributes(file: Path, found: Mapping[str, Any]) -> Attributes:
             continue
         value = found[name]
         if not isinstance(value, kind) or (kind is float and not np.isfinite(value)):
-            raise UserError(f"{file}: attribute {name} is {value!r}, {kind.__name__} needed")
+            raise UserError(
+                f"{file}: attribute {name} is {value!r}, {kind.__name__} needed; correct it"
+            )
         attributes[name] = kind(value)
     return attributes
