@@ -90,6 +90,7 @@ def planned(tmp_path, request_of):
     return make
 
 
+@pytest.mark.slow
 def test_a_resumed_run_ends_as_an_uninterrupted_one(
     planned, tmp_path, callback, unmeasured, interrupt_at
 ):

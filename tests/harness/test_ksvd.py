@@ -105,6 +105,7 @@ def test_steps_are_recorded_from_the_first_to_the_last():
     assert (steps[:4], steps[-1]) == ([0, 1, 2, 3], 300) and len(steps) < 27
 
 
+@pytest.mark.slow
 def test_a_run_is_compared_at_each_kept_step_on_the_real_tokens_of_dev(plan, tmp_path, monkeypatch):
     one = plan("softmax+primal", settings={"primal": {"rank": "3"}})
     model = build_model(one.spec, one.task, one.composition).eval()

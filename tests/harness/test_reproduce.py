@@ -130,6 +130,7 @@ def budget(tmp_path):
     return str(file)
 
 
+@pytest.mark.slow
 def test_accuracies_stand_beside_the_published_ones_and_missing_data_are_named(
     call, store, budget, unmeasured
 ):
@@ -185,6 +186,7 @@ def test_a_table_of_returns_is_made_of_the_files_that_are_here(
     )
 
 
+@pytest.mark.slow
 def test_the_figure_is_made_of_the_spectra_of_trained_models(call, store, budget, unmeasured):
     code, _, err = call(
         "reproduce", "primal", "--table", "figure", "--budget", budget, "--task", "listops",

@@ -144,7 +144,8 @@ def test_the_paper_budget_is_deit_small_of_16_with_rank_96_in_the_last_block(fol
     assert (options["rank"], options["eta"]) == (96, 0.05)
 
 
-@pytest.mark.parametrize("layout", ["published", pytest.param("plain", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", ["published", "plain"])
 def test_a_run_from_images_to_the_board(folders, layout, call, store):
     code, out, error = call(
         "run", "--task", "image-folder", "--set", f"image-folder.path={folders[layout]}",
