@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from harness.classifier import mean_losses, require_defaults, size_of
 from harness.records.spec import RunSpec
 from tasks.contract import Batch, Task
-from tasks.data.images import ImageTask, require_timm
+from tasks.data.images import ImageTask
+from tasks.data.transforms import require_timm
 from zoo.composition import Composition
 from zoo.kernels.dropout import Dropout
 from zoo.registry import UserError

@@ -15,6 +15,7 @@ from jaxtyping import Int64
 
 from tasks.contract import SPLITS, Split, SplitName, Task
 from tasks.data.images import ImageSplit, Listing, class_names, list_images
+from tasks.data.stratified import stratified
 from tasks.registry import tasks
 from zoo.registry import UserError, require_at_least
 
@@ -131,20 +132,13 @@ class ImageFolder(Task):
     def _split_indices(self) -> Int64[np.ndarray, " n"]:
         """The index in `SPLITS` of the split of each of `_files`."""
         targets = self._files.targets
-        keys = np.random.Generator(np.random.PCG64(self.seed)).random(len(targets))
-        splits = np.zeros(len(targets), np.int64)
-        for target, name in enumerate(self._names):
-            own = np.flatnonzero(targets == target)
-            others = 1 if self._has_val else 2
-            if len(own) <= others:
-                raise UserError(
-                    f"{self.path} has {len(own)} images of class {name!r}, one for each of "
-                    f"{others + 1} splits needed; add images or remove the class"
-                )
-            own = own[keys[own].argsort(kind="stable")]
-            # At least one image in each split, whatever the shares.
-            test = 0 if self._has_val else min(max(1, round(self.test * len(own))), len(own) - 2)
-            dev = min(max(1, round(self.dev * len(own))), len(own) - test - 1)
-            splits[own[:dev]] = SPLITS.index("dev")
-            splits[own[dev : dev + test]] = SPLITS.index("test")
-        return splits
+        return stratified(
+            targets,
+            np.random.Generator(np.random.PCG64(self.seed)).random(len(targets)),
+            self._names,
+            dev=self.dev,
+            test=None if self._has_val else self.test,
+            owner=self.path,
+            items="images",
+            remedy="add images",
+        )

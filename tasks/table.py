@@ -13,14 +13,12 @@ from jaxtyping import Int64
 
 from tasks.contract import SPLITS, Split, SplitName
 from tasks.data.corpus import FIRST_BYTE, ByteTask, Corpus
+from tasks.data.stratified import stratified
 from tasks.data.tables import Rows, read_rows
 from tasks.registry import tasks
 from zoo.registry import UserError, require_at_least
 
 MAX_CLASSES = 256
-
-MIN_TEXTS = 3
-"""Different texts of a class: one for each split."""
 
 
 @tasks.register("table")
@@ -114,19 +112,15 @@ class Table(ByteTask):
             np.array(rows.texts, object), return_index=True, return_inverse=True
         )
         keys = np.random.Generator(np.random.PCG64(self.seed)).random(len(rows.texts))
-        split_of_text = np.zeros(len(first), np.int64)
-        for target, name in enumerate(self._names()):
-            texts = np.flatnonzero(targets[first] == target)
-            if len(texts) < MIN_TEXTS:
-                raise UserError(
-                    f"{self.path} has {len(texts)} different texts of class {name!r}, one for each "
-                    f"of {MIN_TEXTS} splits needed; add rows or remove the class"
-                )
-            texts = texts[keys[first[texts]].argsort(kind="stable")]
-            # At least one text in each split, whatever the shares.
-            test = min(max(1, round(self.test * len(texts))), len(texts) - 2)
-            dev = min(max(1, round(self.dev * len(texts))), len(texts) - test - 1)
-            split_of_text[texts[:dev]] = SPLITS.index("dev")
-            split_of_text[texts[dev : dev + test]] = SPLITS.index("test")
+        split_of_text = stratified(
+            targets[first],
+            keys[first],
+            self._names(),
+            dev=self.dev,
+            test=self.test,
+            owner=str(self.path),
+            items="different texts",
+            remedy="add rows",
+        )
         split_of_row = split_of_text[text_ids]
         return {name: np.flatnonzero(split_of_row == i) for i, name in enumerate(SPLITS)}

@@ -17,6 +17,9 @@ Status = Literal["ok", "diverged", "out_of_memory", "failed", "interrupted"]
 FINAL: tuple[Status, ...] = ("ok", "diverged", "out_of_memory")
 """Statuses of runs that are not repeated: they would end in the same way."""
 
+OMITTED_IF_NONE = Field(exclude_if=lambda value: value is None)
+"""A field that is left out where it is None: older records, without it, stay as they are."""
+
 Fraction = Annotated[float, Field(ge=0, le=1)]
 """An accuracy."""
 
@@ -78,8 +81,7 @@ class Point(Frozen):
     loss: float
     losses: dict[str, float]
     dev_accuracy: Fraction | None
-    # Left out where None, as in records of before language models.
-    dev_loss: Annotated[Nats | None, Field(exclude_if=lambda value: value is None)] = None
+    dev_loss: Annotated[Nats | None, OMITTED_IF_NONE] = None
 
     @property
     def evaluated(self) -> bool:
@@ -108,18 +110,17 @@ class Final(Frozen):
             it is chosen on test. None unless the recipe asks for it.
     """
 
-    test_accuracy: Annotated[Fraction | None, Field(exclude_if=lambda value: value is None)] = None
+    test_accuracy: Annotated[Fraction | None, OMITTED_IF_NONE] = None
     test_examples: Count
-    dev_accuracy: Annotated[Fraction | None, Field(exclude_if=lambda value: value is None)] = None
+    dev_accuracy: Annotated[Fraction | None, OMITTED_IF_NONE] = None
     best_step: Count
     train_seconds: Seconds
     seconds: Seconds
-    # Left out where None, so that records of before there was this field stay as they are.
-    answers: Annotated[CorrectAnswers | None, Field(exclude_if=lambda value: value is None)] = None
-    scores: Annotated[ClusterScores | None, Field(exclude_if=lambda value: value is None)] = None
-    returns: Annotated[EpisodeReturns | None, Field(exclude_if=lambda value: value is None)] = None
-    dev_loss: Annotated[Nats | None, Field(exclude_if=lambda value: value is None)] = None
-    best_on_test: Annotated[Fraction | None, Field(exclude_if=lambda value: value is None)] = None
+    answers: Annotated[CorrectAnswers | None, OMITTED_IF_NONE] = None
+    scores: Annotated[ClusterScores | None, OMITTED_IF_NONE] = None
+    returns: Annotated[EpisodeReturns | None, OMITTED_IF_NONE] = None
+    dev_loss: Annotated[Nats | None, OMITTED_IF_NONE] = None
+    best_on_test: Annotated[Fraction | None, OMITTED_IF_NONE] = None
 
     @property
     def measured(self) -> ClusterScores | EpisodeReturns | None:
@@ -291,8 +292,7 @@ class Record(Frozen):
     curve: list[Point]
     cost: Cost | None
     final: Final | None
-    # Left out where None, as `answers`.
-    is_baseline: Annotated[bool | None, Field(exclude_if=lambda value: value is None)] = None
+    is_baseline: Annotated[bool | None, OMITTED_IF_NONE] = None
     baseline_losses: Annotated[Mapping[str, Nats], Field(exclude_if=operator.not_)] = Field(
         default={}
     )

@@ -120,7 +120,7 @@ class TrainSpec(Frozen):
         decay: what `weight_decay` applies to: `all` parameters, or only `matrices`, which excludes
             biases, norms, and the positions and class token of images.
         label_smoothing: weight of the uniform distribution in the target of the loss.
-        augment: of images: `none`, a random `crop`, or as `deit`; see `tasks.data.images`.
+        augment: of images: `none`, a random `crop`, or as `deit`; see `tasks.data.transforms`.
         mixup: alpha of mixup (Zhang et al., 2018, arXiv 1710.09412); 0 for none.
         cutmix: alpha of CutMix (Yun et al., 2019, arXiv 1905.04899); 0 for none. With both, each
             batch has one of them.

@@ -21,4 +21,4 @@ __all__ = [
     "reproduction_summary",
     "results_summary",
     "summary",
-]  # fmt: skip
+]

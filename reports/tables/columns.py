@@ -73,23 +73,25 @@ def accuracy(row: Row) -> str:
     """Test accuracy in percent with its interval and marks; how the runs ended that have none."""
     if row.accuracy is None:
         return row.failures
-    mean, low, high, over = row.accuracy
-    text = f"{percent(mean)} [{percent(low)}, {percent(high)}]"
-    text += ONE_RUN if over == "examples" else ""
-    ordered = row.metric is None  # otherwise the mark is that of the metric
-    text += NO_EVIDENCE if ordered and row.standing.beats_baselines is False else ""
-    return f"{text}{PARTIAL}; {row.failures}" if row.failures else text
+    ends = [percent(value) for value in row.accuracy[:3]]
+    # With a metric, the mark `NO_EVIDENCE` is that of the metric.
+    return _interval_text(row, ends, row.accuracy.over, ordered=row.metric is None)
 
 
 def measured(row: Row) -> str:
     """The metric of a row with its interval and marks; how the runs ended without one."""
     if row.score is None or row.metric is None:
         return row.failures or NOTHING
-    ends = metric_ends(row.score, row.metric)
-    mean, low, high = (value_text(value, row.metric) for value in ends)
+    ends = [value_text(value, row.metric) for value in metric_ends(row.score, row.metric)]
+    return _interval_text(row, ends, row.score.over)
+
+
+def _interval_text(row: Row, ends: Sequence[str], over: str, ordered: bool = True) -> str:
+    """Mean, lowest and highest value with marks; `ordered`: whether they order the row."""
+    mean, low, high = ends
     text = f"{mean} [{low}, {high}]"
-    text += ONE_RUN if row.score.over == "examples" else ""
-    text += NO_EVIDENCE if row.standing.beats_baselines is False else ""
+    text += ONE_RUN if over == "examples" else ""
+    text += NO_EVIDENCE if ordered and row.standing.beats_baselines is False else ""
     return f"{text}{PARTIAL}; {row.failures}" if row.failures else text
 
 

@@ -131,7 +131,7 @@ def budget(tmp_path):
 
 
 @pytest.mark.slow
-def test_accuracies_stand_beside_the_published_ones_and_missing_data_are_named(
+def test_accuracies_are_shown_beside_the_published_ones_and_missing_data_are_named(
     call, store, budget, unmeasured
 ):
     arguments = ("reproduce", "primal", "--table", "2", "--budget", budget, "-a", "primal,softmax")

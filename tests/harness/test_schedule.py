@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from torch.optim.lr_scheduler import OneCycleLR
 
 from harness.records.spec import TrainSpec
-from harness.train import cosine, one_cycle
+from harness.schedules import cosine, one_cycle
 
 
 def recipe(steps: int, warmup: int, cycle_momentum: bool) -> TrainSpec:

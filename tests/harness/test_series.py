@@ -15,7 +15,8 @@ from harness.heads import FlattenedHead
 from harness.plan import Plan, Request, resolve, task_of
 from harness.records.spec import ModelSpec, TrainSpec
 from harness.run import run
-from harness.train import Trainer, constant
+from harness.schedules import constant
+from harness.train import Trainer
 from tasks.contract import SPLITS, Batch, Split
 from tasks.registry import tasks
 from tasks.uea.series import SeriesTask

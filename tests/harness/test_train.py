@@ -7,7 +7,8 @@ import torch
 from torch.nn import functional as F
 
 from harness.model import build_model
-from harness.train import Trainer, one_cycle
+from harness.schedules import one_cycle
+from harness.train import Trainer
 from tasks.answers import NextTokens, Number
 from tasks.contract import Split
 

@@ -22,7 +22,7 @@ from harness.run import run
 from harness.train import Trainer
 from tasks.answers import CLASSES, Number
 from tasks.contract import Batch
-from tasks.data.images import require_timm
+from tasks.data.transforms import require_timm
 from zoo.registry import UserError
 
 pytestmark = pytest.mark.skipif(

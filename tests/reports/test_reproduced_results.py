@@ -93,7 +93,7 @@ def test_the_csv_has_a_line_for_every_variant_on_every_task(results):
     assert lines["image", "softmax"]["failures"] == "diverged: loss is nan"
 
 
-def test_returns_stand_beside_the_published_mean_of_the_whole_table(record):
+def test_returns_are_shown_beside_the_published_mean_of_the_whole_table(record):
     names = {f"set-{number}": f"control@1[path={number}]" for number in range(3)}
     runs = [
         control("softmax", 0, [level + 20, level - 20] * 6, key=key, budget="paper")

@@ -60,7 +60,7 @@ def test_the_seed_holds_out_whole_trajectories_and_states_are_scaled_by_train(pa
     assert len({*sizes}) > 1
 
 
-def test_test_is_the_first_step_of_each_episode_with_the_return_that_is_asked_for(path):
+def test_test_is_the_first_step_of_each_episode_with_the_target_return(path):
     task = create("control", path=path, context=3, episodes=2, target=50.0, scale=10.0)
     test = task.load("test")
     assert test.targets.isnan().all() and test.lengths.tolist() == [1, 1]
@@ -117,7 +117,7 @@ def test_baselines_are_uniform_actions_and_the_trajectories_of_the_file(path):
     assert -5 < returns["random policy"] < 10 and returns == task.baseline_returns()
 
 
-def test_that_there_are_no_accuracies_is_computed_again_and_again(path):
+def test_there_are_no_baseline_accuracies_or_losses(path):
     task = create("control", path=path, episodes=2)
     splits = {name: task.load(name) for name in SPLITS}
     digests = {name: split.digest() for name, split in splits.items()}

@@ -16,7 +16,7 @@ PENDULUM = "InvertedPendulum-v5"
 
 
 def arrays(lengths=(3, 2), states=4, actions=1) -> dict[str, np.ndarray]:
-    """Arrays in the form of D4RL: the last trajectory ends for good, the others by a limit."""
+    """Arrays in the form of D4RL: the last trajectory is terminal, the others end by a limit."""
     rng, count = np.random.default_rng(0), sum(lengths)
     ends = np.cumsum(lengths) - 1
     terminals, timeouts = np.zeros(count, bool), np.zeros(count, bool)
