@@ -53,6 +53,28 @@ def test_an_action_depends_on_its_own_state_and_return_and_on_nothing_later(name
     assert not used[at, -ACTIONS:].any() and not used[at + 1 :].any()
 
 
+def test_tokens_are_the_return_the_state_and_the_action_of_each_step_with_its_time():
+    own, batch, seen = model("softmax").eval(), draw(), []
+    batch.tokens[1, ..., 0] += 3
+    for parameter in own.embedding_norm.parameters():
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    own.layers[0].register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+    own(batch)
+    expected = []
+    for step in batch.tokens[:, 0].unbind(1):
+        time = own.time.weight[step[:, 0].long()]
+        expected += [
+            own.embed_return(step[:, 1:2]) + time,
+            own.embed_state(step[:, 2:6]) + time,
+            own.embed_action(step[:, 6:]) + time,
+        ]
+    norm = own.embedding_norm
+    x = torch.nn.functional.layer_norm(
+        torch.stack(expected, 1), (16,), norm.weight, norm.bias, norm.eps
+    )
+    torch.testing.assert_close(seen[0], x)
+
+
 @pytest.mark.parametrize("name", ["softmax", "primal"])
 def test_padding_is_in_no_loss_and_in_no_gradient(name):
     batch, results = draw(), []

@@ -44,6 +44,22 @@ def test_dev_is_evaluated_at_even_intervals_and_after_the_last_step(
     assert curve[-1].step == steps
 
 
+@pytest.mark.parametrize(("before", "best"), [(None, 0.75), (0.875, 0.875)])
+def test_the_best_accuracy_on_test_is_that_of_all_evaluations(
+    plan, prepare, dev, monkeypatch, before, best
+):
+    one, reached = plan(steps=3, evaluations=3), iter([0.25, 0.75, 0.5])
+    test = one.data.splits["test"]
+
+    def evaluate(self, split):
+        return evaluation(next(reached) if split is test else 1.0)
+
+    monkeypatch.setattr(Trainer, "evaluate", evaluate)
+    progress = Progress(best_on_test=before)
+    fit(prepare(one), dev, progress, nothing, lambda: None, test=test)
+    assert progress.best_on_test == best
+
+
 def test_a_curve_of_thousands_of_steps_has_about_a_hundred_points(plan, prepare, dev, monkeypatch):
     monkeypatch.setattr(Trainer, "step", lambda self, number: {"task": torch.tensor(float(number))})
     curve = train(prepare(plan(steps=2050, evaluations=3)), dev).curve

@@ -22,7 +22,7 @@ from harness.run import run
 from harness.train import Trainer
 from tasks.answers import CLASSES, Number
 from tasks.contract import Batch
-from tasks.data.transforms import require_timm
+from tasks.data.transforms import require_timm, transform_of
 from zoo.registry import UserError
 
 pytestmark = pytest.mark.skipif(
@@ -144,6 +144,17 @@ def test_the_paper_budget_is_deit_small_of_16_with_rank_96_in_the_last_block(fol
     assert (options["rank"], options["eta"]) == (96, 0.05)
 
 
+def test_dropout_is_behind_the_embedding_the_layers_and_before_the_classifier(images):
+    model, seen = model_of(images(**{"model.depth": 3, "model.dropout": 0.25})), []
+    whole = model.transformer
+    layers = [part for block in whole.blocks for part in (block.mlp.drop1, block.mlp.drop2)]
+    places = [whole.pos_drop, whole.head_drop, *layers, model.dropout]
+    assert [place.p for place in places] == [0.25] * 9
+    model.dropout.register_forward_hook(lambda *given: seen.append(given[-1]))
+    model(Batch(torch.randn(2, 3, 16, 16), None, torch.zeros(2, dtype=torch.int64)))
+    assert len(seen) == 3 and all((one == 0).any() for one in seen)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", ["published", "plain"])
 def test_a_run_from_images_to_the_board(folders, layout, call, store):
@@ -203,6 +214,31 @@ def test_each_image_of_each_batch_is_augmented_in_another_way(images):
     assert len(np.unique(drawn[:, 0])) == 16
 
 
+def test_the_transform_is_that_of_the_recipe(images):
+    drawn = ["RandomResizedCropAndInterpolation", "RandomHorizontalFlip"]
+    pixels = ["MaybeToTensor", "Normalize"]
+    for augment, expected in {
+        "none": ["Resize", "CenterCrop", *pixels],
+        "crop": [*drawn, *pixels],
+        "deit": [*drawn, "RandAugment", *pixels, "RandomErasing"],
+    }.items():
+        transform = read(images(**{"train.augment": augment})).decoded.transform
+        assert transform is transform_of(augment, 16)
+        assert [type(part).__name__ for part in transform.transforms] == expected
+    assert transform.transforms[-1].probability == 0.25
+
+
+def test_another_seed_augments_and_mixes_in_another_way(images):
+    plan = images(**{"train.mixup": 0.8, "train.cutmix": 1.0})
+    pixels, results = np.random.rand(4, 3, 16, 16).astype(np.float32), []
+    for seed in (0, 1):
+        own = read(plan, seed)
+        own.decoded.transform = lambda image: torch.rand(3, 1, 1)
+        mixed = [own._finish(number, pixels.copy()).tokens for number in range(2)]
+        results.append([torch.from_numpy(own.decoded._image(0, 2)), *mixed])
+    assert not any(torch.equal(one, other) for one, other in zip(*results, strict=True))
+
+
 def test_processes_that_decode_ahead_give_the_same_batches(images, monkeypatch):
     plan = images(**RECIPE)
     expected = [read(plan)(number) for number in (1, 2, 3)]
@@ -230,6 +266,12 @@ def test_mixed_images_have_mixed_targets_and_others_their_own(images):
     share = mixed.targets.gather(1, plain.targets[:, None]).min()
     expected = share * plain.tokens + (1 - share) * plain.tokens.flip(0)
     torch.testing.assert_close(mixed.tokens, expected)
+    cut = read(images(**{"train.cutmix": 1.0}))(0)
+    exchanged = (cut.tokens != plain.tokens).any(1)
+    assert torch.equal(cut.tokens.flip(0).movedim(1, -1)[exchanged],
+                       plain.tokens.movedim(1, -1)[exchanged])  # fmt: skip
+    kept = 1 - exchanged.double().mean((1, 2)).max()
+    assert cut.targets.gather(1, plain.targets[:, None]).min() == pytest.approx(kept.item())
 
 
 def test_evaluation_resizes_the_shorter_side_and_crops_the_centre(tmp_path, images):

@@ -7,8 +7,12 @@ import torch
 from tasks import create
 from tasks.baselines import evaluate, evaluate_losses
 from tasks.contract import SPLITS
+from tasks.control.control import TEST_SEED
+from tasks.control.environment import Environment, Outcome
 from tasks.control.references import Reference, published
-from tasks.data.trajectories import read
+from tasks.control.rollouts import returns_of
+from tasks.control.windows import Scale, episodes, returns_to_go, windows
+from tasks.data.trajectories import Trajectories, read
 from tests.tasks.test_trajectories import arrays, save
 from tests.trajectories import record_short
 from zoo.registry import UserError
@@ -45,6 +49,57 @@ def test_every_step_begins_a_window_of_its_own_trajectory(path):
             )
             assert steps[1:, 0].tolist() == [steps[0, 0] + k for k in range(1, count)]
     assert sorted(starts) == list(range(len(data.rewards)))
+
+
+def test_returns_to_go_are_the_rewards_that_follow_and_steps_are_counted_from_0():
+    states = np.array([[step**2, 7] for step in range(5)], np.float32)  # the second never changes
+    data = Trajectories(
+        states, np.zeros((5, 1), np.float32), np.array([1.0, 2, 4, 8, 16]), np.array([3, 5]),
+        np.array([True, False]), {},
+    )  # fmt: skip
+    assert returns_to_go(data).tolist() == [7, 6, 4, 24, 16]
+    chosen, bound = np.ones(2, bool), np.ones(1, np.float32)
+    split = windows(data, chosen, Scale.of(data, chosen, 1.0, bound), 2)
+    assert split.sequences[:, 0, 0].tolist() == [0, 1, 2, 0, 1]
+    assert split.sequences.isfinite().all() and not split.sequences[:, 0, 3].any()
+    assert split.clusters.tolist() == [0, 0, 0, 1, 1]
+
+
+def test_a_tiny_share_of_dev_is_one_trajectory(path):
+    dev = create("control", path=path, dev=0.01).load("dev")
+    assert len(dev.clusters.unique()) == 1
+
+
+class Counting(Environment):
+    """Its state is the number of steps done; step t, counted from 1, has reward t."""
+
+    def __init__(self, length: int, *, truncated: bool) -> None:
+        self.length, self.truncated, self.taken = length, truncated, []
+
+    def step(self, action) -> Outcome:
+        self.taken.append(float(action[0]))
+        count = len(self.taken)
+        ended = count >= self.length
+        state = np.array([count], np.float32)
+        return Outcome(state, float(count), ended and not self.truncated, ended and self.truncated)
+
+
+def test_each_episode_has_its_own_rewards_up_to_its_own_end():
+    lengths = {2: True, 4: False, 9: True}
+    environments = [Counting(length, truncated=truncated) for length, truncated in lengths.items()]
+    scale = Scale(np.zeros(1), np.ones(1), 10.0, np.ones(1, np.float32))
+    begin, given = episodes(np.zeros((3, 1), np.float32), 100.0, scale, 3), []
+
+    def act(windows, count):
+        given.append(windows[:, :count].clone())
+        return torch.full((3, 1), 2.0)
+
+    assert returns_of(act, begin, environments, scale, 6) == [3.0, 10.0, 21.0]
+    assert [environment.taken for environment in environments] == [[1.0] * n for n in (2, 4, 6)]
+    last = given[-1][2]
+    assert last[:, 0].tolist() == last[:, 2].tolist() == [3, 4, 5]
+    assert last[:, 1].tolist() == pytest.approx([9.4, 9.0, 8.5])
+    assert last[:, 3].tolist() == [1, 1, 0]
 
 
 def test_the_seed_holds_out_whole_trajectories_and_states_are_scaled_by_train(path):
@@ -92,6 +147,12 @@ def test_a_policy_is_given_the_window_so_far_and_gets_the_rewards_of_the_environ
     assert second[:, 1, 0].tolist() == [1, 1] and not second[:, 1, -1].any()
     lowered = first[:, 0, 1] - 1 / 1000
     assert second[:, 1, 1].tolist() == pytest.approx(lowered.tolist())
+    environment = Environment("InvertedPendulum-v5")
+    for i, window in enumerate(second):
+        environment.reset(TEST_SEED + i)
+        state = environment.step(np.array([0.25])).observation
+        expected = task._scale(environment).states(state)
+        assert window[1, 2:6].tolist() == pytest.approx(expected.tolist())
     fourth = calls[3][0]
     assert fourth[:, :, 0].tolist() == [[1, 2, 3]] * 2
 
