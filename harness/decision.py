@@ -8,7 +8,7 @@ Chen et al., "Decision Transformer: Reinforcement Learning via Sequence Modeling
 
 where u_t is a vector of the number of steps before, and y is the output of causal layers and a last
 norm. Layers and initialisation are those of the other models here: the published ones have ReLU, no
-dropout behind it, and weights of standard deviation 0.02.
+dropout after it, and weights of standard deviation 0.02.
 """
 
 from collections.abc import Sequence

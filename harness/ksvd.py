@@ -65,7 +65,7 @@ class Bases(NamedTuple):
     kernel: Float[Tensor, "b h f g"]
 
 
-def trainings(
+def training_curves(
     setting: Setting,
     inputs: Sequence[str],
     trained: Sequence[Trained],
@@ -88,7 +88,7 @@ def trainings(
         yield _curve(layer, kind, which, loss, seed, len(x), x.shape[1], states)
 
 
-def on_run(plan: Plan, files: Mapping[int, Path], samples: int) -> Iterator[KsvdCurve]:
+def run_curves(plan: Plan, files: Mapping[int, Path], samples: int) -> Iterator[KsvdCurve]:
     """A curve for each layer of Primal-Attention of a run, at its kept weights, on dev.
 
     Args:
@@ -159,6 +159,14 @@ def alignments(layer: KsvdAttention, x: Float[Tensor, "b n d"]) -> tuple[float, 
     return left, right
 
 
+def reconstruction(layer: KsvdAttention, x: Float[Tensor, "b n d"]) -> Float[Tensor, ""]:
+    """The share of the kernel's squared norm outside the spans of the scores, a mean."""
+    scores, _, kernel = bases(layer, x)
+    within = scores[:, 0].mT @ kernel @ scores[:, 1]
+    shares = within.square().sum((-2, -1)) / kernel.square().sum((-2, -1))
+    return 1 - shares.mean()
+
+
 def state_of(
     layer: KsvdAttention, x: Float[Tensor, "b n d"], step: int, task: float | None = None
 ) -> KsvdState:
@@ -216,14 +224,6 @@ def _train(
         torch.stack([terms[name] for name in loss.split("+")]).sum().backward()
         optimiser.step()
     return states
-
-
-def reconstruction(layer: KsvdAttention, x: Float[Tensor, "b n d"]) -> Float[Tensor, ""]:
-    """The share of the kernel's squared norm outside the spans of the scores, a mean."""
-    scores, _, kernel = bases(layer, x)
-    within = scores[:, 0].mT @ kernel @ scores[:, 1]
-    shares = within.square().sum((-2, -1)) / kernel.square().sum((-2, -1))
-    return 1 - shares.mean()
 
 
 def _real(call: Inputs) -> Iterator[Tensor]:

@@ -29,7 +29,7 @@ class VisionModel(nn.Module):
     """A vision transformer of timm whose blocks hold our attention layers."""
 
     def __init__(self, transformer: Any, *, dropout: float) -> None:
-        """Wrap `transformer`; `dropout` is the probability behind each attention."""
+        """Wrap `transformer`; `dropout` is the probability after each attention."""
         super().__init__()
         self.transformer = transformer
         self.dropout = Dropout(dropout)

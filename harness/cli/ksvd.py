@@ -70,21 +70,21 @@ def ksvd(
 
 
 def _trainings(setting: Any, axes: dict[str, Any]) -> "Iterator[KsvdCurve]":
-    from harness.ksvd import trainings
+    from harness.ksvd import training_curves
 
-    return trainings(setting, **axes)
+    return training_curves(setting, **axes)
 
 
 def _of_run(run: str, store: Path, samples: int) -> "Iterator[KsvdCurve]":
     from harness import weights
     from harness.cli.spectrum import chosen_runs
-    from harness.ksvd import on_run
+    from harness.ksvd import run_curves
     from harness.plan import restore
     from harness.records.store import Store
 
     runs = Store(store)
     (record,) = chosen_runs(runs, [run])
-    return on_run(restore(record.spec), weights.find(runs.weights(record.spec)), samples)
+    return run_curves(restore(record.spec), weights.find(runs.weights(record.spec)), samples)
 
 
 def _progress(one: "KsvdCurve") -> str:

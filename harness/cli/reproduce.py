@@ -1,4 +1,4 @@
-"""`harness reproduce`: make a published table or figure again, beside the published numbers."""
+"""`harness reproduce`: a published table or figure, measured here, beside the published numbers."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -25,7 +25,7 @@ class Table(NamedTuple):
     """A table or figure of the paper.
 
     Attributes:
-        reproduce: makes it again, and returns the exit code.
+        reproduce: measures and writes it, and returns the exit code.
         rows: its variants by the names that they have here; softmax is the published Transformer.
         tasks: its columns.
         options: what it accepts of the options that not every table has.
@@ -116,7 +116,7 @@ def reproduce(
     rerun: Annotated[bool, typer.Option("--rerun", help="Repeat finished cells.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per row.")] = False,
 ) -> None:
-    """Make a table or figure of a paper again, as far as its data are here.
+    """Reproduce a table or figure of a paper, as far as its data are here.
 
     Finished cells of the store are not repeated. Tables 1, 2 and 4 are runs of `harness run`; the
     page says which published numbers are within the interval, and which data are missing. Cells of

@@ -28,11 +28,11 @@ WORDS = {
 
 PARTS = {"model": "Model", "train": "Training"}
 
-OF_FEW = {
+RARE_DEFAULTS = {
     "model.drop_path": 0.0, "train.decay": "all", "train.label_smoothing": 0.0,
     "train.augment": "none", "train.mixup": 0.0, "train.cutmix": 0.0,
 }  # fmt: skip
-"""Fields that few recipes set, with the values at which a recipe does not mention them."""
+"""Fields that few recipes set, with their defaults, at which they are not shown."""
 
 CHOSEN = "of the row"
 """In place of the value of a field that was chosen for each row."""
@@ -94,8 +94,9 @@ def titles(settings: Sequence[Setting], machines: Sequence[str]) -> list[str]:
 
 
 def recipe(shared: Setting) -> str:
-    """Every field of model and training, without flags that are off and unused fields of few."""
-    on = [path for path in PATHS if shared[path] is not False and shared[path] != OF_FEW.get(path)]
+    """Every field of model and training, without flags that are off and rare fields not set."""
+    values = ((path, shared[path]) for path in PATHS)
+    on = [path for path, own in values if own is not False and own != RARE_DEFAULTS.get(path)]
     fields = {part: [path for path in on if path.startswith(f"{part}.")] for part in PARTS}
     return " ".join(f"{PARTS[part]}: {_phrases(shared, own)}." for part, own in fields.items())
 

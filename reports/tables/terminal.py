@@ -6,7 +6,7 @@ from textwrap import wrap
 from harness.records.cost import CostRecord
 from harness.records.record import Record
 from reports.tables.boards import Board, boards
-from reports.tables.columns import NOTHING, columns_of, number, percent
+from reports.tables.columns import ACCURACIES, NOTHING, columns_of, number, percent
 from reports.tables.cost import Sweep, ratio_text, sweeps
 from reports.tables.reproduced_results import CELLS, Results, cells
 from reports.tables.reproduction import TIME, Entry, by_attention, entry_text, label, tasks_of
@@ -21,9 +21,6 @@ LIMITS = {"test %": 21, "bits/byte": 25, "ppl": 25, "return": 25, "s/1K steps": 
 
 LIMIT = 8
 """That of the other columns."""
-
-ACCURACIES = ("test %", "dev %")
-"""Columns that are left out of a board of another metric."""
 
 SPAN = 66
 """Characters that the columns of a sweep share."""
@@ -86,7 +83,7 @@ def _sweep(sweep: Sweep) -> str:
 
 def _board(board: Board) -> str:
     left_out = ACCURACIES if board.metric else ()
-    columns = [c for c in columns_of(board.rows) if c.short and c.short not in left_out]
+    columns = [c for c in columns_of(board.rows) if c.short and c.name not in left_out]
     rows = [[column.text(row) for column in columns] for row in board.rows]
     limits = [LIMITS.get(column.short, LIMIT) for column in columns[1:]]
     parts = [*wrap(plain(board.title), WIDTH), *wrap(plain(board.verdict), WIDTH)]

@@ -75,7 +75,7 @@ def test_the_ksvd_loss_reaches_zero_where_it_is_and_the_control_reaches_the_subs
     losses = ["ksvd", "task", "task+ksvd", "reconstruction"]
     found = {
         one.loss: one
-        for one in ksvd.trainings(SETTING, ["random"], ["weights"], ["data"], losses, [1])
+        for one in ksvd.training_curves(SETTING, ["random"], ["weights"], ["data"], losses, [1])
     }
     starts = {one.states[0] for one in found.values()}
     assert len(starts) == 1
@@ -116,7 +116,7 @@ def test_a_run_is_compared_at_each_kept_step_on_the_real_tokens_of_dev(plan, tmp
     files[5] = weights.save(tmp_path, 5, model)
     dev, layer = one.data.splits["dev"], attentions(model)[-1]
     monkeypatch.setitem(one.data.splits, "test", None)
-    (curve,) = ksvd.on_run(one, files, 3)
+    (curve,) = ksvd.run_curves(one, files, 3)
     assert [state.step for state in curve.states] == [0, 5]
     assert curve.inputs == "listops softmax+primal, layer 2" and curve.rank == 3
     with torch.no_grad(), recorded(model) as calls:
@@ -128,7 +128,7 @@ def test_a_run_is_compared_at_each_kept_step_on_the_real_tokens_of_dev(plan, tmp
     mean = sum(ksvd.objective(layer, x).mean().item() for x in real) / 3
     assert curve.states[-1].objective == pytest.approx(mean, rel=1e-4)
     with pytest.raises(Unsupported, match="no layer of the run of softmax is primal"):
-        [*ksvd.on_run(plan("softmax"), files, 3)]
+        [*ksvd.run_curves(plan("softmax"), files, 3)]
 
 
 def test_the_causal_form_with_weights_for_each_token_is_rejected():

@@ -320,7 +320,7 @@ def test_a_damaged_image_is_the_reason_of_a_failed_run(images, store, callback, 
         ("model.depth", 1, "depth=1 is less than the 2 variants of softmax.primal; raise depth"),
     ],
 )
-def test_options_without_a_meaning_for_images_are_refused(images, field, value, message):
+def test_options_without_a_meaning_for_images_are_rejected(images, field, value, message):
     with pytest.raises(UserError, match=message):
         model_of(images("softmax+primal", **{field: value}))
 
@@ -330,7 +330,7 @@ def test_options_without_a_meaning_for_images_are_refused(images, field, value, 
     [("model.drop_path", "sequences"), ("train.mixup", "sequences"), ("train.cutmix", "sequences"),
      ("train.label_smoothing", "numbers as targets")],
 )  # fmt: skip
-def test_options_are_refused_where_they_have_no_meaning(request_of, field, kind):
+def test_options_are_rejected_where_they_have_no_meaning(request_of, field, kind):
     owner, name = field.split(".")
     plan = resolve(request_of("none", "adding", **{owner: {name: 0.5}}))
     with pytest.raises(UserError, match=f"{field}=0.5 has no meaning for {kind}; it must be 0.0"):
