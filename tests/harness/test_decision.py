@@ -157,6 +157,29 @@ def test_options_of_accuracies_and_images_are_rejected(
     assert record.status == "failed" and message in record.reason and not callback.traces
 
 
+def test_a_roll_out_takes_the_action_of_the_last_step_that_is_there(planned, monkeypatch):
+    plan, given = planned("softmax"), []
+    train, test = (plan.data.splits[name] for name in ("train", "test"))
+    torch.manual_seed(0)
+    own = build_model(plan.spec, plan.task, plan.composition)
+
+    def returns(self, act, test):
+        given.append((act, own.training))
+        return [55.0]
+
+    monkeypatch.setattr(type(plan.task), "returns", returns)
+    found = roll_out(Trainer(own.train(), train, plan.spec.train, 0), plan.task, test)
+    ((act, training),) = given
+    assert found.score == 50.0 and not training
+    for count in (1, 3, 5):
+        steps = train.sequences[:3, :count]
+        windows = torch.zeros(3, 5, steps.shape[-1])
+        windows[:, :count] = steps
+        # Without the padding there is nothing to mask.
+        expected = own(Batch(steps[:, None], None, steps[..., -1:]))[0][:, -1]
+        torch.testing.assert_close(act(windows, count), expected.detach())
+
+
 @pytest.mark.slow
 def test_a_model_learns_to_balance_the_pendulum(planned):
     plan = planned("softmax", steps=80, lr=3e-3)

@@ -34,7 +34,7 @@ def find(results, task, attention):
 @pytest.mark.parametrize(
     ("accuracy", "position"),
     # The half-width of 2,000 test examples is 2.1 points; 37.3 is printed for at most 37.35.
-    [(0.373, "within"), (0.353, "within"), (0.350, "above"), (0.393, "within"), (0.396, "below")],
+    [(0.373, "within"), (0.353, "within"), (0.350, "above"), (0.3945, "within"), (0.3948, "below")],
 )
 def test_the_published_number_is_within_above_or_below_the_interval(results, accuracy, position):
     assert find(results(accuracy), "listops", "primal").position == position
