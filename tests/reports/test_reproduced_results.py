@@ -6,7 +6,7 @@ import pytest
 
 from reports.figures.reproduced_results import draw
 from reports.pages import results_files
-from reports.tables.reproduced_results import Results
+from reports.tables.reproduced_results import Results, lines
 from tests.reports.test_returns import control
 
 
@@ -71,6 +71,12 @@ def test_the_page_has_every_run_its_failures_and_the_missing_data(results):
     assert "Missing data" not in page_of(results(0.4, missing={}))
 
 
+def test_the_seeds_of_a_line_are_in_order(record):
+    runs = tuple(record("primal", seed=seed) for seed in (2, 0, 1))
+    made = Results("2", "paper", {"listops": "listops@1"}, ("primal",), runs, {})
+    assert lines(made)[0]["seeds"] == "0 1 2"
+
+
 def test_the_figure_has_a_panel_for_each_task_and_names_what_is_not_shown(results):
     figure = draw(results(0.4))
     listops, image = figure.axes
@@ -81,16 +87,16 @@ def test_the_figure_has_a_panel_for_each_task_and_names_what_is_not_shown(result
 
 def test_the_csv_has_a_line_for_every_variant_on_every_task(results):
     text = results_files(results(0.4))["table2.csv"].decode()
-    lines = {
+    found = {
         (line["data_set"], line["attention"]): line for line in csv.DictReader(text.splitlines())
     }
-    assert len(lines) == 6
-    line = lines["listops", "primal"]
+    assert len(found) == 6
+    line = found["listops", "primal"]
     assert (line["value"], line["published_is"]) == ("40.0", "below")
     assert line["source"] == "Chen et al. 2023 (arXiv 2305.19798), Table 2"
-    assert lines["retrieval", "primal"]["value"] == ""
-    assert lines["retrieval", "primal"]["missing_data"].startswith("run 'harness data import")
-    assert lines["image", "softmax"]["failures"] == "diverged: loss is nan"
+    assert found["retrieval", "primal"]["value"] == ""
+    assert found["retrieval", "primal"]["missing_data"].startswith("run 'harness data import")
+    assert found["image", "softmax"]["failures"] == "diverged: loss is nan"
 
 
 def test_returns_are_shown_beside_the_published_mean_of_the_whole_table(record):
