@@ -77,6 +77,12 @@ def test_the_seeds_of_a_line_are_in_order(record):
     assert lines(made)[0]["seeds"] == "0 1 2"
 
 
+def test_one_data_set_has_no_mean_and_no_number_of_another_table(record):
+    given = {"listops": "listops@1"}, ("primal",), (record("primal"),), {"image": "x"}
+    assert Results("2", "paper", *given).means() == []
+    assert [Results(t, "paper", *given).shown[0].value for t in ("1", "2")] == [None, 37.3]
+
+
 def test_the_figure_has_a_panel_for_each_task_and_names_what_is_not_shown(results):
     figure = draw(results(0.4))
     listops, image = figure.axes
