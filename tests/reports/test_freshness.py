@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.records.store import CostStore, Store
-from reports.pages import cost_files, digest, embed
+from harness.records.store import CostStore, SpectrumStore, Store
+from reports.pages import cost_files, digest, embed, spectrum_files
 from reports.pages.cost import training_crossovers
 from reports.pages.leaderboard import leaderboard
 from reports.tables import as_csv, boards
@@ -50,6 +50,14 @@ def test_the_page_of_costs_is_that_of_the_records():
     for name, content in files.items():
         if name.endswith((".md", ".csv")):
             assert (ROOT / "results" / name).read_bytes() == content, COMMAND
+
+
+def test_the_page_of_spectra_is_that_of_the_records():
+    spectra, broken = SpectrumStore.within(ROOT / "results").read()
+    assert spectra and not broken
+    for name, content in spectrum_files(spectra).items():
+        if name.endswith((".md", ".csv")):
+            assert (ROOT / "results" / name).read_bytes() == content, name
 
 
 def test_the_leaderboard_is_that_of_the_records(records):
