@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from harness.plan import Plan
     from harness.records.cost import CostRecord
     from harness.records.record import Record
-    from harness.reproduce import Cell
+    from harness.reproduce import Cell, DataSet
     from reports.tables.reproduction import Entry
 
 SAMPLES = 8
@@ -47,12 +47,25 @@ class Options:
     timeout: float = 600.0
 
 
-def results(options: Options) -> int:
-    """Train every row on every data set that is here; write both results side by side."""
+def accuracies(options: Options) -> int:
+    """Train every row on every task whose data are here; write both accuracies."""
+    from harness.reproduce import tasks_of
+
+    return _results(options, tasks_of(options.tasks, options.budget))
+
+
+def returns(options: Options) -> int:
+    """Train every row on the trajectories of every data set that is here; write both returns."""
+    from harness.reproduce import D4RL, trajectories_of
+
+    return _results(options, trajectories_of(options.tasks or D4RL, options.data))
+
+
+def _results(options: Options, data_sets: "Sequence[DataSet]") -> int:
     from reports import pages, tables
     from reports.tables.reproduced_results import Results, lines
 
-    plans, missing = _plans(options)
+    plans, missing = _plans(options, data_sets)
     records = _trained(options, list(plans.values()))
     columns = {name: plan.spec.task.key for (name, *_), plan in plans.items()}
     made = Results(
@@ -65,7 +78,9 @@ def results(options: Options) -> int:
 
 def figure(options: Options) -> int:
     """Train every row, keep its weights, and compute the spectra of its attention matrices."""
-    plans, missing = _plans(options)
+    from harness.reproduce import tasks_of
+
+    plans, missing = _plans(options, tasks_of(options.tasks, options.budget))
     records = _trained(options, list(plans.values()), keep=True)
     finished = [record for record in records if record.final]
     if finished:
@@ -101,27 +116,23 @@ def costs(options: Options) -> int:
     return int(any(record.status in ("crashed", "failed") for record in records))
 
 
-def _plans(options: Options) -> "tuple[dict[tuple[str, str, int], Plan], dict[str, str]]":
+def _plans(
+    options: Options, data_sets: "Sequence[DataSet]"
+) -> "tuple[dict[tuple[str, str, int], Plan], dict[str, str]]":
     """The runs of all data sets that are here, and how to get each of the others.
 
     Raises:
-        UserError: a name is unknown, or no data set is here.
+        UserError: an option is wrong, or no data set is here.
     """
     from harness.plan import resolve
-    from harness.reproduce import tasks_of, trajectories_of
 
-    columns = (
-        trajectories_of(options.tasks, options.data)
-        if options.table == "4"
-        else tasks_of(options.tasks, options.budget)
-    )
-    missing = {column.name: column.missing for column in columns if column.missing}
-    if len(missing) == len(columns):
+    missing = {one.name: one.missing for one in data_sets if one.missing}
+    if len(missing) == len(data_sets):
         name, how = next(iter(missing.items()))
         raise UserError(f"the data of {', '.join(missing)} are missing; {name}: {how}")
     announce = partial(typer.echo, err=True)
     plans = {}
-    for column in columns:
+    for column in data_sets:
         if column.name not in missing:
             requests = cells.requests(
                 [column.task], options.attentions, options.seeds, budget=options.budget,

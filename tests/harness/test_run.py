@@ -137,9 +137,9 @@ def test_test_is_evaluated_more_than_once_only_where_the_recipe_asks_for_the_bes
 
     monkeypatch.setattr(Trainer, "evaluate", evaluate)
     made = {}
-    for asked, count in ((False, 1), (True, 3)):
-        one = plan(evaluations=2, best_on_test=asked)
-        made[asked] = run(one, store, callback).final
+    for best, count in ((False, 1), (True, 3)):
+        one = plan(evaluations=2, best_on_test=best)
+        made[best] = run(one, store, callback).final
         test = sum(torch.equal(s.targets, one.data.splits["test"].targets) for s in evaluated)
         assert test == count
         evaluated.clear()

@@ -213,8 +213,8 @@ def test_a_split_is_its_series_from_the_start_in_units_of_train(vowels, name):
         rows = [line.split(":") for line in lines]
         series[part] = [np.array([c.split(",") for c in row[:-1]], float).T[:26] for row in rows]
         targets[part] = [int(row[-1]) - 1 for row in rows]
-    gap = series["TRAIN"][3]
-    gap[1, 2] = (gap[0, 2] + gap[2, 2]) / 2
+    interpolated = series["TRAIN"][3]
+    interpolated[1, 2] = (interpolated[0, 2] + interpolated[2, 2]) / 2
     held = hold_out(np.array(targets["TRAIN"], np.uint8))
     points = np.concatenate([series["TRAIN"][i] for i in held["train"]])
     mean, deviation = points.mean(0), points.std(0)

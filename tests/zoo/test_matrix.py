@@ -33,10 +33,10 @@ def test_the_matrix_of_softmax_is_its_weights(causal):
 
 def test_rotary_positions_of_a_matrix_count_real_tokens_only():
     layer, x = layer_of("softmax", rotary=True), torch.randn(2, 7, 8).double()
-    gaps = torch.tensor([[True, False, False, True, True, False, True], [True] * 7])
+    mask = torch.tensor([[True, False, False, True, True, False, True], [True] * 7])
     v = layer.context(x)[..., 8:].unflatten(-1, (2, 4)).transpose(1, 2)
-    outputs = layer.out((layer.matrix(x, x, gaps) @ v).transpose(1, 2).flatten(-2))
-    assert torch.allclose(outputs[gaps], layer(x, x, gaps).tokens[gaps])
+    outputs = layer.out((layer.matrix(x, x, mask) @ v).transpose(1, 2).flatten(-2))
+    assert torch.allclose(outputs[mask], layer(x, x, mask).tokens[mask])
 
 
 def test_the_matrix_of_linear_attention_is_the_product_of_its_features():
