@@ -207,7 +207,11 @@ def test_the_figure_is_made_of_the_spectra_of_trained_models(call, store, budget
         (("primal", "--seeds", "1"), "--seeds is not of table 3, which has --seconds, --timeout"),
         (("primal", "--table", "2", "--task", "listop"), "did you mean 'listops'?"),
         (("primal", "--table", "2", "--seeds", "x"), "seeds 'x' are not integers"),
-        (("primal", "--table", "4"), "give --data with the folder of halfcheetah_medium_expert-v2"),
+        (
+            ("primal", "--table", "4"),
+            f"the data of {', '.join(D4RL)} are missing; halfcheetah-medium-expert: give --data "
+            "with the folder of halfcheetah_medium_expert-v2",
+        ),
         (("primal", "--table", "4", "--task", "hopper"), "unknown data set 'hopper'"),
         (("primal", "--table", "2", "--data", "."), "--data is not of table 2"),
         (("primal", "--table", "7"), "unknown table '7'"),
