@@ -49,7 +49,9 @@ def test_the_examples_of_a_section_run(code, tmp_path, monkeypatch, capsys):
     # The compiler imports the module of a function that it compiles.
     monkeypatch.setitem(sys.modules, "page", module)
     if "torch.compile(" in code:
-        # One kernel: a pool of compilers and a precompiled header take longer than they save.
+        # One kernel: a pool of compilers, a precompiled header and the trials of the processor's
+        # vector instructions take longer than they save.
+        monkeypatch.setattr("torch._inductor.config.cpp.vec_isa_ok", False)
         monkeypatch.setattr("torch._inductor.config.compile_threads", 1)
         monkeypatch.setattr("torch._inductor.config.cpp_cache_precompile_headers", False)
     if code != SECTIONS[FIRST]:

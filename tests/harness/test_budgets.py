@@ -384,8 +384,8 @@ def tuned() -> list[tuple[str, tuple]]:
     for name, options in sorted(given):
         variant = variants.find(name)
         if resolve_options(name, variant, dict(options)) != resolve_options(name, variant, {}):
-            kind = name, *((k, bool(v) if isinstance(v, int | float) else v) for k, v in options)
-            kinds.setdefault(kind, (name, options))
+            kind = [one for one in options if isinstance(one[1], str) or not one[1]]
+            kinds.setdefault((name, *kind), (name, options))
     return [*kinds.values()]
 
 

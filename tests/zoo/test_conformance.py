@@ -73,6 +73,8 @@ REGISTERED = [
     if not variant.unchecked
     for configuration in configurations(name, variant)
     for check in checks_for(configuration)
+    # Tracing the code of a published package takes up to 7 s, for the certificates alone.
+    if not (check.name == "compiles" and name.endswith("-lib"))
 ]
 
 
@@ -241,9 +243,7 @@ def test_padding_invariance_finds_a_loss_that_depends_on_a_padded_token(effect):
     ],
     ids=str,
 )
-@pytest.mark.parametrize(
-    "pair", [(0, 149), pytest.param((47, 48), marks=pytest.mark.slow), (48, 48)], ids=str
-)
+@pytest.mark.parametrize("pair", [(0, 149), (48, 48)], ids=str)
 def test_batch_independence_finds_a_leak_between_any_two_samples(samples, pair, effect):
     (a, b), (i, j) = samples, pair
     assert failure("batch independence", batch_leak((a, i), (b, j), effect))
