@@ -124,6 +124,13 @@ def test_with_the_weights_of_timm_it_gives_timms_outputs(images):
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
 
 
+def test_the_feed_forward_width_is_the_given_one_at_any_ratio(images):
+    # 22 * (15 / 22) is 14.999...
+    plan = images(**{"model.dim": 22, "model.heads": 2, "model.feed_forward": 15})
+    (block, *_) = build_model(plan.spec, plan.task, plan.composition).transformer.blocks
+    assert block.mlp.fc1.out_features == 15
+
+
 def test_the_paper_budget_is_deit_small_of_16_with_rank_96_in_the_last_block(folders):
     request = Request(
         attention="softmax+primal", task="image-folder", budget="paper", seed=0, device="cuda",

@@ -71,8 +71,9 @@ def test_the_page_has_every_run_its_failures_and_the_missing_data(results):
     assert "Missing data" not in page_of(results(0.4, missing={}))
 
 
-def test_the_seeds_of_a_line_are_in_order(record):
-    runs = tuple(record("primal", seed=seed) for seed in (2, 0, 1))
+def test_the_seeds_of_a_line_are_those_that_finished_in_order(record):
+    failed = record("primal", seed=3, status="diverged", reason="loss is nan")
+    runs = (failed, *(record("primal", seed=seed) for seed in (2, 0, 1)))
     made = Results("2", "paper", {"listops": "listops@1"}, ("primal",), runs, {})
     assert lines(made)[0]["seeds"] == "0 1 2"
 
