@@ -17,8 +17,9 @@ from pydantic import Field, model_validator
 
 from harness.environment import describe
 from harness.measure import quartiles
+from harness.records.fields import Fraction, Positive, Quartiles, Seconds
 from harness.records.files import write_atomic
-from harness.records.record import Environment, Fraction, Positive, Quartiles, Seconds
+from harness.records.record import Environment
 from harness.records.spec import Frozen
 
 RESULTS = Path("results/benchmarks")

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from benchmarks.__main__ import BENCHMARKS
 from benchmarks.claims import BEFORE, RESULTS, Claim, ClaimRecord, Kind, ProfileRecord, read
+from harness.records.fields import Quartiles
 from harness.records.files import write_atomic
-from harness.records.record import Environment, Quartiles
+from harness.records.record import Environment
 from reports.markdown import escape, table
 from reports.tables.columns import NOTHING, number
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from benchmarks.claims import Finding, Setting
 from harness.measure import quartiles, take_turns
-from harness.records.record import Quartiles
+from harness.records.fields import Quartiles
 
 
 class Turns:

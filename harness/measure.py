@@ -20,7 +20,8 @@ from harness.data import is_out_of_memory
 from harness.layer_inputs import attentions
 from harness.model import build_model
 from harness.plan import Plan
-from harness.records.record import Cost, Quartiles, Usage
+from harness.records.fields import Quartiles
+from harness.records.record import Cost, Usage
 from harness.records.spec import RunSpec
 from harness.train import Trainer, autocast, synchronise
 from tasks.contract import Split

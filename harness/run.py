@@ -23,7 +23,8 @@ from harness.provenance import (
     implementations,
     is_baseline,
 )
-from harness.records.record import FINAL, Cost, Environment, Final, Point, Record, Status
+from harness.records.outcome import Final, Point
+from harness.records.record import FINAL, Cost, Environment, Record, Status
 from harness.records.store import Store
 from harness.rollouts import roll_out
 from harness.train import DivergedError, Progress, Trainer, fit

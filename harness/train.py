@@ -13,7 +13,9 @@ from torch import Tensor, nn
 
 from harness.batches import ShuffledBatches, in_order
 from harness.reader import reader
-from harness.records.record import Environment, Point, Seconds
+from harness.records.fields import Seconds
+from harness.records.outcome import Point
+from harness.records.record import Environment
 from harness.records.scores import Nats
 from harness.records.spec import TrainSpec
 from harness.schedules import SCHEDULES

@@ -15,7 +15,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from harness.records.record import Point
+from harness.records.outcome import Point
 from harness.records.spec import RunSpec
 
 SECONDS_PER_LINE = 10.0

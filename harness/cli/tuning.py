@@ -10,7 +10,8 @@ from harness.cli.arguments import integers_in, values_in
 
 if TYPE_CHECKING:
     from harness.plan import Plan, Request
-    from harness.records.record import Final, Record
+    from harness.records.outcome import Final
+    from harness.records.record import Record
     from harness.tuning import Row
 
     Outcomes = list[tuple[Record, bool]]

@@ -13,7 +13,8 @@ import torch
 from harness.environment import keep_freed_memory, use_threads
 from harness.plan import Plan, restore
 from harness.records.locks import Lock
-from harness.records.record import FINAL, Point, Record
+from harness.records.outcome import Point
+from harness.records.record import FINAL, Record
 from harness.records.spec import RunSpec
 from harness.records.store import Store
 from harness.run import NoProgress, ProgressCallback, failure, run, save_record

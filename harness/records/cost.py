@@ -4,7 +4,8 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field, model_validator
 
-from harness.records.record import Environment, Positive, Quartiles, Seconds, Time
+from harness.records.fields import Positive, Quartiles, Seconds, Time
+from harness.records.record import Environment
 from harness.records.spec import Count, Frozen, Identified, ModelSpec
 from zoo.registry import Value
 

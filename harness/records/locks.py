@@ -20,8 +20,8 @@ import filelock
 import psutil
 from pydantic import Field, ValidationError
 
+from harness.records.fields import Time
 from harness.records.files import remove_partial, write_atomic
-from harness.records.record import Time
 from harness.records.spec import Count, Frozen
 from zoo.registry import UserError
 

@@ -4,7 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from harness.records.record import Environment, Fraction, Time
+from harness.records.fields import Fraction, Time
+from harness.records.record import Environment
 from harness.records.spec import Count, Frozen, RunSpec
 
 Deviation = Annotated[float, Field(ge=0)]

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 from statistics import fmean, median
 from typing import NamedTuple
 
-from harness.records.record import WITHOUT_SOFTMAX, Cost, Quartiles
+from harness.records.fields import Quartiles
+from harness.records.record import WITHOUT_SOFTMAX, Cost
 from harness.records.scores import Metric
 from reports.papers import published
 from reports.statistics.tiers import tier_text

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
-from harness.records.record import Point
+from harness.records.outcome import Point
 from reports.tables.boards import Board
 from reports.tables.rows import Row
 from reports.text import csv_text

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
 
-from harness.records.record import Cost, Final, Record
+from harness.records.outcome import Final
+from harness.records.record import Cost, Record
 from harness.records.scores import Metric
 from harness.records.spec import RunSpec
 from reports.statistics import Interval, Sample, interval, mean_interval, score_interval

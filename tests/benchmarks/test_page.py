@@ -19,7 +19,7 @@ from benchmarks.claims import (
 )
 from benchmarks.page import PAGE, claims_of, page
 from harness.environment import describe
-from harness.records.record import Quartiles
+from harness.records.fields import Quartiles
 
 ROOT = Path(__file__).parents[2]
 COMMAND = "run: python -m benchmarks.page"

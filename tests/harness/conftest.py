@@ -12,7 +12,8 @@ from harness.cost.process import Outcome
 from harness.model import build_model
 from harness.plan import Plan, Request, resolve
 from harness.records.cost import CostStatus, Limits, Measured
-from harness.records.record import Cost, Quartiles, Usage
+from harness.records.fields import Quartiles
+from harness.records.record import Cost, Usage
 from harness.records.store import Store
 from harness.train import Trainer
 

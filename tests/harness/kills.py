@@ -13,7 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.records.record import Cost, Quartiles, Usage
+from harness.records.fields import Quartiles
+from harness.records.record import Cost, Usage
 from harness.records.store import Store
 
 PROCESSES = 4

@@ -13,7 +13,7 @@ import torch
 
 from harness.cost.process import measure_in_process
 from harness.records.cost import CostSpec, Limits, Measured
-from harness.records.record import Quartiles
+from harness.records.fields import Quartiles
 
 LIMITS = Limits(bytes_per_second=1e9, flops_per_second=1e9)
 SPEC = CostSpec(

@@ -5,7 +5,7 @@ import pytest
 from harness.cost.process import Outcome
 from harness.cost.sweep import sweep
 from harness.records.cost import CostSpec, Limits, Measured
-from harness.records.record import Quartiles
+from harness.records.fields import Quartiles
 from harness.records.store import CostStore
 from zoo.registry import UserError
 

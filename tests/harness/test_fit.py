@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from harness.records.record import Point
+from harness.records.outcome import Point
 from harness.train import DivergedError, Evaluation, Progress, Trainer, evaluation_steps, fit
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from harness.records.record import Cost, Environment, Final, Point, Record
+from harness.records.outcome import Final, Point
+from harness.records.record import Cost, Environment, Record
 from harness.records.spec import RunSpec
 from harness.records.store import Broken, Store
 from zoo.registry import UserError

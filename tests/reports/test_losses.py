@@ -9,7 +9,8 @@ import pytest
 from pydantic import ValidationError
 from scipy.stats import t as student
 
-from harness.records.record import Final, Record
+from harness.records.outcome import Final
+from harness.records.record import Record
 from harness.records.scores import ClusterScores
 from reports.figures import curves
 from reports.figures.accuracy_time import draw

@@ -5,7 +5,8 @@ import csv
 import pytest
 
 from harness.records.cost import CostRecord, CostSpec, Limits, Measured
-from harness.records.record import Environment, Quartiles
+from harness.records.fields import Quartiles
+from harness.records.record import Environment
 from reports.pages import reproduction_files
 from reports.pages.reproduction import sentences
 from reports.tables import reproduction_summary

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from harness.records.record import Final, Record
+from harness.records.outcome import Final
+from harness.records.record import Record
 from harness.records.returns import EpisodeReturns
 from reports.pages.leaderboard import leaderboard
 from reports.tables import as_csv, boards

@@ -4,7 +4,7 @@ import io
 import pytest
 from pydantic import ValidationError
 
-from harness.records.record import Final
+from harness.records.outcome import Final
 from reports.pages.leaderboard import leaderboard
 from reports.tables import as_csv, boards, summary
 from reports.tables.columns import CHOSEN_ON_TEST, number
