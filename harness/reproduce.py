@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from harness import budgets
-from harness.cost.cell import BACKEND, REFERENCE, reference_of
+from harness.cost.cell import reference_of
 from harness.cost.plan import NAIVE
 from harness.environment import describe
+from harness.measure import BACKEND, REFERENCE
 from harness.plan import Settings
 from harness.records.cost import CostSpec
 from harness.records.spec import ModelSpec

@@ -7,20 +7,17 @@ import torch
 from harness.cost.timing import LEAST_ROUNDS, Timer, sample_alternately, timer_of
 from harness.cost.work import Work, prepare
 from harness.data import is_out_of_memory
-from harness.measure import quartiles
+from harness.measure import BACKEND, REFERENCE, quartiles
 from harness.records.cost import CostSpec, Limits, Measured
 from harness.train import autocast
 from zoo.composition import Composition
 from zoo.contract import Attention
 from zoo.cost import backends, flops, peak_bytes
 
-REFERENCE, BACKEND = "softmax", "sdpa"
-"""The variant, and its backend, that every cell is compared with."""
-
 OPTIMISER_TRANSFERS = 7
 """AdamW reads a parameter, its gradient and both moments, and writes all but the gradient."""
 
-LATER_CALLS = 2 + LEAST_ROUNDS + 2
+REMAINING_CALLS = 2 + LEAST_ROUNDS + 2
 """Calls of a cell after its first one, at least: warm-up, samples, memory and operations."""
 
 
@@ -43,7 +40,7 @@ def measure_cell(spec: CostSpec, limits: Limits, budget: float, timeout: float) 
     first = timer(works[0].call, 1)
     own_is_reference, no_ratio = spec == reference_of(spec), ""
     if not own_is_reference:
-        no_ratio = _add_reference(works, reference_of(spec), timer, end - LATER_CALLS * first)
+        no_ratio = _add_reference(works, reference_of(spec), timer, end - REMAINING_CALLS * first)
     samples = sample_alternately([work.call for work in works], timer, budget=budget)
     peaks = [max(1, peak_bytes(work.call, device)) for work in works]
     pairs = zip(samples[0], samples[-1], strict=True)
@@ -109,7 +106,7 @@ def _add_reference(works: list[Work], spec: CostSpec, timer: Timer, end: float) 
         if not is_out_of_memory(error):
             raise
         return f"{REFERENCE} is out of memory"
-    if LATER_CALLS * seconds > end - time.monotonic():
+    if REMAINING_CALLS * seconds > end - time.monotonic():
         return f"no time is left for {REFERENCE}: {seconds:.2g} s a call"
     works.append(work)
     return ""

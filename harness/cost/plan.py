@@ -8,9 +8,10 @@ from typing import Literal
 from pydantic import ValidationError
 
 from harness import budgets
-from harness.cost.cell import BACKEND, REFERENCE, reference_of
+from harness.cost.cell import reference_of
 from harness.cost.work import require_supported
 from harness.environment import describe
+from harness.measure import BACKEND, REFERENCE
 from harness.records.cost import CostSpec, Level, Pass
 from harness.records.spec import ModelSpec
 from zoo.composition import Composition
