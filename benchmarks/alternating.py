@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from benchmarks.claims import Finding, Setting
-from harness.measure import quartiles, take_turns
+from harness.measure import quartiles, time_alternately
 from harness.records.fields import Quartiles
 
 
-class Turns:
+class AlternatingTimes:
     """Seconds of each of several implementations, one for each round."""
 
     def __init__(
@@ -17,7 +17,7 @@ class Turns:
         """Time the implementations alternately in `rounds` rounds, after two of warm-up."""
         self.rounds = setting.size(rounds, 3)
         calls = list(implementations.values())
-        seconds = take_turns(calls, setting.device, rounds=self.rounds)
+        seconds = time_alternately(calls, setting.device, rounds=self.rounds)
         self.seconds = dict(zip(implementations, seconds, strict=True))
 
     def ratios(self, own: str, other: str) -> list[float]:

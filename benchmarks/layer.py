@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
+from benchmarks.alternating import AlternatingTimes
 from benchmarks.claims import Claim, Finding, Setting, same
-from benchmarks.turns import Turns
 from harness.cost.limits import measure_limits
 from zoo.contract import Attention, Size
 from zoo.cost import peak_bytes
@@ -59,9 +59,9 @@ def measure(setting: Setting) -> Iterator[Finding]:
     x = torch.randn(batch, length, size.dim, device=setting.device, requires_grad=True)
     calls = {name: both_passes(layer.to(setting.device), x) for name, layer in layers.items()}
     shape = f"B={batch} N={length} D={size.dim} H={size.heads} s={RANK}, fp32"
-    turns = Turns(calls, setting, rounds=31)
-    yield turns.finding("layer-time-literal", "primal", "literal", shape)
-    yield turns.finding("layer-time-none", "primal", "none", shape)
+    times = AlternatingTimes(calls, setting, rounds=31)
+    yield times.finding("layer-time-literal", "primal", "literal", shape)
+    yield times.finding("layer-time-none", "primal", "none", shape)
     peaks = {name: peak_bytes(calls[name], setting.device) for name in ("primal", "literal")}
     yield same(
         "layer-memory-literal",
@@ -69,11 +69,11 @@ def measure(setting: Setting) -> Iterator[Finding]:
         peaks["primal"] / peaks["literal"],
         {f"{name} (MiB)": peak / 2**20 for name, peak in peaks.items()},
     )
-    yield over_transfer(turns, primal, x, setting, shape)
+    yield over_transfer(times, primal, x, setting, shape)
 
 
 def over_transfer(
-    turns: Turns, layer: Attention, x: Tensor, setting: Setting, shape: str
+    times: AlternatingTimes, layer: Attention, x: Tensor, setting: Setting, shape: str
 ) -> Finding:
     """The finding of `layer-time-bytes`."""
     limits = measure_limits(setting.device, "fp32", budget=0.1 if setting.tiny else 1.0)
@@ -82,8 +82,8 @@ def over_transfer(
     return Finding(
         name="layer-time-bytes",
         setting=f"{shape}; a copy moves {limits.bytes_per_second / 1e9:.3g} GB/s",
-        ratios=[seconds / least for seconds in turns.seconds["primal"]],
-        figures=turns.figures("primal"),
+        ratios=[seconds / least for seconds in times.seconds["primal"]],
+        figures=times.figures("primal"),
     )
 
 

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from benchmarks.alternating import AlternatingTimes
 from benchmarks.claims import Claim, Finding, Setting, same, unmeasurable
-from benchmarks.turns import Turns
 from zoo.contract import Size, Traits, Unsupported
 from zoo.cost import peak_bytes
 from zoo.packages import load
@@ -103,12 +103,12 @@ def tokens_of(layer: nn.Module, x: Tensor) -> Tensor:
 
 
 def forward_and_backward(layer: nn.Module, x: Tensor) -> Callable[[], None]:
-    def turn() -> None:
+    def call() -> None:
         tokens_of(layer, x).square().mean().backward()
         layer.zero_grad()
         x.grad = None
 
-    return turn
+    return call
 
 
 CLAIMS = [
@@ -161,8 +161,8 @@ def compared(pair: Pair, setting: Setting) -> Iterator[Finding]:
     }
     options = "".join(f", {name}={value}" for name, value in pair.options.items())
     how = f"B={BATCH} N={length} D={SIZE.dim} H={SIZE.heads}, fp32{options}"
-    turns = Turns(calls, setting, rounds=15)
-    yield turns.finding(f"twin-time-{pair.native}", pair.native, pair.twin, how)
+    times = AlternatingTimes(calls, setting, rounds=15)
+    yield times.finding(f"twin-time-{pair.native}", pair.native, pair.twin, how)
     peaks = {name: peak_bytes(call, setting.device) for name, call in calls.items()}
     figures = {f"{name} (MiB)": peak / 2**20 for name, peak in peaks.items()}
     ratio = peaks[pair.native] / peaks[pair.twin]

@@ -14,8 +14,8 @@ from unittest.mock import patch
 
 import numpy as np
 
+from benchmarks.alternating import AlternatingTimes
 from benchmarks.claims import Claim, Finding, Setting, unmeasurable
-from benchmarks.turns import Turns
 from benchmarks.workloads import FEW, fastest, plan_of, shape_of, trainer_of
 from harness.measure import quartiles
 from harness.plan import Plan
@@ -83,22 +83,22 @@ def measure_task(setting: Setting, name: str) -> Iterator[Finding]:
         "step": lambda: trainer.step(0),
     }
     how = f"{shape_of(plan)}, {plan.spec.train.precision}"
-    turns = Turns(calls, setting, rounds=3)
-    yield turns.finding(f"gather-{name}", "gather", "step", how)
+    times = AlternatingTimes(calls, setting, rounds=3)
+    yield times.finding(f"gather-{name}", "gather", "step", how)
     if name in COMPLETE:
-        yield loading(plan, turns, how)
+        yield loading(plan, times, how)
 
 
-def loading(plan: Plan, turns: Turns, how: str) -> Finding:
+def loading(plan: Plan, times: AlternatingTimes, how: str) -> Finding:
     """The share of loading in the whole run."""
     steps = plan.spec.train.steps
     loads = [seconds(lambda: [plan.task.load(split) for split in SPLITS]) for _ in range(3)]
-    run = steps * quartiles(turns.seconds["step"]).median
+    run = steps * quartiles(times.seconds["step"]).median
     return Finding(
         name=f"load-{plan.spec.task.name}",
         setting=f"{how}, {steps:,} steps",
         ratios=[load / run for load in loads],
-        figures={"load (s)": quartiles(loads), **turns.figures("step")},
+        figures={"load (s)": quartiles(loads), **times.figures("step")},
     )
 
 

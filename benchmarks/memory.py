@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import torch
 
+from benchmarks.alternating import AlternatingTimes
 from benchmarks.claims import Claim, Finding, Setting, same
 from benchmarks.layer import both_passes
-from benchmarks.turns import Turns
 from zoo.contract import Size
 from zoo.cost import peak_bytes
 from zoo.variants import variants
@@ -65,9 +65,9 @@ def measure(setting: Setting) -> Iterator[Finding]:
     layers = {"softmax": variants.find("softmax")(size, backend="sdpa")}
     layers |= {name: variants.find(name)(size) for name in MEMORY}
     calls = {name: both_passes(layer.to(setting.device), x) for name, layer in layers.items()}
-    turns = Turns(calls, setting, rounds=5)
+    times = AlternatingTimes(calls, setting, rounds=5)
     peaks = {name: peak_bytes(call, setting.device) for name, call in calls.items()}
     for name in MEMORY:
         figures = {f"{own} (MiB)": peaks[own] / 2**20 for own in (name, "softmax")}
         yield same(f"memory-{name}", shape, peaks[name] / peaks["softmax"], figures)
-        yield turns.finding(f"time-{name}", name, "softmax", shape)
+        yield times.finding(f"time-{name}", name, "softmax", shape)

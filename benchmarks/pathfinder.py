@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from benchmarks.claims import Claim, Finding, Setting
 from benchmarks.workloads import fastest, plan_of, shape_of, trainer_of
-from harness.measure import quartiles, take_turns
+from harness.measure import quartiles, time_alternately
 from tasks.lra.pathfinder import Pathfinder
 
 WORKERS = 2
@@ -35,7 +35,7 @@ def measure(setting: Setting) -> Iterator[Finding]:
     settings = {"pathfinder": few, "train": {"batch": setting.size(BATCH, 4)}}
     plan = plan_of(setting, "primal", "pathfinder", "paper", fastest(setting), settings)
     trainer = trainer_of(plan, setting)
-    (steps,) = take_turns([lambda: trainer.step(0)], setting.device, rounds=5)
+    (steps,) = time_alternately([lambda: trainer.step(0)], setting.device, rounds=5)
     tenth = images // 10
     task = Pathfinder(train=images - 2 * tenth, dev=tenth, test=tenth)
     alone, together = [], []

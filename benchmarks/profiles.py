@@ -17,7 +17,7 @@ from torch.profiler import ProfilerActivity, profile
 from benchmarks.claims import Claim, Finding, ProfileRecord, Setting, now
 from benchmarks.workloads import FEW, NONE, fastest, plan_of, trainer_of
 from harness.environment import describe
-from harness.measure import BACKEND, REFERENCE, quartiles, take_turns
+from harness.measure import BACKEND, REFERENCE, quartiles, time_alternately
 from harness.plan import Settings
 from harness.train import Trainer
 from zoo.kernels import dropout
@@ -103,7 +103,7 @@ def profiled(
     trainer: Trainer, setting: Setting, workload: Workload, attention: str
 ) -> Iterator[Finding | ProfileRecord]:
     """The profile of a step, and the findings about the paper's ListOps run."""
-    (seconds,) = take_turns([lambda: trainer.step(0)], setting.device, rounds=STEPS)
+    (seconds,) = time_alternately([lambda: trainer.step(0)], setting.device, rounds=STEPS)
     activities = [ProfilerActivity.CPU]
     activities += [ProfilerActivity.CUDA] if setting.kind == "cuda" else []
     with profile(activities=activities, acc_events=True) as profiler:

@@ -5,8 +5,8 @@ from typing import Any
 
 from torch.func import functional_call, grad_and_value, stack_module_state, vmap
 
+from benchmarks.alternating import AlternatingTimes
 from benchmarks.claims import Claim, Finding, Setting
-from benchmarks.turns import Turns
 from benchmarks.workloads import FEW, plan_of, shape_of, trainer_of
 from harness.train import Trainer
 from tasks.contract import Batch
@@ -38,9 +38,9 @@ def measure(setting: Setting) -> Iterator[Finding]:
             "at once": at_once(trainers, batch),
             "one by one": lambda own=trainers, batch=batch: one_by_one(own, batch),
         }
-        turns = Turns(calls, setting, rounds=11)
+        times = AlternatingTimes(calls, setting, rounds=11)
         shape = f"{shape_of(plan)}, {SEEDS} models, fp32"
-        yield turns.finding(f"seeds-at-once-{name}", "at once", "one by one", shape)
+        yield times.finding(f"seeds-at-once-{name}", "at once", "one by one", shape)
 
 
 def one_by_one(trainers: list[Trainer], batch: Batch) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
+from benchmarks.alternating import AlternatingTimes
 from benchmarks.claims import Claim, Finding, Kind, Setting, unmeasurable
-from benchmarks.turns import Turns
 from benchmarks.workloads import (
     LISTOPS,
     Precision,
@@ -93,16 +93,16 @@ def measure(setting: Setting) -> Iterator[Finding]:
     for name in ("primal", "none"):
         calls[f"{name}, {chosen}, no dropout"] = step_of(setting, name, chosen, dropout=0.0)
     shape = shape_of(plan_of(setting, "primal", "listops", "paper", "fp32", LISTOPS))
-    turns = Turns(calls, setting, rounds=5)
+    times = AlternatingTimes(calls, setting, rounds=5)
     for precision in precisions:
         for other in ("literal", "softmax", "none"):
             names = f"primal, {precision}", f"{other}, {precision}"
-            yield turns.finding(f"step-{other}-{precision}", *names, f"{shape}, {precision}")
+            yield times.finding(f"step-{other}-{precision}", *names, f"{shape}, {precision}")
     for name in ("primal", "none"):
         own = f"{name}, {chosen}"
-        yield turns.finding(f"step-dropout-{name}", own, f"{own}, no dropout", f"{shape}, {chosen}")
+        yield times.finding(f"step-dropout-{name}", own, f"{own}, no dropout", f"{shape}, {chosen}")
     if len(precisions) > 1:
-        yield turns.finding("step-bf16", "primal, bf16", "primal, fp32", shape)
+        yield times.finding("step-bf16", "primal, bf16", "primal, fp32", shape)
     elif chosen == "fp32":
         names = [claim.name for claim in CLAIMS if claim.name.endswith("bf16")]
         yield from unmeasurable(names, shape, NO_BF16)

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
+from benchmarks.alternating import AlternatingTimes
 from benchmarks.claims import Claim, Finding, Setting
-from benchmarks.turns import Turns
 from benchmarks.workloads import FEW, fastest, plain_step, plan_of, shape_of, trainer_of
 from harness.plan import Plan
 from tasks.contract import Batch
@@ -41,9 +41,9 @@ def measure(setting: Setting) -> Iterator[Finding]:
         "eager loop": eager_loop(plan, setting),
     }
     shape = f"{shape_of(plan)}, {plan.spec.train.precision}"
-    turns = Turns(calls, setting, rounds=31)
-    yield turns.finding("harness-loop", "harness", "plain loop", shape)
-    yield turns.finding("harness-eager", "harness", "eager loop", shape)
+    times = AlternatingTimes(calls, setting, rounds=31)
+    yield times.finding("harness-loop", "harness", "plain loop", shape)
+    yield times.finding("harness-eager", "harness", "eager loop", shape)
 
 
 def plain_loop(plan: Plan, setting: Setting) -> Callable[[], Any]:

@@ -53,21 +53,21 @@ def measure(plan: Plan) -> Cost:
     trainers = [_trainer(plan, train)]
     # First the model, so that an error here is the model's. Its optimiser state stays allocated, as
     # it is while both are measured.
-    _training_turn(trainers[0])()
+    _training_call(trainers[0])()
     own_is_reference = is_reference(plan.spec)
     trainers += [] if own_is_reference else _reference(softmax_plan, train)
     compared = own_is_reference or len(trainers) > 1
     plans = [plan, softmax_plan][: len(trainers)]
     tokens = plan.spec.train.batch * plan.task.sequences * plan.task.max_len
-    steps = take_turns([_training_turn(trainer) for trainer in trainers], device)
-    passes = take_turns([_inference_turn(trainer) for trainer in trainers], device)
+    steps = time_alternately([_training_call(trainer) for trainer in trainers], device)
+    passes = time_alternately([_inference_call(trainer) for trainer in trainers], device)
     usages = [
         Usage(
             seconds_per_1k_steps=quartiles(1000 * seconds for seconds in training),
             tokens_per_second=quartiles(tokens / seconds for seconds in inference),
-            peak_bytes=peak_bytes(_training_turn(trainer), device),
+            peak_bytes=peak_bytes(_training_call(trainer), device),
             parameters=sum(p.numel() for p in trainer.model.parameters() if p.requires_grad),
-            flops=flops(_training_turn(_trainer(one, train, compiled=False))),
+            flops=flops(_training_call(_trainer(one, train, compiled=False))),
             backend=_backend(one, trainer),
             state_bytes=_state_bytes(trainer),
         )
@@ -96,19 +96,19 @@ def is_reference(spec: RunSpec) -> bool:
     return spec.attention == REFERENCE and spec.options[REFERENCE]["backend"] in backends
 
 
-def take_turns(
-    turns: list[Callable[[], Any]], device: torch.device, rounds: int = ROUNDS
+def time_alternately(
+    calls: list[Callable[[], Any]], device: torch.device, rounds: int = ROUNDS
 ) -> list[list[float]]:
-    """Call the functions in `turns` alternately; return the seconds of each call of each of them.
+    """Call the functions in `calls` alternately; return the seconds of each call of each of them.
 
     The device is synchronised before and after each call; rounds of warm-up are not counted.
     """
-    seconds: list[list[float]] = [[] for _ in turns]
+    seconds: list[list[float]] = [[] for _ in calls]
     for number in range(WARMUP + rounds):
-        for turn, taken in zip(turns, seconds, strict=True):
+        for call, taken in zip(calls, seconds, strict=True):
             synchronise(device)
             start = time.perf_counter()
-            turn()
+            call()
             synchronise(device)
             if number >= WARMUP:
                 taken.append(time.perf_counter() - start)
@@ -133,7 +133,7 @@ def _reference(plan: Plan, train: Split) -> list[Trainer]:
         # Twice, because the optimiser's state exists from the second step on; and uncompiled, as
         # when its operations are counted.
         for one in (trainer, trainer, _trainer(plan, train, compiled=False)):
-            _training_turn(one)()
+            _training_call(one)()
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
@@ -175,20 +175,20 @@ def _backend(plan: Plan, trainer: Trainer) -> str:
         return backends(trainer.model, torch.device(spec.device), shape)
 
 
-def _training_turn(trainer: Trainer) -> Callable[[], Any]:
-    def turn() -> None:
+def _training_call(trainer: Trainer) -> Callable[[], Any]:
+    def call() -> None:
         trainer.model.train()
         trainer.step(0)
 
-    return turn
+    return call
 
 
-def _inference_turn(trainer: Trainer) -> Callable[[], Any]:
+def _inference_call(trainer: Trainer) -> Callable[[], Any]:
     batch = trainer.train.gather(trainer.order.batch(0))
 
     @torch.inference_mode()
-    def turn() -> None:
+    def call() -> None:
         trainer.model.eval()
         trainer.scores(batch)
 
-    return turn
+    return call

@@ -11,6 +11,7 @@ import torch
 from pydantic import ValidationError
 
 from benchmarks.__main__ import BENCHMARKS, line_of, main, measure
+from benchmarks.alternating import AlternatingTimes
 from benchmarks.claims import (
     Claim,
     ClaimRecord,
@@ -22,7 +23,6 @@ from benchmarks.claims import (
     write,
 )
 from benchmarks.profiles import GROUPS, OTHER, group_of, grouped, own_functions
-from benchmarks.turns import Turns
 from zoo.kernels import dropout
 
 ROOT = Path(__file__).parents[2]
@@ -71,10 +71,10 @@ def test_every_claim_has_one_name_and_bounds_of_a_device():
 
 
 def test_turns_divide_the_times_of_the_same_round():
-    turns = Turns({"a": lambda: None, "b": lambda: None}, Setting(device=CPU), 3)
-    turns.seconds = {"a": [1.0, 3.0], "b": [2.0, 2.0]}
-    assert turns.ratios("a", "b") == [0.5, 1.5]
-    assert turns.figures("a")["a (ms)"].median == 2000.0
+    times = AlternatingTimes({"a": lambda: None, "b": lambda: None}, Setting(device=CPU), 3)
+    times.seconds = {"a": [1.0, 3.0], "b": [2.0, 2.0]}
+    assert times.ratios("a", "b") == [0.5, 1.5]
+    assert times.figures("a")["a (ms)"].median == 2000.0
 
 
 def test_memory_is_that_of_the_variant_over_that_of_softmax(monkeypatch):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from harness.data import Data
-from harness.measure import WARMUP, is_reference, measure, quartiles, take_turns
+from harness.measure import WARMUP, is_reference, measure, quartiles, time_alternately
 from harness.model import build_model
 from harness.train import Trainer
 from tasks import Split, create
@@ -23,18 +23,18 @@ def test_a_step_has_the_operations_of_its_formula(plan, prepare):
     assert flops(lambda: prepare(plan("softmax", batch=b)).step(0)) == expected
 
 
-def test_turns_alternate_and_the_warm_up_is_not_counted(monkeypatch):
+def test_calls_alternate_and_the_warm_up_is_not_counted(monkeypatch):
     clock, order = [0.0], []
     monkeypatch.setattr("harness.measure.time.perf_counter", lambda: clock[0])
 
-    def turn(name: str, seconds: float):
+    def call(name: str, seconds: float):
         def take() -> None:
             order.append(name)
             clock[0] += 1000.0 if len(order) <= 2 * WARMUP else seconds + len(order)
 
         return take
 
-    seconds = take_turns([turn("a", 0.25), turn("b", 0.5)], CPU, rounds=3)
+    seconds = time_alternately([call("a", 0.25), call("b", 0.5)], CPU, rounds=3)
     assert order == ["a", "b"] * (WARMUP + 3)
     first = 2 * WARMUP + 1
     assert seconds == [
@@ -43,17 +43,17 @@ def test_turns_alternate_and_the_warm_up_is_not_counted(monkeypatch):
     ]
 
 
-def test_the_device_is_synchronised_before_and_after_each_turn(monkeypatch):
+def test_the_device_is_synchronised_before_and_after_each_call(monkeypatch):
     order = []
     monkeypatch.setattr("harness.measure.synchronise", order.append)
     monkeypatch.setattr("harness.measure.time.perf_counter", lambda: order.append("clock") or 0.0)
-    take_turns([lambda: order.append("turn")], CPU, rounds=1)
-    assert order[-5:] == [CPU, "clock", "turn", CPU, "clock"]
+    time_alternately([lambda: order.append("call")], CPU, rounds=1)
+    assert order[-5:] == [CPU, "clock", "call", CPU, "clock"]
 
 
 def test_two_rounds_warm_up_and_nine_are_counted():
     order = []
-    ((*seconds,),) = take_turns([lambda: order.append("turn")], CPU)
+    ((*seconds,),) = time_alternately([lambda: order.append("call")], CPU)
     assert (len(order), len(seconds)) == (11, 9)
 
 
@@ -64,9 +64,9 @@ def test_quartiles_are_those_of_the_values():
 
 @pytest.fixture
 def seconds(monkeypatch):
-    """The results of the calls of `take_turns`: first of training steps, then of inference."""
+    """The results of `time_alternately`: first of training steps, then of inference."""
     results = []
-    monkeypatch.setattr("harness.measure.take_turns", lambda turns, device: results.pop(0))
+    monkeypatch.setattr("harness.measure.time_alternately", lambda calls, device: results.pop(0))
     return results
 
 
@@ -106,7 +106,7 @@ def test_softmax_is_the_reference_where_it_uses_sdpa(plan):
 def test_operations_are_counted_on_an_uncompiled_model(plan, monkeypatch):
     compiled, counted = [], []
     monkeypatch.setattr(torch, "compile", lambda model, dynamic: compiled.append(model) or model)
-    monkeypatch.setattr("harness.measure.flops", lambda turn: counted.append(len(compiled)) or 1)
+    monkeypatch.setattr("harness.measure.flops", lambda call: counted.append(len(compiled)) or 1)
     one = plan("primal", compiled=True)
     measure(one)
     assert counted == [2, 2]
@@ -226,10 +226,10 @@ def test_a_short_schedule_can_be_measured(plan):
 def test_training_steps_and_inference_without_gradients_are_timed(plan, monkeypatch):
     calls = []
 
-    def spy(turns, device):
-        for turn in turns:
-            turn()
-        return [[1.0] for _ in turns]
+    def spy(functions, device):
+        for function in functions:
+            function()
+        return [[1.0] for _ in functions]
 
     real = Trainer.step
 
@@ -240,7 +240,7 @@ def test_training_steps_and_inference_without_gradients_are_timed(plan, monkeypa
     def scores(self, batch):
         calls.append(("scores", self.model.training, torch.is_inference_mode_enabled()))
 
-    monkeypatch.setattr("harness.measure.take_turns", spy)
+    monkeypatch.setattr("harness.measure.time_alternately", spy)
     monkeypatch.setattr(Trainer, "step", step)
     monkeypatch.setattr(Trainer, "scores", scores)
     one = plan("softmax")
