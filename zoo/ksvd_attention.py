@@ -16,11 +16,12 @@ from zoo.kernels import cosine_map, moments, sampled_tokens
 from zoo.kernels.precision import full_precision
 from zoo.kernels.real_tokens import running_mean, token_ranks
 from zoo.ksvd import KsvdMean, LambdaForm, Weights
-from zoo.registry import LATER, UserError
+from zoo.registry import OMITTED_IF_DEFAULT, UserError
 
 OutputMap = Float[Tensor, "#b cd d"]
 Bias = Float[Tensor, " d"]
 Features = Float[Tensor, "b n ch p"]
+Initialisation = Literal["published", "orthonormal"]
 
 NO_KERNEL = (
     "computes neither the causal form, nor a feature map other than cosine, nor rotary position "
@@ -46,11 +47,11 @@ class KsvdAttention(Attention):
         trace: Literal["weights", "data"] = "weights",
         ksvd_mean: KsvdMean = "batch",
         backend: Literal["auto", "folded", "triton", "literal"] = "auto",
-        feature_map: Annotated[FeatureMapName, LATER] = "cosine",
-        sides: Annotated[Literal["both", "right", "left"], LATER] = "both",
-        lambda_form: Annotated[LambdaForm, LATER] = "squared",
-        initialisation: Annotated[Literal["published", "orthonormal"], LATER] = "published",
-        initial_scale: Annotated[float, Field(gt=0), LATER] = 1.0,
+        feature_map: Annotated[FeatureMapName, OMITTED_IF_DEFAULT] = "cosine",
+        sides: Annotated[Literal["both", "right", "left"], OMITTED_IF_DEFAULT] = "both",
+        lambda_form: Annotated[LambdaForm, OMITTED_IF_DEFAULT] = "squared",
+        initialisation: Annotated[Initialisation, OMITTED_IF_DEFAULT] = "published",
+        initial_scale: Annotated[float, Field(gt=0), OMITTED_IF_DEFAULT] = 1.0,
     ) -> None:
         """Make the parameters.
 
@@ -98,10 +99,7 @@ class KsvdAttention(Attention):
         self.lambda_form: LambdaForm = lambda_form
         self.phi = feature_maps.feature_maps.find(feature_map)
         if backend == "triton":
-            if not self.has_kernel:
-                raise Unsupported(f"primal.backend=triton {NO_KERNEL}; give backend=auto")
-            if reason := cosine_map.missing_for_triton():
-                raise Unsupported(f"primal.backend=triton cannot run: {reason}; give backend=auto")
+            self._require_kernel()
         self.features = feature_maps.width(feature_map, size.head_dim)
         rows = {
             "dependent": min(size.max_len, rank * rank_multi),
@@ -153,6 +151,12 @@ class KsvdAttention(Attention):
         rows = rows.expand(2, self.size.heads, -1, -1)
         maps = self._weights(x, None, sampled_tokens.plain, rows)[1]
         return phi @ maps, self.directions[None]
+
+    def _require_kernel(self) -> None:
+        if not self.has_kernel:
+            raise Unsupported(f"primal.backend=triton {NO_KERNEL}; give backend=auto")
+        if reason := cosine_map.missing_for_triton():
+            raise Unsupported(f"primal.backend=triton cannot run: {reason}; give backend=auto")
 
     def _heads(self, x: Tokens) -> Float[Tensor, "b h n width"]:
         """Tokens, split in heads."""

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import Field
 
-from zoo.registry import LATER, UserError, options_of, require_at_least, resolve
+from zoo.registry import OMITTED_IF_DEFAULT, UserError, options_of, require_at_least, resolve
 from zoo.variants import variants
 
 
@@ -129,7 +129,7 @@ def test_a_number_beyond_64_bits_is_rejected(depth):
 
 
 def extended(
-    wood, *, depth: int = 1, teeth: Annotated[Literal["wide", "fine"], LATER] = "wide"
+    wood, *, depth: int = 1, teeth: Annotated[Literal["wide", "fine"], OMITTED_IF_DEFAULT] = "wide"
 ): ...
 
 

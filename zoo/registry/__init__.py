@@ -5,10 +5,10 @@ The one part of `zoo` that `tasks` uses too. Nothing here imports torch.
 
 from zoo.registry.messages import UserError, first_line, in_one_line, unknown
 from zoo.registry.names import Registry, build, load_guarded
-from zoo.registry.options import LATER, Value, options_of, require_at_least, resolve
+from zoo.registry.options import OMITTED_IF_DEFAULT, Value, options_of, require_at_least, resolve
 
 __all__ = [
-    "LATER",
+    "OMITTED_IF_DEFAULT",
     "Registry",
     "UserError",
     "Value",

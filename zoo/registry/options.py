@@ -22,17 +22,16 @@ _REMEDIES = {
 }
 
 
-class Later:
-    """The type of `LATER`."""
+class OmittedIfDefault:
+    """The type of `OMITTED_IF_DEFAULT`."""
 
 
-LATER = Later()
-"""In the annotation of an option that was added to a factory of which there are records.
+OMITTED_IF_DEFAULT = OmittedIfDefault()
+"""Marks an option that was added to a factory of which there are records.
 
-    sides: Annotated[Literal["both", "right"], LATER] = "both"
+    sides: Annotated[Literal["both", "right"], OMITTED_IF_DEFAULT] = "both"
 
-`resolve` leaves it out where it has its default, so that runs from before there was this option
-keep their identity.
+`resolve` leaves it out where it has its default, so that the identity of earlier runs is unchanged.
 """
 
 _BOUNDS = {
@@ -51,8 +50,8 @@ def resolve(
     """Complete `given` by the defaults of `factory`, and check every value.
 
     The keyword-only parameters of `factory` are its options. Text is converted to the annotated
-    type, so that options of a command line can be passed as they are. Options marked as `LATER` are
-    left out where they have their default.
+    type, so that options of a command line can be passed as they are. Options marked as
+    `OMITTED_IF_DEFAULT` are left out where they have their default.
 
     Raises:
         UserError: an option is unknown, of the wrong type, out of range, or required and missing.
@@ -67,7 +66,7 @@ def resolve(
             raise UserError(f"{owner} needs the option {name!r}; set {owner}.{name}=VALUE")
         value = given.get(name, option.default)
         checked = _validate(f"{owner}.{name}", value, option.annotation)
-        if not (_is_later(option.annotation) and checked == option.default):
+        if not (_is_omitted_if_default(option.annotation) and checked == option.default):
             resolved[name] = checked
     return resolved
 
@@ -109,8 +108,8 @@ def require_at_least(minimum: float, owner: str, reason: str = "", /, **given: f
             raise UserError(f"{owner}.{option}={value} must be at least {rule}; raise it")
 
 
-def _is_later(annotation: Any) -> bool:
-    return get_origin(annotation) is Annotated and LATER in annotation.__metadata__
+def _is_omitted_if_default(annotation: Any) -> bool:
+    return get_origin(annotation) is Annotated and OMITTED_IF_DEFAULT in annotation.__metadata__
 
 
 def _base_type(label: str, annotation: Any) -> Any:
