@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from torch import nn
 
 from harness.classifier import build_classifier
-from harness.decision import build_decision_transformer
+from harness.decision_transformer import build_decision_transformer
 from harness.records.spec import RunSpec
 from tasks import Task
 from tasks.contract import Inputs

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from harness.decision import DecisionTransformer
+from harness.decision_transformer import DecisionTransformer
 from harness.model import build_model
 from harness.plan import resolve
 from harness.records.store import Store
@@ -28,7 +28,7 @@ def model(name: str) -> DecisionTransformer:
     torch.manual_seed(0)
     layers = [create(name, dim=16, heads=2, max_len=3 * STEPS, causal=True) for _ in range(2)]
     return DecisionTransformer(
-        layers, states=STATES, actions=ACTIONS, steps=9, feed_forward=24, dropout=0.0
+        layers, state_dim=STATES, action_dim=ACTIONS, max_steps=9, feed_forward=24, dropout=0.0
     )
 
 

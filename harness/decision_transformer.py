@@ -6,8 +6,8 @@ Chen et al., "Decision Transformer: Reinforcement Learning via Sequence Modeling
     x_3t = LN(W_r r_t + u_t),  x_3t+1 = LN(W_s s_t + u_t),  x_3t+2 = LN(W_a a_t + u_t)
     a'_t = tanh(W y_3t+1 + b)
 
-where u_t is a vector of the number of steps before, and y is the output of causal layers and a last
-norm. Layers and initialisation are those of the other models here: the published ones have ReLU, no
+where u_t is the embedding of the time step and y is the output of causal layers and a final norm.
+Layers and initialisation are those of the other models here: the published ones have ReLU, no
 dropout after it, and weights of standard deviation 0.02.
 """
 
@@ -29,15 +29,15 @@ from zoo.kernels.layer_norm import LayerNorm
 
 
 class DecisionTransformer(nn.Module):
-    """Predicts the action of each step from the steps before it and its own state."""
+    """Predicts the action of each step from the steps before it, its return-to-go and its state."""
 
     def __init__(
         self,
         layers: Sequence[Attention],
         *,
-        states: int,
-        actions: int,
-        steps: int,
+        state_dim: int,
+        action_dim: int,
+        max_steps: int,
         feed_forward: int,
         dropout: float,
         recompute: str = "none",
@@ -47,9 +47,9 @@ class DecisionTransformer(nn.Module):
 
         Args:
             layers: the attention of each layer, first to last.
-            states: values of a state.
-            actions: values of an action.
-            steps: the most steps of an episode.
+            state_dim: number of values of a state.
+            action_dim: a, the number of values of an action.
+            max_steps: largest number of steps of an episode.
             feed_forward: hidden width of the feed-forward blocks.
             dropout: probability after the embedding and in each layer; see `EncoderLayer`.
             recompute: what training computes again in each layer; see `EncoderLayer`.
@@ -57,11 +57,11 @@ class DecisionTransformer(nn.Module):
         """
         super().__init__()
         dim = layers[0].size.dim
-        self.time = nn.Embedding(steps, dim)
+        self.time = nn.Embedding(max_steps, dim)
         nn.init.normal_(self.time.weight, std=0.02)
         self.embed_return = nn.Linear(1, dim)
-        self.embed_state = nn.Linear(states, dim)
-        self.embed_action = nn.Linear(actions, dim)
+        self.embed_state = nn.Linear(state_dim, dim)
+        self.embed_action = nn.Linear(action_dim, dim)
         self.embedding_norm = LayerNorm(dim)
         self.dropout = Dropout(dropout)
         self.layers = nn.ModuleList(
@@ -69,12 +69,13 @@ class DecisionTransformer(nn.Module):
             for attention in layers
         )
         self.norm = nn.LayerNorm(dim)
-        self.head = nn.Sequential(nn.Linear(dim, actions), nn.Tanh())
+        self.head = nn.Sequential(nn.Linear(dim, action_dim), nn.Tanh())
 
     def forward(self, batch: Batch) -> tuple[Float[Tensor, "b k a"], dict[str, Tensor]]:
         """Return the action of each step, in [-1, 1], and the auxiliary losses.
 
-        `batch.tokens` are windows, (b, 1, k, f), with the channels of `tasks.control.windows`.
+        `batch.tokens` are windows of k steps, (b, 1, k, f), with the f channels of
+        `tasks.control.windows`.
         """
         steps, actions = batch.tokens[:, 0], self.embed_action.in_features
         embedded = [
@@ -97,18 +98,19 @@ def build_decision_transformer(
 ) -> DecisionTransformer:
     """The model of a task of trajectories that `spec` describes; see `harness.model.build_model`.
 
-    `model.head` has no meaning.
+    `model.head` is not used.
 
     Raises:
-        UserError: an option is given that has a meaning for images or sequences only.
+        UserError: see `build_model`; or an option is given that has a meaning for images or
+            sequences only.
     """
     require_defaults(spec, "trajectories", (*IMAGE_FIELDS, "model.pooling"))
     model = spec.model
     return DecisionTransformer(
         composition.build(size_of(model, task), model.depth, spec.options),
-        states=task.channels - STATES - task.classes,
-        actions=task.classes,
-        steps=task.vocabulary,
+        state_dim=task.channels - STATES - task.classes,
+        action_dim=task.classes,
+        max_steps=task.vocabulary,
         feed_forward=model.feed_forward,
         dropout=model.dropout,
         recompute=model.recompute,
