@@ -1,4 +1,4 @@
-"""Roll-outs of a trained model in the environment of its task."""
+"""Rollouts of a trained model in the environment of its task."""
 
 import torch
 from jaxtyping import Float
@@ -7,11 +7,10 @@ from torch import Tensor
 from harness.records.returns import EpisodeReturns
 from harness.train import Trainer
 from tasks.contract import Batch, Split
-from tasks.control.control import Control
-from tasks.control.rollouts import Windows
+from tasks.control.rollouts import TrajectoryTask, Windows
 
 
-def roll_out(trainer: Trainer, task: Control, test: Split) -> EpisodeReturns:
+def roll_out(trainer: Trainer, task: TrajectoryTask, test: Split) -> EpisodeReturns:
     """The return of each test episode whose actions are those of the trainer's model."""
     trainer.model.eval()
 

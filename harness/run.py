@@ -29,7 +29,7 @@ from harness.records.store import Store
 from harness.rollouts import roll_out
 from harness.train import DivergedError, Progress, Trainer, fit
 from tasks.contract import SPLITS, Split
-from tasks.control.control import Control
+from tasks.control.rollouts import TrajectoryTask
 from zoo.registry import UserError, in_one_line
 
 SAVE_EVERY = 120.0
@@ -205,7 +205,7 @@ class Cell:
 
     def _tested(self, trainer: Trainer, test: Split) -> dict[str, Any]:
         """The fields of `Final` that hold its results on test."""
-        if isinstance(self.plan.task, Control):
+        if isinstance(self.plan.task, TrajectoryTask):
             return {"returns": roll_out(trainer, self.plan.task, test)}
         result, metric = trainer.evaluate(test), test.answers.metric
         accuracies = {

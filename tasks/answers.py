@@ -17,7 +17,7 @@ Targets = Shaped[Tensor, "*answers"]
 AllTargets = Shaped[Tensor, "..."]
 
 Metric = Literal["bits per byte", "perplexity", "normalised return"]
-"""What is shown of a mean cross-entropy, or of the roll-outs of a policy."""
+"""What is shown of a mean cross-entropy, or of the rollouts of a policy."""
 
 
 class Answers(ABC):
@@ -178,7 +178,7 @@ class Actions(Answers):
         return torch.zeros_like(self.counted(targets))
 
     def baselines(self, train: AllTargets, test: AllTargets, classes: int) -> Mapping[str, float]:
-        """See `Answers.baselines`: none; `Task.baseline_returns` has those of roll-outs."""
+        """See `Answers.baselines`: none; `Task.baseline_returns` has those of rollouts."""
         return {}
 
     def counted(self, targets: AllTargets) -> Bool[Tensor, "..."]:

@@ -14,7 +14,7 @@ MOST_EPISODES = 10**6
 
 
 class EpisodeReturns(Frozen):
-    """The returns of roll-outs, one for each test episode; these are the same in all runs.
+    """The returns of rollouts, one for each test episode; these are the same in all runs.
 
     Attributes:
         returns: the sum of the rewards of each episode.

@@ -1,4 +1,4 @@
-"""Control: the actions of recorded trajectories, and roll-outs in their environment.
+"""Control: the actions of recorded trajectories, and rollouts in their environment.
 
 Chen et al., "Decision Transformer: Reinforcement Learning via Sequence Modeling", 2021, arXiv
 2106.01345. An example is a window of up to `context` successive steps of a trajectory, each with
@@ -38,7 +38,7 @@ TEST_SEED = 10**6
 
 @dataclass(frozen=True, kw_only=True)
 class Control(Task):
-    """Trajectories in HDF5, in the form of D4RL or Minari, and roll-outs in gymnasium.
+    """Trajectories in HDF5, in the form of D4RL or Minari, and rollouts in gymnasium.
 
     Attributes:
         path: the file.
@@ -46,10 +46,10 @@ class Control(Task):
         reference: returns of a random and an expert policy, `RANDOM,EXPERT`; empty for those of the
             file, or else those of D4RL.
         context: k, steps of a window.
-        target: target return of a roll-out, normalised.
+        target: target return of a rollout, normalised.
         scale: returns-to-go are divided by it.
         steps: the most steps of an episode.
-        episodes: roll-outs of test.
+        episodes: rollouts of test.
         dev: share of the trajectories in dev.
         seed: seed of the splits.
     """

@@ -1,6 +1,7 @@
-"""Roll-outs: the returns of a policy in an environment, from given first steps on."""
+"""Rollouts: the returns of a policy in an environment, from given first steps on."""
 
 from collections.abc import Callable, Sequence
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -9,13 +10,29 @@ from torch import Tensor
 
 from tasks.contract import Split
 from tasks.control.environment import Environment
+from tasks.control.references import Reference
 from tasks.control.windows import RETURN, STATES, TIME, Scale
 
 Windows = Float[Tensor, "e k f"]
 
 Policy = Callable[[Windows, int], Float[Tensor, "e a"]]
-"""The actions of [-1, 1] of all episodes, from windows and the number of their steps; the other
+"""The actions of all episodes, in [-1, 1], from windows and the number of their steps; the other
 steps of the windows are 0, and so is the last action."""
+
+
+@runtime_checkable
+class TrajectoryTask(Protocol):
+    """A task of trajectories, of which a model is tested by rollouts: see `Control`."""
+
+    classes: int
+
+    def references(self) -> Reference:
+        """The returns that are 0 and 100 on the normalised scale."""
+        ...
+
+    def returns(self, policy: Policy, test: Split) -> list[float]:
+        """The return of a policy in each episode of test."""
+        ...
 
 
 def returns_of(

@@ -1,4 +1,4 @@
-"""Task control: windows, splits, what a file must fit, and roll-outs."""
+"""Task control: windows, splits, what a file must fit, and rollouts."""
 
 import numpy as np
 import pytest
