@@ -10,7 +10,7 @@ from harness.records.fields import Quartiles
 from harness.records.files import write_atomic
 from harness.records.record import Environment
 from reports.markdown import escape, table
-from reports.tables.columns import NOTHING, number
+from reports.tables.values import NOTHING, number
 
 PAGE = Path("docs/performance.md")
 

@@ -32,7 +32,7 @@ def models_table(costs: "Iterable[CostRecord]") -> str:
     """The table as Markdown, with the crossovers of a sweep among `costs` and their caption."""
     from reports.markdown import escape, table
     from reports.pages.cost import training_crossovers
-    from reports.tables.columns import NOTHING
+    from reports.tables.values import NOTHING
 
     lines = [[escape(cell) for cell in row] for row in rows()]
     crossovers = training_crossovers(costs)

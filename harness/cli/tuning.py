@@ -79,7 +79,7 @@ def _show(row: "Row", trials: "dict[str, Record]") -> None:
 
 
 def _on_dev(final: "Final") -> str:
-    from reports.tables.columns import percent
+    from reports.tables.values import percent
 
     if final.dev_accuracy is None:
         return f"loss {final.dev_loss:.4g}"

@@ -15,8 +15,8 @@ from matplotlib.ticker import MaxNLocator, NullLocator
 
 from reports.figures import style
 from reports.tables.boards import Board
-from reports.tables.columns import memory_ratio, over_runs, time_ratio
 from reports.tables.scores import axis_label, shown, shown_ends, shown_text
+from reports.tables.values import memory_ratio, over_runs, time_ratio
 
 WIDTH, HEIGHT, LINE_HEIGHT = 6.6, 3.7, 0.165
 """Inches of a panel, and of a line of its legend."""

@@ -9,8 +9,8 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 
 from harness.records.cost import Measured
 from reports.figures import style
-from reports.tables.columns import MIB
 from reports.tables.cost import Sweep
+from reports.tables.values import MIB
 
 WIDTH, HEIGHT = 6.8, 4.6
 """Inches of a panel with its legend."""

@@ -6,8 +6,8 @@ from typing import NamedTuple
 from harness.records.cost import CostRecord, Measured
 from reports.markdown import escape, table
 from reports.tables import cost
-from reports.tables.columns import NOTHING, number
 from reports.tables.cost import CostRow, Sweep, sweeps
+from reports.tables.values import NOTHING, number
 
 HEAD = """\
 # Cost against the number of tokens

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 
 from harness.records.ksvd import KsvdCurve, KsvdState
 from reports.markdown import escape, table
-from reports.tables.columns import NOTHING, number
 from reports.tables.ksvd import Group, Line, alignment, groups, square
+from reports.tables.values import NOTHING, number
 
 HEAD = """\
 # Does training approach the kernel SVD?

@@ -7,9 +7,10 @@ from harness.records.store import Broken
 from reports.markdown import escape, table
 from reports.pages.notes import notes
 from reports.tables.boards import Board, boards
-from reports.tables.columns import PAPER, Column, columns_of, metric_heading, percent
+from reports.tables.columns import Column, columns_of, metric_heading
 from reports.tables.scores import metric_text
 from reports.tables.settings import recipe
+from reports.tables.values import PAPER, percent
 
 TITLE = "# Leaderboard\n"
 NO_RECORDS = "There are no records yet. `harness run` makes one; see `harness run --help`.\n"

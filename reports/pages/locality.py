@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from reports.markdown import escape, table
 from reports.pages.notes import used_marks
-from reports.tables.columns import NOTHING, accuracy, percent
 from reports.tables.locality import SHUFFLED, WINDOW, Study
 from reports.tables.settings import recipe
+from reports.tables.values import NOTHING, accuracy, percent
 
 HEAD = f"""\
 # Locality: accuracy against the range of attention

@@ -6,7 +6,7 @@ from harness.records.record import Environment, Record
 from harness.records.store import Broken
 from reports.markdown import escape
 from reports.papers import published
-from reports.tables.columns import (
+from reports.tables.values import (
     CHOSEN_ON_TEST,
     EXPECTED,
     NO_EVIDENCE,

@@ -7,17 +7,9 @@ from reports.markdown import escape, table
 from reports.pages.leaderboard import NO_RECORDS
 from reports.pages.notes import used_marks
 from reports.tables.boards import Board, Row, boards
-from reports.tables.columns import (
-    EXPECTED,
-    NOTHING,
-    number,
-    over_runs,
-    percent,
-    result,
-    time_ratio,
-)
 from reports.tables.scores import metric_text
 from reports.tables.standings import strongest_baseline
+from reports.tables.values import EXPECTED, NOTHING, number, over_runs, percent, result, time_ratio
 
 BUDGET = "laptop"
 

@@ -2,8 +2,8 @@
 
 from reports.markdown import escape, table
 from reports.pages.notes import WEAKNESSES
-from reports.tables.columns import CHOSEN_ON_TEST, ONE_RUN, PARTIAL
 from reports.tables.reproduced_results import CELLS, UNITS, Results, cells, mean_cells
+from reports.tables.values import CHOSEN_ON_TEST, ONE_RUN, PARTIAL
 
 HEAD = """\
 # {source}: {subject}

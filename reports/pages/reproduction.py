@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 
 from reports.markdown import escape, table
 from reports.tables.boards import machine
-from reports.tables.columns import NOTHING, number
 from reports.tables.reproduction import (
     MEMORY,
     SDPA,
@@ -15,6 +14,7 @@ from reports.tables.reproduction import (
     label,
     tasks_of,
 )
+from reports.tables.values import NOTHING, number
 
 HEAD = """\
 # Chen et al. 2023 (arXiv 2305.19798), Table 3: cost of a training step

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from reports.markdown import escape, table
-from reports.tables.columns import NOTHING
 from reports.tables.spectrum import Group, Line
+from reports.tables.values import NOTHING
 
 SHARES = (0.5, 0.9, 0.99)
 

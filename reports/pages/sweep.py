@@ -4,11 +4,11 @@ from collections.abc import Callable, Sequence
 
 from reports.markdown import escape, table
 from reports.pages.notes import used_marks
-from reports.tables.columns import NOTHING, result_text
 from reports.tables.rows import Row
 from reports.tables.scores import shown, shown_text
 from reports.tables.settings import recipe
 from reports.tables.sweep import Curve, Sweep, state_bytes
+from reports.tables.values import NOTHING, result_text
 
 INTRODUCTION = "{what} with its 95 % interval.\n"
 

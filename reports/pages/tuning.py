@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from harness.records.tuning import Point, point
 from reports.markdown import escape, table
-from reports.tables.columns import NOTHING, percent
 from reports.tables.rows import failure
 from reports.tables.settings import field_text, recipe
 from reports.tables.tuning import Curve, Study, name_of
+from reports.tables.values import NOTHING, percent
 
 HEAD = """\
 # Tuning: accuracy on dev at each point of the grid

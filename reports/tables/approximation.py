@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from harness.records.approximation import Approximation
-from reports.tables.columns import NOTHING, number
+from reports.tables.values import NOTHING, number
 from reports.text import csv_text
 
 HEADINGS = (

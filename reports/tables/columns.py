@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from statistics import fmean, median
+from statistics import fmean
 from typing import NamedTuple
 
 from harness.records.fields import Quartiles
@@ -11,27 +11,32 @@ from harness.records.scores import Metric
 from reports.papers import published
 from reports.statistics.tiers import tier_text
 from reports.tables.boards import Row
-from reports.tables.scores import metric_ends, value_text
+from reports.tables.scores import metric_ends
 from reports.tables.settings import chosen_fields
-
-NOTHING = "–"
-UNMEASURED = "not measured"
-ONE_RUN, PARTIAL, PAPER, EXPECTED = "†", "‡", "§", "¶"
-"""Marks: an interval of one seed, unfinished runs, published numbers, known check failures."""
-
-CHOSEN_ON_TEST = "⁂"
-"""Mark: an accuracy that is the best of all evaluations on test."""
-
-NO_EVIDENCE = "∅"
-"""Mark: a row that does not beat every baseline."""
+from reports.tables.values import (
+    CHOSEN_ON_TEST,
+    EXPECTED,
+    MIB,
+    NOTHING,
+    PAPER,
+    UNEQUAL,
+    UNMEASURED,
+    accuracy,
+    best_on_test,
+    best_on_test_text,
+    measured,
+    memory_ratio,
+    number,
+    over_runs,
+)
 
 ACCURACIES = ("test_accuracy_percent", "dev_accuracy_percent")
 """Columns that a board without accuracies does not have."""
 
-UNEQUAL, MOST_DIFFERENCE = "≠", 0.1
-"""Mark: a row whose parameters differ from those of softmax by more than this part."""
+MOST_DIFFERENCE = 0.1
+"""A row is marked as `UNEQUAL` where its parameters differ by more than this part."""
 
-MIB, GIGA = 2**20, 10**9
+GIGA = 10**9
 
 
 class Column(NamedTuple):
@@ -55,71 +60,6 @@ class Column(NamedTuple):
     text: Callable[[Row], str] = lambda row: NOTHING
     optional: bool = False
     metric: Metric | None = None
-
-
-def number(value: float) -> str:
-    """Three significant digits, or all digits before the point where there are more."""
-    if abs(value) >= 100:
-        return f"{value:,.0f}"
-    text = f"{value:#.3g}"
-    return f"{value:.3g}" if "e" in text else text.rstrip(".")
-
-
-def percent(fraction: float) -> str:
-    """A fraction as a percentage with one digit after the point, without the sign."""
-    return f"{100 * fraction:.1f}"
-
-
-def accuracy(row: Row) -> str:
-    """Test accuracy in percent with its interval and marks; how the runs ended that have none."""
-    if row.accuracy is None:
-        return row.failures
-    ends = [percent(value) for value in row.accuracy[:3]]
-    # With a metric, the mark `NO_EVIDENCE` is that of the metric.
-    return _interval_text(row, ends, row.accuracy.over, ordered=row.metric is None)
-
-
-def measured(row: Row) -> str:
-    """The metric of a row with its interval and marks; how the runs ended without one."""
-    if row.score is None or row.metric is None:
-        return row.failures or NOTHING
-    ends = [value_text(value, row.metric) for value in metric_ends(row.score, row.metric)]
-    return _interval_text(row, ends, row.score.over)
-
-
-def _interval_text(row: Row, ends: Sequence[str], over: str, ordered: bool = True) -> str:
-    """Mean, lowest and highest value with marks; `ordered`: whether they order the row."""
-    mean, low, high = ends
-    text = f"{mean} [{low}, {high}]"
-    text += ONE_RUN if over == "examples" else ""
-    text += NO_EVIDENCE if ordered and row.standing.beats_baselines is False else ""
-    return f"{text}{PARTIAL}; {row.failures}" if row.failures else text
-
-
-def result(row: Row) -> str:
-    """What orders the row on its board: `accuracy`, or what is `measured` with its unit."""
-    return f"{measured(row)} {row.metric}" if row.metric else accuracy(row)
-
-
-def result_text(row: Row) -> str:
-    """As `result`, without the unit."""
-    return measured(row) if row.metric else accuracy(row)
-
-
-def over_runs(row: Row, value: Callable[[Cost], float | None]) -> float | None:
-    """Median over the measured runs of a row; None where none has the value."""
-    values = [one for cost in row.costs if (one := value(cost)) is not None]
-    return median(values) if values else None
-
-
-def time_ratio(cost: Cost) -> float | None:
-    """Median training time as a multiple of softmax's."""
-    return cost.time_ratio.median if cost.time_ratio else None
-
-
-def memory_ratio(cost: Cost) -> float | None:
-    """Peak memory as a multiple of softmax's."""
-    return cost.memory_ratio
 
 
 def _parameters(cost: Cost) -> float:
@@ -154,17 +94,6 @@ def _at_baseline(row: Row) -> str:
 def _dev_percent(row: Row) -> float | None:
     known = [final.dev_accuracy for final in row.finals if final.dev_accuracy is not None]
     return 100 * fmean(known) if known else None
-
-
-def best_on_test(row: Row) -> float | None:
-    """The mean in percent of the best accuracies on test; None without them."""
-    best = [final.best_on_test for final in row.finals if final.best_on_test is not None]
-    return 100 * fmean(best) if best else None
-
-
-def best_on_test_text(row: Row) -> str:
-    """`best_on_test` with one digit after the point."""
-    return NOTHING if (best := best_on_test(row)) is None else f"{best:.1f}"
 
 
 def _interval(end: int) -> Callable[[Row], object]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from harness.records.cost import CostRecord, CostSpec, Measured
 from reports.scaling import Crossover, Exponent, crossover, exponent
 from reports.tables.boards import differences, machine
-from reports.tables.columns import MIB, NOTHING, number
+from reports.tables.values import MIB, NOTHING, number
 from reports.text import csv_text, plain
 
 REASON = 80

@@ -8,15 +8,15 @@ from typing import Literal
 
 from harness.records.record import Record
 from reports.papers import Number, published
-from reports.tables.columns import (
+from reports.tables.rows import Row
+from reports.tables.scores import shown_ends
+from reports.tables.values import (
     CHOSEN_ON_TEST,
     NOTHING,
     best_on_test,
     best_on_test_text,
     result_text,
 )
-from reports.tables.rows import Row
-from reports.tables.scores import shown_ends
 from reports.text import csv_text
 
 UNITS = {"1": "%", "2": "%", "4": "normalised return"}

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from harness.records.cost import CostRecord
 from reports.papers import published
-from reports.tables.columns import NOTHING, number
 from reports.tables.cost import cell_text
+from reports.tables.values import NOTHING, number
 from reports.text import csv_text
 
 REFERENCE = "softmax"

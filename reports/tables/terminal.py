@@ -6,11 +6,12 @@ from textwrap import wrap
 from harness.records.cost import CostRecord
 from harness.records.record import Record
 from reports.tables.boards import Board, boards
-from reports.tables.columns import ACCURACIES, NOTHING, columns_of, number, percent
+from reports.tables.columns import ACCURACIES, columns_of
 from reports.tables.cost import Sweep, ratio_text, sweeps
 from reports.tables.reproduced_results import CELLS, Results, cells
 from reports.tables.reproduction import TIME, Entry, by_attention, entry_text, label, tasks_of
 from reports.tables.scores import metric_text
+from reports.tables.values import NOTHING, number, percent
 from reports.text import plain
 
 WIDTH = 100

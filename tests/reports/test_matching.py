@@ -5,7 +5,7 @@ import pytest
 from harness.records.record import Record
 from reports.pages.leaderboard import leaderboard
 from reports.tables import boards
-from reports.tables.columns import UNEQUAL
+from reports.tables.values import UNEQUAL
 from tests.reports.conftest import make_record
 
 

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 from harness.records.outcome import Final
 from reports.pages.leaderboard import leaderboard
 from reports.tables import as_csv, boards, summary
-from reports.tables.columns import CHOSEN_ON_TEST, number
+from reports.tables.values import CHOSEN_ON_TEST, number
 
 
 def read(records):
