@@ -1,4 +1,4 @@
-"""What published tables need: data of their tasks, and training steps at their shapes."""
+"""The columns of published tables, with their data, and training steps at published shapes."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,7 +27,7 @@ RANKS = {
     "halfcheetah-medium-replay": 32, "halfcheetah-medium": 64, "hopper-medium-expert": 64,
     "hopper-medium-replay": 64,
 }  # fmt: skip
-"""Published ranks of Primal-Attention where they are not that of the budget, by data set."""
+"""Published ranks of Primal-Attention by data set, where they differ from that of the budget."""
 
 D4RL = tuple(f"{robot}-{quality}" for robot in ENVIRONMENTS for quality in QUALITIES)
 """The data sets of Table 4."""
@@ -37,10 +37,10 @@ class DataSet(NamedTuple):
     """A column of a table.
 
     Attributes:
-        name: of the column.
-        task: its task.
+        name: heading of the column.
+        task: name of its task.
         settings: texts `NAME.OPTION=VALUE` for its runs.
-        missing: how to get its data; empty where they are here.
+        missing: how to get its data; empty if they are present.
     """
 
     name: str
@@ -68,7 +68,7 @@ def tasks_of(names: Sequence[str], budget: str) -> list[DataSet]:
 
 
 def trajectories_of(names: Sequence[str], folder: Path) -> list[DataSet]:
-    """Data sets of D4RL as columns; their files, such as `hopper_medium-v2.hdf5`, in `folder`.
+    """Data sets of D4RL as columns; `folder` holds files such as `hopper_medium-v2.hdf5`.
 
     Raises:
         UserError: a name is unknown.
@@ -81,8 +81,8 @@ def trajectories_of(names: Sequence[str], folder: Path) -> list[DataSet]:
         file = folder / f"{robot}_{quality.replace('-', '_')}-v2.hdf5"
         settings = [f"control.path={file}", f"control.env={ENVIRONMENTS[robot]}"]
         settings += [f"primal.rank={RANKS[name]}"] if name in RANKS else []
-        how = f"give --data with the folder of {file.name}, a file of D4RL; docs/control.md"
-        columns.append(DataSet(name, "control", tuple(settings), "" if file.is_file() else how))
+        remedy = f"give --data with the folder of {file.name}, a file of D4RL; docs/control.md"
+        columns.append(DataSet(name, "control", tuple(settings), "" if file.is_file() else remedy))
     return columns
 
 
@@ -123,7 +123,7 @@ def cells(
         UserError: a name is unknown, or the budget has no recipe for a task.
     """
     recipe = budgets.find(budget)
-    made = []
+    steps = []
     for name in names:
         tasks.find(name)
         for attention in dict.fromkeys((REFERENCE, *attentions)):
@@ -131,10 +131,10 @@ def cells(
             if attention == REFERENCE:
                 own = {REFERENCE: {"backend": NAIVE}}
             cell = _cell(attention, name, recipe, own, device, precision)
-            made.append(cell)
+            steps.append(cell)
             if attention == REFERENCE:
-                made.append(cell._replace(attention=BACKEND, spec=reference_of(cell.spec)))
-    return made
+                steps.append(cell._replace(attention=BACKEND, spec=reference_of(cell.spec)))
+    return steps
 
 
 def _cell(

@@ -21,7 +21,7 @@ def results_figure(results: Results, name: str, source: str) -> dict[str, bytes]
 
 
 def draw(results: Results) -> Figure:
-    """A panel for each data set that is here, a line for each variant."""
+    """A panel for each data set that is present, a line for each variant."""
     names = list(results.present)[: style.MOST_PANELS]
     height = HEIGHT + LINE * len(results.attentions)
     figure, axes = style.panels([height] * len(names), WIDTH, 0)
@@ -33,15 +33,15 @@ def draw(results: Results) -> Figure:
 
 def _panel(axes: Axes, shown: list[Result]) -> None:
     missing = []
-    for place, one in enumerate(shown):
+    for position, one in enumerate(shown):
         if one.ends:
             mean, low, high = one.ends
-            axes.errorbar(mean, place, xerr=[[mean - low], [high - mean]], capsize=3,
+            axes.errorbar(mean, position, xerr=[[mean - low], [high - mean]], capsize=3,
                           color=style.COLOURS[0], marker="o")  # fmt: skip
         elif one.row:
             missing.append(f"{one.attention}: {one.text}")
         if one.value is not None:
-            axes.plot(one.value, place, color=style.GREY, marker="D", linestyle="none")
+            axes.plot(one.value, position, color=style.GREY, marker="D", linestyle="none")
     axes.set_yticks(range(len(shown)), [style.label(one.attention) for one in shown])
     metric: Metric | None = next((one.row.metric for one in shown if one.row), None)
     axes.set(xlabel=axis_label(metric), ylim=(len(shown) - 0.5, -0.5))

@@ -27,7 +27,7 @@ Published numbers belong to budget `paper`: beside those of other recipes they a
 
 
 def results_page(results: Results) -> str:
-    """The page: every variant on every data set that is here, and which are missing."""
+    """The page: every variant on every data set that is present, and which are missing."""
     head = HEAD.format(
         source=results.source,
         subject=SUBJECTS[results.table],

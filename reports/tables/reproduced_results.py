@@ -77,12 +77,12 @@ class Result:
 
 @dataclass(frozen=True)
 class Results:
-    """A table made again.
+    """A reproduced table.
 
     Attributes:
         table: its number in the paper.
         budget: the recipe of the runs.
-        present: the key of the task of each data set that is here, by its name.
+        present: the key of the task of each data set that is present, by its name.
         attentions: the rows.
         records: every run.
         missing: how to get each of the other data sets, by its name.
@@ -111,7 +111,7 @@ class Results:
 
     @property
     def shown(self) -> list[Result]:
-        """Those on the data sets that are here."""
+        """The results on the data sets that are present."""
         return [result for result in self.all if result.data_set in self.present]
 
     def means(self) -> list[tuple[str, float, float, int]]:

@@ -42,7 +42,7 @@ def cost_summary(records: Iterable[CostRecord]) -> str:
 
 
 def results_summary(results: Results) -> str:
-    """The result of each variant on each data set that is here, and the published one."""
+    """The result of each variant on each data set that is present, and the published one."""
     lines = [cells(result) for result in results.shown]
     parts = _table([CELLS, *lines], [SPAN // 2] * (len(CELLS) - 1))
     for name, how in results.missing.items():

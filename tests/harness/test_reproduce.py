@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from harness.cli.reproduce import ARENA, SERIES, TABLES
+from harness.cli.paper_tables import ARENA, SERIES, TABLES
 from harness.records.store import CostStore
 from harness.reproduce import D4RL, ENVIRONMENTS, cells, trajectories_of
 from reports.papers import published, published_on
@@ -208,8 +208,11 @@ def test_the_figure_is_made_of_the_spectra_of_trained_models(call, store, budget
         (("primal", "--table", "1"), "the data of uea-ethanol-concentration, uea-face"),
         (("primal", "--table", "2", "--task", "image"), "run 'harness data fetch image'"),
         (("primal", "--table", "figure"), "the data of image are missing"),
-        (("primal", "--table", "2", "--seconds", "3"), "--seconds is not of table 2"),
-        (("primal", "--seeds", "1"), "--seeds is not of table 3, which has --seconds, --timeout"),
+        (("primal", "--table", "2", "--seconds", "3"), "--seconds is not an option of table 2"),
+        (
+            ("primal", "--seeds", "1"),
+            "--seeds is not an option of table 3, which has --seconds, --timeout",
+        ),
         (("primal", "--table", "2", "--task", "listop"), "did you mean 'listops'?"),
         (("primal", "--table", "2", "--seeds", "x"), "seeds 'x' are not integers"),
         (
@@ -218,7 +221,7 @@ def test_the_figure_is_made_of_the_spectra_of_trained_models(call, store, budget
             "with the folder of halfcheetah_medium_expert-v2",
         ),
         (("primal", "--table", "4", "--task", "hopper"), "unknown data set 'hopper'"),
-        (("primal", "--table", "2", "--data", "."), "--data is not of table 2"),
+        (("primal", "--table", "2", "--data", "."), "--data is not an option of table 2"),
         (("primal", "--table", "7"), "unknown table '7'"),
         (("primmal",), "did you mean 'primal'?"),
         (("primal", "--task", "listop"), "did you mean 'listops'?"),

@@ -1,11 +1,11 @@
-"""The tables and the figure of `harness reproduce`, each as its runs, its page and an exit code."""
+"""The tables and the figure of a paper: what `harness reproduce` runs for each, and its page."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import typer
 
@@ -21,6 +21,14 @@ if TYPE_CHECKING:
     from harness.records.record import Record
     from harness.reproduce import Cell, DataSet
     from reports.tables.reproduction import Entry
+
+ARENA = "listops,text,retrieval,image,pathfinder"
+
+SERIES = (
+    "uea-ethanol-concentration,uea-face-detection,uea-handwriting,uea-heartbeat,"
+    "uea-japanese-vowels,uea-pems-sf,uea-self-regulation-scp1,uea-self-regulation-scp2,"
+    "uea-spoken-arabic-digits,uea-uwave-gesture-library"
+)
 
 SAMPLES = 8
 """Examples of dev whose attention matrices are in the figure."""
@@ -48,14 +56,14 @@ class Options:
 
 
 def accuracies(options: Options) -> int:
-    """Train every row on every task whose data are here; write both accuracies."""
+    """Train every row on every task whose data are present; write its accuracy and the published one."""
     from harness.reproduce import tasks_of
 
     return _results(options, tasks_of(options.tasks, options.budget))
 
 
 def returns(options: Options) -> int:
-    """Train every row on the trajectories of every data set that is here; write both returns."""
+    """Train every row on every data set that is present; write its return and the published one."""
     from harness.reproduce import D4RL, trajectories_of
 
     return _results(options, trajectories_of(options.tasks or D4RL, options.data))
@@ -77,7 +85,7 @@ def _results(options: Options, data_sets: "Sequence[DataSet]") -> int:
 
 
 def figure(options: Options) -> int:
-    """Train every row, keep its weights, and compute the spectra of its attention matrices."""
+    """Train every row, save its weights, and compute the spectra of its attention matrices."""
     from harness.reproduce import tasks_of
 
     plans, missing = _plans(options, tasks_of(options.tasks, options.budget))
@@ -85,8 +93,8 @@ def figure(options: Options) -> int:
     finished = [record for record in records if record.final]
     if finished:
         write_spectra(finished, options.store, SAMPLES, options.as_json)
-    for task, how in missing.items():
-        typer.echo(f"missing: {task}: {how}", err=True)
+    for task, remedy in missing.items():
+        typer.echo(f"missing: {task}: {remedy}", err=True)
     return _exit_code(plans, records)
 
 
@@ -119,17 +127,17 @@ def costs(options: Options) -> int:
 def _plans(
     options: Options, data_sets: "Sequence[DataSet]"
 ) -> "tuple[dict[tuple[str, str, int], Plan], dict[str, str]]":
-    """The runs of all data sets that are here, and how to get each of the others.
+    """The runs of all data sets that are present, and how to get each of the others.
 
     Raises:
-        UserError: an option is wrong, or no data set is here.
+        UserError: an option is wrong, or no data set is present.
     """
     from harness.plan import resolve
 
     missing = {one.name: one.missing for one in data_sets if one.missing}
     if len(missing) == len(data_sets):
-        name, how = next(iter(missing.items()))
-        raise UserError(f"the data of {', '.join(missing)} are missing; {name}: {how}")
+        name, remedy = next(iter(missing.items()))
+        raise UserError(f"the data of {', '.join(missing)} are missing; {name}: {remedy}")
     announce = partial(typer.echo, err=True)
     plans = {}
     for column in data_sets:
@@ -154,7 +162,7 @@ def _trained(options: Options, plans: "Sequence[Plan]", keep: bool = False) -> "
 
 
 def _show(options: Options, rows: Iterable[Mapping[str, object]], summary: str) -> None:
-    """Print the rows as JSON where that is wanted, or the summary."""
+    """Print the rows as JSON with `--json`, else the summary."""
     if not options.as_json:
         typer.echo(f"\n{summary}\n")
         return
@@ -174,3 +182,52 @@ def _entries(cells: "Sequence[Cell]", records: "Sequence[CostRecord]") -> "list[
     by_id = {record.spec.id: record for record in records}
     naive = {cell.task: by_id[cell.spec.id] for cell in cells if cell.attention == REFERENCE}
     return [Entry(c.task, c.attention, by_id[c.spec.id], naive[c.task]) for c in cells]
+
+
+class Table(NamedTuple):
+    """A table or figure of the paper.
+
+    Attributes:
+        reproduce: measures and writes it, and returns the exit code.
+        rows: its variants by the names that they have here; softmax is the published Transformer.
+        tasks: its columns; empty for the data sets of D4RL.
+        options: the options that this table has, of those that not all tables have.
+    """
+
+    reproduce: Callable[[Options], int]
+    rows: str
+    tasks: str
+    options: frozenset[str]
+
+
+RUNS = frozenset({"seeds", "workers", "threads"})
+
+TABLES: Mapping[str, Table] = {
+    "1": Table(
+        accuracies,
+        "softmax,linear,reformer,longformer,performer,yoso,cosformer,soft,flowformer,primal,"
+        "softmax+primal",
+        SERIES,
+        RUNS,
+    ),
+    "2": Table(
+        accuracies,
+        "softmax,reformer,performer,linformer,nystrom,longformer,yoso,primal,softmax+primal",
+        ARENA,
+        RUNS,
+    ),
+    "3": Table(
+        costs,
+        "softmax,nystrom,linformer,performer,reformer,softmax+primal,primal",
+        ARENA,
+        frozenset({"seconds", "timeout"}),
+    ),
+    "4": Table(
+        returns,
+        "softmax,linear,performer,cosformer,softmax+primal",
+        "",
+        RUNS | {"data"},
+    ),
+    "figure": Table(figure, "softmax,softmax+primal,primal", "image", RUNS),
+}
+"""By number: accuracy on time series and on the Long Range Arena, costs there, returns, spectra."""
