@@ -56,7 +56,7 @@ class Options:
 
 
 def accuracies(options: Options) -> int:
-    """Train every row on every task whose data are present; write its accuracy and the published one."""
+    """Train every row on every task that is present; write its accuracy and the published one."""
     from harness.reproduce import tasks_of
 
     return _results(options, tasks_of(options.tasks, options.budget))
