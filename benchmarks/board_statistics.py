@@ -1,10 +1,11 @@
 """Intervals and tiers of simulated boards, whose true accuracies are known.
 
-An answer is correct if a normal score exceeds 0: the sum of a level of the row, the effects of the
-seed, of the sequence and of the example, which rows share, of the example for the row, and a rest.
-The accuracy over all seeds and examples is then known exactly. A board is *falsely separated* if
-two rows of one accuracy share no tier, or two others are separated in the wrong order. Neither the
-coverage nor the separations depend on the device.
+An answer is correct if a normal score exceeds 0. The score is a sum: the mean of the row, random
+effects of the seed, of the sequence and of the example, an interaction of example and row, and a
+residual. All rows have the same effects of sequences and examples. The accuracy over all seeds and
+examples is then known exactly. A board is *falsely separated* if two rows of equal accuracy share
+no tier, or two rows of different accuracies are separated in the wrong order. Neither the coverage
+nor the separations depend on the device.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,16 +22,17 @@ from harness.measure import quartiles
 from reports.statistics import LEVEL, Sample, score_interval, separable_pairs
 
 TOLERANCE = 0.02
-"""By how much the coverage may differ from 95 %."""
+"""The largest deviation of the coverage from 95 % that is allowed."""
 
-SEQUENCE, EXAMPLE, ROW = 0.7, 0.7, 0.5
-"""Standard deviations of the effects of sequence, example, and example for a row; of the rest 1."""
+SEQUENCE, EXAMPLE, INTERACTION = 0.7, 0.7, 0.5
+"""Standard deviations of the effects of sequence and example, and of the interaction of example and
+row; that of the residual is 1."""
 
 BOARDS, ROWS, RESAMPLED = 500, 8000, 20
-"""Boards, rows and rows with a bootstrap of each kind."""
+"""Simulated boards of each kind, rows of each kind, and rows of each kind with a bootstrap."""
 
 RESAMPLES = 400
-"""Of a bootstrap."""
+"""Resamples of a bootstrap."""
 
 CLAIMS = [
     Claim(
@@ -69,9 +71,14 @@ CLAIMS = [
 
 
 class Kind(NamedTuple):
-    """A kind of board: seeds, sequences, answers of each, and each row's accuracy and seed effect.
+    """A kind of board.
 
-    The effect is the standard deviation of the score between seeds.
+    Attributes:
+        seeds: of each row.
+        sequences: of the test split.
+        answers: of each sequence.
+        accuracies: of each row.
+        effects: standard deviation of the score between seeds, of each row.
     """
 
     seeds: int
@@ -89,21 +96,21 @@ def measure(setting: Setting) -> Iterator[Finding]:
     sizes = f"{len(kinds)} kinds, 3 and 5 seeds, 2,000 sequences of 1 answer or 500 of 8"
     covered = [coverage(kind, rows, rng) for kind in kinds]
     for suffix, one in (("", mean(covered)), ("-worst", max(covered, key=deviation))):
-        yield found(f"coverage{suffix}", f"{rows:,} rows of {sizes}", deviation(one), covered)
+        yield finding_of(f"coverage{suffix}", f"{rows:,} rows of {sizes}", deviation(one), covered)
     rows = setting.size(RESAMPLED, 2)
     covered = [coverage(kind, rows, rng, bootstrap_covers) for kind in kinds]
     text = f"{rows:,} rows of {sizes}, {RESAMPLES} resamples"
-    yield found("coverage-bootstrap", text, deviation(mean(covered)), covered)
+    yield finding_of("coverage-bootstrap", text, deviation(mean(covered)), covered)
     kinds, boards = board_kinds()[: setting.size(1000, 2)], setting.size(BOARDS, 4)
     text = f"{boards:,} boards of {len(kinds)} kinds, 3 and 5 seeds, 3 to 12 rows, 2,000 answers"
     false = [false_separations(kind, boards, rng) for kind in kinds]
     for suffix, one in (("", mean(false)), ("-worst", max(false))):
-        yield found(f"false-separations{suffix}", text, one / LEVEL, false)
+        yield finding_of(f"false-separations{suffix}", text, one / LEVEL, false)
 
 
-def found(name: str, setting: str, ratio: float, shares: Sequence[float]) -> Finding:
+def finding_of(name: str, setting: str, ratio: float, shares: Sequence[float]) -> Finding:
     """A finding with the quartiles of the shares of all kinds, in percent."""
-    # A record holds no zeros.
+    # Quartiles of a record are positive.
     percent = quartiles(max(100 * share, 1e-3) for share in shares)
     return Finding(
         name=f"statistics-{name}", setting=setting, ratios=[max(ratio, 1e-3)],
@@ -142,8 +149,9 @@ def board(kind: Kind, rng: np.random.Generator) -> list[Sample]:
     shared = SEQUENCE * normal(sequences, 1) + EXAMPLE * normal(sequences, answers)
     rows = []
     for accuracy, effect in zip(kind.accuracies, kind.effects, strict=True):
-        deviation = (SEQUENCE**2 + EXAMPLE**2 + ROW**2 + effect**2 + 1) ** 0.5
-        score = float(ndtri(accuracy)) * deviation + shared + ROW * normal(sequences, answers)
+        deviation = (SEQUENCE**2 + EXAMPLE**2 + INTERACTION**2 + effect**2 + 1) ** 0.5
+        interaction = INTERACTION * normal(sequences, answers)
+        score = float(ndtri(accuracy)) * deviation + shared + interaction
         score = score + effect * normal(kind.seeds, 1, 1) + normal(kind.seeds, sequences, answers)
         correct = (score > 0).sum(2, dtype=np.float64)
         rows.append(Sample(correct, np.full(sequences, float(answers))))
@@ -157,7 +165,7 @@ def covers(sample: Sample, accuracy: float, rng: np.random.Generator) -> bool:
 
 
 def bootstrap_covers(sample: Sample, accuracy: float, rng: np.random.Generator) -> bool:
-    """Whether the percentile interval of a hierarchical bootstrap does."""
+    """Whether the percentile interval of a hierarchical bootstrap contains the accuracy."""
     k, c = sample.totals.shape
     seeds = rng.multinomial(k, np.full(k, 1 / k), RESAMPLES) @ sample.totals / k
     clusters = rng.multinomial(c, np.full(c, 1 / c), RESAMPLES)

@@ -59,7 +59,7 @@ def _device(records: Sequence[ClaimRecord], kind: Kind, root: Path) -> Iterator[
         for benchmark in BENCHMARKS
     }
     yield _environments(records)
-    yield from _not_reached([record for own in sections.values() for record in own])
+    yield from _not_met([record for own in sections.values() for record in own])
     for benchmark, own in sections.items():
         if own:
             yield from _section(benchmark, own)
@@ -69,13 +69,13 @@ def _device(records: Sequence[ClaimRecord], kind: Kind, root: Path) -> Iterator[
         yield from _profiles(read(root / BEFORE, kind, ProfileRecord), profiles)
 
 
-def _not_reached(records: Sequence[ClaimRecord]) -> Iterator[str]:
+def _not_met(records: Sequence[ClaimRecord]) -> Iterator[str]:
     missed = [record for record in records if record.met is False]
-    yield "## Not reached\n"
+    yield "## Bounds not met\n"
     if not missed:
         yield "Every bound is met.\n"
     for record in missed:
-        yield f"- {escape(record.what)}: {_ratio(record)}, at most {_bound(record)} was the aim."
+        yield f"- {escape(record.what)}: {_ratio(record)}; the bound is {_bound(record)}."
     if missed:
         yield ""
 

@@ -1,4 +1,4 @@
-"""Generating Pathfinder's images, compared with training on them once and with one process."""
+"""Time of generating Pathfinder's images, over that of training on them once and of one process."""
 
 import time
 from collections.abc import Iterator

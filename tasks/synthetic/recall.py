@@ -16,7 +16,7 @@ SPECIAL = 1
 """Induction's token between symbols; its token 0 does not occur."""
 
 EXPONENT = 0.01
-"""Of the power law by which the density of MQAR's queries falls with the distance to the pairs."""
+"""The a of the power law x^(a - 1) by which MQAR draws queries, x the distance to the pairs."""
 
 
 @tasks.register("induction")
@@ -26,8 +26,8 @@ class Induction(SymbolTask):
 
     The answer is the symbol that followed its first occurrence. Olsson et al., 2022, arXiv
     2209.11895, in the form of Gu and Dao, 2023, arXiv 2312.00752, with one special token. There the
-    set of adjacent pairs of tokens has the answer, and a linear model of it needs no attention;
-    with several special tokens it does not say which one is queried.
+    answer is in the set of adjacent pairs of tokens, so that a linear model of that set needs no
+    attention. With several special tokens the set does not tell which of them is queried.
 
     Attributes:
         specials: number of special tokens.
@@ -78,7 +78,7 @@ class Induction(SymbolTask):
         return f"special{number + 2}" if number >= 0 else super().word(token)
 
     def _special_positions(self, stream: Stream, count: int) -> Int[np.ndarray, "n specials"]:
-        """The position of each special token, a symbol before the last position after each."""
+        """The position of each special token; a symbol follows it, before the last position."""
         if self.specials == 1:
             return stream.integers(self.max_len - 2, count)[:, None]
         pairs, spare = divmod(self.max_len - 1, 2)
@@ -173,7 +173,7 @@ class MultiQueryRecall(SyntheticTask):
         return others.astype(np.int64)
 
     def _query_slots(self, stream: Stream, count: int) -> Int[np.ndarray, "n pairs"]:
-        """Which second position after the pairs each query takes, all different."""
+        """The slot of each query, all different; slot i is position 2 i after the pairs."""
         slots = np.arange(1, (self.max_len - 2 * self.pairs) // 2 + 1)
         weights = slots ** (EXPONENT - 1)
         # The smallest of exponential variables of these rates: a weighted draw without replacement

@@ -20,7 +20,7 @@ def build(form: str, max_len: int = 1000, **options) -> Primal:
 def make_columns_orthonormal(layer: Primal) -> None:
     """Initialise W_e and W_r in a way that is not the published one: norm sqrt(s) in each head.
 
-    It looks alike, and training fails with it: the KSVD loss is about s^2 times larger.
+    Training fails with it: the KSVD loss is about s^2 times larger.
     """
     for side in layer.directions.data:
         for head in side:

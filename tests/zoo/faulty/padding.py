@@ -22,9 +22,7 @@ class ScalesByMaximumOfBatch(Correct):
     """Divides keys by a maximum over the whole batch."""
 
     def attend(self, q, k, v, mask):
-        return super().attend(
-            q, k / k.abs().max().clamp_min(1e-6), v, None if mask is None else mask
-        )
+        return super().attend(q, k / k.abs().max().clamp_min(1e-6), v, mask)
 
 
 class MasksInEvaluationOnly(Correct):
