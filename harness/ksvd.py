@@ -29,7 +29,7 @@ from zoo.ksvd_attention import KsvdAttention
 from zoo.library import create
 
 POINTS = 24
-"""Recorded steps, about, evenly spaced in the logarithm."""
+"""Number of recorded steps, approximately; they are evenly spaced in the logarithm."""
 
 LOGITS = 2.0
 """The standard deviation of the logits of softmax in the task."""
@@ -43,9 +43,9 @@ class Setting(NamedTuple):
         dim: model width.
         heads: number of heads.
         tokens: length of a sequence.
-        samples: sequences, the same in all steps.
-        steps: of Adam.
-        lr: its learning rate.
+        samples: number of sequences; all steps use the same ones.
+        steps: number of steps of Adam.
+        lr: learning rate of Adam.
     """
 
     options: Mapping[str, Any]
@@ -58,7 +58,16 @@ class Setting(NamedTuple):
 
 
 class Bases(NamedTuple):
-    """Of one call, by sample, side and head: scores and singular vectors in a common basis."""
+    """Scores and singular vectors of one call, in a common basis of each side.
+
+    Axis letters: `c` the two sides (query, key), `f` and `g` coordinates in the span of the
+    features, `s` rank, `r` singular vectors.
+
+    Attributes:
+        scores: orthonormal bases of the scores.
+        singular: the first singular vectors of the kernel matrix.
+        kernel: the kernel matrix.
+    """
 
     scores: Float[Tensor, "b c h f s"]
     singular: Float[Tensor, "b c h f r"]
@@ -152,7 +161,10 @@ def bases(layer: KsvdAttention, x: Float[Tensor, "b n d"]) -> Bases:
 
 
 def alignments(layer: KsvdAttention, x: Float[Tensor, "b n d"]) -> tuple[float, float]:
-    """Of the scores of queries, and of those of keys: the mean over samples and heads."""
+    """The alignments of the scores of queries and of those of keys, means over samples and heads.
+
+    An alignment is the mean squared cosine of the principal angles, in [0, 1].
+    """
     scores, singular, _ = bases(layer, x)
     squares = (scores.mT @ singular).square().sum((-2, -1)) / singular.shape[-1]
     left, right = squares.mean((0, 2)).clamp_max(1).tolist()
@@ -160,7 +172,10 @@ def alignments(layer: KsvdAttention, x: Float[Tensor, "b n d"]) -> tuple[float, 
 
 
 def reconstruction(layer: KsvdAttention, x: Float[Tensor, "b n d"]) -> Float[Tensor, ""]:
-    """The share of the kernel's squared norm outside the spans of the scores, a mean."""
+    """The share of the kernel's squared norm outside the spans of the scores.
+
+    It is a mean over samples and heads, in [0, 1].
+    """
     scores, _, kernel = bases(layer, x)
     within = scores[:, 0].mT @ kernel @ scores[:, 1]
     shares = within.square().sum((-2, -1)) / kernel.square().sum((-2, -1))

@@ -20,7 +20,7 @@ from tasks.registry import tasks
 from zoo.registry import UserError, require_at_least
 
 MIN_SIDE = 8
-"""Pixels of an image along each side, at least."""
+"""Smallest size of an image, in pixels along each side."""
 
 
 @tasks.register("image-folder")

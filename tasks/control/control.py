@@ -194,4 +194,5 @@ class Control(Task):
         return environment
 
 
-tasks.register("control")(Control)  # not as a decorator, which gives a `Task`
+# As a decorator, `register` would give the class the type `type[Task]`.
+tasks.register("control")(Control)

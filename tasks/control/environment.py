@@ -13,9 +13,13 @@ Observation = Float32[np.ndarray, " s"]
 
 
 class Outcome(NamedTuple):
-    """What follows a step: the next observation, the reward, and whether the episode ended.
+    """The result of a step.
 
-    `terminated`: by a terminal state. `truncated`: by the environment's limit of steps.
+    Attributes:
+        observation: the next one.
+        reward: of the step.
+        terminated: whether a terminal state ended the episode.
+        truncated: whether the environment's limit of steps ended it.
     """
 
     observation: Observation
@@ -72,7 +76,7 @@ class Environment:
         return np.asarray(observation, np.float32)
 
     def step(self, action: Action) -> Outcome:
-        """Take an action of [-1, 1]; one beyond is clipped."""
+        """Take an action, clipped to [-1, 1]."""
         scaled = np.clip(action, -1, 1) * self.bound
         observation, reward, terminated, truncated, _ = self._env.step(scaled.astype(np.float32))
         following = np.asarray(observation, np.float32)

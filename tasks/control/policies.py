@@ -14,7 +14,7 @@ from tasks.data.trajectories import Trajectories
 from zoo.registry import UserError, require_at_least, unknown
 
 Policy = Callable[[Observation, int], Action]
-"""The action of [-1, 1] at an observation and the number of steps before it."""
+"""The action in [-1, 1] for an observation and its time step."""
 
 REFERENCE_EPISODES = 20
 """Episodes whose mean return is a reference score."""
@@ -37,7 +37,7 @@ GAIT: Float[np.ndarray, "3 6"] = np.array(
         [-0.05, 0.4, -0.47, -0.03, -0.73, 0.03],
     ]
 )
-"""Amplitude, phase and middle of the action of each joint."""
+"""Amplitude, phase and mean of the action of each joint."""
 
 SCRIPTED: Mapping[str, Policy] = {"HalfCheetah-v5": run, "InvertedPendulum-v5": balance}
 """The policies by environment."""
@@ -52,11 +52,12 @@ def record(name: str, episodes: int, seed: int) -> Trajectories:
 
     Args:
         name: environment, one of `SCRIPTED`.
-        episodes: their number.
-        seed: determines everything.
+        episodes: number of episodes.
+        seed: seed of all random numbers.
 
     Raises:
-        UserError: there is no policy for it, gymnasium is missing, or a number is out of range.
+        UserError: the environment has no scripted policy, gymnasium is missing, or a number is out
+            of range.
     """
     if name not in SCRIPTED:
         raise UserError(unknown("environment with a scripted policy", name, SCRIPTED))
@@ -78,7 +79,7 @@ def record(name: str, episodes: int, seed: int) -> Trajectories:
 
 
 def uniform(rng: np.random.Generator, actions: int) -> Float[np.ndarray, " a"]:
-    """A uniform action of [-1, 1]."""
+    """An action drawn uniformly from [-1, 1]."""
     return rng.uniform(-1, 1, actions)
 
 

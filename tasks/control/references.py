@@ -13,17 +13,17 @@ from zoo.registry import UserError
 
 
 class Reference(NamedTuple):
-    """The mean returns of a random and of an expert policy."""
+    """The mean returns of a random and of an expert policy: 0 and 100 when normalised."""
 
     random: float
     expert: float
 
     def normalised(self, value: float) -> float:
-        """A return on the scale of the references."""
+        """The normalised return of the return `value`."""
         return 100 * (value - self.random) / (self.expert - self.random)
 
     def denormalised(self, value: float) -> float:
-        """The return that is `value` on the scale of the references."""
+        """The return whose normalised return is `value`."""
         return self.random + value / 100 * (self.expert - self.random)
 
 

@@ -1,8 +1,8 @@
 """Windows of trajectories: returns-to-go, states and actions of successive steps.
 
 Axis letters as in `tasks.contract`, and `v` steps, `e` trajectories or episodes, `k` steps of a
-window, `s` values of a state, `a` values of an action. The channels of a step are the number of
-steps before it, the return-to-go, its state and its action.
+window, `s` values of a state, `a` values of an action. The channels of a step are its time step,
+counted from 0, the return-to-go, its state and its action.
 """
 
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from tasks.contract import Split
 from tasks.data.trajectories import Trajectories
 
 TIME, RETURN, STATES = 0, 1, 2
-"""Channels: the number of steps before, the return-to-go, and the first of the state."""
+"""Channels: the time step, the return-to-go, and the first value of the state."""
 
 EPSILON = 1e-6
 """Added to the standard deviation of a value, as in the published code of the model."""
@@ -55,7 +55,7 @@ class Scale(NamedTuple):
 
 
 def windows(data: Trajectories, chosen: Bool[np.ndarray, " e"], scale: Scale, length: int) -> Split:
-    """A window from every step of the chosen trajectories on, shorter before their end.
+    """A window of `length` steps from every step of the chosen trajectories, shorter at their end.
 
     Targets are the actions, NaN after the end. The windows of a trajectory are a cluster.
     """
@@ -92,7 +92,13 @@ def episodes(
 ) -> Split:
     """A window for the first step of each episode, with the target return.
 
-    It has no target, and its action is 0.
+    Its action is 0, and its targets are NaN.
+
+    Args:
+        observations: the first one of each episode.
+        target: target return, not normalised.
+        scale: how the numbers are scaled.
+        length: k, steps of a window.
     """
     count, actions = len(observations), len(scale.actions)
     sequences = torch.zeros(count, length, STATES + observations.shape[1] + actions)

@@ -177,7 +177,7 @@ class _Chunked(torch.autograd.Function):
         tokens = x.new_empty(*x.shape[:2], output_map.shape[-1])
         samples = len(x) if with_gram else 0
         grams = x.new_zeros(samples, groups, width, width, dtype=at_least_fp32(x.dtype))
-        # Fresh memory for each product would take a fifth of its time.
+        # To allocate memory for each product would take a fifth of its time.
         buffer = x.new_empty(min(CHUNK, x.shape[1]), len(weight))
         for i, chunk in _chunks(x):
             phi, _ = _features(x[i, chunk], weight, bias, groups, _part(mask, i, chunk), buffer)

@@ -91,7 +91,7 @@ class QueryMap(KeyMap):
     def __call__(self, x: Tensor, rows: slice) -> Tensor:
         """See `FeatureMap`."""
         largest = x.detach().amax(-1, keepdim=True)
-        # Rarely is every coordinate of a query negative.
+        # Few queries have negative coordinates only.
         return features(x - largest.clamp_max_(0.0) if bool((largest < 0).any()) else x)
 
 

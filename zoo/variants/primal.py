@@ -37,7 +37,7 @@ Forms that were not published:
       W_r|X = 1/n sum_i phi(q_i) x_i^T W_r        r = K^T X W_r / n
 
   All tokens mix, not the sampled ones alone. In the causal form the sums run over i <= n: token n
-  has weights of its own, made of no later token, and the state of a step are the two sums, (f, s)
+  has weights of its own, made of no later token, and the state of a step is the two sums, (f, s)
   each. The objective of a prefix is a mean over its tokens; J has, of each prefix, the term of its
   last token, and Tr(W_e|X(n)^T W_r|X(n)) of `trace=data` is a mean over n.
 
@@ -121,11 +121,11 @@ class Primal(KsvdCrossAttention):
         return "folded" if reason else "triton"
 
     def analytic_flops(self, n: int) -> int:
-        """See `Attention.analytic_flops`: the maps of tokens, and the maps that the data weigh."""
+        """See `Attention.analytic_flops`: products with all tokens, and those that make weights."""
         dim, (_, heads, rows, rank) = self.size.dim, self.directions.shape
         width = heads * self.features
         if self.size.causal and self.projections == "moments":
-            # Values, the sums with their reading, C, and the projections round them.
+            # X W, the updates of both sums and the products with them, C, and linear projections.
             own = n * (2 * rank * (dim + 2 * width) + self.merge.weight.numel() * heads)
             return 2 * (3 * n * dim**2 + own)
         tokens = 2 * n * (dim**2 + width * dim)
