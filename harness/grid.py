@@ -119,7 +119,7 @@ def run_all(
     """Run every cell that has no final record in the store; with `rerun` all, from the beginning.
 
     A cell that another process runs is left to it, and run if that process ends before the cell
-    does. A cell whose process dies `ATTEMPTS` times fails.
+    does. A cell whose process ends unexpectedly `ATTEMPTS` times fails.
 
     Args:
         plans: the cells, in the order in which they are begun.

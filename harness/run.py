@@ -5,12 +5,13 @@ import traceback
 import warnings
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 
 from harness import checkpoint, weights
 from harness.answers import by_cluster, scores_by_cluster
+from harness.callbacks import NoProgress, ProgressCallback
 from harness.data import is_out_of_memory
 from harness.environment import is_another_machine, merge_commits
 from harness.interrupts import Interrupts
@@ -34,33 +35,6 @@ from zoo.registry import UserError, in_one_line
 
 SAVE_EVERY = 120.0
 """Seconds of training between two checkpoints, at most."""
-
-
-@runtime_checkable
-class ProgressCallback(Protocol):
-    """Called during a run."""
-
-    def phase(self, name: str) -> None:
-        """A part of the run begins."""
-
-    def point(self, point: Point, steps: int) -> None:
-        """The curve has a new point; the run has `steps` steps in all."""
-
-    def failed(self, trace: str) -> None:
-        """The run ended in an unexpected error, of which `trace` is the traceback."""
-
-
-class NoProgress:
-    """A `ProgressCallback` that shows nothing."""
-
-    def phase(self, name: str) -> None:
-        """See `ProgressCallback.phase`."""
-
-    def point(self, point: Point, steps: int) -> None:
-        """See `ProgressCallback.point`."""
-
-    def failed(self, trace: str) -> None:
-        """See `ProgressCallback.failed`."""
 
 
 class Cell:

@@ -76,13 +76,13 @@ def row(request: Request, texts: Texts, announce: Callable[[str], None] = lambda
     grid = {path: _values(request, path, given) for path, given in texts.items()}
     grid = grid or {RATE: tuple(float(f"{plain.spec.train.lr * by:.3g}") for by in FACTORS)}
     tuning = TuningSpec(grid=grid, recipe=recipe, role="trial")
-    places = points(tuning)
-    if not 1 < len(places) <= MOST_POINTS:
+    grid_points = points(tuning)
+    if not 1 < len(grid_points) <= MOST_POINTS:
         raise UserError(
-            f"the grid has {len(places)} points; give 2 to {MOST_POINTS}, for example "
+            f"the grid has {len(grid_points)} points; give 2 to {MOST_POINTS}, for example "
             f"--grid {RATE}=5e-4,1e-3,2e-3"
         )
-    trials = tuple(resolve(_at(request, place, tuning)) for place in places)
+    trials = tuple(resolve(_at(request, grid_point, tuning)) for grid_point in grid_points)
     return Row(request=request, tuning=tuning, trials=trials)
 
 
@@ -111,10 +111,10 @@ def _require_free(request: Request, path: str) -> None:
         raise UserError(f"--set {path}={given} gives a field that is tuned; remove it")
 
 
-def _at(request: Request, place: Point, tuning: TuningSpec | None) -> Request:
+def _at(request: Request, grid_point: Point, tuning: TuningSpec | None) -> Request:
     """The request at a point of a grid."""
     settings = {owner: dict(own) for owner, own in request.settings.items()}
-    for path, value in place.items():
+    for path, value in grid_point.items():
         owner, _, name = path.partition(".")
         settings.setdefault(owner, {})[name] = value
     return replace(request, settings=settings, tuning=tuning)

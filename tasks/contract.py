@@ -220,7 +220,7 @@ class Task(ABC):
         return torch.empty(len(split), 0, dtype=torch.int64)
 
     def shallow_baselines(self, splits: Mapping[SplitName, Split]) -> Mapping[str, float]:
-        """Test accuracies in [0, 1], by name, of shallow models that know the form of its examples.
+        """Test accuracies in [0, 1], by name, of models that use the form of its examples.
 
         They are computed in addition to those of every task, see `tasks.baselines`, and only where
         train is not small, or sequences are signals. By default none.

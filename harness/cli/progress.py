@@ -23,7 +23,7 @@ SECONDS_PER_LINE = 10.0
 
 
 class CellProgress:
-    """Shows one cell; a `harness.run.ProgressCallback`."""
+    """Shows one cell; a `harness.callbacks.ProgressCallback`."""
 
     def __init__(self, spec: RunSpec, bar: Progress, errors: Console) -> None:
         """Add a row for the cell to `bar`; tracebacks go to `errors`."""

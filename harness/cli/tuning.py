@@ -71,9 +71,9 @@ def _show(row: "Row", trials: "dict[str, Record]") -> None:
         return
     chosen, texts = row.best(trials), []
     for record in records:
-        place = ", ".join(f"{path}={value}" for path, value in point(record.spec).items())
+        grid_point = ", ".join(f"{path}={value}" for path, value in point(record.spec).items())
         result = _on_dev(record.final) if record.final else failure(record)
-        texts.append(f"{place}: {result}{' (chosen)' if record is chosen else ''}")
+        texts.append(f"{grid_point}: {result}{' (chosen)' if record is chosen else ''}")
     typer.echo(f"{row.request.attention} on {row.trials[0].spec.task.key}, on dev:")
     typer.echo("".join(f"  {text}\n" for text in texts), nl=False)
 

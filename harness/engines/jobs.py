@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
 
+from harness.callbacks import NoProgress, ProgressCallback
 from harness.environment import keep_freed_memory, use_threads
 from harness.plan import Plan, restore
 from harness.records.locks import Lock
@@ -17,7 +18,7 @@ from harness.records.outcome import Point
 from harness.records.record import FINAL, Record
 from harness.records.spec import RunSpec
 from harness.records.store import Store
-from harness.run import NoProgress, ProgressCallback, failure, run, save_record
+from harness.run import failure, run, save_record
 from zoo.registry import UserError
 
 

@@ -17,7 +17,7 @@ def work(connection: Connection, threads: int, gpu: str) -> None:
     Args:
         connection: gives an `Order` for each job, and takes its `Result`.
         threads: CPU threads of libraries that do not follow those of torch.
-        gpu: the only one that the process sees; empty for all.
+        gpu: the only one that the process may use; empty for all.
     """
     os.environ["OMP_NUM_THREADS"] = str(threads)
     if gpu:

@@ -145,7 +145,7 @@ class Locks:
 
     @contextmanager
     def announce(self, names: Sequence[str]) -> Iterator[None]:
-        """Let others know the cells of a command, for as long as it runs.
+        """Show other processes the cells of a command, for as long as it runs.
 
         Raises:
             UserError: the file system has no locks, or the folder cannot be written.

@@ -49,8 +49,8 @@ def _values(axes: Axes, sweep: Sweep) -> None:
     curves, missing = sweep.curves[: style.SLOTS], []
     for number, curve in enumerate(curves):
         shift = SHIFT * (number - (len(curves) - 1) / 2)
-        places = [(sweep.values.index(value) + shift, row) for value, row in curve.rows.items()]
-        _draw(axes, sweep, curve, places)
+        rows = [(sweep.values.index(value) + shift, row) for value, row in curve.rows.items()]
+        _draw(axes, sweep, curve, rows)
         missing += [
             f"{curve.label} at {value}: {row.failures}"
             for value, row in curve.rows.items()
@@ -73,9 +73,9 @@ def _states(axes: Axes, sweep: Sweep) -> None:
     all_sizes = []
     for curve in filter(_recurrent, sweep.curves[: style.SLOTS]):
         sizes = [(state_bytes(row), row) for row in curve.rows.values()]
-        places = sorted(((size, row) for size, row in sizes if size), key=lambda place: place[0])
-        _draw(axes, sweep, curve, places)
-        all_sizes += [size for size, _ in places]
+        rows = sorted(((size, row) for size, row in sizes if size), key=lambda pair: pair[0])
+        _draw(axes, sweep, curve, rows)
+        all_sizes += [size for size, _ in rows]
     axes.set(xscale="log", xlabel="state of decoding, bytes (log)")
     ticks = _powers(min(all_sizes), max(all_sizes))
     axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
@@ -84,10 +84,10 @@ def _states(axes: Axes, sweep: Sweep) -> None:
     axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.02), borderaxespad=0)
 
 
-def _draw(axes: Axes, sweep: Sweep, curve: Curve, places: Sequence[tuple[float, Row]]) -> None:
-    """Draw the values of a curve with their intervals; `places` are their x and rows."""
+def _draw(axes: Axes, sweep: Sweep, curve: Curve, rows: Sequence[tuple[float, Row]]) -> None:
+    """Draw the values of a curve with their intervals; `rows` are its rows with their x."""
     styles = style.point_styles((own.attention, own.label) for own in sweep.curves)
-    points = [(x, *shown_ends(row.score, row.metric)) for x, row in places if row.score]
+    points = [(x, *shown_ends(row.score, row.metric)) for x, row in rows if row.score]
     x, means, low, high = zip(*points, strict=True) if points else ((), (), (), ())
     below = [mean - end for mean, end in zip(means, low, strict=True)]
     above = [end - mean for mean, end in zip(means, high, strict=True)]

@@ -24,23 +24,23 @@ def tuning(studies: Sequence[Study]) -> str:
     parts = [HEAD]
     for study in studies:
         parts += [f"## {escape(study.title)}\n", f"{escape(recipe(study.setting))}\n"]
-        head = ["attention", *(escape(_heading(place)) for place in study.points)]
+        head = ["attention", *(escape(_heading(grid_point)) for grid_point in study.points)]
         parts.append(table(head, [_line(c, study.points) for c in study.curves], align_right=True))
     return "\n".join(parts)
 
 
-def _heading(place: Point) -> str:
-    return ", ".join(f"{field_text(path)} {value}" for path, value in place.items())
+def _heading(grid_point: Point) -> str:
+    return ", ".join(f"{field_text(path)} {value}" for path, value in grid_point.items())
 
 
-def _line(curve: Curve, places: Sequence[Point]) -> list[str]:
+def _line(curve: Curve, grid: Sequence[Point]) -> list[str]:
     chosen = name_of(point(curve.chosen.spec)) if curve.chosen else ""
-    cells = [_cell(curve, place, chosen) for place in places]
+    cells = [_cell(curve, grid_point, chosen) for grid_point in grid]
     return [escape(curve.label), *cells]
 
 
-def _cell(curve: Curve, place: Point, chosen: str) -> str:
-    name, accuracy = name_of(place), curve.accuracy(place)
+def _cell(curve: Curve, grid_point: Point, chosen: str) -> str:
+    name, accuracy = name_of(grid_point), curve.accuracy(grid_point)
     if accuracy is not None:
         return f"**{percent(accuracy)}**" if name == chosen else percent(accuracy)
     trial = curve.trials.get(name)

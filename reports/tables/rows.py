@@ -71,7 +71,7 @@ class Row:
         """Whether it is a baseline: a model that uses no attention."""
         return self.runs[-1].without_attention
 
-    def placed(self, standing: Standing) -> "Row":
+    def with_standing(self, standing: Standing) -> "Row":
         """The same row with a standing; what was computed from its answers is kept."""
         row = replace(self, standing=standing)
         vars(row).update({name: vars(self)[name] for name in CACHED if name in vars(self)})

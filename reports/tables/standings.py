@@ -60,7 +60,7 @@ def _compared(rows: Sequence[Row]) -> list[Row]:
         i: Standing(tier, float(best))
         for i, tier, best in zip(used, tiers(compared.separable), compared.best, strict=True)
     }
-    return [row.placed(standings.get(i, Standing())) for i, row in enumerate(rows)]
+    return [row.with_standing(standings.get(i, Standing())) for i, row in enumerate(rows)]
 
 
 def _against_baselines(
@@ -73,7 +73,7 @@ def _against_baselines(
     )
     at_baseline = sum(final.test_score <= strongest[1] for final in row.finals)
     standing = replace(row.standing, beats_baselines=beats, at_baseline=at_baseline)
-    return row.placed(standing)
+    return row.with_standing(standing)
 
 
 def _models(rows: Sequence[Row]) -> list[Row]:

@@ -27,9 +27,9 @@ class Curve:
     trials: Mapping[str, Record]
     chosen: Record | None
 
-    def accuracy(self, place: Point) -> float | None:
+    def accuracy(self, grid_point: Point) -> float | None:
         """The accuracy on dev at a point; None if there is no finished trial."""
-        trial = self.trials.get(name_of(place))
+        trial = self.trials.get(name_of(grid_point))
         return trial.final.dev_accuracy if trial and trial.final else None
 
 
@@ -59,9 +59,9 @@ def studies(records: Iterable[Record]) -> list[Study]:
     ]
 
 
-def name_of(place: Point) -> str:
+def name_of(grid_point: Point) -> str:
     """A point as text: equal for equal points."""
-    return json.dumps(place, sort_keys=True)
+    return json.dumps(grid_point, sort_keys=True)
 
 
 def _points(run: Record) -> list[Point]:
