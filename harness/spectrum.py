@@ -28,7 +28,7 @@ EVERY = 32
 
 
 class Values(NamedTuple):
-    """Of one sample and one layer, means over the heads: explained variance, effective rank."""
+    """Explained variance and effective rank of one sample and one layer, means over the heads."""
 
     explained: Float[Tensor, " r"]
     effective_rank: Float[Tensor, ""]

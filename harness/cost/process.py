@@ -23,7 +23,7 @@ PRELOADED = (__name__, "torch._dynamo")
 """Modules that every cell needs; the second one, for counting FLOPs, takes seconds to import."""
 
 SHARE = 0.9
-"""Of the available memory, for a cell on a CPU: more would end other processes."""
+"""Share of the available memory for a cell on a CPU: with more, other processes would end."""
 
 
 class Outcome(NamedTuple):

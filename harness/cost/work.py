@@ -20,10 +20,10 @@ from zoo.projected import ProjectedAttention
 from zoo.variants import variants
 
 VOCABULARY, CLASSES = 256, 10
-"""Of the model where the level is `step`."""
+"""Vocabulary size and number of classes of the model where the level is `step`."""
 
 STEPS = 1_000_000
-"""Of the schedule of the learning rate: more than any measurement takes."""
+"""Steps of the learning rate schedule: more than any measurement takes."""
 
 
 @dataclass(frozen=True)

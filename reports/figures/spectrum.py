@@ -16,7 +16,7 @@ WIDTH, HEIGHT, LINE_HEIGHT = 6.8, 3.5, 0.165
 """Inches of a panel with its legend, and of a line of the legend."""
 
 DASHES: tuple[Any, ...] = ("-", *style.DASHES)
-"""Of the layers, first to last; in turn where there are more."""
+"""Line styles of the layers, first to last; they repeat where there are more layers."""
 
 
 def spectrum_figure(groups: Sequence[Group], source: str) -> dict[str, bytes]:

@@ -121,7 +121,7 @@ def notes(records: Sequence[Record], broken: Sequence[Broken]) -> Iterator[str]:
     if shared := sum(record.cost is not None and record.cost.workers > 1 for record in records):
         yield (
             f"- The costs of {shared} of {len(records)} runs were measured while other cells ran "
-            "on the machine: their times are higher than those of a quiet one. `harness measure` "
+            "on the machine: their times are higher than those of an idle one. `harness measure` "
             "replaces them.\n"
         )
     quoted = {

@@ -45,7 +45,7 @@ def separable_pairs(samples: Sequence[Sample]) -> NDArray[np.bool_]:
 
 
 def p_values(samples: Sequence[Sample]) -> Array:
-    """Of each pair of rows that their accuracies do not differ, (r, r).
+    """The p-value for each pair of rows, (r, r), that their accuracies do not differ.
 
     The difference d of the means has the variance of test examples, from the differences by cluster
     of answers to the same examples, and that of the seeds of either row, which are independent. As

@@ -81,12 +81,12 @@ class CostRow:
 
     @property
     def time_exponent(self) -> Exponent | None:
-        """Of the time of one sample."""
+        """Exponent of the time of one sample."""
         return exponent(self.per_sample(lambda cell: cell.seconds.median))
 
     @property
     def memory_exponent(self) -> Exponent | None:
-        """Of the peak memory of one sample."""
+        """Exponent of the peak memory of one sample."""
         return exponent(self.per_sample(lambda cell: cell.peak_bytes))
 
     @property

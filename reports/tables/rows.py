@@ -58,7 +58,7 @@ class Row:
 
     @property
     def spec(self) -> RunSpec:
-        """Of the first run: all agree on everything but the seed."""
+        """The specification of the first run: all agree on everything but the seed."""
         return self.runs[0].spec
 
     @property

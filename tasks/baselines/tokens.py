@@ -17,7 +17,7 @@ ORDERS = (2, 3, 4)
 """Lengths of n-grams, of which dev chooses one; those of length 1 are the bag of tokens."""
 
 BITS = 20
-"""Of the hash of an n-gram, where more n-grams are possible than it has values."""
+"""Bits of the hash of an n-gram, where more n-grams are possible than it has values."""
 
 MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 """2^64 over the golden ratio: the high bits of a product are a hash (Knuth, vol. 3, 6.4)."""

@@ -20,10 +20,10 @@ from tasks.data.transforms import Transform, transform_of
 from zoo.registry import UserError, in_one_line
 
 SUFFIXES = (".jpeg", ".jpg", ".png", ".webp")
-"""Of the names of images, in lower case; other files are ignored."""
+"""Suffixes of the files of images, in lower case; other files are ignored."""
 
 FORMATS = ("JPEG", "PNG", "WEBP")
-"""That pillow may decode, whatever the suffix."""
+"""Formats that pillow may decode, whatever the suffix."""
 
 
 @runtime_checkable

@@ -35,7 +35,7 @@ FILE_LIMIT = 1 << 20
 """Bytes of an image or a list; a list of 1,000 images has about 60,000."""
 
 ORDER_SEED = 0
-"""Of the order that is cut into train, dev and test."""
+"""Seed of the order that is cut into train, dev and test."""
 
 SET = "pathfinder32/curv_contour_length_14"
 IMAGE = re.compile(rf"{SET}/(imgs/\d+/sample_\d+\.png)")

@@ -94,7 +94,7 @@ def _gradients(
 
 @register_flop_formula(torch.ops.zoo.decayed_sum)
 def _forward_flops(q: Any, *inputs: Any, **_: Any) -> int:
-    """Of a token in one direction: k v^T added to the state, and its product with q."""
+    """Operations of all tokens and directions: k v^T is added to the state, and multiplied by q."""
     return 4 * prod(q) * q[-1] * _directions(inputs[-1])
 
 
