@@ -56,6 +56,7 @@ class GatedAttention(Attention):
     def _merge(self, x: Tokens, heads: Queries) -> Tokens:
         """Normalise each head, multiply by the gate, apply the output projection."""
         gate = self.gate(x)
-        merged = heads.transpose(1, 2).flatten(-2).to(gate.dtype)
-        normed = self.norm(merged.flatten(0, 1)).unflatten(0, x.shape[:2])
-        return self.out(F.silu(gate) * normed)
+        tokens = heads.transpose(1, 2).to(gate.dtype)
+        # The group norm of a token is the layer norm of its heads, which is faster on a CPU.
+        normed = F.layer_norm(tokens, tokens.shape[-1:], eps=self.norm.eps).flatten(-2)
+        return self.out(F.silu(gate) * (normed * self.norm.weight + self.norm.bias))

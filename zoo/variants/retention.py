@@ -61,8 +61,10 @@ class Retention(GatedAttention):
         projected = self.query_key_value(x).unflatten(-1, (3, self.size.heads, -1))
         # fp32 at least: the state is a sum over many tokens.
         with full_precision(projected) as (parts,):
-            q, k, v = parts.permute(2, 0, 3, 1, 4)
-            q, k = apply_rotary(q * q.shape[-1] ** -0.5), apply_rotary(zero_padding(k, real))
+            # One rotation for queries and keys.
+            rotated = apply_rotary(parts[:, :, :2].flatten(2, 3).transpose(1, 2))
+            q, k, v = *rotated.chunk(2, dim=1), parts[:, :, 2].transpose(1, 2)
+            q, k = q * q.shape[-1] ** -0.5, zero_padding(k, real)
             return decayed_sum(
                 q, k, v, log_gamma(q)[None, :, None, None], self.size.causal,
                 lambda q, k, v, _: retain(q, k, v, self.chunk, self.size.causal),
