@@ -64,9 +64,12 @@ class ProjectedAttention(Attention):
             raise Unsupported(
                 f"causal {self.name()} got {n} queries and {m} keys; give as many keys as queries"
             )
-        q, k, v = self._project(x, context, self._positions(mask))
+        positions = self._positions(mask)
         if not self.upcast:
-            return Attended(self._merge(self.attend(q, k, v, mask)))
+            # Without names here, they are freed before the output is computed, unless stored.
+            heads = self.attend(*self._project(x, context, positions), mask)
+            return Attended(self._merge(heads))
+        q, k, v = self._project(x, context, positions)
         with full_precision(q, k, v) as (q32, k32, v32):
             heads = self.attend(q32, k32, v32, mask).to(v.dtype)
         return Attended(self._merge(heads))

@@ -1,15 +1,18 @@
 """Results that training computes again in the backward pass instead of storing them.
 
 Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016, arXiv 1604.06174, for each layer
-of an encoder, or each sample of a mechanism. The second computation repeats the first, with the
-same random numbers and autocast: outputs and gradients do not change.
+of an encoder, or each sample of a layer or mechanism. The second computation repeats the first,
+with the same random numbers and autocast: outputs and gradients do not change.
 """
 
 from collections.abc import Callable
+from functools import partial
+from math import ceil
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.func import functional_call
 from torch.utils.checkpoint import checkpoint
 
 from zoo.kernels import eager
@@ -18,7 +21,8 @@ RECOMPUTE = "none", "attention", "layer"
 """Of what an encoder layer may store the inputs alone: nothing; the attention; the whole layer."""
 
 LARGE = 2**18
-"""Entries of the first input from which `sample_by_sample` computes each sample again."""
+"""Entries of the first input in the samples that `sample_by_sample` computes together, at least:
+1 MiB in fp32. With fewer, starting the operations would take much of the time."""
 
 Result = TypeVar("Result")
 
@@ -33,15 +37,47 @@ def recomputed(function: Callable[..., Result], *inputs: Any) -> Result:
     return checkpoint(function, *inputs, use_reentrant=False)
 
 
-def sample_by_sample(function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
-    """`function(*inputs)`, of which training on a CPU computes each sample again.
+def sample_by_sample(
+    function: Callable[..., Tensor], *inputs: Tensor, again: bool = True, blocks: int | None = None
+) -> Tensor:
+    """`function(*inputs)`, which training on a CPU computes for each sample, or a few small ones.
 
-    The backward pass then has the intermediate results of one sample in memory. For a function
-    without parameters whose samples do not depend on one another. The first axis of each input is
-    the batch, or 1 for all samples alike.
+    For a function whose samples do not depend on one another. The first axis of each input is the
+    batch, or 1 for all samples alike.
+
+    Args:
+        function: what is computed.
+        inputs: its arguments.
+        again: whether the backward pass computes the samples again, so that it has the intermediate
+            results of one in memory; if not, it has those of its own operations for one.
+        blocks: the blocks of a sample that can have a thread each, where they limit the threads in
+            use: so many samples are computed together that each thread has one.
     """
-    batch, large = len(inputs[0]), inputs[0].numel() >= LARGE
-    if batch == 1 or not large or not torch.is_grad_enabled() or not eager.on_cpu(inputs[0]):
+    batch, size = len(inputs[0]), samples_at_a_time(inputs[0], blocks)
+    if size >= batch:
         return function(*inputs)
-    samples = zip(*(x.expand(batch, *x.shape[1:]).split(1) for x in inputs), strict=True)
-    return torch.cat([recomputed(function, *sample) for sample in samples])
+    parts = (x.expand(batch, *x.shape[1:]).split(size) for x in inputs)
+    *samples, last = zip(*parts, strict=True)
+    compute = partial(recomputed, function) if again else function
+    # The backward pass begins with the last: it would compute at once what is stored here.
+    return torch.cat([*(compute(*sample) for sample in samples), function(*last)])
+
+
+def samples_at_a_time(x: Tensor, blocks: int | None = None) -> int:
+    """The number of samples that `sample_by_sample` computes together; `x` is its first input."""
+    if not torch.is_grad_enabled() or not eager.on_cpu(x):
+        return len(x)
+    least = 1 if blocks is None else ceil(torch.get_num_threads() / blocks)
+    return max(least, ceil(LARGE / max(1, x[:1].numel())))
+
+
+def layer_by_sample(layer: nn.Module, x: Tensor, mask: Tensor | None, blocks: int) -> Tensor:
+    """The tokens `layer(x, mask=mask)`; see `sample_by_sample`."""
+    # Those of this call: `functional_call` may have replaced them for it.
+    state = {**dict(layer.named_parameters()), **dict(layer.named_buffers())}
+
+    def attend(x: Tensor, *mask: Tensor) -> Tensor:
+        return functional_call(layer, state, (x, None, *mask)).tokens
+
+    inputs = (x,) if mask is None else (x, mask)
+    return sample_by_sample(attend, *inputs, blocks=blocks)

@@ -10,12 +10,15 @@ Axis letters beyond the contract's: `t` blocks, `c` tokens of a block, `s` token
 it attends to, `l` global tokens, `w` keys of a block, l + s.
 """
 
+from functools import partial
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.contract import Queries
+from zoo.recompute import sample_by_sample
 
 RealCount = Int[Tensor, " #b"]
 """The number of real tokens of each sample, or one number for all."""
@@ -38,33 +41,46 @@ def windowed_attention(
     at least 1, or ends at the query if `causal`. The first `global_tokens` tokens, at most n, are
     global.
     """
-    batch, n = q.shape[0], q.shape[2]
+    n = q.shape[2]
     block = min(window, n)
-    q, keys, values = (
-        F.pad(part, (0, 0, 0, -n % block)).unflatten(2, (-1, block)) for part in (q, k, v)
-    )
-    offsets = [0] if q.shape[2] == 1 else [-1, 0] if causal else [-1, 0, 1]
-    keys = neighbours(keys, offsets, k[:, :, :global_tokens])
-    values = neighbours(values, offsets, v[:, :, :global_tokens])
-    position = torch.arange(q.shape[2] * block, device=q.device).unflatten(0, (-1, block))
+    position = torch.arange(n + -n % block, device=q.device).unflatten(0, (-1, block))
+    offsets = [0] if len(position) == 1 else [-1, 0] if causal else [-1, 0, 1]
     nearby = torch.cat([position + offset * block for offset in offsets], dim=-1)
     mask = window_mask(position, nearby, count, window, causal, global_tokens)
-    # Blocks are flattened into the batch, so that all heads share the mask of a block.
+    # As numbers, which is how the backward pass stores it: once for all samples alike.
+    bias = torch.zeros_like(mask, dtype=q.dtype).masked_fill(~mask, -torch.inf)
+    attend = partial(
+        _attend, block=block, offsets=offsets, global_tokens=global_tokens, dropout=dropout
+    )
+    return sample_by_sample(attend, q, k, v, bias, again=False)
+
+
+def _attend(
+    q: Queries, k: Queries, v: Queries, bias: Float[Tensor, "#b t c w"],
+    block: int, offsets: list[int], global_tokens: int, dropout: float,
+) -> Queries:  # fmt: skip
+    """Attend from each block of `block` queries, with a `bias` of 0 or -inf for each score."""
+    batch, n = q.shape[0], q.shape[2]
+    # Padding by nothing is a copy.
+    q = (F.pad(q, (0, 0, 0, -n % block)) if n % block else q).unflatten(2, (-1, block))
+    keys, values = (neighbours(part, block, offsets, global_tokens) for part in (k, v))
+    # Blocks are flattened into the batch, so that all heads share the bias of a block.
     parts = (part.transpose(1, 2).flatten(0, 1) for part in (q, keys, values))
-    mask = mask.expand(batch, -1, -1, -1).flatten(0, 1)[:, None]
-    out = F.scaled_dot_product_attention(*parts, attn_mask=mask, dropout_p=dropout)
+    bias = bias.expand(batch, -1, -1, -1).flatten(0, 1)[:, None]
+    out = F.scaled_dot_product_attention(*parts, attn_mask=bias, dropout_p=dropout)
     return out.unflatten(0, (batch, -1)).transpose(1, 2).flatten(2, 3)[:, :, :n]
 
 
 def neighbours(
-    blocks: Float[Tensor, "b h t c e"], offsets: list[int], first: Float[Tensor, "b h l e"]
+    x: Queries, block: int, offsets: list[int], global_tokens: int
 ) -> Float[Tensor, "b h t w e"]:
     """For each block the global tokens, then the blocks at `offsets`, zero past the ends."""
-    count = blocks.shape[2]
-    padded = F.pad(blocks, (0, 0, 0, 0, 1, 1))
-    shared = first[:, :, None].expand(-1, -1, count, -1, -1)
-    parts = (padded[:, :, 1 + offset : 1 + offset + count] for offset in offsets)
-    return torch.cat([shared, *parts], dim=3)
+    ends = -offsets[0] * block, offsets[-1] * block + -x.shape[2] % block
+    nearby = F.pad(x, (0, 0, *ends)).unfold(2, len(offsets) * block, block).mT
+    if not global_tokens:
+        return nearby
+    first = x[:, :, None, :global_tokens].expand(-1, -1, nearby.shape[2], -1, -1)
+    return torch.cat([first, nearby], dim=3)
 
 
 def window_mask(
@@ -76,7 +92,8 @@ def window_mask(
     global_tokens: int,
 ) -> Bool[Tensor, "#b t c w"]:
     """Which of the global tokens and of the `nearby` ones each query attends to."""
-    offset = nearby[:, None, :] - position[:, :, None]
+    # The same in every block.
+    offset = nearby[:1, None, :] - position[:1, :, None]
     in_window = (offset >= -window) & (offset <= (0 if causal else window))
     # A global token within the window counts once: as a global token.
     real = (nearby >= global_tokens) & (nearby < count[:, None, None])
