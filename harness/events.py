@@ -7,6 +7,7 @@ from typing import Any
 
 from harness.records.record import Record
 from harness.records.store import Store
+from tasks.data.extras import how_to_install
 from zoo.registry import UserError
 
 
@@ -20,8 +21,8 @@ def require_tensorboard() -> Any:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
         raise UserError(
-            "--tensorboard needs the package tensorboard, which is not installed; run: "
-            "pip install 'attention-harness[tensorboard]'"
+            "--tensorboard needs the package tensorboard, which is not installed; "
+            + how_to_install("tensorboard")
         ) from error
     return SummaryWriter
 

@@ -105,9 +105,9 @@ def resolve(
         raise UserError(unknown("kind of positions", request.positions, get_args(Positions)))
     plain, name, budget = _parts(request)
     usual = budget.options(name, composition.names)
-    options = composition.resolve(
-        {variant: {**own, **request.settings.get(variant, {})} for variant, own in usual.items()}
-    )
+    given = {
+        variant: {**own, **request.settings.get(variant, {})} for variant, own in usual.items()
+    }
     model, train, overrides = _recipes(request, budget.recipe(name), f"budget {budget.name!r}: ")
     task = shuffle_blocks(plain, request.block)
     data = data_of(task)
@@ -115,13 +115,13 @@ def resolve(
         announce(f"{task.key}: generate data")
     spec = RunSpec(
         attention=request.attention,
-        options=options,
+        options=composition.resolve(given),
         task=TaskSpec(
             name=name, key=task.key, options=plain.options, block=request.block,
             digests={**data.digests},
         ),
         budget=budget.name,
-        overrides=overrides,
+        overrides=overrides | composition.overrides(given, usual),
         model=model, train=train, device=request.device, seed=request.seed,
         tuning=request.tuning, match=request.match,
     )  # fmt: skip

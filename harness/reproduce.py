@@ -81,7 +81,7 @@ def trajectories_of(names: Sequence[str], folder: Path) -> list[DataSet]:
         file = folder / f"{robot}_{quality.replace('-', '_')}-v2.hdf5"
         settings = [f"control.path={file}", f"control.env={ENVIRONMENTS[robot]}"]
         settings += [f"primal.rank={RANKS[name]}"] if name in RANKS else []
-        remedy = f"give --data with the folder of {file.name}, a file of D4RL; docs/control.md"
+        remedy = f"give --data with the folder of {file.name}, a file of D4RL (see docs/control.md)"
         columns.append(DataSet(name, "control", tuple(settings), "" if file.is_file() else remedy))
     return columns
 

@@ -35,7 +35,9 @@ def varied(request: Request, field: str, values: Sequence[str]) -> list[Request]
         )
     own = request.settings.get(owner, {})
     if option in own:
-        raise UserError(f"--set {owner}.{option}={own[option]} gives a field that is swept")
+        raise UserError(
+            f"--set {owner}.{option}={own[option]} gives a field that is swept; leave it out"
+        )
     settings = [{**request.settings, owner: {**own, option: value}} for value in values]
     return [replace(request, settings=given) for given in settings]
 

@@ -50,6 +50,18 @@ class Composition:
             name: resolve(name, variants.find(name), given.get(name, {})) for name in self.names
         }
 
+    def overrides(
+        self, given: Mapping[str, Mapping[str, Value]], usual: Mapping[str, Mapping[str, Value]]
+    ) -> dict[str, Value]:
+        """The options of `given` that differ from those of `usual`, by `VARIANT.OPTION`."""
+        ours, theirs = self.resolve(given), self.resolve(usual)
+        return {
+            f"{variant}.{name}": value
+            for variant, own in ours.items()
+            for name, value in own.items()
+            if name not in theirs[variant] or theirs[variant][name] != value
+        }
+
     def build(
         self, size: Size, depth: int, options: Mapping[str, Mapping[str, Value]]
     ) -> list[Attention]:

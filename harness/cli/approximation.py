@@ -101,6 +101,10 @@ def _options(name: str, set_: "Sequence[str] | None", over: str) -> "list[dict[s
     given: list[dict[str, Value]] = [dict(settings.get(name, {}))]
     for field, values in varied.items():
         option = field.partition(".")[2]
+        if option in given[0]:
+            raise UserError(
+                f"--set {field}={given[0][option]} gives an option that is varied; leave it out"
+            )
         given = [{**one, option: value} for one in given for value in values]
     complete = [(one, resolve(name, variant, one)) for one in given]
     return [{key: value for key, value in whole.items() if key in one} for one, whole in complete]

@@ -1,5 +1,6 @@
 """Options that several commands share, and the parsers of their values."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -79,7 +80,8 @@ def resources(
     """What the cells of a grid may use.
 
     Raises:
-        UserError: there is no such engine or device, or a text of `slurm` has another form.
+        UserError: there is no such engine or device, this machine has fewer CPUs, or a text of
+            `slurm` has another form.
     """
     from harness.engines.choice import ENGINES, Resources
     from harness.environment import pick_device
@@ -93,6 +95,8 @@ def resources(
         raise UserError(f"--slurm {' '.join(slurm or ())}: give NAME=VALUE, as partition=gpu")
     if parameters and engine != "slurm":
         raise UserError("--slurm is for jobs of Slurm; give --engine slurm as well")
+    if engine == "local" and threads > (cores := os.cpu_count() or 1):
+        raise UserError(f"--threads {threads} exceeds the {cores} CPUs of this machine; give fewer")
     kind: Any = pick_device(device).type
     return Resources(
         engine=engine, workers=workers, threads=threads, device=kind, parameters=parameters

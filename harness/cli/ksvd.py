@@ -52,7 +52,9 @@ def ksvd(
     from harness.records.files import require_writable
     from reports import pages
 
-    setting = Setting(_options(set_, rank, dim, heads), dim, heads, tokens, samples, steps, lr)
+    setting = Setting(
+        _options(set_, rank, dim, heads, tokens), dim, heads, tokens, samples, steps, lr
+    )
     axes = {
         "losses": _chosen("loss", losses, LOSSES.split(",")),
         "trained": _chosen("trained part", trained, ["weights", "all"]),
@@ -103,7 +105,9 @@ def _chosen(what: str, text: str, known: "Sequence[str]") -> list[str]:
     return names
 
 
-def _options(set_: "Sequence[str] | None", rank: int, dim: int, heads: int) -> dict[str, Any]:
+def _options(
+    set_: "Sequence[str] | None", rank: int, dim: int, heads: int, tokens: int
+) -> dict[str, Any]:
     """The options of `primal` that are given.
 
     Raises:
@@ -122,10 +126,10 @@ def _options(set_: "Sequence[str] | None", rank: int, dim: int, heads: int) -> d
         if name in given:
             raise UserError(f"--set primal.{name} is an option of its own; give {option}")
     whole = resolve("primal", variants.find("primal"), given)
-    if dim % heads == 0 and rank >= (
-        width := feature_maps.width(str(whole.get("feature_map", "cosine")), dim // heads)
-    ):
-        raise UserError(
-            f"rank {rank} of {width} features spans all singular vectors; give a smaller --rank"
-        )
+    width = feature_maps.width(str(whole.get("feature_map", "cosine")), dim // heads)
+    for count, what in ((width, "features"), (tokens, "tokens")):
+        if dim % heads == 0 and rank >= count:
+            raise UserError(
+                f"rank {rank} of {count} {what} spans all singular vectors; give a smaller --rank"
+            )
     return {"rank": rank, **{name: value for name, value in whole.items() if name in given}}

@@ -16,6 +16,7 @@ from harness.cli.spectrum import write_spectra
 from zoo.registry import UserError
 
 if TYPE_CHECKING:
+    from harness.engines.choice import Resources
     from harness.plan import Plan
     from harness.records.cost import CostRecord
     from harness.records.record import Record
@@ -66,6 +67,8 @@ def returns(options: Options) -> int:
     """Train every row on every data set that is present; write its return and the published one."""
     from harness.reproduce import D4RL, trajectories_of
 
+    if not options.data.is_dir():
+        raise UserError(f"--data {options.data} is no folder; give the folder of the files of D4RL")
     return _results(options, trajectories_of(options.tasks or D4RL, options.data))
 
 
@@ -134,10 +137,13 @@ def _plans(
     """
     from harness.plan import resolve
 
+    # Before data are generated.
+    _resources(options)
     missing = {one.name: one.missing for one in data_sets if one.missing}
     if len(missing) == len(data_sets):
         name, remedy = next(iter(missing.items()))
-        raise UserError(f"the data of {', '.join(missing)} are missing; {name}: {remedy}")
+        of = f"for {name} " if len(missing) > 1 else ""
+        raise UserError(f"the data of {', '.join(missing)} are missing; {of}{remedy}")
     announce = partial(typer.echo, err=True)
     plans = {}
     for column in data_sets:
@@ -152,10 +158,13 @@ def _plans(
     return plans, missing
 
 
+def _resources(options: Options) -> "Resources":
+    return arguments.resources("local", options.workers, options.threads, options.device, None)
+
+
 def _trained(options: Options, plans: "Sequence[Plan]", keep: bool = False) -> "list[Record]":
-    resources = arguments.resources("local", options.workers, options.threads, options.device, None)
     outcomes = cells.run(
-        plans, options.store, rerun=options.rerun, keep=keep, resources=resources,
+        plans, options.store, rerun=options.rerun, keep=keep, resources=_resources(options),
         quiet=options.as_json,
     )  # fmt: skip
     return [record for record, _ in outcomes]

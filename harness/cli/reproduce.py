@@ -76,8 +76,8 @@ def reproduce(
     )  # fmt: skip
     options = Options(
         table=table,
-        attentions=_names(attention, chosen.rows),
-        tasks=_names([task] if task else None, chosen.tasks) if task or chosen.tasks else (),
+        attentions=arguments.names_in(attention or [chosen.rows]),
+        tasks=_tasks(table, chosen, task),
         budget=budget,
         device=device,
         precision=precision,
@@ -100,8 +100,14 @@ def _options_of(table: str, chosen: Table, **options: Any) -> dict[str, Any]:
     return given
 
 
-def _names(given: Sequence[str] | None, default: str) -> list[str]:
-    return arguments.names_in(given or [default])
+def _tasks(table: str, chosen: Table, given: str) -> Sequence[str]:
+    """The columns; UserError where the table does not have one of them."""
+    names = arguments.names_in([given or chosen.tasks]) if given or chosen.tasks else []
+    # Spectra can be of any task, and the data sets of table 4 are checked with its files.
+    columns = chosen.tasks.split(",") if table.isdigit() and chosen.tasks else names
+    if other := [name for name in names if name not in columns]:
+        raise UserError(unknown(f"column of {_named(table)}", other[0], columns))
+    return names
 
 
 def _named(table: str) -> str:

@@ -65,7 +65,7 @@ def reference_of(spec: CostSpec) -> CostSpec:
     """The cell of SDPA softmax that `spec` is compared with."""
     composition = Composition.parse(REFERENCE)
     options = composition.resolve({REFERENCE: {"backend": BACKEND}})
-    return spec.model_copy(update={"attention": REFERENCE, "options": options})
+    return spec.model_copy(update={"attention": REFERENCE, "options": options, "overrides": {}})
 
 
 def required_bytes(spec: CostSpec, work: Work) -> int:

@@ -159,6 +159,7 @@ def _spec(
     spec = CostSpec(
         attention=attention,
         options=composition.resolve(settings),
+        overrides=composition.overrides(request.settings, {}),
         level=request.level,
         operation=operation,
         length=length,
@@ -176,8 +177,9 @@ def _spec(
     reference = reference_of(spec)
     # On a CPU `auto` is SDPA: one row for both.
     own = spec.options.get(REFERENCE, {}).get("backend")
-    same = attention == REFERENCE and own == "auto" and request.device == "cpu"
-    return reference if same else spec
+    auto = attention == REFERENCE and own == "auto" and request.device == "cpu"
+    same = spec.model_copy(update={"overrides": {}}) == reference
+    return reference if auto or same else spec
 
 
 def _model(request: CostRequest) -> ModelSpec:

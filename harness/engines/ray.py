@@ -4,7 +4,7 @@ import signal
 from typing import Any
 
 from harness.engines.jobs import Job, Result, execute, order
-from zoo.packages import load
+from tasks.data.extras import import_extra
 from zoo.registry import in_one_line
 
 SECONDS_PER_WAIT = 0.2
@@ -31,7 +31,7 @@ class RayCluster:
         Raises:
             Unsupported: Ray is not installed.
         """
-        self.ray: Any = load("--engine ray", "ray", "ray")
+        self.ray: Any = import_extra("--engine ray", "ray", "ray")
         self.workers, self.threads = workers, threads
         self.running: dict[Any, Job] = {}
         handler = signal.getsignal(signal.SIGTERM)

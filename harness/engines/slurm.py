@@ -10,7 +10,7 @@ from typing import Any
 
 from harness.engines.jobs import Job, Order, Result, execute, order
 from harness.interrupts import Interrupts
-from zoo.packages import load
+from tasks.data.extras import import_extra
 from zoo.registry import UserError, in_one_line
 
 SECONDS_PER_WAIT = 0.5
@@ -82,7 +82,7 @@ class SlurmJobs:
         Raises:
             UserError: submitit is not installed, or does not accept a parameter.
         """
-        submitit: Any = load("--engine slurm", "submitit", "submitit")
+        submitit: Any = import_extra("--engine slurm", "submitit", "slurm")
         self.workers, self.threads = workers, threads
         self.running: list[tuple[Any, Job]] = []
         self.executor = submitit.AutoExecutor(folder=folder.absolute())

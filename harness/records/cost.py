@@ -1,5 +1,6 @@
 """The cost of one attention layer, or of one model, at one length: specification and record."""
 
+import operator
 from typing import Annotated, Literal, get_args
 
 from pydantic import Field, model_validator
@@ -28,6 +29,7 @@ class CostSpec(Identified):
     Attributes:
         attention: the variant, or `A+B` where `level` is `step`.
         options: every option of every variant named, by variant.
+        overrides: those that differ from the defaults, by `VARIANT.OPTION`.
         level: what is built around the variant.
         operation: what is timed.
         length: tokens of a sample; of the prompt, where `operation` is `decode`.
@@ -45,6 +47,7 @@ class CostSpec(Identified):
 
     attention: str
     options: dict[str, dict[str, Value]]
+    overrides: Annotated[dict[str, Value], Field(exclude_if=operator.not_)] = Field(default={})
     level: Level
     operation: Pass
     length: Count

@@ -239,8 +239,8 @@ class RunSpec(Identified):
         options: every option of every variant named, by variant.
         task: the task with its version, options and data.
         budget: name of the budget that `model` and `train` came from.
-        overrides: fields of `model` and `train` that differ from the budget, as `train.lr`, with
-            their values; `model` and `train` hold them too.
+        overrides: fields of `model` and `train` and options of variants that differ from the
+            budget, as `train.lr`, with their values; `model`, `train` and `options` hold them too.
         model: the transformer.
         train: the optimiser's recipe.
         device: the kind of device; part of the identity because cost is part of the outcome.

@@ -18,7 +18,7 @@ of the principal angles between the span of the scores and the exact first s lef
 vectors of K, mean of both sides. 1 is the exact solution, and *random* the expectation for a
 uniformly random subspace of the span of the features. Task loss: 1 is that of the best constant
 output. Means over the seeds, in brackets the smallest and the largest.
-[docs/primal.md](../docs/primal.md) says what this shows.
+Statements 24 and 25 of docs/primal.md say what the curves in the folder results/ show.
 """
 
 

@@ -109,27 +109,48 @@ def machine(record: Record | CostRecord | SpectrumRecord) -> str:
     return f"{name}, {count}" if record.spec.device == "cpu" else name
 
 
-def by_options(
-    runs: Iterable[Record], options: Callable[[Record], Options] = lambda run: run.spec.options
-) -> list[tuple[str, list[Record]]]:
-    """Groups of runs whose options agree, in order of seed, each with the options that differ.
+def by_options(runs: Iterable[Record], varied: str = "") -> list[tuple[str, list[Record]]]:
+    """Groups of runs whose options agree, in order of seed, each with its text of `differences`.
 
-    Returns:
-        The text of `differences` and the runs.
+    `varied` is the path of an option in which the runs of a group differ, as `primal.rank`.
     """
     ordered = sorted(runs, key=lambda run: run.spec.seed)
-    groups = group_by(ordered, lambda run: json.dumps(options(run), sort_keys=True))
+    groups = group_by(ordered, lambda run: json.dumps(_options(run.spec, varied), sort_keys=True))
     sets = [groups[key] for key in sorted(groups)]
-    return list(zip(differences([options(runs[0]) for runs in sets]), sets, strict=True))
+    specs = [own[0].spec for own in sets]
+    texts = differences(
+        [_options(spec, varied) for spec in specs],
+        [{path: v for path, v in spec.overrides.items() if path != varied} for spec in specs],
+    )
+    return list(zip(texts, sets, strict=True))
 
 
-def differences(sets: Sequence[Options]) -> list[str]:
-    """What distinguishes each set of options, as ` (eta=0.1, rank=20)`; empty for a single one."""
+def differences(sets: Sequence[Options], overrides: Sequence[Mapping[str, object]]) -> list[str]:
+    """The options of each set that others have otherwise, or that were set: ` (eta=0.1, rank=20)`.
+
+    Args:
+        sets: options by variant.
+        overrides: of each set, the options that differ from the recipe, by `VARIANT.OPTION`; other
+            paths are ignored.
+    """
     flat = [_flat(options) for options in sets]
-    names = sorted({name for own in flat for name in own})
-    differing = [name for name in names if len({own.get(name) for own in flat}) > 1]
-    texts = [", ".join(f"{name}={own[name]}" for name in differing if name in own) for own in flat]
+    names = {name for own in flat for name in own}
+    differing = {name for name in names if len({own.get(name) for own in flat}) > 1}
+    texts = []
+    for options, own, changed in zip(sets, flat, overrides, strict=True):
+        of_variants = {path: v for path, v in changed.items() if path.partition(".")[0] in options}
+        shown = {path: v for path, v in own.items() if path in differing} | of_variants
+        names = {path: path if len(options) > 1 else path.partition(".")[2] for path in shown}
+        texts.append(", ".join(f"{names[path]}={shown[path]}" for path in sorted(shown)))
     return [f" ({text})" if text else "" for text in texts]
+
+
+def _options(spec: RunSpec, varied: str) -> Options:
+    """The options of a run without the one that varies."""
+    return {
+        variant: {name: v for name, v in own.items() if f"{variant}.{name}" != varied}
+        for variant, own in spec.options.items()
+    }
 
 
 def baselines(records: Iterable[Record]) -> Baselines:
@@ -191,10 +212,9 @@ def _chosen(run: Record) -> str:
 
 
 def _flat(options: Options) -> dict[str, str]:
-    """Options by name; with the variant's name before it where a composition has several."""
-    prefix = "{0}.{1}" if len(options) > 1 else "{1}"
+    """Options by `VARIANT.OPTION`."""
     return {
-        prefix.format(variant, name): str(value)
+        f"{variant}.{name}": str(value)
         for variant, own in options.items()
         for name, value in own.items()
     }

@@ -226,7 +226,7 @@ def _csv_line(record: CostRecord) -> dict[str, object]:
 
 def _shared(spec: CostSpec) -> str:
     """What all cells of a sweep share."""
-    own = {"attention", "options", "length", "batch"}
+    own = {"attention", "options", "overrides", "length", "batch"}
     return json.dumps(spec.model_dump(mode="json", exclude=own), sort_keys=True)
 
 
@@ -238,7 +238,8 @@ def _rows(records: Sequence[CostRecord]) -> tuple[CostRow, ...]:
         by_name.setdefault(record.spec.attention, {}).setdefault(options, []).append(record)
     rows = []
     for name, sets in sorted(by_name.items()):
-        texts = differences([own[0].spec.options for own in sets.values()])
+        specs = [own[0].spec for own in sets.values()]
+        texts = differences([one.options for one in specs], [one.overrides for one in specs])
         for text, own in zip(texts, sets.values(), strict=True):
             cells = {one.spec.length: one for one in sorted(own, key=lambda r: r.spec.length)}
             rows.append(CostRow(name + text, cells))

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from harness.records.record import Record
 from reports.tables.boards import (
     Baselines,
-    Options,
     Row,
     baselines,
     by_options,
@@ -91,7 +90,7 @@ def _curves(records: Sequence[Record]) -> tuple[Curve, ...]:
         Curve(SHUFFLED + options, _rows(runs, lambda run: _block(run) or ALL))
         for options, runs in by_options(run for run in records if run.spec.attention == FULL)
     ]
-    windowed = by_options(filter(_window, ordered), _options) or [("", [])]
+    windowed = by_options(filter(_window, ordered), f"{WINDOWED}.window") or [("", [])]
     # With several sets of options of full attention, none is the end of a windowed curve.
     only = shuffled[0].rows if len(shuffled) == 1 else {}
     end = {ALL: only[ALL]} if ALL in only else {}
@@ -113,9 +112,3 @@ def _block(record: Record) -> int:
 def _rows(runs: Iterable[Record], tokens: Callable[[Record], int]) -> dict[int, Row]:
     groups = group_by(runs, tokens)
     return {count: Row(same[0].spec.attention, tuple(same)) for count, same in groups.items()}
-
-
-def _options(record: Record) -> Options:
-    """Options of a run without the window, which varies along a curve."""
-    own = {k: v for k, v in record.spec.options.get(WINDOWED, {}).items() if k != "window"}
-    return {**record.spec.options, WINDOWED: own}

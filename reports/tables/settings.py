@@ -66,7 +66,11 @@ def setting(spec: RunSpec) -> Setting:
     chosen = chosen_fields(spec)
     own = {
         **dict.fromkeys(chosen, CHOSEN),
-        "overrides": {path: v for path, v in spec.overrides.items() if path not in chosen},
+        "overrides": {
+            path: v
+            for path, v in spec.overrides.items()
+            if path not in chosen and path.partition(".")[0] in PARTS
+        },
         "tuning": spec.tuning.grid if spec.tuning else None,
     }
     return {path: own[path] if path in own else attrgetter(path)(spec) for path in PATHS}

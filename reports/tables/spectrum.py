@@ -75,7 +75,8 @@ def _names(records: Sequence[SpectrumRecord]) -> dict[str, str]:
     """The name of each run: variant, what was chosen for it, and what runs differ in."""
     names, several = {}, len({record.spec.seed for record in records}) > 1
     for attention, same in group_by(records, lambda record: record.spec.attention).items():
-        options = differences([record.spec.options for record in same])
+        specs = [record.spec for record in same]
+        options = differences([one.options for one in specs], [one.overrides for one in specs])
         for record, differing in zip(same, options, strict=True):
             seed = f" seed {record.spec.seed}" if several else ""
             names[record.spec.id] = f"{attention}{differing}{chosen_text(record.spec)}{seed}"

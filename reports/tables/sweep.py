@@ -121,7 +121,7 @@ def _sweep(
     curves = [
         Curve(name, f"{name}{options}", _rows(own, value))
         for name, same in group_by(runs, lambda run: run.spec.attention).items()
-        for options, own in by_options(same, lambda run: _options(run.spec, field))
+        for options, own in by_options(same, field)
     ]
     curves.sort(key=lambda curve: curve.label)
     named = {one: baseline_scores(by_value[one]) for one in values}
@@ -142,23 +142,13 @@ def _order(value: object) -> tuple[bool, float, str]:
     return not is_number, float(value) if is_number else 0.0, str(value)
 
 
-def _options(spec: RunSpec, field: str) -> dict[str, dict[str, object]]:
-    owner, _, option = field.partition(".")
-    return {
-        name: {key: v for key, v in own.items() if (name, key) != (owner, option)}
-        for name, own in spec.options.items()
-    }
-
-
 def _shared(spec: RunSpec, field: str) -> Setting:
     """What the runs of a sweep share: its option differs, and with it the data of the task."""
     owner, _, option = field.partition(".")
     shared = setting(spec)
-    overrides = {**spec.overrides}
-    overrides.pop(field, None)
-    shared |= {"overrides": overrides}
     if owner in ("model", "train"):
-        return shared | {field: "varied"}
+        overrides = {path: v for path, v in spec.overrides.items() if path != field}
+        return shared | {field: "varied", "overrides": overrides}
     if owner not in ("task", spec.task.name):
         return shared
     options = {key: value for key, value in spec.task.options.items() if key != option}

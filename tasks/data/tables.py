@@ -5,6 +5,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from tasks.data.extras import how_to_install
 from tasks.data.files import require_regular, unreadable
 from zoo.registry import UserError, first_line
 
@@ -56,7 +57,7 @@ def _read(file: Path, columns: tuple[str, str, str], modified: int, size: int) -
         raise UserError(f"{file} is not UTF-8 ({error.reason}); save it as UTF-8") from error
     except ImportError as error:
         raise UserError(
-            f"{file} cannot be read without pyarrow; run: pip install 'attention-harness[parquet]'"
+            f"{file} cannot be read without pyarrow; {how_to_install('parquet')}"
         ) from error
     except ValueError as error:  # pandas' and pyarrow's errors of format derive from it
         raise UserError(f"{file} cannot be read ({first_line(error)}); correct it") from error

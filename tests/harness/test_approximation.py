@@ -171,6 +171,10 @@ def test_the_command_writes_a_table_and_a_figure_for_a_trained_model_too(
     [
         (["performer", "--set", "linear.chunk=1"], "'linear' is not the variant"),
         (["performer", "--over", "performer.feature=1"], "did you mean 'features'?"),
+        (
+            ["performer", "--over", "performer.features=64", "--set", "performer.features=32"],
+            "--set performer.features=32 gives an option that is varied; leave it out",
+        ),
         (["performer", "--logits", "0"], "logits '0' are not positive numbers"),
         (["performer", "--lengths", "1"], "are not all from 2"),
         (["performers"], "did you mean 'performer'?"),

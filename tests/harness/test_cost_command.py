@@ -47,6 +47,16 @@ def test_cost_measures_every_cell_once_and_writes_its_page(call, store, outcomes
     assert "other.json is not a record" in call(*arguments)[2]
 
 
+def test_a_row_names_the_options_that_were_set(call, store, outcomes):
+    given = "-a", "nystrom", "--lengths", "32", "--set", "nystrom.landmarks=4"
+    code, out, err = call(*SMALL, *given)
+    assert code == 0, err
+    assert "nystrom (landmarks=4)" in out
+    specs = [record.spec for record in CostStore.within(store.folder).read()[0]]
+    own = {spec.attention: spec.overrides for spec in specs}
+    assert own == {"nystrom": {"nystrom.landmarks": 4}, "softmax": {}}
+
+
 def test_softmax_by_name_is_the_row_of_sdpa_and_prefill_is_causal(call, store, outcomes):
     code, _, err = call(*SMALL, "-a", "softmax", "--lengths", "32", "--pass", "prefill")
     assert code == 0, err

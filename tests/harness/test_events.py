@@ -54,7 +54,7 @@ def test_without_tensorboard_nothing_is_run_and_the_remedy_is_named(call, store,
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     code, _, err = call("run", "--attention", "softmax", "--tensorboard", "events")
     assert (code, err.count("\n")) == (2, 1)
-    assert "pip install 'attention-harness[tensorboard]'" in err
+    assert "pip install -c constraints.txt -e '.[tensorboard]'" in err
     assert not store.folder.exists()
 
 

@@ -177,6 +177,7 @@ def test_the_command_reads_a_run_with_kept_weights(call, store, unmeasured, tmp_
         (["--set", "primal.rnk=1"], "did you mean 'rank'?"),
         (["--set", "primal.trace=data"], "give --traces"),
         (["--rank", "32"], "rank 32 of 32 features spans all singular vectors"),
+        (["--tokens", "4"], "rank 4 of 4 tokens spans all singular vectors"),
         (["--dim", "9", "--heads", "2"], "heads"),
         (["--seeds", "a"], "are not integers"),
         (["--run", "missing"], "unknown run 'missing'"),

@@ -73,6 +73,16 @@ def test_a_setting_overrides_one_field_of_the_recipe(smoke, owner, given, expect
     assert spec.id != usual.id
 
 
+def test_an_option_of_a_variant_that_differs_from_the_recipe_is_an_override(request_of, trees):
+    def spec(**primal):
+        return resolve(request_of("softmax+primal", "listops", listops=trees, primal=primal)).spec
+
+    changed = spec(rank="7", eta="0.3")
+    assert changed.overrides == {"primal.rank": 7, "primal.eta": 0.3}
+    usual = {name: str(spec().options["primal"][name]) for name in ("rank", "eta")}
+    assert spec(**usual) == spec() and not spec().overrides
+
+
 def test_bucketing_by_length_is_an_override_and_not_for_compiled_models(smoke):
     spec = smoke(train={"bucket_by_length": "true"})
     assert spec.train.bucket_by_length

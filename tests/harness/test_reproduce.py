@@ -206,7 +206,7 @@ def test_the_figure_is_made_of_the_spectra_of_trained_models(call, store, budget
     ("arguments", "message"),
     [
         (("primal", "--table", "1"), "the data of uea-ethanol-concentration, uea-face"),
-        (("primal", "--table", "2", "--task", "image"), "run 'harness data fetch image'"),
+        (("primal", "--table", "2", "--task", "image"), "are missing; run 'harness data fetch"),
         (("primal", "--table", "figure"), "the data of image are missing"),
         (("primal", "--table", "2", "--seconds", "3"), "--seconds is not an option of table 2"),
         (
@@ -217,8 +217,8 @@ def test_the_figure_is_made_of_the_spectra_of_trained_models(call, store, budget
         (("primal", "--table", "2", "--seeds", "x"), "seeds 'x' are not integers"),
         (
             ("primal", "--table", "4"),
-            f"the data of {', '.join(D4RL)} are missing; halfcheetah-medium-expert: give --data "
-            "with the folder of halfcheetah_medium_expert-v2",
+            f"the data of {', '.join(D4RL)} are missing; for halfcheetah-medium-expert give "
+            "--data with the folder of halfcheetah_medium_expert-v2",
         ),
         (("primal", "--table", "4", "--task", "hopper"), "unknown data set 'hopper'"),
         (("primal", "--table", "2", "--data", "."), "--data is not an option of table 2"),
@@ -227,7 +227,11 @@ def test_the_figure_is_made_of_the_spectra_of_trained_models(call, store, budget
         (("primal", "--task", "listop"), "did you mean 'listops'?"),
         (("primal", "-a", "linformr"), "did you mean 'linformer'?"),
         (("primal", "--budget", "papr"), "did you mean 'paper'?"),
-        (("primal", "--task", "copying"), "no recipe for task 'copying'"),
+        (("primal", "--task", "copying"), "unknown column of table 3 'copying'"),
+        (("primal", "--table", "1", "--task", "listops"), "unknown column of table 1 'listops'"),
+        (("primal", "--table", "figure", "--task", "copying"), "no recipe for task 'copying'"),
+        (("primal", "--table", "4", "--data", "absent"), "--data absent is no folder; give the"),
+        (("primal", "--table", "2", "--threads", "999"), "--threads 999 exceeds the"),
     ],
 )
 def test_bad_input_is_one_line_and_nothing_is_written(arguments, message, call, store):

@@ -65,6 +65,23 @@ def test_a_label_names_the_options_that_differ(record, attention, other, expecte
     assert labels(board) == [expected, expected.replace("20", "30")]
 
 
+@pytest.mark.parametrize(
+    ("attention", "other", "expected"),
+    [("primal", {}, "primal (rank=5)"), ("softmax+primal", {"softmax": {}},
+     "softmax+primal (primal.rank=5)")],
+)  # fmt: skip
+def test_a_label_names_the_options_that_were_set_also_alone(record, attention, other, expected):
+    options = {**other, "primal": {"rank": 5, "eta": 0.1}}
+    overrides = {"primal.rank": 5, "train.lr": 0.1}
+    (board,) = boards([record(attention, options=options, overrides=overrides)])
+    assert labels(board) == [expected]
+    assert "train.lr=0.1" in board.title and "rank" not in board.title
+    recipe = record(attention, options={**other, "primal": {"rank": 20, "eta": 0.1}},
+                    overrides={"train.lr": 0.1})  # fmt: skip
+    (both,) = boards([recipe, record(attention, options=options, overrides=overrides)])
+    assert sorted(labels(both)) == [expected.replace("5", "20"), expected]
+
+
 def test_rows_are_in_order_of_test_accuracy_with_failures_last(record):
     given = [
         record("a", status="failed", reason="ValueError"),
