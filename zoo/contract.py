@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from zoo.inputs import require_inputs
 from zoo.kernels import rotary
 from zoo.kernels.precision import at_least_fp32
-from zoo.recompute import layer_by_sample, samples_at_a_time
+from zoo.recompute import layer_in_parts, samples_at_a_time
 from zoo.registry import Registry, UserError
 from zoo.size import Size
 from zoo.traits import Traits
@@ -75,16 +75,16 @@ class Attention(nn.Module, ABC):
         unchecked: the reason why the checks cannot run on the variant; empty if they can.
         is_baseline: whether it takes the place of attention and is none, such as the identity or a
             convolution: what attention achieves is the accuracy above such a model's.
-        by_sample: whether training on a CPU stores large inputs alone, and computes the layer again
-            in the backward pass, sample by sample (`zoo.recompute`): hooks are called for each. It
-            has no effect on a variant with auxiliary losses.
+        parts: in how many parts training on a CPU computes a large batch, all but the last of them
+            again in the backward pass (`zoo.recompute`): hooks are called for each. It has no
+            effect on a variant with auxiliary losses.
     """
 
     traits: ClassVar[Traits]
     expected_failures: ClassVar[Mapping[str, str]] = MappingProxyType({})
     unchecked: ClassVar[str] = ""
     is_baseline: ClassVar[bool] = False
-    by_sample: ClassVar[bool] = False
+    parts: ClassVar[int] = 1
 
     def __init_subclass__(cls, **keywords: object) -> None:
         """Raise `TypeError` if a class attribute is of another type."""
@@ -94,7 +94,7 @@ class Attention(nn.Module, ABC):
             "expected_failures": Mapping,
             "unchecked": str,
             "is_baseline": bool,
-            "by_sample": bool,
+            "parts": int,
         }
         for name, kind in kinds.items():
             if name in vars(cls) and not isinstance(vars(cls)[name], kind):
@@ -122,9 +122,10 @@ class Attention(nn.Module, ABC):
         """
         context = x if context is None else context
         require_inputs(self.size, x, context, mask)
-        splits = self.by_sample and context is x and not self.traits.losses
-        if splits and samples_at_a_time(x, self.size.heads) < len(x):
-            return Attended(layer_by_sample(self, x, mask, self.size.heads))
+        if self.parts > 1 and context is x and not self.traits.losses:
+            size = samples_at_a_time(x, self.size.heads, self.parts)
+            if size < len(x):
+                return Attended(layer_in_parts(self, x, mask, size))
         output = super().__call__(x, context, mask)
         if not isinstance(output, Attended):
             raise TypeError(

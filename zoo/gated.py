@@ -20,7 +20,7 @@ from zoo.kernels.real_tokens import gather_tokens, real_tokens_first
 class GatedAttention(Attention):
     """Norm, gate and output projection after an inner `attend`, and the shape of the state."""
 
-    by_sample = True
+    parts = 2
 
     def _make_output(self) -> None:
         """Make gate, norm and output projection.

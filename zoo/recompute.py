@@ -38,7 +38,7 @@ def recomputed(function: Callable[..., Result], *inputs: Any) -> Result:
 
 
 def sample_by_sample(
-    function: Callable[..., Tensor], *inputs: Tensor, again: bool = True, blocks: int | None = None
+    function: Callable[..., Tensor], *inputs: Tensor, again: bool = True, size: int | None = None
 ) -> Tensor:
     """`function(*inputs)`, which training on a CPU computes for each sample, or a few small ones.
 
@@ -50,10 +50,9 @@ def sample_by_sample(
         inputs: its arguments.
         again: whether the backward pass computes the samples again, so that it has the intermediate
             results of one in memory; if not, it has those of its own operations for one.
-        blocks: the blocks of a sample that can have a thread each, where they limit the threads in
-            use: so many samples are computed together that each thread has one.
+        size: the number of samples that are computed together; by default as few as are fast.
     """
-    batch, size = len(inputs[0]), samples_at_a_time(inputs[0], blocks)
+    batch, size = len(inputs[0]), size or samples_at_a_time(inputs[0])
     if size >= batch:
         return function(*inputs)
     parts = (x.expand(batch, *x.shape[1:]).split(size) for x in inputs)
@@ -63,21 +62,41 @@ def sample_by_sample(
     return torch.cat([*(compute(*sample) for sample in samples), function(*last)])
 
 
-def samples_at_a_time(x: Tensor, blocks: int | None = None) -> int:
-    """The number of samples that `sample_by_sample` computes together; `x` is its first input."""
+def samples_at_a_time(x: Tensor, blocks: int | None = None, parts: int | None = None) -> int:
+    """The number of samples that `sample_by_sample` computes together.
+
+    Args:
+        x: its first input.
+        blocks: the blocks of a sample that can have a thread each, where they limit the threads in
+            use: so many samples are computed together that each thread has one.
+        parts: of the batch, at most; by default as many as there are samples.
+    """
     if not torch.is_grad_enabled() or not eager.on_cpu(x):
         return len(x)
-    least = 1 if blocks is None else ceil(torch.get_num_threads() / blocks)
-    return max(least, ceil(LARGE / max(1, x[:1].numel())))
+    per_part = 1 if parts is None else ceil(len(x) / parts)
+    per_thread = 1 if blocks is None else ceil(torch.get_num_threads() / blocks)
+    return max(per_part, per_thread, ceil(LARGE / max(1, x[:1].numel())))
 
 
-def layer_by_sample(layer: nn.Module, x: Tensor, mask: Tensor | None, blocks: int) -> Tensor:
-    """The tokens `layer(x, mask=mask)`; see `sample_by_sample`."""
+class _OfPart(nn.Module):
+    """A layer, called for a part of a batch without being split again."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        return nn.Module.__call__(self.layer, x, x, mask).tokens
+
+
+def layer_in_parts(layer: nn.Module, x: Tensor, mask: Tensor | None, size: int) -> Tensor:
+    """The tokens `layer(x, mask=mask)`, computed for `size` samples at a time."""
+    whole = _OfPart(layer)
     # Those of this call: `functional_call` may have replaced them for it.
-    state = {**dict(layer.named_parameters()), **dict(layer.named_buffers())}
+    state = {**dict(whole.named_parameters()), **dict(whole.named_buffers())}
 
-    def attend(x: Tensor, *mask: Tensor) -> Tensor:
-        return functional_call(layer, state, (x, None, *mask)).tokens
+    def attend(*part: Tensor) -> Tensor:
+        return functional_call(whole, state, part)
 
     inputs = (x,) if mask is None else (x, mask)
-    return sample_by_sample(attend, *inputs, blocks=blocks)
+    return sample_by_sample(attend, *inputs, size=size)
