@@ -4,6 +4,7 @@ A source comes in one or more layouts: files in a folder, which may also be pack
 """
 
 import hashlib
+import stat
 import tomllib
 from collections.abc import Mapping
 from importlib import resources
@@ -168,5 +169,10 @@ def require_regular(path: Path) -> None:
 
     Opening a named pipe would block for ever.
     """
-    if path.exists() and not path.is_file():
+    try:
+        # One call: another process may remove the file at any time.
+        regular = stat.S_ISREG(path.stat().st_mode)
+    except OSError:
+        return  # Whoever opens it says why it cannot be read.
+    if not regular:
         raise UserError(f"{path} is not a regular file; remove it or give another PATH")

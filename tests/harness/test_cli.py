@@ -124,7 +124,9 @@ def test_settings_of_variant_recipe_and_model_reach_the_record(call, store, unme
     assert code == 0
     assert (spec.options["primal"]["rank"], spec.options["primal"]["eta"]) == (5, 0.0)
     assert (spec.train.lr, spec.train.steps, spec.model.depth) == (3e-4, 3, 1)
-    assert spec.overrides == {"train.lr": 3e-4, "train.steps": 3, "model.depth": 1}
+    assert spec.overrides == {
+        "primal.rank": 5, "primal.eta": 0.0, "train.lr": 3e-4, "train.steps": 3, "model.depth": 1,
+    }  # fmt: skip
 
 
 def test_a_budget_is_printed_and_runs_from_a_file(call, store, unmeasured, tmp_path):

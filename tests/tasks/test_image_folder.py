@@ -164,5 +164,5 @@ def test_without_timm_the_error_names_the_extra(plain, monkeypatch):
     monkeypatch.setattr(transforms, "_declare_operators", lambda: None)
     monkeypatch.setitem(sys.modules, "timm.data", None)
     monkeypatch.setitem(sys.modules, "torchvision", ModuleType("torchvision"))
-    with pytest.raises(UserError, match=r"images needs timm.data, which .*'attention-harness\[vis"):
+    with pytest.raises(UserError, match=r"images needs timm.data, which .*'\.\[vision\]'"):
         split.gather(torch.tensor([0]))

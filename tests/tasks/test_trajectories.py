@@ -129,10 +129,10 @@ def test_damaged_missing_and_foreign_files_are_rejected(tmp_path):
 def test_a_missing_package_names_the_extra(tmp_path, monkeypatch):
     path = save(tmp_path / "a.hdf5", arrays())
     monkeypatch.setitem(sys.modules, "h5py", None)
-    with pytest.raises(UserError, match=r"needs h5py.*attention-harness\[control\]"):
+    with pytest.raises(UserError, match=r"needs h5py.*'\.\[control\]'"):
         read(path)
     monkeypatch.setitem(sys.modules, "gymnasium", None)
-    with pytest.raises(UserError, match=r"needs gymnasium.*attention-harness\[control\]"):
+    with pytest.raises(UserError, match=r"needs gymnasium.*'\.\[control\]'"):
         Environment(PENDULUM)
 
 
