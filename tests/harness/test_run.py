@@ -465,11 +465,13 @@ def test_a_full_disk_is_one_line(plan, store, callback, unmeasured, monkeypatch)
     def full(number):
         raise OSError(28, "No space left on device")
 
+    # Before: it may write the data of its task.
+    tiny = plan()
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(
         UserError, match=r"record .*\.json cannot be written \(No space left on dev"
     ):
-        run(plan(), store, callback)
+        run(tiny, store, callback)
     assert files(store) == []
 
 

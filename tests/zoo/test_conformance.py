@@ -78,6 +78,8 @@ REGISTERED = [
     for configuration in configurations(name, variant)
     for check in checks_for(configuration)
     if not (name.endswith("-lib") and check.name in OF_OWN_CODE)
+    # Tracing takes seconds for each form; the other one is traced.
+    if not (configuration.causal and check.name == "compiles")
 ]
 
 

@@ -77,7 +77,7 @@ def test_cross_attention_is_that_of_the_definition(name, pieces):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", LEAN)
+@pytest.mark.parametrize("name", ["cosine", "linear"])
 def test_every_check_passes_piece_by_piece(name, pieces, monkeypatch):
     # The checks of shapes cannot be compiled.
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
