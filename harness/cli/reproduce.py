@@ -103,8 +103,8 @@ def _options_of(table: str, chosen: Table, **options: Any) -> dict[str, Any]:
 def _tasks(table: str, chosen: Table, given: str) -> Sequence[str]:
     """The columns; UserError where the table does not have one of them."""
     names = arguments.names_in([given or chosen.tasks]) if given or chosen.tasks else []
-    # Spectra can be of any task, and the data sets of table 4 are checked with its files.
-    columns = chosen.tasks.split(",") if table.isdigit() and chosen.tasks else names
+    # The data sets of table 4 are checked with its files.
+    columns = chosen.tasks.split(",") if chosen.tasks and not chosen.any_task else names
     if other := [name for name in names if name not in columns]:
         raise UserError(unknown(f"column of {_named(table)}", other[0], columns))
     return names
