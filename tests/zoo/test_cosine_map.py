@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from zoo.cost import peak_bytes
 from zoo.kernels import cosine_map
 from zoo.kernels.cosine_map import chunked, plain
 
@@ -11,7 +12,7 @@ DIM, GROUPS, WIDTH = 6, 4, 5
 
 @pytest.fixture(autouse=True)
 def several_chunks(monkeypatch):
-    """Samples longer than one chunk, the last of which is shorter."""
+    """Chunks of 40 tokens: of several samples, or of a part of one; the last is smaller."""
     monkeypatch.setattr(cosine_map, "CHUNK", 40)
 
 
@@ -33,7 +34,7 @@ def run(through, given, mask, with_gram=True):
 
 @pytest.mark.parametrize("maps", [1, 3], ids=["shared", "own"])
 @pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
-@pytest.mark.parametrize("n", [1, 63, 100])
+@pytest.mark.parametrize("n", [1, 19, 63, 100])
 def test_the_chunked_map_is_the_plain_one_forward_and_backward(n, padded, maps):
     given = inputs(n, torch.float64, maps)
     mask = None
@@ -68,6 +69,24 @@ def test_gradients_of_one_input_alone_are_correct(chosen):
         tokens, grams = through(*given, GROUPS, None, True)
         actual.append(torch.autograd.grad(tokens.sum() + grams.sum(), given[chosen])[0])
     torch.testing.assert_close(*actual, rtol=1e-10, atol=1e-10)
+
+
+def test_the_memory_of_features_does_not_grow_with_tokens_where_no_gradient_is_needed():
+    def peak(n: int) -> int:
+        given = inputs(n, torch.float64)
+
+        def call():
+            with torch.no_grad():
+                chunked(*given, GROUPS, None, True)
+
+        # In addition to the output tokens.
+        return peak_bytes(call, torch.device("cpu")) - given[0].nbytes
+
+    assert peak(4000) == peak(400)
+    given = inputs(400, torch.float64)
+    with torch.no_grad():
+        actual, expected = (through(*given, GROUPS, None, True) for through in (chunked, plain))
+    torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("through", [chunked, plain])

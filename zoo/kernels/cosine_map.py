@@ -6,10 +6,11 @@ With u = x W^T + b in g groups (queries and keys of every head) and phi = u / ||
     gram_g = phi_g^T phi_g                   (p, p) for each group
 
 `plain` is the definition, for which autograd stores u, its norms and phi: several copies of length
-n. `chunked` and `fused` store x alone, and recompute phi in the backward pass, where the gradient
-of the normalisation is du = (dphi - phi (phi . dphi)) / ||u||. Both are differentiable once.
+n. The gradient of the normalisation is du = (dphi - phi (phi . dphi)) / ||u||; so `chunked` stores
+phi and the norms, and `fused`, which computes phi again in the backward pass, x alone. Both are
+differentiable once.
 
-    chunked   runs eagerly, on a CPU, sample by sample, so that a sample stays in the cache
+    chunked   runs eagerly, on a CPU, in chunks of tokens that stay in the cache
     fused     Triton kernels for CUDA, tile by tile
 """
 
@@ -32,7 +33,7 @@ from zoo.registry import in_one_line
 
 CHUNKED_FROM = 512
 """Tokens of a sample from which `chunked` is faster on a CPU; below, its loop over samples costs
-more than it saves: forward and backward of 64 samples of 64 tokens take 1.9 times as long."""
+more than it saves: forward and backward of 64 samples of 64 tokens take 1.4 times as long."""
 
 CHUNK = 4096
 """Tokens that `chunked` processes at once."""
@@ -100,7 +101,8 @@ def chunked(
     given = (x, weight, bias, output_map, output_bias)
     given = [part.to(product_dtype(x)) for part in given]
     with torch.autocast(x.device.type, enabled=False):
-        return _Chunked.apply(*given, groups, mask, with_gram)
+        stored = torch.is_grad_enabled() and any(part.requires_grad for part in given)
+        return _Chunked.apply(*given, groups, mask, with_gram, stored)
 
 
 def fused(
@@ -170,21 +172,30 @@ def _interpreted() -> bool:
 class _Chunked(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor]:
-        x, weight, bias, output_map, output_bias, groups, mask, with_gram = inputs
-        ctx.save_for_backward(x, weight, bias, output_map, mask)
-        ctx.groups = groups
-        width = len(weight) // groups
+        x, weight, bias, output_map, output_bias, groups, mask, with_gram, stored = inputs
+        sums, width = at_least_fp32(x.dtype), len(weight) // groups
         tokens = x.new_empty(*x.shape[:2], output_map.shape[-1])
-        samples = len(x) if with_gram else 0
-        grams = x.new_zeros(samples, groups, width, width, dtype=at_least_fp32(x.dtype))
-        # To allocate memory for each product would take a fifth of its time.
-        buffer = x.new_empty(min(CHUNK, x.shape[1]), len(weight))
-        for i, chunk in _chunks(x):
-            phi, _ = _features(x[i, chunk], weight, bias, groups, _part(mask, i, chunk), buffer)
-            torch.addmm(output_bias, phi.flatten(1), output_map[i], out=tokens[i, chunk])
-            if with_gram:
-                rows = phi.transpose(0, 1).to(grams.dtype)
-                grams[i].baddbmm_(rows.mT, rows)
+        # Where no gradient is needed, all chunks use the memory of the first.
+        first = x[next(_chunks(x))] if not stored else x
+        features = x.new_empty(*first.shape[:2], groups, width)
+        norms = x.new_empty(*features.shape[:3], 1, dtype=sums)
+        grams = x.new_zeros(len(x) if with_gram else 0, groups, width, width, dtype=sums)
+        for samples, chunk in _chunks(x):
+            rows = x[samples, chunk].flatten(0, 1)
+            used = (samples, chunk) if stored else tuple(map(slice, x[samples, chunk].shape[:2]))
+            u, norm = features[used], norms[used]
+            torch.addmm(bias, rows, weight.mT, out=u.view(len(rows), -1))
+            torch.linalg.vector_norm(u, dim=-1, keepdim=True, dtype=sums, out=norm).clamp_min_(TINY)
+            if mask is not None:
+                # Features and gradients divided by it are zero.
+                norm.masked_fill_(~mask[samples, chunk, None, None], torch.inf)
+            u.div_(norm)
+            for i, phi in zip(range(len(x))[samples], u, strict=True):
+                torch.addmm(output_bias, phi.flatten(1), output_map[i], out=tokens[i, chunk])
+                if with_gram:
+                    by_group = phi.transpose(0, 1).to(sums)
+                    grams[i].baddbmm_(by_group.mT, by_group)
+        ctx.save_for_backward(x, weight, output_map, features, norms)
         return tokens, grams
 
     @staticmethod
@@ -192,54 +203,37 @@ class _Chunked(torch.autograd.Function):
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx: Any, d_tokens: Tensor, d_grams: Tensor
     ) -> tuple[Tensor | None, ...]:
-        x, weight, bias, output_map, mask = ctx.saved_tensors
-        sums = at_least_fp32(x.dtype)
-        d_x, d_output_map = torch.empty_like(x), torch.zeros_like(output_map, dtype=sums)
-        d_weight, d_bias = (torch.zeros_like(part, dtype=sums) for part in (weight, bias))
-        d_output_bias = x.new_zeros(d_tokens.shape[-1], dtype=sums)
-        symmetric = d_grams + d_grams.mT
-        buffers = x.new_empty(2, min(CHUNK, x.shape[1]), len(weight))
-        scratch = torch.empty_like(buffers[0], dtype=sums)
-        for i, chunk in _chunks(x):
-            real, d_part = _part(mask, i, chunk), d_tokens[i, chunk]
-            phi, norm = _features(x[i, chunk], weight, bias, ctx.groups, real, buffers[0])
-            d_output_bias += d_part.sum(0)
-            d_output_map[i] += phi.flatten(1).mT @ d_part
-            d_phi = torch.mm(d_part, output_map[i].mT, out=buffers[1][: len(phi)])
-            phi, d_phi = phi.to(sums), d_phi.view_as(phi).to(sums)
-            if len(symmetric):
-                d_phi.transpose(0, 1).baddbmm_(phi.transpose(0, 1), symmetric[i])
-            product = torch.mul(d_phi, phi, out=scratch[: len(phi)].view_as(phi))
-            radial = product.sum(-1, keepdim=True)
-            d_u = d_phi.addcmul_(phi, radial, value=-1).div_(norm)
-            if real is not None:
-                d_u.mul_(real[:, None, None])
-            d_u = d_u.flatten(1)
+        x, weight, output_map, features, norms = ctx.saved_tensors
+        d_x, sums = x.new_empty(x.shape), norms.dtype
+        d_weight, d_output_map = (torch.zeros_like(t, dtype=sums) for t in (weight, output_map))
+        d_bias = x.new_zeros(len(weight), dtype=sums)
+        # To allocate memory for each chunk would take a fifth of the time.
+        buffer = x.new_empty(min(CHUNK, x.shape[:2].numel()), *features.shape[2:])
+        scratch = torch.empty_like(buffer, dtype=sums)
+        for samples, chunk in _chunks(x):
+            rows, phi = x[samples, chunk].flatten(0, 1), features[samples, chunk]
+            d_phi, product = (part[: len(rows)].view_as(phi) for part in (buffer, scratch))
+            for i, own, d_own in zip(range(len(x))[samples], phi, d_phi, strict=True):
+                d_output_map[i] += own.flatten(1).mT @ d_tokens[i, chunk]
+                torch.mm(d_tokens[i, chunk], output_map[i].mT, out=d_own.flatten(1))
+            phi, d_phi = phi.to(sums), d_phi.to(sums)
+            for own, d_own, d_gram in zip(phi, d_phi, d_grams[samples], strict=False):
+                d_own.transpose(0, 1).baddbmm_(own.transpose(0, 1), d_gram + d_gram.mT)
+            radial = torch.mul(d_phi, phi, out=product).sum(-1, keepdim=True)
+            d_u = d_phi.addcmul_(phi, radial, value=-1).div_(norms[samples, chunk])
+            d_u = d_u.view(len(rows), -1)
             d_bias += d_u.sum(0)
             d_u = d_u.to(x.dtype)
-            torch.mm(d_u, weight, out=d_x[i, chunk])
-            d_weight += d_u.mT @ x[i, chunk]
+            torch.mm(d_u, weight, out=d_x[samples, chunk].flatten(0, 1))
+            d_weight += d_u.mT @ rows
+        d_output_bias = d_tokens.sum((0, 1), dtype=sums)
         gradients = (d_weight, d_bias, d_output_map, d_output_bias)
-        return d_x, *(part.to(x.dtype) for part in gradients), None, None, None
+        return d_x, *(part.to(x.dtype) for part in gradients), None, None, None, None
 
 
-def _chunks(x: Tensor) -> Iterator[tuple[int, slice]]:
-    """Every sample, in slices of CHUNK tokens."""
-    for i in range(len(x)):
+def _chunks(x: Tensor) -> Iterator[tuple[slice, slice]]:
+    """Samples and tokens, CHUNK tokens in all at most: several samples, or a part of one."""
+    samples = max(1, CHUNK // x.shape[1])
+    for i in range(0, len(x), samples):
         for start in range(0, x.shape[1], CHUNK):
-            yield i, slice(start, start + CHUNK)
-
-
-def _part(mask: Tensor | None, i: int, chunk: slice) -> Tensor | None:
-    return None if mask is None else mask[i, chunk]
-
-
-def _features(
-    x: Tensor, weight: Tensor, bias: Tensor, groups: int, mask: Tensor | None, buffer: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Return phi (n, g, p) of a chunk, in `buffer`, and the norms (n, g, 1)."""
-    u = torch.addmm(bias, x, weight.mT, out=buffer[: len(x)]).unflatten(-1, (groups, -1))
-    norm = torch.linalg.vector_norm(u, dim=-1, keepdim=True, dtype=at_least_fp32(u.dtype))
-    norm = norm.clamp_min_(TINY)
-    phi = u.div_(norm)
-    return (phi if mask is None else phi.mul_(mask[:, None, None])), norm
+            yield slice(i, i + samples), slice(start, start + CHUNK)
