@@ -57,9 +57,17 @@ def approximation(
     results: list[Approximation] = []
     for one in _results(settings, sizes, deviations, samples, run, store):
         results.append(one)
-        progress = f"{one.inputs}, {one.length} tokens, logits {one.logits:.2g}: {one.output:.3g}"
-        typer.echo(one.model_dump_json() if as_json else progress)
+        typer.echo(one.model_dump_json() if as_json else _progress(one))
     write_pages(within(folder, pages.approximation_files(results)), quiet=as_json)
+
+
+def _progress(one: "Approximation") -> str:
+    from reports.tables.approximation import label
+
+    return (
+        f"{label(one)}, {one.inputs}, {one.length} tokens, logits {one.logits:.2g}: "
+        f"{one.output:.3g}"
+    )
 
 
 def _results(
@@ -78,10 +86,11 @@ def _results(
 
     records = chosen_runs(Store(store), [run]) if run else []
     for setting in settings:
-        yield from on_generated_inputs(setting, lengths, logits, samples)
+        # First: a run without softmax is rejected before generated inputs take time.
         for record in records:
             files = weights.find(Store(store).weights(record.spec))
             yield from on_inputs_of_run(restore(record.spec), files[max(files)], setting, samples)
+        yield from on_generated_inputs(setting, lengths, logits, samples)
 
 
 def _options(name: str, set_: "Sequence[str] | None", over: str) -> "list[dict[str, Value]]":

@@ -47,7 +47,8 @@ def report(
     made = pages.files(records, broken) | pages.tuning_files(records) | pages.cost_files(costs)
     files = within(folder, made)
     write_pages(files | ({readme: updated.encode()} if readme else {}))
-    typer.echo(f"\n{tables.summary(records)}")
+    only_costs = bool(costs) and not records
+    typer.echo(f"\n{tables.cost_summary(costs) if only_costs else tables.summary(records)}")
 
 
 def within(folder: Path, files: Mapping[str, bytes]) -> dict[Path, bytes]:

@@ -158,12 +158,24 @@ def test_the_command_writes_a_table_and_a_figure_for_a_trained_model_too(
     code, text, err = call("approximation", "linformer", *options, *out)
     assert (code, err) == (0, "")
     rows = [Approximation.model_validate(json.loads(line)) for line in text.splitlines()]
-    inputs = ["random", "smooth", "listops softmax+linear, layer 1"]
+    inputs = ["listops softmax+linear, layer 1", "random", "smooth"]
     assert [(row.options["rank"], row.inputs) for row in rows] == [
         (rank, kind) for rank in (2, 4) for kind in inputs
     ]
     files = {path.name for path in (tmp_path / "out").iterdir()}
     assert files == {f"approximation.{kind}" for kind in ("md", "csv", "png", "svg")}
+
+
+def test_progress_names_the_option_that_is_varied(call, tmp_path):
+    options = ("--over", "linformer.rank=2,4", "--lengths", "16", "--logits", "1", "--samples", "1")
+    code, out, err = call("approximation", "linformer", *options, "--out", str(tmp_path))
+    assert (code, err) == (0, "")
+    lines = [line.rpartition(":")[0] for line in out.splitlines()[:4]]
+    assert lines == [
+        f"linformer (rank={rank}), {kind}, 16 tokens, logits 1"
+        for rank in (2, 4)
+        for kind in ("random", "smooth")
+    ]
 
 
 @pytest.mark.parametrize(

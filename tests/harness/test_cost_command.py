@@ -43,6 +43,8 @@ def test_cost_measures_every_cell_once_and_writes_its_page(call, store, outcomes
     assert "primal" in out and "softmax (backend=naive)" in out
     code, out, _ = call(*arguments)
     assert code == 0 and out.count("(already present)") == 6
+    code, out, err = call("report")
+    assert (code, err) == (0, "") and "primal" in out and "no records" not in out
     (store.folder / "cost" / "other.json").write_text("{}")
     assert "other.json is not a record" in call(*arguments)[2]
 

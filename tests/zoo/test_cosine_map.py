@@ -28,15 +28,17 @@ def run(through, given, mask, with_gram=True):
     tokens, grams = through(*given, GROUPS, mask, with_gram)
     torch.manual_seed(7)
     # The gradients of the Gram matrices are not symmetric, those of padded tokens are not zero.
-    pulled = [torch.randn_like(part) for part in (tokens, grams)]
+    pulled = [torch.randn(part.shape).to(part.dtype) for part in (tokens, grams)]
     return [tokens, grams, *torch.autograd.grad([tokens, grams], given, pulled)]
 
 
 @pytest.mark.parametrize("maps", [1, 3], ids=["shared", "own"])
 @pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
-@pytest.mark.parametrize("n", [1, 19, 63, 100])
+@pytest.mark.parametrize("n", [1, 19, 40, 63, 100])
 def test_the_chunked_map_is_the_plain_one_forward_and_backward(n, padded, maps):
     given = inputs(n, torch.float64, maps)
+    # Not contiguous.
+    given[0] = given[0].detach().transpose(0, 1).contiguous().transpose(0, 1).requires_grad_()
     mask = None
     if padded:
         mask = torch.rand(3, n) < 0.6
@@ -52,7 +54,8 @@ def test_without_gram_matrices_tokens_and_gradients_are_those_of_the_tokens_alon
     assert grams.shape == (0, GROUPS, WIDTH, WIDTH)
     expected_tokens, _ = through(*given, GROUPS, mask, True)
     torch.manual_seed(7)
-    expected = torch.autograd.grad(expected_tokens, given, torch.randn_like(expected_tokens))
+    pulled = torch.randn(expected_tokens.shape).double()
+    expected = torch.autograd.grad(expected_tokens, given, pulled)
     torch.testing.assert_close(
         [tokens, *gradients], [expected_tokens, *expected], rtol=1e-10, atol=1e-10
     )
@@ -71,22 +74,69 @@ def test_gradients_of_one_input_alone_are_correct(chosen):
     torch.testing.assert_close(*actual, rtol=1e-10, atol=1e-10)
 
 
-def test_the_memory_of_features_does_not_grow_with_tokens_where_no_gradient_is_needed():
-    def peak(n: int) -> int:
-        given = inputs(n, torch.float64)
+def peak(n: int, backward: bool, grad_mode: bool = True) -> int:
+    """Peak memory of the chunked map, of both passes or of the first alone."""
+    given = [part.detach().requires_grad_(backward) for part in inputs(n, torch.float64)]
 
-        def call():
-            with torch.no_grad():
-                chunked(*given, GROUPS, None, True)
+    def call():
+        with torch.set_grad_enabled(grad_mode):
+            tokens, grams = chunked(*given, GROUPS, None, True)
+            if backward and grad_mode:
+                torch.autograd.grad([tokens, grams], given, [tokens.detach(), grams.detach()])
 
-        # In addition to the output tokens.
-        return peak_bytes(call, torch.device("cpu")) - given[0].nbytes
+    return peak_bytes(call, torch.device("cpu"))
 
-    assert peak(4000) == peak(400)
-    given = inputs(400, torch.float64)
+
+@pytest.mark.parametrize(
+    ("backward", "grad_mode", "numbers"),
+    [
+        # The output and the gradient of the input; features and their norms.
+        (True, True, 2 * DIM + GROUPS * WIDTH + GROUPS),
+        (True, False, DIM),
+        (False, True, DIM),
+    ],
+    ids=["training", "no-grad", "no-input-requires-grad"],
+)
+def test_memory_grows_by_what_is_stored_for_each_token(backward, grad_mode, numbers):
+    short, long = (peak(n, backward, grad_mode) for n in (400, 4000))
+    assert long - short == 3 * 3600 * 8 * numbers
+
+
+@pytest.mark.parametrize("n", [19, 40, 100])
+@pytest.mark.parametrize("samples", [3, 0])
+def test_chunks_without_a_backward_pass_share_memory_and_not_values(n, samples):
+    x, weight, bias, output_map, output_bias = inputs(n, torch.float64)
+    given = (x[:samples], weight, bias, output_map[:samples], output_bias)
+    mask = torch.rand(3, n) < 0.6
+    mask[1] = False
     with torch.no_grad():
-        actual, expected = (through(*given, GROUPS, None, True) for through in (chunked, plain))
+        actual, expected = (
+            through(*given, GROUPS, mask[:samples], True) for through in (chunked, plain)
+        )
     torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("n", [20, 100])
+def test_a_second_backward_pass_gives_the_same_gradients(n):
+    given = inputs(n, torch.float64)
+    tokens, grams = chunked(*given, GROUPS, None, True)
+    total = tokens.square().sum() + grams.square().sum()
+    first, second = (torch.autograd.grad(total, given, retain_graph=True) for _ in range(2))
+    for one, other in zip(first, second, strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("maps", [1, 3], ids=["shared", "own"])
+def test_gradients_of_half_precision_are_those_of_double_precision_within_rounding(dtype, maps):
+    given = [part.detach().to(dtype) for part in inputs(100, torch.float32, maps)]
+    mask = torch.rand(3, 100) < 0.6
+    given, exact = (
+        [part.to(kind).requires_grad_() for part in given] for kind in (dtype, torch.float64)
+    )
+    for one, other in zip(run(chunked, given, mask), run(plain, exact, mask), strict=True):
+        error = (one.double() - other).abs().amax() / other.abs().amax()
+        assert error < 16 * torch.finfo(dtype).eps
 
 
 @pytest.mark.parametrize("through", [chunked, plain])

@@ -6,8 +6,8 @@ With u = x W^T + b in g groups (queries and keys of every head) and phi = u / ||
     gram_g = phi_g^T phi_g                   (p, p) for each group
 
 `plain` is the definition, for which autograd stores u, its norms and phi: several copies of length
-n. The gradient of the normalisation is du = (dphi - phi (phi . dphi)) / ||u||; so `chunked` stores
-phi and the norms, and `fused`, which computes phi again in the backward pass, x alone. Both are
+n. The gradient of the normalisation is du = (dphi - phi (phi . dphi)) / ||u||. `chunked` stores x,
+phi and the norms. `fused` stores x alone, and computes phi again in the backward pass. Both are
 differentiable once.
 
     chunked   runs eagerly, on a CPU, in chunks of tokens that stay in the cache
@@ -101,8 +101,8 @@ def chunked(
     given = (x, weight, bias, output_map, output_bias)
     given = [part.to(product_dtype(x)) for part in given]
     with torch.autocast(x.device.type, enabled=False):
-        stored = torch.is_grad_enabled() and any(part.requires_grad for part in given)
-        return _Chunked.apply(*given, groups, mask, with_gram, stored)
+        with_backward = torch.is_grad_enabled() and any(part.requires_grad for part in given)
+        return _Chunked.apply(*given, groups, mask, with_gram, with_backward)
 
 
 def fused(
@@ -172,29 +172,31 @@ def _interpreted() -> bool:
 class _Chunked(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor]:
-        x, weight, bias, output_map, output_bias, groups, mask, with_gram, stored = inputs
-        sums, width = at_least_fp32(x.dtype), len(weight) // groups
+        x, weight, bias, output_map, output_bias, groups, mask, with_gram, with_backward = inputs
+        sum_dtype, width = at_least_fp32(x.dtype), len(weight) // groups
         tokens = x.new_empty(*x.shape[:2], output_map.shape[-1])
-        # Where no gradient is needed, all chunks use the memory of the first.
-        first = x[next(_chunks(x))] if not stored else x
-        features = x.new_empty(*first.shape[:2], groups, width)
-        norms = x.new_empty(*features.shape[:3], 1, dtype=sums)
-        grams = x.new_zeros(len(x) if with_gram else 0, groups, width, width, dtype=sums)
+        # Without a backward pass all chunks share the memory of one.
+        shape = x.shape[:2] if with_backward else _chunk_shape(x)
+        features = x.new_empty(*shape, groups, width)
+        norms = x.new_empty(*shape, groups, 1, dtype=sum_dtype)
+        grams = x.new_zeros(len(x) if with_gram else 0, groups, width, width, dtype=sum_dtype)
         for samples, chunk in _chunks(x):
-            rows = x[samples, chunk].flatten(0, 1)
-            used = (samples, chunk) if stored else tuple(map(slice, x[samples, chunk].shape[:2]))
-            u, norm = features[used], norms[used]
-            torch.addmm(bias, rows, weight.mT, out=u.view(len(rows), -1))
-            torch.linalg.vector_norm(u, dim=-1, keepdim=True, dtype=sums, out=norm).clamp_min_(TINY)
+            part = x[samples, chunk]
+            index = (samples, chunk) if with_backward else tuple(map(slice, part.shape[:2]))
+            u, norm = features[index], norms[index]
+            rows = u.view(part.shape[:2].numel(), -1)
+            torch.addmm(bias, part.flatten(0, 1), weight.mT, out=rows)
+            torch.linalg.vector_norm(u, dim=-1, keepdim=True, dtype=sum_dtype, out=norm)
+            norm.clamp_min_(TINY)
             if mask is not None:
-                # Features and gradients divided by it are zero.
+                # Padded tokens: what is divided by this norm, features and gradients, is zero.
                 norm.masked_fill_(~mask[samples, chunk, None, None], torch.inf)
             u.div_(norm)
             for i, phi in zip(range(len(x))[samples], u, strict=True):
                 torch.addmm(output_bias, phi.flatten(1), output_map[i], out=tokens[i, chunk])
                 if with_gram:
-                    by_group = phi.transpose(0, 1).to(sums)
-                    grams[i].baddbmm_(by_group.mT, by_group)
+                    phi_by_group = phi.transpose(0, 1).to(sum_dtype)
+                    grams[i].baddbmm_(phi_by_group.mT, phi_by_group)
         ctx.save_for_backward(x, weight, output_map, features, norms)
         return tokens, grams
 
@@ -204,36 +206,44 @@ class _Chunked(torch.autograd.Function):
         ctx: Any, d_tokens: Tensor, d_grams: Tensor
     ) -> tuple[Tensor | None, ...]:
         x, weight, output_map, features, norms = ctx.saved_tensors
-        d_x, sums = x.new_empty(x.shape), norms.dtype
-        d_weight, d_output_map = (torch.zeros_like(t, dtype=sums) for t in (weight, output_map))
-        d_bias = x.new_zeros(len(weight), dtype=sums)
-        # To allocate memory for each chunk would take a fifth of the time.
-        buffer = x.new_empty(min(CHUNK, x.shape[:2].numel()), *features.shape[2:])
-        scratch = torch.empty_like(buffer, dtype=sums)
+        d_x, sum_dtype = x.new_empty(x.shape), norms.dtype
+        d_output_map = torch.zeros_like(output_map, dtype=sum_dtype)
+        d_weight = torch.zeros_like(weight, dtype=sum_dtype)
+        d_bias = x.new_zeros(len(weight), dtype=sum_dtype)
+        # Reused by all chunks: to allocate memory for each of them takes time.
+        buffer = x.new_empty(_chunk_shape(x).numel(), *features.shape[2:])
+        scratch = torch.empty_like(buffer, dtype=sum_dtype)
         for samples, chunk in _chunks(x):
             rows, phi = x[samples, chunk].flatten(0, 1), features[samples, chunk]
             d_phi, product = (part[: len(rows)].view_as(phi) for part in (buffer, scratch))
-            for i, own, d_own in zip(range(len(x))[samples], phi, d_phi, strict=True):
-                d_output_map[i] += own.flatten(1).mT @ d_tokens[i, chunk]
-                torch.mm(d_tokens[i, chunk], output_map[i].mT, out=d_own.flatten(1))
-            phi, d_phi = phi.to(sums), d_phi.to(sums)
-            for own, d_own, d_gram in zip(phi, d_phi, d_grams[samples], strict=False):
-                d_own.transpose(0, 1).baddbmm_(own.transpose(0, 1), d_gram + d_gram.mT)
+            for i, phi_i, d_phi_i in zip(range(len(x))[samples], phi, d_phi, strict=True):
+                d_output_map[i] += phi_i.flatten(1).mT @ d_tokens[i, chunk]
+                torch.mm(d_tokens[i, chunk], output_map[i].mT, out=d_phi_i.view(len(phi_i), -1))
+            phi, d_phi = phi.to(sum_dtype), d_phi.to(sum_dtype)
+            # There are no Gram matrices without `with_gram`.
+            for phi_i, d_phi_i, d_gram in zip(phi, d_phi, d_grams[samples], strict=False):
+                d_phi_i.transpose(0, 1).baddbmm_(phi_i.transpose(0, 1), d_gram + d_gram.mT)
             radial = torch.mul(d_phi, phi, out=product).sum(-1, keepdim=True)
             d_u = d_phi.addcmul_(phi, radial, value=-1).div_(norms[samples, chunk])
             d_u = d_u.view(len(rows), -1)
             d_bias += d_u.sum(0)
             d_u = d_u.to(x.dtype)
-            torch.mm(d_u, weight, out=d_x[samples, chunk].flatten(0, 1))
+            torch.mm(d_u, weight, out=d_x[samples, chunk].view(rows.shape))
             d_weight += d_u.mT @ rows
-        d_output_bias = d_tokens.sum((0, 1), dtype=sums)
+        d_output_bias = d_tokens.sum((0, 1), dtype=sum_dtype)
         gradients = (d_weight, d_bias, d_output_map, d_output_bias)
         return d_x, *(part.to(x.dtype) for part in gradients), None, None, None, None
 
 
 def _chunks(x: Tensor) -> Iterator[tuple[slice, slice]]:
-    """Samples and tokens, CHUNK tokens in all at most: several samples, or a part of one."""
-    samples = max(1, CHUNK // x.shape[1])
-    for i in range(0, len(x), samples):
-        for start in range(0, x.shape[1], CHUNK):
-            yield slice(i, i + samples), slice(start, start + CHUNK)
+    """Samples and tokens of every chunk: several samples, or a part of one."""
+    samples, tokens = _chunk_shape(x)
+    # An empty batch has no chunk, of no sample.
+    for i in range(0, len(x), samples or 1):
+        for start in range(0, x.shape[1], tokens):
+            yield slice(i, i + samples), slice(start, start + tokens)
+
+
+def _chunk_shape(x: Tensor) -> torch.Size:
+    """Samples and tokens of the largest chunk: CHUNK tokens in all at most."""
+    return x[: max(1, CHUNK // x.shape[1]), :CHUNK].shape[:2]
