@@ -29,7 +29,7 @@ def masks(n):
 
 @pytest.fixture
 def pieces(monkeypatch):
-    """Call with a variant of two heads to process 37 tokens of three samples at a time.
+    """Call with a variant of two heads to process 111 tokens at a time.
 
     It returns the list of all pieces since.
     """
@@ -39,9 +39,9 @@ def pieces(monkeypatch):
         seen = []
 
         def recorded(x, features):
-            for rows in whole(x, features):
-                seen.append(rows)
-                yield rows
+            for part in whole(x, features):
+                seen.append(part)
+                yield part
 
         features = {"cosformer": 12, "performer": 256}.get(name, 6)
         monkeypatch.setattr(feature_sum, "LARGE", 1)
@@ -53,7 +53,7 @@ def pieces(monkeypatch):
 
 
 @pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
-@pytest.mark.parametrize("n", [1, 63, 100, 1000])
+@pytest.mark.parametrize("n", [1, 50, 63, 100, 1000])
 @pytest.mark.parametrize("name", LEAN)
 def test_outputs_and_gradients_are_those_of_the_definition(name, n, padded, pieces):
     layer = zoo.create(name, dim=12, heads=2, max_len=n).double()
@@ -62,8 +62,9 @@ def test_outputs_and_gradients_are_those_of_the_definition(name, n, padded, piec
     expected = results(layer, x, x, mask)
     seen = pieces(name)
     torch.testing.assert_close(results(layer, x, x, mask), expected, rtol=1e-9, atol=1e-9)
-    # Keys and queries, forward and backward.
+    # Keys and queries, forward and backward; two samples of 50 tokens, and tokens of one of 1000.
     assert len(seen) >= 4 * -(-n // 37)
+    assert (slice(0, min(3, 111 // n) or 1), slice(0, min(n, 111))) in seen
 
 
 @pytest.mark.parametrize("name", ["cosine", "linear", "performer"])

@@ -6,9 +6,9 @@
 
 `store` computes the state and `read` the sums or means of all queries. `causal_sum` of all features
 is their definition, for which autograd stores features and sums. Here of length n only q, k
-and v are stored: some tokens of all samples are processed at a time, so that their features stay in
-the cache of a processor, and the backward pass computes the features again. For eager execution on
-a CPU. Time O(n f e), memory O(n e).
+and v are stored: some samples, or some tokens of one, are processed at a time, so that features and
+states stay in the cache of a processor, and the backward pass computes the features again. For
+eager execution on a CPU. Time O(n f e), memory O(n e).
 
 Axis letters beyond the contract's: `f` features, `g` the width of the values that are summed, which
 for means is e + 1, with a one appended to each value.
@@ -29,6 +29,11 @@ from zoo.kernels.causal_sum import ratio
 
 State = Float[Tensor, "b h f g"]
 
+Part = tuple[slice, slice]
+"""Samples and tokens."""
+
+ALL: Part = (slice(None), slice(None))
+
 LARGE = 2**18
 """Entries of queries and of keys from which `suits` is true: 1 MiB in fp32. Fewer fit a cache."""
 
@@ -47,11 +52,11 @@ class FeatureMap(ABC):
     features: int
 
     @abstractmethod
-    def __call__(self, x: Tensor, rows: slice) -> Tensor:
-        """Return the features (b, h, n, f) of tokens (b, h, n, e) with the indices `rows`."""
+    def __call__(self, x: Tensor, part: Part) -> Tensor:
+        """Return the features (b, h, n, f) of tokens (b, h, n, e) that are this part of all."""
 
     @abstractmethod
-    def pull(self, x: Tensor, features: Tensor, gradient: Tensor, rows: slice, out: Tensor) -> None:
+    def pull(self, x: Tensor, features: Tensor, gradient: Tensor, part: Part, out: Tensor) -> None:
         """Write the gradient of tokens to `out`, from features and their gradient.
 
         Both may be overwritten. A factor of all features of a query cancels in means: its
@@ -84,8 +89,8 @@ class _Store(torch.autograd.Function):
     def forward(ctx: Any, key_map: FeatureMap, ones: bool, k: Tensor, v: Tensor) -> Tensor:
         (batch, heads, _, width), features = v.shape, key_map.features
         state = v.new_zeros(batch, heads, features, width + ones)
-        for rows in pieces(k, features):
-            state += key_map(k[:, :, rows], rows).mT @ _values(v[:, :, rows], ones)
+        for part in pieces(k, features):
+            state[part[0]] += key_map(of(k, part), part).mT @ _values(of(v, part), ones)
         ctx.key_map, ctx.ones = key_map, ones
         ctx.save_for_backward(k, v)
         return state
@@ -96,15 +101,15 @@ class _Store(torch.autograd.Function):
     ) -> tuple[Tensor | None, ...]:
         (k, v), key_map = ctx.saved_tensors, ctx.key_map
         if torch.is_grad_enabled():
-            state = key_map(k, slice(k.shape[2])).mT @ _values(v, ctx.ones)
+            state = key_map(k, ALL).mT @ _values(v, ctx.ones)
             return None, None, *eager.differentiable(state, (k, v), d_state)
         d_k, d_v = empty_like_tokens(k), empty_like_tokens(v)
         with torch.autocast(k.device.type, enabled=False):
-            for rows in pieces(k, key_map.features):
-                part, values = k[:, :, rows], _values(v[:, :, rows], ctx.ones)
-                keys = key_map(part, rows)
-                d_v[:, :, rows] = keys @ d_state[..., : v.shape[-1]]
-                key_map.pull(part, keys, values @ d_state.mT, rows, d_k[:, :, rows])
+            for part in pieces(k, key_map.features):
+                own, values, d_own = of(k, part), _values(of(v, part), ctx.ones), d_state[part[0]]
+                keys = key_map(own, part)
+                of(d_v, part).copy_(keys @ d_own[..., : v.shape[-1]])
+                key_map.pull(own, keys, values @ d_own.mT, part, of(d_k, part))
         return None, None, d_k, d_v
 
 
@@ -112,8 +117,8 @@ class _Read(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, query_map: FeatureMap, mean: bool, q: Tensor, state: Tensor) -> Tensor:
         out = empty_like_tokens(q)
-        for rows in pieces(q, query_map.features):
-            out[:, :, rows] = _read(query_map(q[:, :, rows], rows), state, mean)
+        for part in pieces(q, query_map.features):
+            of(out, part).copy_(_read(query_map(of(q, part), part), state[part[0]], mean))
         ctx.query_map, ctx.mean = query_map, mean
         ctx.save_for_backward(q, state)
         return out
@@ -124,17 +129,17 @@ class _Read(torch.autograd.Function):
     ) -> tuple[Tensor | None, ...]:
         (q, state), query_map = ctx.saved_tensors, ctx.query_map
         if torch.is_grad_enabled():
-            out = _read(query_map(q, slice(q.shape[2])), state, ctx.mean)
+            out = _read(query_map(q, ALL), state, ctx.mean)
             return None, None, *eager.differentiable(out, (q, state), d_out)
         d_q, d_state = empty_like_tokens(q), torch.zeros_like(state)
         with torch.autocast(q.device.type, enabled=False):
-            for rows in pieces(q, query_map.features):
-                part, d_sums = q[:, :, rows], d_out[:, :, rows]
-                queries = query_map(part, rows)
+            for part in pieces(q, query_map.features):
+                own, d_sums, of_samples = of(q, part), of(d_out, part), state[part[0]]
+                queries = query_map(own, part)
                 if ctx.mean:
-                    d_sums = _pull_mean(queries @ state, d_sums)
-                d_state += queries.mT @ d_sums
-                query_map.pull(part, queries, d_sums @ state.mT, rows, d_q[:, :, rows])
+                    d_sums = _pull_mean(queries @ of_samples, d_sums)
+                d_state[part[0]] += queries.mT @ d_sums
+                query_map.pull(own, queries, d_sums @ of_samples.mT, part, of(d_q, part))
         return None, None, d_q, d_state
 
 
@@ -172,9 +177,20 @@ def empty_like_tokens(x: Tensor) -> Tensor:
     )
 
 
-def pieces(x: Tensor, features: int) -> Iterator[slice]:
-    """The tokens whose features are computed at a time."""
+def pieces(x: Tensor, features: int) -> Iterator[Part]:
+    """The parts whose features are computed at a time: several samples, or tokens of one.
+
+    Not a few tokens of all samples: the states of many samples are larger than a cache.
+    """
     batch, heads, n, _ = x.shape
-    size = max(1, PIECE // (batch * heads * features))
-    for first in range(0, n, size):
-        yield slice(first, min(first + size, n))
+    size = max(1, PIECE // (heads * features))
+    samples = max(1, size // max(1, n))
+    for sample in range(0, batch, samples):
+        for first in range(0, n, size):
+            yield slice(sample, min(sample + samples, batch)), slice(first, min(first + size, n))
+
+
+def of(x: Tensor, part: Part) -> Tensor:
+    """The part of tokens (b, h, n, e); an axis b of length 1 is that of all samples."""
+    samples, tokens = part
+    return x[samples if len(x) > 1 else slice(None), :, tokens]

@@ -31,6 +31,7 @@ from torch import Tensor
 
 from zoo.contract import Count, Keys, Mask, Positions, Queries, Size, State, Traits
 from zoo.kernels import causal_sum, feature_sum
+from zoo.kernels.feature_sum import Part
 from zoo.kernels.real_tokens import token_ranks, zero_padding
 from zoo.projected import ProjectedAttention
 from zoo.variants import variants
@@ -94,14 +95,14 @@ class Features(feature_sum.FeatureMap):
     angle: Angles
     mask: Mask | None
 
-    def __call__(self, x: Tensor, rows: slice) -> Tensor:
+    def __call__(self, x: Tensor, part: Part) -> Tensor:
         """See `FeatureMap`."""
-        mask = None if self.mask is None else self.mask[:, rows]
-        return zero_padding(features(x, self.angle[:, :, rows]), mask)
+        mask = None if self.mask is None else self.mask[part]
+        return zero_padding(features(x, feature_sum.of(self.angle, part)), mask)
 
-    def pull(self, x: Tensor, features: Tensor, gradient: Tensor, rows: slice, out: Tensor) -> None:
+    def pull(self, x: Tensor, features: Tensor, gradient: Tensor, part: Part, out: Tensor) -> None:
         """See `FeatureMap.pull`."""
-        angle, (cosine, sine) = self.angle[:, :, rows], gradient.chunk(2, dim=-1)
+        angle, (cosine, sine) = feature_sum.of(self.angle, part), gradient.chunk(2, dim=-1)
         positive = features[..., : x.shape[-1]] > 0
         torch.mul((cosine * angle.cos()).addcmul_(sine, angle.sin()), positive, out=out)
 

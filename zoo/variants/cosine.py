@@ -27,6 +27,7 @@ from torch.nn import functional as F
 
 from zoo.contract import Count, Keys, Mask, OneToken, Queries, Size, State, Traits
 from zoo.kernels import causal_sum, feature_sum
+from zoo.kernels.feature_sum import Part
 from zoo.kernels.precision import TINY
 from zoo.kernels.real_tokens import zero_padding
 from zoo.projected import ProjectedAttention
@@ -91,16 +92,16 @@ class Unit(feature_sum.FeatureMap):
     features: int
     mask: Mask | None
 
-    def __call__(self, x: Tensor, rows: slice) -> Tensor:
+    def __call__(self, x: Tensor, part: Part) -> Tensor:
         """See `FeatureMap`."""
-        return zero_padding(F.normalize(x, dim=-1), self._mask(rows))
+        return zero_padding(F.normalize(x, dim=-1), self._mask(part))
 
-    def pull(self, x: Tensor, features: Tensor, gradient: Tensor, rows: slice, out: Tensor) -> None:
+    def pull(self, x: Tensor, features: Tensor, gradient: Tensor, part: Part, out: Tensor) -> None:
         """See `FeatureMap.pull`."""
         norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
         radial = (gradient * features).sum(-1, keepdim=True).masked_fill_(norm < TINY, 0.0)
-        tangential = zero_padding(gradient.addcmul_(features, radial, value=-1), self._mask(rows))
+        tangential = zero_padding(gradient.addcmul_(features, radial, value=-1), self._mask(part))
         torch.div(tangential, norm.clamp_min_(TINY), out=out)
 
-    def _mask(self, rows: slice) -> Mask | None:
-        return None if self.mask is None else self.mask[:, rows]
+    def _mask(self, part: Part) -> Mask | None:
+        return None if self.mask is None else self.mask[part]

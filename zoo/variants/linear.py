@@ -28,6 +28,7 @@ from torch import Tensor
 
 from zoo.contract import Count, Keys, Mask, OneToken, Queries, Size, State, Traits
 from zoo.kernels import causal_sum, feature_sum
+from zoo.kernels.feature_sum import Part
 from zoo.kernels.real_tokens import zero_padding
 from zoo.projected import ProjectedAttention
 from zoo.variants import variants
@@ -76,11 +77,11 @@ class KeyMap(feature_sum.FeatureMap):
     features: int
     mask: Mask | None = None
 
-    def __call__(self, x: Tensor, rows: slice) -> Tensor:
+    def __call__(self, x: Tensor, part: Part) -> Tensor:
         """See `FeatureMap`."""
-        return zero_padding(features(x), None if self.mask is None else self.mask[:, rows])
+        return zero_padding(features(x), None if self.mask is None else self.mask[part])
 
-    def pull(self, x: Tensor, features: Tensor, gradient: Tensor, rows: slice, out: Tensor) -> None:
+    def pull(self, x: Tensor, features: Tensor, gradient: Tensor, part: Part, out: Tensor) -> None:
         """See `FeatureMap.pull`."""
         torch.mul(gradient, features.clamp_max_(1.0), out=out)
 
@@ -88,7 +89,7 @@ class KeyMap(feature_sum.FeatureMap):
 class QueryMap(KeyMap):
     """`query_features`."""
 
-    def __call__(self, x: Tensor, rows: slice) -> Tensor:
+    def __call__(self, x: Tensor, part: Part) -> Tensor:
         """See `FeatureMap`."""
         largest = x.detach().amax(-1, keepdim=True)
         # Few queries have negative coordinates only.

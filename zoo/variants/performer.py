@@ -43,6 +43,7 @@ from torch.nn import functional as F
 
 from zoo.contract import Count, Keys, Mask, OneToken, Queries, Size, State, Traits
 from zoo.kernels import causal_sum, feature_sum
+from zoo.kernels.feature_sum import Part
 from zoo.kernels.precision import at_least_fp32
 from zoo.projected import ProjectedAttention
 from zoo.variants import variants
@@ -161,26 +162,26 @@ class KeyMap(feature_sum.FeatureMap):
         """The map of these keys, with their largest exponents."""
         scale = k.shape[-1] ** -0.25
         directions = F.pad(scale * w, (0, 1), value=1.0).mT.contiguous()
-        shift = w.new_full((1, 1, 1, len(w)), -torch.inf)
+        shift = w.new_full((*k.shape[:2], 1, len(w)), -torch.inf)
         start = cls(len(w), directions, scale, mask, shift)
         with torch.no_grad():
-            for rows in feature_sum.pieces(k, len(w)):
-                largest = start.exponents(k[:, :, rows], rows).amax(-2, keepdim=True)
-                shift = torch.maximum(shift, largest)
+            for part in feature_sum.pieces(k, len(w)):
+                largest = start.exponents(feature_sum.of(k, part), part).amax(-2, keepdim=True)
+                shift[part[0]] = torch.maximum(shift[part[0]], largest)
         return replace(start, shift=shift.masked_fill(shift.isinf(), 0.0))
 
-    def exponents(self, k: Keys, rows: slice) -> Float[Tensor, "b h m f"]:
+    def exponents(self, k: Keys, part: Part) -> Float[Tensor, "b h m f"]:
         """Return k'_jm, -inf at padded tokens."""
         half_norms = k.square().sum(-1, keepdim=True) * (-(self.scale**2) / 2)
         if self.mask is not None:
-            half_norms = half_norms.masked_fill(~self.mask[:, None, rows, None], -torch.inf)
+            half_norms = half_norms.masked_fill(~self.mask[part][:, None, :, None], -torch.inf)
         return torch.cat([k, half_norms], dim=-1) @ self.directions
 
-    def __call__(self, x: Tensor, rows: slice) -> Tensor:
+    def __call__(self, x: Tensor, part: Part) -> Tensor:
         """See `FeatureMap`."""
-        return self.exponents(x, rows).sub_(self.shift).exp_()
+        return self.exponents(x, part).sub_(self.shift[part[0]]).exp_()
 
-    def pull(self, x: Tensor, features: Tensor, gradient: Tensor, rows: slice, out: Tensor) -> None:
+    def pull(self, x: Tensor, features: Tensor, gradient: Tensor, part: Part, out: Tensor) -> None:
         """See `FeatureMap.pull`."""
         width = x.shape[-1]
         d_keys, d_half_norms = (gradient.mul_(features) @ self.directions.mT).split([width, 1], -1)
@@ -200,12 +201,12 @@ class QueryMap(feature_sum.FeatureMap):
         """The map that the stabilisers of `key_map` cancel with."""
         return cls(key_map.features, key_map.directions[:-1], key_map.shift)
 
-    def __call__(self, x: Tensor, rows: slice) -> Tensor:
+    def __call__(self, x: Tensor, part: Part) -> Tensor:
         """See `FeatureMap`."""
-        exponents = (x @ self.directions).add_(self.shift)
+        exponents = (x @ self.directions).add_(self.shift[part[0]])
         return exponents.sub_(exponents.detach().amax(-1, keepdim=True)).exp_()
 
-    def pull(self, x: Tensor, features: Tensor, gradient: Tensor, rows: slice, out: Tensor) -> None:
+    def pull(self, x: Tensor, features: Tensor, gradient: Tensor, part: Part, out: Tensor) -> None:
         """See `FeatureMap.pull`."""
         out.copy_(gradient.mul_(features) @ self.directions.mT)
 
