@@ -1,5 +1,11 @@
-"""Loops over blocks of tensors on a CPU, shared by as many threads as PyTorch uses."""
+"""Loops over blocks of tensors on a CPU, shared by as many threads as PyTorch uses.
 
+They are the threads of PyTorch itself, where it runs on GNU OpenMP (the wheels for Linux): an idle
+thread of OpenMP waits actively for some milliseconds for more work, and threads of our own would
+have to share a processor with it (docs/decisions/0006-threads-of-openmp.md).
+"""
+
+import ctypes
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+BODY = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+"""The type of a function that each thread of a team of OpenMP calls."""
+
 
 def share(loop: Callable[..., None], blocks: int, least: int, *arguments: Any) -> None:
     """Call `loop(*arguments, first, last)` for parts of `range(blocks)`, each on its thread.
@@ -18,17 +27,58 @@ def share(loop: Callable[..., None], blocks: int, least: int, *arguments: Any) -
     A thread has at least `least` blocks. `loop` releases the global interpreter lock.
     """
     threads = max(1, min(torch.get_num_threads(), blocks // least))
-    own, *parts = pairwise(blocks * i // threads for i in range(threads + 1))
-    others = [_pool().submit(loop, *arguments, *part) for part in parts]
-    loop(*arguments, *own)
-    for other in others:
-        other.result()
+    parts = list(pairwise(blocks * i // threads for i in range(threads + 1)))
+
+    def process(part: tuple[int, int]) -> None:
+        loop(*arguments, *part)
+
+    if threads == 1:
+        process(parts[0])
+    elif parallel := _openmp():
+        _on_team(parallel, process, parts)
+    else:
+        list(_pool().map(process, parts))
 
 
 def as_array(tensor: Tensor) -> np.ndarray:
     """The memory of a tensor on a CPU; bf16, which NumPy lacks, as uint16."""
     tensor = tensor.detach()
     return (tensor.view(torch.uint16) if tensor.dtype is torch.bfloat16 else tensor).numpy()
+
+
+def _on_team(
+    parallel: Callable[..., None],
+    process: Callable[[tuple[int, int]], None],
+    parts: list[tuple[int, int]],
+) -> None:
+    """Process each part once, on a team of OpenMP, which may be smaller than asked for."""
+    left = iter(parts)
+    errors: list[BaseException] = []
+
+    def body(_: Any) -> None:
+        # An exception must not pass through OpenMP.
+        try:
+            for part in left:
+                process(part)
+        except BaseException as error:
+            errors.append(error)
+
+    parallel(BODY(body), None, len(parts), 0)
+    if errors:
+        raise errors[0]
+
+
+@cache
+def _openmp() -> Callable[..., None] | None:
+    """The function of GNU OpenMP that starts a team of threads; None where PyTorch has another."""
+    try:
+        # PyTorch makes the symbols of its OpenMP global.
+        parallel = ctypes.CDLL(None).GOMP_parallel
+    except (AttributeError, OSError, TypeError):
+        return None
+    parallel.argtypes = [BODY, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
+    parallel.restype = None
+    return parallel
 
 
 @cache

@@ -1,0 +1,86 @@
+"""Loops shared by threads: each part once, on several threads, with errors of any of them."""
+
+import threading
+
+import pytest
+import torch
+
+from zoo.kernels import threads
+
+
+@pytest.fixture(params=["openmp", "pool"])
+def team(request, monkeypatch):
+    """Each way to share a loop."""
+    if request.param == "pool":
+        monkeypatch.setattr(threads, "_openmp", lambda: None)
+    elif threads._openmp() is None:
+        pytest.skip("PyTorch is not built on GNU OpenMP here")
+
+
+@pytest.fixture
+def number():
+    """Sets the number of threads, for the test."""
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+@pytest.mark.parametrize("blocks", [0, 1, 7, 64])
+def test_every_block_is_processed_once(team, number, count, blocks):
+    number(count)
+    done, parts = [], []
+
+    def loop(factor: int, first: int, last: int) -> None:
+        parts.append((first, last))
+        done.extend(factor * block for block in range(first, last))
+
+    threads.share(loop, blocks, 4, 10)
+    assert sorted(done) == [10 * block for block in range(blocks)]
+    assert len(parts) == max(1, min(count, blocks // 4))
+
+
+def test_parts_are_processed_at_the_same_time(team, number):
+    number(2)
+    both = threading.Barrier(2, timeout=30)
+    idents = []
+
+    def loop(first: int, last: int) -> None:
+        # Passed only if two threads wait here at once.
+        both.wait()
+        idents.append(threading.get_ident())
+
+    threads.share(loop, 8, 1)
+    assert len(set(idents)) == 2
+
+
+@pytest.mark.parametrize("bad", [0, 4])
+def test_an_error_of_any_thread_is_raised(team, number, bad):
+    number(2)
+
+    def loop(first: int, last: int) -> None:
+        if first == bad:
+            raise ValueError(f"block {first}")
+
+    with pytest.raises(ValueError, match=f"block {bad}"):
+        threads.share(loop, 8, 1)
+
+
+def test_a_smaller_team_than_asked_for_processes_every_part(number, monkeypatch):
+    def alone(body, data, count, flags):
+        body(data)
+
+    monkeypatch.setattr(threads, "_openmp", lambda: alone)
+    number(4)
+    parts = []
+    threads.share(lambda first, last: parts.append((first, last)), 8, 1)
+    assert parts == [(0, 2), (2, 4), (4, 6), (6, 8)]
+
+
+@pytest.mark.parametrize("error", [OSError, TypeError, AttributeError])
+def test_the_pool_is_used_where_there_is_no_gnu_openmp(error, monkeypatch):
+    def refuse(_):
+        raise error
+
+    monkeypatch.setattr(threads.ctypes, "CDLL", refuse)
+    assert threads._openmp.__wrapped__() is None
