@@ -1,11 +1,15 @@
 """The chunked map from tokens to tokens equals its plain definition, forward and backward."""
 
+from itertools import pairwise
+
+import numpy as np
 import pytest
 import torch
 
 from zoo.cost import peak_bytes
 from zoo.kernels import cosine_map
-from zoo.kernels.cosine_map import chunked, plain
+from zoo.kernels import cosine_map_loops as loops
+from zoo.kernels.cosine_map import chunked, plain, suits
 
 DIM, GROUPS, WIDTH = 6, 4, 5
 
@@ -16,9 +20,9 @@ def several_chunks(monkeypatch):
     monkeypatch.setattr(cosine_map, "CHUNK", 40)
 
 
-def inputs(n: int, dtype: torch.dtype, maps: int = 3) -> list[torch.Tensor]:
+def inputs(n: int, dtype: torch.dtype, maps: int = 3, width: int = WIDTH) -> list[torch.Tensor]:
     """x, weight, bias, output_map and output_bias; `maps` is 1 where all samples have the same."""
-    features = GROUPS * WIDTH
+    features = GROUPS * width
     shapes = [(3, n, DIM), (features, DIM), (features,), (maps, features, DIM), (DIM,)]
     return [torch.randn(shape, dtype=dtype).requires_grad_() for shape in shapes]
 
@@ -45,6 +49,44 @@ def test_the_chunked_map_is_the_plain_one_forward_and_backward(n, padded, maps):
         mask[1] = False
     for one, other in zip(run(chunked, given, mask), run(plain, given, mask), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("width", [1, 8, 19, 33])
+@pytest.mark.parametrize("chunk", [700, 4000], ids=["parts", "samples"])
+def test_the_loops_are_right_for_several_blocks_and_every_width(monkeypatch, chunk, width):
+    # Blocks of 256 tokens, of which the last is smaller, and strips of 8; vectors of 16 entries.
+    monkeypatch.setattr(cosine_map, "CHUNK", chunk)
+    given, mask = inputs(1005, torch.float64, width=width), torch.rand(3, 1005) < 0.6
+    for one, other in zip(run(chunked, given, mask), run(plain, given, mask), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
+
+
+def test_loops_do_not_depend_on_how_threads_share_their_blocks():
+    phi, d_phi = np.random.default_rng(0).normal(size=(2, 2, 700, GROUPS, WIDTH))
+    real, d_grams = np.ones((2, 700), bool), np.ones((2, GROUPS, loops.LANES, loops.LANES))
+    blocks, results = 2 * loops.blocks(700), []
+    for cuts in ([0, blocks], [0, 1, 4, blocks]):
+        u, given, norms = phi.copy(), d_phi.copy(), np.empty(phi.shape[:3])
+        grams = np.empty((2, blocks // 2, GROUPS, WIDTH, WIDTH))
+        d_bias = np.zeros((2, blocks // 2, GROUPS, WIDTH))
+        for part in pairwise(cuts):
+            loops.normalise(u, real, norms, grams, 1e-12, *part)
+        for part in pairwise(cuts):
+            loops.normalise_gradient(u, norms, d_grams, given, d_bias, *part)
+        results.append((u, norms, grams, given, d_bias))
+    for one, other in zip(*results, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_it_is_chosen_for_long_inputs_of_a_precision_that_its_loops_have():
+    x = torch.zeros(1, cosine_map.CHUNKED_FROM, DIM)
+    assert suits(x)
+    assert suits(x.bfloat16())
+    assert suits(x.double())
+    assert not suits(x.half())
+    assert not suits(x[:, 1:])
+    with torch.autocast("cpu", dtype=torch.float16):
+        assert not suits(x)
 
 
 @pytest.mark.parametrize("through", [chunked, plain])
@@ -126,15 +168,20 @@ def test_a_second_backward_pass_gives_the_same_gradients(n):
         assert torch.equal(one, other)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    ("through", "dtype"),
+    [(chunked, torch.bfloat16), (plain, torch.bfloat16), (plain, torch.float16)],
+)
 @pytest.mark.parametrize("maps", [1, 3], ids=["shared", "own"])
-def test_gradients_of_half_precision_are_those_of_double_precision_within_rounding(dtype, maps):
+def test_gradients_of_half_precision_are_those_of_double_precision_within_rounding(
+    through, dtype, maps
+):
     given = [part.detach().to(dtype) for part in inputs(100, torch.float32, maps)]
     mask = torch.rand(3, 100) < 0.6
     given, exact = (
         [part.to(kind).requires_grad_() for part in given] for kind in (dtype, torch.float64)
     )
-    for one, other in zip(run(chunked, given, mask), run(plain, exact, mask), strict=True):
+    for one, other in zip(run(through, given, mask), run(plain, exact, mask), strict=True):
         error = (one.double() - other).abs().amax() / other.abs().amax()
         assert error < 16 * torch.finfo(dtype).eps
 

@@ -10,7 +10,8 @@ n. The gradient of the normalisation is du = (dphi - phi (phi . dphi)) / ||u||. 
 phi and the norms. `fused` stores x alone, and computes phi again in the backward pass. Both are
 differentiable once.
 
-    chunked   runs eagerly, on a CPU, in chunks of tokens that stay in the cache
+    chunked   runs eagerly, on a CPU, in chunks of tokens that stay in the cache; what is not a
+              product of long matrices are loops that numba compiles
     fused     Triton kernels for CUDA, tile by tile
 """
 
@@ -18,8 +19,10 @@ from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
+from math import prod
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -29,6 +32,7 @@ from torch.nn import functional as F
 from zoo.contract import Mask, Tokens
 from zoo.kernels import eager
 from zoo.kernels.precision import TINY, at_least_fp32, full_precision, product_dtype
+from zoo.kernels.threads import as_array, share
 from zoo.registry import in_one_line
 
 CHUNKED_FROM = 512
@@ -84,6 +88,13 @@ def gram(phi: Features) -> Grams:
     """Return phi^T phi of every sample and group, in fp32 at least."""
     with full_precision(phi.transpose(1, 2)) as (rows,):
         return rows.mT @ rows
+
+
+def suits(x: Tokens) -> bool:
+    """Whether `chunked` can run for these tokens, and takes less time than `plain`."""
+    # Its loops have no form for fp16.
+    compiled = product_dtype(x) is not torch.float16
+    return compiled and x.shape[1] >= CHUNKED_FROM and eager.on_cpu(x)
 
 
 def chunked(
@@ -172,31 +183,32 @@ def _interpreted() -> bool:
 class _Chunked(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor]:
+        # Compilers take a while to import.
+        from zoo.kernels import cosine_map_loops as loops
+
         x, weight, bias, output_map, output_bias, groups, mask, with_gram, with_backward = inputs
         sum_dtype, width = at_least_fp32(x.dtype), len(weight) // groups
         tokens = x.new_empty(*x.shape[:2], output_map.shape[-1])
         # Without a backward pass all chunks share the memory of one.
         shape = x.shape[:2] if with_backward else _chunk_shape(x)
         features = x.new_empty(*shape, groups, width)
-        norms = x.new_empty(*shape, groups, 1, dtype=sum_dtype)
+        norms = x.new_empty(*shape, groups, dtype=sum_dtype)
         grams = x.new_zeros(len(x) if with_gram else 0, groups, width, width, dtype=sum_dtype)
+        tiny = np.asarray(TINY, as_array(norms).dtype)[()]
+        all_real = x.new_ones(_chunk_shape(x), dtype=torch.bool)
         for samples, chunk in _chunks(x):
             part = x[samples, chunk]
-            index = (samples, chunk) if with_backward else tuple(map(slice, part.shape[:2]))
-            u, norm = features[index], norms[index]
-            rows = u.view(part.shape[:2].numel(), -1)
-            torch.addmm(bias, part.flatten(0, 1), weight.mT, out=rows)
-            torch.linalg.vector_norm(u, dim=-1, keepdim=True, dtype=sum_dtype, out=norm)
-            norm.clamp_min_(TINY)
-            if mask is not None:
-                # Padded tokens: what is divided by this norm, features and gradients, is zero.
-                norm.masked_fill_(~mask[samples, chunk, None, None], torch.inf)
-            u.div_(norm)
+            size = tuple(map(slice, part.shape[:2]))
+            index = (samples, chunk) if with_backward else size
+            u, real = features[index], all_real[size] if mask is None else mask[samples, chunk]
+            torch.addmm(bias, part.flatten(0, 1), weight.mT, out=u.view(-1, len(weight)))
+            blocks = len(part), loops.blocks(part.shape[1])
+            sums = grams.new_empty(len(grams[samples]), blocks[1], *grams.shape[1:])
+            arrays = map(as_array, (u, real.contiguous(), norms[index], sums))
+            share(loops.normalise, prod(blocks), 1, *arrays, tiny)
+            grams[samples] += sums.sum(1)
             for i, phi in zip(range(len(x))[samples], u, strict=True):
                 torch.addmm(output_bias, phi.flatten(1), output_map[i], out=tokens[i, chunk])
-                if with_gram:
-                    phi_by_group = phi.transpose(0, 1).to(sum_dtype)
-                    grams[i].baddbmm_(phi_by_group.mT, phi_by_group)
         ctx.save_for_backward(x, weight, output_map, features, norms)
         return tokens, grams
 
@@ -205,29 +217,30 @@ class _Chunked(torch.autograd.Function):
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx: Any, d_tokens: Tensor, d_grams: Tensor
     ) -> tuple[Tensor | None, ...]:
+        from zoo.kernels import cosine_map_loops as loops
+
         x, weight, output_map, features, norms = ctx.saved_tensors
         d_x, sum_dtype = x.new_empty(x.shape), norms.dtype
         d_output_map = torch.zeros_like(output_map, dtype=sum_dtype)
         d_weight = torch.zeros_like(weight, dtype=sum_dtype)
         d_bias = x.new_zeros(len(weight), dtype=sum_dtype)
+        # The matrices are padded with zeros to whole vector instructions.
+        missing = -d_grams.shape[-1] % loops.LANES
+        d_grams = F.pad(d_grams + d_grams.mT, (0, missing, 0, missing))
         # Reused by all chunks: to allocate memory for each of them takes time.
         buffer = x.new_empty(_chunk_shape(x).numel(), *features.shape[2:])
-        scratch = torch.empty_like(buffer, dtype=sum_dtype)
         for samples, chunk in _chunks(x):
             rows, phi = x[samples, chunk].flatten(0, 1), features[samples, chunk]
-            d_phi, product = (part[: len(rows)].view_as(phi) for part in (buffer, scratch))
-            for i, phi_i, d_phi_i in zip(range(len(x))[samples], phi, d_phi, strict=True):
+            d_u = buffer[: len(rows)].view_as(phi)
+            for i, phi_i, d_phi_i in zip(range(len(x))[samples], phi, d_u, strict=True):
                 d_output_map[i] += phi_i.flatten(1).mT @ d_tokens[i, chunk]
                 torch.mm(d_tokens[i, chunk], output_map[i].mT, out=d_phi_i.view(len(phi_i), -1))
-            phi, d_phi = phi.to(sum_dtype), d_phi.to(sum_dtype)
-            # There are no Gram matrices without `with_gram`.
-            for phi_i, d_phi_i, d_gram in zip(phi, d_phi, d_grams[samples], strict=False):
-                d_phi_i.transpose(0, 1).baddbmm_(phi_i.transpose(0, 1), d_gram + d_gram.mT)
-            radial = torch.mul(d_phi, phi, out=product).sum(-1, keepdim=True)
-            d_u = d_phi.addcmul_(phi, radial, value=-1).div_(norms[samples, chunk])
+            blocks = len(phi), loops.blocks(phi.shape[1])
+            sums = norms.new_zeros(*blocks, *phi.shape[2:])
+            arrays = map(as_array, (phi, norms[samples, chunk], d_grams[samples], d_u, sums))
+            share(loops.normalise_gradient, prod(blocks), 1, *arrays)
+            d_bias += sums.sum((0, 1)).flatten()
             d_u = d_u.view(len(rows), -1)
-            d_bias += d_u.sum(0)
-            d_u = d_u.to(x.dtype)
             torch.mm(d_u, weight, out=d_x[samples, chunk].view(rows.shape))
             d_weight += d_u.mT @ rows
         d_output_bias = d_tokens.sum((0, 1), dtype=sum_dtype)

@@ -35,22 +35,22 @@ def compiled(function: Callable[..., None]) -> Callable[..., None]:
         return njit(**options)(function)
 
 
-def _widen(number):
+def widen(number: Any) -> Any:
     """A float as it is, bf16 as fp32."""
 
 
-def _narrow(number, like):
+def narrow(number: Any, like: Any) -> Any:
     """`number` in the type of `like`."""
 
 
-@overload(_widen, inline="always")
+@overload(widen, inline="always")
 def _widen_of(number):
     if isinstance(number, types.Float):
         return lambda number: number
     return lambda number: np.uint32(np.uint32(number) << np.uint32(16)).view(np.float32)
 
 
-@overload(_narrow, inline="always")
+@overload(narrow, inline="always")
 def _narrow_of(number, like):
     if isinstance(like, types.Float):
         return lambda number, like: number
@@ -87,8 +87,8 @@ def scale_kept(
         _draw(bits, seed, block)
         source, target = x[block * BLOCK :][:BLOCK], out[block * BLOCK :][:BLOCK]
         for i in range(len(source)):
-            value = _widen(source[i]) * scale if draws[i] >= threshold else zero
-            target[i] = _narrow(value, target[i])
+            value = widen(source[i]) * scale if draws[i] >= threshold else zero
+            target[i] = narrow(value, target[i])
 
 
 @compiled
@@ -104,8 +104,8 @@ def add_kept(
         source, target = x[block * BLOCK :][:BLOCK], out[block * BLOCK :][:BLOCK]
         other = residual[block * BLOCK :][:BLOCK]
         for i in range(len(source)):
-            value = _widen(source[i]) * scale if draws[i] >= threshold else zero
-            target[i] = _narrow(_widen(other[i]) + value, target[i])
+            value = widen(source[i]) * scale if draws[i] >= threshold else zero
+            target[i] = narrow(widen(other[i]) + value, target[i])
 
 
 @compiled
@@ -126,7 +126,7 @@ def normalise(
         scale = np.float32(1) / np.sqrt(squares / np.float32(width) + eps)
         statistics[row, 0], statistics[row, 1] = mean, scale
         for i in range(width):
-            target[i] = _narrow((source[i] - mean) * scale * weight[i] + bias[i], target[i])
+            target[i] = narrow((source[i] - mean) * scale * weight[i] + bias[i], target[i])
 
 
 @compiled
@@ -143,11 +143,11 @@ def normalise_gradient(
             mean, scale = statistics[row, 0], statistics[row, 1]
             total, radial = np.float32(0), np.float32(0)
             for i in range(width):
-                g, unit = _widen(given[i]), (source[i] - mean) * scale
+                g, unit = widen(given[i]), (source[i] - mean) * scale
                 d_weight[i] += g * unit
                 d_bias[i] += g
                 total += g * weight[i]
                 radial += g * weight[i] * unit
             for i in range(width):
-                g, unit = _widen(given[i]), (source[i] - mean) * scale
+                g, unit = widen(given[i]), (source[i] - mean) * scale
                 target[i] = scale * (g * weight[i] - total / count - unit * (radial / count))

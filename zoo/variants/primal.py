@@ -65,7 +65,7 @@ from zoo.contract import (
     Traits,
     Unsupported,
 )
-from zoo.kernels import cosine_map, eager, moments, sampled_tokens
+from zoo.kernels import cosine_map, moments, sampled_tokens
 from zoo.kernels.precision import full_precision
 from zoo.ksvd import Energy, Grams, Weights
 from zoo.ksvd_attention import Bias, Features, OutputMap
@@ -238,7 +238,7 @@ class Primal(KsvdCrossAttention):
             return cosine_map.affine(phi, output_map, bias), grams
         if fused:
             compute = cosine_map.fused
-        elif eager.on_cpu(x) and x.shape[1] >= cosine_map.CHUNKED_FROM:
+        elif cosine_map.suits(x):
             compute = cosine_map.chunked
         else:
             compute = cosine_map.plain
