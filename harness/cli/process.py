@@ -75,6 +75,14 @@ def execute(command: Callable[[], int]) -> NoReturn:
     sys.exit(code)
 
 
+def _rejected(error: BaseException) -> str:
+    """The value that Typer rejected, where its message gives only the rule."""
+    from pydantic import ValidationError
+
+    cause = error.__cause__ or error.__context__
+    return f", not {cause.errors()[0]['input']!r}." if isinstance(cause, ValidationError) else ""
+
+
 def _outcome(command: Callable[[], int]) -> tuple[int, str]:
     """The exit code of `command`, and what to print on stderr."""
     if sys.stdout is None:
@@ -89,7 +97,8 @@ def _outcome(command: Callable[[], int]) -> tuple[int, str]:
         text = error.format_message()
         if text.startswith("Usage:"):
             return 2, text
-        return 2, f"harness: {' '.join(text.split())} See: harness COMMAND --help"
+        text = f"{' '.join(text.split())}{_rejected(error)}"
+        return 2, f"harness: {text} See: harness COMMAND --help"
     except BrokenPipeError:
         return 1, ""
     except OSError as error:

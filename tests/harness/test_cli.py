@@ -52,6 +52,7 @@ BAD = {
     "a huge seed": (["-a", "softmax", "--seeds", str(2**32)], "are not all from 0 to"),
     "unknown device": (["-a", "softmax", "--device", "tpu"], "not one of auto, cpu, cuda"),
     "unknown CLI option": (["-a", "softmax", "--sed", "1"], "No such option: --sed"),
+    "value out of range": (["-a", "softmax", "--workers", "-1"], "equal to 0, not '-1'"),
     "no attention": ([], "Missing option '--attention'"),
     "a second budget": (["-a", "none", "--budget", "paper"], "Option --budget is given twice"),
     "a second precision": (["-a", "none", "--precision", "bf16"], "Option --precision is given tw"),
