@@ -82,9 +82,9 @@ def normalise_gradient(
 ) -> None:
     """Replace `d_phi`, the gradient of tokens for phi, by the gradient for u; write its sums.
 
-    `d_grams`, the gradient for phi^T phi plus its transpose, is (samples, groups, padded, padded)
-    with zeros beyond the width, or has no sample. `d_bias`, the sums of each block, is
-    (samples, blocks, groups, width).
+    `d_grams`, the gradient for phi^T phi plus its transpose, is (samples, groups, width, width) or
+    padded with zeros to whole vector instructions, which is faster; or has no sample. `d_bias`, the
+    sums of each block, is (samples, blocks, groups, width).
     """
     _, n, groups, width = phi.shape
     of_sample, padded = d_bias.shape[1], -(-width // LANES) * LANES
@@ -107,7 +107,7 @@ def normalise_gradient(
                         x0, x1, x2, x3 = rows[0, a], rows[1, a], rows[2, a], rows[3, a]
                         x4, x5, x6, x7 = rows[4, a], rows[5, a], rows[6, a], rows[7, a]
                         factors = d_grams[sample, g, a]
-                        for c in range(padded):
+                        for c in range(len(factors)):
                             factor = factors[c]
                             changes[0, c] += x0 * factor
                             changes[1, c] += x1 * factor
