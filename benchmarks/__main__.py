@@ -14,9 +14,12 @@ if TYPE_CHECKING:
 # Modules that are imported here would be imported again in every process that they start.
 BENCHMARKS = (
     "layer", "step", "profiles", "memory", "training_step", "loading", "pathfinder",
-    "cost_overhead", "library_twins", "seeds_at_once", "board_statistics",
+    "cost_overhead", "library_twins", "seeds_at_once", "board_statistics", "workers",
 )  # fmt: skip
 """Modules of this package with `CLAIMS` and `measure`, most informative first."""
+
+LONG = ("workers",)
+"""Those that take minutes: measured only if they are named."""
 
 STATES = {True: "met", False: "NOT MET", None: "-"}
 
@@ -27,7 +30,12 @@ def main() -> int:
     from harness.environment import keep_freed_memory, pick_device
 
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
+    parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help=f"{', '.join(BENCHMARKS)}; by default all but {', '.join(LONG)}",
+    )
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the records")
     parser.add_argument("--tiny", action="store_true", help="smallest sizes, to test the code")
@@ -41,7 +49,7 @@ def main() -> int:
     keep_freed_memory()
     setting = Setting(device=pick_device(arguments.device), tiny=arguments.tiny)
     records, failed, watch = [], [], Stopwatch()
-    for name in arguments.names or BENCHMARKS:
+    for name in arguments.names or [one for one in BENCHMARKS if one not in LONG]:
         try:
             records += measure(name, setting, arguments.out)
         except Exception:

@@ -85,6 +85,31 @@ def test_memory_is_that_of_the_variant_over_that_of_softmax(monkeypatch):
     assert (one.name, one.ratios) == ("memory-none", [0.5])
 
 
+@pytest.mark.parametrize("records", [2, 1])
+def test_workers_divide_the_time_of_two_workers_by_that_of_one(monkeypatch, records):
+    clock, commands = iter([0.0, 9.0, 0.0, 10.0, 0.0, 7.0]), []
+
+    def train(command, **_):
+        commands.append(command)
+        # The first command trains one cell.
+        for number in range(min(records, len(commands))):
+            Path(command[-1], f"{number}.json").touch()
+
+    module = import_module("benchmarks.workers")
+    monkeypatch.setattr("benchmarks.workers.subprocess.run", train)
+    monkeypatch.setattr("benchmarks.workers.time.perf_counter", lambda: next(clock))
+    monkeypatch.setattr("benchmarks.workers.os.cpu_count", lambda: 2)
+    if records < 2:
+        with pytest.raises(RuntimeError, match="ended without 2 records"):
+            list(module.measure(Setting(device=CPU, tiny=True)))
+        return
+    (one,) = module.measure(Setting(device=CPU, tiny=True))
+    assert one.ratios == [0.7]
+    used = [[command[command.index(f"--{of}") + 1] for of in ("workers", "threads")]
+            for command in commands]  # fmt: skip
+    assert used == [["1", "2"], ["1", "2"], ["2", "1"]]
+
+
 @pytest.mark.parametrize(
     ("operation", "group"),
     [
