@@ -12,7 +12,7 @@ from benchmarks.claims import Claim, Finding, Setting, unmeasurable
 from harness.measure import quartiles
 
 CELLS = 16
-STEPS = 600
+STEPS = 300
 
 CLAIMS = [
     Claim(
