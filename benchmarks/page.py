@@ -9,7 +9,7 @@ from benchmarks.claims import BEFORE, RESULTS, Claim, ClaimRecord, Kind, Profile
 from harness.records.fields import Quartiles
 from harness.records.files import write_atomic
 from harness.records.record import Environment
-from reports.markdown import escape, table
+from reports.markdown import escape, escape_prose, table
 from reports.tables.values import NOTHING, number
 
 PAGE = Path("docs/performance.md")
@@ -75,7 +75,7 @@ def _not_met(records: Sequence[ClaimRecord]) -> Iterator[str]:
     if not missed:
         yield "Every bound is met.\n"
     for record in missed:
-        yield f"- {escape(record.what)}: {_ratio(record)}; the bound is {_bound(record)}."
+        yield f"- {escape_prose(record.what)}: {_ratio(record)}; the bound is {_bound(record)}."
     if missed:
         yield ""
 
@@ -99,14 +99,14 @@ def _grouped(records: Sequence[ClaimRecord], text: Callable[[ClaimRecord], str])
     for record in records:
         groups.setdefault(text(record), []).append(f"`{record.name}`")
     for line, names in groups.items():
-        yield f"- {escape(line)} {', '.join(names)}"
+        yield f"- {escape_prose(line)} {', '.join(names)}"
 
 
 def _line(record: ClaimRecord) -> list[str]:
     figures = ", ".join(f"{name}: {number(one.median)}" for name, one in record.figures.items())
     return [
         f"`{record.name}`",
-        escape(record.what),
+        escape_prose(record.what),
         _ratio(record),
         _bound(record),
         MET[record.met],

@@ -141,7 +141,7 @@ def run_all(
     try:
         with store.locks.announce([*grid.jobs]):
             while grid.unfinished:
-                while grid.waiting and pool.has_room():
+                while grid.waiting and pool.can_start():
                     pool.submit(grid.next())
                 for job, result in pool.finished():
                     grid.accept(job, result)

@@ -98,7 +98,7 @@ def training_curves(
 
 
 def run_curves(plan: Plan, files: Mapping[int, Path], samples: int) -> Iterator[KsvdCurve]:
-    """A curve for each layer of Primal-Attention of a run, at its kept weights, on dev.
+    """A curve for each layer of Primal-Attention of a run, at its saved weights, on dev.
 
     Args:
         plan: of the run.

@@ -25,7 +25,7 @@ def save(folder: Path, step: int, model: nn.Module) -> Path:
 
 
 def find(folder: Path) -> dict[int, Path]:
-    """The files of kept weights by step, in order; empty where there are none."""
+    """The files of saved weights by step, in order; empty where there are none."""
     if not folder.is_dir():
         return {}
     found = {path: NAME.fullmatch(path.name) for path in sorted(folder.iterdir())}

@@ -32,6 +32,11 @@ def escape(text: str) -> str:
     return _NUMBERED.sub(r"\1\\\2", _BLOCK.sub(r"\\", line))
 
 
+def escape_prose(text: str) -> str:
+    """Return `escape(text)` with its spans of code, which hold words alone, between backticks."""
+    return escape(text).replace("\\`", "`")
+
+
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, align_right: bool = False) -> str:
     """A table in Markdown. Its cells are Markdown: pass other texts through `escape`.
 

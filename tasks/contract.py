@@ -2,7 +2,8 @@
 
 Axis letters of this package: `n` examples, `b` examples of a batch, `t` sequences of an example (1,
 or 2 where two are compared), `s` stored sequences, `l` tokens of a sequence, `a` target positions
-of an example, `c` candidate answers of an example, `f` channels of a signal.
+of an example, `c` candidate answers of an example, `f` channels of a signal, `k`
+sequences of a chunk.
 """
 
 import hashlib
@@ -42,7 +43,7 @@ class Batch:
             where the target belongs to the whole example.
     """
 
-    tokens: Int[Tensor, "b t l"] | Float[Tensor, "b t l f"]
+    tokens: Int[Tensor, "b t l"] | Float[Tensor, "b t l f"] | Float[Tensor, "b 3 h w"]
     mask: Bool[Tensor, "b t l"] | None
     targets: Shaped[Tensor, "b ..."]
     target_positions: Int[Tensor, "b a"] | None = None
@@ -157,7 +158,7 @@ class Split:
             sha256.update(_bytes(sequences[positions < lengths[:, None]]))
         return sha256.hexdigest()
 
-    def chunks(self) -> Iterator[tuple[Shaped[Tensor, "c l *f"], Int[Tensor, " c"]]]:
+    def chunks(self) -> Iterator[tuple[Shaped[Tensor, "k l *f"], Int[Tensor, " k"]]]:
         """All sequences with their lengths, `CHUNK` at a time, in order."""
         return zip(self.sequences.split(CHUNK), self.lengths.split(CHUNK), strict=True)
 
@@ -220,7 +221,7 @@ class Task(ABC):
         return torch.empty(len(split), 0, dtype=torch.int64)
 
     def shallow_baselines(self, splits: Mapping[SplitName, Split]) -> Mapping[str, float]:
-        """Test accuracies in [0, 1], by name, of models that use the form of its examples.
+        """Test accuracies in [0, 1], by name, of models made for this task.
 
         They are computed in addition to those of every task, see `tasks.baselines`, and only where
         train is not small, or sequences are signals. By default none.
@@ -228,7 +229,7 @@ class Task(ABC):
         return {}
 
     def baseline_returns(self) -> Mapping[str, float]:
-        """Normalised returns in the test episodes, by name, of what is no model of a run.
+        """Normalised returns in the test episodes, by name, of policies that are not trained.
 
         By default none: only `trajectories` have them.
         """

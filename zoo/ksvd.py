@@ -5,7 +5,8 @@ With e = W_e^T phi_q and r = W_r^T phi_k the scores of queries and keys (`zoo.va
     J = 1/2 mean e^T Lambda e + 1/2 mean r^T Lambda r - Tr(W_e^T W_r)
 
 Lambda is diagonal and positive. `scales` are its parameters, and `roots` the square roots of its
-diagonal, by which scores are multiplied. `docs/primal.md` derives J, and states what J = 0 implies.
+diagonal, by which scores are multiplied. Chen et al., NeurIPS 2023, arXiv 2305.19798;
+`docs/primal.md` derives J, and states what J = 0 implies.
 
 Axis letters beyond the contract's: `p` features, `c` the two sides (query, key), `s` rank.
 """
@@ -23,7 +24,7 @@ Weights = Float[Tensor, "#b c h p s"]
 Scales = Float[Tensor, "h s"]
 Grams = Float[Tensor, "samples ch p p"]
 Energy = Float[Tensor, "samples h"]
-"""Half the sum over tokens of e^T Lambda e + r^T Lambda r; of no sample in evaluation."""
+"""Half the sum over tokens of e^T Lambda e + r^T Lambda r; (0, h) in evaluation, without J."""
 
 LambdaForm = Literal["squared", "exponential", "softplus", "fixed"]
 """Lambda from its parameters: their square (published), exponential or softplus; or fixed at 1."""
@@ -32,7 +33,7 @@ KsvdMean = Literal["batch", "sample"]
 """What J is a mean over before it is squared; see `squared_objective`."""
 
 SMALLEST = 2.0**-10
-"""The smallest initial root of Lambda in the forms `exponential` and `softplus`: 0 has none."""
+"""The smallest initial root of Lambda in the forms `exponential` and `softplus`."""
 
 
 def initial_scales(heads: int, rank: int, form: LambdaForm) -> nn.Parameter | nn.Buffer:

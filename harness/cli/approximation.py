@@ -34,7 +34,7 @@ def approximation(
     dim: Annotated[int, typer.Option(min=1, help="Model width.")] = 64,
     heads: Annotated[int, typer.Option(min=1, help="Attention heads.")] = 2,
     run: Annotated[
-        str, typer.Option(help="A run of softmax with kept weights: its inputs as well.")
+        str, typer.Option(help="A run of softmax with saved weights: its inputs as well.")
     ] = "",
     store: arguments.StoreOption = Path("runs"),
     out: arguments.OutOption = None,

@@ -37,7 +37,7 @@ def ksvd(
     steps: Annotated[int, typer.Option(min=1, help="Steps of Adam.")] = 300,
     lr: Annotated[float, typer.Option(min=1e-9, help="Learning rate.")] = 0.01,
     run: Annotated[
-        str, typer.Option(help="A run of primal with kept weights instead: its layers.")
+        str, typer.Option(help="A run of primal with saved weights instead: its layers.")
     ] = "",
     store: arguments.StoreOption = Path("runs"),
     out: arguments.OutOption = None,

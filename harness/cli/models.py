@@ -30,11 +30,11 @@ Authors are family names, or the first one and "et al."; title and venue may be 
 
 def models_table(costs: "Iterable[CostRecord]") -> str:
     """The table as Markdown, with the crossovers of a sweep among `costs` and their caption."""
-    from reports.markdown import escape, table
+    from reports.markdown import escape_prose, table
     from reports.pages.cost import training_crossovers
     from reports.tables.values import NOTHING
 
-    lines = [[escape(cell) for cell in row] for row in rows()]
+    lines = [[escape_prose(cell) for cell in row] for row in rows()]
     crossovers = training_crossovers(costs)
     if crossovers is None:
         return table(HEAD, lines)

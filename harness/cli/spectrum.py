@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def spectrum(
     run: Annotated[
         list[str] | None,
-        typer.Argument(help="Names or paths of records; all runs with kept weights if none."),
+        typer.Argument(help="Names or paths of records; all runs with saved weights if none."),
     ] = None,
     samples: Annotated[int, typer.Option(min=1, help="Examples of dev, evenly spaced.")] = 8,
     store: arguments.StoreOption = Path("runs"),
@@ -40,7 +40,7 @@ def spectrum(
 def write_spectra(
     chosen: "Sequence[Record]", store: Path, samples: int, as_json: bool = False
 ) -> None:
-    """Compute the spectra of runs with kept weights; write the pages of all spectra of the store.
+    """Compute the spectra of runs with saved weights; write the pages of all spectra of the store.
 
     Raises:
         UserError: a file cannot be written.
@@ -59,7 +59,7 @@ def write_spectra(
 
 
 def chosen_runs(runs: "Store", names: "Sequence[str]") -> "list[Record]":
-    """The runs of those names, or every run with kept weights.
+    """The runs of those names, or every run with saved weights.
 
     Raises:
         UserError: there is no such run, or it kept no weights.
@@ -76,7 +76,7 @@ def chosen_runs(runs: "Store", names: "Sequence[str]") -> "list[Record]":
     if without or not chosen:
         which = f"run {without[0]!r}" if without else f"no run of store {str(runs.folder)!r}"
         raise UserError(
-            f"{which} has {'no ' if without else ''}kept weights; make them with: harness run "
+            f"{which} has {'no ' if without else ''}saved weights; make them with: harness run "
             "--keep-checkpoints --rerun"
         )
     return [by_name[name] for name in chosen]

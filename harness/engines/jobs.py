@@ -71,7 +71,7 @@ class Result(NamedTuple):
 class Pool(Protocol):
     """An engine: takes jobs, and runs several at once."""
 
-    def has_room(self) -> bool:
+    def can_start(self) -> bool:
         """Whether another job would start now."""
         ...
 

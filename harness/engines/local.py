@@ -45,8 +45,8 @@ class Workers:
         self.idle: list[Worker] = []
         self.busy: dict[Connection, tuple[Worker, Job]] = {}
 
-    def has_room(self) -> bool:
-        """See `harness.engines.jobs.Pool.has_room`."""
+    def can_start(self) -> bool:
+        """See `harness.engines.jobs.Pool.can_start`."""
         return bool(self.idle or self.free_gpus)
 
     def submit(self, job: Job) -> None:

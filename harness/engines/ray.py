@@ -40,8 +40,8 @@ class RayCluster:
         options = {"num_cpus": threads, "num_gpus": int(gpu), "max_retries": 0}
         self.execute = self.ray.remote(**options)(execute)
 
-    def has_room(self) -> bool:
-        """See `harness.engines.jobs.Pool.has_room`."""
+    def can_start(self) -> bool:
+        """See `harness.engines.jobs.Pool.can_start`."""
         return not self.workers or len(self.running) < self.workers
 
     def submit(self, job: Job) -> None:

@@ -13,8 +13,8 @@ class Serial:
         self.view = view
         self.ended: list[tuple[Job, Result]] = []
 
-    def has_room(self) -> bool:
-        """See `Pool.has_room`."""
+    def can_start(self) -> bool:
+        """See `Pool.can_start`."""
         return not self.ended
 
     def submit(self, job: Job) -> None:

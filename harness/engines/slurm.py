@@ -102,8 +102,8 @@ class SlurmJobs:
         except (AssertionError, NameError, TypeError, ValueError) as error:
             raise UserError(f"--slurm: {' '.join(str(error).split())}; correct it") from error
 
-    def has_room(self) -> bool:
-        """See `harness.engines.jobs.Pool.has_room`."""
+    def can_start(self) -> bool:
+        """See `harness.engines.jobs.Pool.can_start`."""
         return not self.workers or len(self.running) < self.workers
 
     def submit(self, job: Job) -> None:

@@ -55,9 +55,10 @@ def training_crossovers(records: Iterable[CostRecord]) -> Crossovers | None:
     first, last = sweep.lengths[0], sweep.lengths[-1]
     return Crossovers(
         texts,
-        "*Faster from*, *smaller from*: the number of tokens from which training a layer takes "
-        f"less time, less memory than SDPA softmax; measured from {first:,} to {last:,} tokens. "
-        f"{escape(sweep.title)}. [All costs](results/cost.md).",
+        "*Faster from* and *smaller from*: the number of tokens from which training a layer takes "
+        "less time or less memory than SDPA softmax. "
+        f"Lengths: {first:,} to {last:,} tokens. Setting: {escape(sweep.title)}. "
+        "[All costs](results/cost.md).",
     )
 
 

@@ -38,7 +38,7 @@ CONCLUSIONS = {
         "accuracy above {high} % shows that a model uses more than each pixel at its place."
     ),
     "pathfinder": (
-        "The places of the two discs and their surroundings reach {best}, without following a "
+        "The positions of the two discs and their surroundings reach {best}, without following a "
         "curve: only an accuracy above {high} % shows that curves are followed."
     ),
 }

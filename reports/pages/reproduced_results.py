@@ -11,7 +11,7 @@ HEAD = """\
 {what} on test, of runs of budget `{budget}`, with its 95 % interval over seeds and test examples;
 the checkpoint is chosen on dev. *Published is* `within`, `above` or `below` this interval.
 {one_run}: one seed, whose interval is of the test examples alone. {partial}: some runs did not
-finish. {chosen}: the best of all evaluations on test, which is chosen on test and no result.
+finish. {chosen}: the best of all evaluations on test, which is chosen on test and is not a result.
 """
 
 SUBJECTS = {
@@ -22,7 +22,7 @@ SUBJECTS = {
 WHAT = {"%": "Accuracy in percent", "normalised return": "Normalised return"}
 
 UNPUBLISHED = """\
-Published numbers belong to budget `paper`: beside those of other recipes they are not shown.
+Published numbers belong to budget `paper`: they are not shown beside results of other recipes.
 """
 
 

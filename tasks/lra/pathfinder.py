@@ -112,7 +112,7 @@ class Pathfinder(GeneratedTask):
         return Split.single(torch.from_numpy(pixels), None, torch.from_numpy(targets))
 
     def shallow_baselines(self, splits: Mapping[SplitName, Split]) -> Mapping[str, float]:
-        """See `Task.shallow_baselines`: boosted trees on the places of the discs."""
+        """See `Task.shallow_baselines`: boosted trees on the positions of the discs."""
         return shallow.accuracies(splits)
 
     def generate(self) -> dict[str, np.ndarray]:

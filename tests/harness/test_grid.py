@@ -232,8 +232,8 @@ class Dying:
     def __init__(self, serial, deaths):
         self.serial, self.left, self.given = serial, deaths, []
 
-    def has_room(self):
-        return self.serial.has_room()
+    def can_start(self):
+        return self.serial.can_start()
 
     def submit(self, job):
         self.given.append((job.plan.spec.seed, job.restart))

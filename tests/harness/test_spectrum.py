@@ -154,10 +154,10 @@ def test_the_command_writes_a_record_a_table_and_a_figure_once(call, store, unme
 def test_what_has_no_kept_weights_is_rejected_in_one_line(call, store, unmeasured):
     call("run", "-a", "none", *ARGUMENTS)
     code, _, err = call("spectrum")
-    assert code == 2 and "has kept weights; make them with" in err
+    assert code == 2 and "has saved weights; make them with" in err
     (name,) = [path.name for path in store.folder.glob("*.json")]
     code, _, err = call("spectrum", name)
-    assert code == 2 and f"run '{name[:-5]}' has no kept weights" in err
+    assert code == 2 and f"run '{name[:-5]}' has no saved weights" in err
     code, _, err = call("spectrum", "listops")
     assert code == 2 and "unknown run 'listops'" in err and err.count("\n") == 1
 

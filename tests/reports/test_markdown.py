@@ -3,7 +3,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from reports.markdown import escape, insert, table
+from reports.markdown import escape, escape_prose, insert, table
 from reports.text import csv_cell, plain
 
 RENDERER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
@@ -34,6 +34,12 @@ def test_an_escaped_text_is_rendered_as_it_is(text):
     page = table(["a"], [[escape(f"x{text}")]])
     parts = {"table", "thead", "tbody", "tr", "th", "td"}
     assert content(page, parts) == plain(f"x{text}")
+
+
+def test_spans_of_code_are_kept_in_prose():
+    assert (
+        escape_prose("`none` costs <1 * 2>, `a` less") == "`none` costs &lt;1 \\* 2&gt;, `a` less"
+    )
 
 
 @pytest.mark.parametrize("text", ["listops@1[max_len=64,count=8], 2 threads", "46.1 [43.9, 48.3]"])

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from zoo.cost import peak_bytes
-from zoo.kernels import cosine_map
+from zoo.cost import flops, peak_bytes
+from zoo.kernels import cosine_map, cosine_map_chunked
 from zoo.kernels import cosine_map_loops as loops
 from zoo.kernels.cosine_map import chunked, plain, suits
 
@@ -17,7 +17,7 @@ DIM, GROUPS, WIDTH = 6, 4, 5
 @pytest.fixture(autouse=True)
 def several_chunks(monkeypatch):
     """Chunks of 40 tokens: of several samples, or of a part of one; the last is smaller."""
-    monkeypatch.setattr(cosine_map, "CHUNK", 40)
+    monkeypatch.setattr(cosine_map_chunked, "CHUNK", 40)
 
 
 def inputs(n: int, dtype: torch.dtype, maps: int = 3, width: int = WIDTH) -> list[torch.Tensor]:
@@ -55,7 +55,7 @@ def test_the_chunked_map_is_the_plain_one_forward_and_backward(n, padded, maps):
 @pytest.mark.parametrize("chunk", [700, 4000], ids=["parts", "samples"])
 def test_the_loops_are_right_for_several_blocks_and_every_width(monkeypatch, chunk, width):
     # Blocks of 256 tokens, of which the last is smaller, and strips of 8; vectors of 16 entries.
-    monkeypatch.setattr(cosine_map, "CHUNK", chunk)
+    monkeypatch.setattr(cosine_map_chunked, "CHUNK", chunk)
     given, mask = inputs(1005, torch.float64, width=width), torch.rand(3, 1005) < 0.6
     for one, other in zip(run(chunked, given, mask), run(plain, given, mask), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
@@ -70,9 +70,9 @@ def test_loops_do_not_depend_on_how_threads_share_their_blocks():
         grams = np.empty((2, blocks // 2, GROUPS, WIDTH, WIDTH))
         d_bias = np.zeros((2, blocks // 2, GROUPS, WIDTH))
         for part in pairwise(cuts):
-            loops.normalise(u, real, norms, grams, 1e-12, *part)
+            loops.unit_features(u, real, norms, grams, 1e-12, *part)
         for part in pairwise(cuts):
-            loops.normalise_gradient(u, norms, d_grams, given, d_bias, *part)
+            loops.unit_features_gradient(u, norms, d_grams, given, d_bias, *part)
         results.append((u, norms, grams, given, d_bias))
     for one, other in zip(*results, strict=True):
         np.testing.assert_array_equal(one, other)
@@ -114,6 +114,15 @@ def test_gradients_of_one_input_alone_are_correct(chosen):
         tokens, grams = through(*given, GROUPS, None, True)
         actual.append(torch.autograd.grad(tokens.sum() + grams.sum(), given[chosen])[0])
     torch.testing.assert_close(*actual, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("with_gram", [True, False])
+def test_the_products_of_compiled_loops_are_counted_as_operations(with_gram):
+    n, given = 63, inputs(63, torch.float64)
+    counted = flops(lambda: run(chunked, given, None, with_gram))
+    # Three products with each matrix, forward and for both gradients; Gram matrices, forward and
+    # backward.
+    assert counted == 3 * n * 2 * (6 * GROUPS * WIDTH * DIM + 2 * with_gram * GROUPS * WIDTH**2)
 
 
 def peak(n: int, backward: bool, grad_mode: bool = True) -> int:

@@ -31,9 +31,9 @@ def masks(n):
 def pieces(monkeypatch):
     """Call with a variant of two heads to process 111 tokens at a time.
 
-    It returns the list of all pieces since.
+    It returns the list of all parts since.
     """
-    whole = feature_sum.pieces
+    whole = feature_sum.parts
 
     def use(name):
         seen = []
@@ -45,8 +45,8 @@ def pieces(monkeypatch):
 
         features = {"cosformer": 12, "performer": 256}.get(name, 6)
         monkeypatch.setattr(feature_sum, "LARGE", 1)
-        monkeypatch.setattr(feature_sum, "PIECE", 37 * 3 * 2 * features)
-        monkeypatch.setattr(feature_sum, "pieces", recorded)
+        monkeypatch.setattr(feature_sum, "PART_FEATURES", 37 * 3 * 2 * features)
+        monkeypatch.setattr(feature_sum, "parts", recorded)
         return seen
 
     return use
@@ -63,7 +63,7 @@ def test_outputs_and_gradients_are_those_of_the_definition(name, n, padded, piec
     seen = pieces(name)
     torch.testing.assert_close(results(layer, x, x, mask), expected, rtol=1e-9, atol=1e-9)
     # Keys and queries, forward and backward; two samples of 50 tokens, and tokens of one of 1000.
-    assert len(seen) >= 4 * -(-n // 37)
+    assert len(seen) >= 4 * -(-3 * n // 111)
     assert (slice(0, min(3, 111 // n) or 1), slice(0, min(n, 111))) in seen
 
 

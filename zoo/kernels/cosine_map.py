@@ -10,37 +10,28 @@ n. The gradient of the normalisation is du = (dphi - phi (phi . dphi)) / ||u||. 
 phi and the norms. `fused` stores x alone, and computes phi again in the backward pass. Both are
 differentiable once.
 
-    chunked   runs eagerly, on a CPU, in chunks of tokens that stay in the cache; what is not a
-              product of long matrices are loops that numba compiles
+    chunked   runs eagerly, on a CPU, in chunks of tokens that stay in the cache; normalisation and
+              Gram matrices are loops that numba compiles
     fused     Triton kernels for CUDA, tile by tile
 """
 
-from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
-from math import prod
-from typing import Any
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from zoo.contract import Mask, Tokens
 from zoo.kernels import eager
 from zoo.kernels.precision import TINY, at_least_fp32, full_precision, product_dtype
-from zoo.kernels.threads import as_array, share
 from zoo.registry import in_one_line
 
 CHUNKED_FROM = 512
 """Tokens of a sample from which `chunked` is faster on a CPU; below, its loop over samples costs
 more than it saves: forward and backward of 64 samples of 64 tokens take 1.4 times as long."""
-
-CHUNK = 4096
-"""Tokens that `chunked` processes at once."""
 
 Weight = Float[Tensor, "gp d"]
 Bias = Float[Tensor, " gp"]
@@ -107,13 +98,13 @@ def chunked(
     mask: Mask | None,
     with_gram: bool,
 ) -> tuple[Tokens, Grams]:
-    """The result of `plain`, in less memory and time: `python -m benchmarks layer`."""
-    output_map = output_map.expand(len(x), -1, -1)
-    given = (x, weight, bias, output_map, output_bias)
+    """The result of `plain`, in less memory, and from CHUNKED_FROM tokens on in less time."""
+    from zoo.kernels import cosine_map_chunked
+
+    given = (x, weight, bias, output_map.expand(len(x), -1, -1), output_bias)
     given = [part.to(product_dtype(x)) for part in given]
     with torch.autocast(x.device.type, enabled=False):
-        with_backward = torch.is_grad_enabled() and any(part.requires_grad for part in given)
-        return _Chunked.apply(*given, groups, mask, with_gram, with_backward)
+        return cosine_map_chunked.cosine_map(*given, mask=mask, groups=groups, with_gram=with_gram)
 
 
 def fused(
@@ -178,85 +169,3 @@ def missing_for_triton() -> str:
 def _interpreted() -> bool:
     """Whether triton interprets kernels, on a CPU: TRITON_INTERPRET=1."""
     return import_module("triton").knobs.runtime.interpret
-
-
-class _Chunked(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor]:
-        # Compilers take a while to import.
-        from zoo.kernels import cosine_map_loops as loops
-
-        x, weight, bias, output_map, output_bias, groups, mask, with_gram, with_backward = inputs
-        sum_dtype, width = at_least_fp32(x.dtype), len(weight) // groups
-        tokens = x.new_empty(*x.shape[:2], output_map.shape[-1])
-        # Without a backward pass all chunks share the memory of one.
-        shape = x.shape[:2] if with_backward else _chunk_shape(x)
-        features = x.new_empty(*shape, groups, width)
-        norms = x.new_empty(*shape, groups, dtype=sum_dtype)
-        grams = x.new_zeros(len(x) if with_gram else 0, groups, width, width, dtype=sum_dtype)
-        tiny = np.asarray(TINY, as_array(norms).dtype)[()]
-        all_real = x.new_ones(_chunk_shape(x), dtype=torch.bool)
-        for samples, chunk in _chunks(x):
-            part = x[samples, chunk]
-            size = tuple(map(slice, part.shape[:2]))
-            index = (samples, chunk) if with_backward else size
-            u, real = features[index], all_real[size] if mask is None else mask[samples, chunk]
-            torch.addmm(bias, part.flatten(0, 1), weight.mT, out=u.view(-1, len(weight)))
-            blocks = len(part), loops.blocks(part.shape[1])
-            sums = grams.new_empty(len(grams[samples]), blocks[1], *grams.shape[1:])
-            arrays = map(as_array, (u, real.contiguous(), norms[index], sums))
-            share(loops.normalise, prod(blocks), 1, *arrays, tiny)
-            grams[samples] += sums.sum(1)
-            for i, phi in zip(range(len(x))[samples], u, strict=True):
-                torch.addmm(output_bias, phi.flatten(1), output_map[i], out=tokens[i, chunk])
-        ctx.save_for_backward(x, weight, output_map, features, norms)
-        return tokens, grams
-
-    @staticmethod
-    @once_differentiable
-    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx: Any, d_tokens: Tensor, d_grams: Tensor
-    ) -> tuple[Tensor | None, ...]:
-        from zoo.kernels import cosine_map_loops as loops
-
-        x, weight, output_map, features, norms = ctx.saved_tensors
-        d_x, sum_dtype = x.new_empty(x.shape), norms.dtype
-        d_output_map = torch.zeros_like(output_map, dtype=sum_dtype)
-        d_weight = torch.zeros_like(weight, dtype=sum_dtype)
-        d_bias = x.new_zeros(len(weight), dtype=sum_dtype)
-        # The matrices are padded with zeros to whole vector instructions.
-        missing = -d_grams.shape[-1] % loops.LANES
-        d_grams = F.pad(d_grams + d_grams.mT, (0, missing, 0, missing))
-        # Reused by all chunks: to allocate memory for each of them takes time.
-        buffer = x.new_empty(_chunk_shape(x).numel(), *features.shape[2:])
-        for samples, chunk in _chunks(x):
-            rows, phi = x[samples, chunk].flatten(0, 1), features[samples, chunk]
-            d_u = buffer[: len(rows)].view_as(phi)
-            for i, phi_i, d_phi_i in zip(range(len(x))[samples], phi, d_u, strict=True):
-                d_output_map[i] += phi_i.flatten(1).mT @ d_tokens[i, chunk]
-                torch.mm(d_tokens[i, chunk], output_map[i].mT, out=d_phi_i.view(len(phi_i), -1))
-            blocks = len(phi), loops.blocks(phi.shape[1])
-            sums = norms.new_zeros(*blocks, *phi.shape[2:])
-            arrays = map(as_array, (phi, norms[samples, chunk], d_grams[samples], d_u, sums))
-            share(loops.normalise_gradient, prod(blocks), 1, *arrays)
-            d_bias += sums.sum((0, 1)).flatten()
-            d_u = d_u.view(len(rows), -1)
-            torch.mm(d_u, weight, out=d_x[samples, chunk].view(rows.shape))
-            d_weight += d_u.mT @ rows
-        d_output_bias = d_tokens.sum((0, 1), dtype=sum_dtype)
-        gradients = (d_weight, d_bias, d_output_map, d_output_bias)
-        return d_x, *(part.to(x.dtype) for part in gradients), None, None, None, None
-
-
-def _chunks(x: Tensor) -> Iterator[tuple[slice, slice]]:
-    """Samples and tokens of every chunk: several samples, or a part of one."""
-    samples, tokens = _chunk_shape(x)
-    # An empty batch has no chunk, of no sample.
-    for i in range(0, len(x), samples or 1):
-        for start in range(0, x.shape[1], tokens):
-            yield slice(i, i + samples), slice(start, start + tokens)
-
-
-def _chunk_shape(x: Tensor) -> torch.Size:
-    """Samples and tokens of the largest chunk: CHUNK tokens in all at most."""
-    return x[: max(1, CHUNK // x.shape[1]), :CHUNK].shape[:2]

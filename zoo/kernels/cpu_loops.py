@@ -20,19 +20,20 @@ from numba.extending import overload
 BLOCK = 4096
 """Entries of a block of dropout: their random bits stay in the cache of a processor."""
 
+OPTIONS: Any = {"nogil": True, "fastmath": {"reassoc", "contract", "nsz"}}
+"""Of numba: sums may be reordered, so that they are computed by vector instructions."""
+
 ROWS = 128
 """Rows of a block of layer norm."""
 
 
 def compiled(function: Callable[..., None]) -> Callable[..., None]:
     """The machine code of a loop, without the global interpreter lock, kept on disk."""
-    # Sums may be reordered, so that they are computed by vector instructions.
-    options = {"nogil": True, "fastmath": {"reassoc", "contract", "nsz"}}
     try:
-        return njit(**options, cache=True)(function)
+        return njit(**OPTIONS, cache=True)(function)
     except RuntimeError:
         # No folder for the cache is writable.
-        return njit(**options)(function)
+        return njit(**OPTIONS)(function)
 
 
 def widen(number: Any) -> Any:

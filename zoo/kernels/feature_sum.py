@@ -33,13 +33,14 @@ Part = tuple[slice, slice]
 """Samples and tokens."""
 
 ALL: Part = (slice(None), slice(None))
+"""All samples and tokens."""
 
 LARGE = 2**18
 """Entries of queries and of keys from which `suits` is true: 1 MiB in fp32. Fewer fit a cache."""
 
-PIECE = 2**19
+PART_FEATURES = 2**19
 """About the number of features that are computed at a time: 2 MiB in fp32. With two threads smaller
-pieces cost more time in starting operations than they save in memory transfers."""
+parts cost more time in starting operations than they save in memory transfers."""
 
 
 class FeatureMap(ABC):
@@ -56,7 +57,7 @@ class FeatureMap(ABC):
         """Return the features (b, h, n, f) of tokens (b, h, n, e) that are this part of all."""
 
     @abstractmethod
-    def pull(self, x: Tensor, features: Tensor, gradient: Tensor, part: Part, out: Tensor) -> None:
+    def vjp(self, x: Tensor, features: Tensor, gradient: Tensor, part: Part, out: Tensor) -> None:
         """Write the gradient of tokens to `out`, from features and their gradient.
 
         Both may be overwritten. A factor of all features of a query cancels in means: its
@@ -89,8 +90,8 @@ class _Store(torch.autograd.Function):
     def forward(ctx: Any, key_map: FeatureMap, ones: bool, k: Tensor, v: Tensor) -> Tensor:
         (batch, heads, _, width), features = v.shape, key_map.features
         state = v.new_zeros(batch, heads, features, width + ones)
-        for part in pieces(k, features):
-            state[part[0]] += key_map(of(k, part), part).mT @ _values(of(v, part), ones)
+        for part in parts(k, features):
+            state[part[0]] += key_map(select(k, part), part).mT @ _values(select(v, part), ones)
         ctx.key_map, ctx.ones = key_map, ones
         ctx.save_for_backward(k, v)
         return state
@@ -105,11 +106,12 @@ class _Store(torch.autograd.Function):
             return None, None, *eager.differentiable(state, (k, v), d_state)
         d_k, d_v = empty_like_tokens(k), empty_like_tokens(v)
         with torch.autocast(k.device.type, enabled=False):
-            for part in pieces(k, key_map.features):
-                own, values, d_own = of(k, part), _values(of(v, part), ctx.ones), d_state[part[0]]
+            for part in parts(k, key_map.features):
+                own, d_own = select(k, part), d_state[part[0]]
+                values = _values(select(v, part), ctx.ones)
                 keys = key_map(own, part)
-                of(d_v, part).copy_(keys @ d_own[..., : v.shape[-1]])
-                key_map.pull(own, keys, values @ d_own.mT, part, of(d_k, part))
+                select(d_v, part).copy_(keys @ d_own[..., : v.shape[-1]])
+                key_map.vjp(own, keys, values @ d_own.mT, part, select(d_k, part))
         return None, None, d_k, d_v
 
 
@@ -117,8 +119,8 @@ class _Read(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, query_map: FeatureMap, mean: bool, q: Tensor, state: Tensor) -> Tensor:
         out = empty_like_tokens(q)
-        for part in pieces(q, query_map.features):
-            of(out, part).copy_(_read(query_map(of(q, part), part), state[part[0]], mean))
+        for part in parts(q, query_map.features):
+            select(out, part).copy_(_read(query_map(select(q, part), part), state[part[0]], mean))
         ctx.query_map, ctx.mean = query_map, mean
         ctx.save_for_backward(q, state)
         return out
@@ -133,13 +135,13 @@ class _Read(torch.autograd.Function):
             return None, None, *eager.differentiable(out, (q, state), d_out)
         d_q, d_state = empty_like_tokens(q), torch.zeros_like(state)
         with torch.autocast(q.device.type, enabled=False):
-            for part in pieces(q, query_map.features):
-                own, d_sums, of_samples = of(q, part), of(d_out, part), state[part[0]]
+            for part in parts(q, query_map.features):
+                own, d_sums, of_samples = select(q, part), select(d_out, part), state[part[0]]
                 queries = query_map(own, part)
                 if ctx.mean:
-                    d_sums = _pull_mean(queries @ of_samples, d_sums)
+                    d_sums = _mean_vjp(queries @ of_samples, d_sums)
                 d_state[part[0]] += queries.mT @ d_sums
-                query_map.pull(own, queries, d_sums @ of_samples.mT, part, of(d_q, part))
+                query_map.vjp(own, queries, d_sums @ of_samples.mT, part, select(d_q, part))
         return None, None, d_q, d_state
 
 
@@ -162,7 +164,7 @@ def _split(sums: Tensor) -> tuple[Tensor, Tensor]:
     return sums, ratio(torch.ones_like(weights), weights)
 
 
-def _pull_mean(sums: Tensor, d_means: Tensor) -> Tensor:
+def _mean_vjp(sums: Tensor, d_means: Tensor) -> Tensor:
     """The gradient of sums and of the sums of weights, from that of means."""
     d_sums, (sums, scale) = torch.empty_like(sums), _split(sums)
     torch.mul(d_means, scale, out=d_sums[..., :-1])
@@ -177,20 +179,20 @@ def empty_like_tokens(x: Tensor) -> Tensor:
     )
 
 
-def pieces(x: Tensor, features: int) -> Iterator[Part]:
+def parts(x: Tensor, features: int) -> Iterator[Part]:
     """The parts whose features are computed at a time: several samples, or tokens of one.
 
-    Not a few tokens of all samples: the states of many samples are larger than a cache.
+    Whole samples come first, since the states of all samples together do not fit a cache.
     """
     batch, heads, n, _ = x.shape
-    size = max(1, PIECE // (heads * features))
+    size = max(1, PART_FEATURES // (heads * features))
     samples = max(1, size // max(1, n))
     for sample in range(0, batch, samples):
         for first in range(0, n, size):
             yield slice(sample, min(sample + samples, batch)), slice(first, min(first + size, n))
 
 
-def of(x: Tensor, part: Part) -> Tensor:
+def select(x: Tensor, part: Part) -> Tensor:
     """The part of tokens (b, h, n, e); an axis b of length 1 is that of all samples."""
     samples, tokens = part
     return x[samples if len(x) > 1 else slice(None), :, tokens]

@@ -22,9 +22,10 @@ BODY = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
 def share(loop: Callable[..., None], blocks: int, least: int, *arguments: Any) -> None:
-    """Call `loop(*arguments, first, last)` for parts of `range(blocks)`, each on its thread.
+    """Call `loop(*arguments, first, last)` for consecutive parts of `range(blocks)`, in parallel.
 
-    A thread has at least `least` blocks. `loop` releases the global interpreter lock.
+    Each part has a thread of its own and at least `least` blocks. `loop` releases the global
+    interpreter lock. Raises the first error of any thread.
     """
     threads = max(1, min(torch.get_num_threads(), blocks // least))
     parts = list(pairwise(blocks * i // threads for i in range(threads + 1)))

@@ -98,11 +98,11 @@ class Features(feature_sum.FeatureMap):
     def __call__(self, x: Tensor, part: Part) -> Tensor:
         """See `FeatureMap`."""
         mask = None if self.mask is None else self.mask[part]
-        return zero_padding(features(x, feature_sum.of(self.angle, part)), mask)
+        return zero_padding(features(x, feature_sum.select(self.angle, part)), mask)
 
-    def pull(self, x: Tensor, features: Tensor, gradient: Tensor, part: Part, out: Tensor) -> None:
-        """See `FeatureMap.pull`."""
-        angle, (cosine, sine) = feature_sum.of(self.angle, part), gradient.chunk(2, dim=-1)
+    def vjp(self, x: Tensor, features: Tensor, gradient: Tensor, part: Part, out: Tensor) -> None:
+        """See `FeatureMap.vjp`."""
+        angle, (cosine, sine) = feature_sum.select(self.angle, part), gradient.chunk(2, dim=-1)
         positive = features[..., : x.shape[-1]] > 0
         torch.mul((cosine * angle.cos()).addcmul_(sine, angle.sin()), positive, out=out)
 

@@ -96,8 +96,8 @@ class Unit(feature_sum.FeatureMap):
         """See `FeatureMap`."""
         return zero_padding(F.normalize(x, dim=-1), self._mask(part))
 
-    def pull(self, x: Tensor, features: Tensor, gradient: Tensor, part: Part, out: Tensor) -> None:
-        """See `FeatureMap.pull`."""
+    def vjp(self, x: Tensor, features: Tensor, gradient: Tensor, part: Part, out: Tensor) -> None:
+        """See `FeatureMap.vjp`."""
         norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
         radial = (gradient * features).sum(-1, keepdim=True).masked_fill_(norm < TINY, 0.0)
         tangential = zero_padding(gradient.addcmul_(features, radial, value=-1), self._mask(part))

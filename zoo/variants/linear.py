@@ -81,8 +81,8 @@ class KeyMap(feature_sum.FeatureMap):
         """See `FeatureMap`."""
         return zero_padding(features(x), None if self.mask is None else self.mask[part])
 
-    def pull(self, x: Tensor, features: Tensor, gradient: Tensor, part: Part, out: Tensor) -> None:
-        """See `FeatureMap.pull`."""
+    def vjp(self, x: Tensor, features: Tensor, gradient: Tensor, part: Part, out: Tensor) -> None:
+        """See `FeatureMap.vjp`."""
         torch.mul(gradient, features.clamp_max_(1.0), out=out)
 
 

@@ -165,8 +165,8 @@ class KeyMap(feature_sum.FeatureMap):
         shift = w.new_full((*k.shape[:2], 1, len(w)), -torch.inf)
         start = cls(len(w), directions, scale, mask, shift)
         with torch.no_grad():
-            for part in feature_sum.pieces(k, len(w)):
-                largest = start.exponents(feature_sum.of(k, part), part).amax(-2, keepdim=True)
+            for part in feature_sum.parts(k, len(w)):
+                largest = start.exponents(feature_sum.select(k, part), part).amax(-2, keepdim=True)
                 shift[part[0]] = torch.maximum(shift[part[0]], largest)
         return replace(start, shift=shift.masked_fill(shift.isinf(), 0.0))
 
@@ -181,8 +181,8 @@ class KeyMap(feature_sum.FeatureMap):
         """See `FeatureMap`."""
         return self.exponents(x, part).sub_(self.shift[part[0]]).exp_()
 
-    def pull(self, x: Tensor, features: Tensor, gradient: Tensor, part: Part, out: Tensor) -> None:
-        """See `FeatureMap.pull`."""
+    def vjp(self, x: Tensor, features: Tensor, gradient: Tensor, part: Part, out: Tensor) -> None:
+        """See `FeatureMap.vjp`."""
         width = x.shape[-1]
         d_keys, d_half_norms = (gradient.mul_(features) @ self.directions.mT).split([width, 1], -1)
         torch.sub(d_keys, x * (d_half_norms * self.scale**2), out=out)
@@ -206,8 +206,8 @@ class QueryMap(feature_sum.FeatureMap):
         exponents = (x @ self.directions).add_(self.shift[part[0]])
         return exponents.sub_(exponents.detach().amax(-1, keepdim=True)).exp_()
 
-    def pull(self, x: Tensor, features: Tensor, gradient: Tensor, part: Part, out: Tensor) -> None:
-        """See `FeatureMap.pull`."""
+    def vjp(self, x: Tensor, features: Tensor, gradient: Tensor, part: Part, out: Tensor) -> None:
+        """See `FeatureMap.vjp`."""
         out.copy_(gradient.mul_(features) @ self.directions.mT)
 
 

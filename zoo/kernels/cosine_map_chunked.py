@@ -1,0 +1,145 @@
+"""The map of `zoo.kernels.cosine_map` on a CPU, in chunks of tokens that stay in the cache.
+
+Stored for the backward pass are x, phi and the norms; the reasons are in decision 5 of
+`docs/decisions`. Products with all tokens are PyTorch's; normalisation and Gram matrices are the
+compiled loops of `zoo.kernels.cosine_map_loops`.
+"""
+
+from collections.abc import Iterator
+from math import prod
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+from torch.utils.flop_counter import register_flop_formula
+
+from zoo.kernels import cosine_map_loops as loops
+from zoo.kernels.precision import TINY, at_least_fp32
+from zoo.kernels.threads import as_array, share
+
+CHUNK = 4096
+"""Tokens that are processed at once."""
+
+
+def cosine_map(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    output_map: Tensor,
+    output_bias: Tensor,
+    mask: Tensor | None,
+    groups: int,
+    with_gram: bool,
+) -> tuple[Tensor, Tensor]:
+    """Return the tokens and the Gram matrices of `zoo.kernels.cosine_map.plain`.
+
+    All tensors have one dtype, fp64, fp32 or bf16; `output_map` is (b, gp, d).
+    """
+    given = (x, weight, bias, output_map, output_bias)
+    with_backward = torch.is_grad_enabled() and any(part.requires_grad for part in given)
+    return _Chunked.apply(*given, groups, mask, with_gram, with_backward)
+
+
+class _Chunked(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor]:
+        x, weight, bias, output_map, output_bias, groups, mask, with_gram, with_backward = inputs
+        sum_dtype, width = at_least_fp32(x.dtype), len(weight) // groups
+        tokens = x.new_empty(*x.shape[:2], output_map.shape[-1])
+        # Without a backward pass all chunks share the memory of one.
+        shape = x.shape[:2] if with_backward else _chunk_shape(x)
+        features = x.new_empty(*shape, groups, width)
+        norms = x.new_empty(*shape, groups, dtype=sum_dtype)
+        grams = x.new_zeros(len(x) if with_gram else 0, groups, width, width, dtype=sum_dtype)
+        all_real = x.new_ones(_chunk_shape(x), dtype=torch.bool)
+        for samples, chunk in _chunks(x):
+            part = x[samples, chunk]
+            size = tuple(map(slice, part.shape[:2]))
+            index = (samples, chunk) if with_backward else size
+            u, real = features[index], all_real[size] if mask is None else mask[samples, chunk]
+            torch.addmm(bias, part.flatten(0, 1), weight.mT, out=u.view(-1, len(weight)))
+            blocks = loops.blocks(part.shape[1])
+            sums = grams.new_empty(len(grams[samples]), blocks, *grams.shape[1:])
+            torch.ops.zoo.unit_features(u, real.contiguous(), norms[index], sums)
+            grams[samples] += sums.sum(1)
+            for i, phi in zip(range(len(x))[samples], u, strict=True):
+                torch.addmm(output_bias, phi.flatten(1), output_map[i], out=tokens[i, chunk])
+        ctx.save_for_backward(x, weight, output_map, features, norms)
+        return tokens, grams
+
+    @staticmethod
+    @once_differentiable
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, d_tokens: Tensor, d_grams: Tensor
+    ) -> tuple[Tensor | None, ...]:
+        x, weight, output_map, features, norms = ctx.saved_tensors
+        d_x, sum_dtype = x.new_empty(x.shape), norms.dtype
+        d_output_map = torch.zeros_like(output_map, dtype=sum_dtype)
+        d_weight = torch.zeros_like(weight, dtype=sum_dtype)
+        d_bias = x.new_zeros(len(weight), dtype=sum_dtype)
+        # The matrices are padded with zeros to whole vector instructions.
+        missing = loops.padded(d_grams.shape[-1]) - d_grams.shape[-1]
+        d_grams = F.pad(d_grams + d_grams.mT, (0, missing, 0, missing))
+        # Reused by all chunks: to allocate memory for each of them takes time.
+        buffer = x.new_empty(_chunk_shape(x).numel(), *features.shape[2:])
+        for samples, chunk in _chunks(x):
+            rows, phi = x[samples, chunk].flatten(0, 1), features[samples, chunk]
+            d_u = buffer[: len(rows)].view_as(phi)
+            for i, phi_i, d_phi_i in zip(range(len(x))[samples], phi, d_u, strict=True):
+                d_output_map[i] += phi_i.flatten(1).mT @ d_tokens[i, chunk]
+                torch.mm(d_tokens[i, chunk], output_map[i].mT, out=d_phi_i.view(len(phi_i), -1))
+            sums = norms.new_zeros(len(phi), loops.blocks(phi.shape[1]), *phi.shape[2:])
+            part = norms[samples, chunk], d_grams[samples]
+            torch.ops.zoo.unit_features_backward(phi, *part, d_u, sums)
+            d_bias += sums.sum((0, 1)).flatten()
+            d_u = d_u.view(len(rows), -1)
+            torch.mm(d_u, weight, out=d_x[samples, chunk].view(rows.shape))
+            d_weight += d_u.mT @ rows
+        d_output_bias = d_tokens.sum((0, 1), dtype=sum_dtype)
+        gradients = (d_weight, d_bias, d_output_map, d_output_bias)
+        return d_x, *(part.to(x.dtype) for part in gradients), None, None, None, None
+
+
+def _chunks(x: Tensor) -> Iterator[tuple[slice, slice]]:
+    """Samples and tokens of every chunk: several samples, or a part of one."""
+    samples, tokens = _chunk_shape(x)
+    # An empty batch has no chunk, of no sample.
+    for i in range(0, len(x), samples or 1):
+        for start in range(0, x.shape[1], tokens):
+            yield slice(i, i + samples), slice(start, start + tokens)
+
+
+def _chunk_shape(x: Tensor) -> torch.Size:
+    """Samples and tokens of the largest chunk: CHUNK tokens in all at most."""
+    return x[: max(1, CHUNK // x.shape[1]), :CHUNK].shape[:2]
+
+
+# Operations of PyTorch, so that their FLOPs are counted.
+@torch.library.custom_op("zoo::unit_features", mutates_args=("u", "norms", "grams"))
+def _unit_features(u: Tensor, real: Tensor, norms: Tensor, grams: Tensor) -> None:
+    arrays = [as_array(part) for part in (u, real, norms, grams)]
+    blocks = len(u) * loops.blocks(u.shape[1])
+    share(loops.unit_features, blocks, 1, *arrays, np.asarray(TINY, arrays[2].dtype)[()])
+
+
+@torch.library.custom_op("zoo::unit_features_backward", mutates_args=("d_phi", "d_bias"))
+def _unit_features_backward(
+    phi: Tensor, norms: Tensor, d_grams: Tensor, d_phi: Tensor, d_bias: Tensor
+) -> None:
+    arrays = [as_array(part) for part in (phi, norms, d_grams, d_phi, d_bias)]
+    share(loops.unit_features_gradient, len(phi) * loops.blocks(phi.shape[1]), 1, *arrays)
+
+
+@register_flop_formula(torch.ops.zoo.unit_features)
+def _forward_flops(u: Any, real: Any, norms: Any, grams: Any, **_: Any) -> int:
+    """Of phi^T phi."""
+    return 2 * prod(u) * u[-1] if grams[0] else 0
+
+
+@register_flop_formula(torch.ops.zoo.unit_features_backward)
+def _backward_flops(phi: Any, norms: Any, d_grams: Any, *_: Any, **__: Any) -> int:
+    """Of phi times the gradient of phi^T phi."""
+    return 2 * prod(phi) * phi[-1] if d_grams[0] else 0
