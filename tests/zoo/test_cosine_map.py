@@ -14,9 +14,14 @@ from zoo.kernels.cosine_map import chunked, plain, suits
 DIM, GROUPS, WIDTH = 6, 4, 5
 
 
-@pytest.fixture(autouse=True)
-def several_chunks(monkeypatch):
-    """Chunks of 40 tokens: of several samples, or of a part of one; the last is smaller."""
+@pytest.fixture(autouse=True, params=["operations", "loops"])
+def several_chunks(monkeypatch, request):
+    """Chunks of 40 tokens: of several samples, or of a part of one; the last is smaller.
+
+    bf16 has loops alone.
+    """
+    compiled = {torch.bfloat16, torch.float64} if request.param == "loops" else {torch.bfloat16}
+    monkeypatch.setattr(cosine_map_chunked, "COMPILED", compiled)
     monkeypatch.setattr(cosine_map_chunked, "CHUNK", 40)
 
 

@@ -10,8 +10,7 @@ n. The gradient of the normalisation is du = (dphi - phi (phi . dphi)) / ||u||. 
 phi and the norms. `fused` stores x alone, and computes phi again in the backward pass. Both are
 differentiable once.
 
-    chunked   runs eagerly, on a CPU, in chunks of tokens that stay in the cache; normalisation and
-              Gram matrices are loops that numba compiles
+    chunked   runs eagerly, on a CPU, in chunks of tokens that stay in the cache
     fused     Triton kernels for CUDA, tile by tile
 """
 
@@ -83,9 +82,9 @@ def gram(phi: Features) -> Grams:
 
 def suits(x: Tokens) -> bool:
     """Whether `chunked` can run for these tokens, and takes less time than `plain`."""
-    # Its loops have no form for fp16.
-    compiled = product_dtype(x) is not torch.float16
-    return compiled and x.shape[1] >= CHUNKED_FROM and eager.on_cpu(x)
+    # fp16 has neither loops nor a sum in fp32.
+    supported = product_dtype(x) is not torch.float16
+    return supported and x.shape[1] >= CHUNKED_FROM and eager.on_cpu(x)
 
 
 def chunked(

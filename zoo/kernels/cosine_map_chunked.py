@@ -1,8 +1,9 @@
 """The map of `zoo.kernels.cosine_map` on a CPU, in chunks of tokens that stay in the cache.
 
 Stored for the backward pass are x, phi and the norms; the reasons are in decision 5 of
-`docs/decisions`. Products with all tokens are PyTorch's; normalisation and Gram matrices are the
-compiled loops of `zoo.kernels.cosine_map_loops`.
+`docs/decisions`. Products with all tokens are PyTorch's. In bf16 normalisation and Gram matrices
+are the compiled loops of `zoo.kernels.cosine_map_loops`; in other precisions they are operations
+of PyTorch, which take no more time there.
 """
 
 from collections.abc import Iterator
@@ -22,6 +23,9 @@ from zoo.kernels.threads import as_array, share
 
 CHUNK = 4096
 """Tokens that are processed at once."""
+
+COMPILED = {torch.bfloat16}
+"""Precisions of the compiled loops."""
 
 
 def cosine_map(
@@ -54,17 +58,14 @@ class _Chunked(torch.autograd.Function):
         features = x.new_empty(*shape, groups, width)
         norms = x.new_empty(*shape, groups, dtype=sum_dtype)
         grams = x.new_zeros(len(x) if with_gram else 0, groups, width, width, dtype=sum_dtype)
-        all_real = x.new_ones(_chunk_shape(x), dtype=torch.bool)
+        normalise = _normalise_compiled if x.dtype in COMPILED else _normalise
         for samples, chunk in _chunks(x):
             part = x[samples, chunk]
             size = tuple(map(slice, part.shape[:2]))
             index = (samples, chunk) if with_backward else size
-            u, real = features[index], all_real[size] if mask is None else mask[samples, chunk]
+            u, real = features[index], None if mask is None else mask[samples, chunk]
             torch.addmm(bias, part.flatten(0, 1), weight.mT, out=u.view(-1, len(weight)))
-            blocks = loops.blocks(part.shape[1])
-            sums = grams.new_empty(len(grams[samples]), blocks, *grams.shape[1:])
-            torch.ops.zoo.unit_features(u, real.contiguous(), norms[index], sums)
-            grams[samples] += sums.sum(1)
+            normalise(u, real, norms[index], grams[samples])
             for i, phi in zip(range(len(x))[samples], u, strict=True):
                 torch.addmm(output_bias, phi.flatten(1), output_map[i], out=tokens[i, chunk])
         ctx.save_for_backward(x, weight, output_map, features, norms)
@@ -80,21 +81,21 @@ class _Chunked(torch.autograd.Function):
         d_output_map = torch.zeros_like(output_map, dtype=sum_dtype)
         d_weight = torch.zeros_like(weight, dtype=sum_dtype)
         d_bias = x.new_zeros(len(weight), dtype=sum_dtype)
-        # The matrices are padded with zeros to whole vector instructions.
-        missing = loops.padded(d_grams.shape[-1]) - d_grams.shape[-1]
-        d_grams = F.pad(d_grams + d_grams.mT, (0, missing, 0, missing))
+        d_grams = d_grams + d_grams.mT
         # Reused by all chunks: to allocate memory for each of them takes time.
         buffer = x.new_empty(_chunk_shape(x).numel(), *features.shape[2:])
+        scratch = torch.empty_like(buffer)
         for samples, chunk in _chunks(x):
             rows, phi = x[samples, chunk].flatten(0, 1), features[samples, chunk]
             d_u = buffer[: len(rows)].view_as(phi)
             for i, phi_i, d_phi_i in zip(range(len(x))[samples], phi, d_u, strict=True):
                 d_output_map[i] += phi_i.flatten(1).mT @ d_tokens[i, chunk]
                 torch.mm(d_tokens[i, chunk], output_map[i].mT, out=d_phi_i.view(len(phi_i), -1))
-            sums = norms.new_zeros(len(phi), loops.blocks(phi.shape[1]), *phi.shape[2:])
-            part = norms[samples, chunk], d_grams[samples]
-            torch.ops.zoo.unit_features_backward(phi, *part, d_u, sums)
-            d_bias += sums.sum((0, 1)).flatten()
+            given = phi, norms[samples, chunk], d_grams[samples], d_u
+            if x.dtype in COMPILED:
+                d_bias += _normalise_vjp_compiled(*given)
+            else:
+                d_bias += _normalise_vjp(*given, scratch)
             d_u = d_u.view(len(rows), -1)
             torch.mm(d_u, weight, out=d_x[samples, chunk].view(rows.shape))
             d_weight += d_u.mT @ rows
@@ -115,6 +116,50 @@ def _chunks(x: Tensor) -> Iterator[tuple[slice, slice]]:
 def _chunk_shape(x: Tensor) -> torch.Size:
     """Samples and tokens of the largest chunk: CHUNK tokens in all at most."""
     return x[: max(1, CHUNK // x.shape[1]), :CHUNK].shape[:2]
+
+
+def _normalise(u: Tensor, real: Tensor | None, norms: Tensor, grams: Tensor) -> None:
+    """Replace `u` by its unit features; write its norms, and add to its Gram matrices, if any."""
+    torch.linalg.vector_norm(u, dim=-1, dtype=norms.dtype, out=norms)
+    norms.clamp_min_(TINY)
+    if real is not None:
+        # Padded tokens: what is divided by this norm, features and gradients, is zero.
+        norms.masked_fill_(~real[..., None], torch.inf)
+    u.div_(norms[..., None])
+    for phi, gram in zip(u.transpose(1, 2), grams, strict=False):
+        gram.baddbmm_(phi.mT, phi)
+
+
+def _normalise_compiled(u: Tensor, real: Tensor | None, norms: Tensor, grams: Tensor) -> None:
+    """See `_normalise`."""
+    real = u.new_ones(u.shape[:2], dtype=torch.bool) if real is None else real.contiguous()
+    sums = grams.new_empty(len(grams), loops.blocks(u.shape[1]), *grams.shape[1:])
+    torch.ops.zoo.unit_features(u, real, norms, sums)
+    grams += sums.sum(1)
+
+
+def _normalise_vjp(
+    phi: Tensor, norms: Tensor, d_grams: Tensor, d_phi: Tensor, scratch: Tensor
+) -> Tensor:
+    """Replace `d_phi`, the gradient of tokens for phi, by the gradient for u; return its sum.
+
+    `d_grams` is the gradient for phi^T phi plus its transpose, of all samples or of none.
+    """
+    for phi_i, d_phi_i, d_gram in zip(phi, d_phi, d_grams, strict=False):
+        d_phi_i.transpose(0, 1).baddbmm_(phi_i.transpose(0, 1), d_gram)
+    product = scratch[: phi.shape[:2].numel()].view_as(phi)
+    radial = torch.mul(d_phi, phi, out=product).sum(-1, keepdim=True)
+    d_phi.addcmul_(phi, radial, value=-1).div_(norms[..., None])
+    return d_phi.sum((0, 1)).flatten()
+
+
+def _normalise_vjp_compiled(phi: Tensor, norms: Tensor, d_grams: Tensor, d_phi: Tensor) -> Tensor:
+    """See `_normalise_vjp`."""
+    missing = -d_grams.shape[-1] % loops.LANES
+    d_grams = F.pad(d_grams, (0, missing, 0, missing))
+    sums = norms.new_zeros(len(phi), loops.blocks(phi.shape[1]), *phi.shape[2:])
+    torch.ops.zoo.unit_features_backward(phi, norms, d_grams, d_phi, sums)
+    return sums.sum((0, 1)).flatten()
 
 
 # Operations of PyTorch, so that their FLOPs are counted.
