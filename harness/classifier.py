@@ -59,6 +59,7 @@ class Classifier(nn.Module):
         recompute: str = "none",
         norm: str = "pre",
         pooling: str = "mean",
+        positions: str = "learned",
     ) -> None:
         """Build the model around `layers`, which have the same `Size`.
 
@@ -74,6 +75,7 @@ class Classifier(nn.Module):
             recompute: what training computes again in each layer; see `EncoderLayer`.
             norm: kind of layer, of `LAYERS`.
             pooling: `mean` of the tokens, or all of them as a `flatten`ed vector.
+            positions: `learned` adds a vector to each token, unless the layers are rotary.
 
         Raises:
             UserError: `flatten` with two sequences.
@@ -84,7 +86,8 @@ class Classifier(nn.Module):
             SignalEmbedding(channels, size.dim) if channels else nn.Embedding(vocabulary, size.dim)
         )
         # Rotary positions are applied to queries and keys inside the attention.
-        self.position = None if size.rotary else nn.Embedding(size.max_len, size.dim)
+        learned = positions == "learned" and not size.rotary
+        self.position = nn.Embedding(size.max_len, size.dim) if learned else None
         for table in (self.token, self.position):
             if isinstance(table, nn.Embedding):
                 nn.init.normal_(table.weight, std=0.02)
@@ -221,4 +224,5 @@ def build_classifier(spec: RunSpec, task: Task, composition: Composition) -> Cla
         recompute=model.recompute,
         norm=model.norm,
         pooling=model.pooling,
+        positions=model.positions,
     )

@@ -26,6 +26,7 @@ from zoo.composition import Composition
 from zoo.contract import Attention
 from zoo.kernels.dropout import Dropout
 from zoo.kernels.layer_norm import LayerNorm
+from zoo.registry import UserError
 
 
 class DecisionTransformer(nn.Module):
@@ -106,6 +107,8 @@ def build_decision_transformer(
     """
     require_defaults(spec, "trajectories", (*IMAGE_FIELDS, "model.pooling"))
     model = spec.model
+    if model.positions == "none":
+        raise UserError("positions=none: a step is embedded with its time; use learned or rotary")
     return DecisionTransformer(
         composition.build(size_of(model, task), model.depth, spec.options),
         state_dim=task.channels - STATES - task.classes,

@@ -29,7 +29,7 @@ def run(
     ] = None,
     device: arguments.DeviceOption = "auto",
     precision: arguments.PrecisionOption = "auto",
-    positions: Annotated[str, typer.Option(help="learned or rotary.")] = "learned",
+    positions: Annotated[str, typer.Option(help="learned, rotary or none.")] = "learned",
     compiled: Annotated[
         bool | None,
         typer.Option("--compile/--no-compile", help="torch.compile; by default on CUDA only."),

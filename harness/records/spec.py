@@ -15,7 +15,7 @@ from pydantic import (
 
 from zoo.registry import Value
 
-Positions = Literal["learned", "rotary"]
+Positions = Literal["learned", "rotary", "none"]
 Count = Annotated[int, Field(ge=1, lt=2**63)]
 """An integer of at least 1."""
 
@@ -51,7 +51,8 @@ class ModelSpec(Frozen):
         dropout: probability after the embedding, after each attention, and after both linear
             layers of each feed-forward block.
         attention_dropout: probability of dropping an attention weight, where a variant has them.
-        positions: `learned` adds a vector to each token; `rotary` rotates queries and keys.
+        positions: `learned` adds a vector to each token; `rotary` rotates queries and keys; `none`
+            leaves the order to causality, convolutions and decay.
         recompute: what each layer computes again in the backward pass instead of storing it:
             nothing, the attention, or the whole layer; see `zoo.encoder`.
         norm: `pre` normalises the input of each attention and feed-forward block (layer norm);

@@ -56,15 +56,3 @@ class Majority(Circuit):
         """See `Circuit.value`."""
         counts = np.stack([(symbols == symbol).sum(1) for symbol in range(self.symbols)], axis=1)
         return counts.argmax(1)
-
-
-@tasks.register("parity")
-class Parity(Circuit):
-    """The sum of the symbols modulo their number: with two symbols, the parity of the ones."""
-
-    name = "parity"
-    version = 1
-
-    def value(self, symbols: Int[np.ndarray, "n l"]) -> Int[np.ndarray, " n"]:
-        """See `Circuit.value`."""
-        return symbols.sum(1) % self.symbols

@@ -288,6 +288,18 @@ def test_rotary_positions_replace_learned_ones(request_of):
     assert (changes > 1e-6).all()
 
 
+def test_without_positions_a_bidirectional_model_ignores_the_order(request_of):
+    logits_of = {}
+    for positions in ("learned", "none"):
+        plan = resolve(request_of("softmax", "majority", positions=positions))
+        model = build_model(plan.spec, plan.task, plan.composition).eval()
+        batch = plan.task.load("dev").gather(torch.arange(3))
+        reversed_batch = replace(batch, tokens=batch.tokens.flip(-1))
+        logits_of[positions] = logits(model, batch) - logits(model, reversed_batch)
+    torch.testing.assert_close(logits_of["none"], torch.zeros_like(logits_of["none"]))
+    assert logits_of["learned"].abs().max() > 1e-4
+
+
 def test_an_unknown_kind_of_positions_is_rejected(request_of):
     with pytest.raises(
         UserError, match="unknown kind of positions 'rotery'; did you mean 'rotary'"

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections import Counter
+from itertools import permutations
 
 import numpy as np
 import pytest
@@ -49,6 +50,26 @@ def added(sequence, task):
     return sum(marked) / (task.levels - 1)
 
 
+def sums(sequence, modulus):
+    return [sum(token - 1 for token in sequence[:end]) % modulus
+            for end in range(1, len(sequence) + 1)]  # fmt: skip
+
+
+def permuted(sequence, elements):
+    """The arrangement of items after each permutation moves item p[i] to place i, as a number."""
+    items, answers = tuple(range(len(elements[0]))), []
+    for token in sequence:
+        places = elements[token - 1]
+        items = tuple(places[item] for item in items)
+        answers.append(elements.index(items))
+    return answers
+
+
+def even_permutations_of_five():
+    """Those with determinant 1."""
+    return [p for p in permutations(range(5)) if np.linalg.det(np.eye(5)[list(p)]) > 0]
+
+
 SOLVERS = {
     "copying": copied,
     "selective-copying": copied,
@@ -57,7 +78,10 @@ SOLVERS = {
     "majority": lambda sequence, task: min(
         (-amount, token - 1) for token, amount in Counter(sequence).items()
     )[1],
-    "parity": lambda sequence, task: sum(token - 1 for token in sequence) % task.symbols,
+    "parity": lambda sequence, _: sums(sequence, 2),
+    "modular-addition": lambda sequence, task: sums(sequence, task.symbols),
+    "s3": lambda sequence, _: permuted(sequence, [*permutations(range(3))]),
+    "a5": lambda sequence, _: permuted(sequence, even_permutations_of_five()),
 }
 
 SETTINGS = [
@@ -76,7 +100,10 @@ SETTINGS = [
     ("majority", {}),
     ("majority", {"symbols": 5, "max_len": 31}),
     ("parity", {}),
-    ("parity", {"symbols": 3, "max_len": 7}),
+    ("parity", {"train_len": 7, "max_len": 7}),
+    ("modular-addition", {"symbols": 3, "train_len": 5, "max_len": 9}),
+    ("s3", {}),
+    ("a5", {"max_len": 40}),
 ]
 
 
@@ -204,12 +231,15 @@ def test_an_example_written_out_by_hand():
 
 
 FIXED = {
+    "a5@1": "0d7a2af645662d0a",
     "adding@2": "015172820acb2960",
     "copying@1": "33fc711609004c7a",
     "induction@1": "4943a2ddf6b86644",
     "majority@1": "c91052f7c067a328",
+    "modular-addition@1": "37d990893aeff7c1",
     "mqar@3": "0664c3e2b73c8bdc",
-    "parity@1": "4dafa20a05103dd2",
+    "parity@2": "36bb255068f37793",
+    "s3@1": "5bd8311be95710f8",
     "scaling@1": "b1128ec7e4ea936c",
     "selective-copying@1": "8dbce6cb7dbe54d0",
 }
@@ -232,7 +262,7 @@ def test_the_draws_of_a_version_are_fixed(name):
 def test_splits_and_seeds_differ(name):
     ways = [(split, seed) for split in SPLITS for seed in (0, 1)]
     values = [draw(name, split, train=50, seed=seed)[1].sequences.numpy() for split, seed in ways]
-    assert {tokens.shape for tokens in values} == {values[0].shape}
+    assert {tokens.shape[0] for tokens in values} == {50}
     assert len({tokens.tobytes() for tokens in values}) == len(ways)
     assert draw(name, "train", train=50)[1].sequences.numpy().tobytes() == values[0].tobytes()
 
@@ -242,7 +272,7 @@ def test_every_token_is_below_the_vocabulary_and_none_is_padding(name):
     task, split = draw(name)
     assert int(split.sequences.max()) < task.vocabulary
     assert not split.padded
-    assert split.sequences.shape == (300, task.max_len)
+    assert split.sequences.shape == (300, getattr(task, "train_len", task.max_len))
 
 
 @pytest.mark.parametrize(
@@ -259,6 +289,7 @@ def test_every_token_is_below_the_vocabulary_and_none_is_padding(name):
         ("parity", {"train": 0}, "parity.train=0 must be at least 1; raise it"),
         ("parity", {"dev": 0}, "parity.dev=0 must be at least 1; raise it"),
         ("parity", {"test": 0}, "parity.test=0 must be at least 1; raise it"),
+        ("s3", {"max_len": 31}, "s3.max_len=31 must be at least 32, the tokens of train"),
         ("majority", {"seed": -1}, "majority.seed=-1 must be at least 0; raise it"),
         (
             "scaling",
@@ -277,6 +308,18 @@ def test_every_token_is_below_the_vocabulary_and_none_is_padding(name):
 def test_options_out_of_range_are_errors(name, options, message):
     with pytest.raises(UserError, match=message):
         create(name, **options)
+
+
+@pytest.mark.parametrize("name", ["parity", "modular-addition", "s3", "a5"])
+def test_word_problems_are_groups_and_only_test_is_longer_than_train(name):
+    task = create(name, train_len=6, max_len=10, train=20, dev=20, test=2000)
+    assert [task.load(split).sequences.shape[1] for split in SPLITS] == [6, 6, 10]
+    table = task.products()
+    assert (np.sort(table, axis=0).T == np.arange(len(table))).all()
+    assert (table[0] == np.arange(len(table))).all()
+    assert (table[table] == table[:, table]).all()
+    (rule,) = task.shallow_baselines({"test": task.load("test")}).values()
+    assert rule == pytest.approx(0.6 + 0.4 / task.classes, abs=0.02)
 
 
 def test_distinct_integers_are_distinct_and_uniform_however_they_are_drawn():

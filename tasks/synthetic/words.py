@@ -1,0 +1,161 @@
+"""Word problems of finite groups: the product of all elements so far, at every position.
+
+A recurrence solves them with a state of one element; which models of constant depth cannot: Merrill
+and Sabharwal, 2023, arXiv 2207.00729; Merrill et al., 2024, arXiv 2404.08819. Linear recurrences
+need negative eigenvalues for parity: Grazzi et al., 2024, arXiv 2411.12537. Train and dev have
+sequences of `train_len` tokens, test of `max_len`: a model that has learned the product, and not
+the positions of train, continues.
+
+Token 1 + i is element i; the answer at a position is the number of the product.
+"""
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import permutations
+
+import numpy as np
+from jaxtyping import Int
+
+from tasks.contract import Split, SplitName
+from tasks.registry import tasks
+from tasks.synthetic.base import Examples, Stream, SyntheticTask
+from zoo.registry import require_at_least
+
+Table = Int[np.ndarray, "order order"]
+"""The element number of each product, by the numbers of its factors."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WordProblem(SyntheticTask):
+    """The running product in a finite group.
+
+    Attributes:
+        train_len: tokens per example of train and dev.
+        max_len: tokens per example of test.
+        causal: whether the model is causal.
+    """
+
+    train_len: int = 32
+    max_len: int = 128
+    causal: bool = True
+
+    def __post_init__(self) -> None:
+        """Raise UserError where an option is out of range."""
+        order = len(self.products())
+        self._derive(classes=order, vocabulary=1 + order)
+        self._require(train_len=1)
+        reason = f"the tokens of train, train_len={self.train_len}"
+        require_at_least(self.train_len, self.name, reason, max_len=self.max_len)
+
+    @abstractmethod
+    def products(self) -> Table:
+        """The multiplication table of the group; element 0 is the unit."""
+
+    def load(self, split: SplitName) -> Split:
+        """See `Task.load`: test is longer than train and dev."""
+        longest = split == "test" or self.max_len == self.train_len
+        return SyntheticTask.load(self if longest else replace(self, max_len=self.train_len), split)
+
+    def draw(self, stream: Stream, count: int) -> Examples:
+        """See `SyntheticTask.draw`."""
+        elements = stream.integers(self.classes, count, self.max_len)
+        positions = np.broadcast_to(np.arange(self.max_len), elements.shape)
+        return Examples(1 + elements, self.running_products(elements), positions)
+
+    def running_products(self, elements: Int[np.ndarray, "n l"]) -> Int[np.ndarray, "n l"]:
+        """The product of the first i + 1 elements, at each position i."""
+        table, product = self.products(), np.zeros(len(elements), np.int64)
+        running = np.empty_like(elements)
+        for position, element in enumerate(elements.T):
+            product = running[:, position] = table[product, element]
+        return running
+
+    def shallow_baselines(self, splits: Mapping[SplitName, Split]) -> Mapping[str, float]:
+        """See `Task.shallow_baselines`: the answers of a model that is exact as far as train is."""
+        answers = splits["test"].targets.numpy().copy()
+        answers[:, self.train_len :] = 0
+        correct = answers == splits["test"].targets.numpy()
+        return {f"exact for {self.train_len} tokens, then constant": float(correct.mean())}
+
+    def word(self, token: int) -> str:
+        """See `Task.word`: the number of the element."""
+        return str(token - 1)
+
+
+@tasks.register("parity")
+class Parity(WordProblem):
+    """Whether the number of ones so far is odd: the group Z2, at every position."""
+
+    name = "parity"
+    version = 2
+
+    def products(self) -> Table:
+        """See `WordProblem.products`."""
+        return added(2)
+
+
+@tasks.register("modular-addition")
+@dataclass(frozen=True, kw_only=True)
+class ModularAddition(WordProblem):
+    """The sum of the numbers so far modulo `symbols`, at every position.
+
+    Attributes:
+        symbols: the modulus, and the count of different numbers.
+    """
+
+    name = "modular-addition"
+    version = 1
+
+    symbols: int = 5
+
+    def __post_init__(self) -> None:
+        """Raise UserError where an option is out of range."""
+        require_at_least(2, self.name, symbols=self.symbols)
+        super().__post_init__()
+
+    def products(self) -> Table:
+        """See `WordProblem.products`."""
+        return added(self.symbols)
+
+
+@tasks.register("s3")
+class S3(WordProblem):
+    """The symmetric group of three elements, the smallest in which order matters."""
+
+    name = "s3"
+    version = 1
+
+    def products(self) -> Table:
+        """See `WordProblem.products`."""
+        return composed(list(permutations(range(3))))
+
+
+@tasks.register("a5")
+class A5(WordProblem):
+    """The even permutations of five elements, the smallest group that is not solvable."""
+
+    name = "a5"
+    version = 1
+
+    def products(self) -> Table:
+        """See `WordProblem.products`."""
+        return composed([p for p in permutations(range(5)) if is_even(p)])
+
+
+def added(count: int) -> Table:
+    """The table of addition modulo `count`."""
+    numbers = np.arange(count)
+    return (numbers[:, None] + numbers) % count
+
+
+def is_even(permutation: tuple[int, ...]) -> bool:
+    """Whether the number of pairs in the wrong order is even."""
+    order = np.array(permutation)
+    return int(np.triu(order[:, None] > order).sum()) % 2 == 0
+
+
+def composed(elements: list[tuple[int, ...]]) -> Table:
+    """The table of the permutations `elements`: the left factor is applied first."""
+    number = {element: index for index, element in enumerate(elements)}
+    return np.array([[number[tuple(b[i] for i in a)] for b in elements] for a in elements])
