@@ -255,9 +255,9 @@ COVERING = {"landmarks": 1, "window": 1, "bucket": 2}
 APPROXIMATED = [
     name
     for name in task_names(required_options=False)
-    if issubclass(tasks.find(name), SyntheticTask) and name not in ("scaling", "parity")
+    if issubclass(tasks.find(name), SyntheticTask) and name != "scaling"
 ]
-"""All but `scaling`, which has nothing to learn, and `parity`, whose 8 tokens are too few."""
+"""All but `scaling`, which has nothing to learn."""
 
 
 @pytest.mark.parametrize("task", APPROXIMATED)

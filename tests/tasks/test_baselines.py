@@ -340,7 +340,7 @@ def test_cached_baselines_are_of_the_same_data():
 
 
 def test_every_setting_has_baselines_of_its_own():
-    settings = [create("parity", train=50, dev=20, test=30, symbols=n) for n in (2, 3)]
+    settings = [create("majority", train=50, dev=20, test=30, symbols=n) for n in (2, 3)]
     for _ in ("computed", "cached"):
         assert [evaluate(task)["chance"] for task in settings] == [1 / 2, 1 / 3]
 
