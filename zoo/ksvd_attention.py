@@ -1,7 +1,7 @@
 """The parameters and the options of Primal-Attention: see `zoo.variants.primal`."""
 
 from collections.abc import Callable
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from jaxtyping import Float
@@ -34,7 +34,13 @@ class KsvdAttention(Attention):
 
     Axis letters beyond the contract's: `p` features, `c` the two sides (query, key), `a` sampled
     tokens, `s` rank.
+
+    Attributes:
+        by_moments: whether the cross moments of features and tokens are multiplied into W_e and
+            W_r, in place of sampled tokens; see `zoo.variants.primal_moments`.
     """
+
+    by_moments: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -43,7 +49,7 @@ class KsvdAttention(Attention):
         rank: Count = 30,
         rank_multi: Count = 10,
         eta: Annotated[float, Field(ge=0)] = 0.1,
-        projections: Literal["auto", "dependent", "independent", "moments"] = "auto",
+        projections: Literal["auto", "dependent", "independent"] = "auto",
         trace: Literal["weights", "data"] = "weights",
         ksvd_mean: KsvdMean = "batch",
         backend: Literal["auto", "folded", "triton", "literal"] = "auto",
@@ -61,9 +67,9 @@ class KsvdAttention(Attention):
             rank_multi: sampled tokens per direction: a = min(max_len, rank * rank_multi).
             eta: weight of the KSVD loss.
             projections: `dependent` multiplies the sampled tokens into W_e and W_r; `independent`
-                uses them as they are, and then does not mix tokens unless causal; `moments`
-                multiplies the cross moments of features and tokens into them; `auto` is
-                `dependent`, and in the causal form `independent`, both as published.
+                uses them as they are, and then does not mix tokens unless causal; `auto` is
+                `dependent`, and in the causal form `independent`, both as published. Without
+                meaning in a variant `by_moments`.
             trace: `weights` for Tr(W_e^T W_r), as in all published runs; `data` for
                 Tr(W_e|X^T W_r|X).
             ksvd_mean: `batch` averages over batch, heads and tokens, then squares (the published
@@ -89,10 +95,12 @@ class KsvdAttention(Attention):
         super().__init__(size)
         if size.causal and projections == "dependent":
             raise UserError(
-                "primal.projections=dependent uses future tokens; use independent, moments or auto"
+                "primal.projections=dependent uses future tokens; use independent or auto, or the "
+                "variant primal-moments"
             )
         usual = "independent" if size.causal else "dependent"
-        self.projections = usual if projections == "auto" else projections
+        chosen = usual if projections == "auto" else projections
+        self.projections = "moments" if self.by_moments else chosen
         self.eta, self.trace, self.backend = eta, trace, backend
         self.ksvd_mean: KsvdMean = ksvd_mean
         self.feature_map, self.sides = feature_map, sides
@@ -143,7 +151,7 @@ class KsvdAttention(Attention):
             Unsupported: each token has weights of its own.
         """
         if self.size.causal and self.projections == "moments":
-            raise Unsupported("causal primal.projections=moments has weights for each token")
+            raise Unsupported(f"causal {self.name()} has weights for each token")
         phi = self._by_side(self._features(x, None))
         if self.trace == "data":
             return phi, self._weights(x, None, sampled_tokens.plain)[1]

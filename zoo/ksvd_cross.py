@@ -104,5 +104,5 @@ class KsvdCrossAttention(KsvdAttention):
         if self.projections == "independent":
             raise Unsupported(
                 "primal.projections=independent gives outputs that do not depend on the context; "
-                "give dependent or moments for cross-attention"
+                "give dependent for cross-attention, or the variant primal-moments"
             )

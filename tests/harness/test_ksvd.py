@@ -17,15 +17,22 @@ from zoo.library import create
 SETTING = Setting({"rank": 2}, dim=8, heads=1, tokens=16, samples=1, steps=100, lr=0.03)
 
 
-def layer_of(**options):
+def layer_of(variant="primal", **options):
     """A layer of two heads of width 4, of rank 2."""
-    return create("primal", dim=8, heads=2, max_len=12, **{"rank": 2, **options}).double()
+    return create(variant, dim=8, heads=2, max_len=12, **{"rank": 2, **options}).double()
 
 
 @pytest.mark.parametrize("trace", ["weights", "data"])
-@pytest.mark.parametrize("form", ["dependent", "independent", "moments"])
-def test_the_loss_is_eta_times_the_square_of_the_mean_objective(form, trace):
-    layer = layer_of(projections=form, trace=trace, rank_multi=3, eta=0.7)
+@pytest.mark.parametrize(
+    ("variant", "options"),
+    [
+        ("primal", {"projections": "dependent", "rank_multi": 3}),
+        ("primal", {"projections": "independent"}),
+        ("primal-moments", {}),
+    ],
+)
+def test_the_loss_is_eta_times_the_square_of_the_mean_objective(variant, options, trace):
+    layer = layer_of(variant, trace=trace, eta=0.7, **options)
     x = torch.randn(3, 12, 8).double()
     expected = 0.7 * ksvd.objective(layer, x).mean().square()
     torch.testing.assert_close(layer(x).losses["ksvd"], expected, rtol=1e-10, atol=0)
@@ -132,7 +139,7 @@ def test_a_run_is_compared_at_each_kept_step_on_the_real_tokens_of_dev(plan, tmp
 
 
 def test_the_causal_form_with_weights_for_each_token_is_rejected():
-    layer = layer_of(causal=True, projections="moments")
+    layer = layer_of("primal-moments", causal=True)
     with pytest.raises(Unsupported, match="weights for each token"):
         layer.problem(torch.randn(1, 12, 8).double())
 

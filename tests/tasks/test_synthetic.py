@@ -315,7 +315,7 @@ def test_word_problems_are_groups_and_only_test_is_longer_than_train(name):
     task = create(name, train_len=6, max_len=10, train=20, dev=20, test=2000)
     assert [task.load(split).sequences.shape[1] for split in SPLITS] == [6, 6, 10]
     table = task.products()
-    assert (np.sort(table, axis=0).T == np.arange(len(table))).all()
+    assert (np.arange(len(table)) == np.sort(table, axis=0).T).all()
     assert (table[0] == np.arange(len(table))).all()
     assert (table[table] == table[:, table]).all()
     (rule,) = task.shallow_baselines({"test": task.load("test")}).values()

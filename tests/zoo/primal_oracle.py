@@ -6,15 +6,24 @@ from torch import nn
 from tests.zoo.oracle import DIM, HEADS
 from zoo.contract import Size
 from zoo.variants.primal import Primal
+from zoo.variants.primal_moments import PrimalMoments
 
 OPTIONS = {"rank": 3, "rank_multi": 5, "eta": 0.7}
 
 
 def build(form: str, max_len: int = 1000, **options) -> Primal:
-    causal = form == "causal"
+    """A layer by its projections, `causal` for the published causal form."""
+    causal = form.startswith("causal")
     size = Size(dim=DIM, heads=HEADS, max_len=max_len, causal=causal, dropout=0.0)
-    given = {} if causal else {"projections": form}
-    return Primal(size, **{**OPTIONS, **given, **options}).double()
+    return make(form.removeprefix("causal "), size, **{**OPTIONS, **options}).double()
+
+
+def make(form: str, size: Size, **options) -> Primal:
+    """A layer by its projections; moments have no sampled tokens."""
+    if form == "moments":
+        options.pop("rank_multi", None)
+        return PrimalMoments(size, **options)
+    return Primal(size, **options, **({} if form == "causal" else {"projections": form}))
 
 
 def make_columns_orthonormal(layer: Primal) -> None:

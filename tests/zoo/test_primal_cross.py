@@ -6,7 +6,6 @@ import torch
 from tests.zoo.oracle import DIM, HEADS, WIDTH
 from tests.zoo.oracle import agree as agree_with_gradients
 from tests.zoo.primal_oracle import agree, build, positions
-from zoo.conformance import checks_for, configurations, run
 from zoo.contract import Size, Unsupported
 from zoo.feature_maps import feature_maps
 from zoo.variants.primal import Primal
@@ -122,13 +121,6 @@ def test_the_sides_right_and_both_give_the_same_output_with_the_same_weights(for
     for one, other in zip(*(layer(x, context, MASK) for layer in (both, right)), strict=True):
         assert torch.equal(one["ksvd"], other["ksvd"]) if isinstance(one, dict) else True
     agree(both(x, context, MASK).tokens, right(x, context, MASK).tokens)
-
-
-def test_moments_and_rotary_positions_pass_the_check_of_cross_attention():
-    (every, _) = configurations("primal", Primal, {"projections": "moments", "rank": 3})
-    (check,) = (check for check in checks_for(every) if check.name == "cross-attention")
-    result = run(check, every)
-    assert result.passed, result.detail
 
 
 @pytest.mark.parametrize(

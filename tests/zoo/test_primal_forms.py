@@ -7,8 +7,7 @@ import torch
 
 from tests.zoo.oracle import DIM, HEADS, by_sample, ragged, valid
 from tests.zoo.oracle import agree as agree_with_gradients
-from tests.zoo.primal_oracle import agree, build
-from zoo.conformance import checks_for, configurations, run
+from tests.zoo.primal_oracle import agree, build, make
 from zoo.contract import Size
 from zoo.feature_maps import feature_maps
 from zoo.variants.primal import Primal
@@ -25,7 +24,7 @@ def solved(name: str, form: str, **options):
     n = WIDTH if form == "moments" else 20
     size = Size(dim=WIDTH, heads=1, max_len=n, causal=False, dropout=0.0)
     given = {"rank": 2, "rank_multi": 10, "eta": 1.0, "trace": "data"} | options
-    layer = Primal(size, feature_map=name, projections=form, **given).double()
+    layer = make(form, size, feature_map=name, **given).double()
     x = torch.randn(1, n, WIDTH).double()
     phi = feature_maps.find(name)
     with torch.no_grad():
@@ -154,7 +153,7 @@ def prefix_scores(layer: Primal, x: torch.Tensor):
 @pytest.mark.parametrize("backend", ["folded", "literal"])
 @pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
 def test_the_causal_form_with_moments_is_its_definition(padded, backend):
-    layer = build("causal", projections="moments", trace="data", backend=backend)
+    layer = build("causal moments", trace="data", backend=backend)
     x = torch.randn(2, 40, DIM).double().requires_grad_()
     mask, objectives = (ragged(40) if padded else None), []
 
@@ -176,23 +175,7 @@ def test_the_causal_form_with_moments_is_its_definition(padded, backend):
 
 def test_the_last_causal_output_with_moments_is_that_of_the_bidirectional_form():
     x, outputs = torch.randn(2, 25, DIM).double(), []
-    for form in ("causal", "moments"):
+    for form in ("causal moments", "moments"):
         torch.manual_seed(6)
-        outputs.append(build(form, projections="moments")(x, x, None).tokens[:, -1])
+        outputs.append(build(form)(x, x, None).tokens[:, -1])
     agree(*outputs)
-
-
-SLOW = ["causality", "padding invariance"]
-CLAIMS = [
-    "precisions", "large inputs", "all parameters get gradients", "truncation equivalence",
-    "fully masked input", "causality, fp32", "causal receptive field", "step equals forward",
-    "constant-size state", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("claim", CLAIMS)
-def test_the_causal_form_with_moments_passes_the_checks_of_its_traits(claim):
-    (_, causal) = configurations("primal", Primal, {"projections": "moments", "rank": 3})
-    (check,) = (check for check in checks_for(causal) if check.name == claim)
-    result = run(check, causal)
-    assert result.passed, result.detail

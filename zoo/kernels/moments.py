@@ -1,6 +1,6 @@
 """Cross moments of features and tokens, and the scores of causal KSVD that come from them.
 
-The projections of `zoo.variants.primal` with `projections=moments`, of the first n tokens:
+The projections of `zoo.variants.primal_moments`, of the first n tokens:
 
     W_e|X(n) = 1/n sum_{i <= n} phi_k(i) x_i^T W_e
     W_r|X(n) = 1/n sum_{i <= n} phi_q(i) x_i^T W_r

@@ -29,17 +29,8 @@ Forms that were not published:
   K v = s u and K^T u = s v: without r nothing in J relates e to K, and its minimum is e = 0.
 * `lambda_form`: Lambda^2 above is the positive Lambda of the paper; others are positive by
   construction.
-* `projections=moments`: by the KKT conditions W_e = Phi_k^T H_r and W_r = Phi_q^T H_e, where H has
-  the dual variables of each token, which at a solution are the singular vectors. Here these are
-  linear in the tokens, H_r = X W_e / n and H_e = X W_r / n with W_e and W_r (p, s):
 
-      W_e|X = 1/n sum_i phi(k_i) x_i^T W_e        e = K X W_e / n
-      W_r|X = 1/n sum_i phi(q_i) x_i^T W_r        r = K^T X W_r / n
-
-  All tokens mix, not the sampled ones alone. In the causal form the sums run over i <= n: token n
-  has weights of its own, made of no later token, and the state of a step is the two sums, (f, s)
-  each. The objective of a prefix is a mean over its tokens; J has, of each prefix, the term of its
-  last token, and Tr(W_e|X(n)^T W_r|X(n)) of `trace=data` is a mean over n.
+`zoo.variants.primal_moments` has projections made of all tokens, also in the causal form.
 
 Cross-attention, o(x) = C_e e(x) + c, was not published either: `zoo.ksvd_cross` derives it.
 

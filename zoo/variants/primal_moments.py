@@ -1,0 +1,67 @@
+"""Primal-Attention with projections that are moments of all tokens, causal ones of the past.
+
+By the KKT conditions of asymmetric kernel SVD (`zoo.variants.primal`), W_e = Phi_k^T H_r and
+W_r = Phi_q^T H_e, where H has the dual variables of each token, which at a solution are the
+singular vectors. Here these are linear in the tokens, H_r = X W_e / n and H_e = X W_r / n with
+parameters W_e and W_r (p, s):
+
+    W_e|X = 1/n sum_i phi(k_i) x_i^T W_e        e = K X W_e / n
+    W_r|X = 1/n sum_i phi(q_i) x_i^T W_r        r = K^T X W_r / n
+
+so that all tokens mix, and not the sampled ones alone. In the causal form the sums run over i <= n:
+token n has weights of its own, made of no later token, and the state of a step is the two sums,
+(f, s) each. The objective of a prefix is a mean over its tokens; J has, of each prefix, the term of
+its last token, and Tr(W_e|X(n)^T W_r|X(n)) of `trace=data` is a mean over n.
+
+This form was not published; scores, loss and output are as in Primal-Attention (Chen et al.,
+NeurIPS 2023, arXiv 2305.19798). Time O(n p s), memory O(n (p + s)) per head; a step O(p s).
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from zoo.contract import Count, Size
+from zoo.feature_maps import FeatureMapName
+from zoo.ksvd import KsvdMean, LambdaForm
+from zoo.ksvd_attention import Initialisation
+from zoo.registry import OMITTED_IF_DEFAULT
+from zoo.variants import variants
+from zoo.variants.primal import Primal
+
+
+@variants.register("primal-moments")
+class PrimalMoments(Primal):
+    """Primal-Attention with the moments of all tokens, or of the past, as projections."""
+
+    by_moments = True
+
+    def __init__(
+        self,
+        size: Size,
+        *,
+        rank: Count = 30,
+        eta: Annotated[float, Field(ge=0)] = 0.1,
+        trace: Literal["weights", "data"] = "weights",
+        ksvd_mean: KsvdMean = "batch",
+        backend: Literal["auto", "folded", "triton", "literal"] = "auto",
+        feature_map: Annotated[FeatureMapName, OMITTED_IF_DEFAULT] = "cosine",
+        sides: Annotated[Literal["both", "right", "left"], OMITTED_IF_DEFAULT] = "both",
+        lambda_form: Annotated[LambdaForm, OMITTED_IF_DEFAULT] = "squared",
+        initialisation: Annotated[Initialisation, OMITTED_IF_DEFAULT] = "published",
+        initial_scale: Annotated[float, Field(gt=0), OMITTED_IF_DEFAULT] = 1.0,
+    ) -> None:
+        """Make the parameters; every option is as in `zoo.ksvd_attention.KsvdAttention`."""
+        super().__init__(
+            size,
+            rank=rank,
+            eta=eta,
+            trace=trace,
+            ksvd_mean=ksvd_mean,
+            backend=backend,
+            feature_map=feature_map,
+            sides=sides,
+            lambda_form=lambda_form,
+            initialisation=initialisation,
+            initial_scale=initial_scale,
+        )
