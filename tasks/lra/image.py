@@ -21,8 +21,10 @@ from tasks.data.archives import Member, SourceFiles
 from tasks.data.corpus import choose, official
 from tasks.data.sources import ImportedTask
 from tasks.registry import tasks
+from zoo.registry import UserError, require_at_least
 
-PIXELS = 32 * 32
+SIDE = 32
+PIXELS = SIDE**2
 CHANNELS = 3
 
 
@@ -32,6 +34,8 @@ class Image(ImportedTask):
     """Up to 45,000 train, 5,000 dev and 10,000 test images, none padded.
 
     Attributes:
+        size: pixels of a side, a divisor of 32; a smaller image has the means of square blocks,
+            rounded down.
         train, dev, test: images in the split of that name.
     """
 
@@ -39,15 +43,22 @@ class Image(ImportedTask):
     version = 1
     classes = 10
     vocabulary = 256
-    max_len = PIXELS
     images = True
     labels = (
         "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck",
     )  # fmt: skip
 
+    size: int = SIDE
     train: int = 45_000
     dev: int = 5_000
     test: int = 10_000
+
+    def __post_init__(self) -> None:
+        """Raise UserError where an option is out of range."""
+        require_at_least(1, self.name, size=self.size)
+        if SIDE % self.size:
+            raise UserError(f"image.size={self.size} does not divide {SIDE}; give 8, 16 or 32")
+        self._derive(max_len=self.size**2)
 
     def load(self, split: SplitName) -> Split:
         """See `Task.load`; also raises UserError where a split has fewer images than requested."""
@@ -56,8 +67,8 @@ class Image(ImportedTask):
             {f"{part}_pixels": f"uint8 n {PIXELS}", f"{part}_targets": "uint8 n"}
         )
         chosen = choose("image", targets, split, getattr(self, split))
-        pixels, targets = torch.from_numpy(pixels[chosen]), torch.from_numpy(targets[chosen])
-        return Split.single(pixels, None, targets)
+        pixels = torch.from_numpy(shrink(pixels[chosen], self.size))
+        return Split.single(pixels, None, torch.from_numpy(targets[chosen]))
 
     def shallow_baselines(self, splits: Mapping[SplitName, Split]) -> Mapping[str, float]:
         """See `Task.shallow_baselines`: classifiers of the pixels at their places."""
@@ -81,6 +92,13 @@ def to_grey(colours: UInt8[np.ndarray, "n 3 l"]) -> UInt8[np.ndarray, "n l"]:
     weights = np.float32(0.2989), np.float32(0.5870), np.float32(0.1140)
     luma = weights[0] * red + weights[1] * green + weights[2] * blue
     return (luma * np.float32(255.5)).astype(np.uint8)
+
+
+def shrink(pixels: UInt8[np.ndarray, "n l"], size: int) -> UInt8[np.ndarray, "n k"]:
+    """The means of the square blocks that make an image of `size` pixels a side, rounded down."""
+    block = SIDE // size
+    blocks = pixels.reshape(-1, size, block, size, block)
+    return (blocks.sum((2, 4), dtype=np.int64) // block**2).astype(np.uint8).reshape(-1, size**2)
 
 
 def _read_grey(files: Iterable[Member]) -> dict[str, np.ndarray]:

@@ -48,6 +48,16 @@ def test_fewer_images_are_a_subset(image):
         Image(test=31).load("test")
 
 
+def test_a_smaller_image_has_the_means_of_blocks(image, images):
+    split = Image(size=16, train=50, dev=10, test=30).load("test")
+    whole = images.content["x_test"].reshape(30, 32, 32).astype(int)
+    corners = sum(whole[:, row::2, column::2] for row in (0, 1) for column in (0, 1))
+    assert split.sequences.tolist() == (corners // 4).reshape(30, 256).tolist()
+    assert Image(size=16).max_len == 256
+    with pytest.raises(UserError, match=r"image.size=12 does not divide 32; give 8, 16 or 32"):
+        Image(size=12)
+
+
 def test_missing_images_are_an_error_with_command_and_public_original():
     with pytest.raises(UserError) as error:
         Image().load("train")
