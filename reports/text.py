@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 from collections.abc import Iterable, Mapping, Sequence
 
 
@@ -16,9 +17,14 @@ def plain(text: str, limit: int | None = None) -> str:
 
 
 def csv_cell(value: object) -> object:
-    """`value` as a cell of CSV: no text is a formula to a spreadsheet, and None is empty."""
+    """`value` as a cell of CSV: no text is a formula to a spreadsheet, and None is empty.
+
+    Several values are JSON.
+    """
     if value is None:
         return ""
+    if isinstance(value, Mapping | tuple):
+        value = json.dumps(dict(value) if isinstance(value, Mapping) else value, sort_keys=True)
     if not isinstance(value, str):
         return value
     text = plain(value)

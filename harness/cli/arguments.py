@@ -48,6 +48,10 @@ SetOption = Annotated[
     ),
 ]
 
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document; progress goes to stderr.")
+]
+
 TensorboardOption = Annotated[
     Path | None,
     typer.Option(parser=path, metavar="DIR", help="Write curves as event files of TensorBoard."),

@@ -85,11 +85,10 @@ def run(
     rerun: bool = False,
     keep: bool = False,
     resources: "Resources | None" = None,
-    quiet: bool = False,
 ) -> "list[tuple[Record, bool]]":
     """Check every cell, then run those without a final record; see `harness.grid.run_all`.
 
-    They run in this process, or where `resources` says. With `quiet` progress is on stderr.
+    They run in this process, or where `resources` says.
     """
     from rich.console import Console
 
@@ -103,6 +102,6 @@ def run(
     store = Store(folder)
     runnable = grid.check(plans, store)
     store.require_writable()
-    with grid_view.grid(Console(stderr=quiet), Console(stderr=True), store.name) as view:
+    with grid_view.grid(Console(), Console(stderr=True), store.name) as view:
         pool = create(resources or Resources(), folder, view)
         return grid.run_all(runnable, store, pool, view, rerun=rerun, keep=keep)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 import typer
 
 from harness.cli import arguments
+from harness.cli.process import Answer
 from harness.cli.report import with_warnings, within, write_pages
 from zoo.registry import UserError, unknown
 
@@ -44,7 +45,8 @@ def cost(
     seconds: arguments.SecondsOption = 3.0,
     timeout: arguments.TimeoutOption = 600.0,
     rerun: Annotated[bool, typer.Option("--rerun", help="Measure finished cells again.")] = False,
-) -> None:
+    as_json: arguments.JsonOption = False,
+) -> Answer:
     """Measure time and memory against the number of tokens, compared with SDPA softmax.
 
     Every cell is measured in a process of its own. Where a length fails, longer ones are skipped.
@@ -71,11 +73,12 @@ def cost(
         settings=arguments.settings_of(set_),
     )
     records = measure_all(cells(request), store, seconds, timeout, rerun)
-    typer.echo(f"\n{tables.cost_summary(records)}\n")
     costs = with_warnings(CostStore.within(store).read())[0]
-    write_pages(within(store, pages.cost_files(costs)))
+    files = write_pages(within(store, pages.cost_files(costs)))
     failed = any(record.status in ("crashed", "failed") for record in records)
-    raise typer.Exit(1 if failed else 0)
+    if as_json:
+        return Answer({"rows": tables.cost_rows(records), "files": files}, int(failed))
+    return Answer(f"\n{tables.cost_summary(records)}", int(failed))
 
 
 def measure_all(
@@ -84,7 +87,6 @@ def measure_all(
     seconds: float,
     timeout: float,
     rerun: bool,
-    quiet: bool = False,
 ) -> "list[CostRecord]":
     """Measure the cells that have no record, and print each as it ends.
 
@@ -94,7 +96,6 @@ def measure_all(
         seconds: of sampling for a cell, about.
         timeout: seconds of a cell, at most.
         rerun: measure finished cells again.
-        quiet: print them on stderr.
 
     Raises:
         UserError: the store cannot be written.
@@ -114,7 +115,7 @@ def measure_all(
     measure = partial(measure_in_process, limits=limits, budget=seconds, timeout=timeout)
     records = []
     for record, new in sweep(specs, folder, measure, rerun=rerun):
-        typer.echo(_line(record) + ("" if new else "  (already present)"), err=quiet)
+        typer.echo(_line(record) + ("" if new else "  (already present)"))
         records.append(record)
     return records
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from harness.cli import arguments
+from harness.cli.process import Answer
 from harness.cli.report import within, write_pages
 from zoo.registry import UserError, unknown
 
@@ -41,8 +42,8 @@ def ksvd(
     ] = "",
     store: arguments.StoreOption = Path("runs"),
     out: arguments.OutOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a curve.")] = False,
-) -> None:
+    as_json: arguments.JsonOption = False,
+) -> Answer:
     """Compare the scores of Primal-Attention with the exact singular vectors during training.
 
     A layer is trained on fixed tokens with the KSVD loss, a task, both, or a control. Shows the
@@ -67,8 +68,9 @@ def ksvd(
     curves: list[KsvdCurve] = []
     for one in _of_run(run, store, samples) if run else _trainings(setting, axes):
         curves.append(one)
-        typer.echo(one.model_dump_json() if as_json else _progress(one))
-    write_pages(within(folder, pages.ksvd_files(curves)), quiet=as_json)
+        typer.echo(_progress(one))
+    files = write_pages(within(folder, pages.ksvd_files(curves)))
+    return Answer({"rows": curves, "files": files} if as_json else "")
 
 
 def _trainings(setting: Any, axes: dict[str, Any]) -> "Iterator[KsvdCurve]":
