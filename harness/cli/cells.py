@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from harness.cli.arguments import integers_in, settings_of
+from harness.cli.arguments import seeds_in, settings_of
 from zoo.registry import UserError
 
 if TYPE_CHECKING:
@@ -43,10 +43,9 @@ def requests(
         "compiled": torch_device.type == "cuda" if compiled is None else compiled,
         **fields,
     }
-    numbers = integers_in("seeds", seeds, range(2**32), "0,1,2")
     return [
         Request(task=task, attention=attention, seed=seed, **shared)
-        for task, attention, seed in product(tasks, attentions, numbers)
+        for task, attention, seed in product(tasks, attentions, seeds_in(seeds))
     ]
 
 

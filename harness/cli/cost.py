@@ -20,7 +20,7 @@ Choice = TypeVar("Choice", bound=str)
 LONGEST = 2**24
 """The most tokens of a sample, and the largest width."""
 
-EXAMPLE = "256:16384 or 1000,2000"
+EXAMPLE = "256:16384 or 1000,2k"
 
 
 def cost(
@@ -28,7 +28,7 @@ def cost(
         list[str], typer.Option("--attention", "-a", help="A, or A,B,...; repeatable.")
     ],
     lengths: Annotated[
-        str, typer.Option(help="FIRST:LAST by doubling, or lengths separated by commas.")
+        str, typer.Option(help="FIRST:LAST by doubling, or a list: 256:16k or 1000,2k.")
     ] = "256:4096",
     pass_: Annotated[
         str, typer.Option("--pass", help="forward, train, prefill, decode; separated by commas.")
@@ -126,7 +126,7 @@ def lengths_in(text: str) -> list[int]:
     Raises:
         UserError: the text has neither form, or a length is out of range.
     """
-    span = re.fullmatch(r"(\d+):(\d+)", text)
+    span = re.fullmatch(r"(\w+):(\w+)", text)
     parts = ",".join(span.groups()) if span else text
     given = arguments.integers_in("lengths", parts, range(1, LONGEST + 1), EXAMPLE)
     if span is None:

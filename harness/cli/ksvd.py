@@ -61,7 +61,7 @@ def ksvd(
         "trained": _chosen("trained part", trained, ["weights", "all"]),
         "traces": _chosen("trace", traces, ["weights", "data"]),
         "inputs": _chosen("input", inputs, ["random", "smooth"]),
-        "seeds": arguments.integers_in("seeds", seeds, range(2**31), "0,1,2"),
+        "seeds": arguments.seeds_in(seeds, range(2**31)),
     }
     folder = out or store
     require_writable(folder, str(folder), "give another --out")

@@ -57,9 +57,19 @@ class Command(TyperCommand):
         """Parse the arguments. Typer alone would use the last value of a repeated option.
 
         Raises:
-            BadParameter: an option that takes one value is given more than once.
+            UsageError: an option is unknown, or one that takes one value is given more than once.
         """
-        _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        try:
+            _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        except USAGE_ERROR as error:
+            option, names = getattr(error, "option_name", ""), {one.name for one in self.params}
+            if not option or "set_" not in names:
+                raise
+            from harness.cli.hints import hint
+
+            if not (text := hint(option, args, recipe="task" in names)):
+                raise
+            raise USAGE_ERROR(f"No such option: {option}; {text}.") from None
         for parameter, count in Counter(order).items():
             if count > 1 and not getattr(parameter, "multiple", True):
                 raise typer.BadParameter(

@@ -33,7 +33,7 @@ def reproduce(
     ] = "",
     budget: Annotated[str, typer.Option(help="Recipe of the runs.")] = "paper",
     seeds: Annotated[
-        str | None, typer.Option(help="Seeds, separated by commas. [default: 0; not table 3]")
+        str | None, typer.Option(help="Seeds and ranges: 0-2,7. [default: 0; not table 3]")
     ] = None,
     device: arguments.DeviceOption = "auto",
     precision: arguments.PrecisionOption = "auto",

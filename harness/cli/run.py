@@ -26,7 +26,7 @@ def run(
     budget: arguments.BudgetOption = "laptop",
     seeds: Annotated[
         str | None,
-        typer.Option(help="Seeds, separated by commas; by default 0, with --tune 1,2,3,4,5."),
+        typer.Option(help="Seeds and ranges: 0-2,7; by default 0, with --tune 1-5."),
     ] = None,
     device: arguments.DeviceOption = "auto",
     precision: arguments.PrecisionOption = "auto",
