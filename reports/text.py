@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 from collections.abc import Iterable, Mapping, Sequence
 
 
@@ -15,10 +16,30 @@ def plain(text: str, limit: int | None = None) -> str:
     return line if limit is None or len(line) <= limit else f"{line[: limit - 1]}…"
 
 
+def text_table(head: Sequence[str], rows: Iterable[Sequence[str]], width: int) -> str:
+    """A table in lines of at most `width` characters; a long cell continues on the next line."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(*head, box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for row in rows:
+        table.add_row(*map(Text, row))
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    with console.capture() as captured:
+        console.print(table)
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())
+
+
 def csv_cell(value: object) -> object:
-    """`value` as a cell of CSV: no text is a formula to a spreadsheet, and None is empty."""
+    """`value` as a cell of CSV: no text is a formula to a spreadsheet, and None is empty.
+
+    Several values are JSON.
+    """
     if value is None:
         return ""
+    if isinstance(value, Mapping | tuple):
+        value = json.dumps(dict(value) if isinstance(value, Mapping) else value, sort_keys=True)
     if not isinstance(value, str):
         return value
     text = plain(value)

@@ -45,6 +45,7 @@ class ImageFolder(Task):
     name = "image-folder"
     version = 1
     inputs = "images"
+    packages = ("timm",)
     vocabulary = 0
     channels = 3
 

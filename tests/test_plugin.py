@@ -97,7 +97,13 @@ def test_the_plug_in_is_created_by_its_name_and_listed_with_its_traits(harness):
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("AttentionFree(")
     (row,) = [line for line in done.stdout.splitlines() if line.startswith("aft-simple")]
-    assert row.split() == ["aft-simple", "yes", "yes"]
+    assert row.split(maxsplit=1)[1] == (
+        "AFT-simple: the weights of the values do not depend on the query"
+    )
+    done = harness("list aft-simple --json")
+    entry = json.loads(done.stdout)
+    assert (entry["cross"], entry["linear"], entry["causal"]) == (True, True, False)
+    assert entry["paper"] == "Zhai et al., 2021, arXiv 2105.14103"
 
 
 @pytest.mark.slow

@@ -73,6 +73,8 @@ class Attention(nn.Module, ABC):
         expected_failures: checks of `zoo.conformance` that the variant is known to fail, each with
             its reason. A name that ends in ", causal" is expected for the causal form only.
         unchecked: the reason why the checks cannot run on the variant; empty if they can.
+        requires: packages, by their names for pip, that the dependencies of this one do not
+            include; `CUDA` for a device.
         is_baseline: whether it takes the place of attention and is none, such as the identity or a
             convolution: what attention achieves is the accuracy above such a model's.
         parts: in how many parts training on a CPU computes a large batch, all but the last of them
@@ -83,6 +85,7 @@ class Attention(nn.Module, ABC):
     traits: ClassVar[Traits]
     expected_failures: ClassVar[Mapping[str, str]] = MappingProxyType({})
     unchecked: ClassVar[str] = ""
+    requires: ClassVar[tuple[str, ...]] = ()
     is_baseline: ClassVar[bool] = False
     parts: ClassVar[int] = 1
 
@@ -93,6 +96,7 @@ class Attention(nn.Module, ABC):
             "traits": Traits,
             "expected_failures": Mapping,
             "unchecked": str,
+            "requires": tuple,
             "is_baseline": bool,
             "parts": int,
         }

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from harness.cli import arguments
+from harness.cli.process import Answer
 from harness.cli.report import within, write_pages
 from zoo.registry import UserError
 
@@ -38,8 +39,8 @@ def approximation(
     ] = "",
     store: arguments.StoreOption = Path("runs"),
     out: arguments.OutOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per row.")] = False,
-) -> None:
+    as_json: arguments.JsonOption = False,
+) -> Answer:
     """Compare outputs, weights and gradients of a variant with those of softmax.
 
     Both have the projections of the same layer. Inputs are random and smooth sequences, and with
@@ -57,8 +58,9 @@ def approximation(
     results: list[Approximation] = []
     for one in _results(settings, sizes, deviations, samples, run, store):
         results.append(one)
-        typer.echo(one.model_dump_json() if as_json else _progress(one))
-    write_pages(within(folder, pages.approximation_files(results)), quiet=as_json)
+        typer.echo(_progress(one))
+    files = write_pages(within(folder, pages.approximation_files(results)))
+    return Answer({"rows": results, "files": files} if as_json else "")
 
 
 def _progress(one: "Approximation") -> str:

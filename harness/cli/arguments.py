@@ -1,7 +1,9 @@
 """Options that several commands share, and the parsers of their values."""
 
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,6 +26,9 @@ def path(text: str) -> Path:
     return Path(text)
 
 
+MOST = 10_000
+"""The most integers of a list."""
+
 StoreOption = Annotated[
     Path,
     typer.Option(parser=path, metavar="PATH", help="Folder of records, one JSON file per run."),
@@ -35,7 +40,7 @@ AttentionOption = Annotated[
     list[str], typer.Option("--attention", "-a", help="A, A+B, or A,A+B,...; repeatable.")
 ]
 BudgetOption = Annotated[str, typer.Option(help="Recipe: smoke, laptop, paper, or a TOML file.")]
-SeedsOption = Annotated[str, typer.Option(help="Seeds, separated by commas.")]
+SeedsOption = Annotated[str, typer.Option(help="Seeds and ranges: 0-2,7.")]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 PrecisionOption = Annotated[str, typer.Option(help="auto, bf16 or fp32.")]
 SecondsOption = Annotated[float, typer.Option(min=0, help="Seconds of sampling for a cell, about.")]
@@ -46,6 +51,10 @@ SetOption = Annotated[
     typer.Option(
         "--set", help="NAME.OPTION=VALUE; NAME is a variant, a task, train or model; repeatable."
     ),
+]
+
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document; progress goes to stderr.")
 ]
 
 TensorboardOption = Annotated[
@@ -118,22 +127,59 @@ def names_in(texts: Sequence[str]) -> list[str]:
     return list(names)
 
 
-def integers_in(what: str, text: str, allowed: range, example: str) -> list[int]:
-    """Read integers separated by commas; `what` and `example` are for the message.
+def span(text: str) -> range:
+    """Read `7`, or a range with both of its ends, `0-4`; raise `ValueError` for another text."""
+    first, _, last = text.partition("-")
+    if not (first and last):
+        return range(number := int(text), number + 1)
+    if int(first) > int(last):
+        raise ValueError(text)
+    return range(int(first), int(last) + 1)
+
+
+def tokens(text: str) -> tuple[int]:
+    """Read a number of tokens, `1000` or `16k`, where k is 1,024; raise `ValueError` if not one."""
+    thousands = re.fullmatch(r"(\d+)[kK]", text)
+    return (1024 * int(thousands[1]) if thousands else int(text),)
+
+
+def integers_in(
+    what: str,
+    text: str,
+    allowed: range,
+    example: str,
+    read: Callable[[str], Iterable[int]] = tokens,
+) -> list[int]:
+    """Read integers separated by commas, each once.
+
+    Args:
+        what: what they are, for the message.
+        text: the integers.
+        allowed: those that are possible.
+        example: for the message.
+        read: the integers of a part between commas.
 
     Raises:
-        UserError: one is not an integer, or is not in `allowed`.
+        UserError: one is not an integer, or is not in `allowed`; or they are more than `MOST`.
     """
     try:
-        numbers = [int(part) for part in names_in([text])]
+        every = chain.from_iterable(map(read, names_in([text])))
+        numbers = list(dict.fromkeys(islice(every, MOST + 1)))
     except ValueError:
         raise UserError(f"{what} {text!r} are not integers; give for example {example}") from None
+    if len(numbers) > MOST:
+        raise UserError(f"{what} {text!r} are more than {MOST:,}; give fewer, as {example}")
     if any(number not in allowed for number in numbers):
         raise UserError(
             f"{what} {text!r} are not all from {allowed.start} to {allowed.stop - 1}; give for "
             f"example {example}"
         )
     return numbers
+
+
+def seeds_in(text: str, allowed: range = range(2**32)) -> list[int]:
+    """Read seeds and ranges of them, `0-2,7`; see `integers_in`."""
+    return integers_in("seeds", text, allowed, "0,1,2 or 0-4", span)
 
 
 def values_in(option: str, texts: Sequence[str] | None) -> dict[str, list[str]]:

@@ -19,6 +19,7 @@ from harness.records.files import require_writable
 from reports.markdown import escape, table
 from tasks.baselines import FEW, FIRST
 from tasks.data.sources import ImportedTask
+from tasks.registry import tasks as registry
 from zoo.registry import UserError
 
 WIDTH = 92
@@ -71,7 +72,8 @@ def main(
         raise UserError(f"--out {str(out)!r} has no suffix; give one such as docs/tasks.md")
     require_writable(out.with_suffix(""), str(out), "give another --out")
     cards = []
-    for name in tasks.names(required_options=False):
+    shared = {name for name, _ in registry.built_in()}
+    for name in filter(shared.__contains__, tasks.names(required_options=False)):
         try:
             cards.append([describe(task, generate) for task in settings(name)])
         except UserError as error:

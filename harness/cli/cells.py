@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from harness.cli.arguments import integers_in, settings_of
+from harness.cli.arguments import seeds_in, settings_of
 from zoo.registry import UserError
 
 if TYPE_CHECKING:
@@ -43,10 +43,9 @@ def requests(
         "compiled": torch_device.type == "cuda" if compiled is None else compiled,
         **fields,
     }
-    numbers = integers_in("seeds", seeds, range(2**32), "0,1,2")
     return [
         Request(task=task, attention=attention, seed=seed, **shared)
-        for task, attention, seed in product(tasks, attentions, numbers)
+        for task, attention, seed in product(tasks, attentions, seeds_in(seeds))
     ]
 
 
@@ -85,11 +84,10 @@ def run(
     rerun: bool = False,
     keep: bool = False,
     resources: "Resources | None" = None,
-    quiet: bool = False,
 ) -> "list[tuple[Record, bool]]":
     """Check every cell, then run those without a final record; see `harness.grid.run_all`.
 
-    They run in this process, or where `resources` says. With `quiet` progress is on stderr.
+    They run in this process, or where `resources` says.
     """
     from rich.console import Console
 
@@ -103,6 +101,6 @@ def run(
     store = Store(folder)
     runnable = grid.check(plans, store)
     store.require_writable()
-    with grid_view.grid(Console(stderr=quiet), Console(stderr=True), store.name) as view:
+    with grid_view.grid(Console(), Console(stderr=True), store.name) as view:
         pool = create(resources or Resources(), folder, view)
         return grid.run_all(runnable, store, pool, view, rerun=rerun, keep=keep)

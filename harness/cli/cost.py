@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 import typer
 
 from harness.cli import arguments
+from harness.cli.process import Answer
 from harness.cli.report import with_warnings, within, write_pages
 from zoo.registry import UserError, unknown
 
@@ -19,7 +20,7 @@ Choice = TypeVar("Choice", bound=str)
 LONGEST = 2**24
 """The most tokens of a sample, and the largest width."""
 
-EXAMPLE = "256:16384 or 1000,2000"
+EXAMPLE = "256:16384 or 1000,2k"
 
 
 def cost(
@@ -27,7 +28,7 @@ def cost(
         list[str], typer.Option("--attention", "-a", help="A, or A,B,...; repeatable.")
     ],
     lengths: Annotated[
-        str, typer.Option(help="FIRST:LAST by doubling, or lengths separated by commas.")
+        str, typer.Option(help="FIRST:LAST by doubling, or a list: 256:16k or 1000,2k.")
     ] = "256:4096",
     pass_: Annotated[
         str, typer.Option("--pass", help="forward, train, prefill, decode; separated by commas.")
@@ -44,7 +45,8 @@ def cost(
     seconds: arguments.SecondsOption = 3.0,
     timeout: arguments.TimeoutOption = 600.0,
     rerun: Annotated[bool, typer.Option("--rerun", help="Measure finished cells again.")] = False,
-) -> None:
+    as_json: arguments.JsonOption = False,
+) -> Answer:
     """Measure time and memory against the number of tokens, compared with SDPA softmax.
 
     Every cell is measured in a process of its own. Where a length fails, longer ones are skipped.
@@ -71,11 +73,12 @@ def cost(
         settings=arguments.settings_of(set_),
     )
     records = measure_all(cells(request), store, seconds, timeout, rerun)
-    typer.echo(f"\n{tables.cost_summary(records)}\n")
     costs = with_warnings(CostStore.within(store).read())[0]
-    write_pages(within(store, pages.cost_files(costs)))
+    files = write_pages(within(store, pages.cost_files(costs)))
     failed = any(record.status in ("crashed", "failed") for record in records)
-    raise typer.Exit(1 if failed else 0)
+    if as_json:
+        return Answer({"rows": tables.cost_rows(records), "files": files}, int(failed))
+    return Answer(f"\n{tables.cost_summary(records)}", int(failed))
 
 
 def measure_all(
@@ -84,7 +87,6 @@ def measure_all(
     seconds: float,
     timeout: float,
     rerun: bool,
-    quiet: bool = False,
 ) -> "list[CostRecord]":
     """Measure the cells that have no record, and print each as it ends.
 
@@ -94,7 +96,6 @@ def measure_all(
         seconds: of sampling for a cell, about.
         timeout: seconds of a cell, at most.
         rerun: measure finished cells again.
-        quiet: print them on stderr.
 
     Raises:
         UserError: the store cannot be written.
@@ -114,7 +115,7 @@ def measure_all(
     measure = partial(measure_in_process, limits=limits, budget=seconds, timeout=timeout)
     records = []
     for record, new in sweep(specs, folder, measure, rerun=rerun):
-        typer.echo(_line(record) + ("" if new else "  (already present)"), err=quiet)
+        typer.echo(_line(record) + ("" if new else "  (already present)"))
         records.append(record)
     return records
 
@@ -125,7 +126,7 @@ def lengths_in(text: str) -> list[int]:
     Raises:
         UserError: the text has neither form, or a length is out of range.
     """
-    span = re.fullmatch(r"(\d+):(\d+)", text)
+    span = re.fullmatch(r"(\w+):(\w+)", text)
     parts = ",".join(span.groups()) if span else text
     given = arguments.integers_in("lengths", parts, range(1, LONGEST + 1), EXAMPLE)
     if span is None:

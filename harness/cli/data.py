@@ -5,20 +5,28 @@ from typing import Annotated
 
 import typer
 
+from harness.cli.arguments import JsonOption
+from harness.cli.process import Answer, Command
+
 data = typer.Typer(help="List, download, import and record data sets.", no_args_is_help=True)
 
 
-@data.command(name="list")
-def list_() -> None:
+@data.command(name="list", cls=Command)
+def list_(as_json: JsonOption = False) -> Answer:
     """Print which data sets are present and where, and how to get those that are missing."""
     from tasks.data.sources import status
 
-    for data_set in status():
-        for line in data_set.paths or [f"missing; {data_set.how_to_get}"]:
-            typer.echo(f"{data_set.task}: {line}")
+    if as_json:
+        return Answer({"rows": [data_set._asdict() for data_set in status()]})
+    lines = [
+        f"{data_set.task}: {line}"
+        for data_set in status()
+        for line in data_set.paths or [f"missing; {data_set.how_to_get}"]
+    ]
+    return Answer("\n".join(lines))
 
 
-@data.command(name="import")
+@data.command(name="import", cls=Command)
 def import_(
     task: Annotated[str, typer.Argument(help="The task whose data to import.")],
     path: Annotated[Path, typer.Argument(help="A folder, an archive or a file of the data set.")],
@@ -33,7 +41,7 @@ def import_(
         typer.echo(f"imported: {imported}")
 
 
-@data.command(name="fetch")
+@data.command(name="fetch", cls=Command)
 def fetch(
     task: Annotated[str, typer.Argument(help="The task whose data to download.")],
     offline: Annotated[
@@ -55,7 +63,7 @@ def fetch(
     typer.echo(f"terms: {fetched.terms}")
 
 
-@data.command(name="record")
+@data.command(name="record", cls=Command)
 def record(
     environment: Annotated[str, typer.Argument(help="The environment, as InvertedPendulum-v5.")],
     path: Annotated[Path, typer.Argument(help="The new HDF5 file.")],

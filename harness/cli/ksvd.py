@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from harness.cli import arguments
+from harness.cli.process import Answer
 from harness.cli.report import within, write_pages
 from zoo.registry import UserError, unknown
 
@@ -41,8 +42,8 @@ def ksvd(
     ] = "",
     store: arguments.StoreOption = Path("runs"),
     out: arguments.OutOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a curve.")] = False,
-) -> None:
+    as_json: arguments.JsonOption = False,
+) -> Answer:
     """Compare the scores of Primal-Attention with the exact singular vectors during training.
 
     A layer is trained on fixed tokens with the KSVD loss, a task, both, or a control. Shows the
@@ -60,15 +61,16 @@ def ksvd(
         "trained": _chosen("trained part", trained, ["weights", "all"]),
         "traces": _chosen("trace", traces, ["weights", "data"]),
         "inputs": _chosen("input", inputs, ["random", "smooth"]),
-        "seeds": arguments.integers_in("seeds", seeds, range(2**31), "0,1,2"),
+        "seeds": arguments.seeds_in(seeds, range(2**31)),
     }
     folder = out or store
     require_writable(folder, str(folder), "give another --out")
     curves: list[KsvdCurve] = []
     for one in _of_run(run, store, samples) if run else _trainings(setting, axes):
         curves.append(one)
-        typer.echo(one.model_dump_json() if as_json else _progress(one))
-    write_pages(within(folder, pages.ksvd_files(curves)), quiet=as_json)
+        typer.echo(_progress(one))
+    files = write_pages(within(folder, pages.ksvd_files(curves)))
+    return Answer({"rows": curves, "files": files} if as_json else "")
 
 
 def _trainings(setting: Any, axes: dict[str, Any]) -> "Iterator[KsvdCurve]":

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import typer
 
-from harness.cli.arguments import StoreOption
+from harness.cli.arguments import JsonOption, StoreOption
+from harness.cli.process import Answer
 from harness.cli.report import read
 from zoo.registry import UserError
 
 
-def measure(store: StoreOption = Path("runs")) -> None:
+def measure(store: StoreOption = Path("runs"), as_json: JsonOption = False) -> Answer:
     """Measure the cost of every finished run of a store again.
 
     Useful if other processes used the machine during the runs.
@@ -36,6 +37,5 @@ def measure(store: StoreOption = Path("runs")) -> None:
             typer.echo(path)
         except Exception as error:
             warnings.warn(f"{path} is left unchanged: {reason_of(error)}", stacklevel=2)
-    if measured:
-        typer.echo(f"\n{tables.summary(measured)}")
-    raise typer.Exit(0 if len(measured) == len(records) else 1)
+    content = {"rows": tables.rows_of(measured)} if as_json else f"\n{tables.summary(measured)}"
+    return Answer(content, 0 if len(measured) == len(records) else 1)

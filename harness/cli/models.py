@@ -45,16 +45,17 @@ def models_table(costs: "Iterable[CostRecord]") -> str:
 
 
 def rows() -> list[list[str]]:
-    """The cells of every variant under `HEAD`; those that cannot be checked here are left out."""
+    """The cells of every variant under `HEAD`, without plug-ins and what cannot be checked here."""
     from zoo.conformance import CHECKS, configurations, run
     from zoo.variants import variants
 
     mixing = next(check for check in CHECKS if check.name == "token mixing")
     rows = []
-    for name, variant in variants.items():
+    for name, variant in variants.built_in():
         if not variant.unchecked:
             mixes = run(mixing, configurations(name, variant)[0]).detail.startswith("yes")
-            rows.append([name, *_described(name, variant), _yes(mixes)])
+            claims = variant.traits.causal, variant.traits.recurrent, mixes
+            rows.append([name, *described(name, variant).values(), *map(_yes, claims)])
     return rows
 
 
@@ -64,18 +65,23 @@ def paper_of(docstring: str, name: str) -> re.Match[str] | None:
     return PAPER.search(" ".join((line[1] if line else docstring).split()))
 
 
-def _described(name: str, variant: "type[Attention]") -> list[str]:
+def described(name: str, variant: "type[Attention]") -> dict[str, str]:
+    """The mechanism in one line, the paper and the cost of a variant, from its docstrings."""
+    from zoo.variants import variants
+
     docstring = inspect.getdoc(inspect.getmodule(variant)) or variant.__doc__ or ""
-    paper, traits = paper_of(docstring, name), variant.traits
+    paper = paper_of(docstring, name)
     source = ""
     if paper:
         first, _, others = paper["authors"].partition(",")
         authors = f"{first} et al." if others else first
         source = f"{authors}, {paper['year']}, arXiv {paper['arxiv']}"
     quadratic = "O(N log N)" if re.search(r"Time O\([^.]*log n", docstring) else "O(N²)"
-    cost = "O(N)" if traits.linear else quadratic
-    title = docstring.partition("\n")[0].rstrip(".")
-    return [title, source, cost, _yes(traits.causal), _yes(traits.recurrent)]
+    cost = "O(N)" if variant.traits.linear else quadratic
+    # The first line of a module of several variants describes none of them.
+    shared = sum(other.__module__ == variant.__module__ for _, other in variants.items()) > 1
+    title = (variant.__doc__ or "") if shared else docstring
+    return {"mechanism": title.partition("\n")[0].rstrip("."), "paper": source, "cost": cost}
 
 
 def _yes(claim: bool) -> str:

@@ -1,7 +1,6 @@
 """The tables and the figure of a paper: what `harness reproduce` runs for each, and its page."""
 
-import json
-from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,6 +10,7 @@ import typer
 
 from harness.cli import arguments, cells
 from harness.cli.cost import measure_all
+from harness.cli.process import Answer
 from harness.cli.report import within, write_pages
 from harness.cli.spectrum import write_spectra
 from zoo.registry import UserError
@@ -56,14 +56,14 @@ class Options:
     timeout: float = 600.0
 
 
-def accuracies(options: Options) -> int:
+def accuracies(options: Options) -> Answer:
     """Train every row on every task that is present; write its accuracy and the published one."""
     from harness.reproduce import tasks_of
 
     return _results(options, tasks_of(options.tasks, options.budget))
 
 
-def returns(options: Options) -> int:
+def returns(options: Options) -> Answer:
     """Train every row on every data set that is present; write its return and the published one."""
     from harness.reproduce import D4RL, trajectories_of
 
@@ -72,7 +72,7 @@ def returns(options: Options) -> int:
     return _results(options, trajectories_of(options.tasks or D4RL, options.data))
 
 
-def _results(options: Options, data_sets: "Sequence[DataSet]") -> int:
+def _results(options: Options, data_sets: "Sequence[DataSet]") -> Answer:
     from reports import pages, tables
     from reports.tables.reproduced_results import Results, lines
 
@@ -82,26 +82,29 @@ def _results(options: Options, data_sets: "Sequence[DataSet]") -> int:
     made = Results(
         options.table, options.budget, columns, tuple(options.attentions), tuple(records), missing
     )
-    _show(options, lines(made), tables.results_summary(made))
-    write_pages(within(options.store, pages.results_files(made)), quiet=options.as_json)
-    return _exit_code(plans, records)
+    files = write_pages(within(options.store, pages.results_files(made)))
+    code = _exit_code(plans, records)
+    if options.as_json:
+        return Answer({"rows": [*lines(made)], "files": files}, code)
+    return Answer(f"\n{tables.results_summary(made)}", code)
 
 
-def figure(options: Options) -> int:
+def figure(options: Options) -> Answer:
     """Train every row, save its weights, and compute the spectra of its attention matrices."""
     from harness.reproduce import tasks_of
 
     plans, missing = _plans(options, tasks_of(options.tasks, options.budget))
     records = _trained(options, list(plans.values()), keep=True)
     finished = [record for record in records if record.final]
+    document: dict[str, object] = {"rows": [], "files": []}
     if finished:
-        write_spectra(finished, options.store, SAMPLES, options.as_json)
+        document = write_spectra(finished, options.store, SAMPLES)
     for task, remedy in missing.items():
         typer.echo(f"missing: {task}: {remedy}", err=True)
-    return _exit_code(plans, records)
+    return Answer(document if options.as_json else "", _exit_code(plans, records))
 
 
-def costs(options: Options) -> int:
+def costs(options: Options) -> Answer:
     """Measure the training steps of every row at the shapes of every task."""
     from harness import environment
     from harness.reproduce import cells as cells_of
@@ -117,14 +120,14 @@ def costs(options: Options) -> int:
         precision=environment.pick_precision(options.precision, chosen),
     )
     specs = list({cell.spec.id: cell.spec for cell in wanted}.values())
-    records = measure_all(
-        specs, options.store, options.seconds, options.timeout, options.rerun, options.as_json
-    )
+    records = measure_all(specs, options.store, options.seconds, options.timeout, options.rerun)
     entries = _entries(wanted, records)
-    _show(options, map(line, entries), tables.reproduction_summary(entries))
-    files = pages.reproduction_files(entries, options.budget)
-    write_pages(within(options.store, files), quiet=options.as_json)
-    return int(any(record.status in ("crashed", "failed") for record in records))
+    pages_ = pages.reproduction_files(entries, options.budget)
+    files = write_pages(within(options.store, pages_))
+    failed = any(record.status in ("crashed", "failed") for record in records)
+    if options.as_json:
+        return Answer({"rows": [*map(line, entries)], "files": files}, int(failed))
+    return Answer(f"\n{tables.reproduction_summary(entries)}", int(failed))
 
 
 def _plans(
@@ -164,19 +167,9 @@ def _resources(options: Options) -> "Resources":
 
 def _trained(options: Options, plans: "Sequence[Plan]", keep: bool = False) -> "list[Record]":
     outcomes = cells.run(
-        plans, options.store, rerun=options.rerun, keep=keep, resources=_resources(options),
-        quiet=options.as_json,
-    )  # fmt: skip
+        plans, options.store, rerun=options.rerun, keep=keep, resources=_resources(options)
+    )
     return [record for record, _ in outcomes]
-
-
-def _show(options: Options, rows: Iterable[Mapping[str, object]], summary: str) -> None:
-    """Print the rows as JSON with `--json`, else the summary."""
-    if not options.as_json:
-        typer.echo(f"\n{summary}\n")
-        return
-    for row in rows:
-        typer.echo(json.dumps(row))
 
 
 def _exit_code(plans: Sized, records: "Sequence[Record]") -> int:
@@ -197,14 +190,14 @@ class Table(NamedTuple):
     """A table or figure of the paper.
 
     Attributes:
-        reproduce: measures and writes it, and returns the exit code.
+        reproduce: measures and writes it, and returns what is printed.
         rows: its variants by the names that they have here; softmax is the published Transformer.
         tasks: its columns; empty for the data sets of D4RL.
         options: the options that this table has, of those that not all tables have.
         any_task: whether other tasks can be columns too.
     """
 
-    reproduce: Callable[[Options], int]
+    reproduce: Callable[[Options], Answer]
     rows: str
     tasks: str
     options: frozenset[str]

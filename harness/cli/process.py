@@ -1,12 +1,13 @@
 """A command as a process: signals, warnings, messages of one line, exit codes."""
 
+import json
 import os
 import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from typing import Any, NoReturn
+from contextlib import nullcontext, redirect_stdout, suppress
+from typing import Any, NamedTuple, NoReturn
 
 import typer
 from typer.core import TyperCommand
@@ -18,16 +19,57 @@ from zoo.registry import UserError, in_one_line
 USAGE_ERROR: Any = typer.BadParameter.__base__
 
 
+class Answer(NamedTuple):
+    """What a command returns that ends with a table.
+
+    Attributes:
+        content: the text to print, if any; with `--json`, a document of mappings, sequences, texts
+            and numbers.
+        code: the exit code.
+    """
+
+    content: Any = ""
+    code: int = 0
+
+
 class Command(TyperCommand):
-    """A command that rejects repeated options."""
+    """A command that rejects repeated options, and prints its answer."""
+
+    def invoke(self, ctx: Any) -> None:
+        """Run the command, then print its answer.
+
+        With `--json`, the answer is all that is printed on stdout: one document, in which numbers
+        that are not finite are null. The rest goes to stderr.
+
+        Raises:
+            Exit: the command returned an `Answer`.
+        """
+        as_json = ctx.params.get("as_json")
+        with redirect_stdout(sys.stderr) if as_json else nullcontext():
+            answer = super().invoke(ctx)
+        if answer is None:
+            return
+        if text := _document(answer.content) if as_json else answer.content:
+            typer.echo(text)
+        raise typer.Exit(answer.code)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments. Typer alone would use the last value of a repeated option.
 
         Raises:
-            BadParameter: an option that takes one value is given more than once.
+            UsageError: an option is unknown, or one that takes one value is given more than once.
         """
-        _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        try:
+            _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        except USAGE_ERROR as error:
+            option, names = getattr(error, "option_name", ""), {one.name for one in self.params}
+            if not option or "set_" not in names:
+                raise
+            from harness.cli.hints import hint
+
+            if not (text := hint(option, args, recipe="task" in names)):
+                raise
+            raise USAGE_ERROR(f"No such option: {option}; {text}.") from None
         for parameter, count in Counter(order).items():
             if count > 1 and not getattr(parameter, "multiple", True):
                 raise typer.BadParameter(
@@ -73,6 +115,12 @@ def execute(command: Callable[[], int]) -> NoReturn:
     if message:
         _print_error(message)
     sys.exit(code)
+
+
+def _document(content: Any) -> str:
+    from pydantic_core import to_jsonable_python
+
+    return json.dumps(to_jsonable_python(content, inf_nan_mode="null"), indent=2, allow_nan=False)
 
 
 def _rejected(error: BaseException) -> str:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from harness.cli.arguments import StoreOption, path
+from harness.cli.arguments import JsonOption, StoreOption, path
+from harness.cli.process import Answer
 from zoo.registry import UserError
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ def report(
             help="A page to update between its marks <!-- leaderboard --> and <!-- models -->.",
         ),
     ] = None,
-) -> None:
+    as_json: JsonOption = False,
+) -> Answer:
     """Write the leaderboard, the pages of tuning and costs, their tables and their figures."""
     from harness.records.files import require_writable
     from harness.records.store import CostStore
@@ -46,9 +48,12 @@ def report(
     require_writable(folder, str(folder), "give another --out")
     made = pages.files(records, broken) | pages.tuning_files(records) | pages.cost_files(costs)
     files = within(folder, made)
-    write_pages(files | ({readme: updated.encode()} if readme else {}))
+    written = write_pages(files | ({readme: updated.encode()} if readme else {}))
+    if as_json:
+        rows, cost_rows = tables.rows_of(records), tables.cost_rows(costs)
+        return Answer({"rows": rows, "costs": cost_rows, "files": written})
     only_costs = bool(costs) and not records
-    typer.echo(f"\n{tables.cost_summary(costs) if only_costs else tables.summary(records)}")
+    return Answer(f"\n{tables.cost_summary(costs) if only_costs else tables.summary(records)}")
 
 
 def within(folder: Path, files: Mapping[str, bytes]) -> dict[Path, bytes]:
@@ -56,8 +61,8 @@ def within(folder: Path, files: Mapping[str, bytes]) -> dict[Path, bytes]:
     return {folder / name: content for name, content in files.items()}
 
 
-def write_pages(files: Mapping[Path, bytes], *, quiet: bool = False) -> None:
-    """Write all files, or none of them, and print their paths unless `quiet`.
+def write_pages(files: Mapping[Path, bytes]) -> list[Path]:
+    """Write all files, or none of them; print and return their paths.
 
     Raises:
         UserError: one cannot be written.
@@ -71,8 +76,9 @@ def write_pages(files: Mapping[Path, bytes], *, quiet: bool = False) -> None:
             f"{error.filename} cannot be written ({error.strerror}); no page is changed; free "
             "space, or give another folder"
         ) from error
-    for file in () if quiet else files:
+    for file in files:
         typer.echo(file)
+    return [*files]
 
 
 def read(store: Path) -> "tuple[list[Record], list[Broken]]":

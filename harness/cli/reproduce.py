@@ -8,6 +8,7 @@ import typer
 
 from harness.cli import arguments
 from harness.cli.paper_tables import TABLES, Options, Table
+from harness.cli.process import Answer
 from zoo.registry import UserError, unknown
 
 PAPERS = ("primal",)
@@ -32,7 +33,7 @@ def reproduce(
     ] = "",
     budget: Annotated[str, typer.Option(help="Recipe of the runs.")] = "paper",
     seeds: Annotated[
-        str | None, typer.Option(help="Seeds, separated by commas. [default: 0; not table 3]")
+        str | None, typer.Option(help="Seeds and ranges: 0-2,7. [default: 0; not table 3]")
     ] = None,
     device: arguments.DeviceOption = "auto",
     precision: arguments.PrecisionOption = "auto",
@@ -57,8 +58,8 @@ def reproduce(
         typer.Option(min=1, max=10**6, help="Seconds of a cell, at most. [default: 600; table 3]"),
     ] = None,
     rerun: Annotated[bool, typer.Option("--rerun", help="Repeat finished cells.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per row.")] = False,
-) -> None:
+    as_json: arguments.JsonOption = False,
+) -> Answer:
     """Reproduce a table or figure of a paper, as far as its data are present.
 
     Finished cells of the store are not repeated. Tables 1, 2 and 4 are runs of `harness run`; the
@@ -86,7 +87,7 @@ def reproduce(
         as_json=as_json,
         **given,
     )
-    raise typer.Exit(chosen.reproduce(options))
+    return chosen.reproduce(options)
 
 
 def _options_of(table: str, chosen: Table, **options: Any) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from harness.cli import arguments, cells
+from harness.cli.process import Answer
 from zoo.registry import UserError
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def run(
     budget: arguments.BudgetOption = "laptop",
     seeds: Annotated[
         str | None,
-        typer.Option(help="Seeds, separated by commas; by default 0, with --tune 1,2,3,4,5."),
+        typer.Option(help="Seeds and ranges: 0-2,7; by default 0, with --tune 1-5."),
     ] = None,
     device: arguments.DeviceOption = "auto",
     precision: arguments.PrecisionOption = "auto",
@@ -63,7 +64,8 @@ def run(
         bool,
         typer.Option("--keep-checkpoints", help="Keep the weights of each evaluation."),
     ] = False,
-) -> None:
+    as_json: arguments.JsonOption = False,
+) -> Answer:
     """Train every variant on every task with every seed; report accuracy, speed and memory.
 
     Each run is made once: commands on one store, of one machine or several, share its cells.
@@ -96,18 +98,37 @@ def run(
         outcomes, count = run_cells(plans), len(plans)
     if tensorboard:
         write_events([record for record, _ in outcomes], tensorboard)
-    _show(outcomes, store)
     complete = len(outcomes) == count and all(record.status == "ok" for record, _ in outcomes)
-    raise typer.Exit(0 if complete else 1)
+    content = (_document if as_json else _text)(outcomes, store)
+    return Answer(content, 0 if complete else 1)
 
 
-def _show(outcomes: "Sequence[tuple[Record, bool]]", store: Path) -> None:
-    """Print the path of each record, and the summary."""
+def _document(outcomes: "Sequence[tuple[Record, bool]]", store: Path) -> dict[str, object]:
+    """The rows of the summary, and the record of each run."""
     from harness.records.store import Store
     from reports import tables
 
-    for record, new in outcomes:
-        note = "" if new else "  (already present; run it again with --rerun)"
-        typer.echo(f"{Store(store).path(record.spec)}{note}")
-    typer.echo(f"\n{tables.summary([record for record, _ in outcomes])}")
-    typer.echo(f"\nleaderboard: harness report --store {store}")
+    runs = [
+        {
+            "path": Store(store).path(record.spec),
+            "new": new,
+            "attention": record.spec.attention,
+            "task": record.spec.task.key,
+            "seed": record.spec.seed,
+            "status": record.status,
+            "reason": record.reason,
+        }
+        for record, new in outcomes
+    ]
+    return {"rows": tables.rows_of([record for record, _ in outcomes]), "runs": runs}
+
+
+def _text(outcomes: "Sequence[tuple[Record, bool]]", store: Path) -> str:
+    """The path of each record, and the summary."""
+    from harness.records.store import Store
+    from reports import tables
+
+    notes = {True: "", False: "  (already present; run it again with --rerun)"}
+    paths = [f"{Store(store).path(record.spec)}{notes[new]}" for record, new in outcomes]
+    summary = tables.summary([record for record, _ in outcomes])
+    return "\n".join([*paths, "", summary, "", f"leaderboard: harness report --store {store}"])

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from harness.cli import arguments
+from harness.cli.process import Answer
 from harness.cli.report import read, with_warnings, within, write_pages
 from zoo.registry import UserError, unknown
 
@@ -24,8 +25,8 @@ def spectrum(
     ] = None,
     samples: Annotated[int, typer.Option(min=1, help="Examples of dev, evenly spaced.")] = 8,
     store: arguments.StoreOption = Path("runs"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per run.")] = False,
-) -> None:
+    as_json: arguments.JsonOption = False,
+) -> Answer:
     """Compute the spectra of the attention matrices of runs that kept their weights.
 
     Make such runs with: harness run --keep-checkpoints. A spectrum that the store holds with as
@@ -34,13 +35,15 @@ def spectrum(
     """
     from harness.records.store import Store
 
-    write_spectra(chosen_runs(Store(store), run or []), store, samples, as_json)
+    document = write_spectra(chosen_runs(Store(store), run or []), store, samples)
+    return Answer(document if as_json else "")
 
 
-def write_spectra(
-    chosen: "Sequence[Record]", store: Path, samples: int, as_json: bool = False
-) -> None:
+def write_spectra(chosen: "Sequence[Record]", store: Path, samples: int) -> dict[str, object]:
     """Compute the spectra of runs with saved weights; write the pages of all spectra of the store.
+
+    Returns:
+        The spectra as `rows`, and the paths as `files`.
 
     Raises:
         UserError: a file cannot be written.
@@ -51,11 +54,8 @@ def write_spectra(
     runs, spectra = Store(store), SpectrumStore.within(store)
     spectra.require_writable()
     records = [_spectrum(one, runs, spectra, samples) for one in chosen]
-    if as_json:
-        for record in records:
-            typer.echo(record.model_dump_json())
     files = pages.spectrum_files(with_warnings(spectra.read())[0])
-    write_pages(within(store, files), quiet=as_json)
+    return {"rows": records, "files": write_pages(within(store, files))}
 
 
 def chosen_runs(runs: "Store", names: "Sequence[str]") -> "list[Record]":

@@ -3,9 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
 from harness.cli import arguments
+from harness.cli.process import Answer
 from zoo.registry import UserError
 
 if TYPE_CHECKING:
@@ -13,7 +12,9 @@ if TYPE_CHECKING:
     from harness.records.record import Record
 
 
-def status(store: arguments.StoreOption = Path("runs")) -> None:
+def status(
+    store: arguments.StoreOption = Path("runs"), as_json: arguments.JsonOption = False
+) -> Answer:
     """Show which cells of a store are done, running, interrupted, failed or waiting.
 
     Running cells are those of all machines that share the store.
@@ -30,17 +31,23 @@ def status(store: arguments.StoreOption = Path("runs")) -> None:
     parts = found.done, found.failed, found.running, found.interrupted, found.waiting
     done, failed, running, interrupted, waiting = map(len, parts)
     total = done + failed + running + interrupted + waiting
-    text = summary(done, total, running, failed, left=found.seconds_left)
-    typer.echo(f"{text}; {interrupted} interrupted, {waiting} waiting")
-    lines = [("running", name, _where(state)) for name, state in found.running.items()]
-    lines += [
-        ("interrupted", name, _where(state) if state else "with a checkpoint or a record")
+    runs: list[tuple[str, str, State | None, str]]
+    runs = [("running", name, state, "") for name, state in found.running.items()]
+    runs += [
+        ("interrupted", name, state, "" if state else "with a checkpoint or a record")
         for name, state in found.interrupted.items()
     ]
-    lines += [("failed", _name(record), record.reason) for record in found.failed]
-    lines += [("waiting", name, "") for name in found.waiting]
-    for kind, name, note in lines:
-        typer.echo(f"{kind:11}  {name}  {note}".rstrip())
+    runs += [("failed", _name(record), None, record.reason) for record in found.failed]
+    runs += [("waiting", name, None, "") for name in found.waiting]
+    if as_json:
+        rows = [dict(zip(("status", "name", "state", "reason"), run, strict=True)) for run in runs]
+        return Answer({"done": done, "seconds_left": found.seconds_left, "rows": rows})
+    text = summary(done, total, running, failed, left=found.seconds_left)
+    lines = [
+        f"{kind:11}  {name}  {_where(state) if state else reason}".rstrip()
+        for kind, name, state, reason in runs
+    ]
+    return Answer("\n".join([f"{text}; {interrupted} interrupted, {waiting} waiting", *lines]))
 
 
 def _where(state: "State") -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from harness.cli import cells
-from harness.cli.arguments import integers_in, values_in
+from harness.cli.arguments import seeds_in, values_in
 
 if TYPE_CHECKING:
     from harness.plan import Plan, Request
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     Outcomes = list[tuple[Record, bool]]
 
-SEEDS = "1,2,3,4,5"
+SEEDS = "1-5"
 """The seeds of the runs at the chosen point."""
 
 
@@ -43,7 +43,7 @@ def run(
     """
     from harness.tuning import require_other_seeds, row
 
-    numbers = integers_in("seeds", seeds or SEEDS, range(2**32), SEEDS)
+    numbers = seeds_in(seeds or SEEDS)
     require_other_seeds(numbers)
     texts = values_in("--grid", grid)
     rows = [row(request, texts, announce=typer.echo) for request in requests]

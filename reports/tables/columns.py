@@ -1,6 +1,5 @@
 """The columns of a board: one list for Markdown, CSV and the terminal."""
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from statistics import fmean
 from typing import NamedTuple
@@ -190,8 +189,8 @@ COLUMNS = (
     Column("runs", lambda row: len(row.runs), "seeds", "seeds", _seeds),
     Column("runs_ok", lambda row: len(row.finals)),
     Column("seeds", lambda row: " ".join(str(run.spec.seed) for run in row.runs)),
-    Column("options", lambda row: json.dumps(row.spec.options, sort_keys=True)),
-    Column("chosen", lambda row: json.dumps(own) if (own := chosen_fields(row.spec)) else None),
+    Column("options", lambda row: row.spec.options),
+    Column("chosen", lambda row: dict(chosen_fields(row.spec)) or None),
     Column("status", lambda row: " ".join(run.status for run in row.runs)),
     Column("reason", lambda row: row.failures or None),
     *_quartiles("seconds_per_1k_steps", lambda cost: cost.own.seconds_per_1k_steps,
@@ -207,8 +206,7 @@ COLUMNS = (
                 "inference time (× softmax)"),
     Column("parameters", lambda row: over_runs(row, _parameters), "parameters", text=_size),
     _cost("gflops_per_step", lambda cost: cost.own.flops / GIGA, "GFLOPs / step"),
-    Column("implementations",
-           lambda row: json.dumps(dict(row.runs[-1].implementations), sort_keys=True)),
+    Column("implementations", lambda row: dict(row.runs[-1].implementations)),
     Column("commits", lambda row: " ".join(
         sorted({commit for run in row.runs for commit in run.environment.commits}))),
     _paper("accuracy_percent", "%", "accuracy (%)"),

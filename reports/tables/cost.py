@@ -197,14 +197,25 @@ def crossover_text(crossing: Crossover | None) -> str:
 def as_csv(all_sweeps: Sequence[Sweep]) -> str:
     """Every cell of every sweep, at full precision; a cell without a value is empty, never zero."""
     rows = (row for sweep in all_sweeps for row in sweep.rows)
-    return csv_text(HEADINGS, (_csv_line(one) for row in rows for one in row.cells.values()))
+    return csv_text(HEADINGS, (_line(one) for row in rows for one in row.cells.values()))
 
 
-def _csv_line(record: CostRecord) -> dict[str, object]:
+def cost_rows(records: Iterable[CostRecord]) -> list[dict[str, object]]:
+    """Every cell by `HEADINGS`, and the exponent of the time of its row; None for no value."""
+    return [
+        dict.fromkeys(HEADINGS) | _line(cell) | {"time_exponent": fitted and fitted.value}
+        for sweep in sweeps(records)
+        for row in sweep.rows
+        for fitted in [row.time_exponent]
+        for cell in row.cells.values()
+    ]
+
+
+def _line(record: CostRecord) -> dict[str, object]:
     spec, cell = record.spec, record.measured
     line: dict[str, object] = {name: getattr(spec, name) for name in SPEC}
     line |= {
-        "options": json.dumps(spec.options, sort_keys=True),
+        "options": spec.options,
         "status": record.status,
         "reason": record.reason,
         "commit": record.environment.commit,

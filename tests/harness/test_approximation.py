@@ -156,8 +156,8 @@ def test_the_command_writes_a_table_and_a_figure_for_a_trained_model_too(
     options = ["--over", "linformer.rank=2,4", "--lengths", "16", "--logits", "1", "--samples", "2"]
     out = ["--out", str(tmp_path / "out"), "--run", name, "--json"]
     code, text, err = call("approximation", "linformer", *options, *out)
-    assert (code, err) == (0, "")
-    rows = [Approximation.model_validate(json.loads(line)) for line in text.splitlines()]
+    assert code == 0, err
+    rows = [Approximation.model_validate(row) for row in json.loads(text)["rows"]]
     inputs = ["listops softmax+linear, layer 1", "random", "smooth"]
     assert [(row.options["rank"], row.inputs) for row in rows] == [
         (rank, kind) for rank in (2, 4) for kind in inputs

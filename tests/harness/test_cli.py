@@ -9,9 +9,7 @@ from importlib import metadata
 import pytest
 import torch
 
-import tasks
 from harness import budgets
-from harness.cli import list as list_command
 from harness.cli import main
 from harness.cli.models import HEAD, paper_of, rows
 from tasks.data.sources import CachedTask
@@ -175,38 +173,6 @@ def test_an_interrupt_ends_a_run_and_an_exit_in_a_plug_in_fails_it(
     got, _, err = call(*TINY, "-a", "softmax")
     assert got == code and [record.status for record in store.read()[0]] == [status]
     assert err.strip() == "harness: interrupted" if code == 130 else "Traceback" in err
-
-
-def test_list_names_every_variant_task_and_budget(call):
-    code, out, err = call("list")
-    assert (code, err) == (0, "")
-    words = set(out.replace(",", " ").split())
-    versions = {f"{name}@{tasks.create(name).version}" for name in ("listops", "copying", "image")}
-    assert words >= {*variants.names(), *versions, *budgets.names()}
-    assert words >= {"rank=30", "landmarks=64", "backend=auto", "max_len=2000"}
-
-
-def test_the_written_list_is_that_of_what_is_registered():
-    written = list_command.BUILT_IN.read_text("utf-8")
-    assert written == list_command.listing(), "run: python -m harness.cli.list"
-
-
-class Unready(task_registry.find("majority")):
-    def __init__(self):
-        raise OSError("no disk")
-
-
-def test_a_task_that_cannot_be_built_is_left_out_of_the_list_and_rejected_by_name(
-    call, monkeypatch
-):
-    registered = {"adding": task_registry.find("adding"), "unready": Unready}
-    monkeypatch.setattr(task_registry, "items", lambda: list(registered.items()))
-    monkeypatch.setattr(task_registry, "find", registered.get)
-    with pytest.warns(UserWarning, match=r"task 'unready' cannot be built \(OSError: no disk\)"):
-        out = list_command.listing()
-    assert "\nadding@" in out and "unready" not in out
-    code, _, err = call("run", "-a", "none", "-t", "unready")
-    assert code == 2 and err.startswith("harness: task 'unready' cannot be built (OSError: no")
 
 
 REFORMER_LIB = variants.find("reformer-lib")

@@ -149,8 +149,8 @@ def test_the_command_writes_a_table_and_a_figure(call, tmp_path):
     small = ["--dim", "8", "--tokens", "8", "--rank", "2", "--steps", "2", "--seeds", "0,1"]
     given = ["--losses", "ksvd,task", "--traces", "data", "--out", str(tmp_path), "--json"]
     code, text, err = call("ksvd", *small, *given)
-    assert (code, err) == (0, "")
-    curves = [KsvdCurve.model_validate(json.loads(line)) for line in text.splitlines()]
+    assert code == 0, err
+    curves = [KsvdCurve.model_validate(row) for row in json.loads(text)["rows"]]
     assert [(one.loss, one.seed) for one in curves] == [
         ("ksvd", 0), ("ksvd", 1), ("task", 0), ("task", 1),
     ]  # fmt: skip
@@ -167,8 +167,8 @@ def test_the_command_reads_a_run_with_kept_weights(call, store, unmeasured, tmp_
     assert call("run", "-a", "primal", *given)[0] == 0
     (name,) = [path.stem for path in store.folder.glob("*.json")]
     code, text, err = call("ksvd", "--run", name, "--out", str(tmp_path), "--json")
-    assert (code, err) == (0, "")
-    first = KsvdCurve.model_validate(json.loads(text.splitlines()[0]))
+    assert code == 0, err
+    first = KsvdCurve.model_validate(json.loads(text)["rows"][0])
     assert first.states[0].step == 0 < first.states[-1].step
     assert first.inputs == "listops primal, layer 1"
 

@@ -85,9 +85,7 @@ def test_the_table_is_measured_once_and_written_beside_the_published_figures(cal
     code, out, _ = call(*arguments)
     assert code == 0 and out.count("(already present)") == 3
     code, out, _ = call(*arguments, "--json")
-    assert [json.loads(line)["attention"] for line in out.splitlines()] == [
-        "softmax", "sdpa", "primal"
-    ]  # fmt: skip
+    assert [row["attention"] for row in json.loads(out)["rows"]] == ["softmax", "sdpa", "primal"]
     assert (store.folder / "table3.md").read_text() == page
 
 
@@ -151,7 +149,7 @@ def test_accuracies_are_shown_beside_the_published_ones_and_missing_data_are_nam
     assert float(lines[0]["value"]) == pytest.approx(mean)
     assert lines[2]["missing_data"].startswith("run 'harness data fetch image'")
     code, out, _ = call(*arguments, "--task", "listops", "--seeds", "0,1", "--json")
-    assert [json.loads(line)["attention"] for line in out.splitlines()] == ["primal", "softmax"]
+    assert [row["attention"] for row in json.loads(out)["rows"]] == ["primal", "softmax"]
     assert len(store.read()[0]) == 4 and (store.folder / "table2.png").exists()
 
 

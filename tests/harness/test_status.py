@@ -1,5 +1,6 @@
 """The state of a store, while commands run and after they have ended."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -78,3 +79,16 @@ def test_the_command_does_not_import_torch(store):
     assert done.stdout.splitlines() == [
         "0 of 0 cells done, 0 running, 0 failed; 0 interrupted, 0 waiting", "False"
     ]  # fmt: skip
+
+
+def test_the_document_has_every_run_that_has_not_ended(store, mixed, call):
+    code, out, err = call("status", "--json")
+    found = json.loads(out)
+    assert (code, err, found["done"]) == (0, "", 1)
+    assert found["seconds_left"] == pytest.approx(overview(store).seconds_left)
+    assert [(row["status"], row["name"]) for row in found["rows"]] == [
+        ("running", mixed[1]), ("interrupted", mixed[2]), ("failed", mixed[3]),
+        ("waiting", mixed[4]),
+    ]  # fmt: skip
+    assert [found["rows"][0]["state"][key] for key in ("step", "steps")] == [2, 4]
+    assert found["rows"][2]["reason"] == "boom"

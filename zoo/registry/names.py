@@ -86,6 +86,10 @@ class Registry(Generic[T]):
                 warnings.warn(str(error), stacklevel=2)
         return sorted(pairs.items())
 
+    def built_in(self) -> list[tuple[str, T]]:
+        """As `items`, without plug-ins: what a file for all users may name."""
+        return sorted(self._built_in().items())
+
     def package(self, name: str) -> dict[str, str]:
         """Name and version of the package that defines the plug-in `name`; empty for others."""
         point = self._entry_points().get(name)

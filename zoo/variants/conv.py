@@ -1,4 +1,4 @@
-"""Convolution in place of attention: the baseline of a model that mixes near tokens only.
+"""Convolution in place of attention: the baseline that mixes near tokens only.
 
 A depth-wise separable convolution, as in Chollet, "Xception: Deep Learning with Depthwise Separable
 Convolutions", 2016, arXiv 1610.02357, with T taps and c channels, linear in its input:

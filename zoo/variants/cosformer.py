@@ -1,4 +1,4 @@
-"""cosFormer: linear attention with weights that decrease with distance as a cosine.
+"""cosFormer: linear attention whose weights decrease with distance as a cosine.
 
 Qin et al., "cosFormer: Rethinking Softmax in Attention", ICLR 2022, arXiv 2202.08791, section 3
 (ReLU features, and the re-weighting by cosines):

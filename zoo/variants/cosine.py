@@ -1,4 +1,4 @@
-"""Cosine attention: the cosine of query and key as the weight, with a learned power of the length.
+"""Cosine attention: weights cos(q, k), scaled by a learned power of the length.
 
 Mongaras, Dohm, Larson, "Cottention: Linear Transformers With Cosine Attention", 2024, arXiv
 2409.18747, equations 3 and 4. With u^ = u / |u|, R the number of real tokens that query i attends

@@ -36,6 +36,7 @@ class FlashLinear(Attention):
     """The layer of `fla.layers` that has the name of the subclass."""
 
     traits = Traits(causal=True, cross=False, linear=True, stochastic=False, recurrent=False)
+    requires = ("CUDA", "flash-linear-attention", "triton")
     unchecked = "its kernels need CUDA and have no double precision; see tests/gpu"
 
     def __init__(self, size: Size) -> None:

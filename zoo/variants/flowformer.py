@@ -1,4 +1,4 @@
-"""Flowformer: attention as a flow from sources to sinks that conserves the flow of each.
+"""Flowformer: attention as a flow that is conserved at each source and sink.
 
 Wu et al., "Flowformer: Linearizing Transformers with Conservation Flows", ICML 2022, arXiv
 2202.06258, section 3. With phi = sigmoid, sums over the real tokens and R their number,

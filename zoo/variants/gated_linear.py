@@ -1,4 +1,4 @@
-"""Gated linear attention: a recurrence with a data-dependent decay for each channel.
+"""Gated linear attention: a recurrence with data-dependent decay by channel.
 
 Yang et al., "Gated Linear Attention Transformers with Hardware-Efficient Training", 2023, arXiv
 2312.06635, section 4. With alpha_i in (0, 1)^e for each token and head,

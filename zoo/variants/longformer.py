@@ -1,4 +1,4 @@
-"""Longformer: a sliding window, and a few global tokens that attend to all and are attended by all.
+"""Longformer: a sliding window, and a few tokens with global attention.
 
 Beltagy, Peters, Cohan, "Longformer: The Long-Document Transformer", 2020, arXiv 2004.05150, section
 3.1. With window w, g global tokens, positions that count from 0, and j over real tokens,

@@ -1,4 +1,4 @@
-"""Nyströmformer: softmax attention through landmarks and an iterative pseudo-inverse.
+"""Nyströmformer: softmax attention by landmarks and an iterative pseudo-inverse.
 
 Xiong et al., "Nyströmformer: A Nyström-Based Algorithm for Approximating Self-Attention", AAAI
 2021, arXiv 2102.03902, algorithm 1 and the iteration for its pseudo-inverse. With L landmarks q~

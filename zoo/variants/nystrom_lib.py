@@ -1,4 +1,4 @@
-"""Nyströmformer as nystrom-attention computes it; `nystrom` is the corrected mechanism.
+"""Nyströmformer as nystrom-attention computes it; `nystrom` is corrected.
 
 Xiong et al., 2021, arXiv 2102.03902, by `nystrom_attention.NystromAttention` without its
 projections. Landmarks are means over segments of positions, padded ones included, and the first

@@ -1,4 +1,4 @@
-"""Performer as performer-pytorch computes it; `performer` is the corrected mechanism.
+"""Performer as performer-pytorch computes it; `performer` is corrected.
 
 Choromanski et al., 2020, arXiv 2009.14794, by `performer_pytorch.FastAttention`. It adds an epsilon
 of 1e-4 to the features of `zoo.variants.performer`, after stabilisation: at large inputs it is

@@ -1,4 +1,4 @@
-"""Reformer: attention among tokens that locality-sensitive hashing sorts next to each other.
+"""Reformer: attention among tokens that hashing sorts next to each other.
 
 Kitaev, Kaiser, Levskaya, "Reformer: The Efficient Transformer", ICLR 2020, arXiv 2001.04451,
 section 2 and appendix A. Queries and keys share a projection, k = q / |q|. In each of several

@@ -1,4 +1,4 @@
-"""Reformer as reformer-pytorch computes it; `reformer` is the corrected mechanism.
+"""Reformer as reformer-pytorch computes it; `reformer` is corrected.
 
 Kitaev et al., 2020, arXiv 2001.04451, by `reformer_pytorch.LSHAttention`, and up to `bucket` tokens
 by its full attention with shared QK, as in the package's own layer. Hashes are redrawn in each
@@ -31,6 +31,7 @@ class ReformerLib(ProjectedAttention):
     """`reformer_pytorch.LSHAttention` between projections."""
 
     traits = Traits(causal=False, cross=False, linear=False, stochastic=True, recurrent=False)
+    requires = ("reformer-pytorch",)
     expected_failures = MappingProxyType(
         {
             "precisions": f"{REDRAWN}: the error of fp32 and bf16 is 0.2",

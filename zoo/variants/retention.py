@@ -1,4 +1,4 @@
-"""RetNet's retention: linear attention with an exponential decay at a fixed rate for each head.
+"""RetNet's retention: linear attention with fixed exponential decay by head.
 
 Sun et al., "Retentive Network: A Successor to Transformer for Large Language Models", 2023, arXiv
 2307.08621, section 2. With gamma_a = 1 - 2^(-5 - a) for head a, counted from 0, and R_i the

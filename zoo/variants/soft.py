@@ -1,4 +1,4 @@
-"""SOFT: attention by a Gaussian kernel, without softmax, of low rank through landmarks.
+"""SOFT: attention by a Gaussian kernel, without softmax, of low rank by landmarks.
 
 Lu et al., "SOFT: Softmax-free Transformer with Linear Complexity", NeurIPS 2021, arXiv 2110.11945,
 section 3: the Gaussian kernel with shared queries and keys, its Nyström decomposition, and the

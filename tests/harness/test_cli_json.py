@@ -1,0 +1,157 @@
+"""`--json`: one document on stdout, with the numbers of the table, and nothing else there."""
+
+import csv
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+import typer
+
+from harness.cli.arguments import JsonOption
+from harness.cli.process import Answer, Command, invoke
+from tests.harness.test_cli import TINY
+
+ROOT = Path(__file__).parents[2]
+
+
+def document(text):
+    """The document; fails on a second one, and on numbers that are not of JSON."""
+    return json.loads(text, parse_constant=pytest.fail)
+
+
+def answered(content, *argv):
+    """Runs a command with that answer, which prints a line before."""
+
+    def command(as_json: JsonOption = False) -> Answer:
+        print("progress")
+        return Answer(content, 3)
+
+    app = typer.Typer()
+    app.command(cls=Command)(command)
+    return invoke(app, "x", argv)
+
+
+def test_progress_is_on_stderr_and_numbers_are_finite(capsys):
+    content = {"rows": [{"a": math.nan, "b": -math.inf, "c": Path("x"), "d": 0.1}]}
+    assert answered(content, "--json") == 3
+    out, err = capsys.readouterr()
+    assert document(out) == {"rows": [{"a": None, "b": None, "c": "x", "d": 0.1}]}
+    assert err == "progress\n"
+
+
+def test_without_the_option_everything_is_on_stdout(capsys):
+    assert answered("a table") == 3
+    assert capsys.readouterr() == ("progress\na table\n", "")
+
+
+def test_a_document_has_no_character_that_a_terminal_obeys(capsys):
+    answered({"reason": "\x1b[2J\x9b"}, "--json")
+    out = capsys.readouterr().out
+    assert out.isascii() and "\x1b" not in out
+
+
+def test_a_run_gives_the_rows_of_its_table_and_the_paths_of_its_records(
+    call, store, unmeasured, monkeypatch
+):
+    argv = (*TINY, "-a", "none,softmax", "--seeds", "0,1", "--json")
+    # A library that prints.
+    monkeypatch.setattr("harness.run.measure", lambda plan: print("noise") or unmeasured)
+    code, out, err = call(*argv)
+    found = document(out)
+    assert code == 0 and "noise" in err and "step" in err
+    records = {str(store.path(record.spec)): record for record in store.read()[0]}
+    assert {run["path"]: run["new"] for run in found["runs"]} == dict.fromkeys(records, True)
+    measured = [row for row in found["rows"] if row["kind"] == "measured"]
+    for row in measured:
+        of_row = [run for run in records.values() if run.spec.attention == row["attention"]]
+        mean = 100 * fmean(run.final.test_accuracy for run in of_row)
+        assert row["test_accuracy_percent"] == pytest.approx(mean)
+    assert {row["attention"]: row["seeds"] for row in measured} == {"none": "0 1", "softmax": "0 1"}
+    assert len({tuple(row) for row in found["rows"]}) == 1  # the same keys
+    again = document(call(*argv)[1])
+    assert not any(run["new"] for run in again["runs"]) and again["rows"] == found["rows"]
+
+
+def test_a_failed_run_is_in_the_document_with_its_reason(call, monkeypatch):
+    def fail(plan):
+        raise RuntimeError("boom")
+
+    monkeypatch.setattr("harness.run.measure", fail)
+    code, out, _ = call(*TINY, "-a", "softmax", "--json")
+    (run,) = document(out)["runs"]
+    assert (code, run["status"], run["reason"]) == (1, "failed", "RuntimeError: boom")
+
+
+def test_bad_input_gives_no_document(call):
+    code, out, err = call(*TINY, "-a", "sofmax", "--json")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+
+
+@pytest.mark.slow
+def test_output_of_workers_is_not_on_stdout(tmp_path):
+    code = f"import harness.run\nharness.run.measure = lambda _: None\n{START}"
+    argv = [*TINY, "-a", "none", "--seeds", "0,1", "--workers", "2", "--threads", "1", "--json"]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *argv, "--store", str(tmp_path / "runs")],
+        cwd=ROOT, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert [run["status"] for run in document(done.stdout)["runs"]] == ["ok", "ok"]
+
+
+START = "from harness.cli import main; main()"
+
+
+@pytest.mark.slow
+def test_a_report_gives_the_lines_of_its_csv_files_and_its_paths(
+    call, store, unmeasured, outcomes, tmp_path
+):
+    call(*TINY, "-a", "softmax,none")
+    call("cost", "-a", "linear", "--lengths", "8:32", "--precision", "fp32")
+    out = str(tmp_path / "pages")
+    code, text, err = call("report", "--out", out, "--json")
+    found = document(text)
+    assert code == 0
+    assert err.splitlines() == found["files"] and all(
+        Path(file).is_file() for file in found["files"]
+    )
+    for key, name in (("rows", "leaderboard.csv"), ("costs", "cost.csv")):
+        lines = [*csv.DictReader((tmp_path / "pages" / name).read_text().splitlines())]
+        assert len(lines) == len(found[key]) > 1
+        for line, row in zip(lines, found[key], strict=True):
+            assert line.keys() <= row.keys()
+            numbers = {name: value for name, value in row.items() if type(value) in (int, float)}
+            assert len(numbers) > 2
+            shown = {name: float(line[name]) for name in numbers if name in line}
+            assert shown == {name: value for name, value in numbers.items() if name in line}
+
+
+def test_costs_are_given_by_cell_with_the_exponent_of_their_row(call, store, outcomes):
+    outcomes["softmax"] = "timeout"
+    argv = ("cost", "-a", "linear", "--lengths", "8:32", "--precision", "fp32", "--json")
+    code, out, err = call(*argv)
+    found = document(out)
+    assert code == 0 and "linear" in err
+    rows = {(row["attention"], row["length"]): row for row in found["rows"]}
+    assert [rows["linear", length]["seconds_median"] for length in (8, 16, 32)] == [2.0] * 3
+    assert rows["linear", 8]["time_exponent"] == pytest.approx(0, abs=1e-9)
+    failed = rows["softmax", 8]
+    assert (failed["status"], failed["seconds_median"]) == ("timeout", None)
+    assert str(store.folder / "cost.csv") in found["files"]
+
+
+def test_measured_costs_are_given_again(call, unmeasured):
+    call(*TINY, "-a", "none")
+    code, out, _ = call("measure", "--json")
+    (row,) = [row for row in document(out)["rows"] if row["kind"] == "measured"]
+    assert code == 0 and row["seconds_per_1k_steps_median"] == 2.0
+
+
+def test_data_sets_are_rows_with_paths_or_the_way_to_get_them(call, data_home):
+    rows = document(call("data", "list", "--json")[1])["rows"]
+    assert {"image", "text", "listops"} <= {row["task"] for row in rows}
+    assert all(row["paths"] or row["how_to_get"] for row in rows)

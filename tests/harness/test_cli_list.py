@@ -1,0 +1,209 @@
+"""`harness list`: what it shows, and that files for all users name no plug-in."""
+
+import json
+import subprocess
+import sys
+from dataclasses import fields
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+import tasks
+from harness import budgets
+from harness.cli import cards, certificates, models
+from harness.cli.catalogue import BUILT_IN, meanings, registered
+from harness.cli.descriptions import Description
+from tasks.registry import tasks as task_registry
+from zoo import conformance
+from zoo.contract import Size
+from zoo.registry import options_of
+from zoo.traits import Traits
+from zoo.variants import variants
+
+ROOT = Path(__file__).parents[2]
+PLUGIN = ROOT / "docs" / "examples" / "plugin"
+DOCUMENT = json.loads(BUILT_IN.read_text("utf-8"))
+ENTRIES = {entry["name"]: entry for entry in (*DOCUMENT["variants"], *DOCUMENT["tasks"])}
+
+
+@pytest.fixture
+def plug_ins(monkeypatch, tmp_path):
+    """The names of a variant and a task of other packages: that of the example, and one more."""
+    (tmp_path / "mine.py").write_text(
+        "from tasks.registry import tasks\nclass Mine(tasks.find('majority')):\n    name = 'mine'\n"
+    )
+    points = [
+        metadata.EntryPoint("aft-simple", "attention_free:AttentionFree", "zoo.variants"),
+        metadata.EntryPoint("mine", "mine:Mine", "tasks.tasks"),
+    ]
+    for folder in (PLUGIN, tmp_path):
+        monkeypatch.syspath_prepend(folder)
+    monkeypatch.setattr(
+        metadata, "entry_points",
+        lambda group: metadata.EntryPoints(one for one in points if one.group == group),
+    )  # fmt: skip
+    return {point.name for point in points}
+
+
+def test_the_list_names_every_variant_task_and_budget_in_100_columns(call):
+    code, out, err = call("list")
+    assert (code, err) == (0, "")
+    assert max(map(len, out.splitlines())) <= 100
+    words = set(out.replace(",", " ").split())
+    versions = {f"{name}@{tasks.create(name).version}" for name in ("listops", "copying", "image")}
+    assert words >= {*variants.names(), *versions, *budgets.names()}
+
+
+def test_the_mechanism_of_each_variant_takes_one_line(call):
+    lines = call("list")[1].splitlines()
+    for entry in DOCUMENT["variants"]:
+        assert any(line.split(maxsplit=1) == [entry["name"], entry["mechanism"]] for line in lines)
+
+
+def test_the_written_file_is_what_is_registered():
+    written = json.loads(json.dumps(registered(plug_ins=False)))
+    assert written == DOCUMENT, "run: python -m harness.cli.list"
+
+
+def test_the_document_has_the_traits_of_each_variant(call):
+    document = json.loads(call("list", "--json")[1])
+    found = {entry["name"]: entry for entry in document["variants"]}
+    for name, variant in variants.items():
+        for field in fields(Traits):
+            value = getattr(variant.traits, field.name)
+            assert found[name][field.name] == (list(value) if field.name == "losses" else value)
+    assert document["budgets"] == budgets.names()
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_every_option_has_its_type_its_default_and_its_meaning(call, name):
+    entry = json.loads(call("list", name, "--json")[1])
+    factory = dict(variants.items() if "mechanism" in entry else task_registry.items())[name]
+    options = options_of(factory)
+    assert [option["name"] for option in entry["options"]] == [*options]
+    for option in entry["options"]:
+        default = options[option["name"]].default
+        assert option["default"] == (None if default is options[option["name"]].empty else default)
+        assert option["type"] and option["meaning"]
+    code, out, err = call("list", name)
+    assert (code, err) == (0, "") and max(map(len, out.splitlines())) <= 100
+    assert {line.split()[0] for line in out.splitlines() if line} >= {*options}
+
+
+def test_types_have_their_bounds_and_choices():
+    types = {option["name"]: option["type"] for option in ENTRIES["primal"]["options"]}
+    assert types["rank"] == "int ≥ 1" and types["sides"] == "both, right, left"
+    assert types["initial_scale"] == "float > 0" and types["feature_map"] == "str"
+
+
+def test_an_unknown_name_is_rejected_with_the_most_similar_one(call):
+    code, out, err = call("list", "prmal")
+    assert (code, out) == (2, "") and "did you mean 'primal'?" in err and err.count("\n") == 1
+
+
+def test_meanings_are_read_from_sections_and_from_a_first_line_and_are_inherited():
+    class Base:
+        """A base.
+
+        Attributes:
+            first, second: both of
+                them.
+        """
+
+    class Derived(Base):
+        """No section."""
+
+        def __init__(self):
+            """`third`: the third."""
+
+    assert meanings(Derived) == {
+        "first": "both of them", "second": "both of them", "third": "the third",
+    }  # fmt: skip
+
+
+def test_requirements_say_whether_they_are_installed(call, monkeypatch):
+    installed = {"triton": "1"}
+
+    def version(package):
+        if package not in installed:
+            raise metadata.PackageNotFoundError
+        return installed[package]
+
+    monkeypatch.setattr(metadata, "version", version)
+    entry = json.loads(call("list", "fla-gla", "--json")[1])
+    assert entry["installed"] == {"CUDA": None, "flash-linear-attention": False, "triton": True}
+    assert "flash-linear-attention (not installed), triton (installed)" in call("list")[1]
+
+
+BUILT = [name for name, variant in variants.items() if "CUDA" not in variant.requires]
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_a_variant_requires_the_packages_that_it_loads(name, monkeypatch):
+    loaded, module = set(), sys.modules[variants.find(name).__module__]
+    if load := getattr(module, "load", None):
+        monkeypatch.setattr(module, "load", lambda *to: loaded.add(to[2]) or load(*to))
+    variants.find(name)(Size(dim=8, heads=2, max_len=16, causal=False, dropout=0.0))
+    # Packages that are always installed with this one are not listed.
+    always = [one for one in metadata.requires("attention-harness") if "extra ==" not in one]
+    loaded = {one for one in loaded if not any(text.startswith(one) for text in always)}
+    assert loaded == set(variants.find(name).requires)
+
+
+def test_the_list_does_not_import_torch():
+    code = (
+        "import sys; from harness.cli import main\n"
+        "try: main(['list', 'primal'])\n"
+        "except SystemExit: print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "False"
+
+
+def test_a_plug_in_is_listed_but_not_written_to_the_file(call, plug_ins, monkeypatch, tmp_path):
+    document = json.loads(call("list", "--json")[1])
+    names = {entry["name"] for entry in (*document["variants"], *document["tasks"])}
+    assert names == {*ENTRIES} | plug_ins
+    assert json.loads(json.dumps(registered(plug_ins=False))) == DOCUMENT
+
+
+def test_no_generated_page_has_a_plug_in(plug_ins, monkeypatch, tmp_path):
+    assert plug_ins == {"aft-simple", "mine"} and "aft-simple" in variants.names()
+
+    def result(name):
+        return conformance.Result("token mixing", name, conformance.Outcome(True, "yes"), "")
+
+    monkeypatch.setattr(conformance, "run", lambda check, form: result(form))
+    monkeypatch.setattr(conformance, "configurations", lambda name, variant: [name])
+    assert {row[0] for row in models.rows()} == {
+        entry["name"] for entry in DOCUMENT["variants"] if "CUDA" not in entry["requires"]
+    }
+    monkeypatch.setattr(certificates, "configurations", lambda name, variant: [name])
+    monkeypatch.setattr(certificates, "examine", lambda form: [result(form)])
+    certificates.main(tmp_path / "certificates.md")
+    page = (tmp_path / "certificates.md").read_text("utf-8")
+    assert "| primal |" in page and "aft-simple" not in page
+
+    monkeypatch.setattr(cards, "describe", lambda task, _: Description(task, "a target", "no data"))
+    cards.main(tmp_path / "tasks.md")
+    page = (tmp_path / "tasks.md").read_text("utf-8")
+    assert "## majority" in page and "mine" not in page
+
+
+class Unready(task_registry.find("majority")):
+    def __init__(self):
+        raise OSError("no disk")
+
+
+def test_a_task_that_cannot_be_built_is_left_out_of_the_list_and_rejected_by_name(
+    call, monkeypatch
+):
+    rows = {"adding": task_registry.find("adding"), "unready": Unready}
+    monkeypatch.setattr(task_registry, "items", lambda: list(rows.items()))
+    monkeypatch.setattr(task_registry, "find", rows.get)
+    with pytest.warns(UserWarning, match=r"task 'unready' cannot be built \(OSError: no disk\)"):
+        document = registered(plug_ins=True)
+    assert [entry["name"] for entry in document["tasks"]] == ["adding"]
+    code, _, err = call("run", "-a", "none", "-t", "unready")
+    assert code == 2 and err.startswith("harness: task 'unready' cannot be built (OSError: no")
