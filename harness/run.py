@@ -117,12 +117,13 @@ class Cell:
         def is_ours(environment: Environment | None) -> bool:
             return environment is None or not is_another_machine(environment, self.environment)
 
-        progress = checkpoint.load(self.path, trainer, is_ours)
+        problem = f"{self.path} is of another machine"
+        try:
+            progress = checkpoint.load(self.path, trainer, is_ours)
+        except checkpoint.DamagedError as error:
+            progress, problem = None, str(error)
         if progress is None:
-            warnings.warn(
-                f"{self.path} is of another machine; the run starts again from the beginning",
-                stacklevel=2,
-            )
+            warnings.warn(f"{problem}; the run starts again from the beginning", stacklevel=2)
             return
         self.progress = progress
         self.start -= self.progress.elapsed
