@@ -135,8 +135,7 @@ def run_all(
     Raises:
         UserError: a record cannot be written, or the file of its name is not a record.
     """
-    store.remove_partial_files()
-    store.locks.remove_partial_files()
+    store.remove_leftovers()
     grid = _Grid(plans, store, view, rerun=rerun, keep=keep)
     try:
         with store.locks.announce([*grid.jobs]):

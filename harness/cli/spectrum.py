@@ -50,6 +50,7 @@ def write_spectra(
 
     runs, spectra = Store(store), SpectrumStore.within(store)
     spectra.require_writable()
+    spectra.remove_partial_files()
     records = [_spectrum(one, runs, spectra, samples) for one in chosen]
     if as_json:
         for record in records:
