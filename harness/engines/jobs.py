@@ -2,7 +2,7 @@
 
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -13,13 +13,14 @@ import torch
 from harness.callbacks import NoProgress, ProgressCallback
 from harness.environment import keep_freed_memory, use_threads
 from harness.plan import Plan, restore
+from harness.provenance import is_foreign
 from harness.records.locks import Lock
 from harness.records.outcome import Point
 from harness.records.record import FINAL, Record
 from harness.records.spec import RunSpec
 from harness.records.store import Store
 from harness.run import failure, run, save_record
-from zoo.registry import UserError
+from zoo.registry import UserError, in_one_line
 
 
 class Job(NamedTuple):
@@ -46,6 +47,14 @@ class Job(NamedTuple):
     def name(self) -> str:
         """The name of the cell's record."""
         return Store(self.store).name(self.plan.spec)
+
+    @property
+    def is_isolated(self) -> bool:
+        """Whether the process that runs the cell runs no other one after it.
+
+        A plug-in may change anything in its process; see `harness.torch_state` for what is noticed.
+        """
+        return is_foreign(self.plan.composition)
 
 
 class Result(NamedTuple):
@@ -98,7 +107,11 @@ class CellView(Protocol):
 
 
 class Reported:
-    """A `ProgressCallback` that passes all calls on, and writes the state of the run as well."""
+    """A `ProgressCallback` that passes all calls on, and writes the state of the run as well.
+
+    The run does not depend on the other callback: an error of it is a warning, after which no call
+    is passed on.
+    """
 
     def __init__(self, callback: ProgressCallback, lock: Lock) -> None:
         """Pass on to `callback`; the state is that of `lock`."""
@@ -107,16 +120,23 @@ class Reported:
     def phase(self, name: str) -> None:
         """See `ProgressCallback.phase`."""
         self.lock.report(phase=name)
-        self.callback.phase(name)
+        self._show(lambda: self.callback.phase(name))
 
     def point(self, point: Point, steps: int) -> None:
         """See `ProgressCallback.point`."""
         self.lock.report(step=point.step)
-        self.callback.point(point, steps)
+        self._show(lambda: self.callback.point(point, steps))
 
     def failed(self, trace: str) -> None:
         """See `ProgressCallback.failed`."""
-        self.callback.failed(trace)
+        self._show(lambda: self.callback.failed(trace))
+
+    def _show(self, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except (Exception, SystemExit) as error:
+            self.callback = NoProgress()
+            warnings.warn(f"progress is not shown ({in_one_line(error)})", stacklevel=2)
 
 
 class Trace(NoProgress):
