@@ -304,7 +304,7 @@ def test_a_checkpoint_without_a_part_is_rejected(plan, prepare, saved, part):
         checkpoint.load(saved, prepare(plan()))
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(300)
 def test_a_fifo_is_not_waited_for(plan, prepare, path):
     path.parent.mkdir()
     os.mkfifo(path)
