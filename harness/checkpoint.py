@@ -1,7 +1,7 @@
 """The state of an unfinished run on disk, from which another process continues it.
 
-A file is one line with the SHA-256 of all that follows, which is what `torch.save` writes. PyTorch
-alone does not notice a changed byte: it does not verify the checksums of its archive.
+A file is what `torch.save` writes, and one line with its SHA-256, which `torch.load` ignores: alone
+it does not notice a changed byte, because it does not verify the checksums of its archive.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ DAMAGE = (
 )  # fmt: skip
 """Errors of reading a damaged file."""
 
-HEADER = len(b"sha256 \n") + 64
+TRAILER = len(b"sha256 \n") + 64
 """Bytes of the line with the SHA-256."""
 
 PARTS = ("progress", "steps", "sums", "best_state", "model", "optimizer", "random")
@@ -67,7 +67,7 @@ def write(path: Path, state: Mapping[str, Any], what: str) -> None:
     content = buffer.getvalue()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, _header(content) + content)
+        write_atomic(path, content + _trailer(content))
     except OSError as error:
         raise UserError(
             f"{what} {path} cannot be written ({error.strerror}); free space, or give another "
@@ -86,11 +86,12 @@ def read(path: Path) -> Any:
         raise DamagedError(f"{path} is damaged: it is not a regular file")
     try:
         with path.open("rb") as file:
-            header, content = file.read(HEADER), file.read()
+            data = file.read()
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error.strerror}); make it readable") from error
-    if header != _header(content):
-        raise DamagedError(f"{path} is damaged: it does not have the SHA-256 in its first line")
+    content = data[:-TRAILER]
+    if data[-TRAILER:] != _trailer(content):
+        raise DamagedError(f"{path} is damaged: it does not have the SHA-256 in its last line")
     try:
         # CPU first: the states of random generators must stay there.
         return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
@@ -141,8 +142,8 @@ def load(
     return progress
 
 
-def _header(content: bytes) -> bytes:
-    """The line before `content`."""
+def _trailer(content: bytes) -> bytes:
+    """The line after `content`."""
     return f"sha256 {hashlib.sha256(content).hexdigest()}\n".encode()
 
 

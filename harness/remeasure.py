@@ -6,6 +6,7 @@ from harness.plan import restore
 from harness.provenance import environment_of
 from harness.records.record import Record
 from harness.records.store import Store
+from harness.torch_state import unchanged
 from zoo.registry import UserError
 
 
@@ -42,6 +43,8 @@ def _remeasured(record: Record, store: Store) -> Record:
     environment = merge_commits(
         record.environment, environment_of(plan), str(store.path(plan.spec)), "measure it there"
     )
-    updated = record.model_copy(update={"cost": measure(plan), "environment": environment})
+    with unchanged(f"measuring {record.spec.attention}"):
+        cost = measure(plan)
+    updated = record.model_copy(update={"cost": cost, "environment": environment})
     store.write(updated)
     return updated

@@ -1,7 +1,8 @@
 """Commands on one store, whose processes are killed at random moments and started again.
 
-`python -m tests.harness.kills workers 100` kills 100 processes and prints what was left; instead of
-`workers` also `process`, `shared` and `ray`.
+`python -m tests.harness.kills workers 100 1` kills 100 processes and prints what was left. Instead
+of `workers` also `process`, `shared` or `ray`. The last number is a factor of the times between
+kills, to be raised on a busy machine.
 """
 
 import multiprocessing
@@ -28,6 +29,9 @@ CELLS = ["run", "-a", "softmax,none", "--budget", "smoke", "--precision", "fp32"
 CELLS += ["--threads", "1"]
 for option in ("min_len=2", "max_len=24", "train=64", "dev=16", "test=18"):
     CELLS += ["--set", f"listops.{option}"]
+
+
+KILLS_PER_GRID = 25
 
 
 class Mode(NamedTuple):
@@ -184,7 +188,12 @@ if __name__ == "__mp_main__":  # in the workers of a command
     _measure_nothing()
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as folder:
-        start, mode, kills = time.monotonic(), MODES[sys.argv[1]], int(sys.argv[2])
-        outcome = kill_at_random(Path(folder), mode, kills, seed=0, size=Size(6, 400))
-        sys.stdout.write(f"{sys.argv[1]}: {outcome}, {time.monotonic() - start:.0f} s\n")
+    name, kills, pace = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+    mode = MODES[name]._replace(seconds=pace * MODES[name].seconds)
+    total = Outcome(0, 0, 0, 0, 0, 0, 0)
+    for number in range(-(-kills // KILLS_PER_GRID)):
+        with tempfile.TemporaryDirectory() as folder:
+            one = kill_at_random(Path(folder), mode, KILLS_PER_GRID, number, Size(4, 60))
+        total = Outcome(*map(sum, zip(total, one, strict=True)))
+        sys.stdout.write(f"{name}: {total}\n")
+        sys.stdout.flush()

@@ -133,7 +133,7 @@ class Touch:
 
 def sealed(content: bytes) -> bytes:
     """A file with any content, whose SHA-256 is right."""
-    return f"sha256 {hashlib.sha256(content).hexdigest()}\n".encode() + content
+    return content + f"sha256 {hashlib.sha256(content).hexdigest()}\n".encode()
 
 
 def archive(content: object) -> bytes:
@@ -170,8 +170,8 @@ def damaged(content: bytes) -> dict[str, bytes]:
         "noise": random.Random(0).randbytes(1000),
         "a number cut off": b"\x80\x02J\x00",
         "text": b"not a checkpoint",
-        "the digest alone": content[: checkpoint.HEADER],
-        "no digest": content[checkpoint.HEADER :],
+        "the digest alone": content[-checkpoint.TRAILER :],
+        "no digest": content[: -checkpoint.TRAILER],
     }
 
 

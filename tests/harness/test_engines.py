@@ -62,13 +62,18 @@ def start(data_home, store):
 
 
 def wait_for_checkpoint(store: Store) -> int:
-    """The process of a run that has a checkpoint and is in its training."""
+    """The process of a run that has a checkpoint and is in its training; it is suspended there."""
     end = time.monotonic() + DEADLINE
     while time.monotonic() < end:
         for name, state in store.locks.states().items():
             saved = (store.folder / f"{name}.checkpoint").exists()
-            if saved and state.phase == "train" and psutil.pid_exists(state.pid):
+            if not saved or state.phase != "train" or not store.locks.is_held(name):
+                continue
+            process = psutil.Process(state.pid)
+            process.suspend()
+            if store.locks.is_held(name) and store.locks.state(name).phase == "train":
                 return state.pid
+            process.resume()  # the training had ended
         time.sleep(0.05)
     raise AssertionError("no run has written a checkpoint")
 
@@ -127,6 +132,7 @@ def test_workers_survive_each_other_and_end_with_their_parent(start, store, expe
     assert pid in [worker.pid for worker in workers]
     # A terminal sends Ctrl-C to all processes.
     os.killpg(process.pid, signal.SIGINT)
+    psutil.Process(pid).resume()
     _, err = process.communicate(timeout=DEADLINE)
     assert err == "harness: interrupted\n"
     assert not psutil.wait_procs(workers, timeout=DEADLINE)[1]

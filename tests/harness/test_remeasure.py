@@ -1,6 +1,7 @@
 """Costs of recorded runs, measured again."""
 
 import pytest
+import torch
 
 from harness.remeasure import remeasure
 from harness.run import run
@@ -101,3 +102,13 @@ def test_a_record_that_no_longer_is_of_a_finished_run_is_not_measured(
     with pytest.raises(UserError, match="is no longer a finished run; run it again"):
         remeasure(record, store)
     assert store.read() == (left, [])
+
+
+def test_a_measurement_that_changes_the_state_of_pytorch_is_not_written(
+    plan, store, callback, unmeasured, monkeypatch
+):
+    record = run(plan(), store, callback)
+    monkeypatch.setattr("harness.remeasure.measure", lambda _: torch.set_grad_enabled(False))
+    with pytest.raises(UserError, match="the gradient mode"):
+        remeasure(record, store)
+    assert store.read() == ([record], []) and torch.is_grad_enabled()
