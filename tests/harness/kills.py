@@ -54,7 +54,7 @@ MODES = {
     "process": Mode(1),
     "shared": Mode(4),
     "workers": Mode(1, ("--workers", "2"), 8.0, "multiprocessing.spawn"),
-    "ray": Mode(1, ("--engine", "ray", "--workers", "2"), 30.0, "ray::"),
+    "ray": Mode(1, ("--engine", "ray", "--workers", "2"), 30.0, "ray::execute"),
 }
 
 
@@ -191,9 +191,10 @@ if __name__ == "__main__":
     name, kills, pace = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
     mode = MODES[name]._replace(seconds=pace * MODES[name].seconds)
     total = Outcome(0, 0, 0, 0, 0, 0, 0)
-    for number in range(-(-kills // KILLS_PER_GRID)):
+    while total.kills < kills:
+        count = min(KILLS_PER_GRID, kills - total.kills)
         with tempfile.TemporaryDirectory() as folder:
-            one = kill_at_random(Path(folder), mode, KILLS_PER_GRID, number, Size(4, 60))
+            one = kill_at_random(Path(folder), mode, count, total.grids, Size(4, 60))
         total = Outcome(*map(sum, zip(total, one, strict=True)))
         sys.stdout.write(f"{name}: {total}\n")
         sys.stdout.flush()
