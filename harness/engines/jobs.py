@@ -2,7 +2,7 @@
 
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -10,17 +10,16 @@ from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
 
-from harness.callbacks import NoProgress, ProgressCallback
+from harness.callbacks import NoProgress, ProgressCallback, Reported
 from harness.environment import keep_freed_memory, use_threads
 from harness.plan import Plan, restore
 from harness.provenance import is_foreign
 from harness.records.locks import Lock
-from harness.records.outcome import Point
 from harness.records.record import FINAL, Record
 from harness.records.spec import RunSpec
 from harness.records.store import Store
 from harness.run import failure, run, save_record
-from zoo.registry import UserError, in_one_line
+from zoo.registry import UserError
 
 
 class Job(NamedTuple):
@@ -104,39 +103,6 @@ class CellView(Protocol):
     def callback(self, spec: RunSpec) -> ProgressCallback:
         """Show a run that begins."""
         ...
-
-
-class Reported:
-    """A `ProgressCallback` that passes all calls on, and writes the state of the run as well.
-
-    The run does not depend on the other callback: an error of it is a warning, after which no call
-    is passed on.
-    """
-
-    def __init__(self, callback: ProgressCallback, lock: Lock) -> None:
-        """Pass on to `callback`; the state is that of `lock`."""
-        self.callback, self.lock = callback, lock
-
-    def phase(self, name: str) -> None:
-        """See `ProgressCallback.phase`."""
-        self.lock.report(phase=name)
-        self._show(lambda: self.callback.phase(name))
-
-    def point(self, point: Point, steps: int) -> None:
-        """See `ProgressCallback.point`."""
-        self.lock.report(step=point.step)
-        self._show(lambda: self.callback.point(point, steps))
-
-    def failed(self, trace: str) -> None:
-        """See `ProgressCallback.failed`."""
-        self._show(lambda: self.callback.failed(trace))
-
-    def _show(self, call: Callable[[], None]) -> None:
-        try:
-            call()
-        except (Exception, SystemExit) as error:
-            self.callback = NoProgress()
-            warnings.warn(f"progress is not shown ({in_one_line(error)})", stacklevel=2)
 
 
 class Trace(NoProgress):

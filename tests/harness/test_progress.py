@@ -5,9 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
-from harness.callbacks import NoProgress
+from harness.callbacks import NoProgress, Reported
 from harness.cli.grid_view import grid
-from harness.engines.jobs import Reported
 
 
 @pytest.mark.parametrize("terminal", [False, True])
