@@ -1,5 +1,10 @@
-"""The state of an unfinished run on disk, from which another process continues it."""
+"""The state of an unfinished run on disk, from which another process continues it.
 
+A file is what `torch.save` writes, and one line with its SHA-256, which `torch.load` ignores: alone
+it does not notice a changed byte, because it does not verify the checksums of its archive.
+"""
+
+import hashlib
 import io
 import struct
 from collections.abc import Callable, Iterator, Mapping
@@ -22,8 +27,15 @@ DAMAGE = (
 )  # fmt: skip
 """Errors of reading a damaged file."""
 
+TRAILER = len(b"sha256 \n") + 64
+"""Bytes of the line with the SHA-256."""
+
 PARTS = ("progress", "steps", "sums", "best_state", "model", "optimizer", "random")
 """What a checkpoint holds, by name."""
+
+
+class DamagedError(UserError):
+    """A file does not have the content that was written to it."""
 
 
 def save(path: Path, trainer: Trainer, progress: Progress) -> None:
@@ -45,21 +57,46 @@ def save(path: Path, trainer: Trainer, progress: Progress) -> None:
 
 
 def write(path: Path, state: Mapping[str, Any], what: str) -> None:
-    """Write tensors and other values by name, atomically; `what` names the file in a message.
+    """Write tensors and other values by name, for `read`; `what` names the file in a message.
 
     Raises:
         UserError: the file cannot be written.
     """
     buffer = io.BytesIO()
     torch.save(state, buffer)
+    content = buffer.getvalue()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, buffer.getvalue())
+        write_atomic(path, content + _trailer(content))
     except OSError as error:
         raise UserError(
             f"{what} {path} cannot be written ({error.strerror}); free space, or give another "
             "--store"
         ) from error
+
+
+def read(path: Path) -> Any:
+    """What was written to a file; nothing of it is used before its SHA-256 is verified.
+
+    Raises:
+        DamagedError: the content is not the one that was written.
+        UserError: the file cannot be read.
+    """
+    if not path.is_file():
+        raise DamagedError(f"{path} is damaged: it is not a regular file")
+    try:
+        with path.open("rb") as file:
+            data = file.read()
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}); make it readable") from error
+    content = data[:-TRAILER]
+    if data[-TRAILER:] != _trailer(content):
+        raise DamagedError(f"{path} is damaged: it does not have the SHA-256 in its last line")
+    try:
+        # CPU first: the states of random generators must stay there.
+        return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    except DAMAGE as error:
+        raise DamagedError(f"{path} is damaged: it does not hold tensors by name") from error
 
 
 def load(
@@ -76,9 +113,14 @@ def load(
             changes, and the result is None.
 
     Raises:
-        UserError: the file is damaged, or belongs to another run.
+        DamagedError: the content is not the one that was written.
+        UserError: the file cannot be read, or belongs to another run.
     """
-    state = _read(path)
+    saved = read(path)
+    state: dict[str, Any] = saved if isinstance(saved, dict) else {}
+    if missing := [part for part in PARTS if part not in state]:
+        with _problem(path, f"it has no {', '.join(missing)}"):
+            raise LookupError(missing)
     with _problem(path, "its progress or its number of steps is not possible in this run"):
         progress = Progress.model_validate_json(state["progress"])
         _check_steps(progress, state["steps"], trainer.spec.steps)
@@ -100,18 +142,9 @@ def load(
     return progress
 
 
-def _read(path: Path) -> dict[str, Any]:
-    """The saved state; all its parts are there, but may be anything."""
-    with _problem(path, "it is truncated, or not a file that was written as a checkpoint"):
-        if not path.is_file():
-            raise ValueError("it is not a regular file")
-        # CPU first: the states of random generators must stay there.
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    found = state if isinstance(state, dict) else {}
-    if missing := [part for part in PARTS if part not in found]:
-        with _problem(path, f"it has no {', '.join(missing)}"):
-            raise LookupError(missing)
-    return found
+def _trailer(content: bytes) -> bytes:
+    """The line after `content`."""
+    return f"sha256 {hashlib.sha256(content).hexdigest()}\n".encode()
 
 
 @contextmanager

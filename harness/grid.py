@@ -16,6 +16,7 @@ from harness.records.locks import State
 from harness.records.record import Record
 from harness.records.spec import RunSpec
 from harness.records.store import Store
+from harness.torch_state import unchanged
 from zoo.contract import Unsupported
 from zoo.registry import UserError, build
 
@@ -66,7 +67,7 @@ def _unsupported(plan: Plan) -> str | None:
 
     def make() -> None:
         try:
-            with torch.random.fork_rng(devices=[]):
+            with torch.random.fork_rng(devices=[]), unchanged("building it"):
                 build_model(plan.spec, plan.task, plan.composition)
         except SystemExit as error:
             # A plug-in must not end the process with its own exit code.
@@ -135,8 +136,7 @@ def run_all(
     Raises:
         UserError: a record cannot be written, or the file of its name is not a record.
     """
-    store.remove_partial_files()
-    store.locks.remove_partial_files()
+    store.remove_leftovers()
     grid = _Grid(plans, store, view, rerun=rerun, keep=keep)
     try:
         with store.locks.announce([*grid.jobs]):

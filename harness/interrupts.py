@@ -1,11 +1,16 @@
 """Ctrl-C and SIGTERM, which during training wait until the state is consistent."""
 
+import _thread
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
+
+SECONDS_PER_IMPORT = 0.02
+"""Seconds between a signal during an import and the next attempt to raise it."""
 
 
 class Terminated(KeyboardInterrupt):
@@ -19,7 +24,8 @@ class Terminated(KeyboardInterrupt):
 class Interrupts:
     """A context manager: inside, SIGINT raises KeyboardInterrupt, SIGTERM raises Terminated.
 
-    While `deferred` is true, the first signal is stored in `pending`; the second one raises.
+    While `deferred` is true, the first signal is stored in `pending`; the second one raises. During
+    an import, whose callbacks would ignore the error, the first signal raises when it has ended.
     Outside the main thread, and for signals that the process ignores, no handler is installed.
     """
 
@@ -27,6 +33,7 @@ class Interrupts:
         """Create without installing the handlers."""
         self.deferred = False
         self.pending: BaseException | None = None
+        self._importing = False
         self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> "Interrupts":
@@ -50,9 +57,28 @@ class Interrupts:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         error = KeyboardInterrupt() if number == signal.SIGINT else Terminated()
-        if not self.deferred or self.pending:
+        if self.deferred and not self.pending:
+            self.pending = error
+        elif is_import(frame) and not self._importing:
+            self._importing = True
+            # Not a thread of `threading`, whose lock the interrupted code may hold.
+            _thread.start_new_thread(self._repeat, (number,))
+        else:
             raise error
-        self.pending = error
+
+    def _repeat(self, number: int) -> None:
+        time.sleep(SECONDS_PER_IMPORT)
+        self._importing = False
+        _thread.interrupt_main(signal.Signals(number))
+
+
+def is_import(frame: FrameType | None) -> bool:
+    """Whether the frame, or one that called it, is part of an import."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from harness.records.spec import (
     TrainSpec,
     TuningSpec,
 )
+from harness.torch_state import unchanged
 from tasks import Task, create
 from tasks.blocks import shuffle_blocks
 from tasks.data.sources import GeneratedTask
@@ -100,7 +101,8 @@ def resolve(
         UserError: the variant, task, budget or an option is unknown, ill-typed or out of range, the
             budget has no recipe for the task, or the data are missing or damaged.
     """
-    composition = Composition.parse(request.attention)
+    with unchanged(f"attention {request.attention!r}, when it is imported,"):
+        composition = Composition.parse(request.attention)
     if request.positions not in get_args(Positions):
         raise UserError(unknown("kind of positions", request.positions, get_args(Positions)))
     plain, name, budget = _parts(request)

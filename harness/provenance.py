@@ -66,6 +66,12 @@ def expected_failures_of(plan: Plan) -> dict[str, str]:
     }
 
 
+def is_foreign(composition: Composition) -> bool:
+    """Whether a variant of a run is of another package than `zoo`."""
+    modules = [variants.find(name).__module__ for name in composition.names]
+    return any(module.partition(".")[0] != "zoo" for module in modules)
+
+
 def is_baseline(composition: Composition) -> bool:
     """Whether every variant of a run is a baseline, which is no attention."""
     return all(variants.find(name).is_baseline for name in composition.names)

@@ -2,41 +2,49 @@
 
 from harness.environment import merge_commits, use_threads
 from harness.measure import measure
-from harness.plan import Plan, restore
-from harness.provenance import environment_of, expected_failures_of, is_baseline
+from harness.plan import restore
+from harness.provenance import environment_of
 from harness.records.record import Record
 from harness.records.store import Store
+from harness.torch_state import unchanged
+from zoo.registry import UserError
 
 
 def remeasure(record: Record, store: Store) -> Record:
     """Measure the cost of a recorded run again, write it to its record, and return the record.
 
-    For runs during which other processes used the machine: they change times, not accuracies.
-    Baselines, expected failures and `is_baseline` are updated as well, and the commit is added. The
-    threads are those of the run.
+    For runs during which other processes used the machine. Nothing but the cost changes, and the
+    commit is added. The threads are those of the run. The lock of the run is held until the record
+    is written, so that no other process repeats the run meanwhile.
 
     Raises:
-        UserError: the run was made on another device, with other versions or more threads than this
-            machine has, or its task has changed.
+        UserError: another process runs it or has replaced it by one that did not finish, it was
+            made on another device, with other versions or more threads than this machine has, or
+            its task has changed.
     """
-    with use_threads(record.environment.threads):
-        return _remeasured(record, restore(record.spec), store)
+    path, threads = store.path(record.spec), record.environment.threads
+    name, steps = store.name(record.spec), record.spec.train.steps
+    lock = store.locks.acquire(name, threads=threads, steps=steps)
+    if lock is None:
+        raise UserError(f"another process runs {path}; measure it when that has ended")
+    try:
+        latest = store.find(record.spec)
+        if latest is None or latest.status != "ok":
+            raise UserError(f"{path} is no longer a finished run; run it again")
+        lock.report(phase="measure cost")
+        with use_threads(latest.environment.threads):
+            return _remeasured(latest, store)
+    finally:
+        lock.release(keep_state=store.checkpoint(record.spec).exists())
 
 
-def _remeasured(record: Record, plan: Plan, store: Store) -> Record:
+def _remeasured(record: Record, store: Store) -> Record:
+    plan = restore(record.spec)
     environment = merge_commits(
         record.environment, environment_of(plan), str(store.path(plan.spec)), "measure it there"
     )
-    updated = record.model_copy(
-        update={
-            "cost": measure(plan),
-            "baselines": dict(plan.data.baselines),
-            "baseline_losses": dict(plan.data.baseline_losses),
-            "baseline_returns": dict(plan.data.baseline_returns),
-            "expected_failures": expected_failures_of(plan),
-            "is_baseline": is_baseline(plan.composition),
-            "environment": environment,
-        }
-    )
+    with unchanged(f"measuring {record.spec.attention}"):
+        cost = measure(plan)
+    updated = record.model_copy(update={"cost": cost, "environment": environment})
     store.write(updated)
     return updated

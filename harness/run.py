@@ -28,6 +28,7 @@ from harness.records.outcome import Final, Point
 from harness.records.record import FINAL, Cost, Environment, Record, Status
 from harness.records.store import Store
 from harness.rollouts import roll_out
+from harness.torch_state import unchanged
 from harness.train import DivergedError, Progress, Trainer, fit
 from tasks.contract import SPLITS, Split
 from tasks.control.rollouts import TrajectoryTask
@@ -84,7 +85,7 @@ class Cell:
             final=self.final,
         )
 
-    def execute(self) -> None:
+    def execute(self) -> Final:
         """Measure the cost, train, select the checkpoint on dev, and evaluate test once."""
         plan, spec, device = self.plan, self.spec, torch.device(self.spec.device)
         if spec.train.compiled:
@@ -109,7 +110,7 @@ class Cell:
             self._resume(trainer)
         self._train(trainer, dev, test if spec.train.best_on_test else None)
         self.callback.phase("test")
-        self.final = self._evaluate(trainer, test)
+        return self._evaluate(trainer, test)
 
     def _resume(self, trainer: Trainer) -> None:
         """Continue from the checkpoint of an earlier process, if it is one of this machine."""
@@ -117,12 +118,13 @@ class Cell:
         def is_ours(environment: Environment | None) -> bool:
             return environment is None or not is_another_machine(environment, self.environment)
 
-        progress = checkpoint.load(self.path, trainer, is_ours)
+        problem = f"{self.path} is of another machine"
+        try:
+            progress = checkpoint.load(self.path, trainer, is_ours)
+        except checkpoint.DamagedError as error:
+            progress, problem = None, str(error)
         if progress is None:
-            warnings.warn(
-                f"{self.path} is of another machine; the run starts again from the beginning",
-                stacklevel=2,
-            )
+            warnings.warn(f"{problem}; the run starts again from the beginning", stacklevel=2)
             return
         self.progress = progress
         self.start -= self.progress.elapsed
@@ -215,7 +217,9 @@ def run(
     cell = Cell(plan, store, callback, save_every, clock, keep)
     with cell.interrupts:
         try:
-            cell.execute()
+            with unchanged(f"the run of {plan.spec.attention}"):
+                final = cell.execute()
+            cell.final = final
             record = cell.record("ok", "")
         except KeyboardInterrupt:
             reason = f"interrupted at step {cell.progress.step}"

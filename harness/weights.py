@@ -1,14 +1,14 @@
 """The weights that a run keeps: those before training, and those of each evaluation on dev."""
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
-from harness.checkpoint import DAMAGE, write
+from harness.checkpoint import DAMAGE, DamagedError, read, write
 from zoo.registry import UserError
+
+REMEDY = "make them again with: harness run --rerun --keep-checkpoints"
 
 NAME = re.compile(r"step-(\d+)\.pt")
 
@@ -36,13 +36,13 @@ def load(path: Path, model: nn.Module) -> None:
     """Load the weights of a file into `model`.
 
     Raises:
-        UserError: the file is damaged, or is of another model.
+        UserError: the content is not the one that was written, or is of another model.
     """
     try:
-        state: Mapping[str, Tensor] = torch.load(path, map_location="cpu", weights_only=True)
+        state = read(path)
+    except DamagedError as error:
+        raise UserError(f"{error}; {REMEDY}") from error
+    try:
         model.load_state_dict(state)
     except DAMAGE as error:
-        raise UserError(
-            f"{path} does not hold the weights of this run; make them again with: harness run "
-            "--rerun --keep-checkpoints"
-        ) from error
+        raise UserError(f"{path} does not hold the weights of this run; {REMEDY}") from error

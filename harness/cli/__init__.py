@@ -4,6 +4,8 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from harness.interrupts import Interrupts, Terminated
+
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit: 0 on success, 1 where a run or a check failed, 2 on bad input.
@@ -11,15 +13,17 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     `argv` are the arguments, by default those of the process.
     """
     try:
-        # Imported here, so that an interrupt during the imports is one line on stderr as well.
-        from harness.cli.process import execute, invoke
+        with Interrupts():
+            # Imported here, so that an interrupt during the imports is one line on stderr as well.
+            from harness.cli.process import execute, invoke
 
-        def run() -> int:
-            from harness.cli.commands import app
+            def run() -> int:
+                from harness.cli.commands import app
 
-            return invoke(app, "harness", sys.argv[1:] if argv is None else argv)
+                return invoke(app, "harness", sys.argv[1:] if argv is None else argv)
 
-        execute(run)
-    except KeyboardInterrupt:
-        sys.stderr.write("harness: interrupted\n")
-        sys.exit(130)
+            execute(run)
+    except KeyboardInterrupt as error:
+        code, what = (143, "terminated") if isinstance(error, Terminated) else (130, "interrupted")
+        sys.stderr.write(f"harness: {what}\n")
+        sys.exit(code)

@@ -89,10 +89,9 @@ def run(
 
     They run in this process, or where `resources` says.
     """
-    from rich.console import Console
-
     from harness import grid
     from harness.cli import grid_view
+    from harness.cli.progress import Output
     from harness.engines.choice import Resources, create
     from harness.environment import keep_freed_memory
     from harness.records.store import Store
@@ -101,6 +100,6 @@ def run(
     store = Store(folder)
     runnable = grid.check(plans, store)
     store.require_writable()
-    with grid_view.grid(Console(), Console(stderr=True), store.name) as view:
+    with grid_view.grid(Output(), Output(stderr=True), store.name) as view:
         pool = create(resources or Resources(), folder, view)
         return grid.run_all(runnable, store, pool, view, rerun=rerun, keep=keep)

@@ -29,6 +29,7 @@ def measure(store: StoreOption = Path("runs"), as_json: JsonOption = False) -> A
     records = [record for record in read(store)[0] if record.status == "ok"]
     if not records:
         raise UserError(f"store {str(store)!r} has no finished run; make one with: harness run")
+    folder.remove_leftovers()
     measured = []
     for record in records:
         path = folder.path(record.spec)

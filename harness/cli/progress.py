@@ -18,6 +18,14 @@ from rich.progress import (
 from harness.records.outcome import Point
 from harness.records.spec import RunSpec
 
+
+class Output(Console):
+    """A console whose errors of writing are left to the end of the command, which reports them."""
+
+    def on_broken_pipe(self) -> None:
+        """Go on; rich would end the process, with the run that it executes."""
+
+
 SECONDS_PER_LINE = 10.0
 """Minimum seconds between two printed lines; lines with a dev accuracy are always printed."""
 
@@ -69,7 +77,7 @@ def write_failure(trace: str, title: str, console: Console, errors: Console) -> 
 def write(text: str, console: Console) -> None:
     """Print a text as it is."""
     # A run does not fail because its output cannot be written; the command does, at its end.
-    with suppress(OSError):
+    with suppress(OSError, UnicodeError):
         console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 

@@ -53,6 +53,7 @@ def write_spectra(chosen: "Sequence[Record]", store: Path, samples: int) -> dict
 
     runs, spectra = Store(store), SpectrumStore.within(store)
     spectra.require_writable()
+    spectra.remove_partial_files()
     records = [_spectrum(one, runs, spectra, samples) for one in chosen]
     files = pages.spectrum_files(with_warnings(spectra.read())[0])
     return {"rows": records, "files": write_pages(within(store, files))}

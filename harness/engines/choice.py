@@ -49,10 +49,10 @@ def create(resources: Resources, store: Path, view: CellView) -> Pool:
 
         folder = store / ".jobs"
         return SlurmJobs(folder, workers, threads or 1, resources.device, resources.parameters)
-    if workers > 1:
-        from harness.engines.local import Workers, visible_gpus
+    from harness.engines.local import Workers, visible_gpus
 
+    if workers > 1:
         share = threads or max(1, torch.get_num_threads() // workers)
         return Workers(workers, share, visible_gpus() if resources.device == "cuda" else ())
     torch.set_num_threads(threads or torch.get_num_threads())
-    return Serial(view)
+    return Serial(view, Workers(1, torch.get_num_threads()))

@@ -10,11 +10,11 @@ from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
 
-from harness.callbacks import NoProgress, ProgressCallback
+from harness.callbacks import NoProgress, ProgressCallback, Reported
 from harness.environment import keep_freed_memory, use_threads
 from harness.plan import Plan, restore
+from harness.provenance import is_foreign
 from harness.records.locks import Lock
-from harness.records.outcome import Point
 from harness.records.record import FINAL, Record
 from harness.records.spec import RunSpec
 from harness.records.store import Store
@@ -46,6 +46,14 @@ class Job(NamedTuple):
     def name(self) -> str:
         """The name of the cell's record."""
         return Store(self.store).name(self.plan.spec)
+
+    @property
+    def is_isolated(self) -> bool:
+        """Whether the process that runs the cell runs no other one after it.
+
+        A plug-in may change anything in its process; see `harness.torch_state` for what is noticed.
+        """
+        return is_foreign(self.plan.composition)
 
 
 class Result(NamedTuple):
@@ -95,28 +103,6 @@ class CellView(Protocol):
     def callback(self, spec: RunSpec) -> ProgressCallback:
         """Show a run that begins."""
         ...
-
-
-class Reported:
-    """A `ProgressCallback` that passes all calls on, and writes the state of the run as well."""
-
-    def __init__(self, callback: ProgressCallback, lock: Lock) -> None:
-        """Pass on to `callback`; the state is that of `lock`."""
-        self.callback, self.lock = callback, lock
-
-    def phase(self, name: str) -> None:
-        """See `ProgressCallback.phase`."""
-        self.lock.report(phase=name)
-        self.callback.phase(name)
-
-    def point(self, point: Point, steps: int) -> None:
-        """See `ProgressCallback.point`."""
-        self.lock.report(step=point.step)
-        self.callback.point(point, steps)
-
-    def failed(self, trace: str) -> None:
-        """See `ProgressCallback.failed`."""
-        self.callback.failed(trace)
 
 
 class Trace(NoProgress):

@@ -29,7 +29,8 @@ class Worker(NamedTuple):
 class Workers:
     """An engine: processes of this machine, each started for the first job that it gets.
 
-    A process that ends before its job does is replaced by the next job.
+    A process that ends before its job does is replaced by the next job, and so is the process of an
+    isolated job.
     """
 
     def __init__(self, count: int, threads: int, gpus: Sequence[str] = ()) -> None:
@@ -61,7 +62,7 @@ class Workers:
         ended = []
         for connection in wait([*self.busy], SECONDS_PER_WAIT):
             worker, job = self.busy.pop(connection)  # type: ignore[arg-type]
-            ended.append((job, self._result(worker)))
+            ended.append((job, self._result(worker, job)))
         return ended
 
     def close(self) -> None:
@@ -90,17 +91,18 @@ class Workers:
         other.close()
         return Worker(process, own, gpu)
 
-    def _result(self, worker: Worker) -> Result:
+    def _result(self, worker: Worker, job: Job) -> Result:
         """The result of a worker that has sent one, or has ended."""
-        try:
+        result = None
+        with suppress(EOFError, OSError):
             result = worker.connection.recv()
+        if result is not None and not job.is_isolated:
             self.idle.append(worker)
             return result
-        except (EOFError, OSError):
-            worker.connection.close()
-            worker.process.join()
-            self.free_gpus.append(worker.gpu)
-            return Result("died", ending(worker.process.exitcode or 0))
+        worker.connection.close()  # by which it ends
+        worker.process.join()
+        self.free_gpus.append(worker.gpu)
+        return result or Result("died", ending(worker.process.exitcode or 0))
 
 
 def visible_gpus() -> list[str]:

@@ -39,6 +39,8 @@ class RayCluster:
         signal.signal(signal.SIGTERM, handler)  # Ray replaces it by one that exits
         options = {"num_cpus": threads, "num_gpus": int(gpu), "max_retries": 0}
         self.execute = self.ray.remote(**options)(execute)
+        # Its process ends with it.
+        self.execute_isolated = self.ray.remote(**options, max_calls=1)(execute)
 
     def can_start(self) -> bool:
         """See `harness.engines.jobs.Pool.can_start`."""
@@ -46,7 +48,8 @@ class RayCluster:
 
     def submit(self, job: Job) -> None:
         """See `harness.engines.jobs.Pool.submit`."""
-        self.running[self.execute.remote(order(job, self.threads))] = job
+        remote = self.execute_isolated if job.is_isolated else self.execute
+        self.running[remote.remote(order(job, self.threads))] = job
 
     def finished(self) -> list[tuple[Job, Result]]:
         """See `harness.engines.jobs.Pool.finished`."""

@@ -85,8 +85,8 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def remove_partial(folder: Path) -> None:
-    """Delete the `.partial` files of processes of this machine that no longer run."""
-    for path in folder.glob(f".*.{glob.escape(platform.node())}.*.partial"):
+    """Delete the `.partial` files of processes of this machine that no longer run, at any depth."""
+    for path in folder.rglob(f".*.{glob.escape(platform.node())}.*.partial"):
         process = path.name.split(".")[-2]
         if process.isdecimal() and not psutil.pid_exists(int(process)):
             path.unlink(missing_ok=True)

@@ -8,6 +8,7 @@ the state of the run, for `harness status`. See docs/grids.md for file systems o
 import json
 import os
 import platform
+import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -21,12 +22,15 @@ import psutil
 from pydantic import Field, ValidationError
 
 from harness.records.fields import Time
-from harness.records.files import remove_partial, write_atomic
+from harness.records.files import write_atomic
 from harness.records.spec import Count, Frozen
 from zoo.registry import UserError
 
 FOLDER = ".locks"
 """The folder of locks and states in a store."""
+
+ANNOUNCEMENT = re.compile(r"command-.*-\d+-\d+\.(cells|lock)")
+"""Names of the files of commands: host, process and thread. No record has such a name."""
 
 SECONDS_PER_STATE = 2.0
 """Minimum seconds between two writes of the step of a run."""
@@ -116,18 +120,30 @@ class Locks:
         )
         return Lock(held, self._path(name, "json"), state)
 
+    @contextmanager
+    def unused(self, name: str) -> Iterator[bool]:
+        """Whether no process runs the cell; inside, none can take its lock."""
+        path, held = self._path(name, "lock"), None
+        if not path.exists():
+            yield True
+            return
+        with suppress(OSError):  # the file of another user, who does not let us lock it
+            held = _try(path)
+        try:
+            yield held is not None
+        finally:
+            if held is not None:
+                held.release()
+
     def is_held(self, name: str) -> bool:
         """Whether a process runs the cell; for an instant, nobody else can take its lock."""
-        path = self._path(name, "lock")
-        if not path.exists():
-            return False
-        try:
-            held = _try(path)
-        except OSError:
-            return True  # the file of another user, who does not let us lock it
-        if held is not None:
-            held.release()
-        return held is None
+        with self.unused(name) as unused:
+            return not unused
+
+    def forget(self, name: str) -> None:
+        """Delete the state of a cell."""
+        with suppress(OSError):
+            self._path(name, "json").unlink(missing_ok=True)
 
     def state(self, name: str) -> State | None:
         """The state that the process which last took the cell has written, if it is still there."""
@@ -174,9 +190,12 @@ class Locks:
                     names |= dict.fromkeys(json.loads(path.read_bytes()))
         return list(names)
 
-    def remove_partial_files(self) -> None:
-        """Delete the files of processes that were killed while writing."""
-        remove_partial(self.folder)
+    def remove_announcements(self) -> None:
+        """Delete those of commands that were killed."""
+        for path in sorted(self.folder.glob("command-*")):
+            if ANNOUNCEMENT.fullmatch(path.name) and not self.is_held(path.stem):
+                with suppress(OSError):
+                    path.unlink(missing_ok=True)
 
     def _lock(self, name: str) -> filelock.BaseFileLock | None:
         path = self._path(name, "lock")

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from harness.records.cost import CostRecord, CostSpec
 from harness.records.files import remove_partial, require_writable, write_atomic
 from harness.records.locks import Locks
-from harness.records.record import Record
+from harness.records.record import FINAL, Record
 from harness.records.spec import RunSpec
 from harness.records.spectrum import SpectrumRecord
 from zoo.registry import UserError, in_one_line
@@ -141,6 +141,26 @@ class Store(RecordStore[RunSpec, Record]):
     def checkpoint(self, spec: RunSpec) -> Path:
         """The file of the checkpoint of an unfinished run of `spec`."""
         return self.path(spec).with_suffix(".checkpoint")
+
+    def remove_leftovers(self) -> None:
+        """Delete what killed processes have left, and what no run will be continued from.
+
+        These are partial files, the announcements of commands, checkpoints of finished runs, and
+        states of runs without a checkpoint. Nothing of a command that runs is deleted.
+        """
+        self.remove_partial_files()
+        self.locks.remove_announcements()
+        saved = [path.stem for path in self.folder.glob("*.checkpoint")]
+        for name in {*saved, *self.locks.states()} - {*self.locks.announced()}:
+            checkpoint = self.folder / f"{name}.checkpoint"
+            with self.locks.unused(name) as unused:
+                if not unused:
+                    continue
+                record = self._read(self.folder / f"{name}.json")
+                if isinstance(record, Record) and record.status in FINAL:
+                    checkpoint.unlink(missing_ok=True)
+                if not checkpoint.exists():
+                    self.locks.forget(name)
 
     @property
     def locks(self) -> Locks:

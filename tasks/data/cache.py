@@ -148,14 +148,20 @@ def one_at_a_time(key: str) -> Iterator[None]:
             data_home().mkdir(parents=True, exist_ok=True)
             lock = filelock.FileLock(data_home() / f".{key}.computing.lock", timeout=LOCK_TIMEOUT)
             stack.enter_context(lock)
+            # Before it is released: who waits for it then locks a new file.
+            stack.callback(Path(lock.lock_file).unlink, missing_ok=True)
         yield
 
 
 def remove_partial() -> None:
-    """Remove the temporary files of processes of this machine that no longer run."""
+    """Remove what killed processes have left: temporary files of this machine, and locks."""
+    import filelock
     import psutil
 
-    with suppress(OSError):
+    with suppress(OSError, NotImplementedError):
+        for path in data_home().glob(".*.computing.lock"):
+            with suppress(filelock.Timeout), filelock.FileLock(path, timeout=0):
+                path.unlink(missing_ok=True)
         for path in data_home().glob(f".*-{platform.node()}-*-*.partial"):
             process = path.stem.split("-")[-2]
             if process.isdigit() and not psutil.pid_exists(int(process)):

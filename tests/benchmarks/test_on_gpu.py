@@ -17,7 +17,7 @@ SCRIPT = ROOT / "benchmarks" / "on_gpu.sh"
 def run(*arguments, **environment):
     variables = {**os.environ, "PYTHON": sys.executable, **environment}
     return subprocess.run(
-        [str(SCRIPT), *arguments], capture_output=True, text=True, env=variables, timeout=280
+        [str(SCRIPT), *arguments], capture_output=True, text=True, env=variables, timeout=600
     )
 
 

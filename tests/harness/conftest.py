@@ -125,6 +125,25 @@ def unmeasured(monkeypatch) -> Cost:
 
 
 @pytest.fixture
+def install(tmp_path, monkeypatch) -> Callable[..., Path]:
+    """Installs plug-ins, also for processes that the test starts; returns the folder of modules."""
+
+    def make(points: Mapping[str, Mapping[str, str]]) -> Path:
+        folder = tmp_path / "site" / "plug_ins-1.dist-info"
+        folder.mkdir(parents=True)
+        (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: plug-ins\nVersion: 1\n")
+        lines = [
+            "\n".join([f"[{group}]", *(f"{name} = {value}" for name, value in named.items())])
+            for group, named in points.items()
+        ]
+        (folder / "entry_points.txt").write_text("\n".join(lines))
+        monkeypatch.syspath_prepend(folder.parent)
+        return folder.parent
+
+    return make
+
+
+@pytest.fixture
 def outcomes(monkeypatch) -> dict[str, CostStatus]:
     """How cells of a variant end, `ok` unless given: nothing is measured and no figure is drawn."""
     given, some = {}, Quartiles(q1=1.0, median=2.0, q3=3.0)

@@ -2,7 +2,6 @@
 
 import re
 import sys
-from importlib import metadata
 
 import jaxtyping
 import pytest
@@ -119,21 +118,9 @@ UNDEFINED = "task 'undefined' cannot be built (AttributeError: 'Undefined' objec
 
 
 @pytest.fixture(autouse=True)
-def installed(monkeypatch):
-    points = {
-        "zoo.variants": [metadata.EntryPoint(*of, "zoo.variants") for of in BAD.items()],
-        "tasks.tasks": [
-            metadata.EntryPoint(name.lower(), f"{__name__}:{name}", "tasks.tasks")
-            for name in ("Unbuilt", "Undefined")
-        ],
-    }
-
-    others = metadata.entry_points
-
-    def entry_points(**wanted):
-        return points.get(wanted.get("group", "")) or others(**wanted)
-
-    monkeypatch.setattr(metadata, "entry_points", entry_points)
+def installed(install, monkeypatch):
+    tasks = {name.lower(): f"{__name__}:{name}" for name in ("Unbuilt", "Undefined")}
+    install({"zoo.variants": BAD, "tasks.tasks": tasks})
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
@@ -192,8 +179,10 @@ def test_one_that_cannot_be_built_is_one_line(call, store, command, reason):
 @pytest.mark.parametrize(
     ("name", "status", "reason"),
     [
-        ("bare", "failed", "TypeError: bare returned a Tensor; "),
-        ("nan", "diverged", "task loss is nan by step"),
+        pytest.param(
+            "bare", "failed", "TypeError: bare returned a Tensor; ", marks=pytest.mark.slow
+        ),
+        pytest.param("nan", "diverged", "task loss is nan by step", marks=pytest.mark.slow),
         ("exits", "failed", "SystemExit: 0"),
     ],
 )

@@ -5,7 +5,6 @@ import os
 import resource
 import signal
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -39,7 +38,7 @@ def measured(spec, limits, budget, timeout):
 
 
 def hangs(spec, limits, budget, timeout):
-    time.sleep(600)
+    signal.pause()
 
 
 def crashes(spec, limits, budget, timeout):
@@ -102,8 +101,6 @@ def test_the_memory_of_a_cell_on_a_cpu_is_limited(capfd):
 
 
 def test_a_process_that_hangs_is_ended_after_the_timeout():
-    start = time.monotonic()
-    actual = outcome(hangs, timeout=1.5)
-    assert (actual.status, actual.reason) == ("timeout", "it took more than 1.5 s")
-    assert time.monotonic() - start < 60
+    actual = outcome(hangs, timeout=0.5)
+    assert (actual.status, actual.reason) == ("timeout", "it took more than 0.5 s")
     assert not multiprocessing.active_children()

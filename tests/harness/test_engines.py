@@ -26,6 +26,9 @@ for setting in (
 ):  # fmt: skip
     CELLS += ["--set", setting]
 
+DEADLINE = 600.0
+"""Seconds after which a process counts as one that hangs, on a machine under any load."""
+
 NEEDS = {"slurm": "submitit", "ray": "ray"}
 
 
@@ -59,12 +62,18 @@ def start(data_home, store):
 
 
 def wait_for_checkpoint(store: Store) -> int:
-    """The process of a run that has a checkpoint and is in its training."""
-    for _ in range(1200):
+    """The process of a run that has a checkpoint and is in its training; it is suspended there."""
+    end = time.monotonic() + DEADLINE
+    while time.monotonic() < end:
         for name, state in store.locks.states().items():
             saved = (store.folder / f"{name}.checkpoint").exists()
-            if saved and state.phase == "train" and psutil.pid_exists(state.pid):
+            if not saved or state.phase != "train" or not store.locks.is_held(name):
+                continue
+            process = psutil.Process(state.pid)
+            process.suspend()
+            if store.locks.is_held(name) and store.locks.state(name).phase == "train":
                 return state.pid
+            process.resume()  # the training had ended
         time.sleep(0.05)
     raise AssertionError("no run has written a checkpoint")
 
@@ -109,7 +118,7 @@ def test_a_grid_goes_on_when_a_process_of_it_is_killed(start, store, expected, e
         pytest.skip(f"--engine {engine} needs the extra {engine!r}")
     process = start(engine, "softmax")
     os.kill(wait_for_checkpoint(store), signal.SIGKILL)
-    _, err = process.communicate(timeout=240)
+    _, err = process.communicate(timeout=DEADLINE)
     assert (process.returncode, err) == (0, "")
     assert outcomes(store) == {"softmax": expected["softmax"]}
 
@@ -123,9 +132,10 @@ def test_workers_survive_each_other_and_end_with_their_parent(start, store, expe
     assert pid in [worker.pid for worker in workers]
     # A terminal sends Ctrl-C to all processes.
     os.killpg(process.pid, signal.SIGINT)
-    _, err = process.communicate(timeout=120)
+    psutil.Process(pid).resume()
+    _, err = process.communicate(timeout=DEADLINE)
     assert err == "harness: interrupted\n"
-    assert not psutil.wait_procs(workers, timeout=60)[1]
+    assert not psutil.wait_procs(workers, timeout=DEADLINE)[1]
     assert "interrupted" in {record.status for record in store.read()[0]}
     run_here(store)
     assert outcomes(store) == expected

@@ -11,6 +11,7 @@ import torch
 
 import harness.run
 from harness.engines.jobs import Result, has_outcome
+from harness.engines.local import Workers
 from harness.engines.serial import Serial
 from harness.environment import describe, use_threads
 from harness.grid import ATTEMPTS, check, run_all
@@ -46,7 +47,7 @@ class Quiet:
 
 def grid(plans, store, callback, rerun=False) -> list[tuple[int, str, bool]]:
     view = Quiet(callback)
-    outcome = run_all(plans, store, Serial(view), view, rerun=rerun)
+    outcome = run_all(plans, store, Serial(view, Workers(1, 1)), view, rerun=rerun)
     return [(record.spec.seed, record.status, new) for record, new in outcome]
 
 
@@ -256,7 +257,7 @@ def test_a_cell_whose_process_dies_is_run_again_and_fails_in_the_end(
     plan, store, callback, unmeasured, deaths, rerun
 ):
     view = Quiet(callback)
-    pool = Dying(Serial(view), deaths)
+    pool = Dying(Serial(view, Workers(1, 1)), deaths)
     outcomes = run_all([plan(seed=0), plan(seed=1)], store, pool, view, rerun=rerun)
     status = "failed" if deaths == ATTEMPTS else "ok"
     assert [(record.status, new) for record, new in outcomes] == [(status, True), ("ok", True)]
@@ -289,7 +290,7 @@ def test_a_run_that_another_machine_began_comes_last_and_starts_again(
     monkeypatch.setattr("harness.provenance.describe", lambda kind: other)
     view = Quiet(callback)
     with pytest.warns(UserWarning, match="is of another machine; the run starts again"):
-        outcomes = run_all([plan(seed=0), plan(seed=1)], store, Serial(view), view)
+        outcomes = run_all([plan(seed=0), plan(seed=1)], store, Serial(view, Workers(1, 1)), view)
     assert [call[1] for call in view.calls if call[0] == "started"] == [1, 0]
     record = outcomes[0][0]
     assert (record.status, record.environment.threads) == ("ok", 99)
@@ -298,7 +299,9 @@ def test_a_run_that_another_machine_began_comes_last_and_starts_again(
 
 def test_a_cost_has_the_number_of_concurrent_cells(plan, store, callback, unmeasured):
     other = store.locks.acquire("another cell", threads=1, steps=4)
-    ((shared, _),) = run_all([plan()], store, Serial(Quiet(callback)), Quiet(callback))
+    ((shared, _),) = run_all(
+        [plan()], store, Serial(Quiet(callback), Workers(1, 1)), Quiet(callback)
+    )
     other.release(keep_state=False)
     assert shared.cost.workers == 2
     assert remeasure(shared, store).cost.workers == 1

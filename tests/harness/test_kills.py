@@ -2,13 +2,15 @@
 
 import pytest
 
-from tests.harness.kills import Outcome, Size, kill_at_random
+from tests.harness.kills import MODES, Outcome, Size, kill_at_random
 
 
 @pytest.mark.slow
-def test_every_cell_ends_once_however_often_processes_are_killed(tmp_path, data_home):
-    left = kill_at_random(tmp_path, 4, seed=0, size=Size(2, 30))
+@pytest.mark.parametrize("mode", ["process", "shared"])
+def test_every_cell_ends_once_however_often_processes_are_killed(tmp_path, data_home, mode):
+    left = kill_at_random(tmp_path, MODES[mode], 4, seed=0, size=Size(2, 30))
     expected = Outcome(
-        kills=4, grids=left.grids, cells=4 * left.grids, lost=0, unreadable=0, unfinished=0
-    )
+        kills=4, grids=left.grids, cells=4 * left.grids, lost=0, repeated=0, unreadable=0,
+        leftovers=0,
+    )  # fmt: skip
     assert left == expected

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import filelock
 import pytest
 
 from harness.records.locks import Locks, State
+from harness.run import run
 from zoo.registry import UserError
 
 HOLD = """
@@ -102,3 +104,60 @@ def test_a_state_is_of_this_host_by_its_name(locks):
     state = locks.state("cell")
     assert state.is_of_this_host
     assert not State(**{**state.model_dump(), "host": "another"}).is_of_this_host
+
+
+@pytest.fixture
+def ended() -> int:
+    """A process that no longer runs."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        pass
+    return process.pid
+
+
+def test_leftovers_of_killed_processes_are_removed_and_nothing_else(
+    plan, store, callback, unmeasured, interrupt_at, ended
+):
+    finished, unfinished, running = (plan(seed=seed) for seed in range(3))
+    run(finished, store, callback)
+    interrupt_at(3, KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        run(unfinished, store, callback)
+    folder, host = store.locks.folder, platform.node()
+    for plan_ in (finished, unfinished, running):  # states of killed processes
+        lock = store.locks.acquire(store.name(plan_.spec), threads=1, steps=4)
+        lock.release(keep_state=True)
+    store.path(running.spec).with_suffix(".checkpoint").touch()
+    kept = {path for path in store.folder.rglob("*") if path.is_file()}
+    kept |= {store.folder / "weights" / "x" / f".a.{host}.{os.getpid()}.partial"}
+    removed = {
+        store.checkpoint(finished.spec),  # killed between the record and the end of the run
+        folder / f"{store.name(finished.spec)}.json",
+        folder / f"command-{host}-{ended}-1.cells", folder / f"command-{host}-{ended}-1.lock",
+        *(below / f".a.json.{host}.{ended}.partial" for below in (
+            store.folder, folder, store.folder / "spectra", store.folder / "weights" / "x",
+        )),
+    }  # fmt: skip
+    for path in kept | removed:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    with store.locks.announce(["cell"]):
+        kept |= set(folder.glob(f"command-{host}-{os.getpid()}-*"))
+        store.remove_leftovers()
+        left = {path for path in store.folder.rglob("*") if path.is_file()}
+    assert left == kept - removed
+
+
+def test_a_checkpoint_that_a_process_uses_or_has_announced_is_no_leftover(
+    plan, store, callback, unmeasured
+):
+    record = run(plan(), store, callback)
+    checkpoint, name = store.checkpoint(record.spec), store.name(record.spec)
+    checkpoint.touch()  # of a repetition
+    with store.locks.announce([name]):
+        store.remove_leftovers()
+    lock = store.locks.acquire(name, threads=1, steps=4)
+    store.remove_leftovers()
+    assert checkpoint.exists() and store.locks.state(name) is not None
+    lock.release(keep_state=True)
+    store.remove_leftovers()
+    assert not checkpoint.exists() and store.locks.state(name) is None

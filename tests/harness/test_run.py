@@ -364,14 +364,22 @@ def test_an_interrupt_before_training_is_a_record(plan, store, callback, monkeyp
     assert store.find(plan().spec).reason == "interrupted at step 0"
 
 
-def test_a_damaged_checkpoint_fails_the_run_and_stays(plan, store, callback, unmeasured):
+def test_a_damaged_checkpoint_is_named_and_the_run_starts_again(
+    plan, store, callback, unmeasured, interrupt_at
+):
+    expected = run(plan(), store, callback)
+    interrupt_at(3, KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        run(plan(), store, callback)
     saved = store.checkpoint(plan().spec)
-    saved.parent.mkdir()
-    saved.write_bytes(b"noise")
-    record = run(plan(), store, callback)
-    assert record.status == "failed"
-    assert "is not a checkpoint of this run" in record.reason
-    assert saved.read_bytes() == b"noise"
+    content = bytearray(saved.read_bytes())
+    content[len(content) // 2] ^= 1
+    saved.write_bytes(content)
+    with pytest.warns(UserWarning, match="is damaged: .*; the run starts again") as caught:
+        record = run(plan(), store, callback)
+    assert str(saved) in str(caught[0].message)
+    assert outcome(record) == outcome(expected) and record.status == "ok"
+    assert files(store) == [store.path(record.spec).name]
 
 
 @pytest.fixture

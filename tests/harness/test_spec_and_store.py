@@ -370,7 +370,7 @@ def test_a_record_of_schema_1_is_left_out_with_the_command_that_repeats_its_run(
         assert "harness run" not in reason
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(300)
 def test_a_fifo_or_a_folder_in_place_of_a_record_is_not_read(store, record):
     path = store.path(record.spec)
     path.parent.mkdir()

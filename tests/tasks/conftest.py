@@ -5,9 +5,13 @@ import json
 import lzma
 import os
 import tarfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+import filelock
 import numpy as np
 import pytest
 
@@ -22,6 +26,25 @@ class Published(NamedTuple):
     folder: Path
     source: Source
     content: dict
+
+
+@pytest.fixture
+def lock_held(monkeypatch):
+    """Holds a lock in a context; gives an event that is set when another thread waits for one."""
+
+    @contextmanager
+    def hold(path: Path) -> Iterator[threading.Event]:
+        waited_for, acquire = threading.Event(), filelock.FileLock.acquire
+
+        def wait(lock, *arguments, **options):
+            waited_for.set()
+            return acquire(lock, *arguments, **options)
+
+        with filelock.FileLock(path), monkeypatch.context() as patch:
+            patch.setattr(filelock.FileLock, "acquire", wait)
+            yield waited_for
+
+    return hold
 
 
 @pytest.fixture(autouse=True)

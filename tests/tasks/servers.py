@@ -62,7 +62,7 @@ class _Handler(BaseHTTPRequestHandler):
 def _stall(self, content, start):
     self.answer(content[:CUT], length=len(content))
     self.wfile.flush()
-    self.owner.done.wait(20)
+    self.owner.done.wait()
 
 
 def _compress(self, content, start):

@@ -5,7 +5,6 @@ import threading
 from dataclasses import dataclass, replace
 from functools import partial
 
-import filelock
 import numpy as np
 import pytest
 import torch
@@ -318,7 +317,7 @@ def test_baselines_are_computed_once_and_cached(monkeypatch):
     assert evaluate(FirstToken()) == first
 
 
-def test_baselines_are_computed_by_one_process_at_a_time(home, monkeypatch):
+def test_baselines_are_computed_by_one_process_at_a_time(home, monkeypatch, lock_held):
     evaluate(FirstToken())
     (path,) = home.glob("baselines*")
     key, content = path.name.split(".")[0], path.read_bytes()
@@ -326,9 +325,9 @@ def test_baselines_are_computed_by_one_process_at_a_time(home, monkeypatch):
     results = []
     other = threading.Thread(target=lambda: results.append(evaluate(FirstToken())))
     monkeypatch.setattr(baselines, "compute", None)
-    with filelock.FileLock(home / f".{key}.computing.lock"):
+    with lock_held(home / f".{key}.computing.lock") as waited_for:
         other.start()
-        other.join(0.2)
+        waited_for.wait()
         path.write_bytes(content)
     other.join()
     assert len(results) == 1 and results[0]["first 16 tokens"] == 1

@@ -162,7 +162,7 @@ def test_a_fetched_zip_archive_is_the_same_as_its_folder(official, tmp_path, mon
         source = official.model_copy(update=update)
         monkeypatch.setattr(WikiText, "source", classmethod(lambda cls: source))
         monkeypatch.setattr(download.cache, "is_valid", lambda path: False)
-        fetched = fetch_data("wikitext", lambda *progress: None, timeout=5.0)
+        fetched = fetch_data("wikitext", lambda *progress: None, timeout=300.0)
     finally:
         server.close()
     assert server.requests == [("good", None)]

@@ -42,7 +42,7 @@ def test_every_block_is_processed_once(team, number, count, blocks):
 
 def test_parts_are_processed_at_the_same_time(team, number):
     number(2)
-    both = threading.Barrier(2, timeout=30)
+    both = threading.Barrier(2, timeout=300)
     idents = []
 
     def loop(first: int, last: int) -> None:
