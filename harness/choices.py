@@ -66,4 +66,5 @@ def _read(path: Path) -> dict[str, str]:
         content = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
         return {}
-    return content if isinstance(content, dict) else {}
+    pairs = content.items() if isinstance(content, dict) else ()
+    return {key: value for key, value in pairs if isinstance(value, str)}

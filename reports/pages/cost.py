@@ -87,7 +87,7 @@ def cost_page(sweeps: Sequence[Sweep]) -> str:
 def _summary(sweep: Sweep) -> str:
     head = [
         "attention", "claim", "time exponent", "memory exponent", "faster from", "smaller from",
-        "× limit", "state (bytes)",
+        "× limit", "state of a sample (bytes)",
     ]  # fmt: skip
     return table(head, [[escape(text) for text in _line(row)] for row in sweep.rows])
 
@@ -96,6 +96,7 @@ def _line(row: CostRow) -> list[str]:
     measured = list(row.measured.values())
     last = measured[-1] if measured else None
     state = last.state_bytes if last else None
+    batch = row.cells[max(row.measured)].spec.batch if measured else 1
     return [
         row.label,
         row.claim,
@@ -104,7 +105,7 @@ def _line(row: CostRow) -> list[str]:
         cost.crossover_text(row.time_crossover),
         cost.crossover_text(row.memory_crossover),
         number(last.over_limit) if last else NOTHING,
-        NOTHING if state is None else f"{state:,}",
+        NOTHING if state is None else f"{state // batch:,}",
     ]
 
 

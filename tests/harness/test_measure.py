@@ -132,6 +132,19 @@ def test_auto_is_the_fastest_backend_in_the_precision_of_the_run(plan, trial, se
     assert with_fastest_backend(named) is named
 
 
+def test_every_run_of_a_store_at_a_shape_has_the_first_backend(plan, trial, store, monkeypatch):
+    def backend(one):
+        # Another process has no trials yet.
+        monkeypatch.setattr("harness.reference._TRIALS", {})
+        return with_fastest_backend(one, store).spec.options["softmax"]["backend"]
+
+    trial[NAIVE] = 0.5
+    assert backend(plan("softmax")) == "naive"
+    trial[NAIVE] = 2.0
+    assert backend(plan("softmax+primal", seed=3, lr=0.5)) == "naive"
+    assert backend(plan("softmax", batch=2)) == "sdpa"
+
+
 def test_a_trial_is_made_once_for_a_shape(plan, monkeypatch):
     made = []
     real = reference.short_trial
