@@ -17,8 +17,9 @@ from torch.profiler import ProfilerActivity, profile
 from benchmarks.claims import Claim, Finding, ProfileRecord, Setting, now
 from benchmarks.workloads import FEW, NONE, fastest, plan_of, trainer_of
 from harness.environment import describe
-from harness.measure import BACKEND, REFERENCE, quartiles, time_alternately
+from harness.measure import quartiles, time_alternately
 from harness.plan import Settings
+from harness.reference import REFERENCE, SDPA
 from harness.train import Trainer
 from zoo.kernels import dropout
 from zoo.registry import UserError
@@ -89,7 +90,7 @@ def measure(setting: Setting) -> Iterator[Finding | ProfileRecord]:
         for attention in ("primal", REFERENCE, "none"):
             settings = dict(workload.settings)
             if attention == REFERENCE:
-                settings[REFERENCE] = {"backend": BACKEND}
+                settings[REFERENCE] = {"backend": SDPA}
             names = (attention, workload.task, workload.budget, fastest(setting))
             try:
                 trainer = trainer_of(plan_of(setting, *names, settings), setting)

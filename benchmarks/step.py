@@ -20,7 +20,7 @@ from benchmarks.workloads import (
     shape_of,
     trainer_of,
 )
-from harness.measure import BACKEND, REFERENCE
+from harness.reference import REFERENCE, SDPA
 from tests.literal.build import build
 
 PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16")
@@ -116,7 +116,7 @@ def step_of(
     if dropout is not None:
         settings["model"] = {"dropout": dropout}
     if attention == REFERENCE:
-        settings[REFERENCE] = {"backend": BACKEND}
+        settings[REFERENCE] = {"backend": SDPA}
     trainer = trainer_of(
         plan_of(setting, attention, "listops", "paper", precision, settings), setting
     )

@@ -9,12 +9,12 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Literal
 
 import psutil
 import torch
 
 from harness.records.record import Environment
+from harness.records.spec import Precision
 from zoo.registry import UserError
 
 PACKAGES = (
@@ -44,10 +44,8 @@ def pick_device(name: str) -> torch.device:
     return torch.device("cuda" if usable and name != "cpu" else "cpu")
 
 
-def pick_precision(name: str, device: torch.device) -> Literal["bf16", "fp32"]:
-    """The precision called `auto`, `bf16` or `fp32`; `auto` is the faster one on that device.
-
-    A CPU emulates missing bf16 instructions, which is many times slower than fp32.
+def pick_precision(name: str, device: torch.device) -> Precision:
+    """The precision called `auto`, `bf16` or `fp32`; `auto` is bf16 where the device computes it.
 
     Raises:
         UserError: the name is another.
@@ -56,12 +54,20 @@ def pick_precision(name: str, device: torch.device) -> Literal["bf16", "fp32"]:
         return name
     if name != "auto":
         raise UserError(f"precision {name!r} is not one of auto, bf16, fp32; give one of them")
+    return native_precisions(device)[0]
+
+
+def native_precisions(device: torch.device) -> tuple[Precision, ...]:
+    """The precisions that the device has instructions for, the one with fewer bits first.
+
+    A CPU emulates missing bf16 instructions, which is many times slower than fp32.
+    """
     if device.type == "cuda":
-        fast = torch.cuda.is_bf16_supported(including_emulation=False)
+        native = torch.cuda.is_bf16_supported(including_emulation=False)
     else:
         capabilities = getattr(torch.cpu, "get_capabilities", dict)()
-        fast = any(capabilities.get(name, False) for name in ("avx512_bf16", "amx_bf16"))
-    return "bf16" if fast else "fp32"
+        native = any(capabilities.get(name, False) for name in ("avx512_bf16", "amx_bf16"))
+    return ("bf16", "fp32") if native else ("fp32",)
 
 
 def describe(kind: str) -> Environment:

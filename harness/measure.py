@@ -1,16 +1,16 @@
-"""What a model costs: time, memory and operations, compared with SDPA softmax in the same run.
+"""What a model costs: time, memory and operations, compared with softmax in the same run.
 
-The time is that of the step that trains. Calls of the model and of the reference alternate, so that
-other load of the machine affects both, and their ratio is computed pairwise. Every call ends with a
-synchronisation: a GPU step whose time is that of its kernel launches is measured slightly slower
-than in training.
+Times are compared with the fastest exact softmax, memory with SDPA softmax; see
+`harness.reference`. The time is that of the step that trains. Calls of the model and of softmax
+alternate, so that other load of the machine affects both, and their ratio is computed pairwise.
+Every call ends with a synchronisation: a GPU step whose time is that of its kernel launches is
+measured slightly slower than in training.
 """
 
 import gc
 import time
 import warnings
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,82 +18,56 @@ import torch
 
 from harness.data import is_out_of_memory
 from harness.layer_inputs import attentions
-from harness.model import build_model
 from harness.plan import Plan
 from harness.records.fields import Quartiles
-from harness.records.record import Cost, Usage
-from harness.records.spec import RunSpec
+from harness.records.record import Cost, Implementation, Usage
+from harness.reference import REFERENCE, SDPA, Trial, softmax_plan, trial_of, with_fastest_backend
 from harness.train import Trainer, autocast, synchronise
+from harness.trial import Call, inference_call, trainer_of, training_call
 from tasks.contract import Split
-from zoo.composition import Composition
 from zoo.cost import backends, flops, peak_bytes, state_bytes
-
-REFERENCE = "softmax"
-"""The variant that every cost is compared with."""
-
-BACKEND = "sdpa"
-"""Its backend, on every device."""
 
 WARMUP = 2
 ROUNDS = 9
 
 
 def measure(plan: Plan) -> Cost:
-    """Measure the model of `plan` and the reference on real batches, on the device of the run.
+    """Measure the model of `plan` and softmax on real batches, on the device of the run.
 
-    Both are built for the measurement and discarded, so that the run itself is not affected. A
-    reference that does not fit in memory is left out, since the model may fit.
+    All are built for the measurement and discarded, so that the run itself is not affected. Softmax
+    that does not fit in memory is left out, since the model may fit.
     """
+    plan = with_fastest_backend(plan)
     device = torch.device(plan.spec.device)
     train = plan.data.splits["train"].to(device)
-    composition = Composition.parse(REFERENCE)
-    options = composition.resolve({REFERENCE: {"backend": BACKEND}})
-    softmax_spec = plan.spec.model_copy(update={"attention": REFERENCE, "options": options})
-    softmax_plan = replace(plan, spec=softmax_spec, composition=composition)
-    trainers = [_trainer(plan, train)]
+    trainer = trainer_of(plan, train)
     # First the model, so that an error here is the model's. Its optimiser state stays allocated, as
-    # it is while both are measured.
-    _training_call(trainers[0])()
-    own_is_reference = is_reference(plan.spec)
-    trainers += [] if own_is_reference else _reference(softmax_plan, train)
-    compared = own_is_reference or len(trainers) > 1
-    plans = [plan, softmax_plan][: len(trainers)]
-    tokens = plan.spec.train.batch * plan.task.sequences * plan.task.max_len
-    steps = time_alternately([_training_call(trainer) for trainer in trainers], device)
-    passes = time_alternately([_inference_call(trainer) for trainer in trainers], device)
-    usages = [
-        Usage(
-            seconds_per_1k_steps=quartiles(1000 * seconds for seconds in training),
-            tokens_per_second=quartiles(tokens / seconds for seconds in inference),
-            peak_bytes=peak_bytes(_training_call(trainer), device),
-            parameters=sum(p.numel() for p in trainer.model.parameters() if p.requires_grad),
-            flops=flops(_training_call(_trainer(one, train, compiled=False))),
-            backend=_backend(one, trainer),
-            state_bytes=_state_bytes(trainer),
+    # it is while all are measured.
+    training_call(trainer)()
+    trial, trainers = _softmax(plan, trainer, train)
+    if trial is None:
+        (steps,), (passes,) = (
+            time_alternately([make(trainer)], device) for make in (training_call, inference_call)
         )
-        for one, trainer, training, inference in zip(plans, trainers, steps, passes, strict=True)
-    ]
-    return Cost(
-        own=usages[0],
-        softmax=usages[-1] if compared else None,
-        time_ratio=_ratio(steps[0], steps[-1]) if compared else None,
-        inference_ratio=_ratio(passes[0], passes[-1]) if compared else None,
+        own = _usage(plan, trainer, train, steps, passes)
+        return Cost(own=own, softmax=None, time_ratio=None, inference_ratio=None)
+    fastest = {training_call: trial.fastest(), inference_call: trial.fastest_inference}
+    steps, passes = (
+        time_alternately(_calls(make, trainer, trainers[which]), device)
+        for make, which in fastest.items()
     )
-
-
-def _state_bytes(trainer: Trainer) -> int | None:
-    """Memory of the state of decoding of one sequence; None without one."""
-    layers = attentions(trainer.model)
-    if not all(one.traits.recurrent and one.size.causal for one in layers):
-        return None
-    return sum(state_bytes(one.start(1)) for one in layers)
-
-
-def is_reference(spec: RunSpec) -> bool:
-    """Whether a run is of the reference itself."""
-    # On a CPU `auto` selects SDPA.
-    backends = (BACKEND, "auto") if spec.device == "cpu" else (BACKEND,)
-    return spec.attention == REFERENCE and spec.options[REFERENCE]["backend"] in backends
+    sdpa = Implementation(backend=SDPA, precision=plan.spec.train.precision)
+    softmax = _usage(softmax_plan(plan, sdpa), trainers[sdpa], train, steps[-1], passes[-1])
+    return Cost(
+        own=softmax
+        if trainers[sdpa] is trainer
+        else _usage(plan, trainer, train, steps[0], passes[0]),
+        softmax=softmax,
+        time_ratio=_ratio(steps[0], steps[-1]),
+        inference_ratio=_ratio(passes[0], passes[-1]),
+        reference=trial.fastest(),
+        inference_reference=trial.fastest_inference,
+    )
 
 
 def time_alternately(
@@ -126,43 +100,72 @@ def _ratio(own: Iterable[float], others: Iterable[float]) -> Quartiles:
     return quartiles(a / b for a, b in zip(own, others, strict=True))
 
 
-def _reference(plan: Plan, train: Split) -> list[Trainer]:
-    """The trainer of the reference; none, with a warning, if its steps do not fit in memory."""
+Trainers = Mapping[Implementation, Trainer]
+
+
+def _softmax(plan: Plan, own: Trainer, train: Split) -> tuple[Trial | None, Trainers]:
+    """The trial of softmax, and the trainers of SDPA and of the fastest implementations.
+
+    A trainer is that of the run itself where they are the same. No trial, with a warning, where
+    SDPA does not fit in memory.
+    """
+    sdpa = Implementation(backend=SDPA, precision=plan.spec.train.precision)
+    trial, trainers = trial_of(plan), {}
     try:
-        trainer = _trainer(plan, train)
-        # Twice, because the optimiser's state exists from the second step on; and uncompiled, as
-        # when its operations are counted.
-        for one in (trainer, trainer, _trainer(plan, train, compiled=False)):
-            _training_call(one)()
+        names = (sdpa, trial.fastest(), trial.fastest_inference) if trial else ()
+        for name in dict.fromkeys(names):
+            softmax = softmax_plan(plan, name)
+            if softmax.spec == plan.spec:
+                trainers[name] = own
+                continue
+            trainers[name] = trainer_of(softmax, train)
+            # Twice, because the optimiser's state exists from the second step on; and uncompiled,
+            # as when operations are counted.
+            for trainer in (trainers[name], trainers[name], trainer_of(softmax, train, False)):
+                training_call(trainer)()
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
-    else:
-        return [trainer]
-    warnings.warn(
-        f"{REFERENCE} does not fit in memory on {plan.task.key}: costs have no ratio to it; lower "
-        "the batch or the length to compare",
-        stacklevel=3,
-    )
-    # Trainers are in reference cycles.
-    gc.collect()
-    return []
+        trial = None
+    if trial is None:
+        warnings.warn(
+            f"{REFERENCE} does not fit in memory on {plan.task.key}: costs have no ratio to it; "
+            "lower the batch or the length to compare",
+            stacklevel=3,
+        )
+        # Trainers are in reference cycles.
+        trainers = {}
+        gc.collect()
+    return trial, trainers
 
 
-def _trainer(plan: Plan, train: Split, compiled: bool | None = None) -> Trainer:
-    spec = plan.spec
-    torch.manual_seed(spec.seed)
-    recipe = spec.train.model_copy(
-        update={
-            "compiled": spec.train.compiled if compiled is None else compiled,
-            # A cost is that of batches of the task's length.
-            "bucket_by_length": False,
-            # Nor does it depend on the number of steps of the run.
-            "steps": max(spec.train.steps, 10 * (WARMUP + ROUNDS)),
-        }
+def _calls(make: Callable[[Trainer], Call], own: Trainer, softmax: Trainer) -> list[Call]:
+    """The calls of the run and of softmax; one where they are the same."""
+    return [make(trainer) for trainer in ([own] if own is softmax else [own, softmax])]
+
+
+def _usage(
+    plan: Plan, trainer: Trainer, train: Split, steps: list[float], passes: list[float]
+) -> Usage:
+    """What a model uses: `steps` and `passes` are the seconds of training and inference."""
+    tokens = plan.spec.train.batch * plan.task.sequences * plan.task.max_len
+    return Usage(
+        seconds_per_1k_steps=quartiles(1000 * seconds for seconds in steps),
+        tokens_per_second=quartiles(tokens / seconds for seconds in passes),
+        peak_bytes=peak_bytes(training_call(trainer), trainer.device),
+        parameters=sum(p.numel() for p in trainer.model.parameters() if p.requires_grad),
+        flops=flops(training_call(trainer_of(plan, train, compiled=False))),
+        backend=_backend(plan, trainer),
+        state_bytes=_state_bytes(trainer),
     )
-    model = build_model(spec, plan.task, plan.composition).to(train.targets.device)
-    return Trainer(model, train, recipe, spec.seed)
+
+
+def _state_bytes(trainer: Trainer) -> int | None:
+    """Memory of the state of decoding of one sequence; None without one."""
+    layers = attentions(trainer.model)
+    if not all(one.traits.recurrent and one.size.causal for one in layers):
+        return None
+    return sum(state_bytes(one.start(1)) for one in layers)
 
 
 def _backend(plan: Plan, trainer: Trainer) -> str:
@@ -173,22 +176,3 @@ def _backend(plan: Plan, trainer: Trainer) -> str:
     shape = spec.train.batch * plan.task.sequences, plan.task.max_len, spec.model.dim
     with autocast(spec.device, spec.train.precision):
         return backends(trainer.model, torch.device(spec.device), shape)
-
-
-def _training_call(trainer: Trainer) -> Callable[[], Any]:
-    def call() -> None:
-        trainer.model.train()
-        trainer.step(0)
-
-    return call
-
-
-def _inference_call(trainer: Trainer) -> Callable[[], Any]:
-    batch = trainer.train.gather(trainer.order.batch(0))
-
-    @torch.inference_mode()
-    def call() -> None:
-        trainer.model.eval()
-        trainer.scores(batch)
-
-    return call

@@ -6,12 +6,11 @@ from typing import Any, Literal, NamedTuple
 
 from harness import budgets
 from harness.cost.cell import reference_of
-from harness.cost.plan import NAIVE
 from harness.environment import describe
-from harness.measure import BACKEND, REFERENCE
 from harness.plan import Settings
 from harness.records.cost import CostSpec
 from harness.records.spec import ModelSpec
+from harness.reference import NAIVE, REFERENCE, SDPA
 from tasks import create
 from tasks.data.sources import ImportedTask
 from tasks.registry import tasks
@@ -133,7 +132,7 @@ def cells(
             cell = _cell(attention, name, recipe, own, device, precision)
             steps.append(cell)
             if attention == REFERENCE:
-                steps.append(cell._replace(attention=BACKEND, spec=reference_of(cell.spec)))
+                steps.append(cell._replace(attention=SDPA, spec=reference_of(cell.spec)))
     return steps
 
 

@@ -27,6 +27,7 @@ from harness.provenance import (
 from harness.records.outcome import Final, Point
 from harness.records.record import FINAL, Cost, Environment, Record, Status
 from harness.records.store import Store
+from harness.reference import with_fastest_backend
 from harness.rollouts import roll_out
 from harness.torch_state import unchanged
 from harness.train import DivergedError, Progress, Trainer, fit
@@ -52,7 +53,7 @@ class Cell:
     ) -> None:
         """Prepare; nothing is computed or written yet."""
         self.plan, self.spec, self.callback = plan, plan.spec, callback
-        self.path, self.locks = store.checkpoint(plan.spec), store.locks
+        self.store, self.path = store, store.checkpoint(plan.spec)
         self.weights = store.weights(plan.spec) if keep else None
         self.save_every, self.clock, self.save_at = save_every, clock, 0.0
         self.interrupts = Interrupts()
@@ -99,12 +100,13 @@ class Cell:
         self.baseline_losses = dict(plan.data.baseline_losses)
         self.baseline_returns = dict(plan.data.baseline_returns)
         self.callback.phase("measure cost")
+        plan = with_fastest_backend(plan, self.store)
         self.cost = measure(plan)
-        if (running := self.locks.running_here()) > 1:
+        if (running := self.store.locks.running_here()) > 1:
             self.cost = self.cost.model_copy(update={"workers": running})
         self.callback.phase("train")
         torch.manual_seed(spec.seed)
-        model = build_model(spec, plan.task, plan.composition).to(device)
+        model = build_model(plan.spec, plan.task, plan.composition).to(device)
         trainer = Trainer(model, train, spec.train, spec.seed)
         if self.path.exists():
             self._resume(trainer)

@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from harness.plan import Request
+from harness.environment import describe
+from harness.plan import Plan, Request
+from harness.records.store import Store
 from zoo.composition import Composition
 from zoo.registry import UserError, Value, options_of
 from zoo.variants import variants
@@ -40,6 +42,24 @@ def varied(request: Request, field: str, values: Sequence[str]) -> list[Request]
         )
     settings = [{**request.settings, owner: {**own, option: value}} for value in values]
     return [replace(request, settings=given) for given in settings]
+
+
+def require_one_processor(plans: Sequence[Plan], store: Store) -> None:
+    """Reject a sweep whose runs would be of two kinds of processor, before any is trained.
+
+    Raises:
+        UserError: the store has a record of a run that is not of this machine, while others are
+            still to be trained here.
+    """
+    records = [store.find(plan.spec) for plan in plans]
+    here = describe(plans[0].spec.device).device
+    devices = {record.environment.device for record in records if record}
+    devices |= set() if all(record and record.final for record in records) else {here}
+    if len(devices) > 1:
+        raise UserError(
+            f"the runs of this sweep would differ in device: {' and '.join(sorted(devices))}; run "
+            f"it on one of them, or give a --store without the runs of the other"
+        )
 
 
 def default_of(field: str) -> Value | None:

@@ -1,6 +1,6 @@
 """The cells of a grid from the options of a command, and their records."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,6 +47,28 @@ def requests(
         Request(task=task, attention=attention, seed=seed, **shared)
         for task, attention, seed in product(tasks, attentions, seeds_in(seeds))
     ]
+
+
+def in_faster_precision(
+    requests: "Sequence[Request]",
+    precision: str,
+    folder: Path,
+    resources: "Resources",
+    announce: Callable[[str], None] = typer.echo,
+) -> "list[Request]":
+    """The requests; where `precision` is `auto`, each in its faster one: `harness.precision`."""
+    import torch
+
+    from harness.environment import keep_freed_memory, use_threads
+    from harness.precision import faster
+    from harness.records.store import Store
+
+    if precision != "auto":
+        return list(requests)
+    keep_freed_memory()
+    share = max(1, torch.get_num_threads() // max(1, resources.workers))
+    with use_threads(resources.threads or share):
+        return faster(requests, Store(folder), announce)
 
 
 def matched(requests: "Sequence[Request]", match: str) -> "list[Request]":

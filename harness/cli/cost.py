@@ -47,7 +47,7 @@ def cost(
     rerun: Annotated[bool, typer.Option("--rerun", help="Measure finished cells again.")] = False,
     as_json: arguments.JsonOption = False,
 ) -> Answer:
-    """Measure time and memory against the number of tokens, compared with SDPA softmax.
+    """Measure time and memory against the number of tokens, compared with the fastest softmax.
 
     Every cell is measured in a process of its own. Where a length fails, longer ones are skipped.
     Exit 1 if a cell crashed or failed; too little memory or time is a result.

@@ -155,6 +155,9 @@ def _plans(
                 [column.task], options.attentions, options.seeds, budget=options.budget,
                 device=options.device, precision=options.precision, set_=column.settings,
             )  # fmt: skip
+            requests = cells.in_faster_precision(
+                requests, options.precision, options.store, _resources(options), announce
+            )
             for request in requests:
                 key = column.name, request.attention, request.seed
                 plans[key] = resolve(request, announce=announce)

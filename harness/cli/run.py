@@ -87,6 +87,7 @@ def run(
     )  # fmt: skip
     if match:
         requests = cells.matched(requests, match)
+    requests = cells.in_faster_precision(requests, precision, store, resources)
     run_cells = partial(
         cells.run, folder=store, rerun=rerun, keep=keep_checkpoints, resources=resources
     )

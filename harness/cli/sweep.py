@@ -36,7 +36,8 @@ def sweep(
     Finished runs of the store with other values or variants of the same setting are shown as well.
     """
     from harness.plan import resolve
-    from harness.sweep import default_of, varied
+    from harness.records.store import Store
+    from harness.sweep import default_of, require_one_processor, varied
     from reports import pages
 
     ((field, values),) = arguments.values_in("--over", [over]).items()
@@ -46,8 +47,10 @@ def sweep(
         device=device, precision=precision, set_=set_,
     )  # fmt: skip
     requests = [one for request in requests for one in varied(request, field, values)]
+    requests = cells.in_faster_precision(requests, precision, store, resources)
     plans = [resolve(request, announce=typer.echo) for request in requests]
     cells.require_owners(requests, plans)
+    require_one_processor(plans, Store(store))
     outcomes = cells.run(plans, store, resources=resources)
     try:
         files = pages.sweep_files(read(store)[0], field, default_of(field))

@@ -4,11 +4,18 @@ import time
 
 import torch
 
-from harness.cost.timing import LEAST_ROUNDS, Timer, sample_alternately, timer_of
+from harness.cost.timing import (
+    LEAST_ROUNDS,
+    Timer,
+    sample_alternately,
+    short_trial,
+    timer_of,
+)
 from harness.cost.work import Work, prepare
 from harness.data import is_out_of_memory
-from harness.measure import BACKEND, REFERENCE, quartiles
+from harness.measure import quartiles
 from harness.records.cost import CostSpec, Limits, Measured
+from harness.reference import AUTO, BACKENDS, NAIVE, REFERENCE, SDPA, fastest, formula_fits
 from harness.train import autocast
 from zoo.composition import Composition
 from zoo.contract import Attention
@@ -17,12 +24,15 @@ from zoo.cost import backends, flops, peak_bytes
 OPTIMISER_TRANSFERS = 7
 """AdamW reads a parameter, its gradient and both moments, and writes all but the gradient."""
 
-REMAINING_CALLS = 2 + LEAST_ROUNDS + 2
+REMAINING_CALLS = 2 + LEAST_ROUNDS + 3
 """Calls of a cell after its first one, at least: warm-up, samples, memory and operations."""
+
+TRIAL_CALLS = 8
+"""Calls of SDPA softmax that a trial of two backends takes as long as, at most."""
 
 
 def measure_cell(spec: CostSpec, limits: Limits, budget: float, timeout: float) -> Measured:
-    """Measure a cell and SDPA softmax alternately.
+    """Measure a cell, its time beside that of the fastest softmax, its memory beside that of SDPA.
 
     Args:
         spec: the cell.
@@ -35,37 +45,61 @@ def measure_cell(spec: CostSpec, limits: Limits, budget: float, timeout: float) 
         MemoryError, RuntimeError: the device has too little memory, or the variant fails.
     """
     device, end = torch.device(spec.device), time.monotonic() + timeout
-    timer, works = timer_of(device), [prepare(spec)]
+    timer, work = timer_of(device), prepare(spec)
     # First the cell itself, so that an error here is its own.
-    first = timer(works[0].call, 1)
-    own_is_reference, no_ratio = spec == reference_of(spec), ""
-    if not own_is_reference:
-        no_ratio = _add_reference(works, reference_of(spec), timer, end - REMAINING_CALLS * first)
-    samples = sample_alternately([work.call for work in works], timer, budget=budget)
-    peaks = [max(1, peak_bytes(work.call, device)) for work in works]
+    first = timer(work.call, 1)
+    softmax, no_ratio = _softmax(spec, timer, end - REMAINING_CALLS * first)
+    reference = fastest(softmax, lambda name: name) if softmax else ""
+    if spec.options.get(REFERENCE, {}).get("backend") == AUTO and reference:
+        spec = with_backend(spec, reference)
+        work = prepare(spec)
+    works = [work]
+    if reference and spec != reference_of(spec, reference):
+        works.append(prepare(reference_of(spec, reference)))
+    samples = sample_alternately([one.call for one in works], timer, budget=budget)
+    peak, memory = _memory(spec, work)
+    sdpa = reference_of(spec)
+    of_sdpa = memory if spec == sdpa or not reference else _memory(sdpa, prepare(sdpa))[1]
     pairs = zip(samples[0], samples[-1], strict=True)
     return Measured(
         seconds=quartiles(samples[0]),
         samples=len(samples[0]),
-        ratio=None if no_ratio else quartiles(own / other for own, other in pairs),
+        ratio=quartiles(own / other for own, other in pairs) if reference else None,
         no_ratio=no_ratio,
-        peak_bytes=peaks[0],
-        memory_ratio=None if no_ratio else peaks[0] / peaks[-1],
-        flops=flops(works[0].call),
-        analytic_flops=analytic_flops(spec, works[0].module),
-        backend=_backend(spec, works[0].module),
-        required_bytes=required_bytes(spec, works[0]),
-        parameters=_parameters(works[0]),
-        state_bytes=works[0].state_bytes,
+        peak_bytes=peak,
+        memory_ratio=memory / of_sdpa if reference else None,
+        flops=flops(work.call),
+        analytic_flops=analytic_flops(spec, work.module),
+        backend=_backend(spec, work.module),
+        required_bytes=required_bytes(spec, work),
+        parameters=_parameters(work),
+        state_bytes=work.state_bytes,
         limits=limits,
+        reference=reference,
+        memory_batch=memory_batch(spec),
+        memory_bytes=memory,
     )
 
 
-def reference_of(spec: CostSpec) -> CostSpec:
-    """The cell of SDPA softmax that `spec` is compared with."""
-    composition = Composition.parse(REFERENCE)
-    options = composition.resolve({REFERENCE: {"backend": BACKEND}})
+def reference_of(spec: CostSpec, backend: str = SDPA) -> CostSpec:
+    """The cell of softmax by a backend that `spec` is compared with."""
+    options = Composition.parse(REFERENCE).resolve({REFERENCE: {"backend": backend}})
     return spec.model_copy(update={"attention": REFERENCE, "options": options, "overrides": {}})
+
+
+def with_backend(spec: CostSpec, backend: str) -> CostSpec:
+    """The cell with a backend of softmax in place of `auto`."""
+    own = {**spec.options[REFERENCE], "backend": backend}
+    return spec.model_copy(update={"options": {**spec.options, REFERENCE: own}})
+
+
+def memory_batch(spec: CostSpec) -> int:
+    """The samples of the call whose memory is measured: one where the batch differs by length.
+
+    So that a row is of one batch: what is computed in parts of the batch takes less memory where
+    there are more samples.
+    """
+    return 1 if "=" in spec.batching else spec.batch
 
 
 def required_bytes(spec: CostSpec, work: Work) -> int:
@@ -97,19 +131,40 @@ def analytic_flops(spec: CostSpec, module: torch.nn.Module) -> int | None:
     return None if forward is None else passes * spec.batch * forward
 
 
-def _add_reference(works: list[Work], spec: CostSpec, timer: Timer, end: float) -> str:
-    """Add the work of SDPA softmax; why not, if it has too little memory or time until `end`."""
+def _softmax(spec: CostSpec, timer: Timer, end: float) -> tuple[dict[str, float], str]:
+    """Seconds of a call of softmax by backend, in a short trial.
+
+    Empty, with the reason, where SDPA softmax has too little memory or time until `end`.
+    """
+    device = torch.device(spec.device)
+    weights = spec.batch * spec.heads * spec.length**2 * (spec.model.depth if spec.model else 1)
+    if spec.operation == "decode":
+        weights //= spec.length
     try:
-        work = prepare(spec)
-        seconds = timer(work.call, 1)
+        seconds = timer(prepare(reference_of(spec)).call, 1)
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
-        return f"{REFERENCE} is out of memory"
-    if REMAINING_CALLS * seconds > end - time.monotonic():
-        return f"no time is left for {REFERENCE}: {seconds:.2g} s a call"
-    works.append(work)
-    return ""
+        return {}, f"{REFERENCE} is out of memory"
+    if (REMAINING_CALLS + TRIAL_CALLS) * seconds > end - time.monotonic():
+        return {}, f"no time is left for {REFERENCE}: {seconds:.2g} s a call"
+    names = [name for name in BACKENDS[spec.device]
+             if name != NAIVE or formula_fits(weights, spec.precision, device)]  # fmt: skip
+    return short_trial(
+        {name: lambda name=name: prepare(reference_of(spec, name)).call for name in names}, timer
+    ), ""
+
+
+def _memory(spec: CostSpec, work: Work) -> tuple[int, int]:
+    """Bytes that a call of `memory_batch` samples allocates at most; with those of their state.
+
+    `work` is that of the cell, with its batch.
+    """
+    if (batch := memory_batch(spec)) != spec.batch:
+        work = prepare(spec.model_copy(update={"batch": batch}))
+    work.call()
+    peak = max(1, peak_bytes(work.call, torch.device(spec.device)))
+    return peak, peak + (work.state_bytes or 0)
 
 
 def _parameters(work: Work) -> int:

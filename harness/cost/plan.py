@@ -11,15 +11,12 @@ from harness import budgets
 from harness.cost.cell import reference_of
 from harness.cost.work import require_supported
 from harness.environment import describe
-from harness.measure import BACKEND, REFERENCE
 from harness.records.cost import CostSpec, Level, Pass
 from harness.records.spec import ModelSpec
+from harness.reference import AUTO, NAIVE, REFERENCE, SDPA
 from zoo.composition import Composition
 from zoo.contract import Size, Unsupported
 from zoo.registry import UserError, Value, unknown
-
-NAIVE = "naive"
-"""The backend of softmax that most published speed-ups were measured against."""
 
 BUDGET = "laptop"
 """The budget of the model, where the level is `step`."""
@@ -76,7 +73,7 @@ def cells(request: CostRequest) -> list[CostSpec]:
     """
     _check(request)
     named = [(name, request.settings) for name in request.attentions]
-    references = [(REFERENCE, {REFERENCE: {"backend": kind}}) for kind in (BACKEND, NAIVE)]
+    references = [(REFERENCE, {REFERENCE: {"backend": kind}}) for kind in (SDPA, NAIVE)]
     specs: dict[str, CostSpec] = {}
     skipped: dict[str, None] = {}
     for operation in request.operations:
@@ -175,9 +172,9 @@ def _spec(
         threads=environment.threads,
     )
     reference = reference_of(spec)
-    # On a CPU `auto` is SDPA: one row for both.
+    # On a CPU `auto` is the faster of the two rows that every sweep has.
     own = spec.options.get(REFERENCE, {}).get("backend")
-    auto = attention == REFERENCE and own == "auto" and request.device == "cpu"
+    auto = attention == REFERENCE and own == AUTO and request.device == "cpu"
     same = spec.model_copy(update={"overrides": {}}) == reference
     return reference if auto or same else spec
 

@@ -2,10 +2,13 @@
 
 import math
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import torch
+
+from harness.data import is_out_of_memory
+from zoo.contract import Unsupported
 
 LEAST_ROUNDS, CERTAIN_ROUNDS, MOST_ROUNDS = 3, 9, 500
 """Rounds of a slow call, before an interval is trusted, and of a fast call."""
@@ -17,8 +20,17 @@ FLUSHED_BYTES = 256 * 2**20
 """Written between two samples on a GPU: more than its L2 cache holds."""
 
 
-Timer = Callable[[Callable[[], Any], int], float]
+TRIAL = 0.3
+"""Seconds of a short trial, about."""
+SLOW = 1.0
+"""Seconds of a call that is timed once in a trial."""
+SLOWER = 2.0
+"""A call that takes more than this multiple of the fastest has no further part in a trial."""
+
+Call = Callable[[], Any]
+Timer = Callable[[Call, int], float]
 """Seconds of one call, as the mean of a number of calls, one after the other."""
+Key = TypeVar("Key")
 
 
 def sample_alternately(
@@ -57,6 +69,37 @@ def sample_alternately(
             return seconds
         if rounds >= CERTAIN_ROUNDS and max(map(relative_uncertainty, seconds)) <= TOLERANCE:
             return seconds
+
+
+def short_trial(makers: Mapping[Key, Callable[[], Call]], timer: Timer) -> dict[Key, float]:
+    """Seconds of the fastest calls, the least of a few, timed alternately: to choose one of them.
+
+    Left out are calls that do not fit in memory, or that this machine does not support. Each is
+    called twice or four times; further calls are for those that are not much slower than another.
+
+    Args:
+        makers: make the calls.
+        timer: times one call.
+    """
+    calls: dict[Key, Call] = {}
+    first: dict[Key, float] = {}
+    for name, make in makers.items():
+        try:
+            call = make()
+            # The optimiser's state exists from the second step on.
+            timer(call, 1)
+            seconds = timer(call, 1)
+            if seconds < SLOW:
+                seconds = min(seconds, timer(call, 1), timer(call, 1))
+            first[name], calls[name] = seconds, call
+        except (MemoryError, RuntimeError, Unsupported) as error:
+            if not (isinstance(error, Unsupported) or is_out_of_memory(error)):
+                raise
+    names = [name for name in calls if first[name] <= SLOWER * min(first.values())]
+    if len(names) < 2 or max(first.values()) > SLOW:
+        return first
+    samples = sample_alternately([calls[name] for name in names], timer, budget=TRIAL)
+    return {**first, **dict(zip(names, map(min, samples), strict=True))}
 
 
 def relative_uncertainty(seconds: Sequence[float]) -> float:

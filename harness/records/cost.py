@@ -5,9 +5,9 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field, model_validator
 
-from harness.records.fields import Positive, Quartiles, Seconds, Time
+from harness.records.fields import OMITTED_IF_NONE, Positive, Quartiles, Seconds, Time
 from harness.records.record import Environment
-from harness.records.spec import Count, Frozen, Identified, ModelSpec
+from harness.records.spec import Count, Frozen, Identified, ModelSpec, Precision
 from zoo.registry import Value
 
 Level = Literal["layer", "step"]
@@ -57,7 +57,7 @@ class CostSpec(Identified):
     heads: Count
     causal: bool
     model: ModelSpec | None
-    precision: Literal["bf16", "fp32"]
+    precision: Precision
     device: Literal["cpu", "cuda"]
     machine: str
     threads: Count
@@ -89,11 +89,11 @@ class Measured(Frozen):
     Attributes:
         seconds: of one call.
         samples: timed calls.
-        ratio: seconds over those of SDPA softmax, measured alternately; 1 for SDPA softmax itself,
-            None where SDPA softmax has too little memory or time.
+        ratio: seconds over those of the softmax of `reference`, measured alternately; None where
+            SDPA softmax has too little memory or time. See `over_softmax`.
         no_ratio: why `ratio` is None; empty where it is given.
-        peak_bytes: peak of the memory that one call allocates.
-        memory_ratio: `peak_bytes` over that of SDPA softmax; None where `ratio` is.
+        peak_bytes: peak of the memory that one call of `memory_batch` samples allocates.
+        memory_ratio: `memory_bytes` over those of SDPA softmax; None where `ratio` is.
         flops: floating-point operations in matrix products of one call, counted.
         analytic_flops: those of the variant's formula; None where it does not state them, and for a
             model or a decoded token.
@@ -103,6 +103,11 @@ class Measured(Frozen):
         state_bytes: memory of the state between two tokens, all samples together; None where the
             operation is not `decode`.
         limits: those of the device.
+        reference: the backend of the fastest exact softmax in the precision of the cell; empty
+            without one, and in records of before it was stored, whose ratios are to SDPA.
+        memory_batch: samples of the call whose memory is measured; None in records of before it was
+            stored, for the batch of the cell.
+        memory_bytes: peak and state of that call together; None likewise.
     """
 
     seconds: Quartiles
@@ -118,6 +123,25 @@ class Measured(Frozen):
     parameters: Annotated[int, Field(ge=0)]
     state_bytes: Annotated[int, Field(ge=0)] | None
     limits: Limits
+    reference: Annotated[str, Field(exclude_if=operator.not_)] = ""
+    memory_batch: Annotated[Count | None, OMITTED_IF_NONE] = None
+    memory_bytes: Annotated[Count | None, OMITTED_IF_NONE] = None
+
+    @property
+    def over_softmax(self) -> Quartiles | None:
+        """`ratio`; None where it is not to the fastest softmax."""
+        return self.ratio if self.reference else None
+
+    @property
+    def memory_over_softmax(self) -> float | None:
+        """`memory_ratio`; None where it leaves the state of decoding out."""
+        return None if self.memory_bytes is None and self.state_bytes else self.memory_ratio
+
+    @property
+    def memory(self) -> int:
+        """Bytes of what one call of `memory_batch` samples allocates, and of their state."""
+        old = self.peak_bytes + (self.state_bytes or 0)
+        return old if self.memory_bytes is None else self.memory_bytes
 
     @property
     def over_limit(self) -> float:

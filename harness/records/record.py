@@ -10,7 +10,7 @@ from harness.records.fields import OMITTED_IF_NONE, Fraction, Positive, Quartile
 from harness.records.outcome import Final, Point
 from harness.records.returns import Return
 from harness.records.scores import Nats
-from harness.records.spec import Count, Frozen, RunSpec
+from harness.records.spec import Count, Frozen, Precision, RunSpec
 
 Status = Literal["ok", "diverged", "out_of_memory", "failed", "interrupted"]
 
@@ -48,15 +48,38 @@ class Usage(Frozen):
     state_bytes: Annotated[int | None, Field(ge=0), OMITTED_IF_NONE] = None
 
 
+class Implementation(Frozen):
+    """One of the exact implementations of softmax.
+
+    Attributes:
+        backend: that of the variant.
+        precision: of its matrix products.
+    """
+
+    backend: str
+    precision: Precision
+
+    def __str__(self) -> str:
+        """As text for tables."""
+        return f"{self.backend}, {self.precision}"
+
+
 class Cost(Frozen):
-    """The cost of a model, and that of SDPA softmax, measured alternately in the same run.
+    """The cost of a model, and that of softmax, measured alternately in the same run.
+
+    Times are compared with the fastest exact softmax of this machine in the precision that is the
+    faster one, memory with SDPA softmax in the precision of the run.
 
     Attributes:
         own: of the model.
-        softmax: of the same model with SDPA softmax; it and all ratios are None where it did not
-            fit in memory.
-        time_ratio: own training time over softmax's, pairwise; below 1 is faster.
-        inference_ratio: own inference time over softmax's, pairwise; below 1 is faster.
+        softmax: of the same model with softmax: the times are those of the fastest implementations,
+            and all else is that of SDPA; it and all ratios are None where SDPA did not fit in
+            memory.
+        time_ratio: own training time over that of `reference`, pairwise; below 1 is faster.
+        inference_ratio: own inference time over that of `inference_reference`, pairwise.
+        reference: the fastest softmax in training; None without softmax, and in records of before
+            it was stored, whose ratios are to SDPA; see `over_softmax`.
+        inference_reference: the fastest softmax in inference; None likewise.
         workers: cells that ran on the machine during the measurement, this one included. With more
             than 1 the times are those of a shared machine, until `harness measure` replaces them.
     """
@@ -67,6 +90,8 @@ class Cost(Frozen):
     inference_ratio: Quartiles | None
     # Left out where 1, as in records from before there was this field.
     workers: Annotated[Count, Field(exclude_if=lambda value: value == 1)] = 1
+    reference: Annotated[Implementation | None, OMITTED_IF_NONE] = None
+    inference_reference: Annotated[Implementation | None, OMITTED_IF_NONE] = None
 
     @model_validator(mode="after")
     def _agree(self) -> "Cost":
@@ -76,8 +101,18 @@ class Cost(Frozen):
         return self
 
     @property
+    def over_softmax(self) -> Quartiles | None:
+        """`time_ratio`; None where it is not to the fastest softmax."""
+        return self.time_ratio if self.reference else None
+
+    @property
+    def inference_over_softmax(self) -> Quartiles | None:
+        """`inference_ratio`; None where it is not to the fastest softmax."""
+        return self.inference_ratio if self.inference_reference else None
+
+    @property
     def memory_ratio(self) -> float | None:
-        """Own peak over softmax's; below 1 is smaller."""
+        """Own peak over that of SDPA softmax; below 1 is smaller."""
         return self.own.peak_bytes / self.softmax.peak_bytes if self.softmax else None
 
 

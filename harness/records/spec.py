@@ -16,6 +16,9 @@ from pydantic import (
 from zoo.registry import Value
 
 Positions = Literal["learned", "rotary", "none"]
+Precision = Literal["bf16", "fp32"]
+"""Of matrix products."""
+
 Count = Annotated[int, Field(ge=1, lt=2**63)]
 """An integer of at least 1."""
 
@@ -136,7 +139,7 @@ class TrainSpec(Frozen):
     eps: Annotated[float, Field(gt=0)]
     weight_decay: Annotated[float, Field(ge=0)]
     evaluations: Count
-    precision: Literal["bf16", "fp32"]
+    precision: Precision
     compiled: bool
     # Left out where false, as `recompute`.
     bucket_by_length: Annotated[bool, Field(exclude_if=operator.not_)] = False

@@ -1,23 +1,33 @@
 """The figure of cost sweeps: time and memory of one sample against its tokens, both logarithmic."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from harness.records.cost import Measured
 from reports.figures import style
-from reports.tables.cost import Sweep
+from reports.tables.cost import CostRow, Sweep
 from reports.tables.values import MIB
 
 WIDTH, HEIGHT = 6.8, 4.6
 """Inches of a panel with its legend."""
 
-COSTS: tuple[tuple[str, Callable[[Measured], float]], ...] = (
-    ("milliseconds per sample", lambda cell: 1000 * cell.seconds.median),
-    ("peak memory per sample, MiB", lambda cell: cell.peak_bytes / MIB),
+Values = Callable[[CostRow], Mapping[int, float]]
+
+
+def _milliseconds(row: CostRow) -> Mapping[int, float]:
+    return row.per_sample(lambda cell: 1000 * cell.seconds.median)
+
+
+def _mebibytes(row: CostRow) -> Mapping[int, float]:
+    return {length: memory / MIB for length, memory in row.memory_per_sample.items()}
+
+
+COSTS: tuple[tuple[str, Values], ...] = (
+    ("milliseconds per sample", _milliseconds),
+    ("memory per sample, MiB", _mebibytes),
 )
 
 
@@ -33,19 +43,19 @@ def draw(sweeps: Sequence[Sweep]) -> Figure:
     shown = measured[: style.MOST_PANELS // 2]
     figure, axes = style.panels([HEIGHT] * 2 * len(shown), WIDTH, 0)
     for number, panel in enumerate(axes):
-        sweep, (name, value) = shown[number // 2], COSTS[number % 2]
+        sweep, (name, values) = shown[number // 2], COSTS[number % 2]
         style.heading(panel, sweep.title.replace(": ", ", ", 1))
-        _panel(panel, sweep, name, value)
+        _panel(panel, sweep, name, values)
     return figure
 
 
-def _panel(axes: Axes, sweep: Sweep, name: str, value: Callable[[Measured], float]) -> None:
+def _panel(axes: Axes, sweep: Sweep, name: str, values: Values) -> None:
     styles = style.point_styles(
         (next(iter(row.cells.values())).spec.attention, row.label) for row in sweep.rows
     )
     handles, missing = [], []
     for row in sweep.rows:
-        points = row.per_sample(value)
+        points = values(row)
         missing += row.remarks
         colour, marker = styles[row.label]
         (line,) = axes.plot([*points], [*points.values()], color=colour, marker=marker,

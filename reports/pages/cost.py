@@ -12,20 +12,23 @@ from reports.tables.values import NOTHING, number
 HEAD = """\
 # Cost against the number of tokens
 
-Every cell was measured in a process of its own, alternately with SDPA softmax of the same shape:
-the median of synchronised calls, and its ratio to SDPA softmax. Memory is the peak that one call
-allocates. *Exponent*: b of cost = a N^b for one sample over the longest four lengths, with its 95 %
-interval. *Faster from*, *smaller from*: the length from which a row takes less time, less memory
-than SDPA softmax. For time, those of both quartiles of the ratio; *undecided* where one quartile is
-below 1 at every length and the other is not below 1 at the last. No length is extrapolated.
-*Limit*: the time at the longest length over the least time in which the device transfers the tokens
-and the parameters (decoding: and the state) or computes the matrix products of the variant,
-whichever takes longer, at the rates of a large copy and of a large matrix product.
+Every cell was measured in a process of its own, alternately with softmax of the same shape. Time is
+the median of synchronised calls, with its ratio to the fastest exact softmax of the length in this
+precision (SDPA or the formula, as a trial found it). Memory is the peak that one call allocates, in
+decoding with the state (softmax: the cache of keys and values), with its ratio to SDPA softmax;
+with a batch of `tokens=` it is that of one sample, so that every length has the same batch.
+*Exponent*: b of cost = a N^b for one sample over the longest four lengths, with its 95 % interval.
+*Faster from*, *smaller from*: the length from which a row takes less time than the fastest softmax,
+less memory than SDPA softmax. For time, those of both quartiles of the ratio; *undecided* where one
+quartile is below 1 at every length and the other is not below 1 at the last. No length is
+extrapolated. *Limit*: the time at the longest length over the least time in which the device
+transfers the tokens and the parameters (decoding: and the state) or computes the matrix products of
+the variant, whichever takes longer, at the rates of a large copy and of a large matrix product.
 """
 
 
 class Crossovers(NamedTuple):
-    """From which length a variant costs less than SDPA softmax.
+    """From which length a variant costs less than softmax.
 
     Attributes:
         texts: the length for time and the one for memory, by variant; of several rows of one
@@ -56,7 +59,7 @@ def training_crossovers(records: Iterable[CostRecord]) -> Crossovers | None:
     return Crossovers(
         texts,
         "*Faster from* and *smaller from*: the number of tokens from which training a layer takes "
-        "less time or less memory than SDPA softmax. "
+        "less time than the fastest exact softmax, less memory than SDPA softmax. "
         f"Lengths: {first:,} to {last:,} tokens. Setting: {escape(sweep.title)}. "
         "[All costs](results/cost.md).",
     )
@@ -74,8 +77,9 @@ def cost_page(sweeps: Sequence[Sweep]) -> str:
     parts = [HEAD, "![Time and memory of one sample against its tokens](cost.svg)\n"]
     for sweep in sweeps:
         parts += [f"## {escape(sweep.title)}\n", _summary(sweep)]
-        parts += ["Time in ms (× SDPA softmax):\n", _cells(sweep, cost.time_text)]
-        parts += ["Peak memory in MiB (× SDPA softmax):\n", _cells(sweep, cost.memory_text)]
+        parts += [f"Time in ms (× fastest softmax). {sweep.references}".rstrip() + "\n"]
+        parts += [_cells(sweep, cost.time_text), "Memory in MiB (× SDPA softmax):\n"]
+        parts += [_cells(sweep, cost.memory_text)]
         parts += [f"{escape(remark)}\n" for row in sweep.rows for remark in row.remarks]
     return "\n".join(parts)
 
@@ -83,7 +87,7 @@ def cost_page(sweeps: Sequence[Sweep]) -> str:
 def _summary(sweep: Sweep) -> str:
     head = [
         "attention", "claim", "time exponent", "memory exponent", "faster from", "smaller from",
-        "× limit", "state (bytes)",
+        "× limit", "state of a sample (bytes)",
     ]  # fmt: skip
     return table(head, [[escape(text) for text in _line(row)] for row in sweep.rows])
 
@@ -92,6 +96,7 @@ def _line(row: CostRow) -> list[str]:
     measured = list(row.measured.values())
     last = measured[-1] if measured else None
     state = last.state_bytes if last else None
+    batch = row.cells[max(row.measured)].spec.batch if measured else 1
     return [
         row.label,
         row.claim,
@@ -100,7 +105,7 @@ def _line(row: CostRow) -> list[str]:
         cost.crossover_text(row.time_crossover),
         cost.crossover_text(row.memory_crossover),
         number(last.over_limit) if last else NOTHING,
-        NOTHING if state is None else f"{state:,}",
+        NOTHING if state is None else f"{state // batch:,}",
     ]
 
 

@@ -32,7 +32,9 @@ MEANING = f"""\
 - Time is that of the training step: auxiliary losses and optimiser included, evaluation excluded.
 - Peak memory is the most that one training step allocates in addition to what was allocated
   before it.
-- Ratios are to SDPA softmax, measured alternately in the same run; below 1 is faster or smaller.
+- Times are compared with the fastest exact softmax of the same shape, which a trial finds (SDPA or
+  the formula, in bf16 or fp32; *fastest softmax* names it), measured alternately in the same run;
+  memory with SDPA softmax in the precision of the row. Below 1 is faster or smaller.
 - Inference counts padding as tokens; FLOPs are those of the matrix products of one training step.
 - The checkpoint is the best on dev; test is evaluated once.
 - Costs are medians over seeds; the CSV has their quartiles at full precision.
@@ -123,6 +125,12 @@ def notes(records: Sequence[Record], broken: Sequence[Broken]) -> Iterator[str]:
             f"- The costs of {shared} of {len(records)} runs were measured while other cells ran "
             "on the machine: their times are higher than those of an idle one. `harness measure` "
             "replaces them.\n"
+        )
+    costs = [record.cost for record in records if record.cost]
+    if outdated := sum(cost.time_ratio is not None and not cost.reference for cost in costs):
+        yield (
+            f"- {outdated} of {len(records)} runs have no time ratio: they were measured before "
+            "the fastest softmax was the reference. `harness measure` measures them again.\n"
         )
     quoted = {
         number

@@ -13,7 +13,15 @@ from harness.records.spectrum import SpectrumRecord
 from harness.records.tuning import is_trial
 from reports.tables.rows import Row, group_by, in_order
 from reports.tables.scores import Baselines, best_first
-from reports.tables.settings import Setting, chosen_text, setting, sort_key, titles
+from reports.tables.settings import (
+    Setting,
+    chosen_text,
+    precision_text,
+    setting,
+    sort_key,
+    titles,
+    with_precision,
+)
 from reports.tables.standings import verdict, with_standings
 from reports.tables.trials import without_trials
 
@@ -76,9 +84,10 @@ class Board:
 def boards(records: Iterable[Record]) -> list[Board]:
     """Every board that the records make, in order of task, budget and machine.
 
-    Two records share a board if their specifications differ in nothing but variant, options, seed
-    and the fields that were tuned over one grid, and if they ran on the same machine. A trial that
-    chooses from a grid is in no row; of a row of which no trial finished, all are.
+    Two records share a board if their specifications differ in nothing but variant, options, seed,
+    precision and the fields that were tuned over one grid, and if they ran on one kind of
+    processor. A trial that chooses from a grid is in no row; of a row of which no trial finished,
+    all are.
     """
     return [
         _board(title, shared, runs)
@@ -89,24 +98,31 @@ def boards(records: Iterable[Record]) -> list[Board]:
 def grouped(
     records: Iterable[OfRun], shared: Callable[[OfRun], Setting]
 ) -> list[tuple[str, Setting, list[OfRun]]]:
-    """Groups of runs of one setting and machine in order, each with its title and setting.
+    """Groups of runs of one setting and kind of processor in order, with its title and setting.
 
-    Of two records of the same run on one machine, the later one is used.
+    Threads belong to the cost of a run, and not to its accuracy: they are in the title alone. Of
+    two records of the same run on one kind of processor, the later one is used.
     """
     ordered = sorted(records, key=lambda record: (record.spec.id, record.started))
-    latest = {(record.spec.id, machine(record)): record for record in ordered}
-    groups = group_by(latest.values(), lambda run: sort_key(shared(run), machine(run)))
+    latest = {(record.spec.id, record.environment.device): record for record in ordered}
+    groups = group_by(latest.values(), lambda run: sort_key(shared(run), run.environment.device))
     runs = [groups[key] for key in sorted(groups)]
-    settings = [shared(own[0]) for own in runs]
-    names = titles(settings, [machine(own[0]) for own in runs])
+    settings = [with_precision(shared(own[0]), [run.spec for run in own]) for own in runs]
+    names = titles(settings, [machines(own) for own in runs])
     return list(zip(names, settings, runs, strict=True))
 
 
 def machine(record: Record | CostRecord | SpectrumRecord) -> str:
     """The machine of a cost: the device, for a CPU with the number of threads."""
-    name, threads = record.environment.device, record.environment.threads
-    count = "1 thread" if threads == 1 else f"{threads} threads"
-    return f"{name}, {count}" if record.spec.device == "cpu" else name
+    return machines([record])
+
+
+def machines(records: Sequence[Record | CostRecord | SpectrumRecord]) -> str:
+    """The device of runs, for a CPU with each number of threads."""
+    name = records[0].environment.device
+    counts = sorted({record.environment.threads for record in records})
+    threads = "1 thread" if counts == [1] else f"{' or '.join(map(str, counts))} threads"
+    return f"{name}, {threads}" if records[0].spec.device == "cpu" else name
 
 
 def by_options(runs: Iterable[Record], varied: str = "") -> list[tuple[str, list[Record]]]:
@@ -190,18 +206,21 @@ def baseline_returns(records: Iterable[Record]) -> Baselines:
 
 def _board(title: str, shared: Setting, runs: Sequence[Record]) -> Board:
     plain = Board(
-        title, machine(runs[0]), shared, _rows(runs), baselines(runs), baseline_losses(runs),
+        title, machines(runs), shared, _rows(runs, shared), baselines(runs), baseline_losses(runs),
         baseline_returns(runs),
     )  # fmt: skip
     return replace(plain, rows=with_standings(plain.rows, plain.baseline_scores))
 
 
-def _rows(records: Sequence[Record]) -> tuple[Row, ...]:
+def _rows(records: Sequence[Record], shared: Setting) -> tuple[Row, ...]:
+    def own(run: Record) -> str:
+        return f"{_chosen(run)}{precision_text(run.spec, shared)}"
+
     rows = [
         Row(f"{name}{options}{chosen}", tuple(runs))
         for name, all_runs in group_by(records, lambda run: run.spec.attention).items()
         for options, same in by_options(all_runs)
-        for chosen, runs in group_by(same, _chosen).items()
+        for chosen, runs in group_by(same, own).items()
     ]
     return tuple(in_order(rows))
 

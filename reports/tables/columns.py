@@ -5,7 +5,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from harness.records.fields import Quartiles
-from harness.records.record import WITHOUT_SOFTMAX, Cost
+from harness.records.record import WITHOUT_SOFTMAX, Cost, Implementation
 from harness.records.scores import Metric
 from reports.papers import published
 from reports.statistics.tiers import tier_text
@@ -76,6 +76,12 @@ def _size(row: Row) -> str:
     return f"{count:,.0f}{UNEQUAL if differs else ''}"
 
 
+def _references(row: Row, which: Callable[[Cost], Implementation | None]) -> str | None:
+    """The softmax that times are compared with; several where the runs of a row differ."""
+    names = {str(name) for cost in row.costs if (name := which(cost))}
+    return " or ".join(sorted(names)) or None
+
+
 def _seeds(row: Row) -> str:
     finished, runs = len(row.finals), len(row.runs)
     return str(runs) if finished == runs else f"{finished} of {runs}"
@@ -128,7 +134,8 @@ def _cost(
     def text(row: Row) -> str:
         median_value = over_runs(row, value)
         if median_value is None:
-            return WITHOUT_SOFTMAX if row.costs else UNMEASURED
+            fits = not row.costs or any(cost.softmax for cost in row.costs)
+            return UNMEASURED if fits else WITHOUT_SOFTMAX
         return write(median_value)
 
     return Column(name, lambda row: over_runs(row, value), heading, short, text)
@@ -190,20 +197,26 @@ COLUMNS = (
     Column("runs_ok", lambda row: len(row.finals)),
     Column("seeds", lambda row: " ".join(str(run.spec.seed) for run in row.runs)),
     Column("options", lambda row: row.spec.options),
+    Column("precision", lambda row: row.spec.train.precision),
     Column("chosen", lambda row: dict(chosen_fields(row.spec)) or None),
     Column("status", lambda row: " ".join(run.status for run in row.runs)),
     Column("reason", lambda row: row.failures or None),
     *_quartiles("seconds_per_1k_steps", lambda cost: cost.own.seconds_per_1k_steps,
                 "time (s / 1K steps)", "s/1K steps"),
-    *_quartiles("time_ratio", lambda cost: cost.time_ratio, "time (× softmax)", "time ×"),
+    *_quartiles("time_ratio", lambda cost: cost.over_softmax, "time (× fastest softmax)",
+                "time ×"),
+    Column("time_reference", lambda row: _references(row, lambda cost: cost.reference),
+           "fastest softmax", text=lambda row: _references(row, lambda cost: cost.reference)
+           or NOTHING, optional=True),
     _cost("peak_memory_mib", lambda cost: cost.own.peak_bytes / MIB, "peak memory (MiB)"),
     _cost("softmax_peak_memory_mib",
           lambda cost: cost.softmax.peak_bytes / MIB if cost.softmax else None),
-    _cost("memory_ratio", memory_ratio, "peak memory (× softmax)", "memory ×"),
+    _cost("memory_ratio", memory_ratio, "peak memory (× SDPA softmax)", "memory ×"),
     *_quartiles("inference_tokens_per_second", lambda cost: cost.own.tokens_per_second,
                 "inference (tokens / s)"),
-    *_quartiles("inference_ratio", lambda cost: cost.inference_ratio,
-                "inference time (× softmax)"),
+    *_quartiles("inference_ratio", lambda cost: cost.inference_over_softmax,
+                "inference time (× fastest softmax)"),
+    Column("inference_reference", lambda row: _references(row, lambda c: c.inference_reference)),
     Column("parameters", lambda row: over_runs(row, _parameters), "parameters", text=_size),
     _cost("gflops_per_step", lambda cost: cost.own.flops / GIGA, "GFLOPs / step"),
     Column("implementations", lambda row: dict(row.runs[-1].implementations)),

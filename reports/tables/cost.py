@@ -14,6 +14,9 @@ from reports.text import csv_text, plain
 REASON = 80
 """The most characters of a reason in a table."""
 
+OUTDATED = "no time ratio: measured before the fastest softmax was the reference; give --rerun"
+"""What is said of a row whose ratios are to SDPA softmax."""
+
 NAMES = {
     "forward": "evaluation", "train": "training", "prefill": "prefill", "decode": "decoding",
 }  # fmt: skip
@@ -23,13 +26,14 @@ SPEC = (
     "precision", "device", "machine", "threads",
 )  # fmt: skip
 VALUES = (
-    "samples", "no_ratio", "peak_bytes", "memory_ratio", "flops", "analytic_flops", "backend",
-    "required_bytes", "parameters", "state_bytes",
+    "samples", "no_ratio", "peak_bytes", "flops", "analytic_flops", "backend", "required_bytes",
+    "parameters", "state_bytes", "reference", "memory_batch",
 )  # fmt: skip
 HEADINGS: tuple[str, ...] = (
     *SPEC, "options", "status", "reason", "seconds_q1", "seconds_median", "seconds_q3", "ratio_q1",
-    "ratio_median", "ratio_q3", *VALUES, "flops_per_second", "bytes_per_second", "over_limit",
-    "limit_flops_per_second", "limit_bytes_per_second", "commit",
+    "ratio_median", "ratio_q3", *VALUES, "memory_bytes", "memory_ratio", "flops_per_second",
+    "bytes_per_second", "over_limit", "limit_flops_per_second", "limit_bytes_per_second",
+    "commit",
 )  # fmt: skip
 
 
@@ -70,7 +74,10 @@ class CostRow:
         ]
         reasons += [(n, f"no ratio: {one.no_ratio}") for n, one in self.measured.items()
                     if one.no_ratio]  # fmt: skip
-        return [f"{self.label} at {length:,} tokens: {reason}" for length, reason in reasons]
+        lines = [f"{self.label} at {length:,} tokens: {reason}" for length, reason in reasons]
+        if any(one.ratio and not one.over_softmax for one in self.measured.values()):
+            lines.append(f"{self.label}: {OUTDATED}")
+        return lines
 
     def per_sample(self, value: Callable[[Measured], float]) -> dict[int, float]:
         """A cost of one sample, by length."""
@@ -86,13 +93,23 @@ class CostRow:
 
     @property
     def memory_exponent(self) -> Exponent | None:
-        """Exponent of the peak memory of one sample."""
-        return exponent(self.per_sample(lambda cell: cell.peak_bytes))
+        """Exponent of the memory of one sample."""
+        return exponent(self.memory_per_sample)
+
+    @property
+    def memory_per_sample(self) -> dict[int, float]:
+        """Bytes of one sample, by length."""
+        return {length: cell.memory / self._memory_batch(length)
+                for length, cell in self.measured.items()}  # fmt: skip
+
+    def _memory_batch(self, length: int) -> int:
+        return self.measured[length].memory_batch or self.cells[length].spec.batch
 
     @property
     def time_crossover(self) -> Crossover | None:
-        """Where it becomes faster than SDPA softmax."""
-        ratios = {length: cell.ratio for length, cell in self.measured.items() if cell.ratio}
+        """Where it becomes faster than the fastest softmax."""
+        measured = self.measured.items()
+        ratios = {length: cell.over_softmax for length, cell in measured if cell.over_softmax}
         return crossover(
             {length: ratio.q1 for length, ratio in ratios.items()},
             {length: ratio.q3 for length, ratio in ratios.items()},
@@ -100,10 +117,12 @@ class CostRow:
 
     @property
     def memory_crossover(self) -> Crossover | None:
-        """Where it becomes smaller than SDPA softmax."""
-        measured = self.measured.items()
-        ratios = {length: cell.memory_ratio for length, cell in measured if cell.memory_ratio}
-        return crossover(ratios, ratios)
+        """Where it becomes smaller than SDPA softmax; None unless all lengths have one batch."""
+        if len({self._memory_batch(length) for length in self.measured}) > 1:
+            return None
+        ratios = {length: cell.memory_over_softmax for length, cell in self.measured.items()}
+        known = {length: ratio for length, ratio in ratios.items() if ratio}
+        return crossover(known, known)
 
 
 @dataclass(frozen=True)
@@ -117,6 +136,17 @@ class Sweep:
     def lengths(self) -> list[int]:
         """Every length of a cell."""
         return sorted({length for row in self.rows for length in row.cells})
+
+    @property
+    def references(self) -> str:
+        """The backends of the fastest softmax, each with the lengths at which a cell names it."""
+        lengths: dict[str, list[int]] = {}
+        for length in self.lengths:
+            cells = (row.measured.get(length) for row in self.rows)
+            for name in sorted({cell.reference for cell in cells if cell and cell.reference}):
+                lengths.setdefault(name, []).append(length)
+        texts = [f"{name} at {', '.join(f'{n:,}' for n in own)}" for name, own in lengths.items()]
+        return f"Fastest softmax: {'; '.join(texts)} tokens." if texts else ""
 
 
 def sweeps(records: Iterable[CostRecord]) -> list[Sweep]:
@@ -152,20 +182,20 @@ def cell_text(record: CostRecord | None, value: Callable[[Measured], str]) -> st
 
 
 def ratio_text(cell: Measured | None) -> str:
-    """The ratio to SDPA softmax."""
-    return number(cell.ratio.median) if cell and cell.ratio else NOTHING
+    """The ratio to the fastest softmax."""
+    return number(cell.over_softmax.median) if cell and cell.over_softmax else NOTHING
 
 
 def time_text(cell: Measured) -> str:
-    """Milliseconds, and the ratio to SDPA softmax."""
-    ratio = f" ({number(cell.ratio.median)}×)" if cell.ratio else ""
+    """Milliseconds, and the ratio to the fastest softmax."""
+    ratio = f" ({number(cell.over_softmax.median)}×)" if cell.over_softmax else ""
     return f"{number(1000 * cell.seconds.median)}{ratio}"
 
 
 def memory_text(cell: Measured) -> str:
-    """MiB, and the ratio to SDPA softmax."""
-    ratio = f" ({number(cell.memory_ratio)}×)" if cell.memory_ratio else ""
-    return f"{number(cell.peak_bytes / MIB)}{ratio}"
+    """MiB, the state of decoding included, and the ratio to SDPA softmax."""
+    ratio = f" ({number(cell.memory_over_softmax)}×)" if cell.memory_over_softmax else ""
+    return f"{number(cell.memory / MIB)}{ratio}"
 
 
 def exponent_text(fitted: Exponent | None) -> str:
@@ -176,7 +206,7 @@ def exponent_text(fitted: Exponent | None) -> str:
 
 
 def crossover_text(crossing: Crossover | None) -> str:
-    """The lengths from which a row costs less than SDPA softmax, within the measured lengths."""
+    """The lengths from which a row costs less than softmax, within the measured lengths."""
     if crossing is None:
         return NOTHING
     low, high, shortest, longest = crossing
@@ -222,11 +252,13 @@ def _line(record: CostRecord) -> dict[str, object]:
     }
     if cell is None:
         return line
-    for name, quartiles in (("seconds", cell.seconds), ("ratio", cell.ratio)):
+    for name, quartiles in (("seconds", cell.seconds), ("ratio", cell.over_softmax)):
         if quartiles:
             line |= {f"{name}_{which}": value for which, value in quartiles.model_dump().items()}
     line |= {name: getattr(cell, name) for name in VALUES}
     return line | {
+        "memory_bytes": cell.memory,
+        "memory_ratio": cell.memory_over_softmax,
         "flops_per_second": cell.flops / cell.seconds.median,
         "bytes_per_second": cell.required_bytes / cell.seconds.median,
         "over_limit": cell.over_limit,

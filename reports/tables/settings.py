@@ -40,6 +40,9 @@ CHOSEN = "of the row"
 MATCHED = "model.feed_forward"
 """The field that is chosen for each row where models are matched."""
 
+PRECISION = "train.precision"
+"""The field in which rows of one board may differ: each has the precision in which it is faster."""
+
 Setting = dict[str, object]
 """Value of every field that the runs of a board share, by its path."""
 
@@ -61,11 +64,11 @@ def setting(spec: RunSpec) -> Setting:
     """The value of every field that the runs of one board share, by its path.
 
     Tuned runs share the grid, and not the values that were chosen from it; runs of matched models
-    do not share their widths.
+    do not share their widths; no runs share their precision, see `with_precision`.
     """
     chosen = chosen_fields(spec)
     own = {
-        **dict.fromkeys(chosen, CHOSEN),
+        **dict.fromkeys((*chosen, PRECISION), CHOSEN),
         "overrides": {
             path: v
             for path, v in spec.overrides.items()
@@ -74,6 +77,17 @@ def setting(spec: RunSpec) -> Setting:
         "tuning": spec.tuning.grid if spec.tuning else None,
     }
     return {path: own[path] if path in own else attrgetter(path)(spec) for path in PATHS}
+
+
+def with_precision(shared: Setting, specs: Sequence[RunSpec]) -> Setting:
+    """The setting of runs with their precision, if all have the same."""
+    names = {spec.train.precision for spec in specs}
+    return {**shared, PRECISION: names.pop()} if len(names) == 1 else shared
+
+
+def precision_text(spec: RunSpec, shared: Setting) -> str:
+    """The precision of a run where the rows of its board differ, as ` [bf16]`; else empty."""
+    return f" [{spec.train.precision}]" if shared[PRECISION] == CHOSEN else ""
 
 
 def sort_key(shared: Setting, machine: str) -> tuple[str, ...]:

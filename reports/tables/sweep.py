@@ -129,9 +129,15 @@ def _sweep(
 
 
 def _rows(runs: Sequence[Record], value: Callable[[RunSpec], object]) -> dict[object, Row]:
-    groups = group_by(runs, lambda run: value(run.spec))
+    # Of a run in both precisions, the later one.
+    latest = {
+        (value(run.spec), run.spec.seed): run for run in sorted(runs, key=lambda run: run.started)
+    }
+    groups = group_by(latest.values(), lambda run: value(run.spec))
     return {
-        one: Row(groups[one][0].spec.attention, tuple(groups[one]))
+        one: Row(
+            groups[one][0].spec.attention, tuple(sorted(groups[one], key=lambda r: r.spec.seed))
+        )
         for one in sorted(groups, key=_order)
     }
 

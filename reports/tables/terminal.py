@@ -37,7 +37,7 @@ def summary(records: Iterable[Record]) -> str:
 
 
 def cost_summary(records: Iterable[CostRecord]) -> str:
-    """Every sweep: the time of each row as a multiple of SDPA softmax, and its exponent."""
+    """Every sweep: the time of each row as a multiple of the fastest softmax, and its exponent."""
     return "\n\n".join(map(_sweep, sweeps(records))) or "no records"
 
 
@@ -66,7 +66,7 @@ def _with_published(entry: Entry) -> str:
 
 
 def _sweep(sweep: Sweep) -> str:
-    head = ["time (× SDPA softmax)", *(str(length) for length in sweep.lengths), "exponent"]
+    head = ["time (× fastest softmax)", *(str(length) for length in sweep.lengths), "exponent"]
     rows = [
         [
             row.label,
@@ -77,6 +77,7 @@ def _sweep(sweep: Sweep) -> str:
     ]
     limits = [SPAN // len(head)] * len(head)
     parts = [*wrap(plain(sweep.title), WIDTH), *_table([head, *rows], limits)]
+    parts += wrap(sweep.references, WIDTH)
     for remark in (remark for row in sweep.rows for remark in row.remarks):
         parts += wrap(plain(remark), WIDTH, subsequent_indent=SEPARATOR)
     return "\n".join(parts)

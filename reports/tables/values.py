@@ -81,8 +81,8 @@ def over_runs(row: Row, value: Callable[[Cost], float | None]) -> float | None:
 
 
 def time_ratio(cost: Cost) -> float | None:
-    """Median training time as a multiple of softmax's."""
-    return cost.time_ratio.median if cost.time_ratio else None
+    """Median training time over that of the fastest softmax."""
+    return cost.over_softmax.median if cost.over_softmax else None
 
 
 def memory_ratio(cost: Cost) -> float | None:

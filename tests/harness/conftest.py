@@ -53,6 +53,12 @@ def data_home(trees_home, monkeypatch) -> Path:
     return trees_home
 
 
+@pytest.fixture(autouse=True)
+def no_trial_of_precisions(monkeypatch):
+    """`--precision auto` is that of the device: what a trial finds depends on other processes."""
+    monkeypatch.setattr("harness.precision.try_precisions", lambda plans, announce: None)
+
+
 @pytest.fixture
 def plan() -> Callable[..., Plan]:
     """Resolves a tiny run; further keywords replace fields of its training recipe."""
@@ -121,6 +127,7 @@ def unmeasured(monkeypatch) -> Cost:
     cost = Cost(own=usage, softmax=usage, time_ratio=some, inference_ratio=some)
     for module in ("run", "remeasure"):
         monkeypatch.setattr(f"harness.{module}.measure", lambda plan: cost)
+    monkeypatch.setattr("harness.run.with_fastest_backend", lambda plan, store: plan)
     return cost
 
 

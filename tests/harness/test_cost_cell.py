@@ -7,6 +7,7 @@ from harness.cost import cell, limits
 from harness.cost.timing import cpu_timer
 from harness.cost.work import Work
 from harness.records.cost import CostSpec, Limits
+from zoo.contract import Unsupported
 
 MIB = 2**20
 LIMITS = Limits(bytes_per_second=1e9, flops_per_second=1e9)
@@ -47,11 +48,17 @@ def clock(monkeypatch):
 
 @pytest.fixture
 def works(monkeypatch, clock):
-    """Own work and that of the reference by name, in place of the layers of a specification."""
-    made = {"none": work_of(clock, 0.009, 6), "softmax": work_of(clock, 0.003, 2)}
+    """The work of a variant and of each backend of softmax, in place of layers, and what is built.
+
+    A work that is an error is raised where it is built.
+    """
+    made = {"none": work_of(clock, 0.009, 6), "sdpa": work_of(clock, 0.003, 2), "built": []}
+    made["naive"] = work_of(clock, 0.0045, 7)
 
     def prepare(spec):
-        if isinstance(found := made[spec.attention], Exception):
+        backend = spec.options.get("softmax", {}).get("backend", spec.attention)
+        made["built"].append((backend, spec.batch))
+        if isinstance(found := made[backend], Exception):
             raise found
         return found
 
@@ -59,36 +66,95 @@ def works(monkeypatch, clock):
     return made
 
 
-def measured(timeout=60.0):
-    return cell.measure_cell(SPEC, LIMITS, 0.0, timeout)
+def measured(spec=SPEC, timeout=60.0):
+    return cell.measure_cell(spec, LIMITS, 0.0, timeout)
 
 
 def test_time_and_memory_are_those_of_the_cell_over_those_of_the_reference(works):
     one = measured()
     assert one.seconds.median == pytest.approx(0.009)
-    assert one.ratio is not None and one.ratio.median == pytest.approx(3)
+    assert one.over_softmax is not None and one.over_softmax.median == pytest.approx(3)
     assert (one.peak_bytes, one.memory_ratio) == (6 * MIB, 3)
-    assert one.parameters == 15
+    assert (one.parameters, one.reference) == (15, "sdpa")
+
+
+def test_time_is_compared_with_the_fastest_softmax_and_memory_with_sdpa(works, clock):
+    works["naive"] = work_of(clock, 0.0015, 7)
+    one = measured()
+    assert one.over_softmax is not None and one.over_softmax.median == pytest.approx(6)
+    assert (one.reference, one.memory_over_softmax) == ("naive", 3)
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(0.0029, "sdpa"), (0.0028, "naive")])
+def test_the_formula_needs_a_margin(works, clock, seconds, expected):
+    works["naive"] = work_of(clock, seconds, 7)
+    assert measured().reference == expected
+
+
+@pytest.mark.parametrize(
+    "naive", [MemoryError("7 TiB"), Unsupported("no such kernel here")], ids=repr
+)
+def test_a_backend_that_cannot_run_is_no_reference(works, naive):
+    works["naive"] = naive
+    assert measured().reference == "sdpa"
+
+
+def test_the_formula_is_not_tried_where_its_weights_take_too_much_memory(works, monkeypatch):
+    asked = []
+    monkeypatch.setattr(cell, "formula_fits", lambda *given: asked.append(given) or False)
+    assert measured().reference == "sdpa" and "naive" not in dict(works["built"])
+    decoding = SPEC.model_copy(update={"operation": "decode", "causal": True})
+    measured(decoding)
+    # Two heads of one sample; in decoding there is one query.
+    assert [count for count, *_ in asked] == [2 * 64 * 64, 2 * 64]
+
+
+def test_auto_is_the_fastest_backend(works, clock):
+    works["naive"] = work_of(clock, 0.001, 7)
+    spec = cell.with_backend(cell.reference_of(SPEC), "auto")
+    works["auto"] = works["sdpa"]
+    one = measured(spec)
+    assert one.seconds.median == pytest.approx(0.001)
+    assert one.over_softmax is not None and one.over_softmax.median == 1
+    assert one.memory_over_softmax == 3.5
+
+
+def test_memory_is_of_one_sample_where_the_batch_depends_on_the_length(works):
+    spec = SPEC.model_copy(update={"batch": 4, "batching": "tokens=256"})
+    assert measured(spec).memory_batch == 1
+    assert ("none", 1) in works["built"] and ("sdpa", 1) in works["built"]
+    works["built"].clear()
+    assert measured(SPEC.model_copy(update={"batch": 4, "batching": "4"})).memory_batch == 4
+    assert {batch for _, batch in works["built"]} == {4}
+
+
+def test_the_memory_of_decoding_has_the_state_of_both(works, clock):
+    for name, state in (("none", MIB), ("sdpa", 10 * MIB)):
+        work = works[name]
+        works[name] = Work(work.call, work.module, state)
+    one = measured(SPEC.model_copy(update={"operation": "decode", "causal": True}))
+    assert (one.memory, one.peak_bytes) == (7 * MIB, 6 * MIB)
+    assert one.memory_over_softmax == pytest.approx(7 / 12)
 
 
 @pytest.mark.parametrize("error", [MemoryError(), torch.OutOfMemoryError()], ids=repr)
 def test_a_reference_without_memory_is_left_out_with_the_reason(works, error):
-    works["softmax"] = error
+    works["sdpa"] = error
     one = measured()
-    assert (one.ratio, one.memory_ratio) == (None, None)
+    assert (one.ratio, one.memory_ratio, one.reference) == (None, None, "")
     assert one.no_ratio == "softmax is out of memory"
     assert one.peak_bytes == 6 * MIB
 
 
 def test_a_reference_that_fails_fails_the_cell(works):
-    works["softmax"] = RuntimeError("a defect")
+    works["sdpa"] = RuntimeError("a defect")
     with pytest.raises(RuntimeError, match="a defect"):
         measured()
 
 
 def test_a_reference_that_would_take_longer_than_the_cell_has_is_left_out(works, clock):
-    works["softmax"] = work_of(clock, 0.03, 2)
-    one = measured(timeout=0.2)
+    works["sdpa"] = work_of(clock, 0.03, 2)
+    one = measured(timeout=0.3)
     assert one.no_ratio == "no time is left for softmax: 0.03 s a call" and one.ratio is None
     assert not measured(timeout=60.0).no_ratio
 

@@ -13,7 +13,9 @@ from harness.cost.timing import (
     cpu_timer,
     relative_uncertainty,
     sample_alternately,
+    short_trial,
 )
+from zoo.contract import Unsupported
 from zoo.cost import peak_bytes
 
 
@@ -149,3 +151,47 @@ def test_memory_that_a_call_keeps_is_measured_within_one_percent():
     kept = []
     peak = peak_bytes(lambda: kept.append(torch.zeros(2_500_000)), torch.device("cpu"))
     assert peak == pytest.approx(10_000_000, rel=0.01)
+
+
+def test_a_trial_gives_the_least_time_of_each_call_that_can_run():
+    now, calls = [0.0], []
+
+    def maker(name, *seconds):
+        durations = iter(seconds)
+
+        def call():
+            calls.append(name)
+            now[0] += next(durations, seconds[-1])
+
+        return lambda: call
+
+    def fail(error):
+        def make():
+            raise error
+
+        return make
+
+    found = short_trial(
+        {
+            "hiccup": maker("hiccup", 9.0, 0.5, 0.1), "even": maker("even", 0.15),
+            "far": maker("far", 0.4), "large": fail(MemoryError()), "other": fail(Unsupported("x")),
+        },
+        cpu_timer(lambda: now[0]),
+    )  # fmt: skip
+    assert found == pytest.approx({"hiccup": 0.1, "even": 0.15, "far": 0.4})
+    # One that is much slower is not called again: to warm up, and three times.
+    assert calls.count("far") == 4 < calls.count("even")
+    with pytest.raises(RuntimeError, match="a defect"):
+        short_trial({"x": fail(RuntimeError("a defect"))}, cpu_timer(lambda: now[0]))
+
+
+def test_a_slow_call_is_timed_once_in_a_trial():
+    now, calls = [0.0], []
+
+    def slow():
+        calls.append(1)
+        now[0] += 2.0
+
+    timer = cpu_timer(lambda: now[0])
+    assert short_trial({"a": lambda: slow, "b": lambda: slow}, timer) == {"a": 2.0, "b": 2.0}
+    assert len(calls) == 4

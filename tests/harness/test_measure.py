@@ -1,18 +1,39 @@
 """Costs are those computed by hand: bytes, operations, ratios; and the order of the calls."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from harness import reference
 from harness.data import Data
-from harness.measure import WARMUP, is_reference, measure, quartiles, time_alternately
-from harness.model import build_model
+from harness.layer_inputs import attentions
+from harness.measure import WARMUP, measure, quartiles, time_alternately
+from harness.records.record import Implementation
+from harness.reference import formula_fits, trial_of, with_fastest_backend
 from harness.train import Trainer
+from harness.trial import training_call
 from tasks import Split, create
 from zoo.cost import flops, peak_bytes
 
 CPU = torch.device("cpu")
+SDPA, NAIVE = (Implementation(backend=name, precision="fp32") for name in ("sdpa", "naive"))
+BF16 = Implementation(backend="naive", precision="bf16")
+
+
+@pytest.fixture(autouse=True)
+def trial(monkeypatch):
+    """Seconds of softmax in the trial, by implementation; 1 for those that are not in it."""
+    seconds = {}
+
+    def short_trial(makers, timer):
+        return {name: (make(), seconds.get(name, 1.0))[1] for name, make in makers.items()}
+
+    monkeypatch.setattr("harness.reference.short_trial", short_trial)
+    monkeypatch.setattr("harness.reference._TRIALS", {})
+    monkeypatch.setattr("harness.reference.native_precisions", lambda device: ("bf16", "fp32"))
+    return seconds
 
 
 def test_a_step_has_the_operations_of_its_formula(plan, prepare):
@@ -79,28 +100,75 @@ def test_the_reference_has_ratio_exactly_one(plan):
     assert cost.own == cost.softmax
 
 
-def test_the_reference_is_sdpa_with_any_default_of_softmax(plan, monkeypatch):
-    built = []
+def test_the_reference_is_the_fastest_softmax_and_memory_is_that_of_sdpa(plan, trial, monkeypatch):
+    def labelled(trainer):
+        """A call that names the backend of its model; empty for one without softmax."""
+        call = training_call(trainer)
+        call.backend = getattr(attentions(trainer.model)[0], "backend", "")
+        return call
 
-    def spy(spec, task, composition):
-        built.append(spec)
-        return build_model(spec, task, composition)
-
-    monkeypatch.setattr("harness.measure.build_model", spy)
-    one = plan("softmax+primal")
-    measure(one)
-    options = {spec.attention: spec.options for spec in built}
-    expected = {one.spec.attention: one.spec.options, "softmax": {"softmax": {"backend": "sdpa"}}}
-    assert options == expected
+    sizes = {"sdpa": 2, "naive": 3}
+    monkeypatch.setattr("harness.measure.training_call", labelled)
+    monkeypatch.setattr("harness.measure.peak_bytes", lambda call, _: sizes.get(call.backend, 1))
+    trial |= {BF16: 0.5, NAIVE: 0.7}
+    cost = measure(plan("primal"))
+    assert (cost.reference, cost.inference_reference) == (BF16, BF16)
+    assert (cost.softmax.backend, cost.softmax.peak_bytes) == ("sdpa", 2)
+    assert cost.over_softmax == cost.time_ratio
 
 
-def test_softmax_is_the_reference_where_it_uses_sdpa(plan):
-    auto = plan("softmax").spec
-    naive = plan("softmax", settings={"softmax": {"backend": "naive"}}).spec
-    sdpa = plan("softmax", settings={"softmax": {"backend": "sdpa"}}).spec
-    on_cuda = [one.model_copy(update={"device": "cuda"}) for one in (auto, sdpa)]
-    specs = (auto, sdpa, *on_cuda, naive, plan("primal").spec)
-    assert [is_reference(spec) for spec in specs] == [True, True, False, True, False, False]
+@pytest.mark.parametrize(
+    ("seconds", "backend"), [({NAIVE: 0.9, BF16: 0.1}, "naive"), ({NAIVE: 0.97}, "sdpa")]
+)
+def test_auto_is_the_fastest_backend_in_the_precision_of_the_run(plan, trial, seconds, backend):
+    trial |= seconds
+    for attention in ("softmax", "softmax+primal"):
+        one = plan(attention)
+        resolved = with_fastest_backend(one)
+        assert resolved.spec.options["softmax"]["backend"] == backend
+        assert one.spec.options["softmax"]["backend"] == "auto"
+        assert backend in measure(one).own.backend.split("+")
+    named = plan("softmax", settings={"softmax": {"backend": "sdpa"}})
+    assert with_fastest_backend(named) is named
+
+
+def test_every_run_of_a_store_at_a_shape_has_the_first_backend(plan, trial, store, monkeypatch):
+    def backend(one):
+        # Another process has no trials yet.
+        monkeypatch.setattr("harness.reference._TRIALS", {})
+        return with_fastest_backend(one, store).spec.options["softmax"]["backend"]
+
+    trial[NAIVE] = 0.5
+    assert backend(plan("softmax")) == "naive"
+    trial[NAIVE] = 2.0
+    assert backend(plan("softmax+primal", seed=3, lr=0.5)) == "naive"
+    assert backend(plan("softmax", batch=2)) == "sdpa"
+
+
+def test_a_trial_is_made_once_for_a_shape(plan, monkeypatch):
+    made = []
+    real = reference.short_trial
+    monkeypatch.setattr(
+        "harness.reference.short_trial", lambda *given: made.append(1) or real(*given)
+    )
+    for one in (plan("softmax"), plan("primal", seed=1), plan("softmax", lr=0.5)):
+        measure(one)
+    assert len(made) == 2  # training and inference
+    measure(plan("softmax", batch=2))
+    assert len(made) == 4
+
+
+def test_a_compiled_model_is_compared_with_sdpa_alone(plan, monkeypatch):
+    monkeypatch.setattr(torch, "compile", lambda model, dynamic: model)
+    one = plan("softmax", compiled=True)
+    assert with_fastest_backend(one) is one
+    assert {*trial_of(one).training} == {SDPA}
+
+
+def test_the_formula_is_tried_where_its_weights_take_a_quarter_of_the_memory(monkeypatch):
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(total=4 * 3 * 4 * 100))
+    assert [formula_fits(count, "fp32", CPU) for count in (100, 101)] == [True, False]
+    assert [formula_fits(count, "bf16", CPU) for count in (200, 201)] == [True, False]
 
 
 def test_operations_are_counted_on_an_uncompiled_model(plan, monkeypatch):

@@ -4,7 +4,8 @@ import pytest
 
 from harness.measure import measure
 from harness.plan import resolve
-from harness.sweep import default_of, varied
+from harness.run import run
+from harness.sweep import default_of, require_one_processor, varied
 from reports.tables.sweep import value_of
 from zoo.registry import UserError
 
@@ -46,6 +47,27 @@ def test_a_default_that_a_specification_leaves_out_is_a_value_of_a_sweep(request
 def test_a_field_that_no_run_has_is_rejected(request_of, field, message):
     with pytest.raises(UserError, match=message):
         varied(request_of("primal", "mqar", mqar={"vocabulary": 32}), field, ["1", "2"])
+
+
+def test_a_sweep_of_two_processors_is_rejected_before_training(
+    request_of, store, callback, unmeasured
+):
+    request = request_of("primal", "mqar", mqar={"train": 64, "vocabulary": 32})
+    plans = [resolve(one) for one in varied(request, "primal.rank", ["2", "4"])]
+    require_one_processor(plans, store)
+    record = run(plans[0], store, callback)
+    require_one_processor(plans, store)
+    other = record.environment.model_copy(update={"device": "an abacus"})
+    store.write(record.model_copy(update={"environment": other}))
+    with pytest.raises(UserError, match=r"would differ in device: .*an abacus"):
+        require_one_processor(plans, store)
+    # All of one other machine: nothing is left to be trained here.
+    store.write(record.model_copy(update={"spec": plans[1].spec, "environment": other}))
+    require_one_processor(plans, store)
+    threads = record.environment.model_copy(update={"threads": 99})
+    store.write(record.model_copy(update={"environment": threads}))
+    store.path(plans[1].spec).unlink()
+    require_one_processor(plans, store)
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,7 @@ def make_record(
     correct: Sequence[bool] | None = None,
     is_baseline: bool | None = None,
     started: str = "2026-11-21T08:00:00Z",
+    reference: str = "naive",
 ) -> Record:
     """A record of schema 2, finished unless `status` is another; `correct` gives its answers."""
     if correct is not None:
@@ -72,6 +73,9 @@ def make_record(
         "time_ratio": quartiles(seconds / softmax[0]) if softmax else None,
         "inference_ratio": quartiles(0.5 * seconds / softmax[0]) if softmax else None,
     }  # fmt: skip
+    if softmax and reference:
+        fastest = {"backend": reference, "precision": "bf16"}
+        cost |= {"reference": fastest, "inference_reference": fastest}
     final = {
         "test_accuracy": accuracy, "test_examples": examples,
         "dev_accuracy": min(1, accuracy + 0.01),

@@ -47,11 +47,24 @@ def test_one_run_on_two_machines_is_on_two_boards(record):
     assert [board.machine for board in two] == ["NVIDIA H100", "NVIDIA H200"]
 
 
-def test_threads_separate_boards_of_processors_only(record):
-    def count(device):
-        return len(boards(record(seed=n, device=device, threads=n + 1) for n in range(2)))
+def test_runs_of_one_processor_share_a_board_whatever_their_threads(record):
+    def board_of(device):
+        (board,) = boards(record(seed=n, device=device, threads=n + 1) for n in range(2))
+        return board
 
-    assert (count("cpu"), count("cuda")) == (2, 1)
+    assert [len(row.runs) for row in board_of("cpu").rows] == [2]
+    assert board_of("cpu").machine == "NVIDIA H100, 1 or 2 threads"
+    assert board_of("cuda").machine == "NVIDIA H100"
+
+
+def test_rows_of_two_precisions_share_a_board_and_are_labelled_by_them(record):
+    records = [record("softmax"), record("primal", train={"precision": "fp32"})]
+    (board,) = boards(records)
+    assert sorted(labels(board)) == ["primal [fp32]", "softmax [bf16]"]
+    (alone,) = boards(records[:1])
+    assert labels(alone) == ["softmax"] and alone.setting["train.precision"] == "bf16"
+    (both,) = boards([record(), record(train={"precision": "fp32"})])
+    assert sorted(labels(both)) == ["softmax [bf16]", "softmax [fp32]"]
 
 
 @pytest.mark.parametrize(
@@ -143,13 +156,16 @@ def other(value):
         case tuple():
             return tuple(map(other, value))
     return {
-        "learned": "rotary", "bf16": "fp32", "none": "layer", "pre": "post", "mean": "flatten",
+        "learned": "rotary", "none": "layer", "pre": "post", "mean": "flatten",
         "adamw": "radam", "one-cycle": "constant", "all": "matrices",
     }[value]  # fmt: skip
 
 
 FIELDS = [f"model.{n}" for n in ModelSpec.model_fields] + [
-    f"train.{n}" for n in TrainSpec.model_fields
+    # Rows of one board may differ in precision.
+    f"train.{n}"
+    for n in TrainSpec.model_fields
+    if n != "precision"
 ]
 
 

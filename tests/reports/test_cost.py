@@ -19,7 +19,8 @@ LENGTHS = (256, 512, 1024, 2048)
 FIGURES = {
     "length": 256, "batch": 8, "dim": 64, "heads": 2, "threads": 2, "seconds_q1": 1.8,
     "seconds_median": 2, "seconds_q3": 2.4, "ratio_q1": 3.6, "ratio_median": 4, "ratio_q3": 4.8,
-    "samples": 9, "peak_bytes": 2**20, "memory_ratio": 0.5, "flops": 10**9, "parameters": 100,
+    "samples": 9, "peak_bytes": 2**17, "memory_bytes": 2**17, "memory_batch": 1,
+    "memory_ratio": 0.5, "flops": 10**9, "parameters": 100,
     "required_bytes": 10**6, "flops_per_second": 5e8, "bytes_per_second": 5e5, "over_limit": 20,
     "limit_flops_per_second": 1e10, "limit_bytes_per_second": 1e9,
 }  # fmt: skip
@@ -33,7 +34,8 @@ def record(attention, length, *, seconds=1.0, ratio=1.0, status="ok", reason="",
         "machine": "CPU", "threads": 2, **changes,
     }  # fmt: skip
     measured = {
-        "seconds": quartiles(seconds), "samples": 9, "peak_bytes": 2**20, "flops": 10**9,
+        "seconds": quartiles(seconds), "samples": 9, "peak_bytes": 512 * length, "flops": 10**9,
+        "reference": "naive", "memory_batch": 1, "memory_bytes": 512 * length,
         "analytic_flops": None, "backend": "",
         "ratio": quartiles(ratio), "no_ratio": "", "memory_ratio": 0.5, "required_bytes": 10**6,
         "parameters": 100, "state_bytes": None,
@@ -76,7 +78,7 @@ def test_a_claim_is_beside_its_exponent_on_the_page():
     line = "2.00 [2.00, 2.00] | 1.00 [1.00, 1.00] | undecided | below 256 | 20.5 | – |"
     assert f"| softmax | O(N²) or N log N | {line}" in page
     assert "| softmax | 256 (1.00×) | 512 (1.00×) |" in page
-    assert "| softmax | 1.00 (0.500×) | 1.00 (0.500×) |" in page
+    assert "| softmax | 0.125 (0.500×) | 0.250 (0.500×) |" in page
     assert "training, layer: tokens=2048, dim=64, heads=2, fp32; CPU, 2 threads" in page
 
 
@@ -110,6 +112,51 @@ def test_a_cell_whose_reference_does_not_fit_in_memory_says_so():
     page = cost_page(sweeps([good.model_copy(update={"measured": measured})]))
     assert "linear at 256 tokens: no ratio: softmax is out of memory" in page
     assert "| linear | 1,000 |" in page
+
+
+def without(one, **changes):
+    """The record with other measured values."""
+    return one.model_copy(update={"measured": one.measured.model_copy(update=changes)})
+
+
+def test_an_old_ratio_is_that_to_sdpa_and_is_not_shown():
+    old = [without(record("linear", n, ratio=0.25), reference="") for n in LENGTHS]
+    (row,) = sweeps(old)[0].rows
+    assert row.time_crossover is None and sweeps(old)[0].references == ""
+    assert "| linear | 1,000 | 1,000 |" in cost_page(sweeps(old))
+    assert row.remarks and "--rerun" in row.remarks[0]
+    (line,) = csv.DictReader(io.StringIO(as_csv(sweeps(old[:1]))))
+    assert (line["ratio_median"], line["seconds_median"]) == ("", "1.0")
+
+
+def test_the_fastest_softmax_of_each_length_is_named():
+    records = linear_sweep()
+    records[-1] = without(records[-1], reference="sdpa")
+    records[3] = without(records[3], reference="sdpa")
+    (sweep,) = sweeps(records)
+    assert sweep.references == "Fastest softmax: naive at 256, 512, 1,024; sdpa at 2,048 tokens."
+    assert sweep.references in cost_page([sweep])
+
+
+def test_the_memory_of_decoding_is_that_of_the_state_and_of_the_call():
+    one = record("softmax", 256, operation="decode", causal=True)
+    decoding = without(one, peak_bytes=2**10, memory_bytes=2**20, state_bytes=2**20 - 2**10)
+    assert "| softmax | 1.00 (0.500×) |" in cost_page(sweeps([decoding]))
+    # An old record has no sum, and its ratio is that of the calls alone.
+    old = without(decoding, memory_bytes=None, peak_bytes=2**20, state_bytes=2**20)
+    assert "| softmax | 2.00 |" in cost_page(sweeps([old]))
+
+
+def test_a_crossover_in_memory_is_that_of_lengths_with_one_batch():
+    ratios = {256: 2.0, 512: 0.5, 1024: 0.5, 2048: 0.5}
+    rows = {
+        batch: [without(record("linear", n), memory_ratio=ratio, memory_batch=batch)
+                for n, ratio in ratios.items()]
+        for batch in (1, None)
+    }  # fmt: skip
+    # Without the field, memory is that of the batch of the cell, which differs by length.
+    found = {batch: sweeps(own)[0].rows[0].memory_crossover for batch, own in rows.items()}
+    assert found[1] and crossover_text(found[1]) == "362" and found[None] is None
 
 
 def test_time_is_compared_with_the_larger_of_the_two_limits():
@@ -163,7 +210,7 @@ def test_the_figure_has_a_curve_of_each_row_for_time_and_memory():
     expected = [[n, 1000 * n / 2048] for n in LENGTHS]
     assert [list(point) for point in zip(*curves["linear"].get_data(), strict=True)] == expected
     assert len(memory.get_lines()) == 2
-    # A call of 2,048 tokens allocates one MiB.
+    # A sample of 2,048 tokens allocates one MiB.
     assert [list(line.get_ydata()) for line in memory.get_lines()] == [
         [n / 2048 for n in LENGTHS]
     ] * 2

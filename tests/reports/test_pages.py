@@ -42,11 +42,12 @@ def test_numbers_of_two_seeds_are_in_their_cells(record):
         "dev accuracy (%)": "53.0",
         "seeds": "2",
         "time (s / 1K steps)": "50.0",
-        "time (× softmax)": "0.250",
+        "time (× fastest softmax)": "0.250",
+        "fastest softmax": "naive, bf16",
         "peak memory (MiB)": "100",
-        "peak memory (× softmax)": "0.250",
+        "peak memory (× SDPA softmax)": "0.250",
         "inference (tokens / s)": "1,280,000",
-        "inference time (× softmax)": "0.125",
+        "inference time (× fastest softmax)": "0.125",
         "parameters": "123,456",
         "GFLOPs / step": "7.89",
     }
@@ -79,8 +80,18 @@ def test_a_partial_row_is_marked_and_names_its_failures(record):
 def test_a_ratio_without_softmax_names_the_reason(record):
     row = only(leaderboard([record("primal", softmax=None, seconds=50.0)], []))["primal"]
     assert row["time (s / 1K steps)"] == "50.0"
-    ratios = [cell for heading, cell in row.items() if "(× softmax)" in heading]
+    ratios = [cell for heading, cell in row.items() if "softmax)" in heading]
     assert ratios == ["softmax: out of memory"] * 3
+
+
+def test_a_ratio_to_sdpa_of_an_old_record_is_not_shown(record):
+    page = leaderboard([record("primal", reference=""), record()], [])
+    old, new = only(page)["primal"], only(page)["softmax"]
+    times = [heading for heading in old if "fastest softmax)" in heading]
+    assert [old[heading] for heading in times] == ["not measured"] * 2
+    assert [new[heading] for heading in times] == ["0.500", "0.250"]
+    assert old["fastest softmax"] == "–" and old["peak memory (× SDPA softmax)"] == "0.750"
+    assert "1 of 2 runs have no time ratio" in page
 
 
 def test_baselines_are_the_last_rows_in_italics(record):

@@ -51,6 +51,23 @@ def test_another_setting_is_no_part_of_a_sweep(other):
     assert sweep.values == (4, 8, 16)
 
 
+def test_threads_and_precision_are_no_part_of_the_setting_of_a_sweep():
+    # A grid with two workers has one thread a run, and a sweep after it has two.
+    depths = [
+        make_record(model={"depth": depth}, overrides={"model.depth": depth}, device="cpu",
+                    threads=threads, train={"precision": precision})
+        for depth, threads, precision in ((1, 1, "bf16"), (4, 2, "bf16"), (8, 2, "fp32"))
+    ]  # fmt: skip
+    (sweep,) = sweeps(depths, "model.depth")
+    assert sweep.values == (1, 4, 8) and "1 or 2 threads" in sweep.title
+    # A run in both precisions is one seed, the later one.
+    again = make_record(model={"depth": 4}, overrides={"model.depth": 4}, device="cpu",
+                        train={"precision": "fp32"}, accuracy=0.9,
+                        started="2026-11-22T08:00:00Z")  # fmt: skip
+    (row,) = (curve.rows[4] for curve in sweeps([*depths, again], "model.depth")[0].curves)
+    assert [run.final.test_accuracy for run in row.runs if run.final] == [0.9]
+
+
 def test_fields_of_the_model_and_options_of_variants_are_swept():
     widths = [
         make_record(model={"dim": dim}, overrides={"model.dim": dim} if dim != 64 else {})

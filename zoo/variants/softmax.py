@@ -43,7 +43,9 @@ class Softmax(ProjectedAttention):
             size: see `Size`.
             backend: `sdpa` for `scaled_dot_product_attention`, `naive` for the formula (the
                 definition of all others), `xformers` for its `memory_efficient_attention`,
-                `auto` for xformers where a trial of it succeeds, and `sdpa` elsewhere.
+                `auto` for xformers where a trial of it succeeds, and `sdpa` elsewhere. The harness
+                replaces `auto` by the fastest of them for the shape of a run before it builds a
+                model: nothing is timed in a layer.
 
         Raises:
             Unsupported: `backend` is xformers, and the package or a CUDA device is missing.
@@ -97,7 +99,8 @@ def allowed_keys(q: Queries, k: Keys, mask: Mask | None, causal: bool) -> Allowe
 
 def naive(q: Queries, k: Keys, v: Keys, mask: Mask | None, causal: bool, dropout: float) -> Queries:
     """Equation 1 as it is written, with an n x m matrix of weights in memory."""
-    scores = q @ k.mT / q.shape[-1] ** 0.5
+    # The queries are divided, which are fewer numbers than the scores.
+    scores = (q / q.shape[-1] ** 0.5) @ k.mT
     allowed = allowed_keys(q, k, mask, causal)
     if allowed is None:
         weights = scores.softmax(-1)

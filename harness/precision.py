@@ -1,0 +1,123 @@
+"""`--precision auto`: the faster precision of a row, found once and kept in its store.
+
+See docs/decisions/0046-precision-auto.md.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+import torch
+
+from harness.choices import choose, key_of
+from harness.cost.timing import short_trial, timer_of
+from harness.environment import native_precisions
+from harness.plan import Plan, Request, resolve
+from harness.records.record import Record
+from harness.records.spec import Precision, RunSpec
+from harness.records.store import Store
+from harness.reference import with_fastest_backend
+from harness.trial import trainer_of, training_call
+from tasks.registry import tasks
+from zoo.variants import variants
+
+MARGIN = 0.9
+"""Share of the time of fp32 that bf16 takes at most where it is chosen."""
+
+
+def faster(
+    requests: Sequence[Request], store: Store, announce: Callable[[str], None]
+) -> list[Request]:
+    """The requests, each in the precision in which its training step is faster on this machine.
+
+    A run that the store has a record or a checkpoint of keeps its precision, and so does every
+    other run of a row: the first decision about it is kept in the store.
+
+    Args:
+        requests: of runs, in a precision that the device computes.
+        store: of their records.
+        announce: called with one line for each trial.
+
+    Raises:
+        UserError: see `resolve`.
+    """
+    return [_decided(request, store, announce) for request in requests]
+
+
+def _decided(request: Request, store: Store, announce: Callable[[str], None]) -> Request:
+    names = native_precisions(torch.device(request.device))
+    if len(names) < 2:
+        return request
+    plans: dict[Precision, Plan] = {
+        name: resolve(replace(request, precision=name), announce) for name in names
+    }
+    for name, plan in plans.items():
+        if store.path(plan.spec).exists() or store.checkpoint(plan.spec).exists():
+            return replace(request, precision=name)
+    key = row_key(next(iter(plans.values())).spec)
+    chosen = choose(
+        store, key, names, lambda: _recorded(plans, key, store) or try_precisions(plans, announce)
+    )
+    return replace(request, precision=chosen or request.precision)
+
+
+def row_key(spec: RunSpec) -> str:
+    """Equal for runs whose steps take the same time: of one variant, task, model and batch."""
+    return key_of("precision", {
+        "attention": spec.attention, "options": spec.options, "task": spec.task.name,
+        "task_options": spec.task.options, "model": spec.model.model_dump(mode="json"),
+        "batch": spec.train.batch, "compiled": spec.train.compiled, "device": spec.device,
+    })  # fmt: skip
+
+
+def _recorded(plans: Mapping[Precision, Plan], key: str, store: Store) -> Precision | None:
+    """The precision of the runs of a row that the store has, if it has any."""
+    spec = next(iter(plans.values())).spec
+    prefix = f"{spec.task.name}-{spec.attention}-{spec.budget}-{spec.device}-s"
+    for path in sorted(store.folder.glob(f"{prefix}*.json")):
+        try:
+            record = Record.model_validate_json(path.read_bytes())
+        except (OSError, ValueError):
+            continue
+        if row_key(record.spec) == key:
+            return record.spec.train.precision
+    return None
+
+
+def try_precisions(
+    plans: Mapping[Precision, Plan], announce: Callable[[str], None]
+) -> Precision | None:
+    """The faster precision by a short trial of the training step; None without one.
+
+    A variant or task of another package is not run in the process of the command, and one that
+    fails has its reason in the record of its run.
+    """
+    plan = next(iter(plans.values()))
+    names = plan.composition.names
+    if tasks.package(plan.spec.task.name) or any(map(variants.package, names)):
+        return None
+    try:
+        seconds = _seconds(plans)
+    except Exception:
+        return None
+    ratio = seconds["bf16"] / seconds["fp32"]
+    chosen: Precision = "bf16" if ratio <= MARGIN else "fp32"
+    announce(
+        f"{plan.spec.attention} on {plan.task.key}: precision {chosen}; a step in bf16 takes "
+        f"{ratio:.2f} of the time of fp32"
+    )
+    return chosen
+
+
+def _seconds(plans: Mapping[Precision, Plan]) -> dict[Precision, float]:
+    device = torch.device(next(iter(plans.values())).spec.device)
+
+    def make(plan: Plan) -> Callable[[], object]:
+        plan = with_fastest_backend(plan)
+        train = plan.data.splits["train"].to(device)
+        # Each would be compiled, which takes longer than the trial.
+        return training_call(trainer_of(plan, train, compiled=False))
+
+    return short_trial(
+        {name: partial(make, plan) for name, plan in plans.items()}, timer_of(device)
+    )

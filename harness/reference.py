@@ -1,0 +1,179 @@
+"""The fastest exact softmax: what times are compared with, and what `softmax.backend=auto` runs.
+
+It is found by a short trial on real batches, before anything is measured or trained, once for each
+shape in a process; see docs/decisions/0045-the-fastest-softmax-is-the-reference.md.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
+
+import psutil
+import torch
+
+from harness.choices import choose, key_of
+from harness.cost.timing import short_trial, timer_of
+from harness.environment import describe, native_precisions
+from harness.plan import Plan
+from harness.records.record import Implementation, Precision
+from harness.records.store import Store
+from harness.trial import Call, inference_call, trainer_of, training_call
+from zoo.composition import Composition
+
+REFERENCE = "softmax"
+"""The variant that every cost is compared with."""
+
+SDPA, NAIVE, AUTO = "sdpa", "naive", "auto"
+"""Its backends: the fused kernels, whose memory is compared with; the formula; the fastest."""
+
+BACKENDS: Mapping[str, tuple[str, ...]] = {"cpu": (SDPA, NAIVE), "cuda": (SDPA, NAIVE, "xformers")}
+"""Its exact implementations by kind of device."""
+
+WEIGHTS = 3
+"""Tensors of the size of the weights of all layers that the formula has in memory, about."""
+
+SHARE = 0.25
+"""Share of the memory of the machine that these may take, at most."""
+
+MARGIN = 0.95
+"""Share of the time of SDPA that another backend takes at most where it is chosen: two that are
+equally fast must not change places from one process to the next."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Seconds of a step and of inference by implementation; 1 for the only one."""
+
+    training: Mapping[Implementation, float]
+    inference: Mapping[Implementation, float]
+
+    def fastest(self, precision: Precision | None = None) -> Implementation:
+        """The fastest in training; with `precision` of those in that one."""
+        return _fastest(self.training, precision)
+
+    @property
+    def fastest_inference(self) -> Implementation:
+        """The fastest in inference."""
+        return _fastest(self.inference)
+
+
+Name = TypeVar("Name")
+
+_TRIALS: dict[str, Trial | None] = {}
+"""By shape; None where SDPA does not fit in memory."""
+
+
+def softmax_plan(plan: Plan, implementation: Implementation) -> Plan:
+    """The run of `plan` with softmax in place of its variants."""
+    composition = Composition.parse(REFERENCE)
+    options = composition.resolve({REFERENCE: {"backend": implementation.backend}})
+    train = plan.spec.train.model_copy(update={"precision": implementation.precision})
+    spec = plan.spec.model_copy(update={"attention": REFERENCE, "options": options, "train": train})
+    return replace(plan, spec=spec, composition=composition)
+
+
+def with_fastest_backend(plan: Plan, store: Store | None = None) -> Plan:
+    """The plan with the fastest backend in place of `auto`, for building; its identity has `auto`.
+
+    A compiled model keeps `auto`, which is SDPA within the compiler. All runs of a `store` at a
+    shape have the backend that was found first, so that a run which is continued does not change.
+    """
+    spec, options = plan.spec, plan.spec.options.get(REFERENCE, {})
+    if options.get("backend") != AUTO or spec.train.compiled:
+        return plan
+
+    def find() -> str | None:
+        found = trial_of(plan)
+        return found.fastest(spec.train.precision).backend if found else None
+
+    backend = choose(store, _key(plan), BACKENDS[spec.device], find) if store else find()
+    if backend is None:
+        return plan
+    changed = {**plan.spec.options, REFERENCE: {**options, "backend": backend}}
+    return replace(plan, spec=plan.spec.model_copy(update={"options": changed}))
+
+
+def trial_of(plan: Plan) -> Trial | None:
+    """The trial of softmax at the shape of a run, made once in a process.
+
+    None where SDPA does not fit in memory.
+    """
+    key = _key(plan)
+    if key not in _TRIALS:
+        _TRIALS[key] = _trial(plan)
+    return _TRIALS[key]
+
+
+def _key(plan: Plan) -> str:
+    """Equal for runs that differ in nothing that a trial of softmax depends on."""
+    spec, environment = plan.spec, describe(plan.spec.device)
+    return key_of("softmax", [
+        spec.task.key, spec.task.block, spec.model.model_dump(mode="json"), spec.train.batch,
+        spec.train.precision, spec.train.compiled, environment.device, environment.threads,
+    ])  # fmt: skip
+
+
+def formula_fits(
+    weights: int, precision: Precision, device: torch.device, share: float = SHARE
+) -> bool:
+    """Whether the formula may keep so many weights, all layers together."""
+    if device.type == "cuda":
+        memory = torch.cuda.get_device_properties(device).total_memory
+    else:
+        memory = psutil.virtual_memory().total
+    return WEIGHTS * weights * (2 if precision == "bf16" else 4) <= share * memory
+
+
+def fastest(seconds: Mapping[Name, float], backend: Callable[[Name], str]) -> Name:
+    """The implementation that takes the least time; others than SDPA need the `MARGIN`.
+
+    Args:
+        seconds: of each implementation.
+        backend: of an implementation.
+    """
+    return min(seconds, key=lambda name: seconds[name] * (MARGIN if backend(name) == SDPA else 1))
+
+
+def _trial(plan: Plan) -> Trial | None:
+    device = torch.device(plan.spec.device)
+    train = plan.data.splits["train"].to(device)
+    timer, trainers = timer_of(device), {}
+
+    def make(implementation: Implementation) -> Call:
+        trainers[implementation] = trainer_of(softmax_plan(plan, implementation), train)
+        return training_call(trainers[implementation])
+
+    def make_inference(implementation: Implementation) -> Call:
+        return inference_call(trainers[implementation])
+
+    names = _candidates(plan)
+    if len(names) == 1:
+        return Trial(dict.fromkeys(names, 1.0), dict.fromkeys(names, 1.0))
+    training = short_trial({name: partial(make, name) for name in names}, timer)
+    inference = short_trial({name: partial(make_inference, name) for name in trainers}, timer)
+    return Trial(training, inference) if training and inference else None
+
+
+def _candidates(plan: Plan) -> list[Implementation]:
+    spec = plan.spec
+    own = Implementation(backend=SDPA, precision=spec.train.precision)
+    if spec.train.compiled:
+        # Each would be compiled; the compiler has a kernel for SDPA alone.
+        return [own]
+    device = torch.device(spec.device)
+    tokens = plan.task.max_len**2 * plan.task.sequences * spec.train.batch
+    weights = tokens * spec.model.heads * spec.model.depth
+    return [
+        Implementation(backend=backend, precision=precision)
+        for precision in dict.fromkeys((spec.train.precision, *native_precisions(device)))
+        for backend in BACKENDS[spec.device]
+        if backend != NAIVE or formula_fits(weights, precision, device)
+    ]
+
+
+def _fastest(
+    seconds: Mapping[Implementation, float], precision: Precision | None = None
+) -> Implementation:
+    names = [name for name in seconds if precision in (None, name.precision)]
+    return fastest({name: seconds[name] for name in names}, lambda name: name.backend)

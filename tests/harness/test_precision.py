@@ -1,0 +1,94 @@
+"""`--precision auto`: the faster precision of a row, found once."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from harness import precision
+from harness.choices import FILE
+from harness.precision import faster, row_key
+from harness.run import run
+from tests.harness.conftest import TREES
+
+tried = precision.try_precisions
+
+
+@pytest.fixture
+def seconds(monkeypatch) -> dict[str, float]:
+    """Seconds of a step in each precision; the number of trials is that of `announced`."""
+    of = {"bf16": 0.5, "fp32": 1.0}
+    monkeypatch.setattr("harness.precision.native_precisions", lambda device: ("bf16", "fp32"))
+    monkeypatch.setattr("harness.precision.short_trial", lambda makers, timer: dict(of))
+    monkeypatch.setattr("harness.precision.try_precisions", tried)
+    return of
+
+
+@pytest.fixture
+def request_for(request_of):
+    """A request of a variant on short trees, as those of `plan`."""
+    return lambda attention, seed=0: replace(
+        request_of(attention, "listops", listops=TREES), seed=seed
+    )
+
+
+@pytest.fixture
+def decide(store):
+    """The precision of each request, in order, and the lines of the trials."""
+
+    def decide(*requests):
+        lines = []
+        chosen = faster(requests, store, lines.append)
+        return [one.precision for one in chosen], lines
+
+    return decide
+
+
+@pytest.mark.parametrize(("bf16", "expected"), [(0.89, "bf16"), (0.91, "fp32"), (1.5, "fp32")])
+def test_bf16_is_taken_where_it_is_a_tenth_faster(request_for, seconds, decide, bf16, expected):
+    seconds["bf16"] = bf16
+    ((chosen,), lines) = decide(request_for("primal"))
+    assert chosen == expected and f"{bf16:.2f}" in lines[-1] and expected in lines[-1]
+
+
+def test_a_row_is_tried_once_and_every_seed_has_its_precision(request_for, seconds, decide, store):
+    rows = [request_for(name, n) for name in ("primal", "linear") for n in range(3)]
+    assert decide(*rows)[0] == ["bf16"] * 6
+    assert len(json.loads((store.folder / FILE).read_text())) == 2
+    # Another process, with another result: the first decision holds.
+    seconds["bf16"] = 2.0
+    again, lines = decide(*rows)
+    assert (again, lines) == (["bf16"] * 6, [])
+    assert decide(request_for("softmax"))[0] == ["fp32"]
+
+
+@pytest.mark.parametrize("name", ["bf16", "fp32"])
+def test_a_recorded_run_and_its_row_keep_their_precision(
+    plan, store, callback, unmeasured, request_for, seconds, decide, name
+):
+    made = plan("primal", precision=name)
+    record = run(made, store, callback)
+    specs = [row_key(one) for one in (record.spec, plan("primal", seed=1, lr=0.5).spec)]
+    assert specs[0] == specs[1]
+    seconds["bf16"] = {"bf16": 2.0, "fp32": 0.5}[name]
+    assert decide(*(request_for("primal", seed) for seed in (1, 0))) == ([name, name], [])
+
+
+def test_a_checkpoint_keeps_its_precision(plan, store, request_for, seconds, decide):
+    store.require_writable()
+    store.checkpoint(plan("primal", precision="fp32").spec).touch()
+    assert decide(request_for("primal")) == (["fp32"], [])
+
+
+def test_without_a_trial_the_precision_is_that_of_the_device(
+    request_for, seconds, decide, monkeypatch, store
+):
+    def fail(makers, timer):
+        raise RuntimeError("a defect of the variant")
+
+    monkeypatch.setattr("harness.precision.short_trial", fail)
+    request = request_for("primal")
+    assert decide(request) == ([request.precision], [])
+    monkeypatch.setattr("harness.precision.native_precisions", lambda device: ("fp32",))
+    assert decide(request) == ([request.precision], [])
+    assert not store.folder.exists()
