@@ -78,6 +78,22 @@ class Sample:
         return self.totals.sum(1) / self.answers
 
     @cached_property
+    def errors(self) -> Array:
+        """The standard error of the accuracy of each seed over test examples, (k,)."""
+        clusters = len(self.sizes)
+        deviations = self.totals - np.outer(self.means, self.sizes)
+        squares = np.sum(deviations**2, 1) * clusters / max(clusters - 1, 1)
+        return np.sqrt(squares) / self.answers
+
+    @property
+    def freedom(self) -> float:
+        """Degrees of freedom of `examples`: clusters of equal size that weigh as much, less 1.
+
+        Kish, "Survey Sampling", 1965; at least 1.
+        """
+        return max(self.answers**2 / float(self.sizes @ self.sizes) - 1, 1.0)
+
+    @cached_property
     def mean(self) -> float:
         """The accuracy over all seeds."""
         return float(self.means.mean())
