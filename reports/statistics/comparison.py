@@ -67,7 +67,7 @@ def is_comparable(sample: Sample, baselines: Sequence[float]) -> bool:
 
 
 def compare(samples: Sequence[Sample]) -> Comparison:
-    """Compare rows of at least two seeds each, whose runs answered the same test split."""
+    """Compare rows that are comparable (`is_comparable`), and whose test splits are the same."""
     return Comparison(separable_pairs(samples), probability_of_best(samples))
 
 
