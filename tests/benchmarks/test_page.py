@@ -69,6 +69,8 @@ def test_pages_state_the_coverage_that_was_simulated(seeds):
     assert len(records) == 4 and all(record.met for record in records)
     simulated = min(record.figures["fail 0.3 (%)"].median for record in records)
     assert FAILING_COVERAGE[seeds] == pytest.approx(simulated, abs=0.5)
+    steady = [f"{name} (%)" for name in ("equal seeds", "sd 1", "sd 5")]
+    assert min(record.figures[name].median for record in records for name in steady) >= 94
 
 
 def small(bound, ratio, reason=""):
