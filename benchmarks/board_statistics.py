@@ -1,16 +1,23 @@
-"""Intervals and tiers of simulated boards, whose true accuracies are known.
+"""Intervals and tiers of simulated leaderboards, whose true means are known.
 
-An answer is correct if a normal score exceeds 0. The score is a sum: the mean of the row, random
-effects of the seed, of the sequence and of the example, an interaction of example and row, and a
-residual. All rows have the same effects of sequences and examples. The accuracy over all seeds and
-examples is then known exactly. A board is *falsely separated* if two rows of equal accuracy share
-no tier, or two rows of different accuracies are separated in the wrong order. Neither the coverage
-nor the separations depend on the device.
+All rows of a table are equal: their seeds are drawn from one distribution. A table is *falsely
+separated* if any two of its rows that are compared are separable. Shares are in percent; the
+quartiles of a record are the share minus and plus one standard error of the simulation.
+
+- *answers*: 2,000 test sequences of one answer, accuracy 70 %, baseline 30 %. An answer is correct
+  if a normal score exceeds 0; all rows have the same effects of sequences.
+- *sequences*: the same with 500 sequences of 8 answers.
+- *losses*: of 60 articles, whose lengths are lognormal; all rows have the same effect of articles.
+- *returns*: of 20 episodes, whose effects are those of an exponential distribution.
+
+Scenarios: seeds that differ by the sampling of their answers alone, or whose means differ with a
+standard deviation of 1 or 5 points (a point of a loss is 0.005 nats), or that stay at the baseline
+with probability 0.1, 0.3 or 0.5, each in tables of 6 rows, and the last in tables of 12. The true
+mean includes the seeds that fail: where no seed of a row does, no interval contains it.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
-from statistics import mean
 from typing import NamedTuple
 
 import numpy as np
@@ -18,183 +25,227 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from benchmarks.claims import Claim, Finding, Setting
-from harness.measure import quartiles
-from reports.statistics import LEVEL, Sample, score_interval, separable_pairs
+from harness.records.fields import Quartiles
+from reports.statistics import (
+    LEVEL,
+    Interval,
+    Sample,
+    is_comparable,
+    mean_interval,
+    score_interval,
+    separable_pairs,
+)
 
-TOLERANCE = 0.02
-"""The largest deviation of the coverage from 95 % that is allowed."""
+Floats = NDArray[np.float64]
+Rng = np.random.Generator
+
+SEEDS = (2, 3, 5)
+TABLES = 1000
+"""Simulated tables of each kind, number of seeds and scenario."""
+
+UNDER = 0.02
+"""How much less than 95 % of the intervals may contain the mean."""
 
 SEQUENCE, EXAMPLE, INTERACTION = 0.7, 0.7, 0.5
 """Standard deviations of the effects of sequence and example, and of the interaction of example and
-row; that of the residual is 1."""
+row, on the score of an answer; that of the residual is 1."""
 
-BOARDS, ROWS, RESAMPLED = 500, 8000, 20
-"""Simulated boards of each kind, rows of each kind, and rows of each kind with a bootstrap."""
 
-RESAMPLES = 400
-"""Resamples of a bootstrap."""
+class Kind(NamedTuple):
+    """A kind of score.
+
+    Attributes:
+        draw: the sums of each cluster of rows of several seeds, from the mean (r, k) of each run
+            and the standard deviation of the means that remains to be added.
+        sizes: answers of each cluster.
+        interval: of a row.
+        level: the mean of a seed that does not fail.
+        failed: the mean of a seed that fails.
+        baseline: the score of the only baseline.
+        point: the unit of differences.
+    """
+
+    draw: Callable[[Floats, float, Floats, Rng], Floats]
+    sizes: Floats
+    interval: Callable[[Sample], Interval]
+    level: float
+    failed: float
+    baseline: float
+    point: float
+
+
+class Scenario(NamedTuple):
+    """Seeds of equal rows: standard deviation in points, probability to fail, rows of a table."""
+
+    sd: float = 0.0
+    failing: float = 0.0
+    rows: int = 6
+
+
+SCENARIOS = {
+    "equal seeds": Scenario(),
+    "sd 1": Scenario(1),
+    "sd 5": Scenario(5),
+    "fail 0.1": Scenario(1, 0.1),
+    "fail 0.3": Scenario(1, 0.3),
+    "fail 0.5": Scenario(1, 0.5),
+    "fail 0.5, 12 rows": Scenario(1, 0.5, 12),
+}
+
+
+def answers(means: Floats, sd: float, sizes: Floats, rng: Rng) -> Floats:
+    """Correct answers (r, k, c): see `Kind`."""
+
+    def normal(*shape: int) -> NDArray[np.float32]:
+        return rng.standard_normal(shape, dtype=np.float32)
+
+    (rows, seeds), clusters, size = means.shape, len(sizes), int(sizes[0])
+    shared = SEQUENCE * normal(clusters, 1) + EXAMPLE * normal(clusters, size)
+    # The density of the score at 0 converts the standard deviation of accuracies near 70 %.
+    effect = sd * (SEQUENCE**2 + EXAMPLE**2 + INTERACTION**2 + 1) ** 0.5 / 0.348
+    scale = (SEQUENCE**2 + EXAMPLE**2 + INTERACTION**2 + 1 + effect**2) ** 0.5
+    of_run = ndtri(means) * scale + effect * rng.standard_normal(means.shape)
+    score = shared + INTERACTION * normal(rows, 1, clusters, size)
+    score = score + normal(rows, seeds, clusters, size) + of_run.astype("f4")[:, :, None, None]
+    return (score > 0).sum(3, dtype=np.float64)
+
+
+def losses(means: Floats, sd: float, sizes: Floats, rng: Rng) -> Floats:
+    """Log-likelihoods in nats (r, k, c): see `Kind`."""
+    (rows, seeds), clusters = means.shape, len(sizes)
+    of_run = means + sd * rng.standard_normal(means.shape)
+    shared = 0.07 * rng.standard_normal(clusters) + 0.01 * rng.standard_normal((rows, 1, clusters))
+    return sizes * (
+        of_run[:, :, None] + shared + 0.005 * rng.standard_normal((rows, seeds, clusters))
+    )
+
+
+def returns(means: Floats, sd: float, sizes: Floats, rng: Rng) -> Floats:
+    """Normalised returns (r, k, c): see `Kind`."""
+
+    def skewed(*shape: int) -> Floats:
+        return 1 - rng.exponential(size=shape)
+
+    (rows, seeds), clusters = means.shape, len(sizes)
+    of_run = means + sd * rng.standard_normal(means.shape)
+    shared = 10 * skewed(clusters) + 8 * skewed(rows, 1, clusters)
+    return of_run[:, :, None] + shared + 15 * skewed(rows, seeds, clusters)
+
+
+LENGTHS = np.round(np.exp(9.5 + 0.85 * ndtri((np.arange(60) + 0.5) / 60)))
+
+KINDS = {
+    "answers": Kind(answers, np.ones(2000), score_interval, 0.7, 0.3, 0.3, 0.01),
+    "sequences": Kind(answers, np.full(500, 8.0), score_interval, 0.7, 0.3, 0.3, 0.01),
+    "losses": Kind(losses, LENGTHS, mean_interval, -1.7, -3.0, -3.0, 0.005),
+    "returns": Kind(returns, np.ones(20), mean_interval, 70.0, 0.0, 0.0, 1.0),
+}
+
+
+def claims(of: str) -> list[Claim]:
+    """Those of a kind of score with a number of seeds."""
+    return [
+        Claim(
+            name=f"statistics-coverage-{of}",
+            what="Largest shortfall of the coverage of intervals from 95 %, where no seed fails, "
+            "over the 2 points allowed",
+            bounds={"cpu": 1.0},
+            limit="0, where 95 % or more contain the mean.",
+        ),
+        Claim(
+            name=f"statistics-false-separations-{of}",
+            what="Largest share of falsely separated tables, over 5 %",
+            bounds={"cpu": 1.0},
+            limit="0, where rows are never separated.",
+        ),
+    ]
+
 
 CLAIMS = [
+    *(one for kind in KINDS for seeds in SEEDS for one in claims(f"{kind}-{seeds}-seeds")),
     Claim(
-        name="statistics-coverage",
-        what="Deviation of the coverage of intervals from 95 %, over all kinds of rows, over the 2 "
-        "points allowed",
-        bounds={"cpu": 1.0},
-        limit="0, where exactly 95 % contain the accuracy.",
-    ),
-    Claim(
-        name="statistics-coverage-worst",
-        what="The same for the kind of row that deviates most",
-        bounds={"cpu": 1.0},
-        limit="About 0.3, the largest deviation of 48 kinds of 8,000 rows by chance.",
-    ),
-    Claim(
-        name="statistics-coverage-bootstrap",
-        what="The same over all kinds for percentile intervals of a hierarchical bootstrap over "
-        "seeds and sequences",
+        name="statistics-power",
+        what="Largest share of separated pairs whose means differ by 5 points, with a standard "
+        "deviation of 1 point between seeds, in tables of 3 rows of either mean",
         bounds={"cpu": None},
-        limit="0, where exactly 95 % contain the accuracy.",
+        limit="1 at most; more is better.",
     ),
     Claim(
-        name="statistics-false-separations",
-        what="Share of falsely separated boards, over all kinds, over 5 %",
-        bounds={"cpu": 1.0},
-        limit="0, where rows are never separated.",
-    ),
-    Claim(
-        name="statistics-false-separations-worst",
-        what="The same for the kind of board that has most",
+        name="statistics-false-separations-two-levels",
+        what="Largest share of falsely separated tables, over 5 %, where a seed reaches one of two "
+        "levels with probability 0.5, both above every baseline",
         bounds={"cpu": None},
         limit="0, where rows are never separated.",
     ),
 ]
 
 
-class Kind(NamedTuple):
-    """A kind of board.
-
-    Attributes:
-        seeds: of each row.
-        sequences: of the test split.
-        answers: of each sequence.
-        accuracies: of each row.
-        effects: standard deviation of the score between seeds, of each row.
-    """
-
-    seeds: int
-    sequences: int
-    answers: int
-    accuracies: tuple[float, ...]
-    effects: tuple[float, ...]
-
-
 def measure(setting: Setting) -> Iterator[Finding]:
     """See `CLAIMS`."""
-    rng = np.random.default_rng(0)
-    kinds = interval_kinds()[: setting.size(1000, 2)]
-    rows = setting.size(ROWS, 4)
-    sizes = f"{len(kinds)} kinds, 3 and 5 seeds, 2,000 sequences of 1 answer or 500 of 8"
-    covered = [coverage(kind, rows, rng) for kind in kinds]
-    for suffix, one in (("", mean(covered)), ("-worst", max(covered, key=deviation))):
-        yield finding_of(f"coverage{suffix}", f"{rows:,} rows of {sizes}", deviation(one), covered)
-    rows = setting.size(RESAMPLED, 2)
-    covered = [coverage(kind, rows, rng, bootstrap_covers) for kind in kinds]
-    text = f"{rows:,} rows of {sizes}, {RESAMPLES} resamples"
-    yield finding_of("coverage-bootstrap", text, deviation(mean(covered)), covered)
-    kinds, boards = board_kinds()[: setting.size(1000, 2)], setting.size(BOARDS, 4)
-    text = f"{boards:,} boards of {len(kinds)} kinds, 3 and 5 seeds, 3 to 12 rows, 2,000 answers"
-    false = [false_separations(kind, boards, rng) for kind in kinds]
-    for suffix, one in (("", mean(false)), ("-worst", max(false))):
-        yield finding_of(f"false-separations{suffix}", text, one / LEVEL, false)
+    rng, powers, levels = np.random.default_rng(0), {}, {}
+    tables = range(setting.size(TABLES, 4))
+    taken = f"{len(tables):,} tables of each scenario"
+    for (name, kind), seeds in product(KINDS.items(), SEEDS):
+        of, two = f"{name}-{seeds}-seeds", kind._replace(failed=kind.baseline + 20 * kind.point)
+        covered, false = {}, {}
+        for text, scenario in SCENARIOS.items():
+            found = np.array([simulate(kind, seeds, scenario, rng) for _ in tables])
+            covered[text], false[text] = found.T
+        least = min(covered[text].mean() for text, one in SCENARIOS.items() if not one.failing)
+        yield finding(f"coverage-{of}", taken, (0.95 - least) / UNDER, covered)
+        yield finding(f"false-separations-{of}", taken, largest(false) / LEVEL, false)
+        powers[of] = np.array([power(kind, seeds, rng) for _ in tables])
+        levels[of] = np.array([simulate(two, seeds, Scenario(1, 0.5), rng)[1] for _ in tables])
+    yield finding("power", taken, largest(powers), powers)
+    yield finding("false-separations-two-levels", taken, largest(levels) / LEVEL, levels)
 
 
-def finding_of(name: str, setting: str, ratio: float, shares: Sequence[float]) -> Finding:
-    """A finding with the quartiles of the shares of all kinds, in percent."""
-    # Quartiles of a record are positive.
-    percent = quartiles(max(100 * share, 1e-3) for share in shares)
+def largest(shares: Mapping[str, Floats]) -> float:
+    """The largest mean of all."""
+    return max(float(share.mean()) for share in shares.values())
+
+
+def finding(name: str, setting: str, ratio: float, shares: Mapping[str, Floats]) -> Finding:
+    """A finding with the mean of each share in percent, and one standard error to either side."""
+    figures = {}
+    for text, values in shares.items():
+        mean, error = 100 * values.mean(), 100 * values.std() / len(values) ** 0.5
+        # Figures of a record are positive.
+        ends = (max(float(value), 1e-3) for value in (mean - error, mean, mean + error))
+        figures[f"{text} (%)"] = Quartiles(**dict(zip(("q1", "median", "q3"), ends, strict=True)))
     return Finding(
-        name=f"statistics-{name}", setting=setting, ratios=[max(ratio, 1e-3)],
-        figures={"share by kind (%)": percent},
-    )  # fmt: skip
+        name=f"statistics-{name}", setting=setting, ratios=[max(ratio, 1e-3)], figures=figures
+    )
 
 
-def deviation(coverage: float) -> float:
-    """The deviation from 95 % over what is allowed."""
-    return abs(coverage - 0.95) / TOLERANCE
+def table(kind: Kind, means: Floats, sd: float, rng: Rng) -> list[Sample]:
+    """The rows of a table, from the mean (r, k) of each run."""
+    totals = kind.draw(means, sd * kind.point, kind.sizes, rng)
+    return [Sample(of_row, kind.sizes) for of_row in totals]
 
 
-def interval_kinds() -> list[Kind]:
-    """Kinds of boards whose rows have one accuracy."""
-    grid = product((3, 5), ((2000, 1), (500, 8)), (0.1, 0.5, 0.95), (0.0, 0.03, 0.1, 0.3))
-    return [Kind(k, *shape, (accuracy,), (effect,)) for k, shape, accuracy, effect in grid]
+def simulate(kind: Kind, seeds: int, scenario: Scenario, rng: Rng) -> tuple[float, bool]:
+    """The share of rows whose interval contains the mean, and whether rows are separated."""
+    sd, failing, rows = scenario
+    fails = rng.random((rows, seeds)) < failing
+    samples = table(kind, np.where(fails, kind.failed, kind.level), sd, rng)
+    mean = (1 - failing) * kind.level + failing * kind.failed
+    ends = np.array([kind.interval(sample)[1:3] for sample in samples])
+    covered = np.mean((ends[:, 0] <= mean) & (mean <= ends[:, 1]))
+    return float(covered), bool(separated(samples, kind.baseline).any())
 
 
-def board_kinds() -> list[Kind]:
-    """Kinds of boards with equal rows: all of them, or by three; with equal and other effects."""
-    effects = [(0.0,) * 12, (0.03,) * 12, (0.1,) * 12, (0.3,) * 12, (0.02, 0.1, 0.3, 0.05) * 3]
-    levels = [(0.5,) * 3, (0.5,) * 12, (0.9,) * 12, (0.7, 0.6, 0.5, 0.4) * 3]
-    return [
-        Kind(k, 2000, 1, accuracies, effect[: len(accuracies)])
-        for k, effect, accuracies in product((3, 5), effects, levels)
-    ]
+def separated(samples: Sequence[Sample], baseline: float) -> NDArray[np.bool_]:
+    """Whether two rows of a leaderboard are separable, (r, r)."""
+    found = np.zeros((len(samples), len(samples)), dtype=bool)
+    used = [i for i, sample in enumerate(samples) if is_comparable(sample, [baseline])]
+    if len(used) > 1:
+        found[np.ix_(used, used)] = separable_pairs([samples[i] for i in used])
+    return found
 
 
-def board(kind: Kind, rng: np.random.Generator) -> list[Sample]:
-    """One board: the answers of each row."""
-
-    def normal(*shape: int) -> NDArray[np.float32]:
-        return rng.standard_normal(shape, dtype=np.float32)
-
-    sequences, answers = kind.sequences, kind.answers
-    shared = SEQUENCE * normal(sequences, 1) + EXAMPLE * normal(sequences, answers)
-    rows = []
-    for accuracy, effect in zip(kind.accuracies, kind.effects, strict=True):
-        deviation = (SEQUENCE**2 + EXAMPLE**2 + INTERACTION**2 + effect**2 + 1) ** 0.5
-        interaction = INTERACTION * normal(sequences, answers)
-        score = float(ndtri(accuracy)) * deviation + shared + interaction
-        score = score + effect * normal(kind.seeds, 1, 1) + normal(kind.seeds, sequences, answers)
-        correct = (score > 0).sum(2, dtype=np.float64)
-        rows.append(Sample(correct, np.full(sequences, float(answers))))
-    return rows
-
-
-def covers(sample: Sample, accuracy: float, rng: np.random.Generator) -> bool:
-    """Whether the interval of a leaderboard contains the accuracy."""
-    _, low, high, _ = score_interval(sample)
-    return low <= accuracy <= high
-
-
-def bootstrap_covers(sample: Sample, accuracy: float, rng: np.random.Generator) -> bool:
-    """Whether the percentile interval of a hierarchical bootstrap contains the accuracy."""
-    k, c = sample.totals.shape
-    seeds = rng.multinomial(k, np.full(k, 1 / k), RESAMPLES) @ sample.totals / k
-    clusters = rng.multinomial(c, np.full(c, 1 / c), RESAMPLES)
-    means = np.sum(seeds * clusters, 1) / (clusters @ sample.sizes)
-    low, high = np.quantile(means, [0.025, 0.975])
-    return bool(low <= accuracy <= high)
-
-
-def coverage(
-    kind: Kind,
-    boards: int,
-    rng: np.random.Generator,
-    covers: Callable[[Sample, float, np.random.Generator], bool] = covers,
-) -> float:
-    """The share of intervals that contain the accuracy of their row."""
-    found = [
-        covers(sample, accuracy, rng)
-        for _ in range(boards)
-        for sample, accuracy in zip(board(kind, rng), kind.accuracies, strict=True)
-    ]
-    return sum(found) / len(found)
-
-
-def false_separations(kind: Kind, boards: int, rng: np.random.Generator) -> float:
-    """The share of boards that are falsely separated."""
-    return sum(_is_false(board(kind, rng), kind.accuracies) for _ in range(boards)) / boards
-
-
-def _is_false(samples: Sequence[Sample], accuracies: Sequence[float]) -> bool:
-    means, truth = np.array([one.mean for one in samples]), np.array(accuracies)
-    found, true = (np.sign(one[:, None] - one) for one in (means, truth))
-    return bool((separable_pairs(samples) & (found != true)).any())
+def power(kind: Kind, seeds: int, rng: Rng) -> float:
+    """The share of pairs of rows that differ by 5 points that is separated."""
+    means = np.full((6, seeds), kind.level)
+    means[3:] -= 5 * kind.point
+    return float(separated(table(kind, means, 1, rng), kind.baseline)[:3, 3:].mean())

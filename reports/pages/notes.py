@@ -26,6 +26,10 @@ MARKS = {
     PAPER: f"{PAPER} Published by others; `leaderboard.md` names the source.",
 }
 
+FAILING_COVERAGE = {2: 42, 3: 62, 5: 82}
+"""Percentage of intervals, by the number of seeds, that contain the mean over all seeds where a
+seed fails with probability 0.3: the smallest of all kinds of scores in `docs/performance.md`."""
+
 MEANING = f"""\
 ## What the numbers mean
 
@@ -41,6 +45,10 @@ MEANING = f"""\
 - Accuracies are means over seeds with 95 % intervals over seeds and test examples; answers to one
   sequence are one example. Where a record does not store its answers, the interval contains both
   Student's t over the seeds and Wilson's interval of the mean over the test examples.
+- Of simulated intervals 94 % or more contain the mean where seeds vary about a level. They do not
+  cover a failure that none of the seeds shows: where a seed stays at a baseline with probability
+  0.3, the mean over all seeds is in {FAILING_COVERAGE[2]} % of intervals of two seeds, in
+  {FAILING_COVERAGE[3]} % of three and in {FAILING_COVERAGE[5]} % of five (`docs/performance.md`).
 - {MARKS[ONE_RUN]}
 - {MARKS[PARTIAL]}
 - {MARKS[UNEQUAL]} `--match parameters` compares models of equal size.
@@ -48,7 +56,11 @@ MEANING = f"""\
   the row is separable from models without attention, such as `none`, or it has the mark.
 - *tier*: rows that share a tier are ties, and their order means nothing. Two rows that share none
   are separable: they differ on the same test answers, by more than seeds and examples explain. At
-  most 5 % of boards separate any two rows that do not differ (Holm's correction over all pairs).
+  most 5 % of tables separate any two rows that do not differ (Holm's correction over all pairs).
+- A row has a tier only if none of its seeds is at a baseline or at a model without attention, with
+  five seeds or more if they are not all at the same one: where seeds fail by chance, all of one row
+  may fail and none of an equal row. Seeds that reach one of two levels above every baseline are not
+  recognised: fewer than five cannot show whether rows differ or were lucky.
 - *best* is the probability that a row has the highest accuracy of the rows with a tier; *at
   baseline* counts the seeds whose accuracy is at most that of the strongest baseline.
 - Rows in italics are baselines, accuracies without attention: linear models on token counts (*bag

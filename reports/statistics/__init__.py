@@ -4,7 +4,13 @@ The quantiles are from `scipy.special`: `scipy.stats`, which wraps it, takes lon
 leaderboard takes to build.
 """
 
-from reports.statistics.comparison import LEVEL, compare, holm, separable_pairs
+from reports.statistics.comparison import (
+    LEVEL,
+    compare,
+    holm,
+    is_comparable,
+    separable_pairs,
+)
 from reports.statistics.interval import UPPER, Interval, interval, mean_interval, score_interval
 from reports.statistics.sample import Sample
 from reports.statistics.tiers import tiers
@@ -17,6 +23,7 @@ __all__ = [
     "compare",
     "holm",
     "interval",
+    "is_comparable",
     "mean_interval",
     "score_interval",
     "separable_pairs",

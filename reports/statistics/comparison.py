@@ -5,12 +5,16 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr, stdtr
+from scipy.special import ndtr, stdtr, stdtrit
 
+from reports.statistics.interval import UPPER
 from reports.statistics.sample import Array, Sample
 
 LEVEL = 0.05
 """The probability that any two rows of a board are separated which do not differ, at most."""
+
+MANY_SEEDS = 5
+"""The fewest seeds of a row that is compared though some of them are at a baseline."""
 
 DRAWS = 5000
 """Draws for the probability of being best: its standard error is at most 0.7 %."""
@@ -30,8 +34,40 @@ class Comparison(NamedTuple):
     best: Array
 
 
+def at_baselines(sample: Sample, baselines: Sequence[float]) -> NDArray[np.bool_]:
+    """Whether the accuracy of a seed is that of a baseline, (k, baselines).
+
+    Two accuracies on one test split are the same where a two-sided test at 5 % does not tell them
+    apart; a baseline is taken to have the sampling error of the seed. What is below all baselines
+    is at the lowest one.
+    """
+    levels = np.array(baselines)
+    difference = sample.means[:, None] - levels
+    margin = 2**0.5 * stdtrit(sample.freedom, UPPER) * sample.errors[:, None]
+    return (np.abs(difference) <= margin) | ((difference < 0) & (levels == levels.min()))
+
+
+def is_comparable(sample: Sample, baselines: Sequence[float]) -> bool:
+    """Whether the seeds of a row can be compared with those of others: two at least.
+
+    A seed that stays at a baseline is from another distribution than seeds that vary about a level.
+    Of two rows that fail equally often, three seeds of one may all succeed and three of the other
+    all fail: each row agrees with itself, and no test of three seeds can tell this from a
+    difference. With fewer than `MANY_SEEDS` seeds none may therefore be at a baseline. With more it
+    is enough that they are not all at the same one: rows that fail in part have a wide error.
+
+    Args:
+        sample: of the row.
+        baselines: their accuracies. Without any a failure is not recognised: no row is comparable.
+    """
+    if sample.seeds < 2 or not len(baselines):
+        return False
+    failed = at_baselines(sample, baselines)
+    return not (failed.all(0) if sample.seeds >= MANY_SEEDS else failed).any()
+
+
 def compare(samples: Sequence[Sample]) -> Comparison:
-    """Compare rows of at least two seeds each, whose runs answered the same test split."""
+    """Compare rows that are comparable (`is_comparable`), and whose test splits are the same."""
     return Comparison(separable_pairs(samples), probability_of_best(samples))
 
 

@@ -12,6 +12,9 @@ UPPER = 0.975
 """The quantile at the upper end of every interval: 95 % lie within."""
 
 
+Over = Literal["seeds and examples", "examples"]
+
+
 class Interval(NamedTuple):
     """A mean accuracy in [0, 1] or a mean loss, with its interval, and what the interval covers.
 
@@ -21,7 +24,7 @@ class Interval(NamedTuple):
     mean: float
     low: float
     high: float
-    over: Literal["seeds and examples", "examples"]
+    over: Over
 
 
 def score_interval(sample: Sample) -> Interval:
@@ -29,38 +32,51 @@ def score_interval(sample: Sample) -> Interval:
 
     Its ends are the accuracies p with
 
-        (mean - p)^2 = (t^2 f + z^2 g) p (1 - p)
+        (mean - p)^2 = (z^2 g + f) p (1 - p)
 
-    where g p (1 - p) is the variance due to test examples for an accuracy of p, f p (1 - p) that
-    due to seeds, z the normal quantile and t Student's for k - 1 degrees of freedom. Where seeds
-    agree it is Wilson's interval with the design effect of clusters in g. Where they dominate it is
-    Student's, except that its middle is nearer to 1/2: seeds vary less near 0 and 1. Between them
-    squared half-widths are added (Graybill and Wang, "Confidence intervals on nonnegative linear
-    combinations of variances", 1980; Zou and Donner, "Construction of confidence limits about
-    effect measures", 2008). It lies within [0, 1], and has a width where all answers are correct or
-    all seeds agree.
+    where g p (1 - p) is the variance due to test examples for an accuracy of p, z the normal
+    quantile, and f p (1 - p) what seeds add: see `seed_square`. Where seeds agree it is Wilson's
+    interval with the design effect of clusters in g. Where they dominate it is Student's, except
+    that its middle is nearer to 1/2: seeds vary less near 0 and 1. It lies within [0, 1], and has a
+    width where all answers are correct or all seeds agree.
     """
-    mean, factor = sample.mean, float(ndtri(UPPER)) ** 2 * sample.design
-    if sample.seed_excess:
-        t = float(stdtrit(sample.seeds - 1, UPPER))
-        factor += t * t * sample.seed_excess / (mean * (1 - mean))
+    mean, square = sample.mean, float(ndtri(UPPER)) ** 2
+    factor = square * sample.design
+    if added := seed_square(sample, square):
+        factor += added / (mean * (1 - mean))
     low, high = score_ends(mean, factor)
-    return Interval(mean, low, high, "seeds and examples" if sample.seeds > 1 else "examples")
+    return Interval(mean, low, high, _over(sample))
 
 
 def mean_interval(sample: Sample) -> Interval:
     """The interval of a mean that has no bounds, such as a loss, over seeds and test clusters.
 
-    Its half-width is the root of `z^2 v + t^2 s`, where v is the variance of the mean over test
-    examples, s that over seeds, z the normal quantile and t Student's for k - 1 degrees of freedom;
-    see `score_interval` for the sum.
+    Its squared half-width is `q^2 v` and what seeds add, where v is the variance of the mean over
+    test examples and q Student's quantile for the clusters that it was estimated from.
     """
-    squares = float(ndtri(UPPER)) ** 2 * sample.examples
-    if sample.seed_excess:
-        squares += float(stdtrit(sample.seeds - 1, UPPER)) ** 2 * sample.seed_excess
-    half = squares**0.5
-    over = "seeds and examples" if sample.seeds > 1 else "examples"
-    return Interval(sample.mean, sample.mean - half, sample.mean + half, over)
+    square = float(stdtrit(sample.freedom, UPPER)) ** 2
+    half = (square * sample.examples + seed_square(sample, square)) ** 0.5
+    return Interval(sample.mean, sample.mean - half, sample.mean + half, _over(sample))
+
+
+def seed_square(sample: Sample, square: float) -> float:
+    """What seeds add to the squared half-width of the test examples, `square` times their variance.
+
+    Squared half-widths are added (Graybill and Wang, "Confidence intervals on nonnegative linear
+    combinations of variances", 1980; Zou and Donner, "Construction of confidence limits about
+    effect measures", 2008): `t^2 b` of the seeds, with Student's t for k - 1 degrees of freedom and
+    the variance b between seeds, and that of the examples. The interaction i is part of both
+    variances: `t^2 b - square i`, and at least 0. With `t^2 (b - i)` in its place 91 % of intervals
+    of three seeds cover the mean where i is most of the variance over examples.
+    """
+    if sample.seeds == 1:
+        return 0.0
+    t = float(stdtrit(sample.seeds - 1, UPPER))
+    return max(t * t * sample.between - square * sample.interaction, 0.0)
+
+
+def _over(sample: Sample) -> Over:
+    return "seeds and examples" if sample.seeds > 1 else "examples"
 
 
 def score_ends(mean: float, factor: float) -> tuple[float, float]:

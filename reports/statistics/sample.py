@@ -78,6 +78,19 @@ class Sample:
         return self.totals.sum(1) / self.answers
 
     @cached_property
+    def errors(self) -> Array:
+        """The standard error of the accuracy of each seed over test examples, (k,)."""
+        return np.sqrt(np.sum(self._deviations(self.totals, self.means[:, None]) ** 2, 1))
+
+    @property
+    def freedom(self) -> float:
+        """Degrees of freedom of `examples`: clusters of equal size that weigh as much, less 1.
+
+        Kish, "Survey Sampling", 1965; at least 1.
+        """
+        return max(self.answers**2 / float(self.sizes @ self.sizes) - 1, 1.0)
+
+    @cached_property
     def mean(self) -> float:
         """The accuracy over all seeds."""
         return float(self.means.mean())
@@ -89,9 +102,13 @@ class Sample:
         The sum of the squares is `examples`; that of the products with another row's is the
         covariance of the two means over test examples.
         """
+        return self._deviations(self.average, np.array(self.mean))
+
+    def _deviations(self, totals: Array, mean: Array) -> Array:
+        """Those of the jackknife: how much the mean changes without a cluster."""
         clusters = len(self.sizes)
-        deviations = self.average - self.sizes * self.mean
-        return deviations / self.answers * (clusters / max(clusters - 1, 1)) ** 0.5
+        others = self.answers - self.sizes if clusters > 1 else self.sizes
+        return (totals - self.sizes * mean) / others * (1 - 1 / clusters) ** 0.5
 
     @cached_property
     def examples(self) -> float:

@@ -30,6 +30,7 @@ class Standing:
 
     Attributes:
         tiers: its tiers, from 1; rows that share one are ties. Empty where it is not compared.
+        not_compared: what the row has that keeps it from a tier; empty where nothing does.
         best: probability that it has the highest accuracy of the rows compared; None likewise.
         beats_baselines: whether its accuracy is above that of every baseline; None for a baseline,
             without an accuracy, and where there is no baseline.
@@ -37,6 +38,7 @@ class Standing:
     """
 
     tiers: tuple[int, ...] = ()
+    not_compared: str = ""
     best: float | None = None
     beats_baselines: bool | None = None
     at_baseline: int | None = None

@@ -7,8 +7,8 @@ from itertools import combinations
 import numpy as np
 
 from harness.records.scores import Metric
-from reports.statistics import Sample, compare, tiers
-from reports.tables.rows import Row, Standing
+from reports.statistics import Sample, compare, is_comparable, tiers
+from reports.tables.rows import Row, Standing, group_by
 from reports.tables.scores import Baselines, score_text
 
 NO_EVIDENCE_TEXT = "no evidence of attention"
@@ -18,10 +18,11 @@ def with_standings(rows: Sequence[Row], baselines: Baselines) -> tuple[Row, ...]
     """The rows of one board, the best first, each with its standing; `baselines` are scores.
 
     Compared are rows of at least two finished seeds that store their answers, to the same test
-    split. A row beats the baselines of the task if its interval is above them, and a model without
-    attention if the two are separated, or not compared and the interval is above its accuracy.
+    split, and that have not failed (`is_comparable`). A row beats the baselines of the task if
+    its interval is above them, and a model without attention if the two are separated, or not
+    compared and the interval is above its accuracy.
     """
-    rows = _compared(rows)
+    rows = _compared(rows, _obstacles(rows, baselines))
     strongest = strongest_baseline(rows, baselines)
     return tuple(_against_baselines(row, rows, baselines, strongest) for row in rows)
 
@@ -43,24 +44,41 @@ def separated(first: Row, second: Row) -> bool:
     return bool(one and other) and not one & other
 
 
-def _compared(rows: Sequence[Row]) -> list[Row]:
-    samples = {
-        i: row.compared for i, row in enumerate(rows) if row.compared and row.compared.seeds > 1
-    }
-    first: Sample | None = next(iter(samples.values()), None)
-    used = {
-        i: sample
-        for i, sample in samples.items()
-        if first and np.array_equal(sample.sizes, first.sizes)
-    }
-    if len(used) < 2:
-        return [*rows]
-    compared = compare([*used.values()])
-    standings = {
-        i: Standing(tier, float(best))
-        for i, tier, best in zip(used, tiers(compared.separable), compared.best, strict=True)
-    }
-    return [row.with_standing(standings.get(i, Standing())) for i, row in enumerate(rows)]
+def _compared(rows: Sequence[Row], obstacles: Sequence[str]) -> list[Row]:
+    standings = [Standing(not_compared=obstacle) for obstacle in obstacles]
+    samples = {i: row.compared for i, row in enumerate(rows) if row.compared and not obstacles[i]}
+    if len(samples) > 1:
+        compared = compare([*samples.values()])
+        for i, tier, best in zip(samples, tiers(compared.separable), compared.best, strict=True):
+            standings[i] = Standing(tiers=tier, best=float(best))
+    return [row.with_standing(standing) for row, standing in zip(rows, standings, strict=True)]
+
+
+def _obstacles(rows: Sequence[Row], baselines: Baselines) -> list[str]:
+    """What keeps each row from being compared; empty where nothing does."""
+    of_task = [score for _, score in baselines]
+    with_models = of_task + [row.score.mean for row in _models(rows) if row.score]
+    obstacles: list[str] = []
+    first: Sample | None = None
+    for row in rows:
+        obstacles.append(_obstacle(row, of_task if row.without_attention else with_models, first))
+        if not obstacles[-1] and first is None:
+            first = row.compared
+    return obstacles
+
+
+def _obstacle(row: Row, baselines: Sequence[float], first: Sample | None) -> str:
+    if not row.compared:
+        return "no stored test answers"
+    if row.compared.seeds == 1:
+        return "one seed"
+    if not baselines:
+        return "no baseline"
+    if not is_comparable(row.compared, baselines):
+        return "seeds at a baseline"
+    if first and not np.array_equal(row.compared.sizes, first.sizes):
+        return "answers to other test examples"
+    return ""
 
 
 def _against_baselines(
@@ -93,24 +111,19 @@ def _pairs(rows: Sequence[Row]) -> str:
     compared = [row for row in finished if row.standing.tiers]
     if len(finished) < 2:
         return ""
-    reasons: dict[str, list[str]] = {}
-    for row in finished:
-        if not row.standing.tiers:
-            reasons.setdefault(_reason(row), []).append(row.label)
+    reasons = group_by(
+        (row for row in finished if row.standing.not_compared), lambda r: r.standing.not_compared
+    )
     if not compared:
         return f"No pair of rows is compared, as rows have {' or '.join(sorted(reasons))}."
     pairs = [*combinations(compared, 2)]
     count = sum(separated(*pair) for pair in pairs)
     parts = [f"{count} of {len(pairs)} pairs of rows are separable."]
-    parts += [f"Not compared, with {r}: {', '.join(own)}." for r, own in sorted(reasons.items())]
+    parts += [
+        f"Not compared, with {reason}: {', '.join(row.label for row in reasons[reason])}."
+        for reason in sorted(reasons)
+    ]
     return " ".join(parts)
-
-
-def _reason(row: Row) -> str:
-    """Why a row has no tier."""
-    if not row.compared:
-        return "no stored test answers"
-    return "one seed" if row.compared.seeds == 1 else "answers to other test examples"
 
 
 def _evidence(rows: Sequence[Row], baselines: Baselines) -> str:

@@ -20,6 +20,7 @@ from benchmarks.claims import (
 from benchmarks.page import PAGE, claims_of, page
 from harness.environment import describe
 from harness.records.fields import Quartiles
+from reports.pages.notes import FAILING_COVERAGE
 
 ROOT = Path(__file__).parents[2]
 COMMAND = "run: python -m benchmarks.page"
@@ -56,6 +57,20 @@ def test_a_bound_that_a_committed_record_does_not_satisfy_is_listed_as_not_met(c
     }  # fmt: skip
     for what in missed:
         assert any(line.replace("\\", "").startswith(f"- {what}: ") for line in listed), what
+
+
+@pytest.mark.parametrize("seeds", FAILING_COVERAGE)
+def test_pages_state_the_coverage_that_was_simulated(seeds):
+    records = [
+        record for record in read(ROOT / RESULTS, "cpu", ClaimRecord)
+        if record.name.startswith("statistics-coverage-")
+        and record.name.endswith(f"-{seeds}-seeds")
+    ]  # fmt: skip
+    assert len(records) == 4 and all(record.met for record in records)
+    simulated = min(record.figures["fail 0.3 (%)"].median for record in records)
+    assert FAILING_COVERAGE[seeds] == pytest.approx(simulated, abs=0.5)
+    steady = [f"{name} (%)" for name in ("equal seeds", "sd 1", "sd 5")]
+    assert min(record.figures[name].median for record in records for name in steady) >= 94
 
 
 def small(bound, ratio, reason=""):

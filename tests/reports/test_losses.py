@@ -109,8 +109,10 @@ def test_the_interval_of_a_loss_has_the_variances_of_clusters_and_seeds():
     totals = np.array([[1.0, 2.0], [1.5, 2.5], [0.5, 2.4]])
     sample = Sample(totals, np.array([1.0, 1.0]))
     got = mean_interval(sample)
-    z, t = 1.959964, student.ppf(0.975, 2)
-    half = math.sqrt(z**2 * sample.examples + t**2 * sample.seed_excess)
+    # Two clusters have one degree of freedom, three seeds two.
+    clusters, seeds = (student.ppf(0.975, freedom) ** 2 for freedom in (1, 2))
+    added = max(seeds * sample.between - clusters * sample.interaction, 0)
+    half = math.sqrt(clusters * sample.examples + added)
     assert (got.high - got.mean, got.mean - got.low) == pytest.approx((half, half), rel=1e-6)
     assert sample.examples > 0
 

@@ -79,10 +79,43 @@ def test_rows_of_one_seed_or_without_answers_are_not_compared(runs, record):
 
 def test_rows_of_other_test_splits_are_not_compared(runs, record):
     given = runs("a", 0.8) + runs("b", 0.7)
-    given += [record("c", seed=n, correct=[True, False] * 10) for n in range(2)]
+    other = [True, True, True, False] * 50
+    given += [record("c", seed=n, correct=other, baselines=BASELINES) for n in range(2)]
     (board,) = boards(given)
     assert "1 of 1 pairs" in board.verdict
     assert "Not compared, with answers to other test examples: c." in board.verdict
+
+
+def test_of_three_seeds_none_may_be_at_a_baseline_where_rows_are_compared(runs):
+    failed = runs("failed", 0.8)[:2] + runs("failed", 0.6)[2:]
+    (board,) = boards(runs("a", 0.8) + runs("b", 0.7) + failed)
+    found = {row.label: row.standing for row in board.rows}
+    assert found["failed"].tiers == () and found["failed"].not_compared == "seeds at a baseline"
+    assert found["a"].tiers == (1,) and found["b"].tiers == (2,)
+    assert "1 of 1 pairs" in board.verdict and "seeds at a baseline: failed." in board.verdict
+
+
+def test_of_five_seeds_one_may_be_at_a_baseline_and_not_all(runs):
+    part = runs("part", 0.8, seeds=5)[:4] + runs("part", 0.6, seeds=5)[4:]
+    found = standings(runs("a", 0.9, seeds=5) + part + runs("whole", 0.6, seeds=5))
+    assert found["a"].tiers and found["part"].tiers and not found["whole"].tiers
+
+
+def test_a_row_with_attention_at_the_level_of_a_model_without_is_not_compared(runs):
+    given = runs("a", 0.9) + runs("b", 0.85) + runs("c", 0.7) + runs("identity", 0.7)
+    found = standings(given)
+    assert found["c"].not_compared == "seeds at a baseline"
+    assert all(found[name].tiers for name in ("a", "b", "identity"))
+
+
+def test_rows_without_a_baseline_are_not_compared(record):
+    rows = [
+        record(n, seed=s, correct=[True] * 9 + [False], baselines={})
+        for n in "ab"
+        for s in range(3)
+    ]
+    (board,) = boards(rows)
+    assert {row.standing.not_compared for row in board.rows} == {"no baseline"}
 
 
 def test_a_board_of_single_seeds_compares_no_pair(runs):
@@ -91,7 +124,7 @@ def test_a_board_of_single_seeds_compares_no_pair(runs):
 
 
 def test_a_board_on_which_no_row_beats_every_baseline_says_so_first(runs):
-    page = leaderboard(runs("a", 0.61) + runs("b", 0.3), [])
+    page = leaderboard(runs("a", 0.5) + runs("b", 0.3), [])
     line = page.split("\n## ")[1].splitlines()[2]
     assert line == (
         "1 of 1 pairs of rows are separable. No row beats every baseline (strongest: bag of "

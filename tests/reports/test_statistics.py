@@ -6,8 +6,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from benchmarks.board_statistics import Kind, board, coverage, false_separations
-from reports.statistics import Sample, compare, holm, interval, score_interval, tiers
+from benchmarks.board_statistics import KINDS, Scenario, power, simulate, table
+from reports.statistics import (
+    Sample,
+    compare,
+    holm,
+    interval,
+    is_comparable,
+    mean_interval,
+    score_interval,
+    tiers,
+)
 from reports.statistics.comparison import p_values
 from reports.statistics.tiers import tier_text
 
@@ -48,16 +57,68 @@ def test_answers_of_one_sequence_count_once_where_they_agree(correct):
     assert score_interval(eight) == pytest.approx(score_interval(one), abs=2e-4)
 
 
-@pytest.mark.parametrize(("seeds", "effect"), [(3, 0.0), (3, 0.05), (3, 0.3), (5, 0.1)])
-def test_intervals_of_simulated_rows_contain_their_accuracy(seeds, effect):
-    kind = Kind(seeds, 300, 4, (0.7,), (effect,))
-    assert coverage(kind, 600, np.random.default_rng(0)) == pytest.approx(0.95, abs=0.03)
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+@pytest.mark.parametrize("level", [0.0, 2.0])
+def test_intervals_contain_the_mean_where_seeds_answer_independently(seeds, level):
+    # The seeds differ on each example, and in their means by `level` times as much as that causes.
+    rng = np.random.default_rng(0)
+    totals = rng.standard_normal((2000, seeds, 100)) + rng.normal(0, level / 10, (2000, seeds, 1))
+    found = [mean_interval(Sample(one, np.ones(100))) for one in totals]
+    assert np.mean([one.low <= 0 <= one.high for one in found]) >= 0.94
 
 
-@pytest.mark.parametrize(("seeds", "effect"), [(3, 0.1), (5, 0.1)])
-def test_at_most_5_percent_of_simulated_boards_separate_equal_rows(seeds, effect):
-    kind = Kind(seeds, 300, 1, (0.7,) * 3 + (0.3,) * 3, (effect,) * 6)
-    assert false_separations(kind, 150, np.random.default_rng(0)) <= 0.05
+@pytest.mark.parametrize("seeds", [1, 3, 5])
+def test_intervals_of_few_episodes_contain_the_mean(seeds):
+    rng = np.random.default_rng(0)
+    totals = rng.standard_normal((2000, 1, 6)).repeat(seeds, 1)
+    found = [mean_interval(Sample(one, np.ones(6))) for one in totals]
+    assert np.mean([one.low <= 0 <= one.high for one in found]) == pytest.approx(0.95, abs=0.015)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "failing", "rows"), [(2, 0.3, 6), (2, 0.5, 6), (3, 0.3, 6), (3, 0.5, 6), (5, 0.5, 12)]
+)
+def test_at_most_5_percent_of_tables_separate_equal_rows_of_which_seeds_fail(seeds, failing, rows):
+    rng = np.random.default_rng(0)
+    scenario = Scenario(1, failing, rows)
+    found = [simulate(KINDS["returns"], seeds, scenario, rng)[1] for _ in range(150)]
+    assert np.mean(found) <= 0.05
+
+
+@pytest.mark.parametrize(("kind", "seeds"), [("answers", 3), ("losses", 2), ("losses", 5)])
+def test_at_most_5_percent_of_tables_separate_equal_rows_whose_seeds_vary(kind, seeds):
+    rng = np.random.default_rng(0)
+    found = [simulate(KINDS[kind], seeds, Scenario(5), rng)[1] for _ in range(150)]
+    assert np.mean(found) <= 0.05
+
+
+def test_rows_that_differ_by_more_than_their_seeds_are_separated():
+    rng = np.random.default_rng(0)
+    assert np.mean([power(KINDS["losses"], 5, rng) for _ in range(50)]) > 0.9
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "comparable"),
+    [
+        ((0.7, 0.71), True),
+        ((0.7, 0.7, 0.2), False),
+        ((0.7, 0.7, 0.33), False),
+        ((0.7, 0.7, 0.45), True),
+        ((0.7, 0.7, 0.5), False),
+        ((0.05, 0.05), False),
+        ((0.7,), False),
+        ((0.7, 0.3, 0.3, 0.3, 0.3), True),
+        ((0.7, 0.3, 0.3, 0.3), False),
+        ((0.3,) * 5, False),
+        ((0.5,) * 6, False),
+        ((0.3, 0.3, 0.3, 0.5, 0.5), True),
+    ],
+)
+def test_a_row_is_compared_if_no_seed_is_at_a_baseline_and_of_five_not_all(accuracies, comparable):
+    order = np.random.default_rng(0).random(1000)
+    row = sample(*[order < accuracy for accuracy in accuracies])
+    assert is_comparable(row, [0.3, 0.5]) == comparable
+    assert not is_comparable(row, [])
 
 
 def test_rows_that_differ_are_separated_on_the_same_answers_though_intervals_overlap():
@@ -87,8 +148,8 @@ def test_rows_with_equal_answers_are_not_separated_and_share_the_probability_of_
 
 
 def test_the_probability_of_being_best_falls_with_the_variation_between_seeds():
-    kind = Kind(5, 2000, 1, (0.64, 0.60), (0.0, 0.0))
-    best, other = board(kind, np.random.default_rng(0))
+    means = np.array([[0.64] * 5, [0.60] * 5])
+    best, other = table(KINDS["answers"], means, 0, np.random.default_rng(0))
     assert compare([best, other]).best[0] > 0.95
     varying = Sample(other.totals * np.array([[0.6], [1.3], [0.7], [1.2], [1.2]]), other.sizes)
     assert 0.5 < compare([best, varying]).best[0] < 0.9
