@@ -16,6 +16,7 @@ from reports.tables.scores import Baselines, best_first
 from reports.tables.settings import Setting, chosen_text, setting, sort_key, titles
 from reports.tables.standings import verdict, with_standings
 from reports.tables.trials import without_trials
+from reports.tables.versions import of_newest_versions
 
 OfRun = TypeVar("OfRun", Record, SpectrumRecord)
 
@@ -91,9 +92,11 @@ def grouped(
 ) -> list[tuple[str, Setting, list[OfRun]]]:
     """Groups of runs of one setting and machine in order, each with its title and setting.
 
-    Of two records of the same run on one machine, the later one is used.
+    Runs of older versions of a task are left out. Of two records of the same run on one machine,
+    the later one is used.
     """
-    ordered = sorted(records, key=lambda record: (record.spec.id, record.started))
+    used = of_newest_versions(records)
+    ordered = sorted(used, key=lambda record: (record.spec.id, record.started))
     latest = {(record.spec.id, machine(record)): record for record in ordered}
     groups = group_by(latest.values(), lambda run: sort_key(shared(run), machine(run)))
     runs = [groups[key] for key in sorted(groups)]
