@@ -12,7 +12,7 @@ def remeasure(record: Record, store: Store) -> Record:
     """Measure the cost of a recorded run again, write it to its record, and return the record.
 
     For runs during which other processes used the machine: they change times, not accuracies.
-    Baselines, expected failures and `is_baseline` are updated as well, and the commit is added. The
+    Expected failures and `is_baseline` are updated as well, and the commit is added. The
     threads are those of the run.
 
     Raises:
@@ -30,9 +30,10 @@ def _remeasured(record: Record, plan: Plan, store: Store) -> Record:
     updated = record.model_copy(
         update={
             "cost": measure(plan),
-            "baselines": dict(plan.data.baselines),
-            "baseline_losses": dict(plan.data.baseline_losses),
-            "baseline_returns": dict(plan.data.baseline_returns),
+            # They belong to the task; see `harness.records.baselines`.
+            "baselines": {},
+            "baseline_losses": {},
+            "baseline_returns": {},
             "expected_failures": expected_failures_of(plan),
             "is_baseline": is_baseline(plan.composition),
             "environment": environment,

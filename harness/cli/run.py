@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli import arguments, cells
+from harness.cli import arguments, baselines, cells, report
 from zoo.registry import UserError
 
 if TYPE_CHECKING:
@@ -109,5 +109,7 @@ def _show(outcomes: "Sequence[tuple[Record, bool]]", store: Path) -> None:
     for record, new in outcomes:
         note = "" if new else "  (already present; run it again with --rerun)"
         typer.echo(f"{Store(store).path(record.spec)}{note}")
-    typer.echo(f"\n{tables.summary([record for record, _ in outcomes])}")
+    records = [record for record, _ in outcomes]
+    baselines.fit(records, store)
+    typer.echo(f"\n{tables.summary(report.attach(records, store))}")
     typer.echo(f"\nleaderboard: harness report --store {store}")

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from harness.cli import arguments, cells
+from harness.cli import arguments, baselines, cells
 from harness.cli.report import read, within, write_pages
 from zoo.registry import UserError
 
@@ -49,6 +49,7 @@ def sweep(
     plans = [resolve(request, announce=typer.echo) for request in requests]
     cells.require_owners(requests, plans)
     outcomes = cells.run(plans, store, resources=resources)
+    baselines.fit([record for record, _ in outcomes], store)
     try:
         files = pages.sweep_files(read(store)[0], field, default_of(field))
     except ValueError as error:

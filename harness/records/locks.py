@@ -28,6 +28,9 @@ from zoo.registry import UserError
 FOLDER = ".locks"
 """The folder of locks and states in a store."""
 
+SECONDS_PER_TRY = 0.2
+"""Seconds between two tries to get a lock."""
+
 SECONDS_PER_STATE = 2.0
 """Minimum seconds between two writes of the step of a run."""
 
@@ -115,6 +118,20 @@ class Locks:
             host=platform.node(), pid=os.getpid(), since=now, threads=threads, steps=steps
         )
         return Lock(held, self._path(name, "json"), state)
+
+    @contextmanager
+    def alone(self, name: str) -> Iterator[None]:
+        """Wait until no other process holds the lock of that name, and hold it.
+
+        Raises:
+            UserError: the file system has no locks, or the folder cannot be written.
+        """
+        while (held := self._lock(name)) is None:
+            time.sleep(SECONDS_PER_TRY)
+        try:
+            yield
+        finally:
+            held.release()
 
     def is_held(self, name: str) -> bool:
         """Whether a process runs the cell; for an instant, nobody else can take its lock."""

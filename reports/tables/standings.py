@@ -6,6 +6,7 @@ from itertools import combinations
 
 import numpy as np
 
+from harness.records.baselines import missing
 from harness.records.scores import Metric
 from reports.statistics import Sample, compare, tiers
 from reports.tables.rows import Row, Standing
@@ -33,7 +34,10 @@ def strongest_baseline(rows: Sequence[Row], baselines: Baselines) -> tuple[str, 
 
 
 def verdict(rows: Sequence[Row], baselines: Baselines) -> str:
-    """What a board settles: its separable pairs, and the rows that beat every baseline."""
+    """What a board settles: its separable pairs, and the rows that beat every baseline.
+
+    Without `baselines` there is no verdict on them, but the file that is missing.
+    """
     return " ".join(filter(None, [_pairs(rows), _evidence(rows, baselines)]))
 
 
@@ -66,7 +70,7 @@ def _compared(rows: Sequence[Row]) -> list[Row]:
 def _against_baselines(
     row: Row, rows: Sequence[Row], baselines: Baselines, strongest: tuple[str, float] | None
 ) -> Row:
-    if row.score is None or row.without_attention or strongest is None:
+    if row.score is None or row.without_attention or strongest is None or not baselines:
         return row
     beats = all(row.score.low > value for _, value in baselines) and all(
         _beats(row, model) for model in _models(rows)
@@ -114,6 +118,8 @@ def _reason(row: Row) -> str:
 
 
 def _evidence(rows: Sequence[Row], baselines: Baselines) -> str:
+    if not baselines and any(row.score for row in rows):
+        return f"No verdict on baselines: {missing(rows[0].spec.task)}."
     strongest = strongest_baseline(rows, baselines)
     known = [r.standing.beats_baselines for r in rows if r.standing.beats_baselines is not None]
     if not known or strongest is None:
