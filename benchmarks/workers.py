@@ -32,10 +32,11 @@ def measure(setting: Setting) -> Iterator[Finding]:
     if (os.cpu_count() or 1) < 2:
         yield from unmeasurable(["two-workers"], how, "there is one CPU")
         return
-    # Data and baselines are in the cache after the first cell.
-    grid_seconds(1, steps, workers=1, threads=2)
-    one = grid_seconds(cells, steps, workers=1, threads=2)
-    two = grid_seconds(cells, steps, workers=2, threads=1)
+    with TemporaryDirectory() as store:
+        # The data are in the cache after the first cell, and the baselines in the store.
+        grid_seconds(store, 1, steps, workers=1, threads=2)
+        one = grid_seconds(store, cells, steps, workers=1, threads=2)
+        two = grid_seconds(store, cells, steps, workers=2, threads=1)
     yield Finding(
         name="two-workers",
         setting=how,
@@ -47,18 +48,22 @@ def measure(setting: Setting) -> Iterator[Finding]:
     )
 
 
-def grid_seconds(cells: int, steps: int, *, workers: int, threads: int) -> float:
-    """Seconds of one command that trains `cells` seeds, with its start."""
-    with TemporaryDirectory() as store:
-        command = [
-            sys.executable, "-m", "harness.cli", "run", "--task", "listops", "--attention",
-            "primal", "--seeds", ",".join(map(str, range(cells))), "--set", f"train.steps={steps}",
-            "--workers", str(workers), "--threads", str(threads), "--device", "cpu",
-            "--store", store,
-        ]  # fmt: skip
-        start = time.perf_counter()
-        subprocess.run(command, check=True, capture_output=True)
-        seconds = time.perf_counter() - start
-        if len(list(Path(store).glob("*.json"))) != cells:
-            raise RuntimeError(f"the grid ended without {cells} records")
-        return seconds
+def grid_seconds(store: str, cells: int, steps: int, *, workers: int, threads: int) -> float:
+    """Seconds of one command that trains `cells` seeds, with its start.
+
+    The records that `store` holds before are deleted, and its baselines kept.
+    """
+    command = [
+        sys.executable, "-m", "harness.cli", "run", "--task", "listops", "--attention",
+        "primal", "--seeds", ",".join(map(str, range(cells))), "--set", f"train.steps={steps}",
+        "--workers", str(workers), "--threads", str(threads), "--device", "cpu",
+        "--store", store,
+    ]  # fmt: skip
+    for record in Path(store).glob("*.json"):
+        record.unlink()
+    start = time.perf_counter()
+    subprocess.run(command, check=True, capture_output=True)
+    seconds = time.perf_counter() - start
+    if len(list(Path(store).glob("*.json"))) != cells:
+        raise RuntimeError(f"the grid ended without {cells} records")
+    return seconds

@@ -1,4 +1,4 @@
-"""The data of a task: its splits, their digests and its baselines, each computed once."""
+"""The data of a task: its splits and their digests, each computed once."""
 
 from collections.abc import Mapping
 from functools import cached_property
@@ -8,7 +8,6 @@ from weakref import WeakValueDictionary
 import torch
 
 from tasks import Task
-from tasks.baselines import evaluate, evaluate_losses
 from tasks.blocks import ShuffledBlocks
 from tasks.contract import SPLITS, Split, SplitName
 from zoo.registry import UserError, in_one_line
@@ -28,7 +27,7 @@ class Summary(NamedTuple):
 class Data:
     """The data of a task, read and hashed on first use.
 
-    Splits of one task at a time are in memory; digests, sizes and baselines are cached.
+    Splits of one task at a time are in memory; digests and sizes are cached.
     """
 
     def __init__(self, task: Task) -> None:
@@ -69,21 +68,6 @@ class Data:
     def has_target_positions(self) -> bool:
         """Whether targets are at positions, rather than one for each example."""
         return self._summary.has_target_positions
-
-    @cached_property
-    def baselines(self) -> Mapping[str, float]:
-        """Test accuracies in [0, 1] without attention, by name; see `tasks.baselines`."""
-        return evaluate(self.task, self.splits, self.digests)
-
-    @cached_property
-    def baseline_losses(self) -> Mapping[str, float]:
-        """Mean cross-entropies in nats on test, by name, as `baselines`; see `tasks.baselines`."""
-        return evaluate_losses(self.task, self.splits, self.digests)
-
-    @cached_property
-    def baseline_returns(self) -> Mapping[str, float]:
-        """Normalised returns without a model, by name; see `Task.baseline_returns`."""
-        return self.task.baseline_returns()
 
     @cached_property
     def _summary(self) -> Summary:

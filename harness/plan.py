@@ -136,16 +136,23 @@ def restore(spec: RunSpec) -> Plan:
     Raises:
         UserError: its variants or its task are unknown, or the task or its data have changed since.
     """
-    task = shuffle_blocks(create(spec.task.name, **spec.task.options), spec.task.block)
-    if task.key != spec.task.key:
-        raise UserError(
-            f"the run is of task {spec.task.key!r}, which is now {task.key!r}; run it again"
-        )
-    data = Data.of(task)
-    if {**data.digests} != spec.task.digests:
-        raise UserError(f"the data of {task.key} have changed since the run; run it again")
-    composition = Composition.parse(spec.attention)
+    data, composition = recorded_data(spec.task), Composition.parse(spec.attention)
     return Plan(spec=spec, task=data.task, composition=composition, data=data)
+
+
+def recorded_data(spec: TaskSpec) -> Data:
+    """The data of a task that was recorded.
+
+    Raises:
+        UserError: the task is unknown, or it or its data are missing or have changed since.
+    """
+    task = shuffle_blocks(create(spec.name, **spec.options), spec.block)
+    if task.key != spec.key:
+        raise UserError(f"the run is of task {spec.key!r}, which is now {task.key!r}; run it again")
+    data = Data.of(task)
+    if {**data.digests} != spec.digests:
+        raise UserError(f"the data of {task.key} have changed since the run; run it again")
+    return data
 
 
 def task_of(request: Request) -> Task:

@@ -61,9 +61,6 @@ class Cell:
         self.start = time.perf_counter()
         self.environment = environment_of(plan)
         self.progress = Progress(environment=self.environment)
-        self.baselines: dict[str, float] = {}
-        self.baseline_losses: dict[str, float] = {}
-        self.baseline_returns: dict[str, float] = {}
         self.cost: Cost | None = None
         self.final: Final | None = None
 
@@ -76,9 +73,6 @@ class Cell:
             started=self.started,
             environment=self.environment,
             implementations=implementations(self.plan.composition),
-            baselines=self.baselines,
-            baseline_losses=self.baseline_losses,
-            baseline_returns=self.baseline_returns,
             expected_failures=expected_failures_of(self.plan),
             is_baseline=is_baseline(self.plan.composition),
             curve=self.progress.curve,
@@ -96,9 +90,6 @@ class Cell:
         train, dev, test = (plan.data.splits[name].to(device) for name in SPLITS)
         if spec.train.best_on_test and not test.answers.exact:
             raise UserError(f"{plan.task.key} has no accuracies; give train.best_on_test=false")
-        self.baselines = dict(plan.data.baselines)
-        self.baseline_losses = dict(plan.data.baseline_losses)
-        self.baseline_returns = dict(plan.data.baseline_returns)
         self.callback.phase("measure cost")
         plan = with_fastest_backend(plan, self.store)
         self.cost = measure(plan)

@@ -8,9 +8,9 @@ sequences of a chunk.
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, TypeAlias
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
@@ -24,6 +24,14 @@ SplitName = Literal["train", "dev", "test"]
 SPLITS: tuple[SplitName, ...] = ("train", "dev", "test")
 
 Inputs = Literal["sequences", "images", "trajectories"]
+
+Splits: TypeAlias = Mapping[SplitName, "Split"]
+
+Baseline: TypeAlias = Callable[[Splits], float]
+"""Fits a model without attention to train, and gives its test accuracy in [0, 1]."""
+
+NO_ANSWER = -1
+"""In place of a class where there is none."""
 
 CHUNK = 4096
 """Sequences that are processed at a time, so that intermediate tensors stay small."""
@@ -190,6 +198,8 @@ class Task(ABC):
             colour `images`, or `trajectories` of states, actions and returns.
         packages: optional packages whose versions are part of the results.
         labels: name of each class; empty where it is the number of the class.
+        caveat: what a score does not show: what the best rule reaches that does not do what the
+            task asks for. Shown on its card.
     """
 
     name: ClassVar[str]
@@ -204,6 +214,7 @@ class Task(ABC):
     inputs: Inputs = "sequences"
     packages: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
+    caveat: str = ""
 
     @abstractmethod
     def load(self, split: SplitName) -> Split:
@@ -214,17 +225,18 @@ class Task(ABC):
         """
 
     def candidates(self, split: Split) -> Int[Tensor, "n c"]:
-        """The answers that each example contains, as often as they occur, correct ones included.
+        """The answers that each example contains, by their place, correct ones included.
 
-        By default none, c = 0.
+        A column is the same place in every example; `NO_ANSWER` where that holds none. By default
+        there are no places, c = 0.
         """
         return torch.empty(len(split), 0, dtype=torch.int64)
 
-    def shallow_baselines(self, splits: Mapping[SplitName, Split]) -> Mapping[str, float]:
-        """Test accuracies in [0, 1], by name, of models made for this task.
+    def shallow_baselines(self) -> Mapping[str, Baseline]:
+        """Models made for this task that do not do what it asks for, by name.
 
-        They are computed in addition to those of every task, see `tasks.baselines`, and only where
-        train is not small, or sequences are signals. By default none.
+        They are fitted in addition to those of every task, see `tasks.baselines`. Where an example
+        has one target and sequences are tokens, only if train is not small. By default none.
         """
         return {}
 

@@ -8,14 +8,21 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 import tasks
+from harness.baselines import fit
 from harness.cli.arguments import path
 from harness.cli.descriptions import EXAMPLES, SHEET, Description, describe
 from harness.cli.process import script
+from harness.cli.progress import fitting
 from harness.cli.report import within, write_pages
+from harness.data import Data
 from harness.plan import Request, task_of
+from harness.records.baselines import TaskBaselines
 from harness.records.files import require_writable
+from harness.records.spec import TaskSpec
+from harness.records.store import BaselineStore
 from reports.markdown import escape, table
 from tasks.baselines import FEW, FIRST
 from tasks.data.sources import ImportedTask
@@ -48,9 +55,12 @@ writes this page.
   boosted trees on the tokens at one end, k chosen on dev. *first {FIRST} tokens*, where train has
   fewer than {FEW:,} examples or the target is a number: a linear model. The rows after these belong
   to the task. Of time series: linear models of the *statistics of channels*, and of *random
-  convolutions* (ROCKET). *most frequent in context*, where targets are at tokens, is the answer
-  that the example itself contains most often. Of text: bits per byte or perplexity of *unigram* and
-  interpolated *Kneser-Ney n-grams*, n chosen on dev.
+  convolutions* (ROCKET). Where targets are at tokens, *most frequent in context* is the answer that
+  the example itself contains most often, and *by position* or *by rank of the query* the one at the
+  place that was most often correct in train for a query at that position, or of that rank. *same
+  sequence*, *same counts in train*: the most frequent class of the equal examples of train. Of
+  text: bits per byte or perplexity of *unigram* and interpolated *Kneser-Ney n-grams*, n chosen on
+  dev. `results/baselines` holds them; those that it lacks are fitted.
 * **Examples** are the first {EXAMPLES} of train. Positions count from 0. Of long sequences the
   middle is left out. The **sheet** of a task of images shows the first {SHEET}, row by row.
 """
@@ -66,8 +76,17 @@ def main(
     generate: Annotated[
         bool, typer.Option("--generate/--no-generate", help="Generate data that are missing.")
     ] = True,
+    store: Annotated[
+        Path,
+        typer.Option(parser=path, help="Folder of the baselines; those that it lacks are fitted."),
+    ] = Path("results/baselines"),
 ) -> None:
     """Write the page of the tasks and its images."""
+
+    def baselines_of(spec: TaskSpec, data: Data) -> TaskBaselines:
+        with fitting(Console(), f"baselines of {spec.key}") as on_step:
+            return fit(spec, lambda _: data, BaselineStore(store), on_step)
+
     if not out.suffix:
         raise UserError(f"--out {str(out)!r} has no suffix; give one such as docs/tasks.md")
     require_writable(out.with_suffix(""), str(out), "give another --out")
@@ -75,7 +94,7 @@ def main(
     shared = {name for name, _ in registry.built_in()}
     for name in filter(shared.__contains__, tasks.names(required_options=False)):
         try:
-            cards.append([describe(task, generate) for task in settings(name)])
+            cards.append([describe(task, generate, baselines_of) for task in settings(name)])
         except UserError as error:
             warnings.warn(str(error), stacklevel=2)
             continue
@@ -114,7 +133,13 @@ def images(cards: Sequence[Sequence[Description]]) -> dict[str, bytes]:
 
 def _card(card: Sequence[Description], folder: str) -> str:
     task = card[0].task
-    parts = [f"## {task.name}\n", *_titles(task), table(["", ""], _properties(card[0]).items())]
+    caveat = [f"**What a score does not show.** {task.caveat}\n"] if task.caveat else []
+    parts = [
+        f"## {task.name}\n",
+        *_titles(task),
+        *caveat,
+        table(["", ""], _properties(card[0]).items()),
+    ]
     keys: dict[str, list[str]] = {}
     for setting in card:
         keys.setdefault(setting.missing, []).append(f"`{setting.task.key}`")

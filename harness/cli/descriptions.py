@@ -3,7 +3,7 @@
 import hashlib
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -11,6 +11,8 @@ import numpy as np
 from PIL import Image
 
 from harness.data import Data
+from harness.records.baselines import TaskBaselines
+from harness.records.spec import TaskSpec
 from reports.tables.scores import metric_text
 from tasks import Split, Task
 from tasks.answers import Classes, NextTokens, Number
@@ -55,8 +57,12 @@ class Description(NamedTuple):
     examples: Mapping[str, Example] = MappingProxyType({})
 
 
-def describe(task: Task, generate: bool) -> Description:
+def describe(
+    task: Task, generate: bool, baselines_of: Callable[[TaskSpec, Data], TaskBaselines]
+) -> Description:
     """Load all splits of a task and describe them; `generate` those that the cache does not have.
+
+    `baselines_of` gives its baselines.
 
     Raises:
         UserError: the data are damaged, or cannot be generated with the task's options.
@@ -69,16 +75,20 @@ def describe(task: Task, generate: bool) -> Description:
     train, test = data.splits["train"], data.splits["test"]
     train_hashes = set(_hashes(train))
     repeated = sum(digest in train_hashes for digest in _hashes(test))
+    spec = TaskSpec(
+        name=task.name, key=task.key, options=task.options, block=0, digests={**data.digests}
+    )
+    found = baselines_of(spec, data)
     share = f"{repeated:,} of {len(test.sequences):,}"
     tables = [
         [rows[name] | _sizes(split) for name, split in data.splits.items()],
         [rows[name] | {"SHA-256": f"`{digest}`"} for name, digest in data.digests.items()],
         [{**setting, "sequences of test that are in train": share}],
         [rows[name] | _targets(task, split) for name, split in data.splits.items()],
-        [setting | {name: f"{100 * value:.1f} %" for name, value in data.baselines.items()}],
+        [setting | {name: f"{100 * value:.1f} %" for name, value in found.accuracies.items()}],
     ]
     if metric := test.answers.metric:
-        losses = data.baseline_losses.items()
+        losses = found.losses.items()
         shown = {f"{name}, {metric}": metric_text(-value, metric) for name, value in losses}
         tables.append([setting | shown])
     target, examples = _target(task, train), _examples(task, train)

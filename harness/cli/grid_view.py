@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.progress import Progress, TaskID
 
-from harness.cli.progress import CellProgress, columns, title, write, write_failure
+from harness.cli.progress import CellProgress, Estimate, columns, title, write, write_failure
 from harness.records.locks import State
 from harness.records.record import FINAL, Record
 from harness.records.spec import RunSpec
@@ -62,6 +62,7 @@ class GridView:
         self._rows: dict[str, TaskID] = {}
         self._specs: dict[str, RunSpec] = {}
         self._first: dict[str, float] = {}
+        self._estimates: dict[str, Estimate] = {}
         self._running: Mapping[str, State] = {}
         self._others: Mapping[str, State] = {}
         self._failed = self._done = self._before = self._total = 0
@@ -80,7 +81,7 @@ class GridView:
 
     def callback(self, spec: RunSpec) -> CellProgress:
         """See `harness.engines.jobs.CellView.callback`."""
-        return CellProgress(spec, self._bar, self._errors)
+        return CellProgress(spec, self._bar, self._errors, self._clock)
 
     def ended(self, record: Record, result: "Result") -> None:
         """See `harness.grid.View.ended`."""
@@ -103,7 +104,10 @@ class GridView:
                 self._first[name] = state.step / state.steps
                 self._row(name, state)
             elif name in self._rows:
-                self._bar.update(self._rows[name], completed=state.step, status=state.phase)
+                left = self._estimates[name].left(state.phase, state.step, state.steps)
+                self._bar.update(
+                    self._rows[name], completed=state.step, status=state.phase, left=left
+                )
         self._running, self._others = running, others
         self._show_overall()
         if self._clock() > self._printed + SECONDS_PER_SUMMARY:
@@ -113,6 +117,7 @@ class GridView:
     def _row(self, name: str, state: State) -> None:
         """Show a cell that another process runs."""
         text = title(self._specs[name])
+        self._estimates[name] = Estimate(self._clock)
         self._rows[name] = self._bar.add_task(
             text, total=state.steps, completed=state.step, status=state.phase
         )
@@ -120,7 +125,8 @@ class GridView:
 
     def _show_overall(self) -> None:
         if self._overall is not None:
-            self._bar.update(self._overall, completed=self._done, status=self._summary())
+            left = self._seconds_left()
+            self._bar.update(self._overall, completed=self._done, status=self._summary(), left=left)
 
     def _summary(self) -> str:
         return summary(
@@ -129,12 +135,12 @@ class GridView:
         )  # fmt: skip
 
     def _seconds_left(self) -> float | None:
-        """From the work of this command so far; None before there is any, and at the end."""
+        """From the work of this command so far; None before a cell has ended, and at the end."""
         parts = {name: state.step / state.steps for name, state in self._running.items()}
         ended = self._done - self._before + self._failed
         new = ended + sum(part - self._first.get(name, 0.0) for name, part in parts.items())
         left = self._total - self._done - self._failed - sum(parts.values())
-        return (self._clock() - self._start) * left / new if new > 0 and left > 0 else None
+        return (self._clock() - self._start) * left / new if ended and left > 0 else None
 
     def _print(self, text: str) -> None:
         """Print a line where there are no bars."""

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from harness.cli import arguments, cells
+from harness.cli import arguments, baselines, cells
 from harness.cli.report import read, within, write_pages
 from zoo.registry import UserError
 
@@ -36,6 +36,7 @@ def locality(
     cells.require_owners(requests, plans)
     plans += shuffled(requests, sizes)
     records = [record for record, _ in cells.run(plans, store)]
+    baselines.fit([record for record in records if not record.spec.task.block], store)
     failed = [f"{record.status}: {record.reason}" for record in records if record.status != "ok"]
     if failed:
         reasons = ", ".join(dict.fromkeys(failed))

@@ -3,17 +3,22 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import timedelta
+from math import ceil
 
 from rich.console import Console
 from rich.progress import (
     BarColumn,
     DownloadColumn,
+    MofNCompleteColumn,
     Progress,
     ProgressColumn,
+    Task,
+    TaskID,
     TextColumn,
     TimeElapsedColumn,
-    TimeRemainingColumn,
 )
+from rich.text import Text
 
 from harness.records.outcome import Point
 from harness.records.spec import RunSpec
@@ -30,11 +35,42 @@ SECONDS_PER_LINE = 10.0
 """Minimum seconds between two printed lines; lines with a dev accuracy are always printed."""
 
 
+class Estimate:
+    """The remaining time of a stage, from the steps of that stage alone."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """Measure time by `clock`; nothing is known yet."""
+        self._clock, self._stage = clock, ""
+        self._first: tuple[float, int] | None = None
+
+    def left(self, stage: str, step: int, steps: int) -> float | None:
+        """Seconds until `steps`, if a step was seen since the first look at `stage`, else None."""
+        now = self._clock()
+        if stage != self._stage:
+            self._stage, self._first = stage, None
+        if self._first is None:
+            self._first = now, step
+        start, before = self._first
+        return (steps - step) * (now - start) / (step - before) if step > before else None
+
+
+class Remaining(ProgressColumn):
+    """The remaining time of a row, where it is known: its field `left`, in seconds."""
+
+    def render(self, task: Task) -> Text:
+        """See `ProgressColumn.render`."""
+        left = task.fields.get("left")
+        return Text("-:--:--" if left is None else str(timedelta(seconds=ceil(left))), "cyan")
+
+
 class CellProgress:
     """Shows one cell; a `harness.callbacks.ProgressCallback`."""
 
-    def __init__(self, spec: RunSpec, bar: Progress, errors: Console) -> None:
+    def __init__(
+        self, spec: RunSpec, bar: Progress, errors: Console, clock: Callable[[], float]
+    ) -> None:
         """Add a row for the cell to `bar`; tracebacks go to `errors`."""
+        self._estimate, self._phase = Estimate(clock), ""
         self._title = title(spec)
         self._bar, self._console, self._errors = bar, bar.console, errors
         self._row = bar.add_task(self._title, total=spec.train.steps, status="")
@@ -42,7 +78,8 @@ class CellProgress:
 
     def phase(self, name: str) -> None:
         """See `ProgressCallback.phase`."""
-        self._bar.update(self._row, status=name)
+        self._phase = name
+        self._bar.update(self._row, status=name, left=None)
         if not self._console.is_terminal:
             self._print(name, self._console)
 
@@ -53,7 +90,8 @@ class CellProgress:
         parts += [] if point.dev_loss is None else [f"loss {point.dev_loss:.3f}"]
         dev = f" dev {', '.join(parts)}" if parts else ""
         text = f"loss {point.loss:.3f}{extra}{dev}"
-        self._bar.update(self._row, completed=point.step, status=text)
+        left = self._estimate.left(self._phase, point.step, steps)
+        self._bar.update(self._row, completed=point.step, status=text, left=left)
         due = point.evaluated or time.monotonic() > self._printed + SECONDS_PER_LINE
         if due and not self._console.is_terminal:
             self._printed = time.monotonic()
@@ -93,8 +131,28 @@ def columns() -> tuple[ProgressColumn, ...]:
         BarColumn(),
         TextColumn("{task.completed:.0f}/{task.total:.0f} {task.fields[status]}"),
         TimeElapsedColumn(),
-        TimeRemainingColumn(),
+        Remaining(),
     )
+
+
+@contextmanager
+def fitting(console: Console, name: str) -> Iterator[Callable[[str, int, int], None]]:
+    """Show what is fitted; yield a function of a step's name, the steps before it, and of all."""
+    columns = (TextColumn("[bold]{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(
+        *columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal
+    ) as bar:
+        row: TaskID | None = None
+
+        def on_step(step: str, done: int, steps: int) -> None:
+            nonlocal row
+            if not console.is_terminal:
+                write(f"{name}: {step} ({done + 1} of {steps})", console)
+                return
+            row = bar.add_task(name, total=steps) if row is None else row
+            bar.update(row, completed=done, description=f"{name}: {step}")
+
+        yield on_step
 
 
 @contextmanager

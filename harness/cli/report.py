@@ -32,9 +32,14 @@ def report(
             help="A page to update between its marks <!-- leaderboard --> and <!-- models -->.",
         ),
     ] = None,
+    baselines: Annotated[
+        bool,
+        typer.Option("--baselines", help="First fit the baselines of tasks that lack them."),
+    ] = False,
     as_json: JsonOption = False,
 ) -> Answer:
     """Write the leaderboard, the pages of tuning and costs, their tables and their figures."""
+    from harness.cli.baselines import fit
     from harness.records.files import require_writable
     from harness.records.store import CostStore
     from reports import pages, tables
@@ -43,17 +48,21 @@ def report(
         raise UserError(f"store {str(store)!r} is not a folder; make records with: harness run")
     folder = store if out is None else out
     records, broken = read(store)
+    complete = not baselines or fit(records, store)
+    records = attach(records, store) if baselines else records
     costs = with_warnings(CostStore.within(store).read())[0]
     updated = _updated(readme, records, costs) if readme else ""
     require_writable(folder, str(folder), "give another --out")
     made = pages.files(records, broken) | pages.tuning_files(records) | pages.cost_files(costs)
     files = within(folder, made)
     written = write_pages(files | ({readme: updated.encode()} if readme else {}))
+    code = 0 if complete else 1
     if as_json:
         rows, cost_rows = tables.rows_of(records), tables.cost_rows(costs)
-        return Answer({"rows": rows, "costs": cost_rows, "files": written})
+        return Answer({"rows": rows, "costs": cost_rows, "files": written}, code)
     only_costs = bool(costs) and not records
-    return Answer(f"\n{tables.cost_summary(costs) if only_costs else tables.summary(records)}")
+    summary = tables.cost_summary(costs) if only_costs else tables.summary(records)
+    return Answer(f"\n{summary}", code)
 
 
 def within(folder: Path, files: Mapping[str, bytes]) -> dict[Path, bytes]:
@@ -82,10 +91,24 @@ def write_pages(files: Mapping[Path, bytes]) -> list[Path]:
 
 
 def read(store: Path) -> "tuple[list[Record], list[Broken]]":
-    """Every record of a store, with a warning for each file that is not a record."""
+    """Every record of a store, with the baselines of its task.
+
+    There is a warning for each file that is not a record.
+    """
     from harness.records.store import Store
 
-    return with_warnings(Store(store).read())
+    records, broken = with_warnings(Store(store).read())
+    return attach(records, store), broken
+
+
+def attach(records: "Sequence[Record]", folder: Path) -> "list[Record]":
+    """The records with the baselines that the store in `folder` has of their tasks."""
+    from harness.records.baselines import with_baselines
+    from harness.records.store import BaselineStore
+    from tasks import BASELINES_VERSION
+
+    found, _ = with_warnings(BaselineStore.within(folder).read())
+    return with_baselines(records, found, BASELINES_VERSION)
 
 
 def with_warnings(content: "tuple[list[T], list[Broken]]") -> "tuple[list[T], list[Broken]]":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli import arguments, cells
+from harness.cli import arguments, baselines, cells, report
 from harness.cli.process import Answer
 from zoo.registry import UserError
 
@@ -100,12 +100,16 @@ def run(
     if tensorboard:
         write_events([record for record, _ in outcomes], tensorboard)
     complete = len(outcomes) == count and all(record.status == "ok" for record, _ in outcomes)
-    content = (_document if as_json else _text)(outcomes, store)
+    records = [record for record, _ in outcomes]
+    baselines.fit(records, store)
+    content = (_document if as_json else _text)(outcomes, report.attach(records, store), store)
     return Answer(content, 0 if complete else 1)
 
 
-def _document(outcomes: "Sequence[tuple[Record, bool]]", store: Path) -> dict[str, object]:
-    """The rows of the summary, and the record of each run."""
+def _document(
+    outcomes: "Sequence[tuple[Record, bool]]", records: "list[Record]", store: Path
+) -> dict[str, object]:
+    """The rows of the summary of `records`, which have baselines, and the record of each run."""
     from harness.records.store import Store
     from reports import tables
 
@@ -121,15 +125,15 @@ def _document(outcomes: "Sequence[tuple[Record, bool]]", store: Path) -> dict[st
         }
         for record, new in outcomes
     ]
-    return {"rows": tables.rows_of([record for record, _ in outcomes]), "runs": runs}
+    return {"rows": tables.rows_of(records), "runs": runs}
 
 
-def _text(outcomes: "Sequence[tuple[Record, bool]]", store: Path) -> str:
-    """The path of each record, and the summary."""
+def _text(outcomes: "Sequence[tuple[Record, bool]]", records: "list[Record]", store: Path) -> str:
+    """The path of each record, and the summary of `records`, which have baselines."""
     from harness.records.store import Store
     from reports import tables
 
     notes = {True: "", False: "  (already present; run it again with --rerun)"}
     paths = [f"{Store(store).path(record.spec)}{notes[new]}" for record, new in outcomes]
-    summary = tables.summary([record for record, _ in outcomes])
+    summary = tables.summary(records)
     return "\n".join([*paths, "", summary, "", f"leaderboard: harness report --store {store}"])

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from harness.cli import arguments, cells
+from harness.cli import arguments, baselines, cells
 from harness.cli.report import read, within, write_pages
 from zoo.registry import UserError
 
@@ -52,6 +52,7 @@ def sweep(
     cells.require_owners(requests, plans)
     require_one_processor(plans, Store(store))
     outcomes = cells.run(plans, store, resources=resources)
+    baselines.fit([record for record, _ in outcomes], store)
     try:
         files = pages.sweep_files(read(store)[0], field, default_of(field))
     except ValueError as error:

@@ -31,6 +31,8 @@ FOLDER = ".locks"
 
 ANNOUNCEMENT = re.compile(r"command-.*-\d+-\d+\.(cells|lock)")
 """Names of the files of commands: host, process and thread. No record has such a name."""
+SECONDS_PER_TRY = 0.2
+"""Seconds between two tries to get a lock."""
 
 SECONDS_PER_STATE = 2.0
 """Minimum seconds between two writes of the step of a run."""
@@ -134,6 +136,19 @@ class Locks:
         finally:
             if held is not None:
                 held.release()
+
+    def alone(self, name: str) -> Iterator[None]:
+        """Wait until no other process holds the lock of that name, and hold it.
+
+        Raises:
+            UserError: the file system has no locks, or the folder cannot be written.
+        """
+        while (held := self._lock(name)) is None:
+            time.sleep(SECONDS_PER_TRY)
+        try:
+            yield
+        finally:
+            held.release()
 
     def is_held(self, name: str) -> bool:
         """Whether a process runs the cell; for an instant, nobody else can take its lock."""

@@ -153,11 +153,9 @@ class Record(Frozen):
         started: when the run began.
         environment: that of the run.
         implementations: SHA-256 of the sources of each variant; see `harness.provenance`.
-        baselines: accuracies without attention on the same test split, by name.
-        baseline_losses: mean cross-entropies in nats of models without attention on the same test
-            split, by name; empty unless the run is a language model.
-        baseline_returns: normalised returns in the test episodes without a model, by name; empty
-            unless the task is one of trajectories.
+        baselines, baseline_losses, baseline_returns: those of the task, which reports read from
+            its file; see `harness.records.baselines`. Only records of before there were such files
+            hold them.
         expected_failures: checks that its variants are expected to fail, `VARIANT: CHECK`, each
             with its reason.
         is_baseline: whether no variant of the run is attention; None in records of before it was
@@ -174,12 +172,14 @@ class Record(Frozen):
     started: Time
     environment: Environment
     implementations: Mapping[str, str]
-    baselines: Mapping[str, Fraction]
     expected_failures: Mapping[str, str]
     curve: list[Point]
     cost: Cost | None
     final: Final | None
     is_baseline: Annotated[bool | None, OMITTED_IF_NONE] = None
+    baselines: Annotated[Mapping[str, Fraction], Field(exclude_if=operator.not_)] = Field(
+        default={}
+    )
     baseline_losses: Annotated[Mapping[str, Nats], Field(exclude_if=operator.not_)] = Field(
         default={}
     )

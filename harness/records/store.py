@@ -9,16 +9,17 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
+from harness.records.baselines import FOLDER, TaskBaselines, name_of_task
 from harness.records.cost import CostRecord, CostSpec
 from harness.records.files import remove_partial, require_writable, write_atomic
 from harness.records.locks import Locks
 from harness.records.record import FINAL, Record
-from harness.records.spec import RunSpec
+from harness.records.spec import RunSpec, TaskSpec
 from harness.records.spectrum import SpectrumRecord
 from zoo.registry import UserError, in_one_line
 
-SpecT = TypeVar("SpecT", RunSpec, CostSpec)
-RecordT = TypeVar("RecordT", Record, CostRecord, SpectrumRecord)
+SpecT = TypeVar("SpecT", RunSpec, CostSpec, TaskSpec)
+RecordT = TypeVar("RecordT", Record, CostRecord, SpectrumRecord, TaskBaselines)
 
 
 class Broken(NamedTuple):
@@ -198,6 +199,26 @@ class SpectrumStore(RecordStore[RunSpec, SpectrumRecord]):
     def name(self, spec: RunSpec) -> str:
         """See `RecordStore.name`: that of the run."""
         return name_of_run(spec)
+
+
+class BaselineStore(RecordStore[TaskSpec, TaskBaselines]):
+    """The baselines of tasks."""
+
+    kind = TaskBaselines
+
+    @classmethod
+    def within(cls, folder: Path) -> "BaselineStore":
+        """The baselines of a store whose runs are in `folder`."""
+        return cls(folder / FOLDER)
+
+    def name(self, spec: TaskSpec) -> str:
+        """See `RecordStore.name`."""
+        return name_of_task(spec)
+
+    @property
+    def locks(self) -> Locks:
+        """The locks of its tasks."""
+        return Locks(self.folder)
 
 
 def name_of_run(spec: RunSpec) -> str:

@@ -11,6 +11,7 @@ from reports.tables.columns import Column, columns_of, metric_heading
 from reports.tables.scores import metric_text
 from reports.tables.settings import recipe
 from reports.tables.values import PAPER, percent
+from reports.tables.versions import left_out, of_newest_versions
 
 TITLE = "# Leaderboard\n"
 NO_RECORDS = "There are no records yet. `harness run` makes one; see `harness run --help`.\n"
@@ -19,7 +20,10 @@ NO_RECORDS = "There are no records yet. `harness run` makes one; see `harness ru
 def leaderboard(records: Sequence[Record], broken: Sequence[Broken]) -> str:
     """The whole page: a section for each board, then the meaning and origin of the numbers."""
     sections = [_section(board) for board in boards(records)]
-    return "\n".join([TITLE, *(sections or [NO_RECORDS]), *notes(records, broken)])
+    older = left_out(records)
+    sections += [f"{escape(older)}\n"] if older else []
+    shown = of_newest_versions(records)
+    return "\n".join([TITLE, *(sections or [NO_RECORDS]), *notes(shown, broken)])
 
 
 def _section(board: Board) -> str:

@@ -65,7 +65,8 @@ MEANING = f"""\
   baseline* counts the seeds whose accuracy is at most that of the strongest baseline.
 - Rows in italics are baselines, accuracies without attention: linear models on token counts (*bag
   of tokens*, *n-grams*) and on pixels, boosted trees on the tokens named, or on what the task
-  names; *most frequent in context* is the answer that an example itself contains most often.
+  names; *most frequent in context* is the answer that an example itself contains most often, *by
+  position* or *rank of the query* the one at the place that was most often correct in train.
 """
 
 LOSSES = """\

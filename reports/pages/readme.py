@@ -62,7 +62,7 @@ def _cell(row: Row) -> str:
 
 def _baseline(board: Board) -> str:
     strongest = strongest_baseline(board.rows, board.baseline_scores)
-    if strongest is None:
+    if strongest is None or not board.baseline_scores:
         return NOTHING
     name, score = strongest
     text = metric_text(score, board.metric) if board.metric else percent(score)

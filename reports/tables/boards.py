@@ -24,6 +24,7 @@ from reports.tables.settings import (
 )
 from reports.tables.standings import verdict, with_standings
 from reports.tables.trials import without_trials
+from reports.tables.versions import of_newest_versions
 
 OfRun = TypeVar("OfRun", Record, SpectrumRecord)
 
@@ -100,10 +101,12 @@ def grouped(
 ) -> list[tuple[str, Setting, list[OfRun]]]:
     """Groups of runs of one setting and kind of processor in order, with its title and setting.
 
-    Threads belong to the cost of a run, and not to its accuracy: they are in the title alone. Of
-    two records of the same run on one kind of processor, the later one is used.
+    Runs of older versions of a task are left out. Threads belong to the cost of a run, and not to
+    its accuracy: they are in the title alone. Of two records of the same run on one kind of
+    processor, the later one is used.
     """
-    ordered = sorted(records, key=lambda record: (record.spec.id, record.started))
+    used = of_newest_versions(records)
+    ordered = sorted(used, key=lambda record: (record.spec.id, record.started))
     latest = {(record.spec.id, record.environment.device): record for record in ordered}
     groups = group_by(latest.values(), lambda run: sort_key(shared(run), run.environment.device))
     runs = [groups[key] for key in sorted(groups)]

@@ -6,6 +6,7 @@ from itertools import combinations
 
 import numpy as np
 
+from harness.records.baselines import missing
 from harness.records.scores import Metric
 from reports.statistics import Sample, compare, is_comparable, tiers
 from reports.tables.rows import Row, Standing, group_by
@@ -34,7 +35,10 @@ def strongest_baseline(rows: Sequence[Row], baselines: Baselines) -> tuple[str, 
 
 
 def verdict(rows: Sequence[Row], baselines: Baselines) -> str:
-    """What a board settles: its separable pairs, and the rows that beat every baseline."""
+    """What a board settles: its separable pairs, and the rows that beat every baseline.
+
+    Without `baselines` there is no verdict on them, but the file that is missing.
+    """
     return " ".join(filter(None, [_pairs(rows), _evidence(rows, baselines)]))
 
 
@@ -84,7 +88,7 @@ def _obstacle(row: Row, baselines: Sequence[float], first: Sample | None) -> str
 def _against_baselines(
     row: Row, rows: Sequence[Row], baselines: Baselines, strongest: tuple[str, float] | None
 ) -> Row:
-    if row.score is None or row.without_attention or strongest is None:
+    if row.score is None or row.without_attention or strongest is None or not baselines:
         return row
     beats = all(row.score.low > value for _, value in baselines) and all(
         _beats(row, model) for model in _models(rows)
@@ -127,6 +131,8 @@ def _pairs(rows: Sequence[Row]) -> str:
 
 
 def _evidence(rows: Sequence[Row], baselines: Baselines) -> str:
+    if not baselines and any(row.score for row in rows):
+        return f"No verdict on baselines: {missing(rows[0].spec.task)}."
     strongest = strongest_baseline(rows, baselines)
     known = [r.standing.beats_baselines for r in rows if r.standing.beats_baselines is not None]
     if not known or strongest is None:

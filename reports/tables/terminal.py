@@ -12,6 +12,7 @@ from reports.tables.reproduced_results import CELLS, Results, cells
 from reports.tables.reproduction import TIME, Entry, by_attention, entry_text, label, tasks_of
 from reports.tables.scores import metric_text
 from reports.tables.values import NOTHING, number, percent
+from reports.tables.versions import left_out
 from reports.text import plain
 
 WIDTH = 100
@@ -33,7 +34,9 @@ Lines = Sequence[Sequence[str]]
 
 def summary(records: Iterable[Record]) -> str:
     """Every board with its main columns: a line for each variant, with means over its seeds."""
-    return "\n\n".join(map(_board, boards(records))) or "no records"
+    runs = list(records)
+    parts = [*map(_board, boards(runs)), left_out(runs)]
+    return "\n\n".join(filter(None, parts)) or "no records"
 
 
 def cost_summary(records: Iterable[CostRecord]) -> str:

@@ -9,32 +9,25 @@
   Where the target is a number, or train is shorter than `FEW`: a linear model on the first 16
   tokens instead. Images have the bag of tokens only.
 * What a task adds: see `Task.shallow_baselines`. For signals there is nothing else.
-* Where an example has target positions, the answer that it contains most often (*most frequent in
-  context*).
+* Where an example has target positions and contains the answers, rules that do not look for what is
+  asked: see `context`.
 * Where the target is the next token at every position, cross-entropies of n-gram models: see
-  `kneser_ney`.
+  `kneser_ney`. Of trajectories, normalised returns: see `Task.baseline_returns`.
 
 A model that does not exceed these may have learned no more than they do.
 """
 
-import hashlib
-import json
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from functools import partial
+from typing import Literal, NamedTuple
 
-import numpy as np
-
+from tasks import BASELINES_VERSION
 from tasks.answers import NextTokens, Number
-from tasks.baselines import kneser_ney, tokens
+from tasks.baselines import context, kneser_ney, tokens
 from tasks.baselines.fitting import linear
-from tasks.contract import SPLITS, Split, SplitName, Task
-from tasks.data import cache
-from zoo.registry import UserError
+from tasks.contract import Baseline, Splits, Task
 
-__all__ = ["FEW", "FIRST", "MOST_FREQUENT", "VERSION", "compute", "evaluate", "evaluate_losses"]
-
-MOST_FREQUENT = "most frequent in context"
+__all__ = ["BASELINES_VERSION", "FEW", "FIRST", "Step", "compute", "steps"]
 
 FEW = 1000
 """Examples of train below which boosted trees and n-grams are not fitted."""
@@ -42,99 +35,72 @@ FEW = 1000
 FIRST = 16
 """Tokens at the beginning of each sequence that a linear model reads in their place."""
 
-LOSSES_VERSION = 2
-"""As `VERSION`, of losses."""
 
-VERSION = 6
-"""Incremented when a baseline is computed differently: results of other versions are not reused."""
+class Step(NamedTuple):
+    """Baselines that are fitted together.
 
-
-def evaluate(
-    task: Task, splits: Mapping[SplitName, Split], digests: Mapping[SplitName, str]
-) -> dict[str, float]:
-    """Test accuracies in [0, 1] by name, computed once for given data and cached.
-
-    Where the cache cannot be read or written, they are computed each time. `digests` are those of
-    the three splits, by name.
-
-    Raises:
-        UserError: the cached result is damaged.
+    Attributes:
+        kind: whether the values are test accuracies in [0, 1], mean cross-entropies in nats on
+            test, or normalised returns.
+        fit: gives them by name.
     """
-    return _once(f"baselines@{VERSION}", task, digests, lambda: compute(task, splits))
+
+    kind: Literal["accuracies", "losses", "returns"]
+    fit: Callable[[], Mapping[str, float]]
 
 
-def evaluate_losses(
-    task: Task, splits: Mapping[SplitName, Split], digests: Mapping[SplitName, str]
-) -> dict[str, float]:
-    """Mean cross-entropies in nats on test by name, as `evaluate`; none but of language models."""
-    if not isinstance(splits["test"].answers, NextTokens):
-        return {}
-    return _once(
-        f"losses@{LOSSES_VERSION}",
-        task,
-        digests,
-        lambda: kneser_ney.losses(splits, task.classes),
-    )
-
-
-def _once(
-    kind: str,
-    task: Task,
-    digests: Mapping[SplitName, str],
-    compute: Callable[[], dict[str, float]],
-) -> dict[str, float]:
-    """What `compute` returns, from the cache if it was computed before for the same data."""
-    identity = json.dumps([task.key, *(digests[name] for name in SPLITS)])
-    key = f"{kind}-{hashlib.sha256(identity.encode()).hexdigest()[:32]}"
-    if cached := _cached(key):
-        return cached
-    with cache.one_at_a_time(key):
-        if cached := _cached(key):
-            return cached
-        values = compute()
-        if values:  # an empty array has no type of names
-            arrays = {"names": np.array([*values]), "values": np.array([*values.values()])}
-            with suppress(UserError):
-                cache.write(key, arrays)
-    return values
-
-
-def compute(task: Task, splits: Mapping[SplitName, Split]) -> dict[str, float]:
-    """Test accuracies in [0, 1] by name."""
+def steps(task: Task, splits: Splits) -> dict[str, Step]:
+    """The steps in which the baselines of a task are fitted, by name; nothing is fitted yet."""
     train, test = splits["train"], splits["test"]
-    accuracies = dict(test.answers.baselines(train.targets, test.targets, task.classes))
-    if test.target_positions is None:
-        accuracies |= _shallow(task, splits)
-    candidates = task.candidates(test)
-    if candidates.shape[1]:
-        most_frequent = candidates.mode(1).values[:, None]  # the lowest in case of a tie
-        accuracies[MOST_FREQUENT] = (test.targets == most_frequent).double().mean().item()
-    return accuracies
+    constant = partial(test.answers.baselines, train.targets, test.targets, task.classes)
+    found = {"constant answers": Step("accuracies", constant)}
+    if test.target_positions is None and not task.channels:
+        found |= _of_tokens(task, splits)
+    if test.target_positions is not None and task.candidates(test).shape[1]:
+        found |= _single(context.baselines(task.candidates, splits, task.classes), splits)
+    if test.target_positions is not None or task.channels or not _is_small(splits):
+        found |= _single(task.shallow_baselines(), splits)
+    if isinstance(test.answers, NextTokens):
+        losses = partial(kneser_ney.losses, splits, task.classes)
+        found["Kneser-Ney n-grams"] = Step("losses", losses)
+    if task.inputs == "trajectories":
+        found["returns"] = Step("returns", task.baseline_returns)
+    return found
 
 
-def _cached(key: str) -> dict[str, float]:
-    """The values of that key; empty where the cache does not have them, or cannot be read."""
-    try:
-        found = cache.find(key)
-    except UserError:
-        return {}
-    if not found:
-        return {}
-    specification = {"names": "str n", "values": "float64 n"}
-    names, values = cache.read(key, specification, "run it again: it is computed again")
-    return dict(zip(names.tolist(), values.tolist(), strict=True))
+def compute(task: Task, splits: Splits) -> dict[str, float]:
+    """Test accuracies in [0, 1] by name."""
+    fits = [step.fit for step in steps(task, splits).values() if step.kind == "accuracies"]
+    return {name: value for fit in fits for name, value in fit().items()}
 
 
-def _shallow(task: Task, splits: Mapping[SplitName, Split]) -> dict[str, float]:
-    if task.channels:
-        return dict(task.shallow_baselines(splits))
-    train, vocabulary = splits["train"], task.vocabulary
+def _is_small(splits: Splits) -> bool:
+    return isinstance(splits["train"].answers, Number) or len(splits["train"]) < FEW
+
+
+def _of_tokens(task: Task, splits: Splits) -> dict[str, Step]:
+    """What is fitted on tokens where an example has one target."""
+    vocabulary = task.vocabulary
     bag = partial(tokens.bag_of_tokens, vocabulary=vocabulary)
-    accuracies = {"bag of tokens": linear(bag, splits).test}
-    if isinstance(train.answers, Number) or len(train) < FEW:
+    models: dict[str, Baseline] = {"bag of tokens": lambda splits: linear(bag, splits).test}
+    if _is_small(splits):
         first = partial(tokens.one_hot, vocabulary=vocabulary, count=FIRST)
-        return accuracies | {f"first {FIRST} tokens": linear(first, splits).test}
-    if not task.images:
-        accuracies |= tokens.ngram_accuracies(splits, vocabulary, task.classes)
-        accuracies |= tokens.end_accuracies(splits)
-    return {**accuracies, **task.shallow_baselines(splits)}
+        models[f"first {FIRST} tokens"] = lambda splits: linear(first, splits).test
+    found = _single(models, splits)
+    if not _is_small(splits) and not task.images:
+        ngrams = partial(tokens.ngram_accuracies, splits, vocabulary, task.classes)
+        found["n-grams"] = Step("accuracies", ngrams)
+        for end in ("first", "last"):
+            found[f"{end} tokens"] = Step("accuracies", partial(tokens.end_accuracy, end, splits))
+        ends = f"first {tokens.ENDS} and last {tokens.ENDS} tokens"
+        found |= _single({ends: tokens.both_ends}, splits)
+    return found
+
+
+def _single(models: Mapping[str, Baseline], splits: Splits) -> dict[str, Step]:
+    """A step for each of the models."""
+
+    def accuracy(name: str, fit: Baseline) -> dict[str, float]:
+        return {name: fit(splits)}
+
+    return {name: Step("accuracies", partial(accuracy, name, fit)) for name, fit in models.items()}

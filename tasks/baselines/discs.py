@@ -8,6 +8,7 @@ Axis letters: `n` images, `h` side of an image, `f` features.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ from jaxtyping import Int64, UInt8
 from torch import Tensor
 from torch.nn import functional as F
 
-from tasks.baselines.fitting import Features, Splits, trees
+from tasks.baselines.fitting import Features, on_test, trees
 from tasks.contract import Split
 
 DISC = ((0.9, 1.0, 0.5), (1.0, 1.0, 0.75), (0.5, 0.7, 0.2))
@@ -28,11 +29,6 @@ AROUND = 2
 """Pixels on each side of a disc that are its surroundings: 5 x 5."""
 
 Images = UInt8[Tensor, "n h h"]
-
-
-def accuracies(splits: Splits) -> dict[str, float]:
-    """Test accuracies of boosted trees on each set of features, by name."""
-    return {name: trees(features, splits).test for name, features in SETS.items()}
 
 
 def find_discs(images: Images) -> Int64[Tensor, "n 4"]:
@@ -76,3 +72,5 @@ SETS: Mapping[str, Features] = {
     "disc places, 5 x 5 pixels": _features(find_surroundings),
 }
 """Sets of features by name."""
+
+BASELINES = on_test({name: partial(trees, features) for name, features in SETS.items()})

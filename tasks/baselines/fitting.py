@@ -6,6 +6,7 @@ Axis letters as in `tasks.contract`, and `f` features.
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor
 
 from tasks.answers import Number
-from tasks.contract import Split, SplitName
+from tasks.contract import Baseline, Split, Splits
 
 PENALTIES = (1e-2, 1e-3, 1e-4, 1e-5)
 """Weights of the squared parameters against the mean loss; the best on dev is tested."""
@@ -27,8 +28,6 @@ MAX_ITERATIONS = 100
 RATE, ROUNDS, PATIENCE = 0.3, 400, 5
 """Boosted trees: learning rate, rounds at most, rounds without a lower loss on dev."""
 
-Splits: TypeAlias = Mapping[SplitName, Split]
-
 Features: TypeAlias = Callable[[Split], Any]
 """split -> an (n, f) matrix, dense or sparse."""
 
@@ -38,6 +37,15 @@ class Score(NamedTuple):
 
     dev: float
     test: float
+
+
+def on_test(models: Mapping[str, Callable[[Splits], Score]]) -> dict[str, Baseline]:
+    """The models as baselines, by name."""
+
+    def tested(fit: Callable[[Splits], Score], splits: Splits) -> float:
+        return fit(splits).test
+
+    return {name: partial(tested, fit) for name, fit in models.items()}
 
 
 def linear(features: Features, splits: Splits, penalties: Sequence[float] | None = None) -> Score:

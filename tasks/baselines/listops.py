@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 from jaxtyping import Bool, UInt8
 
-from tasks.baselines.fitting import Features, Splits, trees
+from tasks.baselines.fitting import Features, on_test, trees
 from tasks.contract import Split
 from tasks.lra.listops_trees import CLOSE, FIRST_DIGIT, FIRST_OPERATOR, OPERATORS
 
@@ -39,10 +39,7 @@ SETS: Mapping[str, Features] = {
 }
 """Sets of features by name; each `+` is in addition to those before it."""
 
-
-def accuracies(splits: Splits) -> dict[str, float]:
-    """Test accuracies of boosted trees on each set of features, by name."""
-    return {name: trees(features, splits).test for name, features in SETS.items()}
+BASELINES = on_test({name: partial(trees, features) for name, features in SETS.items()})
 
 
 def _chunk_features(

@@ -11,8 +11,8 @@ from jaxtyping import Float32, Int64
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tasks.baselines.fitting import Score, Splits, linear
-from tasks.contract import Split
+from tasks.baselines.fitting import Score, linear, on_test
+from tasks.contract import Split, Splits
 
 WIDTHS = (512, 256)
 DROPOUT = 0.3
@@ -28,11 +28,6 @@ EVALUATED = 4096
 def pixels(split: Split) -> Float32[Tensor, "n f"]:
     """The grey levels of an image, in [0, 1]."""
     return split.sequences[split.sequence_ids[:, 0]].float() / WHITE
-
-
-def accuracies(splits: Splits) -> dict[str, float]:
-    """Test accuracies of the two classifiers, by name."""
-    return {name: fit(splits).test for name, fit in MODELS.items()}
 
 
 def regression(splits: Splits) -> Score:
@@ -98,3 +93,5 @@ MODELS: Mapping[str, Callable[[Splits], Score]] = {
     "pixels, perceptron": perceptron,
 }
 """The classifiers by name."""
+
+BASELINES = on_test(MODELS)

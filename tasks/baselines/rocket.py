@@ -20,8 +20,8 @@ from jaxtyping import Bool, Float, Float32
 from torch import Tensor
 from torch.nn import functional as F
 
-from tasks.baselines.fitting import Score, Splits, linear
-from tasks.contract import CHUNK, Split
+from tasks.baselines.fitting import Score, linear, on_test
+from tasks.contract import CHUNK, Split, Splits
 
 GROUPS, WIDTH = 100, 20
 """Sets of kernels that are convolved together, and kernels of a set: 2,000 in all."""
@@ -43,11 +43,6 @@ class Kernels(NamedTuple):
     bias: Float32[Tensor, " k"]
     dilation: int
     padding: int
-
-
-def accuracies(splits: Splits) -> dict[str, float]:
-    """Test accuracies of the two classifiers, by name."""
-    return {name: fit(splits).test for name, fit in MODELS.items()}
 
 
 def statistics(split: Split) -> Float32[np.ndarray, "n features"]:
@@ -141,3 +136,5 @@ MODELS: Mapping[str, Callable[[Splits], Score]] = {
     "random convolutions": ridge,
 }
 """The classifiers by name."""
+
+BASELINES = on_test(MODELS)

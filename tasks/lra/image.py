@@ -16,7 +16,7 @@ import torch
 from jaxtyping import UInt8
 
 from tasks.baselines import pixels as shallow
-from tasks.contract import Split, SplitName
+from tasks.contract import Baseline, Split, SplitName
 from tasks.data.archives import Member, SourceFiles
 from tasks.data.corpus import choose, official
 from tasks.data.sources import ImportedTask
@@ -70,9 +70,9 @@ class Image(ImportedTask):
         pixels = torch.from_numpy(shrink(pixels[chosen], self.size))
         return Split.single(pixels, None, torch.from_numpy(targets[chosen]))
 
-    def shallow_baselines(self, splits: Mapping[SplitName, Split]) -> Mapping[str, float]:
+    def shallow_baselines(self) -> Mapping[str, Baseline]:
         """See `Task.shallow_baselines`: classifiers of the pixels at their places."""
-        return shallow.accuracies(splits)
+        return shallow.BASELINES
 
     @classmethod
     def convert(cls, files: SourceFiles) -> dict[str, np.ndarray]:

@@ -23,7 +23,7 @@ import numpy as np
 from jaxtyping import UInt8
 
 from tasks.baselines import listops as shallow
-from tasks.contract import SPLITS, Split, SplitName
+from tasks.contract import SPLITS, Baseline, Split, SplitName
 from tasks.data.corpus import Corpus, specification
 from tasks.data.sources import GeneratedTask
 from tasks.lra import listops_trees as trees
@@ -98,9 +98,9 @@ class ListOps(GeneratedTask):
         """See `Task.word`: a digit, an operator with its opening bracket, or `]`."""
         return word_of(token)
 
-    def shallow_baselines(self, splits: Mapping[SplitName, Split]) -> Mapping[str, float]:
+    def shallow_baselines(self) -> Mapping[str, Baseline]:
         """See `Task.shallow_baselines`: boosted trees on operators and digits near the root."""
-        return shallow.accuracies(splits)
+        return shallow.BASELINES
 
     def generate(self) -> dict[str, np.ndarray]:
         """See `GeneratedTask.generate`."""

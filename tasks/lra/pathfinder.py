@@ -35,7 +35,7 @@ import torch
 from jaxtyping import Int64, UInt8
 
 from tasks.baselines import discs as shallow
-from tasks.contract import SPLITS, Split, SplitName
+from tasks.contract import SPLITS, Baseline, Split, SplitName
 from tasks.data.sources import GeneratedTask
 from tasks.lra import pathfinder_drawing as drawing
 from tasks.lra.pathfinder_tables import SCALES, drawing_tables
@@ -111,9 +111,9 @@ class Pathfinder(GeneratedTask):
         )
         return Split.single(torch.from_numpy(pixels), None, torch.from_numpy(targets))
 
-    def shallow_baselines(self, splits: Mapping[SplitName, Split]) -> Mapping[str, float]:
+    def shallow_baselines(self) -> Mapping[str, Baseline]:
         """See `Task.shallow_baselines`: boosted trees on the positions of the discs."""
-        return shallow.accuracies(splits)
+        return shallow.BASELINES
 
     def generate(self) -> dict[str, np.ndarray]:
         """See `GeneratedTask.generate`."""

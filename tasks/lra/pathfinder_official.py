@@ -22,7 +22,7 @@ import torch
 from jaxtyping import UInt8
 
 from tasks.baselines import discs as shallow
-from tasks.contract import SPLITS, Split, SplitName
+from tasks.contract import SPLITS, Baseline, Split, SplitName
 from tasks.data.archives import Member, SourceFiles
 from tasks.data.corpus import subsample
 from tasks.data.sources import ImportedTask
@@ -76,9 +76,9 @@ class OfficialPathfinder(ImportedTask):
             torch.from_numpy(pixels[chosen]), None, torch.from_numpy(targets[chosen])
         )
 
-    def shallow_baselines(self, splits: Mapping[SplitName, Split]) -> Mapping[str, float]:
+    def shallow_baselines(self) -> Mapping[str, Baseline]:
         """See `Task.shallow_baselines`: those of `pathfinder`."""
-        return shallow.accuracies(splits)
+        return shallow.BASELINES
 
     @classmethod
     def convert(cls, files: SourceFiles) -> dict[str, np.ndarray]:

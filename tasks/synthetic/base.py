@@ -13,7 +13,7 @@ from jaxtyping import Float64, Int, Shaped
 from torch import Tensor
 
 from tasks.answers import CLASSES, Answers
-from tasks.contract import SPLITS, Split, SplitName, Task
+from tasks.contract import NO_ANSWER, SPLITS, Split, SplitName, Task
 from zoo.registry import UserError
 
 FIRST_SYMBOL = 2
@@ -151,7 +151,7 @@ class SymbolTask(SyntheticTask):
     def candidates(self, split: Split) -> Int[Tensor, "n c"]:
         """See `Task.candidates`: all symbols of the sequence."""
         symbols = split.sequences.long() - FIRST_SYMBOL
-        return symbols[symbols >= 0].view(len(split), -1)
+        return symbols.masked_fill(symbols < 0, NO_ANSWER)
 
     def word(self, token: int) -> str:
         """See `Task.word`."""

@@ -5,11 +5,16 @@ is the symbol i.
 """
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from jaxtyping import Int
 
+from tasks.baselines import tokens
+from tasks.baselines.lookup import same_in_train, sequences
+from tasks.contract import Baseline
 from tasks.registry import tasks
 from tasks.synthetic.base import Examples, Stream, SyntheticTask
 
@@ -31,6 +36,14 @@ class Circuit(SyntheticTask):
         self._derive(classes=self.symbols, vocabulary=1 + self.symbols)
         self._require(max_len=1, symbols=2)
 
+    def shallow_baselines(self) -> Mapping[str, Baseline]:
+        """See `Task.shallow_baselines`: the class of the same sequence, and of the same counts."""
+        counts = partial(tokens.bag_of_tokens, vocabulary=self.vocabulary)
+        return {
+            "same sequence in train": partial(same_in_train, sequences),
+            "same counts in train": partial(same_in_train, counts),
+        }
+
     @abstractmethod
     def value(self, symbols: Int[np.ndarray, "n l"]) -> Int[np.ndarray, " n"]:
         """The class of each row."""
@@ -51,6 +64,10 @@ class Majority(Circuit):
 
     name = "majority"
     version = 1
+    caveat = (
+        "A linear model of the counts, *bag of tokens*, is the task: tokens have to be counted, "
+        "not compared. A table of the counts in train, *same counts in train*, is another way."
+    )
 
     def value(self, symbols: Int[np.ndarray, "n l"]) -> Int[np.ndarray, " n"]:
         """See `Circuit.value`."""

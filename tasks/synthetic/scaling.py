@@ -19,6 +19,7 @@ class Scaling(SyntheticTask):
 
     name = "scaling"
     version = 1
+    caveat = "Classes are random: no rule and no model can exceed chance, which is 50 %."
     classes = 2
     vocabulary_option = "vocabulary"
 

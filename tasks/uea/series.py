@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Float32, Float64, Int64, UInt8
 
 from tasks.baselines import rocket
-from tasks.contract import Split, SplitName
+from tasks.contract import Baseline, Split, SplitName
 from tasks.data.archives import SourceFiles
 from tasks.data.corpus import DEV_SEED, official, subsample
 from tasks.data.sources import ImportedTask
@@ -85,9 +85,9 @@ class SeriesTask(ImportedTask):
         shown = signal[:SHOWN_POINTS, :SHOWN_CHANNELS].T.tolist()
         return [" ".join(f"{value:.2f}" for value in channel) + more for channel in shown]
 
-    def shallow_baselines(self, splits: Mapping[SplitName, Split]) -> Mapping[str, float]:
+    def shallow_baselines(self) -> Mapping[str, Baseline]:
         """See `Task.shallow_baselines`: linear models of statistics and of random convolutions."""
-        return rocket.accuracies(splits)
+        return rocket.BASELINES
 
     @classmethod
     def convert(cls, files: SourceFiles) -> dict[str, np.ndarray]:

@@ -3,6 +3,7 @@
 import io
 import re
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import ClassVar
 
 import numpy as np
@@ -11,8 +12,10 @@ import torch
 from PIL import Image as Pillow
 
 import tasks
+from harness.baselines import fit
 from harness.cli import cards
 from harness.cli.descriptions import describe, png
+from harness.records.store import BaselineStore
 from tasks import Split, Task
 from tasks.contract import SPLITS
 from tasks.data import cache
@@ -50,8 +53,18 @@ class Texts(Squares):
         return ["one\n\n```\n<br />\x07 | two", "word " * 1000][example % 2 :][:1]
 
 
+def described_task(task: Task):
+    """The description of a task, with baselines that no store keeps."""
+
+    def baselines_of(spec, data):
+        with TemporaryDirectory() as folder:
+            return fit(spec, lambda _: data, BaselineStore(Path(folder)), lambda *_: None)
+
+    return describe(task, False, baselines_of)
+
+
 def described(name: str):
-    return describe(tasks.create(name, **SIZES), generate=False)
+    return described_task(tasks.create(name, **SIZES))
 
 
 def cells(text: str) -> dict[str, list[str]]:
@@ -95,7 +108,7 @@ def test_numbers_have_mean_and_deviation_and_many_classes_the_rarest_share():
     ]  # fmt: skip
     assert "a number, correct where the error is below 0.08, for the whole example" in text
     assert "one of 4,096 classes, at each of 8 positions" in text
-    assert table["`mqar@3[train=5,dev=2,test=3]` train"][-3:] == ["40", "0.00 %", "2.50 %"]
+    assert table["`mqar@4[train=5,dev=2,test=3]` train"][-3:] == ["40", "0.00 %", "2.50 %"]
 
 
 def test_lengths_are_of_real_tokens_and_repeated_sequences_are_counted():
@@ -107,7 +120,7 @@ def test_lengths_are_of_real_tokens_and_repeated_sequences_are_counted():
                 loaded.sequences[1, 0] = 99
             return loaded
 
-    table = cells(cards.page([[describe(Repeated(), generate=False)]], "tasks"))
+    table = cells(cards.page([[described_task(Repeated())]], "tasks"))
     assert table["`texts@3` train"][2:6] == ["1", "3.0", "2.8", "4"]
     assert table["`texts@3`"][0] == "2 of 3"
 
@@ -124,7 +137,7 @@ def test_an_example_has_its_targets_and_positions():
 
 
 def test_images_are_files_and_a_sheet_shows_the_first_of_train():
-    card = [describe(Squares(), generate=False)]
+    card = [described_task(Squares())]
     text, files = cards.page([card], "there"), cards.images([card])
     assert list(files) == [*(f"squares-{number}.png" for number in (1, 2, 3)), "squares.png"]
     assert "**Example 2**, target: bright\n\n![squares, example 2](there/squares-2.png)\n" in text
@@ -151,7 +164,7 @@ def test_an_example_of_two_images_has_a_file_for_each():
             ids = torch.stack([firsts, torch.zeros_like(firsts)], 1).int()
             return Split(loaded.sequences, loaded.lengths, ids, loaded.targets[1:], padded=False)
 
-    card = [describe(Pairs(), generate=False)]
+    card = [described_task(Pairs())]
     files = cards.images([card])
     assert cells(cards.page([card], "x"))["`pairs@3` train"][:2] == ["4", "5"]
     assert list(files)[2:4] == ["pairs-2-1.png", "pairs-2-2.png"]
@@ -159,7 +172,7 @@ def test_an_example_of_two_images_has_a_file_for_each():
 
 
 def test_nothing_in_a_text_ends_its_block_and_a_long_text_loses_its_middle():
-    text = cards.page([[describe(Texts(), generate=False)]], "tasks")
+    text = cards.page([[described_task(Texts())]], "tasks")
     block = text.split("**Example 1**, target: dark\n\n")[1].split("\n\n**Example 2**")[0]
     assert block == "    one  ``` <br />\N{REPLACEMENT CHARACTER} | two"
     block = text.split("**Example 2**, target: bright\n\n")[1].split("\n\n**Example 3**")[0]
@@ -170,19 +183,19 @@ def test_nothing_in_a_text_ends_its_block_and_a_long_text_loses_its_middle():
 @pytest.mark.parametrize("name", ["image", "listops"])
 def test_a_card_without_data_says_how_to_get_them(name, call, monkeypatch, tmp_path):
     monkeypatch.setenv(cache.HOME_VARIABLE, str(tmp_path))
-    card = [describe(task, generate=False) for task in cards.settings(name)]
+    card = [described_task(task) for task in cards.settings(name)]
     assert len(card) == 2 and not list(tmp_path.iterdir())
     text = cards.page([card], "tasks")
     keys = ", ".join(f"`{one.task.key}`" for one in card)
     (line,) = [one for one in call("data", "list")[1].splitlines() if one.startswith(f"{name}:")]
     assert f"\n{keys}{line.removeprefix(name)}\n" in text
     assert "| SHA-256" not in text and "Example 1" not in text and str(tmp_path) not in text
-    both = cards.page([[card[0], describe(Squares(), generate=False)]], "tasks")
+    both = cards.page([[card[0], described_task(Squares())]], "tasks")
     assert cells(both)["`squares@3` dev"][:2] == ["2", "2"] and "image-1.png" not in text
 
 
 def test_the_card_of_public_data_has_their_origin_and_terms():
-    table = cells(cards.page([[describe(Image(), generate=False)]], "tasks"))
+    table = cells(cards.page([[described_task(Image())]], "tasks"))
     assert table["origin"] == [f"<{Image.source().origin}>"]
     assert table["terms"] == [Image.source().terms]
 
@@ -201,7 +214,7 @@ def few(monkeypatch, tmp_path) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize("generate", [True, False])
 def test_the_program_writes_the_page_and_its_images(few, capsys, generate):
-    cards.main(few, generate)
+    cards.main(few, generate, few.parent.parent / "baselines")
     names = ["cards.md", *(f"squares-{i}.png" for i in (1, 2, 3)), "squares.png"]
     assert sorted(path.name for path in few.parent.rglob("*.*")) == names
     text, out = few.read_text("utf-8"), capsys.readouterr().out

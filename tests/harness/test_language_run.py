@@ -3,10 +3,13 @@
 import numpy as np
 import pytest
 
+from harness.baselines import fit
 from harness.plan import resolve
-from harness.records.store import Store
+from harness.records.baselines import with_baselines
+from harness.records.store import BaselineStore, Store
 from harness.run import run
 from reports.tables.terminal import summary
+from tasks import BASELINES_VERSION
 from tasks.data import cache
 from zoo.registry import UserError
 
@@ -40,9 +43,13 @@ def test_the_record_has_the_cross_entropy_of_every_test_byte(
     assert 3 < final.scores.loss < np.log(256)
     on_dev = [point.dev_loss for point in record.curve if point.dev_loss is not None]
     assert final.dev_loss == min(on_dev) and len(on_dev) == 2
-    assert sorted(record.baseline_losses.values())[1] == record.baseline_losses["unigram"]
     assert [*Store(store.folder).read()[0]] == [record]
-    assert "Kneser-Ney" in summary([record]) and "bits/byte" in summary([record])
+    kept = BaselineStore.within(store.folder)
+    found = fit(plan.spec.task, lambda _: plan.data, kept, lambda *_: None)
+    assert sorted(found.losses.values())[1] == found.losses["unigram"]
+    text = summary(with_baselines([record], [found], BASELINES_VERSION))
+    assert "Kneser-Ney" in text and "bits/byte" in text
+    assert "Kneser-Ney" not in summary(with_baselines([record], [found], BASELINES_VERSION + 1))
 
 
 def test_a_variant_that_is_not_causal_is_one_clear_line(text, call):

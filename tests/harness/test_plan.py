@@ -171,16 +171,6 @@ def test_the_splits_of_one_task_at_a_time_are_in_memory(plan, request_of, reads)
     assert reads == {"train": 2, "dev": 2, "test": 2, "digest": 6}
 
 
-def test_baselines_are_evaluated_once(plan, monkeypatch):
-    calls = []
-    monkeypatch.setattr(
-        "harness.data.evaluate", lambda task, splits, digests: calls.append(digests) or {"x": 0.5}
-    )
-    data = plan().data
-    assert data.baselines == data.baselines == {"x": 0.5}
-    assert calls == [data.digests]
-
-
 def test_data_are_of_a_task_with_its_options(plan):
     task = create("listops", **TREES)
     data = Data.of(task)

@@ -4,9 +4,13 @@ import io
 
 import pytest
 from rich.console import Console
+from rich.progress import Progress
 
 from harness.callbacks import NoProgress, Reported
-from harness.cli.grid_view import grid
+from harness.cli.grid_view import GridView, grid
+from harness.cli.progress import columns
+from harness.records.locks import State
+from harness.records.outcome import Point
 
 
 @pytest.mark.parametrize("terminal", [False, True])
@@ -44,3 +48,80 @@ def test_an_interrupt_while_progress_is_shown_is_an_interrupt(store):
 
     with pytest.raises(KeyboardInterrupt):
         Reported(Interrupted(), store.locks.acquire("cell", threads=1, steps=9)).phase("train")
+
+
+class Clock:
+    """A clock that is set."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def view(clock) -> GridView:
+    console = Console(file=io.StringIO(), force_terminal=True)
+    return GridView(Progress(*columns(), console=console), console, lambda spec: "name", clock)
+
+
+def left(view):
+    return view._bar.tasks[0].fields.get("left")
+
+
+def test_the_remaining_time_is_known_from_steps_of_training_alone(plan, view, clock):
+    spec = plan().spec
+    shown = view.callback(spec)
+
+    def point(step, at):
+        clock.now = at
+        shown.point(Point(step=step, seconds=1, loss=1, losses={}, dev_accuracy=None), 1000)
+        return left(view)
+
+    for phase in ("load data", "measure cost", "train"):
+        clock.now += 100
+        shown.phase(phase)
+        assert left(view) is None
+    # It continues at step 400: how long the steps before took is not known here.
+    assert point(400, 310) is None
+    assert point(500, 320) == pytest.approx(50)
+    assert point(600, 340) == pytest.approx(60)
+    shown.phase("test")
+    assert left(view) is None
+
+
+def test_the_remaining_time_of_another_process_is_known_from_its_steps(plan, view, clock):
+    spec = plan().spec
+    view.begin(1, 0)
+    view.started(spec)
+
+    def look(phase, step, at):
+        clock.now = at
+        state = State(
+            host="h", pid=1, since="2026-11-21T08:00:00Z", threads=1, phase=phase, step=step,
+            steps=1000,
+        )  # fmt: skip
+        view.refresh({"name": state}, {})
+        return left(view)
+
+    assert look("load data", 0, 0) is look("measure cost", 0, 90) is look("train", 0, 100) is None
+    assert look("train", 100, 110) == pytest.approx(90)
+    assert look("test", 1000, 200) is None
+
+
+def test_a_grid_has_no_remaining_time_before_a_cell_has_ended(plan, view, clock):
+    spec = plan().spec
+    view.begin(4, 0)
+    view.started(spec)
+    clock.now = 300
+    state = State(
+        host="h", pid=1, since="2026-11-21T08:00:00Z", threads=1, phase="train", step=1,
+        steps=1000,
+    )  # fmt: skip
+    view.refresh({"name": state}, {})
+    assert left(view) is None and "left" not in view._summary()

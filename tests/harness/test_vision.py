@@ -18,6 +18,7 @@ from torch.nn import functional as F
 from harness.model import build_model
 from harness.plan import Plan, Request, resolve
 from harness.reader import AugmentedImages
+from harness.records.store import BaselineStore
 from harness.run import run
 from harness.train import Trainer
 from tasks.answers import CLASSES, Number
@@ -176,7 +177,8 @@ def test_a_run_from_images_to_the_board(folders, layout, call, store):
     )
     assert all(point.losses["ksvd"] > 0 for point in record.curve)
     assert record.cost.time_ratio.median > 0 and record.cost.own.state_bytes is None
-    assert record.baselines.keys() == {"chance", "majority"}
+    (found,), _ = BaselineStore.within(store.folder).read()
+    assert found.accuracies.keys() == {"chance", "majority"}
     assert "image-folder@1" in out and "softmax+primal" in out
 
 

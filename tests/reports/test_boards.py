@@ -3,8 +3,10 @@ from itertools import permutations
 import pytest
 
 from harness.records.spec import ModelSpec, TrainSpec
-from reports.tables import as_csv, boards
+from reports.pages.leaderboard import leaderboard
+from reports.tables import as_csv, boards, summary
 from reports.tables.settings import PATHS, recipe
+from reports.tables.versions import left_out
 
 
 def labels(board):
@@ -30,7 +32,7 @@ def test_the_later_of_two_records_of_a_run_is_used(record):
 @pytest.mark.parametrize(
     "change",
     [
-        {"key": "listops@2"},
+        {"key": "listops@1[max_len=9]"},
         {"budget": "laptop"},
         {"device": "cpu"},
         {"machine": "NVIDIA H200"},
@@ -188,3 +190,25 @@ def test_every_field_that_a_board_shares_has_a_path():
     shared = {"budget", "overrides", "device", "task.name", "task.key", "task.digests", *FIELDS}
     assert shared < {*PATHS}
     assert not {"attention", "options", "seed"} & {path.partition(".")[0] for path in PATHS}
+
+
+def test_rows_of_an_older_version_of_a_task_are_left_out_and_counted(record):
+    old = [record("softmax", key="text@1[max_len=512]", task="text", seed=n) for n in (0, 1)]
+    new = [record("linear", key="text@2[max_len=512]", task="text"), record("primal")]
+    for records in ([*old, *new], [*new, *old]):
+        found = boards(records)
+        assert sorted(board.spec.task.key for board in found) == [
+            "listops@1",
+            "text@2[max_len=512]",
+        ]
+        assert all(row.spec.attention != "softmax" for board in found for row in board.rows)
+        assert left_out(records).endswith("newer version of the task: 2 of text@1.")
+        assert left_out(records) in leaderboard(records, []).replace("\\", "")
+        assert "2 of text@1" in summary(records)
+    assert [board.spec.task.key for board in boards(old)] == ["text@1[max_len=512]"]
+    assert left_out(old) == left_out(new) == "" and "Left out" not in leaderboard(new, [])
+
+
+def test_ten_is_a_newer_version_than_nine(record):
+    (board,) = boards([record(key="listops@9"), record(key="listops@10[seed=1]")])
+    assert board.spec.task.key == "listops@10[seed=1]"

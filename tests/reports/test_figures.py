@@ -80,7 +80,7 @@ def test_a_board_with_fewer_than_two_points_has_no_panel(record):
 
 @pytest.mark.slow
 def test_a_figure_has_fewer_pixels_than_matplotlib_can_draw(record):
-    many = [record(name, accuracy=0.5, key=f"a@{key}")
+    many = [record(name, accuracy=0.5, key=f"a@1[n={key}]")
             for key in range(45) for name in ("a", "b")]  # fmt: skip
     with mpl.rc_context(style.STYLE):
         figure = draw(boards(many))

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from harness.records.store import CostStore, SpectrumStore, Store
+from harness.records.baselines import with_baselines
+from harness.records.store import BaselineStore, CostStore, SpectrumStore, Store
 from reports.pages import cost_files, digest, embed, spectrum_files
 from reports.pages.cost import training_crossovers
 from reports.pages.leaderboard import leaderboard
 from reports.tables import as_csv, boards
+from tasks import BASELINES_VERSION
 
 ROOT = Path(__file__).parent.parent.parent
 COMMAND = "run: harness report --store results --readme README.md"
@@ -20,8 +22,9 @@ COMMAND = "run: harness report --store results --readme README.md"
 def records():
     stored, broken = Store(ROOT / "results").read()
     assert stored, "results/ holds no records"
-    assert not broken
-    return stored
+    found, damaged = BaselineStore.within(ROOT / "results").read()
+    assert not broken and not damaged
+    return with_baselines(stored, found, BASELINES_VERSION)
 
 
 def test_the_readme_shows_the_summary_of_the_records(records):

@@ -6,9 +6,11 @@ import io
 import numpy as np
 import pytest
 
+from harness.records.baselines import TaskBaselines, name_of_task, with_baselines
 from reports.pages.leaderboard import leaderboard
 from reports.pages.readme import readme_table
 from reports.tables import as_csv, boards, summary
+from reports.tables.values import NO_EVIDENCE
 
 EXAMPLES = 1000
 BASELINES = {"bag of tokens": 0.6, "chance": 0.1}
@@ -159,3 +161,30 @@ def test_csv_holds_the_standings(runs):
 def test_the_readme_explains_the_mark_of_no_evidence(runs):
     page = readme_table(runs("a", 0.61, budget="laptop"))
     assert "]∅ · " in page and "∅ No evidence of attention" in page
+
+
+def test_without_baselines_there_is_no_verdict_on_them_but_the_missing_file(record):
+    records = [
+        record(name, seed=n, accuracy=a, baselines={}, is_baseline=name == "none")
+        for n in range(3)
+        for name, a in (("softmax", 0.9), ("none", 0.2))
+    ]
+    (board,) = boards(records)
+    assert f"baselines/{name_of_task(records[0].spec.task)}.json is missing" in board.verdict
+    assert "beat" not in board.verdict
+    assert {row.standing.beats_baselines for row in board.rows} == {None}
+    assert NO_EVIDENCE not in leaderboard(records, []).split("## What the numbers mean")[0]
+    held = [record(seed=n, accuracy=0.9, baselines=BASELINES) for n in range(3)]
+    assert boards(with_baselines(held, [], 1))[0].baselines == ()
+
+
+def test_all_rows_of_a_task_share_the_baselines_of_its_file(record):
+    rows = [record(seed=n, accuracy=0.9, baselines={"old": 0.95}) for n in range(3)]
+    environment = rows[0].environment
+    file = TaskBaselines(
+        spec=rows[0].spec.task, version=4, accuracies={"new": 0.5}, losses={}, returns={},
+        left=(), started="2026-11-21T08:00:00Z", environment=environment,
+    )  # fmt: skip
+    assert boards(with_baselines(rows, [file], 4))[0].baselines == (("new", 0.5),)
+    for other in (file.model_copy(update={"left": ("b",)}), file.model_copy(update={"version": 3})):
+        assert boards(with_baselines(rows, [other], 4))[0].baselines == ()

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tasks import create
-from tasks.baselines import evaluate, evaluate_losses
+from tasks.baselines import compute, steps
 from tasks.contract import SPLITS
 from tasks.control.control import TEST_SEED
 from tasks.control.environment import Environment, Outcome
@@ -178,12 +178,12 @@ def test_baselines_are_uniform_actions_and_the_trajectories_of_the_file(path):
     assert -5 < returns["random policy"] < 10 and returns == task.baseline_returns()
 
 
-def test_there_are_no_baseline_accuracies_or_losses(path):
+def test_there_are_baseline_returns_and_no_accuracies_or_losses(path):
     task = create("control", path=path, episodes=2)
     splits = {name: task.load(name) for name in SPLITS}
-    digests = {name: split.digest() for name, split in splits.items()}
-    for _ in range(2):
-        assert evaluate(task, splits, digests) == {} == evaluate_losses(task, splits, digests)
+    assert compute(task, splits) == {}
+    found = [step for step in steps(task, splits).values() if step.kind != "accuracies"]
+    assert [(step.kind, step.fit()) for step in found] == [("returns", task.baseline_returns())]
 
 
 def test_reference_returns_are_those_given_then_those_of_the_file_then_those_of_d4rl(tmp_path):

@@ -1,0 +1,190 @@
+"""The baselines of a task: one file in the store, fitted step by step and once."""
+
+import json
+import threading
+from pathlib import Path
+
+import pytest
+
+from harness import baselines
+from harness.plan import recorded_data
+from harness.records.baselines import name_of_task
+from harness.records.store import BaselineStore
+from tasks.baselines import Step
+from tests.harness.conftest import TREES
+from zoo.registry import UserError
+
+SET = ["--task", "listops", "--budget", "smoke", "--set", "train.steps=2"]
+SET += [part for name, value in TREES.items() for part in ("--set", f"listops.{name}={value}")]
+
+
+@pytest.fixture
+def kept(store) -> BaselineStore:
+    return BaselineStore.within(store.folder)
+
+
+@pytest.fixture
+def fits(monkeypatch) -> list[str]:
+    """The steps that were fitted, of three; the last one ends the process once."""
+    fitted, left = [], [KeyboardInterrupt]
+
+    def step(name):
+        def fit():
+            if name == "c" and left:
+                raise left.pop()
+            fitted.append(name)
+            return {f"model {name}": 0.25}
+
+        return Step("accuracies", fit)
+
+    monkeypatch.setattr(baselines, "steps", lambda *_: {name: step(name) for name in "abc"})
+    return fitted
+
+
+def fit(plan, kept, seen=None):
+    def on_step(*step):
+        if seen is not None:
+            seen.append(step)
+
+    return baselines.fit(plan.spec.task, lambda _: plan.data, kept, on_step)
+
+
+def test_an_interrupted_fit_keeps_its_steps_and_continues_behind_them(plan, kept, fits):
+    one, seen = plan(), []
+    with pytest.raises(KeyboardInterrupt):
+        fit(one, kept, seen)
+    (partial,), broken = kept.read()
+    assert (partial.left, partial.accuracies, broken) == (
+        ("c",), {"model a": 0.25, "model b": 0.25}, []
+    )  # fmt: skip
+    whole = fit(one, kept, seen)
+    assert fits == ["a", "b", "c"] and whole.left == () and len(whole.accuracies) == 3
+    assert seen == [("a", 0, 3), ("b", 1, 3), ("c", 2, 3), ("c", 2, 3)]
+    assert fit(one, kept) == whole == kept.find(one.spec.task) and len(fits) == 3
+
+
+def test_a_complete_file_needs_no_data(plan, kept, fits):
+    one = plan()
+    fits.clear()
+    with pytest.raises(KeyboardInterrupt):
+        fit(one, kept)
+    whole = fit(one, kept)
+    assert baselines.fit(one.spec.task, None.__class__, kept, lambda *_: None) == whole
+
+
+def test_another_version_of_the_set_is_fitted_again(plan, kept, fits, monkeypatch):
+    one = plan()
+    with pytest.raises(KeyboardInterrupt):
+        fit(one, kept)
+    fit(one, kept)
+    monkeypatch.setattr(baselines, "BASELINES_VERSION", 10**6)
+    assert fit(one, kept).version == 10**6
+    assert fits == [*"abc", *"abc"]
+
+
+def test_two_processes_fit_once(plan, kept, fits):
+    one, name = plan(), kept.name(plan().spec.task)
+    with pytest.raises(KeyboardInterrupt):
+        fit(one, kept)
+    waiting = threading.Thread(target=fit, args=(one, kept))
+    with kept.locks.alone(name):
+        waiting.start()
+        waiting.join(0.5)
+        assert waiting.is_alive() and fits == ["a", "b"]
+    waiting.join()
+    assert fits == ["a", "b", "c"]
+
+
+def test_every_task_and_every_data_set_has_another_file(plan, request_of):
+    first = plan().spec.task
+    others = [
+        first.model_copy(update={"key": f"{first.key}, blocks of 4 shuffled"}),
+        first.model_copy(update={"digests": {**first.digests, "test": "0" * 64}}),
+    ]
+    assert len({name_of_task(one) for one in (first, *others)}) == 3
+    assert name_of_task(first) == name_of_task(first.model_copy(update={"block": 4}))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [({"accuracies": {"chance": 1.5}}, "accuracies"), ({"left": 3}, "left"), (None, "JSON")],
+)
+def test_a_file_that_is_no_set_of_baselines_is_named(plan, kept, change, message):
+    one = plan()
+    path = kept.path(one.spec.task)
+    fit(one, kept)
+    content = json.loads(path.read_text())
+    path.write_text("{" if change is None else json.dumps({**content, **change}))
+    with pytest.raises(UserError, match=f"{path.name} is not a record .*{message}"):
+        fit(one, kept)
+    assert [broken.path for broken in kept.read()[1]] == [path]
+
+
+def test_data_that_have_changed_since_are_rejected(plan):
+    spec = plan().spec.task
+    changed = spec.model_copy(update={"digests": {**spec.digests, "test": "0" * 64}})
+    with pytest.raises(UserError, match="have changed since the run"):
+        recorded_data(changed)
+
+
+def test_a_run_fits_the_baselines_after_training_and_a_table_has_them(call, kept, unmeasured):
+    code, out, err = call("run", "--attention", "softmax", *SET)
+    assert code == 0, err
+    (found,), _ = kept.read()
+    names = [line for line in out.splitlines() if "baselines of listops@1" in line]
+    assert [line.rpartition(": ")[2] for line in names] == [
+        "constant answers (1 of 3)", "bag of tokens (2 of 3)", "first 16 tokens (3 of 3)"
+    ]  # fmt: skip
+    assert out.index(": test\n") < out.index(names[0])
+    assert found.accuracies["chance"] == 0.1 and found.accuracies.keys() == {
+        "chance", "majority", "bag of tokens", "first 16 tokens"
+    }  # fmt: skip
+    assert "\nbaselines: " in out and "No verdict" not in out
+    again = call("run", "--attention", "softmax", *SET)
+    assert again[0] == 0 and "baselines of" not in again[1]
+
+
+def test_a_table_without_the_file_names_it_and_the_command_that_makes_it(
+    call, store, kept, unmeasured
+):
+    assert call("run", "--attention", "softmax,none", *SET)[0] == 0
+    (path,) = Path(kept.folder).glob("*.json")
+    content = path.read_bytes()
+    path.unlink()
+    code, out, _ = call("report")
+    assert code == 0 and f"No verdict on baselines: baselines/{path.name} is missing" in " ".join(
+        out.split()
+    )
+    assert "harness report --baselines" in " ".join(out.split())
+    assert "beat" not in out and "\nbaselines: " not in out
+    assert call("report", "--baselines")[0] == 0
+    old, new = json.loads(content), json.loads(path.read_bytes())
+    assert {**old, "started": ""} == {**new, "started": ""}
+    assert "No verdict" not in (store.folder / "leaderboard.md").read_text()
+    path.write_text(json.dumps({**new, "version": 1}))
+    call("report")
+    assert "No verdict" in (store.folder / "leaderboard.md").read_text()
+
+
+@pytest.mark.filterwarnings("always")
+def test_baselines_that_cannot_be_fitted_leave_the_records(call, store, unmeasured, monkeypatch):
+    def fail(*_):
+        raise RuntimeError("the plug-in\nis wrong")
+
+    monkeypatch.setattr(baselines, "steps", fail)
+    code, out, err = call("run", "--attention", "softmax", *SET)
+    assert code == 0 and len(store.read()[0]) == 1
+    assert "No verdict on baselines" in out and err.count("\n") == 1 and "the plug-in" in err
+    assert call("report", "--baselines")[0] == 1
+
+
+def test_measuring_a_cost_again_leaves_no_baselines_in_the_record(call, store, unmeasured):
+    assert call("run", "--attention", "softmax", *SET)[0] == 0
+    (path,) = store.folder.glob("listops-*.json")
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps({**content, "baselines": {"chance": 0.1}}))
+    assert store.read()[0][0].baselines == {"chance": 0.1}
+    assert call("measure")[0] == 0
+    assert not any("baseline" in name and name != "is_baseline" for name in json.loads(
+        path.read_text()
+    ))  # fmt: skip
