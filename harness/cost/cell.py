@@ -140,19 +140,21 @@ def _softmax(spec: CostSpec, timer: Timer, end: float) -> tuple[dict[str, float]
     weights = spec.batch * spec.heads * spec.length**2 * (spec.model.depth if spec.model else 1)
     if spec.operation == "decode":
         weights //= spec.length
+    names = [name for name in BACKENDS[spec.device]
+             if name != NAIVE or formula_fits(weights, spec.precision, device)]  # fmt: skip
     try:
         seconds = timer(prepare(reference_of(spec)).call, 1)
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
         return {}, f"{REFERENCE} is out of memory"
-    if (REMAINING_CALLS + TRIAL_CALLS) * seconds > end - time.monotonic():
+    calls = REMAINING_CALLS + (TRIAL_CALLS if len(names) > 1 else 0)
+    if calls * seconds > end - time.monotonic():
         return {}, f"no time is left for {REFERENCE}: {seconds:.2g} s a call"
-    names = [name for name in BACKENDS[spec.device]
-             if name != NAIVE or formula_fits(weights, spec.precision, device)]  # fmt: skip
-    return short_trial(
-        {name: lambda name=name: prepare(reference_of(spec, name)).call for name in names}, timer
-    ), ""
+    if len(names) == 1:
+        return {SDPA: seconds}, ""
+    makers = {name: lambda name=name: prepare(reference_of(spec, name)).call for name in names}
+    return short_trial(makers, timer), ""
 
 
 def _memory(spec: CostSpec, work: Work) -> tuple[int, int]:

@@ -152,11 +152,16 @@ def test_a_reference_that_fails_fails_the_cell(works):
         measured()
 
 
-def test_a_reference_that_would_take_longer_than_the_cell_has_is_left_out(works, clock):
+def test_a_reference_that_would_take_longer_than_the_cell_has_is_left_out(
+    works, clock, monkeypatch
+):
     works["sdpa"] = work_of(clock, 0.03, 2)
-    one = measured(timeout=0.3)
+    one = measured(timeout=0.4)
     assert one.no_ratio == "no time is left for softmax: 0.03 s a call" and one.ratio is None
     assert not measured(timeout=60.0).no_ratio
+    # Without the formula there is no trial, which takes half of the time.
+    monkeypatch.setattr(cell, "formula_fits", lambda *_: False)
+    assert not measured(timeout=0.4).no_ratio
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import torch
 
 import harness.run
 from harness import checkpoint
+from harness.choices import FILE
 from harness.environment import describe
 from harness.interrupts import Interrupts, Terminated
 from harness.plan import resolve
@@ -82,7 +83,7 @@ def test_a_finished_run_is_a_complete_record(plan, store, callback):
     record = run(one, store, callback)
     assert (record.status, record.reason, record.spec) == ("ok", "", one.spec)
     assert store.read() == ([record], [])
-    assert files(store) == [store.path(one.spec).name]
+    assert {*files(store)} == {store.path(one.spec).name, FILE, ".locks"}
     assert [point.step for point in record.curve] == [1, 2, 3, 4]
     assert record.final.test_examples == 18
     assert record.final.dev_accuracy == max(p.dev_accuracy or 0 for p in record.curve)
