@@ -5,7 +5,7 @@ them. `harness check`, `zoo.check`, the tests of every registered variant and, t
 `parametrize`, the tests of variants in other packages run these same checks.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
@@ -42,6 +42,7 @@ __all__ = [
     "examine",
     "locate",
     "parametrize",
+    "require_check",
     "run",
 ]
 
@@ -177,10 +178,8 @@ def configurations(
     """
     if variant.unchecked:
         raise UserError(f"{name} cannot be checked: {variant.unchecked}")
-    names = [check.name for check in CHECKS]
     for check in variant.expected_failures:
-        if check.removesuffix(CAUSAL_SUFFIX) not in names:
-            raise UserError(f"{name} expects a failure: {unknown('check', check, names)}")
+        require_check(check.removesuffix(CAUSAL_SUFFIX), f"{name} expects a failure: ")
     resolved = resolve(name, variant, options)
     forms = (False, True) if variant.traits.causal else (False,)
     result = [Configuration(name, variant, causal, resolved) for causal in forms]
@@ -189,9 +188,30 @@ def configurations(
     return result
 
 
-def checks_for(configuration: Configuration) -> Iterator[Check]:
-    """The checks that apply to a form of a variant, in order."""
-    return (check for check in CHECKS if check.applies(configuration))
+def require_check(name: str, where: str = "") -> None:
+    """Raise `UserError`, which begins with `where`, if there is no check of that name."""
+    names = [check.name for check in CHECKS]
+    if name not in names:
+        raise UserError(where + unknown("check", name, names))
+
+
+def checks_for(
+    configuration: Configuration, *, fast: bool = False, only: Collection[str] = ()
+) -> Iterator[Check]:
+    """The checks that apply to a form of a variant, in order.
+
+    Args:
+        configuration: the form.
+        fast: leave out the checks that are not fast: long inputs, large batches, the compiler.
+        only: the names of the checks to select from; all, if empty.
+    """
+    return (
+        check
+        for check in CHECKS
+        if check.applies(configuration)
+        and (check.fast or not fast)
+        and (not only or check.name in only)
+    )
 
 
 def run(check: Check, configuration: Configuration) -> Result:

@@ -144,6 +144,13 @@ BF16 = torch.bfloat16
 AUTOCAST = "cpu"
 
 CONDITIONAL = {
+    gradient_if(
+        "GradientWrongBeyond1000Tokens", lambda layer, k, mask: k.shape[2] > 1000
+    ): "gradients, long inputs",
+    forward_if(
+        "IgnoresMaskBeyond1000Tokens",
+        lambda layer, x, context, mask: (x, context, mask if x.shape[1] <= 1000 else None),
+    ): "padding invariance, long inputs",
     leaks_if("LeaksBeyond1000Tokens", lambda _, q: q.shape[2] > 1000): "causality, long inputs",
     leaks_if("LeaksWithOneHead", lambda _, q: q.shape[1] == 1): "causality",
     leaks_if("LeaksFromThirdHeadOn", lambda *_: True, slice(2, None)): "causality",
