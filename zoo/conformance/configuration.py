@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from zoo.conformance.tensors import DIM, attended, seeded
+from zoo.conformance.tensors import DIM, SCATTERED, attended, random_tokens, seeded
 from zoo.contract import Attended, Attention, Size, Traits
 from zoo.registry import Value
 
@@ -103,6 +103,15 @@ class Configuration:
         """A layer as `setting` describes it; `changes` are other fields of its size."""
         size = {"rotary": setting.rotary, "heads": setting.heads, "dropout": setting.dropout}
         return self.layer(**size | changes).to(setting.dtype).train(setting.training)
+
+    def uses_dropout(self) -> bool:
+        """Whether the dropout of the size changes the output of training, padded or not."""
+        x, setting = random_tokens(3), Setting(training=True)
+        layers = [self.layer_for(setting, dropout=dropout) for dropout in (0.0, 0.2)]
+        return any(
+            not torch.equal(*(setting.run(layer, x, mask).tokens for layer in layers))
+            for mask in (None, SCATTERED)
+        )
 
     def draws(self, setting: Setting) -> bool:
         """Whether outputs in `setting` depend on random numbers.
