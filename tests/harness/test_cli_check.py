@@ -1,6 +1,7 @@
 """`harness check`: one line per check, and the exit code."""
 
 import json
+import re
 
 import pytest
 
@@ -10,10 +11,10 @@ from zoo.variants import variants
 
 @pytest.fixture
 def checks(monkeypatch):
-    """Replaces all checks: one that passes and one that fails."""
+    """Replaces all checks: one that passes and one that fails, which is not fast."""
     pair = (
         Check("none", "ever", lambda _: Outcome(True, "so"), lambda _: True),
-        Check("none", "never", lambda _: Outcome(False, "not today"), lambda _: True),
+        Check("none", "never", lambda _: Outcome(False, "not today"), lambda _: True, fast=False),
     )
     monkeypatch.setattr("zoo.conformance.CHECKS", pair)
 
@@ -21,19 +22,60 @@ def checks(monkeypatch):
 def test_every_check_is_a_line_and_the_failed_ones_are_summed_up(call, checks):
     code, out, _ = call("check", "softmax")
     assert code == 1
-    assert out.splitlines() == [
-        "ok   softmax: ever: so",
-        "FAIL softmax: never: not today",
-        "ok   softmax, causal: ever: so",
-        "FAIL softmax, causal: never: not today",
-        "2 of 4 checks fail: softmax: never; softmax, causal: never",
+    *lines, summary = out.splitlines()
+    assert [re.sub(r"\d+\.\d s", "# s", line) for line in lines] == [
+        "1 of 4   # s  ok   softmax: ever: so",
+        "2 of 4   # s  FAIL softmax: never: not today",
+        "3 of 4   # s  ok   softmax, causal: ever: so",
+        "4 of 4   # s  FAIL softmax, causal: never: not today",
     ]
+    assert summary.startswith("2 of 4 checks fail, in ")
+    assert summary.endswith(" s: softmax: never; softmax, causal: never")
+
+
+@pytest.mark.parametrize(
+    ("options", "selected"),
+    [
+        (["--fast"], ["ever"]),
+        (["--only", "never"], ["never"]),
+        (["--only", "never, ever"], ["ever", "never"]),
+        (["--only", "never", "--only", "ever"], ["ever", "never"]),
+    ],
+    ids=" ".join,
+)
+def test_checks_are_selected_by_tier_and_by_name(call, checks, options, selected):
+    code, out, _ = call("check", "softmax", "--json", *options)
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert [row["check"] for row in rows] == selected * 2
+    assert code == ("never" in selected)
+
+
+def test_a_name_with_a_comma_is_one_check(call):
+    code, out, _ = call("check", "linear", "--only", "causality, fp32", "--json")
+    assert code == 0 and [json.loads(line)["check"] for line in out.splitlines()] == [
+        "causality, fp32"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--only", "causalty"], "did you mean 'causality'"),
+        (["--only", "lengths,fp32"], "unknown check 'fp32'"),
+        (["--only", "linear FLOPs"], "linear FLOPs: does not apply to softmax"),
+        (["--only", "compiles", "--fast"], "compiles: does not apply to softmax with --fast"),
+    ],
+)
+def test_a_check_that_is_unknown_or_does_not_apply_is_an_error(call, options, message):
+    code, out, err = call("check", "softmax", *options)
+    assert code == 2 and not out and message in err
 
 
 def test_json_has_one_object_per_check(call, checks):
     code, out, _ = call("check", "softmax", "--json")
     rows = [json.loads(line) for line in out.splitlines()]
     assert code == 1 and [row["passed"] for row in rows] == [True, False] * 2
+    assert all(row.pop("seconds") >= 0 for row in rows)
     assert rows[1] == {
         "variant": "softmax", "check": "never", "passed": False, "detail": "not today",
         "expected_failure": "",
@@ -68,4 +110,4 @@ def test_a_class_whose_forward_exits_fails_its_checks(call, tmp_path, monkeypatc
     )
     code, out, _ = call("check", "exits_in_forward:Exits")
     assert code == 1 and "FAIL Exits: lengths: raised SystemExit" in out
-    assert "checks fail: " in out.splitlines()[-1]
+    assert " checks fail, in " in out.splitlines()[-1]

@@ -13,7 +13,14 @@ from harness.cli.certificates import FIGURES
 from tests.certificates import committed_figures
 from tests.zoo.faulty import FAULTY
 from tests.zoo.faulty.causality import ScalesByLength
-from tests.zoo.faulty.correct import TRAITS, Bidirectional, Correct, MeanOfAll, Recurrent
+from tests.zoo.faulty.correct import (
+    TRAITS,
+    ActivatesTransposedView,
+    Bidirectional,
+    Correct,
+    MeanOfAll,
+    Recurrent,
+)
 from tests.zoo.faulty.leaks import batch_leak, causal_leak, loss_leak, padding_leak
 from tests.zoo.faulty.numerics import AddsDropoutInEvaluation, NegatesGradients, ReturnsFp32
 from tests.zoo.oracle import figures
@@ -24,6 +31,7 @@ from zoo.conformance import (
     Result,
     checks_for,
     configurations,
+    determinism,
     locate,
     parametrize,
     run,
@@ -37,7 +45,10 @@ from zoo.variants.primal import Primal
 from zoo.variants.softmax import Softmax
 
 NAN = float("nan")
-SLOW = {"compiles", "linear memory", "linear FLOPs"}
+SLOW = {check.name for check in CHECKS if not check.fast}
+LARGE = SLOW - {"compiles", "linear memory", "linear FLOPs"}
+"""Checks with long inputs or large batches; those of all variants are on the certificates."""
+LARGE_OF = {"linear", "primal", "softmax"}
 OF_CAUSAL_FORMS = {"causality", "receptive field", "recurrence"}
 """Groups of checks that a variant does not pass in its bidirectional form too."""
 OF_EVERY_PAIR = {"causality", "padding invariance", "batch independence"}
@@ -80,6 +91,7 @@ REGISTERED = [
     if not (name.endswith("-lib") and check.name in OF_OWN_CODE)
     # Tracing takes seconds for each form; the other one is traced.
     if not (configuration.causal and check.name == "compiles")
+    if not (check.name in LARGE and name not in LARGE_OF)
 ]
 
 
@@ -149,10 +161,11 @@ GROUPS = frozenset(check.group for check in CHECKS)
     [
         pytest.param(Correct, GROUPS, marks=pytest.mark.slow),
         (MeanOfAll, GROUPS),
+        (ActivatesTransposedView, GROUPS - {"rejections"}),
         # Without its claim it is `linear`, which passes the others above.
         (Recurrent, {"recurrence", "rejections"}),
     ],
-    ids=["Correct", "MeanOfAll", "Recurrent"],
+    ids=["Correct", "MeanOfAll", "ActivatesTransposedView", "Recurrent"],
 )
 def test_a_correct_variant_passes_every_check(variant, groups):
     for configuration in configurations(variant.__name__, variant):
@@ -176,6 +189,15 @@ def test_a_correct_variant_passes_every_check(variant, groups):
 )
 def test_a_faulty_variant_fails_the_check_for_its_defect(variant, check):
     assert failure(check, variant)
+
+
+@pytest.mark.slow
+def test_a_layer_passes_if_one_of_two_compilers_raises(monkeypatch):
+    monkeypatch.setattr(determinism, "BACKENDS", ("aot_eager", "eager"))
+    (result,) = results_of("compiles", ActivatesTransposedView)
+    assert result.passed
+    assert result.detail.startswith("aot_eager raised RuntimeError: view size")
+    assert "; eager: differ by" in result.detail
 
 
 def test_every_check_that_can_fail_has_a_faulty_variant():

@@ -5,7 +5,7 @@ them. `harness check`, `zoo.check`, the tests of every registered variant and, t
 `parametrize`, the tests of variants in other packages run these same checks.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,6 +16,7 @@ from zoo.conformance import (
     causality,
     cost,
     determinism,
+    gradients,
     mixing,
     numerics,
     padding,
@@ -41,17 +42,22 @@ __all__ = [
     "examine",
     "locate",
     "parametrize",
+    "require_check",
     "run",
 ]
 
 
 class Check(NamedTuple):
-    """One check: its group, its name, the function, and which configurations it applies to."""
+    """One check: its group, its name, the function, and which configurations it applies to.
+
+    `fast` is whether it takes less than a second for most variants.
+    """
 
     group: str
     name: str
     run: Callable[[Configuration], Outcome]
     applies: Callable[[Configuration], bool] = lambda configuration: True
+    fast: bool = True
 
 
 class Result(NamedTuple):
@@ -100,14 +106,19 @@ CHECKS: tuple[Check, ...] = (
     Check("shapes and precisions", "lengths", numerics.check_lengths),
     Check("shapes and precisions", "precisions", numerics.check_precisions),
     Check("shapes and precisions", "large inputs", numerics.check_large_inputs),
-    Check("gradients", "all parameters get gradients", numerics.check_parameters),
-    Check("gradients", "gradients", numerics.check_finite_differences),
-    Check("gradients", "auxiliary loss does not dominate", numerics.check_losses, _if("losses")),
+    Check("gradients", "all parameters get gradients", gradients.check_parameters),
+    Check("gradients", "gradients", gradients.check_finite_differences),
+    Check("gradients", "gradients, long inputs", gradients.check_long_inputs, fast=False),
+    Check("gradients", "gradients, fp32 and bf16", gradients.check_precisions),
+    Check("gradients", "auxiliary loss does not dominate", gradients.check_losses, _if("losses")),
     Check("padding", "padding invariance", padding.check_invariance),
+    Check("padding", "padding invariance, long inputs", padding.check_long_inputs, fast=False),
     Check("padding", "truncation equivalence", padding.check_truncation),
     Check("padding", "fully masked input", padding.check_fully_masked_input),
     Check("batch", "batch independence", padding.check_batch_independence),
+    Check("batch", "batch independence, large batches", padding.check_large_batches, fast=False),
     Check("causality", "causality", causality.check_every_pair, _causal),
+    Check("causality", "causality, long inputs", causality.check_long_inputs, _causal, fast=False),
     Check("causality", "causality, fp32", causality.check_fp32, _causal),
     Check("receptive field", "token mixing", mixing.report_token_mixing),
     Check("receptive field", "position sensitivity", mixing.check_position_sensitivity),
@@ -118,18 +129,19 @@ CHECKS: tuple[Check, ...] = (
     Check("rejections", "rejects recurrence", rejections.check_recurrence, _not(_recurrent)),
     Check("rejections", "rejects non-boolean mask", rejections.check_mask),
     Check("determinism", "eval is deterministic", determinism.check_eval),
+    Check("determinism", "no dropout in eval", determinism.check_dropout),
     Check("determinism", "seeded determinism", determinism.check_seed),
     Check("determinism", "train equals eval", determinism.check_modes, _not(_if("stochastic"))),
     Check("state", "declared losses", determinism.check_declared_losses),
     Check("state", "side-effect-free forward", determinism.check_side_effects),
     Check("state", "state_dict round trip", determinism.check_state_dict),
-    Check("transforms", "compiles", determinism.check_compile),
+    Check("transforms", "compiles", determinism.check_compile, fast=False),
     Check("transforms", "vmap", determinism.check_vmap),
     Check("recurrence", "step equals forward", recurrence.check_steps, _recurrent),
     Check("recurrence", "constant-size state", recurrence.check_state_size, _recurrent),
     Check("recurrence", "side-effect-free step", recurrence.check_side_effects, _recurrent),
-    Check("linear cost", "linear FLOPs", cost.check_flops, _if("linear")),
-    Check("linear cost", "linear memory", cost.check_memory, _if("linear")),
+    Check("linear cost", "linear FLOPs", cost.check_flops, _if("linear"), fast=False),
+    Check("linear cost", "linear memory", cost.check_memory, _if("linear"), fast=False),
 )
 
 
@@ -166,10 +178,8 @@ def configurations(
     """
     if variant.unchecked:
         raise UserError(f"{name} cannot be checked: {variant.unchecked}")
-    names = [check.name for check in CHECKS]
     for check in variant.expected_failures:
-        if check.removesuffix(CAUSAL_SUFFIX) not in names:
-            raise UserError(f"{name} expects a failure: {unknown('check', check, names)}")
+        require_check(check.removesuffix(CAUSAL_SUFFIX), f"{name} expects a failure: ")
     resolved = resolve(name, variant, options)
     forms = (False, True) if variant.traits.causal else (False,)
     result = [Configuration(name, variant, causal, resolved) for causal in forms]
@@ -178,9 +188,30 @@ def configurations(
     return result
 
 
-def checks_for(configuration: Configuration) -> Iterator[Check]:
-    """The checks that apply to a form of a variant, in order."""
-    return (check for check in CHECKS if check.applies(configuration))
+def require_check(name: str, where: str = "") -> None:
+    """Raise `UserError`, which begins with `where`, if there is no check of that name."""
+    names = [check.name for check in CHECKS]
+    if name not in names:
+        raise UserError(where + unknown("check", name, names))
+
+
+def checks_for(
+    configuration: Configuration, *, fast: bool = False, only: Collection[str] = ()
+) -> Iterator[Check]:
+    """The checks that apply to a form of a variant, in order.
+
+    Args:
+        configuration: the form.
+        fast: leave out the checks that are not fast: long inputs, large batches, the compiler.
+        only: the names of the checks to select from; all, if empty.
+    """
+    return (
+        check
+        for check in CHECKS
+        if check.applies(configuration)
+        and (check.fast or not fast)
+        and (not only or check.name in only)
+    )
 
 
 def run(check: Check, configuration: Configuration) -> Result:

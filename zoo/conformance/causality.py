@@ -6,11 +6,18 @@ import torch
 
 from zoo.conformance.configuration import SETTINGS, Configuration, Outcome, Setting
 from zoo.conformance.leaks import Leak, gradient_leak, value_leak, verdict
-from zoo.conformance.tensors import LENGTH, SCATTERED, output, random_tokens
+from zoo.conformance.tensors import LENGTH, LONG, SCATTERED, output, random_tokens
 from zoo.contract import Attention
 
 COPIES = 25
 """Samples of a batch: many at once are fast, as long as they fit into the cache."""
+
+LONG_BORDERS = (1, 512, 1000, 1023, 1024, 1025, LONG - 1)
+"""Borders in a long input, around powers of two, which are sizes of blocks."""
+
+
+EFFECT = "outputs depend on later tokens by"
+EXACT = [setting for setting in SETTINGS if setting.dtype == torch.float64]
 
 
 def check_every_pair(configuration: Configuration) -> Outcome:
@@ -20,32 +27,48 @@ def check_every_pair(configuration: Configuration) -> Outcome:
     not change, and their gradient with respect to those tokens must be zero. In evaluation, tokens
     from some borders on are also padded or left out.
     """
-    exact = [setting for setting in SETTINGS if setting.dtype == torch.float64]
-    return verdict(_leaks, configuration, "outputs depend on later tokens by", exact)
+    return verdict(_leaks, configuration, EFFECT, EXACT)
+
+
+def check_long_inputs(configuration: Configuration) -> Outcome:
+    """The same with more than 1,000 tokens, for some borders, in both modes."""
+    settings = Setting(), Setting(training=True)
+    return verdict(_long_leaks, configuration, EFFECT, settings)
 
 
 def _leaks(configuration: Configuration, setting: Setting) -> Iterator[Leak]:
     """The leaks into the outputs before each border, one batch of borders at a time."""
-    layer = configuration.layer_for(setting)
-    # A mask without padding may select other kernels, which may draw other random numbers.
-    stochastic = setting.training and configuration.traits.stochastic
-    changes = "output {token} changes with the tokens from {sample} on"
-    depends = "an output before {sample} has a gradient with respect to token {token}"
+    layer, draws = configuration.layer_for(setting), configuration.draws(setting)
     for borders in torch.arange(1, LENGTH + 1).split(COPIES):
-        x, past, other = _inputs(borders)
-        mask = None if stochastic else torch.ones_like(past)
-        before, after = setting.run(layer, x).tokens, setting.run(layer, other, mask).tokens
-        leaks = [
-            value_leak(before, after, past, changes, borders),
-            gradient_leak(x, before, past, ~past, depends, borders),
-            gradient_leak(other, after, past, ~past, depends, borders),
-        ]
+        leaks = _leaks_across(borders, LENGTH, layer, setting, draws)
         yield from leaks
         if max(leaks).size > setting.rounding:
             return
-    # With fewer tokens, a stochastic variant draws other random numbers in training.
-    if not setting.training:
+    if not draws:
         yield from _shorter_inputs(layer, setting)
+
+
+def _long_leaks(configuration: Configuration, setting: Setting) -> Iterator[Leak]:
+    layer, draws = configuration.layer_for(setting, max_len=LONG), configuration.draws(setting)
+    for border in LONG_BORDERS:
+        yield from _leaks_across(torch.tensor([border]), LONG, layer, setting, draws)
+
+
+def _leaks_across(
+    borders: torch.Tensor, length: int, layer: Attention, setting: Setting, draws: bool
+) -> list[Leak]:
+    """The leaks into the outputs before each border, in value and in gradient."""
+    changes = "output {token} changes with the tokens from {sample} on"
+    depends = "an output before {sample} has a gradient with respect to token {token}"
+    x, past, other = _inputs(borders, length)
+    # A mask without padding may select other kernels, which may draw other random numbers.
+    mask = None if draws else torch.ones_like(past)
+    before, after = setting.run(layer, x).tokens, setting.run(layer, other, mask).tokens
+    return [
+        value_leak(before, after, past, changes, borders),
+        gradient_leak(x, before, past, ~past, depends, borders),
+        gradient_leak(other, after, past, ~past, depends, borders),
+    ]
 
 
 def _shorter_inputs(layer: Attention, setting: Setting) -> Iterator[Leak]:
@@ -64,15 +87,17 @@ def _shorter_inputs(layer: Attention, setting: Setting) -> Iterator[Leak]:
         yield value_leak(full[:, :border], truncated, past[-1:, :border], changes)
 
 
-def _inputs(borders: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _inputs(
+    borders: torch.Tensor, length: int = LENGTH
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Tokens (b, n, d), a mask (b, n) of those before the border, and a changed copy.
 
     In the copy, tokens from the border on are noise, of the same or another scale, or zeros.
     """
-    x = random_tokens(len(borders), seed=int(borders[0]))
-    past = torch.arange(LENGTH) < borders[:, None]
+    x = random_tokens(len(borders), length, seed=int(borders[0]))
+    past = torch.arange(length) < borders[:, None]
     scales = torch.tensor([1.0, 1e3, 0.0, 1e-3], dtype=x.dtype)[borders % 4]
-    noise = scales[:, None, None] * random_tokens(len(borders), seed=3)
+    noise = scales[:, None, None] * random_tokens(len(borders), length, seed=3)
     other = torch.where(past[..., None], x, noise)
     return x.requires_grad_(), past, other.requires_grad_()
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from zoo.conformance.tensors import DIM, seeded
+from zoo.conformance.tensors import DIM, SCATTERED, attended, random_tokens, seeded
 from zoo.contract import Attended, Attention, Size, Traits
 from zoo.registry import Value
 
@@ -23,34 +23,55 @@ class Outcome(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """How a layer is run: mode, precision, positions; and the relative rounding error allowed."""
+    """How a layer is built and run, and the relative rounding error that is allowed."""
 
     training: bool = False
     dtype: torch.dtype = torch.float64
     autocast: bool = False
     rotary: bool = False
+    heads: int = 2
+    dropout: float = 0.0
     rounding: float = ROUNDING
 
     def __str__(self) -> str:
         """For messages, such as `float64 evaluation`."""
-        precision = "autocast" if self.autocast else str(self.dtype).removeprefix("torch.")
         mode = "training" if self.training else "evaluation"
-        return f"{precision} {mode}{' with rotary positions' * self.rotary}"
+        extra = [f"{self.heads} heads"] * (self.heads > 2) + ["one head"] * (self.heads == 1)
+        extra += ["rotary positions"] * self.rotary + [f"dropout {self.dropout}"] * bool(
+            self.dropout
+        )
+        return f"{self.precision} {mode}{' with ' * bool(extra)}{', '.join(extra)}"
 
-    def run(self, layer: Attention, x: Tensor, mask: Tensor | None = None) -> Attended:
-        """Self-attention; the random generator starts from the same seed in every call."""
+    @property
+    def precision(self) -> str:
+        """For messages, such as `float64`."""
+        return "autocast" if self.autocast else str(self.dtype).removeprefix("torch.")
+
+    def run(
+        self,
+        layer: Attention,
+        x: Tensor,
+        mask: Tensor | None = None,
+        context: Tensor | None = None,
+    ) -> Attended:
+        """The result of a call; the random generator starts from the same seed in every call."""
+        context = None if context is None else context.to(self.dtype)
         with seeded(5), torch.autocast("cpu", enabled=self.autocast):
-            return layer(x.to(self.dtype), mask=mask)
+            return attended(layer, x.to(self.dtype), mask, context)
 
 
 SETTINGS = (
     Setting(),
-    Setting(training=True),
-    Setting(rotary=True),
+    Setting(training=True, heads=4),
+    Setting(rotary=True, heads=1),
+    Setting(training=True, dropout=0.2),
     Setting(training=True, dtype=torch.float32, rounding=1e-4),
     Setting(training=True, dtype=torch.float32, autocast=True, rounding=1e-2),
 )
 """A claim that holds in one setting may fail in another. Training runs use the last two."""
+
+FEW_SETTINGS = tuple(setting for setting in SETTINGS if not (setting.rotary or setting.dropout))
+"""The settings of checks with large inputs."""
 
 
 @dataclass(frozen=True)
@@ -78,10 +99,26 @@ class Configuration:
         with seeded(seed):
             return self.variant(Size(**size | changes), **self.options).double()
 
-    def layer_for(self, setting: Setting) -> Attention:
-        """A layer in the mode, precision and positions of `setting`."""
-        layer = self.layer(rotary=setting.rotary).to(setting.dtype)
-        return layer.train(setting.training)
+    def layer_for(self, setting: Setting, **changes: Any) -> Attention:
+        """A layer as `setting` describes it; `changes` are other fields of its size."""
+        size = {"rotary": setting.rotary, "heads": setting.heads, "dropout": setting.dropout}
+        return self.layer(**size | changes).to(setting.dtype).train(setting.training)
+
+    def uses_dropout(self) -> bool:
+        """Whether the dropout of the size changes the output of training, padded or not."""
+        x, setting = random_tokens(3), Setting(training=True)
+        layers = [self.layer_for(setting, dropout=dropout) for dropout in (0.0, 0.2)]
+        return any(
+            not torch.equal(*(setting.run(layer, x, mask).tokens for layer in layers))
+            for mask in (None, SCATTERED)
+        )
+
+    def draws(self, setting: Setting) -> bool:
+        """Whether outputs in `setting` depend on random numbers.
+
+        Inputs of another length, batch or padding may then draw other numbers.
+        """
+        return setting.training and (self.traits.stochastic or setting.dropout > 0)
 
 
 def all_finite(tensors: Iterable[Tensor]) -> Outcome:

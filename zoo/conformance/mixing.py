@@ -1,12 +1,17 @@
 """Which tokens an output depends on, and whether it depends on their order and on the context."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from zoo.conformance.configuration import ROUNDING, Configuration, Outcome
+from zoo.conformance.configuration import ROUNDING, Configuration, Outcome, Setting
+from zoo.conformance.leaks import Leak, verdict
 from zoo.conformance.tensors import LENGTH, distance, output, random_tokens
+
+IGNORED = 1e-6
+"""A change of outputs that is no effect of the tokens that were changed."""
 
 
 def report_token_mixing(configuration: Configuration) -> Outcome:
@@ -65,26 +70,32 @@ def check_causal_form(configuration: Configuration) -> Outcome:
 
 
 def check_cross_attention(configuration: Configuration) -> Outcome:
-    """Outputs depend on the real tokens of a shorter or longer context, and not on its padding.
+    """Outputs depend on the real tokens of a context of any length, and not on its padding.
 
-    Padded context tokens must not change outputs, and outputs must be those without padding.
+    Padded context tokens must not change outputs, and outputs must be those without padding. Both
+    hold in every setting, for a context that is shorter, as long as the input, or longer.
     """
-    layer, x = configuration.layer().eval(), random_tokens(2, 20)
-    leak, effect = 0.0, float("inf")
-    for m in (7, 33):
-        context, mask = random_tokens(2, m, seed=4), torch.arange(m) < torch.tensor([[m], [5]])
-        tokens = layer(x, context, mask).tokens
-        if tokens.shape != x.shape:
-            return Outcome(False, f"output of shape {tuple(tokens.shape)} for {tuple(x.shape)}")
-        large = layer(x, torch.where(mask[..., None], context, 1e4), mask).tokens
-        truncated = layer(x[1:], context[1:, :5], None).tokens
-        other = layer(x, random_tokens(2, m, seed=5), mask).tokens
-        leak = max(leak, distance(large, tokens), distance(tokens[1:], truncated))
-        effect = min(effect, distance(other, tokens))
-    return Outcome(
-        leak <= ROUNDING and effect > 1e-6,
-        f"padded context tokens change outputs by {leak:.2g}, another context by {effect:.2g}",
+    return verdict(_context_leaks, configuration, "outputs depend wrongly on the context by")
+
+
+def _context_leaks(configuration: Configuration, setting: Setting) -> Iterator[Leak]:
+    layer, draws, x = (
+        configuration.layer_for(setting),
+        configuration.draws(setting),
+        random_tokens(2, 20),
     )
+    for m in (7, 20, 33):
+        context, mask = random_tokens(2, m, seed=4), torch.arange(m) < torch.tensor([[m], [5]])
+        for padding in (None, mask):
+            tokens = setting.run(layer, x, padding, context).tokens
+            other = setting.run(layer, x, padding, random_tokens(2, m, seed=5)).tokens
+            if not distance(other, tokens) > IGNORED:
+                yield Leak(float("inf"), f"another context of {m} tokens changes nothing")
+        large = setting.run(layer, x, mask, torch.where(mask[..., None], context, 1e4)).tokens
+        yield Leak(distance(large, tokens), f"padding in a context of {m} tokens")
+        if not draws:
+            truncated = setting.run(layer, x[1:], None, context[1:, :5]).tokens
+            yield Leak(distance(tokens[1:], truncated), f"a truncated context of {m} tokens")
 
 
 def _dependent_on(position: int, configuration: Configuration) -> Tensor:

@@ -1,21 +1,31 @@
 """Outputs at real tokens depend neither on padding nor on the other samples of a batch."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import partial
 
 import torch
+from torch import Tensor
 
-from zoo.conformance.configuration import Configuration, Outcome, Setting, all_finite
+from zoo.conformance.configuration import (
+    FEW_SETTINGS,
+    Configuration,
+    Outcome,
+    Setting,
+    all_finite,
+)
 from zoo.conformance.leaks import Leak, gradient_leak, separating_masks, value_leak, verdict
 from zoo.conformance.tensors import (
     LENGTH,
-    SCATTERED,
+    LONG,
     distance,
     padding_masks,
     random_tokens,
     with_gradients,
 )
 
-SAMPLES = 4
+BATCHES = (4, LENGTH), (8, 24)
+LARGE_BATCHES = (40, 16), (160, 16)
+"""Samples and tokens of the batches in which every two samples are compared."""
 
 
 def check_invariance(configuration: Configuration) -> Outcome:
@@ -27,14 +37,23 @@ def check_invariance(configuration: Configuration) -> Outcome:
     return verdict(_padding_leaks, configuration, "outputs depend on padding by")
 
 
-def _padding_leaks(configuration: Configuration, setting: Setting) -> Iterator[Leak]:
-    layer = configuration.layer_for(setting)
-    mask = torch.cat([*padding_masks(), separating_masks(LENGTH)])
-    x = random_tokens(len(mask)).requires_grad_()
+def check_long_inputs(configuration: Configuration) -> Outcome:
+    """The same with more than 1,000 tokens, for three masks."""
+    leaks = partial(_padding_leaks, mask=padding_masks(LONG)[1])
+    return verdict(leaks, configuration, "outputs depend on padding by", FEW_SETTINGS)
+
+
+def _padding_leaks(
+    configuration: Configuration, setting: Setting, mask: Tensor | None = None
+) -> Iterator[Leak]:
+    if mask is None:
+        mask = torch.cat([*padding_masks(), separating_masks(LENGTH)])
+    layer = configuration.layer_for(setting, max_len=max(160, mask.shape[1]))
+    x = random_tokens(*mask.shape).requires_grad_()
     before = setting.run(layer, x, mask)
     changes = "output {token} of sample {sample} changes with its padded tokens"
     for scale in (1.0, 1e4):
-        noise = scale * random_tokens(len(mask), seed=3)
+        noise = scale * random_tokens(*mask.shape, seed=3)
         after = setting.run(layer, torch.where(mask[..., None], x, noise), mask)
         yield value_leak(before.tokens, after.tokens, mask, changes)
         for name, loss in before.losses.items():
@@ -50,7 +69,7 @@ def check_truncation(configuration: Configuration) -> Outcome:
 
 
 def _truncations(configuration: Configuration, setting: Setting) -> Iterator[Leak]:
-    if setting.training and configuration.traits.stochastic:
+    if configuration.draws(setting):
         return
     layer, x = configuration.layer_for(setting), random_tokens(3)
     for mask in padding_masks():
@@ -74,28 +93,53 @@ def check_batch_independence(configuration: Configuration) -> Outcome:
 
     Of each two samples, one gets other tokens, a hundred times larger, and other padding, also of
     another amount: outputs of the other must not change, and have no gradient with respect to those
-    tokens. In evaluation, a batch of one sample must give the same outputs.
+    tokens. A batch of one sample must give the same outputs, unless they depend on random numbers.
     """
-    return verdict(_batch_leaks, configuration, "outputs depend on other samples by")
+    leaks = partial(_batch_leaks, batches=BATCHES)
+    return verdict(leaks, configuration, "outputs depend on other samples by")
 
 
-def _batch_leaks(configuration: Configuration, setting: Setting) -> Iterator[Leak]:
-    layer = configuration.layer_for(setting)
-    x, noise = (random_tokens(SAMPLES, seed=seed) for seed in (2, 3))
-    everywhere = torch.ones(SAMPLES, LENGTH, dtype=torch.bool)
+def check_large_batches(configuration: Configuration) -> Outcome:
+    """The same in batches of 40 and 160 samples without padding."""
+    leaks = partial(_batch_leaks, batches=LARGE_BATCHES, padded=False)
+    return verdict(leaks, configuration, "outputs depend on other samples by", FEW_SETTINGS)
+
+
+def _batch_leaks(
+    configuration: Configuration,
+    setting: Setting,
+    batches: Iterable[tuple[int, int]],
+    padded: bool = True,
+) -> Iterator[Leak]:
+    for samples, length in batches:
+        yield from _leaks_between(samples, length, configuration, setting, padded)
+
+
+def _leaks_between(
+    samples: int, length: int, configuration: Configuration, setting: Setting, padded: bool
+) -> Iterator[Leak]:
+    layer, draws = configuration.layer_for(setting), configuration.draws(setting)
+    x, noise = (random_tokens(samples, length, seed=seed) for seed in (2, 3))
+    everywhere = torch.ones(samples, length, dtype=torch.bool)
+    scattered = padding_masks(length)[1]
     changes = "output {token} of sample {sample} changes with other samples"
     depends = "others have a gradient with respect to token {token} of sample {sample}"
-    masks, others = (SCATTERED[(torch.arange(SAMPLES) + i) % len(SCATTERED)] for i in (0, 1))
-    for mask in (None, masks):
+    masks, others = (scattered[(torch.arange(samples) + i) % len(scattered)] for i in (0, 1))
+    for mask in (None, masks) if padded else (None,):
         real = everywhere if mask is None else mask
         before = setting.run(layer, x.requires_grad_(), mask).tokens
-        for fixed in separating_masks(SAMPLES)[..., None] & everywhere:
+        for fixed in separating_masks(samples)[..., None] & everywhere:
             changed = torch.where(fixed[..., None], x, 100 * noise)
-            other = None if mask is None else torch.where(fixed, mask, others.flip(1))
+            # Other padding may change how many weights there are to drop.
+            other = (
+                mask
+                if mask is None or setting.dropout
+                else torch.where(fixed, mask, others.flip(1))
+            )
             after = setting.run(layer, changed, other).tokens
             yield value_leak(before, after, fixed & real, changes)
             yield gradient_leak(x, before, fixed & real, ~fixed, depends)
-        if not setting.training:
+        if not draws:
             single = setting.run(layer, x[:1], None if mask is None else mask[:1]).tokens
             changes_alone = "output {token} of sample 0 changes in a batch of one"
             yield value_leak(before[:1], single, real[:1], changes_alone)

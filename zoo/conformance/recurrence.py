@@ -6,18 +6,21 @@ import torch
 from torch import Tensor
 
 from zoo.conformance.configuration import ROUNDING, Configuration, Outcome, differ_by
-from zoo.conformance.tensors import LENGTH, distance, output, random_tokens
+from zoo.conformance.tensors import distance, output, random_tokens
 from zoo.contract import Attention, State
 from zoo.cost import state_bytes
 
 SAMPLES = 3
 
+STEPS = 300
+"""More than the usual length, so that a state that grows late, or an error, is found."""
+
 
 def check_steps(configuration: Configuration) -> Outcome:
     """The outputs of all steps equal the causal forward, with and without rotary positions."""
-    x, distances = random_tokens(SAMPLES), []
-    for rotary in (False, True):
-        layer = configuration.layer(rotary=rotary).eval()
+    x, distances = random_tokens(SAMPLES, STEPS), []
+    for rotary, heads in ((False, 4), (True, 1)):
+        layer = configuration.layer(rotary=rotary, heads=heads, max_len=STEPS).eval()
         tokens = torch.stack([tokens for tokens, _ in _steps(layer, x)], dim=1)
         distances.append(distance(tokens, output(layer, x)))
     return differ_by(distances)
@@ -25,14 +28,14 @@ def check_steps(configuration: Configuration) -> Outcome:
 
 def check_state_size(configuration: Configuration) -> Outcome:
     """The state has as many bytes before the first token as after each, for any `max_len`."""
-    layer, x = configuration.layer().eval(), random_tokens(SAMPLES)
+    layer, x = configuration.layer().eval(), random_tokens(SAMPLES, STEPS)
     states = [layer.start(SAMPLES), *(state for _, state in _steps(layer, x))]
     sizes = [state_bytes(state) // SAMPLES for state in states]
     # A cache that is allocated in advance grows with `max_len`.
     short, long = (state_bytes(configuration.layer(max_len=n).start(1)) for n in (4096, 8192))
     return Outcome(
         len(set(sizes)) == 1 and short == long,
-        f"{sizes[0]} bytes per sample at first, {sizes[-1]} after {LENGTH} tokens; {short} with "
+        f"{sizes[0]} bytes per sample at first, {sizes[-1]} after {STEPS} tokens; {short} with "
         f"max_len=4096, {long} with max_len=8192",
     )
 

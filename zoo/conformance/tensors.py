@@ -12,6 +12,9 @@ DIM = 16
 LENGTH = 150
 """Tokens of the usual input: longer than every default block, and a multiple of none."""
 
+LONG = 1100
+"""Tokens of a long input: beyond 1,024, at which an implementation may change its method."""
+
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
@@ -40,25 +43,40 @@ SCATTERED = padding_masks()[1]
 """A mask with padding before, between and after the real tokens."""
 
 
+def attended(
+    layer: Attention, x: Tensor, mask: Tensor | None = None, context: Tensor | None = None
+) -> Attended:
+    """The result of a call.
+
+    Raises:
+        ValueError: the new tokens have another shape than `x`, which broadcasting would hide.
+    """
+    result = layer(x, context, mask)
+    if result.tokens.shape != x.shape:
+        shapes = f"{tuple(result.tokens.shape)} for tokens of shape {tuple(x.shape)}"
+        raise ValueError(f"an output of shape {shapes}")
+    return result
+
+
 def output(layer: Attention, x: Tensor, mask: Tensor | None = None) -> Tensor:
     """The new tokens of self-attention."""
-    return layer(x, mask=mask).tokens
+    return attended(layer, x, mask).tokens
 
 
-def probe_loss(attended: Attended, real: Tensor | None = None) -> Tensor:
+def probe_loss(result: Attended, real: Tensor | None = None) -> Tensor:
     """A scalar to which each coordinate of each real token contributes with its own weight."""
-    tokens = attended.tokens if real is None else attended.tokens[real]
+    tokens = result.tokens if real is None else result.tokens[real]
     weights = torch.linspace(-1, 1.3, tokens.numel(), dtype=tokens.dtype).reshape(tokens.shape)
-    return (tokens * weights).sum() + sum(attended.losses.values())
+    return (tokens * weights).sum() + sum(result.losses.values())
 
 
 def with_gradients(
-    layer: Attention, x: Tensor, attended: Attended, real: Tensor | None = None
+    layer: Attention, x: Tensor, result: Attended, real: Tensor | None = None
 ) -> list[Tensor]:
     """Outputs and losses; gradients of `probe_loss` with respect to tokens and parameters."""
-    inputs, loss = [x, *layer.parameters()], probe_loss(attended, real)
+    inputs, loss = [x, *layer.parameters()], probe_loss(result, real)
     gradients = torch.autograd.grad(loss, inputs, materialize_grads=True)
-    return [attended.tokens, *attended.losses.values(), *gradients]
+    return [result.tokens, *result.losses.values(), *gradients]
 
 
 def distance(actual: Tensor, expected: Tensor) -> float:
@@ -73,3 +91,14 @@ def distance(actual: Tensor, expected: Tensor) -> float:
     if not (actual.isfinite().all() and expected.isfinite().all()):
         return float("inf")
     return ((actual - expected).abs().max() / expected.abs().max().clamp_min(1.0)).item()
+
+
+def relative_error(actual: Tensor, expected: Tensor) -> float:
+    """The norm of the difference, relative to that of `expected`; infinite as in `distance`.
+
+    Unlike a largest entry, it also measures an error in the scale of all entries.
+    """
+    if actual.shape != expected.shape or not actual.isfinite().all():
+        return float("inf")
+    difference = torch.linalg.vector_norm(actual - expected)
+    return (difference / torch.linalg.vector_norm(expected).clamp_min(1e-9)).item()

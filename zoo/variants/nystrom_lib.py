@@ -30,9 +30,12 @@ class NystromLib(ProjectedAttention):
     expected_failures = MappingProxyType(
         {
             "precisions": "the identity matrix is fp32 in any module: bf16 modules raise",
+            "gradients, fp32 and bf16": "as precisions: bf16 modules raise",
             "truncation equivalence": "segments include padded positions: the error is 0.099",
             "batch independence": "the pseudo-inverse is scaled by a maximum over the batch: "
             "the error is 0.062",
+            "batch independence, large batches": "the pseudo-inverse is scaled by a maximum over "
+            "the batch: the error is 0.07",
         }
     )
 

@@ -35,9 +35,12 @@ class ReformerLib(ProjectedAttention):
     expected_failures = MappingProxyType(
         {
             "precisions": f"{REDRAWN}: the error of fp32 and bf16 is 0.2",
+            "gradients, fp32 and bf16": f"{REDRAWN}: the error is 0.7",
             "padding invariance": "padded tokens are hashed too: the error is 0.1",
+            "padding invariance, long inputs": "padded tokens are hashed too: the error is 0.15",
+            "no dropout in eval": f"{REDRAWN}: outputs differ by 0.23",
             "truncation equivalence": f"{REDRAWN}, of padded tokens too: the error is 0.24",
-            "eval is deterministic": f"{REDRAWN}: all of 4800 entries differ",
+            "eval is deterministic": f"{REDRAWN}: all of 14400 entries differ",
             "side-effect-free forward": "training stores the last hashes: 1 attribute changes",
             "state_dict round trip": f"{REDRAWN}: outputs differ by 0.16",
             "vmap": f"{REDRAWN}: vmap raises unless its randomness is set",

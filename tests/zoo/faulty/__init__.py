@@ -17,6 +17,7 @@ from tests.zoo.faulty.causality import (
     ScalesByPadding,
     SubtractsLaterTokens,
 )
+from tests.zoo.faulty.conditional import CONDITIONAL
 from tests.zoo.faulty.cost import (
     AllocatesEveryPair,
     GrowsWithRootOfLength,
@@ -151,5 +152,6 @@ FAULTY = {
     ScalesByCountOfBatchInTraining: "batch independence",
     ScalesInSinglePrecision: "precisions",
     HalvesGradientOfLoss: "gradients",
+    **CONDITIONAL,
 }
 """The check that must detect each defect."""

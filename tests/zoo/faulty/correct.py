@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import torch
+from torch import nn
 
 from zoo.contract import Attended, Attention, Traits
 from zoo.projected import ProjectedAttention
@@ -26,6 +27,13 @@ class Bidirectional(Correct):
     """The same without a causal form, for defects that need none: half as many checks."""
 
     traits = replace(TRAITS, causal=False)
+
+
+class ActivatesTransposedView(Bidirectional):
+    """An ELU of a view, which the backend `aot_eager` cannot compile: not a defect of the layer."""
+
+    def attend(self, q, k, v, mask):
+        return super().attend(nn.functional.elu(q), k, v, mask)
 
 
 class Recurrent(Linear):

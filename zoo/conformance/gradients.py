@@ -1,0 +1,224 @@
+"""Every parameter gets a gradient, and gradients are correct: by size, precision and mode."""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn import functional as F
+
+from zoo.conformance.configuration import Configuration, Outcome, Setting
+from zoo.conformance.numerics import LOW_PRECISIONS
+from zoo.conformance.tensors import (
+    LENGTH,
+    LONG,
+    padding_masks,
+    probe_loss,
+    random_tokens,
+    seeded,
+    with_gradients,
+)
+from zoo.contract import Attended, Attention
+
+DOMINANT = 10.0
+"""The largest ratio, in a module, of the gradient of an auxiliary loss to that of the task."""
+
+STEP = 1e-7
+"""The step of finite differences: few arguments of a ReLU change their sign within it."""
+
+
+def check_parameters(configuration: Configuration) -> Outcome:
+    """Each parameter gets a gradient that is finite and not zero."""
+    layer, mask = configuration.layer(), padding_masks()[0]
+    x, names = random_tokens(3).requires_grad_(), [n for n, _ in layer.named_parameters()]
+    results = with_gradients(layer, x, layer(x, mask=mask), mask)
+    gradients = results[len(results) - len(names) :]
+    missing = [
+        name
+        for name, gradient in zip(names, gradients, strict=True)
+        if not gradient.isfinite().all() or not gradient.any()
+    ]
+    return Outcome(
+        not missing, f"of {len(names)} parameters without a gradient: {missing or 'none'}"
+    )
+
+
+def check_finite_differences(configuration: Configuration) -> Outcome:
+    """Gradients of outputs and losses equal finite differences, padded or not, in both modes.
+
+    At a small size, all derivatives of evaluation with respect to the tokens, and those with
+    respect to tokens and parameters along random directions; a difference there raises
+    `GradcheckError`. At the usual length, those of a scalar along a direction of each parameter.
+    """
+    layer, mask = configuration.layer(max_len=8, dim=4), torch.ones(2, 6, dtype=torch.bool)
+    mask[1, 4:] = False
+    x = (0.7 * random_tokens(2, 6, dim=4)).requires_grad_()
+    inputs, call = _function(layer, x, mask)
+
+    def run(*inputs: Tensor) -> tuple[Tensor, ...]:
+        result = call(*inputs)
+        return result.tokens[mask], *result.losses.values()
+
+    gradcheck = partial(torch.autograd.gradcheck, run, eps=1e-6, atol=1e-5, rtol=1e-4)
+    layer.eval()
+    gradcheck((x,))
+    for training in (False, True):
+        layer.train(training)
+        gradcheck(inputs, fast_mode=True)
+    return _directional(configuration, LENGTH)
+
+
+def check_long_inputs(configuration: Configuration) -> Outcome:
+    """The same with more than 1,000 tokens, along one direction of each parameter."""
+    return _directional(configuration, LONG)
+
+
+def _directional(configuration: Configuration, length: int, bound: float = 1e-3) -> Outcome:
+    layer, x = configuration.layer(max_len=length), 0.7 * random_tokens(3, length)
+    largest, where = 0.0, ""
+    for mask in (None, padding_masks(length)[1]):
+        for training in (False, True):
+            inputs, call = _function(layer.train(training), x.requires_grad_(), mask)
+            names = ["the tokens", *(name for name, _ in layer.named_parameters())]
+            for name, error in zip(names, _errors(inputs, call, mask), strict=True):
+                if not error <= largest:
+                    mode = "training" if training else "evaluation"
+                    largest, where = (
+                        error,
+                        f" for {name} in {mode}{' with padding' * (mask is not None)}",
+                    )
+    return Outcome(
+        largest <= bound,
+        f"differ from finite differences by {largest:.2g}{where}, at most {bound:.0e} allowed",
+    )
+
+
+def _function(
+    layer: Attention, x: Tensor, mask: Tensor | None
+) -> tuple[tuple[Tensor, ...], Callable[..., Attended]]:
+    """Tokens and parameters, and the call of the layer as a function of them, from one seed."""
+    names, inputs = zip(*[("", x), *layer.named_parameters()], strict=True)
+
+    def call(tokens: Tensor, *state: Tensor) -> Attended:
+        with seeded(5):
+            named = dict(zip(names[1:], state, strict=False))
+            return functional_call(layer, named, (tokens, tokens, mask))
+
+    return inputs, call
+
+
+def _errors(
+    inputs: tuple[Tensor, ...], call: Callable[..., Attended], mask: Tensor | None
+) -> Iterator[float]:
+    """The error of the derivative of `probe_loss` along a direction of each input.
+
+    Relative to the norm of the gradient, or to 0.001 of the largest norm where that is more.
+    """
+    gradients = torch.autograd.grad(probe_loss(call(*inputs), mask), inputs, materialize_grads=True)
+    norms = torch.stack([gradient.norm() for gradient in gradients])
+    for index, gradient in enumerate(gradients):
+        direction = torch.randn_like(gradient)
+        with torch.no_grad():
+            above, below = (
+                probe_loss(
+                    call(*inputs[:index], inputs[index] + sign * direction, *inputs[index + 1 :]),
+                    mask,
+                )
+                for sign in (STEP, -STEP)
+            )
+        expected = (above - below) / (2 * STEP)
+        error = (expected - (gradient * direction).sum()).abs()
+        yield (error / norms[index].clamp_min(1e-3 * norms.max().item())).item()
+
+
+def check_precisions(configuration: Configuration) -> Outcome:
+    """Gradients in fp32, in bf16 and under autocast agree with those in fp64.
+
+    Of each parameter, row by row: the relative error that a quarter of the rows exceeds. A wrong
+    factor in the gradient of the keys changes all rows of their projection.
+    """
+    mode, details, passed = not configuration.traits.stochastic, [], True
+    for setting, _, bound in LOW_PRECISIONS:
+        errors = [
+            _row_error(actual, expected)
+            for mask in (None, padding_masks()[1])
+            for actual, expected in zip(
+                _gradients(configuration, setting._replace(training=mode), mask),
+                _gradients(configuration, Setting(training=mode), mask),
+                strict=True,
+            )
+        ]
+        passed &= max(errors) <= bound
+        details.append(f"{setting.precision} differs by {max(errors):.1g}")
+    return Outcome(passed, ", ".join(details))
+
+
+def _gradients(configuration: Configuration, setting: Setting, mask: Tensor | None) -> list[Tensor]:
+    """Those of `probe_loss` in double precision, with respect to tokens and parameters."""
+    layer = configuration.layer_for(setting)
+    x = random_tokens(3).to(setting.dtype).requires_grad_()
+    tokens, losses = setting.run(layer, x, mask)
+    loss = probe_loss(Attended(tokens.double(), losses), mask)
+    return list(torch.autograd.grad(loss, [x, *layer.parameters()], materialize_grads=True))
+
+
+def _row_error(actual: Tensor, expected: Tensor) -> float:
+    """The upper quartile of the relative errors of rows; rows close to zero are left out."""
+    actual, expected = (
+        part.double().reshape(-1, part.shape[-1] if part.ndim > 1 else part.numel())
+        for part in (actual, expected)
+    )
+    norms = expected.norm(dim=1)
+    rows = norms > 1e-2 * norms.max()
+    if not rows.any():
+        return 0.0
+    errors = (actual - expected).norm(dim=1)[rows] / norms[rows]
+    return errors.nan_to_num(float("inf"), float("inf")).quantile(0.75).item()
+
+
+def check_losses(configuration: Configuration) -> Outcome:
+    """In a fresh model, gradients of the auxiliary losses are below ten times those of the task.
+
+    Of each module that both train: the ratio of the norms of the two gradients. A ratio far above
+    1 means that the optimiser follows the auxiliary loss alone.
+    """
+    ratios = dict(_ratios(configuration))
+    if not ratios:
+        return Outcome(True, "no module is trained by both losses")
+    module = max(ratios, key=ratios.__getitem__)
+    ratio = ratios[module]
+    return Outcome(ratio < DOMINANT, f"{ratio:.2g} times the gradient of the task in {module}")
+
+
+def _ratios(configuration: Configuration) -> Iterator[tuple[str, float]]:
+    """The ratio of the two gradients in each module of two pre-norm layers with a classifier."""
+    x, labels = random_tokens(16, 256, dim=64), torch.arange(16) % 10
+    layers = [configuration.layer(max_len=256, dim=64, seed=seed) for seed in (1, 2)]
+    losses: list[Tensor] = []
+    for layer in layers:
+        tokens, auxiliary_losses = layer(F.layer_norm(x, x.shape[-1:]))
+        x = x + tokens
+        losses.extend(auxiliary_losses.values())
+    head = 64**-0.5 * random_tokens(10, 1, seed=3, dim=64)[:, 0]
+    pooled = F.layer_norm(x, x.shape[-1:]).mean(1)
+    task = F.cross_entropy(pooled @ head.mT, labels)
+    # A model averages each loss over its layers.
+    auxiliary = torch.stack(losses).sum() / len(layers)
+    named = dict(nn.ModuleList(layers).named_parameters())
+    task_norms, auxiliary_norms = (_norms(loss, named) for loss in (task, auxiliary))
+    for module, norm in auxiliary_norms.items():
+        if norm and task_norms[module]:
+            yield module, norm / task_norms[module]
+
+
+def _norms(loss: Tensor, named: Mapping[str, Tensor]) -> dict[str, float]:
+    """The norm of the gradient of each module's own parameters."""
+    inputs = list(named.values())
+    gradients = torch.autograd.grad(loss, inputs, retain_graph=True, materialize_grads=True)
+    squares: dict[str, float] = {}
+    for name, gradient in zip(named, gradients, strict=True):
+        layer, _, parameter = name.partition(".")
+        module = f"{parameter.rpartition('.')[0] or 'its own parameters'} of layer {layer}"
+        squares[module] = squares.get(module, 0.0) + gradient.square().sum().item()
+    return {module: square**0.5 for module, square in squares.items()}
