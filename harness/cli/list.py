@@ -7,13 +7,12 @@ takes seconds. `python -m harness.cli.list` writes that file.
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
-from importlib import metadata
 from pathlib import Path
 
 import typer
 
 from harness.cli.process import script
-from zoo.registry import UserError, Value, options_of
+from zoo.registry import UserError, Value, entry_points, options_of
 
 BUILT_IN = Path(__file__).with_name("list.txt")
 
@@ -21,7 +20,7 @@ BUILT_IN = Path(__file__).with_name("list.txt")
 def list_() -> None:
     """List the variants with their traits and options, the tasks, and the budgets."""
     groups = ("zoo.variants", "tasks.tasks")
-    plug_ins = any(metadata.entry_points(group=group) for group in groups)
+    plug_ins = any(map(entry_points, groups))
     typer.echo(listing() if plug_ins else BUILT_IN.read_text("utf-8"), nl=False)
 
 
