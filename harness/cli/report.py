@@ -40,7 +40,7 @@ def report(
     if not store.is_dir():
         raise UserError(f"store {str(store)!r} is not a folder; make records with: harness run")
     folder = store if out is None else out
-    records, broken = read(store)
+    records, broken = read(store, curves=False)
     costs = with_warnings(CostStore.within(store).read())[0]
     updated = _updated(readme, records, costs) if readme else ""
     require_writable(folder, str(folder), "give another --out")
@@ -75,11 +75,17 @@ def write_pages(files: Mapping[Path, bytes], *, quiet: bool = False) -> None:
         typer.echo(file)
 
 
-def read(store: Path) -> "tuple[list[Record], list[Broken]]":
-    """Every record of a store, with a warning for each file that is not a record."""
+def read(store: Path, *, curves: bool = True) -> "tuple[list[Record], list[Broken]]":
+    """Every record of a store, with a warning for each file that is not a record.
+
+    Without `curves` records have the last point of their curves alone.
+    """
     from harness.records.store import Store
 
-    return with_warnings(Store(store).read())
+    folder = Store(store)
+    return with_warnings(
+        folder.read() if curves else folder.read(lambda record: record.without_curve)
+    )
 
 
 def with_warnings(content: "tuple[list[T], list[Broken]]") -> "tuple[list[T], list[Broken]]":

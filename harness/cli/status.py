@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 import typer
 
 from harness.cli import arguments
-from zoo.registry import UserError
+from zoo.registry import UserError, printable
 
 if TYPE_CHECKING:
     from harness.records.locks import State
-    from harness.records.record import Record
 
 
 def status(store: arguments.StoreOption = Path("runs")) -> None:
@@ -37,10 +36,10 @@ def status(store: arguments.StoreOption = Path("runs")) -> None:
         ("interrupted", name, _where(state) if state else "with a checkpoint or a record")
         for name, state in found.interrupted.items()
     ]
-    lines += [("failed", _name(record), record.reason) for record in found.failed]
+    lines += [("failed", name, one.reason) for name, one in found.failed.items()]
     lines += [("waiting", name, "") for name in found.waiting]
     for kind, name, note in lines:
-        typer.echo(f"{kind:11}  {name}  {note}".rstrip())
+        typer.echo(printable(f"{kind:11}  {name}  {note}".rstrip()))
 
 
 def _where(state: "State") -> str:
@@ -50,9 +49,3 @@ def _where(state: "State") -> str:
         f"{state.phase}, step {state.step}/{state.steps}; process {state.pid} of {state.host}, "
         f"{threads}, since {state.since}"
     )
-
-
-def _name(record: "Record") -> str:
-    from harness.records.store import Store
-
-    return Store(Path()).name(record.spec)

@@ -50,7 +50,7 @@ def sweep(
     cells.require_owners(requests, plans)
     outcomes = cells.run(plans, store, resources=resources)
     try:
-        files = pages.sweep_files(read(store)[0], field, default_of(field))
+        files = pages.sweep_files(read(store, curves=False)[0], field, default_of(field))
     except ValueError as error:
         raise UserError(f"no page is written: {error}") from error
     write_pages(within(store, files))

@@ -33,14 +33,14 @@ def mixed(plan, store, callback, unmeasured, interrupt_at):
 
 def test_each_cell_is_in_one_group(store, mixed):
     found = overview(store)
-    assert [store.name(one.spec) for one in found.done] == mixed[:1]
+    assert list(found.done) == mixed[:1]
     assert list(found.running) == mixed[1:2]
     assert list(found.interrupted) == mixed[2:3]
-    assert [store.name(one.spec) for one in found.failed] == mixed[3:4]
+    assert list(found.failed) == mixed[3:4]
     assert found.waiting == mixed[4:]
     # Half of the running cell, the interrupted one and the waiting one, at the seconds of a cell.
-    assert found.seconds_left == pytest.approx(2.5 * found.done[0].final.seconds)
-    assert {one.status for one in found.done} <= set(FINAL)
+    assert found.seconds_left == pytest.approx(2.5 * found.done[mixed[0]].seconds)
+    assert {one.status for one in found.done.values()} <= set(FINAL)
 
 
 def test_the_command_says_the_same_and_changes_nothing(store, mixed, call):
