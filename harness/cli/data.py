@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from zoo.registry import printable
+
 data = typer.Typer(help="List, download, import and record data sets.", no_args_is_help=True)
 
 
@@ -15,7 +17,7 @@ def list_() -> None:
 
     for data_set in status():
         for line in data_set.paths or [f"missing; {data_set.how_to_get}"]:
-            typer.echo(f"{data_set.task}: {line}")
+            typer.echo(printable(f"{data_set.task}: {line}"))
 
 
 @data.command(name="import")
@@ -30,7 +32,7 @@ def import_(
     from tasks.data.sources import import_all
 
     for imported in import_all(task, path):
-        typer.echo(f"imported: {imported}")
+        typer.echo(printable(f"imported: {imported}"))
 
 
 @data.command(name="fetch")
@@ -51,7 +53,7 @@ def fetch(
 
     with download(Console(stderr=True), task) as watch:
         fetched = fetch_data(task, watch, offline)
-    typer.echo(f"{'present' if fetched.present else 'fetched'}: {fetched.path}")
+    typer.echo(printable(f"{'present' if fetched.present else 'fetched'}: {fetched.path}"))
     typer.echo(f"terms: {fetched.terms}")
 
 
@@ -71,4 +73,4 @@ def record(
     for name in ("random_return", "expert_return"):
         typer.echo(f"{name}: {trajectories.attributes[name]:g}")
     typer.echo(f"mean return of the file: {trajectories.returns.mean():g}")
-    typer.echo(f"recorded: {path}, {len(trajectories.rewards)} steps")
+    typer.echo(printable(f"recorded: {path}, {len(trajectories.rewards)} steps"))

@@ -7,7 +7,7 @@ import typer
 
 from harness.cli.arguments import StoreOption
 from harness.cli.report import read
-from zoo.registry import UserError
+from zoo.registry import UserError, printable
 
 
 def measure(store: StoreOption = Path("runs")) -> None:
@@ -33,7 +33,7 @@ def measure(store: StoreOption = Path("runs")) -> None:
         path = folder.path(record.spec)
         try:
             measured.append(remeasure(record, folder))
-            typer.echo(path)
+            typer.echo(printable(str(path)))
         except Exception as error:
             warnings.warn(f"{path} is left unchanged: {reason_of(error)}", stacklevel=2)
     if measured:

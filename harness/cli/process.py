@@ -1,5 +1,6 @@
 """A command as a process: signals, warnings, messages of one line, exit codes."""
 
+import math
 import os
 import sys
 import warnings
@@ -12,20 +13,21 @@ import typer
 from typer.core import TyperCommand
 
 from harness.interrupts import Interrupts, Terminated
-from zoo.registry import UserError, in_one_line
+from zoo.registry import UserError, in_one_line, printable
 
 # Depending on its version, Typer uses the package click or its own copy.
 USAGE_ERROR: Any = typer.BadParameter.__base__
 
 
 class Command(TyperCommand):
-    """A command that rejects repeated options."""
+    """A command that rejects repeated options, and numbers that are not finite."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments. Typer alone would use the last value of a repeated option.
 
         Raises:
-            BadParameter: an option that takes one value is given more than once.
+            BadParameter: an option that takes one value is given more than once, or a number is
+                not finite: no bound of an option excludes NaN.
         """
         _, _, order = self.make_parser(ctx).parse_args(args=list(args))
         for parameter, count in Counter(order).items():
@@ -33,7 +35,11 @@ class Command(TyperCommand):
                 raise typer.BadParameter(
                     f"Option {parameter.opts[0]} is given twice; give it once."
                 )
-        return super().parse_args(ctx, args)
+        rest = super().parse_args(ctx, args)
+        for name, value in ctx.params.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise typer.BadParameter(f"Option --{name}={value} is not a finite number.")
+        return rest
 
 
 def script(name: str, command: Callable[..., None]) -> NoReturn:
@@ -92,17 +98,20 @@ def _outcome(command: Callable[[], int]) -> tuple[int, str]:
         sys.stdout.flush()
         return code, ""
     except UserError as error:
-        return 2, f"harness: {error}"
+        return 2, f"harness: {printable(str(error))}"
     except USAGE_ERROR as error:
         text = error.format_message()
         if text.startswith("Usage:"):
             return 2, text
-        text = f"{' '.join(text.split())}{_rejected(error)}"
+        text = printable(f"{' '.join(text.split())}{_rejected(error)}")
         return 2, f"harness: {text} See: harness COMMAND --help"
     except BrokenPipeError:
         return 1, ""
     except OSError as error:
-        reason = _output_error("\n") or in_one_line(error)
+        if error.filename is not None:
+            path = printable(os.fsdecode(error.filename))
+            return 2, f"harness: {path} cannot be used ({error.strerror}); give another path"
+        reason = _output_error("\n") or printable(in_one_line(error))
         return 1, f"harness: {reason}"
     except Terminated:
         return 143, "harness: terminated"
@@ -112,7 +121,10 @@ def _outcome(command: Callable[[], int]) -> tuple[int, str]:
         raise
     except BaseException as error:
         # No command raises it: a plug-in that calls `sys.exit(0)` has not succeeded.
-        return 1, f"harness: a plug-in or library ended the command ({in_one_line(error)})"
+        return (
+            1,
+            f"harness: a plug-in or library ended the command ({printable(in_one_line(error))})",
+        )
     finally:
         _output_error()
 
@@ -138,7 +150,7 @@ def _show_once() -> Callable[..., None]:
     shown: set[str] = set()
 
     def show(message: Warning | str, *_: object) -> None:
-        line = f"harness: warning: {' '.join(str(message).split())}"
+        line = f"harness: warning: {printable(' '.join(str(message).split()))}"
         if line not in shown:
             shown.add(line)
             _print_error(line)

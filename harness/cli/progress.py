@@ -17,6 +17,7 @@ from rich.progress import (
 
 from harness.records.outcome import Point
 from harness.records.spec import RunSpec
+from zoo.registry import printable
 
 SECONDS_PER_LINE = 10.0
 """Minimum seconds between two printed lines; lines with a dev accuracy are always printed."""
@@ -67,10 +68,15 @@ def write_failure(trace: str, title: str, console: Console, errors: Console) -> 
 
 
 def write(text: str, console: Console) -> None:
-    """Print a text as it is."""
+    """Print a text as it is, but for characters that the terminal would obey."""
     # A run does not fail because its output cannot be written; the command does, at its end.
     with suppress(OSError):
-        console.print(text, markup=False, highlight=False, soft_wrap=True)
+        console.print(
+            "\n".join(map(printable, text.split("\n"))),
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
 
 
 def title(spec: RunSpec) -> str:

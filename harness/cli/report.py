@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from harness.cli.arguments import StoreOption, path
-from zoo.registry import UserError
+from zoo.registry import UserError, printable
 
 if TYPE_CHECKING:
     from harness.records.cost import CostRecord
@@ -72,7 +72,7 @@ def write_pages(files: Mapping[Path, bytes], *, quiet: bool = False) -> None:
             "space, or give another folder"
         ) from error
     for file in () if quiet else files:
-        typer.echo(file)
+        typer.echo(printable(str(file)))
 
 
 def read(store: Path, *, curves: bool = True) -> "tuple[list[Record], list[Broken]]":

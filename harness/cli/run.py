@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from harness.cli import arguments, cells
-from zoo.registry import UserError
+from zoo.registry import UserError, printable
 
 if TYPE_CHECKING:
     from harness.records.record import Record
@@ -80,7 +80,7 @@ def run(
     tasks, attentions = arguments.names_in(task or ["listops"]), arguments.names_in(attention)
     resources = arguments.resources(engine, workers, threads, device, slurm)
     requests = cells.requests(
-        tasks, attentions, "0" if tune else seeds or "0", budget=budget, device=device,
+        tasks, attentions, "0" if tune or seeds is None else seeds, budget=budget, device=device,
         precision=precision, set_=set_, positions=positions, compiled=compiled,
     )  # fmt: skip
     if match:
@@ -108,6 +108,6 @@ def _show(outcomes: "Sequence[tuple[Record, bool]]", store: Path) -> None:
 
     for record, new in outcomes:
         note = "" if new else "  (already present; run it again with --rerun)"
-        typer.echo(f"{Store(store).path(record.spec)}{note}")
+        typer.echo(f"{printable(str(Store(store).path(record.spec)))}{note}")
     typer.echo(f"\n{tables.summary([record for record, _ in outcomes])}")
-    typer.echo(f"\nleaderboard: harness report --store {store}")
+    typer.echo(f"\nleaderboard: harness report --store {printable(str(store))}")

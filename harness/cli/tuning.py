@@ -43,7 +43,7 @@ def run(
     """
     from harness.tuning import require_other_seeds, row
 
-    numbers = integers_in("seeds", seeds or SEEDS, range(2**32), SEEDS)
+    numbers = integers_in("seeds", SEEDS if seeds is None else seeds, range(2**32), SEEDS)
     require_other_seeds(numbers)
     texts = values_in("--grid", grid)
     rows = [row(request, texts, announce=typer.echo) for request in requests]

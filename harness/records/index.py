@@ -65,7 +65,7 @@ def summaries(store: Store) -> dict[str, Summary]:
         found[name] = old
     # A file that was written just now may be written again with the same time and size.
     settled = {n: one for n, one in found.items() if one.modified < started - SETTLED}
-    if settled != known:
+    if settled.keys() != known.keys() or any(known[n] is not one for n, one in settled.items()):
         content = Index(code=_code(), files=settled).model_dump_json()
         with suppress(OSError):  # a store that cannot be written can be looked at
             write_atomic(store.folder / NAME, content.encode())

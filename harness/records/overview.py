@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import NamedTuple
 
 from harness.records.index import Summary, summaries
@@ -39,7 +38,7 @@ def overview(store: Store) -> Overview:
     Raises:
         UserError: it cannot be listed.
     """
-    files = {Path(file).stem: summary for file, summary in summaries(store).items()}
+    files = {file.removesuffix(".json"): one for file, one in summaries(store).items()}
     records = {name: one for name, one in files.items() if one.status}
     states, announced = store.locks.states(), store.locks.announced()
     running = {name: state for name, state in states.items() if store.locks.is_held(name)}

@@ -78,3 +78,18 @@ def test_the_command_does_not_import_torch(store):
     assert done.stdout.splitlines() == [
         "0 of 0 cells done, 0 running, 0 failed; 0 interrupted, 0 waiting", "False"
     ]  # fmt: skip
+
+
+@pytest.mark.filterwarnings("always")
+def test_no_text_of_a_store_reaches_the_terminal_as_a_command(store, plan, call):
+    store.write(failure(plan(), store, "\x1b]0;title\x07 boom\n\x9b31m"))
+    state = State(
+        host="\x1b[2J", pid=1, since="2030-01-01T00:00:00+00:00", threads=1, step=7, steps=9
+    )
+    store.locks.folder.mkdir(parents=True)
+    (store.locks.folder / "cell\x1b[1m.json").write_text(state.model_dump_json())
+    (store.folder / "other\x1b[1m\udcff.json").write_text("{}")
+    code, out, err = call("status")
+    assert code == 0 and len(err.splitlines()) == 1 and len(out.splitlines()) == 3
+    assert all(line.isprintable() for line in [*out.splitlines(), *err.splitlines()])
+    assert r"\x1b]0;title\x07 boom\n\x9b31m" in out and r"other\x1b[1m\udcff.json" in err
