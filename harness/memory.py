@@ -42,7 +42,7 @@ def require_fit(plan: Plan) -> None:
     sizes = ", ".join(spec.overrides) or f"sizes of the recipe {spec.budget!r}"
     require_memory(
         estimate.bytes,
-        f"training {spec.attention} on {plan.task.key}, {estimate.parameters:.3g} parameters,",
+        f"training {spec.attention} on {plan.task.key}, at least {estimate.parameters:.3g} parameters,",
         f"lower {sizes}",
         memory_of(spec.device),
     )

@@ -109,6 +109,17 @@ def resources(
     )
 
 
+def require_layer_fits(tokens: int, samples: int, dim: int, heads: int) -> None:
+    """Reject sizes at which a layer with its attention matrices exceeds the memory of this machine.
+
+    Raises:
+        UserError: weights, tokens and attention matrices, in fp32, need more than there is.
+    """
+    numbers = 4 * dim**2 + samples * tokens * (dim + heads * tokens)
+    what = f"dim={dim}, heads={heads}, {samples} samples of {tokens} tokens"
+    require_memory(4 * numbers, what, "lower one of them")
+
+
 def names_in(texts: Sequence[str]) -> list[str]:
     """Split at commas; each name once, in order.
 
