@@ -38,11 +38,11 @@ def require_fit(plan: Plan) -> None:
     estimate = footprint(plan)
     if estimate is None:
         return
-    spec = plan.spec
+    spec, parameters = plan.spec, f"at least {estimate.parameters:.3g} parameters"
     sizes = ", ".join(spec.overrides) or f"sizes of the recipe {spec.budget!r}"
     require_memory(
         estimate.bytes,
-        f"training {spec.attention} on {plan.task.key}, at least {estimate.parameters:.3g} parameters,",
+        f"training {spec.attention} on {plan.task.key}, {parameters},",
         f"lower {sizes}",
         memory_of(spec.device),
     )
