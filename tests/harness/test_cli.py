@@ -89,9 +89,10 @@ def test_a_number_that_is_not_finite_is_rejected(call, argv, number):
     "argv", [["status"], ["report"], ["curves"], ["measure"], ["spectrum"], [*TINY, "-a", "none"]]
 )
 def test_a_store_whose_name_is_too_long_is_rejected(call, store, argv):
+    store.folder.mkdir()
     store.folder = store.folder / ("x" * 300)
-    code, out, err = call(*argv)
-    assert (code, out) == (2, "") and len(err.splitlines()) == 1 and "too long" in err
+    code, _, err = call(*argv)
+    assert code == 2 and len(err.splitlines()) == 1 and "too long" in err
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="CUDA is usable here")
