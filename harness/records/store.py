@@ -152,7 +152,8 @@ class RecordStore(ABC, Generic[SpecT, RecordT]):
         text = ""
         try:
             text = path.read_text(encoding="utf-8")
-            record = self.kind.model_validate_json(text)
+            # Strict: otherwise true is a number.
+            record = self.kind.model_validate_json(text, strict=True)
         except ValidationError as error:
             if old := _rerun_command(text):
                 return Broken(path, f"it has an old schema; run it again with: {old}")
