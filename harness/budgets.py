@@ -33,6 +33,9 @@ NAMES = ("smoke", "laptop", "paper")
 RECIPES = Path(__file__).with_name("recipes")
 """Folder of their files."""
 
+DEPTH = 6
+"""Levels of a budget: tasks, TASK, variants, VARIANT, OPTION, and the values of a list."""
+
 Table = dict[str, Any]
 
 
@@ -142,7 +145,10 @@ def find(name: str) -> Budget:
         if not path.is_file():
             raise UserError(f"{label} is not a file; print one with: harness budgets --show laptop")
         tables = tomllib.loads(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        _require_small(tables)
+    except UserError:
+        raise
+    except (OSError, RecursionError, ValueError) as error:  # of UTF-8, of TOML, of long numbers
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"{label} cannot be read ({reason}); correct the file") from error
     return _parse(path.stem, tables, label)
@@ -164,6 +170,22 @@ def _built_in(name: str) -> Budget:
     if name not in NAMES:
         raise UserError(unknown("budget", name, [*NAMES, "FILE.toml"]))
     return _parse(name, tomllib.loads(show(name)), f"budget {name!r}")
+
+
+def _require_small(tables: Table) -> None:
+    """Raise ValueError on tables of more levels than a budget has, and integers beyond 64 bits."""
+    level: list[Any] = [tables]
+    for _ in range(DEPTH):
+        level = [
+            value
+            for part in level
+            if isinstance(part, dict | list)
+            for value in (part.values() if isinstance(part, dict) else part)
+        ]
+        if any(isinstance(value, int) and not -(2**63) <= value < 2**63 for value in level):
+            raise ValueError("it has an integer of more than 64 bits")
+    if any(isinstance(part, dict | list) and part for part in level):
+        raise ValueError(f"it has tables of more than {DEPTH} levels")
 
 
 def _parse(name: str, tables: Mapping[str, Any], label: str) -> Budget:

@@ -75,13 +75,17 @@ def describe(kind: str) -> Environment:
     return _of_process(kind).model_copy(update={"threads": torch.get_num_threads()})
 
 
+def memory_of(kind: str) -> int:
+    """Bytes of memory of the device of that kind."""
+    if kind == "cuda":
+        return torch.cuda.get_device_properties(0).total_memory
+    return psutil.virtual_memory().total
+
+
 @cache
 def _of_process(kind: str) -> Environment:
-    if kind == "cuda":
-        properties = torch.cuda.get_device_properties(0)
-        device, memory = properties.name, properties.total_memory
-    else:
-        device, memory = _processor(), psutil.virtual_memory().total
+    cuda = kind == "cuda"
+    device, memory = torch.cuda.get_device_name(0) if cuda else _processor(), memory_of(kind)
     # torch.__version__ includes the build, for example +cpu.
     versions = {"python": platform.python_version(), "torch": torch.__version__}
     for name in PACKAGES:

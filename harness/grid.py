@@ -10,6 +10,7 @@ import torch
 
 from harness.data import is_out_of_memory
 from harness.engines.jobs import Job, Pool, Result, give_up, has_outcome
+from harness.memory import require_fit
 from harness.model import build_model
 from harness.plan import Plan
 from harness.records.locks import State
@@ -33,8 +34,9 @@ def check(plans: Sequence[Plan], store: Store) -> list[Plan]:
     A variant that does not support a task is skipped with a warning, which gives the remedy.
 
     Raises:
-        UserError: a model cannot be built, a task has fewer examples than a batch, a file with
-            the name of a cell's record is not a record, or no cell can run.
+        UserError: a model cannot be built or exceeds the memory of its device, a task has fewer
+            examples than a batch, a file with the name of a cell's record is not a record, or no
+            cell can run.
     """
     runnable = []
     reasons: dict[str, str | None] = {}
@@ -67,13 +69,14 @@ def _unsupported(plan: Plan) -> str | None:
 
     def make() -> None:
         try:
+            require_fit(plan)
             with torch.random.fork_rng(devices=[]), unchanged("building it"):
                 build_model(plan.spec, plan.task, plan.composition)
         except SystemExit as error:
             # A plug-in must not end the process with its own exit code.
             raise RuntimeError(f"it exits with {error.code!r}") from error
         except (MemoryError, RuntimeError) as error:
-            # A model that is too large for the machine is a result: its cell records it.
+            # What does not fit beside other processes is a result: its cell records it.
             if not is_out_of_memory(error):
                 raise
 

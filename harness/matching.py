@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import torch
 
+from harness.memory import require_fit
 from harness.model import build_model
 from harness.plan import Plan, Request, resolve
 from zoo.contract import Unsupported
@@ -28,8 +29,10 @@ def matched(request: Request, announce: Callable[[str], None] = lambda line: Non
     Raises:
         UserError: `resolve` raises it, or no width gives the number within `TOLERANCE`.
     """
-    plan = resolve(request, announce)
-    target = parameters(resolve(replace(request, attention=REFERENCE)))
+    plan, reference = resolve(request, announce), resolve(replace(request, attention=REFERENCE))
+    for one in (plan, reference):
+        require_fit(one)
+    target = parameters(reference)
     width = plan.spec.model.feed_forward
     try:
         count = parameters(plan)

@@ -225,6 +225,9 @@ def _validated(kind: type[S], owner: str, values: Mapping[str, Any]) -> S:
     for name in values:
         if name not in kind.model_fields:
             raise UserError(unknown(f"option of {owner}", name, kind.model_fields))
+        # pydantic takes a boolean for a number.
+        if isinstance(values[name], bool) and kind.model_fields[name].annotation is not bool:
+            raise UserError(f"{owner}.{name}={values[name]} is a boolean; give another value")
     try:
         return kind.model_validate(dict(values))
     except ValidationError as error:

@@ -29,7 +29,8 @@ def find(folder: Path) -> dict[int, Path]:
     if not folder.is_dir():
         return {}
     found = {path: NAME.fullmatch(path.name) for path in sorted(folder.iterdir())}
-    return {int(match[1]): path for path, match in found.items() if match}
+    # Opening a named pipe would block for ever.
+    return {int(match[1]): path for path, match in found.items() if match and path.is_file()}
 
 
 def load(path: Path, model: nn.Module) -> None:

@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from tasks.answers import CLASSES, Answers
-from zoo.registry import Value, options_of, require_at_least
+from zoo.registry import Value, options_of, require_at_least, require_memory
 
 SplitName = Literal["train", "dev", "test"]
 
@@ -285,7 +285,14 @@ class Task(ABC):
         """Reject options below these bounds, empty splits and a negative `seed`.
 
         Raises:
-            UserError: an option is out of range.
+            UserError: an option is out of range, or the splits exceed the memory of the machine.
         """
         for option, bound in {**minima, "train": 1, "dev": 1, "test": 1, "seed": 0}.items():
             require_at_least(bound, self.name, **{option: getattr(self, option)})
+        examples = sum(getattr(self, name) for name in SPLITS)
+        # A token takes a byte at least, padding included.
+        require_memory(
+            examples * self.sequences * self.max_len,
+            f"{self.name}, {examples:.3g} examples of up to {self.max_len:.3g} tokens,",
+            "lower one of them",
+        )

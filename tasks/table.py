@@ -102,6 +102,11 @@ class Table(ByteTask):
         for name, indices in chosen.items():
             if not len(indices):
                 raise UserError(f"{self.path} has no row of {name!r} in {self.split!r}; add some")
+        classes = {rows.labels[index] for index in chosen["train"]}
+        if len(classes) < 2:
+            raise UserError(
+                f"{self.path} has the class {min(classes)!r} only in train; add rows of another"
+            )
         return chosen
 
     def _random_splits(

@@ -52,6 +52,7 @@ def approximation(
 
     sizes = arguments.integers_in("lengths", lengths, range(2, 2**63), LENGTHS)
     deviations = _positive(logits)
+    arguments.require_layer_fits(max(sizes), samples, dim, heads)
     settings = [Setting(name, options, dim, heads) for options in _options(name, set_, over)]
     folder = out or store
     require_writable(folder, str(folder), "give another --out")

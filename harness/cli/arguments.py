@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from zoo.registry import UserError, unknown
+from zoo.registry import UserError, require_memory, unknown
 
 if TYPE_CHECKING:
     from harness.engines.choice import Resources
+
+
+WORKER_BYTES = 2**27
+"""What a process takes that has imported PyTorch, at least."""
 
 
 def path(text: str) -> Path:
@@ -89,8 +93,8 @@ def resources(
     """What the cells of a grid may use.
 
     Raises:
-        UserError: there is no such engine or device, this machine has fewer CPUs, or a text of
-            `slurm` has another form.
+        UserError: there is no such engine or device, this machine has fewer CPUs, or no memory for
+            as many workers, or a text of `slurm` has another form.
     """
     from harness.engines.choice import ENGINES, Resources
     from harness.environment import pick_device
@@ -106,10 +110,23 @@ def resources(
         raise UserError("--slurm is for jobs of Slurm; give --engine slurm as well")
     if engine == "local" and threads > (cores := os.cpu_count() or 1):
         raise UserError(f"--threads {threads} exceeds the {cores} CPUs of this machine; give fewer")
+    if engine == "local":
+        require_memory(workers * WORKER_BYTES, f"--workers {workers}", "give fewer")
     kind: Any = pick_device(device).type
     return Resources(
         engine=engine, workers=workers, threads=threads, device=kind, parameters=parameters
     )
+
+
+def require_layer_fits(tokens: int, samples: int, dim: int, heads: int) -> None:
+    """Reject sizes at which a layer with its attention matrices exceeds the memory of this machine.
+
+    Raises:
+        UserError: weights, tokens and attention matrices, in fp32, need more than there is.
+    """
+    numbers = 4 * dim**2 + samples * tokens * (dim + heads * tokens)
+    what = f"dim={dim}, heads={heads}, {samples} samples of {tokens} tokens"
+    require_memory(4 * numbers, what, "lower one of them")
 
 
 def names_in(texts: Sequence[str]) -> list[str]:

@@ -7,7 +7,7 @@ import typer
 
 from harness.cli import arguments
 from harness.cli.report import read, within, write_pages
-from zoo.registry import UserError
+from zoo.registry import UserError, printable
 
 
 def curves(
@@ -44,7 +44,7 @@ def curves(
         from harness.events import write_events
 
         for folder in write_events(records, tensorboard):
-            typer.echo(folder)
+            typer.echo(printable(str(folder)))
     folder = out or store
     require_writable(folder, str(folder), "give another --out")
     write_pages(within(folder, pages.curve_files(records)))

@@ -7,6 +7,7 @@ import typer
 
 from harness.cli.arguments import JsonOption
 from harness.cli.process import Answer, Command
+from zoo.registry import printable
 
 data = typer.Typer(help="List, download, import and record data sets.", no_args_is_help=True)
 
@@ -38,7 +39,7 @@ def import_(
     from tasks.data.sources import import_all
 
     for imported in import_all(task, path):
-        typer.echo(f"imported: {imported}")
+        typer.echo(printable(f"imported: {imported}"))
 
 
 @data.command(name="fetch", cls=Command)
@@ -59,7 +60,7 @@ def fetch(
 
     with download(Console(stderr=True), task) as watch:
         fetched = fetch_data(task, watch, offline)
-    typer.echo(f"{'present' if fetched.present else 'fetched'}: {fetched.path}")
+    typer.echo(printable(f"{'present' if fetched.present else 'fetched'}: {fetched.path}"))
     typer.echo(f"terms: {fetched.terms}")
 
 
@@ -79,4 +80,4 @@ def record(
     for name in ("random_return", "expert_return"):
         typer.echo(f"{name}: {trajectories.attributes[name]:g}")
     typer.echo(f"mean return of the file: {trajectories.returns.mean():g}")
-    typer.echo(f"recorded: {path}, {len(trajectories.rewards)} steps")
+    typer.echo(printable(f"recorded: {path}, {len(trajectories.rewards)} steps"))

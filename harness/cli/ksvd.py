@@ -53,6 +53,7 @@ def ksvd(
     from harness.records.files import require_writable
     from reports import pages
 
+    arguments.require_layer_fits(tokens, 1 if run else samples, dim, heads)
     setting = Setting(
         _options(set_, rank, dim, heads, tokens), dim, heads, tokens, samples, steps, lr
     )

@@ -8,7 +8,7 @@ import typer
 from harness.cli.arguments import JsonOption, StoreOption
 from harness.cli.process import Answer
 from harness.cli.report import read
-from zoo.registry import UserError
+from zoo.registry import UserError, printable
 
 
 def measure(store: StoreOption = Path("runs"), as_json: JsonOption = False) -> Answer:
@@ -35,7 +35,7 @@ def measure(store: StoreOption = Path("runs"), as_json: JsonOption = False) -> A
         path = folder.path(record.spec)
         try:
             measured.append(remeasure(record, folder))
-            typer.echo(path)
+            typer.echo(printable(str(path)))
         except Exception as error:
             warnings.warn(f"{path} is left unchanged: {reason_of(error)}", stacklevel=2)
     content = {"rows": tables.rows_of(measured)} if as_json else f"\n{tables.summary(measured)}"

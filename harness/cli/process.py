@@ -1,6 +1,7 @@
 """A command as a process: signals, warnings, messages of one line, exit codes."""
 
 import json
+import math
 import os
 import sys
 import warnings
@@ -13,7 +14,7 @@ import typer
 from typer.core import TyperCommand
 
 from harness.interrupts import Interrupts, Terminated
-from zoo.registry import UserError, in_one_line
+from zoo.registry import UserError, in_one_line, printable
 
 # Depending on its version, Typer uses the package click or its own copy.
 USAGE_ERROR: Any = typer.BadParameter.__base__
@@ -33,10 +34,10 @@ class Answer(NamedTuple):
 
 
 class Command(TyperCommand):
-    """A command that rejects repeated options, and prints its answer."""
+    """A command that rejects repeated options and infinite numbers, and prints its answer."""
 
     def invoke(self, ctx: Any) -> None:
-        """Run the command, then print its answer.
+        """Run the command, then print its answer, line by line as `printable` text.
 
         With `--json`, the answer is all that is printed on stdout: one document, in which numbers
         that are not finite are null. The rest goes to stderr.
@@ -50,14 +51,15 @@ class Command(TyperCommand):
         if answer is None:
             return
         if text := _document(answer.content) if as_json else answer.content:
-            typer.echo(text)
+            typer.echo("\n".join(map(printable, text.split("\n"))))
         raise typer.Exit(answer.code)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments. Typer alone would use the last value of a repeated option.
 
         Raises:
-            UsageError: an option is unknown, or one that takes one value is given more than once.
+            UsageError: an option is unknown, one that takes one value is given more than once, or a
+                number is not finite: no bound of an option excludes NaN.
         """
         try:
             _, _, order = self.make_parser(ctx).parse_args(args=list(args))
@@ -75,7 +77,11 @@ class Command(TyperCommand):
                 raise typer.BadParameter(
                     f"Option {parameter.opts[0]} is given twice; give it once."
                 )
-        return super().parse_args(ctx, args)
+        rest = super().parse_args(ctx, args)
+        for name, value in ctx.params.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise typer.BadParameter(f"Option --{name}={value} is not a finite number.")
+        return rest
 
 
 def script(name: str, command: Callable[..., None]) -> NoReturn:
@@ -140,17 +146,20 @@ def _outcome(command: Callable[[], int]) -> tuple[int, str]:
         sys.stdout.flush()
         return code, ""
     except UserError as error:
-        return 2, f"harness: {error}"
+        return 2, f"harness: {printable(str(error))}"
     except USAGE_ERROR as error:
         text = error.format_message()
         if text.startswith("Usage:"):
             return 2, text
-        text = f"{' '.join(text.split())}{_rejected(error)}"
+        text = printable(f"{' '.join(text.split())}{_rejected(error)}")
         return 2, f"harness: {text} See: harness COMMAND --help"
     except BrokenPipeError:
         return 1, ""
     except OSError as error:
-        reason = _output_error("\n") or in_one_line(error)
+        if error.filename is not None:
+            path = printable(os.fsdecode(error.filename))
+            return 2, f"harness: {path} cannot be used ({error.strerror}); give another path"
+        reason = _output_error("\n") or printable(in_one_line(error))
         return 1, f"harness: {reason}"
     except Terminated:
         return 143, "harness: terminated"
@@ -160,7 +169,10 @@ def _outcome(command: Callable[[], int]) -> tuple[int, str]:
         raise
     except BaseException as error:
         # No command raises it: a plug-in that calls `sys.exit(0)` has not succeeded.
-        return 1, f"harness: a plug-in or library ended the command ({in_one_line(error)})"
+        return (
+            1,
+            f"harness: a plug-in or library ended the command ({printable(in_one_line(error))})",
+        )
     finally:
         _output_error()
 
@@ -186,7 +198,7 @@ def _show_once() -> Callable[..., None]:
     shown: set[str] = set()
 
     def show(message: Warning | str, *_: object) -> None:
-        line = f"harness: warning: {' '.join(str(message).split())}"
+        line = f"harness: warning: {printable(' '.join(str(message).split()))}"
         if line not in shown:
             shown.add(line)
             _print_error(line)

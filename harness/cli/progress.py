@@ -22,6 +22,7 @@ from rich.text import Text
 
 from harness.records.outcome import Point
 from harness.records.spec import RunSpec
+from zoo.registry import printable
 
 
 class Output(Console):
@@ -113,10 +114,15 @@ def write_failure(trace: str, title: str, console: Console, errors: Console) -> 
 
 
 def write(text: str, console: Console) -> None:
-    """Print a text as it is."""
+    """Print a text as it is, but for characters that the terminal would obey."""
     # A run does not fail because its output cannot be written; the command does, at its end.
     with suppress(OSError, UnicodeError):
-        console.print(text, markup=False, highlight=False, soft_wrap=True)
+        console.print(
+            "\n".join(map(printable, text.split("\n"))),
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
 
 
 def title(spec: RunSpec) -> str:

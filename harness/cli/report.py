@@ -9,7 +9,7 @@ import typer
 
 from harness.cli.arguments import JsonOption, StoreOption, path
 from harness.cli.process import Answer
-from zoo.registry import UserError
+from zoo.registry import UserError, printable
 
 if TYPE_CHECKING:
     from harness.records.cost import CostRecord
@@ -47,7 +47,7 @@ def report(
     if not store.is_dir():
         raise UserError(f"store {str(store)!r} is not a folder; make records with: harness run")
     folder = store if out is None else out
-    records, broken = read(store)
+    records, broken = read(store, curves=False)
     complete = not baselines or fit(records, store)
     records = attach(records, store) if baselines else records
     costs = with_warnings(CostStore.within(store).read())[0]
@@ -86,18 +86,22 @@ def write_pages(files: Mapping[Path, bytes]) -> list[Path]:
             "space, or give another folder"
         ) from error
     for file in files:
-        typer.echo(file)
+        typer.echo(printable(str(file)))
     return [*files]
 
 
-def read(store: Path) -> "tuple[list[Record], list[Broken]]":
+def read(store: Path, *, curves: bool = True) -> "tuple[list[Record], list[Broken]]":
     """Every record of a store, with the baselines of its task.
 
-    There is a warning for each file that is not a record.
+    There is a warning for each file that is not a record. Without `curves` records have the last
+    point of their curves alone.
     """
     from harness.records.store import Store
 
-    records, broken = with_warnings(Store(store).read())
+    folder = Store(store)
+    records, broken = with_warnings(
+        folder.read() if curves else folder.read(lambda record: record.without_curve)
+    )
     return attach(records, store), broken
 
 

@@ -82,7 +82,7 @@ def run(
     tasks, attentions = arguments.names_in(task or ["listops"]), arguments.names_in(attention)
     resources = arguments.resources(engine, workers, threads, device, slurm)
     requests = cells.requests(
-        tasks, attentions, "0" if tune else seeds or "0", budget=budget, device=device,
+        tasks, attentions, "0" if tune or seeds is None else seeds, budget=budget, device=device,
         precision=precision, set_=set_, positions=positions, compiled=compiled,
     )  # fmt: skip
     if match:

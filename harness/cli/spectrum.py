@@ -67,7 +67,7 @@ def chosen_runs(runs: "Store", names: "Sequence[str]") -> "list[Record]":
     """
     from harness import weights
 
-    records = read(runs.folder)[0]
+    records = read(runs.folder, curves=False)[0]
     by_name = {runs.name(record.spec): record for record in records}
     wanted = [Path(name).name.removesuffix(".json") for name in names]
     if unknown_names := [name for name in wanted if name not in by_name]:

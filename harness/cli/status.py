@@ -9,7 +9,6 @@ from zoo.registry import UserError
 
 if TYPE_CHECKING:
     from harness.records.locks import State
-    from harness.records.record import Record
 
 
 def status(
@@ -37,7 +36,7 @@ def status(
         ("interrupted", name, state, "" if state else "with a checkpoint or a record")
         for name, state in found.interrupted.items()
     ]
-    runs += [("failed", _name(record), None, record.reason) for record in found.failed]
+    runs += [("failed", name, None, one.reason) for name, one in found.failed.items()]
     runs += [("waiting", name, None, "") for name in found.waiting]
     if as_json:
         rows = [dict(zip(("status", "name", "state", "reason"), run, strict=True)) for run in runs]
@@ -57,9 +56,3 @@ def _where(state: "State") -> str:
         f"{state.phase}, step {state.step}/{state.steps}; process {state.pid} of {state.host}, "
         f"{threads}, since {state.since}"
     )
-
-
-def _name(record: "Record") -> str:
-    from harness.records.store import Store
-
-    return Store(Path()).name(record.spec)

@@ -54,7 +54,7 @@ def sweep(
     outcomes = cells.run(plans, store, resources=resources)
     baselines.fit([record for record, _ in outcomes], store)
     try:
-        files = pages.sweep_files(read(store)[0], field, default_of(field))
+        files = pages.sweep_files(read(store, curves=False)[0], field, default_of(field))
     except ValueError as error:
         raise UserError(f"no page is written: {error}") from error
     write_pages(within(store, files))

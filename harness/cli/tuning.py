@@ -43,7 +43,7 @@ def run(
     """
     from harness.tuning import require_other_seeds, row
 
-    numbers = seeds_in(seeds or SEEDS)
+    numbers = seeds_in(SEEDS if seeds is None else seeds)
     require_other_seeds(numbers)
     texts = values_in("--grid", grid)
     rows = [row(request, texts, announce=typer.echo) for request in requests]

@@ -201,7 +201,7 @@ class Locks:
         names: dict[str, None] = {}
         for path in sorted(self.folder.glob("command-*.cells")):
             with suppress(OSError, ValueError):
-                if self.is_held(path.stem):
+                if path.is_file() and self.is_held(path.stem):
                     names |= dict.fromkeys(json.loads(path.read_bytes()))
         return list(names)
 
@@ -238,6 +238,8 @@ def _try(path: Path) -> filelock.BaseFileLock | None:
 
 def _read(path: Path) -> State | None:
     try:
+        if not path.is_file():  # opening a named pipe would block for ever
+            return None
         return State.model_validate_json(path.read_bytes())
     except (OSError, ValidationError):
         return None

@@ -4,8 +4,9 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
+from harness.records.index import Summary, summaries
 from harness.records.locks import State
-from harness.records.record import FINAL, Record
+from harness.records.record import FINAL
 from harness.records.store import Broken, Store
 
 
@@ -13,8 +14,8 @@ class Overview(NamedTuple):
     """The cells of a store, each in one of the groups.
 
     Attributes:
-        done: records with a final status.
-        failed: records of runs that failed.
+        done: the cells with a final status, by name.
+        failed: those of runs that failed, by name.
         running: the states of cells that a process runs now, by name.
         interrupted: what is known of the runs that can be continued, by name.
         waiting: names of cells of running commands that no process has begun.
@@ -22,8 +23,8 @@ class Overview(NamedTuple):
         seconds_left: until the running commands end, about; None where unknown.
     """
 
-    done: list[Record]
-    failed: list[Record]
+    done: dict[str, Summary]
+    failed: dict[str, Summary]
     running: dict[str, State]
     interrupted: dict[str, State | None]
     waiting: list[str]
@@ -32,9 +33,13 @@ class Overview(NamedTuple):
 
 
 def overview(store: Store) -> Overview:
-    """Look at a store; nothing in it changes."""
-    contents, broken = store.read()
-    records = {store.name(record.spec): record for record in contents}
+    """Look at a store; nothing in it changes but its index.
+
+    Raises:
+        UserError: it cannot be listed.
+    """
+    files = {file.removesuffix(".json"): one for file, one in summaries(store).items()}
+    records = {name: one for name, one in files.items() if one.status}
     states, announced = store.locks.states(), store.locks.announced()
     running = {name: state for name, state in states.items() if store.locks.is_held(name)}
     still = {name: one for name, one in records.items() if name not in running}
@@ -46,11 +51,15 @@ def overview(store: Store) -> Overview:
     interrupted = {name: states.get(name) for name in sorted(begun) if name not in ended}
     waiting = [name for name in announced if name not in begun and name not in ended]
     again = [name for name in announced if name in interrupted]
-    seconds = [one.final.seconds for name, one in done.items() if one.final and name in announced]
-    left = _seconds_left(seconds, running.values(), len(waiting) + len(again))
-    return Overview(
-        [*done.values()], [*failed.values()], running, interrupted, waiting, broken, left
-    )
+    seconds = [done[name].seconds for name in announced if name in done]
+    finished = [one for one in seconds if one is not None]
+    left = _seconds_left(finished, running.values(), len(waiting) + len(again))
+    broken = [
+        Broken(store.folder / f"{name}.json", one.reason)
+        for name, one in files.items()
+        if not one.status
+    ]
+    return Overview(done, failed, running, interrupted, waiting, broken, left)
 
 
 def _seconds_left(

@@ -194,6 +194,11 @@ class Record(Frozen):
             return self.spec.attention == NO_ATTENTION
         return self.is_baseline
 
+    @property
+    def without_curve(self) -> "Record":
+        """The record with the last point of its curve alone: a seventh of the memory."""
+        return self.model_copy(update={"curve": self.curve[-1:]})
+
     @model_validator(mode="after")
     def _finished(self) -> "Record":
         if (self.status == "ok") != (self.final is not None):

@@ -168,7 +168,7 @@ class TrainSpec(Frozen):
         betas = given.split(",") if isinstance(given, str) else given
         if not isinstance(betas, list | tuple) or len(betas) != 2:
             raise ValueError("two numbers separated by a comma are needed, such as 0.9,0.98")
-        return betas
+        return tuple(betas)
 
     @model_validator(mode="after")
     def _check_combinations(self) -> "TrainSpec":

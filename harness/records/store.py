@@ -1,8 +1,11 @@
 """A folder of records, one JSON file each, written atomically."""
 
 import json
+import os
 import shlex
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -95,11 +98,50 @@ class RecordStore(ABC, Generic[SpecT, RecordT]):
         """Delete the files of processes that were killed while writing."""
         remove_partial(self.folder)
 
-    def read(self) -> tuple[list[RecordT], list[Broken]]:
-        """Every record, in order of file name, and every JSON file that is not a record."""
-        contents = [self._read(path) for path in sorted(self.folder.glob("*.json"))]
-        records = [content for content in contents if not isinstance(content, Broken)]
-        return records, [content for content in contents if isinstance(content, Broken)]
+    def read(
+        self, shorten: Callable[[RecordT], RecordT] = lambda record: record
+    ) -> tuple[list[RecordT], list[Broken]]:
+        """Every record, in order of file name, and every JSON file that is not a record.
+
+        Of each record is kept what `shorten` returns.
+
+        Raises:
+            UserError: the folder cannot be listed.
+        """
+        records: list[RecordT] = []
+        broken: list[Broken] = []
+        for name in self.files():
+            content = self.read_file(name)
+            if isinstance(content, Broken):
+                broken.append(content)
+            else:
+                records.append(shorten(content))
+        return records, broken
+
+    def files(self) -> dict[str, os.stat_result]:
+        """The time and size of every JSON file, by its name, sorted; none where no folder is.
+
+        Raises:
+            UserError: the folder cannot be listed.
+        """
+        found: dict[str, os.stat_result] = {}
+        try:
+            # Not `Path.glob`, for which a folder that may not be listed is empty.
+            with os.scandir(self.folder) if self.folder.is_dir() else nullcontext(()) as entries:
+                for entry in entries:
+                    if entry.name.endswith(".json"):
+                        with suppress(FileNotFoundError):  # deleted since
+                            found[entry.name] = entry.stat(follow_symlinks=not _dangles(entry))
+        except OSError as error:
+            raise UserError(
+                f"store {str(self.folder)!r} cannot be listed ({error.strerror}); change its "
+                "permissions, or give another --store"
+            ) from error
+        return dict(sorted(found.items()))
+
+    def read_file(self, name: str) -> RecordT | Broken:
+        """The record of the file `name` of the folder, or why it is none."""
+        return self._read(self.folder / name)
 
     def _path_of(self, record: RecordT) -> Path:
         spec: Any = record.spec
@@ -111,7 +153,8 @@ class RecordStore(ABC, Generic[SpecT, RecordT]):
         text = ""
         try:
             text = path.read_text(encoding="utf-8")
-            record = self.kind.model_validate_json(text)
+            # Strict: otherwise true is a number.
+            record = self.kind.model_validate_json(text, strict=True)
         except ValidationError as error:
             if old := _rerun_command(text):
                 return Broken(path, f"it has an old schema; run it again with: {old}")
@@ -219,6 +262,11 @@ class BaselineStore(RecordStore[TaskSpec, TaskBaselines]):
     def locks(self) -> Locks:
         """The locks of its tasks."""
         return Locks(self.folder)
+
+
+def _dangles(entry: "os.DirEntry[str]") -> bool:
+    """Whether an entry is a link to a file that does not exist."""
+    return entry.is_symlink() and not Path(entry.path).exists()
 
 
 def name_of_run(spec: RunSpec) -> str:

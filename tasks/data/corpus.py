@@ -10,7 +10,7 @@ from jaxtyping import Bool, Int32, Int64, UInt8
 from torch import Tensor
 
 from tasks.contract import Split, SplitName, Task
-from zoo.registry import UserError
+from zoo.registry import UserError, require_memory
 
 DEV_SEED = 0
 """Selects the training examples that become the dev split."""
@@ -95,6 +95,8 @@ def pad(
 
     `first` is the token of the value 0; no value plus `first` may exceed 255.
     """
+    what = f"{len(chosen)} sequences of {length:.3g} tokens"
+    require_memory(len(chosen) * length, what, "lower max_len")
     sequences = np.zeros((len(chosen), length), np.uint8)
     lengths = np.empty(len(chosen), np.int32)
     for row, index in enumerate(chosen.tolist()):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from stat import S_ISREG
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -15,7 +16,7 @@ from PIL import Image
 from torch import Tensor
 
 from tasks.contract import Batch, Split
-from tasks.data.files import unreadable
+from tasks.data.files import require_regular, unreadable
 from tasks.data.transforms import Transform, transform_of
 from zoo.registry import UserError, in_one_line
 
@@ -159,8 +160,9 @@ def decode(path: Path) -> Image.Image:
     """The image of a file, in colour.
 
     Raises:
-        UserError: the file is missing, damaged, too large or of another format.
+        UserError: the file is missing, damaged, too large, of another format, or not regular.
     """
+    require_regular(path)
     try:
         with Image.open(path, formats=FORMATS) as image:
             return image.convert("RGB")
@@ -175,9 +177,13 @@ def _images_in(folder: Path) -> list[tuple[str, int]]:
     try:
         with os.scandir(folder) as entries:
             images = [entry for entry in entries if entry.name.lower().endswith(SUFFIXES)]
-            found = sorted((entry.name, entry.stat().st_size) for entry in images)
+            stats = sorted((entry.name, entry.stat()) for entry in images)
     except OSError as error:
         raise unreadable(folder, error) from error
+    for name, stat in stats:
+        if not S_ISREG(stat.st_mode):
+            require_regular(folder / name)
+    found = [(name, stat.st_size) for name, stat in stats]
     if not found:
         raise UserError(
             f"{folder} has no image ({', '.join(SUFFIXES)}); add some, or remove the folder"

@@ -59,7 +59,9 @@ def _read(file: Path, columns: tuple[str, str, str], modified: int, size: int) -
         raise UserError(
             f"{file} cannot be read without pyarrow; {how_to_install('parquet')}"
         ) from error
-    except ValueError as error:  # pandas' and pyarrow's errors of format derive from it
+    except UserError:
+        raise
+    except Exception as error:  # pandas and pyarrow raise errors of many types on damaged files
         raise UserError(f"{file} cannot be read ({first_line(error)}); correct it") from error
     if table.empty:
         raise UserError(f"{file} has no rows; give a header and rows of texts and labels")
@@ -72,18 +74,21 @@ def _parse(file: Path) -> "pandas.DataFrame":
 
     suffix = file.suffix.lower()
     if suffix == ".parquet":
-        return pandas.read_parquet(file)
+        table = pandas.read_parquet(file)
+        _require_different(file, table.columns.tolist())
+        return table
     if suffix not in SEPARATORS:
         raise UserError(f"{file} is not a .csv, .tsv or .parquet file; convert or rename it")
     separator = SEPARATORS[suffix]
+    text = {"sep": separator, "dtype": str, "keep_default_na": False, "encoding": "utf-8"}
     try:
+        # Before the names are read as such, which gives a second `text` the name `text.1`.
+        header = pandas.read_csv(file, header=None, nrows=1, **text)
+        _require_different(file, header.iloc[0].tolist())
         with warnings.catch_warnings():
             # It cuts rows with more fields than the header, with a warning.
             warnings.simplefilter("error", pandas.errors.ParserWarning)
-            return pandas.read_csv(
-                file, sep=separator, dtype=str, keep_default_na=False, encoding="utf-8",
-                index_col=False,
-            )  # fmt: skip
+            return pandas.read_csv(file, index_col=False, **text)
     except pandas.errors.ParserWarning as error:
         raise UserError(
             f"{file} has rows with more fields than its header; quote texts that contain "
@@ -91,6 +96,12 @@ def _parse(file: Path) -> "pandas.DataFrame":
         ) from error
     except pandas.errors.EmptyDataError as error:
         raise UserError(f"{file} is empty; give a header and rows of texts and labels") from error
+
+
+def _require_different(file: Path, columns: list[str]) -> None:
+    names = [name for name in columns if name]
+    if repeated := [name for name in names if names.count(name) > 1]:
+        raise UserError(f"{file} has two columns {repeated[0]!r}; remove or rename one")
 
 
 def _cells(file: Path, table: "pandas.DataFrame", column: str) -> list[str]:

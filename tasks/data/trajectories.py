@@ -6,7 +6,8 @@
 * Minari: a group `episode_0`, `episode_1`, ... for each trajectory, with `observations` (one more
   than steps), `actions`, `rewards`, `terminations` and `truncations`.
 
-Only arrays of numbers are read, and no object is unpickled.
+Only arrays of numbers that the file itself stores are read: none in another file, which an external
+link, external storage or a virtual array names. No object is unpickled.
 """
 
 import re
@@ -20,7 +21,7 @@ from jaxtyping import Bool, Float32, Float64, Int64
 
 from tasks.data.extras import import_extra
 from tasks.data.files import require_regular, unreadable
-from zoo.registry import UserError, first_line
+from zoo.registry import UserError, first_line, require_memory
 
 ENDS = {"d4rl": ("terminals", "timeouts"), "minari": ("terminations", "truncations")}
 """The two arrays that end a trajectory: by a terminal state, or by a limit of steps."""
@@ -119,13 +120,16 @@ def _read(file: Path, modified: int, size: int) -> Trajectories:
     h5py: Any = import_extra("trajectories", "h5py", "control")
     try:
         with h5py.File(file, "r") as opened:
+            _require_no_external_link(file, opened)
             attributes = _attributes(file, opened.attrs)
             names = [name for name in opened if re.fullmatch(r"episode_\d+", name)]
             if not names:
                 return _d4rl(Group(file, opened), attributes)
             names.sort(key=lambda name: int(name.removeprefix("episode_")))
             episodes = [_minari(Group(file, opened[name])) for name in names]
-    except (OSError, RuntimeError, KeyError) as error:  # what h5py raises on a damaged file
+    except UserError:
+        raise
+    except Exception as error:  # h5py has no error type of its own for damaged files
         raise UserError(
             f"{file} cannot be read as HDF5 ({first_line(error)}); get it again"
         ) from error
@@ -155,6 +159,10 @@ class Group:
                 f"{self.label} has no array of numbers {name!r}; give a file in the form of D4RL "
                 "or Minari"
             )
+        if found.external or found.is_virtual:
+            raise UserError(
+                f"{self.label}: the numbers of {name} are in other files; copy them into this one"
+            )
         if len(found.shape) != axes or not found.size:
             raise UserError(
                 f"{self.label}: {name} has shape {found.shape}, {axes} axes needed; correct it"
@@ -163,10 +171,25 @@ class Group:
             raise UserError(
                 f"{self.label}: {name} has {len(found)} rows, {count} expected; correct it"
             )
+        require_memory(found.nbytes, f"{self.label}: {name}", "give a smaller file")
         values = found[()]
         if not np.isfinite(values).all():
             raise UserError(f"{self.label}: {name} has values that are not finite; correct it")
         return values
+
+
+def _require_no_external_link(file: Path, opened: Any) -> None:
+    """Raise UserError where a link of the file, at any depth, leads to another file.
+
+    No link is followed: opening a named pipe would block for ever.
+    """
+    h5py: Any = import_extra("trajectories", "h5py", "control")
+
+    def external(name: str, link: Any) -> str | None:  # h5py replaces errors that it raises
+        return None if isinstance(link, h5py.HardLink | h5py.SoftLink) else name
+
+    if name := opened.visititems_links(external):
+        raise UserError(f"{file}: {name} is a link to another file; copy it into this one")
 
 
 def _d4rl(group: Group, attributes: Attributes) -> Trajectories:

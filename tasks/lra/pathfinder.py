@@ -101,8 +101,8 @@ class Pathfinder(GeneratedTask):
             if (value := getattr(self, option)) not in choices:
                 listing = ", ".join(map(str, choices))
                 raise UserError(f"pathfinder.{option}={value} is not one of {listing}; give one")
-        self._require()
         self._derive(max_len=self.size**2)
+        self._require()
 
     def load(self, split: SplitName) -> Split:
         """See `Task.load`."""

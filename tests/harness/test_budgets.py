@@ -37,6 +37,32 @@ def plan(*args, **kwargs):
     return resolve(request(*args, **kwargs), data_of=Unread).spec
 
 
+UNREADABLE = {
+    "nested": "x = " + "[" * 3000 + "]" * 3000,
+    "nested tables": "[" + ".".join("a" * 3000) + "]",
+    "a few levels": "[a.a.a.a.a.a.a]",
+    "a long number": "depth = " + "9" * 6000,
+    "a long hexadecimal number": "[tasks.listops.train]\nsteps = 0x" + "F" * 6000,
+    "another": "[variants.primal]\nrank = [9223372036854775808]",
+}
+
+
+@pytest.mark.parametrize("what", UNREADABLE)
+def test_a_file_that_toml_cannot_hold_or_python_cannot_read_is_one_line(tmp_path, what):
+    (tmp_path / "my.toml").write_text(UNREADABLE[what])
+    with pytest.raises(UserError, match=r"my.toml' cannot be read .*; correct the file") as error:
+        budgets.find(str(tmp_path / "my.toml"))
+    assert len(str(error.value)) < 400
+
+
+@pytest.mark.parametrize("field", ["model.depth", "train.lr", "train.steps", "model.dropout"])
+def test_a_boolean_is_no_number(tmp_path, field):
+    owner, _, name = field.partition(".")
+    (tmp_path / "my.toml").write_text(f"[other.{owner}]\n{name} = true\n")
+    with pytest.raises(UserError, match=f"{field}=True is a boolean"):
+        plan(budget=tmp_path / "my.toml")
+
+
 CHECKED = [name for name, variant in variants.items() if not variant.unchecked]
 STACKS = [*CHECKED, "softmax+primal", "primal+softmax"]
 

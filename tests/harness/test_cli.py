@@ -40,6 +40,8 @@ BAD = {
     "no value": (["-a", "primal", "--set", "primal.rank"], "not of the form NAME.OPTION=VALUE"),
     "empty value": (["-a", "primal", "--set", "primal.rank="], "not of the form"),
     "no owner": (["-a", "primal", "--set", "rank=3"], "not of the form NAME.OPTION=VALUE"),
+    "empty seeds": (["-a", "softmax", "--seeds", ""], "seeds '' are not integers"),
+    "empty seeds of a tuned row": (["-a", "softmax", "--tune", "--seeds", ""], "seeds '' are not"),
     "an owner of no run": (
         ["-a", "softmax", "--set", "primal.rank=3"],
         "no run uses 'primal'; give one of listops, model, softmax, train",
@@ -68,6 +70,27 @@ def test_bad_input_is_one_line_and_exit_code_2_and_leaves_no_file(
     (line,) = err.splitlines()
     assert code == 2 and line.startswith("harness: ") and message in line
     assert not [path for path in tmp_path.glob("**/*") if path.is_file()]
+
+
+@pytest.mark.parametrize("number", ["inf", "-inf", "nan"])
+@pytest.mark.parametrize(
+    "argv",
+    [("cost", "-a", "none", "--seconds"), ("cost", "-a", "none", "--timeout"), ("ksvd", "--lr")],
+    ids=lambda argv: argv[-1],
+)
+def test_a_number_that_is_not_finite_is_rejected(call, argv, number):
+    code, out, err = call(*argv, number)
+    assert (code, out) == (2, "") and len(err.splitlines()) == 1 and number in err
+
+
+@pytest.mark.parametrize(
+    "argv", [["status"], ["report"], ["curves"], ["measure"], ["spectrum"], [*TINY, "-a", "none"]]
+)
+def test_a_store_whose_name_is_too_long_is_rejected(call, store, argv):
+    store.folder.mkdir()
+    store.folder = store.folder / ("x" * 300)
+    code, _, err = call(*argv)
+    assert code == 2 and len(err.splitlines()) == 1 and "too long" in err
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="CUDA is usable here")

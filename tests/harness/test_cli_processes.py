@@ -58,6 +58,8 @@ class Odd(BaseException):
         (SystemExit(0), 1, "harness: a plug-in or library ended the command (SystemExit: 0)"),
         (Odd("why"), 1, "harness: a plug-in or library ended the command (Odd: why)"),
         (OSError(28, "No space left on device"), 1, "harness: OSError: [Errno 28] No space left"),
+        (PermissionError(13, "Permission denied", "/x\x1b"), 2, "harness: /x\\x1b cannot be used"),
+        (UserError("a\x1b[31m\nb"), 2, "harness: a\\x1b[31m\\nb"),
         (BrokenPipeError(), 1, ""),
     ],
 )

@@ -332,6 +332,17 @@ def test_a_record_with_a_figure_out_of_range_is_left_out(store, record, field):
         assert "\n" not in reason
 
 
+@pytest.mark.parametrize("field", ["spec.model.depth", "spec.train.lr", "environment.threads"])
+def test_a_boolean_in_a_record_is_no_number(store, record, field):
+    tree = record.model_dump(mode="json")
+    *owner, last = field.split(".")
+    value_at(tree, tuple(owner))[last] = True
+    store.folder.mkdir(parents=True)
+    store.path(record.spec).write_text(json.dumps(tree))
+    records, ((_, reason),) = store.read()
+    assert records == [] and reason.startswith(field)
+
+
 def test_a_record_under_the_name_of_another_run_is_left_out(store, record):
     store.write(record)
     other = changed(("seed",))

@@ -34,14 +34,14 @@ def mixed(plan, store, callback, unmeasured, interrupt_at):
 
 def test_each_cell_is_in_one_group(store, mixed):
     found = overview(store)
-    assert [store.name(one.spec) for one in found.done] == mixed[:1]
+    assert list(found.done) == mixed[:1]
     assert list(found.running) == mixed[1:2]
     assert list(found.interrupted) == mixed[2:3]
-    assert [store.name(one.spec) for one in found.failed] == mixed[3:4]
+    assert list(found.failed) == mixed[3:4]
     assert found.waiting == mixed[4:]
     # Half of the running cell, the interrupted one and the waiting one, at the seconds of a cell.
-    assert found.seconds_left == pytest.approx(2.5 * found.done[0].final.seconds)
-    assert {one.status for one in found.done} <= set(FINAL)
+    assert found.seconds_left == pytest.approx(2.5 * found.done[mixed[0]].seconds)
+    assert {one.status for one in found.done.values()} <= set(FINAL)
 
 
 def test_the_command_says_the_same_and_changes_nothing(store, mixed, call):
@@ -92,3 +92,18 @@ def test_the_document_has_every_run_that_has_not_ended(store, mixed, call):
     ]  # fmt: skip
     assert [found["rows"][0]["state"][key] for key in ("step", "steps")] == [2, 4]
     assert found["rows"][2]["reason"] == "boom"
+
+
+@pytest.mark.filterwarnings("always")
+def test_no_text_of_a_store_reaches_the_terminal_as_a_command(store, plan, call):
+    store.write(failure(plan(), store, "\x1b]0;title\x07 boom\n\x9b31m"))
+    state = State(
+        host="\x1b[2J", pid=1, since="2030-01-01T00:00:00+00:00", threads=1, step=7, steps=9
+    )
+    store.locks.folder.mkdir(parents=True)
+    (store.locks.folder / "cell\x1b[1m.json").write_text(state.model_dump_json())
+    (store.folder / "other\x1b[1m\udcff.json").write_text("{}")
+    code, out, err = call("status")
+    assert code == 0 and len(err.splitlines()) == 1 and len(out.splitlines()) == 3
+    assert all(line.isprintable() for line in [*out.splitlines(), *err.splitlines()])
+    assert r"\x1b]0;title\x07 boom\n\x9b31m" in out and r"other\x1b[1m\udcff.json" in err

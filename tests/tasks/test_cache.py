@@ -2,12 +2,14 @@
 
 import errno
 import hashlib
+import io
 import os
 import platform
 import subprocess
 import sys
 import threading
 import time
+import zipfile
 from pathlib import Path
 
 import filelock
@@ -19,6 +21,7 @@ from tasks.data import cache
 from tasks.lra.image import Image
 from tasks.lra.listops import ListOps
 from tasks.lra.text import Text
+from tests.tasks.conftest import change_layout, file_entry
 from zoo.registry import UserError
 
 ARRAYS = {"a": np.arange(5), "b": np.zeros((2, 3), np.uint8)}
@@ -91,6 +94,63 @@ def test_a_file_with_the_right_digest_that_is_no_archive_is_an_error(home, conte
     (home / f"set@1.{hashlib.sha256(content).hexdigest()}.npz").write_bytes(content)
     with pytest.raises(UserError, match="it is not an NPZ file; delete it, then make it again"):
         cache.read("set@1", {"a": "int64 n"}, "make it again")
+
+
+def npy(header: bytes) -> bytes:
+    """An NPY file with that header, and no numbers."""
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
+
+
+HEADERS = [
+    b"{'descr': '<i8', 'fortran_order': False, 'shape': (" + b"(" * 2000 + b"\n",
+    b"{'descr': '<i8', 'fortran_order': False, 'shape': (5,)",
+    b"{'descr': [], 'fortran_order': False, 'shape': (-5,)}\n",
+    b"{'descr': {1: 2}, 'fortran_order': False, 'shape': (5,)}\n",
+    b"{'descr': '<i8', 'fortran_order': False, 'shape': (5L,)\n",
+    b"{'descr': '<i8', 'fortran_order': False, 'shape': (10**9,) * 9}\n",
+    b"'\n",
+    b"\xff",
+]
+
+
+def archive_of(name: str, content: bytes, *changes: tuple[int, int, bytes], method=0) -> bytes:
+    """A zip archive of one member, with other bytes at places of its two headers."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", method) as archive:
+        archive.writestr(name, content)
+    changed = bytearray(stream.getvalue())
+    central = changed.index(b"PK\x01\x02")
+    for in_local, in_central, value in changes:
+        for start in (in_local, central + in_central):
+            changed[start : start + len(value)] = value
+    return bytes(changed)
+
+
+ARRAY = npy(b"{'descr': '<i8', 'fortran_order': False, 'shape': (0,)}\n")
+DAMAGED = {
+    **{f"header {i}": (npy(header),) for i, header in enumerate(HEADERS)},
+    "encrypted": (ARRAY, (6, 8, b"\x01")),
+    "method 99": (ARRAY, (8, 10, b"\x63")),
+    "no LZMA": (ARRAY, (8, 10, b"\x0e")),
+    "no LZMA either": (b"\x09\x04\x05", (8, 10, b"\x0e")),
+    "no deflate": (ARRAY, (8, 10, b"\x08")),
+    "no bzip2": (ARRAY, (8, 10, b"\x0c")),
+}
+"""Contents and headers of members that decoders reject by errors of many types."""
+
+
+@pytest.mark.parametrize("what", DAMAGED)
+def test_a_damaged_archive_is_one_line_in_the_cache_and_on_import(home, images, what):
+    content = archive_of("a.npy", *DAMAGED[what])
+    home.mkdir(exist_ok=True)
+    (home / f"set@1.{hashlib.sha256(content).hexdigest()}.npz").write_bytes(content)
+    with pytest.raises(UserError, match="it is not an NPZ file; delete it, then make it again"):
+        cache.read("set@1", {"a": "int64 n"}, "make it again")
+    path = images.folder / "images.npz"
+    path.write_bytes(archive_of("x_train.npy", *DAMAGED[what]))
+    source = change_layout(images.source, files=(file_entry(path),))
+    with pytest.raises(UserError, match=r"images.npz cannot be decoded"):
+        Image.import_files(images.folder, source)
 
 
 def test_the_data_of_a_task_are_checked_for_type_and_shape(images):

@@ -1,5 +1,6 @@
 """Image folders: layouts, splits, digests, and files that cannot be read."""
 
+import os
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -155,6 +156,14 @@ def test_a_damaged_file_is_one_clear_line(published):
         message = str(raised.value)
         assert message.startswith(f"image {path} cannot be read (") and "\n" not in message
         assert message.endswith("; replace or remove it")
+
+
+def test_a_pipe_is_rejected_where_files_are_listed_and_where_one_is_read(published):
+    pipe = published / "train" / "cat" / "pipe.png"
+    os.mkfifo(pipe)
+    for read in (lambda: load(published), lambda: decode(pipe)):
+        with pytest.raises(UserError, match=r"pipe.png is not a regular file"):
+            read()
 
 
 def test_without_timm_the_error_names_the_extra(plain, monkeypatch):

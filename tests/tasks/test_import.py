@@ -4,13 +4,14 @@ import hashlib
 import os
 import re
 import tarfile
+import zipfile
 
 import numpy as np
 import pytest
 
 from tasks.data import sources
 from tasks.data.corpus import hold_out
-from tasks.data.files import source_of
+from tasks.data.files import Archive, source_of
 from tasks.lra.image import Image
 from tasks.lra.listops import ListOps
 from tasks.lra.text import Text
@@ -183,6 +184,20 @@ def test_importing_again_repairs_a_damaged_cache(images):
     with pytest.raises(UserError, match="then run 'harness data fetch image'"):
         Image().load("test")
     assert Image.import_files(images.folder, images.source).read_bytes() == content
+
+
+@pytest.mark.parametrize(("start", "method"), [(6, 1), (8, 99), (8, zipfile.ZIP_LZMA)])
+def test_an_archive_that_cannot_be_unpacked_is_one_line(acl, start, method):
+    """An encrypted one, one of an unknown method, and one that is not of the method it names."""
+    path = acl.folder / "aclImdb.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("aclImdb/train/pos/0_7.txt", "text")
+    content = bytearray(path.read_bytes())
+    content[start] = content[content.index(b"PK\x01\x02") + start + 2] = method
+    path.write_bytes(content)
+    source = change_layout(acl.source, archives=(Archive(**file_entry(path).model_dump()),))
+    with pytest.raises(UserError, match=r"aclImdb.zip.* cannot be decoded"):
+        Text.import_files(path, source)
 
 
 @pytest.mark.parametrize(

@@ -128,6 +128,26 @@ def test_a_table_that_cannot_be_used_is_one_line(tmp_path, rows, options, messag
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".tsv"])
+def test_a_column_of_a_repeated_name_is_an_error(tmp_path, suffix):
+    rows = [(*row, row[0]) for row in PLAIN]
+    path = write(tmp_path / f"my{suffix}", rows, ("text", "label", "text"))
+    with pytest.raises(UserError, match="has two columns 'text'; remove or rename one"):
+        create("table", path=path)
+    path = write(tmp_path / f"empty{suffix}", rows, ("text", "", ""))
+    with pytest.raises(UserError, match="has no column 'label'"):
+        create("table", path=path)
+
+
+def test_a_train_split_of_one_class_is_an_error(tmp_path):
+    rows = [(t, a, "train" if a == "a" else SPLITS[i % 2 + 1]) for i, (t, a) in enumerate(
+        sorted(PLAIN, key=lambda row: row[1])
+    )]  # fmt: skip
+    path = write(tmp_path / "my.csv", rows, ("text", "label", "s"))
+    with pytest.raises(UserError, match="has the class 'a' only in train; add rows of another"):
+        create("table", path=path, split="s").load("train")
+
+
 def test_a_split_column_without_one_of_the_splits_is_an_error(tmp_path):
     path = write(tmp_path / "my.csv", [(t, a, "train") for t, a in PLAIN], ("text", "label", "s"))
     with pytest.raises(UserError, match="has no row of 'dev' in 's'; add some"):

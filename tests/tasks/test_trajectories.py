@@ -1,5 +1,6 @@
 """Files of trajectories, their recording, and the environments."""
 
+import os
 import sys
 
 import numpy as np
@@ -124,6 +125,74 @@ def test_damaged_missing_and_foreign_files_are_rejected(tmp_path):
     with pytest.raises(UserError, match="episode_0: observations has 3 rows, 4 expected"):
         read(save(tmp_path / "b.hdf5", minari))
     assert same(read(path), read(path))
+
+
+def outside(tmp_path):
+    """The path of a file with the arrays of a whole set, and the path of their bytes."""
+    path = save(tmp_path / "other.hdf5", arrays())
+    (tmp_path / "raw").write_bytes(bytes(8 * 5))
+    return path, str(tmp_path / "raw")
+
+
+ELSEWHERE = {
+    "a link": lambda file, other, raw: file.update(
+        {"rewards": h5py.ExternalLink(other, "rewards")}
+    ),
+    "a link in a group": lambda file, other, raw: file.update(
+        {
+            "unused/further": h5py.ExternalLink(other, "/"),
+            "rewards": h5py.SoftLink("/unused/further/rewards"),
+        }
+    ),
+    "storage": lambda file, other, raw: file.create_dataset(
+        "rewards", (5,), "f8", external=[(raw, 0, 8 * 5)]
+    ),
+    "a virtual array": lambda file, other, raw: file.create_virtual_dataset(
+        "rewards", virtual_layout(other)
+    ),
+}
+
+
+def virtual_layout(other):
+    layout = h5py.VirtualLayout((5,), "f8")
+    layout[:] = h5py.VirtualSource(other, "rewards", (5,))
+    return layout
+
+
+@pytest.mark.parametrize("what", ELSEWHERE)
+def test_numbers_of_another_file_are_never_read(tmp_path, what):
+    others = outside(tmp_path)
+    path = save(tmp_path / "a.hdf5", {n: v for n, v in arrays().items() if n != "rewards"})
+    with h5py.File(path, "a") as file:
+        ELSEWHERE[what](file, *others)
+        assert file["rewards"].shape == (5,)  # h5py alone would read it
+    with pytest.raises(UserError, match=r"another file|in other files"):
+        read(path)
+
+
+def test_a_link_to_a_pipe_is_rejected_without_opening_it(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    path = save(tmp_path / "a.hdf5", arrays())
+    with h5py.File(path, "a") as file:
+        file["more"] = h5py.ExternalLink(str(tmp_path / "pipe"), "/")
+    with pytest.raises(UserError, match="more is a link to another file"):
+        read(path)
+
+
+def test_a_link_within_the_file_is_followed(tmp_path):
+    content = arrays()
+    path = save(tmp_path / "a.hdf5", {"group/inner": content.pop("rewards"), **content})
+    with h5py.File(path, "a") as file:
+        file["rewards"] = h5py.SoftLink("/group/inner")
+    assert len(read(path).rewards) == 5
+
+
+def test_an_array_beyond_the_memory_of_the_machine_is_rejected_before_it_is_read(tmp_path):
+    path = save(tmp_path / "a.hdf5", {n: v for n, v in arrays().items() if n != "rewards"})
+    with h5py.File(path, "a") as file:
+        file.create_dataset("rewards", (2**50,), "f8", chunks=(2**20,))  # of the default value
+    with pytest.raises(UserError, match=r"rewards needs .* GiB of memory"):
+        read(path)
 
 
 def test_a_missing_package_names_the_extra(tmp_path, monkeypatch):

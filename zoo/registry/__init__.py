@@ -3,8 +3,9 @@
 The one part of `zoo` that `tasks` uses too. Nothing here imports torch.
 """
 
-from zoo.registry.messages import UserError, first_line, in_one_line, unknown
-from zoo.registry.names import Registry, build, load_guarded
+from zoo.registry.memory import require_memory
+from zoo.registry.messages import UserError, first_line, in_one_line, printable, unknown
+from zoo.registry.names import Registry, build, entry_points, load_guarded
 from zoo.registry.options import OMITTED_IF_DEFAULT, Value, options_of, require_at_least, resolve
 
 __all__ = [
@@ -13,11 +14,14 @@ __all__ = [
     "UserError",
     "Value",
     "build",
+    "entry_points",
     "first_line",
     "in_one_line",
     "load_guarded",
     "options_of",
+    "printable",
     "require_at_least",
+    "require_memory",
     "resolve",
     "unknown",
 ]

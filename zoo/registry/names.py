@@ -7,7 +7,7 @@ import inspect
 import sys
 import warnings
 from collections.abc import Callable
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from importlib import import_module, metadata
 from pkgutil import iter_modules
 from typing import Any, ClassVar, Generic, TypeVar, get_origin
@@ -140,7 +140,7 @@ class Registry(Generic[T]):
 
     def _entry_points(self) -> dict[str, metadata.EntryPoint]:
         points: dict[str, metadata.EntryPoint] = {}
-        for point in metadata.entry_points(group=self._group):
+        for point in entry_points(self._group):
             taken = point.name in self._built_in() or point.name in points
             if not taken and _is_valid(point.name):
                 points[point.name] = point
@@ -149,6 +149,32 @@ class Registry(Generic[T]):
             reason = "the name is taken" if taken else f"a name {NAME_RULE}"
             warnings.warn(f"{message}: {reason}; rename it", stacklevel=3)
         return points
+
+
+def entry_points(group: str) -> metadata.EntryPoints:
+    """The entry points of a group, of all installed packages.
+
+    Raises:
+        UserError: the entry points of an installed package, of this group or not, are malformed.
+    """
+    try:
+        return metadata.entry_points(group=group)
+    except Exception as error:  # the parser of the standard library has no error type
+        raise UserError(
+            f"the entry points of {_malformed()} cannot be read ({in_one_line(error)}); reinstall "
+            "or uninstall that package"
+        ) from error
+
+
+def _malformed() -> str:
+    """The installed package whose entry points cannot be read."""
+    for distribution in metadata.distributions():
+        try:
+            _ = distribution.entry_points
+        except Exception:
+            with suppress(Exception):  # its metadata may be malformed too
+                return distribution.metadata["Name"]
+    return "an installed package"
 
 
 def load_guarded(load: Callable[[], Any]) -> Any:

@@ -1,0 +1,82 @@
+"""What a model takes is known before it is built, and too much is rejected before anything is."""
+
+import pytest
+import torch
+
+from harness import memory
+from harness.grid import check
+from harness.memory import Footprint, footprint
+from harness.model import build_model
+from harness.plan import resolve
+from zoo.registry import UserError
+from zoo.variants import variants
+
+NAMES = [name for name, variant in variants.items() if not variant.unchecked]
+
+
+@pytest.mark.parametrize("depth", [2, 9])
+@pytest.mark.parametrize("name", [*NAMES, "softmax+primal"])
+def test_the_estimate_is_the_number_of_parameters_of_the_model(plan, name, depth):
+    planned = plan(name, settings={"model": {"depth": depth}})
+    model = build_model(planned.spec, planned.task, planned.composition)
+    parameters = sum(part.numel() for part in model.parameters())
+    trained = sum(part.numel() for part in model.parameters() if part.requires_grad)
+    buffers = sum(part.numel() * part.element_size() for part in model.buffers())
+    used = 16 * trained + 4 * (parameters - trained) + buffers
+    assert footprint(planned) == Footprint(parameters, used)
+
+
+LARGE = [
+    {"model": {"depth": 2**62}},
+    {"model": {"depth": 10**7}},
+    {"model": {"dim": 2**40}},
+    {"model": {"dim": 2**62}},
+    {"model": {"feed_forward": 2**62}},
+    {"model": {"head": 2**40}},
+    {"primal": {"rank": 2**40}},
+    {"listops": {"max_len": 2**40, "train": 64, "min_len": 2}},
+]
+
+
+@pytest.mark.parametrize("settings", LARGE, ids=str)
+def test_a_model_beyond_the_memory_is_rejected_before_it_is_built(
+    request_of, store, monkeypatch, settings
+):
+    def build(*_):
+        raise AssertionError("it is built")
+
+    monkeypatch.setattr("harness.grid.build_model", build)
+    with pytest.raises(UserError, match=r"needs .* GiB of memory, .* GiB is all; lower") as error:
+        tiny = {"min_len": 2, "max_len": 24, "train": 64, "dev": 16, "test": 18}
+        check([resolve(request_of("primal", "listops", **{"listops": tiny, **settings}))], store)
+    assert "\n" not in str(error.value)
+
+
+def test_a_variant_that_cannot_be_built_without_storage_has_no_estimate(plan, monkeypatch):
+    def fail(*_):
+        raise TypeError("no meta")
+
+    monkeypatch.setattr(memory, "build_model", fail)
+    assert footprint(plan()) is None
+    memory.require_fit(plan())
+
+
+def test_the_generator_is_left_as_it_was(plan):
+    before = torch.get_rng_state()
+    footprint(plan("performer"))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("size", [2**30, 10**20])
+@pytest.mark.parametrize("option", ["--dim", "--tokens"])
+def test_a_layer_beyond_the_memory_is_rejected(call, option, size):
+    other = {"--tokens": "--lengths"}.get(option, option)
+    for argv in (["ksvd", option], ["approximation", "nystrom", other]):
+        code, out, err = call(*argv, str(size))
+        assert (code, out) == (2, "") and len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("argv", [["run", "-a", "none"], ["run", "-a", "none", "--tune"]])
+def test_more_workers_than_the_memory_holds_are_rejected(call, argv):
+    code, out, err = call(*argv, "--workers", str(10**20))
+    assert (code, out) == (2, "") and "--workers" in err and len(err.splitlines()) == 1

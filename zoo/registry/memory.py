@@ -1,0 +1,28 @@
+"""The memory of the machine, which no input may exceed."""
+
+from zoo.registry.messages import UserError
+
+GIB = 2**30
+
+
+def require_memory(needed: int, what: str, remedy: str, available: int | None = None) -> None:
+    """Reject input that takes more memory than there is, before it is allocated.
+
+    Args:
+        needed: bytes, at least.
+        what: takes them, for the message.
+        remedy: how to take less, for the message.
+        available: bytes; those of this machine, used or not, where None.
+
+    Raises:
+        UserError: `needed` exceeds `available`.
+    """
+    if available is None:
+        import psutil
+
+        available = psutil.virtual_memory().total
+    if needed > available:
+        raise UserError(
+            f"{what} needs {needed / GIB:.3g} GiB of memory, {available / GIB:.3g} GiB is all; "
+            f"{remedy}"
+        )
