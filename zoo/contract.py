@@ -124,18 +124,21 @@ class Attention(nn.Module, ABC):
         require_inputs(self.size, x, context, mask)
         if self.parts > 1 and context is x and not self.traits.losses:
             size = samples_at_a_time(x, self.size.heads, self.parts)
-            if size < len(x):
-                return Attended(layer_in_parts(self, x, mask, size))
+            if size < x.shape[0]:
+                return Attended(layer_in_parts(self, x, mask, size), {})
         output = super().__call__(x, context, mask)
         if not isinstance(output, Attended):
             raise TypeError(
                 f"{self.name()} returned a {type(output).__name__}; "
                 "a variant returns zoo.contract.Attended(tokens, losses)"
             )
-        return output
+        # A plain dict: `torch.export` knows no mapping proxy.
+        return Attended(output.tokens, dict(output.losses))
 
     @abstractmethod
-    def forward(self, x: Tokens, context: Context, mask: Mask | None) -> Attended:
+    def forward(
+        self, x: Tokens, context: Context | None = None, mask: Mask | None = None
+    ) -> Attended:
         """Attend from `x` to `context`; self-attention passes `context=x`.
 
         Args:
@@ -206,9 +209,9 @@ class Attention(nn.Module, ABC):
         """Queries or keys, with rotary position embeddings if `size.rotary`."""
         return rotary.apply_rotary(x, positions) if self.size.rotary else x
 
-    def require_self(self, x: Tensor, context: Tensor) -> None:
-        """Raise `Unsupported` if `context` is not `x`, in variants without cross-attention."""
-        if context is not x:
+    def require_self(self, x: Tensor, context: Tensor | None) -> None:
+        """Raise `Unsupported` for a `context` other than `x`, if there is no cross-attention."""
+        if context is not None and context is not x:
             raise Unsupported(
                 f"{self.name()} attends to its own input only; "
                 f"variants with cross-attention: {names_with('cross')}"

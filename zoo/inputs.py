@@ -24,9 +24,9 @@ def require_inputs(size: Size, x: Any, context: Any, mask: Any) -> None:
     _require_tokens("x", x, size)
     if context is not x:
         _require_tokens("context", context, size)
-        if len(context) != len(x):
+        if context.shape[0] != x.shape[0]:
             raise UserError(
-                f"x has {len(x)} samples and context {len(context)}; give a context per sample"
+                f"x has {x.shape[0]} samples and context {context.shape[0]}; give a context per sample"
             )
     if mask is None:
         return

@@ -243,7 +243,7 @@ class KsvdAttention(Attention):
         directions: Float[Tensor, "c h width s"],
     ) -> Weights:
         """The mean of phi x^T over real tokens, multiplied into `directions`."""
-        count = x.new_full((len(x),), x.shape[1]) if mask is None else mask.sum(1)
+        count = x.new_full((x.shape[0],), x.shape[1]) if mask is None else mask.sum(1)
         with full_precision(phi, self._heads(x)) as (phi, heads):
             return moments.of_all(phi, heads, count).to(directions.dtype) @ directions
 

@@ -55,8 +55,11 @@ class ProjectedAttention(Attention):
         """The dropout probability of attention weights in the current mode of the layer."""
         return self.size.dropout if self.training else 0.0
 
-    def forward(self, x: Tokens, context: Context, mask: Mask | None) -> Attended:
+    def forward(
+        self, x: Tokens, context: Context | None = None, mask: Mask | None = None
+    ) -> Attended:
         """Project, `attend`, merge the heads, project the output; see `Attention.forward`."""
+        context = x if context is None else context
         if not self.traits.cross:
             self.require_self(x, context)
         n, m = x.shape[1], context.shape[1]

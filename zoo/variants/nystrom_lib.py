@@ -33,6 +33,7 @@ class NystromLib(ProjectedAttention):
             "truncation equivalence": "segments include padded positions: the error is 0.099",
             "batch independence": "the pseudo-inverse is scaled by a maximum over the batch: "
             "the error is 0.062",
+            "export": "the package pads by the remainder of n and L: other remainders raise",
         }
     )
 

@@ -39,6 +39,7 @@ class ReformerLib(ProjectedAttention):
             "eval is deterministic": f"{REDRAWN}: all of 4800 entries differ",
             "side-effect-free forward": "training stores the last hashes: 1 attribute changes",
             "state_dict round trip": f"{REDRAWN}: outputs differ by 0.16",
+            "export": "up to `bucket` tokens the package has another attention: they raise",
             "vmap": f"{REDRAWN}: vmap raises unless its randomness is set",
         }
     )
