@@ -36,7 +36,7 @@ Mask = Bool[Tensor, "b m"]
 Positions = Int[Tensor, "#b n"]
 
 State = tuple[Tensor, ...]
-"""The state of a recurrent layer between two tokens. The first axis of each tensor is the batch."""
+"""The state of a layer between two tokens. The first axis of each tensor is the batch."""
 
 Count = Annotated[int, Field(ge=1)]
 Natural = Annotated[int, Field(ge=0)]
@@ -178,9 +178,9 @@ class Attention(nn.Module, ABC):
         """The state before the first token of each of `batch` samples.
 
         Raises:
-            Unsupported: the variant is not recurrent, or the layer is not causal.
+            Unsupported: the variant has no `step`, or the layer is not causal.
         """
-        raise self._not_recurrent()
+        raise self._has_no_step()
 
     def step(self, x: Token, state: State) -> tuple[Token, State]:
         """The evaluation output at the next token, and the state after it.
@@ -194,12 +194,12 @@ class Attention(nn.Module, ABC):
             state: the result of `start` or of the last step; its samples may be selected or
                 reordered along the first axis of every tensor.
         """
-        raise self._not_recurrent()
+        raise self._has_no_step()
 
     def zero_state(self, batch: int, *shape: int) -> Float[Tensor, "b ..."]:
         """Zeros for a state, in fp32 at least; raises `Unsupported` if the layer is not causal."""
         if not self.size.causal:
-            raise Unsupported(f"{self.name()} is recurrent only if causal; give causal=True")
+            raise Unsupported(f"{self.name()} decodes only if causal; give causal=True")
         parameter = next(self.parameters())
         # Half precision is too coarse for sums over thousands of tokens.
         dtype, device = at_least_fp32(parameter.dtype), parameter.device
@@ -233,10 +233,13 @@ class Attention(nn.Module, ABC):
         """The name under which the variant is registered, or else that of the class."""
         return next((name for name, variant in variants.items() if variant is cls), cls.__name__)
 
-    def _not_recurrent(self) -> Unsupported:
-        return Unsupported(
-            f"{self.name()} is not recurrent; recurrent variants: {names_with('recurrent')}"
-        )
+    @classmethod
+    def decodes(cls) -> bool:
+        """Whether its causal form has `start` and `step`; `recurrent` fixes the size of a state."""
+        return cls.traits.recurrent
+
+    def _has_no_step(self) -> Unsupported:
+        return Unsupported(f"{self.name()} does not decode; variants that do: {decoding()}")
 
 
 variants: Registry[type[Attention]] = Registry(
@@ -248,3 +251,8 @@ variants: Registry[type[Attention]] = Registry(
 def names_with(trait: str) -> str:
     """The registered variants that claim `trait`, for a message."""
     return ", ".join(name for name, variant in variants.items() if getattr(variant.traits, trait))
+
+
+def decoding() -> str:
+    """The registered variants that have `step`, for a message."""
+    return ", ".join(name for name, variant in variants.items() if variant.decodes())

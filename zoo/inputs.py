@@ -26,7 +26,8 @@ def require_inputs(size: Size, x: Any, context: Any, mask: Any) -> None:
         _require_tokens("context", context, size)
         if context.shape[0] != x.shape[0]:
             raise UserError(
-                f"x has {x.shape[0]} samples and context {context.shape[0]}; give a context per sample"
+                f"x has {x.shape[0]} samples and context {context.shape[0]}; give a context per "
+                "sample"
             )
     if mask is None:
         return

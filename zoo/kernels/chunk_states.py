@@ -31,9 +31,9 @@ def chunk_states(
 def by_pairs(
     update: Float[Tensor, "b h t e f"], decay: Float[Tensor, "#b h #t #e 1"]
 ) -> Float[Tensor, "b h t e f"]:
-    """The same without a loop, for any number of chunks: O(t^2 e f) more time.
+    """The same without a loop, for any number of chunks, in O(t^2 e f) more time.
 
-        S_t = sum_{s < t} (decay_(s+1) ... decay_(t-1)) update_s
+    The state before chunk t is the sum over s < t of decay_(s+1) ... decay_(t-1) update_s.
     """
     decays = decay.expand(-1, -1, update.shape[2], -1, -1)[..., 0]
     chunk = torch.arange(update.shape[2], device=update.device)

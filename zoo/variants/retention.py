@@ -24,7 +24,6 @@ doubles them, so that all variants have heads of one width.
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from zoo.contract import Count, Mask, Queries, Size, State, Token, Tokens, Traits
 from zoo.gated import GatedAttention

@@ -24,6 +24,7 @@ from tests.zoo.faulty.cost import (
     QuadraticWithLinearClaim,
     QuadraticWithPadding,
 )
+from tests.zoo.faulty.export import DiffersWhenExported, FixesTheBatch
 from tests.zoo.faulty.numerics import (
     AddsDropoutInEvaluation,
     AppendsToList,
@@ -151,5 +152,7 @@ FAULTY = {
     ScalesByCountOfBatchInTraining: "batch independence",
     ScalesInSinglePrecision: "precisions",
     HalvesGradientOfLoss: "gradients",
+    FixesTheBatch: "export",
+    DiffersWhenExported: "export",
 }
 """The check that must detect each defect."""
