@@ -6,6 +6,7 @@ tokens, `d` model width, `e` head width.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import asdict
 from types import MappingProxyType
 from typing import Annotated, ClassVar, NamedTuple
 
@@ -14,11 +15,11 @@ from jaxtyping import Bool, Float, Int
 from pydantic import Field
 from torch import Tensor, nn
 
-from zoo.inputs import require_inputs
+from zoo.inputs import require_dtype, require_inputs
 from zoo.kernels import rotary
 from zoo.kernels.precision import at_least_fp32
 from zoo.recompute import layer_in_parts, samples_at_a_time
-from zoo.registry import Registry, UserError
+from zoo.registry import Registry, UserError, Value
 from zoo.size import Size
 from zoo.traits import Traits
 
@@ -75,6 +76,7 @@ class Attention(nn.Module, ABC):
         unchecked: the reason why the checks cannot run on the variant; empty if they can.
         is_baseline: whether it takes the place of attention and is none, such as the identity or a
             convolution: what attention achieves is the accuracy above such a model's.
+        drops_weights: whether `size.dropout` has an effect: on attention weights, in training.
         parts: in how many parts training on a CPU computes a large batch, all but the last of them
             again in the backward pass (`zoo.recompute`): hooks are called for each. It has no
             effect on a variant with auxiliary losses.
@@ -84,6 +86,7 @@ class Attention(nn.Module, ABC):
     expected_failures: ClassVar[Mapping[str, str]] = MappingProxyType({})
     unchecked: ClassVar[str] = ""
     is_baseline: ClassVar[bool] = False
+    drops_weights: ClassVar[bool] = False
     parts: ClassVar[int] = 1
 
     def __init_subclass__(cls, **keywords: object) -> None:
@@ -94,6 +97,7 @@ class Attention(nn.Module, ABC):
             "expected_failures": Mapping,
             "unchecked": str,
             "is_baseline": bool,
+            "drops_weights": bool,
             "parts": int,
         }
         for name, kind in kinds.items():
@@ -109,6 +113,19 @@ class Attention(nn.Module, ABC):
                 f"{self.name()} is not causal; causal variants: {names_with('causal')}"
             )
         self.size = size
+        self._options: Mapping[str, Value] = {}
+
+    @classmethod
+    def build(cls, size: Size, options: Mapping[str, Value]) -> "Attention":
+        """The layer with those options, which its `repr` then shows."""
+        layer = cls(size, **options)
+        layer._options = dict(options)
+        return layer
+
+    def extra_repr(self) -> str:
+        """Size and options, for `repr`."""
+        shown = asdict(self.size) | dict(self._options)
+        return ", ".join(f"{name}={value!r}" for name, value in shown.items())
 
     def __call__(
         self, x: Tensor, context: Tensor | None = None, mask: Tensor | None = None
@@ -122,6 +139,7 @@ class Attention(nn.Module, ABC):
         """
         context = x if context is None else context
         require_inputs(self.size, x, context, mask)
+        require_dtype(self, x)
         if self.parts > 1 and context is x and not self.traits.losses:
             size = samples_at_a_time(x, self.size.heads, self.parts)
             if size < x.shape[0]:

@@ -1,4 +1,4 @@
-"""Layers as graphs of `torch.export`; the check `export` of `zoo.conformance` covers every variant."""
+"""Layers as graphs of `torch.export`; the check `export` covers every variant."""
 
 import io
 

@@ -40,6 +40,7 @@ class Longformer(Attention):
     """
 
     traits = Traits(causal=False, cross=False, linear=True, stochastic=False, recurrent=False)
+    drops_weights = True
 
     def __init__(
         self, size: Size, *, window: Count = 64, global_tokens: Natural = 1, separate: bool = True

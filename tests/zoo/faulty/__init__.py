@@ -24,6 +24,7 @@ from tests.zoo.faulty.cost import (
     QuadraticWithLinearClaim,
     QuadraticWithPadding,
 )
+from tests.zoo.faulty.dropout import IgnoresDropout
 from tests.zoo.faulty.export import DiffersWhenExported, FixesTheBatch
 from tests.zoo.faulty.numerics import (
     AddsDropoutInEvaluation,
@@ -153,6 +154,7 @@ FAULTY = {
     ScalesInSinglePrecision: "precisions",
     HalvesGradientOfLoss: "gradients",
     FixesTheBatch: "export",
+    IgnoresDropout: "declared dropout",
     DiffersWhenExported: "export",
 }
 """The check that must detect each defect."""
