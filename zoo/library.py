@@ -24,7 +24,8 @@ HINTS = {
 }  # fmt: skip
 """Names of arguments in other libraries, and ours; `backend` is an option of some variants."""
 
-P, T = ParamSpec("P"), TypeVar("T")
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def with_hints(create: Callable[P, T]) -> Callable[P, T]:
