@@ -157,7 +157,7 @@ class Attention(nn.Module, ABC):
     def forward(
         self, x: Tokens, context: Context | None = None, mask: Mask | None = None
     ) -> Attended:
-        """Attend from `x` to `context`; self-attention passes `context=x`.
+        """Attend from `x` to `context`, or to `x` itself; a call passes `context=x` for that.
 
         Args:
             x: the tokens that queries are computed from, (b, n, d).

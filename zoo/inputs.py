@@ -47,8 +47,11 @@ def require_inputs(size: Size, x: Any, context: Any, mask: Any) -> None:
 
 def require_dtype(layer: nn.Module, x: Tensor) -> None:
     """Raise `UserError` if the layer has parameters of other dtypes than `x`, without autocast."""
+    first = next(layer.parameters(), None)
+    if first is None or x.dtype == first.dtype or torch.is_autocast_enabled(x.device.type):
+        return
     dtypes = {part.dtype for part in layer.parameters() if part.is_floating_point()}
-    if not dtypes or x.dtype in dtypes or torch.is_autocast_enabled(x.device.type):
+    if not dtypes or x.dtype in dtypes:
         return
     given, own = (str(dtype).removeprefix("torch.") for dtype in (x.dtype, max(dtypes, key=str)))
     raise UserError(

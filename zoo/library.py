@@ -64,7 +64,7 @@ def create(
         heads: number of heads h.
         max_len: the largest number of tokens of an input; a longer one is rejected.
         causal: whether output i depends on tokens 0..i only.
-        dropout: probability of dropping an attention weight, for variants that compute weights.
+        dropout: probability of dropping an attention weight; a warning without such weights.
         rotary: whether to apply rotary position embeddings to queries and keys.
         **options: options of the variant, such as `rank=30` of `primal`.
 
