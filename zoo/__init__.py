@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     from zoo.encoder import EncoderLayer
     from zoo.library import check, create, names
     from zoo.registry import UserError
+    from zoo.tokens_only import TokensOnly
 
 __all__ = [
     "Attended",
     "Attention",
     "EncoderLayer",
     "Size",
+    "TokensOnly",
     "Traits",
     "Unsupported",
     "UserError",
@@ -32,6 +34,7 @@ __all__ = [
 
 _MODULE_OF = {
     "EncoderLayer": "zoo.encoder",
+    "TokensOnly": "zoo.tokens_only",
     "UserError": "zoo.registry",
     "check": "zoo.library",
     "create": "zoo.library",

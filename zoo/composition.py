@@ -78,4 +78,4 @@ class Composition:
             )
         resolved = self.resolve(options)
         order = [self.body] * (depth - 1) + [self.last]
-        return [variants.find(name)(size, **resolved[name]) for name in order]
+        return [variants.find(name).build(size, resolved[name]) for name in order]

@@ -6,6 +6,7 @@ tokens, `d` model width, `e` head width.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import asdict
 from types import MappingProxyType
 from typing import Annotated, ClassVar, NamedTuple
 
@@ -14,11 +15,11 @@ from jaxtyping import Bool, Float, Int
 from pydantic import Field
 from torch import Tensor, nn
 
-from zoo.inputs import require_inputs
+from zoo.inputs import require_dtype, require_inputs
 from zoo.kernels import rotary
 from zoo.kernels.precision import at_least_fp32
 from zoo.recompute import layer_in_parts, samples_at_a_time
-from zoo.registry import Registry, UserError
+from zoo.registry import Registry, UserError, Value
 from zoo.size import Size
 from zoo.traits import Traits
 
@@ -36,7 +37,7 @@ Mask = Bool[Tensor, "b m"]
 Positions = Int[Tensor, "#b n"]
 
 State = tuple[Tensor, ...]
-"""The state of a recurrent layer between two tokens. The first axis of each tensor is the batch."""
+"""The state of a layer between two tokens. The first axis of each tensor is the batch."""
 
 Count = Annotated[int, Field(ge=1)]
 Natural = Annotated[int, Field(ge=0)]
@@ -77,6 +78,7 @@ class Attention(nn.Module, ABC):
             include; `CUDA` for a device.
         is_baseline: whether it takes the place of attention and is none, such as the identity or a
             convolution: what attention achieves is the accuracy above such a model's.
+        drops_weights: whether `size.dropout` has an effect: on attention weights, in training.
         parts: in how many parts training on a CPU computes a large batch, all but the last of them
             again in the backward pass (`zoo.recompute`): hooks are called for each. It has no
             effect on a variant with auxiliary losses.
@@ -87,6 +89,7 @@ class Attention(nn.Module, ABC):
     unchecked: ClassVar[str] = ""
     requires: ClassVar[tuple[str, ...]] = ()
     is_baseline: ClassVar[bool] = False
+    drops_weights: ClassVar[bool] = False
     parts: ClassVar[int] = 1
 
     def __init_subclass__(cls, **keywords: object) -> None:
@@ -98,6 +101,7 @@ class Attention(nn.Module, ABC):
             "unchecked": str,
             "requires": tuple,
             "is_baseline": bool,
+            "drops_weights": bool,
             "parts": int,
         }
         for name, kind in kinds.items():
@@ -113,6 +117,19 @@ class Attention(nn.Module, ABC):
                 f"{self.name()} is not causal; causal variants: {names_with('causal')}"
             )
         self.size = size
+        self._options: Mapping[str, Value] = {}
+
+    @classmethod
+    def build(cls, size: Size, options: Mapping[str, Value]) -> "Attention":
+        """The layer with those options, which its `repr` then shows."""
+        layer = cls(size, **options)
+        layer._options = dict(options)
+        return layer
+
+    def extra_repr(self) -> str:
+        """Size and options, for `repr`."""
+        shown = asdict(self.size) | dict(self._options)
+        return ", ".join(f"{name}={value!r}" for name, value in shown.items())
 
     def __call__(
         self, x: Tensor, context: Tensor | None = None, mask: Tensor | None = None
@@ -126,21 +143,25 @@ class Attention(nn.Module, ABC):
         """
         context = x if context is None else context
         require_inputs(self.size, x, context, mask)
+        require_dtype(self, x)
         if self.parts > 1 and context is x and not self.traits.losses:
             size = samples_at_a_time(x, self.size.heads, self.parts)
-            if size < len(x):
-                return Attended(layer_in_parts(self, x, mask, size))
+            if size < x.shape[0]:
+                return Attended(layer_in_parts(self, x, mask, size), {})
         output = super().__call__(x, context, mask)
         if not isinstance(output, Attended):
             raise TypeError(
                 f"{self.name()} returned a {type(output).__name__}; "
                 "a variant returns zoo.contract.Attended(tokens, losses)"
             )
-        return output
+        # A plain dict: `torch.export` knows no mapping proxy.
+        return Attended(output.tokens, dict(output.losses))
 
     @abstractmethod
-    def forward(self, x: Tokens, context: Context, mask: Mask | None) -> Attended:
-        """Attend from `x` to `context`; self-attention passes `context=x`.
+    def forward(
+        self, x: Tokens, context: Context | None = None, mask: Mask | None = None
+    ) -> Attended:
+        """Attend from `x` to `context`, or to `x` itself; a call passes `context=x` for that.
 
         Args:
             x: the tokens that queries are computed from, (b, n, d).
@@ -179,9 +200,9 @@ class Attention(nn.Module, ABC):
         """The state before the first token of each of `batch` samples.
 
         Raises:
-            Unsupported: the variant is not recurrent, or the layer is not causal.
+            Unsupported: the variant has no `step`, or the layer is not causal.
         """
-        raise self._not_recurrent()
+        raise self._has_no_step()
 
     def step(self, x: Token, state: State) -> tuple[Token, State]:
         """The evaluation output at the next token, and the state after it.
@@ -195,12 +216,12 @@ class Attention(nn.Module, ABC):
             state: the result of `start` or of the last step; its samples may be selected or
                 reordered along the first axis of every tensor.
         """
-        raise self._not_recurrent()
+        raise self._has_no_step()
 
     def zero_state(self, batch: int, *shape: int) -> Float[Tensor, "b ..."]:
         """Zeros for a state, in fp32 at least; raises `Unsupported` if the layer is not causal."""
         if not self.size.causal:
-            raise Unsupported(f"{self.name()} is recurrent only if causal; give causal=True")
+            raise Unsupported(f"{self.name()} decodes only if causal; give causal=True")
         parameter = next(self.parameters())
         # Half precision is too coarse for sums over thousands of tokens.
         dtype, device = at_least_fp32(parameter.dtype), parameter.device
@@ -210,9 +231,9 @@ class Attention(nn.Module, ABC):
         """Queries or keys, with rotary position embeddings if `size.rotary`."""
         return rotary.apply_rotary(x, positions) if self.size.rotary else x
 
-    def require_self(self, x: Tensor, context: Tensor) -> None:
-        """Raise `Unsupported` if `context` is not `x`, in variants without cross-attention."""
-        if context is not x:
+    def require_self(self, x: Tensor, context: Tensor | None) -> None:
+        """Raise `Unsupported` for a `context` other than `x`, if there is no cross-attention."""
+        if context is not None and context is not x:
             raise Unsupported(
                 f"{self.name()} attends to its own input only; "
                 f"variants with cross-attention: {names_with('cross')}"
@@ -234,10 +255,13 @@ class Attention(nn.Module, ABC):
         """The name under which the variant is registered, or else that of the class."""
         return next((name for name, variant in variants.items() if variant is cls), cls.__name__)
 
-    def _not_recurrent(self) -> Unsupported:
-        return Unsupported(
-            f"{self.name()} is not recurrent; recurrent variants: {names_with('recurrent')}"
-        )
+    @classmethod
+    def decodes(cls) -> bool:
+        """Whether its causal form has `start` and `step`; `recurrent` fixes the size of a state."""
+        return cls.traits.recurrent
+
+    def _has_no_step(self) -> Unsupported:
+        return Unsupported(f"{self.name()} does not decode; variants that do: {decoding()}")
 
 
 variants: Registry[type[Attention]] = Registry(
@@ -249,3 +273,8 @@ variants: Registry[type[Attention]] = Registry(
 def names_with(trait: str) -> str:
     """The registered variants that claim `trait`, for a message."""
     return ", ".join(name for name, variant in variants.items() if getattr(variant.traits, trait))
+
+
+def decoding() -> str:
+    """The registered variants that have `step`, for a message."""
+    return ", ".join(name for name, variant in variants.items() if variant.decodes())

@@ -15,9 +15,10 @@ from jaxtyping import Bool
 from torch import Tensor, nn
 
 from zoo.contract import Attended, Attention, State, Token, Tokens
+from zoo.inputs import require_dtype
 from zoo.kernels.dropout import Dropout
 from zoo.kernels.layer_norm import LayerNorm
-from zoo.library import Variant, create
+from zoo.library import Variant, create, with_hints
 from zoo.recompute import RECOMPUTE, recomputed
 from zoo.registry import UserError, Value, unknown
 from zoo.size import require_counts, require_probability
@@ -78,6 +79,7 @@ class EncoderLayer(nn.Module):
         )
 
     @classmethod
+    @with_hints
     def create(
         cls,
         variant: Variant,
@@ -112,7 +114,11 @@ class EncoderLayer(nn.Module):
         Args:
             x: tokens, (b, n, d).
             mask: True for real tokens, False for padding; None if nothing is padded.
+
+        Raises:
+            UserError: see `Attention.__call__`.
         """
+        require_dtype(self, x)
         if self.recompute == "layer" and self.training:
             return recomputed(self._encode, x, mask)
         return self._encode(x, mask)

@@ -32,7 +32,9 @@ class GatedAttention(Attention):
         self.norm = nn.GroupNorm(size.heads, size.dim)
         self.out = nn.Linear(size.dim, size.dim)
 
-    def forward(self, x: Tokens, context: Context, mask: Mask | None) -> Attended:
+    def forward(
+        self, x: Tokens, context: Context | None = None, mask: Mask | None = None
+    ) -> Attended:
         """Move real tokens to the front, attend, merge the heads; see `Attention.forward`."""
         self.require_self(x, context)
         if mask is None:

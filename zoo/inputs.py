@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from zoo.registry import UserError
 from zoo.size import Size
@@ -24,9 +24,10 @@ def require_inputs(size: Size, x: Any, context: Any, mask: Any) -> None:
     _require_tokens("x", x, size)
     if context is not x:
         _require_tokens("context", context, size)
-        if len(context) != len(x):
+        if context.shape[0] != x.shape[0]:
             raise UserError(
-                f"x has {len(x)} samples and context {len(context)}; give a context per sample"
+                f"x has {x.shape[0]} samples and context {context.shape[0]}; give a context per "
+                "sample"
             )
     if mask is None:
         return
@@ -42,6 +43,21 @@ def require_inputs(size: Size, x: Any, context: Any, mask: Any) -> None:
             f"mask has shape {tuple(mask.shape)}; give one entry per context token, of shape "
             f"{tuple(context.shape[:2])}"
         )
+
+
+def require_dtype(layer: nn.Module, x: Tensor) -> None:
+    """Raise `UserError` if the layer has parameters of other dtypes than `x`, without autocast."""
+    first = next(layer.parameters(), None)
+    if first is None or x.dtype == first.dtype or torch.is_autocast_enabled(x.device.type):
+        return
+    dtypes = {part.dtype for part in layer.parameters() if part.is_floating_point()}
+    if not dtypes or x.dtype in dtypes:
+        return
+    given, own = (str(dtype).removeprefix("torch.") for dtype in (x.dtype, max(dtypes, key=str)))
+    raise UserError(
+        f"the tokens are {given} and the layer is {own}; give tokens of the dtype of the layer, "
+        f"x.to(torch.{own}), or convert the layer, layer.to(torch.{given})"
+    )
 
 
 def _require_tokens(name: str, tokens: Any, size: Size) -> None:

@@ -74,7 +74,7 @@ def initialise(
 def energy_of_grams(grams: Grams, weights: Weights, roots: Scales) -> Energy:
     """The energy from the Gram matrices of the features, first of queries, then of keys."""
     with full_precision(grams, weights) as (grams, weights):
-        scaled = weights[: len(grams)] * roots[:, None, :]
+        scaled = weights[: grams.shape[0]] * roots[:, None, :]
         # sum_n ||e_n * Lambda^(1/2)||^2 = Tr(Lambda^(1/2) W^T G W Lambda^(1/2))
         return (grams.unflatten(1, (2, -1)) @ scaled).mul(scaled).sum((1, 3, 4)) / 2
 

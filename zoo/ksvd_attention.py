@@ -13,7 +13,7 @@ from zoo import feature_maps, ksvd
 from zoo.contract import Attention, Count, Mask, Positions, Size, Tokens, Unsupported
 from zoo.feature_maps import FeatureMapName
 from zoo.kernels import cosine_map, moments, sampled_tokens
-from zoo.kernels.precision import full_precision
+from zoo.kernels.precision import full_precision, without_autocast
 from zoo.kernels.real_tokens import running_mean, token_ranks
 from zoo.ksvd import KsvdMean, LambdaForm, Weights
 from zoo.registry import OMITTED_IF_DEFAULT, UserError
@@ -239,7 +239,7 @@ class KsvdAttention(Attention):
         sample = sample.unflatten(-1, (self.size.heads, self.size.head_dim))
         if self.features != self.size.head_dim:
             sample = feature_maps.apply(self.phi, sample)
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x):
             sample = sample.to(directions.dtype)
             return x, torch.einsum("bahp,chas->bchps", sample, directions)
 
@@ -251,7 +251,7 @@ class KsvdAttention(Attention):
         directions: Float[Tensor, "c h width s"],
     ) -> Weights:
         """The mean of phi x^T over real tokens, multiplied into `directions`."""
-        count = x.new_full((len(x),), x.shape[1]) if mask is None else mask.sum(1)
+        count = x.new_full((x.shape[0],), x.shape[1]) if mask is None else mask.sum(1)
         with full_precision(phi, self._heads(x)) as (phi, heads):
             return moments.of_all(phi, heads, count).to(directions.dtype) @ directions
 
@@ -267,7 +267,7 @@ class KsvdAttention(Attention):
             left = self.sides == "left"
             merge = F.pad(merge, (0, 0, int(left), int(not left)))
         # One small matrix per sample, by which all tokens are multiplied: fp32 takes little time.
-        with torch.autocast(weights.device.type, enabled=False):
+        with without_autocast(weights):
             merge_and_project = torch.einsum("dhp,pcs->chsd", out, merge[:, sides])
             bias = torch.einsum("dhp,p->d", out, self.merge.bias) + self.out.bias
             return (weights @ merge_and_project).flatten(1, 3), bias

@@ -1,6 +1,10 @@
 """Functions for users of the package: create a layer, list variants, check a variant."""
 
+import warnings
+from collections.abc import Callable
 from dataclasses import fields
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
 from zoo.conformance import Result, configurations, examine
 from zoo.contract import Attention, variants
@@ -11,7 +15,36 @@ from zoo.traits import Traits, trait_error
 Variant = str | type[Attention]
 """A registered name, or a class."""
 
+HINTS = {
+    "d_model": "dim", "embed_dim": "dim", "hidden_size": "dim",
+    "nhead": "heads", "num_heads": "heads",
+    "dim_feedforward": "feed_forward",
+    "is_causal": "causal",
+    "flash": "backend", "use_flash": "backend",
+}  # fmt: skip
+"""Names of arguments in other libraries, and ours; `backend` is an option of some variants."""
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def with_hints(create: Callable[P, T]) -> Callable[P, T]:
+    """`create`, whose error for an argument of `HINTS` gives our name for it."""
+
+    @wraps(create)
+    def checked(*arguments: P.args, **options: P.kwargs) -> T:
+        try:
+            return create(*arguments, **options)
+        except (TypeError, UserError) as error:
+            if names := [name for name in options if name in HINTS]:
+                renamed = ", ".join(f"{name} is {HINTS[name]}" for name in names)
+                raise UserError(f"{renamed} here; rename it: {first_line(error)}") from error
+            raise
+
+    return checked
+
+
+@with_hints
 def create(
     variant: Variant,
     *,
@@ -31,7 +64,7 @@ def create(
         heads: number of heads h.
         max_len: the largest number of tokens of an input; a longer one is rejected.
         causal: whether output i depends on tokens 0..i only.
-        dropout: probability of dropping an attention weight, for variants that compute weights.
+        dropout: probability of dropping an attention weight; a warning without such weights.
         rotary: whether to apply rotary position embeddings to queries and keys.
         **options: options of the variant, such as `rank=30` of `primal`.
 
@@ -49,7 +82,13 @@ def create(
     size = Size(
         dim=dim, heads=heads, max_len=max_len, causal=causal, dropout=dropout, rotary=rotary
     )
-    return attention(size, **resolve(name, attention, options))
+    if dropout and not attention.drops_weights:
+        warnings.warn(
+            f"dropout={dropout} of attention weights has no effect on {name}, which drops none; "
+            "leave it out",
+            stacklevel=3,
+        )
+    return attention.build(size, resolve(name, attention, options))
 
 
 def names(**traits: bool | tuple[str, ...]) -> list[str]:

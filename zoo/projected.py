@@ -23,7 +23,7 @@ from zoo.contract import (
     Tokens,
     Unsupported,
 )
-from zoo.kernels.precision import full_precision
+from zoo.kernels.precision import full_precision, product_dtype
 from zoo.kernels.real_tokens import token_ranks
 
 TOLERANCE = 1e-3
@@ -39,6 +39,9 @@ class ProjectedAttention(Attention):
 
     shared_qk: ClassVar[bool] = False
 
+    caches: ClassVar[bool] = False
+    """Whether it decodes with a cache of all keys and values (`zoo.kernels.key_value_cache`)."""
+
     upcast: ClassVar[bool] = False
     """Whether `attend` runs in fp32 at least, with autocast disabled, as `recur` always does."""
 
@@ -50,13 +53,21 @@ class ProjectedAttention(Attention):
         self.context = nn.Linear(size.dim, size.dim * (1 if self.shared_qk else 2))
         self.out = nn.Linear(size.dim, size.dim)
 
+    @classmethod
+    def decodes(cls) -> bool:
+        """See `Attention.decodes`."""
+        return cls.caches or super().decodes()
+
     @property
     def dropout(self) -> float:
         """The dropout probability of attention weights in the current mode of the layer."""
         return self.size.dropout if self.training else 0.0
 
-    def forward(self, x: Tokens, context: Context, mask: Mask | None) -> Attended:
+    def forward(
+        self, x: Tokens, context: Context | None = None, mask: Mask | None = None
+    ) -> Attended:
         """Project, `attend`, merge the heads, project the output; see `Attention.forward`."""
+        context = x if context is None else context
         if not self.traits.cross:
             self.require_self(x, context)
         n, m = x.shape[1], context.shape[1]
@@ -115,7 +126,8 @@ class ProjectedAttention(Attention):
 
     def start(self, batch: int) -> State:
         """The number of tokens so far, and the result of `begin`; see `Attention.start`."""
-        return self.zero_state(batch).long(), *self.begin(batch)
+        inner = self.begin(batch)
+        return self.zero_state(batch).long(), *inner
 
     def step(self, x: Token, state: State) -> tuple[Token, State]:
         """Project, `recur`, merge the heads, project the output; see `Attention.step`."""
@@ -131,15 +143,21 @@ class ProjectedAttention(Attention):
         """The output of each query; q and k are not scaled, `mask` is as in `Attention.forward`."""
 
     def begin(self, batch: int) -> State:
-        """The state of `recur` before the first token of each of `batch` samples."""
-        raise self._not_recurrent()
+        """The state of `recur` before the first token of each of `batch` samples.
+
+        With `caches` it is an empty cache.
+        """
+        if not self.caches:
+            raise self._has_no_step()
+        empty = self.zero_state(batch, self.size.heads, 0, self.size.head_dim)
+        return (empty.to(product_dtype(self.out.weight)),) * 4
 
     def recur(self, q: OneToken, k: OneToken, v: OneToken, state: State) -> tuple[OneToken, State]:
         """The output of a causal `attend` at the next token, and the state after it.
 
         All arguments are in fp32 at least, and autocast is disabled.
         """
-        raise self._not_recurrent()
+        raise self._has_no_step()
 
     def _positions(self, mask: Mask | None) -> Positions | None:
         """The positions of context tokens where they differ from their indices."""

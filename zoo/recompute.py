@@ -52,7 +52,7 @@ def sample_by_sample(
             results of one in memory; if not, it has those of its own operations for one.
         size: the number of samples that are computed together; by default as few as are fast.
     """
-    batch, size = len(inputs[0]), size or samples_at_a_time(inputs[0])
+    batch, size = inputs[0].shape[0], size or samples_at_a_time(inputs[0])
     if size >= batch:
         return function(*inputs)
     parts = (x.expand(batch, *x.shape[1:]).split(size) for x in inputs)
@@ -72,8 +72,8 @@ def samples_at_a_time(x: Tensor, blocks: int | None = None, parts: int | None = 
         parts: of the batch, at most; by default as many as there are samples.
     """
     if not torch.is_grad_enabled() or not eager.on_cpu(x):
-        return len(x)
-    per_part = 1 if parts is None else ceil(len(x) / parts)
+        return x.shape[0]
+    per_part = 1 if parts is None else ceil(x.shape[0] / parts)
     per_thread = 1 if blocks is None else ceil(torch.get_num_threads() / blocks)
     return max(per_part, per_thread, ceil(LARGE / max(1, x[:1].numel())))
 

@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from harness.classifier import Classifier
 from harness.records.cost import CostSpec
@@ -14,8 +12,9 @@ from harness.records.spec import ModelSpec, TrainSpec
 from harness.train import Trainer, autocast
 from tasks.contract import Split
 from zoo.composition import Composition
-from zoo.contract import Attention, Size, Traits, Unsupported, names_with
+from zoo.contract import Attention, Size, Unsupported, decoding, names_with
 from zoo.cost import state_bytes
+from zoo.kernels import key_value_cache
 from zoo.projected import ProjectedAttention
 from zoo.variants import variants
 
@@ -62,28 +61,14 @@ def require_supported(spec: CostSpec) -> None:
         variant = variants.find(name)
         if spec.causal and not variant.traits.causal:
             raise Unsupported(f"{name} is not causal; causal variants: {names_with('causal')}")
-        if spec.operation == "decode" and not (variant.traits.recurrent or caches(variant)):
-            raise Unsupported(
-                f"{name} decodes neither with a state nor with a cache of keys and values; "
-                f"recurrent variants: {names_with('recurrent')}"
-            )
-
-
-def caches(variant: type[Attention]) -> bool:
-    """Whether a variant decodes by attending from one token to a cache of keys and values."""
-    traits = variant.traits
-    quadratic = traits.causal and traits.cross and not traits.linear
-    return quadratic and issubclass(variant, ProjectedAttention) and not variant.shared_qk
+        if spec.operation == "decode" and not variant.decodes():
+            raise Unsupported(f"{name} does not decode; variants that do: {decoding()}")
 
 
 def _layer_work(spec: CostSpec) -> Work:
-    cached = spec.operation == "decode" and not _traits(spec).recurrent
-    # One query attends to every cached key: a causal mask would exclude none of them.
-    layer = _layers(spec, depth=1, causal=spec.causal and not cached)[0].to(spec.device)
-    if cached:
-        return _cached_decoding(spec, cast(ProjectedAttention, layer))
+    layer = _layers(spec, depth=1, causal=spec.causal)[0].to(spec.device)
     if spec.operation == "decode":
-        return _recurrent_decoding(spec, layer)
+        return _decoding(spec, layer)
     x = torch.randn(spec.batch, spec.length, spec.dim, device=spec.device)
     if spec.operation != "train":
         return Work(_evaluation(spec, layer, lambda: layer(x)), layer)
@@ -134,10 +119,6 @@ def _layers(spec: CostSpec, *, depth: int, causal: bool) -> list[Attention]:
     return Composition.parse(spec.attention).build(size, depth, spec.options)
 
 
-def _traits(spec: CostSpec) -> Traits:
-    return variants.find(spec.attention).traits
-
-
 def _recipe(spec: CostSpec) -> TrainSpec:
     return TrainSpec(
         batch=spec.batch,
@@ -167,28 +148,15 @@ def _evaluation(
     return call
 
 
-def _recurrent_decoding(spec: CostSpec, layer: Attention) -> Work:
-    """One step; the size of the state does not depend on the length of the prompt."""
+def _decoding(spec: CostSpec, layer: Attention) -> Work:
+    """One step after a prompt, whose length matters to a cache of keys and values alone."""
     token = torch.randn(spec.batch, spec.dim, device=spec.device)
-    state = layer.start(spec.batch)
+    with autocast(spec.device, spec.precision):
+        state = layer.start(spec.batch)
+    if isinstance(layer, ProjectedAttention) and layer.caches:
+        shape = spec.batch, spec.heads, spec.length, spec.dim // spec.heads
+        keys, values = (torch.randn(shape, device=spec.device) for _ in range(2))
+        count, *cache = state
+        state = count + spec.length, *key_value_cache.append(tuple(cache), keys, values)
     call = _evaluation(spec, layer, lambda: layer.step(token, state))
     return Work(call, layer, state_bytes(state))
-
-
-def _cached_decoding(spec: CostSpec, layer: ProjectedAttention) -> Work:
-    """One query to a cache of the keys and values of the prompt and of the new token."""
-    token = torch.randn(spec.batch, 1, spec.dim, device=spec.device)
-    dtype = torch.bfloat16 if spec.precision == "bf16" else torch.float32
-    shape = spec.batch, spec.heads, spec.length + 1, spec.dim // spec.heads
-    keys, values = (torch.randn(shape, device=spec.device, dtype=dtype) for _ in range(2))
-
-    def heads(projected: Float[Tensor, "b 1 d"]) -> Float[Tensor, "b h 1 e"]:
-        return projected.unflatten(-1, (spec.heads, -1)).transpose(1, 2)
-
-    def forward() -> None:
-        key, value = layer.context(token).chunk(2, dim=-1)
-        keys[:, :, -1:], values[:, :, -1:] = heads(key), heads(value)
-        attended = layer.attend(heads(layer.query(token)), keys, values, None)
-        layer.out(attended.transpose(1, 2).flatten(-2))
-
-    return Work(_evaluation(spec, layer, forward), layer, state_bytes((keys, values)))

@@ -46,16 +46,18 @@ from zoo.variants.softmax import Softmax
 
 NAN = float("nan")
 SLOW = {check.name for check in CHECKS if not check.fast}
-LARGE = SLOW - {"compiles", "linear memory", "linear FLOPs"}
+LARGE = SLOW - {"compiles", "export", "linear memory", "linear FLOPs"}
 """Checks with long inputs or large batches; those of all variants are on the certificates."""
 LARGE_OF = {"linear", "primal", "softmax"}
+SLOW_TO_EXPORT = {"gated-linear", "nystrom", "reformer", "soft"}
+"""Variants whose export takes many seconds; its results are on their certificates."""
 OF_CAUSAL_FORMS = {"causality", "receptive field", "recurrence"}
 """Groups of checks that a variant does not pass in its bidirectional form too."""
 OF_EVERY_PAIR = {"causality", "padding invariance", "batch independence"}
 FAST_PAIRS = {"none", "softmax", "linear", "primal", "flowformer", "linformer", "longformer"}
 """Variants whose checks of every pair of tokens are fast; some take seconds for each other one."""
 OF_OWN_CODE = {
-    "compiles", "linear memory", "linear FLOPs", "causality, fp32", "batch independence"
+    "compiles", "export", "linear memory", "linear FLOPs", "causality, fp32", "batch independence"
 }  # fmt: skip
 """Checks that take seconds for each published package; their results are on its certificate."""
 WITHOUT_VALUE = {"gradients", "side-effect-free forward"}
@@ -90,8 +92,9 @@ REGISTERED = [
     for check in checks_for(configuration)
     if not (name.endswith("-lib") and check.name in OF_OWN_CODE)
     # Tracing takes seconds for each form; the other one is traced.
-    if not (configuration.causal and check.name == "compiles")
+    if not (configuration.causal and check.name in ("compiles", "export"))
     if not (check.name in LARGE and name not in LARGE_OF)
+    if not (name in SLOW_TO_EXPORT and check.name == "export")
 ]
 
 

@@ -252,7 +252,7 @@ def test_a_compiled_layer_rejects_more_tokens_than_max_len(monkeypatch):
         layer(torch.randn(2, 10, 8))
 
 
-@pytest.mark.parametrize("name", [name for name in EVERY if variants.find(name).traits.recurrent])
+@pytest.mark.parametrize("name", [name for name in EVERY if variants.find(name).decodes()])
 def test_steps_may_continue_beyond_max_len(name):
     layer = variants.find(name)(replace(EVEN, max_len=3, causal=True)).eval()
     state = layer.start(2)

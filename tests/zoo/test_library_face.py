@@ -4,6 +4,8 @@ import copy
 import io
 import subprocess
 import sys
+import tomllib
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from torch import nn
 
 import zoo
 import zoo.conformance
+from zoo.composition import Composition
 from zoo.kernels.dropout import Dropout
 from zoo.registry import resolve
 from zoo.variants import variants
@@ -107,9 +110,82 @@ def test_create_builds_the_layer_that_the_class_builds(name):
 
 
 def test_create_passes_sizes_and_options_on():
-    layer = create("primal", causal=True, dropout=0.25, rotary=True, rank=7, eta="0.5")
-    assert layer.size == replace(SIZE, causal=True, dropout=0.25, rotary=True)
+    layer = create("primal", causal=True, rotary=True, rank=7, eta="0.5")
+    assert layer.size == replace(SIZE, causal=True, rotary=True)
     assert layer.scales.shape == (HEADS, 7) and layer.eta == 0.5
+    assert create("softmax", dropout=0.25).size == replace(SIZE, dropout=0.25)
+
+
+@every_variant
+def test_a_layer_shows_its_size_and_options(name):
+    layer = create(name)
+    options = resolve(name, variants.find(name), {})
+    shown = layer.extra_repr()
+    assert {f"{option}={value!r}" for option, value in options.items()} <= set(shown.split(", "))
+    assert {f"heads={HEADS}", "causal=False"} <= set(shown.split(", "))
+    (built,) = Composition(name, name).build(SIZE, 1, {})
+    assert built.extra_repr() == shown and shown in repr(layer)
+
+
+def test_dropout_without_an_effect_is_a_warning_that_names_it():
+    with pytest.warns(UserWarning, match="dropout=0.1 of attention weights has no effect on prim"):
+        create("primal", dropout=0.1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        create("softmax", dropout=0.1)
+        create("primal")
+
+
+@pytest.mark.parametrize(
+    ("keywords", "ours"),
+    [
+        ({"d_model": 16, "nhead": 2, "max_len": 9}, "d_model is dim, nhead is heads here"),
+        ({"dim": 16, "heads": 2, "max_len": 9, "flash": True}, "flash is backend here"),
+    ],
+)
+def test_names_of_other_libraries_are_rejected_with_ours(keywords, ours, no_type_checks):
+    with pytest.raises(zoo.UserError, match=ours):
+        zoo.create("softmax", **keywords)
+    with pytest.raises(zoo.UserError, match=f"{ours.split(' here')[0]}, dim_feedforward is feed_f"):
+        zoo.EncoderLayer.create("softmax", **keywords, dim_feedforward=8)
+
+
+@pytest.mark.parametrize("build", [create, lambda name: encoder_layer(name)])
+@pytest.mark.parametrize("given", [torch.float64, torch.bfloat16])
+def test_tokens_of_another_dtype_are_rejected_outside_autocast(build, given, no_type_checks):
+    layer = build("softmax")
+    with pytest.raises(zoo.UserError, match=f"are {str(given)[6:]} and the layer is float32; give"):
+        layer(tokens(1, 5, dtype=given))
+    assert layer.to(given)(tokens(1, 5, dtype=given)).tokens.dtype == given
+
+
+def test_autocast_takes_tokens_of_another_dtype():
+    with torch.autocast("cpu", torch.bfloat16):
+        assert create("softmax")(tokens(1, 5, dtype=torch.bfloat16)).tokens.isfinite().all()
+
+
+def test_layers_in_a_sequential_pass_their_tokens_on():
+    layers = [encoder_layer("softmax"), create("linear"), encoder_layer("primal").eval()]
+    x = expected = tokens(2, LENGTH)
+    for layer in layers:
+        expected = layer(expected).tokens
+    model = nn.Sequential(*map(zoo.TokensOnly, layers))
+    torch.testing.assert_close(model(x), expected)
+    mask = ragged()[:2]
+    actual = zoo.TokensOnly(layers[0])(x, mask)
+    torch.testing.assert_close(actual, layers[0](x, mask).tokens)
+
+
+def test_dropping_the_losses_of_a_layer_that_trains_is_a_warning():
+    with pytest.warns(UserWarning, match="TokensOnly drops the auxiliary losses ksvd"):
+        zoo.TokensOnly(encoder_layer("primal"))
+
+
+@pytest.mark.parametrize("package", ["zoo", "tasks", "harness", "reports"])
+def test_a_package_has_type_annotations_for_its_users(package):
+    assert (ROOT / package / "py.typed").is_file()
+    data = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    assert "py.typed" in data["package-data"]["*"]
 
 
 def test_create_takes_a_class():
@@ -321,7 +397,7 @@ def test_a_causal_layer_does_not_depend_on_later_tokens(name):
     assert not torch.allclose(outputs[0][:, 13:], outputs[1][:, 13:], atol=1e-3)
 
 
-@pytest.mark.parametrize("name", zoo.names(recurrent=True))
+@pytest.mark.parametrize("name", [name for name, of in variants.items() if of.decodes()])
 def test_steps_give_the_output_of_forward(name):
     layer = encoder_layer(name, causal=True, dropout=0.2).double()
     x = tokens(2, 9, dtype=torch.float64)

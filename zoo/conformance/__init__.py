@@ -16,6 +16,8 @@ from zoo.conformance import (
     causality,
     cost,
     determinism,
+    dropout,
+    export,
     gradients,
     mixing,
     numerics,
@@ -98,6 +100,10 @@ def _cross(configuration: Configuration) -> bool:
     return configuration.traits.cross and not configuration.causal
 
 
+def _decodes(configuration: Configuration) -> bool:
+    return configuration.variant.decodes() and configuration.causal
+
+
 def _recurrent(configuration: Configuration) -> bool:
     return configuration.traits.recurrent and configuration.causal
 
@@ -126,20 +132,22 @@ CHECKS: tuple[Check, ...] = (
     Check("receptive field", "cross-attention", mixing.check_cross_attention, _cross),
     Check("rejections", "rejects causal", rejections.check_causal, _not(_if("causal"))),
     Check("rejections", "rejects cross-attention", rejections.check_context, _not(_if("cross"))),
-    Check("rejections", "rejects recurrence", rejections.check_recurrence, _not(_recurrent)),
+    Check("rejections", "rejects recurrence", rejections.check_recurrence, _not(_decodes)),
     Check("rejections", "rejects non-boolean mask", rejections.check_mask),
     Check("determinism", "eval is deterministic", determinism.check_eval),
     Check("determinism", "no dropout in eval", determinism.check_dropout),
     Check("determinism", "seeded determinism", determinism.check_seed),
     Check("determinism", "train equals eval", determinism.check_modes, _not(_if("stochastic"))),
+    Check("determinism", "declared dropout", dropout.check_dropout),
     Check("state", "declared losses", determinism.check_declared_losses),
     Check("state", "side-effect-free forward", determinism.check_side_effects),
     Check("state", "state_dict round trip", determinism.check_state_dict),
     Check("transforms", "compiles", determinism.check_compile, fast=False),
+    Check("transforms", "export", export.check_export, fast=False),
     Check("transforms", "vmap", determinism.check_vmap),
-    Check("recurrence", "step equals forward", recurrence.check_steps, _recurrent),
+    Check("recurrence", "step equals forward", recurrence.check_steps, _decodes),
     Check("recurrence", "constant-size state", recurrence.check_state_size, _recurrent),
-    Check("recurrence", "side-effect-free step", recurrence.check_side_effects, _recurrent),
+    Check("recurrence", "side-effect-free step", recurrence.check_side_effects, _decodes),
     Check("linear cost", "linear FLOPs", cost.check_flops, _if("linear"), fast=False),
     Check("linear cost", "linear memory", cost.check_memory, _if("linear"), fast=False),
 )

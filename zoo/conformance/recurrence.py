@@ -1,4 +1,4 @@
-"""The claim of a recurrence: one token at a time, from a state of constant size."""
+"""Decoding, one token at a time; of a recurrence, from a state of constant size."""
 
 from collections.abc import Iterator
 

@@ -20,7 +20,7 @@ def check_context(configuration: Configuration) -> Outcome:
 
 
 def check_recurrence(configuration: Configuration) -> Outcome:
-    """`start` raises `Unsupported`, unless the layer is both recurrent and causal."""
+    """`start` raises `Unsupported`, unless the variant decodes and the layer is causal."""
     return _raises(Unsupported, lambda: configuration.layer().start(3), "returned a state")
 
 

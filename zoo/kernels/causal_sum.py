@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.contract import Keys, OneToken, Queries
+from zoo.kernels.blocks import block_size, in_blocks
 
 QueryFeatures = Float[Tensor, "b h n f"]
 KeyFeatures = Float[Tensor, "b h m f"]
@@ -65,14 +66,11 @@ def plain(queries: QueryFeatures, keys: KeyFeatures, values: Values) -> Sums:
 def chunked(queries: QueryFeatures, keys: KeyFeatures, values: Values, chunk: int) -> Sums:
     """The result of `plain`, in linear time and memory."""
     n = queries.shape[-2]
-    chunk = min(chunk, n)
-    q, k, v = (
-        F.pad(part, (0, 0, 0, -n % chunk)).unflatten(-2, (-1, chunk))
-        for part in (queries, keys, values)
-    )
+    chunk = block_size(chunk, n)
+    q, k, v = (in_blocks(part, chunk) for part in (queries, keys, values))
     states = k.mT @ v
     # Shifted, and not `cumsum - states`: the rounding of that difference depends on the future.
-    past = F.pad(states[:, :, :-1].cumsum(2), (0, 0, 0, 0, 1, 0))
+    past = F.pad(states, (0, 0, 0, 0, 1, 0))[:, :, :-1].cumsum(2)
     sums = (q @ k.mT).tril() @ v + q @ past
     return sums.flatten(2, 3)[:, :, :n]
 

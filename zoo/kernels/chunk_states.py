@@ -11,15 +11,34 @@ Axis letters beyond the contract's: `t` chunks, `f` the second width of the stat
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn import functional as F
 
 
 def chunk_states(
     update: Float[Tensor, "b h t e f"], decay: Float[Tensor, "#b h #t #e 1"]
 ) -> Float[Tensor, "b h t e f"]:
     """The state before each chunk, which adds `update` to `decay` times the state before it."""
+    if torch.compiler.is_exporting():
+        return by_pairs(update, decay)
     decays = decay.expand(-1, -1, update.shape[2], -1, -1).unbind(2)
     state, states = torch.zeros_like(update[:, :, 0]), []
     for added, factor in zip(update.unbind(2), decays, strict=True):
         states.append(state)
         state = factor * state + added
     return torch.stack(states, dim=2)
+
+
+def by_pairs(
+    update: Float[Tensor, "b h t e f"], decay: Float[Tensor, "#b h #t #e 1"]
+) -> Float[Tensor, "b h t e f"]:
+    """The same without a loop, for any number of chunks, in O(t^2 e f) more time.
+
+    The state before chunk t is the sum over s < t of decay_(s+1) ... decay_(t-1) update_s.
+    """
+    decays = decay.expand(-1, -1, update.shape[2], -1, -1)[..., 0]
+    chunk = torch.arange(update.shape[2], device=update.device)
+    later = (chunk[:, None] > chunk)[..., None]
+    # Of t and s: the product up to decay_t. A product, not a difference of logarithms.
+    products = torch.where(later, decays[:, :, :, None], 1.0).cumprod(2)
+    products = F.pad(products, (0, 0, 0, 0, 1, 0))[:, :, :-1].where(later, 0.0)
+    return torch.einsum("bhtse,bhsef->bhtef", products, update)

@@ -84,7 +84,7 @@ def suits(x: Tokens) -> bool:
     """Whether `chunked` can run for these tokens, and takes less time than `plain`."""
     # fp16 has neither loops nor a sum in fp32.
     supported = product_dtype(x) is not torch.float16
-    return supported and x.shape[1] >= CHUNKED_FROM and eager.on_cpu(x)
+    return supported and eager.on_cpu(x) and x.shape[1] >= CHUNKED_FROM
 
 
 def chunked(
@@ -100,7 +100,7 @@ def chunked(
     """The result of `plain`, in less memory, and from CHUNKED_FROM tokens on in less time."""
     from zoo.kernels import cosine_map_chunked
 
-    given = (x, weight, bias, output_map.expand(len(x), -1, -1), output_bias)
+    given = (x, weight, bias, output_map.expand(x.shape[0], -1, -1), output_bias)
     given = [part.to(product_dtype(x)) for part in given]
     with torch.autocast(x.device.type, enabled=False):
         return cosine_map_chunked.cosine_map(*given, mask=mask, groups=groups, with_gram=with_gram)

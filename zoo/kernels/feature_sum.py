@@ -82,7 +82,7 @@ def read(query_map: FeatureMap, q: Queries, state: State, *, mean: bool) -> Quer
 
 def suits(q: Queries, k: Keys) -> bool:
     """Whether this takes less memory and no more time than `causal_sum` of all features."""
-    return min(q.numel(), k.numel()) >= LARGE and eager.on_cpu(q)
+    return eager.on_cpu(q) and min(q.numel(), k.numel()) >= LARGE
 
 
 class _Store(torch.autograd.Function):

@@ -1,7 +1,7 @@
 """Computation in single precision at least, whatever the dtype of the input and of autocast."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from torch import Tensor
@@ -21,8 +21,18 @@ def product_dtype(x: Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
 
 
+def without_autocast(x: Tensor) -> AbstractContextManager[object]:
+    """Disable autocast on the device of `x`.
+
+    Where it is disabled already, there is no context: a graph with one cannot be saved.
+    """
+    kind = x.device.type
+    enabled = torch.is_autocast_enabled(kind)
+    return torch.autocast(kind, enabled=False) if enabled else nullcontext()
+
+
 @contextmanager
 def full_precision(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """Disable autocast, and yield `tensors` in fp32 at least."""
-    with torch.autocast(tensors[0].device.type, enabled=False):
+    with without_autocast(tensors[0]):
         yield tuple(tensor.to(at_least_fp32(tensor.dtype)) for tensor in tensors)

@@ -47,7 +47,7 @@ class _Sample(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor]:
         x, positions = inputs
-        rows = positions + x.shape[1] * torch.arange(len(x), device=x.device)[:, None]
+        rows = positions + x.shape[1] * torch.arange(x.shape[0], device=x.device)[:, None]
         ctx.save_for_backward(rows)
         sample = x.reshape(-1, x.shape[-1]).index_select(0, rows.flatten())
         return x, sample.view(*rows.shape, -1)

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.contract import Queries
+from zoo.kernels.blocks import block_count, block_size, in_blocks
 from zoo.recompute import sample_by_sample
 
 RealCount = Int[Tensor, " #b"]
@@ -42,9 +43,10 @@ def windowed_attention(
     global.
     """
     n = q.shape[2]
-    block = min(window, n)
-    position = torch.arange(n + -n % block, device=q.device).unflatten(0, (-1, block))
-    offsets = [0] if len(position) == 1 else [-1, 0] if causal else [-1, 0, 1]
+    block = block_size(window, n)
+    blocks = block_count(n, block)
+    position = torch.arange(blocks * block, device=q.device).unflatten(0, (blocks, block))
+    offsets = [0] if blocks == 1 else [-1, 0] if causal else [-1, 0, 1]
     nearby = torch.cat([position + offset * block for offset in offsets], dim=-1)
     mask = window_mask(position, nearby, count, window, causal, global_tokens)
     # As numbers, which is how the backward pass stores it: once for all samples alike.
@@ -61,8 +63,7 @@ def _attend(
 ) -> Queries:  # fmt: skip
     """Attend from each block of `block` queries, with a `bias` of 0 or -inf for each score."""
     batch, n = q.shape[0], q.shape[2]
-    # Padding by nothing is a copy.
-    q = (F.pad(q, (0, 0, 0, -n % block)) if n % block else q).unflatten(2, (-1, block))
+    q = in_blocks(q, block)
     keys, values = (neighbours(part, block, offsets, global_tokens) for part in (k, v))
     # Blocks are flattened into the batch, so that all heads share the bias of a block.
     parts = (part.transpose(1, 2).flatten(0, 1) for part in (q, keys, values))
@@ -75,7 +76,8 @@ def neighbours(
     x: Queries, block: int, offsets: list[int], global_tokens: int
 ) -> Float[Tensor, "b h t w e"]:
     """For each block the global tokens, then the blocks at `offsets`, zero past the ends."""
-    ends = -offsets[0] * block, offsets[-1] * block + -x.shape[2] % block
+    tail = block_count(x.shape[2], block) * block - x.shape[2]
+    ends = -offsets[0] * block, offsets[-1] * block + tail
     nearby = F.pad(x, (0, 0, *ends)).unfold(2, len(offsets) * block, block).mT
     if not global_tokens:
         return nearby

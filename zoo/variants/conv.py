@@ -58,7 +58,9 @@ class Convolution(Attention):
         self.out = nn.Linear(channels, size.dim)
         self.taps = nn.Parameter(torch.empty(taps, channels).uniform_(-1, 1) * taps**-0.5)
 
-    def forward(self, x: Tokens, context: Context, mask: Mask | None) -> Attended:
+    def forward(
+        self, x: Tokens, context: Context | None = None, mask: Mask | None = None
+    ) -> Attended:
         """See `Attention.forward`."""
         self.require_self(x, context)
         v = self.value(x)

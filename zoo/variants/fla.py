@@ -52,7 +52,9 @@ class FlashLinear(Attention):
         """Further arguments of the package's layer, besides its width and heads."""
         return {}
 
-    def forward(self, x: Tokens, context: Context, mask: Mask | None) -> Attended:
+    def forward(
+        self, x: Tokens, context: Context | None = None, mask: Mask | None = None
+    ) -> Attended:
         """See `Attention.forward`."""
         self.require_self(x, context)
         tokens, *_ = self.inner(x, attention_mask=None if mask is None else mask.int())

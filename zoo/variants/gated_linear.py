@@ -36,6 +36,7 @@ from torch.nn import functional as F
 from zoo.contract import Count, Mask, Positions, Queries, Size, State, Token, Tokens, Traits
 from zoo.gated import GatedAttention
 from zoo.kernels import causal_sum
+from zoo.kernels.blocks import in_blocks
 from zoo.kernels.chunk_states import chunk_states
 from zoo.kernels.precision import full_precision
 from zoo.kernels.real_tokens import zero_padding
@@ -122,11 +123,9 @@ class GatedLinear(GatedAttention):
 def recur(q: Queries, k: Queries, v: Queries, log_alpha: Queries, chunk: int) -> Queries:
     """`sum_{j < i} (q_i . (alpha_(j+1) ... alpha_i k_j)) v_j`."""
     n = q.shape[2]
-    chunk = min(chunk, 1 << (n - 1).bit_length())
-    q, k, v, log_alpha = (
-        F.pad(part, (0, 0, 0, -n % chunk)).unflatten(2, (-1, chunk))
-        for part in (q, k, v, log_alpha)
-    )
+    if not torch.compiler.is_exporting():
+        chunk = min(chunk, 1 << (n - 1).bit_length())
+    q, k, v, log_alpha = (in_blocks(part, chunk) for part in (q, k, v, log_alpha))
     decay = log_alpha.sum(-2).exp()[..., None]
     past = chunk_states((k * sum_after(log_alpha).exp()).mT @ v, decay)
     sums = (q * log_alpha.cumsum(-2).exp()) @ past

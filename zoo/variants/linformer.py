@@ -40,6 +40,7 @@ class Linformer(ProjectedAttention):
     """Softmax attention to r linear combinations of tokens, with learned weights by position."""
 
     traits = Traits(causal=False, cross=True, linear=True, stochastic=False, recurrent=False)
+    drops_weights = True
 
     def __init__(
         self,
@@ -70,8 +71,10 @@ class Linformer(ProjectedAttention):
         if mask is not None:
             order, _ = real_tokens_first(mask)
             k, v = (gather_tokens(zero_padding(part, mask), order) for part in (k, v))
+        # An exported graph with a slice would not serve m = max_len, where that is no slice.
+        columns = torch.arange(m, device=k.device) if torch.compiler.is_exporting() else slice(m)
         # Indexed from both ends: `kv` has one matrix, which is the first and the last.
-        e, f = (self.scale * self.projections[side, ..., :m] for side in (0, -1))
+        e, f = (self.scale * self.projections[side, ..., columns] for side in (0, -1))
         return F.scaled_dot_product_attention(q, e @ k, f @ v, dropout_p=self.dropout)
 
     def head_flops(self, n: int) -> int:

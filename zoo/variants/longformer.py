@@ -40,6 +40,7 @@ class Longformer(Attention):
     """
 
     traits = Traits(causal=False, cross=False, linear=True, stochastic=False, recurrent=False)
+    drops_weights = True
 
     def __init__(
         self, size: Size, *, window: Count = 64, global_tokens: Natural = 1, separate: bool = True
@@ -62,7 +63,9 @@ class Longformer(Attention):
         self.global_context = nn.Linear(size.dim, 2 * size.dim) if separate else None
         self.out = nn.Linear(size.dim, size.dim)
 
-    def forward(self, x: Tokens, context: Context, mask: Mask | None) -> Attended:
+    def forward(
+        self, x: Tokens, context: Context | None = None, mask: Mask | None = None
+    ) -> Attended:
         """See `Attention.forward`."""
         self.require_self(x, context)
         return Attended(with_real_tokens_first(self._attend, mask, x))
@@ -85,7 +88,7 @@ class Longformer(Attention):
                 q, k = self.apply_rotary(q), self.apply_rotary(k)
             real = (torch.arange(x.shape[1], device=x.device) < count[:, None])[:, None, None]
             full = F.scaled_dot_product_attention(q, k, v, attn_mask=real, dropout_p=dropout)
-            heads = torch.cat([full, heads[:, :, first:]], dim=2)
+            heads = heads.slice_scatter(full, 2, 0, first)
         return self.out(heads.transpose(1, 2).flatten(-2))
 
     def _split(self, tokens: Float[Tensor, "b n pd"], parts: int) -> list[Tensor]:

@@ -29,7 +29,9 @@ class NoAttention(Attention):
         self.value = nn.Linear(size.dim, size.dim)
         self.out = nn.Linear(size.dim, size.dim)
 
-    def forward(self, x: Tokens, context: Context, mask: Mask | None) -> Attended:
+    def forward(
+        self, x: Tokens, context: Context | None = None, mask: Mask | None = None
+    ) -> Attended:
         """See `Attention.forward`."""
         self.require_self(x, context)
         return Attended(self.out(self.value(x)))

@@ -36,6 +36,7 @@ class NystromLib(ProjectedAttention):
             "the error is 0.062",
             "batch independence, large batches": "the pseudo-inverse is scaled by a maximum over "
             "the batch: the error is 0.07",
+            "export": "the package pads by the remainder of n and L: other remainders raise",
         }
     )
 

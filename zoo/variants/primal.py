@@ -74,9 +74,11 @@ class Primal(KsvdCrossAttention):
         causal=True, cross=True, linear=True, stochastic=False, recurrent=True, losses=("ksvd",)
     )
 
-    def forward(self, x: Tokens, context: Context, mask: Mask | None) -> Attended:
+    def forward(
+        self, x: Tokens, context: Context | None = None, mask: Mask | None = None
+    ) -> Attended:
         """See `Attention.forward`; while training, `losses` holds `ksvd`, already times eta."""
-        if context is not x:
+        if context is not None and context is not x:
             return self._cross(x, context, mask)
         backend = self.backend_for(x)
         if self.size.causal and self.projections == "moments":
@@ -185,7 +187,7 @@ class Primal(KsvdCrossAttention):
             if self.trace == "data":
                 # A mean over tokens, as the energy: each has projections of its own.
                 energy, trace = energy - (traces * real[:, None]).sum(-1), torch.zeros_like(trace)
-            count = real.sum(1).expand(len(x))
+            count = real.sum(1).expand(x.shape[0])
             loss = ksvd.squared_objective(energy, trace, count, self.ksvd_mean)
         return Attended(tokens, {"ksvd": self.eta * loss})
 
@@ -198,7 +200,7 @@ class Primal(KsvdCrossAttention):
             sides = zip(phi.chunk(2, dim=2), weights.unbind(1), strict=True)
             e, r = (side.transpose(1, 2) @ directions for side, directions in sides)
             merged = self._merge(e, r)
-            samples = len(x) if self.training else 0
+            samples = x.shape[0] if self.training else 0
             energy = ksvd.energy_of_scores(e[:samples], r[:samples], self.roots())
         return self._project(merged), energy
 
@@ -240,7 +242,7 @@ class Primal(KsvdCrossAttention):
         self, energy: Energy, weights: Weights, x: Tokens, mask: Mask | None
     ) -> Float[Tensor, ""]:
         """J^2, from the energy, which is a sum over tokens."""
-        count = energy.new_full((len(x),), x.shape[1]) if mask is None else mask.sum(1)
+        count = energy.new_full((x.shape[0],), x.shape[1]) if mask is None else mask.sum(1)
         with full_precision(energy, weights) as (energy, weights):
             trace = ksvd.trace(weights if self.trace == "data" else self.directions[None])
         return ksvd.squared_objective(energy, trace, count, self.ksvd_mean)

@@ -36,6 +36,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.contract import Count, Keys, Mask, Queries, Size, Traits
+from zoo.kernels.blocks import block_count, block_size
 from zoo.projected import ProjectedAttention
 from zoo.recompute import sample_by_sample
 from zoo.variants import variants
@@ -57,6 +58,7 @@ class Reformer(ProjectedAttention):
     """
 
     traits = Traits(causal=False, cross=False, linear=False, stochastic=True, recurrent=False)
+    drops_weights = True
     shared_qk = True
     # fp32 at least: rounding must change neither a hash nor the sums over rounds.
     upcast = True
@@ -79,8 +81,8 @@ class Reformer(ProjectedAttention):
     def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
         """See `ProjectedAttention.attend`; `k` is `q`."""
         n = q.shape[-2]
-        bucket = min(self.bucket, n)
-        tail = -n % bucket
+        bucket = block_size(self.bucket, n)
+        tail = block_count(n, bucket) * bucket - n
         real = torch.ones(1, n, dtype=torch.bool, device=q.device) if mask is None else mask
         rotations = self.rotations.to(q.dtype)
         if self.training:

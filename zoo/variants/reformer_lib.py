@@ -32,6 +32,7 @@ class ReformerLib(ProjectedAttention):
 
     traits = Traits(causal=False, cross=False, linear=False, stochastic=True, recurrent=False)
     requires = ("reformer-pytorch",)
+    drops_weights = True
     expected_failures = MappingProxyType(
         {
             "precisions": f"{REDRAWN}: the error of fp32 and bf16 is 0.2",
@@ -43,6 +44,7 @@ class ReformerLib(ProjectedAttention):
             "eval is deterministic": f"{REDRAWN}: all of 14400 entries differ",
             "side-effect-free forward": "training stores the last hashes: 1 attribute changes",
             "state_dict round trip": f"{REDRAWN}: outputs differ by 0.16",
+            "export": "up to `bucket` tokens the package has another attention: they raise",
             "vmap": f"{REDRAWN}: vmap raises unless its randomness is set",
         }
     )

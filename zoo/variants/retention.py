@@ -24,11 +24,11 @@ doubles them, so that all variants have heads of one width.
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from zoo.contract import Count, Mask, Queries, Size, State, Token, Tokens, Traits
 from zoo.gated import GatedAttention
 from zoo.kernels import causal_sum
+from zoo.kernels.blocks import block_size, in_blocks
 from zoo.kernels.chunk_states import chunk_states
 from zoo.kernels.precision import full_precision
 from zoo.kernels.real_tokens import zero_padding
@@ -97,7 +97,7 @@ def decay(steps: Int[Tensor, "..."], like: Queries) -> Float[Tensor, "h ..."]:
 def retain(q: Queries, k: Queries, v: Queries, chunk: int, causal: bool) -> Queries:
     """`sum_j gamma^|i - j| (q_i . k_j) v_j`, over j <= i if causal; k is zero at padded tokens."""
     n = q.shape[2]
-    chunk = min(chunk, n)
+    chunk = block_size(chunk, n)
     step = torch.arange(chunk, device=q.device)
     pairwise = decay((step[:, None] - step).abs(), q)[:, None]
     from_past, from_future, to_end, to_start = (
@@ -105,7 +105,7 @@ def retain(q: Queries, k: Queries, v: Queries, chunk: int, causal: bool) -> Quer
         for steps in (step + 1, chunk - step, chunk - 1 - step, step)
     )
     per_chunk = decay(torch.full((1, 1, 1), chunk, device=q.device), q)[None]
-    q, k, v = (F.pad(part, (0, 0, 0, -n % chunk)).unflatten(2, (-1, chunk)) for part in (q, k, v))
+    q, k, v = (in_blocks(part, chunk) for part in (q, k, v))
     weights = (q @ k.mT) * (pairwise.tril() if causal else pairwise)
     past = chunk_states((k * to_end).mT @ v, per_chunk)
     sums = weights @ v + (q * from_past) @ past

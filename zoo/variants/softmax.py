@@ -9,7 +9,7 @@ The kernels of xformers are a backend too, on CUDA; see `backend_for`.
 Deviation: a query whose every key is padded returns zero, where the formula is undefined.
 """
 
-from functools import cache
+from functools import cache, partial
 from typing import Literal
 
 import torch
@@ -17,7 +17,18 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.contract import Keys, Mask, Queries, Size, Tokens, Traits, Unsupported
+from zoo.contract import (
+    Keys,
+    Mask,
+    OneToken,
+    Queries,
+    Size,
+    State,
+    Tokens,
+    Traits,
+    Unsupported,
+)
+from zoo.kernels import key_value_cache
 from zoo.kernels.precision import product_dtype
 from zoo.packages import load
 from zoo.projected import ProjectedAttention
@@ -33,6 +44,8 @@ class Softmax(ProjectedAttention):
     """`softmax(q k^T / sqrt(e)) v` by PyTorch's fused kernels, or by the formula."""
 
     traits = Traits(causal=True, cross=True, linear=False, stochastic=False, recurrent=False)
+    drops_weights = True
+    caches = True
 
     def __init__(
         self, size: Size, *, backend: Literal["auto", "sdpa", "naive", "xformers"] = "auto"
@@ -64,6 +77,12 @@ class Softmax(ProjectedAttention):
         """See `ProjectedAttention.attend`."""
         backend = BACKENDS[self._backend_for(q.device, q.dtype)]
         return backend(q, k, v, mask, self.size.causal, self.dropout)
+
+    def recur(self, q: OneToken, k: OneToken, v: OneToken, state: State) -> tuple[OneToken, State]:
+        """See `ProjectedAttention.recur`."""
+        state = key_value_cache.append(state, k, v)
+        scaled = q * self.size.head_dim**-0.5
+        return key_value_cache.attend(state, scaled, partial(torch.softmax, dim=-1)), state
 
     def head_flops(self, n: int) -> int:
         """See `ProjectedAttention.head_flops`: scores and sums of the pairs of tokens."""

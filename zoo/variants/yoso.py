@@ -24,12 +24,13 @@ A zero query, key or sum is normalised to zero, with a gradient of zero: so a qu
 keys returns zero. In fp32 the error of a cosine near 1 is 1e-7, hence that of w 1e-3 at worst.
 """
 
+from functools import partial
 from typing import Literal
 
 import torch
 
-from zoo.contract import Count, Keys, Mask, Queries, Size, Traits
-from zoo.kernels import collisions, eager
+from zoo.contract import Count, Keys, Mask, OneToken, Queries, Size, State, Traits
+from zoo.kernels import collisions, eager, key_value_cache
 from zoo.kernels.real_tokens import zero_padding
 from zoo.projected import ProjectedAttention
 from zoo.variants import variants
@@ -43,6 +44,8 @@ class Yoso(ProjectedAttention):
     """Attention whose weights are probabilities that the hashes of query and key collide."""
 
     traits = Traits(causal=True, cross=True, linear=False, stochastic=False, recurrent=False)
+    drops_weights = True
+    caches = True
     # fp32 at least: arccos near 1 turns a rounding of the cosine into its square root.
     upcast = True
 
@@ -67,6 +70,12 @@ class Yoso(ProjectedAttention):
         if self.dropout or not eager.on_cpu(q):
             return unit(collisions.plain(unit(q), unit(k), v, form, self.dropout))
         return unit(collisions.tiled(unit(q), unit(k), v, form))
+
+    def recur(self, q: OneToken, k: OneToken, v: OneToken, state: State) -> tuple[OneToken, State]:
+        """See `ProjectedAttention.recur`; the cache has unit keys."""
+        state = key_value_cache.append(state, unit(k), v)
+        weigh = partial(collisions.collision_probabilities, tau=self.tau, bound=self.bound)
+        return unit(key_value_cache.attend(state, unit(q), weigh)), state
 
 
 def unit(x: Queries) -> Queries:

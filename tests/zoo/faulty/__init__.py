@@ -25,6 +25,8 @@ from tests.zoo.faulty.cost import (
     QuadraticWithLinearClaim,
     QuadraticWithPadding,
 )
+from tests.zoo.faulty.dropout import IgnoresDropout
+from tests.zoo.faulty.export import DiffersWhenExported, FixesTheBatch
 from tests.zoo.faulty.numerics import (
     AddsDropoutInEvaluation,
     AppendsToList,
@@ -153,5 +155,8 @@ FAULTY = {
     ScalesInSinglePrecision: "precisions",
     HalvesGradientOfLoss: "gradients",
     **CONDITIONAL,
+    FixesTheBatch: "export",
+    IgnoresDropout: "declared dropout",
+    DiffersWhenExported: "export",
 }
 """The check that must detect each defect."""

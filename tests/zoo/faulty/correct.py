@@ -47,7 +47,7 @@ class MeanOfAll(Attention):
 
     traits = replace(SELF_ONLY, linear=True)
 
-    def forward(self, x, context, mask):
+    def forward(self, x, context=None, mask=None):
         self.require_self(x, context)
         rotated = self.apply_rotary(x[:, None])[:, 0] if mask is None else self._by_rank(x, mask)
         real = torch.ones(x.shape[:2], dtype=x.dtype) if mask is None else mask.to(x.dtype)

@@ -1,0 +1,95 @@
+"""Layers as graphs of `torch.export`; the check `export` covers every variant."""
+
+import io
+
+import jaxtyping
+import pytest
+import torch
+from torch.export import Dim, export, load, save
+
+import zoo
+from zoo.kernels import eager
+from zoo.kernels.chunk_states import by_pairs, chunk_states
+
+DIM, LENGTH, MAX_LEN = 16, 150, 300
+DYNAMIC = {0: Dim.DYNAMIC, 1: Dim.DYNAMIC}
+
+
+@pytest.fixture(autouse=True)
+def no_type_checks(monkeypatch):
+    """Users have none, and the sizes of an exported graph are no integers."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+
+
+def encoder_layer(name: str, **keywords) -> zoo.EncoderLayer:
+    sizes = {"dim": DIM, "heads": 2, "max_len": MAX_LEN, "feed_forward": 24}
+    return zoo.EncoderLayer.create(name, **sizes, **keywords).eval()
+
+
+def tokens(samples: int, n: int) -> torch.Tensor:
+    return torch.randn(samples, n, DIM)
+
+
+def equal(graph, layer, *inputs: torch.Tensor) -> None:
+    actual, expected = graph(*inputs), layer(*inputs)
+    torch.testing.assert_close(actual.tokens, expected.tokens, rtol=1e-6, atol=1e-6)
+    assert actual.losses.keys() == expected.losses.keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "keywords"),
+    [
+        ("primal", {}),
+        ("softmax", {"causal": True, "rotary": True}),
+        pytest.param("linear", {"causal": True}, marks=pytest.mark.slow),
+    ],
+)
+def test_an_encoder_layer_is_one_graph_for_any_batch_and_length(name, keywords):
+    layer = encoder_layer(name, **keywords)
+    graph = export(layer, (tokens(3, LENGTH),), dynamic_shapes={"x": DYNAMIC}).module()
+    for shape in ((1, 2), (5, 128), (2, MAX_LEN)):
+        equal(graph, layer, tokens(*shape))
+
+
+def test_training_and_its_losses_are_exported():
+    layer = zoo.create("primal", dim=DIM, heads=2, max_len=MAX_LEN)
+    graph = export(layer, (tokens(3, LENGTH),), dynamic_shapes={"x": DYNAMIC}).module()
+    x = tokens(2, 40)
+    assert type(layer(x).losses) is dict
+    torch.testing.assert_close(graph(x).losses, layer(x).losses, rtol=1e-5, atol=1e-6)
+
+
+def test_cross_attention_is_exported():
+    layer = zoo.create("softmax", dim=DIM, heads=2, max_len=MAX_LEN).eval()
+    inputs = tokens(3, 50), tokens(3, 70)
+    shapes = {"x": DYNAMIC, "context": DYNAMIC}
+    graph = export(layer, inputs, dynamic_shapes=shapes).module()
+    equal(graph, layer, tokens(2, 9), tokens(2, 33))
+
+
+def test_a_saved_graph_gives_the_tokens_of_the_layer():
+    layer = zoo.TokensOnly(encoder_layer("primal"))
+    file = io.BytesIO()
+    lengths = Dim("length", max=MAX_LEN)
+    shapes = {"x": {0: Dim("batch"), 1: lengths}}
+    save(export(layer, (tokens(3, LENGTH),), dynamic_shapes=shapes), file)
+    file.seek(0)
+    x = tokens(2, 40)
+    torch.testing.assert_close(load(file).module()(x), layer(x), rtol=1e-6, atol=1e-6)
+
+
+def test_a_large_batch_is_exported_whole():
+    layer = zoo.create("flowformer", dim=64, heads=1, max_len=MAX_LEN)
+    x = torch.randn(64, MAX_LEN, 64)
+    # Training splits this batch in parts; a graph has one call for each operation.
+    graph = export(layer, (x,), dynamic_shapes={"x": DYNAMIC})
+    products = [node for node in graph.graph.nodes if node.name.startswith("sigmoid")]
+    assert eager.on_cpu(x) and len(products) == 3
+    torch.testing.assert_close(graph.module()(x).tokens, layer(x).tokens, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(3, 2, 7, 4, 1), (1, 2, 1, 1, 1)])
+def test_states_by_pairs_are_those_of_the_recurrence(shape):
+    update = torch.randn(3, 2, 7, 4, 5, dtype=torch.float64)
+    decay = torch.rand(shape, dtype=torch.float64)
+    torch.testing.assert_close(by_pairs(update, decay), chunk_states(update, decay))
