@@ -137,6 +137,7 @@ class Locks:
             if held is not None:
                 held.release()
 
+    @contextmanager
     def alone(self, name: str) -> Iterator[None]:
         """Wait until no other process holds the lock of that name, and hold it.
 

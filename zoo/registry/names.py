@@ -16,6 +16,7 @@ from zoo.registry.messages import UserError, in_one_line, unknown
 from zoo.registry.options import check_options
 
 T = TypeVar("T")
+Registered = TypeVar("Registered")
 
 NAME_RULE = "may contain letters, digits, '-' and '_' only"
 
@@ -44,7 +45,7 @@ class Registry(Generic[T]):
         self._registered: dict[str, T] = {}
         self._complete = False
 
-    def register(self, name: str) -> Callable[[T], T]:
+    def register(self, name: str) -> Callable[[Registered], Registered]:
         """Return a decorator that registers its argument under `name`.
 
         Raises:
@@ -53,8 +54,9 @@ class Registry(Generic[T]):
         if not _is_valid(name):
             raise UserError(f"{self.kind} name {name!r} {NAME_RULE}; choose another name")
 
-        def decorate(registered: T) -> T:
-            if self._registered.setdefault(name, registered) is not registered:
+        def decorate(registered: Registered) -> Registered:
+            entry: Any = registered
+            if self._registered.setdefault(name, entry) is not entry:
                 raise UserError(f"{self.kind} {name!r} is registered already; choose another name")
             return registered
 
