@@ -207,5 +207,5 @@ def test_its_checks_report_what_is_wrong(call, monkeypatch, name, reason):
     code, out, _ = call("check", name)
     assert code == 1
     *lines, _ = out.splitlines()
-    assert any(line.startswith("FAIL") and reason in line for line in lines)
+    assert any("  FAIL " in line and reason in line for line in lines)
     assert "AttributeError" not in out

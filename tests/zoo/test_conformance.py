@@ -13,6 +13,7 @@ from harness.cli.certificates import FIGURES
 from tests.certificates import committed_figures
 from tests.zoo.faulty import FAULTY
 from tests.zoo.faulty.causality import ScalesByLength
+from tests.zoo.faulty.conditional import output_if
 from tests.zoo.faulty.correct import (
     TRAITS,
     ActivatesTransposedView,
@@ -192,6 +193,14 @@ def test_a_correct_variant_passes_every_check(variant, groups):
 )
 def test_a_faulty_variant_fails_the_check_for_its_defect(variant, check):
     assert failure(check, variant)
+
+
+@pytest.mark.parametrize("length", [1, 2, 17, 128, 160])
+def test_a_length_at_which_outputs_are_not_finite_is_found_and_named(length):
+    variant = output_if(
+        "NaNAtLength", lambda _, x, *__: x.shape[1] == length, lambda tokens: NAN * tokens
+    )
+    assert f"failed at [{length}]" in failure("lengths", variant)
 
 
 @pytest.mark.slow

@@ -42,6 +42,7 @@ def check_lengths(configuration: Configuration) -> Outcome:
                 or not all_finite(with_gradients(layer, x, result, padding)).passed
             ):
                 bad.append(n)
+                break
     return Outcome(not bad, f"lengths {LENGTHS}: {f'failed at {bad}' if bad else 'all pass'}")
 
 

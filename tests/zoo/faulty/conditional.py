@@ -196,6 +196,11 @@ CONDITIONAL = {
     coupled_if("CoupledInBatchesOf8", lambda batch: batch == 8): "batch independence",
     coupled_if("CoupledAbove32", lambda batch: batch > 32): "batch independence, large batches",
     coupled_if("CoupledAbove150", lambda batch: batch > 150): "batch independence, large batches",
+    output_if(
+        "ScalesInTrainingWithMask",
+        lambda layer, x, context, mask: layer.training and mask is not None,
+        lambda tokens: 1.1 * tokens,
+    ): "train equals eval",
     StepDiffersAfter200: "step equals forward",
     StateGrowsAfter200: "constant-size state",
     QuadraticAbove5000: "linear FLOPs",
