@@ -203,6 +203,7 @@ def size_of(model: ModelSpec, task: Task) -> Size:
         causal=task.causal,
         dropout=model.attention_dropout,
         rotary=model.positions == "rotary",
+        short_conv=model.short_conv,
     )
 
 

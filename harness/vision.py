@@ -20,7 +20,8 @@ from zoo.kernels.dropout import Dropout
 from zoo.registry import UserError
 
 UNUSED = (
-    "model.positions", "model.recompute", "model.norm", "model.pooling", "train.bucket_by_length",
+    "model.positions", "model.short_conv", "model.recompute", "model.norm", "model.pooling",
+    "train.bucket_by_length",
 )  # fmt: skip
 """Fields of a specification that have no meaning for images."""
 

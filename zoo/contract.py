@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from zoo.inputs import require_dtype, require_inputs
 from zoo.kernels import rotary
 from zoo.kernels.precision import at_least_fp32
+from zoo.projection import Projection
 from zoo.recompute import layer_in_parts, samples_at_a_time
 from zoo.registry import Registry, UserError, Value
 from zoo.size import Size
@@ -226,6 +227,11 @@ class Attention(nn.Module, ABC):
         # Half precision is too coarse for sums over thousands of tokens.
         dtype, device = at_least_fp32(parameter.dtype), parameter.device
         return torch.zeros(batch, *shape, dtype=dtype, device=device)
+
+    def zero_past(self, batch: int, *projections: Projection) -> State:
+        """The part of a state that is of the short convolutions of these projections."""
+        shapes = [shape for projection in projections for shape in projection.past_shapes()]
+        return tuple(self.zero_state(batch, *shape) for shape in shapes)
 
     def apply_rotary(self, x: Queries, positions: Positions | None = None) -> Queries:
         """Queries or keys, with rotary position embeddings if `size.rotary`."""

@@ -92,6 +92,7 @@ class EncoderLayer(nn.Module):
         dropout: float = 0.0,
         attention_dropout: float = 0.0,
         rotary: bool = False,
+        short_conv: int = 0,
         recompute: str = "none",
         **options: Value,
     ) -> "EncoderLayer":
@@ -104,6 +105,7 @@ class EncoderLayer(nn.Module):
             causal=causal,
             dropout=attention_dropout,
             rotary=rotary,
+            short_conv=short_conv,
             **options,
         )
         return cls(attention, feed_forward=feed_forward, dropout=dropout, recompute=recompute)

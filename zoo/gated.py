@@ -12,15 +12,21 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from zoo.contract import Attended, Attention, Context, Mask, Queries, State, Tokens
+from zoo.contract import Attended, Attention, Context, Mask, Queries, Size, State, Tokens
 from zoo.kernels import eager
 from zoo.kernels.real_tokens import gather_tokens, real_tokens_first
+from zoo.projection import Projection
 
 
 class GatedAttention(Attention):
-    """Norm, gate and output projection after an inner `attend`, and the shape of the state."""
+    """Projections around an inner `attend`, norm and gate behind it, and the shape of the state."""
 
     parts = 2
+
+    def __init__(self, size: Size) -> None:
+        """Make the projection of queries, keys and values."""
+        super().__init__(size)
+        self.query_key_value = Projection(size, 3 * size.dim)
 
     def _make_output(self) -> None:
         """Make gate, norm and output projection.
@@ -55,7 +61,8 @@ class GatedAttention(Attention):
     def start(self, batch: int) -> State:
         """See `Attention.start`: a matrix per head, (b, h, e, e), and the number of tokens."""
         heads, width = self.size.heads, self.size.head_dim
-        return self.zero_state(batch, heads, width, width), self.zero_state(batch).long()
+        sums, count = self.zero_state(batch, heads, width, width), self.zero_state(batch).long()
+        return sums, count, *self.zero_past(batch, self.query_key_value)
 
     def _merge(self, x: Tokens, heads: Queries) -> Tokens:
         """Normalise each head, multiply by the gate, apply the output projection."""

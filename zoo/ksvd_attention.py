@@ -16,6 +16,7 @@ from zoo.kernels import cosine_map, moments, sampled_tokens
 from zoo.kernels.precision import full_precision, without_autocast
 from zoo.kernels.real_tokens import running_mean, token_ranks
 from zoo.ksvd import KsvdMean, LambdaForm, Weights
+from zoo.projection import Projection
 from zoo.registry import OMITTED_IF_DEFAULT, UserError
 
 OutputMap = Float[Tensor, "#b cd d"]
@@ -25,7 +26,7 @@ Initialisation = Literal["published", "orthonormal"]
 
 NO_KERNEL = (
     "computes neither the causal form, nor a feature map other than cosine, nor rotary position "
-    "embeddings"
+    "embeddings, nor a short convolution"
 )
 
 
@@ -114,7 +115,7 @@ class KsvdAttention(Attention):
             "independent": self.features,
             "moments": size.head_dim,
         }[self.projections]
-        self.query_key = nn.Linear(size.dim, 2 * size.dim)
+        self.query_key = Projection(size, 2 * size.dim)
         self.directions = nn.Parameter(torch.empty(2, size.heads, rows, rank))
         self.scales = ksvd.initial_scales(size.heads, rank, lambda_form)
         self.merge = nn.Linear((2 if sides == "both" else 1) * rank, size.head_dim)
@@ -129,7 +130,8 @@ class KsvdAttention(Attention):
     @property
     def has_kernel(self) -> bool:
         """Whether the form has the kernels of `zoo.kernels.cosine_map`."""
-        return self.feature_map == "cosine" and not (self.size.causal or self.size.rotary)
+        size = self.size
+        return self.feature_map == "cosine" and not (size.causal or size.rotary or size.short_conv)
 
     @property
     def shown(self) -> slice:
@@ -176,7 +178,7 @@ class KsvdAttention(Attention):
 
     def _queries_and_keys(self, x: Tokens, mask: Mask | None) -> Float[Tensor, "b n ch width"]:
         """Queries and keys: of each token, or the means so far in the published causal form."""
-        u = self._projected(x, None if mask is None else token_ranks(mask))
+        u = self._rotated(self.query_key(x, mask), None if mask is None else token_ranks(mask))
         if not self.size.causal or self.projections == "moments":
             return u
         return running_mean(u.flatten(2), mask).view_as(u)
@@ -191,16 +193,16 @@ class KsvdAttention(Attention):
         phi = feature_maps.apply(self.phi, u)
         return phi if mask is None else phi.masked_fill(~mask[:, :, None, None], 0.0)
 
-    def _projected(
-        self, x: Tokens, positions: Positions | None = None, side: int | None = None
+    def _side(self, x: Tokens, side: int) -> Tokens:
+        """Queries (side 0) or keys (1), without a short convolution."""
+        weight, bias = self.query_key.weight.chunk(2)[side], self.query_key.bias.chunk(2)[side]
+        return F.linear(x, weight, bias)
+
+    def _rotated(
+        self, projected: Tokens, positions: Positions | None = None
     ) -> Float[Tensor, "b n ch width"]:
-        """Queries and keys, or those of one side, head by head, rotated if `size.rotary`."""
-        if side is None:
-            u = self.query_key(x)
-        else:
-            weight, bias = self.query_key.weight.chunk(2)[side], self.query_key.bias.chunk(2)[side]
-            u = F.linear(x, weight, bias)
-        u = u.unflatten(-1, (-1, self.size.head_dim))
+        """Queries and keys, or one of the two, head by head, rotated if `size.rotary`."""
+        u = projected.unflatten(-1, (-1, self.size.head_dim))
         return self.apply_rotary(u.transpose(1, 2), positions).transpose(1, 2)
 
     def _weights(

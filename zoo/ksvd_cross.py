@@ -68,7 +68,7 @@ class KsvdCrossAttention(KsvdAttention):
     def _features_of(self, tokens: Tokens, mask: Mask | None, side: int) -> Features:
         """Phi of the queries (side 0) or the keys (1) of tokens, zero where padded."""
         positions = None if mask is None else token_ranks(mask)
-        return self._map_features(self._projected(tokens, positions, side), mask)
+        return self._map_features(self._rotated(self._side(tokens, side), positions), mask)
 
     def _weights_of(
         self, tokens: Tokens, mask: Mask | None, phi: Features | None, side: int
@@ -96,6 +96,11 @@ class KsvdCrossAttention(KsvdAttention):
         """Raise `Unsupported` in the forms of which no output would depend on the context."""
         if self.size.causal:
             raise Unsupported("causal primal attends to its own input only; give causal=False")
+        if self.size.short_conv:
+            raise Unsupported(
+                f"{self.name()} has no cross-attention with short_conv={self.size.short_conv}; "
+                "give short_conv=0"
+            )
         if self.sides == "left":
             raise Unsupported(
                 "primal.sides=left has no score of a token that is no key; give sides=right for "

@@ -54,6 +54,7 @@ def create(
     causal: bool = False,
     dropout: float = 0.0,
     rotary: bool = False,
+    short_conv: int = 0,
     **options: Value,
 ) -> Attention:
     """Build one attention layer.
@@ -66,6 +67,8 @@ def create(
         causal: whether output i depends on tokens 0..i only.
         dropout: probability of dropping an attention weight; a warning without such weights.
         rotary: whether to apply rotary position embeddings to queries and keys.
+        short_conv: taps of the convolution behind the projections of queries, keys and values, such
+            as 4 (`zoo.projection`); 0 for none.
         **options: options of the variant, such as `rank=30` of `primal`.
 
     Raises:
@@ -80,8 +83,9 @@ def create(
             size_fields = [field.name for field in fields(Size)]
             raise UserError(unknown(f"option of {name}", option, [*accepted, *size_fields]))
     size = Size(
-        dim=dim, heads=heads, max_len=max_len, causal=causal, dropout=dropout, rotary=rotary
-    )
+        dim=dim, heads=heads, max_len=max_len, causal=causal, dropout=dropout, rotary=rotary,
+        short_conv=short_conv,
+    )  # fmt: skip
     if dropout and not attention.drops_weights:
         warnings.warn(
             f"dropout={dropout} of attention weights has no effect on {name}, which drops none; "

@@ -25,6 +25,7 @@ from zoo.contract import (
 )
 from zoo.kernels.precision import full_precision, product_dtype
 from zoo.kernels.real_tokens import token_ranks
+from zoo.projection import Projection
 
 TOLERANCE = 1e-3
 """Relative and absolute, of the product of an attention matrix with the values."""
@@ -48,9 +49,9 @@ class ProjectedAttention(Attention):
     def __init__(self, size: Size) -> None:
         """Make the projections, each (d -> d) with a bias."""
         super().__init__(size)
-        self.query = nn.Linear(size.dim, size.dim)
+        self.query = Projection(size, size.dim)
         # One product for what is computed from the context: key and value, or value alone.
-        self.context = nn.Linear(size.dim, size.dim * (1 if self.shared_qk else 2))
+        self.context = Projection(size, size.dim * (1 if self.shared_qk else 2))
         self.out = nn.Linear(size.dim, size.dim)
 
     @classmethod
@@ -75,12 +76,11 @@ class ProjectedAttention(Attention):
             raise Unsupported(
                 f"causal {self.name()} got {n} queries and {m} keys; give as many keys as queries"
             )
-        positions = self._positions(mask)
         if not self.upcast:
             # Without names here, they are freed before the output is computed, unless stored.
-            heads = self.attend(*self._project(x, context, positions), mask)
+            heads = self.attend(*self._project(x, context, mask), mask)
             return Attended(self._merge(heads))
-        q, k, v = self._project(x, context, positions)
+        q, k, v = self._project(x, context, mask)
         with full_precision(q, k, v) as (q32, k32, v32):
             heads = self.attend(q32, k32, v32, mask).to(v.dtype)
         return Attended(self._merge(heads))
@@ -92,7 +92,7 @@ class ProjectedAttention(Attention):
         Raises:
             Unsupported: `attend` is not linear in its values.
         """
-        q, k, v = self._project(x, context, self._positions(mask))
+        q, k, v = self._project(x, context, mask)
         with full_precision(q, k, v) as (q, k, v):
             unit = torch.eye(v.shape[-2], dtype=v.dtype, device=v.device)
             pad = -len(unit) % v.shape[-1]
@@ -125,18 +125,22 @@ class ProjectedAttention(Attention):
         return None
 
     def start(self, batch: int) -> State:
-        """The number of tokens so far, and the result of `begin`; see `Attention.start`."""
+        """The number of tokens so far, the projections before, and the result of `begin`."""
         inner = self.begin(batch)
-        return self.zero_state(batch).long(), *inner
+        past = self.zero_past(batch, self.query, self.context)
+        return self.zero_state(batch).long(), *past, *inner
 
     def step(self, x: Token, state: State) -> tuple[Token, State]:
         """Project, `recur`, merge the heads, project the output; see `Attention.step`."""
-        count, *inner = state
-        token = x[:, None]
-        q, k, v = self._project(token, token, count[:, None])
+        (count, *rest), token = state, x[:, None]
+        own = len(self.query.past_shapes())
+        query, past_query = self.query.step(token, tuple(rest[:own]))
+        context, past_context = self.context.step(token, tuple(rest[own : 2 * own]))
+        q, k, v = self._heads(query, context, count[:, None], count[:, None])
         with full_precision(q, k, v) as (q32, k32, v32):
-            heads, inner = self.recur(q32, k32, v32, tuple(inner))
-        return self._merge(heads.to(v.dtype))[:, 0], (count + 1, *inner)
+            heads, inner = self.recur(q32, k32, v32, tuple(rest[2 * own :]))
+        state = count + 1, *past_query, *past_context, *inner
+        return self._merge(heads.to(v.dtype))[:, 0], state
 
     @abstractmethod
     def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
@@ -159,19 +163,27 @@ class ProjectedAttention(Attention):
         """
         raise self._has_no_step()
 
-    def _positions(self, mask: Mask | None) -> Positions | None:
-        """The positions of context tokens where they differ from their indices."""
-        return token_ranks(mask) if self.size.rotary and mask is not None else None
-
     def _project(
-        self, x: Tokens, context: Context, positions: Positions | None = None
+        self, x: Tokens, context: Context, mask: Mask | None
     ) -> tuple[Queries, Keys, Keys]:
-        """Queries, keys and values of each head; `positions` are those of the context."""
-        q = self.apply_rotary(self._split(self.query(x)), positions if context is x else None)
+        """Queries, keys and values of each head; `mask` is of the context."""
+        if self.size.short_conv:
+            self.require_self(x, context)
+        # The positions of context tokens, where they differ from their indices.
+        positions = token_ranks(mask) if self.size.rotary and mask is not None else None
+        query = self.query(x, mask if context is x else None)
+        of_query = positions if context is x else None
+        return self._heads(query, self.context(context, mask), of_query, positions)
+
+    def _heads(
+        self, query: Tokens, context: Tensor, of_query: Positions | None, of_key: Positions | None
+    ) -> tuple[Queries, Keys, Keys]:
+        """Split projections in heads, and rotate queries and keys to their positions."""
+        q = self.apply_rotary(self._split(query), of_query)
         if self.shared_qk:
-            return q, q, self._split(self.context(context))
-        k, v = self.context(context).chunk(2, dim=-1)
-        return q, self.apply_rotary(self._split(k), positions), self._split(v)
+            return q, q, self._split(context)
+        k, v = context.chunk(2, dim=-1)
+        return q, self.apply_rotary(self._split(k), of_key), self._split(v)
 
     def _merge(self, heads: Queries) -> Tokens:
         return self.out(heads.transpose(1, 2).flatten(-2))

@@ -19,6 +19,8 @@ class Size:
         dropout: probability of dropping an attention weight, where the variant has such weights.
         rotary: whether queries and keys get rotary position embeddings (`zoo.kernels.rotary`); the
             input then has no position embedding of its own.
+        short_conv: taps of the convolution behind the projections of queries, keys and values
+            (`zoo.projection`); 0 for none.
     """
 
     dim: int
@@ -27,6 +29,7 @@ class Size:
     causal: bool
     dropout: float
     rotary: bool = False
+    short_conv: int = 0
 
     def __post_init__(self) -> None:
         """Raise `UserError` for a wrong type or range, or if `heads` does not divide `dim`."""
@@ -36,6 +39,8 @@ class Size:
                 f"dim={self.dim} is not a multiple of heads={self.heads}; change either"
             )
         require_probability("dropout", self.dropout)
+        if self.short_conv != 0:
+            require_counts(short_conv=self.short_conv)
         for name in ("causal", "rotary"):
             if not isinstance(value := getattr(self, name), bool):
                 raise UserError(f"{name}={value!r} is not a bool; give True or False")

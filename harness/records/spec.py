@@ -56,6 +56,9 @@ class ModelSpec(Frozen):
         attention_dropout: probability of dropping an attention weight, where a variant has them.
         positions: `learned` adds a vector to each token; `rotary` rotates queries and keys; `none`
             leaves the order to causality, convolutions and decay.
+        short_conv: taps of the convolution behind the projections of queries, keys and values: with
+            4, of this token and the three before it; where the model is not causal, the next odd
+            number of taps, centred; 0 for none. See `zoo.projection`.
         recompute: what each layer computes again in the backward pass instead of storing it:
             nothing, the attention, or the whole layer; see `zoo.encoder`.
         norm: `pre` normalises the input of each attention and feed-forward block (layer norm);
@@ -75,6 +78,8 @@ class ModelSpec(Frozen):
     dropout: Probability
     attention_dropout: Probability
     positions: Positions
+    # Left out where it has its default, as the fields below.
+    short_conv: Annotated[int, Field(ge=0, lt=2**31, exclude_if=operator.not_)] = 0
     # Left out where `none`, so that runs from before there was this field keep their identity.
     recompute: Annotated[
         Literal["none", "attention", "layer"], Field(exclude_if=lambda value: value == "none")

@@ -42,6 +42,9 @@ class FlashLinear(Attention):
     def __init__(self, size: Size) -> None:
         """Build the package's layer; raise `Unsupported` if it cannot run here."""
         super().__init__(size)
+        if size.short_conv:
+            raise Unsupported(f"{self.name()} has the convolutions of its package; leave out "
+                              f"short_conv={size.short_conv}")  # fmt: skip
         if reason := missing_requirement():
             raise Unsupported(f"{self.name()} cannot run here: {reason}")
         layers = load(self.name(), "fla.layers", "flash-linear-attention")

@@ -81,7 +81,6 @@ class GatedLinear(GatedAttention):
         """
         super().__init__(size)
         self.temperature, self.chunk = temperature, chunk
-        self.query_key_value = nn.Linear(size.dim, 3 * size.dim)
         self.forget = nn.Sequential(
             nn.Linear(size.dim, gate_rank, bias=False), nn.Linear(gate_rank, size.dim)
         )
@@ -89,7 +88,8 @@ class GatedLinear(GatedAttention):
 
     def attend(self, x: Tokens, real: Mask | None) -> Queries:
         """See `GatedAttention.attend`."""
-        with full_precision(*self._project(x)) as (q, k, v, log_alpha):
+        projected = self.query_key_value(x, real)
+        with full_precision(*self._project(x, projected)) as (q, k, v, log_alpha):
             k = zero_padding(k, real)
             return decayed_sum(q, k, v, log_alpha, self.size.causal, self._in_chunks)
 
@@ -104,16 +104,19 @@ class GatedLinear(GatedAttention):
 
     def step(self, x: Token, state: State) -> tuple[Token, State]:
         """See `Attention.step`."""
-        sums, count = state
-        token = x[:, None]
-        with full_precision(*self._project(token, count[:, None])) as (q, k, v, log_alpha):
+        (sums, count, *past), token = state, x[:, None]
+        projected, past = self.query_key_value.step(token, tuple(past))
+        parts = self._project(token, projected, count[:, None])
+        with full_precision(*parts) as (q, k, v, log_alpha):
             heads, sums = causal_sum.total_step(q, k, v, log_alpha.exp().mT * sums)
-        return self._merge(token, heads)[:, 0], (sums, count + 1)
+        return self._merge(token, heads)[:, 0], (sums, count + 1, *past)
 
-    def _project(self, x: Tokens, positions: Positions | None = None) -> tuple[Queries, ...]:
+    def _project(
+        self, x: Tokens, projected: Tensor, positions: Positions | None = None
+    ) -> tuple[Queries, ...]:
         """Queries, already scaled, keys, values, and the logarithms of the gates."""
         # fp32 at least: sums over many tokens, and exponentials of sums.
-        with full_precision(self.query_key_value(x), self.forget(x)) as (parts, gates):
+        with full_precision(projected, self.forget(x)) as (parts, gates):
             q, k, v = parts.unflatten(-1, (3, self.size.heads, -1)).permute(2, 0, 3, 1, 4)
             gates = gates.unflatten(-1, (self.size.heads, -1)).transpose(1, 2)
             q = self.apply_rotary(q * q.shape[-1] ** -0.5, positions)

@@ -28,6 +28,7 @@ from torch.nn import functional as F
 from zoo.contract import Attended, Attention, Context, Count, Mask, Natural, Size, Tokens, Traits
 from zoo.kernels.real_tokens import with_real_tokens_first
 from zoo.kernels.window import RealCount, windowed_attention
+from zoo.projection import Projection
 from zoo.recompute import sample_by_sample
 from zoo.variants import variants
 
@@ -57,10 +58,10 @@ class Longformer(Attention):
         """
         super().__init__(size)
         self.window, self.global_tokens = window, global_tokens
-        self.local = nn.Linear(size.dim, 3 * size.dim)
+        self.local = Projection(size, 3 * size.dim)
         separate = separate and global_tokens > 0
-        self.global_query = nn.Linear(size.dim, size.dim) if separate else None
-        self.global_context = nn.Linear(size.dim, 2 * size.dim) if separate else None
+        self.global_query = Projection(size, size.dim) if separate else None
+        self.global_context = Projection(size, 2 * size.dim) if separate else None
         self.out = nn.Linear(size.dim, size.dim)
 
     def forward(
@@ -72,7 +73,8 @@ class Longformer(Attention):
 
     def _attend(self, x: Tokens, count: RealCount) -> Tokens:
         """Attend among tokens of which the first `count` are real."""
-        q, k, v = self._split(self.local(x), 3)
+        real = torch.arange(x.shape[1], device=x.device) < count[:, None]
+        q, k, v = self._split(self.local(x, real), 3)
         q, k = self.apply_rotary(q), self.apply_rotary(k)
         first = min(self.global_tokens, x.shape[1])
         dropout = self.size.dropout if self.training else 0.0
@@ -83,11 +85,12 @@ class Longformer(Attention):
         if first:
             q = q[:, :, :first]
             if self.global_query is not None and self.global_context is not None:
-                (q,) = self._split(self.global_query(x[:, :first]), 1)
-                k, v = self._split(self.global_context(x), 2)
+                (q,) = self._split(self.global_query(x, real)[:, :first], 1)
+                k, v = self._split(self.global_context(x, real), 2)
                 q, k = self.apply_rotary(q), self.apply_rotary(k)
-            real = (torch.arange(x.shape[1], device=x.device) < count[:, None])[:, None, None]
-            full = F.scaled_dot_product_attention(q, k, v, attn_mask=real, dropout_p=dropout)
+            full = F.scaled_dot_product_attention(
+                q, k, v, attn_mask=real[:, None, None], dropout_p=dropout
+            )
             heads = heads.slice_scatter(full, 2, 0, first)
         return self.out(heads.transpose(1, 2).flatten(-2))
 

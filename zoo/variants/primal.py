@@ -145,21 +145,23 @@ class Primal(KsvdCrossAttention):
         """
         shape = (2, self.size.heads, self.features, self.directions.shape[-1])
         sums = shape if self.projections == "moments" else (2 * self.size.dim,)
-        return self.zero_state(batch, *sums), self.zero_state(batch).long()
+        past = self.zero_past(batch, self.query_key)
+        return self.zero_state(batch, *sums), self.zero_state(batch).long(), *past
 
     def step(self, x: Token, state: State) -> tuple[Token, State]:
         """See `Attention.step`."""
-        total, count = state
-        u = self._projected(x[:, None], count[:, None])
+        total, count, *past = state
+        projected, past = self.query_key.step(x[:, None], tuple(past))
+        u = self._rotated(projected, count[:, None])
         count = count + 1
         if self.projections == "moments":
             tokens, total = self._moment_step(x, self._map_features(u, None), total, count)
-            return tokens, (total, count)
+            return tokens, (total, count, *past)
         total = total + u.flatten(1)
         mean = (total / count[:, None]).to(u.dtype)
         phi = self._map_features(mean.unflatten(-1, (1, 2 * self.size.heads, -1)), None)
         output_map, bias = self._output_map(self.directions[None])
-        return cosine_map.affine(phi, output_map, bias)[:, 0], (total, count)
+        return cosine_map.affine(phi, output_map, bias)[:, 0], (total, count, *past)
 
     def _moment_step(
         self, x: Token, phi: Features, sums: Tensor, count: Tensor

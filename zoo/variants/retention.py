@@ -23,7 +23,7 @@ doubles them, so that all variants have heads of one width.
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from zoo.contract import Count, Mask, Queries, Size, State, Token, Tokens, Traits
 from zoo.gated import GatedAttention
@@ -53,12 +53,11 @@ class Retention(GatedAttention):
                 f"leaves {size.head_dim}; choose a dim that is a multiple of twice the heads"
             )
         self.chunk = chunk
-        self.query_key_value = nn.Linear(size.dim, 3 * size.dim)
         self._make_output()
 
     def attend(self, x: Tokens, real: Mask | None) -> Queries:
         """See `GatedAttention.attend`."""
-        projected = self.query_key_value(x).unflatten(-1, (3, self.size.heads, -1))
+        projected = self.query_key_value(x, real).unflatten(-1, (3, self.size.heads, -1))
         # fp32 at least: the state is a sum over many tokens.
         with full_precision(projected) as (parts,):
             # One rotation for queries and keys.
@@ -72,15 +71,14 @@ class Retention(GatedAttention):
 
     def step(self, x: Token, state: State) -> tuple[Token, State]:
         """See `Attention.step`."""
-        sums, count = state
-        token = x[:, None]
-        projected = self.query_key_value(token).unflatten(-1, (3, self.size.heads, -1))
-        with full_precision(projected) as (parts,):
+        (sums, count, *past), token = state, x[:, None]
+        projected, past = self.query_key_value.step(token, tuple(past))
+        with full_precision(projected.unflatten(-1, (3, self.size.heads, -1))) as (parts,):
             q, k, v = parts.to(sums.dtype).permute(2, 0, 3, 1, 4)
             q, k = (apply_rotary(part, count[:, None]) for part in (q * q.shape[-1] ** -0.5, k))
             gamma = decay(torch.ones(1, 1, dtype=torch.int64, device=x.device), q)
             heads, sums = causal_sum.total_step(q, k, v, gamma * sums)
-        return self._merge(token, heads)[:, 0], (sums, count + 1)
+        return self._merge(token, heads)[:, 0], (sums, count + 1, *past)
 
 
 def log_gamma(like: Queries) -> Float[Tensor, " h"]:

@@ -1,0 +1,93 @@
+"""The short convolution behind projections, for every variant."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import zoo
+from zoo.contract import Unsupported, variants
+from zoo.projection import Projection
+from zoo.size import Size
+
+NAMES = [name for name in zoo.names() if not variants.find(name).unchecked]
+EXACT = [
+    name for name in NAMES if "truncation equivalence" not in variants.find(name).expected_failures
+]
+
+
+def layer_of(name, **options):
+    layer = zoo.create(name, dim=16, heads=2, max_len=64, short_conv=4, **options)
+    return layer.double().eval()
+
+
+def seeded(layer, *inputs, **options):
+    torch.manual_seed(1)
+    return layer(*inputs, **options).tokens
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_a_projection_is_the_sum_of_neighbours_and_a_silu(causal):
+    size = Size(dim=6, heads=1, max_len=20, causal=causal, dropout=0.0, short_conv=4)
+    projection = Projection(size, 5).double()
+    x = torch.randn(2, 9, 6).double()
+    u = F.linear(x, projection.weight, projection.bias)
+    # Causal: 4 taps, the last one at the token itself; else 5, the middle one there.
+    taps, here = projection.taps, 3 if causal else 2
+    assert taps.shape == (4 if causal else 5, 5)
+    for i in range(9):
+        reached = [(t, i + t - here) for t in range(len(taps)) if 0 <= i + t - here < 9]
+        expected = F.silu(sum(taps[t] * u[:, j] for t, j in reached))
+        torch.testing.assert_close(projection(x)[:, i], expected)
+
+
+def test_without_taps_a_projection_is_a_linear_layer_of_the_same_state():
+    size = Size(dim=6, heads=1, max_len=20, causal=True, dropout=0.0)
+    projection, linear = Projection(size, 5), torch.nn.Linear(6, 5)
+    linear.load_state_dict(projection.state_dict())
+    x = torch.randn(2, 9, 6)
+    assert torch.equal(projection(x), linear(x))
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_padding_is_taken_out_before_the_convolution(name):
+    layer, x = layer_of(name), torch.randn(2, 40, 16).double()
+    mask = torch.rand(2, 40) > 0.3
+    mask[:, 0] = True
+    tokens = seeded(layer, x, mask=mask)
+    noisy = torch.where(mask[..., None], x, 9.0)
+    torch.testing.assert_close(seeded(layer, noisy, mask=mask)[mask], tokens[mask])
+    for sample, kept, output in zip(x, mask, tokens, strict=True):
+        torch.testing.assert_close(seeded(layer, sample[kept][None])[0], output[kept])
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if variants.find(n).decodes()])
+def test_steps_give_the_outputs_of_the_causal_form(name):
+    layer, x = layer_of(name, causal=True), torch.randn(3, 12, 16).double()
+    expected, state = layer(x).tokens, layer.start(3)
+    for i in range(12):
+        token, state = layer.step(x[:, i], state)
+        torch.testing.assert_close(token, expected[:, i])
+    later = x.clone()
+    later[:, 7:] += 1.0
+    torch.testing.assert_close(layer(later).tokens[:, :7], expected[:, :7], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["softmax", "linear", "primal", "gated-linear", "retention"])
+def test_the_taps_change_the_output_and_get_gradients(name):
+    layer, x = layer_of(name, causal=True).train(), torch.randn(2, 20, 16).double()
+    layer(x).tokens.square().sum().backward()
+    taps = [p for key, p in layer.named_parameters() if key.endswith("taps")]
+    assert taps and all(p.grad is not None and p.grad.abs().max() > 1e-9 for p in taps)
+
+
+@pytest.mark.parametrize("name", ["softmax", "primal", "primal-moments"])
+def test_cross_attention_has_no_short_convolution(name):
+    layer, (x, context) = layer_of(name), torch.randn(2, 2, 9, 16).double()
+    with pytest.raises(Unsupported, match=r"attends to its own input only|short_conv=4"):
+        layer(x, context)
+
+
+@pytest.mark.parametrize("value", [-1, True])
+def test_taps_that_are_no_count_are_rejected(value):
+    with pytest.raises(zoo.UserError, match="short_conv="):
+        zoo.create("softmax", dim=16, heads=2, max_len=64, short_conv=value)

@@ -1,0 +1,67 @@
+"""Projections of tokens, and the short convolution behind those of queries, keys and values.
+
+With `Size.short_conv` = T > 0, a depth-wise convolution runs over the tokens of a projection u:
+
+    y_i = silu(sum_t taps_t * u_(i + t - T + 1))    causal: this token and the T - 1 before it
+    y_i = silu(sum_t taps_t * u_(i + t - S // 2))   bidirectional: S taps, the odd one of T, T + 1
+
+So does every layer of fla (DeltaNet, Gated DeltaNet, KDA, Mamba-2) in its causal form, with T = 4
+and no bias; Arora et al., 2023, arXiv 2312.04927, explain why: to recall a pair, a key must be next
+to its value. u is zero outside of the sequence. Padded tokens are taken out of the sequence.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from zoo.kernels.real_tokens import with_real_tokens_first
+from zoo.size import Size
+
+Projected = Float[Tensor, "b n w"]
+
+
+class Projection(nn.Linear):
+    """A linear layer (d -> w), with the short convolution of `size` behind it."""
+
+    def __init__(self, size: Size, width: int, *, bias: bool = True) -> None:
+        """Make the weights; the taps, (T, w), as those of `nn.Conv1d`."""
+        super().__init__(size.dim, width, bias=bias)
+        count = size.short_conv if size.causal or not size.short_conv else size.short_conv | 1
+        self.before = count - 1 if size.causal else count // 2
+        self.taps = None
+        if count:
+            self.taps = nn.Parameter(torch.empty(count, width).uniform_(-1, 1) * count**-0.5)
+
+    def forward(self, input: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Project tokens (b, n, d); the convolution leaves out those where `mask` is False."""
+        u = super().forward(input)
+        taps, before = self.taps, self.before
+        if taps is None:
+            return u
+        if mask is None:
+            return convolve(u, taps, before)
+        u = torch.where(mask[..., None], u, 0.0)
+        return with_real_tokens_first(lambda u, _: convolve(u, taps, before), mask, u)
+
+    def step(self, input: Tensor, past: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Project the next token (b, 1, d), of a causal layer.
+
+        `past` has the projections of the last T - 1 tokens, (b, T - 1, w), where there are taps.
+        """
+        u = super().forward(input)
+        if self.taps is None:
+            return u, past
+        window = torch.cat([past[0], u.to(past[0].dtype)], dim=1)
+        y = F.silu((window * self.taps).sum(1, keepdim=True))
+        return y.to(u.dtype), (window[:, 1:],)
+
+    def past_shapes(self) -> list[tuple[int, int]]:
+        """The shape of each tensor of `past`, without the batch."""
+        return [] if self.taps is None else [(len(self.taps) - 1, self.out_features)]
+
+
+def convolve(u: Projected, taps: Float[Tensor, "t w"], before: int) -> Projected:
+    """Depth-wise convolution with `before` of the taps for earlier tokens, then SiLU."""
+    padded = F.pad(u.mT, (before, len(taps) - 1 - before))
+    return F.silu(F.conv1d(padded, taps.mT[:, None], groups=len(taps.mT)).mT)
