@@ -211,18 +211,20 @@ class KsvdAttention(Attention):
         mask: Mask | None,
         take: Callable[..., tuple[Tensor, Tensor]],
         directions: Float[Tensor, "c h a s"] | None = None,
+        phi: Features | None = None,
     ) -> tuple[Tokens, Weights]:
         """x, and W_e|X and W_r|X, or W_e and W_r where they do not depend on the data.
 
-        `take` is a function of `zoo.kernels.sampled_tokens`; `directions` replace W_e and W_r.
+        `take` is a function of `zoo.kernels.sampled_tokens`; `directions` replace W_e and W_r;
+        `phi` are the features of x, if they are known already.
         """
         directions = self.directions if directions is None else directions
         if self.projections == "independent":
             return x, directions[None]
         if self.projections == "moments":
             # W_e is in the span of the features of keys, W_r in that of queries.
-            phi = self._by_side(self._features(x, mask)).flip(1)
-            return x, self._moments(phi, x, mask, directions)
+            phi = self._features(x, mask) if phi is None else phi
+            return x, self._moments(self._by_side(phi).flip(1), x, mask, directions)
         return self._sampled(x, mask, take, directions)
 
     def _sampled(

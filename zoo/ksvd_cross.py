@@ -50,8 +50,8 @@ class KsvdCrossAttention(KsvdAttention):
         """The output for each x, and while training the loss of the n x m kernel matrix."""
         if self.size.causal and x.shape[1] != context.shape[1]:
             raise Unsupported(
-                f"causal primal got {x.shape[1]} queries and {context.shape[1]} keys; give as many "
-                "keys as queries, which are the same tokens"
+                f"causal {self.name()} got {x.shape[1]} queries and {context.shape[1]} keys; give "
+                "as many keys as queries, which are the same tokens"
             )
         self._require_cross()
         phi_q, phi_k = self._features_of(x, None, 0), None
@@ -95,7 +95,9 @@ class KsvdCrossAttention(KsvdAttention):
     def _require_cross(self) -> None:
         """Raise `Unsupported` in the forms of which no output would depend on the context."""
         if self.size.causal:
-            raise Unsupported("causal primal attends to its own input only; give causal=False")
+            raise Unsupported(
+                f"causal {self.name()} attends to its own input only; give causal=False"
+            )
         if self.size.short_conv:
             raise Unsupported(
                 f"{self.name()} has no cross-attention with short_conv={self.size.short_conv}; "

@@ -9,18 +9,16 @@ if TYPE_CHECKING:
     from harness.records.record import Record
 
 
-def fit(records: "Sequence[Record]", folder: Path, *, quiet: bool = False) -> bool:
+def fit(records: "Sequence[Record]", folder: Path) -> bool:
     """Fit the baselines of each task of finished records that the store in `folder` lacks.
 
-    Those that cannot be fitted are warnings. With `quiet` progress is on stderr.
+    Those that cannot be fitted are warnings.
 
     Returns:
         Whether the store now has all of them.
     """
-    from rich.console import Console
-
     from harness.baselines import fit
-    from harness.cli.progress import fitting
+    from harness.cli.progress import Output, fitting
     from harness.plan import recorded_data
     from harness.records.baselines import name_of_task
     from harness.records.store import BaselineStore
@@ -32,7 +30,7 @@ def fit(records: "Sequence[Record]", folder: Path, *, quiet: bool = False) -> bo
     specs = {name_of_task(spec): spec for spec in finished}
     for spec in specs.values():
         try:
-            with fitting(Console(stderr=quiet), f"baselines of {spec.key}") as on_step:
+            with fitting(Output(), f"baselines of {spec.key}") as on_step:
                 fit(spec, recorded_data, store, on_step)
         except Exception as error:
             # Of a plug-in or a library: the records are complete without them.

@@ -1,14 +1,14 @@
 """`harness check`: run the conformance checks of a variant."""
 
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from harness.cli.arguments import settings_of
+from harness.cli.arguments import JsonOption, settings_of
+from harness.cli.process import Answer
 from zoo.registry import UserError
 
 if TYPE_CHECKING:
@@ -28,10 +28,8 @@ def check(
         list[str] | None,
         typer.Option(help="Names of checks, separated by commas; repeatable.", metavar="CHECK"),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object per check.")
-    ] = False,
-) -> None:
+    as_json: JsonOption = False,
+) -> Answer:
     """Run every check that a variant's traits require; exit 1 if one fails."""
     from zoo.conformance import checks_for, configurations, locate
 
@@ -52,16 +50,18 @@ def check(
         where = f"{name}{' with --fast' * fast}"
         raise UserError(f"--only {', '.join(names)}: does not apply to {where}; give another check")
     start = perf_counter()
-    failed = list(_failures(pairs, as_json))
-    if not as_json:
-        outcome = f"{len(failed)} of {len(pairs)} checks fail" if failed else "all checks pass"
-        total = f"{perf_counter() - start:.1f} s{' with --fast' * fast}"
-        typer.echo(f"{outcome}, in {total}{': ' * bool(failed)}{'; '.join(failed)}")
-    raise typer.Exit(1 if failed else 0)
+    rows = list(_rows(pairs))
+    failed = [f"{row['variant']}: {row['check']}" for row in rows if not row["passed"]]
+    code = 1 if failed else 0
+    if as_json:
+        return Answer({"rows": rows}, code)
+    outcome = f"{len(failed)} of {len(rows)} checks fail" if failed else "all checks pass"
+    total = f"{perf_counter() - start:.1f} s{' with --fast' * fast}"
+    return Answer(f"{outcome}, in {total}{': ' * bool(failed)}{'; '.join(failed)}", code)
 
 
-def _failures(pairs: Sequence[tuple["Configuration", "Check"]], as_json: bool) -> Iterator[str]:
-    """The form and name of each check that fails; print a line for each check when it ends."""
+def _rows(pairs: Sequence[tuple["Configuration", "Check"]]) -> Iterator[dict[str, Any]]:
+    """The result of each check; a line is printed for each when it ends."""
     from zoo.conformance import run
 
     for count, (configuration, check) in enumerate(pairs, 1):
@@ -69,9 +69,15 @@ def _failures(pairs: Sequence[tuple["Configuration", "Check"]], as_json: bool) -
         result = run(check, configuration)
         seconds = perf_counter() - before
         progress = f"{count:{len(str(len(pairs)))}} of {len(pairs)} {seconds:5.1f} s"
-        typer.echo(_json(result, seconds) if as_json else f"{progress}  {line(result)}")
-        if not result.passed:
-            yield f"{result.variant}: {result.check}"
+        typer.echo(f"{progress}  {line(result)}")
+        yield {
+            "variant": result.variant,
+            "check": result.check,
+            "passed": result.passed,
+            "seconds": round(seconds, 3),
+            "detail": result.detail,
+            "expected_failure": result.expected_failure,
+        }
 
 
 def _names(texts: list[str]) -> list[str]:
@@ -98,10 +104,3 @@ def line(result: "Result") -> str:
     if reason and not result.passed:
         note = f" [passes, but is declared in expected_failures: {reason}; remove it there]"
     return f"{verdict} {result.variant}: {result.check}: {result.detail}{note}"
-
-
-def _json(result: "Result", seconds: float) -> str:
-    fields = {"variant": result.variant, "check": result.check, "passed": result.passed}
-    fields["seconds"] = round(seconds, 3)
-    texts = {"detail": result.detail, "expected_failure": result.expected_failure}
-    return json.dumps({**fields, **texts})

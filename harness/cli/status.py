@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from harness.cli import arguments
 from harness.cli.process import Answer
-from zoo.registry import UserError
+from zoo.registry import UserError, printable
 
 if TYPE_CHECKING:
     from harness.records.locks import State
@@ -43,7 +43,7 @@ def status(
         return Answer({"done": done, "seconds_left": found.seconds_left, "rows": rows})
     text = summary(done, total, running, failed, left=found.seconds_left)
     lines = [
-        f"{kind:11}  {name}  {_where(state) if state else reason}".rstrip()
+        printable(f"{kind:11}  {name}  {_where(state) if state else reason}".rstrip())
         for kind, name, state, reason in runs
     ]
     return Answer("\n".join([f"{text}; {interrupted} interrupted, {waiting} waiting", *lines]))

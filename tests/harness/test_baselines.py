@@ -176,15 +176,3 @@ def test_baselines_that_cannot_be_fitted_leave_the_records(call, store, unmeasur
     assert code == 0 and len(store.read()[0]) == 1
     assert "No verdict on baselines" in out and err.count("\n") == 1 and "the plug-in" in err
     assert call("report", "--baselines")[0] == 1
-
-
-def test_measuring_a_cost_again_leaves_no_baselines_in_the_record(call, store, unmeasured):
-    assert call("run", "--attention", "softmax", *SET)[0] == 0
-    (path,) = store.folder.glob("listops-*.json")
-    content = json.loads(path.read_text())
-    path.write_text(json.dumps({**content, "baselines": {"chance": 0.1}}))
-    assert store.read()[0][0].baselines == {"chance": 0.1}
-    assert call("measure")[0] == 0
-    assert not any("baseline" in name and name != "is_baseline" for name in json.loads(
-        path.read_text()
-    ))  # fmt: skip

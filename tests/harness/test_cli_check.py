@@ -45,16 +45,14 @@ def test_every_check_is_a_line_and_the_failed_ones_are_summed_up(call, checks):
 )
 def test_checks_are_selected_by_tier_and_by_name(call, checks, options, selected):
     code, out, _ = call("check", "softmax", "--json", *options)
-    rows = [json.loads(line) for line in out.splitlines()]
+    rows = json.loads(out)["rows"]
     assert [row["check"] for row in rows] == selected * 2
     assert code == ("never" in selected)
 
 
 def test_a_name_with_a_comma_is_one_check(call):
     code, out, _ = call("check", "linear", "--only", "causality, fp32", "--json")
-    assert code == 0 and [json.loads(line)["check"] for line in out.splitlines()] == [
-        "causality, fp32"
-    ]
+    assert code == 0 and [row["check"] for row in json.loads(out)["rows"]] == ["causality, fp32"]
 
 
 @pytest.mark.parametrize(
@@ -71,9 +69,9 @@ def test_a_check_that_is_unknown_or_does_not_apply_is_an_error(call, options, me
     assert code == 2 and not out and message in err
 
 
-def test_json_has_one_object_per_check(call, checks):
+def test_the_document_has_a_row_for_each_check(call, checks):
     code, out, _ = call("check", "softmax", "--json")
-    rows = [json.loads(line) for line in out.splitlines()]
+    rows = json.loads(out)["rows"]
     assert code == 1 and [row["passed"] for row in rows] == [True, False] * 2
     assert all(row.pop("seconds") >= 0 for row in rows)
     assert rows[1] == {

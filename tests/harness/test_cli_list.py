@@ -185,7 +185,9 @@ def test_no_generated_page_has_a_plug_in(plug_ins, monkeypatch, tmp_path):
     page = (tmp_path / "certificates.md").read_text("utf-8")
     assert "| primal |" in page and "aft-simple" not in page
 
-    monkeypatch.setattr(cards, "describe", lambda task, _: Description(task, "a target", "no data"))
+    monkeypatch.setattr(
+        cards, "describe", lambda task, *_: Description(task, "a target", "no data")
+    )
     cards.main(tmp_path / "tasks.md")
     page = (tmp_path / "tasks.md").read_text("utf-8")
     assert "## majority" in page and "mine" not in page

@@ -162,5 +162,5 @@ def test_workers_share_the_gpus_in_turn(monkeypatch):
     ],
 )
 def test_a_wrong_engine_is_bad_input(call, options, message):
-    code, _, err = call(*CELLS, "-a", "none", *options)
+    code, _, err = call(*CELLS, "-a", "softmax", *options)
     assert code == 2 and message in err and err.count("\n") == 1

@@ -84,11 +84,12 @@ class Primal(KsvdCrossAttention):
         if self.size.causal and self.projections == "moments":
             return self._causal_moments(x, mask, plain=backend == "literal")
         take = sampled_tokens.plain if backend == "literal" else sampled_tokens.in_place
-        x, weights = self._weights(x, mask, take)
+        phi = self._features(x, mask) if self.by_moments and backend == "folded" else None
+        x, weights = self._weights(x, mask, take, phi=phi)
         if backend == "literal":
             tokens, energy = self._literal(x, weights, mask)
         else:
-            tokens, energy = self._folded(x, weights, mask, backend == "triton")
+            tokens, energy = self._folded(x, weights, mask, backend == "triton", phi)
         if not self.training:
             return Attended(tokens)
         return Attended(tokens, {"ksvd": self.eta * self._objective(energy, weights, x, mask)})
@@ -217,18 +218,27 @@ class Primal(KsvdCrossAttention):
         return self.out(merged.to(self.out.weight.dtype))
 
     def _folded(
-        self, x: Tokens, weights: Weights, mask: Mask | None, fused: bool
+        self, x: Tokens, weights: Weights, mask: Mask | None, fused: bool, phi: Features | None
     ) -> tuple[Tokens, Energy]:
         """The layer's output, and the energy, from Gram matrices; see `_map`."""
-        tokens, grams = self._map(x, *self._output_map(weights), mask, fused)
+        tokens, grams = self._map(x, *self._output_map(weights), mask, fused, phi)
         return tokens, ksvd.energy_of_grams(grams, weights, self.roots())
 
     def _map(
-        self, x: Tokens, output_map: OutputMap, bias: Bias, mask: Mask | None, fused: bool
+        self,
+        x: Tokens,
+        output_map: OutputMap,
+        bias: Bias,
+        mask: Mask | None,
+        fused: bool,
+        phi: Features | None,
     ) -> tuple[Tokens, Grams]:
-        """Features times `output_map`, and, while training, their Gram matrices."""
-        if not self.has_kernel:
-            phi = self._features(x, mask)
+        """Features times `output_map`, and, while training, their Gram matrices.
+
+        `phi` are the features of x, if they are known already.
+        """
+        if phi is not None or not self.has_kernel:
+            phi = self._features(x, mask) if phi is None else phi
             grams = cosine_map.gram(phi if self.training else phi[:0])
             return cosine_map.affine(phi, output_map, bias), grams
         if fused:

@@ -1,9 +1,10 @@
-"""Primal-Attention with projections that are moments of all tokens, causal ones of the past.
+"""Primal-Attention by moments: projections made of all tokens, or of those so far.
 
-By the KKT conditions of asymmetric kernel SVD (`zoo.variants.primal`), W_e = Phi_k^T H_r and
-W_r = Phi_q^T H_e, where H has the dual variables of each token, which at a solution are the
-singular vectors. Here these are linear in the tokens, H_r = X W_e / n and H_e = X W_r / n with
-parameters W_e and W_r (p, s):
+A form that was not published of Chen, Tao, Tonin, Suykens, "Primal-Attention: Self-attention
+through Asymmetric Kernel SVD in Primal Representation", NeurIPS 2023, arXiv 2305.19798. By the KKT
+conditions of asymmetric kernel SVD, W_e = Phi_k^T H_r and W_r = Phi_q^T H_e, where H has the dual
+variables of each token, which at a solution are the singular vectors. Here these are linear in the
+tokens, H_r = X W_e / n and H_e = X W_r / n with parameters W_e and W_r (p, s):
 
     W_e|X = 1/n sum_i phi(k_i) x_i^T W_e        e = K X W_e / n
     W_r|X = 1/n sum_i phi(q_i) x_i^T W_r        r = K^T X W_r / n
@@ -13,8 +14,8 @@ token n has weights of its own, made of no later token, and the state of a step 
 (f, s) each. The objective of a prefix is a mean over its tokens; J has, of each prefix, the term of
 its last token, and Tr(W_e|X(n)^T W_r|X(n)) of `trace=data` is a mean over n.
 
-This form was not published; scores, loss and output are as in Primal-Attention (Chen et al.,
-NeurIPS 2023, arXiv 2305.19798). Time O(n p s), memory O(n (p + s)) per head; a step O(p s).
+Scores, loss and output are those of Primal-Attention. Time O(n p s), memory O(n (p + s)) per head;
+a step O(p s).
 """
 
 from typing import Annotated, Literal
@@ -51,7 +52,21 @@ class PrimalMoments(Primal):
         initialisation: Annotated[Initialisation, OMITTED_IF_DEFAULT] = "published",
         initial_scale: Annotated[float, Field(gt=0), OMITTED_IF_DEFAULT] = 1.0,
     ) -> None:
-        """Make the parameters; every option is as in `zoo.ksvd_attention.KsvdAttention`."""
+        """Make the parameters.
+
+        Args:
+            size: see `Size`.
+            rank: s, the number of singular directions.
+            eta: weight of the KSVD loss.
+            trace: `weights` for Tr(W_e^T W_r); `data` for Tr(W_e|X^T W_r|X).
+            ksvd_mean: see `primal`, as the options below.
+            backend: `folded`, `triton` (bidirectional), `literal`, or `auto`.
+            feature_map: phi, a name of `zoo.feature_maps`.
+            sides: the scores in the output: `both`, `right` for e alone, `left` for r alone.
+            lambda_form: how Lambda is made of its parameters.
+            initialisation: of W_e and W_r.
+            initial_scale: factor of the initial W_e and W_r.
+        """
         super().__init__(
             size,
             rank=rank,
