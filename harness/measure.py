@@ -104,7 +104,7 @@ def _ratio(own: Iterable[float], others: Iterable[float]) -> Quartiles:
 Trainers = Mapping[Implementation, Trainer]
 
 
-def _softmax(plan: Plan, own: Trainer, train: Split) -> tuple[Trial | None, Trainers]:
+def _softmax(plan: Plan, of_run: Trainer, train: Split) -> tuple[Trial | None, Trainers]:
     """The trial of softmax, and the trainers of SDPA and of the fastest implementations.
 
     A trainer is that of the run itself where they are the same. No trial, with a warning, where
@@ -117,7 +117,7 @@ def _softmax(plan: Plan, own: Trainer, train: Split) -> tuple[Trial | None, Trai
         for name in dict.fromkeys(names):
             softmax = softmax_plan(plan, name)
             if softmax.spec == plan.spec:
-                trainers[name] = own
+                trainers[name] = of_run
                 continue
             trainers[name] = trainer_of(softmax, train)
             # Twice, because the optimiser's state exists from the second step on; and uncompiled,

@@ -150,10 +150,9 @@ def _trial(plan: Plan) -> Trial | None:
 
 def _candidates(plan: Plan) -> list[Implementation]:
     spec = plan.spec
-    own = Implementation(backend=SDPA, precision=spec.train.precision)
     if spec.train.compiled:
         # Each would be compiled; the compiler has a kernel for SDPA alone.
-        return [own]
+        return [Implementation(backend=SDPA, precision=spec.train.precision)]
     tokens = plan.task.max_len**2 * plan.task.sequences * spec.train.batch
     weights = tokens * spec.model.heads * spec.model.depth
     native = native_precisions(torch.device(spec.device))

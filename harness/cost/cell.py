@@ -89,8 +89,8 @@ def reference_of(spec: CostSpec, backend: str = SDPA) -> CostSpec:
 
 def with_backend(spec: CostSpec, backend: str) -> CostSpec:
     """The cell with a backend of softmax in place of `auto`."""
-    own = {**spec.options[REFERENCE], "backend": backend}
-    return spec.model_copy(update={"options": {**spec.options, REFERENCE: own}})
+    softmax = {**spec.options[REFERENCE], "backend": backend}
+    return spec.model_copy(update={"options": {**spec.options, REFERENCE: softmax}})
 
 
 def memory_batch(spec: CostSpec) -> int:
