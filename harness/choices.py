@@ -11,8 +11,6 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TypeVar
 
-import filelock
-
 from harness.records.files import write_atomic
 from harness.records.store import Store
 
@@ -51,9 +49,8 @@ def choose(
     if found is None:
         return None
     store.require_writable()
-    store.locks.folder.mkdir(exist_ok=True)
-    with filelock.FileLock(store.locks.folder / "choices.lock"):
-        decisions = {**_read(path)}
+    with store.locks.alone("choices"):
+        decisions = _read(path)
         decided = by_name.get(decisions.get(key, ""), found)
         decisions[key] = decided
         write_atomic(path, json.dumps(decisions, indent=1, sort_keys=True).encode())

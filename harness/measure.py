@@ -23,7 +23,7 @@ from harness.records.fields import Quartiles
 from harness.records.record import Cost, Implementation, Usage
 from harness.reference import REFERENCE, SDPA, Trial, softmax_plan, trial_of, with_fastest_backend
 from harness.train import Trainer, autocast, synchronise
-from harness.trial import Call, inference_call, trainer_of, training_call
+from harness.trial import inference_call, trainer_of, training_call
 from tasks.contract import Split
 from zoo.cost import backends, flops, peak_bytes, state_bytes
 
@@ -53,7 +53,8 @@ def measure(plan: Plan) -> Cost:
         return Cost(own=own, softmax=None, time_ratio=None, inference_ratio=None)
     fastest = {training_call: trial.fastest(), inference_call: trial.fastest_inference}
     steps, passes = (
-        time_alternately(_calls(make, trainer, trainers[which]), device)
+        # One call where both trainers are the same.
+        time_alternately([make(one) for one in dict.fromkeys((trainer, trainers[which]))], device)
         for make, which in fastest.items()
     )
     sdpa = Implementation(backend=SDPA, precision=plan.spec.train.precision)
@@ -103,7 +104,7 @@ def _ratio(own: Iterable[float], others: Iterable[float]) -> Quartiles:
 Trainers = Mapping[Implementation, Trainer]
 
 
-def _softmax(plan: Plan, own: Trainer, train: Split) -> tuple[Trial | None, Trainers]:
+def _softmax(plan: Plan, of_run: Trainer, train: Split) -> tuple[Trial | None, Trainers]:
     """The trial of softmax, and the trainers of SDPA and of the fastest implementations.
 
     A trainer is that of the run itself where they are the same. No trial, with a warning, where
@@ -116,7 +117,7 @@ def _softmax(plan: Plan, own: Trainer, train: Split) -> tuple[Trial | None, Trai
         for name in dict.fromkeys(names):
             softmax = softmax_plan(plan, name)
             if softmax.spec == plan.spec:
-                trainers[name] = own
+                trainers[name] = of_run
                 continue
             trainers[name] = trainer_of(softmax, train)
             # Twice, because the optimiser's state exists from the second step on; and uncompiled,
@@ -137,11 +138,6 @@ def _softmax(plan: Plan, own: Trainer, train: Split) -> tuple[Trial | None, Trai
         trainers = {}
         gc.collect()
     return trial, trainers
-
-
-def _calls(make: Callable[[Trainer], Call], own: Trainer, softmax: Trainer) -> list[Call]:
-    """The calls of the run and of softmax; one where they are the same."""
-    return [make(trainer) for trainer in ([own] if own is softmax else [own, softmax])]
 
 
 def _usage(

@@ -75,11 +75,8 @@ def _recorded(plans: Mapping[Precision, Plan], key: str, store: Store) -> Precis
     spec = next(iter(plans.values())).spec
     prefix = f"{spec.task.name}-{spec.attention}-{spec.budget}-{spec.device}-s"
     for path in sorted(store.folder.glob(f"{prefix}*.json")):
-        try:
-            record = Record.model_validate_json(path.read_bytes())
-        except (OSError, ValueError):
-            continue
-        if row_key(record.spec) == key:
+        record = store.read_file(path.name)
+        if isinstance(record, Record) and row_key(record.spec) == key:
             return record.spec.train.precision
     return None
 

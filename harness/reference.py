@@ -9,12 +9,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
-import psutil
 import torch
 
 from harness.choices import choose, key_of
 from harness.cost.timing import short_trial, timer_of
-from harness.environment import describe, native_precisions
+from harness.environment import describe, memory_of, native_precisions
 from harness.plan import Plan
 from harness.records.record import Implementation, Precision
 from harness.records.store import Store
@@ -114,15 +113,9 @@ def _key(plan: Plan) -> str:
     ])  # fmt: skip
 
 
-def formula_fits(
-    weights: int, precision: Precision, device: torch.device, share: float = SHARE
-) -> bool:
-    """Whether the formula may keep so many weights, all layers together."""
-    if device.type == "cuda":
-        memory = torch.cuda.get_device_properties(device).total_memory
-    else:
-        memory = psutil.virtual_memory().total
-    return WEIGHTS * weights * (2 if precision == "bf16" else 4) <= share * memory
+def formula_fits(weights: int, precision: Precision, kind: str) -> bool:
+    """Whether the formula may store so many weights, of all layers, on a device of that kind."""
+    return WEIGHTS * weights * (2 if precision == "bf16" else 4) <= SHARE * memory_of(kind)
 
 
 def fastest(seconds: Mapping[Name, float], backend: Callable[[Name], str]) -> Name:
@@ -157,18 +150,17 @@ def _trial(plan: Plan) -> Trial | None:
 
 def _candidates(plan: Plan) -> list[Implementation]:
     spec = plan.spec
-    own = Implementation(backend=SDPA, precision=spec.train.precision)
     if spec.train.compiled:
         # Each would be compiled; the compiler has a kernel for SDPA alone.
-        return [own]
-    device = torch.device(spec.device)
+        return [Implementation(backend=SDPA, precision=spec.train.precision)]
     tokens = plan.task.max_len**2 * plan.task.sequences * spec.train.batch
     weights = tokens * spec.model.heads * spec.model.depth
+    native = native_precisions(torch.device(spec.device))
     return [
         Implementation(backend=backend, precision=precision)
-        for precision in dict.fromkeys((spec.train.precision, *native_precisions(device)))
+        for precision in dict.fromkeys((spec.train.precision, *native))
         for backend in BACKENDS[spec.device]
-        if backend != NAIVE or formula_fits(weights, precision, device)
+        if backend != NAIVE or formula_fits(weights, precision, spec.device)
     ]
 
 

@@ -58,7 +58,7 @@ def require_one_processor(plans: Sequence[Plan], store: Store) -> None:
     if len(devices) > 1:
         raise UserError(
             f"the runs of this sweep would differ in device: {' and '.join(sorted(devices))}; run "
-            f"it on one of them, or give a --store without the runs of the other"
+            "it on one of them, or give a --store without the runs of the other"
         )
 
 

@@ -53,10 +53,12 @@ def require_dtype(layer: nn.Module, x: Tensor) -> None:
     dtypes = {part.dtype for part in layer.parameters() if part.is_floating_point()}
     if not dtypes or x.dtype in dtypes:
         return
-    given, own = (str(dtype).removeprefix("torch.") for dtype in (x.dtype, max(dtypes, key=str)))
+    of_tokens, of_layer = (
+        str(dtype).removeprefix("torch.") for dtype in (x.dtype, max(dtypes, key=str))
+    )
     raise UserError(
-        f"the tokens are {given} and the layer is {own}; give tokens of the dtype of the layer, "
-        f"x.to(torch.{own}), or convert the layer, layer.to(torch.{given})"
+        f"the tokens are {of_tokens} and the layer is {of_layer}; give tokens of the dtype of the "
+        f"layer, x.to(torch.{of_layer}), or convert the layer, layer.to(torch.{of_tokens})"
     )
 
 

@@ -193,11 +193,6 @@ class KsvdAttention(Attention):
         phi = feature_maps.apply(self.phi, u)
         return phi if mask is None else phi.masked_fill(~mask[:, :, None, None], 0.0)
 
-    def _side(self, x: Tokens, side: int) -> Tokens:
-        """Queries (side 0) or keys (1), without a short convolution."""
-        weight, bias = self.query_key.weight.chunk(2)[side], self.query_key.bias.chunk(2)[side]
-        return F.linear(x, weight, bias)
-
     def _rotated(
         self, projected: Tokens, positions: Positions | None = None
     ) -> Float[Tensor, "b n ch width"]:

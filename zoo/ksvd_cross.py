@@ -31,6 +31,7 @@ Time O((n + m) p s) per head. The form is always computed with Gram matrices.
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn import functional as F
 
 from zoo import ksvd
 from zoo.contract import Attended, Context, Mask, Tokens, Unsupported
@@ -67,8 +68,9 @@ class KsvdCrossAttention(KsvdAttention):
 
     def _features_of(self, tokens: Tokens, mask: Mask | None, side: int) -> Features:
         """Phi of the queries (side 0) or the keys (1) of tokens, zero where padded."""
+        weight, bias = self.query_key.weight.chunk(2)[side], self.query_key.bias.chunk(2)[side]
         positions = None if mask is None else token_ranks(mask)
-        return self._map_features(self._rotated(self._side(tokens, side), positions), mask)
+        return self._map_features(self._rotated(F.linear(tokens, weight, bias), positions), mask)
 
     def _weights_of(
         self, tokens: Tokens, mask: Mask | None, phi: Features | None, side: int

@@ -133,12 +133,12 @@ class ProjectedAttention(Attention):
     def step(self, x: Token, state: State) -> tuple[Token, State]:
         """Project, `recur`, merge the heads, project the output; see `Attention.step`."""
         (count, *rest), token = state, x[:, None]
-        own = len(self.query.past_shapes())
-        query, past_query = self.query.step(token, tuple(rest[:own]))
-        context, past_context = self.context.step(token, tuple(rest[own : 2 * own]))
+        past = len(self.query.past_shapes())
+        query, past_query = self.query.step(token, tuple(rest[:past]))
+        context, past_context = self.context.step(token, tuple(rest[past : 2 * past]))
         q, k, v = self._heads(query, context, count[:, None], count[:, None])
         with full_precision(q, k, v) as (q32, k32, v32):
-            heads, inner = self.recur(q32, k32, v32, tuple(rest[2 * own :]))
+            heads, inner = self.recur(q32, k32, v32, tuple(rest[2 * past :]))
         state = count + 1, *past_query, *past_context, *inner
         return self._merge(heads.to(v.dtype))[:, 0], state
 

@@ -17,8 +17,8 @@ class TokensOnly(nn.Module):
     def __init__(self, layer: nn.Module) -> None:
         """Wrap `layer`; warn if it is in training mode, and returns losses there."""
         super().__init__()
-        attention = [module for module in layer.modules() if isinstance(module, Attention)]
-        losses = sorted({name for one in attention for name in one.traits.losses})
+        attention = (module for module in layer.modules() if isinstance(module, Attention))
+        losses = sorted({name for module in attention for name in module.traits.losses})
         if losses and layer.training:
             warnings.warn(
                 f"TokensOnly drops the auxiliary losses {', '.join(losses)}, which training needs; "

@@ -9,11 +9,10 @@ import json
 import re
 import warnings
 from dataclasses import asdict
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from zoo.registry import UserError, options_of
+from zoo.registry import UserError, entry_points, options_of
 
 BUILT_IN = Path(__file__).with_name("list.json")
 
@@ -26,8 +25,7 @@ Entry = dict[str, Any]
 
 def described() -> dict[str, list[Any]]:
     """Every variant and task with its options, and the names of the budgets."""
-    groups = ("zoo.variants", "tasks.tasks")
-    if any(metadata.entry_points(group=group) for group in groups):
+    if any(map(entry_points, ("zoo.variants", "tasks.tasks"))):
         return registered(plug_ins=True)
     return json.loads(BUILT_IN.read_text("utf-8"))
 

@@ -14,7 +14,7 @@ def hint(option: str, argv: Sequence[str], *, recipe: bool) -> str:
     """
     name, named = option.lstrip("-").replace("-", "_"), set(re.split("[,+=]", ",".join(argv)))
     owners = list(_owners(name, named, recipe))
-    owners = [one for one in owners if one in {"train", "model", *named}] or owners
+    owners = [owner for owner in owners if owner in {"train", "model", *named}] or owners
     if not owners:
         return ""
     value = next(_values(option, argv), "VALUE")
@@ -40,7 +40,7 @@ def _owners(name: str, tasks: Container[str], recipe: bool) -> Iterator[str]:
 def _values(option: str, argv: Sequence[str]) -> Iterator[str]:
     """The value that the option has on the command line, if it has one."""
     for text, following in zip(argv, [*argv[1:], ""], strict=True):
-        given, equals, value = text.partition("=")
+        name, equals, value = text.partition("=")
         value = value if equals else following
-        if given == option and value and not value.startswith("--"):
+        if name == option and value and not value.startswith("--"):
             yield value

@@ -122,8 +122,8 @@ def costs(options: Options) -> Answer:
     specs = list({cell.spec.id: cell.spec for cell in wanted}.values())
     records = measure_all(specs, options.store, options.seconds, options.timeout, options.rerun)
     entries = _entries(wanted, records)
-    pages_ = pages.reproduction_files(entries, options.budget)
-    files = write_pages(within(options.store, pages_))
+    made = pages.reproduction_files(entries, options.budget)
+    files = write_pages(within(options.store, made))
     failed = any(record.status in ("crashed", "failed") for record in records)
     if options.as_json:
         return Answer({"rows": [*map(line, entries)], "files": files}, int(failed))

@@ -97,10 +97,10 @@ def run(
         plans = [resolve(request, announce=typer.echo) for request in requests]
         cells.require_owners(requests, plans)
         outcomes, count = run_cells(plans), len(plans)
-    if tensorboard:
-        write_events([record for record, _ in outcomes], tensorboard)
-    complete = len(outcomes) == count and all(record.status == "ok" for record, _ in outcomes)
     records = [record for record, _ in outcomes]
+    if tensorboard:
+        write_events(records, tensorboard)
+    complete = len(records) == count and all(record.status == "ok" for record in records)
     baselines.fit(records, store)
     content = (_document if as_json else _text)(outcomes, report.attach(records, store), store)
     return Answer(content, 0 if complete else 1)

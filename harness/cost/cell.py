@@ -89,8 +89,8 @@ def reference_of(spec: CostSpec, backend: str = SDPA) -> CostSpec:
 
 def with_backend(spec: CostSpec, backend: str) -> CostSpec:
     """The cell with a backend of softmax in place of `auto`."""
-    own = {**spec.options[REFERENCE], "backend": backend}
-    return spec.model_copy(update={"options": {**spec.options, REFERENCE: own}})
+    softmax = {**spec.options[REFERENCE], "backend": backend}
+    return spec.model_copy(update={"options": {**spec.options, REFERENCE: softmax}})
 
 
 def memory_batch(spec: CostSpec) -> int:
@@ -136,12 +136,11 @@ def _softmax(spec: CostSpec, timer: Timer, end: float) -> tuple[dict[str, float]
 
     Empty, with the reason, where SDPA softmax has too little memory or time until `end`.
     """
-    device = torch.device(spec.device)
     weights = spec.batch * spec.heads * spec.length**2 * (spec.model.depth if spec.model else 1)
     if spec.operation == "decode":
         weights //= spec.length
     names = [name for name in BACKENDS[spec.device]
-             if name != NAIVE or formula_fits(weights, spec.precision, device)]  # fmt: skip
+             if name != NAIVE or formula_fits(weights, spec.precision, spec.device)]  # fmt: skip
     try:
         seconds = timer(prepare(reference_of(spec)).call, 1)
     except (MemoryError, RuntimeError) as error:

@@ -72,7 +72,7 @@ class RecordStore(ABC, Generic[SpecT, RecordT]):
             raise UserError(
                 f"{path} cannot be read ({error.strerror}); give another --store"
             ) from error
-        content = self._read(path)
+        content = self.read_file(path.name)
         if isinstance(content, Broken):
             raise UserError(
                 f"{path} is not a record ({content.reason}); move it away to run this again"
@@ -141,13 +141,7 @@ class RecordStore(ABC, Generic[SpecT, RecordT]):
 
     def read_file(self, name: str) -> RecordT | Broken:
         """The record of the file `name` of the folder, or why it is none."""
-        return self._read(self.folder / name)
-
-    def _path_of(self, record: RecordT) -> Path:
-        spec: Any = record.spec
-        return self.path(spec)
-
-    def _read(self, path: Path) -> RecordT | Broken:
+        path = self.folder / name
         if not path.is_file():
             return Broken(path, "it is not a regular file")
         text = ""
@@ -167,6 +161,10 @@ class RecordStore(ABC, Generic[SpecT, RecordT]):
         if path.name != expected:
             return Broken(path, f"its specification belongs in {expected}; move it away")
         return record
+
+    def _path_of(self, record: RecordT) -> Path:
+        spec: Any = record.spec
+        return self.path(spec)
 
 
 class Store(RecordStore[RunSpec, Record]):
@@ -200,7 +198,7 @@ class Store(RecordStore[RunSpec, Record]):
             with self.locks.unused(name) as unused:
                 if not unused:
                     continue
-                record = self._read(self.folder / f"{name}.json")
+                record = self.read_file(f"{name}.json")
                 if isinstance(record, Record) and record.status in FINAL:
                     checkpoint.unlink(missing_ok=True)
                 if not checkpoint.exists():

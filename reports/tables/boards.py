@@ -110,8 +110,8 @@ def grouped(
     latest = {(record.spec.id, record.environment.device): record for record in ordered}
     groups = group_by(latest.values(), lambda run: sort_key(shared(run), run.environment.device))
     runs = [groups[key] for key in sorted(groups)]
-    settings = [with_precision(shared(own[0]), [run.spec for run in own]) for own in runs]
-    names = titles(settings, [machines(own) for own in runs])
+    settings = [with_precision(shared(group[0]), [run.spec for run in group]) for group in runs]
+    names = titles(settings, [machines(group) for group in runs])
     return list(zip(names, settings, runs, strict=True))
 
 
@@ -216,14 +216,14 @@ def _board(title: str, shared: Setting, runs: Sequence[Record]) -> Board:
 
 
 def _rows(records: Sequence[Record], shared: Setting) -> tuple[Row, ...]:
-    def own(run: Record) -> str:
+    def choice(run: Record) -> str:
         return f"{_chosen(run)}{precision_text(run.spec, shared)}"
 
     rows = [
         Row(f"{name}{options}{chosen}", tuple(runs))
         for name, all_runs in group_by(records, lambda run: run.spec.attention).items()
         for options, same in by_options(all_runs)
-        for chosen, runs in group_by(same, own).items()
+        for chosen, runs in group_by(same, choice).items()
     ]
     return tuple(in_order(rows))
 

@@ -145,7 +145,9 @@ class Sweep:
             cells = (row.measured.get(length) for row in self.rows)
             for name in sorted({cell.reference for cell in cells if cell and cell.reference}):
                 lengths.setdefault(name, []).append(length)
-        texts = [f"{name} at {', '.join(f'{n:,}' for n in own)}" for name, own in lengths.items()]
+        texts = [
+            f"{name} at {', '.join(f'{n:,}' for n in found)}" for name, found in lengths.items()
+        ]
         return f"Fastest softmax: {'; '.join(texts)} tokens." if texts else ""
 
 

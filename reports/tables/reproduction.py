@@ -73,12 +73,12 @@ class Entry:
     @property
     def time_over_naive(self) -> float | None:
         """Time over that of softmax by its formula; both alternate with the fastest softmax."""
-        own, naive = self.record.measured, self.naive.measured
-        if not (own and naive and own.over_softmax and naive.over_softmax):
+        cell, naive = self.record.measured, self.naive.measured
+        if not (cell and naive and cell.over_softmax and naive.over_softmax):
             return None
-        if own.reference != naive.reference:
-            return own.seconds.median / naive.seconds.median
-        return own.over_softmax.median / naive.over_softmax.median
+        if cell.reference != naive.reference:
+            return cell.seconds.median / naive.seconds.median
+        return cell.over_softmax.median / naive.over_softmax.median
 
     @property
     def memory_over_naive(self) -> float | None:

@@ -21,7 +21,7 @@ from jaxtyping import Int
 from tasks.contract import Baseline, Split, SplitName, Splits
 from tasks.registry import tasks
 from tasks.synthetic.base import Examples, Stream, SyntheticTask
-from zoo.registry import require_at_least
+from zoo.registry import require_at_least, require_memory
 
 Table = Int[np.ndarray, "order order"]
 """The element number of each product, by the numbers of its factors."""
@@ -122,6 +122,8 @@ class ModularAddition(WordProblem):
     def __post_init__(self) -> None:
         """Raise UserError where an option is out of range."""
         require_at_least(2, self.name, symbols=self.symbols)
+        what = f"the table of {self.name}.symbols={self.symbols:.3g}"
+        require_memory(16 * self.symbols**2, what, "lower it")  # and its sums before the remainder
         super().__post_init__()
 
     def products(self) -> Table:

@@ -60,6 +60,11 @@ def test_data_beyond_the_memory_are_one_line(rejected, option):
         assert "of memory" in rejected(*RUN, "-t", task, "--set", f"{task}.{option}={2**50}")
 
 
+def test_a_table_of_products_beyond_the_memory_is_one_line(rejected):
+    setting = f"modular-addition.symbols={2**20}"
+    assert "of memory" in rejected(*RUN, "-t", "modular-addition", "--set", setting)
+
+
 @pytest.mark.filterwarnings("always")
 def test_pipes_in_a_store_block_nothing(call, store):
     store.locks.folder.mkdir(parents=True)

@@ -28,22 +28,19 @@ ENTRIES = {entry["name"]: entry for entry in (*DOCUMENT["variants"], *DOCUMENT["
 
 
 @pytest.fixture
-def plug_ins(monkeypatch, tmp_path):
-    """The names of a variant and a task of other packages: that of the example, and one more."""
-    (tmp_path / "mine.py").write_text(
+def plug_ins(install, monkeypatch):
+    """The names of a variant and a task of other packages: that of the example, and another."""
+    monkeypatch.syspath_prepend(PLUGIN)
+    folder = install(
+        {
+            "zoo.variants": {"aft-simple": "attention_free:AttentionFree"},
+            "tasks.tasks": {"mine": "mine:Mine"},
+        }
+    )
+    (folder / "mine.py").write_text(
         "from tasks.registry import tasks\nclass Mine(tasks.find('majority')):\n    name = 'mine'\n"
     )
-    points = [
-        metadata.EntryPoint("aft-simple", "attention_free:AttentionFree", "zoo.variants"),
-        metadata.EntryPoint("mine", "mine:Mine", "tasks.tasks"),
-    ]
-    for folder in (PLUGIN, tmp_path):
-        monkeypatch.syspath_prepend(folder)
-    monkeypatch.setattr(
-        metadata, "entry_points",
-        lambda group: metadata.EntryPoints(one for one in points if one.group == group),
-    )  # fmt: skip
-    return {point.name for point in points}
+    return {"aft-simple", "mine"}
 
 
 def test_the_list_names_every_variant_task_and_budget_in_100_columns(call):
@@ -168,8 +165,15 @@ def test_a_plug_in_is_listed_but_not_written_to_the_file(call, plug_ins, monkeyp
     assert json.loads(json.dumps(registered(plug_ins=False))) == DOCUMENT
 
 
+def test_a_malformed_entry_point_is_one_line(call, install):
+    (points,) = install({}).glob("*/entry_points.txt")
+    points.write_text("[other]\nno equals sign\n")
+    code, out, err = call("list")
+    assert (code, out, err.count("\n")) == (2, "", 1) and "plug-ins cannot be read" in err
+
+
 def test_no_generated_page_has_a_plug_in(plug_ins, monkeypatch, tmp_path):
-    assert plug_ins == {"aft-simple", "mine"} and "aft-simple" in variants.names()
+    assert "aft-simple" in variants.names()
 
     def result(name):
         return conformance.Result("token mixing", name, conformance.Outcome(True, "yes"), "")

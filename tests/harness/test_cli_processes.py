@@ -13,12 +13,10 @@ from harness.cli import main
 from harness.cli.process import execute
 from harness.interrupts import Terminated
 from harness.records.store import Store
+from tests.harness.conftest import DEADLINE
 from zoo.registry import UserError
 
 ROOT = Path(__file__).parents[2]
-DEADLINE = 600.0
-"""Seconds after which a process counts as one that hangs, on a machine under any load."""
-
 STEPS = 260
 LONG = ["run", "-a", "softmax", "--budget", "smoke", "--precision", "fp32"]
 LONG += ["--set", f"train.steps={STEPS}", "--set", "train.evaluations=10"]

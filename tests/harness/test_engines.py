@@ -16,6 +16,7 @@ from harness.cli import main
 from harness.engines.local import Workers, visible_gpus
 from harness.environment import use_threads
 from harness.records.store import Store
+from tests.harness.conftest import DEADLINE
 
 ROOT = Path(__file__).parents[2]
 VARIANTS = ["softmax", "none"]
@@ -26,9 +27,6 @@ for setting in (
     "listops.test=18", "train.steps=120", "train.evaluations=10",
 ):  # fmt: skip
     CELLS += ["--set", setting]
-
-DEADLINE = 600.0
-"""Seconds after which a process counts as one that hangs, on a machine under any load."""
 
 NEEDS = {"slurm": "submitit", "ray": "ray"}
 

@@ -23,6 +23,10 @@ from zoo.contract import Unsupported
 from zoo.registry import UserError
 
 
+def serial(view) -> Serial:
+    return Serial(view, Workers(1, 1))
+
+
 class Quiet:
     """A view that counts what a grid tells it, and shows each run by `shown`."""
 
@@ -47,7 +51,7 @@ class Quiet:
 
 def grid(plans, store, callback, rerun=False) -> list[tuple[int, str, bool]]:
     view = Quiet(callback)
-    outcome = run_all(plans, store, Serial(view, Workers(1, 1)), view, rerun=rerun)
+    outcome = run_all(plans, store, serial(view), view, rerun=rerun)
     return [(record.spec.seed, record.status, new) for record, new in outcome]
 
 
@@ -257,7 +261,7 @@ def test_a_cell_whose_process_dies_is_run_again_and_fails_in_the_end(
     plan, store, callback, unmeasured, deaths, rerun
 ):
     view = Quiet(callback)
-    pool = Dying(Serial(view, Workers(1, 1)), deaths)
+    pool = Dying(serial(view), deaths)
     outcomes = run_all([plan(seed=0), plan(seed=1)], store, pool, view, rerun=rerun)
     status = "failed" if deaths == ATTEMPTS else "ok"
     assert [(record.status, new) for record, new in outcomes] == [(status, True), ("ok", True)]
@@ -290,7 +294,7 @@ def test_a_run_that_another_machine_began_comes_last_and_starts_again(
     monkeypatch.setattr("harness.provenance.describe", lambda kind: other)
     view = Quiet(callback)
     with pytest.warns(UserWarning, match="is of another machine; the run starts again"):
-        outcomes = run_all([plan(seed=0), plan(seed=1)], store, Serial(view, Workers(1, 1)), view)
+        outcomes = run_all([plan(seed=0), plan(seed=1)], store, serial(view), view)
     assert [call[1] for call in view.calls if call[0] == "started"] == [1, 0]
     record = outcomes[0][0]
     assert (record.status, record.environment.threads) == ("ok", 99)
@@ -299,9 +303,7 @@ def test_a_run_that_another_machine_began_comes_last_and_starts_again(
 
 def test_a_cost_has_the_number_of_concurrent_cells(plan, store, callback, unmeasured):
     other = store.locks.acquire("another cell", threads=1, steps=4)
-    ((shared, _),) = run_all(
-        [plan()], store, Serial(Quiet(callback), Workers(1, 1)), Quiet(callback)
-    )
+    ((shared, _),) = run_all([plan()], store, serial(Quiet(callback)), Quiet(callback))
     other.release(keep_state=False)
     assert shared.cost.workers == 2
     assert remeasure(shared, store).cost.workers == 1

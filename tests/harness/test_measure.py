@@ -167,8 +167,8 @@ def test_a_compiled_model_is_compared_with_sdpa_alone(plan, monkeypatch):
 
 def test_the_formula_is_tried_where_its_weights_take_a_quarter_of_the_memory(monkeypatch):
     monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(total=4 * 3 * 4 * 100))
-    assert [formula_fits(count, "fp32", CPU) for count in (100, 101)] == [True, False]
-    assert [formula_fits(count, "bf16", CPU) for count in (200, 201)] == [True, False]
+    assert [formula_fits(count, "fp32", "cpu") for count in (100, 101)] == [True, False]
+    assert [formula_fits(count, "bf16", "cpu") for count in (200, 201)] == [True, False]
 
 
 def test_operations_are_counted_on_an_uncompiled_model(plan, monkeypatch):

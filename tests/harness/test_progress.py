@@ -11,6 +11,7 @@ from harness.cli.grid_view import GridView, grid
 from harness.cli.progress import columns
 from harness.records.locks import State
 from harness.records.outcome import Point
+from tests.harness.test_cost_cell import Clock
 
 
 @pytest.mark.parametrize("terminal", [False, True])
@@ -50,15 +51,6 @@ def test_an_interrupt_while_progress_is_shown_is_an_interrupt(store):
         Reported(Interrupted(), store.locks.acquire("cell", threads=1, steps=9)).phase("train")
 
 
-class Clock:
-    """A clock that is set."""
-
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def clock() -> Clock:
     return Clock()
@@ -68,6 +60,13 @@ def clock() -> Clock:
 def view(clock) -> GridView:
     console = Console(file=io.StringIO(), force_terminal=True)
     return GridView(Progress(*columns(), console=console), console, lambda spec: "name", clock)
+
+
+def state(phase, step) -> State:
+    """The state of a run of another process."""
+    return State(
+        host="h", pid=1, since="2026-11-21T08:00:00Z", threads=1, phase=phase, step=step, steps=1000
+    )
 
 
 def left(view):
@@ -102,11 +101,7 @@ def test_the_remaining_time_of_another_process_is_known_from_its_steps(plan, vie
 
     def look(phase, step, at):
         clock.now = at
-        state = State(
-            host="h", pid=1, since="2026-11-21T08:00:00Z", threads=1, phase=phase, step=step,
-            steps=1000,
-        )  # fmt: skip
-        view.refresh({"name": state}, {})
+        view.refresh({"name": state(phase, step)}, {})
         return left(view)
 
     assert look("load data", 0, 0) is look("measure cost", 0, 90) is look("train", 0, 100) is None
@@ -119,9 +114,5 @@ def test_a_grid_has_no_remaining_time_before_a_cell_has_ended(plan, view, clock)
     view.begin(4, 0)
     view.started(spec)
     clock.now = 300
-    state = State(
-        host="h", pid=1, since="2026-11-21T08:00:00Z", threads=1, phase="train", step=1,
-        steps=1000,
-    )  # fmt: skip
-    view.refresh({"name": state}, {})
+    view.refresh({"name": state("train", 1)}, {})
     assert left(view) is None and "left" not in view._summary()

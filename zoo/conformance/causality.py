@@ -15,9 +15,7 @@ COPIES = 25
 LONG_BORDERS = (1, 512, 1000, 1023, 1024, 1025, LONG - 1)
 """Borders in a long input, around powers of two, which are sizes of blocks."""
 
-
 EFFECT = "outputs depend on later tokens by"
-EXACT = [setting for setting in SETTINGS if setting.dtype == torch.float64]
 
 
 def check_every_pair(configuration: Configuration) -> Outcome:
@@ -27,7 +25,8 @@ def check_every_pair(configuration: Configuration) -> Outcome:
     not change, and their gradient with respect to those tokens must be zero. In evaluation, tokens
     from some borders on are also padded or left out.
     """
-    return verdict(_leaks, configuration, EFFECT, EXACT)
+    exact = [setting for setting in SETTINGS if setting.dtype == torch.float64]
+    return verdict(_leaks, configuration, EFFECT, exact)
 
 
 def check_long_inputs(configuration: Configuration) -> Outcome:

@@ -24,6 +24,9 @@ from zoo.contract import Attended, Attention
 DOMINANT = 10.0
 """The largest ratio, in a module, of the gradient of an auxiliary loss to that of the task."""
 
+BOUND = 1e-3
+"""The largest relative error of a derivative against finite differences at the usual lengths."""
+
 STEP = 1e-7
 """The step of finite differences: few arguments of a ReLU change their sign within it."""
 
@@ -74,7 +77,7 @@ def check_long_inputs(configuration: Configuration) -> Outcome:
     return _directional(configuration, LONG)
 
 
-def _directional(configuration: Configuration, length: int, bound: float = 1e-3) -> Outcome:
+def _directional(configuration: Configuration, length: int) -> Outcome:
     layer, x = configuration.layer(max_len=length), 0.7 * random_tokens(2, length)
     largest, where = 0.0, ""
     for mask in (None, padding_masks(length)[1][:2]):
@@ -82,15 +85,13 @@ def _directional(configuration: Configuration, length: int, bound: float = 1e-3)
             inputs, call = _function(layer.train(training), x.requires_grad_(), mask)
             names = ["the tokens", *(name for name, _ in layer.named_parameters())]
             for name, error in zip(names, _errors(inputs, call, mask), strict=True):
-                if not error <= largest:
+                if error > largest:
                     mode = "training" if training else "evaluation"
-                    largest, where = (
-                        error,
-                        f" for {name} in {mode}{' with padding' * (mask is not None)}",
-                    )
+                    padding = " with padding" * (mask is not None)
+                    largest, where = error, f" for {name} in {mode}{padding}"
     return Outcome(
-        largest <= bound,
-        f"differ from finite differences by {largest:.2g}{where}, at most {bound:.0e} allowed",
+        largest <= BOUND,
+        f"differ from finite differences by {largest:.2g}{where}, at most {BOUND:.0e} allowed",
     )
 
 
@@ -113,7 +114,8 @@ def _errors(
 ) -> Iterator[float]:
     """The error of the derivative of `probe_loss` along a direction of each input.
 
-    Relative to the norm of the gradient, or to 0.001 of the largest norm where that is more.
+    Relative to the norm of the gradient, or to 0.001 of the largest norm where that is more;
+    infinite where it is not a number.
     """
     gradients = torch.autograd.grad(probe_loss(call(*inputs), mask), inputs, materialize_grads=True)
     norms = torch.stack([gradient.norm() for gradient in gradients])
@@ -129,7 +131,8 @@ def _errors(
             )
         expected = (above - below) / (2 * STEP)
         error = (expected - (gradient * direction).sum()).abs()
-        yield (error / norms[index].clamp_min(1e-3 * norms.max().item())).item()
+        relative = error / norms[index].clamp_min(1e-3 * norms.max().item())
+        yield relative.nan_to_num(float("inf"), float("inf")).item()
 
 
 def check_precisions(configuration: Configuration) -> Outcome:
@@ -164,7 +167,12 @@ def _gradients(configuration: Configuration, setting: Setting, mask: Tensor | No
 
 
 def _row_error(actual: Tensor, expected: Tensor) -> float:
-    """The upper quartile of the relative errors of rows; rows close to zero are left out."""
+    """The upper quartile of the relative errors of rows; rows close to zero are left out.
+
+    Infinite where a gradient is not finite: no comparison with NaN is true.
+    """
+    if not actual.isfinite().all():
+        return float("inf")
     actual, expected = (
         part.double().reshape(-1, part.shape[-1] if part.ndim > 1 else part.numel())
         for part in (actual, expected)
@@ -174,7 +182,7 @@ def _row_error(actual: Tensor, expected: Tensor) -> float:
     if not rows.any():
         return 0.0
     errors = (actual - expected).norm(dim=1)[rows] / norms[rows]
-    return errors.nan_to_num(float("inf"), float("inf")).quantile(0.75).item()
+    return errors.quantile(0.75).item()
 
 
 def check_losses(configuration: Configuration) -> Outcome:

@@ -79,11 +79,8 @@ def check_cross_attention(configuration: Configuration) -> Outcome:
 
 
 def _context_leaks(configuration: Configuration, setting: Setting) -> Iterator[Leak]:
-    layer, draws, x = (
-        configuration.layer_for(setting),
-        configuration.draws(setting),
-        random_tokens(2, 20),
-    )
+    layer, draws = configuration.layer_for(setting), configuration.draws(setting)
+    x = random_tokens(2, 20)
     for m in (7, 20, 33):
         context, mask = random_tokens(2, m, seed=4), torch.arange(m) < torch.tensor([[m], [5]])
         for padding in (None, mask):

@@ -42,28 +42,28 @@ def output_if(name, applies, change, base=Bidirectional):
 
 
 class Scaled(torch.autograd.Function):
-    """The identity, with a gradient that is 30 % too large."""
+    """The identity, with a gradient that is multiplied by `factor`."""
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(keys):
+    def forward(keys, factor):
         return keys.clone()
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        pass
+        ctx.factor = inputs[1]
 
     @staticmethod
     def backward(ctx, gradient):
-        return 1.3 * gradient
+        return ctx.factor * gradient, None
 
 
-def gradient_if(name, applies):
+def gradient_if(name, applies, factor=1.3):
     """A variant whose gradient of the keys is wrong where `applies(layer, k, mask)`."""
 
     def attend(self, q, k, v, mask):
-        k = Scaled.apply(k) if applies(self, k, mask) else k
+        k = Scaled.apply(k, factor) if applies(self, k, mask) else k
         return Bidirectional.attend(self, q, k, v, mask)
 
     return type(name, (Bidirectional,), {"attend": attend})
@@ -169,6 +169,16 @@ CONDITIONAL = {
     ): "gradients, fp32 and bf16",
     gradient_if("GradientWrongBeyond64Tokens", lambda layer, k, mask: k.shape[2] > 64): "gradients",
     gradient_if("GradientWrongWithoutMask", lambda layer, k, mask: mask is None): "gradients",
+    gradient_if(
+        "GradientNaNInEvaluationWithoutMask",
+        lambda layer, k, mask: k.shape[2] > 64 and mask is None and not layer.training,
+        float("nan"),
+    ): "gradients",
+    gradient_if(
+        "GradientNaNInBf16ModuleWithMask",
+        lambda layer, k, mask: k.dtype == BF16 and mask is not None,
+        float("nan"),
+    ): "gradients, fp32 and bf16",
     output_if(
         "Bf16OutputTooSmall", lambda layer, x, *_: x.dtype == BF16, lambda tokens: 0.8 * tokens
     ): "precisions",
