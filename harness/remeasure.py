@@ -6,6 +6,7 @@ from harness.plan import restore
 from harness.provenance import environment_of
 from harness.records.record import Record
 from harness.records.store import Store
+from harness.reference import with_fastest_backend
 from harness.torch_state import unchanged
 from zoo.registry import UserError
 
@@ -44,7 +45,7 @@ def _remeasured(record: Record, store: Store) -> Record:
         record.environment, environment_of(plan), str(store.path(plan.spec)), "measure it there"
     )
     with unchanged(f"measuring {record.spec.attention}"):
-        cost = measure(plan)
+        cost = measure(with_fastest_backend(plan, store))
     updated = record.model_copy(update={"cost": cost, "environment": environment})
     store.write(updated)
     return updated
