@@ -39,15 +39,16 @@ def reasons(store) -> list[str]:
     return [one.reason for one in index.summaries(store).values()]
 
 
-def test_a_file_is_read_again_only_after_it_has_changed(store, names, reads, plan):
+@pytest.mark.parametrize(("reason", "modified"), [("crash", OLD), ("boom 2", OLD + 1)])
+def test_a_file_of_another_size_or_time_is_read_again(store, names, reads, plan, reason, modified):
     for _ in range(2):
         assert reasons(store) == ["boom 0", "boom 1"]
         assert reads == names
-    path = store.write(failure(plan(seed=0), store, "crash"))
-    os.utime(path, ns=(OLD + 1, OLD + 1))
+    path = store.write(failure(plan(seed=0), store, reason))
+    os.utime(path, ns=(modified, modified))
     (store.folder / names[1]).unlink()
-    assert reasons(store) == ["crash"] and reads == [*names, names[0]]
-    assert reasons(store) == ["crash"] and len(reads) == 3
+    assert reasons(store) == [reason] and reads == [*names, names[0]]
+    assert reasons(store) == [reason] and len(reads) == 3
 
 
 def test_a_file_that_was_written_just_now_is_read_each_time(store, names, reads):

@@ -145,6 +145,12 @@ def test_every_run_of_a_store_at_a_shape_has_the_first_backend(plan, trial, stor
     assert backend(plan("softmax", batch=2)) == "sdpa"
 
 
+def test_the_fastest_of_inference_may_be_another_than_that_of_training():
+    found = reference.Trial({BF16: 1.0, NAIVE: 2.0}, {BF16: 2.0, NAIVE: 1.0})
+    assert (found.fastest(), found.fastest_inference) == (BF16, NAIVE)
+    assert found.fastest(NAIVE.precision) == NAIVE
+
+
 def test_a_trial_is_made_once_for_a_shape(plan, monkeypatch):
     made = []
     real = reference.short_trial

@@ -74,6 +74,16 @@ def test_a_recorded_run_and_its_row_keep_their_precision(
     assert decide(*(request_for("primal", seed) for seed in (1, 0))) == ([name, name], [])
 
 
+def test_rows_whose_steps_take_other_times_decide_for_themselves(plan):
+    plans = [
+        plan("primal"),
+        plan("linear"),
+        plan("primal", batch=2),
+        plan("primal", settings={"primal": {"rank": 5}}),
+    ]
+    assert len({row_key(one.spec) for one in plans}) == len(plans)
+
+
 def test_a_checkpoint_keeps_its_precision(plan, store, request_for, seconds, decide):
     store.require_writable()
     store.checkpoint(plan("primal", precision="fp32").spec).touch()

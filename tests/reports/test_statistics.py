@@ -105,6 +105,7 @@ def test_rows_that_differ_by_more_than_their_seeds_are_separated():
         ((0.7, 0.7, 0.33), False),
         ((0.7, 0.7, 0.45), True),
         ((0.7, 0.7, 0.5), False),
+        ((0.7, 0.7, 0.565), False),  # 0.534: within the error of both, not of one
         ((0.05, 0.05), False),
         ((0.7,), False),
         ((0.7, 0.3, 0.3, 0.3, 0.3), True),
