@@ -20,6 +20,7 @@ WORDS = {
     "model.dim": "width",
     "model.feed_forward": "feed-forward width",
     "model.head": "classifier width",
+    "model.short_conv": "taps of short convolutions",
     "train.warmup": "warm-up steps",
     "train.lr": "learning rate",
     "train.evaluations": "validation evaluations",
@@ -29,7 +30,7 @@ WORDS = {
 PARTS = {"model": "Model", "train": "Training"}
 
 RARE_DEFAULTS = {
-    "model.drop_path": 0.0, "train.decay": "all", "train.label_smoothing": 0.0,
+    "model.short_conv": 0, "model.drop_path": 0.0, "train.decay": "all", "train.label_smoothing": 0.0,
     "train.augment": "none", "train.mixup": 0.0, "train.cutmix": 0.0,
 }  # fmt: skip
 """Fields that few recipes set, with their defaults, at which they are not shown."""

@@ -69,7 +69,7 @@ class Outcome(NamedTuple):
         lost: finished runs whose record disappeared later.
         repeated: finished runs whose record was replaced later.
         unreadable: files that were not records, at any time.
-        leftovers: files that are neither records nor locks, after another command.
+        leftovers: files that are neither records, baselines nor locks, after another command.
     """
 
     kills: int
@@ -129,10 +129,11 @@ def _complete_grid(
             command.join()
     left = {path: path.read_bytes() for path in store.folder.rglob("*") if path.is_file()}
     locks = {path for path in left if path.suffix == ".lock" and "command-" not in path.name}
+    baselines = {path for path in left if path.match("baselines/[!.]*.json")}
     return Outcome(
         killed, 1, len(finished), sum(path not in left for path in finished),
         sum(path in left and left[path] != was for path, was in finished.items()),
-        unreadable, len(left.keys() - finished.keys() - locks),
+        unreadable, len(left.keys() - finished.keys() - locks - baselines),
     )  # fmt: skip
 
 

@@ -207,6 +207,7 @@ def few(monkeypatch, tmp_path) -> Path:
     trees = {"min_len": 2, "max_len": 24, "train": 4, "dev": 2, "test": 2}
     by_name = {"image": Image(), "listops": tasks.create("listops", **trees), "squares": Squares()}
     monkeypatch.setattr(tasks, "names", lambda **_: list(by_name))
+    monkeypatch.setattr(cards.registry, "built_in", lambda: list(by_name.items()))
     monkeypatch.setattr(cards, "settings", lambda name: [by_name[name]])
     return tmp_path / "docs" / "cards.md"
 

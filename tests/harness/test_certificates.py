@@ -61,7 +61,7 @@ def test_the_program_writes_the_page_only_if_all_is_as_declared(
         return [Result("gradients", configuration.label, Outcome(passes, "off by 7"), "")]
 
     monkeypatch.setattr(certificates, "examine", examine)
-    monkeypatch.setattr(variants, "items", lambda: [("softmax", Softmax)])
+    monkeypatch.setattr(variants, "built_in", lambda: [("softmax", Softmax)])
     out = tmp_path / "page.md"
     if passes:
         certificates.main(out)

@@ -108,7 +108,7 @@ def start(data_home, tmp_path):
 
 def suffixes(store: Store) -> list[str]:
     """Of the files; locks are hidden, and so is a file that was being written."""
-    return sorted(path.suffix for path in store.folder.iterdir() if path.name[0] != ".")
+    return sorted(path.suffix for path in store.folder.glob("[!.]*") if path.is_file())
 
 
 def step_in(line: str) -> int:

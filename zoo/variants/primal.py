@@ -218,7 +218,12 @@ class Primal(KsvdCrossAttention):
         return self.out(merged.to(self.out.weight.dtype))
 
     def _folded(
-        self, x: Tokens, weights: Weights, mask: Mask | None, fused: bool, phi: Features | None
+        self,
+        x: Tokens,
+        weights: Weights,
+        mask: Mask | None,
+        fused: bool,
+        phi: Features | None = None,
     ) -> tuple[Tokens, Energy]:
         """The layer's output, and the energy, from Gram matrices; see `_map`."""
         tokens, grams = self._map(x, *self._output_map(weights), mask, fused, phi)
