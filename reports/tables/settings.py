@@ -30,7 +30,8 @@ WORDS = {
 PARTS = {"model": "Model", "train": "Training"}
 
 RARE_DEFAULTS = {
-    "model.short_conv": 0, "model.drop_path": 0.0, "train.decay": "all", "train.label_smoothing": 0.0,
+    "model.short_conv": 0, "model.drop_path": 0.0,
+    "train.decay": "all", "train.label_smoothing": 0.0,
     "train.augment": "none", "train.mixup": 0.0, "train.cutmix": 0.0,
 }  # fmt: skip
 """Fields that few recipes set, with their defaults, at which they are not shown."""
