@@ -126,7 +126,7 @@ def test_a_class_without_a_package_is_checked_in_the_folder_of_its_file(harness,
 
 @pytest.mark.slow
 def test_the_plug_in_gets_its_row_next_to_softmax_and_none(harness, tmp_path):
-    done = harness(f"{COMMANDS[2]} --budget smoke", COMMANDS[3])
+    done = harness(f"{COMMANDS[2]} --budget smoke --precision fp32", COMMANDS[3])
     assert done.returncode == 0, done.stderr
     rows = (tmp_path / "runs" / "leaderboard.md").read_text("utf-8").splitlines()
     names = {row.split("|")[1].strip() for row in rows if row.startswith("|")}
