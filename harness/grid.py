@@ -76,7 +76,7 @@ def _unsupported(plan: Plan) -> str | None:
             # A plug-in must not end the process with its own exit code.
             raise RuntimeError(f"it exits with {error.code!r}") from error
         except (MemoryError, RuntimeError) as error:
-            # What does not fit beside other processes is a result: its cell records it.
+            # What does not fit while other processes run is a result: its cell records it.
             if not is_out_of_memory(error):
                 raise
 

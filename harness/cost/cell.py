@@ -32,7 +32,7 @@ TRIAL_CALLS = 8
 
 
 def measure_cell(spec: CostSpec, limits: Limits, budget: float, timeout: float) -> Measured:
-    """Measure a cell, its time beside that of the fastest softmax, its memory beside that of SDPA.
+    """Measure time, compared with the fastest softmax, and memory, compared with SDPA.
 
     Args:
         spec: the cell.

@@ -109,7 +109,7 @@ def _accuracy(
     classes: int,
     votes_of: Callable[[slice], Float[Tensor, "..."]],
 ) -> float:
-    """The accuracy of the answer with the most votes, of which every place has some."""
+    """The accuracy of the answer with the most votes; every place has some."""
     found, correct = candidates(split), []
     for part in _parts(split, max(classes, found.shape[1])):
         targets = split.targets[part]
