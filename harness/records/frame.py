@@ -1,0 +1,187 @@
+"""Records as pandas data frames: a row a run, a row a measurement of cost.
+
+Every table, figure and page starts from these. Columns are the fields of the record, with a dot for
+each level, `model.dim`; see `docs/records.md`.
+"""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.records.cost import CostRecord
+from harness.records.record import Record
+from harness.records.store import CostStore, Store
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Cells = dict[str, Any]
+
+OF_ALL = ("model", "train")
+"""Owners of fields that are not a variant's."""
+
+
+def frame(folder: Path | str) -> "pd.DataFrame":
+    """The runs of a store, a row each; files that are no record are left out.
+
+    Raises:
+        UserError: the folder cannot be listed.
+    """
+    return of_records(Store(Path(folder)).read()[0])
+
+
+def costs(folder: Path | str) -> "pd.DataFrame":
+    """The measurements of `harness cost` in a store, a row each.
+
+    Raises:
+        UserError: the folder cannot be listed.
+    """
+    return of_costs(CostStore.within(Path(folder)).read()[0])
+
+
+def of_records(records: Iterable[Record]) -> "pd.DataFrame":
+    """A row for each run.
+
+    Columns: `attention`, `row` (with the options of variants that differ from the recipe),
+    `recipe`, `suite` and `question` (of a recipe `SUITE@VERSION/QUESTION`, else empty), `task` (its
+    key), `task.name`, `task.OPTION`, `model.FIELD`, `train.FIELD`, `VARIANT.OPTION`, `seed`, `device`, `role` (`trial`, `final`, or empty without
+    tuning), `status`, `reason`; `metric`, `score` (on test), `dev`, `sample` (the answers on test,
+    from which rows are compared), `best_step`, `loss` and `losses.NAME` (the last of training),
+    `train_seconds`, `seconds`; `time_ratio`, `inference_ratio`, `memory_ratio` (to softmax),
+    `step_seconds`, `peak_bytes`, `parameters`, `flops`, `state_bytes`, `backend`; `machine`,
+    `threads`, `memory_gib`, `system`, `commit`, `versions.PACKAGE`, `started`, `baseline` (whether
+    the model has no attention), `id`.
+    """
+    import pandas as pd
+
+    return pd.DataFrame([_run(record) for record in records])
+
+
+def of_costs(records: Iterable[CostRecord]) -> "pd.DataFrame":
+    """A row for each measurement.
+
+    Columns: `attention`, `level`, `pass`, `length`, `batch`, `dim`, `heads`, `causal`, `precision`,
+    `device`, `machine`, `threads`, `status`, `reason`, `linear` (claimed); `seconds`, `seconds.q1`,
+    `seconds.q3`, `ratio`, `ratio.q1`, `ratio.q3` (to the fastest exact softmax), `memory` (bytes,
+    state included), `memory_ratio` (to SDPA), `state_bytes`, `flops`, `parameters`, `over_limit`,
+    `backend`, `reference`, `started`, `commit`, `id`.
+    """
+    import pandas as pd
+
+    return pd.DataFrame([_cost(record) for record in records])
+
+
+def _run(record: Record) -> Cells:
+    spec, final, cost = record.spec, record.final, record.cost
+    point = record.curve[-1] if record.curve else None
+    suite, _, question = spec.budget.partition("/")
+    cells: Cells = {
+        "attention": spec.attention,
+        "row": _row(record),
+        "recipe": spec.budget,
+        "suite": suite if question else "",
+        "question": question,
+        "task": spec.task.key,
+        "task.name": spec.task.name,
+        **_dotted("task", spec.task.options),
+        "task.block": spec.task.block,
+        **_dotted("model", spec.model.model_dump()),
+        **_dotted("train", spec.train.model_dump()),
+        **{f"{v}.{o}": value for v, own in spec.options.items() for o, value in own.items()},
+        "seed": spec.seed,
+        "device": spec.device,
+        "role": spec.tuning.role if spec.tuning else "",
+        "status": record.status,
+        "reason": record.reason,
+    }
+    if final:
+        sample = final.measured or final.answers
+        cells |= {
+            "metric": getattr(final.measured, "metric", "accuracy"),
+            "score": final.test_score,
+            "dev": final.dev_score,
+            "sample": sample,
+            "best_step": final.best_step,
+            "train_seconds": final.train_seconds,
+            "seconds": final.seconds,
+        }
+    if point:
+        cells |= {"loss": point.loss, **_dotted("losses", point.losses)}
+    if cost:
+        cells |= {
+            "time_ratio": cost.over_softmax.median if cost.over_softmax else None,
+            "inference_ratio": (
+                cost.inference_over_softmax.median if cost.inference_over_softmax else None
+            ),
+            "memory_ratio": cost.memory_ratio,
+            "step_seconds": cost.own.seconds_per_1k_steps.median / 1000,
+            "peak_bytes": cost.own.peak_bytes,
+            "parameters": cost.own.parameters,
+            "flops": cost.own.flops,
+            "state_bytes": cost.own.state_bytes,
+            "backend": cost.own.backend,
+        }
+    environment = record.environment
+    return cells | {
+        "machine": environment.device,
+        "threads": environment.threads,
+        "memory_gib": environment.memory_gib,
+        "system": environment.system,
+        "commit": environment.commit,
+        **_dotted("versions", environment.versions),
+        "started": record.started,
+        "baseline": record.without_attention,
+        "id": spec.id,
+    }
+
+
+def _row(record: Record) -> str:
+    """The variant, with the options that differ from the recipe: `primal[rank=8]`."""
+    fields = record.spec.overrides.items()
+    options = [f"{path}={v}" for path, v in fields if path.partition(".")[0] not in OF_ALL]
+    prefix = f"{record.spec.attention}."
+    texts = [text.removeprefix(prefix) for text in options]
+    return record.spec.attention + (f"[{','.join(texts)}]" if texts else "")
+
+
+def _cost(record: CostRecord) -> Cells:
+    spec, measured = record.spec, record.measured
+    cells: Cells = {
+        **spec.model_dump(include={"attention", "level", "length", "batch", "dim", "heads"}),
+        "pass": spec.operation,
+        "causal": spec.causal,
+        **{f"{v}.{o}": value for v, own in spec.options.items() for o, value in own.items()},
+        "precision": spec.precision,
+        "device": spec.device,
+        "machine": spec.machine,
+        "threads": spec.threads,
+        "status": record.status,
+        "reason": record.reason,
+        "linear": record.claims_linear,
+        "started": record.started,
+        "commit": record.environment.commit,
+        "id": spec.id,
+    }
+    if measured:
+        ratio = measured.over_softmax
+        cells |= {
+            "seconds": measured.seconds.median,
+            "seconds.q1": measured.seconds.q1,
+            "seconds.q3": measured.seconds.q3,
+            "ratio": ratio.median if ratio else None,
+            "ratio.q1": ratio.q1 if ratio else None,
+            "ratio.q3": ratio.q3 if ratio else None,
+            "memory": measured.memory,
+            "memory_ratio": measured.memory_over_softmax,
+            "state_bytes": measured.state_bytes,
+            "flops": measured.flops,
+            "parameters": measured.parameters,
+            "over_limit": measured.over_limit,
+            "backend": measured.backend,
+            "reference": measured.reference,
+        }
+    return cells
+
+
+def _dotted(prefix: str, fields: Mapping[str, Any]) -> Cells:
+    return {f"{prefix}.{name}": value for name, value in fields.items()}
