@@ -44,13 +44,13 @@ def of_records(records: Iterable[Record]) -> "pd.DataFrame":
 
     Columns: `attention`, `row` (with the options of variants that differ from the recipe),
     `recipe`, `suite` and `question` (of a recipe `SUITE@VERSION/QUESTION`, else empty), `task` (its
-    key), `task.name`, `task.OPTION`, `model.FIELD`, `train.FIELD`, `VARIANT.OPTION`, `seed`, `device`, `role` (`trial`, `final`, or empty without
-    tuning), `status`, `reason`; `metric`, `score` (on test), `dev`, `sample` (the answers on test,
-    from which rows are compared), `best_step`, `loss` and `losses.NAME` (the last of training),
-    `train_seconds`, `seconds`; `time_ratio`, `inference_ratio`, `memory_ratio` (to softmax),
-    `step_seconds`, `peak_bytes`, `parameters`, `flops`, `state_bytes`, `backend`; `machine`,
-    `threads`, `memory_gib`, `system`, `commit`, `versions.PACKAGE`, `started`, `baseline` (whether
-    the model has no attention), `id`.
+    key), `task.name`, `task.OPTION`, `model.FIELD`, `train.FIELD`, `VARIANT.OPTION`, `seed`,
+    `device`, `role` (`trial`, `final`, or empty without tuning), `status`, `reason`; `metric`,
+    `score` (on test), `dev`, `sample` (the answers on test, from which rows are compared),
+    `best_step`, `loss` and `losses.NAME` (the last of training), `train_seconds`, `seconds`;
+    `time_ratio`, `inference_ratio`, `memory_ratio` (to softmax), `step_seconds`, `peak_bytes`,
+    `parameters`, `flops`, `state_bytes`, `backend`; `machine`, `threads`, `memory_gib`, `system`,
+    `commit`, `versions.PACKAGE`, `started`, `baseline` (whether the model has no attention), `id`.
     """
     import pandas as pd
 
