@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from reports.pairs import joined
+from reports.pairs import pairs as pairs_of
 from reports.statistics import (
     LEVEL,
     Interval,
     Sample,
-    differences,
-    holm,
     is_comparable,
     mean_interval,
     score_interval,
@@ -28,15 +28,14 @@ if TYPE_CHECKING:
     from harness.records.suites import CostPlan, Suite
 
 NOT_RUN: Mapping[str, Any] = {
-    "metric": "", "mean": math.nan, "low": math.nan, "high": math.nan, "text": "", "seeds": 0,
+    "metric": "", "mean": math.nan, "low": math.nan, "high": math.nan, "text": "",
+    "interval": "", "seeds": 0,
     "status": "", "tier": "", "not_compared": "", "baseline": "", "baseline_value": math.nan,
     "at_baseline": False, "answered": False, "known_failures": 0,
 }  # fmt: skip
 """The columns of answers, with their values where a row was not run."""
 
 LINE = [name for name in NOT_RUN if name not in ("status", "tier", "known_failures")]
-
-PAIRS = ("first", "second", "difference", "low", "high", "p", "p_holm")
 
 
 def answers(runs: pd.DataFrame, suite: "Suite", baselines: pd.DataFrame) -> pd.DataFrame:
@@ -50,7 +49,7 @@ def answers(runs: pd.DataFrame, suite: "Suite", baselines: pd.DataFrame) -> pd.D
     Returns:
         A line for each row and question. Columns: `row`, `attention`, `question`, `metric`;
         `mean`, `low`, `high` (in the unit of the metric, accuracies in percent; NaN without a
-        finished run) and `text`, which shows them; `seeds`, the finished ones; `status` (`ok`, how
+        finished run), and as text `text` and `interval`; `seeds`, the finished ones; `status` (`ok`, how
         runs ended, or empty where there is none: a question that cannot be asked, or was not);
         `tier` (letters: rows that share one are not separable; empty where not ranked) and
         `not_compared` (why not); `baseline` and `baseline_value`, the strongest of the rules that
@@ -79,37 +78,15 @@ def answers(runs: pd.DataFrame, suite: "Suite", baselines: pd.DataFrame) -> pd.D
 def pairs(runs: pd.DataFrame, suite: "Suite", baselines: pd.DataFrame) -> pd.DataFrame:
     """The differences between the rows that are compared on each question, with p-values.
 
-    Columns: `table` and `question` name the comparison, `metric`; see `pairs_of`.
+    Columns: `table` (the suite), `question`, `metric`, and those of `reports.pairs.pairs`.
     """
     results = _results(runs, suite)
-    parts = [pd.DataFrame(columns=["table", "question", "metric", *PAIRS])]
+    parts = []
     for question in suite.questions:
         column = _column(results[results["question"] == question.name], baselines)
-        compared = pairs_of(column.compared, column.metric)
-        compared = compared.assign(table=suite.key, question=question.name, metric=column.metric)
-        parts += [compared] if len(compared) else []
-    return pd.concat(parts, ignore_index=True)
-
-
-def pairs_of(samples: Mapping[str, Sample], metric: str) -> pd.DataFrame:
-    """Each pair of rows: `first` and `second`, the better row first; a line for each.
-
-    Columns: `difference` of their scores, with the ends `low` and `high` of its 95 % interval, in
-    percent where the metric is accuracy; `p`, the p-value that there is no difference, and `p_holm`
-    adjusted for the number of pairs of the table by Holm's method.
-    """
-    rows = sorted(samples, key=lambda row: -samples[row].mean)
-    if len(rows) < 2:
-        return pd.DataFrame(columns=[*PAIRS])
-    found = differences([samples[row] for row in rows])
-    at = np.triu_indices(len(rows), 1)
-    scale = 100 if metric == "accuracy" else 1
-    mean, half, p = scale * found.mean[at], scale * found.half[at], found.p[at]
-    first, second = ([rows[i] for i in side] for side in at)
-    return pd.DataFrame({
-        "first": first, "second": second, "difference": mean, "low": mean - half,
-        "high": mean + half, "p": p, "p_holm": holm(p),
-    })  # fmt: skip
+        found = pairs_of(column.compared, column.metric)
+        parts += [found.assign(table=suite.key, question=question.name, metric=column.metric)]
+    return joined(parts)
 
 
 def matrix(answers: pd.DataFrame, costs: pd.DataFrame, suite: "Suite") -> pd.DataFrame:
@@ -224,10 +201,10 @@ def _line(column: _Column, row: str) -> dict[str, Any]:
     mean, low, high = shown_ends(score, metric)
     strongest = max(rules, key=lambda name: rules[name]) if rules else ""
     above = bool(column.rules) and row not in column.models and score.low > rules[strongest]
-    ends = (shown_text(value, metric) for value in (mean, low, high))
+    text, lowest, highest = (shown_text(value, metric) for value in (mean, low, high))
     return {
-        "metric": column.metric, "mean": mean, "low": low, "high": high,
-        "text": "{} [{}, {}]".format(*ends), "seeds": sample.seeds,
+        "metric": column.metric, "mean": mean, "low": low, "high": high, "text": text,
+        "interval": f"[{lowest}, {highest}]", "seeds": sample.seeds,
         "not_compared": column.obstacle(row), "baseline": strongest,
         "baseline_value": shown(rules[strongest], metric) if strongest else math.nan,
         "at_baseline": bool(column.rules) and not above, "answered": above,
@@ -246,7 +223,9 @@ def _tiers(column: _Column, lines: Mapping[str, Mapping[str, Any]]) -> dict[str,
     Holm's method counts all pairs that are compared, as `pairs` does.
     """
     found = pairs_of(column.compared, column.metric)
-    different = {frozenset(pair) for pair in found.loc[found["p_holm"] <= LEVEL, PAIRS[:2]].values}
+    different = {
+        frozenset(pair) for pair in found.loc[found["p_holm"] <= LEVEL, ["first", "second"]].values
+    }
     ranked = [row for row in column.compared if lines[row]["answered"]]
     ranked.sort(key=lambda row: -column.samples[row].mean)
     separable = np.array([[{a, b} in different for b in ranked] for a in ranked], dtype=bool)

@@ -33,7 +33,8 @@ def test_an_answer_has_the_mean_over_final_seeds_with_its_interval(suite_frames,
     row = found.loc["recall", "primal"]
     assert (row["mean"], row["seeds"]) == (pytest.approx(100 * own["score"].mean()), 3)
     assert row["low"] < row["mean"] < row["high"]
-    assert row["text"] == f"{row['mean']:.1f} [{row['low']:.1f}, {row['high']:.1f}]"
+    assert row["text"] == f"{row['mean']:.1f}"
+    assert row["interval"] == f"[{row['low']:.1f}, {row['high']:.1f}]"
 
 
 def test_a_question_that_was_not_run_has_no_status_and_failed_runs_have_theirs(suite_frames):
