@@ -49,8 +49,8 @@ def answers(runs: pd.DataFrame, suite: "Suite", baselines: pd.DataFrame) -> pd.D
     Returns:
         A line for each row and question. Columns: `row`, `attention`, `question`, `metric`;
         `mean`, `low`, `high` (in the unit of the metric, accuracies in percent; NaN without a
-        finished run), and as text `text` and `interval`; `seeds`, the finished ones; `status` (`ok`, how
-        runs ended, or empty where there is none: a question that cannot be asked, or was not);
+        finished run), as texts `text` and `interval`; `seeds`, the finished ones; `status` (`ok`,
+        how runs ended, or empty without runs: a question that cannot be asked, or was not);
         `tier` (letters: rows that share one are not separable; empty where not ranked) and
         `not_compared` (why not); `baseline` and `baseline_value`, the strongest of the rules that
         do not do what is asked and of the other models without attention; `at_baseline`, whether
