@@ -13,7 +13,6 @@ A budget is a TOML file. Its tables, of which the more specific one applies last
     [tasks.TASK.variants.V]       options of a variant, on one task; "+V": in A+V
 """
 
-import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -23,6 +22,7 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from harness.records.spec import Frozen
+from harness.records.toml_files import Table, first_error, read_toml
 from zoo.registry import UserError, Value, unknown
 
 SUFFIX = ".toml"
@@ -32,11 +32,6 @@ NAMES = ("smoke", "laptop", "paper")
 
 RECIPES = Path(__file__).with_name("recipes")
 """Folder of their files."""
-
-DEPTH = 6
-"""Levels of a budget: tasks, TASK, variants, VARIANT, OPTION, and the values of a list."""
-
-Table = dict[str, Any]
 
 
 class Recipe(Frozen):
@@ -120,6 +115,9 @@ class Budget(Frozen):
         return merged
 
 
+PARTS = dict.fromkeys(("tasks", "other", "shared"), Recipe)
+
+
 def names() -> list[str]:
     """The budgets of this package, from the smallest to the largest number of steps."""
     return list(NAMES)
@@ -136,21 +134,7 @@ def find(name: str) -> Budget:
     path, label = Path(name), f"budget file {name!r}"
     if path.stem in NAMES:
         raise UserError(f"{label} has the name of a built-in budget; rename the file")
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", path.stem):
-        raise UserError(
-            f"{label}: a budget's name holds up to 64 letters, digits, '-', '_' and '.'; "
-            "rename the file"
-        )
-    try:
-        if not path.is_file():
-            raise UserError(f"{label} is not a file; print one with: harness budgets --show laptop")
-        tables = tomllib.loads(path.read_text("utf-8"))
-        _require_small(tables)
-    except UserError:
-        raise
-    except (OSError, RecursionError, ValueError) as error:  # of UTF-8, of TOML, of long numbers
-        reason = getattr(error, "strerror", None) or error
-        raise UserError(f"{label} cannot be read ({reason}); correct the file") from error
+    tables = read_toml(path, label, "print one with: harness budgets --show laptop")
     return _parse(path.stem, tables, label)
 
 
@@ -172,22 +156,6 @@ def _built_in(name: str) -> Budget:
     return _parse(name, tomllib.loads(show(name)), f"budget {name!r}")
 
 
-def _require_small(tables: Table) -> None:
-    """Raise ValueError on tables of more levels than a budget has, and integers beyond 64 bits."""
-    level: list[Any] = [tables]
-    for _ in range(DEPTH):
-        level = [
-            value
-            for part in level
-            if isinstance(part, dict | list)
-            for value in (part.values() if isinstance(part, dict) else part)
-        ]
-        if any(isinstance(value, int) and not -(2**63) <= value < 2**63 for value in level):
-            raise ValueError("it has an integer of more than 64 bits")
-    if any(isinstance(part, dict | list) and part for part in level):
-        raise ValueError(f"it has tables of more than {DEPTH} levels")
-
-
 def _parse(name: str, tables: Mapping[str, Any], label: str) -> Budget:
     if "name" in tables:
         raise UserError(f"{label}: the file's name is the budget's name; remove 'name'")
@@ -197,24 +165,4 @@ def _parse(name: str, tables: Mapping[str, Any], label: str) -> Budget:
     try:
         return Budget.model_validate(given)
     except ValidationError as error:
-        raise UserError(f"{label}: {first_error(error, Budget, 'part')}") from error
-
-
-def first_error(error: ValidationError, kind: type[Frozen], what: str) -> str:
-    """The first error of validating a `kind`, in one line: value, rule and remedy.
-
-    `what` is the word for a field of `kind`.
-    """
-    first = error.errors(include_url=False)[0]
-    path = [str(part) for part in first["loc"]]
-    field = ".".join(path)
-    if first["type"] == "extra_forbidden":
-        fields = Recipe.model_fields if len(path) > 1 else kind.model_fields
-        return unknown(what, path[-1], set(fields) - {"name"})
-    if first["type"] == "missing":
-        return f"{field} is missing; set it"
-    message = first["msg"].removeprefix("Value error, ")
-    if not field:
-        return message
-    rule = message[:1].lower() + message[1:].partition(", unable")[0]
-    return f"{field}={' '.join(str(first['input']).split())}: {rule}; change it"
+        raise UserError(f"{label}: {first_error(error, Budget, 'part', PARTS)}") from error

@@ -18,6 +18,7 @@ from harness.records.spec import (
     TrainSpec,
     TuningSpec,
 )
+from harness.records.toml_files import first_error
 from harness.torch_state import unchanged
 from tasks import Task, create
 from tasks.blocks import shuffle_blocks
@@ -231,4 +232,4 @@ def _validated(kind: type[S], owner: str, values: Mapping[str, Any]) -> S:
     try:
         return kind.model_validate(dict(values))
     except ValidationError as error:
-        raise UserError(f"{owner}.{budgets.first_error(error, kind, 'option')}") from error
+        raise UserError(f"{owner}.{first_error(error, kind, 'option')}") from error

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from harness.records.cost import CostRecord
 from harness.records.record import Record
 from harness.records.store import CostStore, Store
+from harness.records.suites import label_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -138,10 +139,8 @@ def _run(record: Record) -> Cells:
 def _row(record: Record) -> str:
     """The variant, with the options that differ from the recipe: `primal[rank=8]`."""
     fields = record.spec.overrides.items()
-    options = [f"{path}={v}" for path, v in fields if path.partition(".")[0] not in OF_ALL]
-    prefix = f"{record.spec.attention}."
-    texts = [text.removeprefix(prefix) for text in options]
-    return record.spec.attention + (f"[{','.join(texts)}]" if texts else "")
+    options = {path: value for path, value in fields if path.partition(".")[0] not in OF_ALL}
+    return label_of(record.spec.attention, options)
 
 
 def _cost(record: CostRecord) -> Cells:
