@@ -21,7 +21,9 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
+from harness.records import suites
 from harness.records.spec import Frozen
+from harness.records.suites import Question, Suite
 from harness.records.toml_files import Table, first_error, read_toml
 from zoo.registry import UserError, Value, unknown
 
@@ -75,6 +77,8 @@ class Budget(Frozen):
         tasks: the recipe of each task.
         other: the recipe of a task that `tasks` does not name; None where there is none.
         shared: recipes that the recipes of tasks may extend.
+        question: the question of a suite whose recipe it is, which has its only task, and fixes
+            positions and precision; None of a file.
     """
 
     name: str
@@ -84,6 +88,7 @@ class Budget(Frozen):
     tasks: dict[str, Recipe] = Field(default={})
     other: Recipe | None = None
     shared: dict[str, Recipe] = Field(default={})
+    question: Question | None = None
 
     def recipe(self, task: str) -> Recipe:
         """The recipe of a task: fields of the model and the optimiser are complete.
@@ -126,9 +131,14 @@ def names() -> list[str]:
 def find(name: str) -> Budget:
     """The budget of that name, or the one in the TOML file of that path.
 
+    The recipe of a question of a suite is `laptop@1/copy`.
+
     Raises:
         UserError: there is none, or the file is not a budget.
     """
+    suite, _, question = name.rpartition("/")
+    if suite and not name.endswith(SUFFIX):
+        return of_question(suites.find(suite), question)
     if not name.endswith(SUFFIX):
         return _built_in(name)
     path, label = Path(name), f"budget file {name!r}"
@@ -136,6 +146,23 @@ def find(name: str) -> Budget:
         raise UserError(f"{label} has the name of a built-in budget; rename the file")
     tables = read_toml(path, label, "print one with: harness budgets --show laptop")
     return _parse(path.stem, tables, label)
+
+
+def of_question(suite: Suite, name: str) -> Budget:
+    """The recipe of a question; without `train.lr` its rate is the middle one of its rates.
+
+    Raises:
+        UserError: the suite has no such question.
+    """
+    question = suite.question(name)
+    return Budget(
+        name=f"{suite.key}/{name}",
+        model=question.model,
+        train={"lr": sorted(question.rates)[len(question.rates) // 2], **question.train},
+        variants=question.variants,
+        tasks={question.task: Recipe(options=question.options)},
+        question=question,
+    )
 
 
 def show(name: str) -> str:
@@ -157,8 +184,9 @@ def _built_in(name: str) -> Budget:
 
 
 def _parse(name: str, tables: Mapping[str, Any], label: str) -> Budget:
-    if "name" in tables:
-        raise UserError(f"{label}: the file's name is the budget's name; remove 'name'")
+    for field in ("name", "question"):
+        if field in tables:
+            raise UserError(f"{label}: the file's name is the budget's name; remove {field!r}")
     given = {"train": {}, **tables, "name": name}
     if name not in NAMES and isinstance(given.get("model", {}), Mapping):
         given["model"] = {**_built_in("paper").model, **given.get("model", {})}

@@ -75,7 +75,7 @@ def first_error(
     field = ".".join(path)
     if first["type"] == "extra_forbidden":
         fields = (parts.get(path[0], kind) if len(path) > 1 else kind).model_fields
-        return unknown(what, path[-1], set(fields) - {"name"})
+        return unknown(what, path[-1], set(fields) - {"name", "question"})
     if first["type"] == "missing":
         return f"{field} is missing; set it"
     message = first["msg"].removeprefix("Value error, ")

@@ -1,15 +1,43 @@
 """Suites: their files, their recipes, and the runs that complete them."""
 
+from dataclasses import replace
+from itertools import product
+from types import MappingProxyType
+
 import pytest
 
+from harness import budgets
+from harness.data import Data
+from harness.plan import Request, resolve
 from harness.records import suites
+from harness.records.store import name_of_run
+from harness.records.suites import label_of
+from harness.tuning import row
 from zoo.registry import UserError
+
+REQUEST = Request(
+    attention="primal", task="mqar", budget="laptop@1/recall-16", seed=1, device="cpu",
+    precision="bf16", compiled=False,
+)  # fmt: skip
+
+
+class Unread(Data):
+    """Data that are never read: their digests are given."""
+
+    digests = MappingProxyType({"train": "a", "dev": "b", "test": "c"})
+
 
 SUITE = """
 title = "Two questions"
 version = 3
 rows = ["softmax", { attention = "primal", options.primal.rank = 8 }]
-cost = { lengths = [64], passes = ["train"], precision = "fp32", dim = 8, heads = 2, batch.train = "1" }
+[cost]
+lengths = [64]
+passes = ["train"]
+precision = "fp32"
+dim = 8
+heads = 2
+batch.train = "1"
 
 [all]
 task = "mqar"
@@ -81,5 +109,38 @@ def test_a_malformed_suite_is_rejected_with_the_value(file, old, new, named):
 
 @pytest.mark.parametrize("name", ["lapto", "laptop@2", "nowhere.toml", "sub/laptop.toml"])
 def test_a_suite_that_is_not_there_is_rejected(name):
-    with pytest.raises(UserError, match="laptop|nowhere"):
+    with pytest.raises(UserError, match=r"laptop|nowhere"):
         suites.find(name)
+
+
+def test_every_row_of_the_laptop_suite_has_a_recipe_for_every_question():
+    suite = suites.find("laptop")
+    for question, own in product(suite.questions, suite.rows):
+        budget = f"{suite.key}/{question.name}"
+        request = replace(
+            REQUEST, attention=own.attention, task=question.task, budget=budget,
+            settings=own.options,
+        )  # fmt: skip
+        spec = resolve(request, data_of=Unread).spec
+        fixed = spec.model.positions, spec.train.precision, spec.train.lr
+        assert fixed == (question.positions, question.precision, sorted(question.rates)[1])
+        assert label_of(spec.attention, spec.overrides) == own.label
+        assert "/" not in name_of_run(spec)
+
+
+def test_the_trials_of_a_question_have_its_rates():
+    question = suites.find("laptop").question("recall-16")
+    rates = [trial.spec.train.lr for trial in row(replace(REQUEST, settings={}), {}).trials]
+    assert rates == sorted(question.rates)
+
+
+@pytest.mark.parametrize("name", ["laptop@1/recal-16", "laptop@7/copy", "/copy"])
+def test_a_question_that_is_not_there_is_rejected(name):
+    with pytest.raises(UserError):
+        budgets.find(name)
+
+
+def test_a_budget_file_cannot_be_a_question(tmp_path):
+    (tmp_path / "my.toml").write_text("question = 1")
+    with pytest.raises(UserError, match="question"):
+        budgets.find(str(tmp_path / "my.toml"))
