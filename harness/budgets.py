@@ -13,7 +13,6 @@ A budget is a TOML file. Its tables, of which the more specific one applies last
     [tasks.TASK.variants.V]       options of a variant, on one task; "+V": in A+V
 """
 
-import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -22,7 +21,10 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
+from harness.records import suites
 from harness.records.spec import Frozen
+from harness.records.suites import Question, Suite
+from harness.records.toml_files import Table, first_error, read_toml
 from zoo.registry import UserError, Value, unknown
 
 SUFFIX = ".toml"
@@ -32,11 +34,6 @@ NAMES = ("smoke", "laptop", "paper")
 
 RECIPES = Path(__file__).with_name("recipes")
 """Folder of their files."""
-
-DEPTH = 6
-"""Levels of a budget: tasks, TASK, variants, VARIANT, OPTION, and the values of a list."""
-
-Table = dict[str, Any]
 
 
 class Recipe(Frozen):
@@ -80,6 +77,8 @@ class Budget(Frozen):
         tasks: the recipe of each task.
         other: the recipe of a task that `tasks` does not name; None where there is none.
         shared: recipes that the recipes of tasks may extend.
+        question: the question of a suite whose recipe it is, which has its only task, and fixes
+            positions and precision; None of a file.
     """
 
     name: str
@@ -89,6 +88,7 @@ class Budget(Frozen):
     tasks: dict[str, Recipe] = Field(default={})
     other: Recipe | None = None
     shared: dict[str, Recipe] = Field(default={})
+    question: Question | None = None
 
     def recipe(self, task: str) -> Recipe:
         """The recipe of a task: fields of the model and the optimiser are complete.
@@ -120,6 +120,9 @@ class Budget(Frozen):
         return merged
 
 
+PARTS = dict.fromkeys(("tasks", "other", "shared"), Recipe)
+
+
 def names() -> list[str]:
     """The budgets of this package, from the smallest to the largest number of steps."""
     return list(NAMES)
@@ -128,30 +131,38 @@ def names() -> list[str]:
 def find(name: str) -> Budget:
     """The budget of that name, or the one in the TOML file of that path.
 
+    The recipe of a question of a suite is `laptop@1/copy`.
+
     Raises:
         UserError: there is none, or the file is not a budget.
     """
+    suite, _, question = name.rpartition("/")
+    if suite and not name.endswith(SUFFIX):
+        return of_question(suites.find(suite), question)
     if not name.endswith(SUFFIX):
         return _built_in(name)
     path, label = Path(name), f"budget file {name!r}"
     if path.stem in NAMES:
         raise UserError(f"{label} has the name of a built-in budget; rename the file")
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", path.stem):
-        raise UserError(
-            f"{label}: a budget's name holds up to 64 letters, digits, '-', '_' and '.'; "
-            "rename the file"
-        )
-    try:
-        if not path.is_file():
-            raise UserError(f"{label} is not a file; print one with: harness budgets --show laptop")
-        tables = tomllib.loads(path.read_text("utf-8"))
-        _require_small(tables)
-    except UserError:
-        raise
-    except (OSError, RecursionError, ValueError) as error:  # of UTF-8, of TOML, of long numbers
-        reason = getattr(error, "strerror", None) or error
-        raise UserError(f"{label} cannot be read ({reason}); correct the file") from error
+    tables = read_toml(path, label, "print one with: harness budgets --show laptop")
     return _parse(path.stem, tables, label)
+
+
+def of_question(suite: Suite, name: str) -> Budget:
+    """The recipe of a question; without `train.lr` its rate is the middle one of its rates.
+
+    Raises:
+        UserError: the suite has no such question.
+    """
+    question = suite.question(name)
+    return Budget(
+        name=f"{suite.key}/{name}",
+        model=question.model,
+        train={"lr": sorted(question.rates)[len(question.rates) // 2], **question.train},
+        variants=question.variants,
+        tasks={question.task: Recipe(options=question.options)},
+        question=question,
+    )
 
 
 def show(name: str) -> str:
@@ -172,49 +183,14 @@ def _built_in(name: str) -> Budget:
     return _parse(name, tomllib.loads(show(name)), f"budget {name!r}")
 
 
-def _require_small(tables: Table) -> None:
-    """Raise ValueError on tables of more levels than a budget has, and integers beyond 64 bits."""
-    level: list[Any] = [tables]
-    for _ in range(DEPTH):
-        level = [
-            value
-            for part in level
-            if isinstance(part, dict | list)
-            for value in (part.values() if isinstance(part, dict) else part)
-        ]
-        if any(isinstance(value, int) and not -(2**63) <= value < 2**63 for value in level):
-            raise ValueError("it has an integer of more than 64 bits")
-    if any(isinstance(part, dict | list) and part for part in level):
-        raise ValueError(f"it has tables of more than {DEPTH} levels")
-
-
 def _parse(name: str, tables: Mapping[str, Any], label: str) -> Budget:
-    if "name" in tables:
-        raise UserError(f"{label}: the file's name is the budget's name; remove 'name'")
+    for field in ("name", "question"):
+        if field in tables:
+            raise UserError(f"{label}: the file's name is the budget's name; remove {field!r}")
     given = {"train": {}, **tables, "name": name}
     if name not in NAMES and isinstance(given.get("model", {}), Mapping):
         given["model"] = {**_built_in("paper").model, **given.get("model", {})}
     try:
         return Budget.model_validate(given)
     except ValidationError as error:
-        raise UserError(f"{label}: {first_error(error, Budget, 'part')}") from error
-
-
-def first_error(error: ValidationError, kind: type[Frozen], what: str) -> str:
-    """The first error of validating a `kind`, in one line: value, rule and remedy.
-
-    `what` is the word for a field of `kind`.
-    """
-    first = error.errors(include_url=False)[0]
-    path = [str(part) for part in first["loc"]]
-    field = ".".join(path)
-    if first["type"] == "extra_forbidden":
-        fields = Recipe.model_fields if len(path) > 1 else kind.model_fields
-        return unknown(what, path[-1], set(fields) - {"name"})
-    if first["type"] == "missing":
-        return f"{field} is missing; set it"
-    message = first["msg"].removeprefix("Value error, ")
-    if not field:
-        return message
-    rule = message[:1].lower() + message[1:].partition(", unable")[0]
-    return f"{field}={' '.join(str(first['input']).split())}: {rule}; change it"
+        raise UserError(f"{label}: {first_error(error, Budget, 'part', PARTS)}") from error

@@ -1,7 +1,7 @@
 """A request and its plan: the specification of a run, its task, composition and data."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
@@ -18,6 +18,7 @@ from harness.records.spec import (
     TrainSpec,
     TuningSpec,
 )
+from harness.records.toml_files import first_error
 from harness.torch_state import unchanged
 from tasks import Task, create
 from tasks.blocks import shuffle_blocks
@@ -41,7 +42,8 @@ class Request:
     Attributes:
         attention: `A` or `A+B`.
         task: name of a task, or the path of a table of texts and labels.
-        budget: name of a budget, or the path of a TOML file.
+        budget: name of a budget, or the path of a TOML file; that of a question of a suite, as
+            `laptop@1/copy`, has its precision and positions in place of those of the request.
         seed: of the run.
         device: kind of device.
         precision: of the matrix products.
@@ -106,6 +108,8 @@ def resolve(
     if request.positions not in get_args(Positions):
         raise UserError(unknown("kind of positions", request.positions, get_args(Positions)))
     plain, name, budget = _parts(request)
+    if question := budget.question:
+        request = replace(request, positions=question.positions, precision=question.precision)
     usual = budget.options(name, composition.names)
     given = {
         variant: {**own, **request.settings.get(variant, {})} for variant, own in usual.items()
@@ -231,4 +235,4 @@ def _validated(kind: type[S], owner: str, values: Mapping[str, Any]) -> S:
     try:
         return kind.model_validate(dict(values))
     except ValidationError as error:
-        raise UserError(f"{owner}.{budgets.first_error(error, kind, 'option')}") from error
+        raise UserError(f"{owner}.{first_error(error, kind, 'option')}") from error

@@ -21,9 +21,11 @@ def requests(
     attentions: Sequence[str],
     seeds: str,
     *,
+    budget: str,
     device: str,
     precision: str,
     set_: Sequence[str] | None,
+    positions: str = "",
     compiled: bool | None = None,
     **fields: Any,
 ) -> "list[Request]":
@@ -32,11 +34,19 @@ def requests(
     Raises:
         UserError: an option is malformed, or is not possible on this machine.
     """
-    from harness import environment
+    from harness import budgets, environment
     from harness.plan import Request
 
     torch_device = environment.pick_device(device)
+    if question := budgets.find(budget).question:
+        for name, value in (("positions", positions), ("precision", precision)):
+            if value not in ("", "auto", fixed := getattr(question, name)):
+                raise UserError(
+                    f"--{name} {value} is not possible: {budget} has {fixed}; leave it out"
+                )
     shared = {
+        "budget": budget,
+        "positions": positions or "learned",
         "settings": settings_of(set_),
         "device": torch_device.type,
         "precision": environment.pick_precision(precision, torch_device),
@@ -56,14 +66,18 @@ def in_faster_precision(
     resources: "Resources",
     announce: Callable[[str], None] = typer.echo,
 ) -> "list[Request]":
-    """The requests; where `precision` is `auto`, each in its faster one: `harness.precision`."""
+    """The requests; where `precision` is `auto`, each in its faster one: `harness.precision`.
+
+    A question of a suite has a precision.
+    """
     import torch
 
+    from harness import budgets
     from harness.environment import keep_freed_memory, use_threads
     from harness.precision import faster
     from harness.records.store import Store
 
-    if precision != "auto":
+    if precision != "auto" or all(budgets.find(request.budget).question for request in requests):
         return list(requests)
     keep_freed_memory()
     share = max(1, torch.get_num_threads() // max(1, resources.workers))

@@ -19,9 +19,7 @@ def run(
     attention: arguments.AttentionOption,
     task: Annotated[
         list[str] | None,
-        typer.Option(
-            "--task", "-t", help="TASK or TASK,TASK,...; repeatable; listops if none is given."
-        ),
+        typer.Option("--task", "-t", help="TASK or TASK,TASK,...; repeatable; that of a question."),
     ] = None,
     budget: arguments.BudgetOption = "laptop",
     seeds: Annotated[
@@ -30,7 +28,9 @@ def run(
     ] = None,
     device: arguments.DeviceOption = "auto",
     precision: arguments.PrecisionOption = "auto",
-    positions: Annotated[str, typer.Option(help="learned, rotary or none.")] = "learned",
+    positions: Annotated[
+        str, typer.Option(help="learned, rotary or none; by default learned, or a question's.")
+    ] = "",
     compiled: Annotated[
         bool | None,
         typer.Option("--compile/--no-compile", help="torch.compile; by default on CUDA only."),
@@ -71,6 +71,7 @@ def run(
     Each run is made once: commands on one store, of one machine or several, share its cells.
     Exit 1 if a run failed, or was skipped because the variant does not support the task.
     """
+    from harness import budgets
     from harness.cli import tuning
     from harness.events import require_tensorboard, write_events
     from harness.plan import resolve
@@ -79,7 +80,9 @@ def run(
         raise UserError("--grid is the grid of --tune; give --tune as well")
     if tensorboard:
         require_tensorboard()
-    tasks, attentions = arguments.names_in(task or ["listops"]), arguments.names_in(attention)
+    question = budgets.find(budget).question
+    usual = [question.task if question else "listops"]
+    tasks, attentions = arguments.names_in(task or usual), arguments.names_in(attention)
     resources = arguments.resources(engine, workers, threads, device, slurm)
     requests = cells.requests(
         tasks, attentions, "0" if tune or seeds is None else seeds, budget=budget, device=device,

@@ -13,6 +13,7 @@ from harness.cost.work import require_supported
 from harness.environment import describe
 from harness.records.cost import CostSpec, Level, Pass
 from harness.records.spec import ModelSpec
+from harness.records.toml_files import first_error
 from harness.reference import AUTO, NAIVE, REFERENCE, SDPA
 from zoo.composition import Composition
 from zoo.contract import Size, Unsupported
@@ -190,4 +191,4 @@ def _model(request: CostRequest) -> ModelSpec:
     try:
         return ModelSpec.model_validate({**recipe, **own, "positions": "learned", **given})
     except ValidationError as error:
-        raise UserError(f"{MODEL}.{budgets.first_error(error, ModelSpec, 'option')}") from error
+        raise UserError(f"{MODEL}.{first_error(error, ModelSpec, 'option')}") from error

@@ -1,0 +1,241 @@
+"""Suites: the questions that published results answer, their recipes, rows, rates and seeds.
+
+A suite is a file `harness/recipes/suites/NAME.toml`, or a file of a user:
+
+    title, version                what pages call it; results of two versions are never compared
+    rows = ["A", {attention = "A", options.A.OPTION = VALUE}, ...]
+    [cost]                        what is measured of each row; see `CostPlan`
+    [all]                         fields of every question that does not set them
+    [questions.NAME]              see `Question`; their order is that of the columns
+    [questions.NAME] extends = "OTHER"     the fields of OTHER that NAME does not set
+
+The recipe of a question is found by the name `SUITE@VERSION/QUESTION`, as that of a budget.
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from harness.records.cost import Pass
+from harness.records.spec import Count, Frozen, Positions, Precision
+from harness.records.toml_files import Parts, Table, first_error, read_toml
+from zoo.registry import UserError, Value, unknown
+
+FOLDER = Path(__file__).parents[1] / "recipes" / "suites"
+"""The suites of this package."""
+
+SUFFIX = ".toml"
+
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,31}$")]
+
+
+class Question(Frozen):
+    """A task with a recipe that separates variants.
+
+    Attributes:
+        name: its name in the suite.
+        title: the heading of its column.
+        asks: what a model must do, in one sentence.
+        task: name of the task.
+        options: those of the task.
+        model: fields of `ModelSpec`; `positions` is not among them.
+        train: fields of `TrainSpec`; `precision` is not among them.
+        positions: how positions are encoded.
+        precision: of the matrix products.
+        variants: options of variants, by variant; `+V` is V as the last layer of A+V.
+        rates: values of `train.lr`, of which a trial with seed 0 chooses by dev.
+        seeds: those of the runs at the rate that was chosen.
+    """
+
+    name: Name
+    title: str
+    asks: str
+    task: str
+    options: Table = Field(default={})
+    model: Table
+    train: Table
+    positions: Positions
+    precision: Precision
+    variants: dict[str, Table] = Field(default={})
+    rates: Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=2, max_length=16)]
+    seeds: Annotated[tuple[Count, ...], Field(min_length=1)]
+
+
+class SuiteRow(Frozen):
+    """A row of a suite.
+
+    Attributes:
+        attention: `A` or `A+B`.
+        options: those that differ from the recipes, by variant.
+    """
+
+    attention: str
+    options: dict[str, dict[str, Value]] = Field(default={})
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_name(cls, value: Any) -> Any:
+        return {"attention": value} if isinstance(value, str) else value
+
+    @property
+    def label(self) -> str:
+        """The column `row` of the frame of its runs: `delta[negative=True]`."""
+        pairs = [(f"{v}.{o}", value) for v, own in self.options.items() for o, value in own.items()]
+        return label_of(self.attention, dict(pairs))
+
+
+class CostPlan(Frozen):
+    """What `harness cost` measures of each row of a suite: a layer.
+
+    Attributes:
+        lengths: tokens of a sample.
+        passes: what is timed.
+        precision: of the matrix products.
+        dim: model width.
+        heads: attention heads.
+        batch: samples by pass: a number, or `tokens=K` for K tokens in all samples together.
+    """
+
+    lengths: Annotated[tuple[Count, ...], Field(min_length=1)]
+    passes: Annotated[tuple[Pass, ...], Field(min_length=1)]
+    precision: Precision
+    dim: Count
+    heads: Count
+    batch: dict[Pass, str]
+
+    @model_validator(mode="after")
+    def _check_batches(self) -> "CostPlan":
+        if missing := set(self.passes) - self.batch.keys():
+            raise ValueError(f"pass {min(missing)!r} has no batch; add it to cost.batch")
+        return self
+
+
+class Suite(Frozen):
+    """A named set of questions, with the rows that answer them.
+
+    Attributes:
+        name: its name.
+        version: results of two versions are never compared.
+        title: the heading of its page.
+        rows: in the order in which they run.
+        questions: in the order of the columns.
+        cost: what is measured of each row.
+    """
+
+    name: str
+    version: Count
+    title: str
+    rows: Annotated[tuple[SuiteRow, ...], Field(min_length=1)]
+    questions: Annotated[tuple[Question, ...], Field(min_length=1)]
+    cost: CostPlan
+
+    @field_validator("rows")
+    @classmethod
+    def _check_rows(cls, rows: tuple[SuiteRow, ...]) -> tuple[SuiteRow, ...]:
+        labels = [row.label for row in rows]
+        if twice := {label for label in labels if labels.count(label) > 1}:
+            raise ValueError(f"row {min(twice)!r} is there twice; remove one")
+        return rows
+
+    @property
+    def key(self) -> str:
+        """Its name in records: `laptop@1`."""
+        return f"{self.name}@{self.version}"
+
+    def question(self, name: str) -> Question:
+        """The question of that name.
+
+        Raises:
+            UserError: there is none.
+        """
+        questions = {question.name: question for question in self.questions}
+        if name not in questions:
+            raise UserError(unknown(f"question of {self.key}", name, questions))
+        return questions[name]
+
+
+PARTS: Parts = {"rows": SuiteRow, "cost": CostPlan}
+
+F = TypeVar("F", bound=Frozen)
+
+
+def label_of(attention: str, options: Mapping[str, Value]) -> str:
+    """A variant with options by `VARIANT.OPTION`, as rows are called: `primal[rank=8]`."""
+    texts = (f"{path}={value}".removeprefix(f"{attention}.") for path, value in options.items())
+    text = ",".join(sorted(texts))
+    return f"{attention}[{text}]" if text else attention
+
+
+def names() -> list[str]:
+    """The suites of this package."""
+    return sorted(path.stem for path in FOLDER.glob(f"*{SUFFIX}"))
+
+
+def find(name: str) -> Suite:
+    """The suite of that name, with or without its version, or the suite in a TOML file.
+
+    Raises:
+        UserError: there is none, it has another version, or the file is not a suite.
+    """
+    if name.endswith(SUFFIX):
+        path, label = Path(name), f"suite file {name!r}"
+        if path.stem in names():
+            raise UserError(f"{label} has the name of a built-in suite; rename the file")
+        return _parse(path.stem, read_toml(path, label, f"copy {FOLDER / 'laptop.toml'}"), label)
+    plain, _, version = name.partition("@")
+    suite = _built_in(plain)
+    if version not in ("", str(suite.version)):
+        raise UserError(f"suite {name!r} is not in this release, which has {suite.key!r}; use that")
+    return suite
+
+
+@cache
+def _built_in(name: str) -> Suite:
+    if name not in names():
+        raise UserError(unknown("suite", name, [*names(), "FILE.toml"]))
+    label = f"suite {name!r}"
+    return _parse(name, read_toml(FOLDER / f"{name}{SUFFIX}", label, "reinstall"), label)
+
+
+def _parse(name: str, tables: Table, label: str) -> Suite:
+    tables = {"name": name, "questions": {}, **tables}
+    questions, shared = tables["questions"], tables.pop("all", {})
+    tables["questions"] = []
+    try:
+        for own in questions:
+            where = f"{label}, question {own!r}"
+            table = _completed(own, questions, shared)
+            tables["questions"].append(_validated(Question, table, where))
+    except (AttributeError, TypeError) as error:
+        raise UserError(f"{label}: 'all' and each of 'questions' are tables; change it") from error
+    return _validated(Suite, tables, label)
+
+
+def _validated(kind: type[F], table: Table, label: str) -> F:
+    try:
+        return kind.model_validate(table)
+    except ValidationError as error:
+        raise UserError(f"{label}: {first_error(error, kind, 'part', PARTS)}") from error
+
+
+def _completed(name: str, questions: Mapping[str, Table], shared: Table) -> Table:
+    """The table of a question, with the fields that it has of another one and of all."""
+    table = dict(questions[name])
+    extends = table.pop("extends", None)
+    if extends is not None and "extends" in questions.get(extends, {"extends": ""}):
+        raise UserError(f"question {name!r} extends {extends!r}; name one that extends none")
+    for base in (questions[extends] if extends else {}, shared):
+        table = _over(base, table)
+    return {**table, "name": name}
+
+
+def _over(base: Table, table: Table) -> Table:
+    """`base`, with the values of `table` in place of those of the same name, table by table."""
+    merged = {**base, **table}
+    for name in base.keys() & table.keys():
+        if isinstance(base[name], dict) and isinstance(table[name], dict):
+            merged[name] = _over(base[name], table[name])
+    return merged

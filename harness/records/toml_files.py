@@ -1,0 +1,85 @@
+"""Files of recipes and suites: TOML, read with one clear line for every error."""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from harness.records.spec import Frozen
+from zoo.registry import UserError, unknown
+
+DEPTH = 6
+"""Levels of a file, at most: tasks, TASK, variants, VARIANT, OPTION, and the values of a list."""
+
+Table = dict[str, Any]
+
+Parts = Mapping[str, type[Frozen]]
+
+NO_PARTS: Parts = {}
+
+
+def read_toml(path: Path, label: str, remedy: str) -> Table:
+    """The tables of a file, whose name without its suffix is a name in records.
+
+    `label` names the file in messages; `remedy` says how a user gets such a file.
+
+    Raises:
+        UserError: it is no file, has another kind of name, or is not TOML.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", path.stem):
+        raise UserError(
+            f"{label}: a {label.split()[0]}'s name holds up to 64 letters, digits, '-', '_' and "
+            "'.'; rename the file"
+        )
+    try:
+        if not path.is_file():
+            raise UserError(f"{label} is not a file; {remedy}")
+        tables = tomllib.loads(path.read_text("utf-8"))
+        _require_small(tables)
+    except UserError:
+        raise
+    except (OSError, RecursionError, ValueError) as error:  # of UTF-8, of TOML, of long numbers
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"{label} cannot be read ({reason}); correct the file") from error
+    return tables
+
+
+def _require_small(tables: Table) -> None:
+    """Raise ValueError on tables of more levels than a file has, and integers beyond 64 bits."""
+    level: list[Any] = [tables]
+    for _ in range(DEPTH):
+        level = [
+            value
+            for part in level
+            if isinstance(part, dict | list)
+            for value in (part.values() if isinstance(part, dict) else part)
+        ]
+        if any(isinstance(value, int) and not -(2**63) <= value < 2**63 for value in level):
+            raise ValueError("it has an integer of more than 64 bits")
+    if any(isinstance(part, dict | list) and part for part in level):
+        raise ValueError(f"it has tables of more than {DEPTH} levels")
+
+
+def first_error(
+    error: ValidationError, kind: type[Frozen], what: str, parts: Parts = NO_PARTS
+) -> str:
+    """The first error of validating a `kind`, in one line: value, rule and remedy.
+
+    `what` is the word for a field of `kind`; `parts` gives the kind of the tables in a field.
+    """
+    first = error.errors(include_url=False)[0]
+    path = [str(step) for step in first["loc"]]
+    field = ".".join(path)
+    if first["type"] == "extra_forbidden":
+        fields = (parts.get(path[0], kind) if len(path) > 1 else kind).model_fields
+        return unknown(what, path[-1], set(fields) - {"name", "question"})
+    if first["type"] == "missing":
+        return f"{field} is missing; set it"
+    message = first["msg"].removeprefix("Value error, ")
+    if not field:
+        return message
+    rule = message[:1].lower() + message[1:].partition(", unable")[0]
+    return f"{field}={' '.join(str(first['input']).split())}: {rule}; change it"
