@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.records.cost import CostRecord
 from harness.records.record import Record
+from harness.records.spec import Frozen
 from harness.records.store import CostStore, Store
 
 if TYPE_CHECKING:
@@ -45,12 +46,14 @@ def of_records(records: Iterable[Record]) -> "pd.DataFrame":
     Columns: `attention`, `row` (with the options of variants that differ from the recipe),
     `recipe`, `suite` and `question` (of a recipe `SUITE@VERSION/QUESTION`, else empty), `task` (its
     key), `task.name`, `task.OPTION`, `model.FIELD`, `train.FIELD`, `VARIANT.OPTION`, `seed`,
-    `device`, `role` (`trial`, `final`, or empty without tuning), `status`, `reason`; `metric`,
-    `score` (on test), `dev`, `sample` (the answers on test, from which rows are compared),
-    `best_step`, `loss` and `losses.NAME` (the last of training), `train_seconds`, `seconds`;
-    `time_ratio`, `inference_ratio`, `memory_ratio` (to softmax), `step_seconds`, `peak_bytes`,
-    `parameters`, `flops`, `state_bytes`, `backend`; `machine`, `threads`, `memory_gib`, `system`,
-    `commit`, `versions.PACKAGE`, `started`, `baseline` (whether the model has no attention), `id`.
+    `device`, `role` (`trial`, `final`, or empty without tuning), `status`, `reason`; `metric` (its
+    name), `unit`, `better` (`higher` or `lower`), `digits`, `chance`; `score` (on test) with `low`
+    and `high` (its 95 % interval over test examples), `dev` (in the same unit, but for control),
+    `sample` (the answers on test, from which rows are compared), `best_step`, `loss` and
+    `losses.NAME` (the last of training), `train_seconds`, `seconds`; `time_ratio`,
+    `inference_ratio`, `memory_ratio` (to softmax), `step_seconds`, `peak_bytes`, `parameters`,
+    `flops`, `state_bytes`, `backend`; `machine`, `threads`, `memory_gib`, `system`, `commit`,
+    `versions.PACKAGE`, `started`, `baseline` (whether the model has no attention), `id`.
     """
     import pandas as pd
 
@@ -85,22 +88,25 @@ def _run(record: Record) -> Cells:
         "task.name": spec.task.name,
         **_dotted("task", spec.task.options),
         "task.block": spec.task.block,
-        **_dotted("model", spec.model.model_dump()),
-        **_dotted("train", spec.train.model_dump()),
-        **{f"{v}.{o}": value for v, own in spec.options.items() for o, value in own.items()},
+        **_dotted("model", dict(spec.model)),
+        **_dotted("train", dict(spec.train)),
+        **{f"{v}.{o}": value for v, own in record.options.items() for o, value in own.items()},
         "seed": spec.seed,
         "device": spec.device,
         "role": spec.tuning.role if spec.tuning else "",
         "status": record.status,
         "reason": record.reason,
+        "metric": record.metric.name,
+        **dict(record.metric.model_dump(include={"unit", "better", "digits", "chance"})),
+        "parameters": record.parameters,
+        "flops": record.flops,
     }
     if final:
-        sample = final.measured or final.answers
         cells |= {
-            "metric": getattr(final.measured, "metric", "accuracy"),
-            "score": final.test_score,
-            "dev": final.dev_score,
-            "sample": sample,
+            "score": final.score,
+            **_interval(record),
+            "dev": final.dev,
+            "sample": final.sample,
             "best_step": final.best_step,
             "train_seconds": final.train_seconds,
             "seconds": final.seconds,
@@ -116,8 +122,6 @@ def _run(record: Record) -> Cells:
             "memory_ratio": cost.memory_ratio,
             "step_seconds": cost.own.seconds_per_1k_steps.median / 1000,
             "peak_bytes": cost.own.peak_bytes,
-            "parameters": cost.own.parameters,
-            "flops": cost.own.flops,
             "state_bytes": cost.own.state_bytes,
             "backend": cost.own.backend,
         }
@@ -130,9 +134,19 @@ def _run(record: Record) -> Cells:
         "commit": environment.commit,
         **_dotted("versions", environment.versions),
         "started": record.started,
-        "baseline": record.without_attention,
+        "baseline": record.is_baseline,
         "id": spec.id,
     }
+
+
+def _interval(record: Record) -> Cells:
+    """The ends of the interval of one run; none where its answers are not known."""
+    from harness.records.interval import interval_of
+    from harness.records.sample import Sample
+
+    sample = Sample.of([record.final.sample]) if record.final and record.final.sample else None
+    interval = interval_of(sample, record.metric) if sample else None
+    return {"low": interval.low, "high": interval.high} if interval else {}
 
 
 def _row(record: Record) -> str:
@@ -150,7 +164,7 @@ def _cost(record: CostRecord) -> Cells:
         **spec.model_dump(include={"attention", "level", "length", "batch", "dim", "heads"}),
         "pass": spec.operation,
         "causal": spec.causal,
-        **{f"{v}.{o}": value for v, own in spec.options.items() for o, value in own.items()},
+        **{f"{v}.{o}": value for v, own in record.options.items() for o, value in own.items()},
         "precision": spec.precision,
         "device": spec.device,
         "machine": spec.machine,
@@ -184,4 +198,8 @@ def _cost(record: CostRecord) -> Cells:
 
 
 def _dotted(prefix: str, fields: Mapping[str, Any]) -> Cells:
-    return {f"{prefix}.{name}": value for name, value in fields.items()}
+    cells: Cells = {}
+    for name, value in fields.items():
+        path = f"{prefix}.{name}"
+        cells |= _dotted(path, dict(value)) if isinstance(value, Frozen) else {path: value}
+    return cells

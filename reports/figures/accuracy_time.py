@@ -1,7 +1,4 @@
-"""The figure of a leaderboard: accuracy against training time, with areas that show memory.
-
-Boards of another metric show its values in place of accuracies.
-"""
+"""The figure of a leaderboard: accuracy against training time, with areas that show memory."""
 
 import math
 from collections.abc import Sequence
@@ -15,7 +12,6 @@ from matplotlib.ticker import MaxNLocator, NullLocator
 
 from reports.figures import style
 from reports.tables.boards import Board
-from reports.tables.scores import axis_label, shown, shown_ends, shown_text
 from reports.tables.values import memory_ratio, over_runs, time_ratio
 
 WIDTH, HEIGHT, LINE_HEIGHT = 6.6, 3.7, 0.165
@@ -66,7 +62,7 @@ def _points(board: Board) -> list[Point]:
     for row in board.rows:
         time, memory = over_runs(row, time_ratio), over_runs(row, memory_ratio)
         if row.score and time and memory and 1 / LARGEST_TIME <= time <= LARGEST_TIME:
-            points.append(Point(row.label, shown_ends(row.score, board.metric), time, memory))
+            points.append(Point(row.label, row.score[:3], time, memory))
     return points[: style.SLOTS]
 
 
@@ -83,12 +79,12 @@ def _panel(axes: Axes, board: Board, points: Sequence[Point]) -> None:
         area = _area(memory)
         axes.scatter(time, mean, area, color=[colour], marker=marker, alpha=0.6,
                      edgecolors="white", linewidths=0.6, zorder=5 - area / 1000)  # fmt: skip
-        text = f"{style.label(label)} {shown_text(mean, board.metric)}"
+        text = f"{style.label(label)} {board.metric.text(mean)}"
         handles.append(_handle(text, colour, marker, 6))
     style.heading(axes, board.title)
     _scales(axes, board, points)
     style.legend(axes, [*handles, *style.draw_baselines(
-        axes, board.baseline_scores, board.metric
+        axes, board.baselines, board.metric
     )])  # fmt: skip
     style.not_shown(axes, [
         f"{row.label}: {row.failures or 'time ratio not measured'}"
@@ -102,14 +98,14 @@ def _scales(axes: Axes, board: Board, points: Sequence[Point]) -> None:
     margin = max((max(times) / min(times)) ** 0.08, 1.05)
     low, high = min(times) / margin, max(times) * margin
     axes.set(xscale="log", xlim=(low, high))
-    axes.set(xlabel="training time relative to softmax (log)", ylabel=axis_label(board.metric))
+    axes.set(xlabel="training time relative to softmax (log)", ylabel=f"test {board.metric.title}")
     ticks = _ticks(low, high)
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.xaxis.set_minor_locator(NullLocator())
     axes.axvline(1, color="#c4c4c4", linewidth=1.5, zorder=1.5)
     # Two seeds can have a very wide interval.
-    ends = [shown(score, board.metric) for _, score in board.baseline_scores[:1]]
-    largest = math.inf if board.metric else LARGEST_INTERVAL
+    ends = [score for _, score in board.baselines[:1]]
+    largest = LARGEST_INTERVAL if board.metric.unit == "%" else math.inf
     for mean, bottom, top in (point.ends for point in points):
         ends += [max(bottom, mean - largest), min(top, mean + largest)]
     margin = 0.07 * (max(ends) - min(ends)) or 1.0

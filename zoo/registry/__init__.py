@@ -6,14 +6,14 @@ The one part of `zoo` that `tasks` uses too. Nothing here imports torch.
 from zoo.registry.memory import require_memory
 from zoo.registry.messages import UserError, first_line, in_one_line, printable, unknown
 from zoo.registry.names import Registry, build, entry_points, load_guarded
-from zoo.registry.options import OMITTED_IF_DEFAULT, Value, options_of, require_at_least, resolve
+from zoo.registry.options import Value, changed, options_of, require_at_least, resolve
 
 __all__ = [
-    "OMITTED_IF_DEFAULT",
     "Registry",
     "UserError",
     "Value",
     "build",
+    "changed",
     "entry_points",
     "first_line",
     "in_one_line",
