@@ -95,14 +95,14 @@ def accuracies(plan: Plan) -> dict[str, float]:
     trainer, progress = Trainer(model, train, spec.train, spec.seed), Progress()
 
     def show(point: Point) -> None:
-        if point.dev_accuracy is not None:
+        if point.evaluated:
             print(f"seed {spec.seed}: {point.model_dump_json()}", flush=True)
 
     fit(trainer, dev, progress, on_point=show, save=lambda: None)
     trainer.model.load_state_dict(progress.best_state)
     return {
-        "test_accuracy": trainer.accuracy(test),
-        "dev_accuracy": progress.best_accuracy,
+        "test_accuracy": trainer.evaluate(test).mean,
+        "dev_accuracy": cast(float, progress.best) / 100,
         "best_step": progress.best_step,
         "train_seconds": round(progress.seconds, 1),
     }

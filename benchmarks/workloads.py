@@ -65,7 +65,7 @@ def plan_of(
 def trainer_of(plan: Plan, setting: Setting, compiled: bool | None = None) -> Trainer:
     """A trainer of the plan's model; compiled as the plan says, unless given."""
     torch.manual_seed(plan.spec.seed)
-    model = build_model(plan.spec, plan.task, plan.composition)
+    model = build_model(plan.spec, plan.task)
     train = plan.data.splits["train"].to(setting.device)
     recipe = plan.spec.train
     if compiled is not None:

@@ -1,20 +1,25 @@
-"""The answers to a test split by cluster: which are correct, and their cross-entropies."""
+"""The answers to a test split by cluster, as a record holds them."""
 
-from jaxtyping import Bool, Float, Int, Shaped
+import torch
+from jaxtyping import Int, Shaped
 from torch import Tensor
 
-from harness.records.answers import CorrectAnswers
-from harness.records.scores import ClusterScores, Metric
+from harness.records.answers import ClusterValues, CorrectAnswers
 from tasks.contract import Split
 
 
-def by_cluster(correct: Bool[Tensor, "n ..."], split: Split) -> CorrectAnswers:
-    """Every answer of a split with its clusters, those of fewest answers first.
+def by_cluster(values: Shaped[Tensor, "n ..."], split: Split) -> CorrectAnswers | ClusterValues:
+    """The value of every answer of a split with its clusters: bits, or sums of numbers.
 
     Args:
-        correct: which answers are correct, (n,) or (n, a).
+        values: of each answer, (n,) or (n, a): see `tasks.metrics.Measure`.
         split: theirs.
     """
+    return _bits(values, split) if values.dtype == torch.bool else _sums(values, split)
+
+
+def _bits(correct: Shaped[Tensor, "n ..."], split: Split) -> CorrectAnswers:
+    """Every answer, those of the clusters of fewest answers first."""
     clusters = clusters_of(split)
     sizes = clusters.bincount()[clusters]
     # Stable sorts: by the number of examples of the cluster, then by cluster, then by example.
@@ -25,29 +30,16 @@ def by_cluster(correct: Bool[Tensor, "n ..."], split: Split) -> CorrectAnswers:
     return CorrectAnswers.pack(answers.flatten().tolist(), (examples * answers.shape[1]).tolist())
 
 
-def scores_by_cluster(
-    correct: Bool[Tensor, "n a"], losses: Float[Tensor, "n a"], split: Split, metric: Metric
-) -> ClusterScores:
-    """The sums of each cluster of a split, in order of the clusters' numbers.
-
-    Args:
-        correct: which answers are correct.
-        losses: the cross-entropy of each answer in nats.
-        split: the split whose targets they answer.
-        metric: how the mean cross-entropy is shown.
-    """
+def _sums(values: Shaped[Tensor, "n ..."], split: Split) -> ClusterValues:
+    """The sums of each cluster, in order of the clusters' numbers."""
     _, clusters = clusters_of(split).unique(return_inverse=True)
     counted = split.answers.counted(split.targets)
 
-    def sums(values: Shaped[Tensor, "n a"]) -> list[float]:
-        return clusters.bincount(values.cpu().double().sum(1)).tolist()
+    def sums(one: Shaped[Tensor, "n ..."]) -> list[float]:
+        return clusters.bincount(one.cpu().double().flatten(1).sum(1)).tolist()
 
-    return ClusterScores(
-        metric=metric,
-        sizes=tuple(round(total) for total in sums(counted)),
-        correct=tuple(round(total) for total in sums(correct)),
-        nats=tuple(sums(losses)),
-    )
+    sizes = tuple(round(total) for total in sums(counted))
+    return ClusterValues(sizes=sizes, sums=tuple(sums(values)))
 
 
 def clusters_of(split: Split) -> Int[Tensor, " n"]:

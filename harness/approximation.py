@@ -96,7 +96,7 @@ def on_inputs_of_run(
     Raises:
         Unsupported: no layer of the run is softmax; see also `on_generated_inputs`.
     """
-    model = build_model(plan.spec, plan.task, plan.composition).eval()
+    model = build_model(plan.spec, plan.task).eval()
     weights.load(file, model)
     dev, name = plan.data.splits["dev"], plan.spec.attention
     with torch.no_grad(), recorded(model) as calls:

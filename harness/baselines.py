@@ -2,14 +2,14 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
 
 from harness.data import Data
 from harness.environment import describe
 from harness.records.baselines import TaskBaselines
 from harness.records.spec import TaskSpec
 from harness.records.store import BaselineStore
-from tasks.baselines import BASELINES_VERSION, Step, steps
+from tasks.baselines import BASELINES_VERSION, Fit, steps
+from tasks.metric import Metric
 
 OnStep = Callable[[str, int, int], None]
 """Called with the name of a step that begins, the number of steps before it, and of all."""
@@ -36,7 +36,7 @@ def fit(
         data = data_of(spec)
         all_steps = steps(data.task, data.splits)
         if found is None or found.version != BASELINES_VERSION or {*found.left} - {*all_steps}:
-            found = _none(spec, tuple(all_steps))
+            found = _none(spec, data.metric, tuple(all_steps))
         for name in found.left:
             on_step(name, len(all_steps) - len(found.left), len(all_steps))
             found = _with_step(found, all_steps[name])
@@ -44,15 +44,15 @@ def fit(
         return found
 
 
-def _none(spec: TaskSpec, left: tuple[str, ...]) -> TaskBaselines:
+def _none(spec: TaskSpec, metric: Metric, left: tuple[str, ...]) -> TaskBaselines:
     return TaskBaselines(
-        spec=spec, version=BASELINES_VERSION, accuracies={}, losses={}, returns={}, left=left,
+        spec=spec, version=BASELINES_VERSION, metric=metric, scores={}, left=left,
         started=datetime.now(UTC).isoformat(timespec="seconds"), environment=describe("cpu"),
     )  # fmt: skip
 
 
-def _with_step(found: TaskBaselines, step: Step) -> TaskBaselines:
-    """With the values of the first step that is left."""
-    fields: dict[str, Any] = found.model_dump()
-    fields[step.kind] |= step.fit()
-    return TaskBaselines.model_validate({**fields, "left": found.left[1:]})
+def _with_step(found: TaskBaselines, fit: Fit) -> TaskBaselines:
+    """With the scores of the first step that is left."""
+    scores = {name: found.metric.value(mean) for name, mean in fit().items()}
+    update = {"scores": {**found.scores, **scores}, "left": found.left[1:]}
+    return found.model_copy(update=update)

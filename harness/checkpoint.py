@@ -130,7 +130,7 @@ def load(
         progress.sums = _to_device(trainer.device, state["sums"])
     with _problem(path, "its best weights have other names or shapes than those of this model"):
         progress.best_state = _to_device(trainer.device, state["best_state"])
-        if progress.best_state or progress.best_accuracy >= 0:
+        if progress.best_state or progress.best is not None:
             # A state that does not fit the model is an error now rather than after training.
             trainer.model.load_state_dict(progress.best_state)
     with _problem(path, "its weights have other names or shapes than those of this model"):

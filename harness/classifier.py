@@ -3,22 +3,23 @@
 The model of the published LRA runs (Chen et al., 2023; Xiong et al., 2021), with one difference:
 the mean over tokens, which is the input of the head, excludes padding. For a task with target
 positions, the inputs of the head are the tokens at these positions instead. Time series have
-post-norm layers and a head that reads all tokens at their positions: options of `ModelSpec`.
+post-norm layers and a head that reads all tokens at their positions: options of `Encoder`.
 """
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from typing import cast
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from harness.heads import FlattenedHead
-from harness.records.spec import ModelSpec, RunSpec
+from harness.records.spec import Encoder, RunSpec, Transformer
 from tasks import Task
 from tasks.contract import Batch
-from zoo.composition import Composition
+from zoo.composition import build
 from zoo.contract import Attention, Size
 from zoo.encoder import EncoderLayer
 from zoo.kernels.dropout import Dropout
@@ -30,13 +31,7 @@ LAYERS: Mapping[str, Callable[..., EncoderLayer]] = {
     "post": PostNormLayer,
     "batch": partial(PostNormLayer, norm="batch"),
 }
-"""Kinds of layers by the norm of `ModelSpec`."""
-
-IMAGE_FIELDS = ("model.drop_path", "train.augment", "train.mixup", "train.cutmix")
-"""Fields of a specification that have a meaning for images only."""
-
-DEFAULTS = {"model.positions": "learned"}
-"""Defaults of the fields for which a recipe always has a value."""
+"""Kinds of layers by `SequenceModel.norm`."""
 
 
 class Classifier(nn.Module):
@@ -181,20 +176,7 @@ def mean_losses(layers: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
     return {name: torch.stack(terms).mean() for name, terms in by_name.items()}
 
 
-def require_defaults(spec: RunSpec, kind: str, fields: Iterable[str]) -> None:
-    """Raise UserError unless these fields, as `model.norm`, have their defaults.
-
-    `kind` names the inputs for which they have no meaning.
-    """
-    for field in fields:
-        owner, _, name = field.partition(".")
-        part = getattr(spec, owner)
-        default = DEFAULTS.get(field, type(part).model_fields[name].default)
-        if (value := getattr(part, name)) != default:
-            raise UserError(f"{field}={value} has no meaning for {kind}; it must be {default}")
-
-
-def size_of(model: ModelSpec, task: Task) -> Size:
+def size_of(model: Transformer, task: Task, *, rotary: bool = False, short_conv: int = 0) -> Size:
     """The size of the attention layers of a model of `task`."""
     return Size(
         dim=model.dim,
@@ -202,19 +184,17 @@ def size_of(model: ModelSpec, task: Task) -> Size:
         max_len=task.max_len,
         causal=task.causal,
         dropout=model.attention_dropout,
-        rotary=model.positions == "rotary",
-        short_conv=model.short_conv,
+        rotary=rotary,
+        short_conv=short_conv,
     )
 
 
-def build_classifier(spec: RunSpec, task: Task, composition: Composition) -> Classifier:
+def build_classifier(spec: RunSpec, task: Task) -> Classifier:
     """The model of a task of sequences that `spec` describes; see `harness.model.build_model`."""
-    require_defaults(spec, "sequences", IMAGE_FIELDS)
-    if task.classes == 1:
-        require_defaults(spec, "numbers as targets", ["train.label_smoothing"])
-    model = spec.model
+    model = cast(Encoder, spec.model)
+    size = size_of(model, task, rotary=model.positions == "rotary", short_conv=model.short_conv)
     return Classifier(
-        composition.build(size_of(model, task), model.depth, spec.options),
+        build(spec.layers, size, spec.options),
         vocabulary=task.vocabulary,
         channels=task.channels,
         classes=task.classes,

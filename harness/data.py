@@ -10,6 +10,7 @@ import torch
 from tasks import Task
 from tasks.blocks import ShuffledBlocks
 from tasks.contract import SPLITS, Split, SplitName
+from tasks.metric import Metric
 from zoo.registry import UserError, in_one_line
 
 TOO_LARGE = ("array is too big", "Maximum allowed dimension")
@@ -22,6 +23,8 @@ class Summary(NamedTuple):
     digests: Mapping[SplitName, str]
     sizes: Mapping[SplitName, int]
     has_target_positions: bool
+    metric: Metric
+    dev_metric: Metric
 
 
 class Data:
@@ -69,13 +72,25 @@ class Data:
         """Whether targets are at positions, rather than one for each example."""
         return self._summary.has_target_positions
 
+    @property
+    def metric(self) -> Metric:
+        """What the score on test is."""
+        return self._summary.metric
+
+    @property
+    def dev_metric(self) -> Metric:
+        """What the score on dev is."""
+        return self._summary.dev_metric
+
     @cached_property
     def _summary(self) -> Summary:
-        splits = self.splits
+        splits, classes = self.splits, self.task.classes
         return Summary(
             digests={name: split.digest() for name, split in splits.items()},
             sizes={name: len(split) for name, split in splits.items()},
             has_target_positions=splits["test"].target_positions is not None,
+            metric=splits["test"].answers.metric_of(classes),
+            dev_metric=splits["dev"].answers.metric_of(classes),
         )
 
     def _load(self, name: SplitName) -> Split:

@@ -12,21 +12,22 @@ dropout after it, and weights of standard deviation 0.02.
 """
 
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from harness.classifier import IMAGE_FIELDS, LAYERS, mean_losses, require_defaults, size_of
+from harness.classifier import LAYERS, mean_losses, size_of
+from harness.records import spec as specs
 from harness.records.spec import RunSpec
 from tasks import Task
 from tasks.contract import Batch
 from tasks.control.windows import RETURN, STATES, TIME
-from zoo.composition import Composition
+from zoo.composition import build
 from zoo.contract import Attention
 from zoo.kernels.dropout import Dropout
 from zoo.kernels.layer_norm import LayerNorm
-from zoo.registry import UserError
 
 
 class DecisionTransformer(nn.Module):
@@ -94,23 +95,16 @@ class DecisionTransformer(nn.Module):
         return self.head(self.norm(x[:, 1::3])), mean_losses(layer_losses)
 
 
-def build_decision_transformer(
-    spec: RunSpec, task: Task, composition: Composition
-) -> DecisionTransformer:
+def build_decision_transformer(spec: RunSpec, task: Task) -> DecisionTransformer:
     """The model of a task of trajectories that `spec` describes; see `harness.model.build_model`.
 
-    `model.head` is not used.
-
     Raises:
-        UserError: see `build_model`; or an option is given that has a meaning for images or
-            sequences only.
+        UserError: see `build_model`.
     """
-    require_defaults(spec, "trajectories", (*IMAGE_FIELDS, "model.pooling"))
-    model = spec.model
-    if model.positions == "none":
-        raise UserError("positions=none: a step is embedded with its time; use learned or rotary")
+    model = cast(specs.DecisionTransformer, spec.model)
+    size = size_of(model, task, rotary=model.positions == "rotary", short_conv=model.short_conv)
     return DecisionTransformer(
-        composition.build(size_of(model, task), model.depth, spec.options),
+        build(spec.layers, size, spec.options),
         state_dim=task.channels - STATES - task.classes,
         action_dim=task.classes,
         max_steps=task.vocabulary,

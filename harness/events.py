@@ -57,7 +57,6 @@ def _write(record: Record, writer: Any) -> None:
     for point in record.curve:
         scalars = {"loss": point.loss}
         scalars |= {f"loss/{name}": value for name, value in point.losses.items()}
-        scalars |= {} if point.dev_accuracy is None else {"dev accuracy": point.dev_accuracy}
-        scalars |= {} if point.dev_loss is None else {"dev loss": point.dev_loss}
+        scalars |= {} if point.dev is None else {f"dev {record.selection.title}": point.dev}
         for tag, value in scalars.items():
             writer.add_scalar(tag, value, point.step, walltime=start + point.seconds)

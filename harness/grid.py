@@ -71,7 +71,7 @@ def _unsupported(plan: Plan) -> str | None:
         try:
             require_fit(plan)
             with torch.random.fork_rng(devices=[]), unchanged("building it"):
-                build_model(plan.spec, plan.task, plan.composition)
+                build_model(plan.spec, plan.task)
         except SystemExit as error:
             # A plug-in must not end the process with its own exit code.
             raise RuntimeError(f"it exits with {error.code!r}") from error

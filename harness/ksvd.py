@@ -108,7 +108,7 @@ def run_curves(plan: Plan, files: Mapping[int, Path], samples: int) -> Iterator[
     Raises:
         Unsupported: the run has no such layer, or its weights differ from token to token.
     """
-    model, dev = build_model(plan.spec, plan.task, plan.composition).eval(), plan.data.splits["dev"]
+    model, dev = build_model(plan.spec, plan.task).eval(), plan.data.splits["dev"]
     layers = {
         number: layer
         for number, layer in enumerate(attentions(model))

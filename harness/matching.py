@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import torch
 
+from harness.measure import trainable
 from harness.memory import require_fit
 from harness.model import build_model
 from harness.plan import Plan, Request, resolve
@@ -15,7 +16,7 @@ REFERENCE = "softmax"
 """The variant whose model, with the recipe's feed-forward width, has the number of parameters."""
 
 WIDTH = "feed_forward"
-"""The field of `ModelSpec` that is set."""
+"""The field of `Transformer` that is set."""
 
 TOLERANCE = 0.01
 """Relative difference of parameters that remains, at most: the width is an integer."""
@@ -62,5 +63,5 @@ def parameters(plan: Plan, width: int | None = None) -> int:
         model = spec.model.model_copy(update={WIDTH: width})
         spec = spec.model_copy(update={"model": model})
     with torch.random.fork_rng(devices=[]):
-        model = build_model(spec, plan.task, plan.composition)
-    return sum(part.numel() for part in model.parameters() if part.requires_grad)
+        model = build_model(spec, plan.task)
+    return trainable(model)

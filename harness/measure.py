@@ -149,11 +149,21 @@ def _usage(
         seconds_per_1k_steps=quartiles(1000 * seconds for seconds in steps),
         tokens_per_second=quartiles(tokens / seconds for seconds in passes),
         peak_bytes=peak_bytes(training_call(trainer), trainer.device),
-        parameters=sum(p.numel() for p in trainer.model.parameters() if p.requires_grad),
-        flops=flops(training_call(trainer_of(plan, train, compiled=False))),
+        parameters=trainable(trainer.model),
+        flops=flops_of(plan, train),
         backend=_backend(plan, trainer),
         state_bytes=_state_bytes(trainer),
     )
+
+
+def trainable(model: torch.nn.Module) -> int:
+    """The number of trainable parameters."""
+    return sum(part.numel() for part in model.parameters() if part.requires_grad)
+
+
+def flops_of(plan: Plan, train: Split) -> int:
+    """Floating-point operations in matrix products of one training step."""
+    return flops(training_call(trainer_of(plan, train, compiled=False)))
 
 
 def _state_bytes(trainer: Trainer) -> int | None:

@@ -75,9 +75,10 @@ def _estimate(plan: Plan, device: torch.device) -> Footprint:
 
 def _count(plan: Plan, depth: int, device: torch.device) -> Footprint:
     model_spec = plan.spec.model.model_copy(update={"depth": depth})
-    spec = plan.spec.model_copy(update={"model": model_spec})
+    layers = (*plan.spec.layers[: depth - 1], plan.spec.layers[-1])
+    spec = plan.spec.model_copy(update={"model": model_spec, "layers": layers})
     with torch.random.fork_rng(devices=[]), device:
-        model = build_model(spec, plan.task, plan.composition)
+        model = build_model(spec, plan.task)
     parts = [*model.parameters()]
     trained = sum(part.numel() for part in parts if part.requires_grad)
     fixed = sum(part.numel() for part in parts if not part.requires_grad)

@@ -8,14 +8,11 @@ from harness.classifier import build_classifier
 from harness.decision_transformer import build_decision_transformer
 from harness.records.spec import RunSpec
 from tasks import Task
-from tasks.contract import Inputs
-from zoo.composition import Composition
-from zoo.registry import UserError
 
-Builder = Callable[[RunSpec, Task, Composition], nn.Module]
+Builder = Callable[[RunSpec, Task], nn.Module]
 
 
-def build_model(spec: RunSpec, task: Task, composition: Composition) -> nn.Module:
+def build_model(spec: RunSpec, task: Task) -> nn.Module:
     """The model that `spec` describes, initialised from the default generator.
 
     It maps a batch of the task to the scores of its targets and the auxiliary losses by name.
@@ -24,20 +21,18 @@ def build_model(spec: RunSpec, task: Task, composition: Composition) -> nn.Modul
         UserError: a variant or an option is unknown, or not supported at this size or by this kind
             of task; or a package is not installed.
     """
-    if task.inputs not in BUILDERS:
-        raise UserError(f"{task.key}: there is no model of {task.inputs}; use another task")
-    return BUILDERS[task.inputs](spec, task, composition)
+    return BUILDERS[spec.model.kind](spec, task)
 
 
-def _build_vision(spec: RunSpec, task: Task, composition: Composition) -> nn.Module:
+def _build_vision(spec: RunSpec, task: Task) -> nn.Module:
     from harness.vision import build_vision
 
-    return build_vision(spec, task, composition)
+    return build_vision(spec, task)
 
 
-BUILDERS: Mapping[Inputs, Builder] = {
-    "sequences": build_classifier,
-    "images": _build_vision,
-    "trajectories": build_decision_transformer,
+BUILDERS: Mapping[str, Builder] = {
+    "encoder": build_classifier,
+    "vision": _build_vision,
+    "decision": build_decision_transformer,
 }
-"""The builder of the model by `Task.inputs`. What needs an extra is imported when it is called."""
+"""The builder of the model by its `kind`. What needs an extra is imported when it is called."""

@@ -10,13 +10,14 @@ from pydantic import ValidationError
 from harness import budgets
 from harness.data import Data
 from harness.records.spec import (
+    MODELS,
     Frozen,
-    ModelSpec,
     Positions,
     RunSpec,
     TaskSpec,
     TrainSpec,
     TuningSpec,
+    field_at,
 )
 from harness.records.toml_files import first_error
 from harness.torch_state import unchanged
@@ -26,9 +27,10 @@ from tasks.data.sources import GeneratedTask
 from tasks.registry import tasks
 from zoo.composition import Composition
 from zoo.registry import UserError, Value, unknown
+from zoo.variants import variants
 
 FLAGS = {"positions": "--positions", "precision": "--precision", "compiled": "--compile"}
-"""Fields of `ModelSpec` and `TrainSpec` that have an option of their own, with that option."""
+"""Fields of the model and of `TrainSpec` that have an option of their own, with that option."""
 
 Settings = Mapping[str, Mapping[str, Value]]
 
@@ -51,7 +53,7 @@ class Request:
         positions: how positions are encoded.
         block: tokens of the blocks whose order is shuffled, or 0.
         settings: options by owner, which override the budget's. An owner is a variant, the task, or
-            `model` or `train`, whose options are fields of `ModelSpec` and `TrainSpec`.
+            `model` or `train`, whose options are fields of the model and of `TrainSpec`.
         tuning: the grid from which some of the settings were chosen.
         match: what the feed-forward width was chosen to make equal to that of softmax.
     """
@@ -77,14 +79,14 @@ class Plan:
     Attributes:
         spec: what is run.
         task: the task of `spec`.
-        composition: the variants of `spec`.
         data: the data of `task`.
+        costs: whether the run measures what its model costs, beside softmax.
     """
 
     spec: RunSpec
     task: Task
-    composition: Composition
     data: Data
+    costs: bool = True
 
 
 def resolve(
@@ -114,14 +116,14 @@ def resolve(
     given = {
         variant: {**own, **request.settings.get(variant, {})} for variant, own in usual.items()
     }
-    model, train, overrides = _recipes(request, budget.recipe(name), f"budget {budget.name!r}: ")
     task = shuffle_blocks(plain, request.block)
+    model, train, overrides = _recipes(request, task, budget)
     data = data_of(task)
     if isinstance(task, GeneratedTask) and not task.is_cached():
         announce(f"{task.key}: generate data")
     spec = RunSpec(
         attention=request.attention,
-        options=composition.resolve(given),
+        layers=composition.layers(model.depth), options=composition.changed(given),
         task=TaskSpec(
             name=name, key=task.key, options=plain.options, block=request.block,
             digests={**data.digests},
@@ -131,7 +133,7 @@ def resolve(
         model=model, train=train, device=request.device, seed=request.seed,
         tuning=request.tuning, match=request.match,
     )  # fmt: skip
-    return Plan(spec=spec, task=data.task, composition=composition, data=data)
+    return Plan(spec=spec, task=data.task, data=data)
 
 
 def restore(spec: RunSpec) -> Plan:
@@ -140,8 +142,10 @@ def restore(spec: RunSpec) -> Plan:
     Raises:
         UserError: its variants or its task are unknown, or the task or its data have changed since.
     """
-    data, composition = recorded_data(spec.task), Composition.parse(spec.attention)
-    return Plan(spec=spec, task=data.task, composition=composition, data=data)
+    for name in spec.variants:
+        variants.find(name)
+    data = recorded_data(spec.task)
+    return Plan(spec=spec, task=data.task, data=data)
 
 
 def recorded_data(spec: TaskSpec) -> Data:
@@ -182,16 +186,40 @@ def _parts(request: Request) -> tuple[Task, str, budgets.Budget]:
 
 
 def _recipes(
-    request: Request, recipe: budgets.Recipe, prefix: str
-) -> tuple[ModelSpec, TrainSpec, dict[str, Value]]:
-    """The model, the optimiser's recipe, and the fields in which they differ from the budget's."""
-    model, of_model = _section(
-        ModelSpec, "model", recipe.model, request.settings, prefix, positions=request.positions
-    )
+    request: Request, task: Task, budget: budgets.Budget
+) -> tuple[Any, TrainSpec, dict[str, Value]]:
+    """The model, the optimiser's recipe, and the fields in which they differ from the recipe's."""
+    if task.inputs not in MODELS:
+        raise UserError(f"{task.key}: there is no model of {task.inputs}; use another task")
+    kind, prefix = MODELS[task.inputs], f"budget {budget.name!r}: "
+    recipe = budget.recipe(task.name)
+    fields = {name for one in MODELS.values() for name in one.model_fields} - {"kind"}
+    fixed: dict[str, Value] = {"positions": request.positions}
+    if "positions" not in kind.model_fields:
+        if request.positions != "learned":
+            raise UserError(
+                f"positions={request.positions} has no meaning for {task.inputs}; leave it out"
+            )
+        fixed = {}
+    for name in request.settings.get("model", {}):
+        if name in fields - {*kind.model_fields}:
+            raise UserError(f"model.{name} has no meaning for {task.inputs}; leave it out")
+    # A recipe has fields of all kinds of models in the table that all tasks share.
+    of_kind = {
+        name: v
+        for name, v in recipe.model.items()
+        if name not in fields or name in kind.model_fields
+    }
+    model, of_model = _section(kind, "model", of_kind, request.settings, prefix, **fixed)
     train, of_train = _section(
         TrainSpec, "train", recipe.train, request.settings, prefix,
         precision=request.precision, compiled=request.compiled,
     )  # fmt: skip
+    if task.classes == 1 and train.label_smoothing:
+        raise UserError(
+            f"train.label_smoothing={train.label_smoothing:g} has no meaning for numbers as "
+            "targets; leave it out"
+        )
     return model, train, of_model | of_train
 
 
@@ -203,10 +231,10 @@ def _section(
     prefix: str,
     **fixed: Value,
 ) -> tuple[S, dict[str, Value]]:
-    """The fields of `owner`, which is `model` or `train`, and those that differ from the budget's.
+    """The fields of `owner`, which is `model` or `train`, and those that differ from the recipe's.
 
-    `recipe` holds the fields that the budget gives, `fixed` those that the request has itself.
-    `prefix` names the budget in messages.
+    `recipe` holds the fields that the recipe gives, `fixed` those that the request has itself.
+    `prefix` names the recipe in messages.
     """
     for name in fixed.keys() & recipe.keys():
         raise UserError(
@@ -216,21 +244,40 @@ def _section(
     given: dict[str, Any] = dict(settings.get(owner, {}))
     for name in given.keys() & fixed.keys():
         raise UserError(f"--set {owner}.{name} is not possible; use {FLAGS[name]}")
-    result = _validated(kind, owner, {**default.model_dump(), **given})
-    changed = {name: getattr(result, name) for name in given}
+    result = _validated(kind, owner, _with_fields(default.model_dump(), given))
     return result, {
-        f"{owner}.{name}": ",".join(map(str, value)) if isinstance(value, tuple) else value
-        for name, value in changed.items()
-        if value != getattr(default, name)
+        f"{owner}.{name}": _override(field_at(result, name), text)
+        for name, text in given.items()
+        if field_at(result, name) != field_at(default, name)
     }
 
 
+def _with_fields(values: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The values with those given; `augment.mixup` is a field of the field `augment`."""
+    for name, value in given.items():
+        owner, dot, field_name = name.partition(".")
+        part = values.get(owner) or {}
+        if dot and isinstance(part, Mapping):
+            values[owner] = {**part, field_name: value}
+        else:
+            values[name] = value
+    return values
+
+
+def _override(value: Any, text: Any) -> Value:
+    """A field as a record names it: as it was given, where it has fields itself."""
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return value if isinstance(value, Value) else text
+
+
 def _validated(kind: type[S], owner: str, values: Mapping[str, Any]) -> S:
-    for name in values:
-        if name not in kind.model_fields:
-            raise UserError(unknown(f"option of {owner}", name, kind.model_fields))
+    fields = {name: field for name, field in kind.model_fields.items() if name != "kind"}
+    for name in values.keys() - {"kind"}:
+        if name not in fields:
+            raise UserError(unknown(f"option of {owner}", name, fields))
         # pydantic takes a boolean for a number.
-        if isinstance(values[name], bool) and kind.model_fields[name].annotation is not bool:
+        if isinstance(values[name], bool) and fields[name].annotation is not bool:
             raise UserError(f"{owner}.{name}={values[name]} is a boolean; give another value")
     try:
         return kind.model_validate(dict(values))

@@ -90,7 +90,7 @@ def try_precisions(
     fails has its reason in the record of its run.
     """
     plan = next(iter(plans.values()))
-    names = plan.composition.names
+    names = plan.spec.variants
     if tasks.package(plan.spec.task.name) or any(map(variants.package, names)):
         return None
     try:

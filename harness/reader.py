@@ -86,14 +86,15 @@ class AugmentedImages:
         device = self.train.targets.device
         tokens = torch.from_numpy(images).to(device)
         targets = self.train.targets[self.decoded.examples(number).to(device)]
-        if not (self.spec.mixup or self.spec.cutmix):
+        augment = self.spec.augment
+        if augment is None or not (augment.mixup or augment.cutmix):
             return Batch(tokens, None, targets)
         from timm.data.mixup import Mixup
 
         # The smoothing of labels belongs to the loss.
         mix = Mixup(
-            self.spec.mixup,
-            self.spec.cutmix,
+            augment.mixup,
+            augment.cutmix,
             label_smoothing=0.0,
             num_classes=self.train.classes,
         )
@@ -110,7 +111,9 @@ class DecodedBatches(Dataset):
         self.train, self.seed = train, seed
         # On the CPU, where the processes that decode use it.
         self.order = ShuffledBatches(len(train), spec.batch, seed, torch.device("cpu"))
-        self.transform = transform_of(spec.augment, train.pixels)
+        self.transform = transform_of(
+            spec.augment.transform if spec.augment else "none", train.pixels
+        )
 
     def examples(self, number: int) -> Tensor:
         """Indices of the examples of batch `number`."""

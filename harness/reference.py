@@ -18,7 +18,8 @@ from harness.plan import Plan
 from harness.records.record import Implementation, Precision
 from harness.records.store import Store
 from harness.trial import Call, inference_call, trainer_of, training_call
-from zoo.composition import Composition
+from zoo.registry import changed
+from zoo.variants import variants
 
 REFERENCE = "softmax"
 """The variant that every cost is compared with."""
@@ -65,11 +66,17 @@ _TRIALS: dict[str, Trial | None] = {}
 
 def softmax_plan(plan: Plan, implementation: Implementation) -> Plan:
     """The run of `plan` with softmax in place of its variants."""
-    composition = Composition.parse(REFERENCE)
-    options = composition.resolve({REFERENCE: {"backend": implementation.backend}})
+    options = changed(variants.find(REFERENCE), {"backend": implementation.backend})
     train = plan.spec.train.model_copy(update={"precision": implementation.precision})
-    spec = plan.spec.model_copy(update={"attention": REFERENCE, "options": options, "train": train})
-    return replace(plan, spec=spec, composition=composition)
+    spec = plan.spec.model_copy(
+        update={
+            "attention": REFERENCE,
+            "layers": (REFERENCE,) * plan.spec.model.depth,
+            "options": {REFERENCE: options},
+            "train": train,
+        }
+    )
+    return replace(plan, spec=spec)
 
 
 def with_fastest_backend(plan: Plan, store: Store | None = None) -> Plan:
@@ -79,7 +86,8 @@ def with_fastest_backend(plan: Plan, store: Store | None = None) -> Plan:
     shape have the backend that was found first, so that a run which is continued does not change.
     """
     spec, options = plan.spec, plan.spec.options.get(REFERENCE, {})
-    if options.get("backend") != AUTO or spec.train.compiled:
+    # `auto` is the default, which options leave out.
+    if REFERENCE not in spec.variants or "backend" in options or spec.train.compiled:
         return plan
 
     def find() -> str | None:
@@ -89,8 +97,8 @@ def with_fastest_backend(plan: Plan, store: Store | None = None) -> Plan:
     backend = choose(store, _key(plan), BACKENDS[spec.device], find) if store else find()
     if backend is None:
         return plan
-    changed = {**plan.spec.options, REFERENCE: {**options, "backend": backend}}
-    return replace(plan, spec=plan.spec.model_copy(update={"options": changed}))
+    chosen = {**plan.spec.options, REFERENCE: {**options, "backend": backend}}
+    return replace(plan, spec=plan.spec.model_copy(update={"options": chosen}))
 
 
 def trial_of(plan: Plan) -> Trial | None:

@@ -9,7 +9,7 @@ from harness.cost.cell import reference_of
 from harness.environment import describe
 from harness.plan import Settings
 from harness.records.cost import CostSpec
-from harness.records.spec import ModelSpec
+from harness.records.spec import Encoder
 from harness.reference import NAIVE, REFERENCE, SDPA
 from tasks import create
 from tasks.data.sources import ImportedTask
@@ -146,12 +146,12 @@ def _cell(
 ) -> Cell:
     recipe, environment = budget.recipe(name), describe(device)
     task = create(name, **recipe.options)
-    model = ModelSpec.model_validate({**recipe.model, "positions": "learned"})
+    model = Encoder.model_validate({**recipe.model, "positions": "learned"})
     # Both sequences of an example pass through the encoder.
     batch: Any = recipe.train["batch"] * task.sequences
     spec = CostSpec(
         attention=attention,
-        options=Composition.parse(attention).resolve(options),
+        options=Composition.parse(attention).changed(options),
         level="step",
         operation="train",
         length=task.max_len,

@@ -4,14 +4,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from harness.records.returns import EpisodeReturns
+from harness.records.answers import ClusterValues
 from harness.train import Trainer
 from tasks.contract import Batch, Split
 from tasks.control.rollouts import TrajectoryTask, Windows
 
 
-def roll_out(trainer: Trainer, task: TrajectoryTask, test: Split) -> EpisodeReturns:
-    """The return of each test episode whose actions are those of the trainer's model."""
+def roll_out(trainer: Trainer, task: TrajectoryTask, test: Split) -> ClusterValues:
+    """The normalised return of each test episode whose actions are those of the trainer's model."""
     trainer.model.eval()
 
     @torch.inference_mode()
@@ -23,9 +23,5 @@ def roll_out(trainer: Trainer, task: TrajectoryTask, test: Split) -> EpisodeRetu
         )
         return trainer.scores(batch)[:, count - 1].float().cpu()
 
-    reference = task.references()
-    return EpisodeReturns(
-        returns=tuple(task.returns(act, test)),
-        random=reference.random,
-        expert=reference.expert,
-    )
+    returns = [task.references().normalised(one) for one in task.returns(act, test)]
+    return ClusterValues(sizes=(1,) * len(returns), sums=tuple(returns))

@@ -5,17 +5,17 @@ import traceback
 import warnings
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
+from typing import cast
 
 import torch
 
 from harness import checkpoint, weights
-from harness.answers import by_cluster, scores_by_cluster
+from harness.answers import by_cluster
 from harness.callbacks import NoProgress, ProgressCallback
 from harness.data import is_out_of_memory
 from harness.environment import is_another_machine, merge_commits
 from harness.interrupts import Interrupts
-from harness.measure import measure
+from harness.measure import flops_of, measure, trainable
 from harness.model import build_model
 from harness.plan import Plan
 from harness.provenance import (
@@ -23,6 +23,7 @@ from harness.provenance import (
     expected_failures_of,
     implementations,
     is_baseline,
+    options_of,
 )
 from harness.records.outcome import Final, Point
 from harness.records.record import FINAL, Cost, Environment, Record, Status
@@ -62,19 +63,27 @@ class Cell:
         self.environment = environment_of(plan)
         self.progress = Progress(environment=self.environment)
         self.cost: Cost | None = None
+        self.parameters: int | None = None
+        self.flops: int | None = None
         self.final: Final | None = None
 
     def record(self, status: Status, reason: str) -> Record:
         """The record of the run so far."""
+        data = self.plan.data
         return Record(
             spec=self.spec,
             status=status,
             reason=reason,
             started=self.started,
             environment=self.environment,
-            implementations=implementations(self.plan.composition),
+            implementations=implementations(self.spec.variants),
             expected_failures=expected_failures_of(self.plan),
-            is_baseline=is_baseline(self.plan.composition),
+            is_baseline=is_baseline(self.spec.variants),
+            options=options_of(self.spec),
+            metric=data.metric,
+            dev_metric=data.dev_metric if data.dev_metric != data.metric else None,
+            parameters=self.parameters,
+            flops=self.flops,
             curve=self.progress.curve,
             cost=self.cost,
             final=self.final,
@@ -88,22 +97,31 @@ class Cell:
             torch.compiler.reset()
         self.callback.phase("load data")
         train, dev, test = (plan.data.splits[name].to(device) for name in SPLITS)
-        if spec.train.best_on_test and not test.answers.exact:
-            raise UserError(f"{plan.task.key} has no accuracies; give train.best_on_test=false")
+        if spec.train.best_on_test and isinstance(plan.task, TrajectoryTask):
+            raise UserError(f"{plan.task.key} has no test answers; give train.best_on_test=false")
         self.callback.phase("measure cost")
         plan = with_fastest_backend(plan, self.store)
-        self.cost = measure(plan)
-        if (running := self.store.locks.running_here()) > 1:
-            self.cost = self.cost.model_copy(update={"workers": running})
+        self._measure(plan, train)
         self.callback.phase("train")
         torch.manual_seed(spec.seed)
-        model = build_model(plan.spec, plan.task, plan.composition).to(device)
+        model = build_model(plan.spec, plan.task).to(device)
+        self.parameters = trainable(model)
         trainer = Trainer(model, train, spec.train, spec.seed)
         if self.path.exists():
             self._resume(trainer)
         self._train(trainer, dev, test if spec.train.best_on_test else None)
         self.callback.phase("test")
         return self._evaluate(trainer, test)
+
+    def _measure(self, plan: Plan, train: Split) -> None:
+        """Count the operations of a step, and measure the cost if the plan asks for it."""
+        if not plan.costs:
+            self.flops = flops_of(plan, train)
+            return
+        self.cost = measure(plan)
+        if (running := self.store.locks.running_here()) > 1:
+            self.cost = self.cost.model_copy(update={"workers": running})
+        self.flops = self.cost.own.flops
 
     def _resume(self, trainer: Trainer) -> None:
         """Continue from the checkpoint of an earlier process, if it is one of this machine."""
@@ -162,29 +180,20 @@ class Cell:
     def _evaluate(self, trainer: Trainer, test: Split) -> Final:
         """The results of the checkpoint that was best on dev."""
         trainer.model.load_state_dict(self.progress.best_state)
+        if isinstance(self.plan.task, TrajectoryTask):
+            sample = roll_out(trainer, self.plan.task, test)
+        else:
+            sample = by_cluster(trainer.evaluate(test).values, test)
         return Final(
+            score=self.plan.data.metric.value(sample.mean),
             test_examples=len(test),
+            dev=cast(float, self.progress.best),
             best_step=self.progress.best_step,
             train_seconds=self.progress.seconds,
-            dev_loss=self.progress.best_loss,
-            best_on_test=self.progress.best_on_test,
-            **self._tested(trainer, test),
             seconds=time.perf_counter() - self.start,
+            sample=sample,
+            best_on_test=self.progress.best_on_test,
         )
-
-    def _tested(self, trainer: Trainer, test: Split) -> dict[str, Any]:
-        """The fields of `Final` that hold its results on test."""
-        if isinstance(self.plan.task, TrajectoryTask):
-            return {"returns": roll_out(trainer, self.plan.task, test)}
-        result, metric = trainer.evaluate(test), test.answers.metric
-        accuracies = {
-            "test_accuracy": result.accuracy,
-            "dev_accuracy": self.progress.best_accuracy,
-        }
-        if result.losses is None or metric is None:
-            return {**accuracies, "answers": by_cluster(result.correct, test)}
-        scores = scores_by_cluster(result.correct, result.losses, test, metric)
-        return {**accuracies, "scores": scores}
 
 
 def run(

@@ -49,7 +49,7 @@ def spectra(
         UserError: a file is damaged, or is of another model.
     """
     started = datetime.now(UTC).isoformat(timespec="seconds")
-    model = build_model(plan.spec, plan.task, plan.composition).eval()
+    model = build_model(plan.spec, plan.task).eval()
     ranks = ranks_up_to(plan.task.max_len)
     moments = []
     for step, path in files.items():

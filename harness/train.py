@@ -7,7 +7,7 @@ from functools import partial
 from typing import Annotated, Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Shaped
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
@@ -16,10 +16,10 @@ from harness.reader import reader
 from harness.records.fields import Seconds
 from harness.records.outcome import Point
 from harness.records.record import Environment
-from harness.records.scores import Nats
 from harness.records.spec import TrainSpec
 from harness.schedules import SCHEDULES
 from tasks.contract import Split
+from tasks.metric import Metric
 
 OPTIMISERS: Mapping[str, Callable[..., torch.optim.Optimizer]] = {
     "adamw": partial(torch.optim.AdamW, fused=True),
@@ -38,27 +38,25 @@ class Evaluation(NamedTuple):
     """A model's answers to a split.
 
     Attributes:
-        correct: which are correct: (n,) or (n, a), as the targets of the split.
-        losses: the loss of each, of the same shape: a cross-entropy in nats, or a squared error;
-            None unless the answers of the split have a metric.
+        values: of each answer: (n,) or (n, a), as the targets of the split; see
+            `tasks.metrics.Measure`.
         answered: number of targets; entries that are none are not counted.
-        exact: whether an answer is correct or wrong.
+        metric: what their mean is.
     """
 
-    correct: Bool[Tensor, "n ..."]
-    losses: Float[Tensor, "n ..."] | None
+    values: Shaped[Tensor, "n ..."]
     answered: int
-    exact: bool = True
+    metric: Metric
 
     @property
-    def accuracy(self) -> float | None:
-        """The fraction that is correct, in [0, 1]; None where no answer is correct or wrong."""
-        return int(self.correct.sum()) / self.answered if self.exact else None
+    def mean(self) -> float:
+        """The mean value of an answer."""
+        return self.values.double().sum().item() / self.answered
 
     @property
-    def loss(self) -> float | None:
-        """The mean loss; None without losses."""
-        return None if self.losses is None else self.losses.double().sum().item() / self.answered
+    def score(self) -> float:
+        """The metric."""
+        return self.metric.value(self.mean)
 
 
 class Trainer:
@@ -101,28 +99,22 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)
         return {"task": task.detach(), **{name: term.detach() for name, term in losses.items()}}
 
-    def accuracy(self, split: Split) -> float | None:
-        """See `Evaluation.accuracy`, on the whole split."""
-        return self.evaluate(split).accuracy
-
     @torch.inference_mode()
     def evaluate(self, split: Split) -> Evaluation:
-        """Every answer of the whole split, and for a language model every cross-entropy."""
+        """Every answer of the whole split."""
         self.model.eval()
-        answers = split.answers
+        answers, values = split.answers, None
         counted = answers.counted(split.targets)
-        correct = torch.zeros_like(counted)
-        losses = torch.zeros_like(counted, dtype=torch.float32)
         for examples, length in in_order(split, self.spec.batch, self.spec.bucket_by_length):
             batch = split.gather(examples, length)
-            scores = self.scores(batch)
-            correct[examples] = answers.correct(scores, batch.targets)
-            if (own := answers.losses(scores, batch.targets)) is not None:
-                losses[examples] = own
+            part = answers.values(self.scores(batch), batch.targets)
+            if values is None:
+                values = torch.zeros_like(counted, dtype=part.dtype)
+            values[examples] = part
         self.model.train()
-        return Evaluation(
-            correct, losses if answers.metric else None, int(counted.sum()), answers.exact
-        )
+        if values is None:
+            values = torch.zeros_like(counted)
+        return Evaluation(values, int(counted.sum()), answers.metric)
 
     def scores(self, batch: Any) -> Tensor:
         """The output of the head for a batch: logits or numbers, in the run's precision."""
@@ -159,12 +151,9 @@ class Progress(BaseModel):
         step: steps done.
         seconds: seconds inside training steps.
         curve: points so far.
-        best_accuracy: of the best checkpoint on dev so far; -1 before the first evaluation, and
-            where there is no accuracy. The best has the lowest loss where the task has a metric,
-            else the highest accuracy.
-        best_loss: its loss on dev; None where the task has no metric.
-        best_step: the first step with that loss or accuracy.
-        best_on_test: the highest accuracy on test so far; None unless the recipe asks for it.
+        best: the score on dev of the best checkpoint so far; None before the first evaluation.
+        best_step: the first step with that score.
+        best_on_test: the best score on test so far; None unless the recipe asks for it.
         elapsed: seconds since the start of the run, over all processes.
         environment: that in which the run was started.
         best_state: the model's parameters at `best_step`.
@@ -176,10 +165,9 @@ class Progress(BaseModel):
     step: Step = 0
     seconds: Seconds = 0.0
     curve: list[Point] = Field(default=[])
-    best_accuracy: Annotated[float, Field(ge=-1, le=1)] = -1.0
-    best_loss: Nats | None = None
+    best: float | None = None
     best_step: Step = 0
-    best_on_test: Annotated[float, Field(ge=0, le=1)] | None = None
+    best_on_test: float | None = None
     elapsed: Seconds = 0.0
     environment: Environment | None = None
     best_state: dict[str, Tensor] = Field(default={}, exclude=True)
@@ -225,12 +213,12 @@ def fit(
         losses = _mean_losses(progress, until - last)
         on_dev = _evaluate(trainer, dev, progress) if until in evaluations else None
         if on_dev and test:
-            accuracy = trainer.accuracy(test) or 0.0
-            progress.best_on_test = max(progress.best_on_test or 0.0, accuracy)
+            result = trainer.evaluate(test)
+            if _is_better(result, progress.best_on_test):
+                progress.best_on_test = result.score
         point = Point(
             step=until, seconds=progress.seconds, loss=losses.pop("task"), losses=losses,
-            dev_accuracy=on_dev.accuracy if on_dev else None,
-            dev_loss=on_dev.loss if on_dev else None,
+            dev=on_dev.score if on_dev else None,
         )  # fmt: skip
         progress.curve.append(point)
         on_point(point)
@@ -274,19 +262,19 @@ def _evaluate(trainer: Trainer, dev: Split, progress: Progress) -> Evaluation:
     """Evaluate on dev; store in `progress` the best result so far, its step and its parameters.
 
     Raises:
-        DivergedError: the loss on dev is not finite.
+        DivergedError: the score on dev is not finite.
     """
     result = trainer.evaluate(dev)
-    accuracy, loss = -1.0 if result.accuracy is None else result.accuracy, result.loss
-    if loss is None:
-        is_best = accuracy > progress.best_accuracy
-    elif math.isfinite(loss):
-        is_best = progress.best_loss is None or loss < progress.best_loss
-    else:
-        raise DivergedError(f"loss on dev is {loss} at step {progress.step}")
-    if is_best:
-        progress.best_accuracy, progress.best_loss = accuracy, loss
-        progress.best_step = progress.step
+    if not math.isfinite(result.mean):
+        name = result.metric.name
+        raise DivergedError(f"{name} on dev is {result.mean} at step {progress.step}")
+    if _is_better(result, progress.best):
+        progress.best, progress.best_step = result.score, progress.step
         state = trainer.model.state_dict()
         progress.best_state = {name: value.clone() for name, value in state.items()}
     return result
+
+
+def _is_better(result: Evaluation, score: float | None) -> bool:
+    """Whether a score is better than that of before, if there is one."""
+    return score is None or result.metric.sign * (result.score - score) > 0

@@ -29,7 +29,7 @@ def trainer_of(plan: Plan, train: Split, compiled: bool | None = None) -> Traine
             "steps": max(spec.train.steps, LEAST_STEPS),
         }
     )
-    model = build_model(spec, plan.task, plan.composition).to(train.targets.device)
+    model = build_model(spec, plan.task).to(train.targets.device)
     return Trainer(model, train, recipe, spec.seed)
 
 

@@ -5,25 +5,20 @@ learned positions, pre-norm blocks, and a linear classifier of the class token. 
 384, 6 heads and feed-forward width 1,536 it is timm's `deit_small_patch16_224`.
 """
 
-from typing import Any
+from typing import Any, cast
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from harness.classifier import mean_losses, require_defaults, size_of
+from harness.classifier import mean_losses, size_of
+from harness.records import spec as specs
 from harness.records.spec import RunSpec
 from tasks.contract import Batch, Task
 from tasks.data.images import ImageTask
 from tasks.data.transforms import require_timm
-from zoo.composition import Composition
+from zoo.composition import build
 from zoo.kernels.dropout import Dropout
 from zoo.registry import UserError
-
-UNUSED = (
-    "model.positions", "model.short_conv", "model.recompute", "model.norm", "model.pooling",
-    "train.bucket_by_length",
-)  # fmt: skip
-"""Fields of a specification that have no meaning for images."""
 
 
 class VisionModel(nn.Module):
@@ -48,22 +43,21 @@ class VisionModel(nn.Module):
         return whole.forward_head(whole.norm(x)), mean_losses(layer_losses)
 
 
-def build_vision(spec: RunSpec, task: Task, composition: Composition) -> VisionModel:
+def build_vision(spec: RunSpec, task: Task) -> VisionModel:
     """The model of a task of images; see `harness.model.build_model`.
 
     Everything but the attention layers is initialised as in DeiT.
 
     Raises:
-        UserError: see `build_model`; or a field of `UNUSED` is given.
+        UserError: see `build_model`.
     """
-    require_defaults(spec, "images", UNUSED)
     if not isinstance(task, ImageTask):
         raise UserError(f"{task.key} is of images, but has no size and patch; define both")
     require_timm()
     from timm.models.vision_transformer import VisionTransformer
 
-    model = spec.model
-    layers = composition.build(size_of(model, task), model.depth, spec.options)
+    model = cast(specs.VisionTransformer, spec.model)
+    layers = build(spec.layers, size_of(model, task), spec.options)
     transformer: Any = VisionTransformer(
         img_size=task.size,
         patch_size=task.patch,

@@ -1,25 +1,25 @@
 """Differences between the rows of a table, with intervals and p-values."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from harness.records.record import Metric
 from reports.statistics import Sample, differences, holm
 from reports.tables.boards import Board
-from reports.tables.scores import shown
 
-PAIRS = ("first", "second", "difference", "low", "high", "p", "p_holm")
+PAIRS = ("metric", "first", "second", "difference", "low", "high", "p", "p_holm")
 
-COLUMNS = ["table", "question", "metric", *PAIRS]
+COLUMNS = ["table", "question", *PAIRS]
 """Of the pairs of several tables: `question` is that of a suite, or a task."""
 
 
-def pairs(samples: Mapping[str, Sample], metric: str) -> pd.DataFrame:
-    """Each pair of rows that are compared, the better row first.
+def pairs(samples: Mapping[str, Sample], metric: Metric) -> pd.DataFrame:
+    """Each pair of rows that are compared, the better row first; of `samples` higher is better.
 
-    Columns: `first`, `second`; `difference`, the metric of the first row minus that of the second,
+    Columns: `metric`, its name; `first`, `second`; `difference`, the metric of the first row minus
+    that of the second,
     with the ends `low` and `high` of its 95 % interval; `p`, the p-value that there is no
     difference, and `p_holm`, adjusted for the number of pairs of the table by Holm's method.
     """
@@ -28,24 +28,24 @@ def pairs(samples: Mapping[str, Sample], metric: str) -> pd.DataFrame:
         return pd.DataFrame(columns=[*PAIRS])
     found = differences([samples[row] for row in rows])
     at = np.triu_indices(len(rows), 1)
-    scale = _scale(metric)
+    # The differences of an exponential are those of its logarithm.
+    scale = metric.sign * (1.0 if metric.exponential else metric.scale)
+    name = f"log {metric.name}" if metric.exponential else metric.name
     mean, half, p = scale * found.mean[at], abs(scale) * found.half[at], found.p[at]
     first, second = ([rows[i] for i in side] for side in at)
     return pd.DataFrame({
-        "first": first, "second": second, "difference": mean, "low": mean - half,
+        "metric": name, "first": first, "second": second, "difference": mean, "low": mean - half,
         "high": mean + half, "p": p, "p_holm": holm(p),
     })  # fmt: skip
 
 
 def of_boards(boards: Iterable[Board]) -> pd.DataFrame:
     """The pairs of the rows that are compared on each leaderboard, by `COLUMNS`."""
-    parts = [pd.DataFrame(columns=COLUMNS)]
+    parts = []
     for board in boards:
         rows = [row for row in board.rows if row.compared and not row.standing.not_compared]
-        metric = board.metric or "accuracy"
-        found = pairs({row.label: row.compared for row in rows if row.compared}, metric)
-        task = board.spec.task.name
-        parts += [found.assign(table=board.title, question=task, metric=metric)]
+        found = pairs({row.label: row.compared for row in rows if row.compared}, board.metric)
+        parts += [found.assign(table=board.title, question=board.spec.task.name)]
     return joined(parts)
 
 
@@ -62,9 +62,3 @@ def between(found: pd.DataFrame, first: str, second: str) -> pd.DataFrame:
     ends = {"difference": -other["difference"], "low": -other["high"], "high": -other["low"]}
     turned = other.assign(first=first, second=second, **ends)
     return pd.concat([one, turned]).sort_index()
-
-
-def _scale(metric: str) -> float:
-    """What a difference of scores is multiplied by to be one of the metric."""
-    own: Any = None if metric == "accuracy" else metric
-    return shown(1.0, own) - shown(0.0, own)

@@ -6,23 +6,18 @@ in, and frames come out, from which pages, tables and figures are made.
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from harness.records.interval import interval_of
+from harness.records.record import Metric
 from reports.pairs import joined
 from reports.pairs import pairs as pairs_of
-from reports.statistics import (
-    LEVEL,
-    Interval,
-    Sample,
-    is_comparable,
-    mean_interval,
-    score_interval,
-    tiers,
-)
-from reports.tables.scores import shown, shown_ends, shown_text
+from reports.statistics import LEVEL, Sample, is_comparable, tiers
+from reports.tables.scores import worst_end
 
 if TYPE_CHECKING:
     from harness.records.suites import CostPlan, Suite
@@ -97,8 +92,8 @@ def pairs(runs: pd.DataFrame, suite: "Suite", baselines: pd.DataFrame) -> pd.Dat
     parts = []
     for question in suite.questions:
         column = _column(finals[finals["question"] == question.name], baselines)
-        found = pairs_of(column.compared, column.metric)
-        parts += [found.assign(table=suite.key, question=question.name, metric=column.metric)]
+        found = pairs_of(column.compared, column.metric) if column else pd.DataFrame()
+        parts += [found.assign(table=suite.key, question=question.name)]
     return joined(parts)
 
 
@@ -157,15 +152,20 @@ class _Column(NamedTuple):
         rules: the scores of the baselines of the task, by name.
     """
 
-    metric: str
+    metric: Metric
     samples: Mapping[str, Sample]
     models: frozenset[str]
     rules: Mapping[str, float]
 
     def baselines(self, row: str) -> dict[str, float]:
-        """What a row is compared with: the rules, and a row with attention with the models."""
-        models = {name: self.samples[name].mean for name in self.models & self.samples.keys()}
+        """The scores that a row is compared with: rules and, if it has attention, models."""
+        models = {name: self.metric.value(self.samples[name].mean) for name in self.models}
         return {**self.rules, **({} if row in self.models else models)}
+
+    def oriented(self, row: str) -> Sample:
+        """The sample of a row, of which higher is better."""
+        sample = self.samples[row]
+        return sample if self.metric.sign == 1 else replace(sample, totals=-sample.totals)
 
     def obstacle(self, row: str) -> str:
         """What keeps a row from being compared; empty where nothing does."""
@@ -173,34 +173,33 @@ class _Column(NamedTuple):
             return "no baseline"
         if self.samples[row].seeds == 1:
             return "one seed"
-        levels = [*self.baselines(row).values()]
-        return "" if is_comparable(self.samples[row], levels) else "seeds at a baseline"
+        scores = self.baselines(row).values()
+        levels = [self.metric.sign * self.metric.mean(score) for score in scores]
+        return "" if is_comparable(self.oriented(row), levels) else "seeds at a baseline"
 
     @property
     def compared(self) -> dict[str, Sample]:
-        """The samples of the rows that are compared."""
-        return {row: own for row, own in self.samples.items() if not self.obstacle(row)}
+        """The oriented samples of the rows that are compared."""
+        return {row: self.oriented(row) for row in self.samples if not self.obstacle(row)}
 
 
-def _column(runs: pd.DataFrame, baselines: pd.DataFrame) -> _Column:
-    """Of several versions of the data the one of the latest run is used."""
+def _column(runs: pd.DataFrame, baselines: pd.DataFrame) -> _Column | None:
+    """None without a finished run. Of several versions of the data that of the latest is used."""
     finished = runs[runs["status"] == "ok"].sort_values("started")
     if finished.empty:
-        return _Column("", {}, frozenset(), {})
+        return None
     latest = finished.iloc[-1]
     finished = finished[finished["data"] == latest["data"]]
     samples = {row: _sample(own) for row, own in finished.groupby("row")["sample"]}
     rules = baselines[baselines["data"] == latest["data"]].set_index("name")["score"]
     models = frozenset(finished.loc[finished["baseline"], "row"])
-    return _Column(latest["metric"], samples, models, rules.to_dict())
+    fields = {name: latest[name] for name in ("unit", "better", "digits", "scale", "exponential")}
+    metric = Metric(name=latest["metric"], **fields)
+    return _Column(metric, samples, models, rules.to_dict())
 
 
 def _sample(answers: pd.Series) -> Sample:
-    scores = [*answers]
-    if hasattr(scores[0], "compared"):
-        found = Sample.of_scores(scores, lambda one: one.compared)
-    else:
-        found = Sample.of(scores)
+    found = Sample.of([*answers])
     if found is None:
         raise ValueError("runs of one row on the same data have other test answers")
     return found
@@ -208,30 +207,28 @@ def _sample(answers: pd.Series) -> Sample:
 
 def _answers(runs: pd.DataFrame, baselines: pd.DataFrame) -> pd.DataFrame:
     """The answers to one question, by row; see `answers`."""
-    column = _column(runs, baselines)
-    groups = runs.groupby("row")
+    column, groups = _column(runs, baselines), runs.groupby("row")
     found = pd.DataFrame({
         "status": groups["status"].agg(_status),
         "known_failures": groups["known_failures"].max(),
     })  # fmt: skip
-    lines = {row: _line(column, row) for row in column.samples}
+    lines = {row: _line(column, row) for row in column.samples} if column else {}
     found = found.join(pd.DataFrame([*lines.values()], index=[*lines], columns=LINE))
-    return found.assign(tier=found.index.map(_tiers(column, lines)))
+    return found.assign(tier=found.index.map(_tiers(column, lines) if column else {}))
 
 
 def _line(column: _Column, row: str) -> dict[str, Any]:
-    sample, rules = column.samples[row], column.baselines(row)
-    metric: Any = None if column.metric == "accuracy" else column.metric
-    score: Interval = mean_interval(sample) if metric else score_interval(sample)
-    mean, low, high = shown_ends(score, metric)
-    strongest = max(rules, key=lambda name: rules[name]) if rules else ""
-    above = bool(column.rules) and row not in column.models and score.low > rules[strongest]
-    text, lowest, highest = (shown_text(value, metric) for value in (mean, low, high))
+    metric, rules = column.metric, column.baselines(row)
+    score = interval_of(column.samples[row], metric)
+    strongest = max(rules, key=lambda name: metric.sign * rules[name], default="")
+    above = bool(column.rules) and row not in column.models
+    above = above and worst_end(score, metric) > metric.sign * rules[strongest]
+    text, low, high = map(metric.text, score[:3])
     return {
-        "metric": column.metric, "mean": mean, "low": low, "high": high, "text": text,
-        "interval": f"[{lowest}, {highest}]", "seeds": sample.seeds,
+        "metric": metric.name, "mean": score.mean, "low": score.low, "high": score.high,
+        "text": text, "interval": f"[{low}, {high}]", "seeds": column.samples[row].seeds,
         "not_compared": column.obstacle(row), "baseline": strongest,
-        "baseline_value": shown(rules[strongest], metric) if strongest else math.nan,
+        "baseline_value": rules[strongest] if strongest else math.nan,
         "at_baseline": bool(column.rules) and not above, "answered": above,
     }  # fmt: skip
 
@@ -247,12 +244,12 @@ def _tiers(column: _Column, lines: Mapping[str, Mapping[str, Any]]) -> dict[str,
 
     Holm's method counts all pairs that are compared, as `pairs` does.
     """
-    found = pairs_of(column.compared, column.metric)
-    different = {
-        frozenset(pair) for pair in found.loc[found["p_holm"] <= LEVEL, ["first", "second"]].values
-    }
-    ranked = [row for row in column.compared if lines[row]["answered"]]
-    ranked.sort(key=lambda row: -column.samples[row].mean)
+    compared = column.compared
+    found = pairs_of(compared, column.metric)
+    found = found[found["p_holm"] <= LEVEL]
+    different = {frozenset(pair) for pair in zip(found["first"], found["second"], strict=True)}
+    ranked = [row for row in compared if lines[row]["answered"]]
+    ranked.sort(key=lambda row: -compared[row].mean)
     separable = np.array([[{a, b} in different for b in ranked] for a in ranked], dtype=bool)
     letters = ("".join(chr(ord("A") + tier - 1) for tier in own) for own in tiers(separable))
     return dict(zip(ranked, letters, strict=True))

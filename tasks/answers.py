@@ -1,48 +1,59 @@
-"""Kinds of targets: loss, correctness, and the baselines that ignore the input."""
+"""Kinds of targets: loss, metric, and the baselines that ignore the input."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 from torch.nn import functional as F
 
+from tasks import metrics
+from tasks.metric import Metric
 from zoo.registry import UserError
 
 Scores = Float[Tensor, "*answers classes"]
 Targets = Shaped[Tensor, "*answers"]
 AllTargets = Shaped[Tensor, "..."]
 
-Metric = Literal["bits per byte", "perplexity", "normalised return"]
-"""What is shown of a mean cross-entropy, or of the rollouts of a policy."""
-
 
 class Answers(ABC):
     """A kind of target. Every target has the same weight, however many an example has.
 
     Attributes:
-        metric: what is shown of test, where the loss on dev selects the checkpoint; None where
-            accuracy does both.
-        exact: whether an answer is correct or wrong; otherwise there is no accuracy.
+        measure: the name in `tasks.metrics` of what is shown; on dev it selects the checkpoint.
     """
 
-    metric: Metric | None = None
-    exact: ClassVar[bool] = True
+    measure: str
+
+    @property
+    def metric(self) -> Metric:
+        """What is shown, without the chance of a task."""
+        return metrics.find(self.measure).metric
+
+    def metric_of(self, classes: int) -> Metric:
+        """What is shown, on a task of so many classes."""
+        mean = self.chance(classes)
+        update = {} if mean is None else {"chance": self.metric.value(mean)}
+        return self.metric.model_copy(update=update)
+
+    def values(self, scores: Scores, targets: AllTargets) -> Shaped[Tensor, "..."]:
+        """The number for each target whose mean is the metric: see `tasks.metrics.Measure`."""
+        return metrics.find(self.measure).values(self, scores, targets)
+
+    def chance(self, classes: int) -> float | None:
+        """The mean of `values` of uniform guesses; None where there are none."""
+        return None
 
     @abstractmethod
     def loss(self, scores: Scores, targets: Targets) -> Float[Tensor, ""]:
         """The training loss: a mean over all targets."""
 
     @abstractmethod
-    def correct(self, scores: Scores, targets: Targets) -> Bool[Tensor, "*answers"]:
-        """Which answers are correct."""
-
-    @abstractmethod
     def baselines(self, train: AllTargets, test: AllTargets, classes: int) -> Mapping[str, float]:
-        """Test accuracies in [0, 1], by name, of constant answers."""
+        """Means of `values` on test, by name, of constant answers."""
 
     def smoothed(self, weight: float) -> "Answers":
         """The same with label smoothing: the uniform distribution has that weight in a target.
@@ -53,10 +64,6 @@ class Answers(ABC):
         if weight:
             raise UserError(f"label_smoothing={weight} needs classes as targets; leave it out")
         return self
-
-    def losses(self, scores: Scores, targets: AllTargets) -> Float[Tensor, "..."] | None:
-        """The loss of each target in float32, 0 where there is none; None without a metric."""
-        return None
 
     def counted(self, targets: AllTargets) -> Bool[Tensor, "..."]:
         """Which entries are targets: all of them, unless a kind has entries that are none."""
@@ -69,9 +76,11 @@ class Classes(Answers):
 
     Attributes:
         smoothing: weight of the uniform distribution in the target of the loss.
+        measure: see `Answers`.
     """
 
     smoothing: float = 0.0
+    measure: str = "accuracy"
 
     def loss(self, scores: Scores, targets: AllTargets) -> Float[Tensor, ""]:
         """See `Answers.loss`; computed in float32. A target may be a distribution of classes."""
@@ -87,14 +96,18 @@ class Classes(Answers):
         return replace(self, smoothing=weight) if weight else self
 
     def correct(self, scores: Scores, targets: Targets) -> Bool[Tensor, "*answers"]:
-        """See `Answers.correct`."""
+        """Which answers are correct."""
         return scores.argmax(-1) == targets
+
+    def chance(self, classes: int) -> float:
+        """See `Answers.chance`."""
+        return 1.0 / classes
 
     def baselines(self, train: AllTargets, test: AllTargets, classes: int) -> Mapping[str, float]:
         """See `Answers.baselines`: `chance`, and `majority`, the most frequent class of train."""
         most_frequent = train.flatten().bincount(minlength=classes).argmax()
         majority = (test == most_frequent).double().mean().item()
-        return {"chance": 1.0 / classes, "majority": majority}
+        return {"chance": self.chance(classes), "majority": majority}
 
 
 @dataclass(frozen=True)
@@ -102,13 +115,14 @@ class Number(Answers):
     """One number: squared error; correct where the error is below `tolerance`."""
 
     tolerance: float
+    measure: str = "accuracy"
 
     def loss(self, scores: Scores, targets: Targets) -> Float[Tensor, ""]:
         """See `Answers.loss`; computed in float32."""
         return F.mse_loss(scores.float()[..., 0], targets.float())
 
     def correct(self, scores: Scores, targets: Targets) -> Bool[Tensor, "*answers"]:
-        """See `Answers.correct`."""
+        """Which answers are correct."""
         return (scores[..., 0] - targets).abs() < self.tolerance
 
     def baselines(self, train: AllTargets, test: AllTargets, classes: int) -> Mapping[str, float]:
@@ -125,7 +139,7 @@ class NextTokens(Classes):
     are in no loss, and no answer to them is correct.
     """
 
-    metric: Metric | None = "perplexity"
+    measure: str = "perplexity"
 
     def loss(self, scores: Scores, targets: Targets) -> Float[Tensor, ""]:
         """See `Answers.loss`; computed in float32."""
@@ -137,15 +151,19 @@ class NextTokens(Classes):
         )
 
     def losses(self, scores: Scores, targets: AllTargets) -> Float[Tensor, "..."]:
-        """See `Answers.losses`: the cross-entropy in nats."""
+        """The cross-entropy of each target in nats, float32; 0 where there is none."""
         losses = F.cross_entropy(
             scores.float().flatten(0, -2), targets.flatten(), ignore_index=-1, reduction="none"
         )
         return losses.view_as(targets)
 
+    def chance(self, classes: int) -> float:
+        """See `Answers.chance`."""
+        return math.log(classes)
+
     def baselines(self, train: AllTargets, test: AllTargets, classes: int) -> Mapping[str, float]:
-        """See `Answers.baselines`: those of `Classes`."""
-        return super().baselines(train[train >= 0], test[test >= 0], classes)
+        """See `Answers.baselines`: `chance`; n-grams are models of `tasks.baselines`."""
+        return {"chance": self.chance(classes)}
 
     def counted(self, targets: AllTargets) -> Bool[Tensor, "..."]:
         """See `Answers.counted`."""
@@ -159,23 +177,18 @@ class Actions(Answers):
     Entries of NaN are no targets: they are in no loss.
     """
 
-    metric: Metric | None = "normalised return"
-    exact = False
+    measure: str = "squared-error"
 
     def loss(self, scores: Scores, targets: AllTargets) -> Float[Tensor, ""]:
         """See `Answers.loss`; computed in float32."""
         return self.losses(scores, targets).sum() / self.counted(targets).sum()
 
     def losses(self, scores: Scores, targets: AllTargets) -> Float[Tensor, "..."]:
-        """See `Answers.losses`."""
+        """The squared error of each target, float32; 0 where there is none."""
         counted = self.counted(targets)[..., None]
         # Before the difference, whose gradient would be NaN where there is no target.
         errors = scores.float() - torch.where(counted, targets, 0.0)
         return torch.where(counted, errors, 0.0).square().mean(-1)
-
-    def correct(self, scores: Scores, targets: AllTargets) -> Bool[Tensor, "..."]:
-        """See `Answers.correct`: none, as no action is correct or wrong."""
-        return torch.zeros_like(self.counted(targets))
 
     def baselines(self, train: AllTargets, test: AllTargets, classes: int) -> Mapping[str, float]:
         """See `Answers.baselines`: none; `Task.baseline_returns` has those of rollouts."""

@@ -28,7 +28,8 @@ Inputs = Literal["sequences", "images", "trajectories"]
 Splits: TypeAlias = Mapping[SplitName, "Split"]
 
 Baseline: TypeAlias = Callable[[Splits], float]
-"""Fits a model without attention to train, and gives its test accuracy in [0, 1]."""
+"""Fits a model without attention to train; gives the mean of `Answers.values` on test, which is an
+accuracy in [0, 1] or a mean cross-entropy in nats."""
 
 NO_ANSWER = -1
 """In place of a class where there is none."""
@@ -237,13 +238,6 @@ class Task(ABC):
 
         They are fitted in addition to those of every task, see `tasks.baselines`. Where an example
         has one target and sequences are tokens, only if train is not small. By default none.
-        """
-        return {}
-
-    def baseline_returns(self) -> Mapping[str, float]:
-        """Normalised returns in the test episodes, by name, of policies that are not trained.
-
-        By default none: only `trajectories` have them.
         """
         return {}
 

@@ -17,7 +17,7 @@ MAY_IMPORT = {
     "zoo": ("zoo",),
     "tasks": ("tasks", "zoo.registry"),
     "harness": ("harness", "zoo", "tasks"),
-    "harness.records": ("harness.records", "zoo.registry"),
+    "harness.records": ("harness.records", "tasks.metric", "zoo.registry"),
     "harness.cli": ("harness", "zoo", "tasks", "reports"),
     "reports": ("reports", "harness.records"),
 }

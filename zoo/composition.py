@@ -1,10 +1,10 @@
 """Stacks of layers by name: `A`, or `A+B` for layers of A and a last layer of B."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from zoo.contract import Attention, Size, variants
-from zoo.registry import UserError, Value, resolve
+from zoo.registry import UserError, Value, changed, resolve
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,29 @@ class Composition:
         """The variants of the stack, each once."""
         return (self.body,) if self.body == self.last else (self.body, self.last)
 
+    def layers(self, depth: int) -> tuple[str, ...]:
+        """The variant of each layer of a stack, first to last.
+
+        Raises:
+            UserError: `depth` is less than the number of variants.
+        """
+        if depth < len(self.names):
+            raise UserError(
+                f"depth={depth} is less than the {len(self.names)} variants of "
+                f"{'+'.join(self.names)}; raise depth"
+            )
+        return (*[self.body] * (depth - 1), self.last)
+
     def resolve(self, given: Mapping[str, Mapping[str, Value]]) -> dict[str, dict[str, Value]]:
         """All options of all variants of the stack: `given`, checked and completed."""
         return {
             name: resolve(name, variants.find(name), given.get(name, {})) for name in self.names
+        }
+
+    def changed(self, given: Mapping[str, Mapping[str, Value]]) -> dict[str, dict[str, Value]]:
+        """The options of all variants of the stack that differ from their defaults, checked."""
+        return {
+            name: changed(variants.find(name), own) for name, own in self.resolve(given).items()
         }
 
     def overrides(
@@ -59,23 +78,20 @@ class Composition:
             f"{variant}.{name}": value
             for variant, own in ours.items()
             for name, value in own.items()
-            if name not in theirs[variant] or theirs[variant][name] != value
+            if theirs[variant][name] != value
         }
 
-    def build(
-        self, size: Size, depth: int, options: Mapping[str, Mapping[str, Value]]
-    ) -> list[Attention]:
-        """The attention layers of a stack of `depth`, first to last.
 
-        Raises:
-            UserError: an option is unknown, of the wrong type or out of range, or `size` is not
-                supported, or `depth` is less than the number of variants.
-        """
-        if depth < len(self.names):
-            raise UserError(
-                f"depth={depth} is less than the {len(self.names)} variants of "
-                f"{'+'.join(self.names)}; raise depth"
-            )
-        resolved = self.resolve(options)
-        order = [self.body] * (depth - 1) + [self.last]
-        return [variants.find(name).build(size, resolved[name]) for name in order]
+def build(
+    layers: Sequence[str], size: Size, options: Mapping[str, Mapping[str, Value]]
+) -> list[Attention]:
+    """The attention layers of a stack, of the variants named, first to last.
+
+    Raises:
+        UserError: an option is unknown, of the wrong type or out of range, or `size` is not
+            supported.
+    """
+    resolved = {
+        name: resolve(name, variants.find(name), options.get(name, {})) for name in {*layers}
+    }
+    return [variants.find(name).build(size, resolved[name]) for name in layers]

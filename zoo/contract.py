@@ -74,7 +74,7 @@ class Attention(nn.Module, ABC):
         traits: the claims of the variant, readable before anything is built.
         expected_failures: checks of `zoo.conformance` that the variant is known to fail, each with
             its reason. A name that ends in ", causal" is expected for the causal form only.
-        family: one of `zoo.registry.FAMILIES`: the kind of mechanism, which has a colour in figures.
+        family: the kind of mechanism, one of `zoo.registry.FAMILIES`; it has a colour in figures.
         unchecked: the reason why the checks cannot run on the variant; empty if they can.
         requires: packages, by their names for pip, that the dependencies of this one do not
             include; `CUDA` for a device.

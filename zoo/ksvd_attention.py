@@ -17,7 +17,7 @@ from zoo.kernels.precision import full_precision, without_autocast
 from zoo.kernels.real_tokens import running_mean, token_ranks
 from zoo.ksvd import KsvdMean, LambdaForm, Weights
 from zoo.projection import Projection
-from zoo.registry import OMITTED_IF_DEFAULT, UserError
+from zoo.registry import UserError
 
 OutputMap = Float[Tensor, "#b cd d"]
 Bias = Float[Tensor, " d"]
@@ -54,11 +54,11 @@ class KsvdAttention(Attention):
         trace: Literal["weights", "data"] = "weights",
         ksvd_mean: KsvdMean = "batch",
         backend: Literal["auto", "folded", "triton", "literal"] = "auto",
-        feature_map: Annotated[FeatureMapName, OMITTED_IF_DEFAULT] = "cosine",
-        sides: Annotated[Literal["both", "right", "left"], OMITTED_IF_DEFAULT] = "both",
-        lambda_form: Annotated[LambdaForm, OMITTED_IF_DEFAULT] = "squared",
-        initialisation: Annotated[Initialisation, OMITTED_IF_DEFAULT] = "published",
-        initial_scale: Annotated[float, Field(gt=0), OMITTED_IF_DEFAULT] = 1.0,
+        feature_map: FeatureMapName = "cosine",
+        sides: Literal["both", "right", "left"] = "both",
+        lambda_form: LambdaForm = "squared",
+        initialisation: Initialisation = "published",
+        initial_scale: Annotated[float, Field(gt=0)] = 1.0,
     ) -> None:
         """Make the parameters.
 

@@ -106,7 +106,7 @@ def require_owners(requests: "Sequence[Request]", plans: "Sequence[Plan]") -> No
     """
     owners = {"model", "train"}
     for plan in plans:
-        owners |= {plan.spec.task.name, *plan.composition.names}
+        owners |= {plan.spec.task.name, *plan.spec.variants}
     for owner in {owner for request in requests for owner in request.settings} - owners:
         raise UserError(
             f"--set {owner}: no run uses {owner!r}; give one of {', '.join(sorted(owners))}"

@@ -13,7 +13,6 @@ from PIL import Image
 from harness.data import Data
 from harness.records.baselines import TaskBaselines
 from harness.records.spec import TaskSpec
-from reports.tables.scores import metric_text
 from tasks import Split, Task
 from tasks.answers import Classes, NextTokens, Number
 from tasks.data.sources import CachedTask, GeneratedTask
@@ -85,12 +84,8 @@ def describe(
         [rows[name] | {"SHA-256": f"`{digest}`"} for name, digest in data.digests.items()],
         [{**setting, "sequences of test that are in train": share}],
         [rows[name] | _targets(task, split) for name, split in data.splits.items()],
-        [setting | {name: f"{100 * value:.1f} %" for name, value in found.accuracies.items()}],
+        [setting | {name: found.metric.sentence(v) for name, v in found.scores.items()}],
     ]
-    if metric := test.answers.metric:
-        losses = found.losses.items()
-        shown = {f"{name}, {metric}": metric_text(-value, metric) for name, value in losses}
-        tables.append([setting | shown])
     target, examples = _target(task, train), _examples(task, train)
     return Description(task, target, tables=tables, examples=examples)
 

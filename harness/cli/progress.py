@@ -33,7 +33,7 @@ class Output(Console):
 
 
 SECONDS_PER_LINE = 10.0
-"""Minimum seconds between two printed lines; lines with a dev accuracy are always printed."""
+"""Minimum seconds between two printed lines; lines with a score on dev are always printed."""
 
 
 class Estimate:
@@ -87,9 +87,7 @@ class CellProgress:
     def point(self, point: Point, steps: int) -> None:
         """See `ProgressCallback.point`."""
         extra = "".join(f" {name} {loss:.2g}" for name, loss in point.losses.items())
-        parts = [] if point.dev_accuracy is None else [f"{100 * point.dev_accuracy:.1f} %"]
-        parts += [] if point.dev_loss is None else [f"loss {point.dev_loss:.3f}"]
-        dev = f" dev {', '.join(parts)}" if parts else ""
+        dev = "" if point.dev is None else f" dev {point.dev:.4g}"
         text = f"loss {point.loss:.3f}{extra}{dev}"
         left = self._estimate.left(self._phase, point.step, steps)
         self._bar.update(self._row, completed=point.step, status=text, left=left)

@@ -10,7 +10,6 @@ from harness.cli.arguments import seeds_in, values_in
 
 if TYPE_CHECKING:
     from harness.plan import Plan, Request
-    from harness.records.outcome import Final
     from harness.records.record import Record
     from harness.tuning import Row
 
@@ -62,7 +61,7 @@ def run(
 
 
 def _show(row: "Row", trials: "dict[str, Record]") -> None:
-    """Print the accuracy on dev, or else the loss, at each point, and the point that is chosen."""
+    """Print the score on dev at each point, and the point that is chosen."""
     from harness.records.tuning import point
     from reports.tables.rows import failure
 
@@ -72,15 +71,7 @@ def _show(row: "Row", trials: "dict[str, Record]") -> None:
     chosen, texts = row.best(trials), []
     for record in records:
         grid_point = ", ".join(f"{path}={value}" for path, value in point(record.spec).items())
-        result = _on_dev(record.final) if record.final else failure(record)
+        result = record.selection.sentence(record.final.dev) if record.final else failure(record)
         texts.append(f"{grid_point}: {result}{' (chosen)' if record is chosen else ''}")
     typer.echo(f"{row.request.attention} on {row.trials[0].spec.task.key}, on dev:")
     typer.echo("".join(f"  {text}\n" for text in texts), nl=False)
-
-
-def _on_dev(final: "Final") -> str:
-    from reports.tables.values import percent
-
-    if final.dev_accuracy is None:
-        return f"loss {final.dev_loss:.4g}"
-    return f"{percent(final.dev_accuracy)} %"

@@ -15,11 +15,12 @@ from harness.cost.work import Work, prepare
 from harness.data import is_out_of_memory
 from harness.measure import quartiles
 from harness.records.cost import CostSpec, Limits, Measured
-from harness.reference import AUTO, BACKENDS, NAIVE, REFERENCE, SDPA, fastest, formula_fits
+from harness.reference import BACKENDS, NAIVE, REFERENCE, SDPA, fastest, formula_fits
 from harness.train import autocast
-from zoo.composition import Composition
 from zoo.contract import Attention
 from zoo.cost import backends, flops, peak_bytes
+from zoo.registry import changed
+from zoo.variants import variants
 
 OPTIMISER_TRANSFERS = 7
 """AdamW reads a parameter, its gradient and both moments, and writes all but the gradient."""
@@ -50,7 +51,8 @@ def measure_cell(spec: CostSpec, limits: Limits, budget: float, timeout: float) 
     first = timer(work.call, 1)
     softmax, no_ratio = _softmax(spec, timer, end - REMAINING_CALLS * first)
     reference = fastest(softmax, lambda name: name) if softmax else ""
-    if spec.options.get(REFERENCE, {}).get("backend") == AUTO and reference:
+    # `auto` is the default, which options leave out.
+    if REFERENCE in spec.options and "backend" not in spec.options[REFERENCE] and reference:
         spec = with_backend(spec, reference)
         work = prepare(spec)
     works = [work]
@@ -83,7 +85,7 @@ def measure_cell(spec: CostSpec, limits: Limits, budget: float, timeout: float) 
 
 def reference_of(spec: CostSpec, backend: str = SDPA) -> CostSpec:
     """The cell of softmax by a backend that `spec` is compared with."""
-    options = Composition.parse(REFERENCE).resolve({REFERENCE: {"backend": backend}})
+    options = {REFERENCE: changed(variants.find(REFERENCE), {"backend": backend})}
     return spec.model_copy(update={"attention": REFERENCE, "options": options, "overrides": {}})
 
 

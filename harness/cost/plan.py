@@ -12,9 +12,9 @@ from harness.cost.cell import reference_of
 from harness.cost.work import require_supported
 from harness.environment import describe
 from harness.records.cost import CostSpec, Level, Pass
-from harness.records.spec import ModelSpec
+from harness.records.spec import Encoder
 from harness.records.toml_files import first_error
-from harness.reference import AUTO, NAIVE, REFERENCE, SDPA
+from harness.reference import NAIVE, REFERENCE, SDPA
 from zoo.composition import Composition
 from zoo.contract import Size, Unsupported
 from zoo.registry import UserError, Value, unknown
@@ -156,7 +156,7 @@ def _spec(
     composition, environment = Composition.parse(attention), describe(request.device)
     spec = CostSpec(
         attention=attention,
-        options=composition.resolve(settings),
+        options=composition.changed(settings),
         overrides=composition.overrides(request.settings, {}),
         level=request.level,
         operation=operation,
@@ -174,13 +174,13 @@ def _spec(
     )
     reference = reference_of(spec)
     # On a CPU `auto` is the faster of the two rows that every sweep has.
-    own = spec.options.get(REFERENCE, {}).get("backend")
-    auto = attention == REFERENCE and own == AUTO and request.device == "cpu"
+    # `auto` is the default, which options leave out.
+    auto = spec.options == {REFERENCE: {}} and request.device == "cpu"
     same = spec.model_copy(update={"overrides": {}}) == reference
     return reference if auto or same else spec
 
 
-def _model(request: CostRequest) -> ModelSpec:
+def _model(request: CostRequest) -> Encoder:
     """The model of the budget `BUDGET` at this width."""
     recipe = budgets.find(BUDGET).recipe("scaling").model
     own = {"dim": request.dim, "heads": request.heads, "feed_forward": 2 * request.dim}
@@ -189,6 +189,6 @@ def _model(request: CostRequest) -> ModelSpec:
         if name not in SETTINGS:
             raise UserError(unknown(f"option of {MODEL}", name, SETTINGS))
     try:
-        return ModelSpec.model_validate({**recipe, **own, "positions": "learned", **given})
+        return Encoder.model_validate({**recipe, **own, "positions": "learned", **given})
     except ValidationError as error:
-        raise UserError(f"{MODEL}.{first_error(error, ModelSpec, 'option')}") from error
+        raise UserError(f"{MODEL}.{first_error(error, Encoder, 'option')}") from error

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 
 from harness.cost.process import Outcome
 from harness.environment import describe
+from harness.provenance import options_of
 from harness.records.cost import CostRecord, CostSpec
 from harness.records.store import CostStore
-from zoo.composition import Composition
 from zoo.variants import variants
 
 Measure = Callable[[CostSpec], Outcome]
@@ -80,7 +80,6 @@ def _skipped(spec: CostSpec, reason: str) -> CostRecord:
 
 
 def _record(spec: CostSpec, outcome: Outcome, started: str, seconds: float) -> CostRecord:
-    names = Composition.parse(spec.attention).names
     return CostRecord(
         spec=spec,
         status=outcome.status,
@@ -88,7 +87,8 @@ def _record(spec: CostSpec, outcome: Outcome, started: str, seconds: float) -> C
         started=started,
         seconds=seconds,
         environment=describe(spec.device),
-        claims_linear=all(variants.find(name).traits.linear for name in names),
+        options=options_of(spec),
+        claims_linear=all(variants.find(name).traits.linear for name in spec.options),
         measured=outcome.measured,
     )
 

@@ -8,10 +8,10 @@ import torch
 
 from harness.classifier import Classifier
 from harness.records.cost import CostSpec
-from harness.records.spec import ModelSpec, TrainSpec
+from harness.records.spec import Encoder, TrainSpec
 from harness.train import Trainer, autocast
 from tasks.contract import Split
-from zoo.composition import Composition
+from zoo.composition import Composition, build
 from zoo.contract import Attention, Size, Unsupported, decoding, names_with
 from zoo.cost import state_bytes
 from zoo.kernels import key_value_cache
@@ -57,7 +57,7 @@ def require_supported(spec: CostSpec) -> None:
     Raises:
         Unsupported: a variant is not causal, or has no state to decode with.
     """
-    for name in Composition.parse(spec.attention).names:
+    for name in spec.options:
         variant = variants.find(name)
         if spec.causal and not variant.traits.causal:
             raise Unsupported(f"{name} is not causal; causal variants: {names_with('causal')}")
@@ -87,7 +87,7 @@ def _layer_work(spec: CostSpec) -> Work:
 
 
 def _step_work(spec: CostSpec) -> Work:
-    model_spec = cast(ModelSpec, spec.model)
+    model_spec = cast(Encoder, spec.model)
     tokens = torch.randint(1, VOCABULARY, (spec.batch, spec.length))
     targets = torch.randint(CLASSES, (spec.batch,))
     split = Split.single(tokens, torch.full((spec.batch,), spec.length), targets).to(spec.device)
@@ -116,7 +116,7 @@ def _layers(spec: CostSpec, *, depth: int, causal: bool) -> list[Attention]:
         causal=causal,
         dropout=spec.model.attention_dropout if spec.model else 0.0,
     )
-    return Composition.parse(spec.attention).build(size, depth, spec.options)
+    return build(Composition.parse(spec.attention).layers(depth), size, spec.options)
 
 
 def _recipe(spec: CostSpec) -> TrainSpec:

@@ -53,7 +53,7 @@ class Job(NamedTuple):
 
         A plug-in may change anything in its process; see `harness.torch_state` for what is noticed.
         """
-        return is_foreign(self.plan.composition)
+        return is_foreign(self.plan.spec.variants)
 
 
 class Result(NamedTuple):

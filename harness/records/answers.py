@@ -1,9 +1,9 @@
-"""Which answers of the test split a run gave correctly: one bit for each."""
+"""The answers of a run to the test split by cluster: one bit for each, or sums of other values."""
 
 import base64
 import binascii
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +11,13 @@ from pydantic import AfterValidator, Field, model_validator
 
 from harness.records.spec import Count, Frozen
 
+Sums = NDArray[np.float64]
+
 MOST_ANSWERS = 10**9
 """Answers of the largest test split that a record may have."""
+
+MOST_CLUSTERS = 10**7
+"""Clusters of the largest test split whose values a record may have."""
 
 
 def _check_base64(text: str) -> str:
@@ -37,6 +42,7 @@ class CorrectAnswers(Frozen):
             many: `((8, 1000),)` for 1,000 sequences of 8 answers each.
     """
 
+    kind: Literal["bits"] = "bits"
     bits: Annotated[str, AfterValidator(_check_base64)]
     clusters: Annotated[tuple[tuple[Count, Count], ...], Field(min_length=1)]
 
@@ -61,18 +67,22 @@ class CorrectAnswers(Frozen):
         return int.from_bytes(base64.b64decode(self.bits)).bit_count()
 
     @property
-    def sizes(self) -> NDArray[np.int64]:
-        """The number of answers of each cluster, (c,)."""
-        sizes, repeats = np.array(self.clusters, dtype=np.int64).T
-        return np.repeat(sizes, repeats)
+    def mean(self) -> float:
+        """The fraction of correct answers."""
+        return self.correct / self.count
 
-    def correct_by_cluster(self) -> NDArray[np.int64]:
+    def cluster_sizes(self) -> Sums:
+        """The number of answers of each cluster, (c,)."""
+        sizes, repeats = np.array(self.clusters, dtype=np.float64).T
+        return np.repeat(sizes, repeats.astype(np.int64))
+
+    def cluster_sums(self) -> Sums:
         """The number of correct answers of each cluster, (c,)."""
         packed = np.frombuffer(base64.b64decode(self.bits), dtype=np.uint8)
         answers, start, totals = np.unpackbits(packed, count=self.count), 0, []
         for size, clusters in self.clusters:
             part = answers[start : start + size * clusters].reshape(clusters, size)
-            totals.append(part.sum(1, dtype=np.int64))
+            totals.append(part.sum(1, dtype=np.float64))
             start += size * clusters
         return np.concatenate(totals)
 
@@ -86,3 +96,46 @@ class CorrectAnswers(Frozen):
         if int.from_bytes(packed) % 2 ** (-count % 8):
             raise ValueError(f"bits after the last of {count} answers are not 0")
         return self
+
+
+class ClusterValues(Frozen):
+    """The sum of a value of each answer, cluster by cluster, such as the articles of a text.
+
+    Runs on the same test split have the same clusters in the same order.
+
+    Attributes:
+        sizes: the number of answers of each cluster.
+        sums: the sum of their values: cross-entropies in nats, or the return of an episode.
+    """
+
+    kind: Literal["values"] = "values"
+    sizes: Annotated[tuple[Count, ...], Field(min_length=1, max_length=MOST_CLUSTERS)]
+    sums: tuple[Annotated[float, Field(gt=-1e15, lt=1e15)], ...]
+
+    @property
+    def count(self) -> int:
+        """The number of answers."""
+        return sum(self.sizes)
+
+    @property
+    def mean(self) -> float:
+        """The mean value of an answer."""
+        return sum(self.sums) / self.count
+
+    def cluster_sizes(self) -> Sums:
+        """The number of answers of each cluster, (c,)."""
+        return np.array(self.sizes, dtype=np.float64)
+
+    def cluster_sums(self) -> Sums:
+        """The sum of the values of each cluster, (c,)."""
+        return np.array(self.sums, dtype=np.float64)
+
+    @model_validator(mode="after")
+    def _agree(self) -> "ClusterValues":
+        if len(self.sizes) != len(self.sums):
+            raise ValueError("sizes and sums have one number for each cluster")
+        return self
+
+
+Answers = Annotated[CorrectAnswers | ClusterValues, Field(discriminator="kind")]
+"""Both forms have `count`, `mean`, `cluster_sizes()` and `cluster_sums()`."""

@@ -1,13 +1,12 @@
 """The cost of one attention layer, or of one model, at one length: specification and record."""
 
-import operator
 from typing import Annotated, Literal, get_args
 
 from pydantic import Field, model_validator
 
-from harness.records.fields import OMITTED_IF_NONE, Positive, Quartiles, Seconds, Time
+from harness.records.fields import Positive, Quartiles, Seconds, Time
 from harness.records.record import Environment
-from harness.records.spec import Count, Frozen, Identified, ModelSpec, Precision
+from harness.records.spec import Count, Encoder, Frozen, Identified, Precision
 from zoo.registry import Value
 
 Level = Literal["layer", "step"]
@@ -28,7 +27,7 @@ class CostSpec(Identified):
 
     Attributes:
         attention: the variant, or `A+B` where `level` is `step`.
-        options: every option of every variant named, by variant.
+        options: the options of each variant that differ from its defaults, by variant.
         overrides: those that differ from the defaults, by `VARIANT.OPTION`.
         level: what is built around the variant.
         operation: what is timed.
@@ -47,7 +46,7 @@ class CostSpec(Identified):
 
     attention: str
     options: dict[str, dict[str, Value]]
-    overrides: Annotated[dict[str, Value], Field(exclude_if=operator.not_)] = Field(default={})
+    overrides: dict[str, Value] = Field(default={})
     level: Level
     operation: Pass
     length: Count
@@ -56,7 +55,7 @@ class CostSpec(Identified):
     dim: Count
     heads: Count
     causal: bool
-    model: ModelSpec | None
+    model: Encoder | None
     precision: Precision
     device: Literal["cpu", "cuda"]
     machine: str
@@ -123,9 +122,9 @@ class Measured(Frozen):
     parameters: Annotated[int, Field(ge=0)]
     state_bytes: Annotated[int, Field(ge=0)] | None
     limits: Limits
-    reference: Annotated[str, Field(exclude_if=operator.not_)] = ""
-    memory_batch: Annotated[Count | None, OMITTED_IF_NONE] = None
-    memory_bytes: Annotated[Count | None, OMITTED_IF_NONE] = None
+    reference: str = ""
+    memory_batch: Count | None = None
+    memory_bytes: Count | None = None
 
     @property
     def over_softmax(self) -> Quartiles | None:
@@ -166,19 +165,21 @@ class CostRecord(Frozen):
         started: when the measurement began.
         seconds: of the whole cell, the start of its process included.
         environment: that of the measurement.
+        options: every option of every variant, by variant, with those that have their default.
         claims_linear: whether the variants claim time and memory linear in the length.
         measured: None where status is not `ok`.
     """
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[2] = 2
     spec: CostSpec
     status: CostStatus
     reason: str
     started: Time
     seconds: Seconds
     environment: Environment
+    options: dict[str, dict[str, Value]]
     claims_linear: bool
-    measured: Measured | None
+    measured: Measured | None = None
 
     @model_validator(mode="after")
     def _finished(self) -> "CostRecord":

@@ -7,9 +7,6 @@ from pydantic import AfterValidator, Field, model_validator
 
 from harness.records.spec import Frozen
 
-OMITTED_IF_NONE = Field(exclude_if=lambda value: value is None)
-"""A field that is left out where it is None: older records, without it, stay as they are."""
-
 Fraction = Annotated[float, Field(ge=0, le=1)]
 """An accuracy."""
 

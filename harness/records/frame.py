@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from harness.records.baselines import name_of_task
 from harness.records.cost import CostRecord
 from harness.records.record import Record
+from harness.records.spec import Frozen
 from harness.records.store import BaselineStore, CostStore, Store
 from harness.records.suites import label_of
 
@@ -21,6 +22,9 @@ Cells = dict[str, Any]
 
 OF_ALL = ("model", "train")
 """Owners of fields that are not a variant's."""
+
+OF_METRIC = {"unit", "better", "digits", "chance", "scale", "exponential"}
+"""Fields of a metric that are columns of the same name."""
 
 OF_COSTS = {"attention", "level", "length", "batch", "batching", "dim", "heads"}
 """Fields of a cost's specification that are columns of the same name."""
@@ -77,13 +81,15 @@ def of_records(records: Iterable[Record]) -> "pd.DataFrame":
     `recipe`, `suite` and `question` (of a recipe `SUITE@VERSION/QUESTION`, else empty), `task` (its
     key), `data` (its key and digests: the name of the file of its baselines), `task.name`,
     `task.OPTION`, `model.FIELD`, `train.FIELD`, `VARIANT.OPTION`, `seed`, `device`, `role`
-    (`trial`, `final`, or empty without tuning), `status`, `reason`; `metric`,
-    `score` (on test), `dev`, `sample` (the answers on test, from which rows are compared),
-    `best_step`, `loss` and `losses.NAME` (the last of training), `train_seconds`, `seconds`;
-    `time_ratio`, `inference_ratio`, `memory_ratio` (to softmax), `step_seconds`, `peak_bytes`,
-    `parameters`, `flops`, `state_bytes`, `backend`; `machine`, `threads`, `memory_gib`, `system`,
-    `commit`, `versions.PACKAGE`, `started`, `baseline` (whether the model has no attention),
-    `known_failures` (checks that its variants are known to fail), `id`.
+    (`trial`, `final`, or empty without tuning), `status`, `reason`; `metric` (its name), `unit`,
+    `better` (`higher` or `lower`), `digits`, `chance`, `scale`, `exponential`; `score` (on test)
+    with `low` and `high` (its 95 % interval over test examples), `dev` (in the same unit, but for
+    control), `sample` (the answers on test, from which rows are compared), `best_step`, `loss` and
+    `losses.NAME` (the last of training), `train_seconds`, `seconds`; `time_ratio`,
+    `inference_ratio`, `memory_ratio` (to softmax), `step_seconds`, `peak_bytes`, `parameters`,
+    `flops`, `state_bytes`, `backend`; `machine`, `threads`, `memory_gib`, `system`, `commit`,
+    `versions.PACKAGE`, `started`, `baseline` (whether the model has no attention), `known_failures`
+    (checks that its variants are known to fail), `id`.
     """
     import pandas as pd
 
@@ -120,22 +126,25 @@ def _run(record: Record) -> Cells:
         "task.name": spec.task.name,
         **_dotted("task", spec.task.options),
         "task.block": spec.task.block,
-        **_dotted("model", spec.model.model_dump()),
-        **_dotted("train", spec.train.model_dump()),
-        **{f"{v}.{o}": value for v, own in spec.options.items() for o, value in own.items()},
+        **_dotted("model", dict(spec.model)),
+        **_dotted("train", dict(spec.train)),
+        **{f"{v}.{o}": value for v, own in record.options.items() for o, value in own.items()},
         "seed": spec.seed,
         "device": spec.device,
         "role": spec.tuning.role if spec.tuning else "",
         "status": record.status,
         "reason": record.reason,
+        "metric": record.metric.name,
+        **dict(record.metric.model_dump(include=OF_METRIC)),
+        "parameters": record.parameters,
+        "flops": record.flops,
     }
     if final:
-        sample = final.measured or final.answers
         cells |= {
-            "metric": getattr(final.measured, "metric", "accuracy"),
-            "score": final.test_score,
-            "dev": final.dev_score,
-            "sample": sample,
+            "score": final.score,
+            **_interval(record),
+            "dev": final.dev,
+            "sample": final.sample,
             "best_step": final.best_step,
             "train_seconds": final.train_seconds,
             "seconds": final.seconds,
@@ -151,8 +160,6 @@ def _run(record: Record) -> Cells:
             "memory_ratio": cost.memory_ratio,
             "step_seconds": cost.own.seconds_per_1k_steps.median / 1000,
             "peak_bytes": cost.own.peak_bytes,
-            "parameters": cost.own.parameters,
-            "flops": cost.own.flops,
             "state_bytes": cost.own.state_bytes,
             "backend": cost.own.backend,
         }
@@ -165,10 +172,20 @@ def _run(record: Record) -> Cells:
         "commit": environment.commit,
         **_dotted("versions", environment.versions),
         "started": record.started,
-        "baseline": record.without_attention,
+        "baseline": record.is_baseline,
         "known_failures": len(record.expected_failures),
         "id": spec.id,
     }
+
+
+def _interval(record: Record) -> Cells:
+    """The ends of the interval of one run; none where its answers are not known."""
+    from harness.records.interval import interval_of
+    from harness.records.sample import Sample
+
+    sample = Sample.of([record.final.sample]) if record.final and record.final.sample else None
+    interval = interval_of(sample, record.metric) if sample else None
+    return {"low": interval.low, "high": interval.high} if interval else {}
 
 
 def _row(record: Record | CostRecord) -> str:
@@ -185,7 +202,7 @@ def _cost(record: CostRecord) -> Cells:
         **spec.model_dump(include=OF_COSTS),
         "pass": spec.operation,
         "causal": spec.causal,
-        **{f"{v}.{o}": value for v, own in spec.options.items() for o, value in own.items()},
+        **{f"{v}.{o}": value for v, own in record.options.items() for o, value in own.items()},
         "precision": spec.precision,
         "device": spec.device,
         "machine": spec.machine,
@@ -219,4 +236,8 @@ def _cost(record: CostRecord) -> Cells:
 
 
 def _dotted(prefix: str, fields: Mapping[str, Any]) -> Cells:
-    return {f"{prefix}.{name}": value for name, value in fields.items()}
+    cells: Cells = {}
+    for name, value in fields.items():
+        path = f"{prefix}.{name}"
+        cells |= _dotted(path, dict(value)) if isinstance(value, Frozen) else {path: value}
+    return cells

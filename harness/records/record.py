@@ -1,24 +1,21 @@
 """The record of a run: its specification, environment, outcome and cost."""
 
-import operator
+import math
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from harness.records.fields import OMITTED_IF_NONE, Fraction, Positive, Quartiles, Time
+from harness.records.fields import Positive, Quartiles, Time
 from harness.records.outcome import Final, Point
-from harness.records.returns import Return
-from harness.records.scores import Nats
 from harness.records.spec import Count, Frozen, Precision, RunSpec
+from tasks.metric import Metric
+from zoo.registry import Value
 
 Status = Literal["ok", "diverged", "out_of_memory", "failed", "interrupted"]
 
 FINAL: tuple[Status, ...] = ("ok", "diverged", "out_of_memory")
 """Statuses of runs that are not repeated: they would end in the same way."""
-
-NO_ATTENTION = "none"
-"""The only baseline among the variants of records that do not state which variants are."""
 
 WITHOUT_SOFTMAX = "softmax: out of memory"
 """Shown in tables instead of a ratio, if softmax did not fit in memory."""
@@ -45,7 +42,7 @@ class Usage(Frozen):
     parameters: Count
     flops: Count
     backend: str = ""
-    state_bytes: Annotated[int | None, Field(ge=0), OMITTED_IF_NONE] = None
+    state_bytes: Annotated[int | None, Field(ge=0)] = None
 
 
 class Implementation(Frozen):
@@ -88,10 +85,9 @@ class Cost(Frozen):
     softmax: Usage | None
     time_ratio: Quartiles | None
     inference_ratio: Quartiles | None
-    # Left out where 1, as in records from before there was this field.
-    workers: Annotated[Count, Field(exclude_if=lambda value: value == 1)] = 1
-    reference: Annotated[Implementation | None, OMITTED_IF_NONE] = None
-    inference_reference: Annotated[Implementation | None, OMITTED_IF_NONE] = None
+    workers: Count = 1
+    reference: Implementation | None = None
+    inference_reference: Implementation | None = None
 
     @model_validator(mode="after")
     def _agree(self) -> "Cost":
@@ -153,19 +149,22 @@ class Record(Frozen):
         started: when the run began.
         environment: that of the run.
         implementations: SHA-256 of the sources of each variant; see `harness.provenance`.
-        baselines, baseline_losses, baseline_returns: those of the task, which reports read from
-            its file; see `harness.records.baselines`. Only records of before there were such files
-            hold them.
         expected_failures: checks that its variants are expected to fail, `VARIANT: CHECK`, each
             with its reason.
-        is_baseline: whether no variant of the run is attention; None in records of before it was
-            stored, see `without_attention`.
+        is_baseline: whether no variant of the run is attention, so that its score is a baseline.
+        options: every option of every variant, by variant, with those that have their default.
+        metric: what the score on test is.
+        dev_metric: what the scores on dev are; None where they are of `metric`.
+        parameters: trainable parameters; None where the run ended before the model was built.
+        flops: floating-point operations in matrix products of one training step; None likewise.
         curve: points in order of step.
-        cost: None where the run ended before it was measured.
+        cost: None where it was not measured: in a run of a suite, or one that ended before.
         final: None where the run did not finish.
+        baselines: scores of the task without attention, by name, which reports read from its file;
+            see `harness.records.baselines`. A record is written without them.
     """
 
-    schema_version: Literal[2] = 2
+    schema_version: Literal[3] = 3
     spec: RunSpec
     status: Status
     reason: str
@@ -173,26 +172,21 @@ class Record(Frozen):
     environment: Environment
     implementations: Mapping[str, str]
     expected_failures: Mapping[str, str]
+    is_baseline: bool
+    options: dict[str, dict[str, Value]]
+    metric: Metric
+    dev_metric: Metric | None = None
+    parameters: Count | None = None
+    flops: Annotated[int, Field(ge=0)] | None = None
     curve: list[Point]
-    cost: Cost | None
-    final: Final | None
-    is_baseline: Annotated[bool | None, OMITTED_IF_NONE] = None
-    baselines: Annotated[Mapping[str, Fraction], Field(exclude_if=operator.not_)] = Field(
-        default={}
-    )
-    baseline_losses: Annotated[Mapping[str, Nats], Field(exclude_if=operator.not_)] = Field(
-        default={}
-    )
-    baseline_returns: Annotated[Mapping[str, Return], Field(exclude_if=operator.not_)] = Field(
-        default={}
-    )
+    cost: Cost | None = None
+    final: Final | None = None
+    baselines: Mapping[str, float] = Field(default={}, exclude=True)
 
     @property
-    def without_attention(self) -> bool:
-        """Whether the model uses no attention, so that its accuracy is a baseline."""
-        if self.is_baseline is None:
-            return self.spec.attention == NO_ATTENTION
-        return self.is_baseline
+    def selection(self) -> Metric:
+        """The metric on dev, which selects the checkpoint."""
+        return self.dev_metric or self.metric
 
     @property
     def without_curve(self) -> "Record":
@@ -203,4 +197,17 @@ class Record(Frozen):
     def _finished(self) -> "Record":
         if (self.status == "ok") != (self.final is not None):
             raise ValueError("a record has final figures if and only if its status is ok")
+        return self
+
+    @model_validator(mode="after")
+    def _scores_agree(self) -> "Record":
+        final = self.final
+        if final is None or final.sample is None:
+            return self
+        mean, score = self.metric.value(final.sample.mean), final.score
+        if not math.isclose(mean, score, rel_tol=1e-9, abs_tol=1e-9):
+            raise ValueError(f"its answers have the {self.metric.name} {mean}, not score={score}")
+        best = final.best_on_test
+        if best is not None and self.metric.sign * (score - best) > 1e-9:
+            raise ValueError(f"best_on_test={best} is worse than score={score}")
         return self

@@ -2,14 +2,16 @@
 
 import hashlib
 import json
-import operator
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    SerializerFunctionWrapHandler,
     field_validator,
+    model_serializer,
     model_validator,
 )
 
@@ -27,9 +29,25 @@ Probability = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Frozen(BaseModel):
-    """An immutable model that rejects unknown fields and numbers that are not finite."""
+    """An immutable model that rejects unknown fields and numbers that are not finite.
+
+    It is written without the fields that have their default, so that a field that is added later
+    changes neither files nor identities of before. A tag, which has one possible value (`kind`,
+    `schema_version`), is always written.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields = type(self).model_fields
+        return {
+            name: value
+            for name, value in write(self).items()
+            if fields[name].is_required()
+            or getattr(self, name) != fields[name].default
+            or (get_origin(kind := fields[name].annotation) is Literal and len(get_args(kind)) == 1)
+        }
 
 
 class Identified(Frozen):
@@ -42,20 +60,31 @@ class Identified(Frozen):
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-class ModelSpec(Frozen):
-    """The transformer around a variant.
+class Transformer(Frozen):
+    """What the transformers around a variant share.
 
     Attributes:
         depth: number of layers.
         dim: width of tokens, embeddings and layers.
         heads: attention heads per layer.
         feed_forward: hidden width of the feed-forward block.
-        head: hidden width of the classifier.
         dropout: probability after the embedding, after each attention, and after both linear
             layers of each feed-forward block.
         attention_dropout: probability of dropping an attention weight, where a variant has them.
-        positions: `learned` adds a vector to each token; `rotary` rotates queries and keys; `none`
-            leaves the order to causality, convolutions and decay.
+    """
+
+    depth: Count
+    dim: Count
+    heads: Count
+    feed_forward: Count
+    dropout: Probability
+    attention_dropout: Probability
+
+
+class SequenceModel(Transformer):
+    """A transformer of our layers.
+
+    Attributes:
         short_conv: taps of the convolution behind the projections of queries, keys and values: with
             4, of this token and the three before it; where the model is not causal, the next odd
             number of taps, centred; 0 for none. See `zoo.projection`.
@@ -64,41 +93,80 @@ class ModelSpec(Frozen):
         norm: `pre` normalises the input of each attention and feed-forward block (layer norm);
             `post` and `batch` the sums behind them (layer norm and batch norm); see
             `zoo.post_norm`.
-        pooling: `mean` gives the classifier the mean of the tokens; `flatten` all tokens in order,
-            without a hidden layer, so that `head` has no meaning. Images have the class token.
-        drop_path: probability of leaving out the last attention and feed-forward block for an
-            image; it falls linearly to 0 at the first layer (Huang et al., 2016, arXiv 1603.09382).
     """
 
-    depth: Count
-    dim: Count
-    heads: Count
-    feed_forward: Count
-    head: Count
-    dropout: Probability
-    attention_dropout: Probability
-    positions: Positions
-    # Left out where it has its default, as the fields below.
-    short_conv: Annotated[int, Field(ge=0, lt=2**31, exclude_if=operator.not_)] = 0
-    # Left out where `none`, so that runs from before there was this field keep their identity.
-    recompute: Annotated[
-        Literal["none", "attention", "layer"], Field(exclude_if=lambda value: value == "none")
-    ] = "none"
-    norm: Annotated[
-        Literal["pre", "post", "batch"], Field(exclude_if=lambda value: value == "pre")
-    ] = "pre"
-    pooling: Annotated[
-        Literal["mean", "flatten"], Field(exclude_if=lambda value: value == "mean")
-    ] = "mean"
-    drop_path: Annotated[Probability, Field(exclude_if=operator.not_)] = 0.0
+    short_conv: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    recompute: Literal["none", "attention", "layer"] = "none"
+    norm: Literal["pre", "post", "batch"] = "pre"
 
     @model_validator(mode="after")
-    def _check_recomputation(self) -> "ModelSpec":
+    def _check_recomputation(self) -> "SequenceModel":
         if self.norm == "batch" and self.recompute == "layer":
             raise ValueError(
                 "norm=batch with recompute=layer counts each batch twice; use recompute=attention"
             )
         return self
+
+
+class Encoder(SequenceModel):
+    """The model of sequences: see `harness.classifier`.
+
+    Attributes:
+        head: hidden width of the classifier.
+        positions: `learned` adds a vector to each token; `rotary` rotates queries and keys; `none`
+            leaves the order to causality, convolutions and decay.
+        pooling: `mean` gives the classifier the mean of the tokens; `flatten` all tokens in order,
+            without a hidden layer, so that `head` has no meaning.
+    """
+
+    kind: Literal["encoder"] = "encoder"
+    head: Count
+    positions: Positions
+    pooling: Literal["mean", "flatten"] = "mean"
+
+
+class VisionTransformer(Transformer):
+    """The model of images: see `harness.vision`.
+
+    Attributes:
+        drop_path: probability of leaving out the last attention and feed-forward block for an
+            image; it falls linearly to 0 at the first layer (Huang et al., 2016, arXiv 1603.09382).
+    """
+
+    kind: Literal["vision"] = "vision"
+    drop_path: Probability = 0.0
+
+
+class DecisionTransformer(SequenceModel):
+    """The model of trajectories: see `harness.decision_transformer`; a step has its time."""
+
+    kind: Literal["decision"] = "decision"
+    positions: Literal["learned", "rotary"]
+
+
+Model = Annotated[Encoder | VisionTransformer | DecisionTransformer, Field(discriminator="kind")]
+
+MODELS: Mapping[str, type[Encoder | VisionTransformer | DecisionTransformer]] = {
+    "sequences": Encoder,
+    "images": VisionTransformer,
+    "trajectories": DecisionTransformer,
+}
+"""The specification of the model by `Task.inputs`."""
+
+
+class Augment(Frozen):
+    """How images are augmented in training.
+
+    Attributes:
+        transform: `none`, a random `crop`, or as `deit`; see `tasks.data.transforms`.
+        mixup: alpha of mixup (Zhang et al., 2018, arXiv 1710.09412); 0 for none.
+        cutmix: alpha of CutMix (Yun et al., 2019, arXiv 1905.04899); 0 for none. With both, each
+            batch has one of them.
+    """
+
+    transform: Literal["none", "crop", "deit"] = "none"
+    mixup: Annotated[float, Field(ge=0)] = 0.0
+    cutmix: Annotated[float, Field(ge=0)] = 0.0
 
 
 class TrainSpec(Frozen):
@@ -119,20 +187,18 @@ class TrainSpec(Frozen):
         precision: of the matrix products; parameters and optimiser state are always fp32.
         compiled: whether the model runs through `torch.compile`.
         bucket_by_length: whether a batch holds examples of similar length, padded to the longest of
-            them and not to the length of the task. Part of the identity only where it is true.
+            them and not to the length of the task.
         optimiser: `adamw`, or `radam` (Liu et al., 2020, arXiv 1908.03265) with decoupled decay.
         schedule: `one-cycle` as described at `warmup`, `cosine` to a hundredth of `lr`, or
             `constant`.
         clip: largest norm of the gradient of all parameters; 0 for no limit.
-        best_on_test: whether test is evaluated whenever dev is, and the highest accuracy is
+        best_on_test: whether test is evaluated whenever dev is, and the best score is
             recorded, as some published runs report it. It selects nothing.
         decay: what `weight_decay` applies to: `all` parameters, or only `matrices`, which excludes
             biases, norms, and the positions and class token of images.
         label_smoothing: weight of the uniform distribution in the target of the loss.
-        augment: of images: `none`, a random `crop`, or as `deit`; see `tasks.data.transforms`.
-        mixup: alpha of mixup (Zhang et al., 2018, arXiv 1710.09412); 0 for none.
-        cutmix: alpha of CutMix (Yun et al., 2019, arXiv 1905.04899); 0 for none. With both, each
-            batch has one of them.
+        augment: of images; the name of a transform, as `crop`, is short for it alone; None for
+            none.
     """
 
     batch: Count
@@ -146,26 +212,20 @@ class TrainSpec(Frozen):
     evaluations: Count
     precision: Precision
     compiled: bool
-    # Left out where false, as `recompute`.
-    bucket_by_length: Annotated[bool, Field(exclude_if=operator.not_)] = False
-    optimiser: Annotated[
-        Literal["adamw", "radam"], Field(exclude_if=lambda value: value == "adamw")
-    ] = "adamw"
-    schedule: Annotated[
-        Literal["one-cycle", "cosine", "constant"],
-        Field(exclude_if=lambda value: value == "one-cycle"),
-    ] = "one-cycle"
-    clip: Annotated[float, Field(ge=0, exclude_if=operator.not_)] = 0.0
-    best_on_test: Annotated[bool, Field(exclude_if=operator.not_)] = False
-    decay: Annotated[Literal["all", "matrices"], Field(exclude_if=lambda value: value == "all")] = (
-        "all"
-    )
-    label_smoothing: Annotated[Probability, Field(exclude_if=operator.not_)] = 0.0
-    augment: Annotated[
-        Literal["none", "crop", "deit"], Field(exclude_if=lambda value: value == "none")
-    ] = "none"
-    mixup: Annotated[float, Field(ge=0, exclude_if=operator.not_)] = 0.0
-    cutmix: Annotated[float, Field(ge=0, exclude_if=operator.not_)] = 0.0
+    bucket_by_length: bool = False
+    optimiser: Literal["adamw", "radam"] = "adamw"
+    schedule: Literal["one-cycle", "cosine", "constant"] = "one-cycle"
+    clip: Annotated[float, Field(ge=0)] = 0.0
+    best_on_test: bool = False
+    decay: Literal["all", "matrices"] = "all"
+    label_smoothing: Probability = 0.0
+    augment: Augment | None = None
+
+    @field_validator("augment", mode="before")
+    @classmethod
+    def _name_transform(cls, given: Any) -> Any:
+        chosen = {"transform": given} if isinstance(given, str) else given
+        return None if chosen in ({"transform": "none"}, Augment()) else chosen
 
     @field_validator("betas", mode="before")
     @classmethod
@@ -183,7 +243,7 @@ class TrainSpec(Frozen):
             )
         if self.schedule in ("constant", "cosine") and self.cycle_momentum:
             raise ValueError(f"schedule={self.schedule} needs cycle_momentum=false")
-        if (self.mixup or self.cutmix) and self.batch % 2:
+        if self.augment and (self.augment.mixup or self.augment.cutmix) and self.batch % 2:
             raise ValueError(
                 f"batch={self.batch} is odd; mixup and cutmix pair images; give an even batch"
             )
@@ -220,7 +280,7 @@ class TuningSpec(Frozen):
         grid: the values of each tuned field of `model` and `train`, by its path, as `train.lr`. The
             points of the grid are the product of all values.
         recipe: the value of each of these fields in the recipe of the run.
-        role: `trial` for a run at one point, whose accuracy on dev chooses and whose accuracy on
+        role: `trial` for a run at one point, whose score on dev chooses and whose score on
             test is not used; `final` for a run at the chosen point.
     """
 
@@ -230,7 +290,10 @@ class TuningSpec(Frozen):
 
     @model_validator(mode="after")
     def _check_fields(self) -> "TuningSpec":
-        fields = {"model": ModelSpec.model_fields, "train": TrainSpec.model_fields}
+        fields = {
+            "model": {name for kind in MODELS.values() for name in kind.model_fields},
+            "train": {*TrainSpec.model_fields},
+        }
         for path in self.grid.keys() | self.recipe.keys():
             owner, _, name = path.partition(".")
             if name not in fields.get(owner, {}):
@@ -241,15 +304,16 @@ class TuningSpec(Frozen):
 
 
 class RunSpec(Identified):
-    """One cell: one variant, one task, one budget, one seed, one kind of device.
+    """One run: one variant, one task, one recipe, one seed, one kind of device.
 
     Attributes:
-        attention: the variant, or `A+B` for layers of A with a last layer of B.
-        options: every option of every variant named, by variant.
+        attention: the variants as text: `A`, or `A+B` for layers of A with a last layer of B.
+        layers: the variant of each layer, first to last.
+        options: the options of each variant that differ from its defaults, by variant.
         task: the task with its version, options and data.
-        budget: name of the budget that `model` and `train` came from.
+        budget: name of the recipe that `model` and `train` came from.
         overrides: fields of `model` and `train` and options of variants that differ from the
-            budget, as `train.lr`, with their values; `model`, `train` and `options` hold them too.
+            recipe, as `train.lr`, with their values; `model`, `train` and `options` hold them too.
         model: the transformer.
         train: the optimiser's recipe.
         device: the kind of device; part of the identity because cost is part of the outcome.
@@ -260,16 +324,40 @@ class RunSpec(Identified):
     """
 
     attention: str
+    layers: Annotated[tuple[str, ...], Field(min_length=1)]
     options: dict[str, dict[str, Value]]
     task: TaskSpec
     budget: str
     overrides: dict[str, Value]
-    model: ModelSpec
+    model: Model
     train: TrainSpec
     device: Literal["cpu", "cuda"]
     seed: Annotated[int, Field(ge=0, lt=2**32)]
-    # Left out where None, as `recompute`.
-    tuning: Annotated[TuningSpec | None, Field(exclude_if=lambda value: value is None)] = None
-    match: Annotated[
-        Literal["parameters"] | None, Field(exclude_if=lambda value: value is None)
-    ] = None
+    tuning: TuningSpec | None = None
+    match: Literal["parameters"] | None = None
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """The variants of the layers, each once."""
+        return tuple(dict.fromkeys(self.layers))
+
+    @model_validator(mode="after")
+    def _agree(self) -> "RunSpec":
+        images = isinstance(self.model, VisionTransformer)
+        if len(self.layers) != self.model.depth:
+            raise ValueError(f"{len(self.layers)} layers are not depth={self.model.depth}")
+        if self.train.augment and not images:
+            raise ValueError("train.augment has a meaning for images only; leave it out")
+        if self.train.bucket_by_length and images:
+            raise ValueError("train.bucket_by_length has no meaning for images; leave it out")
+        return self
+
+
+def field_at(spec: object, path: str) -> Any:
+    """The field of a specification by its path, as `train.augment.mixup`; None where it has none.
+
+    A kind of model, for example, has no field of the other kinds.
+    """
+    for name in path.split("."):
+        spec = getattr(spec, name, None)
+    return spec

@@ -274,10 +274,10 @@ def name_of_run(spec: RunSpec) -> str:
 
 
 def _rerun_command(text: str) -> str:
-    """The command that repeats the run of a record of schema 1; empty for any other text."""
+    """The command that repeats the run of a record of schema 1 or 2; empty for any other text."""
     try:
         content: Any = json.loads(text)
-        if content["schema_version"] != 1:
+        if content["schema_version"] not in (1, 2):
             return ""
         spec = content["spec"]
         values = spec["attention"], spec["task"]["name"], spec["budget"], str(spec["seed"])

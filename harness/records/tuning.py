@@ -40,7 +40,7 @@ def best(trials: Iterable[Record]) -> Record | None:
 
 
 def _order(trial: Record) -> tuple[float, float, str]:
-    score = trial.final.dev_score if trial.final else -math.inf
+    score = trial.selection.sign * trial.final.dev if trial.final else -math.inf
     return -score, distance(trial.spec), str(point(trial.spec))
 
 

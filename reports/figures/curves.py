@@ -1,4 +1,4 @@
-"""The figure of training: loss and accuracy on dev against steps and seconds, seeds as bands."""
+"""The figure of training: loss and score on dev against steps and seconds, seeds as bands."""
 
 from collections.abc import Sequence
 from itertools import product
@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from reports.figures import style
 from reports.tables.boards import Board
-from reports.tables.curves import curve, dev_loss, dev_percent, loss
+from reports.tables.curves import curve, dev, loss
 
 WIDTH, HEIGHT, LINE_HEIGHT = 6.8, 3.5, 0.165
 """Inches of a panel with its legend, and of a line of the legend."""
@@ -17,7 +17,7 @@ WIDTH, HEIGHT, LINE_HEIGHT = 6.8, 3.5, 0.165
 MARKS = 8
 """Markers of a line, about."""
 
-VALUES = {"loss": loss, "dev accuracy, %": dev_percent, "dev loss": dev_loss}
+VALUES = {"loss": loss, "dev": dev}
 AXES = {"steps": "step", "seconds of training": "seconds"}
 """What panels show, and against what: a field of `Place`."""
 
@@ -30,7 +30,7 @@ def curves_figure(boards: Sequence[Board], source: str) -> dict[str, bytes]:
 
 def draw(boards: Sequence[Board]) -> Figure:
     """Four panels for each board, up to `MOST_PANELS` in all."""
-    panels = [panel for board in boards for panel in product([board], _values(board), AXES)][
+    panels = [panel for board in boards for panel in product([board], VALUES, AXES)][
         : style.MOST_PANELS
     ]
     heights = [max(HEIGHT, 1 + LINE_HEIGHT * len(board.rows)) for board, _, _ in panels]
@@ -39,11 +39,6 @@ def draw(boards: Sequence[Board]) -> Figure:
         style.heading(panel, board.title)
         _panel(panel, board, value, against)
     return figure
-
-
-def _values(board: Board) -> list[str]:
-    """Of `VALUES`: the loss, and what selects the checkpoint on dev."""
-    return ["loss", "dev loss" if board.metric else "dev accuracy, %"]
 
 
 def _panel(axes: Axes, board: Board, value: str, against: str) -> None:
@@ -59,5 +54,6 @@ def _panel(axes: Axes, board: Board, value: str, against: str) -> None:
         )  # fmt: skip
         low, high = [place.low for place in places], [place.high for place in places]
         axes.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
-    axes.set(xlabel=against, ylabel=value)
+    title = board.rows[0].runs[0].selection.title
+    axes.set(xlabel=against, ylabel=f"dev {title}" if value == "dev" else value)
     style.legend(axes, handles)

@@ -39,8 +39,8 @@ def _panel(axes: Axes, study: Study) -> None:
         shift = SHIFT * (number - (len(study.curves) - 1) / 2)
         points = []
         for tokens, row in sorted(curve.rows.items()):
-            if row.accuracy:
-                mean, low, high = (100 * value for value in row.accuracy[:3])
+            if row.score:
+                mean, low, high = row.score[:3]
                 points.append((positions.index(tokens) + shift, mean, mean - low, high - mean))
             else:
                 missing.append(f"{curve.name}, {study.ticks[tokens]}: {row.failures}")
@@ -50,6 +50,8 @@ def _panel(axes: Axes, study: Study) -> None:
                                      marker=marker, label=style.label(curve.name)))  # fmt: skip
     axes.set_xticks(range(len(positions)), list(study.ticks.values()))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.set(xlabel="tokens", ylabel="test accuracy, %", xlim=(-0.3, len(positions) - 0.7))
-    style.legend(axes, [*handles, *style.draw_baselines(axes, study.baselines)])
+    axes.set(
+        xlabel="tokens", ylabel=f"test {study.metric.title}", xlim=(-0.3, len(positions) - 0.7)
+    )
+    style.legend(axes, [*handles, *style.draw_baselines(axes, study.baselines, study.metric)])
     style.not_shown(axes, missing)

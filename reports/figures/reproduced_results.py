@@ -5,10 +5,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from harness.records.scores import Metric
 from reports.figures import style
 from reports.tables.reproduced_results import Result, Results
-from reports.tables.scores import axis_label
 
 WIDTH, HEIGHT, LINE = 5.0, 1.4, 0.25
 """Inches: the width of a panel, its height without rows, and the height of a row."""
@@ -43,8 +41,8 @@ def _panel(axes: Axes, shown: list[Result]) -> None:
         if one.value is not None:
             axes.plot(one.value, position, color=style.GREY, marker="D", linestyle="none")
     axes.set_yticks(range(len(shown)), [style.label(one.attention) for one in shown])
-    metric: Metric | None = next((one.row.metric for one in shown if one.row), None)
-    axes.set(xlabel=axis_label(metric), ylim=(len(shown) - 0.5, -0.5))
+    label = next((f"test {one.row.metric.title}" for one in shown if one.row), "")
+    axes.set(xlabel=label, ylim=(len(shown) - 0.5, -0.5))
     entries = [
         Line2D([], [], color=style.COLOURS[0], marker="o", label="here"),
         Line2D([], [], color=style.GREY, marker="D", linestyle="none", label="published"),

@@ -18,9 +18,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from harness.records.families import colour_of, family_of
-from harness.records.scores import Metric
+from harness.records.record import Metric
 from reports.tables.boards import Baselines
-from reports.tables.scores import shown, shown_text
 from reports.text import plain
 
 GREY = "#6f6f6f"
@@ -127,17 +126,13 @@ def not_shown(axes: Axes, reasons: Sequence[str]) -> None:
         )  # fmt: skip
 
 
-def draw_baselines(axes: Axes, baselines: Baselines, metric: Metric | None = None) -> list[Line2D]:
-    """Draw a line for each baseline within the limits of the panel; return entries of a legend.
-
-    `baselines` are scores; see `reports.tables.scores`.
-    """
+def draw_baselines(axes: Axes, baselines: Baselines, metric: Metric) -> list[Line2D]:
+    """Draw a line for each baseline within the limits of the panel; return entries of a legend."""
     low, high = axes.get_ylim()
-    values = [(name, shown(score, metric)) for name, score in baselines]
-    within = [(name, value) for name, value in values if low <= value <= high]
+    within = [(name, value) for name, value in baselines if low <= value <= high]
     return [
         axes.axhline(value, color=GREY, linewidth=1, linestyle=dashes, zorder=1.5,
-                     label=f"{label(name)} {shown_text(value, metric)}")
+                     label=f"{label(name)} {metric.text(value)}")
         for (name, value), dashes in zip(within, DASHES, strict=False)
     ]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""The figure of sweeps: accuracy against an option, and against the bytes of the state."""
+"""The figure of sweeps: the score against an option, and against the bytes of the state."""
 
 import math
 from collections.abc import Sequence
@@ -10,7 +10,6 @@ from matplotlib.ticker import NullLocator
 
 from reports.figures import style
 from reports.tables.rows import Row
-from reports.tables.scores import axis_label, shown, shown_ends
 from reports.tables.sweep import Curve, Sweep, state_bytes
 
 WIDTH, HEIGHT, LINE_HEIGHT = 6.8, 3.9, 0.165
@@ -41,7 +40,7 @@ def draw(sweeps: Sequence[Sweep]) -> Figure:
     for own, (sweep, panel) in zip(axes, panels, strict=True):
         style.heading(own, sweep.title)
         panel(own, sweep)
-        own.set_ylabel(axis_label(sweep.metric))
+        own.set_ylabel(f"test {sweep.metric.title}")
     return figure
 
 
@@ -56,9 +55,7 @@ def _values(axes: Axes, sweep: Sweep) -> None:
             for value, row in curve.rows.items()
             if not row.score
         ]
-    strongest = [
-        shown(own[0][1], sweep.metric) if own else math.nan for own in sweep.baselines.values()
-    ]
+    strongest = [own[0][1] if own else math.nan for own in sweep.baselines.values()]
     axes.plot(range(len(strongest)), strongest, color=style.GREY, linestyle="--",
               label="strongest baseline")  # fmt: skip
     axes.set_xticks(range(len(sweep.values)), [style.label(str(v)) for v in sweep.values])
@@ -85,7 +82,7 @@ def _states(axes: Axes, sweep: Sweep) -> None:
 def _draw(axes: Axes, sweep: Sweep, curve: Curve, rows: Sequence[tuple[float, Row]]) -> None:
     """Draw the values of a curve with their intervals; `rows` are its rows with their x."""
     styles = style.point_styles((own.attention, own.label) for own in _ordered(sweep))
-    points = [(x, *shown_ends(row.score, row.metric)) for x, row in rows if row.score]
+    points = [(x, *row.score[:3]) for x, row in rows if row.score]
     x, means, low, high = zip(*points, strict=True) if points else ((), (), (), ())
     below = [mean - end for mean, end in zip(means, low, strict=True)]
     above = [end - mean for mean, end in zip(means, high, strict=True)]

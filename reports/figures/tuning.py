@@ -1,4 +1,4 @@
-"""The figure of trials: accuracy on dev against the first field of the grid."""
+"""The figure of trials: the score on dev against the first field of the grid."""
 
 from collections.abc import Sequence
 from math import inf
@@ -34,32 +34,34 @@ def draw(studies: Sequence[Study]) -> Figure:
 
 
 def _panel(axes: Axes, study: Study) -> None:
-    """The highest accuracy at each value of the first field, over the values of all others."""
+    """The best score at each value of the first field, over the values of all others."""
     field = next(iter(study.points[0]))
     values = list(dict.fromkeys(place[field] for place in study.points))
-    curves = sorted(study.curves, key=_best, reverse=True)
+    curves = sorted(study.curves, key=_chosen, reverse=True)
     styles = style.point_styles((curve.attention, curve.label) for curve in curves)
     handles, missing = [], []
     for curve in curves[: style.SLOTS]:
-        highest = [_highest(study, curve, field, value) for value in values]
-        places = [place for place, accuracy in enumerate(highest) if accuracy is not None]
-        accuracies = [100 * accuracy for accuracy in highest if accuracy is not None]
+        best = [_best(study, curve, field, value) for value in values]
+        places = [place for place, score in enumerate(best) if score is not None]
+        scores = [score for score in best if score is not None]
         colour, marker = styles[curve.label]
-        handles += axes.plot(places, accuracies, color=colour, marker=marker,
+        handles += axes.plot(places, scores, color=colour, marker=marker,
                              label=style.label(curve.label))  # fmt: skip
         missing += [] if places else [curve.label]
     axes.set_xticks(range(len(values)), [style.label(str(value)) for value in values])
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.set(xlabel=field_text(field), ylabel="dev accuracy, %", xlim=(-0.3, len(values) - 0.7))
+    label = f"dev {study.curves[0].metric.title}"
+    axes.set(xlabel=field_text(field), ylabel=label, xlim=(-0.3, len(values) - 0.7))
     style.legend(axes, handles)
     style.not_shown(axes, [f"{label}: no trial finished" for label in missing])
 
 
-def _highest(study: Study, curve: Curve, field: str, value: object) -> float | None:
+def _best(study: Study, curve: Curve, field: str, value: object) -> float | None:
     places = (place for place in study.points if place[field] == value)
-    accuracies = [accuracy for place in places if (accuracy := curve.accuracy(place)) is not None]
-    return max(accuracies, default=None)
+    scores = [score for place in places if (score := curve.score(place)) is not None]
+    return max(scores, key=lambda score: curve.metric.sign * score, default=None)
 
 
-def _best(curve: Curve) -> float:
-    return curve.chosen.final.dev_score if curve.chosen and curve.chosen.final else -inf
+def _chosen(curve: Curve) -> float:
+    final = curve.chosen.final if curve.chosen else None
+    return curve.metric.sign * final.dev if final else -inf

@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from harness.records.interval import wilson
 from harness.records.shallow import ShallowModel, ShallowStudy
 from reports.markdown import escape, table
 from reports.papers import Number, published_on
-from reports.statistics.interval import wilson
 
 HEAD = """\
 # What shallow models reach on the Long Range Arena

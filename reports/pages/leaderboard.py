@@ -7,10 +7,9 @@ from harness.records.store import Broken
 from reports.markdown import escape, table
 from reports.pages.notes import notes
 from reports.tables.boards import Board, boards
-from reports.tables.columns import Column, columns_of, metric_heading
-from reports.tables.scores import metric_text
+from reports.tables.columns import Column, columns_of
 from reports.tables.settings import recipe
-from reports.tables.values import PAPER, percent
+from reports.tables.values import PAPER
 from reports.tables.versions import left_out, of_newest_versions
 
 TITLE = "# Leaderboard\n"
@@ -31,7 +30,7 @@ def _section(board: Board) -> str:
     tested = f"{examples:,}" if examples else "unknown, as no run finished"
     columns = [column for column in columns_of(board.rows) if column.heading]
     lines = [[escape(column.text(row)) for column in columns] for row in board.rows]
-    lines += [*_metric_lines(board, columns), *_accuracy_lines(board, columns)]
+    lines += _baseline_lines(board, columns)
     parts = [
         f"## {escape(board.title)}\n",
         *([f"{escape(board.verdict)}\n"] if board.verdict else []),
@@ -47,25 +46,12 @@ def _section(board: Board) -> str:
     return "\n".join(parts)
 
 
-def _metric_lines(board: Board, columns: Sequence[Column]) -> list[list[str]]:
-    """A line for each baseline of a board of a metric, in italics: its name, and its value."""
-    if board.metric is None:
-        return []
+def _baseline_lines(board: Board, columns: Sequence[Column]) -> list[list[str]]:
+    """A line for each baseline, in italics: its name, and its score in the column of test."""
     return [
-        _in_column(columns, metric_heading(board.metric), name, metric_text(score, board.metric))
-        for name, score in board.baseline_scores
+        [
+            f"*{escape(name)}*",
+            *(f"*{board.metric.text(score)}*" if c.name == "test" else "" for c in columns[1:]),
+        ]
+        for name, score in board.baselines
     ]
-
-
-def _accuracy_lines(board: Board, columns: Sequence[Column]) -> list[list[str]]:
-    """A line for each baseline, in italics: its name, and its accuracy."""
-    return [
-        _in_column(columns, "test_accuracy_percent", name, percent(accuracy))
-        for name, accuracy in board.baselines
-    ]
-
-
-def _in_column(columns: Sequence[Column], column: str, name: str, value: str) -> list[str]:
-    """A line of a table with a baseline's name, and its value in the column of that name."""
-    cells = [f"*{value}*" if own.name == column else "" for own in columns]
-    return [f"*{escape(name)}*", *cells[1:]]

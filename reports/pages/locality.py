@@ -6,12 +6,12 @@ from reports.markdown import escape, table
 from reports.pages.notes import used_marks
 from reports.tables.locality import SHUFFLED, WINDOW, Study
 from reports.tables.settings import recipe
-from reports.tables.values import NOTHING, accuracy, percent
+from reports.tables.values import NOTHING, result_text
 
 HEAD = f"""\
-# Locality: accuracy against the range of attention
+# Locality: score against the range of attention
 
-Test accuracy in percent with its 95 % interval. *{WINDOW}*: every layer attends to that many tokens
+Test score with its 95 % interval. *{WINDOW}*: every layer attends to that many tokens
 on each side, or only before the token where the task is causal. *{SHUFFLED}*:
 attention reaches all tokens of sequences whose blocks of that many tokens are in random order, in
 training and in test. Where it is as accurate as with all tokens in order, the order of tokens
@@ -42,7 +42,9 @@ def _table(study: Study) -> str:
     for curve in study.curves:
         for line, tokens in zip(lines, study.ticks, strict=True):
             row = curve.rows.get(tokens)
-            line.append(escape(accuracy(row)) if row else NOTHING)
+            line.append(escape(result_text(row)) if row else NOTHING)
     for name, value in study.baselines:
-        lines.append([f"*{escape(name)}*", f"*{percent(value)}*", *[""] * (len(head) - 2)])
+        lines.append(
+            [f"*{escape(name)}*", f"*{study.metric.text(value)}*", *[""] * (len(head) - 2)]
+        )
     return table(head, lines, align_right=True)

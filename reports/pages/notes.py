@@ -127,11 +127,12 @@ def notes(records: Sequence[Record], broken: Sequence[Broken]) -> Iterator[str]:
     """The sections that the records require, in order."""
     if records:
         yield MEANING
-    if any(record.final and record.final.scores for record in records):
+    names = {record.metric.name for record in records if record.final}
+    if names & {"bits per byte", "perplexity"}:
         yield LOSSES
     if any(record.final and record.final.best_on_test is not None for record in records):
         yield BEST_ON_TEST
-    if any(record.final and record.final.returns for record in records):
+    if "normalised return" in names:
         yield RETURNS
     if shared := sum(record.cost is not None and record.cost.workers > 1 for record in records):
         yield (

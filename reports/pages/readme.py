@@ -3,18 +3,18 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from harness.records.record import Record
+from harness.records.spec import field_at
 from reports.markdown import escape, table
 from reports.pages.leaderboard import NO_RECORDS
 from reports.pages.notes import used_marks
 from reports.tables.boards import Board, Row, boards
-from reports.tables.scores import metric_text
 from reports.tables.standings import strongest_baseline
-from reports.tables.values import EXPECTED, NOTHING, number, over_runs, percent, result, time_ratio
+from reports.tables.values import EXPECTED, NOTHING, number, over_runs, result, time_ratio
 
 BUDGET = "laptop"
 
 INTRODUCTION = f"""\
-Test accuracy in % with its 95 % interval, then training time relative to softmax: budget
+Test score with its 95 % interval, then training time relative to softmax: budget
 `{BUDGET}`, unchanged recipes. {NOTHING}: not run. [All boards](results/leaderboard.md) has memory,
 inference, parameters, recipes and other settings.
 """
@@ -47,7 +47,7 @@ def default_boards(all_boards: Sequence[Board]) -> Mapping[str, Board]:
     for board in all_boards:
         spec = board.spec
         default = spec.budget == BUDGET and not spec.overrides and not spec.task.block
-        if default and spec.tuning is None and spec.model.positions == "learned":
+        if default and spec.tuning is None and field_at(spec.model, "positions") != "rotary":
             other = chosen.get(spec.task.name)
             if other is None or len(board.rows) > len(other.rows):
                 chosen[spec.task.name] = board
@@ -61,9 +61,8 @@ def _cell(row: Row) -> str:
 
 
 def _baseline(board: Board) -> str:
-    strongest = strongest_baseline(board.rows, board.baseline_scores)
-    if strongest is None or not board.baseline_scores:
+    strongest = strongest_baseline(board.rows, board.baselines)
+    if strongest is None or not board.baselines:
         return NOTHING
     name, score = strongest
-    text = metric_text(score, board.metric) if board.metric else percent(score)
-    return f"*{text} {escape(name)}*"
+    return f"*{board.metric.text(score)} {escape(name)}*"

@@ -1,11 +1,10 @@
-"""The page of sweeps as Markdown: accuracy against one option."""
+"""The page of sweeps as Markdown: the score against one option."""
 
 from collections.abc import Callable, Sequence
 
 from reports.markdown import escape, table
 from reports.pages.notes import used_marks
 from reports.tables.rows import Row
-from reports.tables.scores import shown, shown_text
 from reports.tables.settings import recipe
 from reports.tables.sweep import Curve, Sweep, state_bytes
 from reports.tables.values import NOTHING, result_text
@@ -23,13 +22,10 @@ def sweep_page(sweeps: Sequence[Sweep]) -> str:
     parts = [f"# Results against {escape(sweeps[0].field)}\n"]
     for sweep in sweeps:
         parts += [f"## {escape(sweep.title)}\n", f"{escape(recipe(sweep.setting))}\n"]
-        what = f"Test {sweep.metric}" if sweep.metric else "Test accuracy in percent"
-        parts.append(INTRODUCTION.format(what=what))
+        parts.append(INTRODUCTION.format(what=f"Test {sweep.metric.title}"))
         strongest = [own[0] if own else None for own in sweep.baselines.values()]
         texts = [
-            f"*{shown_text(shown(one[1], sweep.metric), sweep.metric)} {escape(one[0])}*"
-            if one
-            else NOTHING
+            f"*{sweep.metric.text(one[1])} {escape(one[0])}*" if one else NOTHING
             for one in strongest
         ]
         last = ["*strongest baseline*", *texts]

@@ -1,4 +1,4 @@
-"""The page of trials as Markdown: accuracy on dev at every point of a grid."""
+"""The page of trials as Markdown: the score on dev at every point of a grid."""
 
 from collections.abc import Sequence
 
@@ -7,13 +7,13 @@ from reports.markdown import escape, table
 from reports.tables.rows import failure
 from reports.tables.settings import field_text, recipe
 from reports.tables.tuning import Curve, Study, name_of
-from reports.tables.values import NOTHING, percent
+from reports.tables.values import NOTHING
 
 HEAD = """\
-# Tuning: accuracy on dev at each point of the grid
+# Tuning: score on dev at each point of the grid
 
-Accuracy on dev in percent, one seed. The point in bold is the most accurate; of equal ones it is
-that nearest to the recipe. The runs of the leaderboard are at this point, with other seeds. A
+Scores on dev of one seed. The point in bold is the best; of equal points it is the one
+nearest to the recipe. The runs of the leaderboard are at this point, with other seeds. A
 variant whose other points are far below works at few rates only. A point at the end of the
 grid may not be the best there is.
 """
@@ -40,8 +40,9 @@ def _line(curve: Curve, grid: Sequence[Point]) -> list[str]:
 
 
 def _cell(curve: Curve, grid_point: Point, chosen: str) -> str:
-    name, accuracy = name_of(grid_point), curve.accuracy(grid_point)
-    if accuracy is not None:
-        return f"**{percent(accuracy)}**" if name == chosen else percent(accuracy)
+    name, score = name_of(grid_point), curve.score(grid_point)
+    if score is not None:
+        text = curve.metric.text(score)
+        return f"**{text}**" if name == chosen else text
     trial = curve.trials.get(name)
     return escape(failure(trial)) if trial else NOTHING

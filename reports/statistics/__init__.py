@@ -4,6 +4,8 @@ The quantiles are from `scipy.special`: `scipy.stats`, which wraps it, takes lon
 leaderboard takes to build.
 """
 
+from harness.records.interval import UPPER, Interval, interval, mean_interval, score_interval
+from harness.records.sample import Sample
 from reports.statistics.comparison import (
     LEVEL,
     compare,
@@ -12,8 +14,6 @@ from reports.statistics.comparison import (
     is_comparable,
     separable_pairs,
 )
-from reports.statistics.interval import UPPER, Interval, interval, mean_interval, score_interval
-from reports.statistics.sample import Sample
 from reports.statistics.tiers import tiers
 
 __all__ = [

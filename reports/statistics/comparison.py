@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, stdtr, stdtrit
 
-from reports.statistics.interval import UPPER
-from reports.statistics.sample import Array, Sample
+from harness.records.interval import UPPER
+from harness.records.sample import Array, Sample
 
 LEVEL = 0.05
 """The probability that any two rows of a board are separated which do not differ, at most."""

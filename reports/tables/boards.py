@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from harness.records.cost import CostRecord
-from harness.records.record import Record
-from harness.records.scores import Metric
+from harness.records.record import Metric, Record
 from harness.records.spec import RunSpec
 from harness.records.spectrum import SpectrumRecord
 from harness.records.tuning import is_trial
@@ -41,9 +40,7 @@ class Board:
         machine: where its runs were measured.
         setting: every field of the specification that all runs share, by its path.
         rows: the best first, those without a score last.
-        baselines: accuracies without attention, of the task.
-        baseline_losses: in nats, of a language model; empty elsewhere.
-        baseline_returns: normalised, of a task of trajectories; empty elsewhere.
+        baselines: scores of the task without attention, the best first.
     """
 
     title: str
@@ -51,20 +48,11 @@ class Board:
     setting: Setting
     rows: tuple[Row, ...]
     baselines: Baselines
-    baseline_losses: Baselines = ()
-    baseline_returns: Baselines = ()
 
     @property
-    def metric(self) -> Metric | None:
-        """What is shown in place of accuracies; None where these are."""
-        return next((row.metric for row in self.rows if row.metric), None)
-
-    @property
-    def baseline_scores(self) -> Baselines:
-        """What rows are compared with; see `reports.tables.scores`."""
-        if not self.metric:
-            return self.baselines
-        return _of_metric(self.baseline_losses, self.baseline_returns)
+    def metric(self) -> Metric:
+        """What its scores are."""
+        return self.rows[0].metric
 
     @property
     def spec(self) -> RunSpec:
@@ -79,7 +67,7 @@ class Board:
     @property
     def verdict(self) -> str:
         """What the board settles, in one to four sentences of plain text."""
-        return verdict(self.rows, self.baseline_scores)
+        return verdict(self.rows, self.baselines)
 
 
 def boards(records: Iterable[Record]) -> list[Board]:
@@ -173,46 +161,17 @@ def _options(spec: RunSpec, varied: str) -> Options:
 
 
 def baselines(records: Iterable[Record]) -> Baselines:
-    """Baselines of runs of one task; where records disagree, the latest is used."""
-    accuracies: dict[str, float] = {}
-    for record in sorted(records, key=lambda record: record.started):
-        accuracies |= record.baselines
-    return best_first(accuracies, lowest=False)
-
-
-def baseline_scores(records: Iterable[Record]) -> Baselines:
-    """What runs of one task are compared with, the best first; see `reports.tables.scores`."""
-    given = list(records)
-    of_metric = _of_metric(baseline_losses(given), baseline_returns(given))
-    return of_metric or baselines(given)
-
-
-def _of_metric(losses: Baselines, returns: Baselines) -> Baselines:
-    return (*((name, -nats) for name, nats in losses), *returns)
-
-
-def baseline_losses(records: Iterable[Record]) -> Baselines:
-    """As `baselines`, losses in nats of language models."""
-    losses: dict[str, float] = {}
-    for record in sorted(records, key=lambda record: record.started):
-        losses |= record.baseline_losses
-    return best_first(losses, lowest=True)
-
-
-def baseline_returns(records: Iterable[Record]) -> Baselines:
-    """As `baselines`, normalised returns."""
-    returns: dict[str, float] = {}
-    for record in sorted(records, key=lambda record: record.started):
-        returns |= record.baseline_returns
-    return best_first(returns, lowest=False)
+    """The baselines of runs of one task; where records disagree, the latest is used."""
+    scores: dict[str, float] = {}
+    runs = sorted(records, key=lambda record: record.started)
+    for record in runs:
+        scores |= record.baselines
+    return best_first(scores, runs[0].metric) if runs else ()
 
 
 def _board(title: str, shared: Setting, runs: Sequence[Record]) -> Board:
-    plain = Board(
-        title, machines(runs), shared, _rows(runs, shared), baselines(runs), baseline_losses(runs),
-        baseline_returns(runs),
-    )  # fmt: skip
-    return replace(plain, rows=with_standings(plain.rows, plain.baseline_scores))
+    plain = Board(title, machines(runs), shared, _rows(runs, shared), baselines(runs))
+    return replace(plain, rows=with_standings(plain.rows, plain.baselines))
 
 
 def _rows(records: Sequence[Record], shared: Setting) -> tuple[Row, ...]:

@@ -6,11 +6,9 @@ from typing import NamedTuple
 
 from harness.records.fields import Quartiles
 from harness.records.record import WITHOUT_SOFTMAX, Cost, Implementation
-from harness.records.scores import Metric
 from reports.papers import published
 from reports.statistics.tiers import tier_text
 from reports.tables.boards import Row
-from reports.tables.scores import metric_ends
 from reports.tables.settings import chosen_fields
 from reports.tables.values import (
     CHOSEN_ON_TEST,
@@ -20,17 +18,13 @@ from reports.tables.values import (
     PAPER,
     UNEQUAL,
     UNMEASURED,
-    accuracy,
     best_on_test,
     best_on_test_text,
-    measured,
     memory_ratio,
     number,
     over_runs,
+    result_text,
 )
-
-ACCURACIES = ("test_accuracy_percent", "dev_accuracy_percent")
-"""Columns that a board without accuracies does not have."""
 
 MOST_DIFFERENCE = 0.1
 """A row is marked as `UNEQUAL` where its parameters differ by more than this part."""
@@ -44,12 +38,12 @@ class Column(NamedTuple):
     Attributes:
         name: heading in CSV, with the unit.
         value: a row's value at full precision; None where it has none.
-        heading: heading in Markdown, with the unit; empty for a column of CSV alone.
+        heading: heading in Markdown, with the unit; empty for a column of CSV alone. `{test}` and
+            `{dev}` in it are the metrics of the board.
         short: heading on the terminal; empty for a column that the terminal leaves out.
         text: how Markdown and the terminal show a row's value, as plain text.
         optional: whether Markdown and the terminal leave the column out of a board where no row has
             a value other than 0.
-        metric: that it shows; None for a column of all boards.
     """
 
     name: str
@@ -58,7 +52,6 @@ class Column(NamedTuple):
     short: str = ""
     text: Callable[[Row], str] = lambda row: NOTHING
     optional: bool = False
-    metric: Metric | None = None
 
 
 def _parameters(cost: Cost) -> float:
@@ -96,32 +89,16 @@ def _at_baseline(row: Row) -> str:
     return NOTHING if failed is None else f"{failed} of {len(row.finals)}"
 
 
-def _dev_percent(row: Row) -> float | None:
-    known = [final.dev_accuracy for final in row.finals if final.dev_accuracy is not None]
-    return 100 * fmean(known) if known else None
+def _dev(row: Row) -> float | None:
+    return fmean(final.dev for final in row.finals) if row.finals else None
+
+
+def _dev_text(row: Row) -> str:
+    return NOTHING if (value := _dev(row)) is None else row.runs[0].selection.text(value)
 
 
 def _interval(end: int) -> Callable[[Row], object]:
-    return lambda row: 100 * row.accuracy[end] if row.accuracy else None
-
-
-def metric_heading(metric: Metric) -> str:
-    """The heading in CSV of a metric on test."""
-    return f"test_{metric.replace(' ', '_')}"
-
-
-def _metric(metric: Metric, short: str) -> Iterator[Column]:
-    """Columns of the boards of a metric."""
-
-    def end(which: int) -> Callable[[Row], object]:
-        return lambda row: (
-            metric_ends(row.score, metric)[which] if row.score and row.metric == metric else None
-        )
-
-    name, heading = metric_heading(metric), f"test {metric} [95 % interval]"
-    yield Column(name, end(0), heading, short, measured, optional=True, metric=metric)
-    yield Column(f"{name}_low", end(1), metric=metric)
-    yield Column(f"{name}_high", end(2), metric=metric)
+    return lambda row: row.score[end] if row.score else None
 
 
 def _cost(
@@ -173,13 +150,11 @@ def _paper_source(row: Row) -> str | None:
 COLUMNS = (
     Column("attention", lambda row: row.spec.attention, "attention", "attention",
            lambda row: row.label + (EXPECTED if row.runs[-1].expected_failures else "")),
-    *_metric("bits per byte", "bits/byte"),
-    *_metric("perplexity", "ppl"),
-    *_metric("normalised return", "return"),
-    Column("test_accuracy_percent", _interval(0),
-           "test accuracy (%) [95 % interval]", "test %", accuracy),
-    Column("test_accuracy_low_percent", _interval(1)),
-    Column("test_accuracy_high_percent", _interval(2)),
+    Column("metric", lambda row: row.metric.name),
+    Column("unit", lambda row: row.metric.unit or None),
+    Column("test", _interval(0), "test {test} [95 % interval]", "test", result_text),
+    Column("test_low", _interval(1)),
+    Column("test_high", _interval(2)),
     Column("interval_over", lambda row: row.score.over if row.score else None),
     Column("tier", lambda row: tier_text(row.standing.tiers) or None, "tier", "tier",
            lambda row: tier_text(row.standing.tiers) or NOTHING, optional=True),
@@ -189,9 +164,8 @@ COLUMNS = (
     Column("beats_baselines", lambda row: row.standing.beats_baselines),
     Column("runs_at_baseline", lambda row: row.standing.at_baseline, "at baseline",
            "at base", _at_baseline, optional=True),
-    Column("dev_accuracy_percent", _dev_percent, "dev accuracy (%)", "dev %",
-           lambda row: NOTHING if (value := _dev_percent(row)) is None else f"{value:.1f}"),
-    Column("best_on_test_percent", best_on_test, f"best on test{CHOSEN_ON_TEST} (%)",
+    Column("dev", _dev, "dev {dev}", "dev", _dev_text),
+    Column("best_on_test", best_on_test, f"best on test{CHOSEN_ON_TEST}",
            text=best_on_test_text, optional=True),
     Column("runs", lambda row: len(row.runs), "seeds", "seeds", _seeds),
     Column("runs_ok", lambda row: len(row.finals)),
@@ -227,18 +201,14 @@ COLUMNS = (
     _paper("peak_memory_gb", "GB", "peak memory (GB)"),
     Column("paper_source", _paper_source),
 )  # fmt: skip
-"""In the order of every table; CSV holds all of them, losses only where a board has any."""
+"""In the order of every table; CSV holds all of them."""
 
 
 def columns_of(rows: Sequence[Row]) -> list[Column]:
-    """The columns of a board: without the optional ones that say nothing of its rows.
-
-    Nor those of accuracies where there are none because another metric is shown.
-    """
-    inexact = any(row.metric for row in rows) and not any(row.accuracy for row in rows)
+    """The columns of a board: without the optional ones that say nothing of its rows."""
+    titles = {"test": rows[0].metric.title, "dev": rows[0].runs[0].selection.title}
     return [
-        column
+        column._replace(heading=column.heading.format(**titles))
         for column in COLUMNS
-        if (not column.optional or any(column.value(row) for row in rows))
-        and not (inexact and column.name in ACCURACIES)
+        if not column.optional or any(column.value(row) for row in rows)
     ]

@@ -168,7 +168,7 @@ def title(record: CostRecord) -> str:
     causal = ", causal" if spec.causal and spec.operation in ("forward", "train") else ""
     batch = spec.batching if "=" in spec.batching else f"batch={spec.batching}"
     # Positions are always learned.
-    own = spec.model.model_dump(exclude={"dim", "heads", "positions"}) if spec.model else {}
+    own = spec.model.model_dump(exclude={"kind", "dim", "heads", "positions"}) if spec.model else {}
     model = "".join(f", {name}={value}" for name, value in own.items() if value)
     return (
         f"{NAMES[spec.operation]}, {spec.level}{causal}: {batch}, dim={spec.dim}, "

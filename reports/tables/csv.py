@@ -4,8 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from harness.records.record import Record
 from reports.tables.boards import Board, boards
-from reports.tables.columns import COLUMNS, Column, metric_heading
-from reports.tables.scores import metric_value
+from reports.tables.columns import COLUMNS
 from reports.tables.settings import PATHS
 from reports.text import csv_text
 
@@ -14,33 +13,23 @@ SHARED = (*(path.replace(".", "_") for path in PATHS), "machine", "test_examples
 
 
 def as_csv(all_boards: Sequence[Board]) -> str:
-    """Every row and baseline of every board; a cell without a value is empty, never zero.
-
-    Columns of a metric are left out where no board has it.
-    """
-    metrics = {board.metric for board in all_boards}
-    columns = [column for column in COLUMNS if column.metric in (None, *metrics)]
-    names = (*SHARED, *(column.name for column in columns))
-    return csv_text(names, (line for board in all_boards for line in _lines(board, columns)))
+    """Every row and baseline of every board; a cell without a value is empty, never zero."""
+    names = (*SHARED, *(column.name for column in COLUMNS))
+    return csv_text(names, (line for board in all_boards for line in _lines(board)))
 
 
 def rows_of(records: Iterable[Record]) -> list[dict[str, object]]:
     """Every row and baseline of every board by the headings of all columns; None for no value."""
     keys = (*SHARED, *(column.name for column in COLUMNS))
-    lines = (line for board in boards(records) for line in _lines(board, COLUMNS))
+    lines = (line for board in boards(records) for line in _lines(board))
     return [dict.fromkeys(keys) | line for line in lines]
 
 
-def _lines(board: Board, columns: Sequence[Column]) -> Iterator[dict[str, object]]:
+def _lines(board: Board) -> Iterator[dict[str, object]]:
     values = [*board.setting.values(), board.machine, board.test_examples]
     shared = dict(zip(SHARED, values, strict=False))
     for row in board.rows:
-        yield {**shared, "kind": "measured", **{c.name: c.value(row) for c in columns}}
-    for name, accuracy in board.baselines:
-        cells = {"attention": name, "test_accuracy_percent": 100 * accuracy}
-        yield {**shared, "kind": "baseline", **cells}
-    if board.metric:
-        heading = metric_heading(board.metric)
-        for name, score in board.baseline_scores:
-            cells = {"attention": name, heading: metric_value(score, board.metric)}
-            yield {**shared, "kind": "baseline", **cells}
+        yield {**shared, "kind": "measured", **{c.name: c.value(row) for c in COLUMNS}}
+    metric = {"metric": board.metric.name, "unit": board.metric.unit or None}
+    for name, score in board.baselines:
+        yield {**shared, "kind": "baseline", "attention": name, **metric, "test": score}

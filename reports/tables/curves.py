@@ -1,4 +1,4 @@
-"""The curves of training: loss and accuracy on dev against steps and seconds, over seeds."""
+"""The curves of training: loss and score on dev against steps and seconds, over seeds."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +12,7 @@ from reports.text import csv_text
 
 HEADINGS = (
     "board", "attention", "row", "seed", "step", "seconds", "loss", "losses",
-    "dev_accuracy_percent", "dev_loss",
+    "dev", "dev_metric",
 )  # fmt: skip
 
 
@@ -39,14 +39,9 @@ def loss(point: Point) -> float | None:
     return point.loss
 
 
-def dev_percent(point: Point) -> float | None:
-    """The accuracy on dev of a point in percent; None where it was not evaluated."""
-    return None if point.dev_accuracy is None else 100 * point.dev_accuracy
-
-
-def dev_loss(point: Point) -> float | None:
-    """The loss on dev of a point, where it selects the checkpoint; None elsewhere."""
-    return point.dev_loss
+def dev(point: Point) -> float | None:
+    """The score on dev of a point; None where it was not evaluated."""
+    return point.dev
 
 
 def curve(row: Row, value: Callable[[Point], float | None]) -> list[Place]:
@@ -76,6 +71,6 @@ def _lines(board: Board, row: Row) -> Iterator[dict[str, object]]:
             cells = [
                 board.title, row.spec.attention, row.label, run.spec.seed, point.step,
                 point.seconds, point.loss, json.dumps(point.losses, sort_keys=True),
-                dev_percent(point), point.dev_loss,
+                point.dev, run.selection.name,
             ]  # fmt: skip
             yield dict(zip(HEADINGS, cells, strict=True))

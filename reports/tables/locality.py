@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.records.record import Record
+from harness.records.record import Metric, Record
 from reports.tables.boards import (
     Baselines,
     Row,
@@ -48,6 +48,11 @@ class Study:
     setting: Setting
     curves: tuple[Curve, ...]
     baselines: Baselines
+
+    @property
+    def metric(self) -> Metric:
+        """What its scores are."""
+        return next(row.metric for curve in self.curves for row in curve.rows.values())
 
     @property
     def has_blocks(self) -> bool:
@@ -101,7 +106,7 @@ def _curves(records: Sequence[Record]) -> tuple[Curve, ...]:
 
 def _window(record: Record) -> int:
     """The window of a run of windowed attention; 0 for any other run."""
-    window = record.spec.options.get(WINDOWED, {}).get("window")
+    window = record.options.get(WINDOWED, {}).get("window")
     return window if record.spec.attention == WINDOWED and isinstance(window, int) else 0
 
 

@@ -9,7 +9,6 @@ from typing import Literal
 from harness.records.record import Record
 from reports.papers import Number, published
 from reports.tables.rows import Row
-from reports.tables.scores import shown_ends
 from reports.tables.values import (
     CHOSEN_ON_TEST,
     NOTHING,
@@ -27,7 +26,7 @@ PRINTED = 0.05
 
 HEADINGS = (
     "table", "data_set", "attention", "budget", "unit", "seeds", "value", "low", "high",
-    "interval_over", "best_on_test_percent", "published", "published_is", "failures",
+    "interval_over", "best_on_test", "published", "published_is", "failures",
     "missing_data", "source", "commits",
 )  # fmt: skip
 
@@ -57,7 +56,7 @@ class Result:
     def ends(self) -> tuple[float, float, float] | None:
         """The value here with the ends of its interval, in the unit of the published number."""
         row = self.row
-        return shown_ends(row.score, row.metric) if row and row.score else None
+        return row.score[:3] if row and row.score else None
 
     @property
     def text(self) -> str:
@@ -176,7 +175,7 @@ def _line(result: Result) -> dict[str, object]:
         "low": low,
         "high": high,
         "interval_over": row.score.over if row and row.score else None,
-        "best_on_test_percent": best_on_test(row) if row else None,
+        "best_on_test": best_on_test(row) if row else None,
         "published": result.value,
         "published_is": result.position,
         "failures": row.failures if row else None,

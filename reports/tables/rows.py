@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
 
+from harness.records.interval import Interval, in_unit, interval, interval_of
 from harness.records.outcome import Final
-from harness.records.record import Cost, Record
-from harness.records.scores import Metric
+from harness.records.record import Cost, Metric, Record
+from harness.records.sample import Sample
 from harness.records.spec import RunSpec
-from reports.statistics import Interval, Sample, interval, mean_interval, score_interval
 from reports.text import plain
 
 Key = TypeVar("Key")
@@ -20,7 +20,7 @@ REASON = 200
 """The most characters of a reason in a table; the record has the complete reason."""
 
 
-CACHED = ("sample", "accuracy", "compared", "score")
+CACHED = ("sample", "compared", "score")
 """Properties of a row that are computed once, since they read all of its answers."""
 
 
@@ -31,10 +31,11 @@ class Standing:
     Attributes:
         tiers: its tiers, from 1; rows that share one are ties. Empty where it is not compared.
         not_compared: what the row has that keeps it from a tier; empty where nothing does.
-        best: probability that it has the highest accuracy of the rows compared; None likewise.
-        beats_baselines: whether its accuracy is above that of every baseline; None for a baseline,
-            without an accuracy, and where there is no baseline.
-        at_baseline: runs whose accuracy is at most that of the strongest baseline; None likewise.
+        best: probability that it has the best score of the rows compared; None likewise.
+        beats_baselines: whether its score is better than that of every baseline; None for a
+            baseline, without a score, and where there is no baseline.
+        at_baseline: runs whose score is no better than that of the strongest baseline; None
+            likewise.
     """
 
     tiers: tuple[int, ...] = ()
@@ -71,7 +72,7 @@ class Row:
     @property
     def without_attention(self) -> bool:
         """Whether it is a baseline: a model that uses no attention."""
-        return self.runs[-1].without_attention
+        return self.runs[-1].is_baseline
 
     def with_standing(self, standing: Standing) -> "Row":
         """The same row with a standing; what was computed from its answers is kept."""
@@ -80,42 +81,33 @@ class Row:
         return row
 
     @property
-    def metric(self) -> Metric | None:
-        """What is shown of it in place of accuracies; None where these are."""
-        return next((final.measured.metric for final in self.finals if final.measured), None)
+    def metric(self) -> Metric:
+        """What its scores are."""
+        return self.runs[0].metric
 
     @cached_property
     def sample(self) -> Sample | None:
         """The test answers of the runs that finished; None where one of them has none."""
-        if self.metric:
-            scores = [final.scores for final in self.finals if final.scores]
-            return Sample.of_scores(scores, lambda own: own.correct) if scores else None
-        answers = [final.answers for final in self.finals if final.answers]
+        answers = [final.sample for final in self.finals if final.sample]
         return Sample.of(answers) if answers and len(answers) == len(self.finals) else None
 
     @cached_property
     def compared(self) -> Sample | None:
-        """What is compared with other rows, higher is better: as `sample`, or of the metric."""
-        if self.metric:
-            measured = [final.measured for final in self.finals if final.measured]
-            return Sample.of_scores(measured, lambda own: own.compared)
-        return self.sample
+        """What is compared with other rows: as `sample`, but higher is better."""
+        if self.sample is None or self.metric.sign == 1:
+            return self.sample
+        return replace(self.sample, totals=-self.sample.totals)
 
     @cached_property
     def score(self) -> Interval | None:
-        """What orders the rows of a board, higher is better: see `reports.tables.scores`."""
-        if self.metric and self.compared:
-            return mean_interval(self.compared)
-        return self.accuracy
-
-    @cached_property
-    def accuracy(self) -> Interval | None:
-        """Test accuracy over the runs that finished; None where none did, or none has one."""
+        """The score on test over the runs that finished, with its interval; None without one."""
         if self.sample:
-            return score_interval(self.sample)
-        finals = self.finals
-        known = [final.test_accuracy for final in finals if final.test_accuracy is not None]
-        return interval(known, finals[0].test_examples) if known else None
+            return interval_of(self.sample, self.metric)
+        # Records of before answers were stored have accuracies.
+        means = [self.metric.mean(final.score) for final in self.finals]
+        if not means or not all(0 <= mean <= 1 for mean in means):
+            return None
+        return in_unit(interval(means, self.finals[0].test_examples), self.metric)
 
     @cached_property
     def costs(self) -> list[Cost]:
@@ -150,5 +142,9 @@ def failure(record: Record) -> str:
 
 
 def in_order(rows: Iterable[Row]) -> list[Row]:
-    """The best first, by accuracy or loss; those without one last."""
-    return sorted(rows, key=lambda r: (-r.score.mean if r.score else math.inf, r.label))
+    """The best first, by their score; those without one last."""
+
+    def key(row: Row) -> tuple[float, str]:
+        return -row.metric.sign * row.score.mean if row.score else math.inf, row.label
+
+    return sorted(rows, key=key)

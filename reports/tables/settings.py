@@ -6,14 +6,15 @@ recipe, in the CSV and, where boards differ by it, in their titles.
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from operator import attrgetter
+from typing import TypeGuard, get_args
 
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
-from harness.records.spec import RunSpec
+from harness.records.spec import RunSpec, field_at
 from harness.records.tuning import Value, point
 
-VARYING = frozenset({"attention", "options", "seed"})
+VARYING = frozenset({"attention", "layers", "options", "seed"})
 """Fields of a specification by which the runs of one board differ."""
 
 WORDS = {
@@ -29,13 +30,6 @@ WORDS = {
 
 PARTS = {"model": "Model", "train": "Training"}
 
-RARE_DEFAULTS = {
-    "model.short_conv": 0, "model.drop_path": 0.0,
-    "train.decay": "all", "train.label_smoothing": 0.0,
-    "train.augment": "none", "train.mixup": 0.0, "train.cutmix": 0.0,
-}  # fmt: skip
-"""Fields that few recipes set, with their defaults, at which they are not shown."""
-
 CHOSEN = "of the row"
 """In place of the value of a field that was chosen for each row."""
 
@@ -49,16 +43,24 @@ Setting = dict[str, object]
 """Value of every field that the runs of a board share, by its path."""
 
 
-def _paths() -> Iterator[str]:
+def _fields() -> Iterator[tuple[str, FieldInfo]]:
     for name, field in RunSpec.model_fields.items():
-        part = field.annotation
-        if isinstance(part, type) and issubclass(part, BaseModel):
-            yield from (f"{name}.{own}" for own in part.model_fields)
-        elif name not in VARYING:
-            yield name
+        kinds = (field.annotation, *get_args(field.annotation))
+        models = [kind for kind in kinds if _is_model(kind)] if field.is_required() else []
+        for kind in models:
+            yield from ((f"{name}.{own}", one) for own, one in kind.model_fields.items())
+        if not models and name not in VARYING:
+            yield name, field
 
 
-PATHS = tuple(_paths())
+def _is_model(kind: object) -> TypeGuard[type[BaseModel]]:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
+
+
+FIELDS = dict(_fields())
+"""By their path: the fields that the runs of one board share, of all kinds of models."""
+
+PATHS = tuple(FIELDS)
 """Paths of the fields that the runs of one board share: `budget`, `task.key`, `train.lr`, ..."""
 
 
@@ -78,7 +80,11 @@ def setting(spec: RunSpec) -> Setting:
         },
         "tuning": spec.tuning.grid if spec.tuning else None,
     }
-    return {path: own[path] if path in own else attrgetter(path)(spec) for path in PATHS}
+    return {path: own[path] if path in own else _plain(field_at(spec, path)) for path in PATHS}
+
+
+def _plain(value: object) -> object:
+    return value.model_dump() if isinstance(value, BaseModel) else value
 
 
 def with_precision(shared: Setting, specs: Sequence[RunSpec]) -> Setting:
@@ -114,9 +120,13 @@ def titles(settings: Sequence[Setting], machines: Sequence[str]) -> list[str]:
 
 
 def recipe(shared: Setting) -> str:
-    """Every field of model and training, without flags that are off and rare fields not set."""
+    """Every field of model and training, without flags that are off and fields not set."""
     values = ((path, shared[path]) for path in PATHS)
-    on = [path for path, own in values if own is not False and own != RARE_DEFAULTS.get(path)]
+    on = [
+        path
+        for path, own in values
+        if own is not False and own is not None and own != FIELDS[path].default
+    ]
     fields = {part: [path for path in on if path.startswith(f"{part}.")] for part in PARTS}
     return " ".join(f"{PARTS[part]}: {_phrases(shared, own)}." for part, own in fields.items())
 

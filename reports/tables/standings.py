@@ -7,10 +7,9 @@ from itertools import combinations
 import numpy as np
 
 from harness.records.baselines import missing
-from harness.records.scores import Metric
 from reports.statistics import Sample, compare, is_comparable, tiers
 from reports.tables.rows import Row, Standing, group_by
-from reports.tables.scores import Baselines, score_text
+from reports.tables.scores import Baselines, worst_end
 
 NO_EVIDENCE_TEXT = "no evidence of attention"
 
@@ -31,7 +30,8 @@ def with_standings(rows: Sequence[Row], baselines: Baselines) -> tuple[Row, ...]
 def strongest_baseline(rows: Sequence[Row], baselines: Baselines) -> tuple[str, float] | None:
     """The name and score of the best baseline, a row without attention included."""
     models = [(row.label, row.score.mean) for row in _models(rows) if row.score]
-    return max([*baselines, *models], key=lambda baseline: baseline[1], default=None)
+    every = [*baselines, *models]
+    return max(every, key=lambda one: rows[0].metric.sign * one[1], default=None)
 
 
 def verdict(rows: Sequence[Row], baselines: Baselines) -> str:
@@ -60,8 +60,9 @@ def _compared(rows: Sequence[Row], obstacles: Sequence[str]) -> list[Row]:
 
 def _obstacles(rows: Sequence[Row], baselines: Baselines) -> list[str]:
     """What keeps each row from being compared; empty where nothing does."""
-    of_task = [score for _, score in baselines]
-    with_models = of_task + [row.score.mean for row in _models(rows) if row.score]
+    models = [row.score.mean for row in _models(rows) if row.score]
+    of_task = [_compared_mean(rows[0], score) for _, score in baselines]
+    with_models = of_task + [_compared_mean(rows[0], score) for score in models]
     obstacles: list[str] = []
     first: Sample | None = None
     for row in rows:
@@ -69,6 +70,11 @@ def _obstacles(rows: Sequence[Row], baselines: Baselines) -> list[str]:
         if not obstacles[-1] and first is None:
             first = row.compared
     return obstacles
+
+
+def _compared_mean(row: Row, score: float) -> float:
+    """A score in the unit of `Row.compared`."""
+    return row.metric.sign * row.metric.mean(score)
 
 
 def _obstacle(row: Row, baselines: Sequence[float], first: Sample | None) -> str:
@@ -90,10 +96,11 @@ def _against_baselines(
 ) -> Row:
     if row.score is None or row.without_attention or strongest is None or not baselines:
         return row
-    beats = all(row.score.low > value for _, value in baselines) and all(
+    sign, worst = row.metric.sign, worst_end(row.score, row.metric)
+    beats = all(worst > sign * value for _, value in baselines) and all(
         _beats(row, model) for model in _models(rows)
     )
-    at_baseline = sum(final.test_score <= strongest[1] for final in row.finals)
+    at_baseline = sum(sign * (final.score - strongest[1]) <= 0 for final in row.finals)
     standing = replace(row.standing, beats_baselines=beats, at_baseline=at_baseline)
     return row.with_standing(standing)
 
@@ -105,9 +112,10 @@ def _models(rows: Sequence[Row]) -> list[Row]:
 def _beats(row: Row, model: Row) -> bool:
     if not model.score or not row.score:
         return True
+    sign = row.metric.sign
     if row.standing.tiers and model.standing.tiers:
-        return row.score.mean > model.score.mean and separated(row, model)
-    return row.score.low > model.score.mean
+        return sign * (row.score.mean - model.score.mean) > 0 and separated(row, model)
+    return worst_end(row.score, row.metric) > sign * model.score.mean
 
 
 def _pairs(rows: Sequence[Row]) -> str:
@@ -137,8 +145,7 @@ def _evidence(rows: Sequence[Row], baselines: Baselines) -> str:
     known = [r.standing.beats_baselines for r in rows if r.standing.beats_baselines is not None]
     if not known or strongest is None:
         return ""
-    metric: Metric | None = next((row.metric for row in rows if row.metric), None)
-    name = f"strongest: {strongest[0]}, {score_text(strongest[1], metric)}"
+    name = f"strongest: {strongest[0]}, {rows[0].metric.sentence(strongest[1])}"
     if any(known):
         return f"{sum(known)} of {len(known)} rows with attention beat every baseline ({name})."
     return (

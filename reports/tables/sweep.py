@@ -1,15 +1,14 @@
-"""Groups records into sweeps: accuracy against one option."""
+"""Groups records into sweeps: the score against one option."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from harness.records.record import Record
-from harness.records.scores import Metric
-from harness.records.spec import RunSpec
-from reports.tables.boards import baseline_scores, by_options, grouped
+from harness.records.record import Metric, Record
+from harness.records.spec import RunSpec, field_at
+from reports.tables.boards import baselines, by_options, grouped
 from reports.tables.rows import Row, group_by
-from reports.tables.scores import Baselines, shown_ends
+from reports.tables.scores import Baselines
 from reports.tables.settings import Setting, setting
 from reports.tables.trials import without_trials
 from reports.text import csv_text
@@ -50,10 +49,9 @@ class Sweep:
     baselines: Mapping[object, Baselines]
 
     @property
-    def metric(self) -> Metric | None:
-        """What is shown in place of accuracies; None where these are."""
-        rows = (row for curve in self.curves for row in curve.rows.values())
-        return next((row.metric for row in rows if row.metric), None)
+    def metric(self) -> Metric:
+        """What its scores are."""
+        return next(row.metric for curve in self.curves for row in curve.rows.values())
 
 
 def sweeps(records: Iterable[Record], field: str, default: object = None) -> list[Sweep]:
@@ -80,7 +78,7 @@ def value_of(spec: RunSpec, field: str, default: object = None) -> object:
     """
     owner, _, option = field.partition(".")
     if owner in ("model", "train"):
-        return getattr(getattr(spec, owner), option, None)
+        return field_at(spec, field)
     if owner in ("task", spec.task.name):
         return spec.task.options.get(option)
     return spec.options[owner].get(option, default) if owner in spec.options else None
@@ -100,11 +98,10 @@ def as_csv(sweeps: Sequence[Sweep]) -> str:
 def _lines(sweep: Sweep) -> Iterator[dict[str, object]]:
     for curve in sweep.curves:
         for value, row in curve.rows.items():
-            ends = shown_ends(row.score, row.metric) if row.score else [None] * 3
-            metric = row.metric or "accuracy, %"
+            ends = row.score[:3] if row.score else [None] * 3
             cells = [
                 sweep.title, curve.attention, curve.label, sweep.field, value, len(row.runs),
-                metric if row.score else None, *ends, state_bytes(row), row.failures,
+                row.metric.title if row.score else None, *ends, state_bytes(row), row.failures,
             ]  # fmt: skip
             yield dict(zip(HEADINGS, cells, strict=True))
 
@@ -124,7 +121,7 @@ def _sweep(
         for options, own in by_options(same, field)
     ]
     curves.sort(key=lambda curve: curve.label)
-    named = {one: baseline_scores(by_value[one]) for one in values}
+    named = {one: baselines(by_value[one]) for one in values}
     return Sweep(title, field, shared, tuple(values), tuple(curves), named)
 
 

@@ -6,19 +6,18 @@ from textwrap import wrap
 from harness.records.cost import CostRecord
 from harness.records.record import Record
 from reports.tables.boards import Board, boards
-from reports.tables.columns import ACCURACIES, columns_of
+from reports.tables.columns import columns_of
 from reports.tables.cost import Sweep, ratio_text, sweeps
 from reports.tables.reproduced_results import CELLS, Results, cells
 from reports.tables.reproduction import TIME, Entry, by_attention, entry_text, label, tasks_of
-from reports.tables.scores import metric_text
-from reports.tables.values import NOTHING, number, percent
+from reports.tables.values import NOTHING, number
 from reports.tables.versions import left_out
 from reports.text import plain
 
 WIDTH = 100
 """Columns of the terminal that are used."""
 
-LIMITS = {"test %": 21, "bits/byte": 25, "ppl": 25, "return": 25, "s/1K steps": 12}
+LIMITS = {"test": 25, "s/1K steps": 12}
 """The most characters of the cells of a column; the first one has the remaining width."""
 
 LIMIT = 8
@@ -87,18 +86,16 @@ def _sweep(sweep: Sweep) -> str:
 
 
 def _board(board: Board) -> str:
-    left_out = ACCURACIES if board.metric else ()
-    columns = [c for c in columns_of(board.rows) if c.short and c.name not in left_out]
+    columns = [column for column in columns_of(board.rows) if column.short]
     rows = [[column.text(row) for column in columns] for row in board.rows]
     limits = [LIMITS.get(column.short, LIMIT) for column in columns[1:]]
     parts = [*wrap(plain(board.title), WIDTH), *wrap(plain(board.verdict), WIDTH)]
     parts += _table([[c.short for c in columns], *rows], limits)
-    baselines = ", ".join(f"{name} {percent(value)}" for name, value in board.baselines)
+    metric = board.metric
+    scores = ", ".join(f"{name} {metric.text(score)}" for name, score in board.baselines)
     remarks = [f"{row.label}: {row.failures}" for row in board.rows if row.failures]
-    remarks += [f"baselines: {baselines}"] if baselines else []
-    if (metric := board.metric) and board.baseline_scores:
-        scores = (f"{name} {metric_text(score, metric)}" for name, score in board.baseline_scores)
-        remarks += [f"baselines, {metric}: {', '.join(scores)}"]
+    remarks += [f"test and baselines: {metric.title}"]
+    remarks += [f"baselines: {scores}"] if scores else []
     for remark in remarks:
         parts += wrap(plain(remark), WIDTH, subsequent_indent=SEPARATOR)
     return "\n".join(parts)

@@ -1,10 +1,10 @@
-"""Groups trials into studies: the accuracy on dev of every variant at every point of a grid."""
+"""Groups trials into studies: the score on dev of every variant at every point of a grid."""
 
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from harness.records.record import Record
+from harness.records.record import Metric, Record
 from harness.records.tuning import Point, best, is_trial, point, points
 from reports.tables.boards import by_options, grouped
 from reports.tables.rows import group_by
@@ -27,10 +27,15 @@ class Curve:
     trials: Mapping[str, Record]
     chosen: Record | None
 
-    def accuracy(self, grid_point: Point) -> float | None:
-        """The accuracy on dev at a point; None if there is no finished trial."""
+    @property
+    def metric(self) -> Metric:
+        """What the scores on dev are."""
+        return next(iter(self.trials.values())).selection
+
+    def score(self, grid_point: Point) -> float | None:
+        """The score on dev at a point; None if there is no finished trial."""
         trial = self.trials.get(name_of(grid_point))
-        return trial.final.dev_accuracy if trial and trial.final else None
+        return trial.final.dev if trial and trial.final else None
 
 
 @dataclass(frozen=True)

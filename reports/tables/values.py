@@ -1,11 +1,10 @@
 """The values of rows as tables show them: numbers, intervals, and their marks."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from statistics import fmean, median
 
 from harness.records.record import Cost
 from reports.tables.boards import Row
-from reports.tables.scores import metric_ends, value_text
 
 NOTHING = "–"
 UNMEASURED = "not measured"
@@ -33,45 +32,21 @@ def number(value: float) -> str:
     return f"{value:.3g}" if "e" in text else text.rstrip(".")
 
 
-def percent(fraction: float) -> str:
-    """A fraction as a percentage with one digit after the point, without the sign."""
-    return f"{100 * fraction:.1f}"
-
-
-def accuracy(row: Row) -> str:
-    """Test accuracy in percent with its interval and marks; how the runs ended that have none."""
-    if row.accuracy is None:
-        return row.failures
-    ends = [percent(value) for value in row.accuracy[:3]]
-    # With a metric, the mark `NO_EVIDENCE` is that of the metric.
-    return _interval_text(row, ends, row.accuracy.over, ordered=row.metric is None)
-
-
-def measured(row: Row) -> str:
-    """The metric of a row with its interval and marks; how the runs ended without one."""
-    if row.score is None or row.metric is None:
+def result_text(row: Row) -> str:
+    """The score of a row with its interval and marks; how the runs ended that have none."""
+    if row.score is None:
         return row.failures or NOTHING
-    ends = [value_text(value, row.metric) for value in metric_ends(row.score, row.metric)]
-    return _interval_text(row, ends, row.score.over)
-
-
-def _interval_text(row: Row, ends: Sequence[str], over: str, ordered: bool = True) -> str:
-    """Mean, lowest and highest value with marks; `ordered`: whether they order the row."""
-    mean, low, high = ends
+    mean, low, high = map(row.metric.text, row.score[:3])
     text = f"{mean} [{low}, {high}]"
-    text += ONE_RUN if over == "examples" else ""
-    text += NO_EVIDENCE if ordered and row.standing.beats_baselines is False else ""
+    text += ONE_RUN if row.score.over == "examples" else ""
+    text += NO_EVIDENCE if row.standing.beats_baselines is False else ""
     return f"{text}{PARTIAL}; {row.failures}" if row.failures else text
 
 
 def result(row: Row) -> str:
-    """What orders the row on its board: `accuracy`, or what is `measured` with its unit."""
-    return f"{measured(row)} {row.metric}" if row.metric else accuracy(row)
-
-
-def result_text(row: Row) -> str:
-    """As `result`, without the unit."""
-    return measured(row) if row.metric else accuracy(row)
+    """As `result_text`, with the unit where there is a score."""
+    unit = row.metric.unit or row.metric.name
+    return f"{result_text(row)} {unit}" if row.score else result_text(row)
 
 
 def over_runs(row: Row, value: Callable[[Cost], float | None]) -> float | None:
@@ -91,11 +66,11 @@ def memory_ratio(cost: Cost) -> float | None:
 
 
 def best_on_test(row: Row) -> float | None:
-    """The mean in percent of the best accuracies on test; None without them."""
+    """The mean of the best scores on test; None without them."""
     best = [final.best_on_test for final in row.finals if final.best_on_test is not None]
-    return 100 * fmean(best) if best else None
+    return fmean(best) if best else None
 
 
 def best_on_test_text(row: Row) -> str:
-    """`best_on_test` with one digit after the point."""
-    return NOTHING if (best := best_on_test(row)) is None else f"{best:.1f}"
+    """`best_on_test` as text."""
+    return NOTHING if (best := best_on_test(row)) is None else row.metric.text(best)

@@ -1,4 +1,4 @@
-"""Baselines: test accuracies that are reached without attention.
+"""Baselines: scores on test that are reached without attention.
 
 * Constant answers: see `Answers.baselines`.
 * Where an example has one target, classifiers by scikit-learn that are fitted to train and chosen
@@ -11,15 +11,16 @@
 * What a task adds: see `Task.shallow_baselines`. For signals there is nothing else.
 * Where an example has target positions and contains the answers, rules that do not look for what is
   asked: see `context`.
-* Where the target is the next token at every position, cross-entropies of n-gram models: see
-  `kneser_ney`. Of trajectories, normalised returns: see `Task.baseline_returns`.
+* Where the target is the next token at every position, n-gram models: see `kneser_ney`.
+
+Each is a mean of `Answers.values` on test: an accuracy in [0, 1], a mean cross-entropy in nats, or
+a normalised return.
 
 A model that does not exceed these may have learned no more than they do.
 """
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Literal, NamedTuple
 
 from tasks import BASELINES_VERSION
 from tasks.answers import NextTokens, Number
@@ -27,7 +28,7 @@ from tasks.baselines import context, kneser_ney, tokens
 from tasks.baselines.fitting import linear
 from tasks.contract import Baseline, Splits, Task
 
-__all__ = ["BASELINES_VERSION", "FEW", "FIRST", "Step", "compute", "steps"]
+__all__ = ["BASELINES_VERSION", "FEW", "FIRST", "Fit", "compute", "steps"]
 
 FEW = 1000
 """Examples of train below which boosted trees and n-grams are not fitted."""
@@ -36,24 +37,15 @@ FIRST = 16
 """Tokens at the beginning of each sequence that a linear model reads in their place."""
 
 
-class Step(NamedTuple):
-    """Baselines that are fitted together.
-
-    Attributes:
-        kind: whether the values are test accuracies in [0, 1], mean cross-entropies in nats on
-            test, or normalised returns.
-        fit: gives them by name.
-    """
-
-    kind: Literal["accuracies", "losses", "returns"]
-    fit: Callable[[], Mapping[str, float]]
+Fit = Callable[[], Mapping[str, float]]
+"""Gives the means of baselines that are fitted together, by name."""
 
 
-def steps(task: Task, splits: Splits) -> dict[str, Step]:
+def steps(task: Task, splits: Splits) -> dict[str, Fit]:
     """The steps in which the baselines of a task are fitted, by name; nothing is fitted yet."""
     train, test = splits["train"], splits["test"]
     constant = partial(test.answers.baselines, train.targets, test.targets, task.classes)
-    found = {"constant answers": Step("accuracies", constant)}
+    found: dict[str, Fit] = {"constant answers": constant}
     if test.target_positions is None and not task.channels:
         found |= _of_tokens(task, splits)
     if test.target_positions is not None and task.candidates(test).shape[1]:
@@ -61,24 +53,20 @@ def steps(task: Task, splits: Splits) -> dict[str, Step]:
     if test.target_positions is not None or task.channels or not _is_small(splits):
         found |= _single(task.shallow_baselines(), splits)
     if isinstance(test.answers, NextTokens):
-        losses = partial(kneser_ney.losses, splits, task.classes)
-        found["Kneser-Ney n-grams"] = Step("losses", losses)
-    if task.inputs == "trajectories":
-        found["returns"] = Step("returns", task.baseline_returns)
+        found["Kneser-Ney n-grams"] = partial(kneser_ney.losses, splits, task.classes)
     return found
 
 
 def compute(task: Task, splits: Splits) -> dict[str, float]:
-    """Test accuracies in [0, 1] by name."""
-    fits = [step.fit for step in steps(task, splits).values() if step.kind == "accuracies"]
-    return {name: value for fit in fits for name, value in fit().items()}
+    """All means by name."""
+    return {n: value for fit in steps(task, splits).values() for n, value in fit().items()}
 
 
 def _is_small(splits: Splits) -> bool:
     return isinstance(splits["train"].answers, Number) or len(splits["train"]) < FEW
 
 
-def _of_tokens(task: Task, splits: Splits) -> dict[str, Step]:
+def _of_tokens(task: Task, splits: Splits) -> dict[str, Fit]:
     """What is fitted on tokens where an example has one target."""
     vocabulary = task.vocabulary
     bag = partial(tokens.bag_of_tokens, vocabulary=vocabulary)
@@ -88,19 +76,18 @@ def _of_tokens(task: Task, splits: Splits) -> dict[str, Step]:
         models[f"first {FIRST} tokens"] = lambda splits: linear(first, splits).test
     found = _single(models, splits)
     if not _is_small(splits) and not task.images:
-        ngrams = partial(tokens.ngram_accuracies, splits, vocabulary, task.classes)
-        found["n-grams"] = Step("accuracies", ngrams)
+        found["n-grams"] = partial(tokens.ngram_accuracies, splits, vocabulary, task.classes)
         for end in ("first", "last"):
-            found[f"{end} tokens"] = Step("accuracies", partial(tokens.end_accuracy, end, splits))
+            found[f"{end} tokens"] = partial(tokens.end_accuracy, end, splits)
         ends = f"first {tokens.ENDS} and last {tokens.ENDS} tokens"
         found |= _single({ends: tokens.both_ends}, splits)
     return found
 
 
-def _single(models: Mapping[str, Baseline], splits: Splits) -> dict[str, Step]:
+def _single(models: Mapping[str, Baseline], splits: Splits) -> dict[str, Fit]:
     """A step for each of the models."""
 
-    def accuracy(name: str, fit: Baseline) -> dict[str, float]:
+    def named(name: str, fit: Baseline) -> dict[str, float]:
         return {name: fit(splits)}
 
-    return {name: Step("accuracies", partial(accuracy, name, fit)) for name, fit in models.items()}
+    return {name: partial(named, name, fit) for name, fit in models.items()}

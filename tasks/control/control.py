@@ -15,13 +15,15 @@ the return that followed (*return-to-go*), the state and the action, which is th
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
+from statistics import fmean
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from tasks.contract import Split, SplitName, Task
+from tasks.contract import Baseline, Split, SplitName, Splits, Task
 from tasks.control.environment import Environment
 from tasks.control.policies import uniform
 from tasks.control.references import Reference, parse, published
@@ -135,19 +137,21 @@ class Control(Task):
             environment.reset(TEST_SEED + i)
         return returns_of(policy, test, environments, self._scale(environments[0]), self.steps)
 
-    def baseline_returns(self) -> Mapping[str, float]:
-        """See `Task.baseline_returns`: uniform actions, and the trajectories of the file."""
-        rng = np.random.default_rng(TEST_SEED)
+    def shallow_baselines(self) -> Mapping[str, Baseline]:
+        """See `Task.shallow_baselines`: uniform actions, and the trajectories of the file."""
 
-        def act(windows: Windows, count: int) -> Float[Tensor, "e a"]:
+        def act(rng: np.random.Generator, windows: Windows, count: int) -> Float[Tensor, "e a"]:
             actions = np.stack([uniform(rng, self.classes) for _ in windows])
             return torch.from_numpy(actions.astype(np.float32))
 
-        reached = {
-            "random policy": np.mean(self.returns(act, self.load("test"))),
-            "trajectories of the file": self._data().returns.mean(),
-        }
-        return {name: self.references().normalised(float(own)) for name, own in reached.items()}
+        def random(splits: Splits) -> float:
+            policy = partial(act, np.random.default_rng(TEST_SEED))
+            return self.references().normalised(fmean(self.returns(policy, splits["test"])))
+
+        def recorded(splits: Splits) -> float:
+            return self.references().normalised(float(self._data().returns.mean()))
+
+        return {"random policy": random, "trajectories of the file": recorded}
 
     def show(self, split: Split, example: int) -> list[str]:
         """See `Task.show`: the first step of the window."""

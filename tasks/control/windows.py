@@ -110,7 +110,7 @@ def episodes(
         sequence_ids=torch.arange(count, dtype=torch.int32)[:, None],
         targets=torch.full((count, length, actions), torch.nan),
         padded=length > 1,
-        answers=Actions(),
+        answers=Actions(measure="normalised-return"),
     )
 
 

@@ -27,7 +27,6 @@ from typing import Literal, NamedTuple
 import numpy as np
 from jaxtyping import Int, UInt8
 
-from tasks.answers import Metric
 from tasks.contract import Split, SplitName
 from tasks.data import cache
 from tasks.data.archives import SourceFiles
@@ -85,11 +84,6 @@ class WikiText(ImportedTask):
         classes = 256 if self.level == "bytes" else self.words
         self._derive(classes=classes, vocabulary=classes + 1)
 
-    @property
-    def metric(self) -> Metric:
-        """How the loss is shown."""
-        return "bits per byte" if self.level == "bytes" else "perplexity"
-
     def load(self, split: SplitName) -> Split:
         """See `Task.load`; also raises UserError where a split has fewer windows than requested."""
         text = self.text(split)
@@ -100,7 +94,8 @@ class WikiText(ImportedTask):
             articles = [self._vocabulary().classes(part.tobytes()) for part in parts]
             classes = np.concatenate(articles)
             starts = np.cumsum([0, *map(len, articles[:-1])])
-        own = windows(classes, starts, self.max_len, self.vocabulary, self.metric)
+        measure = "bits-per-byte" if self.level == "bytes" else "perplexity"
+        own = windows(classes, starts, self.max_len, self.vocabulary, measure)
         requested = getattr(self, split)
         if requested > len(own):
             raise UserError(

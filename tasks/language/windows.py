@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from tasks.answers import Metric, NextTokens
+from tasks.answers import NextTokens
 from tasks.contract import Split
 
 START = 0
@@ -22,7 +22,7 @@ def windows(
     articles: Int[np.ndarray, " articles"],
     length: int,
     vocabulary: int,
-    metric: Metric,
+    measure: str,
 ) -> Split:
     """Successive windows: the targets of window i are the tokens from i * length on.
 
@@ -37,7 +37,7 @@ def windows(
             contains its first target; the windows of an article are a cluster.
         length: l.
         vocabulary: vocabulary size, which decides the integer type.
-        metric: how the loss is shown.
+        measure: how the loss is shown, a name in `tasks.metrics`.
     """
     count = -(-len(classes) // length)
     dtype = next(t for t in (np.uint8, np.int16, np.int32) if vocabulary <= np.iinfo(t).max + 1)
@@ -55,7 +55,7 @@ def windows(
         targets=torch.from_numpy(targets.reshape(count, length)),
         padded=False,
         target_positions=positions,
-        answers=NextTokens(metric=metric),
+        answers=NextTokens(measure=measure),
         clusters=torch.from_numpy(clusters.astype(np.int32)),
     )
 

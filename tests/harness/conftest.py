@@ -104,7 +104,7 @@ def prepare() -> Callable[[Plan], Trainer]:
 
     def make(plan: Plan) -> Trainer:
         torch.manual_seed(plan.spec.seed)
-        model = build_model(plan.spec, plan.task, plan.composition)
+        model = build_model(plan.spec, plan.task)
         return Trainer(model, plan.data.splits["train"], plan.spec.train, plan.spec.seed)
 
     return make

@@ -84,7 +84,7 @@ def test_the_layer_is_causal_and_rotary_as_softmax_is():
 
 def test_the_inputs_of_a_run_are_the_real_tokens_of_dev_at_each_layer(plan, tmp_path, monkeypatch):
     one = plan("softmax")
-    model = build_model(one.spec, one.task, one.composition).eval()
+    model = build_model(one.spec, one.task).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))

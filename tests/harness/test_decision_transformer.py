@@ -160,7 +160,7 @@ def test_a_roll_out_takes_the_action_of_the_last_step_that_is_there(planned, mon
     plan, given = planned("softmax"), []
     train, test = (plan.data.splits[name] for name in ("train", "test"))
     torch.manual_seed(0)
-    own = build_model(plan.spec, plan.task, plan.composition)
+    own = build_model(plan.spec, plan.task)
 
     def returns(self, act, test):
         given.append((act, own.training))
@@ -184,9 +184,7 @@ def test_a_model_learns_to_balance_the_pendulum(planned):
     plan = planned("softmax", steps=80, lr=3e-3)
     torch.manual_seed(0)
     spec = plan.spec
-    trainer = Trainer(
-        build_model(spec, plan.task, plan.composition), plan.data.splits["train"], spec.train, 0
-    )
+    trainer = Trainer(build_model(spec, plan.task), plan.data.splits["train"], spec.train, 0)
     trainer.model.train()
     for number in range(spec.train.steps):
         trainer.step(number)

@@ -92,9 +92,9 @@ def test_a_step_gives_finite_losses(task, attention):
     parts = [variants.find(name).traits for name in plan.composition.names]
     if plan.task.causal and not all(traits.causal for traits in parts):
         with pytest.raises(Unsupported, match="is not causal"):
-            build_model(plan.spec, plan.task, plan.composition)
+            build_model(plan.spec, plan.task)
         return
-    model = build_model(plan.spec, plan.task, plan.composition)
+    model = build_model(plan.spec, plan.task)
     trainer = Trainer(model, plan.data.splits["train"], plan.spec.train, 0)
     losses = trainer.step(0)
     assert losses.keys() == {"task", *(name for traits in parts for name in traits.losses)}

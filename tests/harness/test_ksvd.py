@@ -115,7 +115,7 @@ def test_steps_are_recorded_from_the_first_to_the_last():
 @pytest.mark.slow
 def test_a_run_is_compared_at_each_kept_step_on_the_real_tokens_of_dev(plan, tmp_path, monkeypatch):
     one = plan("softmax+primal", settings={"primal": {"rank": "3"}})
-    model = build_model(one.spec, one.task, one.composition).eval()
+    model = build_model(one.spec, one.task).eval()
     files = {0: weights.save(tmp_path, 0, model)}
     with torch.no_grad():
         for parameter in model.parameters():

@@ -18,7 +18,7 @@ NAMES = [name for name, variant in variants.items() if not variant.unchecked]
 @pytest.mark.parametrize("name", [*NAMES, "softmax+primal"])
 def test_the_estimate_is_the_number_of_parameters_of_the_model(plan, name, depth):
     planned = plan(name, settings={"model": {"depth": depth}})
-    model = build_model(planned.spec, planned.task, planned.composition)
+    model = build_model(planned.spec, planned.task)
     parameters = sum(part.numel() for part in model.parameters())
     trained = sum(part.numel() for part in model.parameters() if part.requires_grad)
     buffers = sum(part.numel() * part.element_size() for part in model.buffers())

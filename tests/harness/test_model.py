@@ -231,7 +231,7 @@ def test_a_short_input_gets_the_first_positions_and_a_long_one_is_an_error():
 def test_the_model_of_a_run_has_the_sizes_and_variants_of_its_specification(plan):
     planned = plan("softmax+primal", settings={"primal": {"rank": 7}})
     spec, task = planned.spec, planned.task
-    model = build_model(spec, task, planned.composition)
+    model = build_model(spec, task)
     assert [type(one.attention).name() for one in model.layers] == ["softmax", "primal"]
     assert model.layers[1].attention.scales.shape == (2, 7)
     assert model.token.weight.shape == (task.vocabulary, 64)
@@ -261,7 +261,7 @@ def test_with_target_positions_each_row_of_logits_depends_on_its_own_token():
 @pytest.mark.parametrize("causal", [True, False])
 def test_a_model_is_causal_if_its_task_is(request_of, causal):
     plan = resolve(request_of("softmax", "copying", copying={"causal": causal}))
-    model = build_model(plan.spec, plan.task, plan.composition).eval()
+    model = build_model(plan.spec, plan.task).eval()
     split = plan.data.splits["dev"]
     batch = split.gather(torch.arange(3))
     first = replace(batch, target_positions=torch.zeros(3, 1, dtype=torch.int64))
@@ -274,13 +274,13 @@ def test_a_model_is_causal_if_its_task_is(request_of, causal):
 def test_a_variant_that_is_not_causal_is_rejected_on_a_causal_task(request_of):
     plan = resolve(request_of("nystrom", "copying"))
     with pytest.raises(Unsupported, match="nystrom is not causal; causal variants: "):
-        build_model(plan.spec, plan.task, plan.composition)
+        build_model(plan.spec, plan.task)
 
 
 def test_rotary_positions_replace_learned_ones(request_of):
     plan = resolve(request_of("softmax", "induction", positions="rotary"))
     task = plan.task
-    model = build_model(plan.spec, task, plan.composition).eval()
+    model = build_model(plan.spec, task).eval()
     assert not [name for name, _ in model.named_parameters() if name.startswith("position")]
     batch = task.load("dev").gather(torch.arange(3))
     swapped = batch.tokens[..., [1, 0, *range(2, task.max_len)]]
@@ -292,7 +292,7 @@ def test_without_positions_a_bidirectional_model_ignores_the_order(request_of):
     logits_of = {}
     for positions in ("learned", "none"):
         plan = resolve(request_of("softmax", "majority", positions=positions))
-        model = build_model(plan.spec, plan.task, plan.composition).eval()
+        model = build_model(plan.spec, plan.task).eval()
         batch = plan.task.load("dev").gather(torch.arange(3))
         reversed_batch = replace(batch, tokens=batch.tokens.flip(-1))
         logits_of[positions] = logits(model, batch) - logits(model, reversed_batch)
@@ -309,9 +309,9 @@ def test_an_unknown_kind_of_positions_is_rejected(request_of):
 
 def test_the_inputs_of_a_task_choose_its_model(plan, monkeypatch):
     one = plan()
-    assert isinstance(build_model(one.spec, one.task, one.composition), Classifier)
+    assert isinstance(build_model(one.spec, one.task), Classifier)
     monkeypatch.setattr(type(one.task), "inputs", "pages")
     with pytest.raises(UserError, match=r"listops@.*: there is no model of pages; use another"):
-        build_model(one.spec, one.task, one.composition)
+        build_model(one.spec, one.task)
     with pytest.raises(UserError, match="has no sequences of tokens to shuffle; leave out the blo"):
         shuffle_blocks(one.task, 8)

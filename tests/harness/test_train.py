@@ -27,7 +27,7 @@ def test_a_step_is_that_of_a_plain_loop_to_the_bit(plan, prepare, attention, cyc
     ]
 
     torch.manual_seed(spec.seed)
-    model = build_model(spec, planned.task, planned.composition)
+    model = build_model(spec, planned.task)
     train = planned.data.splits["train"]
     order = torch.randperm(64, generator=torch.Generator().manual_seed(0)).split(4)
     optimizer = torch.optim.AdamW(

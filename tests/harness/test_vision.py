@@ -88,7 +88,7 @@ def timm() -> ModuleType:
 
 def model_of(plan: Plan):
     torch.manual_seed(0)
-    return build_model(plan.spec, plan.task, plan.composition)
+    return build_model(plan.spec, plan.task)
 
 
 def test_with_the_weights_of_timm_it_gives_timms_outputs(images):
@@ -128,7 +128,7 @@ def test_with_the_weights_of_timm_it_gives_timms_outputs(images):
 def test_the_feed_forward_width_is_the_given_one_at_any_ratio(images):
     # 22 * (15 / 22) is 14.999...
     plan = images(**{"model.dim": 22, "model.heads": 2, "model.feed_forward": 15})
-    (block, *_) = build_model(plan.spec, plan.task, plan.composition).transformer.blocks
+    (block, *_) = build_model(plan.spec, plan.task).transformer.blocks
     assert block.mlp.fc1.out_features == 15
 
 
@@ -143,7 +143,7 @@ def test_the_paper_budget_is_deit_small_of_16_with_rank_96_in_the_last_block(fol
     with torch.device("meta"):
         theirs = timm().create_model("deit_small_patch16_224", num_classes=3, drop_path_rate=0.1)
         softmax = resolve(replace(request, attention="softmax"))
-        ours = build_model(softmax.spec, softmax.task, softmax.composition)
+        ours = build_model(softmax.spec, softmax.task)
     total = [sum(p.numel() for p in one.parameters()) for one in (ours, theirs)]
     assert total[0] == total[1] == 21_666_819
     assert repr(ours.transformer.blocks[11].mlp) == repr(theirs.blocks[11].mlp)

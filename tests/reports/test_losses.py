@@ -6,12 +6,12 @@ import math
 
 import numpy as np
 import pytest
+from harness.records.scores import ClusterScores
 from pydantic import ValidationError
 from scipy.stats import t as student
 
 from harness.records.outcome import Final
 from harness.records.record import Record
-from harness.records.scores import ClusterScores
 from reports.figures import curves
 from reports.pages import sweep_files
 from reports.pages.leaderboard import leaderboard

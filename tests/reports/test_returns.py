@@ -5,11 +5,11 @@ import io
 
 import numpy as np
 import pytest
+from harness.records.returns import EpisodeReturns
 from pydantic import ValidationError
 
 from harness.records.outcome import Final
 from harness.records.record import Record
-from harness.records.returns import EpisodeReturns
 from reports.pages.leaderboard import leaderboard
 from reports.tables import as_csv, boards
 from reports.tables.terminal import summary

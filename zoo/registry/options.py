@@ -22,18 +22,6 @@ _REMEDIES = {
 }
 
 
-class OmittedIfDefault:
-    """The type of `OMITTED_IF_DEFAULT`."""
-
-
-OMITTED_IF_DEFAULT = OmittedIfDefault()
-"""Marks an option that was added to a factory of which there are records.
-
-    sides: Annotated[Literal["both", "right"], OMITTED_IF_DEFAULT] = "both"
-
-`resolve` leaves it out where it has its default, so that the identity of earlier runs is unchanged.
-"""
-
 _BOUNDS = {
     "greater_than_equal": "must be at least {ge}; raise it",
     "greater_than": "must be above {gt}; raise it",
@@ -50,8 +38,7 @@ def resolve(
     """Complete `given` by the defaults of `factory`, and check every value.
 
     The keyword-only parameters of `factory` are its options. Text is converted to the annotated
-    type, so that options of a command line can be passed as they are. Options marked as
-    `OMITTED_IF_DEFAULT` are left out where they have their default.
+    type, so that options of a command line can be passed as they are.
 
     Raises:
         UserError: an option is unknown, of the wrong type, out of range, or required and missing.
@@ -65,10 +52,14 @@ def resolve(
         if name not in given and option.default is option.empty:
             raise UserError(f"{owner} needs the option {name!r}; set {owner}.{name}=VALUE")
         value = given.get(name, option.default)
-        checked = _validate(f"{owner}.{name}", value, option.annotation)
-        if not (_is_omitted_if_default(option.annotation) and checked == option.default):
-            resolved[name] = checked
+        resolved[name] = _validate(f"{owner}.{name}", value, option.annotation)
     return resolved
+
+
+def changed(factory: Callable[..., Any], resolved: Mapping[str, Value]) -> dict[str, Value]:
+    """The options of `resolved` that differ from the defaults of `factory`."""
+    schema = options_of(factory)
+    return {name: value for name, value in resolved.items() if value != schema[name].default}
 
 
 def options_of(factory: Callable[..., Any]) -> dict[str, inspect.Parameter]:
@@ -106,10 +97,6 @@ def require_at_least(minimum: float, owner: str, reason: str = "", /, **given: f
     for option, value in given.items():
         if value < minimum:
             raise UserError(f"{owner}.{option}={value} must be at least {rule}; raise it")
-
-
-def _is_omitted_if_default(annotation: Any) -> bool:
-    return get_origin(annotation) is Annotated and OMITTED_IF_DEFAULT in annotation.__metadata__
 
 
 def _base_type(label: str, annotation: Any) -> Any:

@@ -26,7 +26,6 @@ from zoo.contract import Count, Size
 from zoo.feature_maps import FeatureMapName
 from zoo.ksvd import KsvdMean, LambdaForm
 from zoo.ksvd_attention import Initialisation
-from zoo.registry import OMITTED_IF_DEFAULT
 from zoo.variants import variants
 from zoo.variants.primal import Primal
 
@@ -46,11 +45,11 @@ class PrimalMoments(Primal):
         trace: Literal["weights", "data"] = "weights",
         ksvd_mean: KsvdMean = "batch",
         backend: Literal["auto", "folded", "triton", "literal"] = "auto",
-        feature_map: Annotated[FeatureMapName, OMITTED_IF_DEFAULT] = "cosine",
-        sides: Annotated[Literal["both", "right", "left"], OMITTED_IF_DEFAULT] = "both",
-        lambda_form: Annotated[LambdaForm, OMITTED_IF_DEFAULT] = "squared",
-        initialisation: Annotated[Initialisation, OMITTED_IF_DEFAULT] = "published",
-        initial_scale: Annotated[float, Field(gt=0), OMITTED_IF_DEFAULT] = 1.0,
+        feature_map: FeatureMapName = "cosine",
+        sides: Literal["both", "right", "left"] = "both",
+        lambda_form: LambdaForm = "squared",
+        initialisation: Initialisation = "published",
+        initial_scale: Annotated[float, Field(gt=0)] = 1.0,
     ) -> None:
         """Make the parameters.
 
