@@ -14,10 +14,11 @@ from harness import budgets
 from harness.cli import cards, certificates, models
 from harness.cli.catalogue import BUILT_IN, meanings, registered
 from harness.cli.descriptions import Description
+from harness.records.families import family_of
 from tasks.registry import tasks as task_registry
 from zoo import conformance
 from zoo.contract import Size
-from zoo.registry import options_of
+from zoo.registry import CUSTOM, options_of
 from zoo.traits import Traits
 from zoo.variants import variants
 
@@ -213,3 +214,10 @@ def test_a_task_that_cannot_be_built_is_left_out_of_the_list_and_rejected_by_nam
     assert [entry["name"] for entry in document["tasks"]] == ["adding"]
     code, _, err = call("run", "-a", "none", "-t", "unready")
     assert code == 2 and err.startswith("harness: task 'unready' cannot be built (OSError: no")
+
+
+def test_every_variant_declares_a_family_which_figures_know():
+    declared = {name: variant.family for name, variant in variants.built_in()}
+    assert CUSTOM not in declared.values()
+    assert {name: family_of(name) for name in declared} == declared
+    assert family_of("softmax+primal") == "primal" and family_of("plug-in") == CUSTOM
