@@ -50,7 +50,7 @@ class ModelSpec(Frozen):
         dim: width of tokens, embeddings and layers.
         heads: attention heads per layer.
         feed_forward: hidden width of the feed-forward block.
-        head: hidden width of the classifier.
+        head: hidden width of the classifier; 0 for a linear one.
         dropout: probability after the embedding, after each attention, and after both linear
             layers of each feed-forward block.
         attention_dropout: probability of dropping an attention weight, where a variant has them.
@@ -74,7 +74,7 @@ class ModelSpec(Frozen):
     dim: Count
     heads: Count
     feed_forward: Count
-    head: Count
+    head: Annotated[int, Field(ge=0, lt=2**63)]
     dropout: Probability
     attention_dropout: Probability
     positions: Positions
