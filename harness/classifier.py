@@ -65,7 +65,7 @@ class Classifier(nn.Module):
             classes: number of classes.
             sequences: t, the number of sequences of an example, 1 or 2.
             feed_forward: hidden width of the feed-forward blocks.
-            head: hidden width of the classifier.
+            head: hidden width of the classifier; 0 for a linear one.
             dropout: probability after the embedding and in each layer; see `EncoderLayer`.
             recompute: what training computes again in each layer; see `EncoderLayer`.
             norm: kind of layer, of `LAYERS`.
@@ -98,7 +98,11 @@ class Classifier(nn.Module):
             self.head = FlattenedHead(size.dim, size.max_len, classes, dropout)
             return
         width = size.dim * (1 if sequences == 1 else 4)
-        self.head = nn.Sequential(nn.Linear(width, head), nn.ReLU(), nn.Linear(head, classes))
+        self.head = (
+            nn.Sequential(nn.Linear(width, head), nn.ReLU(), nn.Linear(head, classes))
+            if head
+            else nn.Linear(width, classes)
+        )
 
     def forward(self, batch: Batch) -> tuple[Float[Tensor, "b *a classes"], dict[str, Tensor]]:
         """Return logits, one row for each target, and the auxiliary losses."""

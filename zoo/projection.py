@@ -8,6 +8,10 @@ With `Size.short_conv` = T > 0, a depth-wise convolution runs over the tokens of
 So does every layer of fla (DeltaNet, Gated DeltaNet, KDA, Mamba-2) in its causal form, with T = 4
 and no bias; Arora et al., 2023, arXiv 2312.04927, explain why: to recall a pair, a key must be next
 to its value. u is zero outside of the sequence. Padded tokens are taken out of the sequence.
+
+Deviation: y starts as about silu(u), with the tap of the token itself at 1 and the others within
+0.1 / sqrt(T). fla starts all taps within 1 / sqrt(T), as `nn.Conv1d`, and recalls later; see
+`docs/decisions/0067-questions-of-the-laptop-suite.md`.
 """
 
 import torch
@@ -31,7 +35,9 @@ class Projection(nn.Linear):
         self.before = count - 1 if size.causal else count // 2
         self.taps = None
         if count:
-            self.taps = nn.Parameter(torch.empty(count, width).uniform_(-1, 1) * count**-0.5)
+            taps = torch.empty(count, width).uniform_(-1, 1) * (0.1 * count**-0.5)
+            taps[self.before] += 1
+            self.taps = nn.Parameter(taps)
 
     def forward(self, input: Tensor, mask: Tensor | None = None) -> Tensor:
         """Project tokens (b, n, d); the convolution leaves out those where `mask` is False."""

@@ -112,7 +112,7 @@ class Encoder(SequenceModel):
     """The model of sequences: see `harness.classifier`.
 
     Attributes:
-        head: hidden width of the classifier.
+        head: hidden width of the classifier; 0 for a linear one.
         positions: `learned` adds a vector to each token; `rotary` rotates queries and keys; `none`
             leaves the order to causality, convolutions and decay.
         pooling: `mean` gives the classifier the mean of the tokens; `flatten` all tokens in order,
@@ -120,7 +120,7 @@ class Encoder(SequenceModel):
     """
 
     kind: Literal["encoder"] = "encoder"
-    head: Count
+    head: Annotated[int, Field(ge=0, lt=2**63)]
     positions: Positions
     pooling: Literal["mean", "flatten"] = "mean"
 

@@ -38,10 +38,12 @@ def layer(name: str) -> Attention:
     return create(name, dim=16, heads=2, max_len=LENGTH)
 
 
-def classifier(*layers: Attention, sequences: int = 1, dropout: float = 0.0) -> Classifier:
+def classifier(
+    *layers: Attention, sequences: int = 1, dropout: float = 0.0, head: int = 12
+) -> Classifier:
     return Classifier(
         layers, vocabulary=VOCABULARY, classes=CLASSES, sequences=sequences, feed_forward=24,
-        head=12, dropout=dropout,
+        head=head, dropout=dropout,
     )  # fmt: skip
 
 
@@ -170,14 +172,18 @@ def test_no_loss_is_returned_in_evaluation_mode(name):
     assert classifier(layer(name)).eval()(draw(None))[1] == {}
 
 
-def test_the_model_is_embeddings_then_layers_then_norm_mean_and_head():
-    model = classifier(layer("softmax"), layer("softmax"), dropout=0.5).eval()
+@pytest.mark.parametrize("head", [12, 0])
+def test_the_model_is_embeddings_then_layers_then_norm_mean_and_head(head):
+    model = classifier(layer("softmax"), layer("softmax"), dropout=0.5, head=head).eval()
     batch = draw(None)
     x = model.token.weight[batch.tokens[:, 0]] + model.position.weight
     for block in model.layers:
         x = block(x).tokens
-    hidden, _, last = model.head
-    expected = last(functional.relu(hidden(model.norm(x).mean(1))))
+    expected = model.norm(x).mean(1)
+    if head:
+        expected = functional.relu(model.head[0](expected))
+    last = model.head[2] if head else model.head
+    expected = functional.linear(expected, last.weight, last.bias)
     torch.testing.assert_close(logits(model, batch), expected)
 
 

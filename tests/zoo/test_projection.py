@@ -48,6 +48,17 @@ def test_without_taps_a_projection_is_a_linear_layer_of_the_same_state():
     assert torch.equal(projection(x), linear(x))
 
 
+@pytest.mark.parametrize("causal", [True, False])
+def test_a_new_convolution_is_near_the_identity(causal):
+    size = Size(dim=6, heads=1, max_len=20, causal=causal, dropout=0.0, short_conv=4)
+    projection, x = Projection(size, 5), torch.randn(2, 9, 6)
+    u = F.linear(x, projection.weight, projection.bias)
+    # At most 5 taps, each off by 0.05 at most; the slope of a SiLU is at most 1.1.
+    assert (projection(x) - F.silu(u)).abs().max() < 1.1 * 5 * 0.05 * u.abs().max()
+    taps = projection.taps.detach()
+    assert taps.unique().numel() == taps.numel()
+
+
 @pytest.mark.parametrize("name", EXACT)
 def test_padding_is_taken_out_before_the_convolution(name):
     layer, x = layer_of(name), torch.randn(2, 40, 16).double()
