@@ -20,7 +20,7 @@ from zoo.kernels import rotary
 from zoo.kernels.precision import at_least_fp32
 from zoo.projection import Projection
 from zoo.recompute import layer_in_parts, samples_at_a_time
-from zoo.registry import Registry, UserError, Value
+from zoo.registry import CUSTOM, FAMILIES, Registry, UserError, Value, unknown
 from zoo.size import Size
 from zoo.traits import Traits
 
@@ -74,6 +74,7 @@ class Attention(nn.Module, ABC):
         traits: the claims of the variant, readable before anything is built.
         expected_failures: checks of `zoo.conformance` that the variant is known to fail, each with
             its reason. A name that ends in ", causal" is expected for the causal form only.
+        family: one of `zoo.registry.FAMILIES`: the kind of mechanism, which has a colour in figures.
         unchecked: the reason why the checks cannot run on the variant; empty if they can.
         requires: packages, by their names for pip, that the dependencies of this one do not
             include; `CUDA` for a device.
@@ -87,6 +88,7 @@ class Attention(nn.Module, ABC):
 
     traits: ClassVar[Traits]
     expected_failures: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    family: ClassVar[str] = CUSTOM
     unchecked: ClassVar[str] = ""
     requires: ClassVar[tuple[str, ...]] = ()
     is_baseline: ClassVar[bool] = False
@@ -94,11 +96,12 @@ class Attention(nn.Module, ABC):
     parts: ClassVar[int] = 1
 
     def __init_subclass__(cls, **keywords: object) -> None:
-        """Raise `TypeError` if a class attribute is of another type."""
+        """Raise `TypeError` if a class attribute is of another type, or no family."""
         super().__init_subclass__(**keywords)
         kinds = {
             "traits": Traits,
             "expected_failures": Mapping,
+            "family": str,
             "unchecked": str,
             "requires": tuple,
             "is_baseline": bool,
@@ -109,6 +112,8 @@ class Attention(nn.Module, ABC):
             if name in vars(cls) and not isinstance(vars(cls)[name], kind):
                 actual = type(vars(cls)[name]).__name__
                 raise TypeError(f"{cls.__name__}.{name} is a {actual}; make it a {kind.__name__}")
+        if cls.family not in FAMILIES:
+            raise TypeError(f"{cls.__name__}: {unknown('family', cls.family, FAMILIES)}")
 
     def __init__(self, size: Size) -> None:
         """Store the size; raise `Unsupported` if it is causal, and the variant is not."""

@@ -68,6 +68,7 @@ def _variant(name: str, variant: Any) -> Entry:
     return {
         "name": name,
         **models.described(name, variant),
+        "family": variant.family,
         **asdict(variant.traits),
         "requires": variant.requires,
         "options": _options(variant),

@@ -43,6 +43,12 @@ class TaskBaselines(Frozen):
     started: Time
     environment: Environment
 
+    @property
+    def scores(self) -> dict[str, float]:
+        """What runs of the task are compared with, by name: the higher, the better."""
+        nats = {name: -loss for name, loss in self.losses.items()}
+        return nats or dict(self.returns or self.accuracies)
+
 
 def name_of_task(spec: TaskSpec) -> str:
     """The name of the file of a task's baselines, without suffix: one for each key and digest."""

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.records.baselines import name_of_task
 from harness.records.cost import CostRecord
 from harness.records.record import Record
-from harness.records.store import CostStore, Store
+from harness.records.store import BaselineStore, CostStore, Store
 from harness.records.suites import label_of
 
 if TYPE_CHECKING:
@@ -20,6 +21,9 @@ Cells = dict[str, Any]
 
 OF_ALL = ("model", "train")
 """Owners of fields that are not a variant's."""
+
+OF_COSTS = {"attention", "level", "length", "batch", "batching", "dim", "heads"}
+"""Fields of a cost's specification that are columns of the same name."""
 
 
 def frame(folder: Path | str) -> "pd.DataFrame":
@@ -40,18 +44,46 @@ def costs(folder: Path | str) -> "pd.DataFrame":
     return of_costs(CostStore.within(Path(folder)).read()[0])
 
 
+def baselines(folder: Path | str) -> "pd.DataFrame":
+    """The baselines of the tasks in a store, a row each.
+
+    Columns: `data` and `task` as those of a run; `version` of the set of baselines, `complete`;
+    `name`, `score`, as that of a run.
+
+    Raises:
+        UserError: the folder cannot be listed.
+    """
+    import pandas as pd
+
+    rows = [
+        {
+            "data": name_of_task(found.spec),
+            "task": found.spec.key,
+            "version": found.version,
+            "complete": not found.left,
+            "name": name,
+            "score": score,
+        }
+        for found in BaselineStore.within(Path(folder)).read()[0]
+        for name, score in found.scores.items()
+    ]
+    return pd.DataFrame(rows, columns=["data", "task", "version", "complete", "name", "score"])
+
+
 def of_records(records: Iterable[Record]) -> "pd.DataFrame":
     """A row for each run.
 
     Columns: `attention`, `row` (with the options of variants that differ from the recipe),
     `recipe`, `suite` and `question` (of a recipe `SUITE@VERSION/QUESTION`, else empty), `task` (its
-    key), `task.name`, `task.OPTION`, `model.FIELD`, `train.FIELD`, `VARIANT.OPTION`, `seed`,
-    `device`, `role` (`trial`, `final`, or empty without tuning), `status`, `reason`; `metric`,
+    key), `data` (its key and digests: the name of the file of its baselines), `task.name`,
+    `task.OPTION`, `model.FIELD`, `train.FIELD`, `VARIANT.OPTION`, `seed`, `device`, `role`
+    (`trial`, `final`, or empty without tuning), `status`, `reason`; `metric`,
     `score` (on test), `dev`, `sample` (the answers on test, from which rows are compared),
     `best_step`, `loss` and `losses.NAME` (the last of training), `train_seconds`, `seconds`;
     `time_ratio`, `inference_ratio`, `memory_ratio` (to softmax), `step_seconds`, `peak_bytes`,
     `parameters`, `flops`, `state_bytes`, `backend`; `machine`, `threads`, `memory_gib`, `system`,
-    `commit`, `versions.PACKAGE`, `started`, `baseline` (whether the model has no attention), `id`.
+    `commit`, `versions.PACKAGE`, `started`, `baseline` (whether the model has no attention),
+    `known_failures` (checks that its variants are known to fail), `id`.
     """
     import pandas as pd
 
@@ -61,7 +93,8 @@ def of_records(records: Iterable[Record]) -> "pd.DataFrame":
 def of_costs(records: Iterable[CostRecord]) -> "pd.DataFrame":
     """A row for each measurement.
 
-    Columns: `attention`, `level`, `pass`, `length`, `batch`, `dim`, `heads`, `causal`, `precision`,
+    Columns: `attention`, `row` (with the options that differ from their defaults), `level`, `pass`,
+    `length`, `batch`, `batching`, `dim`, `heads`, `causal`, `precision`,
     `device`, `machine`, `threads`, `status`, `reason`, `linear` (claimed); `seconds`, `seconds.q1`,
     `seconds.q3`, `ratio`, `ratio.q1`, `ratio.q3` (to the fastest exact softmax), `memory` (bytes,
     state included), `memory_ratio` (to SDPA), `state_bytes`, `flops`, `parameters`, `over_limit`,
@@ -83,6 +116,7 @@ def _run(record: Record) -> Cells:
         "suite": suite if question else "",
         "question": question,
         "task": spec.task.key,
+        "data": name_of_task(spec.task),
         "task.name": spec.task.name,
         **_dotted("task", spec.task.options),
         "task.block": spec.task.block,
@@ -132,12 +166,13 @@ def _run(record: Record) -> Cells:
         **_dotted("versions", environment.versions),
         "started": record.started,
         "baseline": record.without_attention,
+        "known_failures": len(record.expected_failures),
         "id": spec.id,
     }
 
 
-def _row(record: Record) -> str:
-    """The variant, with the options that differ from the recipe: `primal[rank=8]`."""
+def _row(record: Record | CostRecord) -> str:
+    """The variant, with the options that differ from recipe or default: `primal[rank=8]`."""
     fields = record.spec.overrides.items()
     options = {path: value for path, value in fields if path.partition(".")[0] not in OF_ALL}
     return label_of(record.spec.attention, options)
@@ -146,7 +181,8 @@ def _row(record: Record) -> str:
 def _cost(record: CostRecord) -> Cells:
     spec, measured = record.spec, record.measured
     cells: Cells = {
-        **spec.model_dump(include={"attention", "level", "length", "batch", "dim", "heads"}),
+        "row": _row(record),
+        **spec.model_dump(include=OF_COSTS),
         "pass": spec.operation,
         "causal": spec.causal,
         **{f"{v}.{o}": value for v, own in spec.options.items() for o, value in own.items()},

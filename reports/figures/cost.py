@@ -1,10 +1,13 @@
 """The figure of cost sweeps: time and memory of one sample against its tokens, both logarithmic."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from reports.figures import style
@@ -38,8 +41,8 @@ def cost_figure(sweeps: Sequence[Sweep], source: str) -> dict[str, bytes]:
 
 
 def draw(sweeps: Sequence[Sweep]) -> Figure:
-    """Two panels for each sweep with a measured cell, up to `MOST_PANELS` in all."""
-    measured = [sweep for sweep in sweeps if any(row.measured for row in sweep.rows)]
+    """Two panels for each sweep of three lengths or more, up to `MOST_PANELS` in all."""
+    measured = [sweep for sweep in sweeps if len(_lengths(sweep)) > 2]
     shown = measured[: style.MOST_PANELS // 2]
     figure, axes = style.panels([HEIGHT] * 2 * len(shown), WIDTH, 0)
     for number, panel in enumerate(axes):
@@ -49,25 +52,36 @@ def draw(sweeps: Sequence[Sweep]) -> Figure:
     return figure
 
 
+def _lengths(sweep: Sweep) -> set[int]:
+    return {length for row in sweep.rows for length in row.measured}
+
+
 def _panel(axes: Axes, sweep: Sweep, name: str, values: Values) -> None:
-    styles = style.point_styles(
-        (next(iter(row.cells.values())).spec.attention, row.label) for row in sweep.rows
-    )
-    handles, missing = [], []
-    for row in sweep.rows:
-        points = values(row)
-        missing += row.remarks
+    """The rows in order of their cost at the longest length, the cheapest first."""
+    longest = max(_lengths(sweep))
+    points = {row.label: values(row) for row in sweep.rows}
+    rows = sorted(sweep.rows, key=lambda row: points[row.label].get(longest, math.inf))
+    styles = style.point_styles((row.name, row.label) for row in rows)
+    handles = []
+    for row in rows:
         colour, marker = styles[row.label]
-        (line,) = axes.plot([*points], [*points.values()], color=colour, marker=marker,
-                            label=style.label(row.label))  # fmt: skip
-        handles.append(line)
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
+        costs, grey = points[row.label], colour == style.FAINT
+        handles += axes.plot([*costs], [*costs.values()], color=colour, marker=marker,
+                             zorder=2 - grey, label=style.label(row.label))  # fmt: skip
+        crossing = row.time_crossover if values is _milliseconds else row.memory_crossover
+        if crossing and not grey and 0 < crossing.low <= crossing.high < math.inf:
+            length = (crossing.low * crossing.high) ** 0.5
+            cost = math.exp(np.interp(math.log(length), *np.log([[*costs], [*costs.values()]])))
+            axes.plot(length, cost, "*", color=colour, markersize=13, markeredgecolor="black")
+    handles.append(Line2D([], [], color="white", marker="*", markersize=11, linestyle="",
+                          markeredgecolor="black", label="below softmax from here on"))  # fmt: skip
+    axes.set(xscale="log", yscale="log", xlabel="tokens", ylabel=name)
+    axes.set_xticks(sorted(_lengths(sweep)))
+    axes.set_yticks(style.ticks(*axes.get_ylim()))
     # The default formatter writes powers as formulas, which are not parsed.
     axes.xaxis.set_major_formatter(FuncFormatter(lambda length, _: f"{length:,.0f}"))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda cost, _: f"{cost:g}"))
     axes.yaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.set(xlabel="tokens", ylabel=name)
     style.legend(axes, handles)
-    style.not_shown(axes, missing)
+    style.not_shown(axes, [reason for row in rows for reason in row.failures])

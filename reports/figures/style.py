@@ -1,8 +1,9 @@
-"""What all figures share: colours and markers of variants, panels, texts and file formats."""
+"""What all figures share: colours and markers of rows, panels, texts and file formats."""
 
-import hashlib
+import math
 import re
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from io import BytesIO
 from textwrap import fill
@@ -14,7 +15,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
+from harness.records.families import colour_of, family_of
 from harness.records.scores import Metric
 from reports.tables.boards import Baselines
 from reports.tables.scores import shown, shown_text
@@ -36,16 +39,14 @@ COLOURS: tuple[str, ...] = tuple(seaborn.color_palette("colorblind", 10).as_hex(
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
 DASHES = ((0, (4, 3)), (0, (1, 2)), (0, (6, 2, 1, 2)), (0, (8, 3)), (0, (3, 1, 1, 1, 1, 1)))
 
-VARIANTS = (
-    "softmax", "primal", "softmax+primal", "linear", "performer", "nystrom", "reformer", "none",
-    "linformer", "local", "longformer", "cosformer", "flowformer", "retention", "gated-linear",
-    "yoso", "soft", "cosine", "nystrom-lib", "performer-lib", "reformer-lib", "fla-gla",
-    "fla-deltanet", "fla-gated-deltanet", "fla-retention",
-)  # fmt: skip
-"""Variants with a colour and marker of their own, the same in every figure."""
-
 MOST_PANELS, MOST_BASELINES = 40, len(DASHES)
 """Panels of one figure, which limit its size in pixels, and baselines of one panel."""
+
+MOST_COLOURED = 8
+"""Coloured rows of one panel; the others are grey."""
+
+FAINT = "#c9c9c9"
+"""The colour of the others."""
 
 SLOTS = len(COLOURS) * len(MARKERS)
 TEXT, LABEL, LINE = 400, 34, 74
@@ -60,24 +61,21 @@ class PointStyle(NamedTuple):
 
 
 def point_styles(rows: Iterable[tuple[str, str]]) -> dict[str, PointStyle]:
-    """Colour and marker of each row of a panel, given as (attention, label), by its label.
+    """Colour and marker of each row of a panel, given as (attention, label), the best row first.
 
-    All are different up to `SLOTS` rows. The first row of a variant in `VARIANTS` has the variant's
-    colour and marker; rows with other options have other markers of the same colour. The style of
-    any other name is chosen by its hash.
+    Coloured are the best row of each family, then others in order, `MOST_COLOURED` in all; rows of
+    one family have its colour and other markers. The rest is grey.
     """
-    slots = {name: slot for slot, name in enumerate(VARIANTS)}
-    first, used, chosen = dict(slots), set(slots.values()), {}
-    # The other markers of a colour come first, then the next colours.
-    steps = [len(COLOURS) * (i % len(MARKERS)) + i // len(MARKERS) for i in range(SLOTS)]
-    for attention, label in sorted(rows):
-        start = slots.get(attention, int(hashlib.sha256(attention.encode()).hexdigest(), 16))
-        free = (slot for step in steps if (slot := (start + step) % SLOTS) not in used)
-        chosen[label] = first.pop(attention, None)
-        if chosen[label] is None:
-            chosen[label] = next(free, start % SLOTS)
-        used.add(chosen[label])
-    return {label: style_of(slot) for label, slot in chosen.items()}
+    attention = {label: name for name, label in rows}
+    best = {family_of(attention[label]): label for label in reversed(attention)}
+    others = [label for label in attention if label not in best.values()]
+    firsts = [label for label in attention if label in best.values()]
+    styles, used = dict.fromkeys(attention, PointStyle(FAINT, "")), Counter[str]()
+    for label in [*firsts, *others][:MOST_COLOURED]:
+        colour = colour_of(attention[label])
+        styles[label] = PointStyle(colour, MARKERS[used[colour]])
+        used[colour] += 1
+    return styles
 
 
 def style_of(slot: int) -> PointStyle:
@@ -145,8 +143,26 @@ def draw_baselines(axes: Axes, baselines: Baselines, metric: Metric | None = Non
 
 
 def legend(axes: Axes, handles: Sequence[Line2D]) -> None:
-    """List the handles to the right of a panel, outside the axes."""
-    axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.02), borderaxespad=0)
+    """List the handles to the right of a panel, outside the axes; grey ones in one entry."""
+    coloured = [handle for handle in handles if handle.get_color() != FAINT]
+    grey = [str(handle.get_label()) for handle in handles if handle.get_color() == FAINT]
+    if grey:
+        text = fill(f"grey: {', '.join(grey)}", LABEL)
+        coloured.append(Line2D([], [], color=FAINT, label=text))
+    axes.legend(
+        handles=coloured, loc="upper left", bbox_to_anchor=(1.01, 1.02), borderaxespad=0
+    )  # fmt: skip
+
+
+def ticks(low: float, high: float) -> list[float]:
+    """Round numbers between two ends of a logarithmic axis, three at least."""
+    for steps in (range(1, 2), (1, 3), (1, 2, 5), range(1, 10)):
+        powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        found = [step * 10.0**power for power in powers for step in steps]
+        found = [tick for tick in found if low <= tick <= high]
+        if len(found) > 2:
+            return found
+    return [float(tick) for tick in MaxNLocator(4).tick_values(low, high) if low <= tick <= high]
 
 
 def save(figure: Figure, name: str, source: str | None = None) -> dict[str, bytes]:

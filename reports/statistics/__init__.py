@@ -7,6 +7,7 @@ leaderboard takes to build.
 from reports.statistics.comparison import (
     LEVEL,
     compare,
+    differences,
     holm,
     is_comparable,
     separable_pairs,
@@ -21,6 +22,7 @@ __all__ = [
     "Interval",
     "Sample",
     "compare",
+    "differences",
     "holm",
     "interval",
     "is_comparable",

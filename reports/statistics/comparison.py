@@ -76,35 +76,64 @@ def separable_pairs(samples: Sequence[Sample]) -> NDArray[np.bool_]:
     count = len(samples)
     first, second = np.triu_indices(count, 1)
     separable = np.zeros((count, count), dtype=bool)
-    separable[first, second] = holm(p_values(samples)[first, second])
+    separable[first, second] = holm(differences(samples).p[first, second]) <= LEVEL
     return separable | separable.T
 
 
-def p_values(samples: Sequence[Sample]) -> Array:
-    """The p-value for each pair of rows, (r, r), that their accuracies do not differ.
+class Differences(NamedTuple):
+    """The differences between the means of rows i and j, (r, r), each with what it is judged by.
 
-    The difference d of the means has the variance of test examples, from the differences by cluster
-    of answers to the same examples, and that of the seeds of either row, which are independent. As
-    in McNemar's test, the former is about 0, its value if the rows do not differ. The degrees of
+    Attributes:
+        mean: that of row i minus that of row j.
+        error: standard error.
+        share: of the variance, what was estimated from few seeds.
+        freedom: degrees of freedom of that share.
+    """
+
+    mean: Array
+    error: Array
+    share: Array
+    freedom: Array
+
+    @property
+    def p(self) -> Array:
+        """The p-value that the means do not differ."""
+        t = np.abs(self.mean) / np.maximum(self.error, np.finfo(float).tiny)
+        return np.where(self.mean != 0, tail(t, self.share, self.freedom), 1.0)
+
+    @property
+    def half(self) -> Array:
+        """Half the width of the 95 % interval: it contains 0 where `p` is above 5 %."""
+        low, high = np.full_like(self.mean, 1.0), np.full_like(self.mean, 13.0)
+        # Bisection: Student's quantile is 12.7 for one degree of freedom.
+        for _ in range(50):
+            middle = (low + high) / 2
+            inside = tail(middle, self.share, self.freedom) > LEVEL
+            low, high = np.where(inside, middle, low), np.where(inside, high, middle)
+        return high * self.error
+
+
+def differences(samples: Sequence[Sample]) -> Differences:
+    """The differences of all pairs of rows.
+
+    A difference d of means has the variance of test examples, from the differences by cluster of
+    answers to the same examples, and that of the seeds of either row, which are independent. As in
+    McNemar's test, the former is about 0, its value if the rows do not differ. The degrees of
     freedom of the seeds are Welch's.
     """
     means = np.array([one.mean for one in samples])
     seeds = np.array([max(one.between, one.interaction) for one in samples])
     noise = np.array([one.interaction for one in samples])
     freedom = np.array([one.seeds - 1 for one in samples])
-    difference = np.abs(means[:, None] - means)
     over_examples = np.maximum(_examples(samples) - noise[:, None] - noise, 0)
     over_seeds = seeds[:, None] + seeds
     variance = over_seeds + over_examples
     squares = seeds**2 / freedom
-    nonzero = np.maximum(variance, np.finfo(float).tiny)
-    welch = over_seeds**2 / np.maximum(squares[:, None] + squares, np.finfo(float).tiny)
+    smallest = np.finfo(float).tiny
+    welch = over_seeds**2 / np.maximum(squares[:, None] + squares, smallest)
     lowest = np.minimum(freedom[:, None], freedom)
-    return np.where(
-        difference > 0,
-        tail(difference / nonzero**0.5, over_seeds / nonzero, np.maximum(welch, lowest)),
-        1.0,
-    )
+    share = over_seeds / np.maximum(variance, smallest)
+    return Differences(means[:, None] - means, variance**0.5, share, np.maximum(welch, lowest))
 
 
 def tail(t: Array, share: Array, freedom: Array) -> Array:
@@ -125,17 +154,17 @@ def _examples(samples: Sequence[Sample]) -> Array:
     return np.maximum(squares[:, None] + squares - 2 * products, 0)
 
 
-def holm(p: Array, level: float = LEVEL) -> NDArray[np.bool_]:
-    """Which hypotheses are rejected, so that any true one is with probability `level` at most.
+def holm(p: Array) -> Array:
+    """The p-values adjusted for their number: a hypothesis is rejected where at most `LEVEL`.
 
-    Holm, "A simple sequentially rejective multiple test procedure", 1979: the i-th smallest of m
-    values, counted from 0, is rejected if it and all smaller ones are at most level / (m - i).
+    Any true one is then rejected with probability `LEVEL` at most: Holm, "A simple sequentially
+    rejective multiple test procedure", 1979. The i-th smallest of m, counted from 0, is multiplied
+    by m - i, and is at least as large as the smaller ones.
     """
     order = np.argsort(p, kind="stable")
-    accepted = p[order] > level / np.arange(len(p), 0, -1)
-    rejected = np.zeros(len(p), dtype=bool)
-    rejected[order[: int(np.argmax(accepted)) if accepted.any() else len(p)]] = True
-    return rejected
+    adjusted = np.empty(len(p))
+    adjusted[order] = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
+    return np.minimum(adjusted, 1)
 
 
 def probability_of_best(samples: Sequence[Sample]) -> Array:

@@ -65,7 +65,7 @@ class CostRow:
         return "O(N)" if next(iter(self.cells.values())).claims_linear else "O(N²) or N log N"
 
     @property
-    def remarks(self) -> list[str]:
+    def failures(self) -> list[str]:
         """Why cells have no value, or no ratio: a line for each, but for skipped ones."""
         reasons = [
             (length, f"{one.status.replace('_', ' ')}: {one.reason}")
@@ -74,10 +74,13 @@ class CostRow:
         ]
         reasons += [(n, f"no ratio: {one.no_ratio}") for n, one in self.measured.items()
                     if one.no_ratio]  # fmt: skip
-        lines = [f"{self.label} at {length:,} tokens: {reason}" for length, reason in reasons]
-        if any(one.ratio and not one.over_softmax for one in self.measured.values()):
-            lines.append(f"{self.label}: {OUTDATED}")
-        return lines
+        return [f"{self.label} at {length:,} tokens: {reason}" for length, reason in reasons]
+
+    @property
+    def remarks(self) -> list[str]:
+        """The `failures`, and what is said of ratios that are outdated."""
+        outdated = any(one.ratio and not one.over_softmax for one in self.measured.values())
+        return [*self.failures, *([f"{self.label}: {OUTDATED}"] if outdated else [])]
 
     def per_sample(self, value: Callable[[Measured], float]) -> dict[int, float]:
         """A cost of one sample, by length."""

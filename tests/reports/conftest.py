@@ -1,12 +1,17 @@
 """Synthetic records: every argument is something that a test may want to vary."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+import pandas as pd
 import pytest
 
+from harness.records import frame
 from harness.records.answers import CorrectAnswers
+from harness.records.cost import CostRecord
 from harness.records.record import Record
+from harness.records.suites import Suite, find
 
 MIB = 2**20
 
@@ -99,7 +104,126 @@ def make_record(
     })  # fmt: skip
 
 
+def make_cost(
+    attention: str, length: int, *, seconds: float = 1.0, ratio: float = 1.0, status: str = "ok",
+    reason: str = "", **changes: Any,
+) -> CostRecord:  # fmt: skip
+    """A measurement of a layer in training; `changes` are fields of its specification."""
+    spec = {
+        "attention": attention, "options": {attention: {}}, "level": "layer", "length": length,
+        "operation": "train", "batch": 2048 // length, "batching": "tokens=2048", "dim": 64,
+        "heads": 2, "causal": False, "model": None, "precision": "fp32", "device": "cpu",
+        "machine": "CPU", "threads": 2, **changes,
+    }  # fmt: skip
+    measured = {
+        "seconds": quartiles(seconds), "samples": 9, "peak_bytes": 512 * length, "flops": 10**9,
+        "reference": "naive", "memory_batch": 1, "memory_bytes": 512 * length,
+        "analytic_flops": None, "backend": "",
+        "ratio": quartiles(ratio), "no_ratio": "", "memory_ratio": 0.5, "required_bytes": 10**6,
+        "parameters": 100, "state_bytes": None,
+        "limits": {"bytes_per_second": 1e9, "flops_per_second": 1e10},
+    }  # fmt: skip
+    return CostRecord.model_validate(
+        {
+            "spec": spec, "status": status, "reason": reason, "started": "2026-11-23T08:00:00Z",
+            "seconds": 4.0, "claims_linear": attention != "softmax",
+            "measured": measured if status == "ok" else None,
+            "environment": {"device": spec["machine"], "threads": spec["threads"],
+                            "memory_gib": 8, "system": "Linux", "versions": {}, "commit": "abc"},
+        }
+    )  # fmt: skip
+
+
 @pytest.fixture
 def record() -> Callable[..., Record]:
     """Makes a record."""
     return make_record
+
+
+SUITE = """
+title = "Two questions"
+version = 1
+rows = ["softmax", "primal", { attention = "linear", options.linear.chunk = 8 }, "none"]
+
+[cost]
+lengths = [256, 512, 1024]
+passes = ["train", "decode"]
+precision = "fp32"
+dim = 64
+heads = 2
+batch = { train = "tokens=2048", decode = "1" }
+
+[all]
+precision = "fp32"
+positions = "none"
+rates = [1e-3, 1e-2]
+seeds = [1, 2, 3]
+model = {}
+train = {}
+
+[questions.recall]
+title = "recall"
+asks = "Recall pairs."
+task = "mqar"
+
+[questions.copy]
+title = "copy"
+asks = "Copy symbols."
+task = "copying"
+"""
+
+ACCURACIES = {
+    "recall": {"softmax": 0.98, "primal": 0.7, "linear": 0.3, "none": 0.1},
+    "copy": {"softmax": 0.7, "primal": 0.72, "none": 0.1},
+}
+"""In the suite of `suite_frames`; the strongest rule of either task has 0.3."""
+
+
+class SuiteFrames(NamedTuple):
+    suite: Suite
+    runs: pd.DataFrame
+    baselines: pd.DataFrame
+    costs: pd.DataFrame
+
+
+@pytest.fixture
+def suite_frames(tmp_path) -> SuiteFrames:
+    """Three seeds of four rows on two questions, with a trial that is better, and costs."""
+    (tmp_path / "mine.toml").write_text(SUITE)
+    suite = find(str(tmp_path / "mine.toml"))
+    records = [
+        make_record(
+            attention, seed=seed, task=suite.question(question).task, budget=f"mine@1/{question}",
+            correct=[*map(bool, np.random.default_rng(seed).random(2000) < accuracy)],
+            options={attention: {"chunk": 8} if attention == "linear" else {}},
+            overrides={"linear.chunk": 8} if attention == "linear" else {}, measured=False,
+        )
+        for question, accuracies in ACCURACIES.items()
+        for attention, accuracy in accuracies.items()
+        for seed in (1, 2, 3, 4)
+    ]  # fmt: skip
+    runs = frame.of_records(records)
+    runs["role"] = np.where(runs["seed"] == 4, "trial", "final")
+    rules = pd.DataFrame(
+        [
+            (data, *rule)
+            for data in runs["data"].unique()
+            for rule in (("chance", 0.1), ("rule", 0.3))
+        ],
+        columns=["data", "name", "score"],
+    )
+    return SuiteFrames(suite, runs, rules, suite_costs())
+
+
+def suite_costs() -> pd.DataFrame:
+    """Of three rows: `primal` is faster from 512 tokens, `linear` is always slower."""
+    ratios = {"softmax": (1, 1, 1), "primal": (2, 0.9, 0.4), "linear": (3, 2, 1.5)}
+    changes = {"linear": {"overrides": {"linear.chunk": 8}}}
+    records = [
+        make_cost(attention, length, ratio=ratio, **changes.get(attention, {}), **how)
+        for attention, values in ratios.items()
+        for length, ratio in zip((256, 512, 1024), values, strict=True)
+        for how in ({}, {"operation": "decode", "causal": True, "batch": 1, "batching": "1"})
+    ]
+    found = frame.of_costs(records)
+    return found.assign(state_bytes=np.where(found["pass"] == "decode", found["length"], np.nan))

@@ -6,14 +6,13 @@ import math
 
 import pytest
 
-from harness.records.cost import CostRecord
 from reports import tables
 from reports.figures.cost import draw
 from reports.pages import cost_files
 from reports.pages.cost import cost_page, training_crossovers
 from reports.scaling import Crossover
 from reports.tables.cost import as_csv, crossover_text, sweeps
-from tests.reports.conftest import quartiles
+from tests.reports.conftest import make_cost as record
 
 LENGTHS = (256, 512, 1024, 2048)
 FIGURES = {
@@ -24,32 +23,6 @@ FIGURES = {
     "required_bytes": 10**6, "flops_per_second": 5e8, "bytes_per_second": 5e5, "over_limit": 20,
     "limit_flops_per_second": 1e10, "limit_bytes_per_second": 1e9,
 }  # fmt: skip
-
-
-def record(attention, length, *, seconds=1.0, ratio=1.0, status="ok", reason="", **changes):
-    spec = {
-        "attention": attention, "options": {attention: {}}, "level": "layer", "length": length,
-        "operation": "train", "batch": 2048 // length, "batching": "tokens=2048", "dim": 64,
-        "heads": 2, "causal": False, "model": None, "precision": "fp32", "device": "cpu",
-        "machine": "CPU", "threads": 2, **changes,
-    }  # fmt: skip
-    measured = {
-        "seconds": quartiles(seconds), "samples": 9, "peak_bytes": 512 * length, "flops": 10**9,
-        "reference": "naive", "memory_batch": 1, "memory_bytes": 512 * length,
-        "analytic_flops": None, "backend": "",
-        "ratio": quartiles(ratio), "no_ratio": "", "memory_ratio": 0.5, "required_bytes": 10**6,
-        "parameters": 100, "state_bytes": None,
-        "limits": {"bytes_per_second": 1e9, "flops_per_second": 1e10},
-    }  # fmt: skip
-    return CostRecord.model_validate(
-        {
-            "spec": spec, "status": status, "reason": reason, "started": "2026-11-23T08:00:00Z",
-            "seconds": 4.0, "claims_linear": attention != "softmax",
-            "measured": measured if status == "ok" else None,
-            "environment": {"device": spec["machine"], "threads": spec["threads"],
-                            "memory_gib": 8, "system": "Linux", "versions": {}, "commit": "abc"},
-        }
-    )  # fmt: skip
 
 
 def linear_sweep():

@@ -10,6 +10,7 @@ from benchmarks.board_statistics import KINDS, Scenario, power, simulate, table
 from reports.statistics import (
     Sample,
     compare,
+    differences,
     holm,
     interval,
     is_comparable,
@@ -17,7 +18,6 @@ from reports.statistics import (
     score_interval,
     tiers,
 )
-from reports.statistics.comparison import p_values
 from reports.statistics.tiers import tier_text
 
 
@@ -135,7 +135,7 @@ def test_seeds_that_agree_have_the_p_value_of_mcnemar():
     first = np.arange(100) < 60
     second = first ^ (np.arange(100) < 16) ^ (np.arange(100) >= 95)
     # 16 answers are correct in the first row alone, 5 in the second alone.
-    p = p_values([sample(first, first), sample(second, second)])
+    p = differences([sample(first, first), sample(second, second)]).p
     assert p[0, 1] == p[1, 0] == pytest.approx(stats.chi2.sf((16 - 5) ** 2 / (16 + 5), 1))
     assert p.diagonal().tolist() == [1, 1]
 
@@ -156,11 +156,21 @@ def test_the_probability_of_being_best_falls_with_the_variation_between_seeds():
     assert 0.5 < compare([best, varying]).best[0] < 0.9
 
 
-def test_holm_rejects_the_hypotheses_of_a_worked_example():
-    # 0.005 <= 0.05 / 4 and 0.01 <= 0.05 / 3, but 0.03 > 0.05 / 2.
-    assert holm(np.array([0.01, 0.04, 0.03, 0.005])).tolist() == [True, False, False, True]
-    assert holm(np.array([0.02, 0.02])).tolist() == [True, True]
-    assert holm(np.array([0.04, 0.03])).tolist() == [False, False]
+def test_holm_adjusts_the_p_values_of_a_worked_example():
+    # 0.03 * 2 is more than 0.04 * 1, which is at least as large.
+    assert holm(np.array([0.01, 0.04, 0.03, 0.005])).tolist() == [0.03, 0.06, 0.06, 0.02]
+    assert holm(np.array([0.02, 0.02])).tolist() == [0.04, 0.04]
+    assert holm(np.array([0.9, 0.8])).tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+def test_the_interval_of_a_difference_is_where_p_is_above_5_percent(seeds):
+    rows = [Sample(np.random.default_rng(i).normal(0, 1, (seeds, 40)), np.ones(40)) for i in (0, 1)]
+    found = differences(rows)
+    mean, half = found.mean[0, 1], found.half[0, 1]
+    assert mean == pytest.approx(rows[0].mean - rows[1].mean) == -found.mean[1, 0]
+    at_ends = [found._replace(mean=found.mean + move) for move in (half - mean, -half - mean)]
+    assert [one.p[0, 1] for one in at_ends] == pytest.approx([0.05, 0.05])
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,7 @@ def test_claims_of_another_type_are_rejected(wrong, complaint, monkeypatch):
         ({"traits": {"causal": False}}, "Mine.traits is a dict; make it a Traits"),
         ({"traits": None}, "Mine.traits is a NoneType; make it a Traits"),
         ({"expected_failures": ["lengths"]}, "Mine.expected_failures is a list; make it a Mapping"),
+        ({"family": "kernal"}, "Mine: unknown family 'kernal'; did you mean 'kernel'?"),
         ({"unchecked": True}, "Mine.unchecked is a bool; make it a str"),
     ],
 )

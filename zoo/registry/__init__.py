@@ -3,12 +3,15 @@
 The one part of `zoo` that `tasks` uses too. Nothing here imports torch.
 """
 
+from zoo.registry.families import CUSTOM, FAMILIES
 from zoo.registry.memory import require_memory
 from zoo.registry.messages import UserError, first_line, in_one_line, printable, unknown
 from zoo.registry.names import Registry, build, entry_points, load_guarded
 from zoo.registry.options import OMITTED_IF_DEFAULT, Value, options_of, require_at_least, resolve
 
 __all__ = [
+    "CUSTOM",
+    "FAMILIES",
     "OMITTED_IF_DEFAULT",
     "Registry",
     "UserError",

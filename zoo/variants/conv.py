@@ -47,6 +47,7 @@ class Convolution(Attention):
     """
 
     traits = Traits(causal=True, cross=False, linear=True, stochastic=False, recurrent=True)
+    family = "no attention"
     is_baseline = True
 
     def __init__(self, size: Size, *, taps: Count = 16) -> None:

@@ -47,6 +47,7 @@ class CosFormer(ProjectedAttention):
     """
 
     traits = Traits(causal=True, cross=False, linear=True, stochastic=False, recurrent=True)
+    family = "kernel"
     # fp32 at least: half precision cannot distinguish neighbouring angles of a long sequence.
     upcast = True
 

@@ -41,6 +41,7 @@ class Cosine(ProjectedAttention):
     """Attention with weights `cos(q_i, k_j)`, scaled by a learned power of their number."""
 
     traits = Traits(causal=True, cross=True, linear=True, stochastic=False, recurrent=True)
+    family = "kernel"
     # fp32 at least: squares overflow half precision, and the sums run over thousands of tokens.
     upcast = True
 

@@ -36,6 +36,7 @@ class FlashLinear(Attention):
     """The layer of `fla.layers` that has the name of the subclass."""
 
     traits = Traits(causal=True, cross=False, linear=True, stochastic=False, recurrent=False)
+    family = "decay"
     requires = ("CUDA", "flash-linear-attention", "triton")
     unchecked = "its kernels need CUDA and have no double precision; see tests/gpu"
 
@@ -73,10 +74,14 @@ class GatedLinearAttention(FlashLinear):
 class DeltaNet(FlashLinear):
     """Linear attention that replaces the value stored for a key: the delta rule."""
 
+    family = "delta rule"
+
 
 @variants.register("fla-gated-deltanet")
 class GatedDeltaNet(FlashLinear):
     """The delta rule with a data-dependent decay."""
+
+    family = "delta rule"
 
     def widths(self, size: Size) -> dict[str, Any]:
         """The width of a head, which this layer does not derive from its other arguments."""

@@ -42,6 +42,7 @@ class Flowformer(ProjectedAttention):
     """Linear attention with competition among sources and allocation among sinks."""
 
     traits = Traits(causal=False, cross=False, linear=True, stochastic=False, recurrent=False)
+    family = "kernel"
     parts = 4
     # fp32 at least: the sums run over thousands of tokens, and are divided by one another.
     upcast = True

@@ -62,6 +62,7 @@ class GatedLinear(GatedAttention):
     """
 
     traits = Traits(causal=True, cross=False, linear=True, stochastic=False, recurrent=True)
+    family = "decay"
 
     def __init__(
         self,

@@ -40,6 +40,7 @@ class Linformer(ProjectedAttention):
     """Softmax attention to r linear combinations of tokens, with learned weights by position."""
 
     traits = Traits(causal=False, cross=True, linear=True, stochastic=False, recurrent=False)
+    family = "low rank"
     drops_weights = True
 
     def __init__(

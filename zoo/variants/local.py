@@ -31,6 +31,7 @@ class Local(ProjectedAttention):
     """Softmax attention to the `window` tokens before a token, itself, and as many after it."""
 
     traits = Traits(causal=True, cross=False, linear=True, stochastic=False, recurrent=True)
+    family = "sparse"
     drops_weights = True
 
     def __init__(self, size: Size, *, window: Count = 64) -> None:

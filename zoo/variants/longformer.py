@@ -41,6 +41,7 @@ class Longformer(Attention):
     """
 
     traits = Traits(causal=False, cross=False, linear=True, stochastic=False, recurrent=False)
+    family = "sparse"
     drops_weights = True
 
     def __init__(

@@ -21,6 +21,7 @@ class NoAttention(Attention):
     """The value and output projections, token by token."""
 
     traits = Traits(causal=True, cross=False, linear=True, stochastic=False, recurrent=True)
+    family = "no attention"
     is_baseline = True
 
     def __init__(self, size: Size) -> None:

@@ -45,6 +45,7 @@ class Nystrom(ProjectedAttention):
     """
 
     traits = Traits(causal=False, cross=False, linear=True, stochastic=False, recurrent=False)
+    family = "low rank"
 
     def __init__(
         self, size: Size, *, landmarks: Count = 64, iterations: Natural = 6, conv: Taps = 0

@@ -27,6 +27,7 @@ class NystromLib(ProjectedAttention):
     """`nystrom_attention.NystromAttention` between projections."""
 
     traits = Traits(causal=False, cross=False, linear=True, stochastic=False, recurrent=False)
+    family = "low rank"
     expected_failures = MappingProxyType(
         {
             "precisions": "the identity matrix is fp32 in any module: bf16 modules raise",

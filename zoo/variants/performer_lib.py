@@ -31,6 +31,7 @@ class PerformerLib(ProjectedAttention):
     """`performer_pytorch.FastAttention` between projections."""
 
     traits = Traits(causal=True, cross=True, linear=True, stochastic=False, recurrent=False)
+    family = "kernel"
     expected_failures = MappingProxyType(
         {
             "gradients": "an epsilon after a detached maximum: the relative error of derivatives "

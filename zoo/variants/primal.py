@@ -73,6 +73,7 @@ class Primal(KsvdCrossAttention):
     traits = Traits(
         causal=True, cross=True, linear=True, stochastic=False, recurrent=True, losses=("ksvd",)
     )
+    family = "primal"
 
     def forward(
         self, x: Tokens, context: Context | None = None, mask: Mask | None = None

@@ -58,6 +58,7 @@ class Reformer(ProjectedAttention):
     """
 
     traits = Traits(causal=False, cross=False, linear=False, stochastic=True, recurrent=False)
+    family = "sparse"
     drops_weights = True
     shared_qk = True
     # fp32 at least: rounding must change neither a hash nor the sums over rounds.

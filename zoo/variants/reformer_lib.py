@@ -31,6 +31,7 @@ class ReformerLib(ProjectedAttention):
     """`reformer_pytorch.LSHAttention` between projections."""
 
     traits = Traits(causal=False, cross=False, linear=False, stochastic=True, recurrent=False)
+    family = "sparse"
     requires = ("reformer-pytorch",)
     drops_weights = True
     expected_failures = MappingProxyType(

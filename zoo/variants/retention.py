@@ -43,6 +43,7 @@ class Retention(GatedAttention):
     """Linear attention with rotary positions, and an exponential decay for each head."""
 
     traits = Traits(causal=True, cross=False, linear=True, stochastic=False, recurrent=True)
+    family = "decay"
 
     def __init__(self, size: Size, *, chunk: Count = 128) -> None:
         """`chunk`: tokens of a chunk; the result does not depend on it."""

@@ -52,6 +52,7 @@ class Soft(ProjectedAttention):
     """
 
     traits = Traits(causal=False, cross=False, linear=True, stochastic=False, recurrent=False)
+    family = "low rank"
     shared_qk = True
     # fp32 at least: the inverse of a nearly singular A magnifies rounding errors.
     upcast = True

@@ -44,6 +44,7 @@ class Softmax(ProjectedAttention):
     """`softmax(q k^T / sqrt(e)) v` by PyTorch's fused kernels, or by the formula."""
 
     traits = Traits(causal=True, cross=True, linear=False, stochastic=False, recurrent=False)
+    family = "softmax"
     drops_weights = True
     caches = True
 

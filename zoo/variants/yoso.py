@@ -44,6 +44,7 @@ class Yoso(ProjectedAttention):
     """Attention whose weights are probabilities that the hashes of query and key collide."""
 
     traits = Traits(causal=True, cross=True, linear=False, stochastic=False, recurrent=False)
+    family = "sparse"
     drops_weights = True
     caches = True
     # fp32 at least: arccos near 1 turns a rounding of the cosine into its square root.

@@ -1,0 +1,260 @@
+"""The results of a suite: what each row reached on each question, and the matrix of all.
+
+A row is a variant with its options, a column is a question. Frames of `harness.records.frame` go
+in, and frames come out, from which pages, tables and figures are made.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from reports.pairs import joined
+from reports.pairs import pairs as pairs_of
+from reports.statistics import (
+    LEVEL,
+    Interval,
+    Sample,
+    is_comparable,
+    mean_interval,
+    score_interval,
+    tiers,
+)
+from reports.tables.scores import shown, shown_ends, shown_text
+
+if TYPE_CHECKING:
+    from harness.records.suites import CostPlan, Suite
+
+NOT_RUN: Mapping[str, Any] = {
+    "metric": "", "mean": math.nan, "low": math.nan, "high": math.nan, "text": "",
+    "interval": "", "seeds": 0,
+    "status": "", "tier": "", "not_compared": "", "baseline": "", "baseline_value": math.nan,
+    "at_baseline": False, "answered": False, "known_failures": 0,
+}  # fmt: skip
+"""The columns of answers, with their values where a row was not run."""
+
+LINE = [name for name in NOT_RUN if name not in ("status", "tier", "known_failures")]
+
+
+def answers(runs: pd.DataFrame, suite: "Suite", baselines: pd.DataFrame) -> pd.DataFrame:
+    """What each row reached on each question of a suite.
+
+    Args:
+        runs: of a store; see `harness.records.frame.of_records`.
+        suite: its rows come first, in its order; rows that it has not follow.
+        baselines: see `harness.records.frame.baselines`: those of one version, complete.
+
+    Returns:
+        A line for each row and question. Columns: `row`, `attention`, `question`, `metric`;
+        `mean`, `low`, `high` (in the unit of the metric, accuracies in percent; NaN without a
+        finished run), as texts `text` and `interval`; `seeds`, the finished ones; `status` (`ok`,
+        how runs ended, or empty without runs: a question that cannot be asked, or was not);
+        `tier` (letters: rows that share one are not separable; empty where not ranked) and
+        `not_compared` (why not); `baseline` and `baseline_value`, the strongest of the rules that
+        do not do what is asked and of the other models without attention; `at_baseline`, whether
+        the row is a model without attention, or its interval is not above it; `answered`, whether
+        it is; `known_failures` of its checks.
+    """
+    results = _results(runs, suite)
+    attention = {row.label: row.attention for row in suite.rows}
+    attention |= dict(zip(results["row"], results["attention"], strict=True))
+    parts = [
+        _answers(results[results["question"] == question.name], baselines)
+        .reindex(pd.Index(attention, name="row"))
+        .assign(question=question.name)
+        for question in suite.questions
+    ]
+    found = pd.concat(parts).reset_index()
+    found["attention"] = found["row"].map(attention)
+    columns = {
+        name: found[name].where(found[name].notna(), value).astype(type(value))
+        for name, value in NOT_RUN.items()
+    }
+    return found.assign(**columns)[["row", "attention", "question", *columns]]
+
+
+def pairs(runs: pd.DataFrame, suite: "Suite", baselines: pd.DataFrame) -> pd.DataFrame:
+    """The differences between the rows that are compared on each question, with p-values.
+
+    Columns: `table` (the suite), `question`, `metric`, and those of `reports.pairs.pairs`.
+    """
+    results = _results(runs, suite)
+    parts = []
+    for question in suite.questions:
+        column = _column(results[results["question"] == question.name], baselines)
+        found = pairs_of(column.compared, column.metric)
+        parts += [found.assign(table=suite.key, question=question.name, metric=column.metric)]
+    return joined(parts)
+
+
+def matrix(answers: pd.DataFrame, costs: pd.DataFrame, suite: "Suite") -> pd.DataFrame:
+    """The matrix of a suite, by row, in order of questions answered, then of time.
+
+    Columns: `attention`; `answered`, the number of questions; for each question its name (the
+    mean), `NAME.low`, `NAME.high`, `NAME.tier`; `time.LENGTH` and `memory.LENGTH`, those of
+    training a layer over those of softmax; `decode_seconds` and `state_bytes`, those of a token
+    at the longest length; `backend`, what computes the layer in training; `known_failures` of its
+    checks. Rows are ordered by the time at the middle length.
+    """
+    names = [question.name for question in suite.questions]
+    by_row = answers.groupby("row", sort=False)
+    table = by_row.agg(attention=("attention", "first"), answered=("answered", "sum"))
+    for name in names:
+        own = answers[answers["question"] == name].set_index("row")
+        columns = {"mean": name, **{part: f"{name}.{part}" for part in ("low", "high", "tier")}}
+        table = table.join(own[[*columns]].rename(columns=columns))
+    table = table.join(_costs(costs, suite.cost)).join(by_row["known_failures"].max())
+    return table.sort_values(["answered", time_column(suite)], ascending=[False, True])
+
+
+def time_column(suite: "Suite") -> str:
+    """The column of the matrix that orders rows which answer as many questions."""
+    lengths = sorted(suite.cost.lengths)
+    return f"time.{lengths[len(lengths) // 2]}"
+
+
+class _Column(NamedTuple):
+    """The results of a question: what is needed to compare its rows.
+
+    Attributes:
+        metric: of its scores.
+        samples: the answers of the finished seeds, by row.
+        models: the rows without attention.
+        rules: the scores of the baselines of the task, by name.
+    """
+
+    metric: str
+    samples: Mapping[str, Sample]
+    models: frozenset[str]
+    rules: Mapping[str, float]
+
+    def baselines(self, row: str) -> dict[str, float]:
+        """What a row is compared with: the rules, and a row with attention with the models."""
+        models = {name: self.samples[name].mean for name in self.models & self.samples.keys()}
+        return {**self.rules, **({} if row in self.models else models)}
+
+    def obstacle(self, row: str) -> str:
+        """What keeps a row from being compared; empty where nothing does."""
+        if not self.rules:
+            return "no baseline"
+        if self.samples[row].seeds == 1:
+            return "one seed"
+        levels = [*self.baselines(row).values()]
+        return "" if is_comparable(self.samples[row], levels) else "seeds at a baseline"
+
+    @property
+    def compared(self) -> dict[str, Sample]:
+        """The samples of the rows that are compared."""
+        return {row: own for row, own in self.samples.items() if not self.obstacle(row)}
+
+
+def _results(runs: pd.DataFrame, suite: "Suite") -> pd.DataFrame:
+    """The runs of a suite without trials, but with those of a row of which none has finished."""
+    own = runs[runs["suite"] == suite.key]
+    finished = own["status"].eq("ok").groupby([own["question"], own["row"]]).transform("any")
+    return own[(own["role"] != "trial") | ~finished]
+
+
+def _column(runs: pd.DataFrame, baselines: pd.DataFrame) -> _Column:
+    """Of several versions of the data the one of the latest run is used."""
+    finished = runs[runs["status"] == "ok"].sort_values("started")
+    if finished.empty:
+        return _Column("", {}, frozenset(), {})
+    latest = finished.iloc[-1]
+    finished = finished[finished["data"] == latest["data"]]
+    samples = {row: _sample(own) for row, own in finished.groupby("row")["sample"]}
+    rules = baselines[baselines["data"] == latest["data"]].set_index("name")["score"]
+    models = frozenset(finished.loc[finished["baseline"], "row"])
+    return _Column(latest["metric"], samples, models, rules.to_dict())
+
+
+def _sample(answers: pd.Series) -> Sample:
+    scores = [*answers]
+    if hasattr(scores[0], "compared"):
+        found = Sample.of_scores(scores, lambda one: one.compared)
+    else:
+        found = Sample.of(scores)
+    if found is None:
+        raise ValueError("runs of one row on the same data have other test answers")
+    return found
+
+
+def _answers(runs: pd.DataFrame, baselines: pd.DataFrame) -> pd.DataFrame:
+    """The answers to one question, by row; see `answers`."""
+    column = _column(runs, baselines)
+    groups = runs.groupby("row")
+    found = pd.DataFrame({
+        "status": groups["status"].agg(_status),
+        "known_failures": groups["known_failures"].max(),
+    })  # fmt: skip
+    lines = {row: _line(column, row) for row in column.samples}
+    found = found.join(pd.DataFrame([*lines.values()], index=[*lines], columns=LINE))
+    return found.assign(tier=found.index.map(_tiers(column, lines)))
+
+
+def _line(column: _Column, row: str) -> dict[str, Any]:
+    sample, rules = column.samples[row], column.baselines(row)
+    metric: Any = None if column.metric == "accuracy" else column.metric
+    score: Interval = mean_interval(sample) if metric else score_interval(sample)
+    mean, low, high = shown_ends(score, metric)
+    strongest = max(rules, key=lambda name: rules[name]) if rules else ""
+    above = bool(column.rules) and row not in column.models and score.low > rules[strongest]
+    text, lowest, highest = (shown_text(value, metric) for value in (mean, low, high))
+    return {
+        "metric": column.metric, "mean": mean, "low": low, "high": high, "text": text,
+        "interval": f"[{lowest}, {highest}]", "seeds": sample.seeds,
+        "not_compared": column.obstacle(row), "baseline": strongest,
+        "baseline_value": shown(rules[strongest], metric) if strongest else math.nan,
+        "at_baseline": bool(column.rules) and not above, "answered": above,
+    }  # fmt: skip
+
+
+def _status(statuses: pd.Series) -> str:
+    """`ok`, or how many runs ended in which other way."""
+    failed = statuses[statuses != "ok"].str.replace("_", " ").value_counts(sort=False)
+    return ", ".join(f"{name} ({n} of {len(statuses)})" for name, n in failed.items()) or "ok"
+
+
+def _tiers(column: _Column, lines: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """The tiers of the rows that are ranked: compared with others, and above the baselines.
+
+    Holm's method counts all pairs that are compared, as `pairs` does.
+    """
+    found = pairs_of(column.compared, column.metric)
+    different = {
+        frozenset(pair) for pair in found.loc[found["p_holm"] <= LEVEL, ["first", "second"]].values
+    }
+    ranked = [row for row in column.compared if lines[row]["answered"]]
+    ranked.sort(key=lambda row: -column.samples[row].mean)
+    separable = np.array([[{a, b} in different for b in ranked] for a in ranked], dtype=bool)
+    letters = ("".join(chr(ord("A") + tier - 1) for tier in own) for own in tiers(separable))
+    return dict(zip(ranked, letters, strict=True))
+
+
+def _costs(costs: pd.DataFrame, plan: "CostPlan") -> pd.DataFrame:
+    """The columns of costs of the matrix, by row, measured on one machine as the plan says.
+
+    Of several measurements the one with a ratio to the fastest softmax is used, then that of the
+    form that is not causal, then the fastest: the column `backend` names what computed it.
+    """
+    setting = {"level": "layer", "status": "ok"} | plan.model_dump(
+        include={"precision", "dim", "heads"}
+    )
+    own = costs[(costs[[*setting]] == pd.Series(setting)).all(axis=1)]
+    own = own[own["length"].isin(plan.lengths) & (own["batching"] == own["pass"].map(plan.batch))]
+    machines = own.groupby(["device", "machine", "threads"]).ngroup()
+    own = own[machines == machines.mode().max()]
+    own = own.assign(unrelated=own["ratio"].isna())
+    own = own.sort_values(["unrelated", "causal", "seconds"])
+    own = own.drop_duplicates(["row", "pass", "length"])
+    train, decode = own[own["pass"] == "train"], own[own["pass"] == "decode"]
+    columns = {}
+    for name, value in (("time", "ratio"), ("memory", "memory_ratio")):
+        by_length = train.pivot(index="row", columns="length", values=value)
+        columns |= {f"{name}.{n}": by_length.get(n) for n in sorted(plan.lengths)}
+    longest = decode[decode["length"] == max(plan.lengths)].set_index("row")
+    columns |= {"decode_seconds": longest["seconds"], "state_bytes": longest["state_bytes"]}
+    backend = train.sort_values("length").groupby("row")["backend"].last()
+    return pd.DataFrame({**columns, "backend": backend})

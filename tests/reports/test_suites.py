@@ -1,0 +1,101 @@
+"""What a suite shows: answers, matrix and pairs."""
+
+import pandas as pd
+import pytest
+
+from reports.suites import answers, matrix, pairs
+
+
+@pytest.fixture
+def found(suite_frames):
+    suite, runs, baselines, _ = suite_frames
+    return answers(runs, suite, baselines).set_index(["question", "row"])
+
+
+def test_a_row_above_every_baseline_has_answered_and_any_other_is_not_ranked(found):
+    recall = found.loc["recall"]
+    assert recall["answered"].to_dict() == {
+        "softmax": True, "primal": True, "linear[chunk=8]": False, "none": False,
+    }  # fmt: skip
+    assert (recall["at_baseline"] == ~recall["answered"]).all()
+    assert (recall["baseline"] == "rule").all() and set(recall["baseline_value"]) == {30}
+    assert recall["tier"].to_dict() == {
+        "softmax": "A", "primal": "B", "linear[chunk=8]": "", "none": "",
+    }  # fmt: skip
+    assert recall.loc["linear[chunk=8]", "not_compared"] == "seeds at a baseline"
+
+
+def test_an_answer_has_the_mean_over_final_seeds_with_its_interval(suite_frames, found):
+    runs = suite_frames.runs
+    own = runs[
+        (runs["row"] == "primal") & (runs["question"] == "recall") & (runs["role"] == "final")
+    ]
+    row = found.loc["recall", "primal"]
+    assert (row["mean"], row["seeds"]) == (pytest.approx(100 * own["score"].mean()), 3)
+    assert row["low"] < row["mean"] < row["high"]
+    assert row["text"] == f"{row['mean']:.1f}"
+    assert row["interval"] == f"[{row['low']:.1f}, {row['high']:.1f}]"
+
+
+def test_a_question_that_was_not_run_has_no_status_and_failed_runs_have_theirs(suite_frames):
+    suite, runs, baselines, _ = suite_frames
+    failed = (runs["row"] == "primal") & (runs["question"] == "copy") & (runs["seed"] < 3)
+    runs = runs.assign(status=runs["status"].mask(failed, "out_of_memory"))
+    all_failed = (runs["row"] == "none") & (runs["question"] == "copy")
+    runs = runs.assign(status=runs["status"].mask(all_failed, "diverged"))
+    found = answers(runs, suite, baselines).set_index(["question", "row"]).loc["copy"]
+    assert found["status"].to_dict() == {
+        "softmax": "ok", "primal": "out of memory (2 of 3)", "linear[chunk=8]": "",
+        "none": "diverged (4 of 4)",
+    }  # fmt: skip
+    assert found["not_compared"]["primal"] == "one seed"
+    assert found["text"][["linear[chunk=8]", "none"]].tolist() == ["", ""]
+
+
+def test_a_row_below_five_seeds_with_one_at_a_baseline_is_answered_at_most_without_a_tier(
+    suite_frames,
+):
+    suite, runs, _, _ = suite_frames
+    baselines = suite_frames.baselines.assign(score=[0.1, 0.3, 0.1, 0.695])
+    found = answers(runs, suite, baselines).set_index(["question", "row"]).loc["copy"]
+    assert found.loc["primal", "not_compared"] == "seeds at a baseline"
+    assert found.loc["primal", "tier"] == "" and found.loc["softmax", "at_baseline"]
+
+
+def test_without_baselines_nothing_is_answered_or_ranked(suite_frames):
+    suite, runs, baselines, _ = suite_frames
+    found = answers(runs, suite, baselines[:0])
+    assert not found["answered"].any() and not found["at_baseline"].any()
+    assert set(found["tier"]) == {""} and found["mean"].notna().sum() == 7
+
+
+def test_the_pairs_of_a_question_are_of_its_compared_rows(suite_frames):
+    suite, runs, baselines, _ = suite_frames
+    found = pairs(runs, suite, baselines)
+    assert [*zip(found["question"], found["first"], found["second"], strict=True)] == [
+        ("recall", "softmax", "primal"), ("copy", "primal", "softmax"),
+    ]  # fmt: skip
+    recall = found.iloc[0]
+    assert recall["low"] < 28 < recall["high"] and recall["p"] == recall["p_holm"] < 1e-3
+    assert (found["p_holm"] >= found["p"]).all()
+
+
+def test_the_matrix_is_ordered_by_questions_answered_and_then_by_time(suite_frames):
+    suite, runs, baselines, costs = suite_frames
+    table = matrix(answers(runs, suite, baselines), costs, suite)
+    assert [*table.index] == ["primal", "softmax", "linear[chunk=8]", "none"]
+    assert table["answered"].tolist() == [2, 2, 0, 0]
+    assert table.loc["primal", ["time.256", "time.512", "time.1024"]].tolist() == [2, 0.9, 0.4]
+    assert table.loc["linear[chunk=8]", ["memory.512", "state_bytes"]].tolist() == [0.5, 1024]
+    assert table.loc["none", ["time.256", "decode_seconds"]].isna().all()
+    assert table.loc["softmax", "recall"] == pytest.approx(98, abs=0.5)
+
+
+def test_a_cost_of_other_samples_or_of_fewer_measurements_is_not_in_the_matrix(suite_frames):
+    suite, runs, baselines, costs = suite_frames
+    other = costs[costs["row"] == "primal"].assign(ratio=0.01, machine="elsewhere")
+    both = matrix(answers(runs, suite, baselines), pd.concat([costs, other[:1]]), suite)
+    assert both.loc["primal", "time.512"] == 0.9
+    changed = costs.assign(batching=costs["batching"].mask(costs["row"] == "primal", "7"))
+    without = matrix(answers(runs, suite, baselines), changed, suite)
+    assert without.loc["primal", ["time.512", "state_bytes"]].isna().all()
