@@ -45,7 +45,7 @@ def check(plans: Sequence[Plan], store: Store) -> list[Plan]:
         spec, examples = plan.spec, plan.data.sizes["train"]
         cell = spec.model_copy(update={"seed": 0}).id
         if cell not in reasons:
-            reasons[cell] = _unsupported(plan)
+            reasons[cell] = unsupported(plan)
         if reasons[cell]:
             continue
         if examples < spec.train.batch:
@@ -64,7 +64,7 @@ def check(plans: Sequence[Plan], store: Store) -> list[Plan]:
     return runnable
 
 
-def _unsupported(plan: Plan) -> str | None:
+def unsupported(plan: Plan) -> str | None:
     """Why the variants of a cell do not support its task, in one line; None where they do."""
 
     def make() -> None:

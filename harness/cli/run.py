@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def run(
-    attention: arguments.AttentionOption,
+    attention: arguments.AttentionOption = (),  # type: ignore[assignment]
     task: Annotated[
         list[str] | None,
         typer.Option("--task", "-t", help="TASK or TASK,TASK,...; repeatable; that of a question."),
@@ -52,6 +52,16 @@ def run(
         typer.Option(help="parameters: the feed-forward width at which they are softmax's."),
     ] = "",
     tensorboard: arguments.TensorboardOption = None,
+    suite: Annotated[
+        str, typer.Option(help="Run what is missing of a suite: laptop, or a TOML file.")
+    ] = "",
+    questions: Annotated[
+        str, typer.Option(help="Of the suite, separated by commas; by default all.")
+    ] = "",
+    cost: Annotated[
+        bool,
+        typer.Option("--cost/--no-cost", help="Measure time and memory; a suite does at its end."),
+    ] = True,
     store: arguments.StoreOption = Path("runs"),
     engine: arguments.EngineOption = "local",
     workers: arguments.WorkersOption = 0,
@@ -76,14 +86,47 @@ def run(
     from harness.events import require_tensorboard, write_events
     from harness.plan import resolve
 
+    resources = arguments.resources(engine, workers, threads, device, slurm)
+    run_cells = partial(
+        cells.run, folder=store, rerun=rerun, keep=keep_checkpoints, resources=resources, cost=cost
+    )
+    if suite:
+        from harness.cli import suite as suites
+
+        fixed = {
+            "task": task,
+            "budget": budget != "laptop",
+            "seeds": seeds,
+            "tune": tune,
+            "grid": grid,
+            "precision": precision != "auto",
+            "positions": positions,
+            "match": match,
+            "compile": compiled is not None,
+            "tensorboard": tensorboard,
+        }
+        suites.require_alone(suite, fixed)
+        return suites.run(
+            suite,
+            attention,
+            questions,
+            set_,
+            device,
+            store,
+            measured=cost,
+            run_cells=partial(run_cells, cost=False),
+        )
+    if not attention:
+        raise UserError("no --attention is given; give for example --attention primal")
+    if questions:
+        raise UserError("--questions are those of a suite; give --suite laptop as well")
     if grid and not tune:
         raise UserError("--grid is the grid of --tune; give --tune as well")
     if tensorboard:
         require_tensorboard()
     question = budgets.find(budget).question
     usual = [question.task if question else "listops"]
-    tasks, attentions = arguments.names_in(task or usual), arguments.names_in(attention)
-    resources = arguments.resources(engine, workers, threads, device, slurm)
+    tasks, attentions = arguments.names_in(task or usual), arguments.attentions_in(attention)
     requests = cells.requests(
         tasks, attentions, "0" if tune or seeds is None else seeds, budget=budget, device=device,
         precision=precision, set_=set_, positions=positions, compiled=compiled,
@@ -91,9 +134,6 @@ def run(
     if match:
         requests = cells.matched(requests, match)
     requests = cells.in_faster_precision(requests, precision, store, resources)
-    run_cells = partial(
-        cells.run, folder=store, rerun=rerun, keep=keep_checkpoints, resources=resources
-    )
     if tune:
         outcomes, count = tuning.run(requests, grid, seeds, run_cells)
     else:
