@@ -31,11 +31,24 @@ NOT_RUN: Mapping[str, Any] = {
     "metric": "", "mean": math.nan, "low": math.nan, "high": math.nan, "text": "",
     "interval": "", "seeds": 0,
     "status": "", "tier": "", "not_compared": "", "baseline": "", "baseline_value": math.nan,
-    "at_baseline": False, "answered": False, "known_failures": 0,
+    "at_baseline": False, "answered": False, "known_failures": math.nan,
 }  # fmt: skip
 """The columns of answers, with their values where a row was not run."""
 
 LINE = [name for name in NOT_RUN if name not in ("status", "tier", "known_failures")]
+
+OF_COSTS = [
+    "row", "level", "pass", "length", "batching", "dim", "heads", "causal", "precision", "device",
+    "machine", "threads", "status", "seconds", "ratio", "memory_ratio", "state_bytes", "backend",
+]  # fmt: skip
+"""The columns of costs that the matrix is made from."""
+
+
+def results(runs: pd.DataFrame, suite: "Suite") -> pd.DataFrame:
+    """The runs of a suite without trials, but with those of a row of which none has finished."""
+    own = runs[runs["suite"] == suite.key]
+    finished = own["status"].eq("ok").groupby([own["question"], own["row"]]).transform("any")
+    return own[(own["role"] != "trial") | ~finished]
 
 
 def answers(runs: pd.DataFrame, suite: "Suite", baselines: pd.DataFrame) -> pd.DataFrame:
@@ -57,11 +70,11 @@ def answers(runs: pd.DataFrame, suite: "Suite", baselines: pd.DataFrame) -> pd.D
         the row is a model without attention, or its interval is not above it; `answered`, whether
         it is; `known_failures` of its checks.
     """
-    results = _results(runs, suite)
+    finals = results(runs, suite)
     attention = {row.label: row.attention for row in suite.rows}
-    attention |= dict(zip(results["row"], results["attention"], strict=True))
+    attention |= dict(zip(finals["row"], finals["attention"], strict=True))
     parts = [
-        _answers(results[results["question"] == question.name], baselines)
+        _answers(finals[finals["question"] == question.name], baselines)
         .reindex(pd.Index(attention, name="row"))
         .assign(question=question.name)
         for question in suite.questions
@@ -80,10 +93,10 @@ def pairs(runs: pd.DataFrame, suite: "Suite", baselines: pd.DataFrame) -> pd.Dat
 
     Columns: `table` (the suite), `question`, `metric`, and those of `reports.pairs.pairs`.
     """
-    results = _results(runs, suite)
+    finals = results(runs, suite)
     parts = []
     for question in suite.questions:
-        column = _column(results[results["question"] == question.name], baselines)
+        column = _column(finals[finals["question"] == question.name], baselines)
         found = pairs_of(column.compared, column.metric)
         parts += [found.assign(table=suite.key, question=question.name, metric=column.metric)]
     return joined(parts)
@@ -113,6 +126,25 @@ def time_column(suite: "Suite") -> str:
     """The column of the matrix that orders rows which answer as many questions."""
     lengths = sorted(suite.cost.lengths)
     return f"time.{lengths[len(lengths) // 2]}"
+
+
+def measured(costs: pd.DataFrame, plan: "CostPlan") -> pd.DataFrame:
+    """The costs of layers as the plan says, of the machine with most of them.
+
+    Of several measurements of a row the one with a ratio to the fastest softmax is used, then that
+    of the form that is not causal, then the fastest: the column `backend` names what computed it.
+    """
+    setting = {"level": "layer", "status": "ok"} | plan.model_dump(
+        include={"precision", "dim", "heads"}
+    )
+    costs = costs.reindex(columns=[*costs] or OF_COSTS)
+    own = costs[(costs[[*setting]] == pd.Series(setting)).all(axis=1)]
+    own = own[own["length"].isin(plan.lengths) & (own["batching"] == own["pass"].map(plan.batch))]
+    machines = own.groupby(["device", "machine", "threads"]).ngroup()
+    own = own[machines == machines.mode().max()]
+    own = own.assign(unrelated=own["ratio"].isna())
+    own = own.sort_values(["unrelated", "causal", "seconds"])
+    return own.drop_duplicates(["row", "pass", "length"]).drop(columns="unrelated")
 
 
 class _Column(NamedTuple):
@@ -148,13 +180,6 @@ class _Column(NamedTuple):
     def compared(self) -> dict[str, Sample]:
         """The samples of the rows that are compared."""
         return {row: own for row, own in self.samples.items() if not self.obstacle(row)}
-
-
-def _results(runs: pd.DataFrame, suite: "Suite") -> pd.DataFrame:
-    """The runs of a suite without trials, but with those of a row of which none has finished."""
-    own = runs[runs["suite"] == suite.key]
-    finished = own["status"].eq("ok").groupby([own["question"], own["row"]]).transform("any")
-    return own[(own["role"] != "trial") | ~finished]
 
 
 def _column(runs: pd.DataFrame, baselines: pd.DataFrame) -> _Column:
@@ -234,27 +259,17 @@ def _tiers(column: _Column, lines: Mapping[str, Mapping[str, Any]]) -> dict[str,
 
 
 def _costs(costs: pd.DataFrame, plan: "CostPlan") -> pd.DataFrame:
-    """The columns of costs of the matrix, by row, measured on one machine as the plan says.
-
-    Of several measurements the one with a ratio to the fastest softmax is used, then that of the
-    form that is not causal, then the fastest: the column `backend` names what computed it.
-    """
-    setting = {"level": "layer", "status": "ok"} | plan.model_dump(
-        include={"precision", "dim", "heads"}
-    )
-    own = costs[(costs[[*setting]] == pd.Series(setting)).all(axis=1)]
-    own = own[own["length"].isin(plan.lengths) & (own["batching"] == own["pass"].map(plan.batch))]
-    machines = own.groupby(["device", "machine", "threads"]).ngroup()
-    own = own[machines == machines.mode().max()]
-    own = own.assign(unrelated=own["ratio"].isna())
-    own = own.sort_values(["unrelated", "causal", "seconds"])
-    own = own.drop_duplicates(["row", "pass", "length"])
+    """The columns of costs of the matrix, by row."""
+    own, lengths = measured(costs, plan), sorted(plan.lengths)
     train, decode = own[own["pass"] == "train"], own[own["pass"] == "decode"]
-    columns = {}
-    for name, value in (("time", "ratio"), ("memory", "memory_ratio")):
-        by_length = train.pivot(index="row", columns="length", values=value)
-        columns |= {f"{name}.{n}": by_length.get(n) for n in sorted(plan.lengths)}
-    longest = decode[decode["length"] == max(plan.lengths)].set_index("row")
-    columns |= {"decode_seconds": longest["seconds"], "state_bytes": longest["state_bytes"]}
-    backend = train.sort_values("length").groupby("row")["backend"].last()
-    return pd.DataFrame({**columns, "backend": backend})
+    parts = [
+        train.pivot(index="row", columns="length", values=value)
+        .reindex(columns=lengths)
+        .add_prefix(f"{name}.")
+        for name, value in (("time", "ratio"), ("memory", "memory_ratio"))
+    ]
+    token = decode[decode["length"] == lengths[-1]].set_index("row")[["seconds", "state_bytes"]]
+    parts += [token.rename(columns={"seconds": "decode_seconds"})]
+    return pd.concat(parts, axis=1).join(
+        train.sort_values("length").groupby("row")["backend"].last(), how="outer"
+    )

@@ -4,6 +4,10 @@ import csv
 import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def plain(text: str, limit: int | None = None) -> str:
@@ -17,14 +21,19 @@ def plain(text: str, limit: int | None = None) -> str:
 
 
 def text_table(head: Sequence[str], rows: Iterable[Sequence[str]], width: int) -> str:
-    """A table in lines of at most `width` characters; a long cell continues on the next line."""
+    """A table in lines of at most `width` characters; a long cell continues on the next line.
+
+    A first column of names, at most a third of the width, does not.
+    """
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     table = Table(*head, box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for row in rows:
-        table.add_row(*map(Text, row))
+    lines = [*rows]
+    table.columns[0].no_wrap = all(len(line[0]) <= width // 3 for line in lines)
+    for line in lines:
+        table.add_row(*map(Text, line))
     console = Console(file=io.StringIO(), width=width, color_system=None)
     with console.capture() as captured:
         console.print(table)
@@ -54,3 +63,10 @@ def csv_text(headings: Sequence[str], lines: Iterable[Mapping[str, object]]) -> 
     for line in lines:
         writer.writerow({name: csv_cell(value) for name, value in line.items()})
     return stream.getvalue()
+
+
+def frame_csv(frame: "pd.DataFrame") -> bytes:
+    """A frame as CSV at full precision, through `csv_cell`; nothing where it has no value."""
+    lines = frame.astype(object).where(frame.notna(), None).to_dict("split")["data"]
+    names = [str(name) for name in frame]
+    return csv_text(names, (dict(zip(names, line, strict=True)) for line in lines)).encode()

@@ -36,13 +36,27 @@ def report(
         bool,
         typer.Option("--baselines", help="First fit the baselines of tasks that lack them."),
     ] = False,
+    suite: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE", help="A suite that is not built in; repeatable."),
+    ] = None,
+    compare: Annotated[
+        str,
+        typer.Option(metavar="A,B", help="Print how two rows differ; no file is written."),
+    ] = "",
+    latex: Annotated[
+        bool, typer.Option("--latex", help="Write the matrix of each suite for LaTeX, too.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> Answer:
-    """Write the leaderboard, the pages of tuning and costs, their tables and their figures."""
+    """Write a page of each suite, the leaderboard, and the pages of tuning and costs."""
     from harness.cli.baselines import fit
+    from harness.cli.tables import comparison, is_of_suite, suite_tables
     from harness.records.files import require_writable
     from harness.records.store import CostStore
-    from reports import pages, tables
+    from reports import pages, pairs, tables
+    from reports.pages import suite as suite_pages
+    from reports.text import frame_csv
 
     if not store.is_dir():
         raise UserError(f"store {str(store)!r} is not a folder; make records with: harness run")
@@ -51,18 +65,33 @@ def report(
     complete = not baselines or fit(records, store)
     records = attach(records, store) if baselines else records
     costs = with_warnings(CostStore.within(store).read())[0]
+    suites = suite_tables(records, costs, store, suite or ())
+    records = [record for record in records if not is_of_suite(record)]
+    differences = pairs.joined(
+        [*(of.pairs for of in suites), pairs.of_boards(tables.boards(records))]
+    )
+    if compare:
+        text = comparison(compare, differences, suites)
+        return Answer(differences.to_dict("records") if as_json else text)
     updated = _updated(readme, records, costs) if readme else ""
     require_writable(folder, str(folder), "give another --out")
-    made = pages.files(records, broken) | pages.tuning_files(records) | pages.cost_files(costs)
+    made = pages.files(records, broken) | {"pairs.csv": frame_csv(differences)}
+    made |= pages.tuning_files(records) | pages.cost_files(costs)
+    for of in suites:
+        made |= suite_pages.files(of, latex=latex)
     files = within(folder, made)
     written = write_pages(files | ({readme: updated.encode()} if readme else {}))
     code = 0 if complete else 1
     if as_json:
         rows, cost_rows = tables.rows_of(records), tables.cost_rows(costs)
-        return Answer({"rows": rows, "costs": cost_rows, "files": written}, code)
-    only_costs = bool(costs) and not records
-    summary = tables.cost_summary(costs) if only_costs else tables.summary(records)
-    return Answer(f"\n{summary}", code)
+        answers = [line for of in suites for line in of.answers.to_dict("records")]
+        return Answer(
+            {"answers": answers, "rows": rows, "costs": cost_rows, "files": written}, code
+        )
+    parts = [*map(suite_pages.terminal, suites), *([tables.summary(records)] if records else [])]
+    if not parts:
+        parts = [tables.cost_summary(costs) if costs else tables.summary(records)]
+    return Answer("\n" + "\n\n".join(parts), code)
 
 
 def within(folder: Path, files: Mapping[str, bytes]) -> dict[Path, bytes]:

@@ -142,16 +142,15 @@ def draw_baselines(axes: Axes, baselines: Baselines, metric: Metric | None = Non
     ]  # fmt: skip
 
 
-def legend(axes: Axes, handles: Sequence[Line2D]) -> None:
-    """List the handles to the right of a panel, outside the axes; grey ones in one entry."""
-    coloured = [handle for handle in handles if handle.get_color() != FAINT]
-    grey = [str(handle.get_label()) for handle in handles if handle.get_color() == FAINT]
-    if grey:
+def legend(axes: Axes, handles: Sequence[Any]) -> None:
+    """List lines and error bars to the right of a panel, outside; grey ones in one entry."""
+    colours = [(one[0] if isinstance(one, tuple) else one).get_color() for one in handles]
+    pairs = [*zip(handles, colours, strict=True)]
+    entries = [handle for handle, colour in pairs if colour != FAINT]
+    if grey := [str(handle.get_label()) for handle, colour in pairs if colour == FAINT]:
         text = fill(f"grey: {', '.join(grey)}", LABEL)
-        coloured.append(Line2D([], [], color=FAINT, label=text))
-    axes.legend(
-        handles=coloured, loc="upper left", bbox_to_anchor=(1.01, 1.02), borderaxespad=0
-    )  # fmt: skip
+        entries.append(Line2D([], [], color=FAINT, label=text))
+    axes.legend(handles=entries, loc="upper left", bbox_to_anchor=(1.01, 1.02), borderaxespad=0)
 
 
 def ticks(low: float, high: float) -> list[float]:

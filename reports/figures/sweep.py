@@ -46,7 +46,7 @@ def draw(sweeps: Sequence[Sweep]) -> Figure:
 
 
 def _values(axes: Axes, sweep: Sweep) -> None:
-    curves, missing = sweep.curves[: style.SLOTS], []
+    curves, missing = _ordered(sweep)[: style.SLOTS], []
     for number, curve in enumerate(curves):
         shift = SHIFT * (number - (len(curves) - 1) / 2)
         rows = [(sweep.values.index(value) + shift, row) for value, row in curve.rows.items()]
@@ -64,14 +64,13 @@ def _values(axes: Axes, sweep: Sweep) -> None:
     axes.set_xticks(range(len(sweep.values)), [style.label(str(v)) for v in sweep.values])
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set(xlabel=style.label(sweep.field), xlim=(-0.4, len(sweep.values) - 0.6))
-    handles, _ = axes.get_legend_handles_labels()
-    axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.02), borderaxespad=0)
+    style.legend(axes, axes.get_legend_handles_labels()[0])
     style.not_shown(axes, missing)
 
 
 def _states(axes: Axes, sweep: Sweep) -> None:
     all_sizes = []
-    for curve in filter(_recurrent, sweep.curves[: style.SLOTS]):
+    for curve in filter(_recurrent, _ordered(sweep)[: style.SLOTS]):
         sizes = [(state_bytes(row), row) for row in curve.rows.values()]
         rows = sorted(((size, row) for size, row in sizes if size), key=lambda pair: pair[0])
         _draw(axes, sweep, curve, rows)
@@ -80,13 +79,12 @@ def _states(axes: Axes, sweep: Sweep) -> None:
     ticks = _powers(min(all_sizes), max(all_sizes))
     axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
     axes.xaxis.set_minor_locator(NullLocator())
-    handles, _ = axes.get_legend_handles_labels()
-    axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.02), borderaxespad=0)
+    style.legend(axes, axes.get_legend_handles_labels()[0])
 
 
 def _draw(axes: Axes, sweep: Sweep, curve: Curve, rows: Sequence[tuple[float, Row]]) -> None:
     """Draw the values of a curve with their intervals; `rows` are its rows with their x."""
-    styles = style.point_styles((own.attention, own.label) for own in sweep.curves)
+    styles = style.point_styles((own.attention, own.label) for own in _ordered(sweep))
     points = [(x, *shown_ends(row.score, row.metric)) for x, row in rows if row.score]
     x, means, low, high = zip(*points, strict=True) if points else ((), (), (), ())
     below = [mean - end for mean, end in zip(means, low, strict=True)]
@@ -104,3 +102,10 @@ def _powers(low: float, high: float) -> list[int]:
 
 def _recurrent(curve: Curve) -> bool:
     return any(state_bytes(row) for row in curve.rows.values())
+
+
+def _ordered(sweep: Sweep) -> list[Curve]:
+    """The curves in order of their score at the last value, the best first."""
+    last = [(curve, curve.rows.get(sweep.values[-1])) for curve in sweep.curves]
+    scores = {curve.label: row.score.mean for curve, row in last if row and row.score}
+    return sorted(sweep.curves, key=lambda curve: -scores.get(curve.label, -math.inf))

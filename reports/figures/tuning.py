@@ -1,6 +1,7 @@
 """The figure of trials: accuracy on dev against the first field of the grid."""
 
 from collections.abc import Sequence
+from math import inf
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -36,9 +37,10 @@ def _panel(axes: Axes, study: Study) -> None:
     """The highest accuracy at each value of the first field, over the values of all others."""
     field = next(iter(study.points[0]))
     values = list(dict.fromkeys(place[field] for place in study.points))
-    styles = style.point_styles((curve.attention, curve.label) for curve in study.curves)
+    curves = sorted(study.curves, key=_best, reverse=True)
+    styles = style.point_styles((curve.attention, curve.label) for curve in curves)
     handles, missing = [], []
-    for curve in study.curves[: style.SLOTS]:
+    for curve in curves[: style.SLOTS]:
         highest = [_highest(study, curve, field, value) for value in values]
         places = [place for place, accuracy in enumerate(highest) if accuracy is not None]
         accuracies = [100 * accuracy for accuracy in highest if accuracy is not None]
@@ -57,3 +59,7 @@ def _highest(study: Study, curve: Curve, field: str, value: object) -> float | N
     places = (place for place in study.points if place[field] == value)
     accuracies = [accuracy for place in places if (accuracy := curve.accuracy(place)) is not None]
     return max(accuracies, default=None)
+
+
+def _best(curve: Curve) -> float:
+    return curve.chosen.final.dev_score if curve.chosen and curve.chosen.final else -inf

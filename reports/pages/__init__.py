@@ -42,15 +42,9 @@ from reports.tables.tuning import studies as tuning_studies
 
 def files(records: Sequence[Record], broken: Sequence[Broken]) -> dict[str, bytes]:
     """The files of a leaderboard by name; the same records give the same bytes, in any order."""
-    # Seaborn takes more than a second to import, and only figures need it.
-    from reports.figures.accuracy_time import accuracy_time
-
-    all_boards = boards(records)
-    table = as_csv(all_boards).encode()
     return {
         "leaderboard.md": leaderboard(records, broken).encode(),
-        "leaderboard.csv": table,
-        **accuracy_time(all_boards, digest("leaderboard.csv", table)),
+        "leaderboard.csv": as_csv(boards(records)).encode(),
     }
 
 

@@ -13,11 +13,10 @@ from markdown_it import MarkdownIt
 
 from harness.records.record import Record
 from harness.records.store import Broken
-from reports.figures.accuracy_time import accuracy_time
-from reports.pages import embed, files, locality_files
+from reports.pages import cost_files, embed, locality_files
 from reports.pages.leaderboard import leaderboard
 from reports.tables import as_csv, boards, summary
-from tests.reports.conftest import make_record
+from tests.reports.conftest import make_cost, make_record
 
 HOSTILE = (
     r"$\foo{$", "$x", "<!-- /leaderboard -->", "![x](http://e/x.png)", "=1+1", "# x", "a\n\n## b",
@@ -92,18 +91,6 @@ def test_the_csv_holds_a_line_for_each_row_and_no_formula(generated):
     assert not any(cell.startswith(("=", "+", "-", "@")) for line in lines for cell in line)
 
 
-@pytest.mark.slow
-@given(STORES)
-@settings(max_examples=4, deadline=None, phases=[Phase.generate],
-          suppress_health_check=list(HealthCheck))  # fmt: skip
-def test_the_figure_is_drawn(generated):
-    # The leaderboard leaves boards of one row out of the figure.
-    primal = [one.model_copy(update={"spec": one.spec.model_copy(update={"attention": "primal"})})
-             for one in generated]  # fmt: skip
-    made = accuracy_time(boards([*NORMAL, *generated, *primal]), "source")
-    ElementTree.fromstring(made["accuracy_time.svg"])
-
-
 @given(STORES)
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 def test_a_readme_is_the_same_when_it_is_embedded_twice(generated):
@@ -137,5 +124,6 @@ def test_locality_pages_are_written(text):
 
 @pytest.mark.parametrize("text", [r"$\foo{$", "$x^2$"])
 def test_no_text_is_a_formula_in_a_figure(text):
-    failed = make_record("linear", status="failed", reason=text, budget="laptop")
-    assert f"linear: failed: {text}" in files([*NORMAL, failed], [])["accuracy_time.svg"].decode()
+    costs = [make_cost("softmax", length) for length in (256, 512, 1024)]
+    costs += [make_cost("linear", 256, status="failed", reason=text)]
+    assert f"linear at 256 tokens: failed: {text}" in cost_files(costs)["cost.svg"].decode()

@@ -1,118 +1,127 @@
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import matplotlib as mpl
-import numpy as np
 import pytest
-from matplotlib.collections import PathCollection
+from matplotlib.colors import to_hex
 
-from reports.figures import style
-from reports.figures.accuracy_time import accuracy_time, draw
+from harness.records import families
+from reports.figures import answered, cost, curves, style
+from reports.suites import answers, matrix
 from reports.tables import boards
+from reports.tables.cost import sweeps
+from tests.reports.conftest import make_cost
 
 ROOT = Path(__file__).parents[2]
-NAMES = (*style.VARIANTS[:21], "plug-in", "another-plug-in")
+LENGTHS = (256, 512, 1024)
+FAMILIES = {"a1": "primal", "a2": "primal", "b1": "kernel", "b2": "kernel", "c": "decay"}
 
 
-@pytest.fixture
-def board(record):
-    return [record(name, accuracy=0.3 + 0.01 * i, seconds=60.0 + 20 * i, mib=100.0 * (i + 1))
-            for i, name in enumerate(NAMES)]  # fmt: skip
+@pytest.fixture(autouse=True)
+def listed(monkeypatch):
+    known = FAMILIES | {"softmax": "softmax", "primal": "primal", "linear": "kernel"}
+    monkeypatch.setattr(families, "_families", lambda: known)
 
 
-def figure_of(records):
+def drawn(draw, *arguments):
     with mpl.rc_context(style.STYLE):
-        figure = draw(boards(records))
+        figure = draw(*arguments)
         figure.draw_without_rendering()
         return figure
-
-
-def texts(axes):
-    return [text.get_text() for text in axes.texts]
 
 
 def entries(axes):
     return [text.get_text() for text in axes.get_legend().get_texts()]
 
 
-def test_every_row_has_its_own_style():
-    options = [("primal", f"primal (rank={rank})") for rank in range(20)]
-    styles = style.point_styles([(name, name) for name in NAMES] + options)
-    assert len(set(styles.values())) == len(styles) == len(NAMES) + 20
+def test_eight_rows_are_coloured_the_best_of_each_family_first():
+    rows = [(name, f"{name} {i}") for i in range(3) for name in FAMILIES]
+    styles = style.point_styles(rows)
+    coloured = {label: one for label, one in styles.items() if one.colour != style.FAINT}
+    assert [*coloured] == ["a1 0", "a2 0", "b1 0", "b2 0", "c 0", "a1 1", "a2 1", "b1 1"]
+    assert len(set(coloured.values())) == 8 and len(styles) == 15
+    last = style.point_styles([*rows[:12], ("plug-in", "plug-in")])
+    assert last["plug-in"].colour == families.colour_of("unknown") != style.FAINT
+    assert last["b1 1"].colour == style.FAINT
 
 
-def test_a_variant_has_the_same_style_in_every_panel_and_with_any_options():
-    alone = style.point_styles([("primal", "primal (rank=30)")])["primal (rank=30)"]
-    assert style.point_styles([(name, name) for name in NAMES])["primal"] == alone
-    styles = style.point_styles([("primal", "primal (rank=20)"), ("primal", "primal (rank=30)")])
-    assert {one.colour for one in styles.values()} == {alone.colour}
+def test_a_family_has_one_colour_and_a_composition_that_of_its_last_layer():
+    styles = style.point_styles([("a1", "1"), ("c+a2", "2"), ("c", "3"), ("unknown", "4")])
+    assert styles["1"].colour == styles["2"].colour == families.colour_of("a1")
+    assert styles["1"].marker != styles["2"].marker
+    assert len({one.colour for one in styles.values()}) == 3
 
 
-def test_points_are_at_accuracy_and_time_ratio_with_areas_of_memory(board):
-    axes = figure_of(board).axes[0]
-    points = [one for one in axes.collections if isinstance(one, PathCollection)]
-    places = {tuple(np.round(one.get_offsets()[0], 6)): one.get_sizes()[0] for one in points}
-    expected = {(round((60 + 20 * i) / 200, 6), 30.0 + i): 70 * (i + 1) / 4 for i in range(23)}
-    assert places == pytest.approx(expected)
+@pytest.mark.parametrize(("low", "high"), [(0.9, 1.2), (0.1, 4), (3, 3000), (1e-5, 1e7), (14, 86)])
+def test_a_logarithmic_axis_has_three_ticks_within_its_ends(low, high):
+    found = style.ticks(low, high)
+    assert len(found) >= 3 and low <= min(found) < max(found) <= high
 
 
-def test_no_text_is_in_a_panel_and_no_legend_leaves_the_figure(board):
-    figure = figure_of(board)
-    axes = figure.axes[0]
-    inner, outer = axes.get_window_extent(), figure.bbox
-    legend = axes.get_legend().get_window_extent()
-    assert not legend.overlaps(inner)
-    assert outer.x0 <= legend.x0 < legend.x1 <= outer.x1
-    assert outer.y0 <= legend.y0 < legend.y1 <= outer.y1
-    assert not any(text.get_window_extent().overlaps(inner) for text in axes.texts)
-    assert entries(axes)[0] == "another-plug-in 52.0" and len(entries(axes)) == 24
+def test_the_figure_of_costs_is_ordered_by_result_and_marks_the_crossover():
+    slow = {f"x{i}": (5, 4, 3 + i) for i in range(9)}
+    ratios = {"softmax": (1, 1, 1), **slow, "primal": (2, 0.5, 0.25), "linear": (2, 1.5, 1.2)}
+    records = [
+        make_cost(name, length, ratio=ratio, seconds=ratio)
+        for name, values in ratios.items()
+        for length, ratio in zip(LENGTHS, values, strict=True)
+    ]
+    two_lengths = [make_cost("softmax", length, heads=4) for length in LENGTHS[:2]]
+    figure = drawn(cost.draw, sweeps([*records, *two_lengths]))
+    time, _ = figure.axes
+    names = entries(time)
+    assert names[:4] == ["primal", "softmax", "linear", "x0"]
+    assert names[-1].split() == ["grey:", "x5,", "x6,", "x7,", "x8"]
+    colours = {to_hex(line.get_color()) for line in time.lines} - {style.FAINT}
+    assert len(colours) == 4
+    (star,) = [line for line in time.lines if line.get_marker() == "*"]
+    assert 256 < star.get_xdata()[0] < 512 and 125 < star.get_ydata()[0] < 250
+    ticks = [text.get_text() for text in time.get_xticklabels()]
+    assert ticks == ["256", "512", "1,024"] and len(time.get_yticks()) >= 3
 
 
-def test_a_board_with_fewer_than_two_points_has_no_panel(record):
-    failed = record("primal", status="failed", reason="no", task="text")
-    given = [record(), record(task="text"), failed, record(task="image", softmax=None)]
-    figure = figure_of(given)
-    assert not figure.axes
-    assert "two points: 3" in figure.legends[0].get_title().get_text()
-    assert figure.texts[0].get_text() == "No board has two variants with a cost."
+def test_the_figure_of_a_suite_has_a_point_for_each_row_with_a_time(suite_frames):
+    suite, runs, baselines, costs = suite_frames
+    table = matrix(answers(runs, suite, baselines), costs, suite)
+    (axes,) = drawn(answered.draw, table, suite).axes
+    points = {line.get_xdata()[0] for line in axes.lines if line.get_marker() != "None"}
+    assert points == {1, 0.9, 2}
+    names = [text.get_text() for text in axes.texts]
+    assert names[:3] == ["linear[chunk=8]", "primal", "softmax"]
+    assert " ".join(names[3].split()) == "Not shown: none: no cost"
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["0", "2"]
+    assert len(axes.get_xticks()) >= 3
+
+
+def test_no_labels_of_the_figure_of_a_suite_overlap():
+    names = [f"variant-{i}" for i in range(30)]
+    lanes = answered._lanes({n: 1.05**i for i, n in enumerate(names)}, dict.fromkeys(names, 3))
+    assert sorted(label for _, labels in lanes for label in labels) == sorted(names)
+    assert {count for count, _ in lanes} == {3} and len(lanes) > 3
+    for _, labels in lanes:
+        gaps = [int(b.partition("-")[2]) - int(a.partition("-")[2]) for a, b in pairwise(labels)]
+        assert min(gaps, default=9) > 3
 
 
 @pytest.mark.slow
 def test_a_figure_has_fewer_pixels_than_matplotlib_can_draw(record):
     many = [record(name, accuracy=0.5, key=f"a@1[n={key}]")
-            for key in range(45) for name in ("a", "b")]  # fmt: skip
+            for key in range(12) for name in ("a", "b")]  # fmt: skip
     with mpl.rc_context(style.STYLE):
-        figure = draw(boards(many))
+        figure = curves.draw(boards(many))
     assert len(figure.axes) == style.MOST_PANELS
     tallest = 1 + 0.165 * (style.SLOTS + style.MOST_BASELINES)
     assert style.MOST_PANELS / 2 * tallest * figure.dpi < 2**16
 
 
-def test_a_row_without_a_point_is_named_below_its_panel(record):
-    failed = record("yoso", status="diverged", reason="loss is nan", measured=False)
-    alone = record("linear", softmax=None)
-    axes = figure_of([record(), record("primal"), failed, alone]).axes[0]
-    note = "Not shown: linear: time ratio not measured; yoso: diverged: loss is nan"
-    assert " ".join(texts(axes)[-1].split()) == note
-
-
 def test_a_panel_names_options_and_overrides_below_its_task(record):
     shared = {"key": "text@1[dev=5,test=6]", "overrides": {"train.lr": 0.1}}
-    axes = figure_of([record(**shared), record("primal", **shared)]).axes[0]
+    axes = drawn(curves.draw, boards([record(**shared), record("primal", **shared)])).axes[0]
     assert axes.get_title(loc="left") == "text@1"
     below = "dev=5,test=6, budget paper with train.lr=0.1, cuda: NVIDIA H100"
-    assert below in " ".join(texts(axes)[0].split())
-
-
-def test_a_very_wide_interval_does_not_set_the_scale(record):
-    given = [record(seed=n, accuracy=0.2 + 0.2 * n) for n in range(2)] + [record("primal")]
-    low, high = figure_of(given).axes[0].get_ylim()
-    assert low > 10 and high < 70
-
-
-def test_the_same_records_give_the_same_bytes_in_any_order(board):
-    assert accuracy_time(boards(board), "x") == accuracy_time(boards(board[::-1]), "x")
+    assert below in " ".join(axes.texts[0].get_text().split())
 
 
 def test_only_the_figures_import_seaborn():
@@ -121,8 +130,9 @@ def test_only_the_figures_import_seaborn():
     assert "reports.pages" in done.stdout and "seaborn" not in done.stdout, done.stderr
 
 
-def test_the_files_name_their_source_and_hold_no_date(record):
-    images = accuracy_time(boards([record(), record("primal")]), "made for a test")
-    assert images["accuracy_time.png"].startswith(b"\x89PNG")
-    assert b"dc:date" not in images["accuracy_time.svg"]
+def test_the_files_name_their_source_hold_no_date_and_are_the_same_in_any_order():
+    records = [make_cost("softmax", length) for length in LENGTHS]
+    images = cost.cost_figure(sweeps(records), "made for a test")
+    assert images["cost.png"].startswith(b"\x89PNG") and b"dc:date" not in images["cost.svg"]
     assert all(b"made for a test" in content for content in images.values())
+    assert images == cost.cost_figure(sweeps(records[::-1]), "made for a test")

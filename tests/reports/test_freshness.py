@@ -6,12 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from harness.cli.tables import is_of_suite, suite_tables
 from harness.records.baselines import with_baselines
 from harness.records.store import BaselineStore, CostStore, SpectrumStore, Store
 from reports.pages import cost_files, digest, embed, spectrum_files
 from reports.pages.cost import training_crossovers
 from reports.pages.leaderboard import leaderboard
+from reports.pages.suite import files as suite_files
+from reports.pairs import joined, of_boards
 from reports.tables import as_csv, boards
+from reports.text import frame_csv
 from tasks import BASELINES_VERSION
 
 ROOT = Path(__file__).parent.parent.parent
@@ -74,9 +78,16 @@ def test_the_csv_is_that_of_the_records(records):
     assert list(csv.reader(io.StringIO(written))) == list(csv.reader(io.StringIO(made))), COMMAND
 
 
-@pytest.mark.parametrize("name", ["accuracy_time.png", "accuracy_time.svg"])
-def test_the_figure_was_drawn_from_the_csv(name):
-    table = (ROOT / "results" / "leaderboard.csv").read_bytes()
-    assert digest("leaderboard.csv", table).encode() in (ROOT / "results" / name).read_bytes(), (
-        COMMAND
-    )
+def test_the_pairs_and_the_pages_of_suites_are_those_of_the_records(records):
+    costs = CostStore.within(ROOT / "results").read()[0]
+    found = suite_tables(records, costs, ROOT / "results", ())
+    on_boards = of_boards(boards([one for one in records if not is_of_suite(one)]))
+    made = {"pairs.csv": frame_csv(joined([*(of.pairs for of in found), on_boards]))}
+    for of in found:
+        made |= suite_files(of, latex=False)
+        svg = ROOT / "results" / f"{of.suite.name}.svg"
+        table = (ROOT / "results" / f"{of.suite.name}.csv").read_bytes()
+        assert digest(f"{of.suite.name}.csv", table).encode() in svg.read_bytes(), COMMAND
+    for name, content in made.items():
+        if name.endswith((".md", ".csv")):
+            assert (ROOT / "results" / name).read_bytes() == content, COMMAND

@@ -1,0 +1,114 @@
+"""The files of a suite: Markdown, CSV, LaTeX, and the table of a terminal."""
+
+import csv
+import io
+import re
+
+import pytest
+
+from reports.pages.suite import WIDTH, files, tables, terminal
+
+KNOWN = {
+    "begin", "end", "centering", "caption", "toprule", "midrule", "bottomrule", "textit", "times",
+    "textsuperscript", "textbackslash", "textasciitilde", "textasciicircum", "usepackage", "geq",
+    "leq",
+}  # fmt: skip
+"""Commands of LaTeX's article class and of booktabs."""
+
+
+@pytest.fixture
+def found(suite_frames):
+    suite, runs, baselines, costs = suite_frames
+    return tables(suite, runs, baselines, costs)
+
+
+@pytest.fixture
+def made(found):
+    return files(found, latex=True)
+
+
+def cells(page, after):
+    """The cells of the first table of a Markdown page after a text."""
+    lines = page.partition(after)[2].strip().splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("| "))
+    stop = next((i for i in range(start, len(lines)) if not lines[i].startswith("|")), len(lines))
+    return [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in lines[start:stop]]
+
+
+def test_the_matrix_of_the_page_has_a_line_for_each_row(made):
+    head, rule, *lines = cells(made["mine.md"].decode(), "## Matrix")
+    assert {len(line) for line in (head, rule, *lines)} == {len(head)} and len(head) == 14
+    rows = {line[0]: dict(zip(head, line, strict=True)) for line in lines}
+    assert [*rows] == ["primal", "softmax", "linear[chunk=8]", "none"]
+    assert re.fullmatch(r"98\.\d A<br><sub>\[\d+\.\d, \d+\.\d\]</sub>", rows["softmax"]["recall"])
+    assert re.fullmatch(r"\*9\.\d\*<br><sub>\[.*\]</sub>", rows["none"]["copy"])
+    assert rows["linear[chunk=8]"]["copy"] == rows["none"]["decode, ms"] == "–"
+    assert (rows["primal"]["time, 1,024"], rows["primal"]["state, bytes"]) == ("0.400", "1,024")
+    assert rows["primal"]["checks"] == "passed"
+
+
+def test_the_page_says_what_each_question_settles(made):
+    _, _, recall, copy = cells(made["mine.md"].decode(), "# Two questions")
+    assert recall == ["recall", "Recall pairs.", "rule: 30.0", "2 of 4", "1 of 1"]
+    assert copy[3:] == ["2 of 3", "0 of 1"]
+
+
+def test_the_tables_hold_every_digit_and_a_line_for_each_seed(found, made):
+    lines = {line["row"]: line for line in csv.DictReader(io.StringIO(made["mine.csv"].decode()))}
+    assert float(lines["primal"]["recall"]) == found.matrix.loc["primal", "recall"]
+    assert lines["none"]["time.256"] == "" == lines["linear[chunk=8]"]["copy"]
+    seeds = [*csv.DictReader(io.StringIO(made["mine-answers.csv"].decode()))]
+    assert len(seeds) == 3 * 7 and {line["seed"] for line in seeds} == {"1", "2", "3"}
+
+
+def test_the_table_for_latex_is_well_formed(made):
+    text = made["mine.tex"].decode()
+    assert set(re.findall(r"\\([a-zA-Z]+)", text)) <= KNOWN
+    opened = []
+    for kind, name in re.findall(r"\\(begin|end)\{(\w+)\}", text):
+        if kind == "begin":
+            opened.append(name)
+        else:
+            assert opened.pop() == name
+    assert not opened
+    plain = re.sub(r"\\.", "", re.sub(r"(?<!\\)%.*", "", text))
+    depth = 0
+    for character in plain:
+        depth += {"{": 1, "}": -1}.get(character, 0)
+        assert depth >= 0
+    assert depth == 0 and plain.count("$") % 2 == 0
+    outside = re.sub(r"\$[^$]*\$", "", plain)
+    assert not set(outside) & set("_^#~") and text.isascii()
+    (columns,) = re.findall(r"\\begin\{tabular\}\{(\w+)\}", text)
+    lines = re.findall(r"^(.*) \\\\$", re.sub(r"\\&", "", text), re.MULTILINE)
+    assert {line.count("&") + 1 for line in lines} == {len(columns)} and len(lines) == 5
+
+
+def test_texts_of_records_are_escaped(suite_frames):
+    suite, runs, baselines, costs = suite_frames
+    name = "a|b_{&%$<!--"
+    runs = runs.assign(row=runs["row"].replace("none", name))
+    made = files(tables(suite, runs, baselines, costs), latex=True)
+    assert r"a|b\_\{\&\%\$<!--" in made["mine.tex"].decode()
+    page = made["mine.md"].decode()
+    assert "<!--" not in page and len({len(line) for line in cells(page, "## Matrix")}) == 1
+
+
+def test_the_terminal_shows_each_row_in_its_width(found):
+    lines = terminal(found).splitlines()
+    assert max(map(len, lines)) <= WIDTH
+    starts = [line.split()[0] for line in lines[1:5]]
+    assert starts == ["primal", "softmax", "linear[chunk=8]", "none"]
+    assert re.search(r"softmax +2 +98\.\d A ", lines[2]) and "(9.9)" in lines[4]
+
+
+def test_runs_are_in_a_parquet_file_where_pyarrow_is_installed(found, made):
+    pandas, pyarrow = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
+    assert pyarrow and len(pandas.read_parquet(io.BytesIO(made["mine-answers.parquet"]))) == 21
+
+
+def test_a_suite_without_costs_and_with_no_runs_has_a_page(suite_frames):
+    suite, runs, baselines, costs = suite_frames
+    made = files(tables(suite, runs[:0], baselines[:0], costs[:0]), latex=False)
+    lines = cells(made["mine.md"].decode(), "## Matrix")
+    assert len(lines) == 6 and {cell for line in lines[2:] for cell in line[2:-2]} == {"–"}
