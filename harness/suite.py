@@ -2,14 +2,13 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from itertools import product
 from typing import Literal
 
 from harness import grid
 from harness.cost.plan import CostRequest, cells
 from harness.plan import Plan, Request, resolve
 from harness.records.cost import CostSpec
-from harness.records.suites import Question, Suite, SuiteRow
+from harness.records.suites import CostPlan, Question, Suite, SuiteRow
 from tasks import create
 from tasks.data.sources import ImportedTask
 from zoo.composition import Composition
@@ -84,17 +83,20 @@ def require_data(questions: Iterable[Question]) -> None:
 
 
 def costs(suite: Suite, rows: Sequence[SuiteRow], device: Device) -> list[CostSpec]:
-    """What is measured of the rows of a suite: a layer, so compositions are left out."""
-    plan = suite.cost
-    specs: dict[str, CostSpec] = {}
-    for row, operation in product(rows, plan.passes):
-        if len(Composition.parse(row.attention).names) > 1:
-            continue
+    """What is measured of the rows of a suite, with the references of softmax."""
+    specs = (spec for row in rows for spec in layer_costs(suite.cost, row, device))
+    return [*{spec.id: spec for spec in specs}.values()]
+
+
+def layer_costs(plan: CostPlan, row: SuiteRow, device: Device) -> list[CostSpec]:
+    """What is measured of a row: a layer, so none of a composition, and no pass that it lacks."""
+    specs: list[CostSpec] = []
+    for operation in plan.passes if len(Composition.parse(row.attention).names) == 1 else ():
         request = CostRequest(
             attentions=[row.attention], lengths=plan.lengths, operations=[operation],
             level="layer", batching=plan.batch[operation], dim=plan.dim, heads=plan.heads,
             causal=False, precision=plan.precision, device=device, settings=row.options,
         )  # fmt: skip
         with suppress(Unsupported):
-            specs |= {spec.id: spec for spec in cells(request)}
-    return [*specs.values()]
+            specs += cells(request)
+    return specs

@@ -78,6 +78,8 @@ def run(
 ) -> Answer:
     """Train every variant on every task with every seed; report accuracy, speed and memory.
 
+    With --attention alone: the place of the variants among the published rows of a suite.
+
     Each run is made once: commands on one store, of one machine or several, share its cells.
     Exit 1 if a run failed, or was skipped because the variant does not support the task.
     """
@@ -90,36 +92,27 @@ def run(
     run_cells = partial(
         cells.run, folder=store, rerun=rerun, keep=keep_checkpoints, resources=resources, cost=cost
     )
+    given = {
+        "task": task, "budget": budget != "laptop", "seeds": seeds, "tune": tune, "grid": grid,
+        "match": match, "precision": precision != "auto", "positions": positions,
+        "compile": compiled is not None, "tensorboard": tensorboard,
+    }  # fmt: skip
     if suite:
         from harness.cli import suite as suites
 
-        fixed = {
-            "task": task,
-            "budget": budget != "laptop",
-            "seeds": seeds,
-            "tune": tune,
-            "grid": grid,
-            "precision": precision != "auto",
-            "positions": positions,
-            "match": match,
-            "compile": compiled is not None,
-            "tensorboard": tensorboard,
-        }
-        suites.require_alone(suite, fixed)
+        suites.require_none(given, suite)
         return suites.run(
-            suite,
-            attention,
-            questions,
-            set_,
-            device,
-            store,
-            measured=cost,
+            suite, attention, questions, set_, device, store, measured=cost, as_json=as_json,
             run_cells=partial(run_cells, cost=False),
-        )
+        )  # fmt: skip
     if not attention:
         raise UserError("no --attention is given; give for example --attention primal")
     if questions:
         raise UserError("--questions are those of a suite; give --suite laptop as well")
+    if not any((*given.values(), set_, rerun, keep_checkpoints, not cost)):
+        from harness.cli.first import first
+
+        return first(arguments.attentions_in(attention), device, store, resources, as_json)
     if grid and not tune:
         raise UserError("--grid is the grid of --tune; give --tune as well")
     if tensorboard:

@@ -11,6 +11,7 @@ from harness.cli.arguments import attentions_in, names_in, settings_of
 from harness.cli.check import require_passed
 from harness.cli.cost import measure_all
 from harness.cli.process import Answer
+from harness.records.suites import SUFFIX
 from zoo.registry import UserError
 
 if TYPE_CHECKING:
@@ -24,15 +25,15 @@ SECONDS, TIMEOUT = 3.0, 600.0
 """Of sampling for a measurement of cost, and of all of it, as `harness cost` has them."""
 
 
-def require_alone(name: str, given: Mapping[str, Any]) -> None:
-    """Reject options that a suite fixes; `given` has those options by name.
+def require_none(given: Mapping[str, Any], suite: str) -> None:
+    """Reject options that a suite fixes.
 
     Raises:
-        UserError: one is given.
+        UserError: one of `given` has a value.
     """
     for option, value in given.items():
         if value:
-            raise UserError(f"--{option} is not possible: suite {name} fixes it; leave it out")
+            raise UserError(f"--{option} is not possible: suite {suite} fixes it; leave it out")
 
 
 def run(
@@ -44,6 +45,7 @@ def run(
     store: Path,
     *,
     measured: bool,
+    as_json: bool,
     run_cells: "Callable[[Sequence[Plan]], Outcomes]",
 ) -> Answer:
     """Run what is missing, question by question; see `harness.cli.run`.
@@ -56,31 +58,33 @@ def run(
         device: where runs are, `auto`, `cpu` or `cuda`.
         store: folder of the records.
         measured: whether to measure what the rows cost, when no run is left.
+        as_json: whether to answer with a document.
         run_cells: runs plans; see `harness.cli.tuning.run`.
     """
     from harness import suite as suites
     from harness.environment import pick_device
     from harness.records.suites import find
 
-    suite, kind = find(name), pick_device(device).type
+    suite = find(name)
+    kind: Any = pick_device(device).type
     chosen = (
         [suite.question(one) for one in names_in([questions])] if questions else suite.questions
     )
     rows = suites.rows_of(suite, attentions_in(attention), settings_of(set_))
     suites.require_data(chosen)
     _require_certificates(rows)
-    records, complete = [], True
+    complete = True
     for number, question in enumerate(chosen, 1):
         typer.echo(f"question {number} of {len(chosen)}: {question.title}")
         requests = suites.requests(name, question, rows, kind)
         if requests:
             seeds = ",".join(map(str, question.seeds))
             outcomes, count = tuning.run(requests, None, seeds, run_cells)
-            records += [record for record, _ in outcomes]
             complete &= len(outcomes) == count and all(r.status == "ok" for r, _ in outcomes)
     if measured:
         complete &= cost(suite, rows, kind, store)
-    return Answer(_text(suite, records, store), 0 if complete else 1)
+    text, answers = _content(suite, name, store)
+    return Answer({"answers": answers} if as_json else text, 0 if complete else 1)
 
 
 def cost(suite: "Suite", rows: "Sequence[SuiteRow]", device: Any, store: Path) -> bool:
@@ -112,15 +116,16 @@ def _require_certificates(rows: "Sequence[SuiteRow]") -> None:
                 require_passed(name, row.options.get(name, {}))
 
 
-def _text(suite: "Suite", records: "Sequence[Record]", store: Path) -> str:
-    """The mean score of each row on each question, in percent where it is an accuracy."""
-    from harness.records.frame import of_records
+def _content(suite: "Suite", name: str, store: Path) -> "tuple[str, list[dict[str, Any]]]":
+    """The matrix of a suite as text, and its answers."""
+    from harness.cli.tables import suite_tables
+    from harness.records.store import CostStore, Store
+    from reports.pages.suite import terminal
 
-    runs = of_records(records)
-    runs = runs[runs["status"] == "ok"] if len(runs) else runs
-    if runs.empty:
-        return "no run has finished"
-    order = [question.name for question in suite.questions if question.name in {*runs["question"]}]
-    table = runs.pivot_table(index="row", columns="question", values="score", sort=False)[order]
-    text = table.to_string(na_rep="-", float_format="{:.3f}".format)
-    return f"\nmean score on test:\n{text}\n\npage: harness report --store {store}"
+    files = [name] if name.endswith(SUFFIX) else []
+    records, costs = Store(store).read()[0], CostStore.within(store).read()[0]
+    for of in suite_tables(records, costs, store, files):
+        if of.suite.key == suite.key:
+            text = f"\n{terminal(of)}\n\npages: harness report --store {store}"
+            return text, of.answers.to_dict("records")
+    return "no run has finished", []
