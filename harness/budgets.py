@@ -24,7 +24,7 @@ from pydantic import Field, ValidationError
 from harness.records import suites
 from harness.records.spec import Frozen
 from harness.records.suites import Question, Suite
-from harness.records.toml_files import Table, first_error, read_toml
+from harness.records.toml_files import Parts, Table, first_error, read_toml
 from zoo.registry import UserError, Value, unknown
 
 SUFFIX = ".toml"
@@ -120,7 +120,7 @@ class Budget(Frozen):
         return merged
 
 
-PARTS = dict.fromkeys(("tasks", "other", "shared"), Recipe)
+PARTS: Parts = dict.fromkeys(("tasks", "other", "shared"), Recipe)
 
 
 def names() -> list[str]:

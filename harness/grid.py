@@ -45,7 +45,7 @@ def check(plans: Sequence[Plan], store: Store) -> list[Plan]:
         spec, examples = plan.spec, plan.data.sizes["train"]
         cell = spec.model_copy(update={"seed": 0}).id
         if cell not in reasons:
-            reasons[cell] = _unsupported(plan)
+            reasons[cell] = unsupported(plan)
         if reasons[cell]:
             continue
         if examples < spec.train.batch:
@@ -64,7 +64,7 @@ def check(plans: Sequence[Plan], store: Store) -> list[Plan]:
     return runnable
 
 
-def _unsupported(plan: Plan) -> str | None:
+def unsupported(plan: Plan) -> str | None:
     """Why the variants of a cell do not support its task, in one line; None where they do."""
 
     def make() -> None:
@@ -119,6 +119,7 @@ def run_all(
     *,
     rerun: bool = False,
     keep: bool = False,
+    cost: bool = True,
 ) -> list[tuple[Record, bool]]:
     """Run every cell that has no final record in the store; with `rerun` all, from the beginning.
 
@@ -132,6 +133,7 @@ def run_all(
         view: shows them.
         rerun: whether to repeat finished runs.
         keep: whether runs keep their weights; see `harness.run.run`.
+        cost: whether runs measure their cost.
 
     Returns:
         The record of each cell, and whether it was run now.
@@ -140,7 +142,7 @@ def run_all(
         UserError: a record cannot be written, or the file of its name is not a record.
     """
     store.remove_leftovers()
-    grid = _Grid(plans, store, view, rerun=rerun, keep=keep)
+    grid = _Grid(plans, store, view, rerun=rerun, keep=keep, cost=cost)
     try:
         with store.locks.announce([*grid.jobs]):
             while grid.unfinished:
@@ -158,7 +160,14 @@ class _Grid:
     """The cells of a grid: waiting, running, left to other processes, and ended."""
 
     def __init__(
-        self, plans: Sequence[Plan], store: Store, view: View, *, rerun: bool, keep: bool
+        self,
+        plans: Sequence[Plan],
+        store: Store,
+        view: View,
+        *,
+        rerun: bool,
+        keep: bool,
+        cost: bool,
     ) -> None:
         self.store, self.view, self.locks = store, view, store.locks
         self.outcomes: dict[str, tuple[Record, bool]] = {}
@@ -166,7 +175,7 @@ class _Grid:
         for plan in plans:
             name, existing = store.name(plan.spec), store.find(plan.spec)
             before = existing.started if existing else ""
-            self.jobs[name] = Job(plan, store.folder, rerun, before, restart=rerun, keep=keep)
+            self.jobs[name] = Job(plan, store.folder, rerun, before, rerun, keep, cost)
             if existing and has_outcome(existing, before, rerun=rerun):
                 self.outcomes[name] = existing, False
         left = [name for name in self.jobs if name not in self.outcomes]

@@ -80,13 +80,11 @@ class Plan:
         spec: what is run.
         task: the task of `spec`.
         data: the data of `task`.
-        costs: whether the run measures what its model costs, beside softmax.
     """
 
     spec: RunSpec
     task: Task
     data: Data
-    costs: bool = True
 
 
 def resolve(

@@ -51,8 +51,10 @@ class Cell:
         save_every: float,
         clock: Callable[[], float],
         keep: bool = False,
+        cost: bool = True,
     ) -> None:
         """Prepare; nothing is computed or written yet."""
+        self.measures_cost = cost
         self.plan, self.spec, self.callback = plan, plan.spec, callback
         self.store, self.path = store, store.checkpoint(plan.spec)
         self.weights = store.weights(plan.spec) if keep else None
@@ -99,7 +101,6 @@ class Cell:
         train, dev, test = (plan.data.splits[name].to(device) for name in SPLITS)
         if spec.train.best_on_test and isinstance(plan.task, TrajectoryTask):
             raise UserError(f"{plan.task.key} has no test answers; give train.best_on_test=false")
-        self.callback.phase("measure cost")
         plan = with_fastest_backend(plan, self.store)
         self._measure(plan, train)
         self.callback.phase("train")
@@ -114,10 +115,11 @@ class Cell:
         return self._evaluate(trainer, test)
 
     def _measure(self, plan: Plan, train: Split) -> None:
-        """Count the operations of a step, and measure the cost if the plan asks for it."""
-        if not plan.costs:
+        """Count the operations of a step, and measure the cost unless it is left out."""
+        if not self.measures_cost:
             self.flops = flops_of(plan, train)
             return
+        self.callback.phase("measure cost")
         self.cost = measure(plan)
         if (running := self.store.locks.running_here()) > 1:
             self.cost = self.cost.model_copy(update={"workers": running})
@@ -204,19 +206,21 @@ def run(
     save_every: float = SAVE_EVERY,
     clock: Callable[[], float] = time.monotonic,
     keep: bool = False,
+    cost: bool = True,
 ) -> Record:
     """Run one cell and write its record, however it ends.
 
     A run whose checkpoint is in the store is continued. During training Ctrl-C and SIGTERM take
     effect after the current step, when a checkpoint has been written. Checkpoints are also written
     after each evaluation and every `save_every` seconds by `clock`. With `keep` the weights before
-    training and those of each evaluation stay in the store; see `Store.weights`.
+    training and those of each evaluation stay in the store; see `Store.weights`. Without `cost` the
+    record has none: measuring a short run takes longer than the run.
 
     Raises:
         UserError: the record cannot be written.
         KeyboardInterrupt: Ctrl-C, or SIGTERM; the record has status `interrupted`.
     """
-    cell = Cell(plan, store, callback, save_every, clock, keep)
+    cell = Cell(plan, store, callback, save_every, clock, keep, cost)
     with cell.interrupts:
         try:
             with unchanged(f"the run of {plan.spec.attention}"):

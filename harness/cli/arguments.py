@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, islice
 from pathlib import Path
@@ -41,7 +42,8 @@ OutOption = Annotated[
     Path | None, typer.Option(parser=path, help="Folder of the files; by default the store.")
 ]
 AttentionOption = Annotated[
-    list[str], typer.Option("--attention", "-a", help="A, A+B, or A,A+B,...; repeatable.")
+    list[str],
+    typer.Option("--attention", "-a", help="A, A+B, MODULE:CLASS or A,A+B,...; repeatable."),
 ]
 BudgetOption = Annotated[str, typer.Option(help="Recipe: smoke, laptop, paper, or a TOML file.")]
 SeedsOption = Annotated[str, typer.Option(help="Seeds and ranges: 0-2,7.")]
@@ -142,6 +144,24 @@ def names_in(texts: Sequence[str]) -> list[str]:
             raise UserError(f"{text!r} holds an empty name; separate names by single commas")
         names |= dict.fromkeys(parts)
     return list(names)
+
+
+def attentions_in(texts: Sequence[str]) -> list[str]:
+    """As `names_in`; the class at MODULE:CLASS becomes a variant with the name of the class.
+
+    Raises:
+        UserError: a name is empty, or that of a class is taken.
+    """
+    if ":" not in "".join(texts):
+        return names_in(texts)
+    from zoo.variants import variants
+
+    # The class may be in the current folder, which an installed command does not search.
+    sys.path.insert(0, "")
+    return [
+        "+".join(variants.name_class(part) if ":" in part else part for part in name.split("+"))
+        for name in names_in(texts)
+    ]
 
 
 def span(text: str) -> range:

@@ -119,6 +119,7 @@ def run(
     *,
     rerun: bool = False,
     keep: bool = False,
+    cost: bool = True,
     resources: "Resources | None" = None,
 ) -> "list[tuple[Record, bool]]":
     """Check every cell, then run those without a final record; see `harness.grid.run_all`.
@@ -138,4 +139,4 @@ def run(
     store.require_writable()
     with grid_view.grid(Output(), Output(stderr=True), store.name) as view:
         pool = create(resources or Resources(), folder, view)
-        return grid.run_all(runnable, store, pool, view, rerun=rerun, keep=keep)
+        return grid.run_all(runnable, store, pool, view, rerun=rerun, keep=keep, cost=cost)

@@ -1,7 +1,7 @@
 """`harness check`: run the conformance checks of a variant."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -51,13 +51,34 @@ def check(
         raise UserError(f"--only {', '.join(names)}: does not apply to {where}; give another check")
     start = perf_counter()
     rows = list(_rows(pairs))
-    failed = [f"{row['variant']}: {row['check']}" for row in rows if not row["passed"]]
+    failed = _failed(rows)
     code = 1 if failed else 0
     if as_json:
         return Answer({"rows": rows}, code)
     outcome = f"{len(failed)} of {len(rows)} checks fail" if failed else "all checks pass"
     total = f"{perf_counter() - start:.1f} s{' with --fast' * fast}"
     return Answer(f"{outcome}, in {total}{': ' * bool(failed)}{'; '.join(failed)}", code)
+
+
+def require_passed(name: str, settings: Mapping[str, Any]) -> None:
+    """Run every check of a registered variant.
+
+    Raises:
+        UserError: one fails that is not declared.
+    """
+    from zoo.conformance import checks_for, configurations, locate
+
+    found = configurations(name, locate(name), settings)
+    rows = list(_rows([(one, check) for one in found for check in checks_for(one)]))
+    if failed := _failed(rows):
+        raise UserError(
+            f"{'; '.join(failed)}: {len(failed)} of {len(rows)} checks fail; correct {name}, or "
+            "declare them in expected_failures"
+        )
+
+
+def _failed(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    return [f"{row['variant']}: {row['check']}" for row in rows if not row["passed"]]
 
 
 def _rows(pairs: Sequence[tuple["Configuration", "Check"]]) -> Iterator[dict[str, Any]]:

@@ -47,6 +47,10 @@ def report(
     latex: Annotated[
         bool, typer.Option("--latex", help="Write the matrix of each suite for LaTeX, too.")
     ] = False,
+    publish: Annotated[
+        bool,
+        typer.Option("--publish", help="Write the answers to built-in suites into the package."),
+    ] = False,
     as_json: JsonOption = False,
 ) -> Answer:
     """Write a page of each suite, the leaderboard, and the pages of tuning and costs."""
@@ -54,6 +58,7 @@ def report(
     from harness.cli.tables import comparison, is_of_suite, suite_tables
     from harness.records.files import require_writable
     from harness.records.store import CostStore
+    from harness.records.suites import FOLDER, names
     from reports import pages, pairs, tables
     from reports.pages import suite as suite_pages
     from reports.text import frame_csv
@@ -80,6 +85,12 @@ def report(
     for of in suites:
         made |= suite_pages.files(of, latex=latex)
     files = within(folder, made)
+    if publish:
+        files |= {
+            FOLDER / f"{of.suite.name}.csv": frame_csv(suite_pages.published(of))
+            for of in suites
+            if of.suite.name in names()
+        }
     written = write_pages(files | ({readme: updated.encode()} if readme else {}))
     code = 0 if complete else 1
     if as_json:

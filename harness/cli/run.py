@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def run(
-    attention: arguments.AttentionOption,
+    attention: arguments.AttentionOption = (),  # type: ignore[assignment]
     task: Annotated[
         list[str] | None,
         typer.Option("--task", "-t", help="TASK or TASK,TASK,...; repeatable; that of a question."),
@@ -52,6 +52,16 @@ def run(
         typer.Option(help="parameters: the feed-forward width at which they are softmax's."),
     ] = "",
     tensorboard: arguments.TensorboardOption = None,
+    suite: Annotated[
+        str, typer.Option(help="Run what is missing of a suite: laptop, or a TOML file.")
+    ] = "",
+    questions: Annotated[
+        str, typer.Option(help="Of the suite, separated by commas; by default all.")
+    ] = "",
+    cost: Annotated[
+        bool,
+        typer.Option("--cost/--no-cost", help="Measure time and memory; a suite does at its end."),
+    ] = True,
     store: arguments.StoreOption = Path("runs"),
     engine: arguments.EngineOption = "local",
     workers: arguments.WorkersOption = 0,
@@ -68,6 +78,8 @@ def run(
 ) -> Answer:
     """Train every variant on every task with every seed; report accuracy, speed and memory.
 
+    With --attention alone: the place of the variants among the published rows of a suite.
+
     Each run is made once: commands on one store, of one machine or several, share its cells.
     Exit 1 if a run failed, or was skipped because the variant does not support the task.
     """
@@ -76,14 +88,38 @@ def run(
     from harness.events import require_tensorboard, write_events
     from harness.plan import resolve
 
+    resources = arguments.resources(engine, workers, threads, device, slurm)
+    run_cells = partial(
+        cells.run, folder=store, rerun=rerun, keep=keep_checkpoints, resources=resources, cost=cost
+    )
+    given = {
+        "task": task, "budget": budget != "laptop", "seeds": seeds, "tune": tune, "grid": grid,
+        "match": match, "precision": precision != "auto", "positions": positions,
+        "compile": compiled is not None, "tensorboard": tensorboard,
+    }  # fmt: skip
+    if suite:
+        from harness.cli import suite as suites
+
+        suites.require_none(given, suite)
+        return suites.run(
+            suite, attention, questions, set_, device, store, measured=cost, as_json=as_json,
+            run_cells=partial(run_cells, cost=False),
+        )  # fmt: skip
+    if not attention:
+        raise UserError("no --attention is given; give for example --attention primal")
+    if questions:
+        raise UserError("--questions are those of a suite; give --suite laptop as well")
+    if not any((*given.values(), set_, rerun, keep_checkpoints, not cost)):
+        from harness.cli.first import first
+
+        return first(arguments.attentions_in(attention), device, store, resources, as_json)
     if grid and not tune:
         raise UserError("--grid is the grid of --tune; give --tune as well")
     if tensorboard:
         require_tensorboard()
     question = budgets.find(budget).question
     usual = [question.task if question else "listops"]
-    tasks, attentions = arguments.names_in(task or usual), arguments.names_in(attention)
-    resources = arguments.resources(engine, workers, threads, device, slurm)
+    tasks, attentions = arguments.names_in(task or usual), arguments.attentions_in(attention)
     requests = cells.requests(
         tasks, attentions, "0" if tune or seeds is None else seeds, budget=budget, device=device,
         precision=precision, set_=set_, positions=positions, compiled=compiled,
@@ -91,9 +127,6 @@ def run(
     if match:
         requests = cells.matched(requests, match)
     requests = cells.in_faster_precision(requests, precision, store, resources)
-    run_cells = partial(
-        cells.run, folder=store, rerun=rerun, keep=keep_checkpoints, resources=resources
-    )
     if tune:
         outcomes, count = tuning.run(requests, grid, seeds, run_cells)
     else:

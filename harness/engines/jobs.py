@@ -33,6 +33,7 @@ class Job(NamedTuple):
             where it held none.
         restart: whether to delete the checkpoint.
         keep: whether the run keeps its weights; see `harness.run.run`.
+        cost: whether the run measures its cost.
     """
 
     plan: Plan
@@ -41,6 +42,7 @@ class Job(NamedTuple):
     before: str = ""
     restart: bool = False
     keep: bool = False
+    cost: bool = True
 
     @property
     def name(self) -> str:
@@ -145,7 +147,7 @@ def take(job: Job, view: CellView) -> bool | None:
             return False
         if job.restart:
             path.unlink(missing_ok=True)
-        run(job.plan, store, Reported(view.callback(spec), lock), keep=job.keep)
+        run(job.plan, store, Reported(view.callback(spec), lock), keep=job.keep, cost=job.cost)
         return True
 
 
@@ -208,13 +210,14 @@ class Order(NamedTuple):
     before: str
     restart: bool
     keep: bool
+    cost: bool
     threads: int
 
 
 def order(job: Job, threads: int) -> Order:
     """The job as it is sent to a process that computes with `threads` CPU threads."""
     spec, store = job.plan.spec.model_dump_json(), job.store.absolute()
-    return Order(spec, store, job.rerun, job.before, job.restart, job.keep, threads)
+    return Order(spec, store, *job[2:], threads)
 
 
 def execute(order: Order) -> Result:
@@ -229,8 +232,7 @@ def execute(order: Order) -> Result:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            spec, store, rerun, before, restart, keep, _ = order
-            new = take(Job(_restored(spec), store, rerun, before, restart, keep), trace)
+            new = take(Job(_restored(order.spec), *order[1:-1]), trace)
         except UserError as error:
             return Result("error", str(error))
         except Exception:

@@ -15,7 +15,7 @@ The recipe of a question is found by the name `SUITE@VERSION/QUESTION`, as that 
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
@@ -24,10 +24,16 @@ from harness.records.spec import Count, Frozen, Positions, Precision
 from harness.records.toml_files import Parts, Table, first_error, read_toml
 from zoo.registry import UserError, Value, unknown
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 FOLDER = Path(__file__).parents[1] / "recipes" / "suites"
 """The suites of this package."""
 
 SUFFIX = ".toml"
+
+COLUMNS = ("row", "question", "mean", "baseline", "baseline_value", "rate")
+"""Some of the columns of published answers."""
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,31}$")]
 
@@ -123,6 +129,7 @@ class Suite(Frozen):
         rows: in the order in which they run.
         questions: in the order of the columns.
         cost: what is measured of each row.
+        first: the questions of `harness run --attention A`, scored by accuracy; none of a file.
     """
 
     name: str
@@ -131,6 +138,7 @@ class Suite(Frozen):
     rows: Annotated[tuple[SuiteRow, ...], Field(min_length=1)]
     questions: Annotated[tuple[Question, ...], Field(min_length=1)]
     cost: CostPlan
+    first: tuple[str, ...] = ()
 
     @field_validator("rows")
     @classmethod
@@ -190,6 +198,20 @@ def find(name: str) -> Suite:
     if version not in ("", str(suite.version)):
         raise UserError(f"suite {name!r} is not in this release, which has {suite.key!r}; use that")
     return suite
+
+
+def published(suite: Suite) -> "pd.DataFrame":
+    """The published answers to a suite of this package, a line for each row and question.
+
+    Columns: those of `reports.suites.answers`, and `rate`, the `train.lr` that trials chose.
+    `harness report --publish` writes the file.
+    """
+    import pandas as pd
+
+    path = FOLDER / f"{suite.name}.csv"
+    return (
+        pd.read_csv(path, keep_default_na=True) if path.exists() else pd.DataFrame(columns=COLUMNS)
+    )
 
 
 @cache

@@ -92,6 +92,13 @@ def files(of: Tables, *, latex: bool) -> dict[str, bytes]:
     return made | ({f"{name}.tex": _rendered("suite.tex.j2", of)} if latex else {})
 
 
+def published(of: Tables) -> pd.DataFrame:
+    """The answers of the rows that were run, with the rate of their runs."""
+    rates = of.seeds.groupby(["row", "question"])["train.lr"].first().rename("rate")
+    found = of.answers[of.answers["text"] != ""]
+    return found.join(rates, on=["row", "question"])
+
+
 def terminal(of: Tables) -> str:
     """The matrix as text."""
     titles = [question.title for question in of.suite.questions]

@@ -4,6 +4,7 @@ Nothing here imports torch, so that finding a name is fast.
 """
 
 import inspect
+import os
 import sys
 import warnings
 from collections.abc import Callable
@@ -92,6 +93,26 @@ class Registry(Generic[T]):
         """As `items`, without plug-ins: what a file for all users may name."""
         return sorted(self._built_in().items())
 
+    def name_class(self, at: str) -> str:
+        """Add the plug-in at `MODULE:CLASS` by the name of its class, which is returned.
+
+        The processes that this one starts have it too: an environment variable names it.
+
+        Raises:
+            UserError: the name is taken, or is none.
+        """
+        name, key = at.rpartition(":")[2], variable(self._group)
+        points = dict.fromkeys([*os.environ.get(key, "").split(), f"{name}={at}"])
+        if not _is_valid(name) or (
+            name in self.names() and os.environ.get(key, "") != " ".join(points)
+        ):
+            raise UserError(
+                f"{self.kind} {at!r}: the name {name!r} is taken, or has other characters than "
+                "letters, digits, '-' and '_'; rename the class"
+            )
+        os.environ[key] = " ".join(points)
+        return name
+
     def package(self, name: str) -> dict[str, str]:
         """Name and version of the package that defines the plug-in `name`; empty for others."""
         point = self._entry_points().get(name)
@@ -153,19 +174,26 @@ class Registry(Generic[T]):
         return points
 
 
-def entry_points(group: str) -> metadata.EntryPoints:
-    """The entry points of a group, of all installed packages.
+def entry_points(group: str) -> list[metadata.EntryPoint]:
+    """The entry points of a group, of all installed packages and of `name_class`.
 
     Raises:
         UserError: the entry points of an installed package, of this group or not, are malformed.
     """
     try:
-        return metadata.entry_points(group=group)
+        installed = metadata.entry_points(group=group)
     except Exception as error:  # the parser of the standard library has no error type
         raise UserError(
             f"the entry points of {_malformed()} cannot be read ({in_one_line(error)}); reinstall "
             "or uninstall that package"
         ) from error
+    named = (text.partition("=") for text in os.environ.get(variable(group), "").split())
+    return [*installed, *(metadata.EntryPoint(name, at, group) for name, _, at in named)]
+
+
+def variable(group: str) -> str:
+    """The environment variable that names classes of a group: NAME=MODULE:CLASS, by spaces."""
+    return group.upper().replace(".", "_")
 
 
 def _malformed() -> str:

@@ -1,0 +1,102 @@
+"""The runs and the measurements of a suite, from its questions and rows."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Literal
+
+from harness import grid
+from harness.cost.plan import CostRequest, cells
+from harness.plan import Plan, Request, resolve
+from harness.records.cost import CostSpec
+from harness.records.suites import CostPlan, Question, Suite, SuiteRow
+from tasks import create
+from tasks.data.sources import ImportedTask
+from zoo.composition import Composition
+from zoo.contract import Unsupported
+from zoo.registry import UserError, Value
+
+Device = Literal["cpu", "cuda"]
+
+
+def rows_of(
+    suite: Suite, names: Sequence[str], settings: Mapping[str, Mapping[str, Value]]
+) -> tuple[SuiteRow, ...]:
+    """The rows that are named by their attention or their label; all if none is.
+
+    A name that no row has is a further row. With `settings`, options of variants, each is.
+
+    Raises:
+        UserError: a name is unknown, or an owner of settings is no variant of a row.
+    """
+    if not names and not settings:
+        return suite.rows
+    rows: list[SuiteRow] = []
+    for name in names or [row.attention for row in suite.rows]:
+        named = [row for row in suite.rows if name in (row.attention, row.label)]
+        if settings or not named:
+            own = {v: dict(settings.get(v, {})) for v in Composition.parse(name).names}
+            named = [SuiteRow(attention=name, options={v: o for v, o in own.items() if o})]
+        rows += named
+    if unused := settings.keys() - {owner for row in rows for owner in row.options}:
+        raise UserError(
+            f"--set {min(unused)}: a suite fixes recipes and tasks; give options of variants of "
+            f"--attention, or train on one question with --budget {suite.key}/NAME"
+        )
+    return tuple(rows)
+
+
+def requests(
+    name: str, question: Question, rows: Sequence[SuiteRow], device: Device, seed: int = 0
+) -> list[Request]:
+    """A request for each row that has the form which a question of the suite `name` needs.
+
+    Raises:
+        UserError: the recipe is malformed, a model cannot be built, or data are missing.
+    """
+    found = [
+        Request(
+            attention=row.attention, task=question.task, budget=f"{name}/{question.name}",
+            seed=seed, device=device, precision=question.precision, compiled=device == "cuda",
+            positions=question.positions, settings=row.options,
+        )
+        for row in rows
+    ]  # fmt: skip
+    plans = [resolve(request) for request in found]
+    return [request for request, plan in zip(found, plans, strict=True) if _has_form(plan)]
+
+
+def _has_form(plan: Plan) -> bool:
+    """Whether the variants of a run have the form of its task, and its model a layer for each."""
+    fits = len(plan.composition.names) <= plan.spec.model.depth
+    return fits and grid.unsupported(plan) is None
+
+
+def require_data(questions: Iterable[Question]) -> None:
+    """Raise `UserError` where the data of a question are neither generated nor in the cache."""
+    for question in questions:
+        task = create(question.task, **question.options)
+        if isinstance(task, ImportedTask) and not task.is_cached():
+            raise UserError(
+                f"question {question.name!r} has no data: {task.how_to_get()}; or name other "
+                "questions with --questions"
+            )
+
+
+def costs(suite: Suite, rows: Sequence[SuiteRow], device: Device) -> list[CostSpec]:
+    """What is measured of the rows of a suite, with the references of softmax."""
+    specs = (spec for row in rows for spec in layer_costs(suite.cost, row, device))
+    return [*{spec.id: spec for spec in specs}.values()]
+
+
+def layer_costs(plan: CostPlan, row: SuiteRow, device: Device) -> list[CostSpec]:
+    """What is measured of a row: a layer, so none of a composition, and no pass that it lacks."""
+    specs: list[CostSpec] = []
+    for operation in plan.passes if len(Composition.parse(row.attention).names) == 1 else ():
+        request = CostRequest(
+            attentions=[row.attention], lengths=plan.lengths, operations=[operation],
+            level="layer", batching=plan.batch[operation], dim=plan.dim, heads=plan.heads,
+            causal=False, precision=plan.precision, device=device, settings=row.options,
+        )  # fmt: skip
+        with suppress(Unsupported):
+            specs += cells(request)
+    return specs
