@@ -9,6 +9,7 @@ import typer
 
 from harness.cli.arguments import JsonOption, StoreOption, path
 from harness.cli.process import Answer
+from harness.records.store import CostStore, Store
 from zoo.registry import UserError, printable
 
 if TYPE_CHECKING:
@@ -41,8 +42,7 @@ def report(
     """Write the leaderboard, the pages of tuning and costs, their tables and their figures."""
     from harness.cli.baselines import fit
     from harness.records.files import require_writable
-    from harness.records.store import CostStore
-    from reports import pages, tables
+    from reports import tables
 
     if not store.is_dir():
         raise UserError(f"store {str(store)!r} is not a folder; make records with: harness run")
@@ -51,11 +51,9 @@ def report(
     complete = not baselines or fit(records, store)
     records = attach(records, store) if baselines else records
     costs = with_warnings(CostStore.within(store).read())[0]
-    updated = _updated(readme, records, costs) if readme else ""
+    files = _made(records, broken, costs, folder, readme)
     require_writable(folder, str(folder), "give another --out")
-    made = pages.files(records, broken) | pages.tuning_files(records) | pages.cost_files(costs)
-    files = within(folder, made)
-    written = write_pages(files | ({readme: updated.encode()} if readme else {}))
+    written = write_pages(files)
     code = 0 if complete else 1
     if as_json:
         rows, cost_rows = tables.rows_of(records), tables.cost_rows(costs)
@@ -63,6 +61,31 @@ def report(
     only_costs = bool(costs) and not records
     summary = tables.cost_summary(costs) if only_costs else tables.summary(records)
     return Answer(f"\n{summary}", code)
+
+
+def made(store: Path, folder: Path, readme: Path) -> dict[Path, bytes]:
+    """The pages of a store in `folder`, and `readme` with its tables, by path.
+
+    Raises:
+        UserError: the store cannot be read, or `readme` cannot be updated.
+    """
+    records, broken = read(store, curves=False)
+    costs = with_warnings(CostStore.within(store).read())[0]
+    return _made(records, broken, costs, folder, readme)
+
+
+def _made(
+    records: "Sequence[Record]",
+    broken: "Sequence[Broken]",
+    costs: "Sequence[CostRecord]",
+    folder: Path,
+    readme: Path | None,
+) -> dict[Path, bytes]:
+    from reports import pages
+
+    updated = {readme: _updated(readme, records, costs).encode()} if readme else {}
+    files = pages.files(records, broken) | pages.tuning_files(records) | pages.cost_files(costs)
+    return within(folder, files) | updated
 
 
 def within(folder: Path, files: Mapping[str, bytes]) -> dict[Path, bytes]:
@@ -96,8 +119,6 @@ def read(store: Path, *, curves: bool = True) -> "tuple[list[Record], list[Broke
     There is a warning for each file that is not a record. Without `curves` records have the last
     point of their curves alone.
     """
-    from harness.records.store import Store
-
     folder = Store(store)
     records, broken = with_warnings(
         folder.read() if curves else folder.read(lambda record: record.without_curve)
