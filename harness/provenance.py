@@ -4,7 +4,6 @@ import hashlib
 import inspect
 import sys
 from collections.abc import Iterable
-from contextlib import suppress
 from importlib import metadata
 from types import ModuleType
 
@@ -33,13 +32,18 @@ def implementations(names: Iterable[str]) -> dict[str, str]:
     The source is that of the variant's module and of the modules of its package that it uses,
     directly or through others, in order of their names.
     """
-    digests = {}
-    for name in names:
-        with suppress(OSError, TypeError, KeyError):
-            module = sys.modules[variants.find(name).__module__]
-            sources = map(inspect.getsource, sorted(used_by(module), key=lambda one: one.__name__))
-            digests[name] = hashlib.sha256("".join(sources).encode()).hexdigest()
-    return digests
+    digests = {name: source_digest(variants.find(name)) for name in names}
+    return {name: digest for name, digest in digests.items() if digest}
+
+
+def source_digest(variant: type) -> str:
+    """SHA-256 of the sources of a variant, see `implementations`; empty where it has none."""
+    try:
+        modules = used_by(sys.modules[variant.__module__])
+        sources = map(inspect.getsource, sorted(modules, key=lambda one: one.__name__))
+        return hashlib.sha256("".join(sources).encode()).hexdigest()
+    except (OSError, TypeError, KeyError):
+        return ""
 
 
 def options_of(spec: RunSpec | CostSpec) -> dict[str, dict[str, Value]]:

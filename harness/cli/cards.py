@@ -1,33 +1,26 @@
-"""Writes docs/tasks.md, one card per task, and its images: `python -m harness.cli.cards`."""
+"""The page docs/tasks.md, one card per task, and its images."""
 
 import inspect
+import re
 import textwrap
-import warnings
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated
-
-import typer
-from rich.console import Console
 
 import tasks
 from harness.baselines import fit
-from harness.cli.arguments import path
-from harness.cli.descriptions import EXAMPLES, SHEET, Description, describe
-from harness.cli.process import script
-from harness.cli.progress import fitting
-from harness.cli.report import within, write_pages
+from harness.cli.descriptions import EXAMPLES, SHEET, Description, describe, spec_of
+from harness.cli.progress import Output, fitting
+from harness.cli.report import within
 from harness.data import Data
 from harness.plan import Request, task_of
 from harness.records.baselines import TaskBaselines
-from harness.records.files import require_writable
 from harness.records.spec import TaskSpec
 from harness.records.store import BaselineStore
 from reports.markdown import escape, table
-from tasks.baselines import FEW, FIRST
+from tasks.baselines import BASELINES_VERSION, FEW, FIRST
 from tasks.data.sources import ImportedTask
 from tasks.registry import tasks as registry
-from zoo.registry import UserError
 
 WIDTH = 92
 """Characters of a line of an example."""
@@ -38,8 +31,8 @@ HEAD_LENGTH, TAIL_LENGTH = 700, 300
 HEAD = f"""\
 # Tasks
 
-One card per task: what is predicted, the data, and the baselines. `python -m harness.cli.cards`
-writes this page.
+One card per task: what is predicted, the data, and the baselines. `python -m harness.cli.pages`
+writes the cards of the tasks whose data the cache has.
 
 * **Setting**: the task with its version, and the options that differ from their defaults. Where the
   `laptop` budget uses another setting than the default, the card has both.
@@ -60,47 +53,61 @@ writes this page.
   place that was most often correct in train for a query at that position, or of that rank. *same
   sequence*, *same counts in train*: the most frequent class of the equal examples of train. Of
   text: bits per byte or perplexity of *unigram* and interpolated *Kneser-Ney n-grams*, n chosen on
-  dev. `results/baselines` holds them; those that it lacks are fitted.
+  dev. `results/baselines` holds them; `--fit` fits those that it lacks.
 * **Examples** are the first {EXAMPLES} of train. Positions count from 0. Of long sequences the
   middle is left out. The **sheet** of a task of images shows the first {SHEET}, row by row.
 """
 
 
-def main(
-    out: Annotated[
-        Path,
-        typer.Option(
-            parser=path, help="The page to write; its images go to a folder of that name."
-        ),
-    ] = Path("docs/tasks.md"),
-    generate: Annotated[
-        bool, typer.Option("--generate/--no-generate", help="Generate data that are missing.")
-    ] = True,
-    store: Annotated[
-        Path,
-        typer.Option(parser=path, help="Folder of the baselines; those that it lacks are fitted."),
-    ] = Path("results/baselines"),
-) -> None:
-    """Write the page of the tasks and its images."""
+def made(page: Path, store: Path) -> dict[Path, bytes]:
+    """The page and its images, from the data in the cache and the baselines of a store.
 
-    def baselines_of(spec: TaskSpec, data: Data) -> TaskBaselines:
-        with fitting(Console(), f"baselines of {spec.key}") as on_step:
-            return fit(spec, lambda _: data, BaselineStore(store), on_step)
-
-    if not out.suffix:
-        raise UserError(f"--out {str(out)!r} has no suffix; give one such as docs/tasks.md")
-    require_writable(out.with_suffix(""), str(out), "give another --out")
-    cards = []
+    The card of a task stays as it is where its data or its baselines are missing.
+    """
+    old = dict(_sections(page.read_text("utf-8"))) if page.is_file() else {}
+    found = BaselineStore.within(store)
     shared = {name for name, _ in registry.built_in()}
+    sections, files = [], {}
     for name in filter(shared.__contains__, tasks.names(required_options=False)):
-        try:
-            cards.append([describe(task, generate, baselines_of) for task in settings(name)])
-        except UserError as error:
-            warnings.warn(str(error), stacklevel=2)
+        card = [describe(task, partial(_complete, found)) for task in settings(name)]
+        if name in old and any(setting.missing for setting in card):
+            sections.append(old[name])
             continue
-        for description in cards[-1]:
-            typer.echo(f"{description.task.key}: {description.missing or 'described'}")
-    write_pages(within(out.with_suffix(""), images(cards)) | {out: page(cards, out.stem).encode()})
+        sections.append(_card(card, page.stem))
+        files |= within(page.with_suffix(""), images([card]))
+    return files | {page: "\n".join([HEAD, *sections]).encode()}
+
+
+def fit_missing(store: Path) -> None:
+    """Fit the baselines that the cards lack, of the tasks whose data are generated or in the cache.
+
+    Raises:
+        UserError: data are damaged.
+    """
+    for name, _ in registry.built_in():
+        for task in settings(name) if name in tasks.names(required_options=False) else ():
+            if not isinstance(task, ImportedTask) or task.is_cached():
+                data = Data.of(task)
+                with fitting(Output(), f"baselines of {task.key}") as on_step:
+                    fit(
+                        spec_of(task, data),
+                        lambda _, d=data: d,
+                        BaselineStore.within(store),
+                        on_step,
+                    )
+
+
+def _complete(found: BaselineStore, spec: TaskSpec) -> TaskBaselines | None:
+    """The baselines of a task in a store; None where it has not all of them."""
+    baselines = found.find(spec)
+    is_complete = baselines and baselines.version == BASELINES_VERSION and not baselines.left
+    return baselines if is_complete else None
+
+
+def _sections(page: str) -> Iterator[tuple[str, str]]:
+    """The name of each card of a page, and its text."""
+    for section in re.split(r"^(?=## )", page, flags=re.MULTILINE)[1:]:
+        yield section.partition("\n")[0].removeprefix("## "), section
 
 
 def settings(name: str) -> list[tasks.Task]:
@@ -215,7 +222,3 @@ def _block(text: str) -> str:
         omitted = len(plain) - len(head) - len(tail)
         plain = f"{head} … {omitted:,} characters left out … {tail}"
     return "\n".join(f"    {line}" for line in textwrap.wrap(plain, WIDTH))
-
-
-if __name__ == "__main__":
-    script("cards", main)

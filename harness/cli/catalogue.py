@@ -1,7 +1,7 @@
 """What is registered: variants and tasks with their options, and the names of the budgets.
 
 Without plug-ins that is the content of `list.json`, since the import of the variants imports torch,
-which takes seconds. `python -m harness.cli.list` writes that file.
+which takes seconds. `python -m harness.cli.pages` writes that file.
 """
 
 import inspect

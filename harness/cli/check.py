@@ -2,12 +2,13 @@
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from harness.cli.arguments import JsonOption, settings_of
+from harness.cli.arguments import JsonOption, path, settings_of
 from harness.cli.process import Answer
 from zoo.registry import UserError
 
@@ -28,9 +29,15 @@ def check(
         list[str] | None,
         typer.Option(help="Names of checks, separated by commas; repeatable.", metavar="CHECK"),
     ] = None,
+    store: Annotated[
+        Path | None,
+        typer.Option(parser=path, metavar="PATH", help="Write the certificate to this store."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> Answer:
     """Run every check that a variant's traits require; exit 1 if one fails."""
+    if store and (fast or only or set_):
+        raise UserError("a certificate has every check; leave --fast, --only and --set out")
     from zoo.conformance import checks_for, configurations, locate
 
     if ":" in name:
@@ -53,6 +60,8 @@ def check(
     rows = list(_rows(pairs))
     failed = _failed(rows)
     code = 1 if failed else 0
+    if store:
+        typer.echo(_certify(owner, pairs[0][0], rows, store))
     if as_json:
         return Answer({"rows": rows}, code)
     outcome = f"{len(failed)} of {len(rows)} checks fail" if failed else "all checks pass"
@@ -93,12 +102,39 @@ def _rows(pairs: Sequence[tuple["Configuration", "Check"]]) -> Iterator[dict[str
         typer.echo(f"{progress}  {line(result)}")
         yield {
             "variant": result.variant,
+            "group": check.group,
             "check": result.check,
             "passed": result.passed,
             "seconds": round(seconds, 3),
             "detail": result.detail,
             "expected_failure": result.expected_failure,
         }
+
+
+def _certify(
+    name: str, configuration: "Configuration", rows: Sequence[dict[str, Any]], store: Path
+) -> Path:
+    """Write the certificate of the results in `rows`; its path."""
+    from datetime import UTC, datetime
+
+    from harness.environment import describe
+    from harness.provenance import source_digest
+    from harness.records.certificate import Certificate, CheckResult, write_certificate
+
+    results = tuple(
+        CheckResult(
+            form=row["variant"], **{k: row[k] for k in CheckResult.model_fields if k in row}
+        )
+        for row in rows
+    )
+    certificate = Certificate(
+        variant=name,
+        code=source_digest(configuration.variant),
+        taken=datetime.now(UTC).isoformat(timespec="seconds"),
+        environment=describe("cpu"),
+        results=results,
+    )
+    return write_certificate(store, certificate)
 
 
 def _names(texts: list[str]) -> list[str]:

@@ -11,11 +11,11 @@ import numpy as np
 from PIL import Image
 
 from harness.data import Data
-from harness.records.baselines import TaskBaselines
+from harness.records.baselines import TaskBaselines, missing
 from harness.records.spec import TaskSpec
 from tasks import Split, Task
 from tasks.answers import Classes, NextTokens, Number
-from tasks.data.sources import CachedTask, GeneratedTask
+from tasks.data.sources import CachedTask
 
 EXAMPLES = 3
 """Examples on a card: the first of train."""
@@ -56,28 +56,26 @@ class Description(NamedTuple):
     examples: Mapping[str, Example] = MappingProxyType({})
 
 
-def describe(
-    task: Task, generate: bool, baselines_of: Callable[[TaskSpec, Data], TaskBaselines]
-) -> Description:
-    """Load all splits of a task and describe them; `generate` those that the cache does not have.
+def describe(task: Task, baselines_of: Callable[[TaskSpec], TaskBaselines | None]) -> Description:
+    """Load all splits of a task that are in the cache or need none, and describe them.
 
-    `baselines_of` gives its baselines.
+    `baselines_of` gives its baselines, None where they are not known.
 
     Raises:
-        UserError: the data are damaged, or cannot be generated with the task's options.
+        UserError: the data are damaged.
     """
-    if missing := _missing(task, generate):
+    if isinstance(task, CachedTask) and not task.is_cached():
         target = f"one of {task.classes:,} classes" if task.classes > 1 else "a number"
-        return Description(task, target, missing)
+        return Description(task, target, task.how_to_get())
     data, setting = Data.of(task), {"setting": f"`{task.key}`"}
     rows = {name: {**setting, "split": name} for name in data.splits}
     train, test = data.splits["train"], data.splits["test"]
     train_hashes = set(_hashes(train))
     repeated = sum(digest in train_hashes for digest in _hashes(test))
-    spec = TaskSpec(
-        name=task.name, key=task.key, options=task.options, block=0, digests={**data.digests}
-    )
-    found = baselines_of(spec, data)
+    spec = spec_of(task, data)
+    found = baselines_of(spec)
+    if found is None:
+        return Description(task, "", f"no baselines; {missing(spec)}")
     share = f"{repeated:,} of {len(test.sequences):,}"
     tables = [
         [rows[name] | _sizes(split) for name, split in data.splits.items()],
@@ -88,6 +86,12 @@ def describe(
     ]
     target, examples = _target(task, train), _examples(task, train)
     return Description(task, target, tables=tables, examples=examples)
+
+
+def spec_of(task: Task, data: Data) -> TaskSpec:
+    """The specification of a task and its data."""
+    digests = {**data.digests}
+    return TaskSpec(name=task.name, key=task.key, options=task.options, block=0, digests=digests)
 
 
 def png(rows: Sequence[Sequence[Sequence[int]]]) -> bytes:
@@ -103,13 +107,6 @@ def png(rows: Sequence[Sequence[Sequence[int]]]) -> bytes:
     file = io.BytesIO()
     Image.fromarray(pixels.repeat(SCALE, axis=0).repeat(SCALE, axis=1)).save(file, "PNG")
     return file.getvalue()
-
-
-def _missing(task: Task, generate: bool) -> str:
-    """How to get the data; empty where they are present or are generated on loading."""
-    if not isinstance(task, CachedTask) or (isinstance(task, GeneratedTask) and generate):
-        return ""
-    return "" if task.is_cached() else task.how_to_get()
 
 
 def _sizes(split: Split) -> dict[str, str]:

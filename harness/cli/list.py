@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from harness.cli.arguments import JsonOption
-from harness.cli.catalogue import BUILT_IN, Entry, described, registered
-from harness.cli.process import Answer, script
+from harness.cli.catalogue import Entry, described, registered
+from harness.cli.process import Answer
 from zoo.registry import UserError, unknown
 
 WIDTH = 100
@@ -85,12 +85,13 @@ def details(entry: Entry) -> str:
     return "\n".join([*(fill(line, WIDTH) for line in (*lines, *_needs(entry))), "", table])
 
 
-def main() -> None:
-    """Write the variants, tasks and budgets of this package."""
-    from harness.records.files import write_atomic
-
-    text = json.dumps(registered(plug_ins=False), indent=1, ensure_ascii=False)
-    typer.echo(write_atomic(BUILT_IN, f"{text}\n".encode()))
+def content() -> bytes:
+    """The file of the variants, tasks and budgets of this package: an entry on each line."""
+    parts = []
+    for kind, entries in registered(plug_ins=False).items():
+        lines = ",\n".join(json.dumps(entry, ensure_ascii=False) for entry in entries)
+        parts.append(f'"{kind}": [\n{lines}\n]')
+    return "\n".join(["{", ",\n".join(parts), "}\n"]).encode()
 
 
 def _is_installed(package: str) -> bool | None:
@@ -136,7 +137,3 @@ def _table(head: Sequence[str], rows: Any) -> str:
     from reports.text import text_table
 
     return text_table(head, rows, WIDTH)
-
-
-if __name__ == "__main__":
-    script("list", main)

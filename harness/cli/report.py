@@ -3,18 +3,22 @@
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
 
 import typer
 
 from harness.cli.arguments import JsonOption, StoreOption, path
 from harness.cli.process import Answer
+from harness.records.store import CostStore, Store
 from zoo.registry import UserError, printable
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from harness.records.cost import CostRecord
     from harness.records.record import Record
     from harness.records.store import Broken
+    from reports.pages.suite import Tables
 
 T = TypeVar("T")
 
@@ -47,62 +51,93 @@ def report(
     latex: Annotated[
         bool, typer.Option("--latex", help="Write the matrix of each suite for LaTeX, too.")
     ] = False,
-    publish: Annotated[
-        bool,
-        typer.Option("--publish", help="Write the answers to built-in suites into the package."),
-    ] = False,
     as_json: JsonOption = False,
 ) -> Answer:
     """Write a page of each suite, the leaderboard, and the pages of tuning and costs."""
     from harness.cli.baselines import fit
-    from harness.cli.tables import comparison, is_of_suite, suite_tables
+    from harness.cli.tables import comparison
     from harness.records.files import require_writable
-    from harness.records.store import CostStore
-    from harness.records.suites import FOLDER, names
-    from reports import pages, pairs, tables
+    from reports import tables
     from reports.pages import suite as suite_pages
-    from reports.text import frame_csv
 
     if not store.is_dir():
         raise UserError(f"store {str(store)!r} is not a folder; make records with: harness run")
     folder = store if out is None else out
-    records, broken = read(store, curves=False)
-    complete = not baselines or fit(records, store)
-    records = attach(records, store) if baselines else records
-    costs = with_warnings(CostStore.within(store).read())[0]
-    suites = suite_tables(records, costs, store, suite or ())
-    records = [record for record in records if not is_of_suite(record)]
-    differences = pairs.joined(
-        [*(of.pairs for of in suites), pairs.of_boards(tables.boards(records))]
-    )
+    complete = not baselines or fit(read(store, curves=False)[0], store)
+    found = _gather(store, suite or ())
     if compare:
-        text = comparison(compare, differences, suites)
+        differences = found.differences
+        text = comparison(compare, differences, found.suites)
         return Answer(differences.to_dict("records") if as_json else text)
-    updated = _updated(readme, records, costs) if readme else ""
+    files = _made(found, folder, readme, latex=latex)
     require_writable(folder, str(folder), "give another --out")
-    made = pages.files(records, broken) | {"pairs.csv": frame_csv(differences)}
-    made |= pages.tuning_files(records) | pages.cost_files(costs)
-    for of in suites:
-        made |= suite_pages.files(of, latex=latex)
-    files = within(folder, made)
-    if publish:
-        files |= {
-            FOLDER / f"{of.suite.name}.csv": frame_csv(suite_pages.published(of))
-            for of in suites
-            if of.suite.name in names()
-        }
-    written = write_pages(files | ({readme: updated.encode()} if readme else {}))
+    written = write_pages(files)
     code = 0 if complete else 1
     if as_json:
-        rows, cost_rows = tables.rows_of(records), tables.cost_rows(costs)
-        answers = [line for of in suites for line in of.answers.to_dict("records")]
+        rows, cost_rows = tables.rows_of(found.records), tables.cost_rows(found.costs)
+        answers = [line for of in found.suites for line in of.answers.to_dict("records")]
         return Answer(
             {"answers": answers, "rows": rows, "costs": cost_rows, "files": written}, code
         )
-    parts = [*map(suite_pages.terminal, suites), *([tables.summary(records)] if records else [])]
-    if not parts:
-        parts = [tables.cost_summary(costs) if costs else tables.summary(records)]
-    return Answer("\n" + "\n\n".join(parts), code)
+    parts = [*map(suite_pages.terminal, found.suites)]
+    parts += [tables.summary(found.records)] if found.records or not found.costs else []
+    return Answer("\n" + "\n\n".join(parts or [tables.cost_summary(found.costs)]), code)
+
+
+class _Store(NamedTuple):
+    """What a store holds: the runs that are of no suite, the costs, and the suites."""
+
+    records: "list[Record]"
+    broken: "list[Broken]"
+    costs: "list[CostRecord]"
+    suites: "list[Tables]"
+
+    @property
+    def differences(self) -> "pd.DataFrame":
+        """Between the rows of each suite and of each leaderboard."""
+        from reports import pairs, tables
+
+        of_suites = [of.pairs for of in self.suites]
+        return pairs.joined([*of_suites, pairs.of_boards(tables.boards(self.records))])
+
+
+def _gather(store: Path, suites: Sequence[str] = ()) -> _Store:
+    from harness.cli.tables import is_of_suite, suite_tables
+
+    records, broken = read(store, curves=False)
+    costs = with_warnings(CostStore.within(store).read())[0]
+    tables = suite_tables(records, costs, store, suites)
+    return _Store([run for run in records if not is_of_suite(run)], broken, costs, tables)
+
+
+def made(store: Path, readme: Path, published: Path) -> dict[Path, bytes]:
+    """The pages of a store, `readme` with its tables, and the answers that the package ships.
+
+    Raises:
+        UserError: the store cannot be read, or `readme` cannot be updated.
+    """
+    from reports.pages.suite import published as rows
+    from reports.text import frame_csv
+
+    found = _gather(store)
+    answers = {f"{of.suite.name}.csv": frame_csv(rows(of)) for of in found.suites}
+    return _made(found, store, readme) | within(published, answers)
+
+
+def _made(
+    found: _Store, folder: Path, readme: Path | None, *, latex: bool = False
+) -> dict[Path, bytes]:
+    from reports import pages
+    from reports.pages import suite as suite_pages
+    from reports.text import frame_csv
+
+    updated = {readme: _updated(readme, found.records, found.costs).encode()} if readme else {}
+    files = pages.files(found.records, found.broken)
+    files |= {"pairs.csv": frame_csv(found.differences)}
+    files |= pages.tuning_files(found.records) | pages.cost_files(found.costs)
+    for of in found.suites:
+        files |= suite_pages.files(of, latex=latex)
+    return within(folder, files) | updated
 
 
 def within(folder: Path, files: Mapping[str, bytes]) -> dict[Path, bytes]:
@@ -136,8 +171,6 @@ def read(store: Path, *, curves: bool = True) -> "tuple[list[Record], list[Broke
     There is a warning for each file that is not a record. Without `curves` records have the last
     point of their curves alone.
     """
-    from harness.records.store import Store
-
     folder = Store(store)
     records, broken = with_warnings(
         folder.read() if curves else folder.read(lambda record: record.without_curve)

@@ -13,8 +13,7 @@ HEAD = """\
 
 The models of this page have no attention: linear models, boosted trees, one perceptron. They are
 fitted to train, chosen on dev, and read test once, at the length of the published tasks.
-`python -m harness.cli.findings` fits them and writes the page; the records are in
-`results/shallow/`.
+`python -m harness.cli.pages --fit` fits them; the records are in `results/shallow/`.
 
 A published accuracy that such a model reaches is no evidence of attention: the *simplest model that
 reaches it* is the first of the task's list whose 95 % interval (Wilson, of the test split) ends at

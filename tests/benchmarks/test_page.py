@@ -23,7 +23,7 @@ from harness.records.fields import Quartiles
 from reports.pages.notes import FAILING_COVERAGE
 
 ROOT = Path(__file__).parents[2]
-COMMAND = "run: python -m benchmarks.page"
+COMMAND = "run: python -m harness.cli.pages"
 
 CLAIMS = [claim for benchmark in BENCHMARKS for claim in claims_of(benchmark)]
 

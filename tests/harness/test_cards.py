@@ -15,6 +15,7 @@ import tasks
 from harness.baselines import fit
 from harness.cli import cards
 from harness.cli.descriptions import describe, png
+from harness.data import Data
 from harness.records.store import BaselineStore
 from tasks import Split, Task
 from tasks.contract import SPLITS
@@ -56,11 +57,11 @@ class Texts(Squares):
 def described_task(task: Task):
     """The description of a task, with baselines that no store keeps."""
 
-    def baselines_of(spec, data):
+    def baselines_of(spec):
         with TemporaryDirectory() as folder:
-            return fit(spec, lambda _: data, BaselineStore(Path(folder)), lambda *_: None)
+            return fit(spec, lambda _: Data.of(task), BaselineStore(Path(folder)), lambda *_: None)
 
-    return describe(task, False, baselines_of)
+    return describe(task, baselines_of)
 
 
 def described(name: str):
@@ -213,15 +214,20 @@ def few(monkeypatch, tmp_path) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("generate", [True, False])
-def test_the_program_writes_the_page_and_its_images(few, capsys, generate):
-    cards.main(few, generate, few.parent.parent / "baselines")
-    names = ["cards.md", *(f"squares-{i}.png" for i in (1, 2, 3)), "squares.png"]
-    assert sorted(path.name for path in few.parent.rglob("*.*")) == names
-    text, out = few.read_text("utf-8"), capsys.readouterr().out
-    assert "(cards/squares-1.png)" in text and (few.parent / "cards" / "squares-1.png").is_file()
-    assert "`image@1`: missing" in text and out.splitlines()[-1] == str(few)
-    assert ("4,dev=2,test=2]`: missing; run the task: its data are" in text) != generate
+def test_a_card_without_data_or_baselines_stays_as_it_is(few, tmp_path):
+    store = tmp_path / "results"
+    few.parent.mkdir()
+    few.write_text("# Old\n\n## image\n\nold image\n\n## squares\n\nold squares\n")
+    first = cards.made(few, store)[few].decode()
+    assert first.startswith(cards.HEAD) and "old image" in first and "old squares" in first
+    assert "`listops@1[min_len=2,max_len=24,train=4,dev=2,test=2]`: missing" in first
+    cards.fit_missing(store)
+    files = cards.made(few, store)
+    second = files.pop(few).decode()
+    assert "old image" in second and "old squares" not in second and "## listops" in second
+    assert sorted(path.name for path in files) == sorted(
+        [*(f"squares-{i}.png" for i in (1, 2, 3)), "squares.png"]
+    )
 
 
 def test_the_settings_are_the_defaults_and_the_laptop_budget():
@@ -238,7 +244,7 @@ def users_cache() -> Path:
 
 def test_the_head_of_the_page_is_up_to_date():
     head = PAGE.read_text("utf-8").partition("\n## ")[0]
-    assert head.strip() == cards.page([], PAGE.stem).strip(), "run: python -m harness.cli.cards"
+    assert head.strip() == cards.page([], PAGE.stem).strip(), "run: python -m harness.cli.pages"
 
 
 @pytest.mark.slow
@@ -254,7 +260,7 @@ def test_the_page_has_the_digests_of_the_data_in_the_cache(name, users_cache, mo
             for split in SPLITS:
                 assert digests.get((task.key, split)) == task.load(split).digest(), (
                     f"{split} of {task.key} is not what the page names: other data need another "
-                    "version; then run: python -m harness.cli.cards"
+                    "version; then run: python -m harness.cli.pages"
                 )
                 compared += 1
     if not compared:

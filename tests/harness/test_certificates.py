@@ -1,34 +1,36 @@
-"""The page of certificates has the results of the checks, and is up to date."""
+"""Certificates are records of all checks, and generated pages are made from records alone."""
+
+import json
 
 import pytest
-import typer
 
-from harness.cli import certificates
-from harness.cli.certificates import FIGURES, page
-from tests.certificates import PAGE, committed_figures
-from zoo.conformance import CHECKS, Outcome, Result, checks_for, configurations
+from harness.cli import pages
+from harness.records.certificate import CheckResult, read_certificates, write_certificate
+from reports.pages.certificates import certificates_page
+from tests.certificates import ROOT, committed
+from tests.harness.test_cli_check import checks  # noqa: F401
+from zoo.conformance import checks_for, configurations
+from zoo.registry import UserError
 from zoo.variants import variants
-from zoo.variants.softmax import Softmax
 
 
-def test_the_committed_page_has_every_check_of_every_variant():
-    """tests/zoo/test_conformance.py runs the checks and compares their figures with the page."""
-    figures = committed_figures()
-    results: dict[str, list[Result]] = {}
-    for name, variant in variants.items():
-        for configuration in [] if variant.unchecked else configurations(name, variant):
-            declared = variant.expected_failures_of(causal=configuration.causal)
-            for check in checks_for(configuration):
-                one = result(check.name, configuration.label, declared.get(check.name, ""))
-                if check.name in FIGURES:
-                    detail = figures[check.name, configuration.label]
-                    one = one._replace(outcome=Outcome(one.passed, detail))
-                results.setdefault(name, []).append(one)
-    assert page(results) == PAGE.read_text("utf-8"), "run: python -m harness.cli.certificates"
+@pytest.mark.parametrize("name", [name for name, one in variants.built_in() if not one.unchecked])
+def test_every_variant_has_a_certificate_of_every_check_all_as_declared(name):
+    one = committed()[name]
+    expected = [
+        (form.label, check.name, form.variant.expected_failures_of(causal=form.causal))
+        for form in configurations(name, variants.find(name))
+        for check in checks_for(form)
+    ]
+    assert one.passed
+    assert [(result.form, result.check, result.expected_failure) for result in one.results] == [
+        (label, check, declared.get(check, "")) for label, check, declared in expected
+    ]
 
 
-def result(check: str, form: str, reason: str = "") -> Result:
-    return Result(check, form, Outcome(not reason, "so"), reason)
+def test_the_page_is_that_of_the_committed_certificates():
+    page = (ROOT / "docs" / "certificates.md").read_text("utf-8")
+    assert page == certificates_page(committed().values()), "run: python -m harness.cli.pages"
 
 
 def cells(text: str) -> dict[str, str]:
@@ -37,38 +39,71 @@ def cells(text: str) -> dict[str, str]:
     return dict(zip(*split, strict=True))
 
 
-def test_a_group_that_passed_is_ticked_and_one_that_does_not_apply_is_a_dash():
-    groups = {check.name: check.group for check in CHECKS}
-    row = cells(page({"odd": [result("gradients", "odd"), result("token mixing", "odd")]}))
-    assert row.pop("attention") == "odd"
-    ticked = {groups["gradients"], groups["token mixing"]}
-    assert row == {group: "✓" if group in ticked else "–" for group in groups.values()}
+def result(form: str, group: str, *, passed: bool = True, reason: str = "") -> CheckResult:
+    return CheckResult(
+        form=form, group=group, check=f"a {group}", passed=passed, detail="so",
+        expected_failure=reason,
+    )  # fmt: skip
 
 
-def test_a_known_failure_is_a_number_that_refers_to_its_reason():
-    failed = [result("fully masked input", form, "NaN") for form in ("odd", "odd, causal")]
-    text = page({"odd": [result("gradients", "odd", "off by 42 %"), *failed]})
-    row = cells(text)
-    assert (row["gradients"], row["padding"]) == ("1", "2")
-    assert "1. odd: gradients: off by 42 %\n2. odd: fully masked input: NaN\n\n" in text
+def test_groups_are_ticked_numbered_crossed_or_left_out():
+    odd = [
+        result("odd", "first"),
+        *(result(form, "second", reason="NaN") for form in ("odd", "odd, causal")),
+        result("odd", "third", passed=False),
+    ]
+    base = committed()["softmax"]
+    own = [
+        base.model_copy(update={"variant": "odd", "results": tuple(odd)}),
+        base.model_copy(update={"variant": "plain", "results": (result("plain", "fourth"),)}),
+    ]
+    page = certificates_page(own)
+    groups = {"first": "✓", "second": "1", "third": "✗", "fourth": "–"}
+    assert cells(page) == {"attention": "odd", **groups}
+    assert page.count("odd: a second: NaN") == 1
 
 
-@pytest.mark.parametrize("passes", [True, False])
-def test_the_program_writes_the_page_only_if_all_is_as_declared(
-    capsys, tmp_path, monkeypatch, passes
-):
-    def examine(configuration):
-        return [Result("gradients", configuration.label, Outcome(passes, "off by 7"), "")]
+def test_check_writes_a_certificate_with_failures_and_reads_it_again(call, checks, tmp_path):  # noqa: F811
+    code, out, _ = call("check", "softmax", "--store", str(tmp_path))
+    one = read_certificates(tmp_path)["softmax"]
+    assert code == 1 and str(tmp_path / "certificates" / "softmax.json") in out
+    assert not one.passed and len(one.code) == 64
+    assert [(r.form, r.group, r.check, r.passed) for r in one.results[:2]] == [
+        ("softmax", "none", "ever", True), ("softmax", "none", "never", False)
+    ]  # fmt: skip
 
-    monkeypatch.setattr(certificates, "examine", examine)
-    monkeypatch.setattr(variants, "built_in", lambda: [("softmax", Softmax)])
-    out = tmp_path / "page.md"
-    if passes:
-        certificates.main(out)
-        assert capsys.readouterr().out.splitlines() == ["softmax", str(out)]
-        assert cells(out.read_text("utf-8"))["gradients"] == "✓"
-    else:
-        with pytest.raises(typer.Exit) as end:
-            certificates.main(out)
-        assert end.value.exit_code == 1 and not out.exists()
-        assert capsys.readouterr().out.count("off by 7") == 2
+
+@pytest.mark.parametrize("options", [["--fast"], ["--only", "lengths"]], ids=" ".join)
+def test_a_part_of_the_checks_is_no_certificate(call, tmp_path, options):
+    code, _, err = call("check", "softmax", "--store", str(tmp_path), *options)
+    assert code == 2 and err.count("\n") == 1 and not list(tmp_path.iterdir())
+
+
+def test_a_damaged_certificate_is_rejected_with_the_command_that_makes_it(tmp_path):
+    path = write_certificate(tmp_path, committed()["softmax"])
+    content = json.loads(path.read_text("utf-8"))
+    for damaged in ({**content, "variant": "linear"}, {**content, "taken": "today"}):
+        path.write_text(json.dumps(damaged))
+        with pytest.raises(UserError, match=f"harness check softmax --store {tmp_path}"):
+            read_certificates(tmp_path)
+
+
+def test_a_certificate_of_other_code_or_other_checks_is_out_of_date():
+    found = {name: one for name, one in committed().items() if name != "conv"}
+    found["linear"] = found["linear"].model_copy(update={"code": "0" * 64})
+    found["none"] = found["none"].model_copy(update={"results": found["none"].results[1:]})
+    stale = [*pages._stale_certificates(found)]
+    assert [line.split()[3].rstrip(":") for line in stale] == ["conv", "linear", "none"]
+
+
+@pytest.mark.slow
+def test_check_names_what_is_out_of_date_and_a_second_run_writes_what_was(tmp_path, monkeypatch):
+    monkeypatch.setattr(pages, "_stale_certificates", lambda found: iter(()))
+    page, table = tmp_path / "docs" / "page.md", tmp_path / "figure.svg"
+    made = {page: b"new", table: b"drawn"}
+    monkeypatch.setattr(pages, "GENERATORS", (lambda root: made,))
+    for check, code in ((True, 1), (False, 0), (True, 0)):
+        with pytest.raises(pages.typer.Exit) as end:
+            pages.main(check=check, fit=False, root=tmp_path)
+        assert end.value.exit_code == code
+        assert page.exists() == (not check or code == 0)

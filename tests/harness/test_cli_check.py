@@ -75,8 +75,8 @@ def test_the_document_has_a_row_for_each_check(call, checks):
     assert code == 1 and [row["passed"] for row in rows] == [True, False] * 2
     assert all(row.pop("seconds") >= 0 for row in rows)
     assert rows[1] == {
-        "variant": "softmax", "check": "never", "passed": False, "detail": "not today",
-        "expected_failure": "",
+        "variant": "softmax", "group": "none", "check": "never", "passed": False,
+        "detail": "not today", "expected_failure": "",
     }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import tasks
 from harness import budgets
-from harness.cli import cards, certificates, models
+from harness.cli import cards, models
 from harness.cli.catalogue import BUILT_IN, meanings, registered
 from harness.cli.descriptions import Description
 from harness.records.families import family_of
@@ -61,7 +61,7 @@ def test_the_mechanism_of_each_variant_takes_one_line(call):
 
 def test_the_written_file_is_what_is_registered():
     written = json.loads(json.dumps(registered(plug_ins=False)))
-    assert written == DOCUMENT, "run: python -m harness.cli.list"
+    assert written == DOCUMENT, "run: python -m harness.cli.pages"
 
 
 def test_the_document_has_the_traits_of_each_variant(call):
@@ -184,17 +184,10 @@ def test_no_generated_page_has_a_plug_in(plug_ins, monkeypatch, tmp_path):
     assert {row[0] for row in models.rows()} == {
         entry["name"] for entry in DOCUMENT["variants"] if "CUDA" not in entry["requires"]
     }
-    monkeypatch.setattr(certificates, "configurations", lambda name, variant: [name])
-    monkeypatch.setattr(certificates, "examine", lambda form: [result(form)])
-    certificates.main(tmp_path / "certificates.md")
-    page = (tmp_path / "certificates.md").read_text("utf-8")
-    assert "| primal |" in page and "aft-simple" not in page
-
     monkeypatch.setattr(
         cards, "describe", lambda task, *_: Description(task, "a target", "no data")
     )
-    cards.main(tmp_path / "tasks.md")
-    page = (tmp_path / "tasks.md").read_text("utf-8")
+    page = cards.made(tmp_path / "tasks.md", tmp_path)[tmp_path / "tasks.md"].decode()
     assert "## majority" in page and "mine" not in page
 
 

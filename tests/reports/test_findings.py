@@ -33,7 +33,7 @@ def study(*tests, task="listops@1[test=60000]", size=2000):
 def test_the_page_is_that_of_the_records():
     page = (ROOT / "docs" / "findings.md").read_text("utf-8")
     studies = read_studies(ROOT / "results" / "shallow")
-    assert studies and page == findings(studies), "run: python -m harness.cli.findings"
+    assert studies and page == findings(studies), "run: python -m harness.cli.pages"
 
 
 def test_a_published_accuracy_has_the_simplest_model_whose_interval_reaches_it():

@@ -9,7 +9,7 @@ import jaxtyping
 import pytest
 import torch
 
-from harness.cli.certificates import FIGURES
+from reports.pages.certificates import FIGURES
 from tests.certificates import committed_figures
 from tests.zoo.faulty import FAULTY
 from tests.zoo.faulty.causality import ScalesByLength
@@ -129,7 +129,7 @@ def test_a_registered_variant_passes_its_checks(configuration, check):
     if check.name in FIGURES:
         # The page was written elsewhere: these figures do not depend on the machine.
         on_page = committed_figures()[check.name, configuration.label]
-        assert on_page == result.detail, "run: python -m harness.cli.certificates"
+        assert on_page == result.detail, f"run: harness check {configuration.name} --store results"
     reason = result.expected_failure
     if reason and "raise" not in reason and check.name not in WITHOUT_VALUE:
         # The first value is the error; bounds and totals follow.

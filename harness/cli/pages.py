@@ -1,0 +1,121 @@
+"""Writes every generated file of this repository from its records: `python -m harness.cli.pages`.
+
+With `--check` nothing is written: it names the files that are out of date, and exits 1 if there are
+any. Measurements and fits are records; this program makes none.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harness.cli import cards, list, report
+from harness.cli.arguments import path
+from harness.cli.process import script
+from harness.records.certificate import Certificate, read_certificates
+from harness.records.shallow import read_studies, write_study
+from reports.pages.certificates import certificates_page
+from reports.pages.findings import findings
+from zoo.conformance import checks_for, configurations
+from zoo.variants import variants
+
+Files = Mapping[Path, bytes]
+
+FIGURES = (".png", ".svg")
+"""Files that are not compared: they are made with a table that is, and differ by the version of the
+library that drew them."""
+
+
+def main(
+    check: Annotated[bool, typer.Option("--check", help="Name what is out of date.")] = False,
+    fit: Annotated[
+        bool,
+        typer.Option("--fit", help="First fit what cards and findings lack; this takes hours."),
+    ] = False,
+    root: Annotated[Path, typer.Option(parser=path, help="A checkout of the repository.")] = Path(),
+) -> None:
+    """Write every generated file, or name those that are out of date; exit 1 if there are any."""
+    if fit:
+        cards.fit_missing(root / "results")
+        _fit_studies(root / "results" / "shallow")
+    stale = [*_stale_certificates(read_certificates(root / "results"))]
+    for make in GENERATORS:
+        files = {file: content for file, content in make(root).items() if _differs(file, content)}
+        if check:
+            stale += [f"{file}: python -m harness.cli.pages" for file in files if _is_text(file)]
+        else:
+            report.write_pages(files)
+    for line in stale:
+        typer.echo(f"out of date: {line}")
+    raise typer.Exit(1 if stale else 0)
+
+
+def _is_text(file: Path) -> bool:
+    return file.suffix not in FIGURES
+
+
+def _differs(file: Path, content: bytes) -> bool:
+    return not file.is_file() or file.read_bytes() != content
+
+
+def _stale_certificates(found: Mapping[str, Certificate]) -> Iterator[str]:
+    """The variants whose certificate is missing, or of other code or of other checks."""
+    from harness.provenance import source_digest
+
+    for name, variant in variants.built_in():
+        if variant.unchecked:
+            continue
+        forms = configurations(name, variant)
+        expected = [(form.label, check.name) for form in forms for check in checks_for(form)]
+        one = found.get(name)
+        known = [(result.form, result.check) for result in one.results] if one else []
+        if one is None or known != expected or one.code != source_digest(variant):
+            yield f"the certificate of {name}: harness check {name} --store results"
+
+
+def _fit_studies(folder: Path) -> None:
+    """Fit the shallow models of each task that has no record."""
+    from harness.shallow import SETTINGS, study
+
+    for name in SETTINGS:
+        if not (folder / f"{name}.json").exists():
+            typer.echo(write_study(folder, study(name)))
+
+
+def _list(root: Path) -> Files:
+    return {root / "harness" / "cli" / "list.json": list.content()}
+
+
+def _reports(root: Path) -> Files:
+    published = root / "harness" / "recipes" / "suites"
+    return report.made(root / "results", root / "README.md", published)
+
+
+def _certificates(root: Path) -> Files:
+    found = read_certificates(root / "results")
+    return {root / "docs" / "certificates.md": certificates_page(found.values()).encode()}
+
+
+def _findings(root: Path) -> Files:
+    studies = read_studies(root / "results" / "shallow")
+    return {root / "docs" / "findings.md": findings(studies).encode()}
+
+
+def _performance(root: Path) -> Files:
+    from benchmarks.page import PAGE, page
+
+    return {root / PAGE: page(root).encode()}
+
+
+def _cards(root: Path) -> Files:
+    return cards.made(root / "docs" / "tasks.md", root / "results")
+
+
+GENERATORS: tuple[Callable[[Path], Files], ...] = (
+    _list, _reports, _certificates, _findings, _performance, _cards,
+)  # fmt: skip
+
+
+if __name__ == "__main__":
+    script("pages", main)

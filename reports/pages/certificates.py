@@ -1,0 +1,57 @@
+"""The page of certificates: which checks each variant passes."""
+
+from collections.abc import Iterable, Iterator
+
+from harness.records.certificate import Certificate, CheckResult
+from reports.markdown import escape, table
+
+PASSED, NOT_CLAIMED, FAILED = "✓", "–", "✗"
+
+FIGURES = {
+    "token mixing": "Whether an output depends on other tokens, and how far away",
+    "linear FLOPs": "Growth of the FLOPs of variants that claim a linear cost",
+    "constant-size state": "State of recurrent variants",
+}
+"""Checks whose figures are on the page: they are the same on every machine."""
+
+HEAD = f"""\
+# Certificates
+
+One row per variant (`fla-*` need CUDA and are left out), one column per group of checks.
+{PASSED}: every check of the group that the variant's traits require passed, in every form.
+{NOT_CLAIMED}: the traits require none. {FAILED}: a check failed. A number: a known check failure.
+The records are in `results/certificates`; `harness check NAME --store results` makes one anew.
+
+"""
+
+
+def certificates_page(certificates: Iterable[Certificate]) -> str:
+    """The page as Markdown."""
+    results = {one.variant: one.results for one in certificates}
+    every = [result for own in results.values() for result in own]
+    groups = dict.fromkeys(result.group for result in every)
+    failures = list(dict.fromkeys(_failure(result) for result in every if result.expected_failure))
+
+    def text(name: str, group: str) -> str:
+        own = [result for result in results[name] if result.group == group]
+        if not all(result.passed for result in own):
+            return FAILED
+        known = [failures.index(_failure(result)) for result in own if result.expected_failure]
+        numbers = ", ".join(str(i + 1) for i in dict.fromkeys(known))
+        return numbers or (PASSED if own else NOT_CLAIMED)
+
+    rows = [[name, *(text(name, group) for group in groups)] for name in results]
+    parts = [HEAD, table(["attention", *groups], rows), "\n## Known check failures\n\n"]
+    parts += [f"{i}. {escape(': '.join(failure))}\n" for i, failure in enumerate(failures, 1)]
+    return "".join([*parts, *_figures(every)])
+
+
+def _failure(result: CheckResult) -> tuple[str, str, str]:
+    return result.form.removesuffix(", causal"), result.check, result.expected_failure
+
+
+def _figures(results: Iterable[CheckResult]) -> Iterator[str]:
+    for check, title in FIGURES.items():
+        rows = [[one.form, escape(one.detail)] for one in results if one.check == check]
+        yield f"\n## {title}\n\n"
+        yield table(["attention", "figure"], rows)
