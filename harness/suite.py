@@ -6,7 +6,7 @@ from typing import Literal
 
 from harness import grid
 from harness.cost.plan import CostRequest, cells
-from harness.plan import Plan, Request, resolve
+from harness.plan import Request, resolve
 from harness.records.cost import CostSpec
 from harness.records.suites import CostPlan, Question, Suite, SuiteRow
 from tasks import create
@@ -61,14 +61,15 @@ def requests(
         )
         for row in rows
     ]  # fmt: skip
-    plans = [resolve(request) for request in found]
-    return [request for request, plan in zip(found, plans, strict=True) if _has_form(plan)]
+    return [request for request in found if _has_form(request)]
 
 
-def _has_form(plan: Plan) -> bool:
+def _has_form(request: Request) -> bool:
     """Whether the variants of a run have the form of its task, and its model a layer for each."""
-    fits = len(plan.composition.names) <= plan.spec.model.depth
-    return fits and grid.unsupported(plan) is None
+    try:
+        return grid.unsupported(resolve(request)) is None
+    except Unsupported:
+        return False
 
 
 def require_data(questions: Iterable[Question]) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from zoo.contract import Attention, Size, variants
+from zoo.contract import Attention, Size, Unsupported, variants
 from zoo.registry import UserError, Value, changed, resolve
 
 
@@ -48,10 +48,10 @@ class Composition:
         """The variant of each layer of a stack, first to last.
 
         Raises:
-            UserError: `depth` is less than the number of variants.
+            Unsupported: `depth` is less than the number of variants.
         """
         if depth < len(self.names):
-            raise UserError(
+            raise Unsupported(
                 f"depth={depth} is less than the {len(self.names)} variants of "
                 f"{'+'.join(self.names)}; raise depth"
             )

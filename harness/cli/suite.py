@@ -1,6 +1,6 @@
 """`harness run --suite`: the missing runs of a suite, then the costs of its rows."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -112,11 +112,11 @@ def _require_certificates(rows: "Sequence[SuiteRow]") -> None:
 
     for row in rows:
         for name in Composition.parse(row.attention).names:
-            if is_foreign(Composition.parse(name)):
+            if is_foreign([name]):
                 require_passed(name, row.options.get(name, {}))
 
 
-def _content(suite: "Suite", name: str, store: Path) -> "tuple[str, list[dict[str, Any]]]":
+def _content(suite: "Suite", name: str, store: Path) -> "tuple[str, list[dict[Hashable, Any]]]":
     """The matrix of a suite as text, and its answers."""
     from harness.cli.tables import suite_tables
     from harness.records.store import CostStore, Store
