@@ -77,6 +77,8 @@ def test_a_size_with_a_field_of_another_type_is_rejected(wrong, complaint, monke
         ({"linear": 1}, "Traits.linear=1; give True or False"),
         ({"losses": "aux"}, "Traits.losses='aux'; give a tuple of names"),
         ({"losses": (1,)}, "give a tuple of names"),
+        ({"bidirectional": False}, "needs causal=True and cross=False"),
+        ({"bidirectional": False, "causal": True, "cross": True}, "needs causal=True and cross"),
     ],
 )
 def test_claims_of_another_type_are_rejected(wrong, complaint, monkeypatch):
@@ -92,6 +94,7 @@ def test_claims_of_another_type_are_rejected(wrong, complaint, monkeypatch):
         ({"traits": {"causal": False}}, "Mine.traits is a dict; make it a Traits"),
         ({"traits": None}, "Mine.traits is a NoneType; make it a Traits"),
         ({"expected_failures": ["lengths"]}, "Mine.expected_failures is a list; make it a Mapping"),
+        ({"identities": "softmax"}, "Mine.identities is a str; make it a tuple"),
         ({"unchecked": True}, "Mine.unchecked is a bool; make it a str"),
     ],
 )
@@ -136,6 +139,17 @@ def test_causal_without_that_claim_is_rejected_with_the_names_of_causal_variants
     with pytest.raises(Unsupported) as error:
         First(replace(SIZE, causal=True))
     assert str(error.value) == f"First is not causal; causal variants: {names_with('causal')}"
+
+
+def test_causal_only_is_rejected_with_the_names_of_bidirectional_variants():
+    class CausalOnly(First):
+        traits = replace(NOTHING, causal=True, bidirectional=False)
+
+    CausalOnly(replace(SIZE, causal=True))
+    with pytest.raises(Unsupported) as error:
+        CausalOnly(SIZE)
+    others = names_with("bidirectional")
+    assert str(error.value) == f"CausalOnly is causal only; bidirectional variants: {others}"
 
 
 def test_another_context_without_that_claim_is_rejected_with_the_names_of_others():
