@@ -124,9 +124,7 @@ class AttentiveGraphFilter(Attention):
         """U, Vh, V and, unless the degree is 0, S of each head."""
         parts = self.left_right_value(x, mask).chunk(3, dim=-1)
         parts = *parts, *([self.singular(x, mask)] if self.degree else [])
-        u, vh, *rest = (
-            part.unflatten(-1, (self.size.heads, -1)).transpose(1, 2) for part in parts
-        )
+        u, vh, *rest = (part.unflatten(-1, (self.size.heads, -1)).transpose(1, 2) for part in parts)
         positions = token_ranks(mask) if self.size.rotary and mask is not None else None
         return [self.apply_rotary(u, positions), self.apply_rotary(vh, positions), *rest]
 
