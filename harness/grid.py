@@ -84,9 +84,11 @@ def _unsupported(plan: Plan) -> str | None:
         build(f"attention {plan.spec.attention!r}", make)
     except Unsupported as error:
         task, reason = plan.spec.task, f"{plan.spec.attention} on {plan.task.key}: {error}"
-        if task.options.get("causal") is not True:
+        causal = task.options.get("causal")
+        if not isinstance(causal, bool):
             return reason
-        return f"{reason}; or make the task bidirectional with --set {task.name}.causal=false"
+        form, value = ("bidirectional", "false") if causal else ("causal", "true")
+        return f"{reason}; or make the task {form} with --set {task.name}.causal={value}"
     return None
 
 

@@ -22,7 +22,7 @@ from zoo.projection import Projection
 from zoo.recompute import layer_in_parts, samples_at_a_time
 from zoo.registry import Registry, UserError, Value
 from zoo.size import Size
-from zoo.traits import Traits
+from zoo.traits import Identity, Traits
 
 Token = Float[Tensor, "b d"]
 Tokens = Float[Tensor, "b n d"]
@@ -72,6 +72,7 @@ class Attention(nn.Module, ABC):
 
     Attributes:
         traits: the claims of the variant, readable before anything is built.
+        identities: settings at which it equals another variant.
         expected_failures: checks of `zoo.conformance` that the variant is known to fail, each with
             its reason. A name that ends in ", causal" is expected for the causal form only.
         unchecked: the reason why the checks cannot run on the variant; empty if they can.
@@ -86,6 +87,7 @@ class Attention(nn.Module, ABC):
     """
 
     traits: ClassVar[Traits]
+    identities: ClassVar[tuple[Identity, ...]] = ()
     expected_failures: ClassVar[Mapping[str, str]] = MappingProxyType({})
     unchecked: ClassVar[str] = ""
     requires: ClassVar[tuple[str, ...]] = ()
@@ -98,6 +100,7 @@ class Attention(nn.Module, ABC):
         super().__init_subclass__(**keywords)
         kinds = {
             "traits": Traits,
+            "identities": tuple,
             "expected_failures": Mapping,
             "unchecked": str,
             "requires": tuple,
@@ -111,14 +114,18 @@ class Attention(nn.Module, ABC):
                 raise TypeError(f"{cls.__name__}.{name} is a {actual}; make it a {kind.__name__}")
 
     def __init__(self, size: Size) -> None:
-        """Store the size; raise `Unsupported` if it is causal, and the variant is not."""
+        """Store the size; raise `Unsupported` if the variant has no such form."""
         super().__init__()
-        if size.causal and not self.traits.causal:
-            raise Unsupported(
-                f"{self.name()} is not causal; causal variants: {names_with('causal')}"
-            )
+        self.require_form(causal=size.causal)
         self.size = size
         self._options: Mapping[str, Value] = {}
+
+    @classmethod
+    def require_form(cls, *, causal: bool) -> None:
+        """Raise `Unsupported` if the variant has no causal form, or none that is not causal."""
+        if causal not in cls.traits.forms:
+            lacks, form = ("not causal", "causal") if causal else ("causal only", "bidirectional")
+            raise Unsupported(f"{cls.name()} is {lacks}; {form} variants: {names_with(form)}")
 
     @classmethod
     def build(cls, size: Size, options: Mapping[str, Value]) -> "Attention":

@@ -18,6 +18,7 @@ PASSED, NOT_CLAIMED = "✓", "–"
 
 FIGURES = {
     "token mixing": "Whether an output depends on other tokens, and how far away",
+    "identities": "Settings at which a variant equals another one",
     "linear FLOPs": "Growth of the FLOPs of variants that claim a linear cost",
     "constant-size state": "State of recurrent variants",
 }

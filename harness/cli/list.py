@@ -17,6 +17,7 @@ WIDTH = 100
 """Characters of a line."""
 
 CLAIMS = {
+    "bidirectional": "bidirectional",
     "causal": "causal",
     "cross": "cross-attention",
     "linear": "linear cost",

@@ -17,6 +17,7 @@ from harness.reference import AUTO, NAIVE, REFERENCE, SDPA
 from zoo.composition import Composition
 from zoo.contract import Size, Unsupported
 from zoo.registry import UserError, Value, unknown
+from zoo.variants import variants
 
 BUDGET = "laptop"
 """The budget of the model, where the level is `step`."""
@@ -44,7 +45,8 @@ class CostRequest:
         batching: a number, or `tokens=K` for K tokens in all samples together.
         dim: model width.
         heads: attention heads.
-        causal: whether evaluation and training are causal; prefill and decoding always are.
+        causal: whether evaluation and training are causal; those of variants that are causal only,
+            prefill and decoding always are.
         precision: of the matrix products.
         device: kind of device.
         settings: options by variant; `model` has those of the model, where `level` is `step`.
@@ -164,7 +166,9 @@ def _spec(
         batching=request.batching,
         dim=request.dim,
         heads=request.heads,
-        causal=request.causal or operation in ("prefill", "decode"),
+        causal=request.causal
+        or operation in ("prefill", "decode")
+        or not all(variants.find(name).traits.bidirectional for name in composition.names),
         model=_model(request) if request.level == "step" else None,
         precision=request.precision,
         device=request.device,

@@ -12,7 +12,7 @@ from harness.records.spec import ModelSpec, TrainSpec
 from harness.train import Trainer, autocast
 from tasks.contract import Split
 from zoo.composition import Composition
-from zoo.contract import Attention, Size, Unsupported, decoding, names_with
+from zoo.contract import Attention, Size, Unsupported, decoding
 from zoo.cost import state_bytes
 from zoo.kernels import key_value_cache
 from zoo.projected import ProjectedAttention
@@ -55,12 +55,11 @@ def require_supported(spec: CostSpec) -> None:
     """Reject a pass that a variant does not have, before anything is built.
 
     Raises:
-        Unsupported: a variant is not causal, or has no state to decode with.
+        Unsupported: a variant lacks the form, or has no state to decode with.
     """
     for name in Composition.parse(spec.attention).names:
         variant = variants.find(name)
-        if spec.causal and not variant.traits.causal:
-            raise Unsupported(f"{name} is not causal; causal variants: {names_with('causal')}")
+        variant.require_form(causal=spec.causal)
         if spec.operation == "decode" and not variant.decodes():
             raise Unsupported(f"{name} does not decode; variants that do: {decoding()}")
 

@@ -18,10 +18,12 @@ from tests.zoo.faulty.correct import (
     TRAITS,
     ActivatesTransposedView,
     Bidirectional,
+    CausalOnly,
     Correct,
     MeanOfAll,
     Recurrent,
 )
+from tests.zoo.faulty.identities import EqualsSoftmaxAfterPreparation
 from tests.zoo.faulty.leaks import batch_leak, causal_leak, loss_leak, padding_leak
 from tests.zoo.faulty.numerics import AddsDropoutInEvaluation, NegatesGradients, ReturnsFp32
 from tests.zoo.oracle import figures
@@ -76,7 +78,7 @@ PAIRS = [(0, 1), (47, 48), (63, 64), (36, 37), (148, 149), (0, 149), (5, 131)]
 def parameters(configuration, check):
     """A check of a registered variant; slow also if another form passes the same."""
     variant = configuration.label.removesuffix(", causal")
-    repeated = configuration.causal and check.group not in OF_CAUSAL_FORMS
+    repeated = configuration.repeats and check.group not in OF_CAUSAL_FORMS
     # Of a published package: the variant of the same mechanism passes the same checks.
     repeated |= variant.endswith("-lib")
     pairs = check.name in OF_EVERY_PAIR and variant not in FAST_PAIRS
@@ -93,7 +95,7 @@ REGISTERED = [
     for check in checks_for(configuration)
     if not (name.endswith("-lib") and check.name in OF_OWN_CODE)
     # Tracing takes seconds for each form; the other one is traced.
-    if not (configuration.causal and check.name in ("compiles", "export"))
+    if not (configuration.repeats and check.name in ("compiles", "export"))
     if not (check.name in LARGE and name not in LARGE_OF)
     if not (name in SLOW_TO_EXPORT and check.name == "export")
 ]
@@ -165,11 +167,14 @@ GROUPS = frozenset(check.group for check in CHECKS)
     [
         pytest.param(Correct, GROUPS, marks=pytest.mark.slow),
         (MeanOfAll, GROUPS),
+        # Without a bidirectional form it is `Correct`, which passes the others above.
+        (CausalOnly, {"rejections", "receptive field"}),
+        (EqualsSoftmaxAfterPreparation, {"identities"}),
         (ActivatesTransposedView, GROUPS - {"rejections"}),
         # Without its claim it is `linear`, which passes the others above.
         (Recurrent, {"recurrence", "rejections"}),
     ],
-    ids=["Correct", "MeanOfAll", "ActivatesTransposedView", "Recurrent"],
+    ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_a_correct_variant_passes_every_check(variant, groups):
     for configuration in configurations(variant.__name__, variant):

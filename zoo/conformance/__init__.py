@@ -19,6 +19,7 @@ from zoo.conformance import (
     dropout,
     export,
     gradients,
+    identities,
     mixing,
     numerics,
     padding,
@@ -104,6 +105,14 @@ def _decodes(configuration: Configuration) -> bool:
     return configuration.variant.decodes() and configuration.causal
 
 
+def _causal_only(configuration: Configuration) -> bool:
+    return not configuration.traits.bidirectional
+
+
+def _has_identities(configuration: Configuration) -> bool:
+    return bool(identities.of(configuration))
+
+
 def _recurrent(configuration: Configuration) -> bool:
     return configuration.traits.recurrent and configuration.causal
 
@@ -131,9 +140,11 @@ CHECKS: tuple[Check, ...] = (
     Check("receptive field", "causal receptive field", mixing.check_causal_form, _causal),
     Check("receptive field", "cross-attention", mixing.check_cross_attention, _cross),
     Check("rejections", "rejects causal", rejections.check_causal, _not(_if("causal"))),
+    Check("rejections", "rejects bidirectional", rejections.check_bidirectional, _causal_only),
     Check("rejections", "rejects cross-attention", rejections.check_context, _not(_if("cross"))),
     Check("rejections", "rejects recurrence", rejections.check_recurrence, _not(_decodes)),
     Check("rejections", "rejects non-boolean mask", rejections.check_mask),
+    Check("identities", "identities", identities.check_identities, _has_identities),
     Check("determinism", "eval is deterministic", determinism.check_eval),
     Check("determinism", "no dropout in eval", determinism.check_dropout),
     Check("determinism", "seeded determinism", determinism.check_seed),
@@ -178,7 +189,7 @@ def locate(name: str) -> type[Attention]:
 def configurations(
     name: str, variant: type[Attention], options: Mapping[str, Value] = MappingProxyType({})
 ) -> list[Configuration]:
-    """The forms that a variant claims to have, bidirectional and causal, with those options.
+    """The forms that a variant claims to have, bidirectional or causal, with those options.
 
     Raises:
         UserError: the variant cannot be checked or built, declares the failure of an unknown
@@ -189,7 +200,7 @@ def configurations(
     for check in variant.expected_failures:
         require_check(check.removesuffix(CAUSAL_SUFFIX), f"{name} expects a failure: ")
     resolved = resolve(name, variant, options)
-    forms = (False, True) if variant.traits.causal else (False,)
+    forms = variant.traits.forms
     result = [Configuration(name, variant, causal, resolved) for causal in forms]
     for configuration in result:
         build(configuration.label, configuration.layer)

@@ -89,6 +89,11 @@ class Configuration:
         return self.variant.traits
 
     @property
+    def repeats(self) -> bool:
+        """Whether this is the causal form of a variant that has a bidirectional form, too."""
+        return self.causal and self.traits.bidirectional
+
+    @property
     def label(self) -> str:
         """The name, followed by ", causal" for the causal form."""
         return f"{self.name}, causal" if self.causal else self.name

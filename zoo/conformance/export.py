@@ -16,12 +16,12 @@ and more than at its export."""
 
 
 def check_export(configuration: Configuration) -> Outcome:
-    """The evaluation of `export(layer, (x,))` at other batches and lengths; padded if not causal.
+    """The evaluation of `export(layer, (x,))` at other batches and lengths, unpadded and padded.
 
-    Exports take seconds, and the causal form has the padding of the other one.
+    Exports take seconds: with padding, that of one form; the other one has the same padding.
     """
     layer, distances = configuration.layer().eval(), []
-    for padded in (False,) if configuration.causal else (False, True):
+    for padded in (False,) if configuration.repeats else (False, True):
         x, keywords = _inputs(3, LENGTH, padded)
         dynamic = {name: {0: Dim.DYNAMIC, 1: Dim.DYNAMIC} for name in ("x", *keywords)}
         with warnings.catch_warnings():

@@ -1,6 +1,7 @@
 """What a variant does not claim, and a mask that is not boolean, must raise an error."""
 
 from collections.abc import Callable
+from functools import partial
 
 from zoo.conformance.configuration import Configuration, Outcome
 from zoo.conformance.tensors import padding_masks, random_tokens
@@ -11,6 +12,12 @@ from zoo.registry import UserError
 def check_causal(configuration: Configuration) -> Outcome:
     """Without a causal form, building one raises `Unsupported`."""
     return _raises(Unsupported, lambda: configuration.layer(causal=True), "built a causal layer")
+
+
+def check_bidirectional(configuration: Configuration) -> Outcome:
+    """Without a bidirectional form, building one raises `Unsupported`."""
+    layer = partial(configuration.layer, causal=False)
+    return _raises(Unsupported, layer, "built a bidirectional layer")
 
 
 def check_context(configuration: Configuration) -> Outcome:

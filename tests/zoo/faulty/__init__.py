@@ -27,6 +27,12 @@ from tests.zoo.faulty.cost import (
 )
 from tests.zoo.faulty.dropout import IgnoresDropout
 from tests.zoo.faulty.export import DiffersWhenExported, FixesTheBatch
+from tests.zoo.faulty.identities import (
+    BuildsBidirectionalWithoutClaim,
+    DiffersFromSoftmaxWithPadding,
+    RoundsDifferently,
+    StopsGradientsOfKeys,
+)
 from tests.zoo.faulty.numerics import (
     AddsDropoutInEvaluation,
     AppendsToList,
@@ -158,5 +164,9 @@ FAULTY = {
     FixesTheBatch: "export",
     IgnoresDropout: "declared dropout",
     DiffersWhenExported: "export",
+    DiffersFromSoftmaxWithPadding: "identities",
+    StopsGradientsOfKeys: "identities",
+    RoundsDifferently: "identities",
+    BuildsBidirectionalWithoutClaim: "rejects bidirectional",
 }
 """The check that must detect each defect."""

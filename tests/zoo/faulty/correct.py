@@ -29,6 +29,12 @@ class Bidirectional(Correct):
     traits = replace(TRAITS, causal=False)
 
 
+class CausalOnly(Correct):
+    """The same without a bidirectional form."""
+
+    traits = replace(TRAITS, cross=False, bidirectional=False)
+
+
 class ActivatesTransposedView(Bidirectional):
     """An ELU of a view, which the backend `aot_eager` cannot compile: not a defect of the layer."""
 
