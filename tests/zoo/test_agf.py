@@ -68,5 +68,5 @@ def test_the_loss_measures_how_far_both_factors_are_from_orthogonal(padded):
 
 
 def test_parameters_for_which_the_polynomials_have_no_recurrence_are_rejected():
-    with pytest.raises(UserError, match="agf.a=-1.0 and agf.b=-1.0"):
+    with pytest.raises(UserError, match=r"agf\.a=-1.0 and agf.b=-1.0"):
         zoo.create("agf", dim=DIM, heads=HEADS, max_len=9, a=-1.0, b=-1.0)

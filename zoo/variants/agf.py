@@ -33,6 +33,7 @@ from zoo.kernels.precision import full_precision
 from zoo.kernels.real_tokens import token_ranks, zero_padding
 from zoo.projection import Projection
 from zoo.registry import UserError
+from zoo.traits import Identity
 from zoo.variants import variants
 
 Parameter = Annotated[float, Field(ge=-2)]
@@ -46,6 +47,9 @@ class AttentiveGraphFilter(Attention):
         causal=False, cross=False, linear=True, stochastic=False, recurrent=False,
         losses=("orthogonality",),
     )  # fmt: skip
+    identities = (
+        Identity(other="agf", where="theta = 0", other_options={"degree": 0}, exact=True),
+    )
     expected_failures = MappingProxyType({
         "all parameters get gradients": "as published, theta starts at 0: of 7 parameters the two "
         "that give S have no gradient before the first step"

@@ -44,10 +44,19 @@ from zoo.contract import (
 from zoo.kernels import key_value_cache
 from zoo.kernels.precision import product_dtype
 from zoo.kernels.real_tokens import token_ranks
+from zoo.projected import ProjectedAttention
 from zoo.projection import Projection
 from zoo.registry import UserError
+from zoo.traits import Identity
 from zoo.variants import variants
 from zoo.variants.softmax import sdpa
+
+
+def _first_map_only(layer: "Differential", other: ProjectedAttention) -> None:
+    """Set the factor of the second map to 0, and the first query to that of the other layer."""
+    layer.get_submodule("gate").bias.fill_(-1e4)
+    for name, parameter in other.query.named_parameters():
+        parameter.copy_(layer.query.get_parameter(name)[: len(parameter)])
 
 
 @variants.register("differential")
@@ -55,6 +64,9 @@ class Differential(Attention):
     """A softmax map minus a factor times another one."""
 
     traits = Traits(causal=True, cross=False, linear=False, stochastic=False, recurrent=False)
+    identities = (
+        Identity(other="softmax", where="version=2, a factor of 0", prepare=_first_map_only),
+    )
 
     def __init__(self, size: Size, *, version: Literal[2, 1] = 2, depth: Natural = 0) -> None:
         """Make the parameters.

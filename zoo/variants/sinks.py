@@ -29,6 +29,7 @@ from zoo.contract import Count, Keys, Mask, Natural, OneToken, Queries, Size, St
 from zoo.kernels.real_tokens import with_real_tokens_first
 from zoo.kernels.window import windowed_attention
 from zoo.projected import ProjectedAttention
+from zoo.traits import Identity
 from zoo.variants import variants
 
 
@@ -37,6 +38,13 @@ class Sinks(ProjectedAttention):
     """Softmax attention to a window, to the first tokens, and optionally to a learned logit."""
 
     traits = Traits(causal=True, cross=False, linear=True, stochastic=False, recurrent=True)
+    identities = (
+        Identity(other="softmax", where="window >= n", options={"window": 1000}),
+        Identity(other="softmax", where="window >= n, logit of -1e4",
+                 options={"window": 1000, "learned": True},
+                 prepare=lambda layer, other: layer.sink.fill_(-1e4)),
+        Identity(other="local", where="tokens = 0", options={"tokens": 0}, exact=True),
+    )  # fmt: skip
     drops_weights = True
 
     def __init__(
