@@ -54,7 +54,7 @@ from zoo.variants.softmax import sdpa
 
 def _first_map_only(layer: "Differential", other: ProjectedAttention) -> None:
     """Set the factor of the second map to 0, and the first query to that of the other layer."""
-    layer.get_submodule("gate").bias.fill_(-1e4)
+    layer.get_parameter("gate.bias").fill_(-1e4)
     for name, parameter in other.query.named_parameters():
         parameter.copy_(layer.query.get_parameter(name)[: len(parameter)])
 

@@ -74,11 +74,11 @@ class Sinks(ProjectedAttention):
         )
         # At least s tokens; an exported graph has no case of its own for fewer.
         spare = self.tokens if torch.compiler.is_exporting() else max(self.tokens - n, 0)
-        parts = [F.pad(part, (0, 0, 0, spare)) for part in (q, k, v)] if spare else [q, k, v]
+        q, k, v = (F.pad(part, (0, 0, 0, spare)) if spare else part for part in (q, k, v))
         if self.sink is None:
-            return attend(*parts, count, global_tokens=self.tokens)[:, :, :n]
+            return attend(q, k, v, count, global_tokens=self.tokens)[:, :, :n]
         # The token of the logit is the first one, and global.
-        q, k, v = (F.pad(part, (0, 0, 1, 0)) for part in with_channel(*parts))
+        q, k, v = (F.pad(part, (0, 0, 1, 0)) for part in with_channel(q, k, v))
         k = torch.cat([key_of(self.sink, q), k[:, :, 1:]], dim=2)
         return attend(q, k, v, count + 1, global_tokens=self.tokens + 1)[:, :, 1 : n + 1, :-1]
 
