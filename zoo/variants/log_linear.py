@@ -92,7 +92,8 @@ class LogLinear(GatedAttention):
     def attend(self, x: Tokens, real: Mask | None) -> Queries:
         """See `GatedAttention.attend`."""
         q, k, v, log_alpha, scales = self._project(x, self.query_key_value(x, real))
-        limit = self.size.max_len if torch.compiler.is_exporting() else x.shape[1]
+        # In an exported graph more than any length: no length is a case of its own.
+        limit = self.size.max_len + 1 if torch.compiler.is_exporting() else x.shape[1]
         return weighted_sum(q, zero_padding(k, real), v, log_alpha, scales, self.chunk, limit)
 
     def backend_for(self, x: Tokens) -> str:
