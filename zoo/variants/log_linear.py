@@ -30,6 +30,7 @@ from torch.nn import functional as F
 
 from zoo.contract import Mask, Positions, Queries, Size, State, Token, Tokens, Traits
 from zoo.gated import GatedAttention
+from zoo.kernels.chunk_states import pairwise_decay
 from zoo.kernels.precision import full_precision
 from zoo.kernels.real_tokens import zero_padding
 from zoo.traits import Identity
@@ -149,8 +150,7 @@ def weighted_sum(
     q, k, v, log_alpha, scales = (x.unflatten(2, (chunks, chunk)) for x in parts)
     token = torch.arange(chunk, device=q.device)
     level = level_of(token[:, None], token).clamp_max(last)
-    segments = log_alpha.expand(-1, -1, -1, -1, chunk).tril(-1).cumsum(-2)
-    decay = torch.where(token[:, None] >= token, segments, -torch.inf).exp()
+    decay = pairwise_decay(log_alpha)
     weights = q @ k.mT * decay * scales.gather(-1, level.expand_as(decay))
     sums = (weights @ v).flatten(2, 3)
     # Of each block: its state at the end, the decay of the whole, and that up to each token.
