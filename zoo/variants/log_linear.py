@@ -28,14 +28,13 @@ from pydantic import AfterValidator, Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.contract import Mask, Positions, Queries, Size, State, Token, Tokens, Traits
-from zoo.gated import GatedAttention
-from zoo.kernels.chunk_states import pairwise_decay
+from zoo.causal_heads import CausalHeads
+from zoo.contract import Positions, Queries, Size, State, Token, Tokens, Traits
+from zoo.kernels.chunk_states import pairwise_decay, sum_after
 from zoo.kernels.precision import full_precision
-from zoo.kernels.real_tokens import zero_padding
 from zoo.traits import Identity
 from zoo.variants import variants
-from zoo.variants.gated_linear import _power_of_two, sum_after
+from zoo.variants.gated_linear import _power_of_two
 
 Gates = Float[Tensor, "b h n 1"]
 Scales = Float[Tensor, "b h n l"]
@@ -53,7 +52,7 @@ def _equal_scales(layer: "LogLinear", other: nn.Module) -> None:
 
 
 @variants.register("log-linear")
-class LogLinear(GatedAttention):
+class LogLinear(CausalHeads):
     """Linear attention with decay, weighted by the scale of the distance.
 
     Axis letters beyond the contract's: `l` levels.
@@ -90,16 +89,12 @@ class LogLinear(GatedAttention):
         self.level_scale = nn.Parameter(torch.ones(size.heads * levels))
         self._make_output()
 
-    def attend(self, x: Tokens, real: Mask | None) -> Queries:
-        """See `GatedAttention.attend`."""
-        q, k, v, log_alpha, scales = self._project(x, self.query_key_value(x, real))
+    def attend(self, x: Tokens) -> Queries:
+        """See `CausalHeads.attend`."""
+        inputs = self._project(x, self.query_key_value(x))
         # In an exported graph more than any length: no length is a case of its own.
         limit = self.size.max_len + 1 if torch.compiler.is_exporting() else x.shape[1]
-        return weighted_sum(q, zero_padding(k, real), v, log_alpha, scales, self.chunk, limit)
-
-    def backend_for(self, x: Tokens) -> str:
-        """See `Attention.backend_for`."""
-        return ""
+        return weighted_sum(*inputs, self.chunk, limit)
 
     def start(self, batch: int) -> State:
         """See `Attention.start`: a matrix per head and level, and the number of tokens."""
@@ -122,7 +117,7 @@ class LogLinear(GatedAttention):
         target = (power == 2 * divisor) | (last & (power < 2 * divisor))
         total = torch.where(merged, sums, 0.0).sum(2, keepdim=True)
         sums = torch.where(merged, 0.0, sums) + torch.where(target, total, 0.0)
-        return self._merge(token, heads)[:, 0], (sums, count + 1, *past)
+        return self.merge(token, heads)[:, 0], (sums, count + 1, *past)
 
     def _project(
         self, x: Tokens, projected: Tensor, positions: Positions | None = None
@@ -141,7 +136,7 @@ class LogLinear(GatedAttention):
 def weighted_sum(
     q: Queries, k: Queries, v: Queries, log_alpha: Gates, scales: Scales, chunk: int, limit: int
 ) -> Queries:
-    """The sums y_i of up to `limit` tokens; k is zero at padded tokens."""
+    """The sums y_i of up to `limit` tokens."""
     n, last = q.shape[2], scales.shape[-1] - 1
     chunk = min(chunk, 1 << (limit - 1).bit_length())
     # A power of two, so that blocks of chunks have halves.

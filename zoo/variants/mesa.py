@@ -23,14 +23,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.contract import Count, Mask, Positions, Queries, Size, State, Token, Tokens, Traits
-from zoo.gated import GatedAttention
+from zoo.causal_heads import CausalHeads
+from zoo.contract import Count, Positions, Queries, Size, State, Token, Tokens, Traits
 from zoo.kernels.blocks import block_size, in_blocks
-from zoo.kernels.chunk_states import chunk_states, pairwise_decay
+from zoo.kernels.chunk_states import chunk_states, pairwise_decay, sum_after
 from zoo.kernels.precision import full_precision
-from zoo.kernels.real_tokens import zero_padding
 from zoo.variants import variants
-from zoo.variants.gated_linear import sum_after
 
 Gates = Float[Tensor, "b h n 1"]
 LOWEST = 0.25
@@ -38,7 +36,7 @@ LOWEST = 0.25
 
 
 @variants.register("mesa")
-class Mesa(GatedAttention):
+class Mesa(CausalHeads):
     """The value that a regression of all values so far predicts at the query."""
 
     traits = Traits(
@@ -56,14 +54,10 @@ class Mesa(GatedAttention):
         self.penalty = nn.Parameter(torch.full((size.dim,), 1 - LOWEST).expm1().log())
         self._make_output()
 
-    def attend(self, x: Tokens, real: Mask | None) -> Queries:
-        """See `GatedAttention.attend`."""
-        q, k, v, log_alpha, beta = self._project(x, self.query_key_value(x, real))
-        return regress(q, zero_padding(k, real), v, log_alpha, beta, self._penalty(q), self.chunk)
-
-    def backend_for(self, x: Tokens) -> str:
-        """See `Attention.backend_for`."""
-        return ""
+    def attend(self, x: Tokens) -> Queries:
+        """See `CausalHeads.attend`."""
+        inputs = self._project(x, self.query_key_value(x))
+        return regress(*inputs, self._penalty(inputs[0]), self.chunk)
 
     def start(self, batch: int) -> State:
         """See `Attention.start`: H and G of each head, and the number of tokens."""
@@ -78,7 +72,7 @@ class Mesa(GatedAttention):
         sums = log_alpha.exp() * sums + (beta * k).mT * torch.cat([k, v], dim=-1)
         h, g = sums.chunk(2, dim=-1)
         solution = torch.linalg.solve(h + torch.diag_embed(self._penalty(q)), q.mT)
-        return self._merge(token, solution.mT @ g)[:, 0], (sums, count + 1, *past)
+        return self.merge(token, solution.mT @ g)[:, 0], (sums, count + 1, *past)
 
     def _penalty(self, q: Queries) -> Float[Tensor, "h e"]:
         """Lambda of each head and channel."""
@@ -101,7 +95,7 @@ def regress(
     q: Queries, k: Queries, v: Queries, log_alpha: Gates, beta: Gates,
     penalty: Float[Tensor, "h e"], chunk: int,
 ) -> Queries:  # fmt: skip
-    """The outputs y_i; k is zero at padded tokens."""
+    """The outputs y_i."""
     n, width = q.shape[2], q.shape[3]
     chunk = block_size(chunk, n)
     q, k, v, log_alpha, beta = (in_blocks(part, chunk) for part in (q, k, v, log_alpha, beta))

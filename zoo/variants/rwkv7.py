@@ -42,11 +42,11 @@ from zoo.contract import (
     Tokens,
     Traits,
 )
+from zoo.kernels.chunk_states import sum_after
 from zoo.kernels.precision import full_precision
 from zoo.kernels.real_tokens import with_real_tokens_first
 from zoo.projection import Projection
 from zoo.variants import variants
-from zoo.variants.gated_linear import sum_after
 
 SLOWEST = math.exp(-0.5)
 
@@ -104,13 +104,11 @@ class Rwkv7(Attention):
         return Attended(with_real_tokens_first(self._attend, mask, x))
 
     def _attend(self, x: Tokens, count: Int[Tensor, " #b"]) -> Tokens:
-        """Attend among tokens of which the first `count` are real."""
-        n = x.shape[1]
-        real = torch.arange(n, device=x.device) < count[:, None]
+        """Attend among tokens of which padded ones come last."""
         z = self._inputs(x, F.pad(x, (0, 0, 1, 0))[:, :-1])
-        projected = self.query(z["r"], real), self.key(z["k"], real), self.value(z["v"], real)
+        projected = self.query(z["r"]), self.key(z["k"]), self.value(z["v"])
         # In an exported graph more than any length: no length is a case of its own.
-        limit = self.size.max_len + 1 if torch.compiler.is_exporting() else n
+        limit = self.size.max_len + 1 if torch.compiler.is_exporting() else x.shape[1]
         with full_precision(*self._terms(z, *projected)) as (r, k, v, log_w, a, erased):
             heads = recur(r, k, v, log_w, a, erased, self.chunk, limit)
         return self._merge(heads, r, k, v, z["g"])
