@@ -46,6 +46,7 @@ class Softmax(ProjectedAttention):
     traits = Traits(causal=True, cross=True, linear=False, stochastic=False, recurrent=False)
     drops_weights = True
     caches = True
+    sink_is_a_key = True
 
     def __init__(
         self, size: Size, *, backend: Literal["auto", "sdpa", "naive", "xformers"] = "auto"
