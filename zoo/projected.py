@@ -4,6 +4,7 @@ from abc import abstractmethod
 from typing import ClassVar
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -27,6 +28,10 @@ from zoo.kernels.precision import full_precision, product_dtype
 from zoo.kernels.real_tokens import token_ranks
 from zoo.projection import Projection
 
+Values = Float[Tensor, "b h m w"]
+"""Values, which may be wider than keys, or narrower."""
+Outputs = Float[Tensor, "b h n w"]
+
 TOLERANCE = 1e-3
 """Relative and absolute, of the product of an attention matrix with the values."""
 
@@ -35,7 +40,8 @@ class ProjectedAttention(Attention):
     """The query, key, value and output projections around an inner `attend`.
 
     With `shared_qk` there is one projection for queries and keys (Reformer), and `attend` receives
-    its result as both.
+    its result as both. A subclass with queries and keys of another width replaces `query` and
+    `context`.
     """
 
     shared_qk: ClassVar[bool] = False
@@ -109,7 +115,7 @@ class ProjectedAttention(Attention):
                                   "linear in the values")  # fmt: skip
         return matrix
 
-    def _seeded_attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Tensor:
+    def _seeded_attend(self, q: Queries, k: Keys, v: Values, mask: Mask | None) -> Tensor:
         """`attend` with the same random numbers in every call."""
         with torch.random.fork_rng(devices=[q.device] if q.is_cuda else []):
             torch.manual_seed(0)
@@ -117,11 +123,11 @@ class ProjectedAttention(Attention):
 
     def analytic_flops(self, n: int) -> int | None:
         """See `Attention.analytic_flops`: the projections, and `head_flops` of every head."""
-        own = self.head_flops(n)
-        projections = 3 if self.shared_qk else 4
-        if own is None:
+        of_head = self.head_flops(n)
+        if of_head is None:
             return None
-        return 2 * projections * n * self.size.dim**2 + self.size.heads * own
+        width = self.query.out_features + self.context.out_features + self.size.dim
+        return 2 * n * self.size.dim * width + self.size.heads * of_head
 
     def head_flops(self, n: int) -> int | None:
         """The operations of `analytic_flops` in `attend`, of one head."""
@@ -146,7 +152,7 @@ class ProjectedAttention(Attention):
         return self._merge(heads.to(v.dtype))[:, 0], state
 
     @abstractmethod
-    def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
+    def attend(self, q: Queries, k: Keys, v: Values, mask: Mask | None) -> Outputs:
         """The output of each query; q and k are not scaled, `mask` is as in `Attention.forward`."""
 
     def begin(self, batch: int) -> State:
@@ -168,7 +174,7 @@ class ProjectedAttention(Attention):
 
     def _project(
         self, x: Tokens, context: Context, mask: Mask | None
-    ) -> tuple[Queries, Keys, Keys]:
+    ) -> tuple[Queries, Keys, Values]:
         """Queries, keys and values of each head; `mask` is of the context."""
         if self.size.short_conv:
             self.require_self(x, context)
@@ -180,16 +186,16 @@ class ProjectedAttention(Attention):
 
     def _heads(
         self, query: Tokens, context: Tensor, of_query: Positions | None, of_key: Positions | None
-    ) -> tuple[Queries, Keys, Keys]:
+    ) -> tuple[Queries, Keys, Values]:
         """Split projections in heads, and rotate queries and keys to their positions."""
         q = self.apply_rotary(self._split(query), of_query)
         if self.shared_qk:
             return q, q, self._split(context)
-        k, v = context.chunk(2, dim=-1)
+        k, v = context.split([query.shape[-1], self.size.dim], dim=-1)
         return q, self.apply_rotary(self._split(k), of_key), self._split(v)
 
     def _merge(self, heads: Queries) -> Tokens:
         return self.out(heads.transpose(1, 2).flatten(-2))
 
     def _split(self, tokens: Tokens) -> Queries:
-        return tokens.unflatten(-1, (self.size.heads, self.size.head_dim)).transpose(1, 2)
+        return tokens.unflatten(-1, (self.size.heads, -1)).transpose(1, 2)

@@ -35,9 +35,7 @@ class Traits:
             if rule := trait_error(trait, value):
                 raise TypeError(f"Traits.{trait}={value!r}; give {rule}")
         if not self.bidirectional and (self.cross or not self.causal):
-            raise TypeError(
-                "Traits.bidirectional=False needs causal=True and cross=False; set both"
-            )
+            raise TypeError("Traits.bidirectional=False needs causal=True, cross=False")
 
     @property
     def forms(self) -> tuple[bool, ...]:

@@ -21,10 +21,7 @@ pytestmark = [
 # Layers of flash-linear-attention have no CPU form, and no double precision.
 LAYERS = [name for name, variant in variants.items() if issubclass(variant, fla.FlashLinear)]
 NAMES = [name for name in variants.names() if name not in LAYERS]
-FORMS = [(name, causal) for name in NAMES for causal in (False, True)]
-CLAIMED = [
-    (name, causal) for name, causal in FORMS if variants.find(name).traits.causal or not causal
-]
+CLAIMED = [(name, causal) for name in NAMES for causal in variants.find(name).traits.forms]
 
 
 @pytest.fixture(autouse=True)

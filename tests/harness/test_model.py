@@ -35,7 +35,8 @@ class WithLosses(Attention):
 
 
 def layer(name: str) -> Attention:
-    return create(name, dim=16, heads=2, max_len=LENGTH)
+    causal = variants.find(name).traits.forms[0]
+    return create(name, dim=16, heads=2, max_len=LENGTH, causal=causal)
 
 
 def classifier(*layers: Attention, sequences: int = 1, dropout: float = 0.0) -> Classifier:

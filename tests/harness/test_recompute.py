@@ -35,7 +35,8 @@ def trained(name: str, recompute, lengths) -> list[torch.Tensor]:
     """Logits, losses and gradients of a model with dropout in all places, from one seed."""
     torch.manual_seed(3)
     rate = 0.2 * variants.find(name).drops_weights
-    layers = [create(name, dim=16, heads=2, max_len=40, dropout=rate) for _ in range(2)]
+    size = {"dim": 16, "heads": 2, "max_len": 40, "causal": variants.find(name).traits.forms[0]}
+    layers = [create(name, **size, dropout=rate) for _ in range(2)]
     model = Classifier(
         layers, vocabulary=11, classes=3, sequences=1, feed_forward=24, head=12, dropout=0.3,
         recompute=recompute,

@@ -136,8 +136,8 @@ def states_flops(variant) -> bool:
 STATED = [
     pytest.param(name, causal, id=name + (", causal" if causal else ""))
     for name, variant in variants.items()
-    for causal in (False, True)
-    if states_flops(variant) and (variant.traits.causal or not causal)
+    for causal in variant.traits.forms
+    if states_flops(variant)
 ]
 
 

@@ -37,13 +37,18 @@ CAUSAL = [
 some_variants = pytest.mark.parametrize("name", ["primal", "softmax", "performer", "nystrom"])
 
 
+def sizes_of(variant, keywords) -> dict:
+    """The sizes of a layer; of a variant that is causal only, causal unless `keywords` say so."""
+    causal = variant in zoo.names(bidirectional=False)
+    return {"dim": DIM, "heads": HEADS, "max_len": LENGTH, "causal": causal, **keywords}
+
+
 def create(name: str, **keywords) -> zoo.Attention:
-    return zoo.create(name, dim=DIM, heads=HEADS, max_len=LENGTH, **keywords)
+    return zoo.create(name, **sizes_of(name, keywords))
 
 
 def encoder_layer(name: str, **keywords) -> zoo.EncoderLayer:
-    sizes = {"dim": DIM, "heads": HEADS, "max_len": LENGTH, "feed_forward": 24}
-    return zoo.EncoderLayer.create(name, **sizes, **keywords)
+    return zoo.EncoderLayer.create(name, feed_forward=24, **sizes_of(name, keywords))
 
 
 def tokens(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -102,10 +107,11 @@ def test_importing_the_contract_does_not_import_any_variant():
 def test_create_builds_the_layer_that_the_class_builds(name):
     variant = variants.find(name)
     torch.manual_seed(3)
-    expected = variant(SIZE, **resolve(name, variant, {})).state_dict()
+    size = replace(SIZE, causal=variant.traits.forms[0])
+    expected = variant(size, **resolve(name, variant, {})).state_dict()
     torch.manual_seed(3)
     layer = create(name)
-    assert type(layer) is variant and layer.size == SIZE
+    assert type(layer) is variant and layer.size == size
     torch.testing.assert_close(layer.state_dict(), expected, rtol=0, atol=0)
 
 
@@ -122,8 +128,8 @@ def test_a_layer_shows_its_size_and_options(name):
     options = resolve(name, variants.find(name), {})
     shown = layer.extra_repr()
     assert {f"{option}={value!r}" for option, value in options.items()} <= set(shown.split(", "))
-    assert {f"heads={HEADS}", "causal=False"} <= set(shown.split(", "))
-    (built,) = Composition(name, name).build(SIZE, 1, {})
+    assert {f"heads={HEADS}", f"causal={layer.size.causal}"} <= set(shown.split(", "))
+    (built,) = Composition(name, name).build(layer.size, 1, {})
     assert built.extra_repr() == shown and shown in repr(layer)
 
 

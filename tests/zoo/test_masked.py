@@ -16,8 +16,7 @@ FORMS = [
     pytest.param(variant, causal, id=f"{name}{', causal' * causal}")
     for name, variant in OURS.items()
     if issubclass(variant, ProjectedAttention) and name != "reformer"
-    for causal in (False, True)
-    if variant.traits.causal or not causal
+    for causal in variant.traits.forms
 ]
 
 

@@ -12,6 +12,7 @@ WITHOUT = {"conv", "gated-linear", "longformer", "none", "retention", "yoso"}
 
 
 def layer_of(name: str, *, causal: bool = False, **options):
+    causal = causal or not variants.find(name).traits.bidirectional
     return zoo.create(name, dim=8, heads=2, max_len=7, causal=causal, **options).eval().double()
 
 

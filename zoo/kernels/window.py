@@ -40,7 +40,7 @@ def windowed_attention(
 
     Of each sample the first `count` tokens are real. The window has `window` tokens on each side,
     at least 1, or ends at the query if `causal`. The first `global_tokens` tokens, at most n, are
-    global.
+    global: for all queries, or for those that are not before them if `causal`.
     """
     n = q.shape[2]
     block = block_size(window, n)
@@ -102,6 +102,8 @@ def window_mask(
     local = in_window & real[:, :, None, :]
     if not global_tokens:
         return local
-    shared = torch.arange(global_tokens, device=count.device) < count[:, None]
-    shared = shared[:, None, None, :].expand(-1, *position.shape, -1)
+    token = torch.arange(global_tokens, device=count.device)
+    shared = (token < count[:, None])[:, None, None, :].expand(-1, *position.shape, -1)
+    if causal:
+        shared = shared & (token <= position[..., None])
     return torch.cat([shared, local], dim=-1)

@@ -1,0 +1,175 @@
+"""Differential attention: the difference of two softmax maps.
+
+Ye et al., "Differential Transformer", ICLR 2025, arXiv 2410.05258, and its second version (Ye,
+Dong, Sun, Wei, "Differential Transformer V2", 2026, huggingface.co/blog/microsoft/diff-attn-v2).
+Per head, with two queries of each token,
+
+    version 2:  out_i = softmax(q1 k^T / sqrt(e))_i v - sigmoid(W x_i) softmax(q2 k^T / sqrt(e))_i v
+    version 1:  y_i = softmax(q1 k1^T / sqrt(e/2))_i v - lambda softmax(q2 k2^T / sqrt(e/2))_i v
+                out_i = (1 - lambda_0) RMSNorm(y_i)
+                lambda = exp(l1 . m1) - exp(l2 . m2) + lambda_0
+                lambda_0 = 0.8 - 0.6 exp(-0.3 depth)
+
+Version 2 has twice the queries, and no norm. In version 1, q1, q2, k1 and k2 are halves of a query
+and a key: q1 k1^T is computed as [q1, 0] k^T. l1, m1, l2 and m2 are vectors of e/2 numbers, shared
+by all heads. Two maps: time O(n m e), memory O(n + m) in the fused kernels.
+
+Deviations: projections have a bias. A layer does not know its index: `depth` is an option. A query
+without real keys returns zero. In version 1 heads are as many as in softmax attention; the paper
+halves their number.
+"""
+
+import math
+from functools import partial
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from zoo.contract import (
+    Attended,
+    Attention,
+    Context,
+    Mask,
+    Natural,
+    Positions,
+    Queries,
+    Size,
+    State,
+    Token,
+    Tokens,
+    Traits,
+)
+from zoo.kernels import key_value_cache
+from zoo.kernels.precision import product_dtype
+from zoo.kernels.real_tokens import token_ranks
+from zoo.projected import ProjectedAttention
+from zoo.projection import Projection
+from zoo.registry import UserError
+from zoo.traits import Identity
+from zoo.variants import variants
+from zoo.variants.softmax import sdpa
+
+
+def _first_map_only(layer: "Differential", other: ProjectedAttention) -> None:
+    """Set the factor of the second map to 0, and the first query to that of the other layer."""
+    layer.get_parameter("gate.bias").fill_(-1e4)
+    for name, parameter in other.query.named_parameters():
+        parameter.copy_(layer.query.get_parameter(name)[: len(parameter)])
+
+
+@variants.register("differential")
+class Differential(Attention):
+    """A softmax map minus a factor times another one."""
+
+    traits = Traits(causal=True, cross=False, linear=False, stochastic=False, recurrent=False)
+    identities = (
+        Identity(other="softmax", where="version=2, a factor of 0", prepare=_first_map_only),
+    )
+
+    def __init__(self, size: Size, *, version: Literal[2, 1] = 2, depth: Natural = 0) -> None:
+        """Make the parameters.
+
+        Args:
+            size: see `Size`.
+            version: 2, or 1 for the form of the first paper.
+            depth: the index of the layer, from 0, of which lambda_0 of version 1 is a function.
+
+        Raises:
+            UserError: version 1, and heads of an odd width.
+        """
+        super().__init__(size)
+        self.query = Projection(size, size.dim * version)
+        self.context = Projection(size, 2 * size.dim)
+        self.out = nn.Linear(size.dim, size.dim)
+        if version == 2:
+            self.gate = nn.Linear(size.dim, size.heads)
+            return
+        if size.head_dim % 2:
+            raise UserError(
+                f"differential.version=1 halves heads, and dim={size.dim} over heads={size.heads} "
+                f"leaves {size.head_dim}; give an even width, or version=2"
+            )
+        self.gate, self.lambda_0 = None, 0.8 - 0.6 * math.exp(-0.3 * depth)
+        # [l1, l2] and [m1, m2].
+        self.vectors = nn.Parameter(0.1 * torch.randn(2, 2, size.head_dim // 2))
+        self.norm = nn.RMSNorm(size.head_dim, eps=1e-5)
+
+    @classmethod
+    def decodes(cls) -> bool:
+        """See `Attention.decodes`: with a cache of all keys and values."""
+        return True
+
+    def forward(
+        self, x: Tokens, context: Context | None = None, mask: Mask | None = None
+    ) -> Attended:
+        """See `Attention.forward`."""
+        self.require_self(x, context)
+        positions = None if mask is None else token_ranks(mask)
+        queries, k, v = self._heads(self.query(x, mask), self.context(x, mask), positions)
+        first, second = (sdpa(q, k, v, mask, self.size.causal, 0.0) for q in queries)
+        return Attended(self._subtract(x, first, second))
+
+    def analytic_flops(self, n: int) -> int:
+        """See `Attention.analytic_flops`: projections, and twice the pairs of softmax attention."""
+        dim, pairs = self.size.dim, n * (n + 1) // 2 if self.size.causal else n * n
+        extra = 0 if self.gate is None else n * dim * (dim + self.size.heads)
+        return 2 * (4 * n * dim**2 + extra + 2 * pairs * 2 * dim)
+
+    def start(self, batch: int) -> State:
+        """See `Attention.start`: the number of tokens, projections before, and an empty cache."""
+        empty = self.zero_state(batch, self.size.heads, 0, self.size.head_dim)
+        cache = (empty.to(product_dtype(self.out.weight)),) * 4
+        past = self.zero_past(batch, self.query, self.context)
+        return self.zero_state(batch).long(), *past, *cache
+
+    def step(self, x: Token, state: State) -> tuple[Token, State]:
+        """See `Attention.step`."""
+        (count, *rest), token = state, x[:, None]
+        past, cache = tuple(rest[:-4]), tuple(rest[-4:])
+        query, past_query = self.query.step(token, past[: len(past) // 2])
+        context, past_context = self.context.step(token, past[len(past) // 2 :])
+        queries, k, v = self._heads(query, context, count[:, None])
+        cache = key_value_cache.append(cache, k, v)
+        weigh = partial(torch.softmax, dim=-1)
+        scale = self.size.head_dim**-0.5
+        first, second = (key_value_cache.attend(cache, q * scale, weigh) for q in queries)
+        tokens = self._subtract(token, first, second)[:, 0]
+        return tokens, (count + 1, *past_query, *past_context, *cache)
+
+    def _heads(
+        self, query: Tensor, context: Tensor, positions: Positions | None
+    ) -> tuple[list[Queries], Queries, Queries]:
+        """Both queries, the keys and the values of each head."""
+        key, value = context.chunk(2, dim=-1)
+        v = value.unflatten(-1, (self.size.heads, -1)).transpose(1, 2)
+        if self.gate is not None:
+            first, second, key = (
+                self._rotated(part, 1, positions) for part in (*query.chunk(2, dim=-1), key)
+            )
+            return [first, second], key, v
+        q, k = (self._rotated(part, 2, positions) for part in (query, key))
+        half = self.size.head_dim // 2
+        # sqrt(2): the logits are divided by the root of the width of half a head.
+        first, second = (q * 2**0.5).split(half, dim=-1)
+        return [F.pad(first, (0, half)), F.pad(second, (half, 0))], k, v
+
+    def _rotated(self, x: Tensor, parts: int, positions: Positions | None) -> Queries:
+        """Each head, of which each of the `parts` is rotated to its position."""
+        split = x.unflatten(-1, (self.size.heads * parts, -1)).transpose(1, 2)
+        rotated = self.apply_rotary(split, positions).unflatten(1, (-1, parts))
+        return rotated.transpose(2, 3).flatten(-2)
+
+    def _subtract(self, x: Tokens, first: Queries, second: Queries) -> Tokens:
+        """The difference of both maps, normalised in version 1, and the output projection."""
+        if self.gate is not None:
+            factor = self.gate(x).sigmoid().transpose(1, 2)[..., None]
+            heads = first - factor.to(first.dtype) * second
+        else:
+            one, two = self.vectors.prod(0).sum(-1).exp().unbind()
+            factor = one - two + self.lambda_0
+            # The norm of a model in fp32 has no kernel for the bf16 of autocast.
+            heads = (first - factor * second).to(self.norm.weight.dtype)
+            heads = (1 - self.lambda_0) * self.norm(heads)
+        return self.out(heads.transpose(1, 2).flatten(-2))

@@ -1,0 +1,114 @@
+"""FoX, the Forgetting Transformer: softmax attention with a forget gate.
+
+Lin, Nikishin, He, Courville, "Forgetting Transformer: Softmax Attention with a Forget Gate", ICLR
+2025, arXiv 2503.02130. With a gate for each token and head,
+
+    f_i = sigmoid(w . x_i + b)          c_i = log f_1 + ... + log f_i
+    out_i = sum_{j <= i} softmax_j(q_i . k_j / sqrt(e) + c_i - c_j) v_j
+
+The logits are products of queries [q / sqrt(e), c, 1] and keys [k, 1, -c]: the fused kernels of
+`scaled_dot_product_attention` compute them at width e + 2, in time O(n^2 e) and memory O(n e).
+
+b starts at 0, as in the published code: f is 1/2, and a fresh layer is local. A sum c of thousands
+of tokens has an error of its last digit: logits of a fresh layer have one of 1e-4 in fp32 at 4,096
+tokens. A step stores c_i - c_j, without that error.
+
+Deviations: the layer is that of FoX (LLaMA); FoX (Pro) adds shifts of keys and values, and norms of
+queries, keys and the output. Projections have a bias. Padded tokens have f = 1 and no weight.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from zoo.contract import Context, Mask, OneToken, Queries, Size, State, Token, Tokens, Traits
+from zoo.kernels import key_value_cache
+from zoo.kernels.precision import full_precision
+from zoo.kernels.real_tokens import zero_padding
+from zoo.projected import ProjectedAttention
+from zoo.traits import Identity
+from zoo.variants import variants
+
+Wide = Float[Tensor, "b h n w"]
+"""Queries or keys with the channels of the gate."""
+
+NEVER = -1e30
+"""The logit of a padded key: its weight is 0 beside that of any other key."""
+
+
+@variants.register("fox")
+class ForgettingAttention(ProjectedAttention):
+    """Softmax attention to past tokens, less the more is forgotten between them and the query."""
+
+    traits = Traits(
+        causal=True, cross=False, linear=False, stochastic=False, recurrent=False,
+        bidirectional=False,
+    )  # fmt: skip
+    identities = (
+        Identity(
+            other="softmax",
+            where="f = 1",
+            prepare=lambda layer, other: layer.forget.bias.fill_(1e4),
+        ),
+    )
+    caches = True
+    drops_weights = True
+    # fp32 at least: half precision has no digits for differences of long sums.
+    upcast = True
+
+    def __init__(self, size: Size) -> None:
+        """Make the projections, and a gate for each head, with a bias of 0."""
+        super().__init__(size)
+        self.forget = nn.Linear(size.dim, size.heads)
+        nn.init.zeros_(self.forget.bias)
+
+    def attend(self, q: Wide, k: Wide, v: Queries, mask: Mask | None) -> Queries:
+        """The output of each query; queries and keys have the channels of the gate."""
+        # Fused kernels need values as wide as keys.
+        v = F.pad(v, (0, 2))
+        heads = F.scaled_dot_product_attention(
+            q, k, v, is_causal=True, scale=1.0, dropout_p=self.dropout
+        )
+        return heads[..., :-2]
+
+    def head_flops(self, n: int) -> int:
+        """See `ProjectedAttention.head_flops`: scores and sums of the pairs of tokens."""
+        return 2 * (n * (n + 1) // 2) * 2 * (self.size.head_dim + 2)
+
+    def begin(self, batch: int) -> State:
+        """See `ProjectedAttention.begin`: an empty cache, and c_i - c_j of no token."""
+        return *super().begin(batch), self.zero_state(batch, self.size.heads, 1, 0)
+
+    def step(self, x: Token, state: State) -> tuple[Token, State]:
+        """See `Attention.step`."""
+        *rest, decay = state
+        decay = F.pad(decay + self._log_forget(x[:, None]), (0, 1))
+        return super().step(x, (*rest, decay))
+
+    def recur(self, q: OneToken, k: OneToken, v: OneToken, state: State) -> tuple[OneToken, State]:
+        """See `ProjectedAttention.recur`; the state has c_i - c_j of this token already."""
+        *cache, decay = state
+        cache = key_value_cache.append(tuple(cache), k, v)
+        q = q * self.size.head_dim**-0.5
+        heads = key_value_cache.attend(
+            cache, q, lambda logits: (logits + decay).softmax(-1).to(cache[0].dtype)
+        )
+        return heads, (*cache, decay)
+
+    def _project(
+        self, x: Tokens, context: Context, mask: Mask | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries and keys with the channels of the gate, and values."""
+        q, k, v = super()._project(x, context, mask)
+        log_forget = zero_padding(self._log_forget(x), mask)
+        c = log_forget.double().cumsum(-2).to(log_forget.dtype)
+        one, past = torch.ones_like(c), -c
+        if mask is not None:
+            past = past.masked_fill(~mask[:, None, :, None], NEVER)
+        q = torch.cat([q * q.shape[-1] ** -0.5, c, one], dim=-1)
+        return q, torch.cat([zero_padding(k, mask), one, past], dim=-1), v
+
+    def _log_forget(self, x: Tokens) -> Float[Tensor, "b h n 1"]:
+        with full_precision(self.forget(x)) as (logits,):
+            return F.logsigmoid(logits).transpose(1, 2)[..., None]
