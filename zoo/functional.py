@@ -123,13 +123,15 @@ def build(
     with torch.inference_mode(False), torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)
         layer = variant(size, **resolve(name, variant, dict(options)))
-    del layer.query, layer.context, layer.out
-    if learned := ", ".join(parameter for parameter, _ in layer.named_parameters()):
+    del layer.context, layer.out
+    layer.to(device).train(training).query.to("meta")  # for its width
+    parameters = [parameter for parameter, _ in layer.named_parameters()]
+    if learned := ", ".join(name for name in parameters if not name.startswith("query.")):
         raise Unsupported(
             f"{name} has parameters beside its projections ({learned}); put the layer into the "
             f"model by zoo.replace or zoo.create({name!r}, ...)"
         )
-    return layer.to(device).train(training)
+    return layer
 
 
 def compute(
@@ -142,6 +144,9 @@ def compute(
         shapes = ", ".join(str(tuple(part.shape)) for part in (q, k, v))
         raise UserError(f"queries, keys, values have shapes {shapes}; give equal ones, but for the "
                         "tokens of the queries")  # fmt: skip
+    if h * e != (width := core.query.out_features):
+        raise UserError(f"{name} with these options has {width} channels of queries, and not "
+                        f"{h * e}; set its option of their width")  # fmt: skip
     if m > core.size.max_len:
         raise UserError(f"{m} keys are more than max_len={core.size.max_len}; truncate them")
     if n != m and not core.traits.cross:

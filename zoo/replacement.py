@@ -154,6 +154,11 @@ class Called(nn.Module):
         joint, out = (parts.weight, parts.bias), (parts.out.weight, parts.out.bias)
         rows = {"query": (joint, slice(d)), "context": (joint, slice(d, None)), "out": (out, ...)}
         for linear, (sources, part) in rows.items():
+            if sources[0][part].shape != getattr(layer, linear).weight.shape:
+                raise UserError(
+                    f"{layer.name()} with these options has a {linear} projection of another "
+                    "width; set its option of that width to the width of a head"
+                )
             for name, old in zip(("weight", "bias"), sources, strict=True):
                 new = None
                 if old is not None:

@@ -40,6 +40,10 @@ def test_a_function_equals_the_layer(name, causal):
     torch.manual_seed(0)  # for random features
     layer = zoo.create(name, dim=H * E, heads=H, max_len=N, causal=causal).eval()
     x, attend = torch.randn(B, N, H * E), getattr(zoo.functional, name.replace("-", "_"))
+    if layer.query.out_features != H * E:
+        with pytest.raises(zoo.UserError):
+            attend(*heads(), is_causal=causal)
+        return
     padded = "padding invariance" not in layer.expected_failures_of(causal=causal)
     for mask in (None, REAL) if padded else (None,):
         out = attend(*layer._project(x, x, mask), mask=mask, is_causal=causal)
@@ -85,6 +89,14 @@ def test_options_and_gradients_reach_the_variant():
     torch.testing.assert_close(out, F.scaled_dot_product_attention(q, k, v, attn_mask=WINDOW))
     out.sum().backward()
     assert all(part.grad is not None and part.grad.isfinite().all() for part in (q, k, v))
+
+
+def test_an_option_of_the_width_is_that_of_the_queries():
+    torch.manual_seed(0)
+    layer = zoo.create("taylor", dim=H * E, heads=H, max_len=N, feature_dim=E).eval()
+    x = torch.randn(B, N, H * E)
+    out = zoo.functional.taylor(*layer._project(x, x, None), feature_dim=E)
+    torch.testing.assert_close(layer._merge(out), layer(x).tokens)
 
 
 def test_random_features_are_fixed_and_leave_the_generator():

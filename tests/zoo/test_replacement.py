@@ -189,6 +189,12 @@ def test_a_causal_layer_refuses_to_attend_to_all():
 
 
 def test_a_model_without_such_layers_and_unknown_options():
-    for options in ({"match": "encoder.*"}, {"windw": 3}):
+    model = nn.Sequential(Attention())
+    for variant, options in (
+        ("local", {"match": "encoder.*"}),
+        ("local", {"windw": 3}),
+        ("taylor", {"feature_dim": 3}),  # queries of another width
+    ):
         with pytest.raises(zoo.UserError):
-            zoo.replace(nn.Sequential(Attention()), "local", max_len=N, **options)
+            zoo.replace(model, variant, max_len=N, **options)
+    assert zoo.replace(model, "taylor", max_len=N, feature_dim=D // H)

@@ -112,7 +112,7 @@ def causal_names() -> list[str]:
 def can(name: str) -> bool:
     try:
         way_of_last(name, (), (4, 8, 64), True)
-    except zoo.Unsupported:
+    except zoo.UserError:
         return False
     return True
 
