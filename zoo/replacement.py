@@ -75,10 +75,8 @@ def replace(
             "give a pattern of paths in model.named_modules()"
         )
     make = partial(create, variant, max_len=max_len, causal=causal, **options)
-    new: dict[nn.Module, nn.Module] = {}
-    for path, module in old.items():
-        # A layer that is in several places of the model stays so.
-        new[module] = new.get(module) or substitute(path, module, found, make)
+    # By module: a layer that is in several places of the model stays so.
+    new = {module: substitute(path, module, found, make) for path, module in old.items()}
     for path, module in old.items():
         model.set_submodule(path, new[module])
     for module in model.modules():

@@ -128,12 +128,14 @@ def attend(
     scale = query.shape[3] ** -0.5 if scaling is None else scaling
     heads = query, k, v, None if bool(mask.all()) else mask, scale
     config = getattr(module, "config", None)
-    max_len = getattr(config, "max_position_embeddings", None) or m
+    max_len, n = getattr(config, "max_position_embeddings", None) or m, query.shape[2]
+    if causal and n < m and not hasattr(config, "max_position_embeddings"):
+        raise cannot("a cache in a model without max_position_embeddings")
     if s_aux is not None:
         if not projected_variant(variant).sink_is_a_key:
             raise cannot(f"learned sinks, with the variant {variant}")
         heads, max_len = with_sink(s_aux, *heads), max_len + 1
-    shape, n = (query.shape[1], heads[0].shape[3], max_len), query.shape[2]
+    shape = query.shape[1], heads[0].shape[3], max_len
     cores = partial(build, variant, options, shape, dropout, module.training, query.device)
     if causal and n < heads[1].shape[2]:
         out = way_of_last(variant, options, shape, n == 1)(cores, *heads)

@@ -106,8 +106,15 @@ def test_random_features_are_fixed_and_leave_the_generator():
     with torch.inference_mode():
         first = zoo.functional.performer(q, k, v)
     assert torch.equal(torch.get_rng_state(), state)
+    zoo.functional.performer(q.requires_grad_(), k, v).sum().backward()
     build.cache_clear()
     assert torch.equal(first, zoo.functional.performer(q, k, v))
+
+
+def test_half_precision_is_rounded_once():
+    q, k, v = (part.bfloat16() for part in heads())
+    expected = zoo.functional.linear(q.float(), k.float(), v.float()).bfloat16()
+    assert torch.equal(zoo.functional.linear(q, k, v), expected)
 
 
 @pytest.mark.parametrize(

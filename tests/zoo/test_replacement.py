@@ -20,16 +20,17 @@ FUTURE = nn.Transformer.generate_square_subsequent_mask(N)
 class Attention(nn.Module):
     """The attributes and the call of timm's `Attention`."""
 
-    def __init__(self, *, scale: float = 1.0, norm: bool = False, drop: float = 0.0) -> None:
+    def __init__(self, *, scale=1.0, norm=False, drop=0.0, other_drop=None) -> None:
         super().__init__()
         self.num_heads, self.scale = H, scale
         self.qkv, self.proj = nn.Linear(D, 3 * D, bias=False), nn.Linear(D, D)
         self.q_norm = nn.LayerNorm(D // H) if norm else nn.Identity()
+        self.other = nn.Identity() if other_drop is None else nn.Dropout(other_drop)
         self.attn_drop, self.proj_drop = nn.Dropout(drop), nn.Dropout(0.5)
 
     def forward(self, x, attn_mask=None, is_causal=False):
         q, k, v = self.qkv(x).unflatten(-1, (3, H, -1)).permute(2, 0, 3, 1, 4)
-        q = self.q_norm(q) * self.scale
+        q = self.other(self.q_norm(q)) * self.scale
         heads = F.scaled_dot_product_attention(q, k, v, attn_mask=attn_mask, is_causal=is_causal)
         return self.proj_drop(self.proj(heads.transpose(1, 2).flatten(2)))
 
@@ -80,6 +81,13 @@ def test_softmax_in_an_encoder_of_pytorch_changes_nothing(batch_first, norm_firs
         pairs = zip(model(x, **options)[real], other(x, **options)[real], strict=True)
         for expected, actual in pairs:
             torch.testing.assert_close(actual, expected)
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_self_attention_is_known_as_such(batch_first):
+    model = encoder(batch_first=batch_first)
+    zoo.replace(model, "local", max_len=N)  # has no cross-attention
+    assert model(torch.randn(N, N, D)).shape == (N, N, D)
 
 
 def test_cross_attention_of_a_decoder():
@@ -147,6 +155,7 @@ class Classes(Attention):
         pytest.param(Attention(drop=0.1), "linear", id="dropout of weights"),
         pytest.param(Attention(scale=0.5), "linear", id="another scale"),
         pytest.param(Attention(norm=True), "linear", id="normalised queries"),
+        pytest.param(Attention(other_drop=0.1), "linear", id="dropout of queries"),
         pytest.param(Classes(), "linear", id="other queries"),
         pytest.param(nn.MultiheadAttention(D, H, kdim=5), "linear", id="other widths"),
         pytest.param(nn.MultiheadAttention(D, H, add_zero_attn=True), "linear", id="a zero key"),

@@ -226,6 +226,18 @@ def test_masks_of_models_are_refused_by_name(library, options, named):
         create(config, torch.zeros(3, N, 32), None, cache=None, **options)
 
 
+def vectorised(batch, head, query, key):
+    return torch.stack([query, key]).amax() == query
+
+
+def test_a_function_of_the_user_that_is_causal_is_honoured(library):
+    config = library.LlamaConfig(**GROUPED)
+    config._attn_implementation = "zoo-linear"
+    create = library.masking_utils.create_causal_mask
+    mask = create(config, torch.zeros(3, N, 32), PADDED, cache=None, and_mask_function=vectorised)
+    assert torch.equal(mask, PADDED.bool())
+
+
 PAST = torch.ones(1, 1, N, N, dtype=torch.bool).tril()
 TREE = PAST.clone()
 TREE[..., 9:, 5:9] = False
@@ -290,9 +302,10 @@ def test_arguments_of_attention_are_refused(arguments):
 
 
 def test_queries_without_a_known_position_and_too_many_tokens_are_refused():
-    q, k = torch.randn(1, 2, 3, 8), torch.randn(1, 2, 5, 8)
-    with pytest.raises(zoo.Unsupported):
-        attend("linear", (), nn.Identity(), q, k, k, None)
+    k = torch.randn(1, 2, 5, 8)
+    for q in (k[:, :, :3], k[:, :, :1]):  # a mask, or the number of positions, is missing
+        with pytest.raises(zoo.Unsupported):
+            attend("linear", (), nn.Identity(), q, k, k, None)
     module = nn.Identity()
     module.config = SimpleNamespace(max_position_embeddings=4)
     with pytest.raises(zoo.UserError):
