@@ -2,7 +2,11 @@
 
 import gc
 import os
+import warnings
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -52,3 +56,18 @@ def poisoned_memory():
     torch.manual_seed(0)
     yield
     torch.use_deterministic_algorithms(False)
+
+
+@pytest.fixture(scope="session")
+def transformers() -> ModuleType:
+    """The package, which imports torchvision where there is any, of whatever build."""
+    from tasks.data.transforms import require_timm
+
+    if find_spec("transformers") is None:
+        pytest.skip("needs the extra 'transformers'")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if find_spec("torchvision"):
+            require_timm()
+        import_module("transformers.modeling_utils")
+    return import_module("transformers")

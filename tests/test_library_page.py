@@ -35,13 +35,15 @@ def parameters() -> list:
 
 
 def test_every_section_has_an_example():
-    assert next(iter(SECTIONS)) == FIRST and len(SECTIONS) == 8
+    assert next(iter(SECTIONS)) == FIRST and len(SECTIONS) == 9
 
 
 # PyTorch's compiler warns about its own code.
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("code", parameters())
-def test_the_examples_of_a_section_run(code, tmp_path, monkeypatch, capsys):
+def test_the_examples_of_a_section_run(code, tmp_path, monkeypatch, capsys, request):
+    if "from transformers" in code:
+        request.getfixturevalue("transformers")
     monkeypatch.chdir(tmp_path)
     # Users have no type checks, and they cannot be compiled.
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)

@@ -12,10 +12,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from zoo import functional, transformers
     from zoo.contract import Attended, Attention, Size, Traits, Unsupported
     from zoo.encoder import EncoderLayer
     from zoo.library import check, create, names
     from zoo.registry import UserError
+    from zoo.replacement import replace
     from zoo.tokens_only import TokensOnly
 
 __all__ = [
@@ -29,7 +31,10 @@ __all__ = [
     "UserError",
     "check",
     "create",
+    "functional",
     "names",
+    "replace",
+    "transformers",
 ]
 
 _MODULE_OF = {
@@ -39,14 +44,19 @@ _MODULE_OF = {
     "check": "zoo.library",
     "create": "zoo.library",
     "names": "zoo.library",
+    "replace": "zoo.replacement",
 }
 """The module that defines a name, where it is not `zoo.contract`."""
+
+_MODULES = ("functional", "transformers")
 
 
 def __getattr__(name: str) -> object:
     if name not in __all__:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message, name=name, obj=sys.modules[__name__])
+    if name in _MODULES:
+        return import_module(f"zoo.{name}")
     value = getattr(import_module(_MODULE_OF.get(name, "zoo.contract")), name)
     globals()[name] = value
     return value

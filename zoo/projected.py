@@ -49,6 +49,9 @@ class ProjectedAttention(Attention):
     caches: ClassVar[bool] = False
     """Whether it decodes with a cache of all keys and values (`zoo.kernels.key_value_cache`)."""
 
+    sink_is_a_key: ClassVar[bool] = False
+    """Whether one more key, with a value of 0, is a learned sink: weights are a softmax."""
+
     upcast: ClassVar[bool] = False
     """Whether `attend` runs in fp32 at least, with autocast disabled, as `recur` always does."""
 

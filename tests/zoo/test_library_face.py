@@ -8,6 +8,7 @@ import tomllib
 import warnings
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import jaxtyping
 import pytest
@@ -84,7 +85,9 @@ def imported_after(statement: str) -> set[str]:
 def test_every_public_name_is_found_and_listed():
     assert set(zoo.__all__) <= set(dir(zoo))
     for name in zoo.__all__:
-        assert getattr(zoo, name).__module__.startswith("zoo.")
+        public = getattr(zoo, name)
+        module = public.__name__ if isinstance(public, ModuleType) else public.__module__
+        assert module.startswith("zoo.")
 
 
 def test_an_unknown_name_of_the_package_is_an_attribute_error():

@@ -47,6 +47,7 @@ class Softmax(ProjectedAttention):
     family = "softmax"
     drops_weights = True
     caches = True
+    sink_is_a_key = True
 
     def __init__(
         self, size: Size, *, backend: Literal["auto", "sdpa", "naive", "xformers"] = "auto"

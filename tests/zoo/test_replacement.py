@@ -1,0 +1,209 @@
+"""`zoo.replace`: the attention layers of a model, replaced by variants."""
+
+import copy
+import warnings
+from importlib.util import find_spec
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import zoo
+from tasks.data.transforms import require_timm
+
+D, H, N = 32, 4, 9
+PAD = torch.arange(N) >= torch.tensor([[N], [5], [7]])
+FUTURE = nn.Transformer.generate_square_subsequent_mask(N)
+
+
+class Attention(nn.Module):
+    """The attributes and the call of timm's `Attention`."""
+
+    def __init__(self, *, scale=1.0, norm=False, drop=0.0, other_drop=None) -> None:
+        super().__init__()
+        self.num_heads, self.scale = H, scale
+        self.qkv, self.proj = nn.Linear(D, 3 * D, bias=False), nn.Linear(D, D)
+        self.q_norm = nn.LayerNorm(D // H) if norm else nn.Identity()
+        self.other = nn.Identity() if other_drop is None else nn.Dropout(other_drop)
+        self.attn_drop, self.proj_drop = nn.Dropout(drop), nn.Dropout(0.5)
+
+    def forward(self, x, attn_mask=None, is_causal=False):
+        q, k, v = self.qkv(x).unflatten(-1, (3, H, -1)).permute(2, 0, 3, 1, 4)
+        q = self.other(self.q_norm(q)) * self.scale
+        heads = F.scaled_dot_product_attention(q, k, v, attn_mask=attn_mask, is_causal=is_causal)
+        return self.proj_drop(self.proj(heads.transpose(1, 2).flatten(2)))
+
+
+@pytest.fixture
+def timm():
+    if find_spec("timm") is None:
+        pytest.skip("needs the extra 'vision': timm")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        require_timm()
+    from timm.layers import attention
+
+    return attention
+
+
+def encoder(
+    *, batch_first: bool = True, norm_first: bool = False, dropout: float = 0.0
+) -> nn.Module:
+    layer = nn.TransformerEncoderLayer(
+        D, H, 64, dropout, batch_first=batch_first, norm_first=norm_first
+    )
+    nested = batch_first and not norm_first
+    return nn.TransformerEncoder(layer, 2, enable_nested_tensor=nested).eval()
+
+
+@pytest.mark.parametrize("norm_first", [True, False])
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_softmax_in_an_encoder_of_pytorch_changes_nothing(batch_first, norm_first):
+    model = encoder(batch_first=batch_first, norm_first=norm_first)
+    causal, full = copy.deepcopy(model), copy.deepcopy(model)
+    replaced = zoo.replace(full, "softmax", max_len=N)
+    assert replaced == [
+        (f"layers.{i}.self_attn", "MultiheadAttention", "softmax") for i in range(2)
+    ]
+    zoo.replace(causal, "softmax", max_len=N, causal=True)
+    x = torch.randn(3, N, D) if batch_first else torch.randn(N, 3, D)
+    real = ~PAD if batch_first else ~PAD.T
+    for other, options in (
+        (full, {}),
+        (full, {"src_key_padding_mask": PAD}),
+        (causal, {"mask": FUTURE, "is_causal": True}),
+        (
+            causal,
+            {"mask": FUTURE, "src_key_padding_mask": torch.zeros(3, N).where(~PAD, -torch.inf)},
+        ),
+    ):
+        pairs = zip(model(x, **options)[real], other(x, **options)[real], strict=True)
+        for expected, actual in pairs:
+            torch.testing.assert_close(actual, expected)
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_self_attention_is_known_as_such(batch_first):
+    model = encoder(batch_first=batch_first)
+    zoo.replace(model, "local", max_len=N)  # has no cross-attention
+    assert model(torch.randn(N, N, D)).shape == (N, N, D)
+
+
+def test_cross_attention_of_a_decoder():
+    model = nn.TransformerDecoder(nn.TransformerDecoderLayer(D, H, 64, 0.0, batch_first=True), 1)
+    x, memory = torch.randn(3, N, D), torch.randn(3, 5, D)
+    expected = model(x, memory, tgt_mask=FUTURE, memory_key_padding_mask=PAD[:, :5])
+    zoo.replace(model, "softmax", max_len=N, causal=True, match="*.self_attn")
+    zoo.replace(model, "softmax", max_len=N, match="*.multihead_attn")
+    actual = model(x, memory, tgt_mask=FUTURE, memory_key_padding_mask=PAD[:, :5])
+    torch.testing.assert_close(actual, expected)
+
+
+def test_another_variant_takes_the_projections_and_trains():
+    model = encoder()
+    model.layers[1].self_attn.in_proj_weight.requires_grad_(False)
+    old = copy.deepcopy(model.layers[0].self_attn)
+    zoo.replace(model, "linear", max_len=N, chunk=4)
+    layer = model.layers[0].self_attn.layer
+    assert layer.name() == "linear" and layer.chunk == 4
+    joint = torch.cat([layer.query.weight, layer.context.weight])
+    assert torch.equal(joint, old.in_proj_weight)
+    assert torch.equal(layer.out.bias, old.out_proj.bias)
+    frozen = [name for name, p in model.named_parameters() if not p.requires_grad]
+    assert [name.split("layer.")[-1] for name in frozen] == ["query.weight", "context.weight"]
+    model.train()(torch.randn(3, N, D), src_key_padding_mask=PAD).sum().backward()
+    assert all(p.grad is not None for p in model.parameters() if p.requires_grad)
+
+
+def test_timms_attention_is_replaced(timm):
+    for options in ({}, {"qkv_bias": True, "proj_drop": 0.5}):
+        model = nn.Sequential(timm.Attention(D, H, **options)).eval()
+        x = torch.randn(3, N, D)
+        expected, masked = model(x), model[0](x, attn_mask=~PAD[:, None, None])
+        assert zoo.replace(model, "softmax", max_len=N) == [("0", "Attention", "softmax")]
+        torch.testing.assert_close(model(x), expected)
+        torch.testing.assert_close(model[0](x, attn_mask=~PAD[:, None, None]), masked)
+        with pytest.raises(zoo.Unsupported):
+            model[0](x, is_causal=True)
+        assert not options or not torch.equal(model.train()(x), expected)
+        causal = nn.Sequential(timm.Attention(D, H, **options)).eval()
+        expected = causal[0](x, is_causal=True)
+        zoo.replace(causal, "softmax", max_len=N, causal=True)
+        torch.testing.assert_close(causal[0](x, is_causal=True), expected)
+
+
+def test_a_layer_in_two_places_stays_the_same_layer():
+    shared = Attention().eval()
+    model = nn.Sequential(shared, nn.Sequential(shared))
+    zoo.replace(model, "linear", max_len=N)
+    assert model[0] is model[1][0] and not isinstance(model[0], Attention)
+
+
+class Classes(Attention):
+    """Attends from the first token only."""
+
+    def forward(self, x):
+        return super().forward(x)[:, :1]
+
+
+@pytest.mark.parametrize(
+    ("module", "variant"),
+    [
+        pytest.param(Attention(), "primal", id="a variant without the projections"),
+        pytest.param(Attention(), "reformer", id="shared projections"),
+        pytest.param(Attention(drop=0.1), "linear", id="dropout of weights"),
+        pytest.param(Attention(scale=0.5), "linear", id="another scale"),
+        pytest.param(Attention(norm=True), "linear", id="normalised queries"),
+        pytest.param(Attention(other_drop=0.1), "linear", id="dropout of queries"),
+        pytest.param(Classes(), "linear", id="other queries"),
+        pytest.param(nn.MultiheadAttention(D, H, kdim=5), "linear", id="other widths"),
+        pytest.param(nn.MultiheadAttention(D, H, add_zero_attn=True), "linear", id="a zero key"),
+        pytest.param(nn.MultiheadAttention(D, H, add_bias_kv=True), "linear", id="a learned key"),
+    ],
+)
+def test_what_cannot_be_honoured_leaves_the_model_as_it_was(module, variant):
+    model = nn.Sequential(Attention(), module)
+    before = list(model)
+    with pytest.raises(zoo.Unsupported):
+        zoo.replace(model, variant, max_len=N)
+    assert all(new is old for new, old in zip(model, before, strict=True))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda model, x: model(x, x, x.clone()),
+        lambda model, x: model(x, x, x, attn_mask=FUTURE),
+        lambda model, x: model(x, x, x, attn_mask=torch.ones(N, N)),
+        lambda model, x: model(x, x, x, attn_mask=torch.eye(N, dtype=torch.bool)),
+        lambda model, x: model(*[torch.cat([x, x], 1)] * 3),
+    ],
+)
+def test_calls_that_cannot_be_honoured_are_refused(call):
+    model = nn.Sequential(nn.MultiheadAttention(D, H, batch_first=True))
+    zoo.replace(model, "linear", max_len=N)
+    out, weights = model[0](*[torch.randn(3, N, D)] * 3)
+    assert out.shape == (3, N, D) and weights is None
+    with pytest.raises(zoo.UserError):
+        call(model[0], torch.randn(3, N, D))
+
+
+def test_a_causal_layer_refuses_to_attend_to_all():
+    model = nn.Sequential(Attention())
+    zoo.replace(model, "linear", max_len=N, causal=True)
+    assert model(torch.randn(3, 1, D)).shape == (3, 1, D)
+    with pytest.raises(zoo.Unsupported):
+        model(torch.randn(3, N, D))
+
+
+def test_a_model_without_such_layers_and_unknown_options():
+    model = nn.Sequential(Attention())
+    for variant, options in (
+        ("local", {"match": "encoder.*"}),
+        ("local", {"windw": 3}),
+        ("taylor", {"feature_dim": 3}),  # queries of another width
+    ):
+        with pytest.raises(zoo.UserError):
+            zoo.replace(model, variant, max_len=N, **options)
+    assert zoo.replace(model, "taylor", max_len=N, feature_dim=D // H)

@@ -1,0 +1,327 @@
+"""Variants as attention implementations of transformers: tiny models with random weights."""
+
+import sys
+from importlib.util import find_spec
+from types import ModuleType, SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+import zoo
+from zoo.contract import variants
+from zoo.projected import ProjectedAttention
+from zoo.transformers import attend, padded, padding_mask, register, single, way_of_last
+
+pytestmark = pytest.mark.skipif(
+    find_spec("transformers") is None, reason="needs the extra 'transformers'"
+)
+N = 13
+IDS = torch.arange(3 * N).reshape(3, N) * 7 % 59 + 1
+PADDED = (torch.arange(N) >= torch.tensor([[0], [4], [9]])).long()
+SIZES = {
+    "vocab_size": 60, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "max_position_embeddings": 64, "pad_token_id": 0,
+}  # fmt: skip
+GROUPED = SIZES | {"num_key_value_heads": 2}
+GPT_OSS = GROUPED | {
+    "head_dim": 8, "num_local_experts": 2, "num_experts_per_tok": 1, "sliding_window": 32,
+    "layer_types": ["sliding_attention", "full_attention"],
+    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def library(transformers) -> ModuleType:
+    register("local", window=1)
+    register("softmax", backend="naive")
+    register()
+    return transformers
+
+
+@pytest.fixture
+def make(library):
+    def build(name: str, reference: str = "sdpa", **settings) -> nn.Module:
+        config = getattr(library, name.split("For")[0].removesuffix("Model") + "Config")
+        torch.manual_seed(0)
+        model = getattr(library, name)._from_config(
+            config(**settings), attn_implementation=reference
+        )
+        for name, parameter in model.named_parameters():
+            if name.endswith("sinks"):
+                nn.init.normal_(parameter)
+        return model.eval()
+
+    return build
+
+
+MODELS = [
+    ("LlamaForCausalLM", "sdpa", GROUPED),
+    ("GptOssForCausalLM", "eager", GPT_OSS),
+    ("BertModel", "sdpa", SIZES),
+]
+models = pytest.mark.parametrize(("name", "reference", "settings"), MODELS)
+
+
+@models
+def test_softmax_equals_the_attention_of_the_model(make, name, reference, settings):
+    model = make(name, reference, **settings)
+    for mask in (PADDED, PADDED.flip(1), None):
+        outputs = []
+        for implementation in (reference, "zoo-softmax", "zoo-softmax[backend=naive]"):
+            model.set_attn_implementation(implementation)
+            outputs.append(model(input_ids=IDS, attention_mask=mask)[0])
+        real = torch.ones_like(PADDED) if mask is None else mask
+        expected, *actual = (output[real.bool()] for output in outputs)
+        for output in actual:
+            torch.testing.assert_close(output, expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(("name", "settings"), [MODELS[0][::2], MODELS[2][::2]])
+def test_another_variant_gives_other_outputs(make, name, settings):
+    softmax, local = (make(name, f"zoo-{v}", **settings) for v in ("softmax", "local[window=1]"))
+    assert (softmax(input_ids=IDS)[0] - local(input_ids=IDS)[0]).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        *(
+            pytest.param(o, marks=pytest.mark.slow)
+            for o in ({"num_beams": 2}, {"cache_implementation": "static"})
+        ),
+    ],
+)
+@pytest.mark.parametrize(("name", "reference", "settings"), MODELS[:2])
+def test_generation_is_equal_token_for_token(make, name, reference, settings, options):
+    model = make(name, reference, **settings)
+    tokens = []
+    for implementation in (reference, "zoo-softmax"):
+        model.set_attn_implementation(implementation)
+        tokens.append(model.generate(
+            IDS, attention_mask=PADDED, max_new_tokens=15, do_sample=False, **options
+        ))  # fmt: skip
+    assert torch.equal(*tokens) and tokens[0].shape == (3, N + 15)
+
+
+def causal_names() -> list[str]:
+    return [name for name in variants.names() if can(name)]
+
+
+def can(name: str) -> bool:
+    try:
+        way_of_last(name, (), (4, 8, 64), True)
+    except zoo.UserError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("name", causal_names())
+def test_a_cache_changes_no_output(make, name):
+    model = make("LlamaForCausalLM", f"zoo-{name}", **GROUPED)
+    expected = model(input_ids=IDS, attention_mask=PADDED, use_cache=False).logits
+    cache, outputs = None, []
+    for part in (slice(0, 9), slice(9, 12), slice(12, 13)):  # the last alone
+        output = model(input_ids=IDS[:, part], attention_mask=PADDED[:, : part.stop], cache=cache,
+                       use_cache=True)  # fmt: skip
+        cache = output.cache
+        outputs.append(output.logits)
+    torch.testing.assert_close(torch.cat(outputs, 1)[PADDED.bool()], expected[PADDED.bool()],
+                               rtol=0, atol=1e-5)  # fmt: skip
+
+
+def test_a_single_query_is_cheap_where_no_weight_depends_on_positions():
+    shape = 4, 8, 64
+    assert way_of_last("linear", (), shape, True) is single
+    assert way_of_last("softmax", (), shape, True) is single
+    assert way_of_last("cosformer", (), shape, True) is padded
+    assert way_of_last("local", (), shape, True) is padded
+
+
+def test_an_output_that_depends_on_earlier_queries_is_refused(monkeypatch):
+    class PastQueries(ProjectedAttention):
+        traits = zoo.Traits(causal=True, cross=False, linear=True, stochastic=False,
+                            recurrent=False)  # fmt: skip
+
+        def attend(self, q, k, v, mask):
+            return v + q.cumsum(2)
+
+    find = variants.find
+    monkeypatch.setattr(variants, "find", lambda name: PastQueries if name == "p" else find(name))
+    for one in (False, True):
+        with pytest.raises(zoo.Unsupported):
+            way_of_last("p", (), (2, 8, 32), one)
+
+
+def test_gradients_and_dropout_reach_the_variant(make):
+    model = make("LlamaForCausalLM", "zoo-linear", **GROUPED).train()
+    model(input_ids=IDS, attention_mask=PADDED, labels=IDS).loss.backward()
+    gradients = [p.grad for p in model.model.layers[0].self_attn.parameters()]
+    assert len(gradients) == 4 and all(g.isfinite().all() and g.any() for g in gradients)
+    with pytest.raises(zoo.Unsupported):  # linear drops no weights
+        dropping = make("LlamaForCausalLM", "zoo-linear", attention_dropout=0.1, **GROUPED)
+        dropping.train()(input_ids=IDS)
+    dropping = make("LlamaForCausalLM", "zoo-softmax", attention_dropout=0.5, **GROUPED).train()
+    assert not torch.equal(*(dropping(input_ids=IDS).logits for _ in range(2)))
+
+
+def test_cross_attention_is_computed_or_refused(make):
+    settings = {
+        "vocab_size": 60, "d_model": 32, "encoder_layers": 1, "decoder_layers": 1,
+        "encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_ffn_dim": 40,
+        "decoder_ffn_dim": 40, "max_position_embeddings": 64, "pad_token_id": 0,
+    }  # fmt: skip
+    model = make("BartModel", **settings)
+    inputs = {"input_ids": IDS, "attention_mask": PADDED, "decoder_input_ids": IDS[:, :5]}
+    expected = model(**inputs)[0]
+    model.set_attn_implementation("zoo-softmax")
+    torch.testing.assert_close(model(**inputs)[0], expected, rtol=0, atol=1e-6)
+    model.set_attn_implementation("zoo-local")
+    for length in (5, N):  # as many queries as keys, too
+        with pytest.raises(zoo.Unsupported):
+            model(**inputs | {"decoder_input_ids": IDS[:, :length]})
+
+
+def prefix(batch, head, query, key):
+    return key < 3
+
+
+def document(batch, head, query, key):
+    return query // 4 == key // 4
+
+
+@pytest.mark.parametrize(
+    ("mask", "named"),
+    [
+        ("create_sliding_window_causal_mask", "sliding_window_overlay"),
+        ("create_chunked_causal_mask", "chunked_overlay"),
+        ("create_bidirectional_sliding_window_mask", "sliding_window_bidirectional_overlay"),
+    ],
+)
+def test_windows_and_chunks_are_refused_by_name(library, mask, named):
+    config = library.LlamaConfig(**GROUPED, sliding_window=4, attention_chunk_size=4)
+    config._attn_implementation = "zoo-softmax"
+    create = getattr(library.masking_utils, mask)
+    with pytest.raises(zoo.Unsupported, match=named):
+        create(config, torch.zeros(3, N, 32), None, cache=None)
+    # What hides no key is no window.
+    assert create(config, torch.zeros(3, 4, 32), None, cache=None).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"or_mask_function": prefix}, "prefix"),
+        ({"and_mask_function": document}, "document"),
+        ({"block_sequence_ids": torch.arange(N).expand(3, N) // 5}, "blockwise_overlay"),
+        ({"position_ids": torch.arange(N)[None] % 7}, "packed_sequence_mask_function"),
+    ],
+)
+def test_masks_of_models_are_refused_by_name(library, options, named):
+    config = library.LlamaConfig(**GROUPED)
+    config._attn_implementation = "zoo-linear"
+    create = library.masking_utils.create_causal_mask
+    with pytest.raises(zoo.Unsupported, match=named):
+        create(config, torch.zeros(3, N, 32), None, cache=None, **options)
+
+
+def vectorised(batch, head, query, key):
+    return torch.stack([query, key]).amax() == query
+
+
+def test_a_function_of_the_user_that_is_causal_is_honoured(library):
+    config = library.LlamaConfig(**GROUPED)
+    config._attn_implementation = "zoo-linear"
+    create = library.masking_utils.create_causal_mask
+    mask = create(config, torch.zeros(3, N, 32), PADDED, cache=None, and_mask_function=vectorised)
+    assert torch.equal(mask, PADDED.bool())
+
+
+PAST = torch.ones(1, 1, N, N, dtype=torch.bool).tril()
+TREE = PAST.clone()
+TREE[..., 9:, 5:9] = False
+TREE |= torch.eye(N, dtype=torch.bool)
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [
+        pytest.param(TREE, id="tree"),
+        pytest.param(PAST & ~PAST.tril(-4), id="window"),
+        pytest.param(torch.zeros(1, 1, N, N), id="float"),
+        pytest.param(torch.stack([PAST, PAST, PAST, PAST.mT], 2)[0], id="heads"),
+    ],
+)
+def test_prepared_masks_are_refused(make, mask):
+    model = make("LlamaForCausalLM", "zoo-softmax", **GROUPED)
+    with pytest.raises(zoo.Unsupported):
+        model(input_ids=IDS, attention_mask=mask)
+
+
+def test_a_prepared_mask_that_is_causal_is_honoured(make):
+    model = make("LlamaForCausalLM", "zoo-softmax", **GROUPED)
+    mask = PAST & PADDED.bool()[:, None, None]
+    actual, expected = (model(input_ids=IDS, attention_mask=m).logits for m in (mask, PADDED))
+    torch.testing.assert_close(actual[PADDED.bool()], expected[PADDED.bool()], rtol=0, atol=1e-6)
+
+
+def test_a_window_is_refused_as_soon_as_it_hides_a_key(make):
+    sizes = GROUPED | {"sliding_window": 16}
+    model = make("MistralForCausalLM", **sizes)
+    options = {"attention_mask": PADDED, "do_sample": False}
+    expected = model.generate(IDS, max_new_tokens=4, **options)
+    model.set_attn_implementation("zoo-softmax")
+    assert torch.equal(model.generate(IDS, max_new_tokens=4, **options), expected)
+    with pytest.raises(zoo.Unsupported):
+        model.generate(IDS, max_new_tokens=5, **options)
+    with pytest.raises(zoo.Unsupported):  # a cache that has dropped keys
+        padding_mask(1, 1, 16, q_offset=17, kv_offset=2)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"softcap": 30.0},
+        {"s_aux": torch.zeros(2)},
+        {"position_bias": torch.zeros(1, 2, 5, 5)},
+        {"cu_seq_lens_q": torch.tensor([0, 5])},
+        {"output_attentions": True},
+        {"sliding_window": 3},
+        {"dropout": 0.1},
+        {"attention_mask": object()},
+    ],
+    ids=lambda arguments: next(iter(arguments)),
+)
+def test_arguments_of_attention_are_refused(arguments):
+    heads = torch.randn(3, 1, 2, 5, 8)
+    inputs = {"attention_mask": None, "position_ids": torch.arange(5)[None]}
+    attend("linear", (), nn.Identity(), *heads, **inputs)
+    with pytest.raises(zoo.Unsupported):
+        attend("linear", (), nn.Identity(), *heads, **inputs | arguments)
+
+
+def test_queries_without_a_known_position_and_too_many_tokens_are_refused():
+    k = torch.randn(1, 2, 5, 8)
+    for q in (k[:, :, :3], k[:, :, :1]):  # a mask, or the number of positions, is missing
+        with pytest.raises(zoo.Unsupported):
+            attend("linear", (), nn.Identity(), q, k, k, None)
+    module = nn.Identity()
+    module.config = SimpleNamespace(max_position_embeddings=4)
+    with pytest.raises(zoo.UserError):
+        attend("linear", (), module, k, k, k, None)
+
+
+@pytest.mark.parametrize("name", ["primal", "linformer", "cosine", "reformer"])
+def test_what_is_no_function_of_q_k_and_v_is_not_registered(library, name):
+    assert f"zoo-{name}" not in register()
+    with pytest.raises(zoo.Unsupported):
+        register(name)
+    with pytest.raises(zoo.UserError):
+        register("local", windw=3)
+
+
+def test_without_transformers_the_error_names_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "transformers.modeling_utils", None)
+    with pytest.raises(zoo.Unsupported, match="pip install transformers"):
+        register()

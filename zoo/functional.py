@@ -1,0 +1,200 @@
+"""Variants as functions of queries, keys and values, under the signature of PyTorch's attention.
+
+    zoo.functional.linear(q, k, v, is_causal=True)
+    zoo.functional.local(q, k, v, mask=real, window=32)
+
+Every registered variant is a name here, with `_` for `-`; `attention` documents the arguments. A
+variant that needs more than queries, keys and values raises `Unsupported`. Random features are
+drawn from seed 0: they are the same in every call.
+"""
+
+import sys
+from collections.abc import Callable
+from functools import lru_cache, partial
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from zoo.contract import Mask, Size, Unsupported, variants
+from zoo.kernels.precision import full_precision
+from zoo.projected import ProjectedAttention
+from zoo.registry import UserError, Value, resolve, unknown
+
+Options = tuple[tuple[str, Value], ...]
+
+
+def __getattr__(name: str) -> Callable[..., Tensor]:
+    names = {} if name.startswith("__") else {n.replace("-", "_"): n for n in variants.names()}
+    if name not in names:
+        message = unknown("attention variant", name, names)
+        raise AttributeError(message, name=name, obj=sys.modules[__name__])
+    return partial(attention, names[name])
+
+
+def attention(
+    variant: str, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,
+    enable_gqa: bool = False, *, mask: Tensor | None = None, max_len: int | None = None,
+    **options: Value,
+) -> Tensor:  # fmt: skip
+    """The output of each query, (b, h, n, e), as `scaled_dot_product_attention` returns it.
+
+    Args:
+        variant: a registered name.
+        query: (b, h, n, e).
+        key: (b, h, m, e); with `enable_gqa` the number of heads may divide h.
+        value: as `key`.
+        attn_mask: boolean, broadcast to (b, h, n, m), True = attend: padding of keys, causal or
+            not.
+        dropout_p: probability of dropping a weight; above 0 the variant is in training mode.
+        is_causal: whether query i attends to keys 0..i only; then n is m.
+        scale: of the products q . k. None for 1 / sqrt(e), where a variant gets the queries as they
+            are; otherwise they are multiplied by scale sqrt(e).
+        enable_gqa: whether groups of heads share keys and values.
+        mask: real keys, (b, m), in place of `attn_mask`.
+        max_len: of the layer, which scales the positions of some variants; None for m.
+        **options: options of the variant.
+
+    Raises:
+        UserError: an option or a shape is invalid.
+        Unsupported: the variant does not support the arguments, or the mask is another one.
+    """
+    if query.ndim != 4 or key.ndim != 4:
+        shapes = f"query has shape {tuple(query.shape)} and key {tuple(key.shape)}"
+        raise UserError(f"{shapes}; give (batch, heads, tokens, width)")
+    (_, heads, n, width), m = query.shape, key.shape[2]
+    if attn_mask is not None:
+        if mask is not None:
+            raise UserError("attn_mask and mask are both set; give one of them")
+        masked, mask = read_mask(attn_mask, query, key)
+        is_causal = is_causal or masked
+    if is_causal and n != m:
+        raise Unsupported(f"causal {variant} got {n} queries and {m} keys; give as many of both")
+    if enable_gqa:
+        key, value = (part.repeat_interleave(heads // part.shape[1], 1) for part in (key, value))
+    shape = heads, width, m if max_len is None else max_len
+    chosen = tuple(sorted(options.items()))
+    core = build(variant, chosen, shape, dropout_p, dropout_p > 0, query.device, is_causal)
+    return compute(core, query, key, value, mask, scale)
+
+
+def projected_variant(name: str) -> type[ProjectedAttention]:
+    """The variant; raise `Unsupported` unless `attend` has all of it but the projections."""
+    variant = variants.find(name)
+    inherited = ("forward", "_project", "_heads")
+    if (
+        not issubclass(variant, ProjectedAttention)
+        or variant.shared_qk
+        or any(getattr(variant, part) != getattr(ProjectedAttention, part) for part in inherited)
+    ):
+        raise Unsupported(
+            f"{name} is no function of queries, keys and values; build the layer, with its "
+            f"projections, by zoo.create({name!r}, ...)"
+        )
+    return variant
+
+
+def require_dropout(variant: type[ProjectedAttention], name: str, dropout: float) -> None:
+    """Raise `Unsupported` for a dropout of weights that the variant does not have."""
+    if dropout and not variant.drops_weights:
+        raise Unsupported(f"{name} drops no weights; set the dropout {dropout} of attention to 0")
+
+
+@lru_cache(maxsize=64)
+def build(
+    name: str, options: Options, shape: tuple[int, int, int], dropout: float, training: bool,
+    device: torch.device, causal: bool,
+) -> ProjectedAttention:  # fmt: skip
+    """A layer without its projections, which computes `attend` only; the same for equal arguments.
+
+    `shape` is the number of heads, their width, and `max_len`.
+
+    Raises:
+        UserError: the name or an option is unknown or invalid.
+        Unsupported: the variant needs more than q, k and v, or has no such form.
+    """
+    variant, (heads, width, max_len) = projected_variant(name), shape
+    require_dropout(variant, name, dropout)
+    if causal and "causality" in variant.expected_failures_of(causal=True):
+        raise Unsupported(f"{name} is known to fail the check of causality; choose another variant")
+    size = Size(dim=heads * width, heads=heads, max_len=max_len, causal=causal, dropout=dropout)
+    # No inference tensor, as the result is kept; no effect on the default generator.
+    with torch.inference_mode(False), torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(0)
+        layer = variant(size, **resolve(name, variant, dict(options)))
+    del layer.context, layer.out
+    layer.to(device).train(training).query.to("meta")  # for its width
+    parameters = [parameter for parameter, _ in layer.named_parameters()]
+    if learned := ", ".join(name for name in parameters if not name.startswith("query.")):
+        raise Unsupported(
+            f"{name} has parameters beside its projections ({learned}); put the layer into the "
+            f"model by zoo.replace or zoo.create({name!r}, ...)"
+        )
+    return layer
+
+
+def compute(
+    core: ProjectedAttention, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None,
+    scale: float | None,
+) -> Tensor:  # fmt: skip
+    """`attend` at a scale of q . k, in the precision that the variant asks for."""
+    (b, h, n, e), m, name = q.shape, k.shape[2], core.name()
+    if not k.shape == v.shape == (b, h, m, e):
+        shapes = ", ".join(str(tuple(part.shape)) for part in (q, k, v))
+        raise UserError(f"queries, keys, values have shapes {shapes}; give equal ones, but for the "
+                        "tokens of the queries")  # fmt: skip
+    if h * e != (width := core.query.out_features):
+        raise UserError(f"{name} with these options has {width} channels of queries, and not "
+                        f"{h * e}; set its option of their width")  # fmt: skip
+    if m > core.size.max_len:
+        raise UserError(f"{m} keys are more than max_len={core.size.max_len}; truncate them")
+    if n != m and not core.traits.cross:
+        raise Unsupported(f"{name} has no cross-attention: {n} queries, {m} keys; give equal ones")
+    if mask is not None:
+        if mask.dtype != torch.bool or mask.shape != (b, m):
+            raise UserError(f"mask has shape {tuple(mask.shape)} and dtype {mask.dtype}; give a "
+                            f"boolean one of shape {(b, m)}, True for real keys")  # fmt: skip
+        if "padding invariance" in core.expected_failures_of(causal=core.size.causal):
+            raise Unsupported(f"{name} is known to fail the check of padding invariance; give no "
+                              "padding")  # fmt: skip
+    if scale is not None and scale != e**-0.5:
+        q = q * (scale * e**0.5)
+    if not core.upcast:
+        return core.attend(q, k, v, mask)
+    with full_precision(q, k, v) as (q32, k32, v32):
+        return core.attend(q32, k32, v32, mask).to(v.dtype)
+
+
+def read_mask(allowed: Tensor, query: Tensor, key: Tensor) -> tuple[bool, Mask]:
+    """Whether a mask, broadcast to (b, h, n, m), is causal, and the real keys, (b, m).
+
+    Raises:
+        UserError: the shape is another one.
+        Unsupported: it is not padding of keys, with causality or without.
+    """
+    b, _, n, m = shape = *query.shape[:3], key.shape[2]
+    if allowed.dtype != torch.bool:
+        raise Unsupported(f"a mask of dtype {allowed.dtype} may add a bias to the products; give a "
+                          "boolean mask, True = attend")  # fmt: skip
+    allowed = allowed[(None,) * (4 - allowed.ndim)]
+    if any(got not in (1, size) for got, size in zip(allowed.shape, shape, strict=True)):
+        raise UserError(f"a mask of shape {tuple(allowed.shape)} does not broadcast to {shape}")
+    for causal in (False, True):
+        if (real := padding_of(allowed, n, causal)) is not None:
+            return causal, real.expand(b, m)
+    kind = "differs between heads" if allowed.shape[1] > 1 else "is not padding, causal or not"
+    raise Unsupported(f"a mask of shape {tuple(allowed.shape)} {kind}; use PyTorch's attention")
+
+
+def padding_of(
+    allowed: Bool[Tensor, "#b #h #n m"], n: int, causal: bool
+) -> Bool[Tensor, "#b m"] | None:
+    """The real keys, if `allowed` is padding of keys, with causality or without; else None.
+
+    The n queries of a causal mask are the last of the m tokens.
+    """
+    m, real = allowed.shape[3], allowed[:, :1, -1:]
+    past = torch.ones(n if causal else 1, m, dtype=torch.bool, device=allowed.device)
+    expected = real & past.tril(m - n) if causal else real
+    return real[:, 0, 0] if bool((allowed == expected).all()) else None

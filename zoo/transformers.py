@@ -1,0 +1,227 @@
+"""Variants as attention implementations of the package transformers.
+
+    zoo.transformers.register()
+    model = AutoModel.from_pretrained(..., attn_implementation="zoo-linear")
+
+A model keeps its projections, positions and cache; the variant computes the heads. What the variant
+cannot honour is refused: docs/library.md says what that is, and
+docs/decisions/0073-masks-of-transformers.md how masks are recognised.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache, partial
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from zoo.contract import Unsupported, variants
+from zoo.functional import Options, build, compute, projected_variant, read_mask
+from zoo.packages import load
+from zoo.projected import ProjectedAttention
+from zoo.registry import Value, resolve
+
+Cores = Callable[[bool], ProjectedAttention]
+"""Gives the causal form of the layer that computes the heads, or the other one."""
+
+NO_EFFECT = {
+    "cache_position", "encoder_attention_mask", "encoder_hidden_states", "num_items_in_batch",
+    "output_hidden_states", "output_router_logits", "position_embeddings", "position_ids",
+    "return_dict", "use_cache",
+}  # fmt: skip
+"""Keywords that models pass on, and that change no attention: any other is refused."""
+
+
+CROSSING = ("is_encoder_decoder", "add_cross_attention")
+"""Settings of models with cross-attention."""
+
+CPU = torch.device("cpu")
+
+
+def register(variant: str = "", **options: Value) -> list[str]:
+    """Register a variant with these options, or all that can be, as `zoo-NAME`; return the names.
+
+    Options are part of the name, as in `zoo-local[window=32]`.
+
+    Raises:
+        UserError: the name or an option is unknown or invalid.
+        Unsupported: transformers is not installed, or the variant is not a function of q, k and v.
+    """
+    models, masks = package("modeling_utils"), package("masking_utils")
+    shown = ",".join(f"{name}={value}" for name, value in options.items())
+    registered = []
+    for name in [variant] if variant else variants.names():
+        try:
+            complete = tuple(resolve(name, projected_variant(name), options).items())
+            causal = not variants.find(name).traits.bidirectional
+            build(name, complete, (1, 8, 8), 0.0, False, CPU, causal)
+        except Unsupported:
+            if variant:
+                raise
+            continue
+        key = f"zoo-{name}" + (f"[{shown}]" if options else "")
+        models.AttentionInterface.register(key, partial(attend, name, complete))
+        masks.AttentionMaskInterface.register(key, padding_mask)
+        registered.append(key)
+    return registered
+
+
+def padding_mask(
+    batch_size: int, q_length: int, kv_length: int, q_offset: Any = 0, kv_offset: Any = 0,
+    mask_function: Any = None, attention_mask: Tensor | None = None,
+    use_vmap: bool = False, device: Any = "cpu", **_: Any,
+) -> Tensor:  # fmt: skip
+    """The real keys: (b, m) of a causal mask, up to the last query; (b, 1, 1, m) of any other.
+
+    Raises:
+        Unsupported: the model asks for a mask that is more than these, or old keys were dropped.
+    """
+    masks = package("masking_utils")
+    plain = masks.causal_mask_function, masks.bidirectional_mask_function
+    mask_function = mask_function or plain[0]
+    sizes: dict[str, Any] = {
+        "batch_size": batch_size, "q_length": q_length, "kv_length": kv_length,
+        "q_offset": q_offset, "attention_mask": attention_mask, "device": device,
+        "allow_is_causal_skip": False,
+    }  # fmt: skip
+    if mask_function not in plain:
+        asked = masks.sdpa_mask(**sizes, mask_function=mask_function, use_vmap=use_vmap)
+        same = [p for p in plain if torch.equal(masks.sdpa_mask(**sizes, mask_function=p), asked)]
+        if not same:
+            raise cannot(f"the mask {composed(mask_function)}, which is not padding, causal or not")
+        mask_function = same[0]
+    if dropped := int(kv_offset):
+        raise cannot(f"a cache that has dropped {dropped} keys")
+    real = masks.prepare_padding_mask(attention_mask, kv_length, 0)
+    if real is None:
+        real = torch.ones(batch_size, kv_length, dtype=torch.bool, device=device)
+    if mask_function is plain[0]:
+        # A cache of fixed size has more keys than tokens.
+        return real[:, : int(q_offset) + q_length]
+    return real[:, None, None, :kv_length]
+
+
+def attend(
+    variant: str, options: Options, module: nn.Module, query: Tensor, key: Tensor, value: Tensor,
+    attention_mask: Any, dropout: float = 0.0, scaling: float | None = None,
+    is_causal: bool | None = None, s_aux: Tensor | None = None, **others: Any,
+) -> tuple[Tensor, None]:  # fmt: skip
+    """The interface of transformers: the heads, (b, n, h, e), and no weights.
+
+    `s_aux` are learned sinks, a logit per head.
+
+    Raises:
+        Unsupported: the variant cannot honour an argument.
+        UserError: the shapes are not of one width, or there are more tokens than positions.
+    """
+    if attention_mask is not None:
+        others.pop("sliding_window", None)  # the mask has it
+    for name, argument in others.items():
+        if name not in NO_EFFECT and argument is not None and argument is not False:
+            raise cannot(f"the argument {name!r}")
+    causal, mask = read(attention_mask, query, key, getattr(module, "is_causal", True)
+                        if is_causal is None else is_causal)  # fmt: skip
+    m, groups = mask.shape[1], query.shape[1] // key.shape[1]
+    k, v = (part[:, :, :m].repeat_interleave(groups, 1) for part in (key, value))
+    scale = query.shape[3] ** -0.5 if scaling is None else scaling
+    heads = query, k, v, None if bool(mask.all()) else mask, scale
+    config = getattr(module, "config", None)
+    max_len, n = getattr(config, "max_position_embeddings", None) or m, query.shape[2]
+    if causal and n < m and not hasattr(config, "max_position_embeddings"):
+        raise cannot("a cache in a model without max_position_embeddings")
+    if s_aux is not None:
+        if not projected_variant(variant).sink_is_a_key:
+            raise cannot(f"learned sinks, with the variant {variant}")
+        heads, max_len = with_sink(s_aux, *heads), max_len + 1
+    shape = query.shape[1], heads[0].shape[3], max_len
+    cores = partial(build, variant, options, shape, dropout, module.training, query.device)
+    if causal and n < heads[1].shape[2]:
+        out = way_of_last(variant, options, shape, n == 1)(cores, *heads)
+    else:
+        core = cores(causal)
+        # Two sequences may be of equal length.
+        crosses = any(getattr(config, name, False) for name in CROSSING)
+        if crosses and not causal and not core.traits.cross:
+            raise cannot(f"cross-attention, with the variant {variant}")
+        out = compute(core, *heads)
+    return out[..., : query.shape[3]].transpose(1, 2).contiguous(), None
+
+
+def read(mask: Any, query: Tensor, key: Tensor, is_causal: bool) -> tuple[bool, Tensor]:
+    """Whether attention is causal, and the real keys, (b, m), of the keys that there are."""
+    if mask is None:
+        if is_causal and 1 < query.shape[2] != key.shape[2]:
+            raise cannot("fewer queries than keys without a mask")
+        return is_causal, key.new_ones(key.shape[0], key.shape[2], dtype=torch.bool)
+    if not isinstance(mask, Tensor):
+        raise cannot(f"a mask of type {type(mask).__name__}")
+    if mask.ndim == 2 and mask.dtype == torch.bool:
+        return True, mask
+    return read_mask(mask, query, key)
+
+
+def with_sink(
+    sinks: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None, float]:
+    """Heads with a key before all others, of value 0, whose products are the sinks."""
+    q, first = F.pad(q, (0, 1), value=1.0), (sinks / scale)[:, None, None]
+    k, v = (F.pad(part, (0, 1, 1, 0)) for part in (k, v))
+    k = k + F.pad(first, (k.shape[3] - 1, 0, 0, k.shape[2] - 1))
+    return q, k, v, None if mask is None else F.pad(mask, (1, 0), value=True), scale
+
+
+def single(cores: Cores, *heads: Any) -> Tensor:
+    """The last query by the form that is not causal: equal where no weight depends on positions."""
+    return compute(cores(False), *heads)
+
+
+def padded(cores: Cores, q: Tensor, k: Tensor, *rest: Any) -> Tensor:
+    """The last queries by the causal form, with queries of 0 before them."""
+    n, m = q.shape[2], k.shape[2]
+    return compute(cores(True), F.pad(q, (0, 0, m - n, 0)), k, *rest)[:, :, -n:]
+
+
+@lru_cache(maxsize=64)
+def way_of_last(
+    variant: str, options: Options, shape: tuple[int, int, int], one: bool
+) -> Callable[..., Tensor]:
+    """The first of the ways to compute last queries that equals all of them, in a trial.
+
+    Raises:
+        Unsupported: none does, as where outputs depend on earlier queries, which no cache holds.
+    """
+    tokens, n, generator = min(150, shape[2]), 1 if one else 2, torch.Generator().manual_seed(0)
+    size = 3, 2, shape[0], tokens, shape[1]
+    q, k, v = torch.randn(size, generator=generator, dtype=torch.float64)
+    mask = torch.arange(tokens) >= torch.tensor([[0], [tokens // 3]])
+    cores = partial(build, variant, options, shape, 0.0, False, CPU)
+    expected = compute(cores(True), q, k, v, mask, None)[:, :, -n:]
+    for way in (single, padded) if one else (padded,):
+        try:
+            actual = way(cores, q[:, :, -n:], k, v, mask, None)
+        except Unsupported:
+            continue
+        if torch.allclose(actual, expected, rtol=1e-9, atol=1e-9):
+            return way
+    raise cannot(f"a cache, with the variant {variant}, which needs earlier queries")
+
+
+def composed(mask_function: Callable[..., Any]) -> str:
+    """The name of a mask function of transformers, with the functions that it combines."""
+    cells = [cell.cell_contents for cell in getattr(mask_function, "__closure__", None) or ()]
+    parts = [p for cell in cells for p in (cell if isinstance(cell, tuple) else (cell,))]
+    inner = ", ".join(composed(part) for part in parts if callable(part))
+    name = getattr(mask_function, "__qualname__", repr(mask_function)).split(".")[0]
+    return f"{name}({inner})" if inner else name
+
+
+def package(module: str) -> ModuleType:
+    """A module of transformers; raise `Unsupported` without it."""
+    return load("zoo.transformers", f"transformers.{module}", "transformers")
+
+
+def cannot(what: str) -> Unsupported:
+    """The error for what no variant, or not this one, can honour."""
+    return Unsupported(f"the zoo cannot honour {what}; choose another attn_implementation")
