@@ -54,6 +54,7 @@ Parameter = Annotated[float, Field(ge=-2)]
 class AttentiveGraphFilter(Attention):
     """Efficient attention whose features are multiplied by a polynomial of singular values."""
 
+    family = "kernel"
     traits = Traits(
         causal=False, cross=False, linear=True, stochastic=False, recurrent=False,
         losses=("orthogonality",),

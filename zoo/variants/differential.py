@@ -65,6 +65,7 @@ def _first_map_only(layer: "Differential", other: ProjectedAttention) -> None:
 class Differential(Attention):
     """A softmax map minus a factor times another one."""
 
+    family = "softmax"
     traits = Traits(causal=True, cross=False, linear=False, stochastic=False, recurrent=False)
     identities = (
         Identity(other="softmax", where="version=v2, a factor of 0", prepare=_first_map_only),

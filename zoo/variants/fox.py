@@ -41,6 +41,7 @@ NEVER = -1e30
 class ForgettingAttention(ProjectedAttention):
     """Softmax attention to past tokens, less the more is forgotten between them and the query."""
 
+    family = "softmax"
     traits = Traits(
         causal=True, cross=False, linear=False, stochastic=False, recurrent=False,
         bidirectional=False,

@@ -58,6 +58,7 @@ class LogLinear(CausalHeads):
     Axis letters beyond the contract's: `l` levels.
     """
 
+    family = "decay"
     traits = Traits(
         causal=True, cross=False, linear=False, stochastic=False, recurrent=True,
         bidirectional=False,

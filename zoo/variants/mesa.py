@@ -39,6 +39,7 @@ LOWEST = 0.25
 class Mesa(CausalHeads):
     """The value that a regression of all values so far predicts at the query."""
 
+    family = "delta rule"
     traits = Traits(
         causal=True, cross=False, linear=True, stochastic=False, recurrent=True,
         bidirectional=False,

@@ -41,6 +41,7 @@ class BlockAttention(ProjectedAttention):
     Axis letters beyond the contract's: `t` blocks.
     """
 
+    family = "sparse"
     traits = Traits(
         causal=True, cross=False, linear=False, stochastic=False, recurrent=False,
         bidirectional=False,

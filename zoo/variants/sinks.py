@@ -37,6 +37,7 @@ from zoo.variants import variants
 class Sinks(ProjectedAttention):
     """Softmax attention to a window, to the first tokens, and optionally to a learned logit."""
 
+    family = "sparse"
     traits = Traits(causal=True, cross=False, linear=True, stochastic=False, recurrent=True)
     identities = (
         Identity(other="softmax", where="window >= n", options={"window": 1000}),
