@@ -44,7 +44,7 @@ def record(attention, length, *, seconds=1.0, ratio=1.0, status="ok", reason="",
     return CostRecord.model_validate(
         {
             "spec": spec, "status": status, "reason": reason, "started": "2026-11-23T08:00:00Z",
-            "seconds": 4.0, "claims_linear": attention != "softmax",
+            "seconds": 4.0, "options": {attention: {}}, "claims_linear": attention != "softmax",
             "measured": measured if status == "ok" else None,
             "environment": {"device": spec["machine"], "threads": spec["threads"],
                             "memory_gib": 8, "system": "Linux", "versions": {}, "commit": "abc"},
@@ -187,7 +187,7 @@ def test_sweeps_of_different_models_have_different_titles():
     titles = {sweep.title for sweep in sweeps(records)}
     assert len(titles) == 3
     assert (
-        "training, step: tokens=2048, dim=64, heads=2, depth=2, feed_forward=128, head=128, "
+        "training, step: tokens=2048, dim=64, heads=2, depth=2, feed_forward=128, "
         "dropout=0.1, recompute=layer, fp32; CPU, 2 threads"
     ) in titles
 
