@@ -12,22 +12,121 @@ from tasks import metrics
 from tests.reports.conftest import make_record
 from tests.reports.test_cost import record as make_cost
 
-COLUMNS = """
-attention row recipe suite question task task.name task.block model.depth model.dim model.heads
-model.feed_forward model.dropout model.attention_dropout model.short_conv model.recompute model.norm
-model.kind model.head model.positions model.pooling train.batch train.steps train.warmup train.lr
-train.betas train.cycle_momentum train.eps train.weight_decay train.evaluations train.precision
-train.compiled train.bucket_by_length train.optimiser train.schedule train.clip train.best_on_test
-train.decay train.label_smoothing train.augment primal.rank seed device role status reason metric
-unit better digits chance parameters flops score low high dev sample best_step train_seconds seconds
-loss time_ratio inference_ratio memory_ratio step_seconds peak_bytes state_bytes backend machine
-threads memory_gib system commit versions.torch versions.python started baseline id
-""".split()
-COSTS = """
-attention level length batch dim heads pass causal precision device machine threads status reason
-linear started commit id seconds seconds.q1 seconds.q3 ratio ratio.q1 ratio.q3 memory memory_ratio
-state_bytes flops parameters over_limit backend reference
-""".split()
+COLUMNS = [
+    "attention",
+    "row",
+    "recipe",
+    "suite",
+    "question",
+    "task",
+    "task.name",
+    "task.block",
+    "model.depth",
+    "model.dim",
+    "model.heads",
+    "model.feed_forward",
+    "model.dropout",
+    "model.attention_dropout",
+    "model.short_conv",
+    "model.recompute",
+    "model.norm",
+    "model.kind",
+    "model.head",
+    "model.positions",
+    "model.pooling",
+    "train.batch",
+    "train.steps",
+    "train.warmup",
+    "train.lr",
+    "train.betas",
+    "train.cycle_momentum",
+    "train.eps",
+    "train.weight_decay",
+    "train.evaluations",
+    "train.precision",
+    "train.compiled",
+    "train.bucket_by_length",
+    "train.optimiser",
+    "train.schedule",
+    "train.clip",
+    "train.best_on_test",
+    "train.decay",
+    "train.label_smoothing",
+    "train.augment",
+    "primal.rank",
+    "seed",
+    "device",
+    "role",
+    "status",
+    "reason",
+    "metric",
+    "unit",
+    "better",
+    "digits",
+    "chance",
+    "parameters",
+    "flops",
+    "score",
+    "low",
+    "high",
+    "dev",
+    "sample",
+    "best_step",
+    "train_seconds",
+    "seconds",
+    "loss",
+    "time_ratio",
+    "inference_ratio",
+    "memory_ratio",
+    "step_seconds",
+    "peak_bytes",
+    "state_bytes",
+    "backend",
+    "machine",
+    "threads",
+    "memory_gib",
+    "system",
+    "commit",
+    "versions.torch",
+    "versions.python",
+    "started",
+    "baseline",
+    "id",
+]
+COSTS = [
+    "attention",
+    "level",
+    "length",
+    "batch",
+    "dim",
+    "heads",
+    "pass",
+    "causal",
+    "precision",
+    "device",
+    "machine",
+    "threads",
+    "status",
+    "reason",
+    "linear",
+    "started",
+    "commit",
+    "id",
+    "seconds",
+    "seconds.q1",
+    "seconds.q3",
+    "ratio",
+    "ratio.q1",
+    "ratio.q3",
+    "memory",
+    "memory_ratio",
+    "state_bytes",
+    "flops",
+    "parameters",
+    "over_limit",
+    "backend",
+    "reference",
+]
 
 
 @pytest.fixture
@@ -41,9 +140,7 @@ def frame(tmp_path):
     language = make_record("softmax", seed=1).model_copy(
         update={"metric": metrics.find("perplexity").metric}
     )
-    final = language.final.model_copy(
-        update={"score": math.exp(2), "dev": 9.0, "sample": sample}
-    )
+    final = language.final.model_copy(update={"score": math.exp(2), "dev": 9.0, "sample": sample})
     failed = make_record("none", status="failed", reason="no GPU", measured=False)
     for run in (recall, language.model_copy(update={"final": final}), failed):
         Store(tmp_path).write(run)
