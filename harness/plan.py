@@ -215,11 +215,15 @@ def _recipes(
         TrainSpec, "train", recipe.train, request.settings, prefix,
         precision=request.precision, compiled=request.compiled,
     )  # fmt: skip
-    if task.classes == 1 and train.label_smoothing:
-        raise UserError(
-            f"train.label_smoothing={train.label_smoothing:g} has no meaning for numbers as "
-            "targets; leave it out"
-        )
+    images = task.inputs == "images"
+    unused = {
+        "augment": (not images, task.inputs),
+        "bucket_by_length": (images, "images"),
+        "label_smoothing": (task.classes == 1, "numbers as targets"),
+    }
+    for name, (is_unused, inputs) in unused.items():
+        if is_unused and getattr(train, name):
+            raise UserError(f"train.{name} has no meaning for {inputs}; leave it out")
     return model, train, of_model | of_train
 
 

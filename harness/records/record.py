@@ -201,13 +201,12 @@ class Record(Frozen):
 
     @model_validator(mode="after")
     def _scores_agree(self) -> "Record":
-        final = self.final
-        if final is None or final.sample is None:
+        if self.final is None:
             return self
-        mean, score = self.metric.value(final.sample.mean), final.score
+        score, best, sample = self.final.score, self.final.best_on_test, self.final.sample
+        if best is not None and self.metric.sign * (score - best) > 0:
+            raise ValueError(f"best_on_test={best} is worse than score={score}")
+        mean = self.metric.value(sample.mean) if sample else score
         if not math.isclose(mean, score, rel_tol=1e-9, abs_tol=1e-9):
             raise ValueError(f"its answers have the {self.metric.name} {mean}, not score={score}")
-        best = final.best_on_test
-        if best is not None and self.metric.sign * (score - best) > 1e-9:
-            raise ValueError(f"best_on_test={best} is worse than score={score}")
         return self

@@ -2,14 +2,13 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    SerializerFunctionWrapHandler,
     field_validator,
     model_serializer,
     model_validator,
@@ -39,7 +38,7 @@ class Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     @model_serializer(mode="wrap")
-    def _without_defaults(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _without_defaults(self, write: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
         fields = type(self).model_fields
         return {
             name: value
@@ -343,13 +342,8 @@ class RunSpec(Identified):
 
     @model_validator(mode="after")
     def _agree(self) -> "RunSpec":
-        images = isinstance(self.model, VisionTransformer)
         if len(self.layers) != self.model.depth:
             raise ValueError(f"{len(self.layers)} layers are not depth={self.model.depth}")
-        if self.train.augment and not images:
-            raise ValueError("train.augment has a meaning for images only; leave it out")
-        if self.train.bucket_by_length and images:
-            raise ValueError("train.bucket_by_length has no meaning for images; leave it out")
         return self
 
 

@@ -9,7 +9,7 @@ from reports.pages.leaderboard import NO_RECORDS
 from reports.pages.notes import used_marks
 from reports.tables.boards import Board, Row, boards
 from reports.tables.standings import strongest_baseline
-from reports.tables.values import EXPECTED, NOTHING, number, over_runs, result, time_ratio
+from reports.tables.values import EXPECTED, NOTHING, number, over_runs, result_text, time_ratio
 
 BUDGET = "laptop"
 
@@ -32,7 +32,8 @@ def readme_table(records: Iterable[Record]) -> str:
     labels = sorted({label for column in cells for label in column})
     lines = [[escape(label), *(column.get(label, NOTHING) for column in cells)] for label in labels]
     lines.append(["*strongest baseline*", *map(_baseline, by_task.values())])
-    body = table(["attention", *map(escape, by_task)], lines, align_right=True)
+    heads = [f"{name}, {b.metric.unit or b.metric.name}" for name, b in by_task.items()]
+    body = table(["attention", *map(escape, heads)], lines, align_right=True)
     machines = "; ".join(sorted({escape(board.machine) for board in by_task.values()}))
     marks = used_marks(body)
     return "\n".join([INTRODUCTION, body, f"Measured on: {machines}. {marks}".strip() + "\n"])
@@ -57,7 +58,7 @@ def default_boards(all_boards: Sequence[Board]) -> Mapping[str, Board]:
 def _cell(row: Row) -> str:
     mark = EXPECTED if row.runs[-1].expected_failures else ""
     ratio = over_runs(row, time_ratio)
-    return escape(result(row)) + mark + ("" if ratio is None else f" · {number(ratio)}×")
+    return escape(result_text(row)) + mark + ("" if ratio is None else f" · {number(ratio)}×")
 
 
 def _baseline(board: Board) -> str:

@@ -170,7 +170,7 @@ COLUMNS = (
     Column("runs", lambda row: len(row.runs), "seeds", "seeds", _seeds),
     Column("runs_ok", lambda row: len(row.finals)),
     Column("seeds", lambda row: " ".join(str(run.spec.seed) for run in row.runs)),
-    Column("options", lambda row: row.spec.options),
+    Column("options", lambda row: row.runs[0].options),
     Column("precision", lambda row: row.spec.train.precision),
     Column("chosen", lambda row: dict(chosen_fields(row.spec)) or None),
     Column("status", lambda row: " ".join(run.status for run in row.runs)),

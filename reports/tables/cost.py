@@ -250,7 +250,7 @@ def _line(record: CostRecord) -> dict[str, object]:
     spec, cell = record.spec, record.measured
     line: dict[str, object] = {name: getattr(spec, name) for name in SPEC}
     line |= {
-        "options": spec.options,
+        "options": record.options,
         "status": record.status,
         "reason": record.reason,
         "commit": record.environment.commit,

@@ -144,7 +144,7 @@ def line(entry: Entry) -> dict[str, object]:
     return {
         "task": entry.task,
         "attention": entry.attention,
-        "options": json.dumps(spec.options, sort_keys=True),
+        "options": json.dumps(record.options, sort_keys=True),
         **{name: getattr(spec, name) for name in shape},
         "status": record.status,
         "reason": record.reason,

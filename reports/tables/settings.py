@@ -48,7 +48,8 @@ def _fields() -> Iterator[tuple[str, FieldInfo]]:
         kinds = (field.annotation, *get_args(field.annotation))
         models = [kind for kind in kinds if _is_model(kind)] if field.is_required() else []
         for kind in models:
-            yield from ((f"{name}.{own}", one) for own, one in kind.model_fields.items())
+            parts = kind.model_fields.items()
+            yield from ((f"{name}.{own}", one) for own, one in parts if own != "kind")
         if not models and name not in VARYING:
             yield name, field
 

@@ -43,12 +43,6 @@ def result_text(row: Row) -> str:
     return f"{text}{PARTIAL}; {row.failures}" if row.failures else text
 
 
-def result(row: Row) -> str:
-    """As `result_text`, with the unit where there is a score."""
-    unit = row.metric.unit or row.metric.name
-    return f"{result_text(row)} {unit}" if row.score else result_text(row)
-
-
 def over_runs(row: Row, value: Callable[[Cost], float | None]) -> float | None:
     """Median over the measured runs of a row; None where none has the value."""
     values = [one for cost in row.costs if (one := value(cost)) is not None]

@@ -9,7 +9,7 @@ import torch
 from pydantic import ValidationError
 
 from harness.answers import by_cluster
-from harness.records.answers import CorrectAnswers
+from harness.records.answers import ClusterValues, CorrectAnswers
 from harness.records.record import Record
 from tasks.contract import Split
 from tests.reports.conftest import make_record
@@ -28,7 +28,7 @@ def test_the_answers_of_one_sequence_are_a_cluster():
     packed = by_cluster(correct, split)
     assert packed.clusters == ((3, 2),)
     assert packed.bits == "pA=="  # 101001 00
-    assert packed.correct_by_cluster().tolist() == [2, 1]
+    assert packed.cluster_sums().tolist() == [2, 1]
 
 
 def test_examples_that_share_a_sequence_are_a_cluster_and_small_clusters_come_first():
@@ -38,7 +38,7 @@ def test_examples_that_share_a_sequence_are_a_cluster_and_small_clusters_come_fi
         torch.tensor([True, False, False, True, True]), split_of(ids, torch.zeros(5).long())
     )
     assert packed.clusters == ((1, 2), (3, 1))
-    assert packed.correct_by_cluster().tolist() == [0, 1, 2]
+    assert packed.cluster_sums().tolist() == [0, 1, 2]
 
 
 def test_every_answer_survives_packing_and_json():
@@ -47,9 +47,9 @@ def test_every_answer_survives_packing_and_json():
     packed = CorrectAnswers.pack(correct.tolist(), sizes)
     again = CorrectAnswers.model_validate_json(packed.model_dump_json())
     expected = [part.sum() for part in np.split(correct, np.cumsum(sizes)[:-1])]
-    assert again.correct_by_cluster().tolist() == expected
+    assert again.cluster_sums().tolist() == expected
     assert (again.count, again.correct) == (1003, correct.sum())
-    assert again.sizes.tolist() == sizes
+    assert again.cluster_sizes().tolist() == sizes
 
 
 def test_buckets_of_similar_length_do_not_change_the_order_of_the_answers(plan, prepare):
@@ -60,7 +60,7 @@ def test_buckets_of_similar_length_do_not_change_the_order_of_the_answers(plan, 
     wrong = torch.arange(len(split)) % 3 == 0
     answered = replace(split, targets=(guesses + wrong) % 10)
     trainer.spec = trainer.spec.model_copy(update={"bucket_by_length": True})
-    assert trainer.evaluate(answered).correct.tolist() == (~wrong).tolist()
+    assert trainer.evaluate(answered).values.tolist() == (~wrong).tolist()
 
 
 @pytest.mark.parametrize(
@@ -73,27 +73,26 @@ def test_buckets_of_similar_length_do_not_change_the_order_of_the_answers(plan, 
         ({"clusters": [[3, 1]]}, "are not 0"),
         ({"clusters": [[0, 6]]}, "greater than or equal to 1"),
         ({"clusters": [[2**62, 2**62]]}, "more than"),
-        ({"bits": "tA=="}, "4 correct answers of 6"),
-        ({"bits": "eEg=", "clusters": [[1, 13]]}, "6 correct answers of 13"),
+        ({"bits": "tA=="}, "accuracy 66"),
+        ({"bits": "eEg=", "clusters": [[1, 13]]}, "accuracy 46"),
     ],
 )
 def test_answers_that_do_not_agree_are_rejected(finished, change, message):
-    finished["final"]["answers"] |= change
+    finished["final"]["sample"] |= change
     with pytest.raises(ValidationError, match=message):
         Record.model_validate(finished)
 
 
-def test_a_record_of_before_answers_were_stored_is_written_without_them():
-    text = make_record("none").model_dump_json()
-    assert not {"answers", "is_baseline"} & {*json.loads(text), *json.loads(text)["final"]}
-    record = Record.model_validate_json(text)
-    assert (record.model_dump_json(), record.without_attention) == (text, True)
-    assert not make_record("softmax").without_attention
+def test_sums_of_clusters_have_the_interface_of_bits():
+    values = ClusterValues(sizes=(2, 3), sums=(1.0, 4.0))
+    assert (values.count, values.mean) == (5, 1.0)
+    assert values.cluster_sizes().tolist() == [2, 3] and values.cluster_sums().tolist() == [1, 4]
+    with pytest.raises(ValidationError, match="one number for each cluster"):
+        ClusterValues(sizes=(2, 3), sums=(1.0,))
 
 
 @pytest.fixture
 def finished():
     made = json.loads(make_record(accuracy=0.5, examples=2).model_dump_json())
-    made["is_baseline"] = False
-    made["final"]["answers"] = {"bits": "pA==", "clusters": [[3, 2]]}
+    made["final"]["sample"] = {"kind": "bits", "bits": "pA==", "clusters": [[3, 2]]}
     return made

@@ -10,7 +10,6 @@ from harness import baselines
 from harness.plan import recorded_data
 from harness.records.baselines import name_of_task
 from harness.records.store import BaselineStore
-from tasks.baselines import Step
 from tests.harness.conftest import TREES
 from zoo.registry import UserError
 
@@ -35,7 +34,7 @@ def fits(monkeypatch) -> list[str]:
             fitted.append(name)
             return {f"model {name}": 0.25}
 
-        return Step("accuracies", fit)
+        return fit
 
     monkeypatch.setattr(baselines, "steps", lambda *_: {name: step(name) for name in "abc"})
     return fitted
@@ -54,11 +53,11 @@ def test_an_interrupted_fit_keeps_its_steps_and_continues_behind_them(plan, kept
     with pytest.raises(KeyboardInterrupt):
         fit(one, kept, seen)
     (partial,), broken = kept.read()
-    assert (partial.left, partial.accuracies, broken) == (
-        ("c",), {"model a": 0.25, "model b": 0.25}, []
+    assert (partial.left, partial.scores, broken) == (
+        ("c",), {"model a": 25.0, "model b": 25.0}, []
     )  # fmt: skip
     whole = fit(one, kept, seen)
-    assert fits == ["a", "b", "c"] and whole.left == () and len(whole.accuracies) == 3
+    assert fits == ["a", "b", "c"] and whole.left == () and len(whole.scores) == 3
     assert seen == [("a", 0, 3), ("b", 1, 3), ("c", 2, 3), ("c", 2, 3)]
     assert fit(one, kept) == whole == kept.find(one.spec.task) and len(fits) == 3
 
@@ -107,7 +106,7 @@ def test_every_task_and_every_data_set_has_another_file(plan, request_of):
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [({"accuracies": {"chance": 1.5}}, "accuracies"), ({"left": 3}, "left"), (None, "JSON")],
+    [({"scores": {"chance": "high"}}, "scores"), ({"left": 3}, "left"), (None, "JSON")],
 )
 def test_a_file_that_is_no_set_of_baselines_is_named(plan, kept, change, message):
     one = plan()
@@ -136,7 +135,7 @@ def test_a_run_fits_the_baselines_after_training_and_a_table_has_them(call, kept
         "constant answers (1 of 3)", "bag of tokens (2 of 3)", "first 16 tokens (3 of 3)"
     ]  # fmt: skip
     assert out.index(": test\n") < out.index(names[0])
-    assert found.accuracies["chance"] == 0.1 and found.accuracies.keys() == {
+    assert found.scores["chance"] == 10.0 and found.scores.keys() == {
         "chance", "majority", "bag of tokens", "first 16 tokens"
     }  # fmt: skip
     assert "\nbaselines: " in out and "No verdict" not in out

@@ -39,9 +39,7 @@ def nothing(*_) -> None:
 def finish(trainer, dev, progress) -> list:
     """Train to the end; return the losses and the parameters."""
     fit(trainer, dev, progress, nothing, nothing)
-    losses = [
-        (point.step, point.loss, point.losses, point.dev_accuracy) for point in progress.curve
-    ]
+    losses = [(point.step, point.loss, point.losses, point.dev) for point in progress.curve]
     best = list(progress.best_state.values())
     return [losses, progress.best_step, best, list(trainer.model.state_dict().values())]
 
@@ -242,7 +240,7 @@ def test_a_checkpoint_between_two_points_of_the_curve_continues_equally(plan, pr
 
     def late() -> Progress:
         """The progress of a run near its end, whose curve has a point at every other step."""
-        before = Point(step=190, seconds=0.1, loss=1, losses={}, dev_accuracy=None)
+        before = Point(step=190, seconds=0.1, loss=1, losses={})
         return Progress(environment=HERE, step=190, curve=[before])
 
     uninterrupted = finish(prepare(one), dev, late())
@@ -261,7 +259,7 @@ def test_a_checkpoint_between_two_points_of_the_curve_continues_equally(plan, pr
     resumed = prepare(one)
     torch.manual_seed(99)
     loaded = checkpoint.load(path, resumed)
-    assert (loaded.step, loaded.curve[-1].step, loaded.best_accuracy) == (195, 194, -1.0)
+    assert (loaded.step, loaded.curve[-1].step, loaded.best) == (195, 194, None)
     assert same(finish(resumed, dev, loaded), uninterrupted)
 
 
@@ -270,7 +268,7 @@ IMPOSSIBLE = {
     "a step behind the last": {"step": 5},
     "a step before the curve's": {"step": 3},
     "no time": {"seconds": -1.0},
-    "an accuracy above 1": {"best_accuracy": 1.5},
+    "a score that is text": {"best": "high"},
     "a best step that is not reached": {"best_step": 5},
     "fractional step": {"step": 2.5},
     "endless time": {"elapsed": 1e308},

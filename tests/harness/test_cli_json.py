@@ -68,8 +68,8 @@ def test_a_run_gives_the_rows_of_its_table_and_the_paths_of_its_records(
     measured = [row for row in found["rows"] if row["kind"] == "measured"]
     for row in measured:
         of_row = [run for run in records.values() if run.spec.attention == row["attention"]]
-        mean = 100 * fmean(run.final.test_accuracy for run in of_row)
-        assert row["test_accuracy_percent"] == pytest.approx(mean)
+        mean = fmean(run.final.score for run in of_row)
+        assert row["test"] == pytest.approx(mean)
     assert {row["attention"]: row["seeds"] for row in measured} == {"none": "0 1", "softmax": "0 1"}
     assert len({tuple(row) for row in found["rows"]}) == 1  # the same keys
     again = document(call(*argv)[1])

@@ -7,7 +7,7 @@ from harness.cost.cell import measure_cell, reference_of, required_bytes
 from harness.cost.plan import batch_of
 from harness.cost.work import prepare, require_supported
 from harness.records.cost import CostSpec, Limits
-from harness.records.spec import ModelSpec
+from harness.records.spec import Encoder
 from zoo.composition import Composition
 from zoo.contract import Attention, Unsupported
 from zoo.cost import flops
@@ -17,7 +17,7 @@ LIMITS = Limits(bytes_per_second=1e9, flops_per_second=1e9)
 N, D, B = 96, 32, 3
 PROJECTIONS = 8 * B * N * D**2
 """FLOPs of the projections of query, key, value and output."""
-MODEL = ModelSpec(
+MODEL = Encoder(
     depth=2, dim=D, heads=2, feed_forward=64, head=64, dropout=0.1, attention_dropout=0.0,
     positions="learned",
 )  # fmt: skip

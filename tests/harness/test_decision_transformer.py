@@ -16,6 +16,7 @@ from tasks.answers import Actions
 from tasks.contract import Batch
 from tests.trajectories import record_short
 from zoo import create
+from zoo.registry import UserError
 
 pytest.importorskip("mujoco")
 pytest.importorskip("h5py")
@@ -124,8 +125,8 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(
     with pytest.raises(KeyboardInterrupt):
         run(plan, store, callback)
     resumed = run(plan, store, callback)
-    assert resumed.final.returns == whole.final.returns
-    assert resumed.final.dev_loss == whole.final.dev_loss
+    assert resumed.final.sample == whole.final.sample
+    assert resumed.final.dev == whole.final.dev
     assert [point.loss for point in resumed.curve] == [point.loss for point in whole.curve]
     assert all("ksvd" in point.losses for point in whole.curve)
 
@@ -134,26 +135,24 @@ def test_the_record_has_returns_and_no_accuracy(planned, store, callback, unmeas
     record = run(planned(), store, callback)
     final = record.final
     assert final is not None, (record.reason, callback.traces)
-    assert final.returns.random == 5 and len(final.returns.returns) == final.test_examples == 2
-    assert final.test_accuracy is final.dev_accuracy is final.scores is final.answers is None
-    on_dev = [point.dev_loss for point in record.curve if point.evaluated]
-    assert len(on_dev) == 2 and final.dev_loss == min(on_dev) and final.dev_score == -min(on_dev)
+    assert record.metric.name == "normalised return" and final.score == final.sample.mean
+    assert final.sample.sizes == (1, 1) and final.test_examples == 2
+    on_dev = [point.dev for point in record.curve if point.evaluated]
+    assert len(on_dev) == 2 and final.dev == min(on_dev)
+    assert record.selection.name == "squared error"
     assert {"gymnasium", "mujoco"} <= {*record.environment.versions}
     assert [*Store(store.folder).read()[0]] == [record]
 
 
-@pytest.mark.parametrize(
-    ("owner", "option", "message"),
-    [("train", "best_on_test", "has no accuracies"), ("model", "drop_path", "no meaning for traj")],
-)
-def test_options_of_accuracies_and_images_are_rejected(
-    tmp_path, request_of, store, callback, unmeasured, owner, option, message
+def test_options_of_answers_and_images_are_rejected(
+    tmp_path, request_of, store, callback, unmeasured
 ):
-    value = True if option == "best_on_test" else 0.1
     own = {"path": record_short(tmp_path / "a.hdf5"), **SMALL}
-    plan = resolve(request_of("softmax", "control", control=own, **{owner: {option: value}}))
+    with pytest.raises(UserError, match="drop_path has no meaning for trajectories"):
+        resolve(request_of("softmax", "control", control=own, model={"drop_path": 0.1}))
+    plan = resolve(request_of("softmax", "control", control=own, train={"best_on_test": True}))
     record = run(plan, store, callback)
-    assert record.status == "failed" and message in record.reason and not callback.traces
+    assert record.status == "failed" and "has no test answers" in record.reason
 
 
 def test_a_roll_out_takes_the_action_of_the_last_step_that_is_there(planned, monkeypatch):
@@ -169,7 +168,7 @@ def test_a_roll_out_takes_the_action_of_the_last_step_that_is_there(planned, mon
     monkeypatch.setattr(type(plan.task), "returns", returns)
     found = roll_out(Trainer(own.train(), train, plan.spec.train, 0), plan.task, test)
     ((act, training),) = given
-    assert found.score == 50.0 and not training
+    assert found.mean == 50.0 and not training
     for count in (1, 3, 5):
         steps = train.sequences[:3, :count]
         windows = torch.zeros(3, 5, steps.shape[-1])
@@ -189,7 +188,8 @@ def test_a_model_learns_to_balance_the_pendulum(planned):
     for number in range(spec.train.steps):
         trainer.step(number)
     returns = roll_out(trainer, plan.task, plan.data.splits["test"])
-    assert returns.score > 2 * max(plan.task.baseline_returns()["random policy"], 5)
+    random = plan.task.shallow_baselines()["random policy"](plan.data.splits)
+    assert returns.mean > 2 * max(random, 5)
 
 
 @pytest.mark.slow
@@ -202,15 +202,15 @@ def test_the_command_runs_and_reports_with_normalised_returns(tmp_path, call, un
         *(part for option in options for part in ("--set", option)),
     )  # fmt: skip
     assert code == 0, err
-    assert "return" in out and "random policy" in out and "test %" not in out and "dev %" not in out
+    assert "normalised return" in out and "random policy" in out and "accuracy" not in out
     assert call("report")[0] == 0
     page = (store.folder / "leaderboard.md").read_text()
     assert "test normalised return [95 % interval]" in page and "test accuracy" not in page
     assert "*trajectories of the file*" in page and "Rows of control are ordered" in page
     csv = (store.folder / "leaderboard.csv").read_text()
-    assert "test_normalised_return_low" in csv.splitlines()[0]
+    assert "normalised return" in csv.splitlines()[1]
     found = [json.loads(file.read_text()) for file in store.folder.glob("control-*.json")]
-    assert len(found) == 2 and not any("test_accuracy" in one["final"] for one in found)
+    assert len(found) == 2 and {one["metric"]["name"] for one in found} == {"normalised return"}
 
 
 def test_a_damaged_file_is_one_line_and_exit_code_2(tmp_path, call):

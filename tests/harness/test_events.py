@@ -32,11 +32,12 @@ def written(monkeypatch):
 
 def test_every_scalar_of_a_curve_is_written_at_its_step_and_time(written, tmp_path):
     record = make_record(started="1970-01-01T00:01:00Z")
-    point = record.curve[0].model_copy(update={"losses": {"ksvd": 0.5}, "dev_accuracy": 0.25})
+    point = record.curve[0].model_copy(update={"losses": {"ksvd": 0.5}, "dev": 25.0})
     (folder,) = events.write_events([record.model_copy(update={"curve": [point]})], tmp_path)
     assert folder.parent == tmp_path and folder.name.endswith(record.spec.id)
     assert written[str(folder)] == [
-        ("loss", 2.0, 300, 61.0), ("loss/ksvd", 0.5, 300, 61.0), ("dev accuracy", 0.25, 300, 61.0),
+        ("loss", 2.0, 300, 61.0), ("loss/ksvd", 0.5, 300, 61.0),
+        ("dev accuracy, %", 25.0, 300, 61.0),
     ]  # fmt: skip
 
 

@@ -7,6 +7,7 @@ import torch
 
 from harness.records.outcome import Point
 from harness.train import DivergedError, Evaluation, Progress, Trainer, evaluation_steps, fit
+from tasks import metrics
 
 
 def nothing(*_) -> None:
@@ -19,10 +20,9 @@ def train(trainer, dev, save=nothing, on_point=nothing) -> Progress:
     return progress
 
 
-def evaluation(accuracy: float, loss: float | None = None) -> Evaluation:
-    """Of 8 answers, with that accuracy and mean cross-entropy."""
-    losses = None if loss is None else torch.full((8,), loss)
-    return Evaluation(torch.arange(8) < 8 * accuracy, losses, 8)
+def evaluation(mean: float, metric: str = "accuracy") -> Evaluation:
+    """Of 8 answers, with that mean."""
+    return Evaluation(torch.full((8,), mean), 8, metrics.find(metric).metric)
 
 
 @pytest.fixture
@@ -40,12 +40,12 @@ def test_dev_is_evaluated_at_even_intervals_and_after_the_last_step(
     one = plan(steps=steps, evaluations=evaluations)
     assert evaluation_steps(one.spec.train) == expected
     curve = train(prepare(one), dev).curve
-    assert [point.step for point in curve if point.dev_accuracy is not None] == expected
+    assert [point.step for point in curve if point.evaluated] == expected
     assert curve[-1].step == steps
 
 
-@pytest.mark.parametrize(("before", "best"), [(None, 0.75), (0.875, 0.875)])
-def test_the_best_accuracy_on_test_is_that_of_all_evaluations(
+@pytest.mark.parametrize(("before", "best"), [(None, 75.0), (87.5, 87.5)])
+def test_the_best_score_on_test_is_that_of_all_evaluations(
     plan, prepare, dev, monkeypatch, before, best
 ):
     one, reached = plan(steps=3, evaluations=3), iter([0.25, 0.75, 0.5])
@@ -93,7 +93,7 @@ def test_the_best_checkpoint_is_the_earliest_of_the_best_on_dev(plan, prepare, d
         states.append({n: value.clone() for n, value in trainer.model.state_dict().items()})
 
     progress = train(trainer, dev, save=keep)
-    assert (progress.best_step, progress.best_accuracy) == (2, 0.5)
+    assert (progress.best_step, progress.best) == (2, 50.0)
     assert progress.best_state.keys() == states[1].keys()
     assert all(torch.equal(progress.best_state[name], states[1][name]) for name in states[1])
     assert not torch.equal(states[1]["token.weight"], states[3]["token.weight"])
@@ -102,12 +102,13 @@ def test_the_best_checkpoint_is_the_earliest_of_the_best_on_dev(plan, prepare, d
 def test_the_best_checkpoint_of_a_language_model_has_the_lowest_loss(
     plan, prepare, dev, monkeypatch
 ):
-    results = iter([(0.25, 3.0), (0.125, 2.0), (0.5, 2.5), (0.5, 2.0)])
-    monkeypatch.setattr(Trainer, "evaluate", lambda self, split: evaluation(*next(results)))
+    losses = iter([3.0, 2.0, 2.5, 2.0])
+    monkeypatch.setattr(
+        Trainer, "evaluate", lambda self, split: evaluation(next(losses), "squared-error")
+    )
     progress = train(prepare(plan(steps=4, evaluations=4)), dev)
-    best = (progress.best_step, progress.best_loss, progress.best_accuracy)
-    assert best == (2, 2.0, 0.125)
-    assert [point.dev_loss for point in progress.curve] == [3.0, 2.0, 2.5, 2.0]
+    assert (progress.best_step, progress.best) == (2, 2.0)
+    assert [point.dev for point in progress.curve] == [3.0, 2.0, 2.5, 2.0]
 
 
 def test_the_best_on_test_is_recorded_and_selects_nothing(plan, prepare, monkeypatch):
@@ -118,11 +119,11 @@ def test_the_best_on_test_is_recorded_and_selects_nothing(plan, prepare, monkeyp
     )
     trainer, progress = prepare(plan(steps=3, warmup=1, evaluations=3)), Progress()
     fit(trainer, splits["dev"], progress, nothing, nothing, test=splits["test"])
-    assert (progress.best_step, progress.best_accuracy, progress.best_on_test) == (1, 0.5, 1.0)
+    assert (progress.best_step, progress.best, progress.best_on_test) == (1, 50.0, 100.0)
 
 
 def test_a_loss_on_dev_that_is_not_finite_ends_the_run(plan, prepare, dev, monkeypatch):
-    monkeypatch.setattr(Trainer, "evaluate", lambda self, split: evaluation(0.5, math.nan))
+    monkeypatch.setattr(Trainer, "evaluate", lambda self, split: evaluation(math.nan))
     with pytest.raises(DivergedError, match="loss on dev is nan at step 2"):
         train(prepare(plan()), dev)
 
@@ -172,7 +173,7 @@ def test_training_continues_at_the_step_of_the_progress(plan, prepare, dev, monk
         return real(self, number)
 
     monkeypatch.setattr(Trainer, "step", spy)
-    points = [Point(step=n, seconds=0.1, loss=1, losses={}, dev_accuracy=None) for n in (1, 2)]
+    points = [Point(step=n, seconds=0.1, loss=1, losses={}) for n in (1, 2)]
     progress = Progress(step=2, curve=points)
     fit(prepare(plan()), dev, progress, nothing, nothing)
     assert numbers == [2, 3]
@@ -184,7 +185,7 @@ def test_a_save_between_two_points_changes_neither_the_curve_nor_the_parameters(
     results, saved = [], []
     for save_is_due in (lambda: False, lambda: True):
         trainer, steps = prepare(one), []
-        before = Point(step=190, seconds=0.1, loss=1, losses={}, dev_accuracy=None)
+        before = Point(step=190, seconds=0.1, loss=1, losses={})
         progress = Progress(step=190, curve=[before])
         fit(trainer, dev, progress, nothing, lambda: steps.append(progress.step), save_is_due)  # noqa: B023
         curve = [(point.step, point.loss, point.losses) for point in progress.curve]

@@ -105,7 +105,7 @@ def test_a_rerun_ignores_a_checkpoint(plan, store, callback, unmeasured, interru
     assert grid([one], store, callback, rerun=True) == [(0, "ok", True)]
     record = store.find(one.spec)
     assert record.environment.threads == 99
-    assert record.final.test_accuracy == uninterrupted.final.test_accuracy
+    assert record.final.score == uninterrupted.final.score
 
 
 def test_partial_files_of_dead_processes_are_removed(plan, store, callback, unmeasured):

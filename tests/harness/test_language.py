@@ -1,7 +1,6 @@
 """Language models: no output depends on the token that it predicts, or on a later one."""
 
 from collections.abc import Callable
-from typing import get_args
 
 import numpy as np
 import pytest
@@ -9,11 +8,9 @@ import torch
 from torch import Tensor
 
 from harness.classifier import Classifier
-from harness.records import scores as record_scores
-from tasks import answers
 from tasks.contract import Split
 from tasks.language.windows import windows
-from zoo.composition import Composition
+from zoo.composition import Composition, build
 from zoo.contract import Size
 
 LENGTH, CHANGED = 12, 17
@@ -37,7 +34,7 @@ def model(attention: str) -> Classifier:
     torch.manual_seed(0)
     size = Size(dim=16, heads=2, max_len=LENGTH, causal=True, dropout=0.0)
     composition = Composition.parse(attention)
-    layers = composition.build(size, 2, composition.resolve({}))
+    layers = build(composition.layers(2), size, {})
     options = {"vocabulary": 10, "classes": 9, "sequences": 1, "feed_forward": 16, "head": 16}
     return Classifier(layers, **options, dropout=0.0).eval()
 
@@ -60,10 +57,6 @@ def differs(attention: str, make: Make) -> Tensor:
 def test_no_score_depends_on_its_target_or_on_later_tokens(attention):
     expected = [i > CHANGED for i in range(2 * LENGTH)] + [True] * (30 - 2 * LENGTH)
     assert differs(attention, make).tolist() == expected
-
-
-def test_records_have_the_metrics_of_tasks():
-    assert get_args(record_scores.Metric) == get_args(answers.Metric)
 
 
 def test_inputs_that_are_not_shifted_are_found():

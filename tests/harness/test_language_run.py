@@ -37,18 +37,19 @@ def test_the_record_has_the_cross_entropy_of_every_test_byte(
     record = run(plan, store, callback)
     assert record.status == "ok", record.reason
     final = record.final
-    assert final is not None and final.answers is None and final.scores is not None
-    assert final.scores.count == len(text) and len(final.scores.sizes) == 3
+    assert final is not None and final.sample is not None
+    assert final.sample.count == len(text) and len(final.sample.sizes) == 3
     # Four steps of training: a little better than equal probabilities of all bytes.
-    assert 3 < final.scores.loss < np.log(256)
-    on_dev = [point.dev_loss for point in record.curve if point.dev_loss is not None]
-    assert final.dev_loss == min(on_dev) and len(on_dev) == 2
+    assert 3 < final.sample.mean < np.log(256) and record.metric.chance == pytest.approx(8)
+    assert final.score == pytest.approx(final.sample.mean / np.log(2))
+    on_dev = [point.dev for point in record.curve if point.evaluated]
+    assert final.dev == min(on_dev) and len(on_dev) == 2
     assert [*Store(store.folder).read()[0]] == [record]
     kept = BaselineStore.within(store.folder)
     found = fit(plan.spec.task, lambda _: plan.data, kept, lambda *_: None)
-    assert sorted(found.losses.values())[1] == found.losses["unigram"]
+    assert sorted(found.scores.values())[1:] == [found.scores["unigram"], found.scores["chance"]]
     text = summary(with_baselines([record], [found], BASELINES_VERSION))
-    assert "Kneser-Ney" in text and "bits/byte" in text
+    assert "Kneser-Ney" in text and "bits per byte" in text
     assert "Kneser-Ney" not in summary(with_baselines([record], [found], BASELINES_VERSION + 1))
 
 

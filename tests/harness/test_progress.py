@@ -79,7 +79,7 @@ def test_the_remaining_time_is_known_from_steps_of_training_alone(plan, view, cl
 
     def point(step, at):
         clock.now = at
-        shown.point(Point(step=step, seconds=1, loss=1, losses={}, dev_accuracy=None), 1000)
+        shown.point(Point(step=step, seconds=1, loss=1, losses={}), 1000)
         return left(view)
 
     for phase in ("load data", "measure cost", "train"):

@@ -11,7 +11,7 @@ from harness.classifier import Classifier
 from harness.cost.plan import CostRequest, cells
 from harness.cost.work import prepare
 from harness.records.record import Record
-from harness.records.spec import ModelSpec
+from harness.records.spec import Encoder
 from tasks.contract import Batch
 from zoo import EncoderLayer, create
 from zoo.cost import peak_bytes
@@ -99,11 +99,11 @@ def test_the_identity_of_a_committed_record_is_that_of_its_name():
 
 
 def test_recomputation_is_part_of_the_identity_and_survives_a_round_trip():
-    specs = [ModelSpec.model_validate({**MODEL, "recompute": one}) for one in RECOMPUTE]
-    assert specs[0] == ModelSpec.model_validate(MODEL)
+    specs = [Encoder.model_validate({**MODEL, "recompute": one}) for one in RECOMPUTE]
+    assert specs[0] == Encoder.model_validate(MODEL)
     dumps = [spec.model_dump_json() for spec in specs]
     assert len(set(dumps)) == 3
-    assert [ModelSpec.model_validate_json(text) for text in dumps] == specs
+    assert [Encoder.model_validate_json(text) for text in dumps] == specs
 
 
 def test_a_run_takes_it_as_a_setting_of_the_model(plan):

@@ -144,8 +144,8 @@ def test_accuracies_are_shown_beside_the_published_ones_and_missing_data_are_nam
         ("listops", "primal", "0 1"), ("listops", "softmax", "0 1"),
         ("image", "primal", ""), ("image", "softmax", ""),
     ]  # fmt: skip
-    by_id = {(r.spec.attention, r.spec.seed): r.final.test_accuracy for r in store.read()[0]}
-    mean = 50 * (by_id["primal", 0] + by_id["primal", 1])
+    by_id = {(r.spec.attention, r.spec.seed): r.final.score for r in store.read()[0]}
+    mean = 0.5 * (by_id["primal", 0] + by_id["primal", 1])
     assert float(lines[0]["value"]) == pytest.approx(mean)
     assert lines[2]["missing_data"].startswith("run 'harness data fetch image'")
     code, out, _ = call(*arguments, "--task", "listops", "--seeds", "0,1", "--json")

@@ -38,12 +38,12 @@ ENDS = [
 
 def curve(record) -> list:
     """The points of a curve without their times."""
-    return [(point.step, point.loss, point.losses, point.dev_accuracy) for point in record.curve]
+    return [(point.step, point.loss, point.losses, point.dev) for point in record.curve]
 
 
 def outcome(record) -> tuple:
     final = record.final
-    return curve(record), final.test_accuracy, final.dev_accuracy, final.best_step
+    return curve(record), final.score, final.dev, final.best_step
 
 
 def files(store) -> list[str]:
@@ -86,11 +86,12 @@ def test_a_finished_run_is_a_complete_record(plan, store, callback):
     assert {*files(store)} == {store.path(one.spec).name, FILE, ".locks"}
     assert [point.step for point in record.curve] == [1, 2, 3, 4]
     assert record.final.test_examples == 18
-    assert record.final.dev_accuracy == max(p.dev_accuracy or 0 for p in record.curve)
+    assert record.final.dev == max(p.dev or 0 for p in record.curve)
     assert 0 < record.final.train_seconds == record.curve[-1].seconds < record.final.seconds
     written = json.loads(store.path(one.spec).read_text())
-    assert not {"baselines", "baseline_losses", "baseline_returns"} & written.keys()
+    assert "baselines" not in written and written["schema_version"] == 3
     assert record.cost.own.parameters != record.cost.softmax.parameters
+    assert (record.parameters, record.flops) == (record.cost.own.parameters, record.cost.own.flops)
     assert record.environment.versions["torch"] == torch.__version__
     assert callback.phases == ["load data", "measure cost", "train", "test"]
 
@@ -101,8 +102,8 @@ def test_an_example_with_several_answers_counts_once(request_of, store, callback
     assert one.data.splits["test"].targets.shape == (6, 2)
     record = run(one, store, callback)
     assert record.final.test_examples == 6
-    assert record.final.answers.clusters == ((2, 6),)
-    assert record.is_baseline and not record.final.answers.count % 12
+    assert record.final.sample.clusters == ((2, 6),)
+    assert record.is_baseline and not record.final.sample.count % 12
     assert store.read() == ([record], [])
 
 
@@ -137,7 +138,7 @@ def test_test_is_evaluated_more_than_once_only_where_the_recipe_asks_for_the_bes
         assert test == count
         evaluated.clear()
     assert made[False].best_on_test is None
-    assert made[True].best_on_test >= made[True].test_accuracy == made[False].test_accuracy
+    assert made[True].best_on_test >= made[True].score == made[False].score
 
 
 def test_a_record_has_the_digest_of_the_sources_of_each_variant(plan, store, callback, unmeasured):
@@ -171,7 +172,7 @@ def test_test_is_evaluated_once_after_training_with_the_best_state(
         evaluations.append((len(split), state))
         if len(split) != 16:
             return real(self, split)
-        return Evaluation(torch.arange(16) < 16 * next(on_dev), None, 16)
+        return Evaluation(torch.arange(16) < 16 * next(on_dev), 16, split.answers.metric)
 
     monkeypatch.setattr(Trainer, "evaluate", spy)
     record = run(plan(steps=4, evaluations=4), store, callback)
@@ -179,7 +180,7 @@ def test_test_is_evaluated_once_after_training_with_the_best_state(
     first, last, tested = (evaluations[i][1] for i in (0, 3, 4))
     assert all(torch.equal(first[name], tested[name]) for name in first)
     assert not all(torch.equal(last[name], tested[name]) for name in last)
-    assert (record.final.best_step, record.final.dev_accuracy) == (1, 0.5)
+    assert (record.final.best_step, record.final.dev) == (1, 50.0)
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from harness.classifier import LAYERS, Classifier, SignalEmbedding
 from harness.data import Data
 from harness.heads import FlattenedHead
 from harness.plan import Plan, Request, resolve, task_of
-from harness.records.spec import ModelSpec, TrainSpec
+from harness.records.spec import Encoder, TrainSpec
 from harness.run import run
 from harness.schedules import constant
 from harness.train import Trainer
@@ -158,9 +158,9 @@ TRAIN = {
 
 def test_the_new_fields_are_part_of_the_identity_only_where_they_are_set():
     default = {"norm": "pre", "pooling": "mean"}
-    assert ModelSpec(**MODEL, **default).model_dump() == MODEL
+    assert Encoder(**MODEL, **default).model_dump() == MODEL | {"kind": "encoder"}
     other = {"norm": "batch", "pooling": "flatten"}
-    assert ModelSpec(**MODEL, **other).model_dump() == MODEL | other
+    assert Encoder(**MODEL, **other).model_dump() == MODEL | other | {"kind": "encoder"}
     default = {"optimiser": "adamw", "schedule": "one-cycle", "clip": 0.0}
     assert TrainSpec(**TRAIN, **default).model_dump() == TRAIN
     other = {"optimiser": "radam", "schedule": "constant", "clip": 4.0}
@@ -170,7 +170,7 @@ def test_the_new_fields_are_part_of_the_identity_only_where_they_are_set():
 @pytest.mark.parametrize(
     ("kind", "fields", "message"),
     [
-        (ModelSpec, {**MODEL, "norm": "batch", "recompute": "layer"}, "counts each batch twice"),
+        (Encoder, {**MODEL, "norm": "batch", "recompute": "layer"}, "counts each batch twice"),
         (TrainSpec, {**TRAIN, "schedule": "constant", "cycle_momentum": True}, "cycle_momentum=f"),
     ],
 )

@@ -10,13 +10,15 @@ from pydantic import ValidationError
 
 from harness.records.outcome import Final, Point
 from harness.records.record import Cost, Environment, Record
-from harness.records.spec import RunSpec
+from harness.records.spec import RunSpec, Transformer
 from harness.records.store import Broken, Store
+from tasks.metric import Metric
 from zoo.registry import UserError
 
 SPEC = {
     "attention": "softmax+primal",
-    "options": {"softmax": {"backend": "auto"}, "primal": {"rank": 30, "eta": 0.05}},
+    "layers": ["softmax", "primal"],
+    "options": {"softmax": {"backend": "naive"}, "primal": {"rank": 20, "eta": 0.05}},
     "task": {
         "name": "listops", "key": "listops@1", "options": {"max_len": 2000, "seed": 0}, "block": 0,
         "digests": {"train": "a1", "dev": "b2", "test": "c3"},
@@ -24,8 +26,8 @@ SPEC = {
     "budget": "paper",
     "overrides": {"train.lr": 1e-4},
     "model": {
-        "depth": 2, "dim": 64, "heads": 2, "feed_forward": 128, "head": 128, "dropout": 0.1,
-        "attention_dropout": 0.0, "positions": "learned",
+        "kind": "encoder", "depth": 2, "dim": 64, "heads": 2, "feed_forward": 128, "head": 128,
+        "dropout": 0.1, "attention_dropout": 0.0, "positions": "learned",
     },
     "train": {
         "batch": 32, "steps": 5000, "warmup": 1000, "lr": 1e-4, "betas": [0.9, 0.999],
@@ -87,12 +89,16 @@ def record(spec, unmeasured) -> Record:
             device="cpu", threads=1, memory_gib=1.0, system="Linux", versions={}, commit=""
         ),
         implementations={"softmax": "d4", "primal": "e5"},
-        baselines={"chance": 0.1},
         expected_failures={},
-        curve=[Point(step=1, seconds=0.1, loss=2.0, losses={"ksvd": 0.5}, dev_accuracy=None)],
+        is_baseline=False,
+        options=spec.options,
+        metric=Metric(name="accuracy", unit="%", better="higher", digits=1, scale=100, chance=10),
+        parameters=5,
+        flops=6,
+        curve=[Point(step=1, seconds=0.1, loss=2.0, losses={"ksvd": 0.5})],
         cost=unmeasured,
         final=Final(
-            test_accuracy=1 / 3, test_examples=3, dev_accuracy=0.5, best_step=1,
+            score=100 / 3, test_examples=3, dev=50.0, best_step=1,
             train_seconds=0.1, seconds=0.2,
         ),
     )  # fmt: skip
@@ -102,16 +108,32 @@ def test_the_identity_of_a_known_run_never_changes(spec):
     assert spec.id == GOLDEN
 
 
-def test_bucketing_by_length_is_part_of_the_identity_only_where_it_is_on(spec):
-    def bucketing(value: bool) -> RunSpec:
-        return RunSpec.model_validate(
-            {**SPEC, "train": {**SPEC["train"], "bucket_by_length": value}}
-        )
+DEFAULTS = {
+    "model": {"short_conv": 0, "recompute": "none", "norm": "pre", "pooling": "mean"},
+    "train": {"bucket_by_length": False, "optimiser": "adamw", "clip": 0.0, "augment": None},
+}
 
-    assert bucketing(False).id == GOLDEN
-    assert bucketing(True).id != GOLDEN
-    for one in (bucketing(False), bucketing(True)):
+
+@pytest.mark.parametrize("owner", DEFAULTS)
+def test_a_field_with_its_default_is_no_part_of_the_identity(spec, owner):
+    given = RunSpec.model_validate({**SPEC, owner: SPEC[owner] | DEFAULTS[owner]})
+    assert given == spec and given.id == GOLDEN
+    assert not DEFAULTS[owner].keys() & given.model_dump()[owner].keys()
+    assert given.model_dump()["model"]["kind"] == "encoder"
+    assert RunSpec.model_validate_json(given.model_dump_json()) == given
+
+
+def test_a_model_has_the_fields_of_its_kind_alone():
+    shared = {name: SPEC["model"][name] for name in Transformer.model_fields}
+    for model in (
+        {**shared, "kind": "vision", "drop_path": 0.1},
+        {**shared, "kind": "decision", "positions": "rotary"},
+    ):
+        one = RunSpec.model_validate({**SPEC, "model": model})
         assert RunSpec.model_validate_json(one.model_dump_json()) == one
+    for wrong in ({**SPEC["model"], "drop_path": 0.1}, {**shared, "kind": "vision", "head": 8}):
+        with pytest.raises(ValidationError, match="Extra inputs"):
+            RunSpec.model_validate({**SPEC, "model": wrong})
 
 
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("*-*.json")), ids=lambda path: path.stem)
@@ -127,7 +149,11 @@ def test_equal_specifications_have_one_identity(spec):
     assert json.dumps(reversed_order(SPEC)) != json.dumps(SPEC)
 
 
-@pytest.mark.parametrize("path", leaves(SPEC), ids=lambda path: ".".join(map(str, path)))
+FREE = [path for path in leaves(SPEC) if path[-1] not in ("kind", "depth")]
+"""Fields that may have another value alone: the depth is the number of layers."""
+
+
+@pytest.mark.parametrize("path", FREE, ids=lambda path: ".".join(map(str, path)))
 def test_any_changed_field_is_another_run(spec, path):
     assert changed(path).id != spec.id
 
@@ -247,9 +273,9 @@ def damage(record: Record) -> dict[str, bytes]:
         "no JSON": b"{",
         "truncated": text[: len(text) // 2].encode(),
         "another kind": b"[]",
-        "another schema": json.dumps({**tree, "schema_version": 3}).encode(),
+        "another schema": json.dumps({**tree, "schema_version": 4}).encode(),
         "an extra field": json.dumps({**tree, "note": 1}).encode(),
-        "a missing field": json.dumps({k: v for k, v in tree.items() if k != "cost"}).encode(),
+        "a missing field": json.dumps({k: v for k, v in tree.items() if k != "metric"}).encode(),
         "not a number": text.replace("0.5", "NaN").encode(),
         "no text": b"\xff\xfe\x00",
     }
@@ -285,12 +311,14 @@ def test_every_kind_of_damage_is_tried(record):
 
 
 OUT_OF_RANGE = {
-    "final.test_accuracy": [-0.1, 1.1, math.nan],
-    "final.dev_accuracy": [-1.0, 100.0],
+    "final.score": [math.nan, "high"],
+    "final.dev": [math.inf],
+    "metric.digits": [-1, 10],
+    "metric.better": ["larger"],
+    "spec.layers": [[], ["softmax"]],
     "final.test_examples": [0, -1],
     "final.train_seconds": [-1.0, 1e308],
     "final.seconds": [-1.0],
-    "baselines.chance": [-0.1, 10.0],
     "cost.time_ratio.median": [0.0, -1.0, 1e308, math.nan, math.inf],
     "cost.own.seconds_per_1k_steps.q1": [0.0, -1.0, 1e308],
     "cost.own.tokens_per_second.q3": [0.0, -1.0, 1e308],
@@ -327,7 +355,10 @@ def test_a_record_with_a_figure_out_of_range_is_left_out(store, record, field):
         path.write_text(json.dumps(tree))
         records, ((broken, reason),) = store.read()
         assert (records, broken) == ([good], path)
-        assert reason.startswith(field.removesuffix(".warmup")) or "finite" in reason
+        assert (
+            reason.startswith((field.removesuffix(".warmup"), "spec: 1 layers"))
+            or "finite" in reason
+        )
         assert "Value error" not in reason
         assert "\n" not in reason
 
@@ -354,9 +385,12 @@ def test_a_record_under_the_name_of_another_run_is_left_out(store, record):
         store.find(other)
 
 
-def test_a_record_of_schema_1_is_left_out_with_the_command_that_repeats_its_run(store):
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_record_of_an_old_schema_is_left_out_with_the_command_that_repeats_its_run(
+    store, version
+):
     old = {
-        "schema_version": 1, "status": "ok",
+        "schema_version": version, "status": "ok",
         "spec": {
             "attention": "softmax+primal", "task": {"name": "image", "key": "image@1"},
             "budget": "laptop", "seed": 2,

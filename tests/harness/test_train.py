@@ -75,7 +75,7 @@ def test_accuracy_counts_the_last_incomplete_batch(plan, prepare):
     # Correct at 0, 4 and 9: another count without the last two, and with them counted twice.
     targets = [g if i in (0, 4, 9) else (g + 1) % 10 for i, g in enumerate(guesses)]
     ten.targets.copy_(torch.tensor(targets))
-    assert trainer.accuracy(ten) == 0.3
+    assert trainer.evaluate(ten).score == pytest.approx(30)
 
 
 def test_accuracy_counts_every_answer_of_an_example(plan, prepare):
@@ -89,7 +89,7 @@ def test_accuracy_counts_every_answer_of_an_example(plan, prepare):
     guesses = trainer.model(several.gather(torch.arange(6)))[0].argmax(-1)
     wrong = torch.tensor([[0, 0], [1, 0], [1, 1], [0, 0], [0, 0], [0, 1]])
     answered = replace(several, targets=(guesses + wrong) % 10)
-    assert trainer.accuracy(answered) == pytest.approx(8 / 12)
+    assert trainer.evaluate(answered).mean == pytest.approx(8 / 12)
 
 
 def test_a_mean_loss_is_over_targets_and_not_over_the_end_of_a_text(plan, prepare):
@@ -104,7 +104,7 @@ def test_a_mean_loss_is_over_targets_and_not_over_the_end_of_a_text(plan, prepar
     own = scores.gather(-1, targets.clamp_min(0)[..., None])[..., 0]
     result = trainer.evaluate(split)
     assert result.answered == 5
-    assert result.loss == pytest.approx(-own[targets >= 0].mean().item(), rel=1e-5)
+    assert result.mean == pytest.approx(-own[targets >= 0].mean().item(), rel=1e-5)
 
 
 def test_the_loss_is_the_one_of_the_splits_answers(plan, prepare):
@@ -119,7 +119,7 @@ def test_accuracy_switches_dropout_off_and_leaves_the_model_in_training(plan, pr
     trainer = prepare(plan())
     modes = []
     trainer.model.register_forward_pre_hook(lambda model, _: modes.append(model.training))
-    trainer.accuracy(plan().data.splits["dev"])
+    trainer.evaluate(plan().data.splits["dev"])
     assert not any(modes)
     assert len(modes) == 4
     assert all(module.training for module in trainer.model.modules())
@@ -129,7 +129,7 @@ def test_accuracy_changes_no_parameter_and_no_random_number(plan, prepare):
     trainer = prepare(plan())
     before = {name: value.clone() for name, value in trainer.model.state_dict().items()}
     state = torch.get_rng_state()
-    trainer.accuracy(plan().data.splits["dev"])
+    trainer.evaluate(plan().data.splits["dev"])
     assert torch.equal(torch.get_rng_state(), state)
     after = trainer.model.state_dict()
     assert all(torch.equal(before[name], after[name]) for name in before)

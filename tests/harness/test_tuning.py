@@ -86,7 +86,7 @@ def test_tuning_again_trains_nothing_again(call, store, unmeasured):
     assert (sum(map(is_trial, records)), len(records)) == (4, 8)
     for attention in ("softmax", "none"):
         own = [run for run in records if run.spec.attention == attention]
-        accuracies = {r.spec.train.lr: r.final.dev_accuracy for r in own if is_trial(r)}
+        accuracies = {r.spec.train.lr: r.final.dev for r in own if is_trial(r)}
         chosen = {run.spec.train.lr for run in own if not is_trial(run)}
         assert [accuracies[rate] for rate in chosen] == [max(accuracies.values())]
     assert out.count("(chosen)") == 2

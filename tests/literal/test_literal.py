@@ -8,7 +8,7 @@ from torch import nn
 
 from harness.classifier import Classifier
 from harness.model import build_model
-from harness.records.spec import ModelSpec, RunSpec, TaskSpec, TrainSpec
+from harness.records.spec import Encoder, RunSpec, TaskSpec, TrainSpec
 from tasks import Task
 from tasks.contract import Batch
 from tasks.lra.image import Image
@@ -24,14 +24,15 @@ EXAMPLES = 3
 
 def spec_of(task: Task, attention: str, dropout: float = 0.0, **options) -> RunSpec:
     """A run of `attention` on `task`; `options` are those of primal."""
-    resolved = Composition.parse(attention).resolve({"primal": options})
+    composition = Composition.parse(attention)
     return RunSpec(
         attention=attention,
-        options=resolved,
+        layers=composition.layers(2),
+        options=composition.changed({"primal": options}),
         task=TaskSpec(name=task.name, key=task.key, options=task.options, block=0, digests={}),
         budget="laptop",
         overrides={},
-        model=ModelSpec(
+        model=Encoder(
             depth=2, dim=64, heads=2, feed_forward=128, head=128, dropout=dropout,
             attention_dropout=0.0, positions="learned",
         ),
@@ -46,7 +47,7 @@ def spec_of(task: Task, attention: str, dropout: float = 0.0, **options) -> RunS
 
 def built(spec: RunSpec, task: Task) -> Classifier:
     """The harness's model of a run."""
-    return build_model(spec, task, Composition.parse(spec.attention))
+    return build_model(spec, task)
 
 
 def batch_of(task: Task, padding: str) -> Batch:

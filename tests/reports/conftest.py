@@ -12,8 +12,11 @@ from harness.records.answers import CorrectAnswers
 from harness.records.cost import CostRecord
 from harness.records.record import Record
 from harness.records.suites import Suite, find
+from tasks.metric import Metric
 
 MIB = 2**20
+
+ACCURACY = Metric(name="accuracy", unit="%", better="higher", digits=1, scale=100, chance=10.0)
 
 
 def quartiles(value: float) -> dict[str, float]:
@@ -58,16 +61,21 @@ def make_record(
     started: str = "2026-11-21T08:00:00Z",
     reference: str = "naive",
 ) -> Record:
-    """A record of schema 2, finished unless `status` is another; `correct` gives its answers."""
+    """A record, finished unless `status` is another; `correct` gives its answers.
+
+    `accuracy` and `baselines` are fractions.
+    """
     if correct is not None:
         accuracy, examples = sum(correct) / len(correct), len(correct)
+    first, depth = attention.partition("+")[0], int((model or {}).get("depth", 2))
     spec = {
         "attention": attention, "options": options or {attention: {}}, "seed": seed,
+        "layers": [*[first] * (depth - 1), attention.rpartition("+")[2]],
         "task": {"name": task, "key": key or f"{task}@1", "options": {}, "block": block,
                  "digests": {"test": f"{block:064}"}},
         "budget": budget, "overrides": overrides or {}, "device": device,
-        "model": {"depth": 2, "dim": 64, "heads": 2, "feed_forward": 128, "head": 128,
-                  "dropout": 0.1, "attention_dropout": 0.0, "positions": "learned",
+        "model": {"kind": "encoder", "depth": 2, "dim": 64, "heads": 2, "feed_forward": 128,
+                  "head": 128, "dropout": 0.1, "attention_dropout": 0.0, "positions": "learned",
                   **(model or {})},
         "train": {"batch": 32, "steps": 5000, "warmup": 1000, "lr": 1e-4, "betas": [0.9, 0.999],
                   "cycle_momentum": False, "eps": 1e-6, "weight_decay": 0.0, "evaluations": 10,
@@ -82,25 +90,30 @@ def make_record(
         fastest = {"backend": reference, "precision": "bf16"}
         cost |= {"reference": fastest, "inference_reference": fastest}
     final = {
-        "test_accuracy": accuracy, "test_examples": examples,
-        "dev_accuracy": min(1, accuracy + 0.01),
+        "score": 100 * accuracy, "test_examples": examples, "dev": 100 * min(1, accuracy + 0.01),
         "best_step": 400, "train_seconds": seconds, "seconds": 2 * seconds,
     }  # fmt: skip
     if correct is not None:
         packed = CorrectAnswers.pack(correct, [1] * len(correct))
-        final["answers"] = packed.model_dump()
+        final["sample"] = packed.model_dump()
     environment = {
         "device": machine, "threads": threads, "memory_gib": 79.6, "system": "Linux x86_64",
         "versions": {"torch": "2.13.0", "python": "3.12.3"}, "commit": commit,
     }  # fmt: skip
-    curve = {"step": 300, "seconds": 1.0, "loss": 2.0, "losses": {}, "dev_accuracy": None}
+    curve = {"step": 300, "seconds": 1.0, "loss": 2.0, "losses": {}}
     return Record.model_validate({
         "spec": spec, "status": status, "reason": reason, "started": started,
         "environment": environment, "implementations": {attention: "0" * 64},
-        "baselines": {"chance": 0.1, "majority": 0.17} if baselines is None else baselines,
+        "baselines": {
+            name: 100 * value
+            for name, value in (
+                {"chance": 0.1, "majority": 0.17} if baselines is None else baselines
+            ).items()
+        },
+        "metric": ACCURACY, "options": options or {attention: {}}, "parameters": 123_456,
         "expected_failures": failures or {}, "curve": [curve],
         "cost": cost if measured else None, "final": final if status == "ok" else None,
-        "is_baseline": is_baseline,
+        "is_baseline": attention == "none" if is_baseline is None else is_baseline,
     })  # fmt: skip
 
 
@@ -126,7 +139,7 @@ def make_cost(
     return CostRecord.model_validate(
         {
             "spec": spec, "status": status, "reason": reason, "started": "2026-11-23T08:00:00Z",
-            "seconds": 4.0, "claims_linear": attention != "softmax",
+            "seconds": 4.0, "options": {attention: {}}, "claims_linear": attention != "softmax",
             "measured": measured if status == "ok" else None,
             "environment": {"device": spec["machine"], "threads": spec["threads"],
                             "memory_gib": 8, "system": "Linux", "versions": {}, "commit": "abc"},
@@ -187,32 +200,31 @@ class SuiteFrames(NamedTuple):
 
 
 @pytest.fixture
-def suite_frames(tmp_path) -> SuiteFrames:
-    """Three seeds of four rows on two questions, with a trial that is better, and costs."""
+def suite_records(tmp_path) -> list[Record]:
+    """Four seeds of four rows on the two questions of `mine.toml`."""
     (tmp_path / "mine.toml").write_text(SUITE)
-    suite = find(str(tmp_path / "mine.toml"))
-    records = [
+    return [
         make_record(
-            attention, seed=seed, task=suite.question(question).task, budget=f"mine@1/{question}",
+            attention, seed=seed, task={"recall": "mqar"}.get(question, "copying"),
             correct=[*map(bool, np.random.default_rng(seed).random(2000) < accuracy)],
             options={attention: {"chunk": 8} if attention == "linear" else {}},
             overrides={"linear.chunk": 8} if attention == "linear" else {}, measured=False,
+            budget=f"mine@1/{question}",
         )
         for question, accuracies in ACCURACIES.items()
         for attention, accuracy in accuracies.items()
         for seed in (1, 2, 3, 4)
     ]  # fmt: skip
-    runs = frame.of_records(records)
+
+
+@pytest.fixture
+def suite_frames(suite_records, tmp_path) -> SuiteFrames:
+    """The frames of these records, of which one of each row is a trial, and costs."""
+    runs = frame.of_records(suite_records)
     runs["role"] = np.where(runs["seed"] == 4, "trial", "final")
-    rules = pd.DataFrame(
-        [
-            (data, *rule)
-            for data in runs["data"].unique()
-            for rule in (("chance", 0.1), ("rule", 0.3))
-        ],
-        columns=["data", "name", "score"],
-    )
-    return SuiteFrames(suite, runs, rules, suite_costs())
+    rules = pd.DataFrame({"name": ["chance", "rule"], "score": [10.0, 30.0]})
+    rules = pd.DataFrame({"data": runs["data"].unique()}).merge(rules, how="cross")
+    return SuiteFrames(find(str(tmp_path / "mine.toml")), runs, rules, suite_costs())
 
 
 def suite_costs() -> pd.DataFrame:

@@ -26,7 +26,7 @@ HOSTILE = (
 TEXT = st.sampled_from(HOSTILE) | st.text(max_size=40)
 COUNT = st.integers(1, 2**63 - 1)
 POSITIVE = st.floats(0, 1e15, exclude_min=True, exclude_max=True)
-FRACTION = st.floats(0, 1)
+PERCENT = st.floats(0, 100)
 VALUE = st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT
 QUARTILES = st.lists(POSITIVE, min_size=3, max_size=3).map(
     lambda values: dict(zip(("q1", "median", "q3"), sorted(values), strict=True))
@@ -43,7 +43,8 @@ def records(draw):
     """A record in which every text and every number may be anything that the schema allows."""
     made = json.loads(make_record().model_dump_json())
     spec, attention = made["spec"], draw(VARIANT)
-    spec |= {"attention": attention, "seed": draw(st.integers(0, 3)), "budget": draw(TEXT),
+    spec |= {"attention": attention, "layers": [attention] * 2,
+             "seed": draw(st.integers(0, 3)), "budget": draw(TEXT),
              "options": draw(st.just({attention: {"window": 8}})
                              | st.dictionaries(TEXT, st.dictionaries(TEXT, VALUE, max_size=2))),
              "overrides": draw(st.dictionaries(TEXT, VALUE, max_size=2)),
@@ -53,12 +54,13 @@ def records(draw):
     made["environment"] |= {name: draw(TEXT) for name in ("device", "system", "commit")}
     made["environment"]["versions"] = draw(st.dictionaries(TEXT, TEXT, max_size=2))
     made |= {"reason": draw(TEXT),
-             "baselines": draw(st.dictionaries(TEXT, FRACTION, max_size=3)),
+             "baselines": draw(st.dictionaries(TEXT, PERCENT, max_size=3)),
+             "options": spec["options"],
              "expected_failures": draw(st.dictionaries(TEXT, TEXT, max_size=2))}  # fmt: skip
     if draw(st.booleans()):
         made |= {"status": "failed", "final": None}
     else:
-        made["final"] |= {"test_accuracy": draw(FRACTION), "test_examples": draw(COUNT)}
+        made["final"] |= {"score": draw(PERCENT), "test_examples": draw(COUNT)}
     made["cost"] = {"own": draw(USAGE), "softmax": draw(USAGE), "time_ratio": draw(QUARTILES),
                     "inference_ratio": draw(QUARTILES)}  # fmt: skip
     return Record.model_validate_json(json.dumps(made))

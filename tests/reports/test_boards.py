@@ -2,7 +2,7 @@ from itertools import permutations
 
 import pytest
 
-from harness.records.spec import ModelSpec, TrainSpec
+from harness.records.spec import Encoder, TrainSpec
 from reports.pages.leaderboard import leaderboard
 from reports.tables import as_csv, boards, summary
 from reports.tables.settings import PATHS, recipe
@@ -17,7 +17,7 @@ def test_runs_that_differ_by_seed_only_are_one_row(record):
     (board,) = boards(record(seed=seed, accuracy=0.4 + 0.1 * seed) for seed in (2, 0, 1))
     (row,) = board.rows
     assert [run.spec.seed for run in row.runs] == [0, 1, 2]
-    assert row.accuracy.mean == pytest.approx(0.5)
+    assert row.score.mean == pytest.approx(50)
 
 
 def test_the_later_of_two_records_of_a_run_is_used(record):
@@ -26,7 +26,7 @@ def test_the_later_of_two_records_of_a_run_is_used(record):
     for given in ([early, late], [late, early]):
         (board,) = boards(given)
         assert board.rows[0].runs == (late,)
-        assert board.baselines == (("chance", 0.2),)
+        assert board.baselines == (("chance", 20.0),)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_rows_are_in_order_of_test_accuracy_with_failures_last(record):
 
 def test_baselines_are_in_order_of_accuracy_and_once_each(record):
     (board,) = boards(record(seed=seed) for seed in range(3))
-    assert board.baselines == (("majority", 0.17), ("chance", 0.1))
+    assert board.baselines == (("majority", 17.0), ("chance", 10.0))
 
 
 @pytest.mark.parametrize(
@@ -124,14 +124,14 @@ def test_baselines_are_in_order_of_accuracy_and_once_each(record):
 )
 def test_a_failure_names_how_the_run_ended(record, status, reason, expected):
     (row,) = boards([record(status=status, reason=reason)])[0].rows
-    assert (row.accuracy, row.failures) == (None, expected)
+    assert (row.score, row.failures) == (None, expected)
 
 
 def test_a_row_with_failures_averages_the_finished_runs_and_names_the_other_seeds(record):
     given = [record(seed=n, accuracy=0.4 + 0.1 * n) for n in range(2)]
     given += [record(seed=n, status="diverged", reason="loss is nan") for n in (2, 3)]
     (row,) = boards(given)[0].rows
-    assert row.accuracy.mean == pytest.approx(0.45)
+    assert row.score.mean == pytest.approx(45)
     assert row.failures == "seed 2, 3 diverged: loss is nan"
 
 
@@ -163,19 +163,18 @@ def other(value):
     }[value]  # fmt: skip
 
 
-FIELDS = [f"model.{n}" for n in ModelSpec.model_fields] + [
+FIELDS = [f"model.{n}" for n in Encoder.model_fields if n != "kind"] + [
     # Rows of one board may differ in precision.
     f"train.{n}"
     for n in TrainSpec.model_fields
-    if n != "precision"
+    if n not in ("precision", "augment")
 ]
 
 
 @pytest.mark.parametrize("path", FIELDS)
 def test_boards_that_differ_by_any_field_differ_in_title_recipe_and_csv(record, path):
     part, name = path.split(".")
-    given = {"dropout": 0.5, "attention_dropout": 0.5, "drop_path": 0.5, "label_smoothing": 0.5}
-    value = (given | {"augment": "crop"}).get(name)
+    value = {"dropout": 0.5, "attention_dropout": 0.5, "label_smoothing": 0.5}.get(name)
     spec = getattr(record().spec, part)
     value = value or other(getattr(spec, name))
     # A constant schedule needs both.

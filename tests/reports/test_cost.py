@@ -160,7 +160,7 @@ def test_sweeps_of_different_models_have_different_titles():
     titles = {sweep.title for sweep in sweeps(records)}
     assert len(titles) == 3
     assert (
-        "training, step: tokens=2048, dim=64, heads=2, depth=2, feed_forward=128, head=128, "
+        "training, step: tokens=2048, dim=64, heads=2, depth=2, feed_forward=128, "
         "dropout=0.1, recompute=layer, fp32; CPU, 2 threads"
     ) in titles
 

@@ -74,12 +74,12 @@ def test_runs_with_other_options_make_other_curves(runs, record):
     wider = record("local", accuracy=0.4, seed=1, options=window(32, bias=1))
     (study,) = studies([*runs, other, wider])
     assert [
-        (of.name, of.rows[ALL].accuracy.mean if ALL in of.rows else None) for of in study.curves
+        (of.name, of.rows[ALL].score.mean if ALL in of.rows else None) for of in study.curves
     ] == [
         ("windowed attention (bias=1)", None),
         ("windowed attention", None),
-        ("full attention, shuffled blocks (backend=math)", 0.5),
-        ("full attention, shuffled blocks", 0.37),
+        ("full attention, shuffled blocks (backend=math)", 50.0),
+        ("full attention, shuffled blocks", 37.0),
     ]
 
 

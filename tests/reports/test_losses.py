@@ -6,11 +6,10 @@ import math
 
 import numpy as np
 import pytest
-from harness.records.scores import ClusterScores
 from pydantic import ValidationError
 from scipy.stats import t as student
 
-from harness.records.outcome import Final
+from harness.records.answers import ClusterValues
 from harness.records.record import Record
 from reports.figures import curves
 from reports.pages import sweep_files
@@ -19,24 +18,26 @@ from reports.statistics import Sample, mean_interval
 from reports.tables import as_csv, boards
 from reports.tables.curves import as_csv as curves_csv
 from reports.tables.terminal import summary
+from tasks import metrics
 from tests.reports.conftest import make_record
 
-SIZES, CORRECT = (10, 30, 5, 15) * 10, (3, 10, 2, 5) * 10
+SIZES = (10, 30, 5, 15) * 10
 CLUSTERS = len(SIZES)
 
 
-def language(attention: str, seed: int, nats: list[float], metric="bits per byte", **fields):
+def language(attention: str, seed: int, nats: list[float], metric="bits-per-byte", **fields):
     """A record whose clusters have these mean losses."""
-    scores = ClusterScores(
-        metric=metric, sizes=SIZES, correct=CORRECT,
-        nats=tuple(mean * size for mean, size in zip(nats, SIZES, strict=True)),
-    )  # fmt: skip
-    record = make_record(attention, seed=seed, accuracy=sum(CORRECT) / sum(SIZES), **fields)
-    final = record.final.model_copy(update={"scores": scores, "dev_loss": nats[0]})
+    sums = tuple(mean * size for mean, size in zip(nats, SIZES, strict=True))
+    sample, shown = ClusterValues(sizes=SIZES, sums=sums), metrics.find(metric).metric
+    record = make_record(attention, seed=seed, **fields)
+    score = {"sample": sample, "score": shown.value(sample.mean), "dev": shown.value(nats[0])}
     losses = {"unigram": 3.0, "3-grams": 1.4}
-    return Record.model_validate(
-        {**record.model_dump(), "final": final.model_dump(), "baseline_losses": losses}
-    )
+    return record.model_copy(
+        update={
+            "final": record.final.model_copy(update=score), "metric": shown,
+            "baselines": {name: shown.value(loss) for name, loss in losses.items()},
+        }
+    )  # fmt: skip
 
 
 @pytest.fixture
@@ -58,16 +59,16 @@ def test_the_row_of_the_lowest_loss_is_first_and_beats_the_baselines(records):
     assert "strongest: 3-grams, 2.020 bits per byte" in board.verdict
     best = board.rows[0].score
     assert best is not None and best.low < best.mean < best.high
-    assert -best.mean == pytest.approx(np.mean([r.final.scores.loss for r in records[:3]]))
+    assert best.mean == pytest.approx(np.mean([run.final.score for run in records[:3]]))
 
 
 def test_curves_show_the_metric(records):
-    point = records[0].curve[0].model_copy(update={"dev_accuracy": 0.2, "dev_loss": 1.5})
+    point = records[0].curve[0].model_copy(update={"dev": 1.5})
     ended = [record.model_copy(update={"curve": [point]}) for record in records]
     drawn = curves.draw(boards(ended))
-    assert [axes.get_ylabel() for axes in drawn.axes] == ["loss"] * 2 + ["dev loss"] * 2
+    assert [axes.get_ylabel() for axes in drawn.axes] == ["loss"] * 2 + ["dev bits per byte"] * 2
     assert {line.get_ydata()[0] for line in drawn.axes[2].lines} == {1.5}
-    assert ",0.2,1.5" not in as_csv(boards(ended)) and ",20.0,1.5" in curves_csv(boards(ended))
+    assert ",1.5,bits per byte" in curves_csv(boards(ended))
 
 
 def test_sweeps_show_the_metric_and_the_strongest_baseline(records):
@@ -87,7 +88,7 @@ def test_sweeps_show_the_metric_and_the_strongest_baseline(records):
 
 def test_baselines_are_in_order_of_loss(records):
     (board,) = boards(records)
-    assert [name for name, _ in board.baseline_losses] == ["3-grams", "unigram"]
+    assert [name for name, _ in board.baselines] == ["3-grams", "unigram"]
 
 
 def test_a_row_above_the_strongest_baseline_does_not_beat_it(records):
@@ -109,37 +110,22 @@ def test_the_interval_of_a_loss_has_the_variances_of_clusters_and_seeds():
     assert sample.examples > 0
 
 
-@pytest.mark.parametrize(("metric", "value"), [("bits per byte", 2.0), ("perplexity", 4.0)])
+@pytest.mark.parametrize(("metric", "value"), [("bits-per-byte", 2.0), ("perplexity", 4.0)])
 def test_the_metric_of_the_mean_loss_is_in_every_table(metric, value):
     own = [language("softmax", s, [math.log(4)] * CLUSTERS, metric) for s in range(2)]
-    text, page = summary(own), leaderboard(own, [])
+    text, page, name = summary(own), leaderboard(own, []), metrics.find(metric).metric.name
     (line,) = [line for line in page.splitlines() if line.startswith("| softmax")]
-    assert f"{value:.1f}" in line and f"test {metric} [95 % interval]" in page
+    assert f"{value:.1f}" in line and f"test {name} [95 % interval]" in page and name in text
     assert "unigram" in page and "Rows of language models are ordered" in page
-    assert {"bits per byte": "bits/byte", "perplexity": "ppl"}[metric] in text
     rows = list(csv.DictReader(io.StringIO(as_csv(boards(own)))))
-    column = f"test_{metric.replace(' ', '_')}"
-    assert float(rows[0][column]) == pytest.approx(value)
-    assert {row["attention"] for row in rows if row[column]} == {"softmax", "unigram", "3-grams"}
+    assert {row["metric"] for row in rows} == {name}
+    assert float(rows[0]["test"]) == pytest.approx(value)
+    assert [row["attention"] for row in rows] == ["softmax", "3-grams", "unigram"]
 
 
-def test_boards_without_losses_have_no_such_column(record):
-    table = as_csv(boards([record()]))
-    assert "perplexity" not in table and "bits_per_byte" not in table
-
-
-def test_a_record_without_losses_is_written_as_before(record):
-    text = record().model_dump_json()
-    assert not any(name in text for name in ("scores", "dev_loss", "baseline_losses"))
-
-
-@pytest.mark.parametrize(
-    "change", [{"test_accuracy": 0.9}, {"dev_loss": None}, {"scores": {"nats": (1.0,)}}]
-)
-def test_losses_that_contradict_the_record_are_rejected(change):
-    final = language("softmax", 0, [1.0] * CLUSTERS).final.model_dump()
-    if isinstance(change.get("scores"), dict):
-        change = {"scores": final["scores"] | change["scores"]}
-    Final.model_validate(final)
+@pytest.mark.parametrize("change", [{"score": 0.9}, {"best_on_test": 4.0}])
+def test_scores_that_contradict_the_answers_are_rejected(change):
+    tree = language("softmax", 0, [1.0] * CLUSTERS).model_dump()
+    Record.model_validate(tree)
     with pytest.raises(ValidationError):
-        Final.model_validate(final | change)
+        Record.model_validate({**tree, "final": tree["final"] | change})

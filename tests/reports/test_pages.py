@@ -11,7 +11,7 @@ from reports.pages import embed, files
 from reports.pages.leaderboard import leaderboard
 from reports.pages.readme import readme_table
 
-ACCURACY = "test accuracy (%) [95 % interval]"
+ACCURACY = "test accuracy, % [95 % interval]"
 
 
 def sections(page):
@@ -39,7 +39,7 @@ def test_numbers_of_two_seeds_are_in_their_cells(record):
     assert only(leaderboard(given, []))["primal"] == {
         "attention": "primal",
         ACCURACY: "52.0 [26.6, 77.4]",
-        "dev accuracy (%)": "53.0",
+        "dev accuracy, %": "53.0",
         "seeds": "2",
         "time (s / 1K steps)": "50.0",
         "time (× fastest softmax)": "0.250",
@@ -106,11 +106,10 @@ def test_a_section_states_its_recipe(record):
         "listops@1, budget laptop with train.lr=0.0001, cpu: NVIDIA H100, 2 threads"
     ]
     assert (
-        "Model: depth 2, width 64, heads 2, feed-forward width 128, classifier width 128, dropout "
-        "0.1, attention dropout 0, positions learned, recompute none, norm pre, pooling mean. "
-        "Training: batch 32, steps 5,000, warm-up steps 1,000, learning rate 0.0001, betas 0.9 and "
-        "0.999, eps 1e-06, weight decay 0, validation evaluations 10, precision bf16, optimiser "
-        "adamw, schedule one-cycle, clip 0. Test examples: 2,000.\n"
+        "Model: depth 2, width 64, heads 2, feed-forward width 128, dropout 0.1, attention dropout "
+        "0, classifier width 128, positions learned. Training: batch 32, steps 5,000, warm-up "
+        "steps 1,000, learning rate 0.0001, betas 0.9 and 0.999, eps 1e-06, weight decay 0, "
+        "validation evaluations 10, precision bf16. Test examples: 2,000.\n"
     ) in page
 
 
@@ -186,7 +185,7 @@ def laptop(record):
 def test_the_readme_has_one_table_of_default_boards(laptop):
     lines = readme_table(laptop).splitlines()
     assert [line for line in lines if line.startswith("|")] == [
-        "| attention | image | text |",
+        "| attention | image, % | text, % |",
         "| --- | --: | --: |",
         "| none | 30.0 [28.0, 32.0]† · 0.500× | – |",
         "| primal | – | 53.0 [40.3, 65.7] · 0.500× |",
@@ -207,5 +206,5 @@ def test_texts_of_records_are_escaped_in_the_readme(record):
 
 def test_the_readme_table_is_between_the_marks(laptop):
     page = embed("a\n<!-- leaderboard -->\nold\n<!-- /leaderboard -->\nb\n", laptop)
-    assert page.startswith("a\n<!-- leaderboard -->\n\nTest accuracy in %")
+    assert page.startswith("a\n<!-- leaderboard -->\n\nTest score")
     assert page.endswith("\n\n<!-- /leaderboard -->\nb\n") and "old" not in page

@@ -37,7 +37,8 @@ def record(attention, seconds, ratio, status="ok", reason=""):
     )  # fmt: skip
     return CostRecord(
         spec=spec, status=status, reason=reason, started="2026-01-01T00:00:00+00:00", seconds=1.0,
-        environment=ENVIRONMENT, claims_linear=True, measured=measured if status == "ok" else None,
+        environment=ENVIRONMENT, options={}, claims_linear=True,
+        measured=measured if status == "ok" else None,
     )  # fmt: skip
 
 

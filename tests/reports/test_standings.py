@@ -140,12 +140,12 @@ def test_a_board_on_which_no_row_beats_every_baseline_says_so_first(runs):
 
 def test_tables_show_standings_only_where_there_are_any(runs, record):
     compared, single = runs("a", 0.8) + runs("b", 0.7), [record("a"), record("b")]
-    head = "| attention | test accuracy (%) [95 % interval] | tier | best (%) | dev accuracy"
+    head = "| attention | test accuracy, % [95 % interval] | tier | best (%) | dev accuracy"
     assert head in leaderboard(compared, [])
     assert "| tier |" not in leaderboard(single, []) and " tier " not in summary(single)
     lines = summary(compared).splitlines()
     assert lines[1].startswith("1 of 1 pairs of rows are separable.")
-    assert lines[3].split()[:5] == ["attention", "test", "%", "tier", "best"]
+    assert lines[3].split()[:4] == ["attention", "test", "tier", "best"]
     assert max(map(len, lines)) <= 100
 
 
@@ -182,9 +182,9 @@ def test_all_rows_of_a_task_share_the_baselines_of_its_file(record):
     rows = [record(seed=n, accuracy=0.9, baselines={"old": 0.95}) for n in range(3)]
     environment = rows[0].environment
     file = TaskBaselines(
-        spec=rows[0].spec.task, version=4, accuracies={"new": 0.5}, losses={}, returns={},
+        spec=rows[0].spec.task, version=4, metric=rows[0].metric, scores={"new": 50.0},
         left=(), started="2026-11-21T08:00:00Z", environment=environment,
     )  # fmt: skip
-    assert boards(with_baselines(rows, [file], 4))[0].baselines == (("new", 0.5),)
+    assert boards(with_baselines(rows, [file], 4))[0].baselines == (("new", 50.0),)
     for other in (file.model_copy(update={"left": ("b",)}), file.model_copy(update={"version": 3})):
         assert boards(with_baselines(rows, [other], 4))[0].baselines == ()

@@ -65,7 +65,7 @@ def test_threads_and_precision_are_no_part_of_the_setting_of_a_sweep():
                         train={"precision": "fp32"}, accuracy=0.9,
                         started="2026-11-22T08:00:00Z")  # fmt: skip
     (row,) = (curve.rows[4] for curve in sweeps([*depths, again], "model.depth")[0].curves)
-    assert [run.final.test_accuracy for run in row.runs if run.final] == [0.9]
+    assert [run.final.score for run in row.runs if run.final] == [90.0]
 
 
 def test_fields_of_the_model_and_options_of_variants_are_swept():

@@ -33,8 +33,8 @@ def tuned(
     made["spec"]["tuning"] = {
         "grid": {"train.lr": rates}, "recipe": {"train.lr": 1e-3}, "role": role,
     }  # fmt: skip
-    if made["final"]:
-        made["final"]["dev_accuracy"] = dev
+    if made.get("final"):
+        made["final"]["dev"] = 100 * dev
     return Record.model_validate(made)
 
 

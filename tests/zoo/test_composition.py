@@ -2,7 +2,7 @@
 
 import pytest
 
-from zoo.composition import Composition
+from zoo.composition import Composition, build
 from zoo.contract import Size
 from zoo.registry import UserError
 
@@ -10,7 +10,8 @@ SIZE = Size(dim=16, heads=2, max_len=20, causal=False, dropout=0.0)
 
 
 def names(text: str, depth: int, options=None) -> list[str]:
-    return [layer.name() for layer in Composition.parse(text).build(SIZE, depth, options or {})]
+    layers = Composition.parse(text).layers(depth)
+    return [layer.name() for layer in build(layers, SIZE, options or {})]
 
 
 def test_one_name_fills_every_layer():
@@ -24,7 +25,7 @@ def test_a_plus_b_is_layers_of_a_and_a_last_layer_of_b():
 
 
 def test_the_layers_share_no_parameter():
-    stack = Composition.parse("softmax").build(SIZE, 3, {})
+    stack = build(("softmax",) * 3, SIZE, {})
     parameters = [p for layer in stack for p in layer.parameters()]
     assert len({id(p) for p in parameters}) == len(parameters) == 3 * 6
 
@@ -37,7 +38,7 @@ def test_each_variant_is_named_once():
 
 def test_options_go_to_the_variant_that_they_are_for():
     given = {"primal": {"rank": 5}, "nystrom": {"landmarks": 3}}
-    body, last = Composition.parse("nystrom+primal").build(SIZE, 2, given)
+    body, last = build(("nystrom", "primal"), SIZE, given)
     assert body.landmarks == 3
     assert last.scales.shape[-1] == 5
 
@@ -48,6 +49,13 @@ def test_resolved_options_are_complete():
     assert actual["softmax"] == {"backend": "auto"}
     assert actual["primal"]["rank"] == 5
     assert actual["primal"]["eta"] == 0.1
+
+
+def test_changed_options_are_those_that_differ_from_the_defaults():
+    given = {"primal": {"rank": "5", "eta": 0.1}}
+    assert Composition.parse("softmax+primal").changed(given) == {
+        "softmax": {}, "primal": {"rank": 5},
+    }  # fmt: skip
 
 
 BAD = {
@@ -74,4 +82,4 @@ def test_an_unknown_option_or_one_of_another_type_is_rejected():
     with pytest.raises(UserError, match="unknown option of primal 'rnk'; did you mean 'rank'"):
         composition.resolve({"primal": {"rnk": 3}})
     with pytest.raises(UserError, match=r"primal\.rank=3\.5 is not of type int"):
-        composition.build(SIZE, 2, {"primal": {"rank": 3.5}})
+        composition.changed({"primal": {"rank": 3.5}})

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import zoo
-from zoo.composition import Composition
+from zoo.composition import Composition, build
 from zoo.cost import state_bytes
 from zoo.kernels.key_value_cache import RECENT
 from zoo.variants import variants
@@ -76,7 +76,7 @@ def test_the_cache_has_the_dtype_of_autocast():
 
 def test_layers_of_a_composition_decode():
     size = zoo.Size(dim=DIM, heads=HEADS, max_len=30, causal=True, dropout=0.0)
-    stack = Composition.parse("softmax+primal").build(size, 3, {})
+    stack = build(Composition.parse("softmax+primal").layers(3), size, {})
     layers = [zoo.EncoderLayer(attention, feed_forward=16).double().eval() for attention in stack]
     x = torch.randn(2, 30, DIM, dtype=torch.float64)
     expected = actual = x

@@ -16,7 +16,7 @@ from torch import nn
 
 import zoo
 import zoo.conformance
-from zoo.composition import Composition
+from zoo.composition import build
 from zoo.kernels.dropout import Dropout
 from zoo.registry import resolve
 from zoo.variants import variants
@@ -123,7 +123,7 @@ def test_a_layer_shows_its_size_and_options(name):
     shown = layer.extra_repr()
     assert {f"{option}={value!r}" for option, value in options.items()} <= set(shown.split(", "))
     assert {f"heads={HEADS}", "causal=False"} <= set(shown.split(", "))
-    (built,) = Composition(name, name).build(SIZE, 1, {})
+    (built,) = build((name,), SIZE, {})
     assert built.extra_repr() == shown and shown in repr(layer)
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import Field
 
-from zoo.registry import OMITTED_IF_DEFAULT, UserError, options_of, require_at_least, resolve
+from zoo.registry import UserError, changed, options_of, require_at_least, resolve
 from zoo.variants import variants
 
 
@@ -128,15 +128,10 @@ def test_a_number_beyond_64_bits_is_rejected(depth):
         resolve("cut", cut, {"depth": depth})
 
 
-def extended(
-    wood, *, depth: int = 1, teeth: Annotated[Literal["wide", "fine"], OMITTED_IF_DEFAULT] = "wide"
-): ...
-
-
-def test_an_option_that_was_added_later_is_left_out_where_it_has_its_default():
-    assert resolve("cut", extended, {}) == {"depth": 1}
-    assert resolve("cut", extended, {"teeth": "wide"}) == {"depth": 1}
-    assert resolve("cut", extended, {"teeth": "fine"}) == {"depth": 1, "teeth": "fine"}
+def test_changed_options_are_those_that_differ_from_the_defaults():
+    assert changed(cut, {"depth": 7}) == {"depth": 7}
+    defaults = {n: o.default for n, o in options_of(cut).items() if o.default is not o.empty}
+    assert changed(cut, defaults) == {}
 
 
 def bad_annotation(wood, *, depth: list[int] | None = None): ...
