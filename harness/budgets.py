@@ -42,7 +42,7 @@ class Recipe(Frozen):
     Attributes:
         extends: name of the shared recipe whose values this one overrides; empty for none.
         options: options of the task.
-        model: fields of `ModelSpec`.
+        model: fields of the models of `harness.records.spec`.
         train: fields of `TrainSpec`.
         variants: options of variants, by variant; `+V` is V as the last layer of A+V.
     """
@@ -71,7 +71,7 @@ class Budget(Frozen):
 
     Attributes:
         name: its name in records.
-        model: fields of `ModelSpec`, on every task.
+        model: fields of the models, on every task; one takes those of its kind.
         train: fields of `TrainSpec`, on every task.
         variants: options of variants, on every task.
         tasks: the recipe of each task.

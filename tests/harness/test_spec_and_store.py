@@ -39,7 +39,7 @@ SPEC = {
     "seed": 0,
 }  # fmt: skip
 RESULTS = Path(__file__).parents[2] / "results"
-GOLDEN = "142fd5069123fb8a"
+GOLDEN = "254ef673b4ceeb02"
 OTHER_WORD = {"bf16": "fp32", "cpu": "cuda", "learned": "rotary"}
 
 
@@ -371,7 +371,7 @@ def test_a_boolean_in_a_record_is_no_number(store, record, field):
     store.folder.mkdir(parents=True)
     store.path(record.spec).write_text(json.dumps(tree))
     records, ((_, reason),) = store.read()
-    assert records == [] and reason.startswith(field)
+    assert records == [] and reason.replace(".encoder", "").startswith(field)
 
 
 def test_a_record_under_the_name_of_another_run_is_left_out(store, record):
