@@ -200,32 +200,31 @@ class SuiteFrames(NamedTuple):
 
 
 @pytest.fixture
-def suite_frames(tmp_path) -> SuiteFrames:
-    """Three seeds of four rows on two questions, with a trial that is better, and costs."""
+def suite_records(tmp_path) -> list[Record]:
+    """Four seeds of four rows on the two questions of `mine.toml`."""
     (tmp_path / "mine.toml").write_text(SUITE)
-    suite = find(str(tmp_path / "mine.toml"))
-    records = [
+    return [
         make_record(
-            attention, seed=seed, task=suite.question(question).task, budget=f"mine@1/{question}",
+            attention, seed=seed, task={"recall": "mqar"}.get(question, "copying"),
             correct=[*map(bool, np.random.default_rng(seed).random(2000) < accuracy)],
             options={attention: {"chunk": 8} if attention == "linear" else {}},
             overrides={"linear.chunk": 8} if attention == "linear" else {}, measured=False,
+            budget=f"mine@1/{question}",
         )
         for question, accuracies in ACCURACIES.items()
         for attention, accuracy in accuracies.items()
         for seed in (1, 2, 3, 4)
     ]  # fmt: skip
-    runs = frame.of_records(records)
+
+
+@pytest.fixture
+def suite_frames(suite_records, tmp_path) -> SuiteFrames:
+    """The frames of these records, of which one of each row is a trial, and costs."""
+    runs = frame.of_records(suite_records)
     runs["role"] = np.where(runs["seed"] == 4, "trial", "final")
-    rules = pd.DataFrame(
-        [
-            (data, *rule)
-            for data in runs["data"].unique()
-            for rule in (("chance", 0.1), ("rule", 0.3))
-        ],
-        columns=["data", "name", "score"],
-    )
-    return SuiteFrames(suite, runs, rules, suite_costs())
+    rules = pd.DataFrame({"name": ["chance", "rule"], "score": [10.0, 30.0]})
+    rules = pd.DataFrame({"data": runs["data"].unique()}).merge(rules, how="cross")
+    return SuiteFrames(find(str(tmp_path / "mine.toml")), runs, rules, suite_costs())
 
 
 def suite_costs() -> pd.DataFrame:

@@ -1,9 +1,15 @@
 """What a suite shows: answers, matrix and pairs."""
 
+import math
+
+import numpy as np
 import pandas as pd
 import pytest
 
+from harness.records import frame
+from reports.pairs import between
 from reports.suites import answers, matrix, pairs
+from tests.reports.test_losses import CLUSTERS, language
 
 
 @pytest.fixture
@@ -31,7 +37,7 @@ def test_an_answer_has_the_mean_over_final_seeds_with_its_interval(suite_frames,
         (runs["row"] == "primal") & (runs["question"] == "recall") & (runs["role"] == "final")
     ]
     row = found.loc["recall", "primal"]
-    assert (row["mean"], row["seeds"]) == (pytest.approx(100 * own["score"].mean()), 3)
+    assert (row["mean"], row["seeds"]) == (pytest.approx(own["score"].mean()), 3)
     assert row["low"] < row["mean"] < row["high"]
     assert row["text"] == f"{row['mean']:.1f}"
     assert row["interval"] == f"[{row['low']:.1f}, {row['high']:.1f}]"
@@ -56,7 +62,7 @@ def test_a_row_below_five_seeds_with_one_at_a_baseline_is_answered_at_most_witho
     suite_frames,
 ):
     suite, runs, _, _ = suite_frames
-    baselines = suite_frames.baselines.assign(score=[0.1, 0.3, 0.1, 0.695])
+    baselines = suite_frames.baselines.assign(score=[10, 30, 10, 69.5])
     found = answers(runs, suite, baselines).set_index(["question", "row"]).loc["copy"]
     assert found.loc["primal", "not_compared"] == "seeds at a baseline"
     assert found.loc["primal", "tier"] == "" and found.loc["softmax", "at_baseline"]
@@ -78,6 +84,36 @@ def test_the_pairs_of_a_question_are_of_its_compared_rows(suite_frames):
     recall = found.iloc[0]
     assert recall["low"] < 28 < recall["high"] and recall["p"] == recall["p_holm"] < 1e-3
     assert (found["p_holm"] >= found["p"]).all()
+
+
+def test_where_lower_is_better_a_row_below_every_baseline_has_answered(suite_frames):
+    suite, rng = suite_frames.suite, np.random.default_rng(0)
+    runs = frame.of_records(
+        language(name, seed, list(rng.normal(level, 0.01, CLUSTERS)), budget="mine@1/recall")
+        for name, level in {"softmax": 1.2, "primal": 1.3, "linear": 1.5, "none": 2.2}.items()
+        for seed in range(3)
+    )
+    rules = pd.DataFrame({"data": runs["data"][:1], "name": "3-grams", "score": 1.4 / math.log(2)})
+    found = answers(runs, suite, rules).query("question == 'recall'").set_index("row")
+    assert found["answered"].to_dict() == {
+        "softmax": True, "primal": True, "linear[chunk=8]": False, "none": False, "linear": False,
+    }  # fmt: skip
+    assert found.loc["softmax", "mean"] == pytest.approx(1.2 / math.log(2), abs=0.01)
+    assert found["tier"][["softmax", "primal"]].tolist() == ["A", "B"]
+    first = pairs(runs, suite, rules).iloc[0]
+    assert (first["first"], first["second"]) == ("softmax", "primal")
+    assert first["low"] < first["difference"] < first["high"] < 0
+    assert first["difference"] == pytest.approx(-0.1 / math.log(2), abs=0.01)
+
+
+def test_two_rows_are_compared_in_the_order_in_which_they_are_named(suite_frames):
+    suite, runs, baselines, _ = suite_frames
+    found = pairs(runs, suite, baselines)
+    forward, backward = between(found, "primal", "softmax"), between(found, "softmax", "primal")
+    assert forward["question"].tolist() == backward["question"].tolist() == ["recall", "copy"]
+    assert forward["difference"].tolist() == [-x for x in backward["difference"]]
+    assert forward["low"].tolist() == [-x for x in backward["high"]]
+    assert backward["difference"].iloc[0] > 20 and backward["difference"].iloc[1] < 0
 
 
 def test_the_matrix_is_ordered_by_questions_answered_and_then_by_time(suite_frames):
