@@ -115,7 +115,7 @@ def resolve(
         variant: {**own, **request.settings.get(variant, {})} for variant, own in usual.items()
     }
     task = shuffle_blocks(plain, request.block)
-    model, train, overrides = _recipes(request, task, budget)
+    model, train, overrides = _recipes(request, plain, budget.recipe(name), budget.name)
     data = data_of(task)
     if isinstance(task, GeneratedTask) and not task.is_cached():
         announce(f"{task.key}: generate data")
@@ -184,13 +184,12 @@ def _parts(request: Request) -> tuple[Task, str, budgets.Budget]:
 
 
 def _recipes(
-    request: Request, task: Task, budget: budgets.Budget
+    request: Request, task: Task, recipe: budgets.Recipe, budget: str
 ) -> tuple[Any, TrainSpec, dict[str, Value]]:
     """The model, the optimiser's recipe, and the fields in which they differ from the recipe's."""
     if task.inputs not in MODELS:
         raise UserError(f"{task.key}: there is no model of {task.inputs}; use another task")
-    kind, prefix = MODELS[task.inputs], f"budget {budget.name!r}: "
-    recipe = budget.recipe(task.name)
+    kind, prefix = MODELS[task.inputs], f"budget {budget!r}: "
     fields = {name for one in MODELS.values() for name in one.model_fields} - {"kind"}
     fixed: dict[str, Value] = {"positions": request.positions}
     if "positions" not in kind.model_fields:

@@ -15,7 +15,7 @@ from harness.environment import native_precisions
 from harness.plan import Plan, Request, resolve
 from harness.records.record import Record
 from harness.records.spec import Precision, RunSpec
-from harness.records.store import Store
+from harness.records.store import Store, name_of_run
 from harness.reference import with_fastest_backend
 from harness.trial import trainer_of, training_call
 from tasks.registry import tasks
@@ -73,7 +73,7 @@ def row_key(spec: RunSpec) -> str:
 def _recorded(plans: Mapping[Precision, Plan], key: str, store: Store) -> Precision | None:
     """The precision of the runs of a row that the store has, if it has any."""
     spec = next(iter(plans.values())).spec
-    prefix = f"{spec.task.name}-{spec.attention}-{spec.budget}-{spec.device}-s"
+    prefix = name_of_run(spec).removesuffix(f"{spec.seed}-{spec.id}")
     for path in sorted(store.folder.glob(f"{prefix}*.json")):
         record = store.read_file(path.name)
         if isinstance(record, Record) and row_key(record.spec) == key:

@@ -269,6 +269,7 @@ def _dangles(entry: "os.DirEntry[str]") -> bool:
 
 def name_of_run(spec: RunSpec) -> str:
     """The name of the files of a run, without a suffix."""
+    # The recipe of a question of a suite is `SUITE@VERSION/QUESTION`.
     recipe = spec.budget.replace("/", "-")
     return f"{spec.task.name}-{spec.attention}-{recipe}-{spec.device}-s{spec.seed}-{spec.id}"
 

@@ -124,7 +124,7 @@ def test_the_best_on_test_is_recorded_and_selects_nothing(plan, prepare, monkeyp
 
 def test_a_loss_on_dev_that_is_not_finite_ends_the_run(plan, prepare, dev, monkeypatch):
     monkeypatch.setattr(Trainer, "evaluate", lambda self, split: evaluation(math.nan))
-    with pytest.raises(DivergedError, match="loss on dev is nan at step 2"):
+    with pytest.raises(DivergedError, match="accuracy on dev is nan at step 2"):
         train(prepare(plan()), dev)
 
 

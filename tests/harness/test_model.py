@@ -248,7 +248,7 @@ def test_the_model_of_a_run_has_the_sizes_and_variants_of_its_specification(plan
     assert [one.dropout.p for one in (model, *model.layers)] == [0.1] * 3
     assert {one.attention.size.dropout for one in model.layers} == {0.0}
     dropping = spec.model.model_copy(update={"attention_dropout": 0.25})
-    model = build_model(spec.model_copy(update={"model": dropping}), task, planned.composition)
+    model = build_model(spec.model_copy(update={"model": dropping}), task)
     assert {one.attention.size.dropout for one in model.layers} == {0.25}
 
 
@@ -319,6 +319,6 @@ def test_the_inputs_of_a_task_choose_its_model(plan, monkeypatch):
     assert isinstance(build_model(one.spec, one.task), Classifier)
     monkeypatch.setattr(type(one.task), "inputs", "pages")
     with pytest.raises(UserError, match=r"listops@.*: there is no model of pages; use another"):
-        build_model(one.spec, one.task)
+        plan()
     with pytest.raises(UserError, match="has no sequences of tokens to shuffle; leave out the blo"):
         shuffle_blocks(one.task, 8)

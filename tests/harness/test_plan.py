@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from harness.data import Data
 from harness.plan import resolve, restore
+from harness.provenance import options_of
 from harness.records.spec import TrainSpec
 from harness.run import run
 from tasks import create, names
@@ -79,7 +80,7 @@ def test_an_option_of_a_variant_that_differs_from_the_recipe_is_an_override(requ
 
     changed = spec(rank="7", eta="0.3")
     assert changed.overrides == {"primal.rank": 7, "primal.eta": 0.3}
-    usual = {name: str(spec().options["primal"][name]) for name in ("rank", "eta")}
+    usual = {name: str(options_of(spec())["primal"][name]) for name in ("rank", "eta")}
     assert spec(**usual) == spec() and not spec().overrides
 
 
@@ -204,6 +205,7 @@ def test_a_recorded_run_is_restored(request_of):
     plan = resolve(request_of("softmax+primal", "listops", block=4, listops=TREES))
     restored = restore(plan.spec)
     assert (restored.spec, restored.task.key) == (plan.spec, plan.task.key)
+    assert restored.spec.layers == ("softmax", "primal")
     assert restored.data is plan.data
 
 

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import signal
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
@@ -18,7 +19,6 @@ from harness.plan import resolve
 from harness.provenance import expected_failures_of, implementations, used_by
 from harness.run import run
 from harness.train import Evaluation, Trainer
-from zoo.composition import Composition
 from zoo.registry import UserError
 from zoo.variants import variants
 
@@ -147,7 +147,7 @@ def test_a_record_has_the_digest_of_the_sources_of_each_variant(plan, store, cal
     source = b"".join(Path(module.__file__).read_bytes() for module in modules)
     made = run(plan("softmax+primal"), store, callback).implementations
     assert made["primal"] == hashlib.sha256(source).hexdigest() != made["softmax"]
-    assert implementations(Composition.parse("primal")) == {"primal": made["primal"]}
+    assert implementations(["primal"]) == {"primal": made["primal"]}
 
 
 def test_the_sources_of_a_variant_are_those_of_its_package_that_it_uses():
@@ -188,10 +188,10 @@ def test_test_is_evaluated_once_after_training_with_the_best_state(
 def test_measuring_does_not_change_the_training(plan, store, callback, monkeypatch, attention):
     one = plan(attention)
     measured = run(one, store, callback)
-    monkeypatch.setattr("harness.run.measure", lambda plan: None)
-    unmeasured = run(one, store, callback)
-    assert measured.cost
-    assert not unmeasured.cost
+    monkeypatch.setattr("harness.run.measure", raising(RuntimeError("measured")))
+    unmeasured = run(replace(one, costs=False), store, callback)
+    assert measured.cost and unmeasured.cost is None and unmeasured.status == "ok"
+    assert (unmeasured.parameters, unmeasured.flops) == (measured.parameters, measured.flops)
     assert outcome(unmeasured) == outcome(measured)
 
 
@@ -317,9 +317,8 @@ def test_a_run_whose_loss_explodes_has_diverged(plan, store, callback, unmeasure
 
 @pytest.mark.parametrize("phase", ["build_model", "measure"])
 def test_a_failure_before_training_is_a_record_too(plan, store, callback, monkeypatch, phase):
-    monkeypatch.setattr("harness.run.measure", lambda plan: None)
     monkeypatch.setattr(f"harness.run.{phase}", raising(RuntimeError("early")))
-    record = run(plan(), store, callback)
+    record = run(replace(plan(), costs=phase == "measure"), store, callback)
     assert (record.status, record.reason, record.cost) == ("failed", "RuntimeError: early", None)
     assert record.curve == []
 

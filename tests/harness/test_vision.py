@@ -179,7 +179,7 @@ def test_a_run_from_images_to_the_board(folders, layout, call, store):
     assert all(point.losses["ksvd"] > 0 for point in record.curve)
     assert record.cost.time_ratio.median > 0 and record.cost.own.state_bytes is None
     (found,), _ = BaselineStore.within(store.folder).read()
-    assert found.accuracies.keys() == {"chance", "majority"}
+    assert found.scores.keys() == {"chance", "majority"}
     assert "image-folder@1" in out and "softmax+primal" in out
 
 
