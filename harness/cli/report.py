@@ -12,9 +12,12 @@ from harness.cli.process import Answer
 from zoo.registry import UserError, printable
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from harness.records.cost import CostRecord
     from harness.records.record import Record
     from harness.records.store import Broken
+    from reports.pages.suite import Tables
 
 T = TypeVar("T")
 
@@ -54,9 +57,8 @@ def report(
     from harness.cli.tables import comparison, is_of_suite, suite_tables
     from harness.records.files import require_writable
     from harness.records.store import CostStore
-    from reports import pages, pairs, tables
-    from reports.pages import suite as suite_pages
-    from reports.text import frame_csv
+    from reports import pairs, tables
+    from reports.pages.suite import terminal
 
     if not store.is_dir():
         raise UserError(f"store {str(store)!r} is not a folder; make records with: harness run")
@@ -67,31 +69,44 @@ def report(
     costs = with_warnings(CostStore.within(store).read())[0]
     suites = suite_tables(records, costs, store, suite or ())
     records = [record for record in records if not is_of_suite(record)]
-    differences = pairs.joined(
-        [*(of.pairs for of in suites), pairs.of_boards(tables.boards(records))]
-    )
+    on_boards = pairs.of_boards(tables.boards(records))
+    differences = pairs.joined([*(of.pairs for of in suites), on_boards])
     if compare:
         text = comparison(compare, differences, suites)
         return Answer(differences.to_dict("records") if as_json else text)
     updated = _updated(readme, records, costs) if readme else ""
     require_writable(folder, str(folder), "give another --out")
-    made = pages.files(records, broken) | {"pairs.csv": frame_csv(differences)}
-    made |= pages.tuning_files(records) | pages.cost_files(costs)
-    for of in suites:
-        made |= suite_pages.files(of, latex=latex)
-    files = within(folder, made)
+    files = within(folder, _made(records, broken, costs, suites, differences, latex))
     written = write_pages(files | ({readme: updated.encode()} if readme else {}))
-    code = 0 if complete else 1
     if as_json:
         rows, cost_rows = tables.rows_of(records), tables.cost_rows(costs)
         answers = [line for of in suites for line in of.answers.to_dict("records")]
-        return Answer(
-            {"answers": answers, "rows": rows, "costs": cost_rows, "files": written}, code
-        )
-    parts = [*map(suite_pages.terminal, suites), *([tables.summary(records)] if records else [])]
-    if not parts:
-        parts = [tables.cost_summary(costs) if costs else tables.summary(records)]
-    return Answer("\n" + "\n\n".join(parts), code)
+        content = {"answers": answers, "rows": rows, "costs": cost_rows, "files": written}
+    else:
+        parts = [*map(terminal, suites)]
+        if records or not parts:
+            only_costs = bool(costs) and not records
+            parts += [tables.cost_summary(costs) if only_costs else tables.summary(records)]
+        content = "\n" + "\n\n".join(parts)
+    return Answer(content, 0 if complete else 1)
+
+
+def _made(
+    records: "Sequence[Record]",
+    broken: "Sequence[Broken]",
+    costs: "Sequence[CostRecord]",
+    suites: "Sequence[Tables]",
+    differences: "pd.DataFrame",
+    latex: bool,
+) -> dict[str, bytes]:
+    """What all files hold, by name."""
+    from reports import pages
+    from reports.pages.suite import files
+    from reports.text import frame_csv
+
+    made = pages.files(records, broken) | {"pairs.csv": frame_csv(differences)}
+    made |= pages.tuning_files(records) | pages.cost_files(costs)
+    return made | {name: file for of in suites for name, file in files(of, latex=latex).items()}
 
 
 def within(folder: Path, files: Mapping[str, bytes]) -> dict[Path, bytes]:
