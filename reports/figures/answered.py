@@ -51,7 +51,7 @@ def draw(table: pd.DataFrame, suite: "Suite") -> Figure:
     _scales(axes, [1.0, *times.values()], [answered for answered, _ in lanes])
     length = int(column.partition(".")[2])
     axes.set(xlabel=f"time of training, {length:,} tokens, relative to the fastest softmax (log)",
-             ylabel="questions answered")  # fmt: skip
+             ylabel=f"answered, of {len(suite.questions)} questions")  # fmt: skip
     style.not_shown(axes, [f"{label}: no cost" for label in table.index if label not in times])
     return figure
 

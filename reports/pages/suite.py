@@ -102,7 +102,7 @@ def published(of: Tables) -> pd.DataFrame:
 def terminal(of: Tables) -> str:
     """The matrix as text."""
     titles = [question.title for question in of.suite.questions]
-    head = ["attention", "answered", *titles, "time", "memory", "decode, ms", "state"]
+    head = ["attention", f"of {len(titles)}", *titles, "time", "memory", "decode, ms", "state"]
     lines = [
         [
             row["label"], str(row["answered"]), *map(_short, row["cells"]), _number(row["time"]),
@@ -111,10 +111,10 @@ def terminal(of: Tables) -> str:
         for row in _rows(of)
     ]  # fmt: skip
     legend = (
-        f"{of.suite.title} ({of.suite.key}). Rows of a column that share a letter are ties. In "
-        "brackets: not better than the strongest baseline, or no attention. Time and memory: "
-        f"training a layer of {_middle(of.suite):,} tokens over softmax. Decode: a token after "
-        f"{max(of.suite.cost.lengths):,}, and the bytes of the state."
+        f"{of.suite.title} ({of.suite.key}), and how many each row answers. Rows of a column that "
+        "share a letter are ties. In brackets: not better than the strongest baseline, or no "
+        f"attention. Time and memory: training a layer of {_middle(of.suite):,} tokens over "
+        f"softmax. Decode: a token after {max(of.suite.cost.lengths):,}; state: its bytes."
     )
     return f"{text_table(head, lines, WIDTH)}\n\n{fill(legend, WIDTH)}"
 
