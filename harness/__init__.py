@@ -67,10 +67,11 @@ def run(
     from harness.plan import resolve
     from harness.records.frame import of_records
 
-    names = [[one] * (one != "") if isinstance(one, str) else [*one] for one in (task, attention)]
+    tasks = arguments.names_in([task] if task else []) if isinstance(task, str) else [*task]
+    names = [attention] if isinstance(attention, str) else [*attention]
     resources = arguments.resources("local", workers, threads, device, None)
     requests = cells.requests(
-        *names, ",".join(map(str, seeds)), budget=budget, device=device, precision=precision,
+        tasks, names, ",".join(map(str, seeds)), budget=budget, device=device, precision=precision,
         positions=positions, set_=[
             f"{owner}.{name}={value}"
             for owner, options in overrides.items() for name, value in options.items()

@@ -158,6 +158,7 @@ def _layer(suite: "Suite", row: "SuiteRow", device: Any) -> list[Document]:
                 "milliseconds": 1000 * measured.seconds.median,
                 "time_ratio": measured.ratio.median if measured.ratio else None,
                 "memory_ratio": measured.memory_ratio,
+                "reason": measured.no_ratio,
             }
         found[spec.length] = line
     return [*found.values()]
