@@ -170,7 +170,7 @@ def test_a_run_that_fails_is_listed_with_its_reason_and_exit_code_1(call, store,
     def fail(plan):
         raise RuntimeError("boom")
 
-    monkeypatch.setattr("harness.run.measure", fail)
+    monkeypatch.setattr("harness.runner.measure", fail)
     code, out, _ = call(*TINY, "-a", "softmax")
     assert code == 1 and "failed: RuntimeError: boom" in out.split("listops@")[-1]
     assert store.read()[0][0].status == "failed"
@@ -191,7 +191,7 @@ def test_an_interrupt_ends_a_run_and_an_exit_in_a_plug_in_fails_it(
     def end(plan):
         raise error
 
-    monkeypatch.setattr("harness.run.measure", end)
+    monkeypatch.setattr("harness.runner.measure", end)
     status = {130: "interrupted", 1: "failed"}[code]
     got, _, err = call(*TINY, "-a", "softmax")
     assert got == code and [record.status for record in store.read()[0]] == [status]

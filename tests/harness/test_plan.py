@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from harness.data import Data
 from harness.plan import resolve, restore
 from harness.records.spec import TrainSpec
-from harness.run import run
+from harness.runner import run
 from tasks import create, names
 from tasks.contract import Split
 from tasks.lra.listops import ListOps

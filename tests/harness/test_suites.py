@@ -20,8 +20,6 @@ from harness.records.frame import of_records
 from harness.records.store import name_of_run
 from harness.records.suites import label_of
 from harness.tuning import row
-from reports.pages.suite import published, tables
-from reports.text import frame_csv
 from zoo.registry import UserError
 
 REQUEST = Request(
@@ -281,19 +279,6 @@ def test_the_first_command_trains_at_the_published_rate_and_measures_a_layer(
     assert answer.code == 0 and len(answer.content.splitlines()) <= 2 * 25
     document = first(["primal"], "cpu", store.folder, resources, True, name).content
     assert [one["tokens"] for one in document["rows"][0]["layer"]] == [256, 1024, 4096]
-
-
-def test_published_answers_are_read_as_they_were_written(suite_frames, tmp_path, monkeypatch):
-    suite, runs, baselines, costs = suite_frames
-    monkeypatch.setattr(suites, "FOLDER", tmp_path)
-    written = published(tables(suite, runs.assign(**{"train.lr": 1e-3}), baselines, costs))
-    (tmp_path / "mine.csv").write_bytes(frame_csv(written))
-    read = suites.published(suite)
-    assert {"none"} < {*read["row"]} and {*read["rate"]} == {1e-3}
-    assert (
-        read[["row", "question", "mean"]].to_dict()
-        == written.reset_index(drop=True)[["row", "question", "mean"]].to_dict()
-    )
 
 
 def test_python_runs_what_the_command_runs(store):

@@ -95,8 +95,9 @@ class Cell:
         plan = with_fastest_backend(plan, self.store)
         if self.measures_cost:
             self.callback.phase("measure cost")
-            running = self.store.locks.running_here()
-            self.cost = measure(plan).model_copy(update={"workers": max(1, running)})
+            self.cost = measure(plan)
+            if (running := self.store.locks.running_here()) > 1:
+                self.cost = self.cost.model_copy(update={"workers": running})
         self.callback.phase("train")
         torch.manual_seed(spec.seed)
         model = build_model(plan.spec, plan.task, plan.composition).to(device)
