@@ -1,12 +1,15 @@
 """Runs comparisons of attention variants, and reads their records as data frames."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["load"]
+    from zoo.registry import Value
+
+__all__ = ["load", "run"]
 
 
 def load(store: Path | str = "runs") -> "pd.DataFrame":
@@ -18,3 +21,64 @@ def load(store: Path | str = "runs") -> "pd.DataFrame":
     from harness.records.frame import frame
 
     return frame(store)
+
+
+def run(
+    attention: str | Sequence[str],
+    task: str | Sequence[str] = "",
+    seeds: Sequence[int] = (0,),
+    *,
+    budget: str = "laptop",
+    positions: str = "",
+    precision: str = "auto",
+    device: str = "auto",
+    store: Path | str = "runs",
+    workers: int = 0,
+    threads: int = 0,
+    cost: bool = True,
+    **overrides: "Mapping[str, Value]",
+) -> "pd.DataFrame":
+    """Train every variant on every task with every seed, as the command `harness run` does.
+
+        harness.run("primal", task="mqar", seeds=[0, 1], train={"steps": 100}, primal={"rank": 8})
+
+    Args:
+        attention: `A`, `A+B`, or several.
+        task: its name, or several; by default that of a question of a suite, else ListOps.
+        seeds: of the runs.
+        budget: the recipe: `smoke`, `laptop`, `paper`, a TOML file, or a question of a suite, as
+            `laptop@1/copy`.
+        positions: `learned`, `rotary` or `none`; by default `learned`, or a question's.
+        precision: `auto`, `bf16` or `fp32`.
+        device: `auto`, `cpu` or `cuda`.
+        workers: runs at once.
+        threads: of a run.
+        store: folder of the records; a run that it holds is not repeated.
+        cost: whether to measure time and memory.
+        overrides: options that differ from the recipe, by `train`, `model`, variant or task.
+
+    Returns:
+        A row for each run; see `harness.records.frame.of_records`.
+
+    Raises:
+        UserError: a name or a value is unknown, or out of range.
+    """
+    from harness.cli import arguments, cells
+    from harness.plan import resolve
+    from harness.records.frame import of_records
+
+    tasks = arguments.names_in([task] if task else []) if isinstance(task, str) else [*task]
+    names = [attention] if isinstance(attention, str) else [*attention]
+    resources = arguments.resources("local", workers, threads, device, None)
+    requests = cells.requests(
+        tasks, names, ",".join(map(str, seeds)), budget=budget, device=device, precision=precision,
+        positions=positions, set_=[
+            f"{owner}.{name}={value}"
+            for owner, options in overrides.items() for name, value in options.items()
+        ],
+    )  # fmt: skip
+    requests = cells.in_faster_precision(requests, precision, Path(store), resources)
+    plans = [resolve(request) for request in requests]
+    cells.require_owners(requests, plans)
+    outcomes = cells.run(plans, Path(store), cost=cost, resources=resources)
+    return of_records(record for record, _ in outcomes)

@@ -134,7 +134,7 @@ def run_all(
         pool: runs them; it is closed at the end.
         view: shows them.
         rerun: whether to repeat finished runs.
-        keep: whether runs keep their weights; see `harness.run.run`.
+        keep: whether runs keep their weights; see `harness.runner.run`.
         cost: whether runs measure their cost.
 
     Returns:

@@ -21,7 +21,7 @@ Device = Literal["cpu", "cuda"]
 def rows_of(
     suite: Suite, names: Sequence[str], settings: Mapping[str, Mapping[str, Value]]
 ) -> tuple[SuiteRow, ...]:
-    """The rows that are named by their attention or their label; all if none is.
+    """The rows that are named by their label, else by their attention; all if none is named.
 
     A name that no row has is a further row. With `settings`, options of variants, each is.
 
@@ -32,7 +32,8 @@ def rows_of(
         return suite.rows
     rows: list[SuiteRow] = []
     for name in names or [row.attention for row in suite.rows]:
-        named = [row for row in suite.rows if name in (row.attention, row.label)]
+        named = [row for row in suite.rows if name == row.label]
+        named = named or [row for row in suite.rows if name == row.attention]
         if settings or not named:
             own = {v: dict(settings.get(v, {})) for v in Composition.parse(name).names}
             named = [SuiteRow(attention=name, options={v: o for v, o in own.items() if o})]

@@ -40,10 +40,13 @@ OF_COSTS = [
 
 
 def results(runs: pd.DataFrame, suite: "Suite") -> pd.DataFrame:
-    """The runs of a suite without trials, but with those of a row of which none has finished."""
+    """The runs at the rates that trials chose, and the trials of a row of which none has finished.
+
+    A run of a question without tuning is none of them.
+    """
     own = runs[runs["suite"] == suite.key]
     finished = own["status"].eq("ok").groupby([own["question"], own["row"]]).transform("any")
-    return own[(own["role"] != "trial") | ~finished]
+    return own[(own["role"] == "final") | ((own["role"] == "trial") & ~finished)]
 
 
 def answers(runs: pd.DataFrame, suite: "Suite", baselines: pd.DataFrame) -> pd.DataFrame:

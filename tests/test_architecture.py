@@ -211,7 +211,7 @@ BROKEN = [
     (imports_against_the_direction, "reports.a", "from harness import records_of_others"),
     (imports_against_the_direction, "tasks.a", "from zoo.composition import Composition"),
     (imports_against_the_direction, "reports.a", "from zoo.registry import UserError"),
-    (prints, "harness.run", "def f():\n    print(1)"),
+    (prints, "harness.runner", "def f():\n    print(1)"),
     (reads_what_can_execute, "harness.a", "torch.load(path)"),
     (reads_what_can_execute, "harness.a", "torch.load(path, weights_only=False)"),
     (reads_what_can_execute, "tasks.a", "numpy.load(path, allow_pickle=True)"),

@@ -85,7 +85,7 @@ def test_the_page_has_the_commands_that_are_tested_here():
     assert COMMANDS == [
         "check attention_free:AttentionFree",
         "check aft-simple",
-        "run --attention aft-simple,softmax,none",
+        "run --task listops --attention aft-simple,softmax,none",
         "report",
     ]
 

@@ -42,8 +42,7 @@ OutOption = Annotated[
     Path | None, typer.Option(parser=path, help="Folder of the files; by default the store.")
 ]
 AttentionOption = Annotated[
-    list[str],
-    typer.Option("--attention", "-a", help="A, A+B, MODULE:CLASS or A,A+B,...; repeatable."),
+    list[str], typer.Option("--attention", "-a", help="A, A+B, or A,A+B,...; repeatable.")
 ]
 BudgetOption = Annotated[str, typer.Option(help="Recipe: smoke, laptop, paper, or a TOML file.")]
 SeedsOption = Annotated[str, typer.Option(help="Seeds and ranges: 0-2,7.")]

@@ -22,7 +22,7 @@ def fit(records: "Sequence[Record]", folder: Path) -> bool:
     from harness.plan import recorded_data
     from harness.records.baselines import name_of_task
     from harness.records.store import BaselineStore
-    from harness.run import reason_of
+    from harness.runner import reason_of
     from reports.tables.versions import of_newest_versions
 
     store, complete = BaselineStore.within(folder), True

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from harness.records.record import Record
 
 
+TASK = "listops"
+
+
 def requests(
     tasks: Sequence[str],
     attentions: Sequence[str],
@@ -31,6 +34,8 @@ def requests(
 ) -> "list[Request]":
     """A request for each task, variant and seed; `fields` are further fields of `Request`.
 
+    Without a task it is that of a question whose recipe `budget` is, or `TASK`.
+
     Raises:
         UserError: an option is malformed, or is not possible on this machine.
     """
@@ -38,7 +43,9 @@ def requests(
     from harness.plan import Request
 
     torch_device = environment.pick_device(device)
-    if question := budgets.find(budget).question:
+    question = budgets.find(budget).question
+    tasks = tasks or [question.task if question else TASK]
+    if question:
         for name, value in (("positions", positions), ("precision", precision)):
             if value not in ("", "auto", fixed := getattr(question, name)):
                 raise UserError(

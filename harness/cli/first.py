@@ -30,7 +30,12 @@ Document = dict[str, Any]
 
 
 def first(
-    attentions: Sequence[str], device: str, store: Path, resources: "Resources", as_json: bool
+    attentions: Sequence[str],
+    device: str,
+    store: Path,
+    resources: "Resources",
+    as_json: bool,
+    name: str = SUITE,
 ) -> Answer:
     """Train each variant on the first questions of the suite, and measure a layer of it.
 
@@ -41,13 +46,14 @@ def first(
     from harness.records.suites import find, published
     from harness.suite import rows_of
 
-    suite, kind = find(SUITE), pick_device(device).type
+    suite = find(name)
+    kind: Any = pick_device(device).type
     if resources.engine == "local" and not resources.workers and kind == "cpu":
         workers = min(len(suite.first), os.cpu_count() or 1)
         resources = replace(resources, workers=workers, threads=resources.threads or 1)
     rows, answers = rows_of(suite, attentions, {}), published(suite)
-    questions = [suite.question(name) for name in suite.first]
-    runs = _runs(questions, rows, answers, kind, store, resources)
+    questions = [suite.question(one) for one in suite.first]
+    runs = _runs(name, questions, rows, answers, kind, store, resources)
     documents: list[Document] = [
         {
             "row": row.label,
@@ -64,6 +70,7 @@ def first(
 
 
 def _runs(
+    name: str,
     questions: "Sequence[Question]",
     rows: "Sequence[SuiteRow]",
     answers: "pd.DataFrame",
@@ -84,7 +91,7 @@ def _runs(
             train = {"train": {"lr": rate}} if rate else {}
             plans += [
                 resolve(replace(request, settings={**request.settings, **train}))
-                for request in requests(SUITE, question, [row], device, SEED)
+                for request in requests(name, question, [row], device, SEED)
             ]
     outcomes = cells.run(plans, store, cost=False, resources=resources) if plans else []
     return of_records(record for record, _ in outcomes)
@@ -140,7 +147,7 @@ def _layer(suite: "Suite", row: "SuiteRow", device: Any) -> list[Document]:
     plan = suite.cost.model_copy(update={"lengths": LENGTHS, "passes": ("train",)})
     specs = layer_costs(plan.model_copy(update={"batch": {"train": "1"}}), row, device)
     found: dict[int, Document] = {}
-    limits = measure_limits(torch.device(device), plan.precision, budget=0.1) if specs else None
+    limits = measure_limits(torch.device(device), plan.precision, 0.1) if specs else None
     for spec in specs:
         if limits is None or spec.attention != row.attention or spec.length in found:
             continue
@@ -151,6 +158,7 @@ def _layer(suite: "Suite", row: "SuiteRow", device: Any) -> list[Document]:
                 "milliseconds": 1000 * measured.seconds.median,
                 "time_ratio": measured.ratio.median if measured.ratio else None,
                 "memory_ratio": measured.memory_ratio,
+                "reason": measured.no_ratio,
             }
         found[spec.length] = line
     return [*found.values()]

@@ -21,7 +21,7 @@ def measure(store: StoreOption = Path("runs"), as_json: JsonOption = False) -> A
     from harness.environment import keep_freed_memory
     from harness.records.store import Store
     from harness.remeasure import remeasure
-    from harness.run import reason_of
+    from harness.runner import reason_of
     from reports import tables
 
     keep_freed_memory()

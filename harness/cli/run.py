@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 def run(
-    attention: arguments.AttentionOption = (),  # type: ignore[assignment]
+    attention: Annotated[
+        list[str] | None,
+        typer.Option("--attention", "-a", help="A, A+B, MODULE:CLASS, or A,B,...; repeatable."),
+    ] = None,
     task: Annotated[
         list[str] | None,
         typer.Option("--task", "-t", help="TASK or TASK,TASK,...; repeatable; that of a question."),
@@ -83,7 +86,6 @@ def run(
     Each run is made once: commands on one store, of one machine or several, share its cells.
     Exit 1 if a run failed, or was skipped because the variant does not support the task.
     """
-    from harness import budgets
     from harness.cli import tuning
     from harness.events import require_tensorboard, write_events
     from harness.plan import resolve
@@ -93,8 +95,8 @@ def run(
         cells.run, folder=store, rerun=rerun, keep=keep_checkpoints, resources=resources, cost=cost
     )
     given = {
-        "task": task, "budget": budget != "laptop", "seeds": seeds, "tune": tune, "grid": grid,
-        "match": match, "precision": precision != "auto", "positions": positions,
+        "task": task, "budget": budget != "laptop", "seeds": seeds is not None, "tune": tune,
+        "grid": grid, "match": match, "precision": precision != "auto", "positions": positions,
         "compile": compiled is not None, "tensorboard": tensorboard,
     }  # fmt: skip
     if suite:
@@ -102,7 +104,7 @@ def run(
 
         suites.require_none(given, suite)
         return suites.run(
-            suite, attention, questions, set_, device, store, measured=cost, as_json=as_json,
+            suite, attention or (), questions, set_, device, store, measured=cost, as_json=as_json,
             run_cells=partial(run_cells, cost=False),
         )  # fmt: skip
     if not attention:
@@ -117,9 +119,7 @@ def run(
         raise UserError("--grid is the grid of --tune; give --tune as well")
     if tensorboard:
         require_tensorboard()
-    question = budgets.find(budget).question
-    usual = [question.task if question else "listops"]
-    tasks, attentions = arguments.names_in(task or usual), arguments.attentions_in(attention)
+    tasks, attentions = arguments.names_in(task or []), arguments.attentions_in(attention)
     requests = cells.requests(
         tasks, attentions, "0" if tune or seeds is None else seeds, budget=budget, device=device,
         precision=precision, set_=set_, positions=positions, compiled=compiled,

@@ -18,7 +18,7 @@ from harness.records.locks import Lock
 from harness.records.record import FINAL, Record
 from harness.records.spec import RunSpec
 from harness.records.store import Store
-from harness.run import failure, run, save_record
+from harness.runner import failure, run, save_record
 from zoo.registry import UserError
 
 
@@ -32,7 +32,7 @@ class Job(NamedTuple):
         before: when the run of the record began that the store held before the command; empty
             where it held none.
         restart: whether to delete the checkpoint.
-        keep: whether the run keeps its weights; see `harness.run.run`.
+        keep: whether the run keeps its weights; see `harness.runner.run`.
         cost: whether the run measures its cost.
     """
 

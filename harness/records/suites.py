@@ -209,9 +209,11 @@ def published(suite: Suite) -> "pd.DataFrame":
     import pandas as pd
 
     path = FOLDER / f"{suite.name}.csv"
-    return (
-        pd.read_csv(path, keep_default_na=True) if path.exists() else pd.DataFrame(columns=COLUMNS)
-    )
+    if not path.exists():
+        return pd.DataFrame(columns=[*COLUMNS])
+    # No text is a missing value: `none` and `nan` may be names.
+    missing = dict.fromkeys(("mean", "low", "high", "baseline_value", "rate"), "")
+    return pd.read_csv(path, keep_default_na=False, na_values=missing)
 
 
 @cache

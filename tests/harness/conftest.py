@@ -128,9 +128,9 @@ def unmeasured(monkeypatch) -> Cost:
         seconds_per_1k_steps=some, tokens_per_second=some, peak_bytes=4, parameters=5, flops=6
     )
     cost = Cost(own=usage, softmax=usage, time_ratio=some, inference_ratio=some)
-    for module in ("run", "remeasure"):
+    for module in ("runner", "remeasure"):
         monkeypatch.setattr(f"harness.{module}.measure", lambda plan: cost)
-    monkeypatch.setattr("harness.run.with_fastest_backend", lambda plan, store: plan)
+    monkeypatch.setattr("harness.runner.with_fastest_backend", lambda plan, store: plan)
     return cost
 
 

@@ -36,7 +36,7 @@ BAD = {
         ["-a", "primal", "--set", "primal.rank=3", "--set", "primal.rank=4"],
         "--set gives primal.rank two values, 3 and 4; give one",
     ),
-    "a class": (["-a", "zoo.variants.softmax:Softmax"], "entry point"),
+    "a class": (["-a", "math:pi"], "cannot be loaded from math:pi"),
     "no value": (["-a", "primal", "--set", "primal.rank"], "not of the form NAME.OPTION=VALUE"),
     "empty value": (["-a", "primal", "--set", "primal.rank="], "not of the form"),
     "no owner": (["-a", "primal", "--set", "rank=3"], "not of the form NAME.OPTION=VALUE"),
@@ -53,7 +53,7 @@ BAD = {
     "unknown device": (["-a", "softmax", "--device", "tpu"], "not one of auto, cpu, cuda"),
     "unknown CLI option": (["-a", "softmax", "--sed", "1"], "No such option: --sed"),
     "value out of range": (["-a", "softmax", "--workers", "-1"], "equal to 0, not '-1'"),
-    "no attention": ([], "Missing option '--attention'"),
+    "no attention": ([], "no --attention is given"),
     "a second budget": (["-a", "none", "--budget", "paper"], "Option --budget is given twice"),
     "a second precision": (["-a", "none", "--precision", "bf16"], "Option --precision is given tw"),
     "missing data": (["-a", "softmax", "-t", "image"], "harness data import image PATH"),
@@ -170,7 +170,7 @@ def test_a_run_that_fails_is_listed_with_its_reason_and_exit_code_1(call, store,
     def fail(plan):
         raise RuntimeError("boom")
 
-    monkeypatch.setattr("harness.run.measure", fail)
+    monkeypatch.setattr("harness.runner.measure", fail)
     code, out, _ = call(*TINY, "-a", "softmax")
     assert code == 1 and "failed: RuntimeError: boom" in out.split("listops@")[-1]
     assert store.read()[0][0].status == "failed"
@@ -191,7 +191,7 @@ def test_an_interrupt_ends_a_run_and_an_exit_in_a_plug_in_fails_it(
     def end(plan):
         raise error
 
-    monkeypatch.setattr("harness.run.measure", end)
+    monkeypatch.setattr("harness.runner.measure", end)
     status = {130: "interrupted", 1: "failed"}[code]
     got, _, err = call(*TINY, "-a", "softmax")
     assert got == code and [record.status for record in store.read()[0]] == [status]

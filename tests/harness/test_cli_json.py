@@ -59,7 +59,7 @@ def test_a_run_gives_the_rows_of_its_table_and_the_paths_of_its_records(
 ):
     argv = (*TINY, "-a", "none,softmax", "--seeds", "0,1", "--json")
     # A library that prints.
-    monkeypatch.setattr("harness.run.measure", lambda plan: print("noise") or unmeasured)
+    monkeypatch.setattr("harness.runner.measure", lambda plan: print("noise") or unmeasured)
     code, out, err = call(*argv)
     found = document(out)
     assert code == 0 and "noise" in err and "step" in err
@@ -80,7 +80,7 @@ def test_a_failed_run_is_in_the_document_with_its_reason(call, monkeypatch):
     def fail(plan):
         raise RuntimeError("boom")
 
-    monkeypatch.setattr("harness.run.measure", fail)
+    monkeypatch.setattr("harness.runner.measure", fail)
     code, out, _ = call(*TINY, "-a", "softmax", "--json")
     (run,) = document(out)["runs"]
     assert (code, run["status"], run["reason"]) == (1, "failed", "RuntimeError: boom")
@@ -93,7 +93,7 @@ def test_bad_input_gives_no_document(call):
 
 @pytest.mark.slow
 def test_output_of_workers_is_not_on_stdout(tmp_path):
-    code = f"import harness.run\nharness.run.measure = lambda _: None\n{START}"
+    code = f"import harness.runner\nharness.runner.measure = lambda _: None\n{START}"
     argv = [*TINY, "-a", "none", "--seeds", "0,1", "--workers", "2", "--threads", "1", "--json"]
     done = subprocess.run(
         [sys.executable, "-c", code, *argv, "--store", str(tmp_path / "runs")],

@@ -39,7 +39,7 @@ def step(self, number):
 Trainer.step = step
 """
 # To measure costs takes most of the time of so short a run.
-WITHOUT_COST = "import harness.run; harness.run.measure = lambda plan: None\n"
+WITHOUT_COST = "import harness.runner; harness.runner.measure = lambda plan: None\n"
 HEAVY = ("torch", "numpy", "matplotlib", "pandas", "seaborn", "rich", "requests")
 
 
@@ -121,7 +121,7 @@ def step_in(line: str) -> int:
 def test_a_run_that_signals_ended_leaves_a_readable_store_and_is_continued(
     start, store, capsys, monkeypatch
 ):
-    monkeypatch.setattr("harness.run.measure", lambda plan: None)
+    monkeypatch.setattr("harness.runner.measure", lambda plan: None)
     command = [*LONG, "--store", str(store.folder)]
     # Ctrl-C is sent to a grid of several processes, in test_engines.
     ends = {70: (signal.SIGKILL, ""), 150: (signal.SIGTERM, "terminated")}

@@ -10,7 +10,7 @@ from harness.model import build_model
 from harness.plan import resolve
 from harness.records.store import Store
 from harness.rollouts import roll_out
-from harness.run import run
+from harness.runner import run
 from harness.train import Trainer
 from tasks.answers import Actions
 from tasks.contract import Batch

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-import harness.run
+import harness.runner
 from harness.engines.jobs import Result, has_outcome
 from harness.engines.local import Workers
 from harness.engines.serial import Serial
@@ -17,7 +17,7 @@ from harness.environment import describe, use_threads
 from harness.grid import ATTEMPTS, check, run_all
 from harness.plan import resolve
 from harness.remeasure import remeasure
-from harness.run import failure, run
+from harness.runner import failure, run
 from harness.train import DivergedError
 from zoo.contract import Unsupported
 from zoo.registry import UserError
@@ -65,7 +65,7 @@ def test_a_finished_cell_is_not_run_again_unless_rerun(plan, store, callback, un
 def test_a_failing_cell_does_not_stop_the_next_and_is_run_again_later(
     plan, store, callback, unmeasured, monkeypatch
 ):
-    real = harness.run.fit
+    real = harness.runner.fit
 
     def fail_for_seed_0(trainer, *rest, **named):
         if torch.initial_seed() == 0:
@@ -74,7 +74,7 @@ def test_a_failing_cell_does_not_stop_the_next_and_is_run_again_later(
 
     plans = [plan(seed=0), plan(seed=1)]
     with monkeypatch.context() as failing:
-        failing.setattr("harness.run.fit", fail_for_seed_0)
+        failing.setattr("harness.runner.fit", fail_for_seed_0)
         assert grid(plans, store, callback) == [(0, "failed", True), (1, "ok", True)]
     assert grid(plans, store, callback) == [(0, "ok", True), (1, "ok", False)]
 

@@ -7,7 +7,7 @@ import pytest
 from harness.records import index
 from harness.records.overview import overview
 from harness.records.store import Store
-from harness.run import failure, run
+from harness.runner import failure, run
 from zoo.registry import UserError
 
 OLD = 10**18

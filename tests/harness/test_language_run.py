@@ -7,7 +7,7 @@ from harness.baselines import fit
 from harness.plan import resolve
 from harness.records.baselines import with_baselines
 from harness.records.store import BaselineStore, Store
-from harness.run import run
+from harness.runner import run
 from reports.tables.terminal import summary
 from tasks import BASELINES_VERSION
 from tasks.data import cache

@@ -126,7 +126,7 @@ def test_runs_that_did_not_finish_are_named_and_are_on_the_page(call, store, mon
     def fail(plan):
         raise RuntimeError("boom")
 
-    monkeypatch.setattr("harness.run.measure", fail)
+    monkeypatch.setattr("harness.runner.measure", fail)
     code, _, err = call("locality", "majority", "--windows", "4", "--budget", "smoke")
     assert code == 1
     assert err.count("Traceback") == 4

@@ -11,7 +11,7 @@ import filelock
 import pytest
 
 from harness.records.locks import Locks, State
-from harness.run import run
+from harness.runner import run
 from zoo.registry import UserError
 
 HOLD = """

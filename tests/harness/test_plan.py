@@ -13,7 +13,7 @@ from harness.data import Data
 from harness.plan import resolve, restore
 from harness.provenance import options_of
 from harness.records.spec import TrainSpec
-from harness.run import run
+from harness.runner import run
 from tasks import create, names
 from tasks.contract import Split
 from tasks.lra.listops import ListOps

@@ -8,7 +8,7 @@ import pytest
 from harness import precision
 from harness.choices import FILE
 from harness.precision import faster, row_key
-from harness.run import run
+from harness.runner import run
 from tests.harness.conftest import TREES
 
 tried = precision.try_precisions

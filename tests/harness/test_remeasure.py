@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from harness.remeasure import remeasure
-from harness.run import run
+from harness.runner import run
 from zoo.registry import UserError
 
 

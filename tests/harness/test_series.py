@@ -14,7 +14,7 @@ from harness.data import Data
 from harness.heads import FlattenedHead
 from harness.plan import Plan, Request, resolve, task_of
 from harness.records.spec import Encoder, TrainSpec
-from harness.run import run
+from harness.runner import run
 from harness.schedules import constant
 from harness.train import Trainer
 from tasks.contract import SPLITS, Batch, Split

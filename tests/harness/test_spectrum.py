@@ -13,7 +13,7 @@ from harness.layer_inputs import Inputs
 from harness.plan import restore
 from harness.records.spectrum import SpectrumRecord
 from harness.records.store import SpectrumStore
-from harness.run import run
+from harness.runner import run
 from harness.spectrum import Values, _summary, _values, explained_variance, ranks_up_to, spectra
 from harness.train import Trainer
 from zoo.registry import UserError

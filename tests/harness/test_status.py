@@ -10,7 +10,7 @@ import pytest
 from harness.records.locks import State
 from harness.records.overview import overview
 from harness.records.record import FINAL
-from harness.run import failure, run
+from harness.runner import failure, run
 
 ROOT = Path(__file__).parents[2]
 

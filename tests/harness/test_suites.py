@@ -2,14 +2,21 @@
 
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
+import pandas as pd
 import pytest
 
+import harness
 from harness import budgets
+from harness.cli.first import first, place
 from harness.data import Data
+from harness.engines.choice import Resources
 from harness.plan import Request, resolve
 from harness.records import suites
+from harness.records.frame import of_records
 from harness.records.store import name_of_run
 from harness.records.suites import label_of
 from harness.tuning import row
@@ -30,7 +37,10 @@ class Unread(Data):
 SUITE = """
 title = "Two questions"
 version = 3
-rows = ["softmax", { attention = "primal", options.primal.rank = 8 }]
+rows = [
+    "softmax", { attention = "primal", options.primal.rank = 8 }, "linformer", "softmax+primal"
+]
+
 [cost]
 lengths = [64]
 passes = ["train"]
@@ -45,19 +55,37 @@ precision = "fp32"
 positions = "none"
 rates = [1e-3, 1e-2]
 seeds = [1, 2]
-model = { depth = 2, dim = 16 }
-train = { steps = 4 }
+options = { train = 64, dev = 16, test = 16, max_len = 32, vocabulary = 64 }
+
+[all.model]
+depth = 2
+dim = 16
+heads = 2
+feed_forward = 16
+head = 16
+dropout = 0.0
+attention_dropout = 0.0
+
+[all.train]
+batch = 4
+steps = 2
+warmup = 1
+betas = [0.9, 0.999]
+cycle_momentum = false
+eps = 1e-6
+weight_decay = 0.0
+evaluations = 1
 
 [questions.easy]
 title = "easy"
 asks = "Recall two pairs."
-options = { pairs = 2, max_len = 32 }
+options = { pairs = 2 }
 
 [questions.hard]
 extends = "easy"
 asks = "Recall four pairs."
-options = { pairs = 4 }
-model = { dim = 8 }
+options = { pairs = 4, causal = false }
+model = { depth = 1 }
 """
 
 
@@ -76,9 +104,10 @@ def test_a_question_has_the_fields_of_all_and_of_the_question_that_it_extends(fi
     suite = suites.find(file())
     easy, hard = suite.questions
     assert (suite.key, suite.question("hard")) == ("mine@3", hard)
-    assert (easy.model, easy.rates, easy.title) == ({"depth": 2, "dim": 16}, (1e-3, 1e-2), "easy")
-    assert (hard.options, hard.model) == ({"pairs": 4, "max_len": 32}, {"depth": 2, "dim": 8})
-    assert [row.label for row in suite.rows] == ["softmax", "primal[rank=8]"]
+    assert (easy.model["depth"], easy.rates, easy.title) == (2, (1e-3, 1e-2), "easy")
+    assert hard.options == {**easy.options, "pairs": 4, "causal": False}
+    assert hard.model == {**easy.model, "depth": 1}
+    assert [row.label for row in suite.rows][:2] == ["softmax", "primal[rank=8]"]
 
 
 def test_the_laptop_suite_is_found_with_and_without_its_version():
@@ -95,8 +124,8 @@ def test_the_laptop_suite_is_found_with_and_without_its_version():
         ('extends = "easy"', 'extends = "easier"', "'easier'"),
         ("rates = [1e-3, 1e-2]", "rates = [1e-3]", "rates"),
         ("seeds = [1, 2]", "seeds = [0, 1]", "seeds"),
-        ('["softmax",', '["primal", "softmax", "primal",', "'primal' is there twice"),
-        ("options = { pairs = 4 }", "options = 4", "options"),
+        ('"linformer",', '"softmax",', "'softmax' is there twice"),
+        ("options = { pairs = 2 }", "options = 4", "options"),
         ("[questions.easy]", "[questions.Easy]", "Easy"),
         ("batch.train =", "batch.decode =", "'train' has no batch"),
     ],
@@ -144,3 +173,121 @@ def test_a_budget_file_cannot_be_a_question(tmp_path):
     (tmp_path / "my.toml").write_text("question = 1")
     with pytest.raises(UserError, match="question"):
         budgets.find(str(tmp_path / "my.toml"))
+
+
+@pytest.mark.parametrize(
+    ("argv", "named"),
+    [
+        (["--suite", "laptop", "--seeds", "3"], "--seeds"),
+        (["--suite", "laptop", "--set", "train.lr=1"], "--set train"),
+        (["--suite", "laptop", "--questions", "cpy"], "'copy'"),
+        (["--suite", "laptop", "--questions", "image"], "harness data import image"),
+        (["--suite", "laptop", "-a", "sofmax"], "'softmax'"),
+        (["-a", "none", "--questions", "copy"], "--suite"),
+        (["-a", "none", "--budget", "laptop@1/copy", "--precision", "bf16"], "fp32"),
+        (["-a", "none", "--budget", "laptop@1/copy", "--task", "mqar"], "selective-copying"),
+    ],
+)
+def test_an_option_that_a_suite_fixes_or_lacks_is_rejected(call, store, argv, named):
+    code, _, err = call("run", *argv)
+    assert code == 2 and named in err and len(err.splitlines()) == 1 and not store.read()[0]
+
+
+def test_a_suite_runs_what_is_missing_question_by_question(call, store, file):
+    argv = ["run", "--suite", file(), "--no-cost", "--threads", "1"]
+    code, out, err = call(*argv)
+    records = store.read()[0]
+    runs = of_records(records)
+    assert code == 0, out + err
+    # Two rates, then two seeds of each row; a row of two variants needs two layers.
+    assert runs.groupby(["row", "question", "role"]).size().to_dict() == {
+        (row, question, role): 2
+        for row, question in (
+            ("softmax", "easy"), ("softmax", "hard"), ("primal[rank=8]", "easy"),
+            ("primal[rank=8]", "hard"), ("linformer", "hard"), ("softmax+primal", "easy"),
+        )
+        for role in ("trial", "final")
+    }  # fmt: skip
+    assert not any(record.cost for record in records)
+    started = [record.started for record in records]
+    assert call(*argv)[0] == 0 and [one.started for one in store.read()[0]] == started
+
+
+@pytest.mark.parametrize("passed", [True, False])
+def test_a_class_of_a_file_is_a_row_once_its_checks_pass(
+    call, store, file, tmp_path, monkeypatch, passed
+):
+    example = Path(__file__).parents[2] / "docs" / "examples" / "plugin" / "attention_free.py"
+    (tmp_path / "mine.py").write_text(example.read_text())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("ZOO_VARIANTS", "")
+    result = {"variant": "AttentionFree", "check": "padding invariance", "passed": passed}
+    monkeypatch.setattr("harness.cli.check._rows", lambda pairs: [result])
+    code, _, err = call("run", "--suite", file(), "--no-cost", "-a", "mine:AttentionFree")
+    runs = of_records(store.read()[0])
+    assert (code == 0) == passed == ("padding invariance" not in err)
+    # It is not causal, as the first question is.
+    found = {*zip(runs["row"], runs["question"], strict=True)} if passed else {*runs}
+    assert found == ({("AttentionFree", "hard")} if passed else set())
+
+
+def test_the_place_of_a_row_is_that_among_the_other_published_rows(file):
+    question = suites.find(file()).questions[0]
+    answers = pd.DataFrame(
+        [
+            ("softmax", 90.0, "rule", 5.0, 1e-3), ("primal", 10.0, "rule", 5.0, 1e-2),
+            ("linear", 50.0, "rule", 5.0, 1e-3), ("none", 4.0, "", float("nan"), 1e-3),
+        ],
+        columns=["row", "mean", "baseline", "baseline_value", "rate"],
+    ).assign(question="easy")  # fmt: skip
+    run = {"row": "primal", "question": "easy", "status": "ok", "score": 0.3}
+    found = place("primal", question, pd.DataFrame([run]), answers)
+    assert (found["place"], found["of"], found["published"]) == (3, 4, 10.0)
+    assert [(one["place"], one["row"]) for one in found["others"]] == [
+        (1, "softmax"), (2, "linear"), (4, "none")
+    ]  # fmt: skip
+    assert found["baseline"] == ("rule", 5.0)
+    lacking = place("soft", question, pd.DataFrame([run]), answers)
+    assert lacking["score"] is None and not lacking["failed"]
+
+
+def test_the_first_command_trains_at_the_published_rate_and_measures_a_layer(
+    store, file, outcomes, monkeypatch
+):
+    published = {
+        "row": "primal[rank=8]",
+        "question": "easy",
+        "mean": 1.0,
+        "baseline": "",
+        "rate": 1e-3,
+    }
+    answers = pd.DataFrame([published]).assign(baseline_value=float("nan"))
+    monkeypatch.setattr("harness.records.suites.published", lambda suite: answers)
+    name = file("version = 3", 'version = 3\nfirst = ["easy", "hard"]')
+    resources = Resources(workers=1, threads=1)
+    answer = first(["primal", "linformer"], "cpu", store.folder, resources, False, name)
+    runs = of_records(store.read()[0])
+    rates = runs.set_index(["row", "question"])["train.lr"].to_dict()
+    # Without a published rate it is the middle one.
+    assert rates == {
+        ("primal[rank=8]", "easy"): 1e-3,
+        ("primal[rank=8]", "hard"): 1e-2,
+        ("linformer", "hard"): 1e-2,
+    }
+    assert {*runs["seed"]} == {1} and {*runs["role"]} == {""}
+    assert answer.code == 0 and len(answer.content.splitlines()) <= 2 * 25
+    document = first(["primal"], "cpu", store.folder, resources, True, name).content
+    assert [one["tokens"] for one in document["rows"][0]["layer"]] == [256, 1024, 4096]
+
+
+def test_python_runs_what_the_command_runs(store):
+    options = {"max_len": 32, "pairs": 2, "vocabulary": 64, "train": 64, "dev": 16, "test": 16}
+    how: dict[str, Any] = {"task": "mqar", "budget": "smoke", "store": store.folder, "cost": False}
+    found = harness.run("primal", seeds=[0, 1], primal={"rank": 8}, mqar=options, **how)
+    assert {*zip(found["row"], found["seed"], strict=True)} == {
+        ("primal[rank=8]", 0), ("primal[rank=8]", 1)
+    }  # fmt: skip
+    assert {*found["id"]} == {*harness.load(store.folder)["id"]}
+    with pytest.raises(UserError, match="linear"):
+        harness.run("primal", linear={"chunk": 8}, **how)

@@ -4,7 +4,7 @@ import pytest
 
 from harness.measure import measure
 from harness.plan import resolve
-from harness.run import run
+from harness.runner import run
 from harness.sweep import default_of, require_one_processor, varied
 from reports.tables.sweep import value_of
 from zoo.registry import UserError

@@ -8,9 +8,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-import harness.run
+import harness.runner
 from harness.model import build_model
-from harness.run import run
+from harness.runner import run
 from harness.torch_state import SETTINGS, unchanged
 from zoo.registry import UserError
 
@@ -105,7 +105,7 @@ def test_a_run_that_changes_the_state_fails_and_the_next_one_is_not_affected(
         return model
 
     with monkeypatch.context() as patch:
-        patch.setattr(harness.run, "build_model", build)
+        patch.setattr(harness.runner, "build_model", build)
         failed = run(plan(steps=1), store, callback)
     assert (failed.status, failed.final) == ("failed", None)
     assert "(oneDNN, torch.nn.functional.layer_norm)" in failed.reason

@@ -19,7 +19,7 @@ from harness.model import build_model
 from harness.plan import Plan, Request, resolve
 from harness.reader import AugmentedImages
 from harness.records.store import BaselineStore
-from harness.run import run
+from harness.runner import run
 from harness.train import Trainer
 from tasks.answers import CLASSES, Number
 from tasks.contract import Batch

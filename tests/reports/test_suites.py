@@ -6,9 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness.records import frame
+from harness.records import frame, suites
+from reports.pages.suite import published, tables
 from reports.pairs import between
 from reports.suites import answers, matrix, pairs
+from reports.text import frame_csv
 from tests.reports.test_losses import CLUSTERS, language
 
 
@@ -135,3 +137,16 @@ def test_a_cost_of_other_samples_or_of_fewer_measurements_is_not_in_the_matrix(s
     changed = costs.assign(batching=costs["batching"].mask(costs["row"] == "primal", "7"))
     without = matrix(answers(runs, suite, baselines), changed, suite)
     assert without.loc["primal", ["time.512", "state_bytes"]].isna().all()
+
+
+def test_published_answers_are_read_as_they_were_written(suite_frames, tmp_path, monkeypatch):
+    suite, runs, baselines, costs = suite_frames
+    monkeypatch.setattr(suites, "FOLDER", tmp_path)
+    written = published(tables(suite, runs.assign(**{"train.lr": 1e-3}), baselines, costs))
+    (tmp_path / "mine.csv").write_bytes(frame_csv(written))
+    read = suites.published(suite)
+    assert {"none"} < {*read["row"]} and {*read["rate"]} == {1e-3}
+    assert (
+        read[["row", "question", "mean"]].to_dict()
+        == written.reset_index(drop=True)[["row", "question", "mean"]].to_dict()
+    )

@@ -99,18 +99,17 @@ class Registry(Generic[T]):
         The processes that this one starts have it too: an environment variable names it.
 
         Raises:
-            UserError: the name is taken, or is none.
+            UserError: the name is taken or is none, or the class cannot be used.
         """
         name, key = at.rpartition(":")[2], variable(self._group)
-        points = dict.fromkeys([*os.environ.get(key, "").split(), f"{name}={at}"])
-        if not _is_valid(name) or (
-            name in self.names() and os.environ.get(key, "") != " ".join(points)
-        ):
-            raise UserError(
-                f"{self.kind} {at!r}: the name {name!r} is taken, or has other characters than "
-                "letters, digits, '-' and '_'; rename the class"
-            )
-        os.environ[key] = " ".join(points)
+        known = os.environ.get(key, "").split()
+        if (text := f"{name}={at}") in known:
+            return name
+        if not _is_valid(name) or name in self.names():
+            rule = "is taken" if _is_valid(name) else NAME_RULE
+            raise UserError(f"{self.kind} {at!r}: the name {name!r} {rule}; rename the class")
+        self._load(metadata.EntryPoint(name, at, self._group))
+        os.environ[key] = " ".join([*known, text])
         return name
 
     def package(self, name: str) -> dict[str, str]:

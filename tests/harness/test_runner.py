@@ -3,21 +3,20 @@
 import hashlib
 import json
 import signal
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 import torch
 
-import harness.run
+import harness.runner
 from harness import checkpoint
 from harness.choices import FILE
 from harness.environment import describe
 from harness.interrupts import Interrupts, Terminated
 from harness.plan import resolve
 from harness.provenance import expected_failures_of, implementations, used_by
-from harness.run import run
+from harness.runner import run
 from harness.train import Evaluation, Trainer
 from zoo.registry import UserError
 from zoo.variants import variants
@@ -68,13 +67,13 @@ def interruptible():
 @pytest.fixture
 def trained(monkeypatch) -> list[Trainer]:
     """The trainers that runs have used."""
-    used, real = [], harness.run.fit
+    used, real = [], harness.runner.fit
 
     def spy(trainer, *rest, **named):
         used.append(trainer)
         real(trainer, *rest, **named)
 
-    monkeypatch.setattr("harness.run.fit", spy)
+    monkeypatch.setattr("harness.runner.fit", spy)
     return used
 
 
@@ -188,8 +187,7 @@ def test_test_is_evaluated_once_after_training_with_the_best_state(
 def test_measuring_does_not_change_the_training(plan, store, callback, monkeypatch, attention):
     one = plan(attention)
     measured = run(one, store, callback)
-    monkeypatch.setattr("harness.run.measure", raising(RuntimeError("measured")))
-    unmeasured = run(replace(one, costs=False), store, callback)
+    unmeasured = run(one, store, callback, cost=False)
     assert measured.cost and unmeasured.cost is None and unmeasured.status == "ok"
     assert (unmeasured.parameters, unmeasured.flops) == (measured.parameters, measured.flops)
     assert outcome(unmeasured) == outcome(measured)
@@ -214,7 +212,7 @@ def test_a_seed_determines_the_initial_parameters_and_the_order_of_data(
         starts.append((trainer.model.token.weight.clone(), trainer.order.batch(0)))
         raise RuntimeError("enough")
 
-    monkeypatch.setattr("harness.run.fit", spy)
+    monkeypatch.setattr("harness.runner.fit", spy)
     for seed in (3, 3, 4):
         run(plan(seed=seed), store, callback)
     for first, again, other in zip(*starts, strict=True):
@@ -317,8 +315,8 @@ def test_a_run_whose_loss_explodes_has_diverged(plan, store, callback, unmeasure
 
 @pytest.mark.parametrize("phase", ["build_model", "measure"])
 def test_a_failure_before_training_is_a_record_too(plan, store, callback, monkeypatch, phase):
-    monkeypatch.setattr(f"harness.run.{phase}", raising(RuntimeError("early")))
-    record = run(replace(plan(), costs=phase == "measure"), store, callback)
+    monkeypatch.setattr(f"harness.runner.{phase}", raising(RuntimeError("early")))
+    record = run(plan(), store, callback, cost=phase == "measure")
     assert (record.status, record.reason, record.cost) == ("failed", "RuntimeError: early", None)
     assert record.curve == []
 
@@ -351,7 +349,7 @@ def test_an_interrupted_run_is_recorded_and_continues_to_the_same_result(
 
 
 def test_an_interrupt_before_training_is_a_record(plan, store, callback, monkeypatch):
-    monkeypatch.setattr("harness.run.measure", raising(KeyboardInterrupt()))
+    monkeypatch.setattr("harness.runner.measure", raising(KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt):
         run(plan(), store, callback)
     assert store.find(plan().spec).reason == "interrupted at step 0"
