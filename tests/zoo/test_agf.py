@@ -51,6 +51,9 @@ def test_output_and_gradients_are_those_of_the_formula(n, padded, options):
     layer, x, mask = agf(**options), draw(n), ragged(n) if padded else None
     out = valid(layer(x, mask=mask).tokens, mask)
     agree(out, by_sample(partial(by_the_formula, layer), x, mask), x, *layer.parameters())
+    v = layer.left_right_value(x)[..., 2 * DIM :].unflatten(-1, (HEADS, -1)).transpose(1, 2)
+    product = layer.out((layer.matrix(x, x, mask) @ v).transpose(1, 2).flatten(-2))
+    torch.testing.assert_close(valid(product, mask), out)
 
 
 @PADDED

@@ -70,7 +70,7 @@ def version_1(layer, x, depth):
 
 VERSIONS = pytest.mark.parametrize(
     ("options", "formula"),
-    [({}, version_2), ({"version": 1, "depth": 3}, partial(version_1, depth=3))],
+    [({}, version_2), ({"version": "v1", "depth": 3}, partial(version_1, depth=3))],
     ids=["version 2", "version 1"],
 )
 
@@ -108,6 +108,13 @@ def test_a_factor_of_zero_leaves_the_softmax_map(causal):
     torch.testing.assert_close(layer(x).tokens, out, rtol=0, atol=1e-15)
 
 
+def test_the_matrix_is_the_difference_of_both_maps():
+    layer, x, mask = differential(True), draw(30), ragged(30)
+    v = layer.context(x)[..., DIM:].unflatten(-1, (HEADS, -1)).transpose(1, 2)
+    product = layer.out((layer.matrix(x, x, mask) @ v).transpose(1, 2).flatten(-2))
+    torch.testing.assert_close(product[mask], layer(x, mask=mask).tokens[mask])
+
+
 def test_version_1_needs_heads_of_even_width():
     with pytest.raises(UserError, match="dim=6 over heads=2 leaves 3; give an even width"):
-        zoo.create("differential", dim=6, heads=2, max_len=9, version=1)
+        zoo.create("differential", dim=6, heads=2, max_len=9, version="v1")

@@ -8,7 +8,9 @@ from zoo.contract import Unsupported
 from zoo.variants import variants
 
 MASK = torch.tensor([[True] * 5 + [False] * 2, [True] * 7])
-WITHOUT = {"conv", "gated-linear", "longformer", "none", "retention", "yoso"}
+WITHOUT = {
+    "conv", "gated-linear", "log-linear", "longformer", "mesa", "none", "retention", "rwkv7", "yoso"
+}  # fmt: skip
 
 
 def layer_of(name: str, *, causal: bool = False, **options):

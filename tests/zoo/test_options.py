@@ -200,15 +200,21 @@ def test_an_option_below_its_bound_is_rejected():
 
 
 DEFAULT_OPTIONS = {
+    "agf": {"degree": 5, "a": 2.0, "b": -1.0, "reg": 0.01},
     "conv": {"taps": 16},
     "cosformer": {"chunk": 128},
     "cosine": {"chunk": 128},
+    "differential": {"version": "v2", "depth": 0},
     "flowformer": {},
+    "fox": {},
     "gated-linear": {"gate_rank": 16, "temperature": 16.0, "chunk": 64},
     "linear": {"chunk": 128},
     "linformer": {"rank": 256, "sharing": "headwise"},
     "local": {"window": 64},
+    "log-linear": {"levels": 15, "temperature": 16.0, "chunk": 64},
     "longformer": {"window": 64, "global_tokens": 1, "separate": True},
+    "mesa": {"chunk": 16},
+    "moba": {"block": 64, "topk": 3},
     "none": {},
     "nystrom": {"landmarks": 64, "iterations": 6, "conv": 0},
     "nystrom-lib": {"landmarks": 64, "iterations": 6, "conv": 0},
@@ -231,8 +237,11 @@ DEFAULT_OPTIONS = {
     "reformer": {"bucket": 64, "hashes": 2},
     "reformer-lib": {"bucket": 64, "hashes": 2},
     "retention": {"chunk": 128},
+    "rwkv7": {"rank": 32, "chunk": 32},
+    "sinks": {"window": 64, "tokens": 4, "learned": False},
     "soft": {"landmarks": 64, "iterations": 20},
     "softmax": {"backend": "auto"},
+    "taylor": {"feature_dim": 16, "chunk": 64},
     "yoso": {"tau": 8, "gradient": "exact"},
 }
 """Records contain every option: another default makes other runs."""

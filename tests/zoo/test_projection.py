@@ -15,8 +15,9 @@ EXACT = [
 ]
 
 
-def layer_of(name, **options):
-    layer = zoo.create(name, dim=16, heads=2, max_len=64, short_conv=4, **options)
+def layer_of(name, causal=False):
+    causal = causal or not variants.find(name).traits.bidirectional
+    layer = zoo.create(name, dim=16, heads=2, max_len=64, short_conv=4, causal=causal)
     return layer.double().eval()
 
 

@@ -28,7 +28,18 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
-from zoo.contract import Attended, Attention, Context, Mask, Natural, Queries, Size, Tokens, Traits
+from zoo.contract import (
+    Attended,
+    Attention,
+    Context,
+    Mask,
+    Matrix,
+    Natural,
+    Queries,
+    Size,
+    Tokens,
+    Traits,
+)
 from zoo.kernels.precision import full_precision
 from zoo.kernels.real_tokens import token_ranks, zero_padding
 from zoo.projection import Projection
@@ -93,16 +104,19 @@ class AttentiveGraphFilter(Attention):
         """See `Attention.forward`; while training, `losses` holds `orthogonality`, times reg."""
         self.require_self(x, context)
         with full_precision(*self._project(x, mask)) as (u, vh, v, *s):
-            lowest = torch.finfo(vh.dtype).min
-            real = None if mask is None else mask[:, None, :, None]
-            # A finite minimum, then zeros: a sample without real tokens must not become NaN.
-            scores = vh if real is None else vh.masked_fill(~real, lowest)
-            q, k = (zero_padding(part, mask) for part in (u.softmax(-1), scores.softmax(-2)))
-            filtered = q * self.polynomial(s[0].sigmoid()) if s else q
+            q, k, filtered = self._factors(mask, u, vh, *s)
             heads = filtered @ (k.mT @ v)
             loss = self.reg * (off_orthogonal(q) + off_orthogonal(k)) if self.training else None
         tokens = self.out(heads.transpose(1, 2).flatten(-2).to(x.dtype))
         return Attended(tokens) if loss is None else Attended(tokens, {"orthogonality": loss})
+
+    @torch.no_grad()
+    def matrix(self, x: Tokens, context: Context, mask: Mask | None) -> Matrix:
+        """See `Attention.matrix`."""
+        self.require_self(x, context)
+        with full_precision(*self._project(x, mask)) as (u, vh, _, *s):
+            _, k, filtered = self._factors(mask, u, vh, *s)
+            return filtered @ k.mT
 
     def polynomial(self, z: Queries) -> Queries:
         """P(z), by the recurrence of the Jacobi polynomials."""
@@ -123,6 +137,14 @@ class AttentiveGraphFilter(Attention):
         """See `Attention.analytic_flops`: projections, K^T V, and the product with it."""
         dim, projections = self.size.dim, 5 if self.degree else 4
         return 2 * n * dim * (projections * dim + 2 * self.size.head_dim)
+
+    def _factors(self, mask: Mask | None, u: Queries, vh: Queries, *s: Queries) -> list[Queries]:
+        """Q, K, and Q times the filter."""
+        if mask is not None:
+            # A finite minimum, then zeros: a sample without real tokens must not become NaN.
+            vh = vh.masked_fill(~mask[:, None, :, None], torch.finfo(vh.dtype).min)
+        q, k = (zero_padding(part, mask) for part in (u.softmax(-1), vh.softmax(-2)))
+        return [q, k, q * self.polynomial(s[0].sigmoid()) if s else q]
 
     def _project(self, x: Tokens, mask: Mask | None) -> list[Queries]:
         """U, Vh, V and, unless the degree is 0, S of each head."""

@@ -24,6 +24,7 @@ from functools import partial
 from typing import Literal
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -32,6 +33,7 @@ from zoo.contract import (
     Attention,
     Context,
     Mask,
+    Matrix,
     Natural,
     Positions,
     Queries,
@@ -49,7 +51,7 @@ from zoo.projection import Projection
 from zoo.registry import UserError
 from zoo.traits import Identity
 from zoo.variants import variants
-from zoo.variants.softmax import sdpa
+from zoo.variants.softmax import allowed_keys, sdpa
 
 
 def _first_map_only(layer: "Differential", other: ProjectedAttention) -> None:
@@ -65,31 +67,33 @@ class Differential(Attention):
 
     traits = Traits(causal=True, cross=False, linear=False, stochastic=False, recurrent=False)
     identities = (
-        Identity(other="softmax", where="version=2, a factor of 0", prepare=_first_map_only),
+        Identity(other="softmax", where="version=v2, a factor of 0", prepare=_first_map_only),
     )
 
-    def __init__(self, size: Size, *, version: Literal[2, 1] = 2, depth: Natural = 0) -> None:
+    def __init__(
+        self, size: Size, *, version: Literal["v2", "v1"] = "v2", depth: Natural = 0
+    ) -> None:
         """Make the parameters.
 
         Args:
             size: see `Size`.
-            version: 2, or 1 for the form of the first paper.
-            depth: the index of the layer, from 0, of which lambda_0 of version 1 is a function.
+            version: `v2`, or `v1` for the form of the first paper.
+            depth: the index of the layer, from 0, of which lambda_0 of `v1` is a function.
 
         Raises:
-            UserError: version 1, and heads of an odd width.
+            UserError: `v1`, and heads of an odd width.
         """
         super().__init__(size)
-        self.query = Projection(size, size.dim * version)
+        self.query = Projection(size, size.dim * (2 if version == "v2" else 1))
         self.context = Projection(size, 2 * size.dim)
         self.out = nn.Linear(size.dim, size.dim)
-        if version == 2:
+        if version == "v2":
             self.gate = nn.Linear(size.dim, size.heads)
             return
         if size.head_dim % 2:
             raise UserError(
-                f"differential.version=1 halves heads, and dim={size.dim} over heads={size.heads} "
-                f"leaves {size.head_dim}; give an even width, or version=2"
+                f"differential.version=v1 halves heads, and dim={size.dim} over heads={size.heads} "
+                f"leaves {size.head_dim}; give an even width, or version=v2"
             )
         self.gate, self.lambda_0 = None, 0.8 - 0.6 * math.exp(-0.3 * depth)
         # [l1, l2] and [m1, m2].
@@ -106,10 +110,23 @@ class Differential(Attention):
     ) -> Attended:
         """See `Attention.forward`."""
         self.require_self(x, context)
-        positions = None if mask is None else token_ranks(mask)
-        queries, k, v = self._heads(self.query(x, mask), self.context(x, mask), positions)
+        queries, k, v = self._project(x, mask)
         first, second = (sdpa(q, k, v, mask, self.size.causal, 0.0) for q in queries)
-        return Attended(self._subtract(x, first, second))
+        return Attended(self._merge(x, first, second))
+
+    @torch.no_grad()
+    def matrix(self, x: Tokens, context: Context, mask: Mask | None) -> Matrix:
+        """See `Attention.matrix`: the difference of both maps, without the norm of `v1`."""
+        self.require_self(x, context)
+        queries, k, _ = self._project(x, mask)
+        unit = torch.eye(x.shape[1], dtype=k.dtype, device=k.device).expand(*k.shape[:2], -1, -1)
+        first, second = (
+            F.scaled_dot_product_attention(
+                q, k, unit, attn_mask=allowed_keys(q, k, mask, self.size.causal)
+            )
+            for q in queries
+        )
+        return first - self._factor(x).to(k.dtype) * second
 
     def analytic_flops(self, n: int) -> int:
         """See `Attention.analytic_flops`: projections, and twice the pairs of softmax attention."""
@@ -135,8 +152,13 @@ class Differential(Attention):
         weigh = partial(torch.softmax, dim=-1)
         scale = self.size.head_dim**-0.5
         first, second = (key_value_cache.attend(cache, q * scale, weigh) for q in queries)
-        tokens = self._subtract(token, first, second)[:, 0]
+        tokens = self._merge(token, first, second)[:, 0]
         return tokens, (count + 1, *past_query, *past_context, *cache)
+
+    def _project(self, x: Tokens, mask: Mask | None) -> tuple[list[Queries], Queries, Queries]:
+        """Both queries, the keys and the values of each head."""
+        positions = None if mask is None else token_ranks(mask)
+        return self._heads(self.query(x, mask), self.context(x, mask), positions)
 
     def _heads(
         self, query: Tensor, context: Tensor, positions: Positions | None
@@ -161,15 +183,18 @@ class Differential(Attention):
         rotated = self.apply_rotary(split, positions).unflatten(1, (-1, parts))
         return rotated.transpose(2, 3).flatten(-2)
 
-    def _subtract(self, x: Tokens, first: Queries, second: Queries) -> Tokens:
-        """The difference of both maps, normalised in version 1, and the output projection."""
+    def _factor(self, x: Tokens) -> Float[Tensor, "#b #h #n 1"]:
+        """The factor of the second map: of each token and head, or one for all."""
         if self.gate is not None:
-            factor = self.gate(x).sigmoid().transpose(1, 2)[..., None]
-            heads = first - factor.to(first.dtype) * second
-        else:
-            one, two = self.vectors.prod(0).sum(-1).exp().unbind()
-            factor = one - two + self.lambda_0
+            return self.gate(x).sigmoid().transpose(1, 2)[..., None]
+        one, two = self.vectors.prod(0).sum(-1).exp().unbind()
+        return (one - two + self.lambda_0).view(1, 1, 1, 1)
+
+    def _merge(self, x: Tokens, first: Queries, second: Queries) -> Tokens:
+        """The difference of both maps, normalised in `v1`, and the output projection."""
+        heads = first - self._factor(x).to(first.dtype) * second
+        if self.gate is None:
             # The norm of a model in fp32 has no kernel for the bf16 of autocast.
-            heads = (first - factor * second).to(self.norm.weight.dtype)
-            heads = (1 - self.lambda_0) * self.norm(heads)
+            normed = self.norm(heads.to(self.norm.weight.dtype))
+            heads = (1 - self.lambda_0) * normed
         return self.out(heads.transpose(1, 2).flatten(-2))

@@ -1,0 +1,112 @@
+"""MesaNet: the minimum of a weighted regression of values on keys, for each token.
+
+von Oswald et al., "MesaNet: Sequence Modeling by Locally Optimal Test-Time Training", 2025, arXiv
+2506.05233. With unit queries and keys, and per head
+
+    H_i = alpha_i H_(i-1) + beta_i k_i k_i^T        G_i = alpha_i G_(i-1) + beta_i k_i v_i^T
+    y_i = G_i^T (H_i + diag(lambda))^(-1) q_i
+    alpha = sigmoid(w . x + b)    beta = sigmoid(u . x + c)    lambda = softplus(l) + 1/4
+
+G_i^T (H_i + diag(lambda))^(-1) is the matrix M of least sum of weighted squares |v_j - M k_j|^2,
+with the penalty lambda. The system of each token is solved directly, where the paper takes 30 steps
+of the conjugate gradient: it has e equations. In chunks: H_i in full, y_i from the products x_i .
+k_j with the solution x_i. Time O(n e^2 (chunk + e)), memory O(n e^2) per head, and a state of 2 e^2
+numbers.
+
+Deviations: gate, norm and output are those of `gated-linear`; the published layer has an RMS norm
+per head, and no gate. The convolution of `Size.short_conv` runs over values as well. Padded tokens
+are removed from the sequence.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from zoo.causal_heads import CausalHeads
+from zoo.contract import Count, Positions, Queries, Size, State, Token, Tokens, Traits
+from zoo.kernels.blocks import block_size, in_blocks
+from zoo.kernels.chunk_states import chunk_states, pairwise_decay, sum_after
+from zoo.kernels.precision import full_precision
+from zoo.variants import variants
+
+Gates = Float[Tensor, "b h n 1"]
+LOWEST = 0.25
+"""The lower bound of lambda."""
+
+
+@variants.register("mesa")
+class Mesa(CausalHeads):
+    """The value that a regression of all values so far predicts at the query."""
+
+    traits = Traits(
+        causal=True, cross=False, linear=True, stochastic=False, recurrent=True,
+        bidirectional=False,
+    )  # fmt: skip
+    parts = 8
+
+    def __init__(self, size: Size, *, chunk: Count = 16) -> None:
+        """`chunk`: tokens of a chunk; the result does not depend on it."""
+        super().__init__(size)
+        self.chunk = chunk
+        self.gates = nn.Linear(size.dim, 2 * size.heads)
+        # lambda starts at 1.
+        self.penalty = nn.Parameter(torch.full((size.dim,), 1 - LOWEST).expm1().log())
+        self._make_output()
+
+    def attend(self, x: Tokens) -> Queries:
+        """See `CausalHeads.attend`."""
+        inputs = self._project(x, self.query_key_value(x))
+        return regress(*inputs, self._penalty(inputs[0]), self.chunk)
+
+    def start(self, batch: int) -> State:
+        """See `Attention.start`: H and G of each head, and the number of tokens."""
+        sums, *rest = super().start(batch)
+        return torch.cat([sums, sums], dim=-1), *rest
+
+    def step(self, x: Token, state: State) -> tuple[Token, State]:
+        """See `Attention.step`."""
+        (sums, count, *past), token = state, x[:, None]
+        projected, past = self.query_key_value.step(token, tuple(past))
+        q, k, v, log_alpha, beta = self._project(token, projected, count[:, None])
+        sums = log_alpha.exp() * sums + (beta * k).mT * torch.cat([k, v], dim=-1)
+        h, g = sums.chunk(2, dim=-1)
+        solution = torch.linalg.solve(h + torch.diag_embed(self._penalty(q)), q.mT)
+        return self.merge(token, solution.mT @ g)[:, 0], (sums, count + 1, *past)
+
+    def _penalty(self, q: Queries) -> Float[Tensor, "h e"]:
+        """Lambda of each head and channel."""
+        penalty = F.softplus(self.penalty.to(q.dtype)) + LOWEST
+        return penalty.unflatten(0, (self.size.heads, -1))
+
+    def _project(
+        self, x: Tokens, projected: Tensor, positions: Positions | None = None
+    ) -> tuple[Queries, Queries, Queries, Gates, Gates]:
+        """Unit queries and keys, values, the logarithms of alpha, and beta."""
+        # fp32 at least: sums over many tokens, and the solution of a system.
+        with full_precision(projected, self.gates(x)) as (parts, gates):
+            q, k, v = parts.unflatten(-1, (3, self.size.heads, -1)).permute(2, 0, 3, 1, 4)
+            alpha, beta = gates.unflatten(-1, (2, self.size.heads, 1)).permute(2, 0, 3, 1, 4)
+            q, k = (self.apply_rotary(F.normalize(part, dim=-1), positions) for part in (q, k))
+            return q, k, v, F.logsigmoid(alpha), beta.sigmoid()
+
+
+def regress(
+    q: Queries, k: Queries, v: Queries, log_alpha: Gates, beta: Gates,
+    penalty: Float[Tensor, "h e"], chunk: int,
+) -> Queries:  # fmt: skip
+    """The outputs y_i."""
+    n, width = q.shape[2], q.shape[3]
+    chunk = block_size(chunk, n)
+    q, k, v, log_alpha, beta = (in_blocks(part, chunk) for part in (q, k, v, log_alpha, beta))
+    weighted = beta * k
+    update = (weighted * sum_after(log_alpha).exp()).mT @ torch.cat([k, v], dim=-1)
+    states = chunk_states(update, log_alpha.sum(-2, keepdim=True).exp())
+    h, g = states.split([width, v.shape[-1]], dim=-1)
+    decay, since = pairwise_decay(log_alpha), log_alpha.cumsum(-2).exp()
+    squares = (weighted[..., None] * k[..., None, :]).flatten(-2)
+    within = (decay @ squares).unflatten(-1, (width, width))
+    systems = within + since[..., None] * h[:, :, :, None] + penalty.diag_embed()[:, None, None]
+    solutions = torch.linalg.solve(systems, q)
+    sums = (solutions @ weighted.mT * decay) @ v + (solutions * since) @ g
+    return sums.flatten(2, 3)[:, :, :n]

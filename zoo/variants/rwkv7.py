@@ -1,0 +1,194 @@
+"""RWKV-7: a recurrence that erases along one key, and writes along another, with vector decay.
+
+Peng et al., "RWKV-7 Goose with Expressive Dynamic State Evolution", 2025, arXiv 2503.14456. With
+z_i = x_i + mu_z * (x_(i-1) - x_i) for each of the six inputs below, and per head,
+
+    r = W_r z_r    k = W_k z_k    v = W_v z_v    a = sigmoid(low_rank(z_a))
+    w = exp(-e^(-1/2) sigmoid(low_rank(z_w)))    g = W_2 sigmoid(W_1 z_g)
+    khat = k * xi / |k * xi|                     ktilde = k * (1 + (a - 1) * alpha)
+    S_i = diag(w_i) S_(i-1) - (a_i * khat_i) (khat_i^T S_(i-1)) + ktilde_i v_i^T
+    out_i = W_o (g_i * (GroupNorm_h(S_i^T r_i) + (r_i . (rho * ktilde_i)) v_i))
+
+In chunks: with u_i = khat_i^T S_(i-1), the rows of a chunk solve a triangular system, and the state
+after a chunk is P S + N, where P and N are computed for all chunks at once. Decays are at least
+e^(-0.61), so that the inverse of their product over 64 tokens is finite in fp32. Time
+O(n (chunk + e) e), memory O(n (chunk + e + e^2 / chunk)) per head.
+
+Deviations: values have no residual from those of the first layer, which a layer does not know. The
+low-rank maps and W_o start as linear layers do; in the published code as zero, which leaves others
+without gradients. Starting values that depend on the depth are those of the first layer. Positions
+are ranks among the real tokens; the recurrence depends on them, and `Size.rotary` adds none.
+"""
+
+import math
+from typing import Annotated
+
+import torch
+from jaxtyping import Float, Int
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from zoo.contract import (
+    Attended,
+    Attention,
+    Context,
+    Count,
+    Mask,
+    Queries,
+    Size,
+    State,
+    Token,
+    Tokens,
+    Traits,
+)
+from zoo.kernels.chunk_states import sum_after
+from zoo.kernels.precision import full_precision
+from zoo.kernels.real_tokens import with_real_tokens_first
+from zoo.projection import Projection
+from zoo.variants import variants
+
+SLOWEST = math.exp(-0.5)
+
+Mixes = Float[Tensor, "b n d"]
+INPUTS = {"r": 0.2, "k": 0.7, "v": 0.7, "w": 0.9, "a": 0.9, "g": 0.2}
+"""The inputs z; mu starts as 1 - (c / d)^power in channel c."""
+
+
+@variants.register("rwkv7")
+class Rwkv7(Attention):
+    """The generalised delta rule of RWKV-7, with its token shift, bonus and gate."""
+
+    traits = Traits(
+        causal=True, cross=False, linear=True, stochastic=False, recurrent=True,
+        bidirectional=False,
+    )  # fmt: skip
+    parts = 2
+
+    def __init__(
+        self, size: Size, *, rank: Count = 32, chunk: Annotated[int, Field(ge=1, le=64)] = 32
+    ) -> None:
+        """Make the parameters.
+
+        Args:
+            size: see `Size`.
+            rank: rank of the maps to decay, rate and gate.
+            chunk: tokens of a chunk, at most 64; the result does not depend on it.
+        """
+        super().__init__(size)
+        self.chunk, dim, width = chunk, size.dim, size.head_dim
+        channel = torch.arange(dim)
+        ramp, within = channel / max(dim - 1, 1), (channel % width) / max(width - 1, 1) * 2 - 1
+        zigzag = within * within.abs()
+        powers = torch.tensor(list(INPUTS.values()))[:, None]
+        self.mix = nn.Parameter(1 - (channel / dim) ** powers)
+        self.query, self.key, self.value = (Projection(size, dim) for _ in range(3))
+        for projection, gain in ((self.query, 1.0), (self.key, 0.1), (self.value, 1.0)):
+            nn.init.orthogonal_(projection.weight, gain)
+        self.decay, self.rate = (low_rank(dim, rank, f) for f in (nn.Tanh(), nn.Identity()))
+        self.gate = low_rank(dim, rank, nn.Sigmoid())
+        with torch.no_grad():
+            self.decay.get_parameter("2.bias").copy_(6 * ramp - 5.5 + 2.5 * zigzag)
+            self.rate.get_parameter("2.bias").copy_(0.4 * (ramp - 0.5) - 0.19 + 0.3 * zigzag)
+        self.erased = nn.Parameter(0.71 - 0.1 * (ramp - 0.5))
+        self.written = nn.Parameter(torch.full((dim,), 1.02))
+        self.bonus = nn.Parameter(torch.full((dim,), -0.04))
+        self.norm = nn.GroupNorm(size.heads, dim, eps=width * 1e-5)
+        self.out = nn.Linear(dim, dim)
+
+    def forward(
+        self, x: Tokens, context: Context | None = None, mask: Mask | None = None
+    ) -> Attended:
+        """See `Attention.forward`."""
+        self.require_self(x, context)
+        return Attended(with_real_tokens_first(self._attend, mask, x))
+
+    def _attend(self, x: Tokens, count: Int[Tensor, " #b"]) -> Tokens:
+        """Attend among tokens of which padded ones come last."""
+        z = self._inputs(x, F.pad(x, (0, 0, 1, 0))[:, :-1])
+        projected = self.query(z["r"]), self.key(z["k"]), self.value(z["v"])
+        # In an exported graph more than any length: no length is a case of its own.
+        limit = self.size.max_len + 1 if torch.compiler.is_exporting() else x.shape[1]
+        with full_precision(*self._terms(z, *projected)) as (r, k, v, log_w, a, erased):
+            heads = recur(r, k, v, log_w, a, erased, self.chunk, limit)
+        return self._merge(heads, r, k, v, z["g"])
+
+    def start(self, batch: int) -> State:
+        """See `Attention.start`: a matrix per head, the last token, and projections before."""
+        heads, width = self.size.heads, self.size.head_dim
+        past = self.zero_past(batch, self.query, self.key, self.value)
+        state = self.zero_state(batch, heads, width, width)
+        return state, self.zero_state(batch, self.size.dim), *past
+
+    def step(self, x: Token, state: State) -> tuple[Token, State]:
+        """See `Attention.step`."""
+        (sums, before, *past), token = state, x[:, None]
+        z, projected, after = self._inputs(token, before[:, None].to(x.dtype)), [], []
+        each = len(past) // 3
+        for i, layer in enumerate((self.query, self.key, self.value)):
+            u, rest = layer.step(z["rkv"[i]], tuple(past[i * each : (i + 1) * each]))
+            projected.append(u)
+            after += rest
+        with full_precision(*self._terms(z, *projected)) as (r, k, v, log_w, a, erased):
+            kept = log_w.exp().mT * sums - (a * erased).mT * (erased @ sums)
+            sums = kept + k.mT * v
+            heads = r @ sums
+        return self._merge(heads, r, k, v, z["g"])[:, 0], (sums, x.to(before.dtype), *after)
+
+    def _inputs(self, x: Tokens, before: Tokens) -> dict[str, Mixes]:
+        """The six mixtures of each token and the one before it, by the name of the input."""
+        mixed = x + self.mix[:, None, None] * (before - x)
+        return dict(zip(INPUTS, mixed, strict=True))
+
+    def _terms(self, z: dict[str, Mixes], r: Mixes, k: Mixes, v: Mixes) -> list[Queries]:
+        """Queries, ktilde, values, log w, a and khat of each head."""
+        a, log_w = self.rate(z["a"]).sigmoid(), -SLOWEST * self.decay(z["w"]).sigmoid()
+        erased = k * self.erased
+        parts = (r, k * (1 + (a - 1) * self.written), v, log_w, a, erased)
+        *rest, erased = (x.unflatten(-1, (self.size.heads, -1)).transpose(1, 2) for x in parts)
+        return [*rest, F.normalize(erased, dim=-1)]
+
+    def _merge(self, heads: Queries, r: Queries, k: Queries, v: Queries, z: Mixes) -> Tokens:
+        """Normalise each head, add the bonus, multiply by the gate, apply the output projection."""
+        bonus = self.bonus.to(k.dtype).unflatten(0, (self.size.heads, 1, -1))
+        heads, bonus = (x.transpose(1, 2) for x in (heads, (r * bonus * k).sum(-1, True) * v))
+        normed = F.layer_norm(heads, heads.shape[-1:], eps=self.norm.eps).flatten(-2)
+        normed = normed * self.norm.weight + self.norm.bias
+        gate = self.gate(z)
+        return self.out(gate * (normed + bonus.flatten(-2)).to(gate.dtype))
+
+
+def low_rank(dim: int, rank: int, activation: nn.Module) -> nn.Sequential:
+    """A map (d -> d) of that rank, with an activation between its factors."""
+    return nn.Sequential(nn.Linear(dim, rank, bias=False), activation, nn.Linear(rank, dim))
+
+
+def recur(
+    r: Queries, k: Queries, v: Queries, log_w: Queries, a: Queries, erased: Queries,
+    chunk: int, limit: int,
+) -> Queries:  # fmt: skip
+    """S_i^T r_i of up to `limit` tokens; `erased` is khat, `k` is ktilde."""
+    n, chunk = r.shape[2], min(chunk, limit)
+    chunks = -(-limit // chunk)
+    parts = (F.pad(x, (0, 0, 0, chunks * chunk - n)) for x in (r, k, v, log_w, a, erased))
+    r, k, v, log_w, a, erased = (x.unflatten(2, (chunks, chunk)) for x in parts)
+    since, to_end, rate = log_w.cumsum(-2), sum_after(log_w).exp(), -a * erased
+    before = F.pad(since[..., :-1, :], (0, 0, 1, 0)).exp()
+    r, reads, back = r * since.exp(), erased * before, (-since).exp()
+    erases, writes = (rate * back).mT, (k * back).mT
+    # u = solved_s S + solved_v, for the state S before the chunk.
+    right = torch.cat([reads, (reads @ writes).tril(-1) @ v], dim=-1)
+    system = torch.eye(chunk, dtype=r.dtype, device=r.device) - (reads @ erases).tril(-1)
+    solved = torch.linalg.solve_triangular(system, right, upper=False, unitriangular=True)
+    solved_s, solved_v = solved.chunk(2, dim=-1)
+    ends = (rate * to_end).mT
+    products = ends @ solved_s + torch.diag_embed(since[..., -1, :].exp())
+    added = ends @ solved_v + (k * to_end).mT @ v
+    state, states = torch.zeros_like(added[:, :, 0]), []
+    for product, update in zip(products.unbind(2), added.unbind(2), strict=True):
+        states.append(state)
+        state = product @ state + update
+    of_erased = (r @ erases).tril()
+    heads = (r + of_erased @ solved_s) @ torch.stack(states, dim=2)
+    heads = heads + of_erased @ solved_v + (r @ writes).tril() @ v
+    return heads.flatten(2, 3)[:, :, :n]
