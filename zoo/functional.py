@@ -29,7 +29,8 @@ def __getattr__(name: str) -> Callable[..., Tensor]:
     if name not in names:
         message = unknown("attention variant", name, names)
         raise AttributeError(message, name=name, obj=sys.modules[__name__])
-    return partial(attention, names[name])
+    # A name is looked for once: to list the variants takes as long as attention.
+    return globals().setdefault(name, partial(attention, names[name]))
 
 
 def attention(
@@ -139,25 +140,27 @@ def compute(
     scale: float | None,
 ) -> Tensor:  # fmt: skip
     """`attend` at a scale of q . k, in the precision that the variant asks for."""
-    (b, h, n, e), m, name = q.shape, k.shape[2], core.name()
+    (b, h, n, e), m = q.shape, k.shape[2]
     if not k.shape == v.shape == (b, h, m, e):
         shapes = ", ".join(str(tuple(part.shape)) for part in (q, k, v))
         raise UserError(f"queries, keys, values have shapes {shapes}; give equal ones, but for the "
                         "tokens of the queries")  # fmt: skip
     if h * e != (width := core.query.out_features):
-        raise UserError(f"{name} with these options has {width} channels of queries, and not "
-                        f"{h * e}; set its option of their width")  # fmt: skip
+        raise UserError(f"{core.name()} with these options has {width} channels of queries, "
+                        f"and not {h * e}; set its option of their width")  # fmt: skip
     if m > core.size.max_len:
         raise UserError(f"{m} keys are more than max_len={core.size.max_len}; truncate them")
     if n != m and not core.traits.cross:
-        raise Unsupported(f"{name} has no cross-attention: {n} queries, {m} keys; give equal ones")
+        raise Unsupported(
+            f"{core.name()} has no cross-attention: {n} queries, {m} keys; give equal ones"
+        )
     if mask is not None:
         if mask.dtype != torch.bool or mask.shape != (b, m):
             raise UserError(f"mask has shape {tuple(mask.shape)} and dtype {mask.dtype}; give a "
                             f"boolean one of shape {(b, m)}, True for real keys")  # fmt: skip
         if "padding invariance" in core.expected_failures_of(causal=core.size.causal):
-            raise Unsupported(f"{name} is known to fail the check of padding invariance; give no "
-                              "padding")  # fmt: skip
+            raise Unsupported(f"{core.name()} is known to fail the check of padding invariance; "
+                              "give no padding")  # fmt: skip
     if scale is not None and scale != e**-0.5:
         q = q * (scale * e**0.5)
     if not core.upcast:
