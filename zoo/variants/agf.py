@@ -1,4 +1,4 @@
-"""AGF, attentive graph filter: linear attention with a polynomial filter of its singular values.
+"""AGF, attentive graph filter: linear attention with filtered singular values.
 
 Wi, Choi, Park, "Learning Advanced Self-Attention for Linear Transformers in the Singular Value
 Domain", IJCAI 2025, arXiv 2505.08516. Per head, with U, S, Vh and V linear in x:

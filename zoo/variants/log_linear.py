@@ -1,4 +1,4 @@
-"""Log-linear attention: linear attention with decay, and a state for each scale of the past.
+"""Log-linear attention: linear attention with a state for each scale of the past.
 
 Guo, Yang, Goel, Xing, Dao, Kim, "Log-Linear Attention", ICLR 2026, arXiv 2506.04761, its form of
 Mamba-2. With tokens counted from 0, a gate alpha_i for each token and head, and the level of a pair

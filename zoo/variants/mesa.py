@@ -1,6 +1,6 @@
 """MesaNet: the minimum of a weighted regression of values on keys, for each token.
 
-von Oswald et al., "MesaNet: Sequence Modeling by Locally Optimal Test-Time Training", 2025, arXiv
+Von Oswald et al., "MesaNet: Sequence Modeling by Locally Optimal Test-Time Training", 2025, arXiv
 2506.05233. With unit queries and keys, and per head
 
     H_i = alpha_i H_(i-1) + beta_i k_i k_i^T        G_i = alpha_i G_(i-1) + beta_i k_i v_i^T

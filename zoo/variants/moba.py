@@ -1,4 +1,4 @@
-"""MoBA, mixture of block attention: softmax attention to a few blocks of keys for each query.
+"""MoBA, mixture of block attention: softmax over a few blocks for each query.
 
 Lu et al., "MoBA: Mixture of Block Attention for Long-Context LLMs", 2025, arXiv 2502.13189. Tokens
 are in blocks of B. With kbar_b the mean of the keys of block b, a query of block a attends to

@@ -1,4 +1,4 @@
-"""RWKV-7: a recurrence that erases along one key, and writes along another, with vector decay.
+"""RWKV-7: a recurrence that erases along one key and writes along another.
 
 Peng et al., "RWKV-7 Goose with Expressive Dynamic State Evolution", 2025, arXiv 2503.14456. With
 z_i = x_i + mu_z * (x_(i-1) - x_i) for each of the six inputs below, and per head,

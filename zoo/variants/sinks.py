@@ -1,13 +1,13 @@
-"""Window attention with sinks: keys that every query attends to besides those in its window.
+"""Window attention with sinks: a few keys that every query attends to.
 
 Xiao et al., "Efficient Streaming Language Models with Attention Sinks", ICLR 2024, arXiv
 2309.17453: the first s tokens of a sequence are visible to all later ones. OpenAI, "gpt-oss-120b
 and gpt-oss-20b Model Card", 2025, arXiv 2508.10925: a learned logit c per head takes part in every
 softmax, without a value. With window w, and j over real tokens,
 
-    out_i = sum_{j in S_i} exp(q_i . k_j / sqrt(e)) v_j / (exp(c) + sum_{j in S_i} the same)
-    S_i = {j : i - w <= j <= i or j < s, j <= i}      causal
-    S_i = {j : |i - j| <= w or j < s}
+    a_ij = exp(q_i . k_j / sqrt(e))
+    out_i = sum_{j in S_i} a_ij v_j / (exp(c) + sum_{j in S_i} a_ij)
+    S_i = {j : |i - j| <= w or j < s}       only j <= i in the causal form
 
 The logit is that of a token before the first one, with the key [0, c] for a query [q_i, 1], and the
 value 0. Time O(n (w + s) e) and memory O(n (w + s)): `zoo.kernels.window`.

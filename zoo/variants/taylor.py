@@ -1,4 +1,4 @@
-"""Taylor linear attention of Based: the second-order Taylor polynomial of the softmax kernel.
+"""Taylor linear attention of Based: the softmax kernel to second order.
 
 Arora et al., "Simple Linear Attention Language Models Balance the Recall-Throughput Tradeoff", ICML
 2024, arXiv 2402.18668, section 4.1. With queries and keys of f channels and s = q . k / sqrt(f),
