@@ -97,7 +97,8 @@ class Decay(nn.Module):
     def forward(self, x: Tokens) -> tuple[Tensor, Tensor]:
         """Log decay, and the step that it is proportional to, each (b, h, n, channels)."""
         with full_precision(self.map(x), self.bias, self.log_rate) as (raw, bias, log_rate):
-            step = in_heads(F.softplus(raw + bias), len(log_rate))
+            # Softplus, by a function that every compiler can differentiate.
+            step = -F.logsigmoid(-in_heads(raw + bias, len(log_rate)))
             return -log_rate.exp()[:, None, None] * step, step
 
 

@@ -38,7 +38,7 @@ class Delta(DeltaAttention):
     identities = (
         Identity(
             other="delta", where="steps = 2, second key 0", options={"steps": 2},
-            prepare=_without_second_key, exact=True,
+            prepare=_without_second_key,
         ),
     )  # fmt: skip
 
