@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.contract import Positions, Size, Tokens, Traits
-from zoo.kernels.delta import Gate, ValueGate
 from zoo.kernels.precision import full_precision
 from zoo.projection import Projected
 from zoo.recurrent import Heads, Inputs, RecurrentAttention, in_heads
@@ -55,7 +54,7 @@ class DeltaAttention(RecurrentAttention):
         self.out = nn.Linear(dim, dim, bias=False)
 
     @abstractmethod
-    def gates(self, x: Tokens) -> tuple[Gate, Gate, ValueGate]:
+    def gates(self, x: Tokens) -> tuple[Tensor, Tensor, Tensor]:
         """Log decay, erase and write gate, of `steps` n tokens or of one for all."""
 
     def inputs(self, x: Tokens, projected: Projected, positions: Positions | None) -> Inputs:

@@ -17,11 +17,10 @@ deviations are those of `zoo.delta_attention`.
 """
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from zoo.contract import Count, Identity, Size, Tokens
 from zoo.delta_attention import DeltaAttention, OutputGate, sigmoid_gate
-from zoo.kernels.delta import Gate, ValueGate
 from zoo.variants import variants
 
 
@@ -58,7 +57,7 @@ class Delta(DeltaAttention):
         self.beta = nn.Linear(size.dim, steps * size.heads, bias=False)
         self._make_output(gate)
 
-    def gates(self, x: Tokens) -> tuple[Gate, Gate, ValueGate]:
+    def gates(self, x: Tokens) -> tuple[Tensor, Tensor, Tensor]:
         """See `DeltaAttention.gates`."""
         logits = self.beta(x).unflatten(-1, (self.steps, -1)).flatten(1, 2)
         beta = sigmoid_gate(logits, self.size.heads, doubled=self.negative)

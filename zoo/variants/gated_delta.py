@@ -14,11 +14,10 @@ deviations are those of `zoo.delta_attention`; the published layer has values tw
 
 import math
 
-from torch import nn
+from torch import Tensor, nn
 
 from zoo.contract import Identity, Size, Tokens
 from zoo.delta_attention import Decay, DeltaAttention, OutputGate, sigmoid_gate
-from zoo.kernels.delta import Gate, ValueGate
 from zoo.variants import variants
 
 
@@ -48,7 +47,7 @@ class GatedDelta(DeltaAttention):
         self.decay = Decay(nn.Linear(size.dim, size.heads, bias=False), size.heads, 1, lowest=0.01)
         self._make_output(gate)
 
-    def gates(self, x: Tokens) -> tuple[Gate, Gate, ValueGate]:
+    def gates(self, x: Tokens) -> tuple[Tensor, Tensor, Tensor]:
         """See `DeltaAttention.gates`."""
         beta = sigmoid_gate(self.beta(x), self.size.heads, doubled=self.negative)
         return self.decay(x)[0], beta, beta

@@ -10,11 +10,10 @@ with alpha as in `kda`. `negative` doubles b alone. Time O(n (chunk + e) e), sta
 Projections, norms and deviations are those of `zoo.delta_attention`.
 """
 
-from torch import nn
+from torch import Tensor, nn
 
 from zoo.contract import Identity, Size, Tokens
 from zoo.delta_attention import Decay, DeltaAttention, OutputGate, low_rank, sigmoid_gate
-from zoo.kernels.delta import Gate, ValueGate
 from zoo.variants import variants
 from zoo.variants.kda import Kda
 
@@ -41,12 +40,12 @@ class Gdn2(DeltaAttention):
         super().__init__(size)
         self.negative = negative
         maps = low_rank(size.dim, size.head_dim, size.dim, bias=False)
-        self.decay = Decay(maps, size.heads, size.head_dim, lowest=1)
+        self.decay = Decay(maps, size.heads, size.head_dim, lowest=1.0)
         self.erase = nn.Linear(size.dim, size.dim, bias=False)
         self.write = nn.Linear(size.dim, size.dim, bias=False)
         self._make_output(gate)
 
-    def gates(self, x: Tokens) -> tuple[Gate, Gate, ValueGate]:
+    def gates(self, x: Tokens) -> tuple[Tensor, Tensor, Tensor]:
         """See `DeltaAttention.gates`."""
         erase = sigmoid_gate(self.erase(x), self.size.heads, doubled=self.negative)
         return self.decay(x)[0], erase, sigmoid_gate(self.write(x), self.size.heads)

@@ -13,7 +13,7 @@ Time O(n (chunk + e) e), state e^2 per head. Projections, norms and deviations a
 `zoo.delta_attention`.
 """
 
-from torch import nn
+from torch import Tensor, nn
 
 from zoo.contract import Identity, Size, Tokens
 from zoo.delta_attention import (
@@ -24,7 +24,6 @@ from zoo.delta_attention import (
     sigmoid_gate,
     spread_heads,
 )
-from zoo.kernels.delta import Gate, ValueGate
 from zoo.variants import variants
 from zoo.variants.gated_delta import GatedDelta
 
@@ -57,10 +56,10 @@ class Kda(DeltaAttention):
         self.negative = negative
         self.beta = nn.Linear(size.dim, size.heads, bias=False)
         maps = low_rank(size.dim, size.head_dim, size.dim, bias=False)
-        self.decay = Decay(maps, size.heads, size.head_dim, lowest=1)
+        self.decay = Decay(maps, size.heads, size.head_dim, lowest=1.0)
         self._make_output(gate)
 
-    def gates(self, x: Tokens) -> tuple[Gate, Gate, ValueGate]:
+    def gates(self, x: Tokens) -> tuple[Tensor, Tensor, Tensor]:
         """See `DeltaAttention.gates`."""
         beta = sigmoid_gate(self.beta(x), self.size.heads, doubled=self.negative)
         return self.decay(x)[0], beta, beta

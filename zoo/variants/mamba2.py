@@ -47,7 +47,7 @@ class Mamba2(RecurrentAttention):
         inner = expand * size.dim
         super().__init__(size, inner + 2 * state, bias=False)
         self.widths = inner, state, state
-        self.decay = Decay(nn.Linear(size.dim, size.heads, bias=False), size.heads, 1, lowest=1)
+        self.decay = Decay(nn.Linear(size.dim, size.heads, bias=False), size.heads, 1, lowest=1.0)
         self.skip = nn.Parameter(torch.ones(size.heads))
         self.gate = nn.Linear(size.dim, inner, bias=False)
         self.norm = nn.RMSNorm(inner, eps=EPS)
