@@ -34,6 +34,7 @@ from zoo.variants import variants
 class Hgrn2(RecurrentAttention):
     """Linear attention with a forget gate for each channel, and a write gate that is its rest."""
 
+    family = "decay"
     traits = Traits(causal=True, cross=False, linear=True, stochastic=False, recurrent=True)
 
     def __init__(

@@ -31,6 +31,7 @@ from zoo.variants import variants
 class Mamba2(RecurrentAttention):
     """Linear attention with a time step for each token and head, and keys shared by the heads."""
 
+    family = "decay"
     traits = Traits(
         causal=True, cross=False, linear=True, stochastic=False, recurrent=True,
         bidirectional=False,

@@ -38,6 +38,7 @@ def _as_channels(layer: "Ssd", other: Any) -> None:
 class Ssd(GatedAttention):
     """Linear attention with a forget gate for each token and head."""
 
+    family = "decay"
     traits = Traits(causal=True, cross=False, linear=True, stochastic=False, recurrent=True)
     identities = (
         Identity(other="gated-linear", where="equal channels there", prepare=_as_channels),
