@@ -20,7 +20,7 @@ from reports.statistics import LEVEL, Sample, is_comparable, tiers
 from reports.tables.scores import worst_end
 
 if TYPE_CHECKING:
-    from harness.records.suites import CostPlan, Suite
+    from harness.records.suites import CostPlan, Question, Suite
 
 NOT_RUN: Mapping[str, Any] = {
     "metric": "", "mean": math.nan, "low": math.nan, "high": math.nan, "text": "",
@@ -72,7 +72,7 @@ def answers(runs: pd.DataFrame, suite: "Suite", baselines: pd.DataFrame) -> pd.D
     attention = {row.label: row.attention for row in suite.rows}
     attention |= dict(zip(finals["row"], finals["attention"], strict=True))
     parts = [
-        _answers(finals[finals["question"] == question.name], baselines)
+        _answers(_column(finals, question, baselines), finals[finals["question"] == question.name])
         .reindex(pd.Index(attention, name="row"))
         .assign(question=question.name)
         for question in suite.questions
@@ -94,7 +94,7 @@ def pairs(runs: pd.DataFrame, suite: "Suite", baselines: pd.DataFrame) -> pd.Dat
     finals = results(runs, suite)
     parts = []
     for question in suite.questions:
-        column = _column(finals[finals["question"] == question.name], baselines)
+        column = _column(finals, question, baselines)
         found = pairs_of(column.compared, column.metric) if column else pd.DataFrame()
         parts += [found.assign(table=suite.key, question=question.name)]
     return joined(parts)
@@ -152,13 +152,20 @@ class _Column(NamedTuple):
         metric: of its scores.
         samples: the answers of the finished seeds, by row.
         models: the rows without attention.
-        rules: the scores of the baselines of the task, by name.
+        rules: the scores of the baselines of the task that rows are compared with, by name.
+        of_task: whether there must be such rules.
     """
 
     metric: Metric
     samples: Mapping[str, Sample]
     models: frozenset[str]
     rules: Mapping[str, float]
+    of_task: bool
+
+    @property
+    def has_rules(self) -> bool:
+        """Whether it is known what rows must exceed."""
+        return bool(self.rules) if self.of_task else bool(self.models)
 
     def baselines(self, row: str) -> dict[str, float]:
         """The scores that a row is compared with: rules and, if it has attention, models."""
@@ -172,7 +179,7 @@ class _Column(NamedTuple):
 
     def obstacle(self, row: str) -> str:
         """What keeps a row from being compared; empty where nothing does."""
-        if not self.rules:
+        if not self.has_rules:
             return "no baseline"
         if self.samples[row].seeds == 1:
             return "one seed"
@@ -186,19 +193,21 @@ class _Column(NamedTuple):
         return {row: self.oriented(row) for row in self.samples if not self.obstacle(row)}
 
 
-def _column(runs: pd.DataFrame, baselines: pd.DataFrame) -> _Column | None:
+def _column(runs: pd.DataFrame, question: "Question", baselines: pd.DataFrame) -> _Column | None:
     """None without a finished run. Of several versions of the data that of the latest is used."""
-    finished = runs[runs["status"] == "ok"].sort_values("started")
+    asked = (runs["question"] == question.name) & (runs["status"] == "ok")
+    finished = runs[asked].sort_values("started")
     if finished.empty:
         return None
     latest = finished.iloc[-1]
     finished = finished[finished["data"] == latest["data"]]
     samples = {row: _sample(own) for row, own in finished.groupby("row")["sample"]}
-    rules = baselines[baselines["data"] == latest["data"]].set_index("name")["score"]
+    rules = baselines[baselines["data"] == latest["data"]].set_index("name")["score"].to_dict()
     models = frozenset(finished.loc[finished["baseline"], "row"])
     fields = {name: latest[name] for name in ("unit", "better", "digits", "scale", "exponential")}
     metric = Metric(name=latest["metric"], **fields)
-    return _Column(metric, samples, models, rules.to_dict())
+    of_task = question.rules == "all"
+    return _Column(metric, samples, models, rules if of_task else {}, of_task=of_task)
 
 
 def _sample(answers: pd.Series) -> Sample:
@@ -208,9 +217,9 @@ def _sample(answers: pd.Series) -> Sample:
     return found
 
 
-def _answers(runs: pd.DataFrame, baselines: pd.DataFrame) -> pd.DataFrame:
+def _answers(column: _Column | None, runs: pd.DataFrame) -> pd.DataFrame:
     """The answers to one question, by row; see `answers`."""
-    column, groups = _column(runs, baselines), runs.groupby("row")
+    groups = runs.groupby("row")
     found = pd.DataFrame({
         "status": groups["status"].agg(_status),
         "known_failures": groups["known_failures"].max(),
@@ -224,7 +233,7 @@ def _line(column: _Column, row: str) -> dict[str, Any]:
     metric, rules = column.metric, column.baselines(row)
     score = interval_of(column.samples[row], metric)
     strongest = max(rules, key=lambda name: metric.sign * rules[name], default="")
-    above = bool(column.rules) and row not in column.models
+    above = column.has_rules and row not in column.models
     above = above and worst_end(score, metric) > metric.sign * rules[strongest]
     text, low, high = map(metric.text, score[:3])
     return {
@@ -232,7 +241,7 @@ def _line(column: _Column, row: str) -> dict[str, Any]:
         "text": text, "interval": f"[{low}, {high}]", "seeds": column.samples[row].seeds,
         "not_compared": column.obstacle(row), "baseline": strongest,
         "baseline_value": rules[strongest] if strongest else math.nan,
-        "at_baseline": bool(column.rules) and not above, "answered": above,
+        "at_baseline": column.has_rules and not above, "answered": above,
     }  # fmt: skip
 
 

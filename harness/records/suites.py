@@ -15,7 +15,7 @@ The recipe of a question is found by the name `SUITE@VERSION/QUESTION`, as that 
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
@@ -54,6 +54,9 @@ class Question(Frozen):
         variants: options of variants, by variant; `+V` is V as the last layer of A+V.
         rates: values of `train.lr`, of which a trial with seed 0 chooses by dev.
         seeds: those of the runs at the rate that was chosen.
+        rules: what a row must exceed to answer: `all`, the baselines of the task and the rows
+            without attention; or `models`, these rows alone, where the baselines have seen more of
+            the data than a run.
     """
 
     name: Name
@@ -68,6 +71,7 @@ class Question(Frozen):
     variants: dict[str, Table] = Field(default={})
     rates: Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=2, max_length=16)]
     seeds: Annotated[tuple[Count, ...], Field(min_length=1)]
+    rules: Literal["all", "models"] = "all"
 
 
 class SuiteRow(Frozen):
