@@ -70,6 +70,16 @@ def test_a_row_below_five_seeds_with_one_at_a_baseline_is_answered_at_most_witho
     assert found.loc["primal", "tier"] == "" and found.loc["softmax", "at_baseline"]
 
 
+def test_a_row_that_is_compared_but_below_a_baseline_has_no_tier(suite_frames):
+    suite, runs, _, _ = suite_frames
+    baselines = suite_frames.baselines.assign(score=[10.0, 80.0, 10.0, 30.0])
+    found = answers(runs, suite, baselines).set_index(["question", "row"]).loc["recall"]
+    assert found.loc["primal", ["not_compared", "tier", "at_baseline"]].tolist() == ["", "", True]
+    assert found.loc["softmax", "tier"] == "A"
+    compared = pairs(runs, suite, baselines).query("question == 'recall'")
+    assert ["softmax", "primal"] in compared[["first", "second"]].values.tolist()
+
+
 def test_without_baselines_nothing_is_answered_or_ranked(suite_frames):
     suite, runs, baselines, _ = suite_frames
     found = answers(runs, suite, baselines[:0])
@@ -129,11 +139,19 @@ def test_the_matrix_is_ordered_by_questions_answered_and_then_by_time(suite_fram
     assert table.loc["softmax", "recall"] == pytest.approx(98, abs=0.5)
 
 
-def test_a_cost_of_other_samples_or_of_fewer_measurements_is_not_in_the_matrix(suite_frames):
+@pytest.mark.parametrize("change", [{"machine": "elsewhere"}, {"ratio": np.nan}, {"heads": 4}])
+def test_a_faster_measurement_in_another_setting_or_without_a_ratio_is_not_used(
+    suite_frames, change
+):
     suite, runs, baselines, costs = suite_frames
-    other = costs[costs["row"] == "primal"].assign(ratio=0.01, machine="elsewhere")
-    both = matrix(answers(runs, suite, baselines), pd.concat([costs, other[:1]]), suite)
-    assert both.loc["primal", "time.512"] == 0.9
+    other = costs[(costs["row"] == "primal") & (costs["length"] == 512)]
+    both = pd.concat([other.assign(**({"ratio": 0.01, "seconds": 0.01} | change)), costs])
+    table = matrix(answers(runs, suite, baselines), both, suite)
+    assert table.loc["primal", ["time.512", "memory.512"]].tolist() == [0.9, 0.5]
+
+
+def test_a_cost_of_another_batch_is_not_in_the_matrix(suite_frames):
+    suite, runs, baselines, costs = suite_frames
     changed = costs.assign(batching=costs["batching"].mask(costs["row"] == "primal", "7"))
     without = matrix(answers(runs, suite, baselines), changed, suite)
     assert without.loc["primal", ["time.512", "state_bytes"]].isna().all()
