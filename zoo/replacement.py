@@ -1,7 +1,7 @@
 """Attention layers of a model replaced by variants, with the projections that they have.
 
-The layers are those of `nn.MultiheadAttention`, and of classes like timm's `Attention`: with linear
-layers `qkv` and `proj`, and `num_heads`. Attributes do not tell what a layer computes: each is
+It replaces `nn.MultiheadAttention`, and classes like timm's `Attention`: with linear layers `qkv`
+and `proj`, and `num_heads`. Attributes do not tell what a layer computes: each is
 compared with softmax attention of its projections first, on random tokens, and refused where it
 differs (docs/decisions/0074-layers-are-replaced-after-a-trial.md).
 """

@@ -44,9 +44,7 @@ def make(library):
     def build(name: str, reference: str = "sdpa", **settings) -> nn.Module:
         config = getattr(library, name.split("For")[0].removesuffix("Model") + "Config")
         torch.manual_seed(0)
-        model = getattr(library, name)._from_config(
-            config(**settings), attn_implementation=reference
-        )
+        model = getattr(library, name)(config(attn_implementation=reference, **settings))
         for name, parameter in model.named_parameters():
             if name.endswith("sinks"):
                 nn.init.normal_(parameter)
@@ -200,8 +198,8 @@ def document(batch, head, query, key):
     ],
 )
 def test_windows_and_chunks_are_refused_by_name(library, mask, named):
-    config = library.LlamaConfig(**GROUPED, sliding_window=4, attention_chunk_size=4)
-    config._attn_implementation = "zoo-softmax"
+    windows = {"sliding_window": 4, "attention_chunk_size": 4}
+    config = library.LlamaConfig(attn_implementation="zoo-softmax", **GROUPED, **windows)
     create = getattr(library.masking_utils, mask)
     with pytest.raises(zoo.Unsupported, match=named):
         create(config, torch.zeros(3, N, 32), None, cache=None)
@@ -219,8 +217,7 @@ def test_windows_and_chunks_are_refused_by_name(library, mask, named):
     ],
 )
 def test_masks_of_models_are_refused_by_name(library, options, named):
-    config = library.LlamaConfig(**GROUPED)
-    config._attn_implementation = "zoo-linear"
+    config = library.LlamaConfig(attn_implementation="zoo-linear", **GROUPED)
     create = library.masking_utils.create_causal_mask
     with pytest.raises(zoo.Unsupported, match=named):
         create(config, torch.zeros(3, N, 32), None, cache=None, **options)
@@ -231,8 +228,7 @@ def vectorised(batch, head, query, key):
 
 
 def test_a_function_of_the_user_that_is_causal_is_honoured(library):
-    config = library.LlamaConfig(**GROUPED)
-    config._attn_implementation = "zoo-linear"
+    config = library.LlamaConfig(attn_implementation="zoo-linear", **GROUPED)
     create = library.masking_utils.create_causal_mask
     mask = create(config, torch.zeros(3, N, 32), PADDED, cache=None, and_mask_function=vectorised)
     assert torch.equal(mask, PADDED.bool())
