@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tasks import create
-from tasks.baselines import compute, steps
+from tasks.baselines import compute
 from tasks.contract import SPLITS
 from tasks.control.control import TEST_SEED
 from tasks.control.environment import Environment, Outcome
@@ -173,17 +173,11 @@ def test_an_episode_ends_at_the_limit_of_steps(path):
 
 def test_baselines_are_uniform_actions_and_the_trajectories_of_the_file(path):
     task = create("control", path=path, episodes=3)
-    returns = task.baseline_returns()
-    assert returns["trajectories of the file"] == pytest.approx(np.mean(LENGTHS) - 5)
-    assert -5 < returns["random policy"] < 10 and returns == task.baseline_returns()
-
-
-def test_there_are_baseline_returns_and_no_accuracies_or_losses(path):
-    task = create("control", path=path, episodes=2)
     splits = {name: task.load(name) for name in SPLITS}
-    assert compute(task, splits) == {}
-    found = [step for step in steps(task, splits).values() if step.kind != "accuracies"]
-    assert [(step.kind, step.fit()) for step in found] == [("returns", task.baseline_returns())]
+    returns = compute(task, splits)
+    assert returns["trajectories of the file"] == pytest.approx(np.mean(LENGTHS) - 5)
+    assert -5 < returns["random policy"] < 10 and returns == compute(task, splits)
+    assert [*returns] == ["random policy", "trajectories of the file"]
 
 
 def test_reference_returns_are_those_given_then_those_of_the_file_then_those_of_d4rl(tmp_path):
