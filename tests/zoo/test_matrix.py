@@ -8,7 +8,10 @@ from zoo.contract import Unsupported
 from zoo.variants import variants
 
 MASK = torch.tensor([[True] * 5 + [False] * 2, [True] * 7])
-WITHOUT = {"conv", "gated-linear", "longformer", "none", "retention", "yoso"}
+WITHOUT = {
+    "conv", "delta", "gated-delta", "gated-linear", "gdn2", "hgrn2", "kda", "longformer", "mamba2",
+    "none", "retention", "ssd", "yoso",
+}  # fmt: skip
 
 
 def layer_of(name: str, *, causal: bool = False, **options):
