@@ -225,11 +225,13 @@ def test_a_fresh_layer_remembers(name, least, median):
 @pytest.fixture
 def oracle_of(monkeypatch):
     """The module of a model of the package transformers, imported without torchvision."""
-    pytest.importorskip("transformers")
     find = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name, *to: name != "torchvision" and find(name, *to)
-    )
+
+    def without(name: str, *package: str):
+        return None if name == "torchvision" else find(name, *package)
+
+    monkeypatch.setattr(importlib.util, "find_spec", without)
+    pytest.importorskip("transformers")
     return lambda name: import_module(f"transformers.models.{name}.modeling_{name}")
 
 
