@@ -61,8 +61,9 @@ def test_a_run_gives_the_rows_of_its_table_and_the_paths_of_its_records(
     # A library that prints.
     monkeypatch.setattr("harness.runner.measure", lambda plan: print("noise") or unmeasured)
     code, out, err = call(*argv)
+    assert code == 0, err
     found = document(out)
-    assert code == 0 and "noise" in err and "step" in err
+    assert "noise" in err and "step" in err
     records = {str(store.path(record.spec)): record for record in store.read()[0]}
     assert {run["path"]: run["new"] for run in found["runs"]} == dict.fromkeys(records, True)
     measured = [row for row in found["rows"] if row["kind"] == "measured"]

@@ -355,10 +355,8 @@ def test_a_record_with_a_figure_out_of_range_is_left_out(store, record, field):
         path.write_text(json.dumps(tree))
         records, ((broken, reason),) = store.read()
         assert (records, broken) == ([good], path)
-        assert (
-            reason.startswith((field.removesuffix(".warmup"), "spec: 1 layers"))
-            or "finite" in reason
-        )
+        starts = field.removesuffix(".warmup"), "spec: 1 layers"
+        assert reason.replace(".encoder", "").startswith(starts) or "finite" in reason
         assert "Value error" not in reason
         assert "\n" not in reason
 
