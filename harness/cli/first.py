@@ -118,7 +118,7 @@ def place(
         return found | {"score": None, "reason": f"{row} lacks the form that this needs"}
     if own[0]["status"] != "ok":
         return found | {"score": None, "reason": own[0]["reason"], "failed": True}
-    score = 100 * own[0]["score"]
+    score = own[0]["score"]
     lines = [one for one in answers.to_dict("records") if one["question"] == question.name]
     others = sorted((one for one in lines if one["row"] != row), key=lambda one: -one["mean"])
     above = sum(one["mean"] > score for one in others)

@@ -1,17 +1,22 @@
-"""The table of models of a README, made from docstrings, traits and a conformance check."""
+"""The page of variants, made from docstrings, traits, certificates and costs."""
 
 import inspect
 import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
+    from harness.records.certificate import Certificate
     from harness.records.cost import CostRecord
     from zoo.contract import Attention
 
-MARK = "models"
-"""Name of the two comments in a page between which the table is written."""
+TITLE = """\
+# Variants
+
+`harness list NAME` shows the options of a variant, [its certificate](certificates.md) the checks.
+
+"""
 
 HEAD = ("name", "mechanism", "paper", "cost in N", "causal", "recurrent", "mixes tokens")
 
@@ -28,32 +33,31 @@ Authors are family names, or the first one and "et al."; title and venue may be 
 """
 
 
-def models_table(costs: "Iterable[CostRecord]") -> str:
-    """The table as Markdown, with the crossovers of a sweep among `costs` and their caption."""
+def page(costs: "Iterable[CostRecord]", certificates: "Mapping[str, Certificate]") -> str:
+    """The page as Markdown, with the crossovers of a sweep among `costs` and their caption."""
     from reports.markdown import escape_prose, table
     from reports.pages.cost import training_crossovers
     from reports.tables.values import NOTHING
 
-    lines = [[escape_prose(cell) for cell in row] for row in rows()]
+    lines = [[escape_prose(cell) for cell in row] for row in rows(certificates)]
     crossovers = training_crossovers(costs)
     if crossovers is None:
-        return table(HEAD, lines)
+        return TITLE + table(HEAD, lines)
     nothing = (NOTHING, NOTHING)
     # Markdown's escape does not change a name.
     lines = [[*line, *crossovers.texts.get(line[0], nothing)] for line in lines]
-    return f"{table((*HEAD, *CROSSOVERS), lines)}\n{crossovers.caption}\n"
+    return f"{TITLE}{table((*HEAD, *CROSSOVERS), lines)}\n{crossovers.caption}\n"
 
 
-def rows() -> list[list[str]]:
-    """The cells of every variant under `HEAD`, without plug-ins and what cannot be checked here."""
-    from zoo.conformance import CHECKS, configurations, run
+def rows(certificates: "Mapping[str, Certificate]") -> list[list[str]]:
+    """The cells under `HEAD` of every variant of this package that has a certificate."""
     from zoo.variants import variants
 
-    mixing = next(check for check in CHECKS if check.name == "token mixing")
     rows = []
     for name, variant in variants.built_in():
-        if not variant.unchecked:
-            mixes = run(mixing, configurations(name, variant)[0]).detail.startswith("yes")
+        if name in certificates:
+            mixing = (one for one in certificates[name].results if one.check == "token mixing")
+            mixes = next(mixing).detail.startswith("yes")
             claims = variant.traits.causal, variant.traits.recurrent, mixes
             rows.append([name, *described(name, variant).values(), *map(_yes, claims)])
     return rows

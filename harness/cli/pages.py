@@ -41,18 +41,22 @@ def main(
         _fit_studies(root / "results" / "shallow")
     stale = [*_stale_certificates(read_certificates(root / "results"))]
     for make in GENERATORS:
-        files = {file: content for file, content in make(root).items() if _differs(file, content)}
+        made = make(root)
         if check:
-            stale += [f"{file}: python -m harness.cli.pages" for file in files if _is_text(file)]
+            old = (file for file, content in made.items() if not is_current(file, content))
+            stale += [f"{file}: python -m harness.cli.pages" for file in old]
         else:
-            report.write_pages(files)
+            report.write_pages(
+                {file: content for file, content in made.items() if _differs(file, content)}
+            )
     for line in stale:
         typer.echo(f"out of date: {line}")
     raise typer.Exit(1 if stale else 0)
 
 
-def _is_text(file: Path) -> bool:
-    return file.suffix not in FIGURES
+def is_current(file: Path, content: bytes) -> bool:
+    """Whether a file has that content, or is a figure."""
+    return file.suffix in FIGURES or not _differs(file, content)
 
 
 def _differs(file: Path, content: bytes) -> bool:
@@ -88,8 +92,7 @@ def _list(root: Path) -> Files:
 
 
 def _reports(root: Path) -> Files:
-    published = root / "harness" / "recipes" / "suites"
-    return report.made(root / "results", root / "README.md", published)
+    return report.made(root / "results", root)
 
 
 def _certificates(root: Path) -> Files:

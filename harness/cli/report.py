@@ -29,13 +29,6 @@ def report(
         Path | None,
         typer.Option(parser=path, help="Folder of the pages; by default the store itself."),
     ] = None,
-    readme: Annotated[
-        Path | None,
-        typer.Option(
-            parser=path,
-            help="A page to update between its marks <!-- leaderboard --> and <!-- models -->.",
-        ),
-    ] = None,
     baselines: Annotated[
         bool,
         typer.Option("--baselines", help="First fit the baselines of tasks that lack them."),
@@ -69,7 +62,7 @@ def report(
         differences = found.differences
         text = comparison(compare, differences, found.suites)
         return Answer(differences.to_dict("records") if as_json else text)
-    files = _made(found, folder, readme, latex=latex)
+    files = within(folder, _made(found, latex=latex))
     require_writable(folder, str(folder), "give another --out")
     written = write_pages(files)
     code = 0 if complete else 1
@@ -110,34 +103,44 @@ def _gather(store: Path, suites: Sequence[str] = ()) -> _Store:
     return _Store([run for run in records if not is_of_suite(run)], broken, costs, tables)
 
 
-def made(store: Path, readme: Path, published: Path) -> dict[Path, bytes]:
-    """The pages of a store, `readme` with its tables, and the answers that the package ships.
+def made(store: Path, root: Path) -> dict[Path, bytes]:
+    """The files of a checkout that are made from a store: its pages, and what pages show of it.
 
     Raises:
-        UserError: the store cannot be read, or `readme` cannot be updated.
+        UserError: the store cannot be read.
     """
-    from reports.pages.suite import published as rows
+    from harness.cli import models
+    from harness.records.certificate import read_certificates
+    from reports.markdown import insert
+    from reports.pages.readme import readme_table
+    from reports.pages.suite import published
     from reports.text import frame_csv
 
-    found = _gather(store)
-    answers = {f"{of.suite.name}.csv": frame_csv(rows(of)) for of in found.suites}
-    return _made(found, store, readme) | within(published, answers)
+    found, suites = _gather(store), root / "harness" / "recipes" / "suites"
+    files = within(store, _made(found, latex=False))
+    files[root / "docs" / "variants.md"] = models.page(
+        found.costs, read_certificates(store)
+    ).encode()
+    for of in found.suites:
+        files[suites / f"{of.suite.name}.csv"] = frame_csv(published(of))
+        readme = root / "README.md"
+        text = insert(readme.read_text("utf-8"), of.suite.name, readme_table(of))
+        files[readme] = text.encode()
+    return files
 
 
-def _made(
-    found: _Store, folder: Path, readme: Path | None, *, latex: bool = False
-) -> dict[Path, bytes]:
+def _made(found: _Store, *, latex: bool) -> dict[str, bytes]:
+    """The pages of a store by name."""
     from reports import pages
     from reports.pages import suite as suite_pages
     from reports.text import frame_csv
 
-    updated = {readme: _updated(readme, found.records, found.costs).encode()} if readme else {}
     files = pages.files(found.records, found.broken)
     files |= {"pairs.csv": frame_csv(found.differences)}
     files |= pages.tuning_files(found.records) | pages.cost_files(found.costs)
     for of in found.suites:
         files |= suite_pages.files(of, latex=latex)
-    return within(folder, files) | updated
+    return files
 
 
 def within(folder: Path, files: Mapping[str, bytes]) -> dict[Path, bytes]:
@@ -193,22 +196,3 @@ def with_warnings(content: "tuple[list[T], list[Broken]]") -> "tuple[list[T], li
     for bad in content[1]:
         warnings.warn(f"{bad.path} is not a record and is left out: {bad.reason}", stacklevel=2)
     return content
-
-
-def _updated(readme: Path, records: "Sequence[Record]", costs: "Sequence[CostRecord]") -> str:
-    from harness.cli import models
-    from reports import markdown, pages
-
-    if readme.exists() and not readme.is_file():
-        raise UserError(f"--readme {readme} is not a regular file; give a page")
-    try:
-        page = pages.embed(readme.read_text("utf-8"), records)
-        if f"<!-- {models.MARK} -->" not in page:
-            return page
-        return markdown.insert(page, models.MARK, models.models_table(costs))
-    except OSError as error:
-        raise UserError(
-            f"--readme {readme} cannot be read ({error.strerror}); give another page"
-        ) from error
-    except ValueError as error:
-        raise UserError(f"--readme {readme} cannot be updated: {error}") from error

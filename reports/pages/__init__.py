@@ -9,13 +9,11 @@ from harness.records.ksvd import KsvdCurve
 from harness.records.record import Record
 from harness.records.spectrum import SpectrumRecord
 from harness.records.store import Broken
-from reports.markdown import insert
 from reports.pages.approximation import approximation
 from reports.pages.cost import cost_page
 from reports.pages.ksvd import ksvd
 from reports.pages.leaderboard import leaderboard
 from reports.pages.locality import locality
-from reports.pages.readme import readme_table
 from reports.pages.reproduced_results import results_page
 from reports.pages.reproduction import reproduction
 from reports.pages.spectrum import spectrum_page
@@ -46,15 +44,6 @@ def files(records: Sequence[Record], broken: Sequence[Broken]) -> dict[str, byte
         "leaderboard.md": leaderboard(records, broken).encode(),
         "leaderboard.csv": as_csv(boards(records)).encode(),
     }
-
-
-def embed(page: str, records: Iterable[Record]) -> str:
-    """`page` with the summary table between its `<!-- leaderboard -->` marks.
-
-    Raises:
-        ValueError: the page lacks one of the marks, or has one of them twice.
-    """
-    return insert(page, "leaderboard", readme_table(records))
 
 
 def locality_files(records: Iterable[Record]) -> dict[str, bytes]:

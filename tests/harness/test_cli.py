@@ -2,7 +2,6 @@
 
 import inspect
 import json
-import os
 import sys
 from importlib import metadata
 
@@ -14,6 +13,7 @@ from harness.cli import main
 from harness.cli.models import HEAD, paper_of, rows
 from tasks.data.sources import CachedTask
 from tasks.registry import tasks as task_registry
+from tests.certificates import committed
 from zoo.variants import variants
 
 TINY = ["run", "--budget", "smoke", "--precision", "fp32"]
@@ -224,9 +224,8 @@ def test_the_first_citation_or_that_of_the_named_line_is_read():
     assert paper_of("No paper.", "x") is None
 
 
-@pytest.mark.slow
 def test_the_rows_of_models_state_cost_traits_and_mixing():
-    models = {row[0]: dict(zip(HEAD, row, strict=True)) for row in rows()}
+    models = {row[0]: dict(zip(HEAD, row, strict=True)) for row in rows(committed())}
     assert models.keys() == {name for name, one in variants.items() if not one.unchecked}
     primal = models["primal"]
     assert primal["paper"] == "Chen et al., 2023, arXiv 2305.19798"
@@ -257,57 +256,13 @@ def test_a_report_writes_its_files_and_prints_the_summary(call, store, unmeasure
     call(*TINY, "-a", "softmax")
     bad = store.folder / "bad.json"
     bad.write_text(json.dumps({"spec": 1}))
-    readme = tmp_path / "README.md"
-    marks = "".join(f"<!-- {mark} -->\n<!-- /{mark} -->\n" for mark in ("leaderboard", "models"))
-    readme.write_text(f"top\n{marks}bottom\n")
     pages = tmp_path / "pages"
-    code, out, err = call("report", "--out", str(pages), "--readme", str(readme))
+    code, out, err = call("report", "--out", str(pages))
     assert code == 0 and err.startswith(
         f"harness: warning: {bad} is not a record and is left out: "
     )
     assert bad.is_file() and (pages / "leaderboard.csv").is_file()
-    assert str(readme) in out.splitlines()
     assert "\nbaselines: " in out
-    text = readme.read_text()
-    assert text.startswith("top\n") and text.endswith("bottom\n")
-    assert "| softmax | Softmax attention" in text and "arXiv 1706.03762" in text
-    call("report", "--out", str(pages), "--readme", str(readme))
-    assert readme.read_text() == text
-
-
-@pytest.mark.parametrize(
-    ("page", "message"),
-    [
-        ("missing.md", "cannot be read (No such file"),
-        ("unmarked.md", "cannot be updated: the page"),
-        ("pipe.md", "is not a regular file"),
-    ],
-)
-def test_a_page_that_cannot_be_updated_is_rejected_before_anything_is_written(
-    call, store, tmp_path, page, message
-):
-    store.folder.mkdir()
-    (tmp_path / "unmarked.md").write_text("no marks\n")
-    os.mkfifo(tmp_path / "pipe.md")
-    code, _, err = call("report", "--readme", str(tmp_path / page))
-    assert code == 2 and err.startswith(f"harness: --readme {tmp_path / page} {message}")
-    assert not list(store.folder.iterdir())
-
-
-def test_a_missing_package_of_the_table_of_models_is_named_with_its_remedy(
-    call, store, tmp_path, monkeypatch
-):
-    for module in ("reformer_pytorch", "reformer_pytorch.reformer_pytorch"):
-        monkeypatch.setitem(sys.modules, module, None)
-    monkeypatch.setattr("zoo.variants.variants.items", lambda: [("reformer-lib", REFORMER_LIB)])
-    store.folder.mkdir()
-    page = tmp_path / "README.md"
-    marks = [f"<!-- {mark} -->\n<!-- /{mark} -->\n" for mark in ("leaderboard", "models")]
-    page.write_text("".join(marks))
-    code, _, err = call("report", "--readme", str(page))
-    assert code == 2 and err.count("\n") == 1
-    assert err.startswith(f"harness: --readme {page} cannot be updated: reformer-lib needs ref")
-    assert err.endswith("; pip install reformer-pytorch\n")
 
 
 @pytest.mark.parametrize("below", [False, True])

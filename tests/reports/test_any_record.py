@@ -13,7 +13,7 @@ from markdown_it import MarkdownIt
 
 from harness.records.record import Record
 from harness.records.store import Broken
-from reports.pages import cost_files, embed, locality_files
+from reports.pages import cost_files, locality_files
 from reports.pages.leaderboard import leaderboard
 from reports.tables import as_csv, boards, summary
 from tests.reports.conftest import make_cost, make_record
@@ -91,15 +91,6 @@ def test_the_csv_holds_a_line_for_each_row_and_no_formula(generated):
     lines = list(csv.reader(io.StringIO(as_csv(made))))
     assert len(lines) == 1 + sum(len(board.rows) + len(board.baselines) for board in made)
     assert not any(cell.startswith(("=", "+", "-", "@")) for line in lines for cell in line)
-
-
-@given(STORES)
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
-def test_a_readme_is_the_same_when_it_is_embedded_twice(generated):
-    page = "a\n<!-- leaderboard -->\n<!-- /leaderboard -->\nb\n"
-    once = embed(page, [*NORMAL, *generated])
-    assert embed(once, [*NORMAL, *generated]) == once
-    assert once.count("<!--") == 2
 
 
 @given(STORES)

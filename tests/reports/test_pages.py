@@ -3,13 +3,9 @@ import sys
 from itertools import permutations
 from pathlib import Path
 
-import pytest
-
 from harness.records.store import Broken
-from reports.markdown import escape
-from reports.pages import embed, files
+from reports.pages import files
 from reports.pages.leaderboard import leaderboard
-from reports.pages.readme import readme_table
 
 ACCURACY = "test accuracy, % [95 % interval]"
 
@@ -143,7 +139,6 @@ def test_the_notes_count_the_costs_of_a_shared_machine(record):
 
 def test_an_empty_store_gives_a_page_that_names_the_command():
     assert "There are no records yet. `harness run` makes one" in leaderboard([], [])
-    assert "There are no records yet." in readme_table([])
 
 
 def test_the_same_records_make_the_same_bytes_in_any_order(record):
@@ -156,55 +151,9 @@ def test_the_same_records_make_the_same_bytes_in_any_order(record):
 
 def test_a_page_needs_neither_torch_nor_matplotlib():
     code = (
-        "import sys; from reports.pages import embed; from reports.tables import summary;"
+        "import sys; from reports.pages import files; from reports.tables import summary;"
         "print(sorted({'torch', 'matplotlib', 'pandas', 'scipy.stats'} & set(sys.modules)))"
     )
     root = Path(__file__).parents[2]
     run = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True)
     assert (run.stdout, run.stderr) == ("[]\n", "")
-
-
-@pytest.fixture
-def laptop(record):
-    """Records of two tasks at budget laptop, and others that the summary leaves out."""
-
-    def made(attention, task, accuracy=0.5, **changes):
-        return record(attention, task=task, accuracy=accuracy, budget="laptop", **changes)
-
-    return [
-        made("softmax", "text"), made("primal", "text", 0.52), made("primal", "text", 0.54, seed=1),
-        made("softmax", "image", status="diverged", reason="nan | x"), made("none", "image", 0.3),
-        made("none", "image", 0.9, key="image@1[causal=False]"),
-        *(record(name, task="text") for name in "abcd"),
-        *(made(name, "text", overrides={"train.lr": 1.0}) for name in "abcd"),
-        *(made(name, "text", block=8) for name in "abcd"),
-        *(made(name, "text", model={"positions": "rotary"}) for name in "abcd"),
-    ]  # fmt: skip
-
-
-def test_the_readme_has_one_table_of_default_boards(laptop):
-    lines = readme_table(laptop).splitlines()
-    assert [line for line in lines if line.startswith("|")] == [
-        "| attention | image, % | text, % |",
-        "| --- | --: | --: |",
-        "| none | 30.0 [28.0, 32.0]† · 0.500× | – |",
-        "| primal | – | 53.0 [40.3, 65.7] · 0.500× |",
-        "| softmax | diverged: nan &#124; x · 0.500× | 50.0 [47.8, 52.2]† · 0.500× |",
-        "| *strongest baseline* | *30.0 none* | *17.0 majority* |",
-    ]
-    assert "](results/leaderboard.md)" in "".join(lines)
-    assert len(lines) <= 15
-
-
-def test_texts_of_records_are_escaped_in_the_readme(record):
-    hostile = "<b>x</b> ![y](http://e) `"
-    names = {"task": hostile, "machine": hostile, "baselines": {hostile: 0.5}}
-    page = readme_table([record(hostile, budget="laptop", **names)])
-    # Once each as a task, a variant, a baseline and a machine.
-    assert page.count(escape(hostile)) == 4 == page.count("http://e")
-
-
-def test_the_readme_table_is_between_the_marks(laptop):
-    page = embed("a\n<!-- leaderboard -->\nold\n<!-- /leaderboard -->\nb\n", laptop)
-    assert page.startswith("a\n<!-- leaderboard -->\n\nTest score")
-    assert page.endswith("\n\n<!-- /leaderboard -->\nb\n") and "old" not in page

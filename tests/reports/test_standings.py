@@ -8,7 +8,6 @@ import pytest
 
 from harness.records.baselines import TaskBaselines, name_of_task, with_baselines
 from reports.pages.leaderboard import leaderboard
-from reports.pages.readme import readme_table
 from reports.tables import as_csv, boards, summary
 from reports.tables.values import NO_EVIDENCE
 
@@ -156,11 +155,6 @@ def test_csv_holds_the_standings(runs):
     assert found == {"a": ["1", "True", "0"], "b": ["2", "False", "3"]} | {
         name: ["", "", ""] for name in BASELINES
     }
-
-
-def test_the_readme_explains_the_mark_of_no_evidence(runs):
-    page = readme_table(runs("a", 0.61, budget="laptop"))
-    assert "]∅ · " in page and "∅ No evidence of attention" in page
 
 
 def test_without_baselines_there_is_no_verdict_on_them_but_the_missing_file(record):

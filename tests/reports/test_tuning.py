@@ -4,7 +4,7 @@ import pytest
 
 from harness.records.record import Record
 from harness.records.tuning import best
-from reports.pages import embed, tuning_files
+from reports.pages import tuning_files
 from reports.tables import as_csv, boards
 from tests.reports.conftest import make_record
 
@@ -72,11 +72,6 @@ def test_rows_tuned_over_one_grid_share_a_board_without_their_trials():
 @pytest.mark.parametrize("other", [make_record("primal"), final("primal", rates=RATES[1:])])
 def test_other_grids_and_untuned_runs_are_on_boards_of_their_own(other):
     assert len(boards([final(), other])) == 2
-
-
-def test_a_readme_shows_untuned_runs_alone():
-    page = "<!-- leaderboard -->\n<!-- /leaderboard -->\n"
-    assert "No record has budget" in embed(page, [final(budget="laptop")])
 
 
 def test_a_row_of_which_all_trials_failed_is_a_failure_with_its_reason():
