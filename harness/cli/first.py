@@ -63,10 +63,10 @@ def first(
         for row in rows
     ]
     failed = any(one["failed"] for own in documents for one in own["questions"])
-    if as_json:
-        return Answer({"rows": documents}, int(failed))
     machine = f"{suite.key}, seed {SEED}; {describe(kind).device}"
-    return Answer("\n\n".join(_text(own, machine) for own in documents), int(failed))
+    if as_json:
+        return Answer({"machine": machine, "rows": documents}, int(failed))
+    return Answer("\n\n".join(text(own, machine) for own in documents), int(failed))
 
 
 def _runs(
@@ -164,8 +164,8 @@ def _layer(suite: "Suite", row: "SuiteRow", device: Any) -> list[Document]:
     return [*found.values()]
 
 
-def _text(document: Document, machine: str) -> str:
-    """At most 25 lines."""
+def text(document: Document, machine: str) -> str:
+    """What the command prints of a row: at most 25 lines."""
     from reports.text import text_table
 
     row = document["row"]

@@ -4,17 +4,19 @@ With `--check` nothing is written: it names the files that are out of date, and 
 any. Measurements and fits are records; this program makes none.
 """
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from harness.cli import cards, list, report
+from harness.cli import cards, first, list, report
 from harness.cli.arguments import path
 from harness.cli.process import script
 from harness.records.certificate import Certificate, read_certificates
 from harness.records.shallow import read_studies, write_study
+from reports.markdown import insert
 from reports.pages.certificates import certificates_page
 from reports.pages.findings import findings
 from zoo.conformance import checks_for, configurations
@@ -95,6 +97,18 @@ def _reports(root: Path) -> Files:
     return report.made(root / "results", root)
 
 
+def _screen(root: Path) -> Files:
+    """The README with what the first command printed, as `results/first.json` has it.
+
+    `harness run --attention primal --json > results/first.json` makes that file.
+    """
+    screen = json.loads((root / "results" / "first.json").read_text("utf-8"))
+    lines = first.text(screen["rows"][0], screen["machine"]).splitlines()
+    readme = root / "README.md"
+    block = "\n".join(f"    {line}".rstrip() for line in lines)
+    return {readme: insert(readme.read_text("utf-8"), "screen", block).encode()}
+
+
 def _certificates(root: Path) -> Files:
     found = read_certificates(root / "results")
     return {root / "docs" / "certificates.md": certificates_page(found.values()).encode()}
@@ -116,7 +130,7 @@ def _cards(root: Path) -> Files:
 
 
 GENERATORS: tuple[Callable[[Path], Files], ...] = (
-    _list, _reports, _certificates, _findings, _performance, _cards,
+    _list, _reports, _screen, _certificates, _findings, _performance, _cards,
 )  # fmt: skip
 
 

@@ -241,7 +241,7 @@ def test_the_place_of_a_row_is_that_among_the_other_published_rows(file):
         ],
         columns=["row", "mean", "baseline", "baseline_value", "rate"],
     ).assign(question="easy")  # fmt: skip
-    run = {"row": "primal", "question": "easy", "status": "ok", "score": 0.3}
+    run = {"row": "primal", "question": "easy", "status": "ok", "score": 30.0}
     found = place("primal", question, pd.DataFrame([run]), answers)
     assert (found["place"], found["of"], found["published"]) == (3, 4, 10.0)
     assert [(one["place"], one["row"]) for one in found["others"]] == [
