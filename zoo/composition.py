@@ -1,61 +1,90 @@
-"""Stacks of layers by name: `A`, or `A+B` for layers of A and a last layer of B."""
+"""Stacks of layers by name.
 
+`A` fills every layer, `A+B` all layers but the last, which is B. With a count or parentheses the
+text gives the layers one by one, and repeats to the depth of the stack, which is a multiple of it:
+
+    A*3+B       three layers of A, then one of B
+    (A+B)*2     A, B, A, B
+"""
+
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from zoo.contract import Attention, Size, Unsupported, variants
 from zoo.registry import UserError, Value, changed, resolve
 
+TOKEN = re.compile(r"[+*()]|[^+*()]+")
+
+MOST_LAYERS = 1024
+"""Layers that a text may give, at most."""
+
 
 @dataclass(frozen=True)
 class Composition:
-    """The variants of the layers of a stack: that of the last one, and that of all others."""
+    """The variants of the layers of a stack.
 
-    body: str
-    last: str
+    Attributes:
+        pattern: of the layers, first to last.
+        repeats: whether a stack repeats the pattern; otherwise the last layer is that of the
+            pattern, and all others are the first of the pattern.
+    """
+
+    pattern: tuple[str, ...]
+    repeats: bool = False
 
     @classmethod
     def parse(cls, text: str) -> "Composition":
-        """Read `A` or `A+B`.
+        """Read the text of a stack.
 
         Raises:
-            UserError: a name is unknown, or there are more than two, or the same one twice.
+            UserError: a name is unknown, the text has another form, or `A+B` names more than two
+                variants, or the same variant twice.
         """
         if ":" in text:
             raise UserError(
                 f"attention {text!r} is not a registered name; give its class an entry point, as "
                 "docs/add_a_variant.md says"
             )
-        names = text.split("+")
-        if len(names) > 2 or "" in names:
-            count = sum(map(bool, names))
+        repeats = any(sign in text for sign in "*()")
+        pattern = _read(text) if repeats else tuple(text.split("+"))
+        if not repeats and (len(pattern) > 2 or "" in pattern):
+            count = sum(map(bool, pattern))
             raise UserError(
-                f"attention {text!r} names {count} variants, not one or two; give A or A+B"
+                f"attention {text!r} names {count} variants, not one or two; give A or A+B, or a "
+                "pattern of layers, as A*3+B"
             )
-        for name in names:
+        for name in dict.fromkeys(pattern):
             variants.find(name)
-        body, last = names[0], names[-1]
-        if len(names) == 2 and body == last:
-            raise UserError(f"attention {text!r} names {body} twice; give {body!r}")
-        return cls(body, last)
+        if not repeats and len(pattern) == 2 and pattern[0] == pattern[1]:
+            raise UserError(f"attention {text!r} names {pattern[0]} twice; give {pattern[0]!r}")
+        return cls(pattern, repeats)
 
     @property
     def names(self) -> tuple[str, ...]:
         """The variants of the stack, each once."""
-        return (self.body,) if self.body == self.last else (self.body, self.last)
+        return tuple(dict.fromkeys(self.pattern))
 
     def layers(self, depth: int) -> tuple[str, ...]:
         """The variant of each layer of a stack, first to last.
 
         Raises:
-            Unsupported: `depth` is less than the number of variants.
+            Unsupported: `depth` is less than the number of variants, or no multiple of the pattern.
         """
-        if depth < len(self.names):
+        size = len(self.pattern)
+        if self.repeats:
+            if depth % size:
+                raise Unsupported(
+                    f"depth={depth} is no multiple of the {size} layers of the pattern; give "
+                    f"depth={-(-depth // size) * size}"
+                )
+            return self.pattern * (depth // size)
+        if depth < size:
             raise Unsupported(
-                f"depth={depth} is less than the {len(self.names)} variants of "
-                f"{'+'.join(self.names)}; raise depth"
+                f"depth={depth} is less than the {size} variants of {'+'.join(self.names)}; raise "
+                "depth"
             )
-        return (*[self.body] * (depth - 1), self.last)
+        return (*[self.pattern[0]] * (depth - 1), self.pattern[-1])
 
     def resolve(self, given: Mapping[str, Mapping[str, Value]]) -> dict[str, dict[str, Value]]:
         """All options of all variants of the stack: `given`, checked and completed."""
@@ -95,3 +124,45 @@ def build(
         name: resolve(name, variants.find(name), options.get(name, {})) for name in {*layers}
     }
     return [variants.find(name).build(size, resolved[name]) for name in layers]
+
+
+def _read(text: str) -> tuple[str, ...]:
+    """The layers that a text with counts or parentheses gives."""
+    tokens = [token.strip() for token in TOKEN.findall(text)]
+    layers = _sum(tokens, text)
+    if tokens:
+        raise UserError(f"attention {text!r}: unexpected {tokens[0]!r}; give for example A*3+B")
+    return layers
+
+
+def _sum(tokens: list[str], text: str) -> tuple[str, ...]:
+    """Read terms with + between them from the front of `tokens`, which are removed."""
+    layers = _term(tokens, text)
+    while tokens and tokens[0] == "+":
+        del tokens[0]
+        layers += _term(tokens, text)
+    return layers
+
+
+def _term(tokens: list[str], text: str) -> tuple[str, ...]:
+    """Read a name, or a sum in parentheses, and its count."""
+    first = tokens.pop(0) if tokens else ""
+    if first == "(":
+        layers = _sum(tokens, text)
+        if not tokens or tokens.pop(0) != ")":
+            raise UserError(f"attention {text!r}: a parenthesis is not closed; close it")
+    elif first in ("", "+", "*", ")"):
+        found = repr(first) if first else "the end"
+        raise UserError(f"attention {text!r}: {found} in place of a variant; give one, as in A*3+B")
+    else:
+        layers = (first,)
+    while tokens and tokens[0] == "*":
+        count = tokens[1] if len(tokens) > 1 else ""
+        if not count.isdecimal() or not 1 <= int(count) <= MOST_LAYERS // len(layers):
+            raise UserError(
+                f"attention {text!r}: {count!r} is no count of 1 to {MOST_LAYERS} layers in all; "
+                "give for example A*3+B"
+            )
+        del tokens[:2]
+        layers *= int(count)
+    return layers

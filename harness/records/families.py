@@ -1,6 +1,7 @@
 """The family of each variant of this project, from what is listed of it: nothing is imported."""
 
 import json
+import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -11,8 +12,9 @@ LISTED = Path(__file__).parents[1] / "cli" / "list.json"
 
 
 def family_of(attention: str) -> str:
-    """The family of a variant, of `A+B` that of B; a variant that is not listed is `custom`."""
-    return _families().get(attention.rpartition("+")[2], CUSTOM)
+    """The family of a variant, of a composition that of the last variant; else `custom`."""
+    names = re.findall(r"[^+*()\d][^+*()]*", attention)
+    return _families().get(names[-1] if names else "", CUSTOM)
 
 
 def colour_of(attention: str) -> str:

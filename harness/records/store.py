@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -222,9 +223,7 @@ class CostStore(RecordStore[CostSpec, CostRecord]):
 
     def name(self, spec: CostSpec) -> str:
         """See `RecordStore.name`."""
-        return (
-            f"{spec.attention}-{spec.level}-{spec.operation}-{spec.device}-n{spec.length}-{spec.id}"
-        )
+        return f"{re.sub(r'[*()]', '-', spec.attention)}-{spec.level}-{spec.operation}-{spec.device}-n{spec.length}-{spec.id}"
 
 
 class SpectrumStore(RecordStore[RunSpec, SpectrumRecord]):
@@ -269,9 +268,9 @@ def _dangles(entry: "os.DirEntry[str]") -> bool:
 
 def name_of_run(spec: RunSpec) -> str:
     """The name of the files of a run, without a suffix."""
-    # The recipe of a question of a suite is `SUITE@VERSION/QUESTION`.
-    recipe = spec.budget.replace("/", "-")
-    return f"{spec.task.name}-{spec.attention}-{recipe}-{spec.device}-s{spec.seed}-{spec.id}"
+    # A recipe may be `SUITE@VERSION/QUESTION`, and the attention `(A+B)*2`.
+    attention, recipe = (re.sub(r"[/*()]", "-", text) for text in (spec.attention, spec.budget))
+    return f"{spec.task.name}-{attention}-{recipe}-{spec.device}-s{spec.seed}-{spec.id}"
 
 
 def _rerun_command(text: str) -> str:

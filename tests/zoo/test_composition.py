@@ -3,7 +3,7 @@
 import pytest
 
 from zoo.composition import Composition, build
-from zoo.contract import Size
+from zoo.contract import Size, Unsupported
 from zoo.registry import UserError
 
 SIZE = Size(dim=16, heads=2, max_len=20, causal=False, dropout=0.0)
@@ -22,6 +22,27 @@ def test_one_name_fills_every_layer():
 def test_a_plus_b_is_layers_of_a_and_a_last_layer_of_b():
     assert names("softmax+primal", 4) == ["softmax"] * 3 + ["primal"]
     assert names("primal+softmax", 2) == ["primal", "softmax"]
+
+
+@pytest.mark.parametrize(
+    ("text", "depth", "layers"),
+    [
+        ("primal*3+softmax", 4, "ppps"),
+        ("primal*3+softmax", 8, "pppsppps"),
+        ("primal*2+softmax*2", 4, "ppss"),
+        ("(primal+softmax)*2", 4, "psps"),
+        ("(primal*2+softmax)*2+linear", 7, "ppsppsl"),
+        ("primal*2", 6, "pppppp"),
+    ],
+)
+def test_a_pattern_gives_layers_one_by_one_and_repeats(text, depth, layers):
+    kinds = {"p": "primal", "s": "softmax", "l": "linear"}
+    assert Composition.parse(text).layers(depth) == tuple(kinds[one] for one in layers)
+
+
+def test_a_depth_that_is_no_multiple_of_the_pattern_is_rejected_with_the_next_that_is():
+    with pytest.raises(Unsupported, match=r"depth=6 is no multiple of the 4 layers .* depth=8"):
+        Composition.parse("primal*3+softmax").layers(6)
 
 
 def test_the_layers_share_no_parameter():
@@ -63,6 +84,16 @@ BAD = {
     "softmax+primel": "unknown attention variant 'primel'; did you mean 'primal'",
     "softmax+": "names 1 variants, not one or two; give A or A",
     "softmax+primal+softmax": "names 3 variants, not one or two; give A or A",
+    "softmax*3+": "the end in place of a variant",
+    "softmax*+primal": "'\\+' is no count",
+    "softmax*0": "'0' is no count",
+    "softmax*2000": "'2000' is no count",
+    "(softmax*40)*40": "'40' is no count",
+    "softmax*2**3": "'\\*' is no count",
+    "(softmax+primal": "a parenthesis is not closed",
+    "softmax*2)": "unexpected '\\)'",
+    "()*2": "'\\)' in place of a variant",
+    "softmax*2+primel": "unknown attention variant 'primel'",
 }
 
 
