@@ -223,7 +223,9 @@ class CostStore(RecordStore[CostSpec, CostRecord]):
 
     def name(self, spec: CostSpec) -> str:
         """See `RecordStore.name`."""
-        return f"{re.sub(r'[*()]', '-', spec.attention)}-{spec.level}-{spec.operation}-{spec.device}-n{spec.length}-{spec.id}"
+        attention = re.sub(r"[*()]", "-", spec.attention)
+        setting = f"{spec.level}-{spec.operation}-{spec.device}-n{spec.length}"
+        return f"{attention}-{setting}-{spec.id}"
 
 
 class SpectrumStore(RecordStore[RunSpec, SpectrumRecord]):
