@@ -9,15 +9,15 @@ l(i, j), which is the number of binary digits of i xor j (l(i, i) = 0),
     y_i = sum_{j <= i} lambda_i^(l(i, j)) alpha_(j+1) ... alpha_i (q_i . k_j) / sqrt(e) v_j
     out_i = W_o (swish(W_r x_i) * Norm_h(y_i))
 
-The tokens of a level l > 0 are those of an aligned block of 2^(l - 1), the nearest of which are on
-level 1. There is one state for each level. After token i, with z zeros at the end of i + 1 in
-binary, the states of levels 0 to z are added to that of level z + 1. Time O(n log n e^2) and memory
-O(n e^2 / chunk + n chunk) per head: pairs within a chunk by their weights, others by the states of
-halves of blocks of 2, 4, 8 ... chunks. Nothing is divided by a product of gates.
+The tokens of a level l > 0 are an aligned block of 2^(l - 1) tokens, or none; levels increase with
+the distance. There is a state for each level. After token i, with z zeros at the end of i + 1 in
+binary, the states of levels 0 to z are added to the state of level z + 1. Time O(n log n e^2) and
+memory O(n e^2 / chunk + n chunk) per head: pairs within a chunk by their weights, others by the
+states of halves of blocks of 2, 4, 8 ... chunks. Nothing is divided by a product of gates.
 
-Deviations: gate, norm and output are those of `gated-linear`, with a gate for each head, where the
-paper has those of Mamba-2. Pairs further apart than the last level are on it. Positions are ranks
-among the real tokens of a sample.
+Deviations: gate, norm and output are as in `gated-linear`, with a gate for each head, and in the
+paper as in Mamba-2. Pairs further apart than the last level are on it. Positions are ranks among
+the real tokens of a sample.
 """
 
 from typing import Annotated
@@ -92,7 +92,7 @@ class LogLinear(CausalHeads):
     def attend(self, x: Tokens) -> Queries:
         """See `CausalHeads.attend`."""
         inputs = self._project(x, self.query_key_value(x))
-        # In an exported graph more than any length: no length is a case of its own.
+        # In an exported graph more than any length: then no length is a special case.
         limit = self.size.max_len + 1 if torch.compiler.is_exporting() else x.shape[1]
         return weighted_sum(*inputs, self.chunk, limit)
 

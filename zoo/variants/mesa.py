@@ -13,9 +13,9 @@ of the conjugate gradient: it has e equations. In chunks: H_i in full, y_i from 
 k_j with the solution x_i. Time O(n e^2 (chunk + e)), memory O(n e^2) per head, and a state of 2 e^2
 numbers.
 
-Deviations: gate, norm and output are those of `gated-linear`; the published layer has an RMS norm
-per head, and no gate. The convolution of `Size.short_conv` runs over values as well. Padded tokens
-are removed from the sequence.
+Deviations: gate, norm and output are as in `gated-linear`; the published layer has an RMS norm per
+head, and no gate. The convolution of `Size.short_conv` runs over values as well. Padded tokens are
+removed from the sequence.
 """
 
 import torch
