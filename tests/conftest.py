@@ -23,7 +23,7 @@ pytest.register_assert_rewrite("tests.zoo.oracle", "tests.zoo.primal_oracle")
 UNCHECKED = {
     "tasks.lra.listops_trees", "tasks.lra.pathfinder_drawing", "tasks.lra.pathfinder_growth",
     "zoo.kernels.cosine_map_kernels", "zoo.kernels.cosine_map_loops", "zoo.kernels.cpu_loops",
-    "zoo.kernels.precision", "zoo.kernels.recurrence_loops",
+    "zoo.kernels.delta_loops", "zoo.kernels.precision", "zoo.kernels.recurrence_loops",
     "zoo.registry.names", "zoo.registry.options",
 }  # fmt: skip
 

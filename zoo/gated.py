@@ -1,32 +1,23 @@
-"""A layer that normalises each head of a mechanism separately, and multiplies it by a gate.
+"""A layer that normalises each head of a recurrence separately, and multiplies it by a gate.
 
     out = W_o (swish(W_g x) * Norm_h(y))
 
-with y from an inner mechanism and Norm_h a group norm, one group per head. Positions are ranks
-among the real tokens of a sample: these are moved to the front, and afterwards back.
+with y from the recurrence and Norm_h a group norm, one group per head.
 """
 
-from abc import abstractmethod
-
-import torch
 from torch import nn
 from torch.nn import functional as F
 
-from zoo.contract import Attended, Attention, Context, Mask, Queries, Size, State, Tokens
-from zoo.kernels import eager
-from zoo.kernels.real_tokens import gather_tokens, real_tokens_first
-from zoo.projection import Projection
+from zoo.contract import Size, Tokens
+from zoo.recurrent import Heads, Inputs, RecurrentAttention
 
 
-class GatedAttention(Attention):
-    """Projections around an inner `attend`, norm and gate behind it, and the shape of the state."""
-
-    parts = 2
+class GatedAttention(RecurrentAttention):
+    """Projections in front of a recurrence, norm and gate behind it."""
 
     def __init__(self, size: Size) -> None:
         """Make the projection of queries, keys and values."""
-        super().__init__(size)
-        self.query_key_value = Projection(size, 3 * size.dim)
+        super().__init__(size, 3 * size.dim, bias=True)
 
     def _make_output(self) -> None:
         """Make gate, norm and output projection.
@@ -38,33 +29,7 @@ class GatedAttention(Attention):
         self.norm = nn.GroupNorm(size.heads, size.dim)
         self.out = nn.Linear(size.dim, size.dim)
 
-    def forward(
-        self, x: Tokens, context: Context | None = None, mask: Mask | None = None
-    ) -> Attended:
-        """Move real tokens to the front, attend, merge the heads; see `Attention.forward`."""
-        self.require_self(x, context)
-        if mask is None:
-            return Attended(self._merge(x, self.attend(x, None)))
-        order, inverse = real_tokens_first(mask)
-        real = torch.arange(x.shape[1], device=x.device) < mask.sum(1, keepdim=True)
-        ordered = gather_tokens(x, order)
-        return Attended(gather_tokens(self._merge(ordered, self.attend(ordered, real)), inverse))
-
-    @abstractmethod
-    def attend(self, x: Tokens, real: Mask | None) -> Queries:
-        """The output of each head; real tokens come first, and `real` is True for them."""
-
-    def backend_for(self, x: Tokens) -> str:
-        """See `Attention.backend_for`."""
-        return "recurrent" if eager.on_cpu(x) else "chunked"
-
-    def start(self, batch: int) -> State:
-        """See `Attention.start`: a matrix per head, (b, h, e, e), and the number of tokens."""
-        heads, width = self.size.heads, self.size.head_dim
-        sums, count = self.zero_state(batch, heads, width, width), self.zero_state(batch).long()
-        return sums, count, *self.zero_past(batch, self.query_key_value)
-
-    def _merge(self, x: Tokens, heads: Queries) -> Tokens:
+    def merge(self, x: Tokens, heads: Heads, inputs: Inputs) -> Tokens:
         """Normalise each head, multiply by the gate, apply the output projection."""
         gate = self.gate(x)
         tokens = heads.transpose(1, 2).to(gate.dtype)

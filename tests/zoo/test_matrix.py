@@ -9,7 +9,8 @@ from zoo.variants import variants
 
 MASK = torch.tensor([[True] * 5 + [False] * 2, [True] * 7])
 WITHOUT = {
-    "conv", "gated-linear", "log-linear", "longformer", "mesa", "none", "retention", "rwkv7", "yoso"
+    "conv", "delta", "gated-delta", "gated-linear", "gdn2", "hgrn2", "kda", "log-linear",
+    "longformer", "mamba2", "mesa", "none", "retention", "rwkv7", "ssd", "yoso",
 }  # fmt: skip
 
 

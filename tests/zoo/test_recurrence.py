@@ -8,9 +8,9 @@ import torch
 import zoo
 from zoo.cost import flops
 from zoo.kernels import eager, recurrence
+from zoo.kernels.delta import decayed_chunks
 from zoo.kernels.recurrence import decayed_sum
-from zoo.variants.gated_linear import recur
-from zoo.variants.retention import log_gamma, retain
+from zoo.variants.retention import log_gamma
 
 
 def inputs(n, width=5, dtype=torch.float64):
@@ -22,9 +22,8 @@ def inputs(n, width=5, dtype=torch.float64):
 
 
 def definition(causal, q, k, v, log_decay):
-    parts = q, k, v, log_decay
-    sums = recur(*parts, 4) + (q * k).sum(-1, keepdim=True) * v
-    return sums if causal else sums + recur(*(x.flip(2) for x in parts), 4).flip(2)
+    log_decay = log_decay.expand(-1, -1, q.shape[2], -1)
+    return decayed_chunks(q, k, v, log_decay, chunk=4, causal=causal)
 
 
 def results(function, parts):
@@ -47,10 +46,9 @@ def test_sums_and_gradients_are_those_of_the_definition(n, causal):
 @pytest.mark.parametrize("causal", [True, False], ids=["causal", "all"])
 def test_one_decay_for_each_head_needs_no_gradient(causal):
     *parts, _ = inputs(63)
-    log_decay = log_gamma(parts[0])[None, :, None, None]
+    log_decay = log_gamma(3)[None, :, None, None]
     kernel = partial(decayed_sum, causal=causal, definition=fail)
-    defined = partial(retain, chunk=8, causal=causal)
-    expected = results(defined, parts)
+    expected = results(partial(definition, causal), [*parts, log_decay])
     torch.testing.assert_close(results(kernel, [*parts, log_decay]), expected, rtol=1e-9, atol=1e-9)
 
 

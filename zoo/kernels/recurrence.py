@@ -31,7 +31,7 @@ DTYPES = (torch.float32, torch.float64)
 
 LogDecay = Float[Tensor, "#b h #n #e"]
 
-Definition = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+Definition = Callable[..., Tensor]
 
 
 def decayed_sum(
@@ -45,7 +45,7 @@ def decayed_sum(
     if not all(eager.on_cpu(x) and type(x) is Tensor and x.dtype in DTYPES for x in parts):
         return definition(*parts)
     # Copies of what is part of a larger tensor, which then is not stored.
-    tokens = (_by_token(x).transpose(1, 2) for x in (q, k, v))
+    tokens = (by_token(x).transpose(1, 2) for x in (q, k, v))
     return _DecayedSum.apply(definition, causal, *tokens, log_decay)
 
 
@@ -70,13 +70,13 @@ class _DecayedSum(torch.autograd.Function):
         run = torch.ops.zoo.decayed_sum_backward
         *gradients, d_decay = run(gradient, *saved, ctx.causal)
         needed = ctx.needs_input_grad[-1]
-        return None, None, *gradients, _like(d_decay, saved[-1]) if needed else None
+        return None, None, *gradients, like(d_decay, saved[-1]) if needed else None
 
 
 @torch.library.custom_op("zoo::decayed_sum", mutates_args=())
 def _sums(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, causal: bool) -> Tensor:
     inputs = _arrays(q, k, v, log_decay)
-    out = torch.zeros_like(_by_token(q))
+    out = torch.zeros_like(by_token(q))
     _run("add_sums", causal, *inputs, as_array(out))
     return out.transpose(1, 2)
 
@@ -86,8 +86,8 @@ def _gradients(
     gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, causal: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of q, k and v, and of log decay for each entry of q."""
-    inputs = [*_arrays(q, k, v, log_decay), as_array(_by_token(gradient))]
-    d_q, d_k, d_v, d_decay = (torch.zeros_like(_by_token(q)) for _ in range(4))
+    inputs = [*_arrays(q, k, v, log_decay), as_array(by_token(gradient))]
+    d_q, d_k, d_v, d_decay = (torch.zeros_like(by_token(q)) for _ in range(4))
     _run("add_gradients", causal, *inputs, *map(as_array, (d_q, d_k, d_v, d_decay)))
     return d_q.transpose(1, 2), d_k.transpose(1, 2), d_v.transpose(1, 2), d_decay.transpose(1, 2)
 
@@ -108,18 +108,19 @@ def _directions(causal: bool) -> int:
     return 1 if causal else 2
 
 
-def _like(gradient: Tensor, x: Tensor) -> Tensor:
+def like(gradient: Tensor, x: Tensor) -> Tensor:
+    """`gradient` in the shape and type of `x`, which was spread over its axes."""
     return gradient.sum_to_size(x.shape).to(x.dtype)
 
 
-def _by_token(x: Tensor) -> Tensor:
+def by_token(x: Tensor) -> Tensor:
     """(b, n, h, e) from (b, h, n, e), without a copy where memory has that order."""
     return x.transpose(1, 2).contiguous()
 
 
 def _arrays(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor) -> list[Any]:
     """What the loops read: (b, n, h, e), and the decay itself."""
-    tokens = [as_array(_by_token(x)) for x in (q, k, v)]
+    tokens = [as_array(by_token(x)) for x in (q, k, v)]
     decay = log_decay.exp().to(q.dtype).transpose(1, 2)
     return [*tokens, as_array(decay.expand_as(q.transpose(1, 2)))]
 

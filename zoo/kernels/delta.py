@@ -1,0 +1,192 @@
+"""A recurrence over tokens that decays its state, erases the value of a key, and writes another.
+
+With a decay alpha_i = exp(g_i) and an erase gate b_i for each channel of a key, and a write gate
+w_i for each channel of a value, the state of a head, (e, f), and its outputs are
+
+    S'_i = diag(alpha_i) S_(i-1)
+    S_i  = S'_i + k_i (w_i * v_i - S'_i^T (b_i * k_i))^T        y_i = S_i^T q_i
+
+That is Gated DeltaNet-2 (arXiv 2605.22791). b = w = beta is Kimi Delta Attention (2510.26692), with
+one alpha for all channels Gated DeltaNet (2412.06464), with alpha = 1 DeltaNet (2406.06484); b = 0
+is gated linear attention (2312.06635), with one alpha SSD (2405.21060), a constant one retention.
+A token with k = 0 and g = 0 leaves the state as it is: so is padding. g is at most 0.
+
+    step      one token, the definition
+    chunked   C tokens at a time by matrix products, for compilers, transforms and other devices
+    on a CPU  token by token, forward and backward: `delta_cpu`, and `recurrence` for b = 0
+
+Chunked (Yang et al., 2024, arXiv 2406.06484, section 3), with S the state before a chunk, L_i the
+sum of g up to token i of the chunk and D_ij = exp(L_i - L_j):
+
+    A_ij = sum_c b_ic k_ic k_jc D_ijc  for j < i        P_ij = sum_c q_ic k_jc D_ijc  for j <= i
+    U = (I + A)^-1 (w * V - (b * K * exp(L)) S)         Y = (Q * exp(L)) S + P U
+    S <- exp(L_C) * S + (K * exp(L_C - L))^T U
+
+U is linear in S, so that a chunk maps S to G S + H, and only that runs over the chunks one by one.
+No difference of sums is the argument of an exponential, and no argument exceeds 0: L_i - L_j is the
+sum of g between both tokens, for one alpha by a sum for each pair, for one of each channel as a
+product of two factors that meet in the middle of the smallest block of 2^l tokens with both.
+Time O(n (C (e + f) + e f)), memory O(n (C + e log C) + n / C (e + f) e) per head.
+
+Axis letters beyond the contract's: `f` channels of a value, `t` chunks, `c` tokens of a chunk, `r`
+kinds of rows, `w` tokens of half a block.
+"""
+
+from functools import partial
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from zoo.kernels.blocks import in_blocks
+from zoo.kernels.chunk_states import chunk_states
+from zoo.kernels.delta_cpu import delta_sum
+from zoo.kernels.recurrence import decayed_sum
+
+CHUNK = 64
+
+Keys = Float[Tensor, "b h n e"]
+Values = Float[Tensor, "b h n f"]
+Gate = Float[Tensor, "#b #h #n #e"]
+"""A gate of a key, of each channel or of all together."""
+ValueGate = Float[Tensor, "#b #h #n #f"]
+State = Float[Tensor, "b h e f"]
+Rows = Float[Tensor, "*r b h t c e"]
+Pairs = Float[Tensor, "*r b h t c c"]
+
+
+def attend(
+    q: Keys, k: Keys, v: Values, log_decay: Gate, erase: Gate | None, write: ValueGate | None,
+    *, chunk: int = CHUNK, causal: bool = True,
+) -> Values:  # fmt: skip
+    """The outputs y_i; without a gate b = 0, or w = 1.
+
+    Otherwise than `causal` it adds the same of the reversed sequence, over j > i, which is defined
+    for b = 0 alone. `chunk` is a power of two, and does not change the result.
+    """
+    if erase is None and q.shape == v.shape:
+        v = v if write is None else write * v
+        definition = partial(decayed_chunks, chunk=chunk, causal=causal)
+        return decayed_sum(q, k, v, log_decay, causal, definition)
+    one = q.new_ones(1, 1, 1, 1)
+    erase, write = (one - one if erase is None else erase), (one if write is None else write)
+    return delta_sum(q, k, v, log_decay, erase, write, partial(chunked, chunk=chunk))
+
+
+def step(
+    q: Keys, k: Keys, v: Values, log_decay: Gate, erase: Gate | None, write: ValueGate | None,
+    state: State,
+) -> tuple[Values, State]:  # fmt: skip
+    """The output of the next token, n = 1, and the state after it."""
+    state = log_decay.exp().mT * state
+    written = v if write is None else write * v
+    if erase is not None:
+        written = written - (erase * k) @ state
+    state = state + k.mT * written
+    return q @ state, state
+
+
+def chunked(
+    q: Keys, k: Keys, v: Values, log_decay: Gate, erase: Gate | None, write: ValueGate | None,
+    *, chunk: int = CHUNK, strict: bool = False,
+) -> Values:  # fmt: skip
+    """The causal `attend` by matrix products; with `strict` without the term of j = i."""
+    n = q.shape[2]
+    if not torch.compiler.is_exporting():
+        chunk = min(chunk, 1 << (n - 1).bit_length())
+    v = v if write is None else write * v
+    parts = [q, k, v, log_decay.expand(*q.shape[:3], -1)]
+    parts += [] if erase is None else [erase * k]
+    q, k, v, log_decay, *erased = (in_blocks(part, chunk) for part in parts)
+    from_start, to_end = log_decay.cumsum(-2).exp(), k * sum_after(log_decay).exp()
+    decay = log_decay.sum(-2).exp()[..., None]
+    weights = pairs(torch.stack([q, *erased]), k, log_decay)
+    if erased:
+        rows = torch.cat([v, erased[0] * from_start], dim=-1)
+        solved = torch.linalg.solve_triangular(weights[1], rows, upper=False, unitriangular=True)
+        values, keys = solved.split([v.shape[-1], k.shape[-1]], dim=-1)
+        kept = torch.diag_embed(decay[..., 0].expand(k[..., 0, :].shape))
+        past = mapped_states(kept - to_end.mT @ keys, to_end.mT @ values)
+        v = values - keys @ past
+    else:
+        past = chunk_states(to_end.mT @ v, decay)
+    sums = (q * from_start) @ past + weights[0] @ v
+    if not strict:
+        sums = sums + (q * k).sum(-1, keepdim=True) * v
+    return sums.flatten(2, 3)[:, :, :n]
+
+
+def decayed_chunks(
+    q: Keys, k: Keys, v: Values, log_decay: Gate, *, chunk: int, causal: bool
+) -> Values:
+    """`attend` without gates by matrix products."""
+    sums = chunked(q, k, v, log_decay, None, None, chunk=chunk)
+    if causal:
+        return sums
+    q, k, v, log_decay = (x.flip(2) for x in (q, k, v, log_decay))
+    return sums + chunked(q, k, v, log_decay, None, None, chunk=chunk, strict=True).flip(2)
+
+
+def pairs(rows: Rows, keys: Float[Tensor, "b h t c e"], log_decay: Tensor) -> Pairs:
+    """The sums over channels of rows_i * keys_j * D_ij for j < i, else 0."""
+    if log_decay.shape[-1] > 1:
+        return pairs_by_halves(rows, keys, log_decay)
+    chunk = keys.shape[-2]
+    # The terms of the sum from j + 1 to i, for each pair.
+    between = log_decay.expand(*log_decay.shape[:-1], chunk).tril(-1).cumsum(-2)
+    return (rows @ keys.mT) * between.exp().tril(-1)
+
+
+def pairs_by_halves(rows: Rows, keys: Tensor, log_decay: Tensor) -> Pairs:
+    """The same with a decay for each channel.
+
+    A pair is computed where j is in the left half of a block and i in the right half.
+    """
+    blocks = rows.new_zeros(*rows.shape[:-1], 1, 1)
+    half = 1
+    while half < keys.shape[-2]:
+        (left, _), (_, right) = halves(keys, half), halves(rows, half)
+        before, after = halves(log_decay, half)
+        across = (right * after.cumsum(-2).exp()) @ (left * sum_after(before).exp()).mT
+        upper, lower = blocks.unflatten(-3, (-1, 2)).unbind(-3)
+        blocks = torch.cat([F.pad(upper, (0, half)), torch.cat([across, lower], dim=-1)], dim=-2)
+        half *= 2
+    return blocks.squeeze(-3)
+
+
+def halves(
+    x: Float[Tensor, "*any c e"], half: int
+) -> tuple[Float[Tensor, "*any s w e"], Float[Tensor, "*any s w e"]]:
+    """Left and right halves of the s blocks of twice `half` tokens."""
+    left, right = x.unflatten(-2, (-1, 2, half)).unbind(-3)
+    return left, right
+
+
+def sum_after(x: Float[Tensor, "*any c e"]) -> Float[Tensor, "*any c e"]:
+    """Sum over the later tokens of a block."""
+    later = F.pad(x[..., 1:, :], (0, 0, 0, 1))
+    return later.flip(-2).cumsum(-2).flip(-2)
+
+
+def mapped_states(
+    factor: Float[Tensor, "b h t e e"], update: Float[Tensor, "b h t e f"]
+) -> Float[Tensor, "b h t e f"]:
+    """The state before each chunk, which maps a state S to factor S + update."""
+    if torch.compiler.is_exporting():
+        return _by_one_system(factor, update)
+    state, states = torch.zeros_like(update[:, :, 0]), []
+    for matrix, added in zip(factor.unbind(2), update.unbind(2), strict=True):
+        states.append(state)
+        state = matrix @ state + added
+    return torch.stack(states, dim=2)
+
+
+def _by_one_system(factor: Tensor, update: Tensor) -> Tensor:
+    """The same without a loop, as the solution of one system, in O(t^2 e^2) memory."""
+    diagonal = torch.diag_embed(factor.permute(0, 1, 3, 4, 2))
+    below = F.pad(diagonal, (0, 0, 1, 0))[..., :-1, :].permute(0, 1, 4, 2, 5, 3)
+    system = -below.flatten(4, 5).flatten(2, 3)
+    before = F.pad(update, (0, 0, 0, 0, 1, 0))[:, :, :-1].flatten(2, 3)
+    states = torch.linalg.solve_triangular(system, before, upper=False, unitriangular=True)
+    return states.reshape(update.shape)

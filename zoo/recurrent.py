@@ -1,0 +1,124 @@
+"""Layers around a recurrence over tokens (`zoo.kernels.delta`): projections, padding, state.
+
+A subclass writes `inputs`, from the projections to what the recurrence reads, and `merge`, from its
+outputs to tokens. Positions are ranks among the real tokens of a sample: a padded token neither
+writes nor decays.
+"""
+
+from abc import abstractmethod
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from zoo.contract import (
+    Attended,
+    Attention,
+    Context,
+    Mask,
+    Positions,
+    Size,
+    State,
+    Token,
+    Tokens,
+)
+from zoo.kernels import delta, eager
+from zoo.kernels.precision import without_autocast
+from zoo.kernels.real_tokens import token_ranks, zero_padding
+from zoo.projection import Projected, Projection
+
+Heads = Float[Tensor, "b h n f"]
+
+
+class Inputs(NamedTuple):
+    """The arguments of `zoo.kernels.delta.attend`, in fp32 at least."""
+
+    q: delta.Keys
+    k: delta.Keys
+    v: delta.Values
+    log_decay: delta.Gate
+    erase: delta.Gate | None = None
+    write: delta.ValueGate | None = None
+
+
+class RecurrentAttention(Attention):
+    """Projections of tokens, a recurrence, and what a subclass makes of both.
+
+    Attributes:
+        chunk: tokens of a chunk, where the recurrence is computed in chunks.
+        steps: steps of the recurrence for each token, the last of which reads.
+    """
+
+    parts = 2
+    chunk: int = delta.CHUNK
+    steps: int = 1
+
+    def __init__(self, size: Size, width: int, *, bias: bool) -> None:
+        """Make the projection of queries, keys and values, of that width in all."""
+        super().__init__(size)
+        self.query_key_value = Projection(size, width, bias=bias)
+
+    @abstractmethod
+    def inputs(self, x: Tokens, projected: Projected, positions: Positions | None) -> Inputs:
+        """What the recurrence reads, of `steps` n tokens.
+
+        Args:
+            x: the tokens.
+            projected: their projections, behind the short convolution if there is one.
+            positions: their positions, where they differ from their indices.
+        """
+
+    @abstractmethod
+    def merge(self, x: Tokens, heads: Heads, inputs: Inputs) -> Tokens:
+        """New tokens from the outputs of the heads, and what the recurrence read."""
+
+    def forward(
+        self, x: Tokens, context: Context | None = None, mask: Mask | None = None
+    ) -> Attended:
+        """Project, run the recurrence, merge the heads; see `Attention.forward`."""
+        self.require_self(x, context)
+        positions = None if mask is None else token_ranks(mask)
+        inputs = self.inputs(x, self.query_key_value(x, mask), positions)
+        if mask is not None:
+            real = mask.repeat_interleave(self.steps, dim=1) if self.steps > 1 else mask
+            inputs = inputs._replace(
+                k=zero_padding(inputs.k, real),
+                log_decay=torch.where(real[:, None, :, None], inputs.log_decay, 0.0),
+            )
+        with without_autocast(x):
+            heads = delta.attend(*inputs, chunk=self.chunk, causal=self.size.causal)
+        return Attended(self.merge(x, heads[:, :, self.steps - 1 :: self.steps], inputs))
+
+    def backend_for(self, x: Tokens) -> str:
+        """See `Attention.backend_for`."""
+        return "recurrent" if eager.on_cpu(x) else "chunked"
+
+    def state_shape(self) -> tuple[int, int]:
+        """The channels of a key and of a value."""
+        return self.size.head_dim, self.size.head_dim
+
+    def start(self, batch: int) -> State:
+        """See `Attention.start`: a matrix per head, and the number of tokens."""
+        state = self.zero_state(batch, self.size.heads, *self.state_shape())
+        return state, self.zero_state(batch).long(), *self.zero_past(batch, self.query_key_value)
+
+    def step(self, x: Token, state: State) -> tuple[Token, State]:
+        """See `Attention.step`."""
+        (matrix, count, *past), token = state, x[:, None]
+        projected, past = self.query_key_value.step(token, tuple(past))
+        inputs = self.inputs(token, projected, count[:, None])
+        heads = inputs.q
+        with without_autocast(x):
+            for inner in range(self.steps):
+                now: list[Any] = [
+                    part if part is None or part.shape[2] == 1 else part[:, :, inner, None]
+                    for part in inputs
+                ]
+                heads, matrix = delta.step(*Inputs(*now), matrix)
+        return self.merge(token, heads, inputs)[:, 0], (matrix, count + 1, *past)
+
+
+def in_heads(x: Float[Tensor, "b n _"], heads: int) -> Heads:
+    """(b, h, n, f) from (b, n, h f)."""
+    return x.unflatten(-1, (heads, -1)).transpose(1, 2)

@@ -1,0 +1,64 @@
+"""HGRN2: a gated recurrence whose keys are what its forget gates forget.
+
+Qin et al., "HGRN2: Gated Linear RNNs with State Expansion", 2024, arXiv 2404.07904, section 3:
+
+    alpha_i = l + (1 - l) sigmoid(W_f x_i), in (0, 1)^e for each head
+    S_i = diag(alpha_i) S_(i-1) + (1 - alpha_i) v_i^T         y_i = S_i^T silu(W_q x_i) / sqrt(e)
+    out = W_o RMSNorm(y), over the channels of all heads
+
+It is gated linear attention with 1 - alpha_i for k_i. Time O(n (chunk + e) e), state e^2 per head.
+
+Deviations: l is an option; the paper learns it for each layer, 0 in the first one and larger in
+later ones. The scale e^(-1/2) is that of the library of its authors. The short convolution, if
+there is one, is behind queries and values, not behind the gate. The form that is not causal is that
+of `gated-linear`; the paper has the causal form alone.
+"""
+
+import math
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import nn
+from torch.nn import functional as F
+
+from zoo.contract import Positions, Size, Tokens, Traits
+from zoo.delta_attention import EPS
+from zoo.kernels.precision import full_precision
+from zoo.projection import Projected
+from zoo.recurrent import Heads, Inputs, RecurrentAttention, in_heads
+from zoo.variants import variants
+
+
+@variants.register("hgrn2")
+class Hgrn2(RecurrentAttention):
+    """Linear attention with a forget gate for each channel, and a write gate that is its rest."""
+
+    traits = Traits(causal=True, cross=False, linear=True, stochastic=False, recurrent=True)
+
+    def __init__(
+        self, size: Size, *, lower_bound: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    ) -> None:
+        """`lower_bound`: the least decay l; the paper has larger ones in later layers."""
+        super().__init__(size, 2 * size.dim, bias=False)
+        self.lower_bound = lower_bound
+        self.forget = nn.Linear(size.dim, size.dim, bias=False)
+        self.norm = nn.RMSNorm(size.dim, eps=EPS)
+        self.out = nn.Linear(size.dim, size.dim, bias=False)
+
+    def inputs(self, x: Tokens, projected: Projected, positions: Positions | None) -> Inputs:
+        """See `RecurrentAttention.inputs`."""
+        heads = self.size.heads
+        with full_precision(projected, self.forget(x)) as (parts, logits):
+            q, v = (in_heads(part, heads) for part in parts.chunk(2, dim=-1))
+            q = (q if self.size.short_conv else F.silu(q)) * q.shape[-1] ** -0.5
+            log_decay = F.logsigmoid(in_heads(logits, heads))
+            if self.lower_bound:
+                rest = math.log1p(-self.lower_bound) + log_decay
+                log_decay = torch.logaddexp(rest.new_tensor(self.lower_bound).log(), rest)
+            k = self.apply_rotary(-torch.expm1(log_decay), positions)
+            return Inputs(self.apply_rotary(q, positions), k, v, log_decay)
+
+    def merge(self, x: Tokens, heads: Heads, inputs: Inputs) -> Tokens:
+        """Normalise all heads together, apply the output projection."""
+        return self.out(self.norm(heads.transpose(1, 2).flatten(-2).to(x.dtype)))
