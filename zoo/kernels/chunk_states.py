@@ -28,12 +28,6 @@ def chunk_states(
     return torch.stack(states, dim=2)
 
 
-def sum_after(x: Float[Tensor, "*chunks c e"]) -> Float[Tensor, "*chunks c e"]:
-    """The sum over the later tokens of a chunk."""
-    later = F.pad(x[..., 1:, :], (0, 0, 0, 1))
-    return later.flip(-2).cumsum(-2).flip(-2)
-
-
 def pairwise_decay(log_decay: Float[Tensor, "*chunks c 1"]) -> Float[Tensor, "*chunks c c"]:
     """The product of the decays of tokens j + 1 to i of a chunk, for j <= i; else 0.
 

@@ -30,7 +30,8 @@ from torch.nn import functional as F
 
 from zoo.causal_heads import CausalHeads
 from zoo.contract import Positions, Queries, Size, State, Token, Tokens, Traits
-from zoo.kernels.chunk_states import pairwise_decay, sum_after
+from zoo.kernels.chunk_states import pairwise_decay
+from zoo.kernels.delta import sum_after
 from zoo.kernels.precision import full_precision
 from zoo.traits import Identity
 from zoo.variants import variants
@@ -40,15 +41,10 @@ Gates = Float[Tensor, "b h n 1"]
 Scales = Float[Tensor, "b h n l"]
 
 
-def _equal_scales(layer: "LogLinear", other: nn.Module) -> None:
-    """Set lambda to 1, and the gates of both layers to the same numbers for all tokens."""
+def _equal_scales(layer: "LogLinear", other: object) -> None:
+    """Set lambda to 1."""
     layer.scale.weight.zero_()
     layer.scale.bias.fill_(1.0).expm1_().log_()
-    layer.forget.weight.zero_()
-    layer.forget.bias.copy_(torch.arange(len(layer.forget.bias)) - 1.0)
-    width = layer.size.head_dim
-    other.get_parameter("forget.1.weight").zero_()
-    other.get_parameter("forget.1.bias").copy_(layer.forget.bias.repeat_interleave(width))
 
 
 @variants.register("log-linear")
@@ -62,9 +58,7 @@ class LogLinear(CausalHeads):
         causal=True, cross=False, linear=False, stochastic=False, recurrent=True,
         bidirectional=False,
     )  # fmt: skip
-    identities = (
-        Identity(other="gated-linear", where="lambda = 1, equal gates", prepare=_equal_scales),
-    )
+    identities = (Identity(other="ssd", where="lambda = 1", prepare=_equal_scales),)
 
     def __init__(
         self,
@@ -84,7 +78,7 @@ class LogLinear(CausalHeads):
         """
         super().__init__(size)
         self.levels, self.temperature, self.chunk = levels, temperature, chunk
-        self.forget = nn.Linear(size.dim, size.heads)
+        self.decay = nn.Linear(size.dim, size.heads)
         self.scale = nn.Linear(size.dim, size.heads * levels)
         self.level_scale = nn.Parameter(torch.ones(size.heads * levels))
         self._make_output()
@@ -124,7 +118,7 @@ class LogLinear(CausalHeads):
     ) -> tuple[Queries, Queries, Queries, Gates, Scales]:
         """Queries, already scaled, keys, values, the logarithms of the gates, and lambda."""
         # fp32 at least: sums over many tokens, and exponentials of sums.
-        with full_precision(projected, self.forget(x), self.scale(x)) as (parts, gates, scales):
+        with full_precision(projected, self.decay(x), self.scale(x)) as (parts, gates, scales):
             q, k, v = parts.unflatten(-1, (3, self.size.heads, -1)).permute(2, 0, 3, 1, 4)
             q = self.apply_rotary(q * q.shape[-1] ** -0.5, positions)
             log_alpha = F.logsigmoid(gates).transpose(1, 2)[..., None] / self.temperature

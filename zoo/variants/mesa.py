@@ -26,7 +26,8 @@ from torch.nn import functional as F
 from zoo.causal_heads import CausalHeads
 from zoo.contract import Count, Positions, Queries, Size, State, Token, Tokens, Traits
 from zoo.kernels.blocks import block_size, in_blocks
-from zoo.kernels.chunk_states import chunk_states, pairwise_decay, sum_after
+from zoo.kernels.chunk_states import chunk_states, pairwise_decay
+from zoo.kernels.delta import sum_after
 from zoo.kernels.precision import full_precision
 from zoo.variants import variants
 

@@ -43,7 +43,7 @@ from zoo.contract import (
     Tokens,
     Traits,
 )
-from zoo.kernels.chunk_states import sum_after
+from zoo.kernels.delta import sum_after
 from zoo.kernels.precision import full_precision
 from zoo.kernels.real_tokens import with_real_tokens_first
 from zoo.projection import Projection
