@@ -1,4 +1,4 @@
-"""Causal layers of which each head is normalised separately, and multiplied by a gate.
+"""Causal layers whose heads are normalised separately, and multiplied by a gate.
 
     out = W_o (swish(W_g x) * Norm_h(y))
 

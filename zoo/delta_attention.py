@@ -62,14 +62,16 @@ class DeltaAttention(RecurrentAttention):
         with full_precision(projected) as (parts,):
             parts = parts if self.size.short_conv else F.silu(parts)
             parts = parts.unflatten(-1, (-1, self.size.heads, self.size.head_dim))
-            q, k = (unit(part) for part in (parts[:, :, :1], parts[:, :, 1::2]))
+            # Not slices, whose gradients are as large as all parts together.
+            q, *rest = parts.unbind(2)
+            k, v = (torch.stack(rest[first::2], dim=2) for first in (0, 1))
+            q, k = unit(q, q.shape[-1] ** -0.5)[:, :, None], unit(k)
             # The keys of all steps have the position of their token.
             q, k = (self.apply_rotary(part.flatten(2, 3).transpose(1, 2), positions)
-                    for part in (q * q.shape[-1] ** -0.5, k))  # fmt: skip
+                    for part in (q, k))  # fmt: skip
             k = k.unflatten(1, (self.steps, -1)).permute(0, 2, 3, 1, 4).flatten(2, 3)
             q = q.repeat_interleave(self.steps, dim=2) if self.steps > 1 else q
-            v = parts[:, :, 2::2].flatten(1, 2).transpose(1, 2)
-            return Inputs(q, k, v, *self.gates(x))
+            return Inputs(q, k, v.flatten(1, 2).transpose(1, 2), *self.gates(x))
 
     def merge(self, x: Tokens, heads: Heads, inputs: Inputs) -> Tokens:
         """Normalise each head, multiply by the gate, apply the output projection."""
@@ -121,6 +123,6 @@ def sigmoid_gate(logits: Tensor, heads: int, *, doubled: bool = False) -> Tensor
         return 2 * gate if doubled else gate
 
 
-def unit(x: Tensor) -> Tensor:
-    """`x` of length 1, shorter where |x| is near 0.001."""
-    return x * torch.rsqrt(x.square().sum(-1, keepdim=True) + 1e-6)
+def unit(x: Tensor, scale: float = 1.0) -> Tensor:
+    """`x` of length `scale`, shorter where |x| is near 0.001."""
+    return x * (scale * torch.rsqrt(x.square().sum(-1, keepdim=True) + 1e-6))

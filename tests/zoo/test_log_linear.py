@@ -36,7 +36,7 @@ def pairs(q, k, v, alpha, scales):
 def by_the_formula(layer, x):
     """Without padding, head by head."""
     q, k, v = (part.unflatten(-1, (HEADS, -1)) for part in layer.query_key_value(x).chunk(3, -1))
-    alpha = layer.forget(x).sigmoid() ** (1 / layer.temperature)
+    alpha = layer.decay(x).sigmoid() ** (1 / layer.temperature)
     scales = (1 + (layer.level_scale * layer.scale(x)).exp()).log().unflatten(-1, (HEADS, -1))
     inputs = q / WIDTH**0.5, k, v, alpha, scales
     heads = [pairs(*(part[:, h] for part in inputs)) for h in range(HEADS)]

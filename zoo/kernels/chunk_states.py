@@ -28,16 +28,10 @@ def chunk_states(
     return torch.stack(states, dim=2)
 
 
-def sum_after(x: Float[Tensor, "*chunks c e"]) -> Float[Tensor, "*chunks c e"]:
-    """The sum over the later tokens of a chunk."""
-    later = F.pad(x[..., 1:, :], (0, 0, 0, 1))
-    return later.flip(-2).cumsum(-2).flip(-2)
-
-
 def pairwise_decay(log_decay: Float[Tensor, "*chunks c 1"]) -> Float[Tensor, "*chunks c c"]:
     """The product of the decays of tokens j + 1 to i of a chunk, for j <= i; else 0.
 
-    The exponential of its own sum of logarithms, not of a difference of sums.
+    Each is the exponential of a sum of logarithms, never of a difference of sums.
     """
     size = log_decay.shape[-2]
     sums = log_decay.expand(*(-1 for _ in log_decay.shape[:-1]), size).tril(-1).cumsum(-2)

@@ -17,7 +17,7 @@ et al., 2018, arXiv 1812.01243), and S has no gradient before the first step.
 Deviations: padded tokens are in neither Q^T Q nor K^T K; the published code leaves them in the
 first. The text of the paper writes U Sigma V^T, with a value for each feature; its code has one for
 each token and feature, as here. The degree, a, b and reg of the paper differ by task: K = 4 to 6,
-a = 1.5 to 2, b = -2 to 2, reg = 1e-4 to 1e-1; the defaults are those of ListOps.
+a = 1.5 to 2, b = -2 to 2, reg = 1e-4 to 1e-1; the defaults are for ListOps.
 """
 
 from types import MappingProxyType

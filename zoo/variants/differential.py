@@ -55,7 +55,7 @@ from zoo.variants.softmax import allowed_keys, sdpa
 
 
 def _first_map_only(layer: "Differential", other: ProjectedAttention) -> None:
-    """Set the factor of the second map to 0, and the first query to that of the other layer."""
+    """Set the factor of the second map to 0; give the other layer the first query."""
     layer.get_parameter("gate.bias").fill_(-1e4)
     for name, parameter in other.query.named_parameters():
         parameter.copy_(layer.query.get_parameter(name)[: len(parameter)])
@@ -79,7 +79,7 @@ class Differential(Attention):
         Args:
             size: see `Size`.
             version: `v2`, or `v1` for the form of the first paper.
-            depth: the index of the layer, from 0, of which lambda_0 of `v1` is a function.
+            depth: the index of the layer, from 0, for lambda_0 of `v1`.
 
         Raises:
             UserError: `v1`, and heads of an odd width.
@@ -179,7 +179,7 @@ class Differential(Attention):
         return [F.pad(first, (0, half)), F.pad(second, (half, 0))], k, v
 
     def _rotated(self, x: Tensor, parts: int, positions: Positions | None) -> Queries:
-        """Each head, of which each of the `parts` is rotated to its position."""
+        """The heads; each of the `parts` of a head is rotated to its position."""
         split = x.unflatten(-1, (self.size.heads * parts, -1)).transpose(1, 2)
         rotated = self.apply_rotary(split, positions).unflatten(1, (-1, parts))
         return rotated.transpose(2, 3).flatten(-2)

@@ -13,7 +13,7 @@ b starts at 0, as in the published code: f is 1/2, and a fresh layer is local. A
 of tokens has an error of its last digit: logits of a fresh layer have one of 1e-4 in fp32 at 4,096
 tokens. A step stores c_i - c_j, without that error.
 
-Deviations: the layer is that of FoX (LLaMA); FoX (Pro) adds shifts of keys and values, and norms of
+Deviations: the layer is FoX (LLaMA); FoX (Pro) adds shifts of keys and values, and norms of
 queries, keys and the output. Projections have a bias. Padded tokens have f = 1 and no weight.
 """
 
@@ -34,7 +34,7 @@ Wide = Float[Tensor, "b h n w"]
 """Queries or keys with the channels of the gate."""
 
 NEVER = -1e30
-"""The logit of a padded key: its weight is 0 beside that of any other key."""
+"""The logit of a padded key: beside any other key its weight is 0."""
 
 
 @variants.register("fox")

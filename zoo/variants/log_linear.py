@@ -9,15 +9,15 @@ l(i, j), which is the number of binary digits of i xor j (l(i, i) = 0),
     y_i = sum_{j <= i} lambda_i^(l(i, j)) alpha_(j+1) ... alpha_i (q_i . k_j) / sqrt(e) v_j
     out_i = W_o (swish(W_r x_i) * Norm_h(y_i))
 
-The tokens of a level l > 0 are those of an aligned block of 2^(l - 1), the nearest of which are on
-level 1. There is one state for each level. After token i, with z zeros at the end of i + 1 in
-binary, the states of levels 0 to z are added to that of level z + 1. Time O(n log n e^2) and memory
-O(n e^2 / chunk + n chunk) per head: pairs within a chunk by their weights, others by the states of
-halves of blocks of 2, 4, 8 ... chunks. Nothing is divided by a product of gates.
+The tokens of a level l > 0 are an aligned block of 2^(l - 1) tokens, or none; levels increase with
+the distance. There is a state for each level. After token i, with z zeros at the end of i + 1 in
+binary, the states of levels 0 to z are added to the state of level z + 1. Time O(n log n e^2) and
+memory O(n e^2 / chunk + n chunk) per head: pairs within a chunk by their weights, others by the
+states of halves of blocks of 2, 4, 8 ... chunks. Nothing is divided by a product of gates.
 
-Deviations: gate, norm and output are those of `gated-linear`, with a gate for each head, where the
-paper has those of Mamba-2. Pairs further apart than the last level are on it. Positions are ranks
-among the real tokens of a sample.
+Deviations: gate, norm and output are as in `gated-linear`, with a gate for each head, and in the
+paper as in Mamba-2. Pairs further apart than the last level are on it. Positions are ranks among
+the real tokens of a sample.
 """
 
 from typing import Annotated
@@ -30,7 +30,8 @@ from torch.nn import functional as F
 
 from zoo.causal_heads import CausalHeads
 from zoo.contract import Positions, Queries, Size, State, Token, Tokens, Traits
-from zoo.kernels.chunk_states import pairwise_decay, sum_after
+from zoo.kernels.chunk_states import pairwise_decay
+from zoo.kernels.delta import sum_after
 from zoo.kernels.precision import full_precision
 from zoo.traits import Identity
 from zoo.variants import variants
@@ -40,15 +41,10 @@ Gates = Float[Tensor, "b h n 1"]
 Scales = Float[Tensor, "b h n l"]
 
 
-def _equal_scales(layer: "LogLinear", other: nn.Module) -> None:
-    """Set lambda to 1, and the gates of both layers to the same numbers for all tokens."""
+def _equal_scales(layer: "LogLinear", other: object) -> None:
+    """Set lambda to 1."""
     layer.scale.weight.zero_()
     layer.scale.bias.fill_(1.0).expm1_().log_()
-    layer.forget.weight.zero_()
-    layer.forget.bias.copy_(torch.arange(len(layer.forget.bias)) - 1.0)
-    width = layer.size.head_dim
-    other.get_parameter("forget.1.weight").zero_()
-    other.get_parameter("forget.1.bias").copy_(layer.forget.bias.repeat_interleave(width))
 
 
 @variants.register("log-linear")
@@ -63,9 +59,7 @@ class LogLinear(CausalHeads):
         causal=True, cross=False, linear=False, stochastic=False, recurrent=True,
         bidirectional=False,
     )  # fmt: skip
-    identities = (
-        Identity(other="gated-linear", where="lambda = 1, equal gates", prepare=_equal_scales),
-    )
+    identities = (Identity(other="ssd", where="lambda = 1", prepare=_equal_scales),)
 
     def __init__(
         self,
@@ -85,7 +79,7 @@ class LogLinear(CausalHeads):
         """
         super().__init__(size)
         self.levels, self.temperature, self.chunk = levels, temperature, chunk
-        self.forget = nn.Linear(size.dim, size.heads)
+        self.decay = nn.Linear(size.dim, size.heads)
         self.scale = nn.Linear(size.dim, size.heads * levels)
         self.level_scale = nn.Parameter(torch.ones(size.heads * levels))
         self._make_output()
@@ -93,7 +87,7 @@ class LogLinear(CausalHeads):
     def attend(self, x: Tokens) -> Queries:
         """See `CausalHeads.attend`."""
         inputs = self._project(x, self.query_key_value(x))
-        # In an exported graph more than any length: no length is a case of its own.
+        # In an exported graph more than any length: then no length is a special case.
         limit = self.size.max_len + 1 if torch.compiler.is_exporting() else x.shape[1]
         return weighted_sum(*inputs, self.chunk, limit)
 
@@ -125,7 +119,7 @@ class LogLinear(CausalHeads):
     ) -> tuple[Queries, Queries, Queries, Gates, Scales]:
         """Queries, already scaled, keys, values, the logarithms of the gates, and lambda."""
         # fp32 at least: sums over many tokens, and exponentials of sums.
-        with full_precision(projected, self.forget(x), self.scale(x)) as (parts, gates, scales):
+        with full_precision(projected, self.decay(x), self.scale(x)) as (parts, gates, scales):
             q, k, v = parts.unflatten(-1, (3, self.size.heads, -1)).permute(2, 0, 3, 1, 4)
             q = self.apply_rotary(q * q.shape[-1] ** -0.5, positions)
             log_alpha = F.logsigmoid(gates).transpose(1, 2)[..., None] / self.temperature

@@ -13,9 +13,9 @@ of the conjugate gradient: it has e equations. In chunks: H_i in full, y_i from 
 k_j with the solution x_i. Time O(n e^2 (chunk + e)), memory O(n e^2) per head, and a state of 2 e^2
 numbers.
 
-Deviations: gate, norm and output are those of `gated-linear`; the published layer has an RMS norm
-per head, and no gate. The convolution of `Size.short_conv` runs over values as well. Padded tokens
-are removed from the sequence.
+Deviations: gate, norm and output are as in `gated-linear`; the published layer has an RMS norm per
+head, and no gate. The convolution of `Size.short_conv` runs over values as well. Padded tokens are
+removed from the sequence.
 """
 
 import torch
@@ -26,7 +26,8 @@ from torch.nn import functional as F
 from zoo.causal_heads import CausalHeads
 from zoo.contract import Count, Positions, Queries, Size, State, Token, Tokens, Traits
 from zoo.kernels.blocks import block_size, in_blocks
-from zoo.kernels.chunk_states import chunk_states, pairwise_decay, sum_after
+from zoo.kernels.chunk_states import chunk_states, pairwise_decay
+from zoo.kernels.delta import sum_after
 from zoo.kernels.precision import full_precision
 from zoo.variants import variants
 

@@ -8,12 +8,12 @@ are in blocks of B. With kbar_b the mean of the keys of block b, a query of bloc
     out_i = sum_j softmax_j(q_i . k_j / sqrt(e)) v_j        over j <= i in these blocks
 
 The choice has no gradient. Time O(n^2 e), memory O(n^2 h): weights of other blocks are computed,
-and masked. The kernels of the paper, for GPUs, need O(n (topk B + n / B) e); so does a step
-after the products of the query with all keys.
+and masked. The kernels of the paper, for GPUs, need O(n (topk B + n / B) e); so does a step after
+the products of the query with all keys.
 
 With topk blocks or fewer it is softmax attention, with topk = 1 attention within blocks. A sample
-whose products nearly tie has another output after rounding: outputs in half precision are not near
-those of fp32.
+whose products nearly tie has another output after rounding: outputs in half precision and in fp32
+can be far apart.
 
 Deviations: positions are ranks among the real tokens of a sample. Ties are decided by `torch.topk`.
 Projections have a bias. The paper has blocks of 512 and topk = 3 for 8,192 tokens.
@@ -58,7 +58,7 @@ class BlockAttention(ProjectedAttention):
         Args:
             size: see `Size`.
             block: B, the tokens of a block.
-            topk: the blocks that a query attends to, its own included.
+            topk: the blocks that a query attends to, the block of the query included.
         """
         super().__init__(size)
         self.block, self.topk = block, topk
@@ -70,7 +70,7 @@ class BlockAttention(ProjectedAttention):
         )
 
     def _attend(self, q: Queries, k: Keys, v: Keys) -> Queries:
-        """Attend among tokens of which padded ones come last."""
+        """Attend among tokens; padded tokens come last."""
         n = q.shape[2]
         position = torch.arange(n, device=q.device)
         with torch.no_grad():
@@ -88,7 +88,7 @@ class BlockAttention(ProjectedAttention):
         of_query = (position // self.block)[:, None]
         scores = scores.masked_fill(block > of_query, -torch.inf)
         scores = scores.masked_fill(block == of_query, torch.inf)
-        # As many more blocks, so that there are topk: later ones are masked for all queries.
+        # topk blocks more, so that there are topk: blocks after the query are masked later.
         scores = F.pad(scores, (0, self.topk), value=-torch.inf)
         chosen = scores.topk(self.topk, dim=-1).indices
         selected = torch.zeros_like(scores, dtype=torch.bool).scatter(-1, chosen, True)

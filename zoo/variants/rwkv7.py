@@ -14,10 +14,11 @@ after a chunk is P S + N, where P and N are computed for all chunks at once. Dec
 e^(-0.61), so that the inverse of their product over 64 tokens is finite in fp32. Time
 O(n (chunk + e) e), memory O(n (chunk + e + e^2 / chunk)) per head.
 
-Deviations: values have no residual from those of the first layer, which a layer does not know. The
+Deviations: values have no residual from the first layer, whose values a layer does not know. The
 low-rank maps and W_o start as linear layers do; in the published code as zero, which leaves others
-without gradients. Starting values that depend on the depth are those of the first layer. Positions
-are ranks among the real tokens; the recurrence depends on them, and `Size.rotary` adds none.
+without gradients. Projections and W_2 have a bias. Starting values that depend on the depth are as
+in the first layer. Positions are ranks among the real tokens; the recurrence depends on them, and
+`Size.rotary` adds none.
 """
 
 import math
@@ -42,7 +43,7 @@ from zoo.contract import (
     Tokens,
     Traits,
 )
-from zoo.kernels.chunk_states import sum_after
+from zoo.kernels.delta import sum_after
 from zoo.kernels.precision import full_precision
 from zoo.kernels.real_tokens import with_real_tokens_first
 from zoo.projection import Projection
@@ -105,10 +106,10 @@ class Rwkv7(Attention):
         return Attended(with_real_tokens_first(self._attend, mask, x))
 
     def _attend(self, x: Tokens, count: Int[Tensor, " #b"]) -> Tokens:
-        """Attend among tokens of which padded ones come last."""
+        """Attend among tokens; padded tokens come last."""
         z = self._inputs(x, F.pad(x, (0, 0, 1, 0))[:, :-1])
         projected = self.query(z["r"]), self.key(z["k"]), self.value(z["v"])
-        # In an exported graph more than any length: no length is a case of its own.
+        # In an exported graph more than any length: then no length is a special case.
         limit = self.size.max_len + 1 if torch.compiler.is_exporting() else x.shape[1]
         with full_precision(*self._terms(z, *projected)) as (r, k, v, log_w, a, erased):
             heads = recur(r, k, v, log_w, a, erased, self.chunk, limit)
@@ -131,13 +132,13 @@ class Rwkv7(Attention):
             projected.append(u)
             after += rest
         with full_precision(*self._terms(z, *projected)) as (r, k, v, log_w, a, erased):
-            kept = log_w.exp().mT * sums - (a * erased).mT * (erased @ sums)
-            sums = kept + k.mT * v
+            decayed = log_w.exp().mT * sums - (a * erased).mT * (erased @ sums)
+            sums = decayed + k.mT * v
             heads = r @ sums
         return self._merge(heads, r, k, v, z["g"])[:, 0], (sums, x.to(before.dtype), *after)
 
     def _inputs(self, x: Tokens, before: Tokens) -> dict[str, Mixes]:
-        """The six mixtures of each token and the one before it, by the name of the input."""
+        """The six mixtures of each token and the token before, by the name of the input."""
         mixed = x + self.mix[:, None, None] * (before - x)
         return dict(zip(INPUTS, mixed, strict=True))
 

@@ -1,7 +1,7 @@
 """Window attention with sinks: a few keys that every query attends to.
 
 Xiao et al., "Efficient Streaming Language Models with Attention Sinks", ICLR 2024, arXiv
-2309.17453: the first s tokens of a sequence are visible to all later ones. OpenAI, "gpt-oss-120b
+2309.17453: the first s tokens of a sequence are visible to all later tokens. OpenAI, "gpt-oss-120b
 and gpt-oss-20b Model Card", 2025, arXiv 2508.10925: a learned logit c per head takes part in every
 softmax, without a value. With window w, and j over real tokens,
 
@@ -9,12 +9,12 @@ softmax, without a value. With window w, and j over real tokens,
     out_i = sum_{j in S_i} a_ij v_j / (exp(c) + sum_{j in S_i} a_ij)
     S_i = {j : |i - j| <= w or j < s}       only j <= i in the causal form
 
-The logit is that of a token before the first one, with the key [0, c] for a query [q_i, 1], and the
-value 0. Time O(n (w + s) e) and memory O(n (w + s)): `zoo.kernels.window`.
+The logit comes from a token before the first token, with the key [0, c] for a query [q_i, 1], and
+the value 0. Time O(n (w + s) e) and memory O(n (w + s)): `zoo.kernels.window`.
 
-Deviations: the form that is not causal; both papers have the causal one alone. Rotary positions are
-ranks among the real tokens of the sequence, where StreamingLLM counts those in its cache. A window
-has w tokens beside the query, as in `local`; those of the papers have w with it. A logit starts at
+Deviations: the form that is not causal; both papers have the causal form alone. Rotary positions
+are ranks among the real tokens of the sequence, where StreamingLLM counts those in its cache. A
+window has w tokens beside the query, as in `local`, and in the papers w with it. A logit starts at
 0, where gpt-oss draws it. A query without any key returns zero.
 """
 
@@ -68,17 +68,17 @@ class Sinks(ProjectedAttention):
         return with_real_tokens_first(self._attend, mask, q, k, v)
 
     def _attend(self, q: Queries, k: Keys, v: Keys, count: Int[Tensor, " #b"]) -> Queries:
-        """Attend among tokens of which the first `count` are real."""
+        """Attend among tokens; the first `count` are real."""
         n = q.shape[2]
         attend = partial(
             windowed_attention, window=self.window, causal=self.size.causal, dropout=self.dropout
         )
-        # At least s tokens; an exported graph has no case of its own for fewer.
+        # At least s tokens; an exported graph has no special case for fewer.
         spare = self.tokens if torch.compiler.is_exporting() else max(self.tokens - n, 0)
         q, k, v = (F.pad(part, (0, 0, 0, spare)) if spare else part for part in (q, k, v))
         if self.sink is None:
             return attend(q, k, v, count, global_tokens=self.tokens)[:, :, :n]
-        # The token of the logit is the first one, and global.
+        # The token of the logit comes first, and is global.
         q, k, v = (F.pad(part, (0, 0, 1, 0)) for part in with_channel(q, k, v))
         k = torch.cat([key_of(self.sink, q), k[:, :, 1:]], dim=2)
         return attend(q, k, v, count + 1, global_tokens=self.tokens + 1)[:, :, 1 : n + 1, :-1]
@@ -94,7 +94,7 @@ class Sinks(ProjectedAttention):
         return 2 * (pairs + sum(far)) * 2 * self.size.head_dim
 
     def begin(self, batch: int) -> State:
-        """See `ProjectedAttention.begin`: first keys and values, those of the window, a count."""
+        """See `ProjectedAttention.begin`: first keys and values, the window, a count."""
         window = min(self.window + 1, self.size.max_len)
         shapes = [(batch, self.size.heads, m, self.size.head_dim) for m in (self.tokens, window)]
         first, last = (self.zero_state(*shape) for shape in shapes)
