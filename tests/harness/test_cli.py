@@ -184,6 +184,14 @@ def test_a_cell_that_is_not_supported_is_skipped_with_the_remedy(call, store, un
     assert [record.spec.attention for record in store.read()[0]] == ["none"]
 
 
+@pytest.mark.filterwarnings("always")
+def test_a_variant_that_is_causal_only_is_skipped_on_a_bidirectional_task(call, store):
+    task = "-t", "selective-copying", "--set", "selective-copying.causal=false"
+    code, _, err = call("run", "--budget", "smoke", *task, "-a", "delta")
+    assert code == 2 and "delta is causal only" in err
+    assert "--set selective-copying.causal=true" in err and not store.read()[0]
+
+
 @pytest.mark.parametrize(("error", "code"), [(KeyboardInterrupt, 130), (SystemExit, 1)])
 def test_an_interrupt_ends_a_run_and_an_exit_in_a_plug_in_fails_it(
     call, store, monkeypatch, error, code

@@ -93,6 +93,15 @@ def test_a_variant_without_a_pass_is_skipped_and_alone_is_rejected(call, outcome
     assert code == 2 and "nystrom is not causal; causal variants" in err
 
 
+def test_a_variant_that_is_causal_only_is_measured_in_its_causal_form(call, store, outcomes):
+    code, _, err = call(*SMALL, "-a", "delta,linear", "--lengths", "32")
+    assert (code, err) == (0, "")
+    specs = [record.spec for record in CostStore.within(store.folder).read()[0]]
+    assert {spec.attention: spec.causal for spec in specs} == {
+        "delta": True, "linear": False, "softmax": False,
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

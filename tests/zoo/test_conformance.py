@@ -52,7 +52,7 @@ SLOW = {check.name for check in CHECKS if not check.fast}
 LARGE = SLOW - {"compiles", "export", "linear memory", "linear FLOPs"}
 """Checks with long inputs or large batches; those of all variants are on the certificates."""
 LARGE_OF = {"linear", "primal", "softmax"}
-SLOW_TO_EXPORT = {"gated-linear", "nystrom", "reformer", "soft"}
+SLOW_TO_EXPORT = {"gated-linear", "gdn2", "hgrn2", "kda", "nystrom", "reformer", "soft"}
 """Variants whose export takes many seconds; its results are on their certificates."""
 OF_CAUSAL_FORMS = {"causality", "receptive field", "recurrence"}
 """Groups of checks that a variant does not pass in its bidirectional form too."""
