@@ -216,7 +216,7 @@ def published(suite: Suite) -> "pd.DataFrame":
     if not path.exists():
         return pd.DataFrame(columns=[*COLUMNS])
     # No text is a missing value: `none` and `nan` may be names.
-    missing = dict.fromkeys(("mean", "low", "high", "baseline_value", "rate"), "")
+    missing: Any = dict.fromkeys(("mean", "low", "high", "baseline_value", "rate"), "")
     return pd.read_csv(path, keep_default_na=False, na_values=missing)
 
 
