@@ -84,7 +84,7 @@ def test_steps_give_the_outputs_of_the_causal_form(name):
     torch.testing.assert_close(layer(later).tokens[:, :7], expected[:, :7], rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["softmax", "linear", "primal", "gated-linear", "retention"])
+@pytest.mark.parametrize("name", ["softmax", "linear", "primal", "gated-linear", "kda", "mamba2"])
 def test_the_taps_change_the_output_and_get_gradients(name):
     layer, x = layer_of(name, causal=True).train(), torch.randn(2, 20, 16).double()
     layer(x).tokens.square().sum().backward()
