@@ -60,6 +60,7 @@ def make_record(
     is_baseline: bool | None = None,
     started: str = "2026-11-21T08:00:00Z",
     reference: str = "naive",
+    role: str = "",
 ) -> Record:
     """A record, finished unless `status` is another; `correct` gives its answers.
 
@@ -81,6 +82,9 @@ def make_record(
                   "cycle_momentum": False, "eps": 1e-6, "weight_decay": 0.0, "evaluations": 10,
                   "precision": "bf16", "compiled": False, **(train or {})},
     }  # fmt: skip
+    if role:
+        grid = {"grid": {"train.lr": [1e-3, 1e-2]}, "recipe": {"train.lr": 1e-3}, "role": role}
+        spec["tuning"] = grid
     cost = {
         "own": usage(seconds, mib), "softmax": usage(*softmax) if softmax else None,
         "time_ratio": quartiles(seconds / softmax[0]) if softmax else None,
@@ -209,7 +213,7 @@ def suite_records(tmp_path) -> list[Record]:
             correct=[*map(bool, np.random.default_rng(seed).random(2000) < accuracy)],
             options={attention: {"chunk": 8} if attention == "linear" else {}},
             overrides={"linear.chunk": 8} if attention == "linear" else {}, measured=False,
-            budget=f"mine@1/{question}",
+            budget=f"mine@1/{question}", role="trial" if seed == 4 else "final",
         )
         for question, accuracies in ACCURACIES.items()
         for attention, accuracy in accuracies.items()
@@ -221,7 +225,6 @@ def suite_records(tmp_path) -> list[Record]:
 def suite_frames(suite_records, tmp_path) -> SuiteFrames:
     """The frames of these records, of which one of each row is a trial, and costs."""
     runs = frame.of_records(suite_records)
-    runs["role"] = np.where(runs["seed"] == 4, "trial", "final")
     rules = pd.DataFrame({"name": ["chance", "rule"], "score": [10.0, 30.0]})
     rules = pd.DataFrame({"data": runs["data"].unique()}).merge(rules, how="cross")
     return SuiteFrames(find(str(tmp_path / "mine.toml")), runs, rules, suite_costs())

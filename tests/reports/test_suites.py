@@ -101,7 +101,13 @@ def test_the_pairs_of_a_question_are_of_its_compared_rows(suite_frames):
 def test_where_lower_is_better_a_row_below_every_baseline_has_answered(suite_frames):
     suite, rng = suite_frames.suite, np.random.default_rng(0)
     runs = frame.of_records(
-        language(name, seed, list(rng.normal(level, 0.01, CLUSTERS)), budget="mine@1/recall")
+        language(
+            name,
+            seed,
+            list(rng.normal(level, 0.01, CLUSTERS)),
+            budget="mine@1/recall",
+            role="final",
+        )
         for name, level in {"softmax": 1.2, "primal": 1.3, "linear": 1.5, "none": 2.2}.items()
         for seed in range(3)
     )
