@@ -55,6 +55,7 @@ def report(
 ) -> Answer:
     """Write a page of each suite, the leaderboard, and the pages of tuning and costs."""
     from harness.cli.baselines import fit
+    from harness.cli.suite_results import published_tables
     from harness.cli.tables import comparison, is_of_suite, suite_tables
     from harness.records.files import require_writable
     from harness.records.store import CostStore
@@ -91,6 +92,7 @@ def report(
             for of in suites
             if of.suite.name in names()
         }
+        files |= published_tables([of.suite for of in suites if of.suite.name in names()], store)
     written = write_pages(files | ({readme: updated.encode()} if readme else {}))
     code = 0 if complete else 1
     if as_json:
