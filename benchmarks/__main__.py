@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 # Modules that are imported here would be imported again in every process that they start.
 BENCHMARKS = (
     "layer", "step", "profiles", "memory", "training_step", "loading", "pathfinder",
-    "cost_overhead", "library_twins", "seeds_at_once", "board_statistics", "workers",
+    "cost_overhead", "library_twins", "seeds_at_once", "board_statistics", "prediction",
+    "workers",
 )  # fmt: skip
 """Modules of this package with `CLAIMS` and `measure`, most informative first."""
 

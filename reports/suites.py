@@ -126,20 +126,24 @@ def time_column(suite: "Suite") -> str:
     return f"time.{lengths[len(lengths) // 2]}"
 
 
+def of_plan(costs: pd.DataFrame, plan: "CostPlan") -> pd.DataFrame:
+    """The costs of layers as the plan says, at any length, of the machine with most of them."""
+    setting = {"level": "layer"} | plan.model_dump(include={"precision", "dim", "heads"})
+    costs = costs.reindex(columns=[*costs] or OF_COSTS)
+    own = costs[(costs[[*setting]] == pd.Series(setting)).all(axis=1)]
+    own = own[own["batching"] == own["pass"].map(plan.batch)]
+    machines = own.groupby(["device", "machine", "threads"]).ngroup()
+    return own[machines == machines.mode().max()]
+
+
 def measured(costs: pd.DataFrame, plan: "CostPlan") -> pd.DataFrame:
-    """The costs of layers as the plan says, of the machine with most of them.
+    """The costs of `of_plan` that were measured, at the lengths of the plan.
 
     Of several measurements of a row the one with a ratio to the fastest softmax is used, then that
     of the form that is not causal, then the fastest: the column `backend` names what computed it.
     """
-    setting = {"level": "layer", "status": "ok"} | plan.model_dump(
-        include={"precision", "dim", "heads"}
-    )
-    costs = costs.reindex(columns=[*costs] or OF_COSTS)
-    own = costs[(costs[[*setting]] == pd.Series(setting)).all(axis=1)]
-    own = own[own["length"].isin(plan.lengths) & (own["batching"] == own["pass"].map(plan.batch))]
-    machines = own.groupby(["device", "machine", "threads"]).ngroup()
-    own = own[machines == machines.mode().max()]
+    own = of_plan(costs, plan)
+    own = own[own["length"].isin(plan.lengths) & (own["status"] == "ok")]
     own = own.assign(unrelated=own["ratio"].isna())
     own = own.sort_values(["unrelated", "causal", "seconds"])
     return own.drop_duplicates(["row", "pass", "length"]).drop(columns="unrelated")

@@ -68,6 +68,7 @@ def _variant(name: str, variant: Any) -> Entry:
     return {
         "name": name,
         **models.described(name, variant),
+        "formula": models.formula_of(variant),
         "family": variant.family,
         **asdict(variant.traits),
         "requires": variant.requires,

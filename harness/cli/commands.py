@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from harness.cli.advise import advise
 from harness.cli.approximation import approximation
 from harness.cli.budgets import budgets
 from harness.cli.check import check
@@ -18,6 +19,7 @@ from harness.cli.process import Command
 from harness.cli.report import report
 from harness.cli.reproduce import reproduce
 from harness.cli.run import run
+from harness.cli.site import site
 from harness.cli.spectrum import spectrum
 from harness.cli.status import status
 from harness.cli.sweep import sweep
@@ -32,7 +34,7 @@ app = typer.Typer(
 )
 COMMANDS = (
     run, status, sweep, curves, cost, reproduce, locality, spectrum, approximation, ksvd, measure,
-    check, list_, budgets, report,
+    check, list_, budgets, report, advise, site,
 )  # fmt: skip
 for function in COMMANDS:
     app.command(name=function.__name__.rstrip("_"), cls=Command)(function)

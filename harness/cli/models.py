@@ -88,5 +88,12 @@ def described(name: str, variant: "type[Attention]") -> dict[str, str]:
     return {"mechanism": title.partition("\n")[0].rstrip("."), "paper": source, "cost": cost}
 
 
+def formula_of(variant: "type[Attention]") -> str:
+    """The first indented block of the docstring of a variant's module that has an equals sign."""
+    docstring = inspect.getdoc(inspect.getmodule(variant)) or ""
+    blocks = re.findall(r"(?:^ {4,}\S.*\n?(?:\n(?= {4}))?)+", docstring, re.MULTILINE)
+    return next((inspect.cleandoc(block) for block in blocks if "=" in block), "")
+
+
 def _yes(claim: bool) -> str:
     return "yes" if claim else "no"

@@ -110,7 +110,9 @@ def made(store: Path, root: Path) -> dict[Path, bytes]:
         UserError: the store cannot be read.
     """
     from harness.cli import models
+    from harness.cli.suite_results import published_tables
     from harness.records.certificate import read_certificates
+    from harness.records.suites import names
     from reports.markdown import insert
     from reports.pages.readme import readme_table
     from reports.pages.suite import published
@@ -121,6 +123,9 @@ def made(store: Path, root: Path) -> dict[Path, bytes]:
     files[root / "docs" / "variants.md"] = models.page(
         found.costs, read_certificates(store)
     ).encode()
+    built_in = [of.suite for of in found.suites if of.suite.name in names()]
+    tables = published_tables(built_in, store)
+    files |= {suites / path.name: content for path, content in tables.items()}
     for of in found.suites:
         files[suites / f"{of.suite.name}.csv"] = frame_csv(published(of))
         readme = root / "README.md"

@@ -100,11 +100,11 @@ def of_costs(records: Iterable[CostRecord]) -> "pd.DataFrame":
     """A row for each measurement.
 
     Columns: `attention`, `row` (with the options that differ from their defaults), `level`, `pass`,
-    `length`, `batch`, `batching`, `dim`, `heads`, `causal`, `precision`,
+    `length`, `batch`, `batching`, `dim`, `heads`, `depth` (of a model), `causal`, `precision`,
     `device`, `machine`, `threads`, `status`, `reason`, `linear` (claimed); `seconds`, `seconds.q1`,
-    `seconds.q3`, `ratio`, `ratio.q1`, `ratio.q3` (to the fastest exact softmax), `memory` (bytes,
-    state included), `memory_ratio` (to SDPA), `state_bytes`, `flops`, `parameters`, `over_limit`,
-    `backend`, `reference`, `started`, `commit`, `id`.
+    `seconds.q3`, `ratio`, `ratio.q1`, `ratio.q3` (to the fastest exact softmax), `memory` (bytes of
+    `memory_batch` samples, state included), `memory_ratio` (to SDPA), `state_bytes`, `flops`,
+    `parameters`, `over_limit`, `backend`, `reference`, `started`, `commit`, `id`.
     """
     import pandas as pd
 
@@ -202,6 +202,7 @@ def _cost(record: CostRecord) -> Cells:
         **spec.model_dump(include=OF_COSTS),
         "pass": spec.operation,
         "causal": spec.causal,
+        "depth": spec.model.depth if spec.model else None,
         **{f"{v}.{o}": value for v, own in record.options.items() for o, value in own.items()},
         "precision": spec.precision,
         "device": spec.device,
@@ -224,6 +225,7 @@ def _cost(record: CostRecord) -> Cells:
             "ratio.q1": ratio.q1 if ratio else None,
             "ratio.q3": ratio.q3 if ratio else None,
             "memory": measured.memory,
+            "memory_batch": measured.memory_batch or spec.batch,
             "memory_ratio": measured.memory_over_softmax,
             "state_bytes": measured.state_bytes,
             "flops": measured.flops,

@@ -88,6 +88,13 @@ def explain(study: ShallowStudy) -> list[Explanation]:
     ]
 
 
+def conclusion(study: ShallowStudy) -> str:
+    """What the shallow models of a task show."""
+    best = max(study.models, key=lambda model: model.dev)
+    high = f"{100 * _interval(study, best)[1]:.1f}"
+    return CONCLUSIONS[study.name].format(best=f"{100 * best.test:.1f} %", high=high)
+
+
 def _published(study: ShallowStudy) -> list[Number]:
     """Those on the version of the task; sizes of its splits may differ."""
     return published_on(study.task.partition("[")[0], "%")
@@ -118,9 +125,7 @@ def _section(study: ShallowStudy) -> Iterator[str]:
     yield f"`{study.task}`: {sizes}; {escape(study.environment.device)}, commit " + (
         f"{escape(', '.join(study.environment.commits))}.\n"
     )
-    best = max(study.models, key=lambda model: model.dev)
-    high = f"{100 * _interval(study, best)[1]:.1f}"
-    yield CONCLUSIONS[study.name].format(best=f"{100 * best.test:.1f} %", high=high) + "\n"
+    yield conclusion(study) + "\n"
     head = ["shallow model", "test accuracy (%)", "reference (%)", "agrees", "seconds"]
     rows = [_line(study, model) for model in study.models]
     yield table(head, [[escape(cell) for cell in row] for row in rows])

@@ -1,8 +1,11 @@
 """Softmax attention, the reference that every other variant is compared with.
 
 Vaswani et al., "Attention Is All You Need", 2017, arXiv 1706.03762, equation 1:
-`softmax(q k^T / sqrt(e)) v`. Time O(n m e); memory O(n m) by the formula, O(n + m) in the fused
-kernels behind `scaled_dot_product_attention`.
+
+    out = softmax(q k^T / sqrt(e)) v
+
+Time O(n m e); memory O(n m) by the formula, O(n + m) in the fused kernels behind
+`scaled_dot_product_attention`.
 
 The kernels of xformers are a backend too, on CUDA; see `backend_for`.
 

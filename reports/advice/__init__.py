@@ -1,0 +1,11 @@
+"""The advisor: which rows of a suite suit a purpose, from records alone."""
+
+from reports.advice.keys import RULES, Values, bytes_in, bytes_text, label_of
+from reports.advice.rules import advise, setting_of
+from reports.advice.table import table
+from reports.advice.text import advice_text
+
+__all__ = [
+    "RULES", "Values", "advice_text", "advise", "bytes_in", "bytes_text", "label_of",
+    "setting_of", "table",
+]  # fmt: skip

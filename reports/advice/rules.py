@@ -1,0 +1,222 @@
+"""The rules of the advisor: which rows of a suite suit a purpose.
+
+`rules.json` says which rows are left out and what is compared; `advise` here and in
+`reports/site/site.js` executes it over one table of plain values, and a test compares the two.
+
+A row is in the Pareto set where no other row is at least as good in every objective and better in
+one. The objectives are the tiers of the questions that are needed, time and memory; less is better.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reports.advice.keys import RULES, Values, key_of, label_of
+
+DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+"""A tier as one character of the draws of a question."""
+
+STATES = ("impossible", "failed", "missing", "baseline")
+"""Why a row has no answer to a question that counts: it has no form for it, ..."""
+
+IQR = 1.349
+"""The interquartile range of a normal distribution, in standard deviations."""
+
+
+def advise(table: Values, query: Values) -> Values:
+    """The rows that suit a purpose.
+
+    Args:
+        table: see `table`.
+        query: `length`, `pass`, `causal`, `memory` (bytes, or None), `needs` (questions).
+
+    Returns:
+        `members` of the Pareto set in order of time, each with its figures, the `probability` of
+        membership and the rows that it is `tied` with; `dominated` rows; `excluded` rows by reason;
+        needed questions without evidence (`unanswered`); `commands` that measure what is missing;
+        `refused`: why there is no answer, empty where there is one.
+    """
+    key, causal = setting_of(query)
+    lengths = table["lengths"].get(key, [])
+    used = [name for name in query["needs"] if name in table["usable"]]
+    asked = {**query, "causal": int(causal)}
+    facts = [_facts(row, key, query["length"], used) for row in table["rows"]]
+    groups: dict[str, list[Values]] = {}
+    for fact in facts:
+        groups.setdefault(_excluded(fact, asked), []).append(fact)
+    candidates = groups.pop("", [])
+    refused = _refusal(lengths, query, key, used)
+    members = [] if refused or not candidates else _members(candidates, used, key)
+    chosen = [member["row"] for member in members]
+    others = [name for fact in candidates if (name := fact["row"]["row"]) not in chosen]
+    return {
+        "refused": refused,
+        "members": sorted(members, key=lambda member: (member["time"], member["row"])),
+        "dominated": [] if refused else others,
+        "excluded": {
+            rule["group"]: [_reason(fact, rule["column"]) for fact in groups[rule["group"]]]
+            for rule in RULES["exclude"]
+            if rule["group"] in groups and not refused
+        },
+        "unanswered": [name for name in query["needs"] if name not in used],
+        "commands": _commands(table, query, groups, causal),
+    }
+
+
+def setting_of(query: Mapping[str, Any]) -> tuple[str, bool]:
+    """The key of the costs that a query asks for, and whether the layers are causal."""
+    causal = bool(query["causal"]) or query["pass"] in RULES["causal_passes"]
+    return key_of(query["pass"], causal), causal
+
+
+def _facts(row: Values, key: str, length: int, needs: Sequence[str]) -> Values:
+    """What the rules read of a row; a time of None where the length is not measured."""
+    values = between(row["points"].get(key, []), length)
+    states = [row["states"][name] for name in needs]
+    names = ("time", "time.q1", "time.q3", "memory", "seconds")
+    return {
+        "row": row,
+        **dict(zip(names, values or [None] * 5, strict=True)),
+        "causal": row["causal"],
+        "unfinished": int(length >= row["unfinished"].get(key, math.inf)),
+        "tiers": [row["tiers"].get(name, 0) for name in needs],
+        "states": dict(zip(needs, states, strict=True)),
+        **{state: states.count(state) for state in STATES},
+    }
+
+
+def between(points: Sequence[Sequence[float]], length: int) -> list[float] | None:
+    """The values at a length: between two measured lengths linear in logarithms; None outside."""
+    for before, after in zip(points, [*points[1:], points[-1]] if points else (), strict=True):
+        if before[0] <= length <= after[0]:
+            span = math.log(after[0] / before[0])
+            share = math.log(length / before[0]) / span if span else 0.0
+            return [
+                a * (b / a) ** share if a > 0 and b > 0 else a + share * (b - a)
+                for a, b in zip(before[1:], after[1:], strict=True)
+            ]
+    return None
+
+
+def _excluded(fact: Values, query: Mapping[str, Any]) -> str:
+    """The group of the first rule that leaves a row out; empty where none does."""
+    for rule in RULES["exclude"]:
+        value = fact[rule["column"]]
+        bounds = {name: query.get(rule[name], rule[name]) if isinstance(rule[name], str)
+                  else rule[name] for name in ("below", "above") if name in rule}  # fmt: skip
+        out = value is None if "missing" in rule else False
+        out |= bounds.get("below") is not None and value < bounds["below"]
+        out |= bounds.get("above") is not None and value > bounds["above"]
+        if out:
+            return rule["group"]
+    return ""
+
+
+def _objectives(fact: Values) -> list[float]:
+    values = (fact[name] for name in RULES["objectives"])
+    return [v for value in values for v in (value if isinstance(value, list) else [value])]
+
+
+def _drawn(facts: Sequence[Values], needs: Sequence[str], draw: int) -> list[list[float]]:
+    """The objectives of each row in one draw."""
+    drawn = []
+    for fact in facts:
+        row, spread = fact["row"], math.log(fact["time.q3"] / fact["time.q1"]) / IQR
+        time = fact["time"] * math.exp(row["z"][draw] / 100 * spread)
+        tiers = [DIGITS.index(row["draws"][name][draw]) for name in needs]
+        drawn.append(_objectives({**fact, "tiers": tiers, "time": time}))
+    return drawn
+
+
+def _pareto(values: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Which rows no other row dominates: (draws, rows, objectives) to (draws, rows)."""
+    first, second = values[:, :, None], values[:, None]
+    dominates: NDArray[np.bool_] = np.all(first <= second, -1) & np.any(first < second, -1)
+    return ~np.any(dominates, axis=1)
+
+
+def _members(candidates: Sequence[Values], needs: Sequence[str], key: str) -> list[Values]:
+    """The rows of the Pareto set."""
+    draws = range(len(candidates[0]["row"]["z"]))
+    inside = _pareto(np.array([[_objectives(fact) for fact in candidates]]))[0]
+    share = _pareto(np.array([_drawn(candidates, needs, draw) for draw in draws])).mean(0)
+    return [
+        _member(fact, candidates, float(probability), key)
+        for fact, is_in, probability in zip(candidates, inside, share, strict=True)
+        if is_in
+    ]
+
+
+def _member(fact: Values, candidates: Sequence[Values], probability: float, key: str) -> Values:
+    names = ("time", "time.q1", "time.q3", "memory", "seconds", "tiers")
+    return {
+        "row": fact["row"]["row"],
+        **{name: fact[name] for name in names},
+        "crossover": fact["row"]["crossovers"].get(key),
+        "probability": probability,
+        "tied": [
+            other["row"]["row"] for other in candidates if other is not fact and _tied(fact, other)
+        ],
+    }
+
+
+def _tied(first: Values, other: Values) -> bool:
+    """Whether the data do not separate two rows in any objective."""
+    tie = RULES["tie"]
+    return (
+        all(first[name] == other[name] for name in tie["equal"])
+        and all(
+            first[f"{name}.q1"] <= other[f"{name}.q3"]
+            and other[f"{name}.q1"] <= first[f"{name}.q3"]
+            for name in tie["overlap"]
+        )
+        and all(
+            abs(first[name] - other[name]) <= share * max(first[name], other[name])
+            for name, share in tie["within"].items()
+        )
+    )
+
+
+def _refusal(lengths: Sequence[int], query: Values, key: str, used: Sequence[str]) -> str:
+    """Why there is no answer; empty where there is."""
+    if not lengths:
+        return f"no cost of {label_of(key)} is measured"
+    if not lengths[0] <= query["length"] <= lengths[-1]:
+        return f"{query['length']:,} tokens are not between {lengths[0]:,} and {lengths[-1]:,}"
+    return "" if used else "no row is above the baseline in what is needed"
+
+
+def _reason(fact: Values, column: str) -> str:
+    """A row that is left out, with the questions whose state is why."""
+    names = ", ".join(name for name, state in fact["states"].items() if state == column)
+    return f"{fact['row']['row']} ({names})" if names else fact["row"]["row"]
+
+
+def _commands(
+    table: Values, query: Values, groups: Mapping[str, Sequence[Values]], causal: bool
+) -> list[str]:
+    """What measures the rows that are left out since they were not measured, or not run."""
+    setting, operation = table["setting"], query["pass"]
+    names = ("dim", "heads", "precision", "device")
+    cost = " ".join(f"--{name} {setting[name]}" for name in names if name in setting)
+    extra = setting["extra"].get(operation, [""])
+    values = {"suite": table["suite"], "length": query["length"], "pass": operation, "cost": cost}
+    values["batch"] = setting["batch"].get(operation, "1") if extra == [""] else "1"
+    flag = " --causal" if causal and operation not in RULES["causal_passes"] else ""
+    commands = []
+    for group, template in RULES["commands"].items():
+        by_set: dict[str, dict[str, None]] = {}
+        for fact in groups.get(group, ()):
+            options = "".join(f" --set {text}" for text in fact["row"]["set"])
+            names = fact["row"]["parts"] if "{cost}" in template else [fact["row"]["attention"]]
+            by_set.setdefault(options, {}).update(dict.fromkeys(names))
+        commands += [
+            template.format(rows=f"--attention {','.join(attentions)}{options}", causal=flag,
+                            extra=text, **values)
+            for options, attentions in by_set.items()
+            for text in (extra if "{extra}" in template else [""])
+        ]  # fmt: skip
+    return commands

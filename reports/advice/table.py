@@ -1,0 +1,248 @@
+"""The table that the advisor reads: for each row of a suite, plain values of scores and costs."""
+
+import math
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.records.families import family_of
+from reports.advice.keys import RULES, Values, key_of, label_of
+from reports.advice.rules import DIGITS
+from reports.prediction import DEPTHS, Model
+from reports.scaling import crossover
+from reports.tables.cost import crossover_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from harness.records.suites import Suite
+
+Points = dict[str, list[list[float]]]
+"""By setting, the values at each measured length: see `_points`."""
+
+DRAWS = 200
+"""Bootstrap samples of a probability."""
+
+
+def table(
+    answers: "pd.DataFrame",
+    seeds: "pd.DataFrame",
+    costs: "pd.DataFrame",
+    suite: "Suite",
+    traits: Mapping[str, Mapping[str, Any]],
+    model: Model | None = None,
+    causal: Collection[str] = (),
+) -> Values:
+    """What the rules read, of plain values.
+
+    Args:
+        answers: of `reports.suites.answers`.
+        seeds: the runs behind them, of `reports.suites.results`.
+        costs: of one machine and one setting: of `reports.suites.of_plan`, or of `of_model`.
+        suite: whose rows and questions.
+        traits: by variant: `causal`, `linear`, `recurrent`.
+        model: whose costs these are; None for those of a layer.
+        causal: the questions that only a causal form can be asked.
+    """
+    generator = np.random.default_rng(0)
+    keys = _keys(costs)
+    units = {
+        key: "ratio" if lines["ratio"].notna().any() else "seconds" for key, lines in keys.items()
+    }
+    parts = {str(label): _points(lines, units) for label, lines in costs.groupby("row")}
+    depth = (
+        model.depth if model else max(int(question.model["depth"]) for question in suite.questions)
+    )
+    rows = [
+        {
+            "row": row.label,
+            "attention": row.attention,
+            "parts": [name for name, _ in _layers(row.attention)],
+            "set": [f"{v}.{o}={row.options[v][o]}" for v in row.options for o in row.options[v]],
+            **_traits(row.attention, traits),
+            "points": (points := parts.get(row.label) or _composed(row.attention, depth, parts)),
+            "crossovers": _crossovers(points, units),
+            "unfinished": _unfinished(costs[costs["row"] == row.label]),
+            "z": np.round(100 * generator.standard_normal(DRAWS)).astype(int).tolist(),
+            "states": {}, "tiers": {}, "draws": {},
+        }
+        for row in suite.rows
+    ]  # fmt: skip
+    for question in suite.questions:
+        name = question.name
+        of_question = answers[answers["question"] == name].set_index("row")
+        finals = seeds[(seeds["question"] == name) & (seeds["status"] == "ok")]
+        _add_question(rows, name, of_question, finals, generator)
+        for row in rows:
+            if name in causal and not row["causal"] and row["states"][name] == "missing":
+                row["states"][name] = "impossible"
+    every = [key_of(name, causal) for name in RULES["passes"] for causal in (False, True)]
+    questions = {question.name: question.title for question in suite.questions}
+    return {
+        "suite": suite.key,
+        "questions": questions,
+        "usable": [name for name in questions if _usable([row["states"][name] for row in rows])],
+        "units": units,
+        "labels": {key: label_of(key) for key in every},
+        "lengths": {
+            key: sorted(map(int, keys[key]["length"].unique())) for key in every if key in keys
+        },
+        "setting": _setting(costs, suite, model),
+        "rows": rows,
+    }
+
+
+def _usable(states: Sequence[str]) -> bool:
+    """Whether a question tells rows apart, or might, since no row was run."""
+    return "ok" in states or set(states) <= {"missing", "impossible"}
+
+
+def _keys(costs: "pd.DataFrame") -> "dict[str, pd.DataFrame]":
+    done = costs[costs["status"] == "ok"]
+    groups: Any = done.groupby(["pass", "causal"])
+    return {key_of(*key): lines for key, lines in groups}
+
+
+def _layers(attention: str) -> list[tuple[str, int]]:
+    """The variants of a composition with the number of layers of each: `A*3+B`, `A+B`."""
+    found = re.findall(r"([A-Za-z][\w.:-]*)(?:\*(\d+))?", attention)
+    return [(name, int(count or 1)) for name, count in found]
+
+
+def _traits(attention: str, traits: Mapping[str, Mapping[str, Any]]) -> Values:
+    """Claims that hold for every variant of a composition, and its family."""
+    parts = [traits[name] for name, _ in _layers(attention)]
+    claims = {name: int(all(p[name] for p in parts)) for name in ("causal", "linear", "recurrent")}
+    return {**claims, "family": family_of(attention)}
+
+
+def _points(costs: "pd.DataFrame", units: Mapping[str, str]) -> Points:
+    """By setting, for each length: length, time with quartiles, bytes and seconds of a sample.
+
+    Of several measurements that with a ratio is used, then the fastest: `backend` may differ.
+    """
+    found: Points = {}
+    ordered = costs.sort_values("seconds").sort_values("ratio", kind="stable", na_position="last")
+    for key, lines in _keys(ordered).items():
+        unit = units[key]
+        first = lines.dropna(subset=[unit]).drop_duplicates("length").sort_values("length")
+        for cost in first.to_dict("records"):
+            scale = cost["batch"] if unit == "seconds" else 1
+            times = [cost[name] / scale for name in (unit, f"{unit}.q1", f"{unit}.q3")]
+            memory = cost["memory"] / cost["memory_batch"]
+            point = [cost["length"], *times, memory, cost["seconds"] / cost["batch"]]
+            found.setdefault(key, []).append([float(f"{value:.6g}") for value in point])
+    return found
+
+
+def _composed(attention: str, depth: int, parts: Mapping[str, Points]) -> Points:
+    """The cost of a layer of a composition: the mean over its layers, at lengths that all have."""
+    layers = _layers(attention)
+    if any(name not in parts for name, _ in layers):
+        return {}
+    counts = [count for _, count in layers]
+    if len(layers) == 2 and "*" not in attention:
+        counts[0] = max(1, depth - 1)
+    found: Points = {}
+    for key in parts[layers[0][0]]:
+        columns = [{p[0]: p for p in parts[name].get(key, [])} for name, _ in layers]
+        for length in sorted(set.intersection(*map(set, columns))):
+            mean = np.average([by_length[length] for by_length in columns], axis=0, weights=counts)
+            found.setdefault(key, []).append(mean.tolist())
+    return found
+
+
+def _crossovers(points: Points, units: Mapping[str, str]) -> dict[str, Values]:
+    """By setting: the lengths, low to high, from which a row is faster than softmax, and as text.
+
+    An end of 0 is below the shortest length, one of None above the longest.
+    """
+    found = {}
+    for key, values in points.items():
+        ends = [{int(point[0]): point[end] for point in values} for end in (2, 3)]
+        if units[key] == "ratio" and (cross := crossover(*ends)):
+            low, high = (round(v) if math.isfinite(v) else None for v in (cross.low, cross.high))
+            found[key] = {"low": low, "high": high, "text": crossover_text(cross)}
+    return found
+
+
+def _unfinished(costs: "pd.DataFrame") -> dict[str, int]:
+    """By setting, the shortest length at which a measurement did not end in `ok`."""
+    failed: Any = costs[costs["status"] != "ok"].groupby(["pass", "causal"])["length"].min()
+    return {key_of(*key): int(length) for key, length in failed.items()}
+
+
+def _setting(costs: "pd.DataFrame", suite: "Suite", model: Model | None) -> Values:
+    """What the costs share, with the options of the commands that measure more of them."""
+    plan = suite.cost
+    dim = model.width if model else plan.dim
+    heads = max(1, dim * plan.heads // plan.dim)
+    machine = costs[["device", "machine", "threads"]].head(1).to_dict("records")
+    values: Values = {
+        str(name): v if isinstance(v, str) else int(v) for m in machine for name, v in m.items()
+    }
+    depths = [f" --level step --set model.depth={depth}" for depth in DEPTHS]
+    return {
+        "dim": dim, "heads": heads, "precision": plan.precision, **values, "batch": plan.batch,
+        "extra": {"train": depths, "forward": depths} if model else {},
+    }  # fmt: skip
+
+
+def _add_question(
+    rows: Sequence[Values],
+    name: str,
+    answers: "pd.DataFrame",
+    finals: "pd.DataFrame",
+    generator: np.random.Generator,
+) -> None:
+    """State, tier and drawn tiers of every row in one question.
+
+    A drawn score is the mean of seeds drawn with replacement; of one seed, it is drawn from the
+    interval of its test split. Its tier moves by the cuts that it has passed, which are between the
+    means of successive tiers. A row without a tier has that of the cuts.
+    """
+    scored = answers[answers["mean"].notna()]
+    # The unit of scores may be one in which less is better: the sign is that of being answered.
+    above = scored[scored["answered"]]
+    sign = -1.0 if (above["mean"] < above["baseline_value"]).any() else 1.0
+    cuts = _cuts(sign * above["mean"], above["tier"])
+    for row in rows:
+        label = row["row"]
+        if label not in scored.index:
+            failed = label in answers.index and answers.at[label, "status"] != ""
+            row["states"][name] = "failed" if failed else "missing"
+            continue
+        answer = scored.loc[label]
+        scores = finals.loc[finals["row"] == label, "score"].dropna().to_numpy(float)
+        drawn = sign * _resampled(scores, answer, generator)
+        row["states"][name] = "ok" if answer["answered"] else "baseline"
+        by_cuts = 1 + int((sign * answer["mean"] < cuts).sum())
+        tier = ord(min(answer["tier"])) - ord("A") + 1 if answer["tier"] else by_cuts
+        tiers = np.clip(1 + (drawn[:, None] < cuts).sum(1) + tier - by_cuts, 1, 35)
+        row["tiers"][name] = tier
+        row["draws"][name] = "".join(DIGITS[value] for value in tiers)
+
+
+def _cuts(means: "pd.Series", letters: "pd.Series") -> NDArray[np.float64]:
+    """Halfway between each tier and the one before: a mean below i cuts is in tier i + 1.
+
+    A row of several tiers belongs to the first of them, and rows without tiers make no cut.
+    """
+    first = letters[letters != ""].map(min)
+    ends = [(means[first.index[first < tier]].min(), means[first.index[first >= tier]].max())
+            for tier in sorted(set(first))[1:]]  # fmt: skip
+    return np.minimum.accumulate(np.array([sum(pair) / 2 for pair in ends]))
+
+
+def _resampled(
+    scores: NDArray[np.float64], answer: "pd.Series", generator: np.random.Generator
+) -> NDArray[np.float64]:
+    """Draws of the mean of an answer, in its unit."""
+    if len(scores) > 1 and scores.mean():
+        seeds = answer["mean"] * scores / scores.mean()
+        return generator.choice(seeds, (DRAWS, len(seeds))).mean(1)
+    # An interval of 95 % is four standard errors wide.
+    return generator.normal(answer["mean"], abs(answer["high"] - answer["low"]) / 4, DRAWS)

@@ -1,0 +1,50 @@
+"""The answer of the advisor as text, from `reports/templates/advice.txt.j2`."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from reports.advice.keys import Values, bytes_text, label_of
+from reports.advice.rules import setting_of
+from reports.prediction import Model
+from reports.tables.values import NOTHING, number
+from reports.text import text_table
+
+WIDTH = 100
+
+
+def advice_text(table: Values, query: Values, result: Values, model: Model | None = None) -> str:
+    """The answer to a query; see `reports.advice.rules.advise`."""
+    environment = Environment(
+        loader=PackageLoader("reports"), trim_blocks=True, lstrip_blocks=True,
+        undefined=StrictUndefined,
+    )  # fmt: skip
+    key, _ = setting_of(query)
+    return environment.get_template("advice.txt.j2").render(
+        table=table, query=query, result=result, model=model, setting=table["setting"],
+        label=label_of(key), members=_members(table, query, result, key),
+    ).rstrip("\n")  # fmt: skip
+
+
+def _members(table: Values, query: Values, result: Values, key: str) -> str:
+    """The Pareto set as a table; empty without a member."""
+    if not result["members"]:
+        return ""
+    used = [name for name in query["needs"] if name not in result["unanswered"]]
+    scale, time = (1, "time, x softmax") if table["units"][key] == "ratio" else (1e3, "time, ms")
+    head = ["attention", *used, time, "memory", "faster from", "in the set", "tied with"]
+    return text_table(head, [_cells(member, scale) for member in result["members"]], WIDTH)
+
+
+def _cells(member: Mapping[str, Any], scale: float) -> list[str]:
+    time, low, high = (number(scale * member[name]) for name in ("time", "time.q1", "time.q3"))
+    return [
+        member["row"],
+        *(f"tier {tier}" for tier in member["tiers"]),
+        f"{time} [{low}, {high}]",
+        bytes_text(member["memory"]),
+        member["crossover"]["text"] if member["crossover"] else NOTHING,
+        f"{100 * member['probability']:.0f} %",
+        ", ".join(member["tied"]) or NOTHING,
+    ]

@@ -1,0 +1,499 @@
+"use strict";
+/* The rules of reports/advice.py over the same table, and the page. Tests compare the two. */
+const page = JSON.parse(document.getElementById("data").textContent);
+const DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz";
+const IQR = 1.349;
+
+/* ---- the rules ---- */
+
+function advise(table, query, rules = page.rules) {
+  const causal = Boolean(query.causal) || rules.causal_passes.includes(query.pass);
+  const key = causal ? `${query.pass} causal` : query.pass;
+  const lengths = table.lengths[key] ?? [];
+  const used = query.needs.filter((name) => table.usable.includes(name));
+  const asked = { ...query, causal: Number(causal) };
+  const groups = new Map();
+  for (const row of table.rows) {
+    const fact = factsOf(row, key, query.length, used);
+    const group = excluded(fact, asked, rules);
+    groups.set(group, [...(groups.get(group) ?? []), fact]);
+  }
+  const candidates = groups.get("") ?? [];
+  groups.delete("");
+  const inside = pareto(candidates.map((fact) => objectives(fact, rules)));
+  const counts = candidates.map(() => 0);
+  const draws = candidates.length ? candidates[0].row.z.length : 0;
+  for (let draw = 0; draw < draws; draw++) {
+    const values = candidates.map((fact) => objectives(drawn(fact, used, draw), rules));
+    pareto(values).forEach((is_in, i) => { counts[i] += is_in; });
+  }
+  const refused = refusal(lengths, query, table.labels[key], used);
+  const members = candidates.filter((_, i) => inside[i] && !refused).map((fact) => ({
+    row: fact.row.row, time: fact.time, "time.q1": fact["time.q1"], "time.q3": fact["time.q3"],
+    memory: fact.memory, seconds: fact.seconds, tiers: fact.tiers,
+    crossover: fact.row.crossovers[key] ?? null,
+    probability: counts[candidates.indexOf(fact)] / draws,
+    tied: candidates.filter((other) => other !== fact && tied(fact, other, rules.tie))
+      .map((other) => other.row.row),
+  }));
+  members.sort((a, b) => a.time - b.time || (a.row < b.row ? -1 : 1));
+  const chosen = members.map((member) => member.row);
+  const left = {};
+  for (const rule of rules.exclude) {
+    const facts = groups.get(rule.group);
+    if (facts && !refused) left[rule.group] = facts.map((fact) => reason(fact, rule.column));
+  }
+  return {
+    refused,
+    members,
+    dominated: !refused ? candidates.map((f) => f.row.row).filter((n) => !chosen.includes(n)) : [],
+    excluded: left,
+    unanswered: query.needs.filter((name) => !used.includes(name)),
+    commands: commands(table, query, groups, causal, rules),
+  };
+}
+
+function factsOf(row, key, length, needs) {
+  const values = between(row.points[key] ?? [], length) ?? Array(5).fill(null);
+  const states = needs.map((name) => row.states[name]);
+  const fact = {
+    row, causal: row.causal, unfinished: Number(length >= (row.unfinished[key] ?? Infinity)),
+    tiers: needs.map((name) => row.tiers[name] ?? 0),
+    states: Object.fromEntries(needs.map((name, i) => [name, states[i]])),
+  };
+  ["time", "time.q1", "time.q3", "memory", "seconds"].forEach((n, i) => { fact[n] = values[i]; });
+  for (const state of ["impossible", "failed", "missing", "baseline"])
+    fact[state] = states.filter((other) => other === state).length;
+  return fact;
+}
+
+function between(points, length) {
+  for (let i = 0; i < points.length; i++) {
+    const before = points[i], after = points[i + 1] ?? before;
+    if (before[0] > length || length > after[0]) continue;
+    const span = Math.log(after[0] / before[0]);
+    const share = span ? Math.log(length / before[0]) / span : 0;
+    return before.slice(1).map((a, j) => {
+      const b = after[j + 1];
+      return a > 0 && b > 0 ? a * (b / a) ** share : a + share * (b - a);
+    });
+  }
+  return null;
+}
+
+function excluded(fact, query, rules) {
+  const bound = (limit) => (typeof limit === "string" ? query[limit] : limit) ?? null;
+  for (const rule of rules.exclude) {
+    const value = fact[rule.column], below = bound(rule.below), above = bound(rule.above);
+    const out = (rule.missing && value === null)
+      || (below !== null && value < below) || (above !== null && value > above);
+    if (out) return rule.group;
+  }
+  return "";
+}
+
+const objectives = (fact, rules) => rules.objectives.flatMap((name) => fact[name]);
+
+function drawn(fact, needs, draw) {
+  const spread = Math.log(fact["time.q3"] / fact["time.q1"]) / IQR;
+  return {
+    ...fact,
+    time: fact.time * Math.exp((fact.row.z[draw] / 100) * spread),
+    tiers: needs.map((name) => DIGITS.indexOf(fact.row.draws[name][draw])),
+  };
+}
+
+function pareto(rows) {
+  const dominates = (a, b) => a.every((v, i) => v <= b[i]) && a.some((v, i) => v < b[i]);
+  return rows.map((row) => !rows.some((other) => dominates(other, row)));
+}
+
+function tied(first, other, tie) {
+  return tie.equal.every((name) => String(first[name]) === String(other[name]))
+    && tie.overlap.every((name) => first[`${name}.q1`] <= other[`${name}.q3`]
+      && other[`${name}.q1`] <= first[`${name}.q3`])
+    && Object.entries(tie.within).every(([name, share]) =>
+      Math.abs(first[name] - other[name]) <= share * Math.max(first[name], other[name]));
+}
+
+function refusal(lengths, query, label, used) {
+  if (!lengths.length) return `no cost of ${label} is measured`;
+  const [first, last] = [lengths[0], lengths.at(-1)];
+  if (query.length < first || query.length > last)
+    return `${comma(query.length)} tokens are not between ${comma(first)} and ${comma(last)}`;
+  return used.length ? "" : "no row is above the baseline in what is needed";
+}
+
+function reason(fact, column) {
+  const names = Object.keys(fact.states).filter((name) => fact.states[name] === column);
+  return names.length ? `${fact.row.row} (${names.join(", ")})` : fact.row.row;
+}
+
+function commands(table, query, groups, causal, rules) {
+  const setting = table.setting;
+  const cost = ["dim", "heads", "precision", "device"].filter((name) => name in setting)
+    .map((name) => `--${name} ${setting[name]}`).join(" ");
+  const extra = setting.extra[query.pass] ?? [""];
+  const values = {
+    suite: table.suite, length: query.length, pass: query.pass, cost,
+    batch: extra[0] === "" ? setting.batch[query.pass] ?? "1" : "1",
+    causal: causal && !rules.causal_passes.includes(query.pass) ? " --causal" : "",
+  };
+  return Object.entries(rules.commands).flatMap(([group, template]) => {
+    const sets = new Map();
+    for (const { row } of groups.get(group) ?? []) {
+      const options = row.set.map((text) => ` --set ${text}`).join("");
+      const names = template.includes("{cost}") ? row.parts : [row.attention];
+      sets.set(options, new Set([...(sets.get(options) ?? []), ...names]));
+    }
+    return [...sets].flatMap(([options, attentions]) =>
+      (template.includes("{extra}") ? extra : [""]).map((text) => fill(template, {
+        ...values, rows: `--attention ${[...attentions].join(",")}${options}`, extra: text,
+      })));
+  });
+}
+
+const fill = (template, values) => template.replace(/\{(\w+)\}/g, (_, name) => values[name]);
+const comma = (number) => Math.round(number).toLocaleString("en-US");
+
+/* ---- the state of the page, which is in its address ---- */
+
+const $ = (selector) => document.querySelector(selector);
+const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
+const { table, families } = page;
+const controls = () => $$("form.needs-js [name]");
+const sorting = { key: "", descending: false };
+let defaults = "";
+
+function state() {
+  const values = new URLSearchParams();
+  for (const control of controls()) {
+    if (control.type === "checkbox") {
+      if (control.checked) values.append(control.name, control.value);
+    } else values.append(control.name, control.value);
+  }
+  if (sorting.key) values.append("sort", (sorting.descending ? "-" : "") + sorting.key);
+  return values;
+}
+
+function save() {
+  const all = state();
+  const hash = new URLSearchParams();
+  const initial = new URLSearchParams(defaults);
+  for (const name of new Set([...all.keys(), ...initial.keys()])) {
+    const values = all.getAll(name).join(",");
+    if (values !== initial.getAll(name).join(",")) hash.set(name, values);
+  }
+  // Commas are plain in an address.
+  const text = hash.toString().replaceAll("%2C", ",");
+  history.replaceState(null, "", text ? `#${text}` : location.pathname + location.search);
+}
+
+function restore() {
+  const text = location.hash.slice(1);
+  if (!text.includes("=")) return;
+  const values = new URLSearchParams(text);
+  const initial = new URLSearchParams(defaults);
+  for (const control of controls()) {
+    const value = values.get(control.name) ?? initial.getAll(control.name).join(",");
+    if (control.type === "checkbox") control.checked = value.split(",").includes(control.value);
+    else control.value = value;
+    if (control.tagName === "SELECT" && control.selectedIndex < 0) control.selectedIndex = 0;
+  }
+  const [, minus, key] = /^(-?)(.*)$/.exec(values.get("sort") ?? "");
+  sorting.key = $(`.sortable [data-key="${CSS.escape(key)}"]`) ? key : "";
+  sorting.descending = minus === "-";
+}
+
+/* ---- the matrix ---- */
+
+function sortMatrix() {
+  const heads = $$(".sortable thead th");
+  const column = heads.findIndex((head) => head.dataset.key === sorting.key);
+  heads.forEach((head) => head.removeAttribute("aria-sort"));
+  if (column < 0) return;
+  heads[column].ariaSort = sorting.descending ? "descending" : "ascending";
+  const body = $(".sortable tbody"), sign = sorting.descending ? -1 : 1;
+  const value = (row) => row.children[column].dataset.v;
+  const rows = [...body.rows].sort((a, b) => {
+    const [first, second] = [value(a), value(b)];
+    if (first === "" || second === "") return (first === "") - (second === "");
+    const numbers = Number(first) - Number(second);
+    return sign * (Number.isNaN(numbers) ? first.localeCompare(second) : numbers);
+  });
+  body.append(...rows);
+}
+
+function filterMatrix() {
+  const form = $("#filters"), at = form.elements.namedItem("at").value;
+  const family = form.elements.family?.value ?? "";
+  const claims = ["causal", "linear", "recurrent"].filter((name) => form.elements[name].checked);
+  const rows = $$(".sortable tbody tr");
+  for (const row of rows)
+    row.hidden = claims.some((name) => row.dataset[name] !== "1")
+      || (family !== "" && row.dataset.family !== family);
+  for (const head of $$(".sortable thead th")) {
+    const out = at !== "" && "length" in head.dataset && head.dataset.length !== at;
+    for (const row of $(".sortable").rows) row.children[head.cellIndex].hidden = out;
+  }
+  const shown = rows.filter((row) => !row.hidden).length;
+  $("#count").textContent = shown === rows.length ? "" : `${shown} of ${rows.length} rows`;
+}
+
+function makeSortable() {
+  for (const head of $$(".sortable thead th")) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.append(...head.childNodes);
+    head.append(button);
+    button.addEventListener("click", () => {
+      const again = sorting.key === head.dataset.key;
+      sorting.descending = again ? !sorting.descending : "descending" in head.dataset;
+      sorting.key = head.dataset.key;
+      sortMatrix();
+      save();
+    });
+  }
+}
+
+/* ---- the advisor ---- */
+
+const UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
+const short = (value) => (Math.abs(value) >= 100 ? comma(value)
+  : Math.abs(value) < 1e-4 ? String(Number(value.toPrecision(3))) : value.toPrecision(3));
+
+function bytes(count) {
+  const power = Math.min(Math.floor(Math.log(Math.max(count, 1)) / Math.log(1024)), 4);
+  return `${short(count / 1024 ** power)} ${UNITS[power]}`;
+}
+
+function amount(text) {
+  const parts = /^\s*(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?\s*$/i.exec(text);
+  return parts ? Math.round(Number(parts[1]) * 1024 ** "bkmgt".indexOf(parts[2].toLowerCase() || "b")) : NaN;
+}
+
+function query() {
+  const fields = $("#advisor").elements;
+  const memory = fields.memory.value.trim();
+  const tokens = /^\s*(\d+)\s*(k?)\s*$/i.exec(fields.namedItem("length").value.replaceAll(",", ""));
+  return {
+    length: tokens ? Number(tokens[1]) * (tokens[2] ? 1024 : 1) : NaN,
+    pass: fields.pass.value, causal: fields.causal.checked,
+    memory: memory === "" ? null : amount(memory),
+    needs: $$("#advisor [name=needs]:checked").map((box) => box.value),
+  };
+}
+
+function element(tag, children = [], attributes = {}) {
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  node.append(...[children].flat());
+  return node;
+}
+
+function answerTable(result, asked, key) {
+  const unit = table.units[key], scale = unit === "ratio" ? 1 : 1000;
+  const used = asked.needs.filter((name) => !result.unanswered.includes(name));
+  const heads = ["mechanism", ...used.map((name) => table.questions[name]),
+    unit === "ratio" ? "time, × softmax" : "time, ms", "memory", "faster than softmax from",
+    "in the set", "not separable from"];
+  const score = (name, row) => page.scores[name].find((line) => line[0] === row) ?? [];
+  const rows = result.members.map((member) => {
+    const range = [member["time.q1"], member["time.q3"]].map((value) => short(value * scale));
+    const bar = element("span", [], { class: "bar", style: `--p:${100 * member.probability}%`, "aria-hidden": "true" });
+    return element("tr", [
+      element("th", element("a", member.row, { href: `#${$(`tr[data-row="${member.row}"] a`).hash.slice(1)}` }), { scope: "row" }),
+      ...member.tiers.map((tier, i) => element("td", [
+        `tier ${tier}`, element("small", score(used[i], member.row).slice(5).join(" ")),
+      ], { class: `tier-${Math.min(tier, 5)}` })),
+      element("td", [short(member.time * scale), element("small", `[${range.join(", ")}]`)]),
+      element("td", bytes(member.memory)),
+      element("td", member.crossover?.text ?? "–"),
+      element("td", [`${Math.round(100 * member.probability)} %`, bar]),
+      element("td", member.tied.join(", ") || "–"),
+    ]);
+  });
+  return element("div", element("table", [
+    element("thead", element("tr", heads.map((text) => element("th", text, { scope: "col" })))),
+    element("tbody", rows),
+  ]), { class: "scroll", role: "region", "aria-label": "Rows that suit, scrollable", tabindex: "0" });
+}
+
+function showAnswer() {
+  const asked = query(), box = $("#answer");
+  const bad = Number.isNaN(asked.length) || asked.length < 1 ? "Tokens: give a number, as 4096 or 16k."
+    : Number.isNaN(asked.memory) ? "Memory: give an amount, as 2 GiB, or nothing."
+    : asked.needs.length ? "" : "Choose what it must be good at.";
+  if (bad) {
+    box.replaceChildren(element("p", bad, { class: "refused" }));
+    return;
+  }
+  const result = advise(table, asked);
+  const causal = asked.causal || page.rules.causal_passes.includes(asked.pass);
+  const key = causal ? `${asked.pass} causal` : asked.pass;
+  const count = result.members.length;
+  const parts = [];
+  if (result.refused) parts.push(element("p", `No answer beyond what was measured: ${result.refused}.`, { class: "refused" }));
+  else if (!count) parts.push(element("p", "No row does all of this.", { class: "refused" }));
+  else {
+    parts.push(element("h2", `${count === 1 ? "One row is" : `${count} rows are`} better than any other in something that you need`));
+    parts.push(answerTable(result, asked, key));
+  }
+  const notes = Object.entries(result.excluded).map(([group, rows]) => [group, rows.join(", ")]);
+  if (result.dominated.length && count) notes.unshift(["no better in anything", result.dominated.join(", ")]);
+  if (result.unanswered.length) {
+    const names = result.unanswered.map((name) => table.questions[name]).join(", ");
+    parts.push(element("p", `No row is above the baseline of ${names}: not used here.`, { class: "note" }));
+  }
+  const list = (items) => element("ul", items.map(([name, text]) => element("li", [element("b", `${name}: `), text])));
+  const measures = result.commands.map((command) => ["to measure what is missing", element("code", command)]);
+  if (result.refused) parts.push(list(measures));
+  else parts.push(element("details", [element("summary", "Why not the others?"), list([...notes, ...measures])]));
+  box.replaceChildren(...parts);
+  return result.members.map((member) => member.row);
+}
+
+/* ---- the charts: the rows of the answer in colour, at most eight, the rest grey ---- */
+
+let chosen = [];
+const rowOf = new Map(table.rows.map((row) => [row.row, row]));
+const MOST = 8;
+
+const mixed = (family, share) => `color-mix(in oklab, var(--f${families.indexOf(family)}) ${share}, var(--ink))`;
+
+/* Dashes tell coloured rows of one family apart. */
+function styles() {
+  const names = [...new Set([...chosen, "softmax", "primal"])].filter((name) => rowOf.has(name));
+  const used = {};
+  return new Map(names.slice(0, MOST).map((name) => {
+    const { family } = rowOf.get(name);
+    used[family] = (used[family] ?? -1) + 1;
+    const dash = ["none", "7 4", "2 4", "10 3 2 3"][used[family] % 4];
+    return [name, { dash, stroke: mixed(family, "var(--keep)"), text: mixed(family, "55%") }];
+  }));
+}
+
+function draw(box, label, rows, marks, options) {
+  const width = Math.min($(box).clientWidth || 640, 1100);
+  const style = styles();
+  const narrow = width < 560;
+  const chart = Plot.plot({
+    width, height: narrow ? 320 : 420, marginRight: narrow ? 12 : 120, marginLeft: 56, marginBottom: 42,
+    style: { background: "transparent", fontSize: "12px" }, ariaLabel: label,
+    ...options, marks: marks(rows, style, narrow),
+  });
+  chart.setAttribute("role", "img");
+  // Inside of an image nothing has a label.
+  for (const group of chart.querySelectorAll("g[aria-label]")) {
+    group.dataset.mark = group.getAttribute("aria-description") ?? group.getAttribute("aria-label");
+    group.removeAttribute("aria-label");
+    group.removeAttribute("aria-description");
+  }
+  $(box).replaceChildren(chart);
+  separate($$(`${box} [data-mark=text] text`));
+}
+
+/* Move labels down until none covers another. */
+function separate(labels) {
+  const at = (label) => /translate\(([-\d.]+),([-\d.]+)\)/.exec(label.getAttribute("transform")).slice(1).map(Number);
+  let last = -Infinity;
+  for (const label of labels.sort((a, b) => at(a)[1] - at(b)[1])) {
+    const [x, y] = at(label);
+    last = Math.max(y, last + 14);
+    label.setAttribute("transform", `translate(${x},${last})`);
+  }
+}
+
+function lines(x, y, title) {
+  return (rows, style, narrow) => {
+    const grey = rows.filter((row) => !style.has(row.row));
+    const bright = rows.filter((row) => style.has(row.row));
+    const of = (name) => (row) => style.get(row.row)[name];
+    return [
+      Plot.line(grey, { x, y, z: "row", stroke: "var(--grey)", strokeOpacity: 0.55, strokeWidth: 1 }),
+      ...[...style].map(([name, { stroke, dash }]) => Plot.line(bright.filter((row) => row.row === name),
+        { x, y, stroke, strokeWidth: 2.2, strokeDasharray: dash })),
+      Plot.text(bright, Plot.selectLast({ x, y, z: "row", text: "row", fill: of("text"), stroke: "var(--paper)", strokeWidth: 4,
+        ...(narrow ? { textAnchor: "end", dy: -8 } : { textAnchor: "start", dx: 7 }) })),
+      Plot.tip(rows, Plot.pointer({ x, y, title, maxRadius: 500, fill: "var(--paper)", stroke: "var(--line)" })),
+    ];
+  };
+}
+
+function costChart() {
+  const key = $("#cost-form [name=cost]").value, quantity = Number($("[name=quantity]").value);
+  const ratio = table.units[key] === "ratio";
+  const scale = quantity === 4 ? 1 / 2 ** 20 : ratio ? 1 : 1000;
+  const unit = quantity === 4 ? "memory of a sample, MiB" : ratio ? "time over that of softmax" : "time, ms";
+  const rows = table.rows.flatMap((row) => (row.points[key] ?? []).map((point) => ({
+    row: row.row, length: point[0], value: point[quantity] * scale, cross: row.crossovers[key] ?? null,
+  })));
+  const plain = lines("length", "value", (point) => `${point.row}\n${comma(point.length)} tokens: ${short(point.value)}\nfaster from ${point.cross?.text ?? "–"}`);
+  const bars = (style) => table.rows.map((row) => ({ row: row.row, ...row.crossovers[key] }))
+    .filter((bar) => style.has(bar.row) && bar.low && bar.high);
+  const marks = (points, style, narrow) => [
+    ratio && quantity === 1 ? Plot.ruleY([1], { stroke: "var(--soft)" }) : null,
+    ...plain(points, style, narrow),
+    ratio && quantity === 1 ? Plot.ruleY(bars(style), {
+      x1: "low", x2: "high", y: 1, stroke: (bar) => style.get(bar.row).stroke, strokeWidth: 9,
+      ariaDescription: "crossover",
+    }) : null,
+  ];
+  draw("#cost-chart", `${unit} against tokens, ${table.labels[key]}`, rows, marks, {
+    x: { type: "log", base: 2, label: "tokens", ticks: table.lengths[key], tickFormat: (n) => (n % 1024 ? n : `${n / 1024}k`), tickSize: 0 },
+    y: { type: "log", label: unit, grid: true, tickFormat: (n) => String(Number(n.toPrecision(2))), ticks: 5, tickSize: 0 },
+  });
+}
+
+function stateChart() {
+  const question = $("[name=question]").value;
+  const rows = page.scores[question].filter((row) => row[4] !== null)
+    .map(([row, value, low, high, state]) => ({ row, value, low, high, state: Math.max(state, 1) }));
+  const stroke = (style) => (row) => style.get(row.row)?.stroke ?? "var(--grey)";
+  const ink = (style) => (row) => style.get(row.row)?.text ?? "var(--soft)";
+  const marks = (points, style) => [
+    Plot.ruleX(points, { x: "state", y1: "low", y2: "high", stroke: stroke(style), strokeOpacity: 0.6 }),
+    Plot.dot(points, { x: "state", y: "value", r: 5, fill: stroke(style) }),
+    Plot.text(points, { x: "state", y: "value", text: "row", dy: -11, fill: ink(style), stroke: "var(--paper)", strokeWidth: 4 }),
+    Plot.tip(points, Plot.pointer({ x: "state", y: "value", maxRadius: 500, fill: "var(--paper)", stroke: "var(--line)",
+      title: (row) => `${row.row}\n${short(row.value)} [${short(row.low)}, ${short(row.high)}]\n${bytes(row.state)} of state` })),
+  ];
+  draw("#state-chart", `${table.questions[question]} against bytes of state`, rows, marks, {
+    x: { type: "log", label: "bytes of state", tickFormat: bytes, ticks: [1, 32, 1024, 32768, 1048576] },
+    y: { label: table.questions[question], grid: true, nice: true },
+  });
+}
+
+function curveChart() {
+  const question = $("[name=curve]").value;
+  const rows = Object.entries(page.curves[question] ?? {}).flatMap(([row, points]) =>
+    points.map(([step, loss]) => ({ row, step, loss })));
+  const title = (point) => `${point.row}\nstep ${comma(point.step)}: loss ${short(point.loss)}`;
+  draw("#curve-chart", `Training loss of ${table.questions[question]} against steps`, rows, lines("step", "loss", title), {
+    x: { label: "steps" }, y: { label: "training loss", grid: true, nice: true },
+  });
+}
+
+const drawAll = () => [costChart, stateChart, curveChart].forEach((chart) => chart());
+
+function refresh() {
+  chosen = showAnswer() ?? chosen;
+  [filterMatrix, sortMatrix, drawAll].forEach((part) => part());
+}
+
+function start() {
+  $$(".needs-js").forEach((part) => { part.hidden = false; });
+  makeSortable();
+  defaults = state().toString();
+  restore();
+  refresh();
+  for (const form of $$("form.needs-js")) {
+    form.addEventListener("submit", (event) => event.preventDefault());
+    form.addEventListener("input", () => { refresh(); save(); });
+  }
+  addEventListener("hashchange", () => { if (location.hash.includes("=")) { restore(); refresh(); } });
+  let width = innerWidth;
+  addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; drawAll(); } });
+}
+
+start();

@@ -1,0 +1,170 @@
+"""The advisor: its rules over a table that can be checked by hand, and its table of a store."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from harness.records.frame import costs
+from reports.advice import advice_text, advise, bytes_in, bytes_text, table
+from reports.prediction import Model, of_model
+from reports.suites import answers, of_plan, results
+from tests.conftest import ROOT
+from tests.suite_frames import suite_frames
+
+Values = dict[str, Any]
+
+
+def row(
+    name: str, tier: int, times: dict[int, float], memory: float = 100.0, **fields: Any
+) -> Values:
+    """A row that answers `recall`; its timings differ by 1 %."""
+    points = [[n, t, 0.99 * t, 1.01 * t, memory, t / 1000] for n, t in times.items()]
+    return {
+        "row": name, "attention": name, "parts": [name], "set": [], "causal": 1, "linear": 1,
+        "recurrent": 1, "family": "", "points": {"train": points}, "crossovers": {},
+        "unfinished": {}, "z": [100, -100], "states": {"recall": "ok"},
+        "tiers": {"recall": tier}, "draws": {"recall": f"{tier}{tier}"}, **fields,
+    }  # fmt: skip
+
+
+def made(*rows: Values) -> Values:
+    lengths = sorted({int(point[0]) for one in rows for point in one["points"].get("train", [])})
+    return {
+        "suite": "laptop@1", "questions": {"recall": "recall"}, "usable": ["recall"],
+        "units": {"train": "ratio"}, "lengths": {"train": lengths}, "rows": list(rows),
+        "setting": {"dim": 64, "heads": 2, "precision": "fp32", "batch": {"train": "1"},
+                    "extra": {}},
+    }  # fmt: skip
+
+
+def query(length: int = 1024, **fields: Any) -> Values:
+    return {"length": length, "pass": "train", "causal": False, "memory": None,
+            "needs": ["recall"], **fields}  # fmt: skip
+
+
+def names(result: Values) -> list[str]:
+    return [member["row"] for member in result["members"]]
+
+
+def test_the_pareto_set_trades_accuracy_time_and_memory():
+    rows = (
+        row("exact", 1, {1024: 1.0}), row("fast", 2, {1024: 0.1}), row("worse", 2, {1024: 0.5}),
+        row("small", 3, {1024: 2.0}, memory=1.0),
+    )  # fmt: skip
+    found = advise(made(*rows), query())
+    assert names(found) == ["fast", "exact", "small"]
+    assert found["dominated"] == ["worse"]
+    assert names(advise(made(*rows), query(memory=50.0))) == ["small"]
+
+
+def test_membership_is_the_share_of_draws_and_ties_are_named():
+    # In the first draw the tier of `b` falls; their times overlap.
+    first = row("a", 1, {1024: 1.0}, z=[0, 0])
+    second = row("b", 1, {1024: 0.999}, z=[0, 0], draws={"recall": "21"})
+    found = advise(made(first, second), query())
+    assert names(found) == ["b"]
+    assert found["members"][0]["tied"] == ["a"]
+    third = row("c", 1, {1024: 0.9}, z=[2000, 0])
+    found = advise(made(first, third), query())
+    assert [member["probability"] for member in found["members"]] == [0.5]
+
+
+def test_between_two_lengths_costs_are_linear_in_logarithms_and_nowhere_else():
+    one = made(row("a", 1, {256: 1.0, 4096: 0.25}))
+    assert advise(one, query(1024))["members"][0]["time"] == pytest.approx(0.5)
+    for length in (255, 4097):
+        found = advise(one, query(length))
+        assert found["refused"] and not found["members"]
+        assert f"--lengths {length} " in found["commands"][0]
+    assert advise(one, query(**{"pass": "decode"}))["refused"]
+
+
+def test_rows_without_evidence_runs_or_costs_are_left_out_with_the_reason():
+    rows = (
+        row("ok", 1, {1024: 1.0}),
+        row("rule", 1, {1024: 1.0}, states={"recall": "baseline"}),
+        row("new", 1, {1024: 1.0}, states={"recall": "missing"}),
+        row("slow", 1, {}),
+        row("stopped", 1, {}, unfinished={"train": 512}),
+        row("future", 1, {1024: 1.0}, causal=0),
+        row("other", 1, {1024: 1.0}, states={"recall": "impossible"}),
+    )
+    found = advise(made(*rows), query())
+    assert found["excluded"] == {
+        "no form for it": ["other (recall)"],
+        "no evidence": ["rule (recall)"], "not run": ["new (recall)"], "not measured": ["slow"],
+        "did not finish": ["stopped"],
+    }  # fmt: skip
+    assert [command.split()[:4] for command in found["commands"]] == [
+        ["harness", "cost", "--attention", "slow"], ["harness", "run", "--suite", "laptop@1"],
+    ]  # fmt: skip
+    causal = made(*rows) | {"lengths": {"train causal": [1024]}}
+    assert advise(causal, query(causal=True))["excluded"]["no causal form"] == ["future"]
+
+
+def test_a_question_that_no_row_answers_is_not_used():
+    one = made(row("a", 1, {1024: 1.0}, states={"recall": "ok", "compose": "baseline"}))
+    found = advise(one, query(needs=["recall", "compose"]))
+    assert names(found) == ["a"] and found["unanswered"] == ["compose"]
+    assert advise(one, query(needs=["compose"]))["refused"]
+
+
+def test_the_table_of_a_store_has_the_tiers_and_states_of_the_matrix():
+    suite, runs, baselines = suite_frames()
+    answered = answers(runs, suite, baselines)
+    traits = {one.attention: dict.fromkeys(("causal", "linear", "recurrent"), True)
+              for one in suite.rows if "+" not in one.attention}  # fmt: skip
+    own = of_plan(costs(ROOT / "results"), suite.cost)
+    made_table = table(answered, results(runs, suite), own, suite, traits)
+    assert len(made_table["rows"]) == len(suite.rows)
+    for one in made_table["rows"]:
+        for _, answer in answered[answered["row"] == one["row"]].iterrows():
+            name = answer["question"]
+            assert (one["states"][name] == "ok") == answer["answered"]
+            if answer["tier"]:
+                assert one["tiers"][name] == 1 + "ABCDEFGH".index(min(answer["tier"]))
+                assert set(one["draws"][name]) & {str(one["tiers"][name])}
+    composed = next(one for one in made_table["rows"] if one["row"] == "softmax+primal")
+    parts = {one["row"]: {p[0]: p for p in one["points"]["decode causal"]}
+             for one in made_table["rows"] if one["row"] in composed["parts"]}  # fmt: skip
+    for point in composed["points"]["decode causal"]:
+        mean = (parts["softmax"][point[0]][1] + parts["primal"][point[0]][1]) / 2
+        assert point[1] == pytest.approx(mean)
+    assert advice_text(made_table, query(4096), advise(made_table, query(4096)))
+
+
+def test_a_model_is_predicted_from_two_depths_between_measured_widths():
+    def seconds(depth: int, width: int) -> float:
+        return (1 + 2 * depth) * width**1.5
+
+    lines = [
+        {"row": "a", "attention": "a", "level": "step", "pass": "train", "causal": False,
+         "length": 512, "batch": 2, "memory_batch": 1, "dim": width, "depth": depth,
+         "seconds": 2 * seconds(depth, width), "seconds.q1": 1.9 * seconds(depth, width),
+         "seconds.q3": 2.1 * seconds(depth, width), "memory": seconds(depth, width),
+         "status": "ok", "precision": "fp32", "device": "cpu", "machine": "m", "threads": 1}
+        for depth in (1, 4) for width in (64, 256)
+    ]  # fmt: skip
+    frame = pd.DataFrame(lines)
+    (found,) = of_model(frame, Model(7, 128), "fp32").to_dict("records")
+    assert found["seconds"] == pytest.approx(seconds(7, 128))
+    assert found["memory"] == pytest.approx(seconds(7, 128))
+    assert of_model(frame, Model(7, 512), "fp32").empty
+    assert of_model(frame[frame["depth"] == 1], Model(7, 128), "fp32").empty
+
+
+@pytest.mark.parametrize(
+    "text, count", [("2GiB", 2**31), ("1.5 k", 1536), ("7", 7), ("3MB", 3 * 2**20)]
+)
+def test_amounts_of_memory_are_read(text: str, count: int):
+    assert bytes_in(text) == count
+
+
+def test_amounts_of_memory_are_shown():
+    assert [bytes_text(value) for value in (0, 1536, 2**31)] == ["0.00 B", "1.50 KiB", "2.00 GiB"]
+    with pytest.raises(ValueError):
+        bytes_in("two")
+    assert math.isfinite(np.log(bytes_in("1 TiB")))

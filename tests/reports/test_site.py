@@ -1,0 +1,215 @@
+"""The site in a browser: HARNESS_CHROMIUM names its program, by default `chromium`."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.cli.catalogue import described
+from harness.records.frame import costs
+from harness.records.shallow import read_studies
+from reports.advice import advise, table
+from reports.site import NAME, Content, site
+from reports.suites import answers, of_plan, results
+from tests.conftest import ROOT
+from tests.reports.conftest import make_record
+from tests.suite_frames import random_query, suite_frames
+
+PROGRAM = os.environ.get("HARNESS_CHROMIUM") or shutil.which("chromium")
+MOST_BYTES = 1_500_000
+
+pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no chromium; HARNESS_CHROMIUM names one")
+
+
+@pytest.fixture(scope="module")
+def content() -> Content:
+    suite, runs, baselines = suite_frames()
+    records = []
+    for row in ("softmax", "linear"):
+        record = make_record(row, budget=f"{suite.key}/state", task="parity")
+        (point,) = record.curve
+        curve = [point.model_copy(update={"step": n, "loss": 3 / n}) for n in (1, 2, 3)]
+        records.append(record.model_copy(update={"curve": curve}))
+    return Content(
+        suite=suite, runs=runs, costs=costs(ROOT / "results"), baselines=baselines,
+        records=records, variants=described()["variants"],
+        studies=read_studies(ROOT / "results/shallow"), causal=["recall-24"],
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def path(content: Content, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("site") / NAME
+    file.write_bytes(site(content))
+    return file
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as started:
+        # Chromium has no sandbox in a container.
+        opened = started.chromium.launch(executable_path=PROGRAM, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def open_page(browser: Any, path: Path) -> Iterator[Any]:
+    """Opens the page; in the end no error was logged, and nothing but the file was requested."""
+    pages, errors, requests = [], [], []
+
+    def open_(fragment: str = "", width: int = 1400, **options: Any) -> Any:
+        page = browser.new_page(viewport={"width": width, "height": 900}, **options)
+        page.on("console", lambda line: errors.append(line.text) if line.type != "log" else None)
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("request", lambda request: requests.append(request.url.partition("#")[0]))
+        page.goto(path.as_uri() + fragment)
+        pages.append(page)
+        return page
+
+    yield open_
+    for page in pages:
+        page.close()
+    assert not errors
+    assert {*requests} == {path.as_uri()}
+
+
+def rows_of(page: Any) -> list[str]:
+    return page.eval_on_selector_all(
+        ".matrix tbody tr:not([hidden])", "rows => rows.map(row => row.dataset.row)"
+    )
+
+
+def members_of(page: Any) -> list[str]:
+    return page.locator("#answer tbody th").all_inner_texts()
+
+
+def test_the_page_is_one_small_file(path: Path):
+    assert path.stat().st_size <= MOST_BYTES
+    text = path.read_text("utf-8")
+    assert "src=" not in text.partition("<script>")[0]
+    assert "@import" not in text
+
+
+def test_both_engines_give_the_same_advice_to_200_queries(content: Content, open_page: Any):
+    suite, generator = content.suite, np.random.default_rng(7)
+    traits = {entry["name"]: entry for entry in content.variants}
+    answered = answers(content.runs, suite, content.baselines)
+    values = table(
+        answered, results(content.runs, suite), of_plan(content.costs, suite.cost), suite, traits
+    )
+    queries = [random_query(generator, [q.name for q in suite.questions]) for _ in range(200)]
+    found = open_page().evaluate("queries => queries.map(query => advise(table, query))", queries)
+    expected = [advise(values, query) for query in queries]
+    assert sum(bool(one["members"]) for one in expected) > 50
+    assert sum(bool(one["refused"]) for one in expected) > 20
+    for ours, theirs in zip(expected, found, strict=True):
+        members, others = ours.pop("members"), theirs.pop("members")
+        assert ours == theirs
+        for member, other in zip(members, others, strict=True):
+            assert {**member} == {name: pytest.approx(v) if isinstance(v, float) else v
+                                  for name, v in other.items()}  # fmt: skip
+
+
+def test_a_column_sorts_the_matrix_by_mouse_and_keyboard(open_page: Any):
+    page = open_page()
+    head = page.locator("th[data-key='recall-16']")
+    head.locator("button").click()
+    values = page.eval_on_selector_all(
+        ".matrix tbody tr", "rows => rows.map(row => row.children[2].dataset.v)"
+    )
+    known = [float(value) for value in values if value]
+    assert known == sorted(known, reverse=True) and values[len(known) :] == [""] * (20 - len(known))
+    assert head.get_attribute("aria-sort") == "descending"
+    head.locator("button").press("Enter")
+    assert head.get_attribute("aria-sort") == "ascending"
+    assert page.url.endswith("#sort=recall-16")
+    names = page.locator("th[data-key='row'] button")
+    names.press("Space")
+    assert rows_of(page) == sorted(rows_of(page))
+
+
+def test_filters_hide_rows_and_columns(open_page: Any, content: Content):
+    page = open_page()
+    traits = {entry["name"]: entry for entry in content.variants}
+    page.locator("#filters [name=recurrent]").check(force=True)
+    single = [name for name in rows_of(page) if "+" not in name]
+    assert 0 < len(single) < 20 and all(traits[name]["recurrent"] for name in single)
+    assert page.locator("#count").inner_text().endswith("of 20 rows")
+    page.select_option("[name=at]", "1024")
+    assert page.locator("th[data-length='1024']:visible").count() == 2
+    assert page.locator("th[data-length='4096']:visible").count() == 0
+
+
+def test_pointing_at_a_chart_shows_its_numbers_and_the_crossover_is_marked(open_page: Any):
+    page = open_page("#cost=train&needs=recall-16,state")
+    chart = page.locator("#cost-chart svg").last
+    chart.scroll_into_view_if_needed()
+    chart.hover(position={"x": 500, "y": 200})
+    assert "tokens" in page.locator("#cost-chart [aria-label=tip]").text_content()
+    assert page.locator("#cost-chart [data-mark=crossover] line").count() > 0
+    page.select_option("[name=curve]", "state")
+    curves = page.locator("#curve-chart svg").last
+    curves.scroll_into_view_if_needed()
+    curves.hover(position={"x": 500, "y": 200})
+    assert "loss" in page.locator("#curve-chart [aria-label=tip]").text_content()
+
+
+def test_the_form_answers_refuses_and_explains(open_page: Any):
+    page = open_page()
+    first = members_of(page)
+    page.locator("#advisor [name=needs][value=state]").check(force=True)
+    assert members_of(page) and members_of(page) != first
+    page.fill("#advisor [name=length]", "1024k")
+    assert not members_of(page)
+    assert "1,048,576" in page.locator("#answer .refused").inner_text()
+    assert "--lengths 1048576" in page.locator("#answer code").first.inner_text()
+    page.fill("#advisor [name=length]", "many")
+    assert "4096" in page.locator("#answer .refused").inner_text()
+
+
+def test_an_address_restores_sort_filters_and_query(open_page: Any):
+    page = open_page()
+    page.select_option("#advisor [name=pass]", "decode")
+    page.fill("#advisor [name=length]", "8k")
+    page.locator("#filters [name=causal]").check(force=True)
+    page.locator("th[data-key=state] button").first.click()
+    again = open_page("#" + page.url.partition("#")[2])
+    assert (rows_of(again), members_of(again)) == (rows_of(page), members_of(page))
+    assert again.input_value("#advisor [name=length]") == "8k"
+    assert again.url == page.url
+
+
+@pytest.mark.parametrize(
+    ("scheme", "width"),
+    [
+        ("light", 1400),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (("dark", 1400), ("light", 400), ("dark", 400))
+        ),
+    ],
+)
+def test_nothing_is_serious_to_axe_and_nothing_overflows(open_page: Any, scheme: str, width: int):
+    from axe_playwright_python.sync_playwright import Axe
+
+    page = open_page(width=width, color_scheme=scheme)
+    for details in page.locator("details").all():
+        details.evaluate("part => { part.open = true; }")
+    violations = Axe().run(page).response["violations"]
+    assert [v["id"] for v in violations if v["impact"] in ("serious", "critical")] == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_without_javascript_it_is_a_page_of_tables(open_page: Any):
+    page = open_page(java_script_enabled=False)
+    assert page.locator(".matrix tbody tr:visible").count() == 20
+    assert page.locator("th[data-length]:visible").count() == 6
+    assert page.locator("form:visible").count() == 0
+    assert page.locator("noscript").count() == 1

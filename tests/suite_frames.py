@@ -1,0 +1,50 @@
+"""A made suite: frames of runs, baselines and costs whose numbers are drawn from a seed."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from harness.records.answers import CorrectAnswers
+from harness.records.suites import Suite, find
+
+ANSWERS = 400
+
+
+def suite_frames() -> tuple[Suite, pd.DataFrame, pd.DataFrame]:
+    """`laptop`, its runs with some rows below the baseline, missing or failed, and baselines."""
+    suite, generator = find("laptop"), np.random.default_rng(1)
+    runs, baselines = [], []
+    for column, question in enumerate(suite.questions):
+        common = {"suite": suite.key, "question": question.name, "data": question.name}
+        baselines.append({"data": question.name, "name": "most frequent", "score": 0.3})
+        for place, row in enumerate(suite.rows):
+            if (place + column) % 9 == 8:
+                continue
+            failed = (place, column) == (1, 0)
+            level = generator.choice([0.25, 0.5, 0.7, 0.9, 0.99])
+            for seed in question.seeds[: 1 if place == 2 else None]:
+                share = float(np.clip(level + generator.normal(0, 0.02), 0, 1))
+                correct = generator.random(ANSWERS) < share
+                runs.append({
+                    **common, "row": row.label, "attention": row.attention, "role": "final",
+                    "status": "failed" if failed else "ok", "seed": seed, "metric": "accuracy",
+                    "unit": "%", "better": "higher", "digits": 1, "scale": 100.0,
+                    "exponential": False,
+                    "score": float(correct.mean()), "started": "2026-11-25T00:00:00Z",
+                    "sample": CorrectAnswers.pack(correct.tolist(), [1] * ANSWERS),
+                    "baseline": row.attention in ("none", "conv"), "known_failures": 0,
+                })  # fmt: skip
+    return suite, pd.DataFrame(runs), pd.DataFrame(baselines)
+
+
+def random_query(generator: np.random.Generator, questions: list[str]) -> dict[str, Any]:
+    """A query of any length, also of one that is not measured."""
+    needs = [name for name in questions if generator.random() < 0.2]
+    return {
+        "length": int(2 ** generator.uniform(7.8, 14.6)),
+        "pass": str(generator.choice(["train", "prefill", "decode"])),
+        "causal": bool(generator.random() < 0.4),
+        "memory": None if generator.random() < 0.3 else float(2 ** generator.uniform(18, 32)),
+        "needs": needs,
+    }
