@@ -12,12 +12,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from zoo.contract import Attention, Size, Unsupported, variants
-from zoo.registry import UserError, Value, changed, resolve
+from zoo.registry import UserError, Value, changed, require_memory, resolve
 
 TOKEN = re.compile(r"[+*()]|[^+*()]+")
 
 MOST_LAYERS = 1024
 """Layers that a text may give, at most."""
+
+
+BYTES_PER_LAYER = 2**10
+"""What a layer takes, at least."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,7 @@ class Composition:
             Unsupported: `depth` is less than the number of variants, or no multiple of the pattern.
         """
         size = len(self.pattern)
+        require_memory(BYTES_PER_LAYER * depth, f"a model with depth={depth}", "lower depth")
         if self.repeats:
             if depth % size:
                 raise Unsupported(

@@ -9,7 +9,6 @@ import typer
 
 from harness.cli.arguments import JsonOption, StoreOption, path
 from harness.cli.process import Answer
-from harness.records.store import CostStore, Store
 from zoo.registry import UserError, printable
 
 if TYPE_CHECKING:
@@ -96,6 +95,7 @@ class _Store(NamedTuple):
 
 def _gather(store: Path, suites: Sequence[str] = ()) -> _Store:
     from harness.cli.tables import is_of_suite, suite_tables
+    from harness.records.store import CostStore
 
     records, broken = read(store, curves=False)
     costs = with_warnings(CostStore.within(store).read())[0]
@@ -179,6 +179,8 @@ def read(store: Path, *, curves: bool = True) -> "tuple[list[Record], list[Broke
     There is a warning for each file that is not a record. Without `curves` records have the last
     point of their curves alone.
     """
+    from harness.records.store import Store
+
     folder = Store(store)
     records, broken = with_warnings(
         folder.read() if curves else folder.read(lambda record: record.without_curve)

@@ -9,6 +9,7 @@ import pytest
 from harness import budgets
 from harness.data import Data
 from harness.plan import Request, resolve, task_of
+from harness.provenance import options_of
 from tasks import Task
 from tasks import names as task_names
 from tasks.registry import tasks
@@ -87,6 +88,8 @@ RECIPES = [
 @pytest.mark.parametrize(("budget", "task"), RECIPES)
 def test_every_budget_resolves_every_task_with_every_variant(budget, task):
     for attention in STACKS:
+        if "+" in attention and plan("none", task, budget).model.depth == 1:
+            continue
         spec = plan(attention, task, budget)
         names = (spec.attention, spec.task.name, spec.budget, spec.seed)
         assert names == (attention, task, budget, 3)
@@ -113,7 +116,7 @@ def test_a_larger_budget_trains_for_more_steps(task):
 @pytest.mark.parametrize("task", PUBLISHED)
 def test_paper_is_the_published_recipe(task):
     own, last = plan("primal", task), plan("softmax+primal", task)
-    primal, plus = own.options["primal"], last.options["primal"]
+    primal, plus = options_of(own)["primal"], options_of(last)["primal"]
     assert own.train == last.train
     assert own.train.evaluations == 20
     assert (
@@ -142,7 +145,7 @@ def test_paper_is_the_published_language_model():
     }  # fmt: skip
     # The tokens of 150,000 steps of 32,768.
     assert train.batch * 512 * train.steps == 150_000 * 32_768
-    assert (spec.options["primal"]["rank"], spec.options["primal"]["eta"]) == (30, 0.1)
+    assert (options_of(spec)["primal"]["rank"], options_of(spec)["primal"]["eta"]) == (30, 0.1)
 
 
 @pytest.mark.parametrize("task", PUBLISHED)
@@ -176,9 +179,9 @@ def own(tmp_path):
 def test_the_variant_options_of_a_task_keep_those_of_the_shared_recipe(own):
     old = "[tasks.mqar]\n"
     budget = own("laptop", (old, f"{old}variants = {{ nystrom = {{ conv = 3 }} }}\n"))
-    options = plan("nystrom", "mqar", budget).options["nystrom"]
+    options = options_of(plan("nystrom", "mqar", budget))["nystrom"]
     assert (options["landmarks"], options["conv"]) == (8, 3)
-    assert plan("local", "mqar", budget).options["local"]["window"] == 8
+    assert options_of(plan("local", "mqar", budget))["local"]["window"] == 8
 
 
 def test_a_task_may_have_a_model_of_its_own_in_a_budget(own):
@@ -209,8 +212,8 @@ model = { heads = 8 }
     spec = plan("nystrom", "text", budget)
     assert (spec.model.dim, spec.model.heads) == (128, 8)
     assert (spec.train.lr, spec.train.steps) == (0.5, 20000)
-    assert spec.options["nystrom"].items() >= {("landmarks", 8), ("conv", 35)}
-    assert plan("reformer", "text", budget).options["reformer"]["hashes"] == 3
+    assert options_of(spec)["nystrom"].items() >= {("landmarks", 8), ("conv", 35)}
+    assert options_of(plan("reformer", "text", budget))["reformer"]["hashes"] == 3
 
 
 @pytest.mark.parametrize("name", budgets.names())
@@ -218,6 +221,8 @@ def test_a_shown_budget_is_the_budget(own, name):
     path = own(name)
     for task in (task for budget, task in RECIPES if budget == name):
         for attention in ("softmax+primal", "primal", "local", "reformer"):
+            if "+" in attention and plan("none", task, name).model.depth == 1:
+                continue
             spec = plan(attention, task, path)
             assert spec.budget == "own"
             assert spec.model_copy(update={"budget": name}) == plan(attention, task, name)
@@ -291,7 +296,7 @@ def test_no_approximation_covers_a_synthetic_task_on_a_laptop(task):
     for attention in CHECKED:
         spec = plan(attention, task, "laptop")
         for option, times in COVERING.items():
-            assert times * spec.options[attention].get(option, 0) < spec.task.options["max_len"]
+            assert times * options_of(spec)[attention].get(option, 0) < spec.task.options["max_len"]
 
 
 SYNTHETIC = [
@@ -303,14 +308,15 @@ SYNTHETIC = [
 
 @pytest.mark.parametrize("task", SYNTHETIC)
 def test_nystrom_has_no_convolution_on_a_synthetic_task(task):
-    assert plan("nystrom", "image", "laptop").options["nystrom"]["conv"] == 35
+    assert options_of(plan("nystrom", "image", "laptop"))["nystrom"]["conv"] == 35
     own = {task: {"causal": "false"}} if "causal" in tasks.find(task).option_names() else {}
-    assert plan("nystrom", task, "laptop", settings=own).options["nystrom"]["conv"] == 0
+    assert options_of(plan("nystrom", task, "laptop", settings=own))["nystrom"]["conv"] == 0
 
 
 def test_paper_is_the_published_model_and_optimiser():
     spec = plan()
     assert spec.model.model_dump() == {
+        "kind": "encoder",
         "depth": 2, "dim": 64, "heads": 2, "feed_forward": 128, "head": 128, "dropout": 0.1,
         "attention_dropout": spec.model.attention_dropout, "positions": "learned",
     }  # fmt: skip
@@ -321,25 +327,25 @@ def test_paper_is_the_published_model_and_optimiser():
 
 @pytest.mark.parametrize("budget", ["paper", "laptop"])
 def test_the_baselines_have_their_published_options(budget):
-    assert plan("nystrom", budget=budget).options["nystrom"].items() >= {
+    assert options_of(plan("nystrom", budget=budget))["nystrom"].items() >= {
         ("landmarks", 64), ("conv", 35),
     }  # fmt: skip
-    assert plan("performer", budget=budget).options["performer"]["features"] == 256
-    assert plan("reformer", budget=budget).options["reformer"]["hashes"] == 2
+    assert options_of(plan("performer", budget=budget))["performer"]["features"] == 256
+    assert options_of(plan("reformer", budget=budget))["reformer"]["hashes"] == 2
 
 
 def test_the_options_of_a_last_layer_are_for_the_last_layer_only():
-    assert plan("softmax+primal").options["primal"]["rank"] == 30
-    assert plan("nystrom+primal").options["primal"]["rank"] == 30
-    assert plan("primal").options["primal"]["rank"] == 20
-    assert plan("primal+softmax").options["primal"]["rank"] == 20
+    assert options_of(plan("softmax+primal"))["primal"]["rank"] == 30
+    assert options_of(plan("nystrom+primal"))["primal"]["rank"] == 30
+    assert options_of(plan("primal"))["primal"]["rank"] == 20
+    assert options_of(plan("primal+softmax"))["primal"]["rank"] == 20
 
 
 @pytest.mark.parametrize("attention", ["primal", "softmax+primal", "primal+softmax"])
 def test_settings_override_the_budget_and_leave_the_rest(attention):
     spec = plan(attention, settings={"primal": {"rank": "7"}, "listops": {"max_len": "900"}})
     usual = plan(attention)
-    assert spec.options["primal"] == {**usual.options["primal"], "rank": 7}
+    assert options_of(spec)["primal"] == {**options_of(usual)["primal"], "rank": 7}
     assert spec.task.options == {**usual.task.options, "max_len": 900}
     assert spec.task.key == "listops@1[max_len=900]"
     assert spec.train == usual.train

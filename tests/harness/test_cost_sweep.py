@@ -19,7 +19,8 @@ MEASURED = Measured(
 
 def spec(attention, length, machine="one"):
     return CostSpec(
-        attention=attention, options={}, level="layer", operation="train", length=length,
+        attention=attention, options={name: {} for name in attention.split("+")},
+        level="layer", operation="train", length=length,
         batch=1024 // length, batching="tokens=1024", dim=16, heads=2, causal=False,
         model=None, precision="fp32", device="cpu", machine=machine, threads=1,
     )  # fmt: skip

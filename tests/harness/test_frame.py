@@ -22,10 +22,11 @@ train.schedule train.clip train.best_on_test train.decay train.label_smoothing t
 primal.rank seed device role status reason metric unit better digits chance parameters flops score
 low high dev sample best_step train_seconds seconds loss time_ratio inference_ratio memory_ratio
 step_seconds peak_bytes state_bytes backend machine threads memory_gib system commit
-versions.torch versions.python started baseline id
+versions.torch versions.python started baseline id data scale exponential known_failures
 """
 COSTS = """
-attention level length batch dim heads pass causal precision device machine threads status reason
+row attention level length batch batching dim heads pass causal depth precision
+device machine threads status reason
 linear started commit id seconds seconds.q1 seconds.q3 ratio ratio.q1 ratio.q3 memory memory_ratio
 state_bytes flops parameters over_limit backend reference
 """

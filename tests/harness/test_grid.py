@@ -144,9 +144,9 @@ def test_the_check_rejects_a_later_cell_before_the_first_and_draws_no_random_num
     plans = [plan(), plan("primal")]
     assert check(plans, store) == plans
     assert torch.equal(torch.get_rng_state(), state)
-    shallow = plan("softmax+primal", settings={"model": {"depth": 1}})
-    with pytest.raises(UserError, match="depth=1 is less than"):
-        check([plan(), shallow], store)
+    large = plan("primal", settings={"primal": {"rank": 2**40}})
+    with pytest.raises(UserError, match="GiB of memory"):
+        check([plan(), large], store)
 
 
 def test_the_check_rejects_a_batch_that_the_data_do_not_fill(plan, store):

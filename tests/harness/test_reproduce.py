@@ -6,6 +6,7 @@ import json
 import pytest
 
 from harness.cli.paper_tables import ARENA, SERIES, TABLES
+from harness.provenance import options_of
 from harness.records.store import CostStore
 from harness.reproduce import D4RL, ENVIRONMENTS, cells, trajectories_of
 from reports.papers import published, published_on
@@ -29,11 +30,11 @@ def test_the_cells_have_the_shapes_and_options_of_the_published_runs():
         "listops": (32, 2000), "text": (32, 4000), "retrieval": (64, 4000),
         "image": (256, 1024), "pathfinder": (256, 1024),
     }  # fmt: skip
-    ranks = {task: made[task, "primal"].options["primal"]["rank"] for task in shapes}
+    ranks = {task: options_of(made[task, "primal"])["primal"]["rank"] for task in shapes}
     assert ranks == {"listops": 20, "text": 20, "retrieval": 30, "image": 30, "pathfinder": 30}
-    assert made["text", "nystrom"].options["nystrom"]["landmarks"] == 64
-    assert made["text", "softmax"].options["softmax"]["backend"] == "naive"
-    assert made["text", "sdpa"].options["softmax"]["backend"] == "sdpa"
+    assert options_of(made["text", "nystrom"])["nystrom"]["landmarks"] == 64
+    assert options_of(made["text", "softmax"])["softmax"]["backend"] == "naive"
+    assert options_of(made["text", "sdpa"])["softmax"]["backend"] == "sdpa"
     model = made["text", "primal"].model
     assert model and (model.depth, model.dim, model.heads, model.dropout) == (2, 64, 2, 0.1)
 

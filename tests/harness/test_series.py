@@ -13,6 +13,7 @@ from harness.classifier import LAYERS, Classifier, SignalEmbedding
 from harness.data import Data
 from harness.heads import FlattenedHead
 from harness.plan import Plan, Request, resolve, task_of
+from harness.provenance import options_of
 from harness.records.spec import Encoder, TrainSpec
 from harness.runner import run
 from harness.schedules import constant
@@ -232,7 +233,7 @@ def test_paper_is_the_recipe_of_the_authors_code(task):
     assert train.optimiser == ("adamw" if task == "uea-spoken-arabic-digits" else "radam")
     assert train.steps == (400 if task == "uea-pems-sf" else 100) * (plan.task.train // 16)
     assert planned(task, budget="laptop").spec.train.steps == 600
-    own, plus = (one.spec.options["primal"] for one in (plan, last))
+    own, plus = (options_of(one.spec)["primal"] for one in (plan, last))
     assert own["ksvd_mean"] == plus["ksvd_mean"] == "sample"
     if task == "uea-japanese-vowels":
         assert [own[name] for name in ("rank", "rank_multi", "eta")] == [40, 5, 0.5]

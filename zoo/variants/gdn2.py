@@ -1,6 +1,7 @@
 """Gated DeltaNet-2: the delta rule with a decay, an erase gate and a write gate for each channel.
 
-"Gated DeltaNet-2: Decoupling Erase and Write in Linear Attention", 2026, arXiv 2605.22791:
+Hatamizadeh, Choi, Kautz, "Gated DeltaNet-2: Decoupling Erase and Write in Linear Attention", 2026,
+arXiv 2605.22791:
 
     b_i = sigmoid(W_b x_i), in (0, 1)^e for each head         w_i = sigmoid(W_w x_i), likewise
     S'_i = diag(alpha_i) S_(i-1)
