@@ -31,6 +31,7 @@ EPS = 1e-5
 class DeltaAttention(RecurrentAttention):
     """Projections and output of the family; a subclass writes `gates`."""
 
+    family = "delta rule"
     traits = Traits(
         causal=True, cross=False, linear=True, stochastic=False, recurrent=True,
         bidirectional=False,

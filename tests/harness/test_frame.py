@@ -27,8 +27,8 @@ versions.torch versions.python started baseline id data scale exponential known_
 COSTS = """
 row attention level length batch batching dim heads pass causal depth precision
 device machine threads status reason
-linear started commit id seconds seconds.q1 seconds.q3 ratio ratio.q1 ratio.q3 memory memory_ratio
-state_bytes flops parameters over_limit backend reference
+linear started commit id seconds seconds.q1 seconds.q3 ratio ratio.q1 ratio.q3 memory memory_batch
+memory_ratio state_bytes flops parameters over_limit backend reference
 """
 
 

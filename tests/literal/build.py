@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from harness.classifier import Classifier
+from harness.provenance import options_of
 from harness.records.spec import RunSpec
 from tasks import Task
 from tasks.contract import Batch
@@ -31,7 +32,7 @@ def build(spec: RunSpec, task: Task) -> LiteralClassifier:
     Raises:
         UserError: `spec` differs from the published model in more than its sizes.
     """
-    model, options = spec.model, spec.options.get("primal", {})
+    model, options = spec.model, options_of(spec).get("primal", {})
     published = {"projections": "auto", "trace": "weights", "ksvd_mean": "batch"}
     if (
         spec.attention not in ("primal", "softmax+primal")

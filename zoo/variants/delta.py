@@ -1,4 +1,4 @@
-"""DeltaNet: linear attention that replaces the value stored for a key, by the delta rule.
+"""DeltaNet: linear attention that replaces the value stored for a key.
 
 Schlag, Irie, Schmidhuber, "Linear Transformers Are Secretly Fast Weight Programmers", 2021, arXiv
 2102.11174, section 4; Yang et al., "Parallelizing Linear Transformers with the Delta Rule over

@@ -1,4 +1,4 @@
-"""Gated DeltaNet-2: the delta rule with a decay, an erase gate and a write gate for each channel.
+"""Gated DeltaNet-2: the delta rule with decay, erase and write gates by channel.
 
 Hatamizadeh, Choi, Kautz, "Gated DeltaNet-2: Decoupling Erase and Write in Linear Attention", 2026,
 arXiv 2605.22791:

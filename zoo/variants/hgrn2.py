@@ -62,4 +62,4 @@ class Hgrn2(RecurrentAttention):
 
     def merge(self, x: Tokens, heads: Heads, inputs: Inputs) -> Tokens:
         """Normalise all heads together, apply the output projection."""
-        return self.out(self.norm(heads.transpose(1, 2).flatten(-2).to(x.dtype)))
+        return self.out(self.norm(heads.transpose(1, 2).flatten(-2).to(self.norm.weight.dtype)))

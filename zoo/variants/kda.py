@@ -1,4 +1,4 @@
-"""Kimi Delta Attention: the delta rule with a data-dependent decay for each channel.
+"""Kimi Delta Attention: the delta rule with a data-dependent decay by channel.
 
 Kimi Team, "Kimi Linear: An Expressive, Efficient Attention Architecture", 2025, arXiv 2510.26692,
 section 3:

@@ -1,4 +1,4 @@
-"""Mamba-2: a state space whose time step scales both what is forgotten and what is written.
+"""Mamba-2: a state space whose time step scales what it forgets and writes.
 
 Dao, Gu, "Transformers are SSMs: Generalized Models and Efficient Algorithms Through Structured
 State Space Duality", 2024, arXiv 2405.21060, section 7. With z, u of width 2 d, B, C in R^state
