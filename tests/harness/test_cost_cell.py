@@ -112,7 +112,7 @@ def test_the_formula_is_not_tried_where_its_weights_take_too_much_memory(works, 
 def test_auto_is_the_fastest_backend(works, clock):
     works["naive"] = work_of(clock, 0.001, 7)
     spec = cell.reference_of(SPEC, "auto")
-    works["auto"] = works["sdpa"]
+    works["softmax"] = works["sdpa"]  # without the option
     one = measured(spec)
     assert one.seconds.median == pytest.approx(0.001)
     assert one.over_softmax is not None and one.over_softmax.median == 1
