@@ -98,11 +98,11 @@ def _reports(root: Path) -> Files:
 
 
 def _screen(root: Path) -> Files:
-    """The README with what the first command printed, as `results/first.json` has it.
+    """The README with what the first command printed, as `results/screens/first.json` has it.
 
-    `harness run --attention primal --json > results/first.json` makes that file.
+    `harness run --attention primal --json > results/screens/first.json` makes that file.
     """
-    screen = json.loads((root / "results" / "first.json").read_text("utf-8"))
+    screen = json.loads((root / "results" / "screens" / "first.json").read_text("utf-8"))
     lines = first.text(screen["rows"][0], screen["machine"]).splitlines()
     readme = root / "README.md"
     block = "\n".join(f"    {line}".rstrip() for line in lines)
