@@ -75,7 +75,7 @@ def made(page: Path, store: Path) -> dict[Path, bytes]:
             continue
         sections.append(_card(card, page.stem))
         files |= within(page.with_suffix(""), images([card]))
-    return files | {page: "\n".join([HEAD, *sections]).encode()}
+    return files | {page: _joined([HEAD, *sections]).encode()}
 
 
 def fit_missing(store: Path) -> None:
@@ -125,7 +125,11 @@ def page(cards: Sequence[Sequence[Description]], folder: str) -> str:
 
     `folder` is that of the images, relative to the page.
     """
-    return "\n".join([HEAD, *(_card(card, folder) for card in cards)])
+    return _joined([HEAD, *(_card(card, folder) for card in cards)])
+
+
+def _joined(parts: Sequence[str]) -> str:
+    return "\n\n".join(part.strip("\n") for part in parts) + "\n"
 
 
 def images(cards: Sequence[Sequence[Description]]) -> dict[str, bytes]:

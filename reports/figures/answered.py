@@ -36,7 +36,8 @@ def answered_figure(table: pd.DataFrame, suite: "Suite", source: str) -> dict[st
 def draw(table: pd.DataFrame, suite: "Suite") -> Figure:
     """A point for each row of the matrix that has a time, in bands of questions answered."""
     column = suites.time_column(suite)
-    rows = table[table[column].notna()]
+    asked = table[[question.name for question in suite.questions]].notna().any(axis=1)
+    rows = table[table[column].notna() & asked]
     times = {str(row): float(time) for row, time in rows[column].items()}
     lanes = _lanes(times, {str(row): int(count) for row, count in rows["answered"].items()})
     figure, (axes,) = style.panels([LANE * (len(lanes) + 8)], WIDTH, 0)
@@ -52,7 +53,9 @@ def draw(table: pd.DataFrame, suite: "Suite") -> Figure:
     length = int(column.partition(".")[2])
     axes.set(xlabel=f"time of training, {length:,} tokens, relative to the fastest softmax (log)",
              ylabel=f"answered, of {len(suite.questions)} questions")  # fmt: skip
-    style.not_shown(axes, [f"{label}: no cost" for label in table.index if label not in times])
+    style.not_shown(
+        axes, [f"{label}: no cost" for label in table[asked].index if label not in times]
+    )
     return figure
 
 

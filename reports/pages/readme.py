@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 def readme_table(of: "Tables") -> str:
     """Eight rows of the matrix: what they answer, time and memory of training, and their state."""
     middle = sorted(of.suite.cost.lengths)[len(of.suite.cost.lengths) // 2]
-    styles = style.point_styles(zip(of.matrix["attention"], of.matrix.index, strict=True))
-    rows = of.matrix[[styles[str(row)].colour != style.FAINT for row in of.matrix.index]]
+    names = [question.name for question in of.suite.questions]
+    asked = of.matrix[of.matrix[names].notna().any(axis=1)]
+    styles = style.point_styles(zip(asked["attention"], asked.index, strict=True))
+    rows = asked[[styles[str(row)].colour != style.FAINT for row in asked.index]]
     answered = of.answers[of.answers["answered"]].groupby("row")["question"].agg(", ".join)
     columns = [rows[f"time.{middle}"], rows[f"memory.{middle}"], rows["state_bytes"]]
     lines = [
