@@ -37,7 +37,7 @@ def content() -> Content:
     return Content(
         suite=suite, runs=runs, costs=costs(ROOT / "results"), baselines=baselines,
         records=records, variants=described()["variants"],
-        studies=read_studies(ROOT / "results/shallow"), causal=["recall-24"],
+        studies=read_studies(ROOT / "results/shallow"), causal=["recall-32"],
     )  # fmt: skip
 
 
@@ -107,7 +107,7 @@ def test_both_engines_give_the_same_advice_to_200_queries(content: Content, open
     queries = [random_query(generator, [q.name for q in suite.questions]) for _ in range(200)]
     found = open_page().evaluate("queries => queries.map(query => advise(table, query))", queries)
     expected = [advise(values, query) for query in queries]
-    assert sum(bool(one["members"]) for one in expected) > 50
+    assert sum(bool(one["members"]) for one in expected) > 20
     assert sum(bool(one["refused"]) for one in expected) > 20
     for ours, theirs in zip(expected, found, strict=True):
         members, others = ours.pop("members"), theirs.pop("members")
@@ -125,7 +125,7 @@ def test_a_column_sorts_the_matrix_by_mouse_and_keyboard(open_page: Any):
         ".matrix tbody tr", "rows => rows.map(row => row.children[2].dataset.v)"
     )
     known = [float(value) for value in values if value]
-    assert known == sorted(known, reverse=True) and values[len(known) :] == [""] * (20 - len(known))
+    assert known == sorted(known, reverse=True) and set(values[len(known) :]) <= {""}
     assert head.get_attribute("aria-sort") == "descending"
     head.locator("button").press("Enter")
     assert head.get_attribute("aria-sort") == "ascending"
