@@ -74,7 +74,7 @@ class DeltaAttention(RecurrentAttention):
             q = q.repeat_interleave(self.steps, dim=2) if self.steps > 1 else q
             return Inputs(q, k, v.flatten(1, 2).transpose(1, 2), *self.gates(x))
 
-    def merge(self, x: Tokens, heads: Heads, inputs: Inputs) -> Tokens:
+    def merge(self, x: Tokens, heads: Heads) -> Tokens:
         """Normalise each head, multiply by the gate, apply the output projection."""
         tokens = self.norm(heads.transpose(1, 2).to(x.dtype)).flatten(-2)
         return self.out(tokens if self.gate is None else tokens * self.gate(x))

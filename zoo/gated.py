@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from zoo.contract import Size, Tokens
-from zoo.recurrent import Heads, Inputs, RecurrentAttention
+from zoo.recurrent import Heads, RecurrentAttention
 
 
 class GatedAttention(RecurrentAttention):
@@ -29,7 +29,7 @@ class GatedAttention(RecurrentAttention):
         self.norm = nn.GroupNorm(size.heads, size.dim)
         self.out = nn.Linear(size.dim, size.dim)
 
-    def merge(self, x: Tokens, heads: Heads, inputs: Inputs) -> Tokens:
+    def merge(self, x: Tokens, heads: Heads) -> Tokens:
         """Normalise each head, multiply by the gate, apply the output projection."""
         gate = self.gate(x)
         tokens = heads.transpose(1, 2).to(gate.dtype)

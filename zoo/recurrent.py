@@ -69,15 +69,23 @@ class RecurrentAttention(Attention):
             positions: their positions, where they differ from their indices.
         """
 
+    def read(self, heads: Heads, inputs: Inputs) -> Heads:
+        """The outputs of the heads, from those of the recurrence and what it read."""
+        return heads
+
     @abstractmethod
-    def merge(self, x: Tokens, heads: Heads, inputs: Inputs) -> Tokens:
-        """New tokens from the outputs of the heads, and what the recurrence read."""
+    def merge(self, x: Tokens, heads: Heads) -> Tokens:
+        """New tokens from the outputs of the heads."""
 
     def forward(
         self, x: Tokens, context: Context | None = None, mask: Mask | None = None
     ) -> Attended:
         """Project, run the recurrence, merge the heads; see `Attention.forward`."""
         self.require_self(x, context)
+        return Attended(self.merge(x, self._heads(x, mask)))
+
+    def _heads(self, x: Tokens, mask: Mask | None) -> Heads:
+        """The outputs of the heads. What they are made from is released before they are merged."""
         positions = None if mask is None else token_ranks(mask)
         inputs = self.inputs(x, self.query_key_value(x, mask), positions)
         if mask is not None:
@@ -88,7 +96,7 @@ class RecurrentAttention(Attention):
             )
         with without_autocast(x):
             heads = delta.attend(*inputs, chunk=self.chunk, causal=self.size.causal)
-        return Attended(self.merge(x, heads[:, :, self.steps - 1 :: self.steps], inputs))
+        return self.read(heads[:, :, self.steps - 1 :: self.steps], inputs)
 
     def backend_for(self, x: Tokens) -> str:
         """See `Attention.backend_for`."""
@@ -116,7 +124,7 @@ class RecurrentAttention(Attention):
                     for part in inputs
                 ]
                 heads, matrix = delta.step(*Inputs(*now), matrix)
-        return self.merge(token, heads, inputs)[:, 0], (matrix, count + 1, *past)
+        return self.merge(token, self.read(heads, inputs))[:, 0], (matrix, count + 1, *past)
 
 
 def in_heads(x: Float[Tensor, "b n _"], heads: int) -> Heads:

@@ -60,6 +60,6 @@ class Hgrn2(RecurrentAttention):
             k = self.apply_rotary(-torch.expm1(log_decay), positions)
             return Inputs(self.apply_rotary(q, positions), k, v, log_decay)
 
-    def merge(self, x: Tokens, heads: Heads, inputs: Inputs) -> Tokens:
+    def merge(self, x: Tokens, heads: Heads) -> Tokens:
         """Normalise all heads together, apply the output projection."""
         return self.out(self.norm(heads.transpose(1, 2).flatten(-2).to(self.norm.weight.dtype)))

@@ -68,8 +68,11 @@ class Mamba2(RecurrentAttention):
             q, k = (part.expand(-1, self.size.heads, -1, -1) for part in (q, k))
             return Inputs(q, k, in_heads(u, self.size.heads), log_decay, None, step)
 
-    def merge(self, x: Tokens, heads: Heads, inputs: Inputs) -> Tokens:
-        """Add the values, gate, normalise all heads together, apply the output projection."""
-        heads = heads + self.skip[:, None, None] * inputs.v
+    def read(self, heads: Heads, inputs: Inputs) -> Heads:
+        """Add the values."""
+        return heads + self.skip[:, None, None] * inputs.v
+
+    def merge(self, x: Tokens, heads: Heads) -> Tokens:
+        """Gate, normalise all heads together, apply the output projection."""
         tokens = heads.transpose(1, 2).flatten(-2).to(x.dtype)
         return self.out(self.norm(tokens * F.silu(self.gate(x))))
