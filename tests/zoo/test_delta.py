@@ -208,7 +208,7 @@ def test_two_steps_are_two_tokens_of_which_the_second_reads():
     layer, x = create("delta", steps=2, negative=True), draw(30)
     parts = layer.inputs(x, layer.query_key_value(x), None)
     y = loop(*parts)[:, :, 1::2]
-    torch.testing.assert_close(layer(x).tokens, layer.merge(x, y, parts))
+    torch.testing.assert_close(layer(x).tokens, layer.merge(x, y))
     assert parts.k.shape[2] == 60 and not torch.equal(parts.k[:, :, ::2], parts.k[:, :, 1::2])
 
 
