@@ -55,8 +55,7 @@ class Question(Frozen):
         rates: values of `train.lr`, of which a trial with seed 0 chooses by dev.
         seeds: those of the runs at the rate that was chosen.
         rules: what a row must exceed to answer: `all`, the baselines of the task and the rows
-            without attention; or `models`, these rows alone, where the baselines have seen more of
-            the data than a run.
+            without attention; or `models`, these rows alone: what attention adds to them.
     """
 
     name: Name
