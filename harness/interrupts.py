@@ -25,7 +25,8 @@ class Interrupts:
     """A context manager: inside, SIGINT raises KeyboardInterrupt, SIGTERM raises Terminated.
 
     While `deferred` is true, the first signal is stored in `pending`; the second one raises. During
-    an import, whose callbacks would ignore the error, the first signal raises when it has ended.
+    an import, whose callbacks would ignore the error, the first signal raises when it has ended,
+    at the latest when the context ends.
     Outside the main thread, and for signals that the process ignores, no handler is installed.
     """
 
@@ -33,7 +34,7 @@ class Interrupts:
         """Create without installing the handlers."""
         self.deferred = False
         self.pending: BaseException | None = None
-        self._importing = False
+        self._postponed: list[BaseException] = []
         self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> "Interrupts":
@@ -45,10 +46,12 @@ class Interrupts:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Restore the previous handlers."""
+        """Restore the previous handlers; raise what the thread has not raised yet."""
         for number, handler in self._previous.items():
             signal.signal(number, handler)
         self._previous = {}
+        if self._postponed:
+            raise self._postponed.pop()
 
     def raise_pending(self) -> None:
         """Raise the deferred interrupt, if there is one."""
@@ -59,8 +62,8 @@ class Interrupts:
         error = KeyboardInterrupt() if number == signal.SIGINT else Terminated()
         if self.deferred and not self.pending:
             self.pending = error
-        elif is_import(frame) and not self._importing:
-            self._importing = True
+        elif is_import(frame) and not self._postponed:
+            self._postponed.append(error)
             # Not a thread of `threading`, whose lock the interrupted code may hold.
             _thread.start_new_thread(self._repeat, (number,))
         else:
@@ -68,8 +71,9 @@ class Interrupts:
 
     def _repeat(self, number: int) -> None:
         time.sleep(SECONDS_PER_IMPORT)
-        self._importing = False
-        _thread.interrupt_main(signal.Signals(number))
+        if self._postponed:
+            self._postponed.clear()
+            _thread.interrupt_main(signal.Signals(number))
 
 
 def is_import(frame: FrameType | None) -> bool:

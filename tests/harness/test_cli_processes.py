@@ -190,6 +190,13 @@ def test_an_interrupt_during_an_import_ends_the_command_in_one_line(
     assert (process.returncode, err) == (code, f"harness: {word}\n")
 
 
+def test_a_command_that_ends_before_its_interrupt_is_raised_ends_as_interrupted(start):
+    first = "import harness.interrupts\nharness.interrupts.SECONDS_PER_IMPORT = 60\n"
+    process = start("list", first=first + SIGNAL_AT_IMPORT.format(number=2, name="typer"))
+    _, err = process.communicate(timeout=DEADLINE)
+    assert (process.returncode, err) == (130, "harness: interrupted\n")
+
+
 def test_output_that_nobody_reads_changes_no_record(start, store, plan):
     plan()  # generates the data, of which a command prints a line before its first run
     reader, writer = os.pipe()
