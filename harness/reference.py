@@ -161,8 +161,9 @@ def _candidates(plan: Plan) -> list[Implementation]:
     if spec.train.compiled:
         # Each would be compiled; the compiler has a kernel for SDPA alone.
         return [Implementation(backend=SDPA, precision=spec.train.precision)]
-    tokens = plan.task.max_len**2 * plan.task.sequences * spec.train.batch
-    weights = tokens * spec.model.heads * spec.model.depth
+    length = plan.data.splits["train"].sequences.shape[1]
+    weights = length**2 * plan.task.sequences * spec.train.batch
+    weights *= spec.model.heads * spec.model.depth
     native = native_precisions(torch.device(spec.device))
     return [
         Implementation(backend=backend, precision=precision)

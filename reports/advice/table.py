@@ -43,9 +43,9 @@ def table(
         seeds: the runs behind them, of `reports.suites.results`.
         costs: of one machine and one setting: of `reports.suites.of_plan`, or of `of_model`.
         suite: whose rows and questions.
-        traits: by variant: `causal`, `linear`, `recurrent`.
+        traits: by variant: `causal`, `bidirectional`, `linear`, `recurrent`.
         model: whose costs these are; None for those of a layer.
-        causal: the questions that only a causal form can be asked.
+        causal: the questions that are asked of causal forms; the others, of bidirectional ones.
     """
     generator = np.random.default_rng(0)
     keys = _keys(costs)
@@ -76,8 +76,9 @@ def table(
         of_question = answers[answers["question"] == name].set_index("row")
         finals = seeds[(seeds["question"] == name) & (seeds["status"] == "ok")]
         _add_question(rows, name, of_question, finals, generator)
+        form = "causal" if name in causal else "bidirectional"
         for row in rows:
-            if name in causal and not row["causal"] and row["states"][name] == "missing":
+            if not row[form] and row["states"][name] == "missing":
                 row["states"][name] = "impossible"
     every = [key_of(name, causal) for name in RULES["passes"] for causal in (False, True)]
     questions = {question.name: question.title for question in suite.questions}
@@ -115,7 +116,8 @@ def _layers(attention: str) -> list[tuple[str, int]]:
 def _traits(attention: str, traits: Mapping[str, Mapping[str, Any]]) -> Values:
     """Claims that hold for every variant of a composition, and its family."""
     parts = [traits[name] for name, _ in _layers(attention)]
-    claims = {name: int(all(p[name] for p in parts)) for name in ("causal", "linear", "recurrent")}
+    names = ("causal", "bidirectional", "linear", "recurrent")
+    claims = {name: int(all(part[name] for part in parts)) for name in names}
     return {**claims, "family": family_of(attention)}
 
 

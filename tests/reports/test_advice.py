@@ -115,7 +115,8 @@ def test_a_question_that_no_row_answers_is_not_used():
 def test_the_table_of_a_store_has_the_tiers_and_states_of_the_matrix():
     suite, runs, baselines = suite_frames()
     answered = answers(runs, suite, baselines)
-    traits = {one.attention: dict.fromkeys(("causal", "linear", "recurrent"), True)
+    claims = ("causal", "bidirectional", "linear", "recurrent")
+    traits = {one.attention: dict.fromkeys(claims, True)
               for one in suite.rows if "+" not in one.attention}  # fmt: skip
     own = of_plan(costs(ROOT / "results"), suite.cost)
     made_table = table(answered, results(runs, suite), own, suite, traits)
@@ -134,6 +135,18 @@ def test_the_table_of_a_store_has_the_tiers_and_states_of_the_matrix():
         mean = (parts["softmax"][point[0]][1] + parts["primal"][point[0]][1]) / 2
         assert point[1] == pytest.approx(mean)
     assert advice_text(made_table, query(4096), advise(made_table, query(4096)))
+
+
+def test_a_question_without_a_form_of_a_row_is_impossible_and_no_command_asks_it():
+    suite, runs, baselines = suite_frames()
+    answered, none = answers(runs[:0], suite, baselines), costs(ROOT / "results")[:0]
+    claims = {"causal": True, "bidirectional": True, "linear": True, "recurrent": True}
+    traits = {one.attention: dict(claims) for one in suite.rows if "+" not in one.attention}
+    traits["linear"]["bidirectional"] = traits["cosine"]["causal"] = False
+    found = table(answered, runs[:0], none, suite, traits, causal=["state"])
+    rows = {one["row"]: one["states"] for one in found["rows"]}
+    states = [rows[name][asked] for name in ("linear", "cosine") for asked in ("copy", "state")]
+    assert states == ["impossible", "missing", "missing", "impossible"]
 
 
 def test_a_model_is_predicted_from_two_depths_between_measured_widths():
