@@ -14,8 +14,6 @@ from tasks.contract import Split
 from zoo.composition import Composition, build
 from zoo.contract import Attention, Size, Unsupported, decoding
 from zoo.cost import state_bytes
-from zoo.kernels import key_value_cache
-from zoo.projected import ProjectedAttention
 from zoo.variants import variants
 
 VOCABULARY, CLASSES = 256, 10
@@ -148,14 +146,12 @@ def _evaluation(
 
 
 def _decoding(spec: CostSpec, layer: Attention) -> Work:
-    """One step after a prompt, whose length matters to a cache of keys and values alone."""
+    """One step after `spec.length` others, on which the time depends where a state grows."""
     token = torch.randn(spec.batch, spec.dim, device=spec.device)
-    with autocast(spec.device, spec.precision):
+    layer.eval()
+    with torch.inference_mode(), autocast(spec.device, spec.precision):
         state = layer.start(spec.batch)
-    if isinstance(layer, ProjectedAttention) and layer.caches:
-        shape = spec.batch, spec.heads, spec.length, spec.dim // spec.heads
-        keys, values = (torch.randn(shape, device=spec.device) for _ in range(2))
-        count, *cache = state
-        state = count + spec.length, *key_value_cache.append(tuple(cache), keys, values)
+        for _ in range(spec.length):
+            _, state = layer.step(token, state)
     call = _evaluation(spec, layer, lambda: layer.step(token, state))
     return Work(call, layer, state_bytes(state))

@@ -56,12 +56,15 @@ def test_training_counts_between_two_and_four_times_the_operations_of_evaluation
 def test_the_state_of_a_cache_grows_with_the_prompt_and_that_of_a_recurrence_does_not():
     sizes = {
         (name, length): prepare(cell(name, "decode", length=length)).state_bytes
-        for name in ("softmax", "linear")
+        for name in ("softmax", "linear", "fox", "differential")
         for length in (63, 127)
     }
     assert sizes["softmax", 63] == 2 * 4 * B * D * 63 + 8 * B
     assert sizes["softmax", 127] == 2 * 4 * B * D * 127 + 8 * B
     assert sizes["linear", 63] == sizes["linear", 127]
+    growth = {name: sizes[name, 127] - sizes[name, 63] for name in ("softmax", "fox")}
+    assert growth["fox"] == growth["softmax"] + 4 * B * 2 * 64  # one decay a token and head
+    assert sizes["differential", 127] - sizes["differential", 63] == growth["softmax"]
 
 
 def test_decoding_with_a_cache_attends_to_every_token_of_the_prompt():
