@@ -90,7 +90,7 @@ measure cost 270 cost "${sampling[@]}" --pass train,forward -a "$variants" --len
 part claims 400 "$PYTHON" -m benchmarks "${claims[@]}" "${device[@]}" --out "$folder/claims"
 measure table 240 reproduce primal "${sampling[@]}" "${rows[@]}" --budget "$budget"
 measure long 240 cost "${sampling[@]}" --pass train -a primal,linear --lengths "$longest"
-measure decode 90 cost "${sampling[@]}" --pass decode -a primal,linear --lengths "$lengths" \
+measure decode 180 cost "${sampling[@]}" --pass decode -a primal,linear --lengths "$lengths" \
   --batch 16
 for attention in "${trained[@]}"; do
   for task in "${tasks[@]}"; do

@@ -34,7 +34,7 @@ class Interrupts:
         """Create without installing the handlers."""
         self.deferred = False
         self.pending: BaseException | None = None
-        self._postponed: list[BaseException] = []
+        self._postponed: BaseException | None = None
         self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> "Interrupts":
@@ -51,7 +51,7 @@ class Interrupts:
             signal.signal(number, handler)
         self._previous = {}
         if self._postponed:
-            raise self._postponed.pop()
+            raise self._postponed
 
     def raise_pending(self) -> None:
         """Raise the deferred interrupt, if there is one."""
@@ -63,7 +63,7 @@ class Interrupts:
         if self.deferred and not self.pending:
             self.pending = error
         elif is_import(frame) and not self._postponed:
-            self._postponed.append(error)
+            self._postponed = error
             # Not a thread of `threading`, whose lock the interrupted code may hold.
             _thread.start_new_thread(self._repeat, (number,))
         else:
@@ -72,7 +72,7 @@ class Interrupts:
     def _repeat(self, number: int) -> None:
         time.sleep(SECONDS_PER_IMPORT)
         if self._postponed:
-            self._postponed.clear()
+            self._postponed = None
             _thread.interrupt_main(signal.Signals(number))
 
 

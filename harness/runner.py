@@ -123,7 +123,7 @@ class Cell:
         self.cost = measure(plan)
         if (running := self.store.locks.running_here()) > 1:
             self.cost = self.cost.model_copy(update={"workers": running})
-        self.flops = self.cost.own.flops if self.cost else None
+        self.flops = self.cost.own.flops
 
     def _resume(self, trainer: Trainer) -> None:
         """Continue from the checkpoint of an earlier process, if it is one of this machine."""

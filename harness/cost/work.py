@@ -146,12 +146,12 @@ def _evaluation(
 
 
 def _decoding(spec: CostSpec, layer: Attention) -> Work:
-    """One step after `spec.length` others, on which the time depends where a state grows."""
+    """One step after `spec.length` others, which are left out where the state does not grow."""
     token = torch.randn(spec.batch, spec.dim, device=spec.device)
     layer.eval()
     with torch.inference_mode(), autocast(spec.device, spec.precision):
         state = layer.start(spec.batch)
-        for _ in range(spec.length):
+        for _ in range(0 if layer.traits.recurrent else spec.length):
             _, state = layer.step(token, state)
     call = _evaluation(spec, layer, lambda: layer.step(token, state))
     return Work(call, layer, state_bytes(state))

@@ -45,7 +45,7 @@ def table(
         suite: whose rows and questions.
         traits: by variant: `causal`, `bidirectional`, `linear`, `recurrent`.
         model: whose costs these are; None for those of a layer.
-        causal: the questions that are asked of causal forms; the others, of bidirectional ones.
+        causal: the questions for causal forms; the others are for bidirectional ones.
     """
     generator = np.random.default_rng(0)
     keys = _keys(costs)

@@ -71,7 +71,7 @@ def test_what_is_missing_is_measured_and_then_known(call, store, tmp_path, monke
     file = tmp_path / "mine.toml"
     file.write_text(SUITE)
     argv = (*ASKED, "--suite", str(file), "--store", str(store.folder), "--json")
-    # The tests may run on an installed package, which has no records beside it.
+    # The tests may run on an installed package, which has no records.
     monkeypatch.setattr("harness.cli.suite_results.PUBLISHED", ROOT / "results")
     before = json.loads(call(*argv)[1])
     assert f"--suite {file} " in before["commands"][0]

@@ -121,7 +121,7 @@ def step_in(line: str) -> int:
 def test_a_run_that_signals_ended_leaves_a_readable_store_and_is_continued(
     start, store, capsys, monkeypatch
 ):
-    monkeypatch.setattr("harness.runner.measure", lambda plan: None)
+    monkeypatch.setattr("harness.runner.Cell._measure", lambda *_: None)
     command = [*LONG, "--store", str(store.folder)]
     # Ctrl-C is sent to a grid of several processes, in test_engines.
     ends = {70: (signal.SIGKILL, ""), 150: (signal.SIGTERM, "terminated")}

@@ -10,6 +10,7 @@ from harness import reference
 from harness.data import Data
 from harness.layer_inputs import attentions
 from harness.measure import WARMUP, measure, quartiles, time_alternately
+from harness.plan import resolve
 from harness.records.record import Implementation
 from harness.reference import formula_fits, trial_of, with_fastest_backend
 from harness.train import Trainer
@@ -184,6 +185,14 @@ def test_operations_are_counted_on_an_uncompiled_model(plan, monkeypatch):
     one = plan("primal", compiled=True)
     measure(one)
     assert counted == [2, 2]
+
+
+def test_the_tokens_of_a_training_sequence_are_counted(request_of, seconds):
+    options = {"train_len": 8, "max_len": 32, "train": 64, "dev": 16, "test": 16}
+    one = resolve(request_of("softmax", "parity", parity=options))
+    seconds += [[[1.0]], [[0.5]]]
+    cost = measure(one)
+    assert cost.own.tokens_per_second.median == one.spec.train.batch * 8 / 0.5
 
 
 def test_the_tokens_of_both_sequences_of_a_pair_are_counted(plan, seconds):

@@ -1,6 +1,7 @@
 """The advisor: its rules over a table that can be checked by hand, and its table of a store."""
 
 import math
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -145,7 +146,8 @@ def test_a_question_without_a_form_of_a_row_is_impossible_and_no_command_asks_it
     traits["linear"]["bidirectional"] = traits["cosine"]["causal"] = False
     found = table(answered, runs[:0], none, suite, traits, causal=["state"])
     rows = {one["row"]: one["states"] for one in found["rows"]}
-    states = [rows[name][asked] for name in ("linear", "cosine") for asked in ("copy", "state")]
+    asked = product(("linear", "cosine"), ("copy", "state"))
+    states = [rows[name][question] for name, question in asked]
     assert states == ["impossible", "missing", "missing", "impossible"]
 
 
