@@ -144,15 +144,14 @@ def _usage(
     plan: Plan, trainer: Trainer, train: Split, steps: list[float], passes: list[float]
 ) -> Usage:
     """What a model uses: `steps` and `passes` are the seconds of training and inference."""
-    # Sequences of train may be shorter than those of test.
-    tokens = plan.spec.train.batch * plan.task.sequences * train.sequences.shape[1]
+    tokens = plan.spec.train.batch * plan.task.sequences * plan.task.length("train")
     return Usage(
         seconds_per_1k_steps=quartiles(1000 * seconds for seconds in steps),
         tokens_per_second=quartiles(tokens / seconds for seconds in passes),
         peak_bytes=peak_bytes(training_call(trainer), trainer.device),
         parameters=trainable(trainer.model),
         flops=flops_of(plan, train),
-        backend=_backend(plan, trainer, train),
+        backend=_backend(plan, trainer),
         state_bytes=_state_bytes(trainer),
     )
 
@@ -175,12 +174,11 @@ def _state_bytes(trainer: Trainer) -> int | None:
     return sum(state_bytes(one.start(1)) for one in layers)
 
 
-def _backend(plan: Plan, trainer: Trainer, train: Split) -> str:
+def _backend(plan: Plan, trainer: Trainer) -> str:
     """The backends of the layers, or the compiler, which chooses by itself."""
     spec = plan.spec
     if spec.train.compiled:
         return "compiled"
-    tokens = train.sequences.shape[1]
-    shape = spec.train.batch * plan.task.sequences, tokens, spec.model.dim
+    shape = spec.train.batch * plan.task.sequences, plan.task.length("train"), spec.model.dim
     with autocast(spec.device, spec.train.precision):
         return backends(trainer.model, torch.device(spec.device), shape)

@@ -161,7 +161,7 @@ def _candidates(plan: Plan) -> list[Implementation]:
     if spec.train.compiled:
         # Each would be compiled; the compiler has a kernel for SDPA alone.
         return [Implementation(backend=SDPA, precision=spec.train.precision)]
-    length = plan.data.splits["train"].sequences.shape[1]
+    length = plan.task.length("train")
     weights = length**2 * plan.task.sequences * spec.train.batch
     weights *= spec.model.heads * spec.model.depth
     native = native_precisions(torch.device(spec.device))

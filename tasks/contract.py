@@ -225,6 +225,10 @@ class Task(ABC):
             UserError: the data are missing or damaged; the message says how to get them.
         """
 
+    def length(self, split: SplitName) -> int:
+        """The length that sequences of a split are padded to, at most `max_len`: the default."""
+        return self.max_len
+
     def candidates(self, split: Split) -> Int[Tensor, "n c"]:
         """The answers that each example contains, by their place, correct ones included.
 

@@ -61,8 +61,13 @@ class WordProblem(SyntheticTask):
 
     def load(self, split: SplitName) -> Split:
         """See `Task.load`: test is longer than train and dev."""
-        longest = split == "test" or self.max_len == self.train_len
-        return SyntheticTask.load(self if longest else replace(self, max_len=self.train_len), split)
+        length = self.length(split)
+        task = self if length == self.max_len else replace(self, max_len=length)
+        return SyntheticTask.load(task, split)
+
+    def length(self, split: SplitName) -> int:
+        """See `Task.length`."""
+        return self.max_len if split == "test" else self.train_len
 
     def draw(self, stream: Stream, count: int) -> Examples:
         """See `SyntheticTask.draw`."""
