@@ -15,14 +15,14 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     try:
         with Interrupts():
             # Imported here, so that an interrupt during the imports is one line on stderr as well.
-            from harness.cli.process import execute, invoke
+            from harness.cli import process
 
             def run() -> int:
-                from harness.cli.commands import app
+                from harness.cli.commands import execute
 
-                return invoke(app, "harness", sys.argv[1:] if argv is None else argv)
+                return execute(sys.argv[1:] if argv is None else argv)
 
-            execute(run)
+            process.execute(run)
     except KeyboardInterrupt as error:
         code, what = (143, "terminated") if isinstance(error, Terminated) else (130, "interrupted")
         sys.stderr.write(f"harness: {what}\n")

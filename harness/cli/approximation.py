@@ -1,4 +1,4 @@
-"""`harness approximation`: how far a variant is from softmax with the same projections."""
+"""`harness study approximation`: how far a variant is from softmax with the same projections."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated

@@ -1,5 +1,6 @@
-"""The subcommands, in the order in which the help lists them."""
+"""The commands, in the order in which the help lists them."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -15,7 +16,7 @@ from harness.cli.ksvd import ksvd
 from harness.cli.list import list_
 from harness.cli.locality import locality
 from harness.cli.measure import measure
-from harness.cli.process import Command
+from harness.cli.process import Command, invoke
 from harness.cli.report import report
 from harness.cli.reproduce import reproduce
 from harness.cli.run import run
@@ -23,22 +24,48 @@ from harness.cli.site import site
 from harness.cli.spectrum import spectrum
 from harness.cli.status import status
 from harness.cli.sweep import sweep
+from zoo.registry import UserError
 
-app = typer.Typer(
-    name="harness",
-    no_args_is_help=True,
-    add_completion=False,
+RENAMED = {
+    "approximation": "study approximation",
+    "ksvd": "study ksvd",
+    "locality": "study locality",
+    "spectrum": "study spectrum",
+}
+"""What replaces the commands of the previous release."""
+
+
+def group(**options: object) -> typer.Typer:
+    """A command that has commands."""
     # Rich markup would add a tenth of a second to every start.
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-)
+    plain = {"add_completion": False, "rich_markup_mode": None, "pretty_exceptions_enable": False}
+    return typer.Typer(no_args_is_help=True, **plain, **options)
+
+
+study = group(help="Measure what attention matrices and layers do, apart from accuracy and cost.")
+for function in (spectrum, approximation, ksvd, locality):
+    study.command(name=function.__name__, cls=Command)(function)
+
+app = group(name="harness")
 COMMANDS = (
-    run, status, sweep, curves, cost, reproduce, locality, spectrum, approximation, ksvd, measure,
-    check, list_, budgets, report, advise, site,
+    run, status, sweep, curves, cost, reproduce, measure, check, list_, budgets, report, advise,
+    site,
 )  # fmt: skip
 for function in COMMANDS:
     app.command(name=function.__name__.rstrip("_"), cls=Command)(function)
 app.add_typer(data, name="data")
+app.add_typer(study, name="study")
+
+
+def execute(argv: Sequence[str]) -> int:
+    """Run the command line; return the exit code.
+
+    Raises:
+        UserError: the command had another name in the previous release.
+    """
+    if argv and argv[0] in RENAMED:
+        raise UserError(f"{argv[0]} is now: harness {RENAMED[argv[0]]}")
+    return invoke(app, "harness", argv)
 
 
 def _print_version(requested: bool) -> bool:

@@ -1,4 +1,4 @@
-"""`harness ksvd`: does training Primal-Attention approach the exact kernel SVD?"""
+"""`harness study ksvd`: does training Primal-Attention approach the exact kernel SVD?"""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any

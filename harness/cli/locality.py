@@ -1,4 +1,4 @@
-"""`harness locality`: measure the range of attention that a task needs."""
+"""`harness study locality`: measure the range of attention that a task needs."""
 
 import warnings
 from pathlib import Path

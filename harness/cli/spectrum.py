@@ -1,4 +1,4 @@
-"""`harness spectrum`: the singular values of the attention matrices of runs."""
+"""`harness study spectrum`: the singular values of the attention matrices of runs."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated

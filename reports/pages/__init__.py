@@ -55,7 +55,7 @@ def locality_files(records: Iterable[Record]) -> dict[str, bytes]:
     all_studies = studies(records)
     if not all_studies:
         raise ValueError(
-            "no runs with windows or shuffled blocks; make some: harness locality TASK"
+            "no runs with windows or shuffled blocks; make some: harness study locality TASK"
         )
     from reports.figures.locality import locality_figure
 

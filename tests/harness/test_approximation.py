@@ -155,7 +155,7 @@ def test_the_command_writes_a_table_and_a_figure_for_a_trained_model_too(
     (name,) = [path.stem for path in store.folder.glob("*.json")]
     options = ["--over", "linformer.rank=2,4", "--lengths", "16", "--logits", "1", "--samples", "2"]
     out = ["--out", str(tmp_path / "out"), "--run", name, "--json"]
-    code, text, err = call("approximation", "linformer", *options, *out)
+    code, text, err = call("study", "approximation", "linformer", *options, *out)
     assert code == 0, err
     rows = [Approximation.model_validate(row) for row in json.loads(text)["rows"]]
     inputs = ["listops softmax+linear, layer 1", "random", "smooth"]
@@ -168,7 +168,7 @@ def test_the_command_writes_a_table_and_a_figure_for_a_trained_model_too(
 
 def test_progress_names_the_option_that_is_varied(call, tmp_path):
     options = ("--over", "linformer.rank=2,4", "--lengths", "16", "--logits", "1", "--samples", "1")
-    code, out, err = call("approximation", "linformer", *options, "--out", str(tmp_path))
+    code, out, err = call("study", "approximation", "linformer", *options, "--out", str(tmp_path))
     assert (code, err) == (0, "")
     lines = [line.rpartition(":")[0] for line in out.splitlines()[:4]]
     assert lines == [
@@ -195,5 +195,5 @@ def test_progress_names_the_option_that_is_varied(call, tmp_path):
     ],
 )
 def test_bad_input_is_one_line(call, options, message):
-    code, _, err = call("approximation", *options)
+    code, _, err = call("study", "approximation", *options)
     assert code == 2 and message in err and err.count("\n") == 1

@@ -23,9 +23,9 @@ OPTIONS = {
     "heads": ("cost", "-a", "none", "--heads", ""),
     "lengths": ("cost", "-a", "none", "--lengths", ""),
     "timeout": ("cost", "-a", "none", "--timeout", ""),
-    "tokens": ("ksvd", "--tokens", ""),
-    "width": ("ksvd", "--dim", ""),
-    "windows": ("locality", "listops", "--budget", "smoke", "--windows", ""),
+    "tokens": ("study", "ksvd", "--tokens", ""),
+    "width": ("study", "ksvd", "--dim", ""),
+    "windows": ("study", "locality", "listops", "--budget", "smoke", "--windows", ""),
 }
 SYNTHETIC = [name for name, task in tasks.items() if issubclass(task, SyntheticTask)]
 

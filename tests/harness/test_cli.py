@@ -75,7 +75,11 @@ def test_bad_input_is_one_line_and_exit_code_2_and_leaves_no_file(
 @pytest.mark.parametrize("number", ["inf", "-inf", "nan"])
 @pytest.mark.parametrize(
     "argv",
-    [("cost", "-a", "none", "--seconds"), ("cost", "-a", "none", "--timeout"), ("ksvd", "--lr")],
+    [
+        ("cost", "-a", "none", "--seconds"),
+        ("cost", "-a", "none", "--timeout"),
+        ("study", "ksvd", "--lr"),
+    ],
     ids=lambda argv: argv[-1],
 )
 def test_a_number_that_is_not_finite_is_rejected(call, argv, number):
@@ -84,7 +88,8 @@ def test_a_number_that_is_not_finite_is_rejected(call, argv, number):
 
 
 @pytest.mark.parametrize(
-    "argv", [["status"], ["report"], ["curves"], ["measure"], ["spectrum"], [*TINY, "-a", "none"]]
+    "argv",
+    [["status"], ["report"], ["curves"], ["measure"], ["study", "spectrum"], [*TINY, "-a", "none"]],
 )
 def test_a_store_whose_name_is_too_long_is_rejected(call, store, argv):
     store.folder.mkdir()

@@ -148,7 +148,7 @@ def test_the_causal_form_with_weights_for_each_token_is_rejected():
 def test_the_command_writes_a_table_and_a_figure(call, tmp_path):
     small = ["--dim", "8", "--tokens", "8", "--rank", "2", "--steps", "2", "--seeds", "0,1"]
     given = ["--losses", "ksvd,task", "--traces", "data", "--out", str(tmp_path), "--json"]
-    code, text, err = call("ksvd", *small, *given)
+    code, text, err = call("study", "ksvd", *small, *given)
     assert code == 0, err
     curves = [KsvdCurve.model_validate(row) for row in json.loads(text)["rows"]]
     assert [(one.loss, one.seed) for one in curves] == [
@@ -166,7 +166,7 @@ def test_the_command_reads_a_run_with_kept_weights(call, store, unmeasured, tmp_
         given += ["--set", f"listops.{option}"]
     assert call("run", "-a", "primal", *given)[0] == 0
     (name,) = [path.stem for path in store.folder.glob("*.json")]
-    code, text, err = call("ksvd", "--run", name, "--out", str(tmp_path), "--json")
+    code, text, err = call("study", "ksvd", "--run", name, "--out", str(tmp_path), "--json")
     assert code == 0, err
     first = KsvdCurve.model_validate(json.loads(text)["rows"][0])
     assert first.states[0].step == 0 < first.states[-1].step
@@ -191,6 +191,6 @@ def test_the_command_reads_a_run_with_kept_weights(call, store, unmeasured, tmp_
     ],
 )
 def test_bad_input_is_one_line(call, tmp_path, options, message):
-    code, _, err = call("ksvd", *options, "--out", str(tmp_path))
+    code, _, err = call("study", "ksvd", *options, "--out", str(tmp_path))
     assert code == 2 and message in err and err.count("\n") == 1
     assert not [*tmp_path.iterdir()]

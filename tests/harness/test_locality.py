@@ -1,4 +1,4 @@
-"""`harness locality`: the runs of an audit, and the page made from them."""
+"""`harness study locality`: the runs of an audit, and the page made from them."""
 
 import pytest
 
@@ -31,7 +31,7 @@ def test_an_audit_has_full_and_no_attention_and_every_window_and_block():
 
 
 def test_locality_runs_its_cells_once_and_writes_its_page(call, store, unmeasured):
-    argv = ("locality", "majority", "--windows", "4", "--budget", "smoke")
+    argv = ("study", "locality", "majority", "--windows", "4", "--budget", "smoke")
     code, out, _ = call(*argv)
     assert code == 0
     assert [line.rpartition("/")[2] for line in out.splitlines()[-3:]] == [
@@ -58,7 +58,7 @@ def test_a_window_or_block_of_whole_sequences_is_left_out_with_a_warning():
 
 @pytest.mark.filterwarnings("always")
 def test_an_audit_without_a_limiting_window_is_rejected_before_any_run(call, store):
-    argv = ("locality", "majority", "--windows", "31,32", "--budget", "smoke")
+    argv = ("study", "locality", "majority", "--windows", "31,32", "--budget", "smoke")
     code, out, err = call(*argv)
     assert (code, out) == (2, "")
     expected = "harness: windows 31, 32 cover whole sequences of majority@1[max_len=32,"
@@ -68,7 +68,9 @@ def test_an_audit_without_a_limiting_window_is_rejected_before_any_run(call, sto
 
 def test_bad_windows_are_rejected(call, store):
     for windows in ("4,x", "0", "4,,8"):
-        code, out, err = call("locality", "majority", "--windows", windows, "--budget", "smoke")
+        code, out, err = call(
+            "study", "locality", "majority", "--windows", windows, "--budget", "smoke"
+        )
         assert (code, out) == (2, "")
         assert len(err.splitlines()) == 1
     assert not store.folder.exists()
@@ -86,7 +88,7 @@ def test_the_page_has_the_audits_of_its_store_and_explains_the_curve_that_is_mis
 ):
     # A task with target positions has no runs with shuffled blocks.
     for task in ("induction", "majority"):
-        assert call("locality", task, "--windows", "4", "--budget", "smoke")[0] == 0
+        assert call("study", "locality", task, "--windows", "4", "--budget", "smoke")[0] == 0
     page = (store.folder / "locality.md").read_text("utf-8")
     of_induction, of_majority = page.index("## induction@"), page.index("## majority@1")
     missing = page.index("No runs with shuffled blocks", of_induction)
@@ -114,7 +116,7 @@ def test_options_of_the_task_and_of_its_variants_can_be_set():
     ],
 )
 def test_settings_that_do_not_apply_are_rejected(call, store, given, message):
-    argv = ("locality", "majority", "--windows", "4", "--budget", "smoke", "--set", given)
+    argv = ("study", "locality", "majority", "--windows", "4", "--budget", "smoke", "--set", given)
     code, out, err = call(*argv)
     assert (code, out, len(err.splitlines())) == (2, "", 1)
     assert message in err
@@ -127,7 +129,7 @@ def test_runs_that_did_not_finish_are_named_and_are_on_the_page(call, store, mon
         raise RuntimeError("boom")
 
     monkeypatch.setattr("harness.runner.measure", fail)
-    code, _, err = call("locality", "majority", "--windows", "4", "--budget", "smoke")
+    code, _, err = call("study", "locality", "majority", "--windows", "4", "--budget", "smoke")
     assert code == 1
     assert err.count("Traceback") == 4
     expected = "harness: warning: 4 of 4 runs failed (failed: RuntimeError: boom)"
@@ -139,7 +141,7 @@ def test_runs_that_did_not_finish_are_named_and_are_on_the_page(call, store, mon
 @pytest.mark.slow
 def test_an_audit_whose_page_cannot_be_written_is_one_line(call, store, unmeasured):
     (store.folder / "locality.md").mkdir(parents=True)
-    code, _, err = call("locality", "majority", "--windows", "4", "--budget", "smoke")
+    code, _, err = call("study", "locality", "majority", "--windows", "4", "--budget", "smoke")
     assert (code, err.count("\n")) == (2, 1)
     page = store.folder / "locality.md"
     assert err.startswith(f"harness: {page} cannot be written (Is a directory); no page is changed")

@@ -75,7 +75,7 @@ def test_the_generator_is_left_as_it_was(plan):
 @pytest.mark.parametrize("option", ["--dim", "--tokens"])
 def test_a_layer_beyond_the_memory_is_rejected(call, option, size):
     other = {"--tokens": "--lengths"}.get(option, option)
-    for argv in (["ksvd", option], ["approximation", "nystrom", other]):
+    for argv in (["study", "ksvd", option], ["study", "approximation", "nystrom", other]):
         code, out, err = call(*argv, str(size))
         assert (code, out) == (2, "") and len(err.splitlines()) == 1
 

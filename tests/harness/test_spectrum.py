@@ -129,7 +129,7 @@ def test_the_command_writes_a_record_a_table_and_a_figure_once(call, store, unme
     names = ["softmax", "none"]
     code, _, _ = call("run", "-a", ",".join(names), *ARGUMENTS, "--keep-checkpoints")
     assert code == 0
-    code, out, err = call("spectrum", "--samples", "2")
+    code, out, err = call("study", "spectrum", "--samples", "2")
     assert code == 0 and "step 0 of" in err
     assert {path.name for path in store.folder.glob("spectrum.*")} == {
         f"spectrum.{kind}" for kind in ("md", "csv", "png", "svg")
@@ -144,9 +144,9 @@ def test_the_command_writes_a_record_a_table_and_a_figure_once(call, store, unme
     later = records[1].model_copy(update={"started": "2000-01-01T00:00:00+00:00"})
     SpectrumStore.within(store.folder).write(later)
     (name,) = [path.name for path in store.folder.glob("listops-softmax-*.json")]
-    code, out, err = call("spectrum", name, "--samples", "2", "--json")
+    code, out, err = call("study", "spectrum", name, "--samples", "2", "--json")
     assert code == 0 and f"{name[:-5]}: step 0 of" in err
-    code, out, err = call("spectrum", name, "--samples", "2", "--json")
+    code, out, err = call("study", "spectrum", name, "--samples", "2", "--json")
     assert code == 0 and "step 0" not in err
     (row,) = json.loads(out)["rows"]
     assert SpectrumRecord.model_validate(row).samples == 2
@@ -154,12 +154,12 @@ def test_the_command_writes_a_record_a_table_and_a_figure_once(call, store, unme
 
 def test_what_has_no_kept_weights_is_rejected_in_one_line(call, store, unmeasured):
     call("run", "-a", "none", *ARGUMENTS)
-    code, _, err = call("spectrum")
+    code, _, err = call("study", "spectrum")
     assert code == 2 and "has saved weights; make them with" in err
     (name,) = [path.name for path in store.folder.glob("*.json")]
-    code, _, err = call("spectrum", name)
+    code, _, err = call("study", "spectrum", name)
     assert code == 2 and f"run '{name[:-5]}' has no saved weights" in err
-    code, _, err = call("spectrum", "listops")
+    code, _, err = call("study", "spectrum", "listops")
     assert code == 2 and "unknown run 'listops'" in err and err.count("\n") == 1
 
 

@@ -93,7 +93,7 @@ def test_studies_of_two_recipes_name_the_difference(runs, record):
 def test_records_without_windows_make_no_study(record):
     given = [record("softmax"), record("none")]
     assert studies(given) == []
-    with pytest.raises(ValueError, match="harness locality TASK"):
+    with pytest.raises(ValueError, match="harness study locality TASK"):
         locality_files(given)
 
 
