@@ -1,13 +1,25 @@
 """Texts from records: any characters may occur in them, so nothing is printed without `plain`."""
 
 import csv
+import hashlib
 import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas as pd
+
+NOTHING = "–"
+"""In place of a value that is not there."""
+
+
+def number(value: float) -> str:
+    """Three significant digits, or all digits before the point where there are more."""
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    text = f"{value:#.3g}"
+    return f"{value:.3g}" if "e" in text else text.rstrip(".")
 
 
 def plain(text: str, limit: int | None = None) -> str:
@@ -55,7 +67,7 @@ def csv_cell(value: object) -> object:
     return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
 
 
-def csv_text(headings: Sequence[str], lines: Iterable[Mapping[str, object]]) -> str:
+def csv_text(headings: Sequence[str], lines: Iterable[Mapping[Any, object]]) -> str:
     """Lines by heading as CSV, through `csv_cell`; a heading without a value has an empty cell."""
     stream = io.StringIO()
     writer = csv.DictWriter(stream, headings, restval="", lineterminator="\n")
@@ -65,8 +77,16 @@ def csv_text(headings: Sequence[str], lines: Iterable[Mapping[str, object]]) -> 
     return stream.getvalue()
 
 
+def frame_lines(frame: "pd.DataFrame") -> "list[dict[Hashable, Any]]":
+    """The lines of a frame, None where it has no value."""
+    return frame.astype(object).where(frame.notna(), None).to_dict("records")
+
+
 def frame_csv(frame: "pd.DataFrame") -> bytes:
     """A frame as CSV at full precision, through `csv_cell`; nothing where it has no value."""
-    lines = frame.astype(object).where(frame.notna(), None).to_dict("split")["data"]
-    names = [str(name) for name in frame]
-    return csv_text(names, (dict(zip(names, line, strict=True)) for line in lines)).encode()
+    return csv_text([*map(str, frame)], frame_lines(frame)).encode()
+
+
+def digest(name: str, table: bytes) -> str:
+    """Identifies a table; the figures that were drawn from it contain this text."""
+    return f"{name}, SHA-256 {hashlib.sha256(table).hexdigest()}"

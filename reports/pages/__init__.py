@@ -1,6 +1,5 @@
 """Pages made from records: file contents by name. Nothing is written to disk here."""
 
-import hashlib
 from collections.abc import Iterable, Sequence
 
 from harness.records.approximation import Approximation
@@ -36,6 +35,9 @@ from reports.tables.spectrum import groups
 from reports.tables.sweep import as_csv as sweep_csv
 from reports.tables.sweep import sweeps as option_sweeps
 from reports.tables.tuning import studies as tuning_studies
+from reports.text import digest
+
+__all__ = ["digest"]
 
 
 def files(records: Sequence[Record], broken: Sequence[Broken]) -> dict[str, bytes]:
@@ -174,8 +176,3 @@ def results_files(results: Results) -> dict[str, bytes]:
         f"{name}.csv": table,
         **results_figure(results, name, digest(f"{name}.csv", table)),
     }
-
-
-def digest(name: str, table: bytes) -> str:
-    """Identifies a table; the figures that were drawn from it contain this text."""
-    return f"{name}, SHA-256 {hashlib.sha256(table).hexdigest()}"

@@ -7,14 +7,12 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from reports import suites
 from reports.markdown import escape
-from reports.pages import digest
+from reports.render import number_text, rendered, whole_text
 from reports.statistics import LEVEL
-from reports.tables.values import NOTHING, number
-from reports.text import frame_csv, text_table
+from reports.text import NOTHING, digest, frame_csv, number, text_table
 
 if TYPE_CHECKING:
     from harness.records.suites import Suite
@@ -105,8 +103,9 @@ def terminal(of: Tables) -> str:
     head = ["attention", f"of {len(titles)}", *titles, "time", "memory", "decode, ms", "state"]
     lines = [
         [
-            row["label"], str(row["answered"]), *map(_short, row["cells"]), _number(row["time"]),
-            _number(row["memory"]), _number(row["decode"]), _whole(row["state"]),
+            row["label"], str(row["answered"]), *map(_short, row["cells"]),
+            *(number_text(row[name]) for name in ("time", "memory", "decode")),
+            whole_text(row["state"]),
         ]
         for row in _rows(of)
     ]  # fmt: skip
@@ -120,19 +119,11 @@ def terminal(of: Tables) -> str:
 
 
 def _rendered(template: str, of: Tables) -> bytes:
-    environment = Environment(
-        loader=PackageLoader("reports"), undefined=StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True, keep_trailing_newline=True,
-    )  # fmt: skip
-    environment.filters |= {
-        "md": escape, "tex": _tex, "answer": _answer, "tex_answer": _tex_answer,
-        "number": _number, "whole": _whole,
-    }  # fmt: skip
-    page = environment.get_template(template).render({
-        **of._asdict(), "rows": _rows(of), "questions": _questions(of), "nothing": NOTHING,
-        "lengths": sorted(of.suite.cost.lengths), "middle": _middle(of.suite),
-    })  # fmt: skip
-    return page.encode()
+    return rendered(
+        template, **of._asdict(), rows=_rows(of), questions=_questions(of), tex=_tex,
+        answer=_answer, tex_answer=_tex_answer, lengths=sorted(of.suite.cost.lengths),
+        middle=_middle(of.suite),
+    ).encode()  # fmt: skip
 
 
 def _middle(suite: "Suite") -> int:
@@ -200,15 +191,6 @@ def _short(cell: Cell) -> str:
 
 def _tex(text: str) -> str:
     return "".join(TEX.get(character, character) for character in text)
-
-
-def _number(value: float) -> str:
-    """Three digits, or a dash where there is no value."""
-    return NOTHING if pd.isna(value) else number(value)
-
-
-def _whole(value: float) -> str:
-    return NOTHING if pd.isna(value) else f"{value:,.0f}"
 
 
 def _checks(known_failures: float) -> str:

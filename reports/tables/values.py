@@ -5,8 +5,10 @@ from statistics import fmean, median
 
 from harness.records.record import Cost
 from reports.tables.boards import Row
+from reports.text import NOTHING, number
 
-NOTHING = "–"
+__all__ = ["NOTHING", "number"]
+
 UNMEASURED = "not measured"
 ONE_RUN, PARTIAL, PAPER, EXPECTED = "†", "‡", "§", "¶"
 """Marks: an interval of one seed, unfinished runs, published numbers, known check failures."""
@@ -22,14 +24,6 @@ UNEQUAL = "≠"
 
 MIB = 2**20
 """Bytes of a MiB."""
-
-
-def number(value: float) -> str:
-    """Three significant digits, or all digits before the point where there are more."""
-    if abs(value) >= 100:
-        return f"{value:,.0f}"
-    text = f"{value:#.3g}"
-    return f"{value:.3g}" if "e" in text else text.rstrip(".")
 
 
 def result_text(row: Row) -> str:

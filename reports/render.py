@@ -1,0 +1,34 @@
+"""Renders the templates of pages: their prose is in `reports/templates`."""
+
+from typing import Any
+
+import pandas as pd
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from reports.markdown import escape, table
+from reports.text import NOTHING, number
+
+
+def rendered(template: str, **values: Any) -> str:
+    """A template of `reports/templates` with values; a name that it lacks is an error.
+
+    Filters: `md` escapes a text for Markdown, `number` and `whole` write a number or a dash; the
+    function `table` makes a table of Markdown, and `nothing` is the dash.
+    """
+    environment = Environment(
+        loader=PackageLoader("reports"), undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True, keep_trailing_newline=True,
+    )  # fmt: skip
+    environment.filters |= {"md": escape, "number": number_text, "whole": whole_text}
+    environment.globals |= {"table": table, "nothing": NOTHING}
+    return environment.get_template(template).render(**values)
+
+
+def number_text(value: float) -> str:
+    """Three digits, or a dash where there is no value."""
+    return NOTHING if pd.isna(value) else number(value)
+
+
+def whole_text(value: float) -> str:
+    """A whole number with separators, or a dash where there is no value."""
+    return NOTHING if pd.isna(value) else f"{value:,.0f}"
