@@ -63,22 +63,18 @@ def run(
     Raises:
         UserError: a name or a value is unknown, or out of range.
     """
-    from harness.cli import arguments, cells
-    from harness.plan import resolve
+    from harness.cli.run import RunOptions, train
     from harness.records.frame import of_records
 
-    tasks = arguments.names_in([task] if task else []) if isinstance(task, str) else [*task]
-    names = [attention] if isinstance(attention, str) else [*attention]
-    resources = arguments.resources("local", workers, threads, device, None)
-    requests = cells.requests(
-        tasks, names, ",".join(map(str, seeds)), budget=budget, device=device, precision=precision,
-        positions=positions, set_=[
-            f"{owner}.{name}={value}"
-            for owner, options in overrides.items() for name, value in options.items()
-        ],
+    settings = [
+        f"{owner}.{name}={value}"
+        for owner, options in overrides.items()
+        for name, value in options.items()
+    ]
+    names, tasks = ([one] if isinstance(one, str) else [*one] for one in (attention, task))
+    options = RunOptions(
+        attention=names, task=[name for name in tasks if name], seeds=",".join(map(str, seeds)),
+        budget=budget, device=device, precision=precision, positions=positions, set_=settings,
+        store=Path(store), workers=workers, threads=threads, cost=cost,
     )  # fmt: skip
-    requests = cells.in_faster_precision(requests, precision, Path(store), resources)
-    plans = [resolve(request) for request in requests]
-    cells.require_owners(requests, plans)
-    outcomes = cells.run(plans, Path(store), cost=cost, resources=resources)
-    return of_records(record for record, _ in outcomes)
+    return of_records(record for record, _ in train(options)[0])

@@ -144,7 +144,7 @@ def find(name: str) -> Budget:
     path, label = Path(name), f"budget file {name!r}"
     if path.stem in NAMES:
         raise UserError(f"{label} has the name of a built-in budget; rename the file")
-    tables = read_toml(path, label, "print one with: harness budgets --show laptop")
+    tables = read_toml(path, label, "print one with: harness list --budget laptop")
     return _parse(path.stem, tables, label)
 
 

@@ -1,9 +1,13 @@
-"""Options that several commands share, and the parsers of their values."""
+"""Options that several commands share, each declared once, and the parsers of their values.
+
+A command takes a dataclass, whose fields are its options: see `harness.cli.process.add_command`.
+"""
 
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,104 +23,151 @@ if TYPE_CHECKING:
 WORKER_BYTES = 2**27
 """What a process takes that has imported PyTorch, at least."""
 
+MOST = 10_000
+"""The most integers of a list."""
 
-def path(text: str) -> Path:
-    """Read a path.
+
+def path(text: str | Path) -> Path:
+    """Read a path, or a default.
 
     Raises:
         BadParameter: the text is empty, which would name the current folder.
     """
-    if not text:
+    if not str(text):
         raise typer.BadParameter("the path is empty; give a path, or '.' for the current folder.")
     return Path(text)
 
 
-MOST = 10_000
-"""The most integers of a list."""
-
+# For commands that declare their options as parameters.
 StoreOption = Annotated[
-    Path,
-    typer.Option(parser=path, metavar="PATH", help="Folder of records, one JSON file per run."),
+    Path, typer.Option(parser=path, metavar="PATH", help="Folder of records, a JSON file a run.")
 ]
 OutOption = Annotated[
     Path | None, typer.Option(parser=path, help="Folder of the files; by default the store.")
 ]
-AttentionOption = Annotated[
-    list[str], typer.Option("--attention", "-a", help="A, A+B, or A,A+B,...; repeatable.")
-]
-BudgetOption = Annotated[str, typer.Option(help="Recipe: smoke, laptop, paper, or a TOML file.")]
 SeedsOption = Annotated[str, typer.Option(help="Seeds and ranges: 0-2,7.")]
+BudgetOption = Annotated[str, typer.Option(help="Recipe: smoke, laptop, paper, or a TOML file.")]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 PrecisionOption = Annotated[str, typer.Option(help="auto, bf16 or fp32.")]
-SecondsOption = Annotated[float, typer.Option(min=0, help="Seconds of sampling for a cell, about.")]
-# A larger number exceeds the largest timeout of the operating system.
-TimeoutOption = Annotated[float, typer.Option(min=1, max=10**6, help="Seconds of a cell, at most.")]
 SetOption = Annotated[
     list[str] | None,
     typer.Option(
         "--set", help="NAME.OPTION=VALUE; NAME is a variant, a task, train or model; repeatable."
     ),
 ]
-
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print one JSON document; progress goes to stderr.")
 ]
 
-TensorboardOption = Annotated[
-    Path | None,
-    typer.Option(parser=path, metavar="DIR", help="Write curves as event files of TensorBoard."),
-]
-
-EngineOption = Annotated[
-    str, typer.Option(help="Where cells run: local, ray or slurm; see docs/grids.md.")
-]
-WorkersOption = Annotated[
-    int,
-    typer.Option(
-        min=0, help="Cells at once; 0 is 1 on this machine, and all that have room elsewhere."
-    ),
-]
-ThreadsOption = Annotated[
-    int,
-    typer.Option(
-        min=0, help="CPU threads of a cell; 0 is a worker's share of this machine, 1 elsewhere."
-    ),
-]
-SlurmOption = Annotated[
-    list[str] | None,
-    typer.Option("--slurm", help="NAME=VALUE for Slurm, as partition=gpu; repeatable."),
-]
+Count = Annotated[int, {"min": 0}]
+Seconds = Annotated[float, {"min": 0}]
+# A larger number exceeds the largest timeout of the operating system.
+Timeout = Annotated[float, {"min": 1, "max": 10**6}]
 
 
-def resources(
-    engine: str, workers: int, threads: int, device: str, slurm: Sequence[str] | None
-) -> "Resources":
-    """What the cells of a grid may use.
+@dataclass(frozen=True, kw_only=True)
+class Stored:
+    """The options of a command that reads a store.
 
-    Raises:
-        UserError: there is no such engine or device, this machine has fewer CPUs, or no memory for
-            as many workers, or a text of `slurm` has another form.
+    Attributes:
+        store: Folder of records, a JSON file a run.
+        as_json: Print one JSON document; progress goes to stderr.
     """
-    from harness.engines.choice import ENGINES, Resources
-    from harness.environment import pick_device
 
-    if engine not in ENGINES:
-        raise UserError(unknown("engine", engine, ENGINES))
-    parameters: dict[str, str] = {}
-    for text in slurm or ():
-        name, _, parameters[name] = text.partition("=")
-    if not all(name and value for name, value in parameters.items()):
-        raise UserError(f"--slurm {' '.join(slurm or ())}: give NAME=VALUE, as partition=gpu")
-    if parameters and engine != "slurm":
-        raise UserError("--slurm is for jobs of Slurm; give --engine slurm as well")
-    if engine == "local" and threads > (cores := os.cpu_count() or 1):
-        raise UserError(f"--threads {threads} exceeds the {cores} CPUs of this machine; give fewer")
-    if engine == "local":
-        require_memory(workers * WORKER_BYTES, f"--workers {workers}", "give fewer")
-    kind: Any = pick_device(device).type
-    return Resources(
-        engine=engine, workers=workers, threads=threads, device=kind, parameters=parameters
-    )
+    store: Path = Path("runs")
+    as_json: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """On what is computed.
+
+    Attributes:
+        device: auto, cpu or cuda.
+        precision: auto, bf16 or fp32.
+    """
+
+    device: str = "auto"
+    precision: str = "auto"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runs(Machine):
+    """What is trained: every variant on every task with every seed.
+
+    Attributes:
+        attention: A, A+B, MODULE:CLASS, or A,B,...; repeatable.
+        task: TASK or TASK,TASK,...; repeatable; by default that of a question, or listops.
+        budget: Recipe: smoke, laptop, paper, or a TOML file.
+        seeds: Seeds and ranges: 0-2,7; by default 0, with --tune 1-5.
+        positions: learned, rotary or none; by default learned, or a question's.
+        compile: torch.compile; by default on CUDA only.
+        set_: NAME.OPTION=VALUE; NAME is a variant, a task, train or model; repeatable.
+    """
+
+    attention: list[str] | None = None
+    task: list[str] | None = None
+    budget: str = "laptop"
+    seeds: str | None = None
+    positions: str = ""
+    compile: bool | None = None
+    set_: list[str] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Execution:
+    """Where runs are.
+
+    Attributes:
+        engine: Where runs are: local, ray or slurm; see docs/grids.md.
+        workers: Runs at once; 0 is 1 on this machine, and all that have room elsewhere.
+        threads: CPU threads of a run; 0 is a worker's share of this machine, 1 elsewhere.
+        slurm: NAME=VALUE for Slurm, as partition=gpu; repeatable.
+    """
+
+    engine: str = "local"
+    workers: Count = 0
+    threads: Count = 0
+    slurm: list[str] | None = None
+
+    def resources(self, device: str) -> "Resources":
+        """What the runs of a grid may use on a device.
+
+        Raises:
+            UserError: there is no such engine or device, this machine has fewer CPUs, or no memory
+                for as many workers, or a text of `slurm` has another form.
+        """
+        from harness.engines.choice import ENGINES, Resources
+        from harness.environment import pick_device
+
+        if self.engine not in ENGINES:
+            raise UserError(unknown("engine", self.engine, ENGINES))
+        texts = " ".join(self.slurm or ())
+        parameters = dict(text.partition("=")[::2] for text in self.slurm or ())
+        if not all(name and value for name, value in parameters.items()):
+            raise UserError(f"--slurm {texts}: give NAME=VALUE, as partition=gpu")
+        if parameters and self.engine != "slurm":
+            raise UserError("--slurm is for jobs of Slurm; give --engine slurm as well")
+        if self.engine == "local":
+            if self.threads > (cores := os.cpu_count() or 1):
+                raise UserError(
+                    f"--threads {self.threads} exceeds the {cores} CPUs of this machine; give fewer"
+                )
+            require_memory(self.workers * WORKER_BYTES, f"--workers {self.workers}", "give fewer")
+        kind: Any = pick_device(device).type
+        return Resources(
+            engine=self.engine, workers=self.workers, threads=self.threads, device=kind,
+            parameters=parameters,
+        )  # fmt: skip
+
+
+def given(options: Any) -> dict[str, str]:
+    """The fields of a dataclass of options that differ from their defaults, with their flags."""
+    return {
+        field.name: f"--{field.name.strip('_').replace('_', '-')}"
+        for field in fields(options)
+        if getattr(options, field.name) != field.default
+    }
 
 
 def require_layer_fits(tokens: int, samples: int, dim: int, heads: int) -> None:
@@ -229,17 +280,10 @@ def values_in(option: str, texts: Sequence[str] | None) -> dict[str, list[str]]:
         UserError: a text has another form, or a field is given twice.
     """
     values: dict[str, list[str]] = {}
-    for text in texts or ():
-        field, _, own = text.partition("=")
-        owner, _, name = field.partition(".")
-        if not (owner and name and own):
-            raise UserError(
-                f"{option} {text!r} is not of the form NAME.OPTION=VALUE,VALUE; give for example "
-                "train.lr=5e-4,1e-3,2e-3"
-            )
-        if field in values:
+    for owner, name, text in _assignments(option, texts, "VALUE,VALUE", "train.lr=5e-4,1e-3,2e-3"):
+        if (field := f"{owner}.{name}") in values:
             raise UserError(f"{option} gives {field} twice; give all of its values at once")
-        values[field] = names_in([own])
+        values[field] = names_in([text])
     return values
 
 
@@ -250,15 +294,23 @@ def settings_of(texts: Sequence[str] | None) -> dict[str, dict[str, str]]:
         UserError: a text has another form, or an option is given two values.
     """
     settings: dict[str, dict[str, str]] = {}
-    for text in texts or ():
-        option_path, equals, value = text.partition("=")
-        owner, dot, option = option_path.partition(".")
-        if not (owner and dot and option and equals and value):
-            raise UserError(
-                f"--set {text!r} is not of the form NAME.OPTION=VALUE; give for example "
-                "primal.rank=40"
-            )
-        first = settings.setdefault(owner, {}).setdefault(option, value)
+    for owner, name, value in _assignments("--set", texts, "VALUE", "primal.rank=40"):
+        first = settings.setdefault(owner, {}).setdefault(name, value)
         if first != value:
-            raise UserError(f"--set gives {option_path} two values, {first} and {value}; give one")
+            raise UserError(f"--set gives {owner}.{name} two values, {first} and {value}; give one")
     return settings
+
+
+def _assignments(
+    option: str, texts: Sequence[str] | None, values: str, example: str
+) -> Iterator[tuple[str, str, str]]:
+    """Owner, name and value of each text; UserError where one has another form."""
+    for text in texts or ():
+        field, _, value = text.partition("=")
+        owner, _, name = field.partition(".")
+        if not (owner and name and value):
+            raise UserError(
+                f"{option} {text!r} is not of the form NAME.OPTION={values}; give for example "
+                f"{example}"
+            )
+        yield owner, name, value

@@ -1,4 +1,4 @@
-"""What is registered: variants and tasks with their options, and the names of the budgets.
+"""What is registered: variants and tasks with their options, names of recipes and of suites.
 
 Without plug-ins that is the content of `list.json`, since the import of the variants imports torch,
 which takes seconds. `python -m harness.cli.pages` writes that file.
@@ -10,21 +10,48 @@ import re
 import warnings
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from harness.cli.process import meanings
 from zoo.registry import UserError, entry_points, options_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from harness.records.certificate import Certificate
+    from harness.records.cost import CostRecord
+    from zoo.contract import Attention
 
 BUILT_IN = Path(__file__).with_name("list.json")
 
 BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
 """The bounds of a number in a JSON schema."""
 
+TITLE = """\
+# Variants
+
+`harness list NAME` shows the options of a variant, [its certificate](certificates.md) the checks.
+
+"""
+
+HEAD = ("name", "mechanism", "paper", "cost in N", "causal", "recurrent", "mixes tokens")
+"""The columns of the page of variants, which has more where costs were measured."""
+
+PAPER = re.compile(
+    r"(?P<authors>[A-Z][\w'-]+(?:, [A-Z][\w'-]+)*(?: et al\.)?), "
+    r'(?:"(?P<title>[^"]+)", )?(?P<venue>[A-Z][\w ]*? )?(?P<year>\d{4}), arXiv (?P<arxiv>[\d.]*\d)'
+)
+"""A citation in the docstring of a variant's module: `Authors, "Title", venue year, arXiv id`.
+
+Authors are family names, or the first one and "et al."; title and venue may be left out.
+"""
+
 Entry = dict[str, Any]
 """A variant or a task."""
 
 
 def described() -> dict[str, list[Any]]:
-    """Every variant and task with its options, and the names of the budgets."""
+    """Every variant and task with its options, and the names of recipes and suites."""
     if any(map(entry_points, ("zoo.variants", "tasks.tasks"))):
         return registered(plug_ins=True)
     return json.loads(BUILT_IN.read_text("utf-8"))
@@ -33,6 +60,7 @@ def described() -> dict[str, list[Any]]:
 def registered(plug_ins: bool) -> dict[str, list[Any]]:
     """As `described`, made from everything that is registered, or without the plug-ins."""
     from harness import budgets
+    from harness.records import suites
     from tasks.registry import tasks
     from zoo.variants import variants
 
@@ -43,37 +71,52 @@ def registered(plug_ins: bool) -> dict[str, list[Any]]:
         "variants": [_variant(name, variant) for name, variant in kinds[0]],
         "tasks": [entry for name, task in kinds[1] if (entry := _task(name, task))],
         "budgets": budgets.names(),
+        "suites": [suites.find(name).key for name in suites.names()],
     }
 
 
-def meanings(factory: type) -> dict[str, str]:
-    """What the docstrings of a class and of its bases say of each parameter.
-
-    That is an entry of a section, `name: text`, or a first line that begins with its name.
-    """
-    texts: dict[str, str] = {}
-    for owner in reversed(factory.__mro__):
-        for documented in (owner, vars(owner).get("__init__")):
-            docstring = inspect.cleandoc(getattr(documented, "__doc__", None) or "")
-            found = re.findall(r"^ {4}(\w[\w, ]*): (.+(?:\n {8}.+)*)", docstring, re.MULTILINE)
-            found += re.findall(r"\A`(\w+)`: (.+)", docstring)
-            for names, text in found:
-                texts |= dict.fromkeys(names.split(", "), " ".join(text.split()).rstrip("."))
-    return texts
+def content() -> bytes:
+    """The file of what this package registers: an entry on each line."""
+    parts = []
+    for kind, entries in registered(plug_ins=False).items():
+        lines = ",\n".join(json.dumps(entry, ensure_ascii=False) for entry in entries)
+        parts.append(f'"{kind}": [\n{lines}\n]')
+    return "\n".join(["{", ",\n".join(parts), "}\n"]).encode()
 
 
 def _variant(name: str, variant: Any) -> Entry:
-    from harness.cli import models
-
+    docstring = inspect.getdoc(inspect.getmodule(variant)) or ""
+    # The first indented block that has an equals sign.
+    blocks = re.findall(r"(?:^ {4,}\S.*\n?(?:\n(?= {4}))?)+", docstring, re.MULTILINE)
+    formula = next((inspect.cleandoc(block) for block in blocks if "=" in block), "")
     return {
-        "name": name,
-        **models.described(name, variant),
-        "formula": models.formula_of(variant),
-        "family": variant.family,
-        **asdict(variant.traits),
-        "requires": variant.requires,
-        "options": _options(variant),
-    }
+        "name": name, **summary(name, variant), "formula": formula, "family": variant.family,
+        **asdict(variant.traits), "requires": variant.requires, "options": _options(variant),
+    }  # fmt: skip
+
+
+def summary(name: str, variant: "type[Attention]") -> dict[str, str]:
+    """The mechanism in one line, the paper and the cost of a variant, from its docstrings."""
+    from zoo.variants import variants
+
+    docstring = inspect.getdoc(inspect.getmodule(variant)) or variant.__doc__ or ""
+    source = ""
+    if paper := paper_of(docstring, name):
+        first, _, others = paper["authors"].partition(",")
+        authors = f"{first} et al." if others else first
+        source = f"{authors}, {paper['year']}, arXiv {paper['arxiv']}"
+    quadratic = "O(N log N)" if re.search(r"Time O\([^.]*log n", docstring) else "O(N²)"
+    cost = "O(N)" if variant.traits.linear else quadratic
+    # The first line of a module of several variants describes none of them.
+    shared = sum(other.__module__ == variant.__module__ for _, other in variants.items()) > 1
+    title = (variant.__doc__ or "") if shared else docstring
+    return {"mechanism": title.partition("\n")[0].rstrip("."), "paper": source, "cost": cost}
+
+
+def paper_of(docstring: str, name: str) -> re.Match[str] | None:
+    """The first citation in a docstring, on the line that begins with `name` if there is one."""
+    line = re.search(rf"^ +{re.escape(name)} +(\S.*)$", docstring, re.MULTILINE)
+    return PAPER.search(" ".join((line[1] if line else docstring).split()))
 
 
 def _task(name: str, factory: Any) -> Entry | None:
@@ -81,7 +124,6 @@ def _task(name: str, factory: Any) -> Entry | None:
     from tasks import create
 
     title = (factory.__doc__ or "").partition("\n")[0].rstrip(".")
-    entry = {"name": name, "version": factory.version, "title": title}
     options = _options(factory)
     size: Entry = dict.fromkeys(("classes", "length", "causal"))
     # Without a value of each option, the size is unknown.
@@ -92,7 +134,10 @@ def _task(name: str, factory: Any) -> Entry | None:
             warnings.warn(str(error), stacklevel=2)
             return None
         size = {"classes": task.classes, "length": task.max_len, "causal": task.causal}
-    return {**entry, **size, "requires": factory.packages, "options": options}
+    return {
+        "name": name, "version": factory.version, "title": title, **size,
+        "requires": factory.packages, "options": options,
+    }  # fmt: skip
 
 
 def _options(factory: Any) -> list[Entry]:
@@ -119,3 +164,35 @@ def _type(annotation: Any) -> str:
     names = {"integer": "int", "number": "float", "boolean": "bool", "string": "str"}
     bounds = [f"{sign} {schema[bound]:g}" for bound, sign in BOUNDS.items() if bound in schema]
     return " ".join([names[schema["type"]], *bounds])
+
+
+def page(costs: "Iterable[CostRecord]", certificates: "Mapping[str, Certificate]") -> str:
+    """The page of variants as Markdown, with the crossovers of a sweep among `costs`."""
+    from reports.markdown import table
+    from reports.pages.cost import training_crossovers
+    from reports.tables.values import NOTHING
+
+    crossovers, lines = training_crossovers(costs), rows(certificates)
+    if crossovers is None:
+        return TITLE + table(HEAD, lines)
+    nothing = (NOTHING, NOTHING)
+    lines = [[*line, *crossovers.texts.get(line[0], nothing)] for line in lines]
+    columns = (*HEAD, "faster from", "smaller from")
+    return f"{TITLE}{table(columns, lines)}\n{crossovers.caption}\n"
+
+
+def rows(certificates: "Mapping[str, Certificate]") -> list[list[str]]:
+    """The texts under `HEAD` of every variant of this package that has a certificate."""
+    from reports.markdown import escape_prose
+    from zoo.variants import variants
+
+    found = []
+    for name, variant in variants.built_in():
+        if name in certificates:
+            mixing = (r for r in certificates[name].results if r.check == "token mixing")
+            mixes = next(mixing).detail.startswith("yes")
+            claims = variant.traits.causal, variant.traits.recurrent, mixes
+            texts = [name, *summary(name, variant).values()]
+            texts += ["yes" if claim else "no" for claim in claims]
+            found.append([*map(escape_prose, texts)])
+    return found

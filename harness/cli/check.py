@@ -1,72 +1,71 @@
 """`harness check`: run the conformance checks of a variant."""
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from harness.cli.arguments import JsonOption, path, settings_of
+from harness.cli.arguments import settings_of
 from harness.cli.process import Answer
 from zoo.registry import UserError
 
 if TYPE_CHECKING:
     from zoo.conformance import Check, Configuration, Result
 
+Row = dict[str, Any]
+"""The result of a check."""
 
-def check(
-    name: Annotated[str, typer.Argument(help="A registered variant, or MODULE:CLASS.")],
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="NAME.OPTION=VALUE; NAME is the variant; repeatable."),
-    ] = None,
-    fast: Annotated[
-        bool, typer.Option("--fast", help="Leave out long inputs, large batches, the compiler.")
-    ] = False,
-    only: Annotated[
-        list[str] | None,
-        typer.Option(help="Names of checks, separated by commas; repeatable.", metavar="CHECK"),
-    ] = None,
-    store: Annotated[
-        Path | None,
-        typer.Option(parser=path, metavar="PATH", help="Write the certificate to this store."),
-    ] = None,
-    as_json: JsonOption = False,
-) -> Answer:
+
+@dataclass(frozen=True, kw_only=True)
+class CheckOptions:
+    """The options of `harness check`.
+
+    Attributes:
+        name: A registered variant, or MODULE:CLASS.
+        set_: NAME.OPTION=VALUE; NAME is the variant; repeatable.
+        fast: Leave out long inputs, large batches, the compiler.
+        only: Names of checks, separated by commas; repeatable.
+        store: Write the certificate to this store.
+        as_json: Print one JSON document; progress goes to stderr.
+    """
+
+    name: Annotated[str, {"argument": True}]
+    set_: list[str] | None = None
+    fast: bool = False
+    only: list[str] | None = None
+    store: Path | None = None
+    as_json: bool = False
+
+
+def check(options: CheckOptions) -> Answer:
     """Run every check that a variant's traits require; exit 1 if one fails."""
-    if store and (fast or only or set_):
+    name, fast, owner = options.name, options.fast, options.name.rpartition(":")[2]
+    if options.store and (fast or options.only or options.set_):
         raise UserError("a certificate has every check; leave --fast, --only and --set out")
-    from zoo.conformance import checks_for, configurations, locate
-
     if ":" in name:
         # The class may be in the current folder, which an installed command does not search.
         sys.path.insert(0, "")
-    owner = name.rpartition(":")[2]
-    settings = settings_of(set_)
+    settings, names = settings_of(options.set_), _names(options.only or [])
     if others := settings.keys() - {owner}:
         raise UserError(f"--set {min(others)}: only {owner!r} is checked; set its options")
-    names = _names(only or [])
-    pairs = [
-        (configuration, check)
-        for configuration in configurations(owner, locate(name), settings.get(owner, {}))
-        for check in checks_for(configuration, fast=fast, only=names)
-    ]
+    pairs, faster = _pairs(name, settings.get(owner, {}), fast, names), " with --fast" * fast
     if not pairs:
-        where = f"{name}{' with --fast' * fast}"
-        raise UserError(f"--only {', '.join(names)}: does not apply to {where}; give another check")
+        raise UserError(
+            f"--only {', '.join(names)}: does not apply to {name}{faster}; give another check"
+        )
     start = perf_counter()
-    rows = list(_rows(pairs))
+    rows = _rows(pairs)
     failed = _failed(rows)
-    code = 1 if failed else 0
-    if store:
-        typer.echo(_certify(owner, pairs[0][0], rows, store))
-    if as_json:
-        return Answer({"rows": rows}, code)
+    if options.store:
+        typer.echo(_certify(owner, pairs[0][0], rows, options.store))
     outcome = f"{len(failed)} of {len(rows)} checks fail" if failed else "all checks pass"
-    total = f"{perf_counter() - start:.1f} s{' with --fast' * fast}"
-    return Answer(f"{outcome}, in {total}{': ' * bool(failed)}{'; '.join(failed)}", code)
+    which = f": {'; '.join(failed)}" if failed else ""
+    text = f"{outcome}, in {perf_counter() - start:.1f} s{faster}{which}"
+    return Answer({"rows": rows} if options.as_json else text, int(bool(failed)))
 
 
 def require_passed(name: str, settings: Mapping[str, Any]) -> None:
@@ -75,10 +74,7 @@ def require_passed(name: str, settings: Mapping[str, Any]) -> None:
     Raises:
         UserError: one fails that is not declared.
     """
-    from zoo.conformance import checks_for, configurations, locate
-
-    found = configurations(name, locate(name), settings)
-    rows = list(_rows([(one, check) for one in found for check in checks_for(one)]))
+    rows = _rows(_pairs(name, settings))
     if failed := _failed(rows):
         raise UserError(
             f"{'; '.join(failed)}: {len(failed)} of {len(rows)} checks fail; correct {name}, or "
@@ -86,34 +82,45 @@ def require_passed(name: str, settings: Mapping[str, Any]) -> None:
         )
 
 
-def _failed(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+def _pairs(
+    name: str, settings: Mapping[str, Any], fast: bool = False, only: Sequence[str] = ()
+) -> "list[tuple[Configuration, Check]]":
+    """Every form of a variant with each of its checks."""
+    from zoo.conformance import checks_for, configurations, locate
+
+    return [
+        (form, check)
+        for form in configurations(name.rpartition(":")[2], locate(name), settings)
+        for check in checks_for(form, fast=fast, only=only)
+    ]
+
+
+def _failed(rows: Sequence[Row]) -> list[str]:
     return [f"{row['variant']}: {row['check']}" for row in rows if not row["passed"]]
 
 
-def _rows(pairs: Sequence[tuple["Configuration", "Check"]]) -> Iterator[dict[str, Any]]:
+def _rows(pairs: "Sequence[tuple[Configuration, Check]]") -> list[Row]:
     """The result of each check; a line is printed for each when it ends."""
     from zoo.conformance import run
 
-    for count, (configuration, check) in enumerate(pairs, 1):
+    rows = []
+    for count, (form, check) in enumerate(pairs, 1):
         before = perf_counter()
-        result = run(check, configuration)
+        result = run(check, form)
         seconds = perf_counter() - before
         progress = f"{count:{len(str(len(pairs)))}} of {len(pairs)} {seconds:5.1f} s"
         typer.echo(f"{progress}  {line(result)}")
-        yield {
-            "variant": result.variant,
-            "group": check.group,
-            "check": result.check,
-            "passed": result.passed,
-            "seconds": round(seconds, 3),
-            "detail": result.detail,
-            "expected_failure": result.expected_failure,
-        }
+        rows.append(
+            {
+                "variant": result.variant, "group": check.group, "check": result.check,
+                "passed": result.passed, "seconds": round(seconds, 3), "detail": result.detail,
+                "expected_failure": result.expected_failure,
+            }
+        )  # fmt: skip
+    return rows
 
 
-def _certify(
-    name: str, configuration: "Configuration", rows: Sequence[dict[str, Any]], store: Path
-) -> Path:
+def _certify(name: str, form: "Configuration", rows: Sequence[Row], store: Path) -> Path:
     """Write the certificate of the results in `rows`; its path."""
     from datetime import UTC, datetime
 
@@ -121,18 +128,17 @@ def _certify(
     from harness.provenance import source_digest
     from harness.records.certificate import Certificate, CheckResult, write_certificate
 
-    results = tuple(
-        CheckResult(
-            form=row["variant"], **{k: row[k] for k in CheckResult.model_fields if k in row}
-        )
-        for row in rows
-    )
     certificate = Certificate(
         variant=name,
-        code=source_digest(configuration.variant),
+        code=source_digest(form.variant),
         taken=datetime.now(UTC).isoformat(timespec="seconds"),
         environment=describe("cpu"),
-        results=results,
+        results=tuple(
+            CheckResult(
+                form=row["variant"], **{k: row[k] for k in CheckResult.model_fields if k in row}
+            )
+            for row in rows
+        ),
     )
     return write_certificate(store, certificate)
 

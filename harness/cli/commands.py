@@ -7,7 +7,6 @@ import typer
 
 from harness.cli.advise import advise
 from harness.cli.approximation import approximation
-from harness.cli.budgets import budgets
 from harness.cli.check import check
 from harness.cli.cost import cost
 from harness.cli.curves import curves
@@ -15,44 +14,33 @@ from harness.cli.data import data
 from harness.cli.ksvd import ksvd
 from harness.cli.list import list_
 from harness.cli.locality import locality
-from harness.cli.measure import measure
-from harness.cli.process import Command, invoke
+from harness.cli.process import add_command, group, invoke
 from harness.cli.report import report
 from harness.cli.reproduce import reproduce
 from harness.cli.run import run
 from harness.cli.site import site
 from harness.cli.spectrum import spectrum
 from harness.cli.status import status
-from harness.cli.sweep import sweep
 from zoo.registry import UserError
 
 RENAMED = {
     "approximation": "study approximation",
+    "budgets": "list --budget",
     "ksvd": "study ksvd",
     "locality": "study locality",
+    "measure": "run --remeasure",
     "spectrum": "study spectrum",
+    "sweep": "run --over",
 }
 """What replaces the commands of the previous release."""
 
-
-def group(**options: object) -> typer.Typer:
-    """A command that has commands."""
-    # Rich markup would add a tenth of a second to every start.
-    plain = {"add_completion": False, "rich_markup_mode": None, "pretty_exceptions_enable": False}
-    return typer.Typer(no_args_is_help=True, **plain, **options)
-
-
 study = group(help="Measure what attention matrices and layers do, apart from accuracy and cost.")
 for function in (spectrum, approximation, ksvd, locality):
-    study.command(name=function.__name__, cls=Command)(function)
+    add_command(study, function)
 
 app = group(name="harness")
-COMMANDS = (
-    run, status, sweep, curves, cost, reproduce, measure, check, list_, budgets, report, advise,
-    site,
-)  # fmt: skip
-for function in COMMANDS:
-    app.command(name=function.__name__.rstrip("_"), cls=Command)(function)
+for function in (run, status, curves, cost, reproduce, check, list_, report, advise, site):
+    add_command(app, function)
 app.add_typer(data, name="data")
 app.add_typer(study, name="study")
 

@@ -19,7 +19,10 @@ def curves(
     ] = "",
     store: arguments.StoreOption = Path("runs"),
     out: arguments.OutOption = None,
-    tensorboard: arguments.TensorboardOption = None,
+    tensorboard: Annotated[
+        Path | None,
+        typer.Option(parser=arguments.path, help="Folder for event files of TensorBoard."),
+    ] = None,
 ) -> None:
     """Draw loss and accuracy on dev against steps and seconds, with a band over the seeds.
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.cli import cells
 from harness.cli.process import Answer
+from harness.cli.runs import execute
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,6 +43,7 @@ def first(
         UserError: a variant is unknown, or the store cannot be written.
     """
     from harness.environment import describe, pick_device
+    from harness.records.frame import of_records
     from harness.records.suites import find, published
     from harness.suite import rows_of
 
@@ -52,8 +53,10 @@ def first(
         workers = min(len(suite.first), os.cpu_count() or 1)
         resources = replace(resources, workers=workers, threads=resources.threads or 1)
     rows, answers = rows_of(suite, attentions, {}), published(suite)
-    questions = [suite.question(one) for one in suite.first]
-    runs = _runs(name, questions, rows, answers, kind, store, resources)
+    questions = [suite.question(question) for question in suite.first]
+    plans = _plans(name, questions, rows, answers, kind)
+    made = execute(plans, store, cost=False, resources=resources) if plans else []
+    runs = of_records(record for record, _ in made)
     documents: list[Document] = [
         {
             "row": row.label,
@@ -62,25 +65,22 @@ def first(
         }
         for row in rows
     ]
-    failed = any(one["failed"] for own in documents for one in own["questions"])
+    failed = any(found["failed"] for document in documents for found in document["questions"])
     machine = f"{suite.key}, seed {SEED}; {describe(kind).device}"
     if as_json:
         return Answer({"machine": machine, "rows": documents}, int(failed))
-    return Answer("\n\n".join(text(own, machine) for own in documents), int(failed))
+    return Answer("\n\n".join(text(document, machine) for document in documents), int(failed))
 
 
-def _runs(
+def _plans(
     name: str,
     questions: "Sequence[Question]",
     rows: "Sequence[SuiteRow]",
     answers: "pd.DataFrame",
     device: Any,
-    store: Path,
-    resources: "Resources",
-) -> "pd.DataFrame":
+) -> list[Any]:
     """A run of each row on each question that it has a form for, at its published rate."""
     from harness.plan import resolve
-    from harness.records.frame import of_records
     from harness.suite import requests
 
     rates = answers.set_index(["row", "question"])["rate"].to_dict()
@@ -89,12 +89,9 @@ def _runs(
         for row in rows:
             rate = rates.get((row.label, question.name))
             train = {"train": {"lr": rate}} if rate else {}
-            plans += [
-                resolve(replace(request, settings={**request.settings, **train}))
-                for request in requests(name, question, [row], device, SEED)
-            ]
-    outcomes = cells.run(plans, store, cost=False, resources=resources) if plans else []
-    return of_records(record for record, _ in outcomes)
+            for request in requests(name, question, [row], device, SEED):
+                plans.append(resolve(replace(request, settings={**request.settings, **train})))
+    return plans
 
 
 def place(
@@ -109,29 +106,25 @@ def place(
         answers: the published ones; see `harness.records.suites.published`.
     """
     found: Document = {"title": question.title, "asks": question.asks, "failed": False}
-    own = [
-        one
-        for one in runs.to_dict("records")
-        if (one["row"], one["question"]) == (row, question.name)
-    ]
-    if not own:
+    names = (row, question.name)
+    run = next((r for r in runs.to_dict("records") if (r["row"], r["question"]) == names), None)
+    if run is None:
         return found | {"score": None, "reason": f"{row} lacks the form that this needs"}
-    if own[0]["status"] != "ok":
-        return found | {"score": None, "reason": own[0]["reason"], "failed": True}
-    score = own[0]["score"]
-    lines = [one for one in answers.to_dict("records") if one["question"] == question.name]
-    others = sorted((one for one in lines if one["row"] != row), key=lambda one: -one["mean"])
-    above = sum(one["mean"] > score for one in others)
-    rules = {one["baseline"]: one["baseline_value"] for one in others if one["baseline"]}
+    if run["status"] != "ok":
+        return found | {"score": None, "reason": run["reason"], "failed": True}
+    lines = answers[answers["question"] == question.name]
+    others = lines[lines["row"] != row].sort_values("mean", ascending=False, kind="stable")
+    above, score = int((others["mean"] > run["score"]).sum()), run["score"]
+    rules = others[others["baseline"] != ""].set_index("baseline")["baseline_value"].to_dict()
     return found | {
         "score": score,
         "place": above + 1,
         "of": len(others) + 1,
         "others": [
             {"place": n + (n > above), "row": one["row"], "mean": one["mean"]}
-            for n, one in enumerate(others, 1)
+            for n, one in enumerate(others.to_dict("records"), 1)
         ],
-        "published": next((one["mean"] for one in lines if one["row"] == row), None),
+        "published": next(iter(lines[lines["row"] == row]["mean"].tolist()), None),
         "baseline": max(rules.items(), key=lambda rule: rule[1], default=None),
     }
 
@@ -144,10 +137,11 @@ def _layer(suite: "Suite", row: "SuiteRow", device: Any) -> list[Document]:
     from harness.cost.process import measure_in_process
     from harness.suite import layer_costs
 
-    plan = suite.cost.model_copy(update={"lengths": LENGTHS, "passes": ("train",)})
-    specs = layer_costs(plan.model_copy(update={"batch": {"train": "1"}}), row, device)
+    batch: Any = {"train": "1"}
+    changes = {"lengths": LENGTHS, "passes": ("train",), "batch": batch}
+    specs = layer_costs(suite.cost.model_copy(update=changes), row, device)
     found: dict[int, Document] = {}
-    limits = measure_limits(torch.device(device), plan.precision, 0.1) if specs else None
+    limits = measure_limits(torch.device(device), suite.cost.precision, 0.1) if specs else None
     for spec in specs:
         if limits is None or spec.attention != row.attention or spec.length in found:
             continue
@@ -168,47 +162,42 @@ def text(document: Document, machine: str) -> str:
     """What the command prints of a row: at most 25 lines."""
     from reports.text import text_table
 
-    row = document["row"]
+    row, layer = document["row"], document["layer"]
     parts = [f"{row} among the published rows of {machine}"]
-    for one in document["questions"]:
-        title = f"{one['title']}: {one['asks']}"
-        if one["score"] is None:
-            parts.append(f"{title}\nnot run: {one['reason']}")
-            continue
-        parts.append(
-            f"{title}\n{text_table(['place', 'row', 'accuracy, %'], _lines(row, one), WIDTH)}"
-        )
-    if layer := document["layer"]:
-        head = ["training a layer, tokens", *(f"{one['tokens']:,}" for one in layer)]
-        parts.append(text_table(head, [
-            ["time over that of softmax", *(_ratio(one, "time_ratio") for one in layer)],
-            ["memory over that of softmax", *(_ratio(one, "memory_ratio") for one in layer)],
-        ], WIDTH))  # fmt: skip
+    for found in document["questions"]:
+        body = f"not run: {found.get('reason')}"
+        if found["score"] is not None:
+            body = text_table(["place", "row", "accuracy, %"], _lines(row, found), WIDTH)
+        parts.append(f"{found['title']}: {found['asks']}\n{body}")
+    if layer:
+        head = ["training a layer, tokens", *(f"{line['tokens']:,}" for line in layer)]
+        ratios = [
+            [f"{what} over that of softmax", *(_ratio(line, f"{what}_ratio") for line in layer)]
+            for what in ("time", "memory")
+        ]
+        parts.append(text_table(head, ratios, WIDTH))
+    name = row.partition("[")[0]
     parts.append(
-        f"all questions: harness run --suite {SUITE} --attention {row.partition('[')[0]}\n"
-        "another task:  harness run --task listops --attention "
-        f"{row.partition('[')[0]}; every row: harness list"
+        f"all questions: harness run --suite {SUITE} --attention {name}\n"
+        f"another task:  harness run --task listops --attention {name}; every row: harness list"
     )
     return "\n\n".join(parts)
 
 
-def _lines(row: str, one: Document) -> list[list[str]]:
-    """The best row, those next to the row, and the strongest baseline."""
-    others, at = one["others"], one["place"] - 1
-    shown = [*dict.fromkeys((0, at - 1, at))]
+def _lines(row: str, found: Document) -> list[list[str]]:
+    """The best row, the rows next to this one, and the strongest baseline."""
+    others, at, before = found["others"], found["place"] - 1, found["published"]
     lines = {
         other["place"]: [str(other["place"]), other["row"], f"{other['mean']:.1f}"]
-        for other in (others[n] for n in shown if 0 <= n < len(others))
+        for other in (others[n] for n in (0, at - 1, at) if 0 <= n < len(others))
     }
-    before = one["published"]
     note = "" if before is None else f" (published: {before:.1f})"
-    lines[one["place"]] = [
-        f"{one['place']} of {one['of']}", f"{row}, this run", f"{one['score']:.1f}{note}"
-    ]  # fmt: skip
-    found = [line for _, line in sorted(lines.items())]
-    if rule := one["baseline"]:
-        found.append(["", f"rule without attention: {rule[0]}", f"{rule[1]:.1f}"])
-    return found
+    mine = f"{found['place']} of {found['of']}", f"{row}, this run", f"{found['score']:.1f}{note}"
+    lines[found["place"]] = [*mine]
+    shown = [line for _, line in sorted(lines.items())]
+    if rule := found["baseline"]:
+        shown.append(["", f"rule without attention: {rule[0]}", f"{rule[1]:.1f}"])
+    return shown
 
 
 def _ratio(line: Mapping[str, Any], name: str) -> str:

@@ -1,15 +1,12 @@
-"""`harness list`: the variants, the tasks and the budgets."""
+"""`harness list`: the variants, the tasks, the recipes and the suites."""
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import metadata
 from textwrap import fill
 from typing import Annotated, Any
 
-import typer
-
-from harness.cli.arguments import JsonOption
-from harness.cli.catalogue import Entry, described, registered
+from harness.cli.catalogue import Entry, described
 from harness.cli.process import Answer
 from zoo.registry import UserError, unknown
 
@@ -27,40 +24,70 @@ CLAIMS = {
 """The claims that a variant makes or not, and how they are listed."""
 
 
-def list_(
-    name: Annotated[
-        str, typer.Argument(help="A variant or a task: its options and what they mean.")
-    ] = "",
-    as_json: JsonOption = False,
-) -> Answer:
-    """List the variants, the tasks and the budgets, or describe one of them."""
-    document = described()
-    for entry in (*document["variants"], *document["tasks"]):
+@dataclass(frozen=True, kw_only=True)
+class ListOptions:
+    """The options of `harness list`.
+
+    Attributes:
+        name: A variant or a task: its options and what they mean.
+        budget: Print this recipe as a TOML file, as a template.
+        suite: Print this suite as a TOML file, as a template.
+        as_json: Print one JSON document.
+    """
+
+    name: Annotated[str, {"argument": True}] = ""
+    budget: str | None = None
+    suite: str | None = None
+    as_json: bool = False
+
+
+def list_(options: ListOptions) -> Answer:
+    """List the variants, tasks, recipes and suites, or describe one of them."""
+    if options.budget is not None or options.suite is not None:
+        from harness import budgets
+        from harness.records.suites import FOLDER, SUFFIX, find
+
+        if options.budget is not None:
+            return Answer(budgets.show(options.budget).rstrip())
+        file = FOLDER / f"{find(options.suite or '').name}{SUFFIX}"
+        return Answer(file.read_text("utf-8").rstrip())
+    document, name = described(), options.name
+    entries = {entry["name"]: entry for kind in ("tasks", "variants") for entry in document[kind]}
+    for entry in entries.values():
         entry["installed"] = {package: _is_installed(package) for package in entry["requires"]}
     if not name:
-        return Answer(document if as_json else listing(document))
-    entries = {entry["name"]: entry for kind in ("tasks", "variants") for entry in document[kind]}
+        return Answer(document if options.as_json else listing(document))
     if name not in entries:
         raise UserError(unknown("variant or task", name, entries))
-    return Answer(entries[name] if as_json else details(entries[name]))
+    return Answer(entries[name] if options.as_json else details(entries[name]))
 
 
 def listing(document: Mapping[str, Sequence[Any]]) -> str:
     """The list as text."""
     variants, tasks = document["variants"], document["tasks"]
-    mechanisms = [[one["name"], "\n".join([one["mechanism"], *_needs(one)])] for one in variants]
+    mechanisms = [
+        [variant["name"], "\n".join([variant["mechanism"], *_needs(variant)])]
+        for variant in variants
+    ]
     claims = [
-        [text, ", ".join(one["name"] for one in variants if one[claim])]
+        [text, ", ".join(variant["name"] for variant in variants if variant[claim])]
         for claim, text in CLAIMS.items()
     ]
-    losses = [f"{one['name']} ({', '.join(one['losses'])})" for one in variants if one["losses"]]
+    losses = [f"{v['name']} ({', '.join(v['losses'])})" for v in variants if v["losses"]]
+    rows = []
+    for task in tasks:
+        defaults = {option["name"]: option["default"] for option in task["options"]}
+        texts = (name if value is None else f"{name}={value}" for name, value in defaults.items())
+        size = [_text(task["classes"]), _text(task["length"]), "yes" if task["causal"] else ""]
+        rows.append([_title(task), *size, "\n".join([", ".join(texts), *_needs(task)])])
     parts = [
         _table(["attention", "mechanism"], mechanisms),
         _table(["claim", ""], [*claims, ["auxiliary loss", ", ".join(losses)]]),
         "A+B has A in every layer but the last, and B in the last.",
-        _table(["task", "classes", "length", "causal", "options"], map(_task_row, tasks)),
+        _table(["task", "classes", "length", "causal", "options"], rows),
         "A CSV, TSV or Parquet file of texts and labels is a task, too.",
-        f"budgets: {', '.join(document['budgets'])}, or the path of a TOML file",
+        f"recipes, --budget: {', '.join(document['budgets'])}, or the path of a TOML file",
+        f"suites, --suite: {', '.join(document['suites'])}, or the path of a TOML file",
         "harness list NAME: the options of a variant or a task, and what they mean",
     ]
     return "\n\n".join(parts)
@@ -78,21 +105,11 @@ def details(entry: Entry) -> str:
         lines += [entry["paper"]] if entry["paper"] else []
         lines += [f"claims: {', '.join(claims) or 'none'}"]
         lines += [f"auxiliary loss: {', '.join(entry['losses'])}"] if entry["losses"] else []
-    rows = [
-        [option["name"], option["type"], _value(option["default"]), option["meaning"]]
-        for option in entry["options"]
-    ]
-    table = _table(["option", "type", "default", "meaning"], rows) if rows else "no options"
-    return "\n".join([*(fill(line, WIDTH) for line in (*lines, *_needs(entry))), "", table])
-
-
-def content() -> bytes:
-    """The file of the variants, tasks and budgets of this package: an entry on each line."""
-    parts = []
-    for kind, entries in registered(plug_ins=False).items():
-        lines = ",\n".join(json.dumps(entry, ensure_ascii=False) for entry in entries)
-        parts.append(f'"{kind}": [\n{lines}\n]')
-    return "\n".join(["{", ",\n".join(parts), "}\n"]).encode()
+    head = ["option", "type", "default", "meaning"]
+    rows = [[option["name"], option["type"], _text(option["default"]), option["meaning"]]
+            for option in entry["options"]]  # fmt: skip
+    lines = [fill(line, WIDTH) for line in (*lines, *_needs(entry))]
+    return "\n".join([*lines, "", _table(head, rows) if rows else "no options"])
 
 
 def _is_installed(package: str) -> bool | None:
@@ -116,25 +133,11 @@ def _title(task: Entry) -> str:
     return f"{task['name']}@{task['version']}"
 
 
-def _task_row(task: Entry) -> list[str]:
-    size = [_value(task[field]) for field in ("classes", "length")]
-    options = ", ".join(
-        option["name"] + ("" if option["default"] is None else f"={option['default']}")
-        for option in task["options"]
-    )
-    return [
-        _title(task),
-        *size,
-        "yes" if task["causal"] else "",
-        "\n".join([options, *_needs(task)]),
-    ]
-
-
-def _value(value: object) -> str:
+def _text(value: object) -> str:
     return "" if value is None else str(value)
 
 
-def _table(head: Sequence[str], rows: Any) -> str:
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     from reports.text import text_table
 
     return text_table(head, rows, WIDTH)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from harness.cli import arguments, baselines, cells
+from harness.cli import arguments, baselines, runs
 from harness.cli.report import read, within, write_pages
 from zoo.registry import UserError
 
@@ -28,14 +28,16 @@ def locality(
     from reports import pages
 
     sizes = arguments.integers_in("windows", windows, range(1, 2**63), "8,32,128")
-    requests = cells.requests(
-        arguments.names_in([task]), ["softmax"], seeds, budget=budget, device=device,
-        precision=precision, set_=set_,
+    requests = runs.requests(
+        arguments.Runs(
+            attention=["softmax"], task=[task], budget=budget, seeds=seeds, device=device,
+            precision=precision, set_=set_,
+        )
     )  # fmt: skip
     plans = [plan for request in requests for plan in windowed(request, sizes)]
-    cells.require_owners(requests, plans)
+    runs.require_owners(requests, plans)
     plans += shuffled(requests, sizes)
-    records = [record for record, _ in cells.run(plans, store)]
+    records = [record for record, _ in runs.execute(plans, store)]
     baselines.fit([record for record in records if not record.spec.task.block], store)
     failed = [f"{record.status}: {record.reason}" for record in records if record.status != "ok"]
     if failed:

@@ -6,13 +6,12 @@ any. Measurements and fits are records; this program makes none.
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from harness.cli import cards, first, list, report
-from harness.cli.arguments import path
+from harness.cli import cards, catalogue, first, report
 from harness.cli.process import script
 from harness.records.certificate import Certificate, read_certificates
 from harness.records.shallow import read_studies, write_study
@@ -29,28 +28,35 @@ FIGURES = (".png", ".svg")
 library that drew them."""
 
 
-def main(
-    check: Annotated[bool, typer.Option("--check", help="Name what is out of date.")] = False,
-    fit: Annotated[
-        bool,
-        typer.Option("--fit", help="First fit what cards and findings lack; this takes hours."),
-    ] = False,
-    root: Annotated[Path, typer.Option(parser=path, help="A checkout of the repository.")] = Path(),
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class PagesOptions:
+    """The options of this program.
+
+    Attributes:
+        check: Name what is out of date.
+        fit: First fit what cards and findings lack; this takes hours.
+        root: A checkout of the repository.
+    """
+
+    check: bool = False
+    fit: bool = False
+    root: Path = Path()
+
+
+def main(options: PagesOptions) -> None:
     """Write every generated file, or name those that are out of date; exit 1 if there are any."""
-    if fit:
+    root = options.root
+    if options.fit:
         cards.fit_missing(root / "results")
         _fit_studies(root / "results" / "shallow")
     stale = [*_stale_certificates(read_certificates(root / "results"))]
     for make in GENERATORS:
-        made = make(root)
-        if check:
-            old = (file for file, content in made.items() if not is_current(file, content))
-            stale += [f"{file}: python -m harness.cli.pages" for file in old]
+        old = {file: content for file, content in make(root).items() if _differs(file, content)}
+        if options.check:
+            of_text = (file for file in old if file.suffix not in FIGURES)
+            stale += [f"{file}: python -m harness.cli.pages" for file in of_text]
         else:
-            report.write_pages(
-                {file: content for file, content in made.items() if _differs(file, content)}
-            )
+            report.write_pages(old)
     for line in stale:
         typer.echo(f"out of date: {line}")
     raise typer.Exit(1 if stale else 0)
@@ -75,8 +81,8 @@ def _stale_certificates(found: Mapping[str, Certificate]) -> Iterator[str]:
         forms = configurations(name, variant)
         expected = [(form.label, check.name) for form in forms for check in checks_for(form)]
         one = found.get(name)
-        known = [(result.form, result.check) for result in one.results] if one else []
-        if one is None or known != expected or one.code != source_digest(variant):
+        present = [(result.form, result.check) for result in one.results] if one else []
+        if one is None or present != expected or one.code != source_digest(variant):
             yield f"the certificate of {name}: harness check {name} --store results"
 
 
@@ -87,14 +93,6 @@ def _fit_studies(folder: Path) -> None:
     for name in SETTINGS:
         if not (folder / f"{name}.json").exists():
             typer.echo(write_study(folder, study(name)))
-
-
-def _list(root: Path) -> Files:
-    return {root / "harness" / "cli" / "list.json": list.content()}
-
-
-def _reports(root: Path) -> Files:
-    return report.made(root / "results", root)
 
 
 def _screen(root: Path) -> Files:
@@ -109,29 +107,29 @@ def _screen(root: Path) -> Files:
     return {readme: insert(readme.read_text("utf-8"), "screen", block).encode()}
 
 
-def _certificates(root: Path) -> Files:
-    found = read_certificates(root / "results")
-    return {root / "docs" / "certificates.md": certificates_page(found.values()).encode()}
-
-
-def _findings(root: Path) -> Files:
-    studies = read_studies(root / "results" / "shallow")
-    return {root / "docs" / "findings.md": findings(studies).encode()}
-
-
-def _performance(root: Path) -> Files:
+def _documents(root: Path) -> Files:
+    """The list of what is registered, and the pages of records that are no runs."""
     from benchmarks.page import PAGE, page
 
-    return {root / PAGE: page(root).encode()}
+    certificates = read_certificates(root / "results").values()
+    studies = read_studies(root / "results" / "shallow")
+    return {
+        root / "harness" / "cli" / "list.json": catalogue.content(),
+        root / "docs" / "certificates.md": certificates_page(certificates).encode(),
+        root / "docs" / "findings.md": findings(studies).encode(),
+        root / PAGE: page(root).encode(),
+    }
+
+
+def _reports(root: Path) -> Files:
+    return report.made(root / "results", root)
 
 
 def _cards(root: Path) -> Files:
     return cards.made(root / "docs" / "tasks.md", root / "results")
 
 
-GENERATORS: tuple[Callable[[Path], Files], ...] = (
-    _list, _reports, _screen, _certificates, _findings, _performance, _cards,
-)  # fmt: skip
+GENERATORS: tuple[Callable[[Path], Files], ...] = (_documents, _reports, _screen, _cards)
 
 
 if __name__ == "__main__":

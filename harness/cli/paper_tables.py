@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import typer
 
-from harness.cli import arguments, cells
+from harness.cli import arguments, runs
 from harness.cli.cost import measure_all
 from harness.cli.process import Answer
 from harness.cli.report import within, write_pages
@@ -151,11 +151,14 @@ def _plans(
     plans = {}
     for column in data_sets:
         if column.name not in missing:
-            requests = cells.requests(
-                [column.task], options.attentions, options.seeds, budget=options.budget,
-                device=options.device, precision=options.precision, set_=column.settings,
+            requests = runs.requests(
+                arguments.Runs(
+                    attention=[*options.attentions], task=[column.task], seeds=options.seeds,
+                    budget=options.budget, device=options.device, precision=options.precision,
+                    set_=[*column.settings],
+                )
             )  # fmt: skip
-            requests = cells.in_faster_precision(
+            requests = runs.in_faster_precision(
                 requests, options.precision, options.store, _resources(options), announce
             )
             for request in requests:
@@ -165,11 +168,12 @@ def _plans(
 
 
 def _resources(options: Options) -> "Resources":
-    return arguments.resources("local", options.workers, options.threads, options.device, None)
+    where = arguments.Execution(workers=options.workers, threads=options.threads)
+    return where.resources(options.device)
 
 
 def _trained(options: Options, plans: "Sequence[Plan]", keep: bool = False) -> "list[Record]":
-    outcomes = cells.run(
+    outcomes = runs.execute(
         plans, options.store, rerun=options.rerun, keep=keep, resources=_resources(options)
     )
     return [record for record, _ in outcomes]

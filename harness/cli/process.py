@@ -1,23 +1,34 @@
-"""A command as a process: signals, warnings, messages of one line, exit codes."""
+"""A command as a process: options, signals, warnings, messages of one line, exit codes."""
 
+import inspect
 import json
 import math
 import os
+import re
 import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, redirect_stdout, suppress
-from typing import Any, NamedTuple, NoReturn
+from dataclasses import MISSING, Field, fields, is_dataclass
+from functools import wraps
+from inspect import Parameter
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, NoReturn, get_args, get_origin
 
 import typer
 from typer.core import TyperCommand
 
+from harness.cli.arguments import path
 from harness.interrupts import Interrupts, Terminated
 from zoo.registry import UserError, in_one_line, printable
 
 # Depending on its version, Typer uses the package click or its own copy.
 USAGE_ERROR: Any = typer.BadParameter.__base__
+
+
+FLAGS = {"attention": ("--attention", "-a"), "task": ("--task", "-t"), "as_json": ("--json",)}
+"""The flags of options that have another one than their name."""
 
 
 class Answer(NamedTuple):
@@ -84,12 +95,77 @@ class Command(TyperCommand):
         return rest
 
 
+def group(**options: Any) -> typer.Typer:
+    """A command that has commands."""
+    # Rich markup would add a tenth of a second to every start.
+    plain = {"add_completion": False, "rich_markup_mode": None, "pretty_exceptions_enable": False}
+    return typer.Typer(no_args_is_help=True, **plain, **options)
+
+
+def add_command(app: typer.Typer, function: Callable[..., Any]) -> None:
+    """Add a command. Its parameters are its options; of a dataclass, the fields."""
+    kind: Any = next(iter(inspect.signature(function).parameters.values())).annotation
+    command = flat(function, kind) if is_dataclass(kind) else function
+    app.command(name=function.__name__.rstrip("_"), cls=Command)(command)
+
+
+def flat(function: Callable[[Any], Any], kind: Any) -> Callable[..., Any]:
+    """A function that takes the fields of the dataclass `kind`, which `function` takes."""
+
+    @wraps(function)
+    def command(**values: Any) -> Any:
+        return function(kind(**values))
+
+    texts = meanings(kind)
+    options = [option(field, texts[field.name]) for field in fields(kind)]
+    command.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
+    return command
+
+
+def option(field: Field[Any], text: str) -> Parameter:
+    """The option that is declared by a field of a dataclass, whose docstring says `text` of it.
+
+    Its type is a text, a number, a flag, a path, or a list of texts; `Annotated` adds arguments of
+    `typer.Option`, as `{"min": 1}`, and `{"argument": True}`, which needs no flag.
+    """
+    kind: Any = field.type
+    kind, *added = get_args(kind) if get_origin(kind) is Annotated else (kind,)
+    how: dict[str, Any] = {"help": f"{text}."} | {k: v for one in added for k, v in one.items()}
+    types, name = (kind, *get_args(kind)), field.name.strip("_").replace("_", "-")
+    flags = FLAGS.get(field.name, (f"--{name}",))
+    if Path in types:
+        how = {"parser": path, "metavar": "PATH"} | how
+    if bool in types and field.default is not False:
+        flags = (f"--{name}/--no-{name}",)
+    is_argument = how.pop("argument", False)
+    declared = typer.Argument(**how) if is_argument else typer.Option(*flags, **how)
+    default = Parameter.empty if field.default is MISSING else field.default
+    annotation = Annotated[kind, declared]
+    return Parameter(field.name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def meanings(factory: type) -> dict[str, str]:
+    """What the docstrings of a class and of its bases say of each parameter.
+
+    That is an entry of a section, `name: text`, or a first line that begins with its name.
+    """
+    texts: dict[str, str] = {}
+    for owner in reversed(factory.__mro__):
+        for documented in (owner, vars(owner).get("__init__")):
+            docstring = inspect.cleandoc(getattr(documented, "__doc__", None) or "")
+            found = re.findall(r"^ {4}(\w[\w, ]*): (.+(?:\n {8}.+)*)", docstring, re.MULTILINE)
+            found += re.findall(r"\A`(\w+)`: (.+)", docstring)
+            for names, text in found:
+                texts |= dict.fromkeys(names.split(", "), " ".join(text.split()).rstrip("."))
+    return texts
+
+
 def script(name: str, command: Callable[..., None]) -> NoReturn:
     """Run `command` as the program `python -m harness.cli.NAME`, with its parameters as options."""
 
     def run() -> int:
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
-        app.command(cls=Command)(command)
+        add_command(app, command)
         return invoke(app, f"python -m harness.cli.{name}", sys.argv[1:])
 
     execute(run)

@@ -1,10 +1,9 @@
-"""Progress of runs and downloads: a bar on a terminal, printed lines elsewhere."""
+"""Progress of runs, grids, fits and downloads: bars on a terminal, printed lines elsewhere."""
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from datetime import timedelta
-from math import ceil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import (
@@ -13,16 +12,26 @@ from rich.progress import (
     MofNCompleteColumn,
     Progress,
     ProgressColumn,
-    Task,
     TaskID,
     TextColumn,
     TimeElapsedColumn,
+    TimeRemainingColumn,
 )
-from rich.text import Text
 
+from harness.records.locks import State
 from harness.records.outcome import Point
+from harness.records.record import FINAL, Record
 from harness.records.spec import RunSpec
 from zoo.registry import printable
+
+if TYPE_CHECKING:
+    from harness.engines.jobs import Result
+
+SECONDS_PER_LINE = 10.0
+"""Minimum seconds between two printed lines; lines with a score on dev are always printed."""
+
+SECONDS_PER_SUMMARY = 60.0
+"""Seconds between two printed summaries of a grid that runs in other processes."""
 
 
 class Output(Console):
@@ -32,76 +41,12 @@ class Output(Console):
         """Go on; rich would end the process, with the run that it executes."""
 
 
-SECONDS_PER_LINE = 10.0
-"""Minimum seconds between two printed lines; lines with a score on dev are always printed."""
-
-
-class Estimate:
-    """The remaining time of a stage, from the steps of that stage alone."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        """Measure time by `clock`; nothing is known yet."""
-        self._clock, self._stage = clock, ""
-        self._first: tuple[float, int] | None = None
-
-    def left(self, stage: str, step: int, steps: int) -> float | None:
-        """Seconds until `steps`, if a step was seen since the first look at `stage`, else None."""
-        now = self._clock()
-        if stage != self._stage:
-            self._stage, self._first = stage, None
-        if self._first is None:
-            self._first = now, step
-        start, before = self._first
-        return (steps - step) * (now - start) / (step - before) if step > before else None
-
-
-class Remaining(ProgressColumn):
-    """The remaining time of a row, where it is known: its field `left`, in seconds."""
-
-    def render(self, task: Task) -> Text:
-        """See `ProgressColumn.render`."""
-        left = task.fields.get("left")
-        return Text("-:--:--" if left is None else str(timedelta(seconds=ceil(left))), "cyan")
-
-
-class CellProgress:
-    """Shows one cell; a `harness.callbacks.ProgressCallback`."""
-
-    def __init__(
-        self, spec: RunSpec, bar: Progress, errors: Console, clock: Callable[[], float]
-    ) -> None:
-        """Add a row for the cell to `bar`; tracebacks go to `errors`."""
-        self._estimate, self._phase = Estimate(clock), ""
-        self._title = title(spec)
-        self._bar, self._console, self._errors = bar, bar.console, errors
-        self._row = bar.add_task(self._title, total=spec.train.steps, status="")
-        self._printed = 0.0
-
-    def phase(self, name: str) -> None:
-        """See `ProgressCallback.phase`."""
-        self._phase = name
-        self._bar.update(self._row, status=name, left=None)
-        if not self._console.is_terminal:
-            self._print(name, self._console)
-
-    def point(self, point: Point, steps: int) -> None:
-        """See `ProgressCallback.point`."""
-        extra = "".join(f" {name} {loss:.2g}" for name, loss in point.losses.items())
-        dev = "" if point.dev is None else f" dev {point.dev:.4g}"
-        text = f"loss {point.loss:.3f}{extra}{dev}"
-        left = self._estimate.left(self._phase, point.step, steps)
-        self._bar.update(self._row, completed=point.step, status=text, left=left)
-        due = point.evaluated or time.monotonic() > self._printed + SECONDS_PER_LINE
-        if due and not self._console.is_terminal:
-            self._printed = time.monotonic()
-            self._print(f"step {point.step}/{steps} {text} ({point.seconds:.0f} s)", self._console)
-
-    def failed(self, trace: str) -> None:
-        """See `ProgressCallback.failed`."""
-        write_failure(trace, self._title, self._console, self._errors)
-
-    def _print(self, text: str, console: Console) -> None:
-        write(f"{self._title}: {text}", console)
+def write(text: str, console: Console) -> None:
+    """Print a text as it is, but for characters that the terminal would obey."""
+    # A run does not fail because its output cannot be written; the command does, at its end.
+    with suppress(OSError, UnicodeError):
+        lines = "\n".join(map(printable, text.split("\n")))
+        console.print(lines, markup=False, highlight=False, soft_wrap=True)
 
 
 def write_failure(trace: str, title: str, console: Console, errors: Console) -> None:
@@ -111,58 +56,217 @@ def write_failure(trace: str, title: str, console: Console, errors: Console) -> 
     write(f"{title}: failed:\n{trace}", console if shared else errors)
 
 
-def write(text: str, console: Console) -> None:
-    """Print a text as it is, but for characters that the terminal would obey."""
-    # A run does not fail because its output cannot be written; the command does, at its end.
-    with suppress(OSError, UnicodeError):
-        console.print(
-            "\n".join(map(printable, text.split("\n"))),
-            markup=False,
-            highlight=False,
-            soft_wrap=True,
-        )
-
-
 def title(spec: RunSpec) -> str:
     """The name of a run in progress bars and lines."""
     return f"{spec.attention} {spec.task.name} seed {spec.seed}"
 
 
-def columns() -> tuple[ProgressColumn, ...]:
-    """What is shown of a run on a terminal."""
-    return (
+def bars(console: Console, clock: Callable[[], float] = time.monotonic) -> Progress:
+    """The bars of runs: a row each, with the remaining time of the part that it is at."""
+    return Progress(
         TextColumn("[bold]{task.description}"),
         BarColumn(),
         TextColumn("{task.completed:.0f}/{task.total:.0f} {task.fields[status]}"),
         TimeElapsedColumn(),
-        Remaining(),
-    )
+        TimeRemainingColumn(),
+        console=console, disable=not console.is_terminal, get_time=clock,
+        # Two points of a long run may be an hour apart.
+        speed_estimate_period=1e5,
+    )  # fmt: skip
+
+
+class RunProgress:
+    """Shows one run; a `harness.callbacks.ProgressCallback`."""
+
+    def __init__(self, spec: RunSpec, bar: Progress, errors: Console) -> None:
+        """Add a row for the run to `bar`; tracebacks go to `errors`."""
+        self._title, self._bar, self._errors = title(spec), bar, errors
+        self._row = bar.add_task(self._title, total=spec.train.steps, status="")
+        self._begins, self._step, self._printed = True, 0, 0.0
+
+    def phase(self, name: str) -> None:
+        """See `ProgressCallback.phase`."""
+        self._begins = True
+        show_step(self._bar, self._row, self._step, name, begins=True)
+        self._print(name)
+
+    def point(self, point: Point, steps: int) -> None:
+        """See `ProgressCallback.point`."""
+        extra = "".join(f" {name} {loss:.2g}" for name, loss in point.losses.items())
+        dev = "" if point.dev is None else f" dev {point.dev:.4g}"
+        text = f"loss {point.loss:.3f}{extra}{dev}"
+        show_step(self._bar, self._row, point.step, text, begins=self._begins)
+        self._begins, self._step = False, point.step
+        if point.evaluated or time.monotonic() > self._printed + SECONDS_PER_LINE:
+            self._printed = time.monotonic()
+            self._print(f"step {point.step}/{steps} {text} ({point.seconds:.0f} s)")
+
+    def failed(self, trace: str) -> None:
+        """See `ProgressCallback.failed`."""
+        write_failure(trace, self._title, self._bar.console, self._errors)
+
+    def _print(self, text: str) -> None:
+        """Print a line where there are no bars."""
+        if not self._bar.console.is_terminal:
+            write(f"{self._title}: {text}", self._bar.console)
+
+
+def show_step(bar: Progress, row: TaskID, step: int, status: str, *, begins: bool) -> None:
+    """Show the step of a run; where a part `begins`, its speed is that from here on."""
+    if begins:
+        bar.reset(row, completed=step, status=status)
+    else:
+        bar.update(row, completed=step, status=status)
+
+
+def summary(
+    done: int, total: int, running: int, failed: int, others: int = 0, left: float | None = None
+) -> str:
+    """The state of a grid in one line.
+
+    Args:
+        done: runs with a final record.
+        total: all runs.
+        running: runs that are in progress.
+        failed: runs that failed.
+        others: runs of processes of other commands.
+        left: seconds until the end, about; None where unknown.
+    """
+    parts = [f"{done} of {total} runs done", f"{running} running", f"{failed} failed"]
+    parts += [f"{others} running elsewhere"] if others else []
+    if left is not None:
+        minutes = f"{left / 60:.0f} min" if left < 6000 else f"{left / 3600:.1f} h"
+        parts.append(f"about {f'{left:.0f} s' if left < 100 else minutes} left")
+    return ", ".join(parts)
+
+
+class GridView:
+    """Shows a grid; a `harness.grid.View` and a `harness.engines.jobs.CellView`."""
+
+    def __init__(
+        self,
+        bar: Progress,
+        errors: Console,
+        name_of: Callable[[RunSpec], str],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Show the grid on `bar`, tracebacks on `errors`; `name_of` gives the name of a record."""
+        self._bar, self._console, self._errors = bar, bar.console, errors
+        self._name_of, self._clock = name_of, clock
+        self._rows: dict[str, TaskID] = {}
+        self._specs: dict[str, RunSpec] = {}
+        self._first: dict[str, float] = {}
+        self._phases: dict[str, str] = {}
+        self._running: Mapping[str, State] = {}
+        self._others: Mapping[str, State] = {}
+        self._failed = self._done = self._before = self._total = 0
+        self._overall: TaskID | None = None
+
+    def begin(self, total: int, done: int) -> None:
+        """See `harness.grid.View.begin`."""
+        self._total, self._done, self._before = total, done, done
+        self._start = self._printed = self._clock()
+        if total > 1:
+            self._overall = self._bar.add_task("grid", total=total, completed=done, status="")
+
+    def started(self, spec: RunSpec) -> None:
+        """See `harness.grid.View.started`."""
+        self._specs[self._name_of(spec)] = spec
+
+    def callback(self, spec: RunSpec) -> RunProgress:
+        """See `harness.engines.jobs.CellView.callback`."""
+        return RunProgress(spec, self._bar, self._errors)
+
+    def ended(self, record: Record, result: "Result") -> None:
+        """See `harness.grid.View.ended`."""
+        name = self._name_of(record.spec)
+        self._done += record.status in FINAL
+        self._failed += record.status not in FINAL
+        self._running = {key: state for key, state in self._running.items() if key != name}
+        if name in self._rows:
+            self._bar.remove_task(self._rows.pop(name))
+        if result.trace:
+            write_failure(result.trace, title(record.spec), self._console, self._errors)
+        if self._total > 1:
+            self._print(f"{title(record.spec)}: {record.status}; {self.summary()}")
+        self._show_overall()
+
+    def refresh(self, running: Mapping[str, State], others: Mapping[str, State]) -> None:
+        """See `harness.grid.View.refresh`."""
+        for name, state in running.items():
+            if name not in self._first:
+                self._first[name] = state.step / state.steps
+                text = title(self._specs[name])
+                self._rows[name] = self._bar.add_task(text, total=state.steps, status=state.phase)
+                self._print(f"{text}: process {state.pid} of {state.host}")
+            if name in self._rows:
+                begins = self._phases.get(name) != state.phase
+                show_step(self._bar, self._rows[name], state.step, state.phase, begins=begins)
+            self._phases[name] = state.phase
+        self._running, self._others = running, others
+        self._show_overall()
+        if self._clock() > self._printed + SECONDS_PER_SUMMARY:
+            self._printed = self._clock()
+            self._print(self.summary())
+
+    def summary(self) -> str:
+        """The state of the grid in one line."""
+        running, others = len(self._running), len(self._others)
+        left = self._seconds_left()
+        return summary(self._done, self._total, running, self._failed, others, left)
+
+    def _show_overall(self) -> None:
+        if self._overall is not None:
+            self._bar.update(self._overall, completed=self._done, status=self.summary())
+
+    def _seconds_left(self) -> float | None:
+        """From the work of this command so far; None before a run has ended, and at the end."""
+        parts = {name: state.step / state.steps for name, state in self._running.items()}
+        ended = self._done - self._before + self._failed
+        new = ended + sum(part - self._first.get(name, 0.0) for name, part in parts.items())
+        left = self._total - self._done - self._failed - sum(parts.values())
+        return (self._clock() - self._start) * left / new if ended and left > 0 else None
+
+    def _print(self, text: str) -> None:
+        """Print a line where there are no bars."""
+        if not self._console.is_terminal:
+            write(text, self._console)
 
 
 @contextmanager
-def fitting(console: Console, name: str) -> Iterator[Callable[[str, int, int], None]]:
-    """Show what is fitted; yield a function of a step's name, the steps before it, and of all."""
-    columns = (TextColumn("[bold]{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(
-        *columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal
-    ) as bar:
-        row: TaskID | None = None
+def grid(
+    console: Console, errors: Console, name_of: Callable[[RunSpec], str]
+) -> Iterator[GridView]:
+    """Show a grid on `console`, and failures on `errors`; `name_of` gives the name of a record."""
+    with bars(console) as bar:
+        yield GridView(bar, errors, name_of)
 
-        def on_step(step: str, done: int, steps: int) -> None:
-            nonlocal row
-            if not console.is_terminal:
-                write(f"{name}: {step} ({done + 1} of {steps})", console)
-                return
-            row = bar.add_task(name, total=steps) if row is None else row
-            bar.update(row, completed=done, description=f"{name}: {step}")
+
+@contextmanager
+def counting(
+    console: Console, name: str, count: ProgressColumn, *, lines: bool
+) -> Iterator[Callable[[str, int, int], None]]:
+    """Show work of several parts; yield a function of a part, what is done before it, and of all.
+
+    With `lines` each is a printed line where there is no terminal.
+    """
+    columns = (TextColumn("[bold]{task.description}"), BarColumn(), count, TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        row = bar.add_task(name, total=None)
+
+        def on_step(part: str, done: int, total: int) -> None:
+            if lines and not console.is_terminal:
+                write(f"{name}: {part} ({done + 1} of {total})", console)
+            bar.update(row, description=f"{name}: {part}", completed=done, total=total)
 
         yield on_step
 
 
-@contextmanager
-def download(console: Console, name: str) -> Iterator[Callable[[str, int, int], None]]:
-    """Show a download; yield a function of the file's name, the bytes so far, and all bytes."""
-    columns = (*Progress.get_default_columns(), DownloadColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        row = bar.add_task(name, total=None)
-        yield lambda file, done, size: bar.update(row, description=file, completed=done, total=size)
+def fitting(console: Console, name: str) -> AbstractContextManager[Callable[..., None]]:
+    """Show what is fitted; see `counting`."""
+    return counting(console, name, MofNCompleteColumn(), lines=True)
+
+
+def download(console: Console, name: str) -> AbstractContextManager[Callable[..., None]]:
+    """Show a download in bytes; see `counting`."""
+    return counting(console, name, DownloadColumn(), lines=False)

@@ -109,7 +109,7 @@ def made(store: Path, root: Path) -> dict[Path, bytes]:
     Raises:
         UserError: the store cannot be read.
     """
-    from harness.cli import models
+    from harness.cli import catalogue
     from harness.cli.suite_results import published_tables
     from harness.records.certificate import read_certificates
     from harness.records.suites import names
@@ -120,7 +120,7 @@ def made(store: Path, root: Path) -> dict[Path, bytes]:
 
     found, suites = _gather(store), root / "harness" / "recipes" / "suites"
     files = within(store, _made(found, latex=False))
-    files[root / "docs" / "variants.md"] = models.page(
+    files[root / "docs" / "variants.md"] = catalogue.page(
         found.costs, read_certificates(store)
     ).encode()
     built_in = [of.suite for of in found.suites if of.suite.name in names()]

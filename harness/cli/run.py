@@ -1,175 +1,226 @@
 """`harness run`: train variants on tasks."""
 
-from collections.abc import Sequence
-from functools import partial
+import warnings
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from harness.cli import arguments, baselines, cells, report
+from harness.cli import arguments, baselines, report, runs
 from harness.cli.process import Answer
-from zoo.registry import UserError
+from zoo.registry import UserError, printable
 
 if TYPE_CHECKING:
+    from harness.plan import Plan, Request
     from harness.records.record import Record
 
+    Outcomes = list[tuple[Record, bool]]
+    """The record of each run, and whether it was made now."""
 
-def run(
-    attention: Annotated[
-        list[str] | None,
-        typer.Option("--attention", "-a", help="A, A+B, MODULE:CLASS, or A,B,...; repeatable."),
-    ] = None,
-    task: Annotated[
-        list[str] | None,
-        typer.Option("--task", "-t", help="TASK or TASK,TASK,...; repeatable; that of a question."),
-    ] = None,
-    budget: arguments.BudgetOption = "laptop",
-    seeds: Annotated[
-        str | None,
-        typer.Option(help="Seeds and ranges: 0-2,7; by default 0, with --tune 1-5."),
-    ] = None,
-    device: arguments.DeviceOption = "auto",
-    precision: arguments.PrecisionOption = "auto",
-    positions: Annotated[
-        str, typer.Option(help="learned, rotary or none; by default learned, or a question's.")
-    ] = "",
-    compiled: Annotated[
-        bool | None,
-        typer.Option("--compile/--no-compile", help="torch.compile; by default on CUDA only."),
-    ] = None,
-    set_: arguments.SetOption = None,
-    tune: Annotated[
-        bool,
-        typer.Option("--tune", help="Choose the learning rate on dev by seed 0, of four rates."),
-    ] = False,
-    grid: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Another grid for --tune: train.FIELD=VALUE,VALUE,... or model.FIELD=...; "
-            "repeatable for the product."
-        ),
-    ] = None,
-    match: Annotated[
-        str,
-        typer.Option(help="parameters: the feed-forward width at which they are softmax's."),
-    ] = "",
-    tensorboard: arguments.TensorboardOption = None,
-    suite: Annotated[
-        str, typer.Option(help="Run what is missing of a suite: laptop, or a TOML file.")
-    ] = "",
-    questions: Annotated[
-        str, typer.Option(help="Of the suite, separated by commas; by default all.")
-    ] = "",
-    cost: Annotated[
-        bool,
-        typer.Option("--cost/--no-cost", help="Measure time and memory; a suite does at its end."),
-    ] = True,
-    store: arguments.StoreOption = Path("runs"),
-    engine: arguments.EngineOption = "local",
-    workers: arguments.WorkersOption = 0,
-    threads: arguments.ThreadsOption = 0,
-    slurm: arguments.SlurmOption = None,
-    rerun: Annotated[
-        bool, typer.Option("--rerun", help="Repeat finished runs, from the beginning.")
-    ] = False,
-    keep_checkpoints: Annotated[
-        bool,
-        typer.Option("--keep-checkpoints", help="Keep the weights of each evaluation."),
-    ] = False,
-    as_json: arguments.JsonOption = False,
-) -> Answer:
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(arguments.Stored, arguments.Execution, arguments.Runs):
+    """The options of `harness run`.
+
+    Attributes:
+        tune: Choose the learning rate on dev by seed 0, of four rates.
+        grid: Another grid for --tune: train.FIELD=VALUE,VALUE,... or model.FIELD=...; repeatable
+            for the product.
+        over: Vary an option: NAME.OPTION=VALUE,VALUE,...; NAME is task, model, train, or a variant:
+            task.pairs=4,8,16.
+        match: parameters: the feed-forward width at which they are softmax's.
+        suite: Run what is missing of a suite: laptop, or a TOML file.
+        questions: Of the suite, separated by commas; by default all.
+        cost: Measure time and memory; a suite does at its end.
+        rerun: Repeat finished runs, from the beginning.
+        remeasure: Measure the cost of finished runs of the store again.
+        keep_checkpoints: Keep the weights of each evaluation.
+        tensorboard: Folder for the curves as event files of TensorBoard.
+    """
+
+    tune: bool = False
+    grid: list[str] | None = None
+    over: str = ""
+    match: str = ""
+    suite: str = ""
+    questions: str = ""
+    cost: bool = True
+    rerun: bool = False
+    remeasure: bool = False
+    keep_checkpoints: bool = False
+    tensorboard: Path | None = None
+
+    def execute(self, plans: "Sequence[Plan]", **changes: Any) -> "Outcomes":
+        """See `harness.cli.runs.execute`."""
+        how = {"rerun": self.rerun, "keep": self.keep_checkpoints, "cost": self.cost, **changes}
+        return runs.execute(plans, self.store, resources=self.resources(self.device), **how)
+
+    def require_only(self, allowed: Collection[str], reason: str) -> None:
+        """Raise `UserError`, with the reason, where another option than those allowed is given."""
+        for name, flag in arguments.given(self).items():
+            if name not in allowed:
+                raise UserError(f"{flag} is not possible: {reason}; leave it out")
+
+
+EXECUTION = {"attention", "store", "device", "engine", "workers", "threads", "slurm", "as_json"}
+"""The options of the first command."""
+
+SUITE = {*EXECUTION, "suite", "questions", "set_", "cost", "rerun", "keep_checkpoints"}
+"""The options beside `--suite`."""
+
+REMEASURE = {"remeasure", "store", "as_json"}
+
+
+def run(options: RunOptions) -> Answer:
     """Train every variant on every task with every seed; report accuracy, speed and memory.
 
     With --attention alone: the place of the variants among the published rows of a suite.
 
-    Each run is made once: commands on one store, of one machine or several, share its cells.
+    Each run is made once: commands on one store, of one machine or several, share its runs.
     Exit 1 if a run failed, or was skipped because the variant does not support the task.
     """
-    from harness.cli import tuning
-    from harness.events import require_tensorboard, write_events
-    from harness.plan import resolve
+    if options.remeasure:
+        options.require_only(REMEASURE, "--remeasure repeats the measurements of a store")
+        return _remeasure(options)
+    resources = options.resources(options.device)
+    if options.suite:
+        from harness.cli import suite
 
-    resources = arguments.resources(engine, workers, threads, device, slurm)
-    run_cells = partial(
-        cells.run, folder=store, rerun=rerun, keep=keep_checkpoints, resources=resources, cost=cost
-    )
-    given = {
-        "task": task, "budget": budget != "laptop", "seeds": seeds is not None, "tune": tune,
-        "grid": grid, "match": match, "precision": precision != "auto", "positions": positions,
-        "compile": compiled is not None, "tensorboard": tensorboard,
-    }  # fmt: skip
-    if suite:
-        from harness.cli import suite as suites
-
-        suites.require_none(given, suite)
-        return suites.run(
-            suite, attention or (), questions, set_, device, store, measured=cost, as_json=as_json,
-            run_cells=partial(run_cells, cost=False),
-        )  # fmt: skip
-    if not attention:
+        options.require_only(SUITE, f"suite {options.suite} fixes it")
+        return suite.run(options)
+    if not options.attention:
         raise UserError("no --attention is given; give for example --attention primal")
-    if questions:
+    if options.questions:
         raise UserError("--questions are those of a suite; give --suite laptop as well")
-    if not any((*given.values(), set_, rerun, keep_checkpoints, not cost)):
+    if not arguments.given(options).keys() - EXECUTION:
         from harness.cli.first import first
 
-        return first(arguments.attentions_in(attention), device, store, resources, as_json)
-    if grid and not tune:
-        raise UserError("--grid is the grid of --tune; give --tune as well")
-    if tensorboard:
-        require_tensorboard()
-    tasks, attentions = arguments.names_in(task or []), arguments.attentions_in(attention)
-    requests = cells.requests(
-        tasks, attentions, "0" if tune or seeds is None else seeds, budget=budget, device=device,
-        precision=precision, set_=set_, positions=positions, compiled=compiled,
-    )  # fmt: skip
-    if match:
-        requests = cells.matched(requests, match)
-    requests = cells.in_faster_precision(requests, precision, store, resources)
-    if tune:
-        outcomes, count = tuning.run(requests, grid, seeds, run_cells)
-    else:
-        plans = [resolve(request, announce=typer.echo) for request in requests]
-        cells.require_owners(requests, plans)
-        outcomes, count = run_cells(plans), len(plans)
+        names = arguments.attentions_in(options.attention)
+        return first(names, options.device, options.store, resources, options.as_json)
+    outcomes, count = train(options)
     records = [record for record, _ in outcomes]
-    if tensorboard:
-        write_events(records, tensorboard)
+    if options.tensorboard:
+        from harness.events import write_events
+
+        write_events(records, options.tensorboard)
+    baselines.fit(records, options.store)
+    if options.over:
+        _write_sweep(options)
     complete = len(records) == count and all(record.status == "ok" for record in records)
-    baselines.fit(records, store)
-    content = (_document if as_json else _text)(outcomes, report.attach(records, store), store)
-    return Answer(content, 0 if complete else 1)
+    return Answer(_content(outcomes, options), 0 if complete else 1)
 
 
-def _document(
-    outcomes: "Sequence[tuple[Record, bool]]", records: "list[Record]", store: Path
-) -> dict[str, object]:
-    """The rows of the summary of `records`, which have baselines, and the record of each run."""
+def train(options: RunOptions) -> "tuple[Outcomes, int]":
+    """Make the runs that the options name.
+
+    Returns:
+        Records of runs, and how many there are if none is skipped.
+
+    Raises:
+        UserError: an option is malformed, or is not possible.
+    """
+    from harness.cli import tuning
+    from harness.events import require_tensorboard
+    from harness.records.store import Store
+    from harness.sweep import require_one_processor
+
+    if options.grid and not options.tune:
+        raise UserError("--grid is the grid of --tune; give --tune as well")
+    if options.over and options.tune:
+        raise UserError("--over and --tune are not possible at once; leave one of them out")
+    if options.tensorboard:
+        require_tensorboard()
+    requests = runs.requests(replace(options, seeds=None) if options.tune else options)
+    requests = _matched(_varied(requests, options.over), options.match)
+    resources = options.resources(options.device)
+    requests = runs.in_faster_precision(requests, options.precision, options.store, resources)
+    if options.tune:
+        return tuning.run(requests, options.grid, options.seeds, options.execute)
+    plans = runs.resolve(requests)
+    if options.over:
+        require_one_processor(plans, Store(options.store))
+    return options.execute(plans), len(plans)
+
+
+def _varied(requests: "list[Request]", over: str) -> "list[Request]":
+    from harness.sweep import varied
+
+    for field, values in arguments.values_in("--over", [over] if over else []).items():
+        return [one for request in requests for one in varied(request, field, values)]
+    return requests
+
+
+def _matched(requests: "list[Request]", match: str) -> "list[Request]":
+    """The requests, if `match` is given with models of equal size; see `harness.matching`."""
+    from harness.matching import matched
+
+    if match not in ("", "parameters"):
+        raise UserError(f"--match {match!r} is not possible; give parameters")
+    return [matched(one, announce=typer.echo) for one in requests] if match else requests
+
+
+def _write_sweep(options: RunOptions) -> None:
+    """Write a table and a figure of all runs of the store that differ in the option varied."""
+    from harness.sweep import default_of
+    from reports import pages
+
+    field = options.over.partition("=")[0]
+    records = report.read(options.store, curves=False)[0]
+    try:
+        files = pages.sweep_files(records, field, default_of(field))
+    except ValueError as error:
+        raise UserError(f"no page is written: {error}") from error
+    report.write_pages(report.within(options.store, files))
+
+
+def _content(outcomes: "Outcomes", options: RunOptions) -> Any:
+    """The record of each run, and the summary of the records, with baselines."""
     from harness.records.store import Store
     from reports import tables
 
-    runs = [
-        {
-            "path": Store(store).path(record.spec),
-            "new": new,
-            "attention": record.spec.attention,
-            "task": record.spec.task.key,
-            "seed": record.spec.seed,
-            "status": record.status,
-            "reason": record.reason,
-        }
-        for record, new in outcomes
-    ]
-    return {"rows": tables.rows_of(records), "runs": runs}
-
-
-def _text(outcomes: "Sequence[tuple[Record, bool]]", records: "list[Record]", store: Path) -> str:
-    """The path of each record, and the summary of `records`, which have baselines."""
-    from harness.records.store import Store
-    from reports import tables
-
+    store = Store(options.store)
+    records = report.attach([record for record, _ in outcomes], options.store)
+    if options.as_json:
+        made = [
+            {
+                "path": store.path(record.spec), "new": new, "attention": record.spec.attention,
+                "task": record.spec.task.key, "seed": record.spec.seed, "status": record.status,
+                "reason": record.reason,
+            }
+            for record, new in outcomes
+        ]  # fmt: skip
+        return {"rows": tables.rows_of(records), "runs": made}
     notes = {True: "", False: "  (already present; run it again with --rerun)"}
-    paths = [f"{Store(store).path(record.spec)}{notes[new]}" for record, new in outcomes]
-    summary = tables.summary(records)
-    return "\n".join([*paths, "", summary, "", f"leaderboard: harness report --store {store}"])
+    paths = [f"{store.path(record.spec)}{notes[new]}" for record, new in outcomes]
+    after = f"leaderboard: harness report --store {options.store}"
+    return "\n".join([*paths, "", tables.summary(records), "", after])
+
+
+def _remeasure(options: RunOptions) -> Answer:
+    """Measure the cost of every finished run of a store again; exit 1 if one cannot be."""
+    from harness.environment import keep_freed_memory
+    from harness.records.store import Store
+    from harness.remeasure import remeasure
+    from harness.runner import reason_of
+    from reports import tables
+
+    keep_freed_memory()
+    store = Store(options.store)
+    records = [record for record in report.read(store.folder)[0] if record.status == "ok"]
+    if not records:
+        raise UserError(
+            f"store {str(store.folder)!r} has no finished run; make one with: harness run"
+        )
+    store.remove_leftovers()
+    measured = []
+    for record in records:
+        path = store.path(record.spec)
+        try:
+            measured.append(remeasure(record, store))
+            typer.echo(printable(str(path)))
+        except Exception as error:
+            warnings.warn(f"{path} is left unchanged: {reason_of(error)}", stacklevel=2)
+    document, text = {"rows": tables.rows_of(measured)}, f"\n{tables.summary(measured)}"
+    return Answer(document if options.as_json else text, int(len(measured) < len(records)))

@@ -1,23 +1,28 @@
 """`harness site`: write the page of a suite as one file."""
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from harness.cli import arguments
 from harness.cli.report import write_pages
 from zoo.registry import UserError
 
 
-def site(
-    out: Annotated[Path, typer.Option(parser=arguments.path, help="Folder of index.html.")],
-    suite: Annotated[str, typer.Option(help="NAME, NAME@VERSION or a TOML file.")] = "laptop",
-    store: Annotated[
-        Path | None,
-        typer.Option(parser=arguments.path, help="Folder of records; by default the published."),
-    ] = None,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class SiteOptions:
+    """The options of `harness site`.
+
+    Attributes:
+        out: Folder of index.html.
+        suite: NAME, NAME@VERSION or a TOML file.
+        store: Folder of records; by default the published.
+    """
+
+    out: Path
+    suite: str = "laptop"
+    store: Path | None = None
+
+
+def site(options: SiteOptions) -> None:
     """Write index.html: the matrix of a suite, the advisor, charts and a card for each variant.
 
     It needs no other file and no network.
@@ -30,14 +35,14 @@ def site(
     from reports.site import NAME, Content
     from reports.site import site as page
 
-    chosen, folder = find(suite), store or stores_of(None)[0]
+    chosen, folder = find(options.suite), options.store or stores_of(None)[0]
     if not folder.is_dir():
         raise UserError(f"store {str(folder)!r} is not a folder; make records with: harness run")
     results = read_results(chosen, [folder])
-    require_writable(out, str(out), "give another --out")
+    require_writable(options.out, str(options.out), "give another --out")
     content = Content(
         suite=chosen, runs=results.runs, costs=results.costs, baselines=results.baselines,
         records=results.records, variants=described()["variants"],
         studies=read_studies(folder / "shallow"), causal=causal_questions(chosen),
     )  # fmt: skip
-    write_pages({out / NAME: page(content)})
+    write_pages({options.out / NAME: page(content)})

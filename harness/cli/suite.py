@@ -1,6 +1,7 @@
 """`harness run --suite`: the missing runs of a suite, then the costs of its rows."""
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,76 +16,43 @@ from harness.records.suites import SUFFIX
 from zoo.registry import UserError
 
 if TYPE_CHECKING:
-    from harness.plan import Plan
-    from harness.records.record import Record
+    from harness.cli.run import RunOptions
     from harness.records.suites import Suite, SuiteRow
-
-    Outcomes = list[tuple[Record, bool]]
 
 SECONDS, TIMEOUT = 3.0, 600.0
 """Of sampling for a measurement of cost, and of all of it, as `harness cost` has them."""
 
 
-def require_none(given: Mapping[str, Any], suite: str) -> None:
-    """Reject options that a suite fixes.
+def run(options: "RunOptions") -> Answer:
+    """Run what is missing, question by question, then measure what the rows cost.
 
     Raises:
-        UserError: one of `given` has a value.
-    """
-    for option, value in given.items():
-        if value:
-            raise UserError(f"--{option} is not possible: suite {suite} fixes it; leave it out")
-
-
-def run(
-    name: str,
-    attention: Sequence[str],
-    questions: str,
-    set_: Sequence[str] | None,
-    device: str,
-    store: Path,
-    *,
-    measured: bool,
-    as_json: bool,
-    run_cells: "Callable[[Sequence[Plan]], Outcomes]",
-) -> Answer:
-    """Run what is missing, question by question; see `harness.cli.run`.
-
-    Args:
-        name: of the suite, or the path of its file.
-        attention: texts of `--attention`; none for all rows.
-        questions: text of `--questions`; empty for all.
-        set_: texts of `--set`.
-        device: where runs are, `auto`, `cpu` or `cuda`.
-        store: folder of the records.
-        measured: whether to measure what the rows cost, when no run is left.
-        as_json: whether to answer with a document.
-        run_cells: runs plans; see `harness.cli.tuning.run`.
+        UserError: a question or a row is unknown, data are missing, or a check fails.
     """
     from harness import suite as suites
     from harness.environment import pick_device
     from harness.records.suites import find
 
-    suite = find(name)
-    kind: Any = pick_device(device).type
-    chosen = (
-        [suite.question(one) for one in names_in([questions])] if questions else suite.questions
-    )
-    rows = suites.rows_of(suite, attentions_in(attention), settings_of(set_))
+    suite = find(options.suite)
+    kind: Any = pick_device(options.device).type
+    names = names_in([options.questions]) if options.questions else []
+    chosen = [suite.question(name) for name in names] or suite.questions
+    named = attentions_in(options.attention or ())
+    rows = suites.rows_of(suite, named, settings_of(options.set_))
     suites.require_data(chosen)
     _require_certificates(rows)
-    complete = True
+    complete, execute = True, partial(options.execute, cost=False)
     for number, question in enumerate(chosen, 1):
         typer.echo(f"question {number} of {len(chosen)}: {question.title}")
-        requests = suites.requests(name, question, rows, kind)
+        requests = suites.requests(options.suite, question, rows, kind)
         if requests:
             seeds = ",".join(map(str, question.seeds))
-            outcomes, count = tuning.run(requests, None, seeds, run_cells)
+            outcomes, count = tuning.run(requests, None, seeds, execute)
             complete &= len(outcomes) == count and all(r.status == "ok" for r, _ in outcomes)
-    if measured:
-        complete &= cost(suite, rows, kind, store)
-    text, answers = _content(suite, name, store)
-    return Answer({"answers": answers} if as_json else text, 0 if complete else 1)
+    if options.cost:
+        complete &= cost(suite, rows, kind, options.store)
+    text, answers = _content(suite, options.suite, options.store)
+    return Answer({"answers": answers} if options.as_json else text, 0 if complete else 1)
 
 
 def cost(suite: "Suite", rows: "Sequence[SuiteRow]", device: Any, store: Path) -> bool:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from harness.cli import cells
+from harness.cli import runs
 from harness.cli.arguments import seeds_in, values_in
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def run(
     requests: "Sequence[Request]",
     grid: Sequence[str] | None,
     seeds: str | None,
-    run_cells: "Callable[[Sequence[Plan]], Outcomes]",
+    execute: "Callable[[Sequence[Plan]], Outcomes]",
 ) -> "tuple[Outcomes, int]":
     """Tune a row for each request.
 
@@ -31,7 +31,7 @@ def run(
         requests: a run of each row.
         grid: texts of `--grid`.
         seeds: of the runs at the chosen point; `SEEDS` if None.
-        run_cells: runs plans; returns a record of each plan that can run, and whether it is new.
+        execute: runs plans; returns a record of each plan that can run, and whether it is new.
 
     Returns:
         The records of the runs at the chosen points, and of the trials of rows none of which
@@ -47,8 +47,8 @@ def run(
     texts = values_in("--grid", grid)
     rows = [row(request, texts, announce=typer.echo) for request in requests]
     plans = [plan for one in rows for plan in one.trials]
-    cells.require_owners(requests, plans)
-    trials = {record.spec.id: record for record, _ in run_cells(plans)}
+    runs.require_owners(requests, plans)
+    trials = {record.spec.id: record for record, _ in execute(plans)}
     finals, failed = [], []
     for own in rows:
         chosen = own.best(trials)
@@ -56,7 +56,7 @@ def run(
             finals += own.finals(chosen.spec, numbers)
         failed += [] if chosen else [trials[p.spec.id] for p in own.trials if p.spec.id in trials]
         _show(own, trials)
-    outcomes = run_cells(finals) if finals else []
+    outcomes = execute(finals) if finals else []
     return [*outcomes, *((trial, False) for trial in failed)], len(rows) * len(numbers)
 
 

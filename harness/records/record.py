@@ -78,7 +78,7 @@ class Cost(Frozen):
             it was stored, whose ratios are to SDPA; see `over_softmax`.
         inference_reference: the fastest softmax in inference; None likewise.
         workers: cells that ran on the machine during the measurement, this one included. With more
-            than 1 the times are those of a shared machine, until `harness measure` replaces them.
+            than 1 the times are those of a shared machine: `harness run --remeasure` replaces them.
     """
 
     own: Usage

@@ -137,14 +137,15 @@ def notes(records: Sequence[Record], broken: Sequence[Broken]) -> Iterator[str]:
     if shared := sum(record.cost is not None and record.cost.workers > 1 for record in records):
         yield (
             f"- The costs of {shared} of {len(records)} runs were measured while other cells ran "
-            "on the machine: their times are higher than those of an idle one. `harness measure` "
-            "replaces them.\n"
+            "on the machine: their times are higher than those of an idle one. `harness run "
+            "--remeasure` replaces them.\n"
         )
     costs = [record.cost for record in records if record.cost]
     if outdated := sum(cost.time_ratio is not None and not cost.reference for cost in costs):
         yield (
             f"- {outdated} of {len(records)} runs have no time ratio: they were measured before "
-            "the fastest softmax was the reference. `harness measure` measures them again.\n"
+            "the fastest softmax was the reference. `harness run --remeasure` measures them "
+            "again.\n"
         )
     quoted = {
         number

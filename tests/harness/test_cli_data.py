@@ -1,5 +1,6 @@
 """`harness data`: what its commands print, and their exit codes."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,9 @@ import pytest
 
 from tasks.data import download
 from tasks.data.files import File, Layout, Source
+from tasks.data.sources import CachedTask
 from tasks.lra.text import Text
+from tasks.registry import tasks
 
 
 @pytest.fixture
@@ -36,11 +39,6 @@ def test_an_import_prints_the_file_in_the_cache(call, reviews):
         assert arrays["train_targets"].tolist() == [0, 1]
 
 
-def test_importing_what_does_not_exist_is_rejected(call, tmp_path):
-    code, _, err = call("data", "import", "image", str(tmp_path / "none"))
-    assert code == 2 and err.count("\n") == 1 and "does not exist" in err
-
-
 @pytest.mark.parametrize("argv", [("list",), ("import", "text", ".")], ids=repr)
 def test_a_cache_that_is_a_file_is_rejected(call, reviews, tmp_path, monkeypatch, argv):
     (tmp_path / "notes.txt").write_text("mine")
@@ -66,14 +64,20 @@ def test_fetch_prints_the_file_and_the_terms(call, monkeypatch, tmp_path, presen
     assert call(*argv) == (0, f"{verb}: {tmp_path / 'text.npz'}\nterms: cite us\n", "")
 
 
-def test_fetching_without_a_download_or_a_source_is_rejected(call, reviews):
+def test_a_line_for_each_data_set_says_where_it_is_or_how_to_get_it(call, data_home):
+    code, out, err = call("data", "list")
+    cached = {name for name, task in tasks.items() if issubclass(task, CachedTask)}
+    lines = {line.partition(": ")[0]: line for line in out.splitlines()}
+    assert (code, err, {*lines}) == (0, "", cached)
+    assert "harness data import image PATH" in lines["image"]
+    assert all(f"listops: {path}\n" in out for path in data_home.glob("listops*.npz"))
+    # Nothing is downloaded of a source without an address.
+    remedy = "run 'harness data import retrieval PATH'"
+    assert f"{remedy} with the folder of lra" in lines["retrieval"]
+    address = "https://storage.googleapis.com/long-range-arena/lra_release.gz"
+    assert lines["retrieval"].endswith(address)
     code, out, err = call("data", "fetch", "retrieval")
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert "run 'harness data import retrieval PATH'" in err
-
-
-def test_list_names_the_official_archive_of_retrieval_and_its_origin(call, reviews):
-    code, out, _ = call("data", "list")
-    (line,) = [line for line in out.splitlines() if line.startswith("retrieval: ")]
-    assert code == 0 and "run 'harness data import retrieval PATH' with the folder of lra" in line
-    assert line.endswith("https://storage.googleapis.com/long-range-arena/lra_release.gz")
+    assert (code, out, err.count("\n")) == (2, "", 1) and remedy in err
+    rows = json.loads(call("data", "list", "--json")[1])["rows"]
+    assert {row["task"] for row in rows} == cached
+    assert all(row["paths"] or row["how_to_get"] for row in rows)

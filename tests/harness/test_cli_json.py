@@ -11,8 +11,8 @@ from statistics import fmean
 import pytest
 import typer
 
-from harness.cli.arguments import JsonOption
-from harness.cli.process import Answer, Command, invoke
+from harness.cli.arguments import Stored
+from harness.cli.process import Answer, add_command, invoke
 from tests.harness.test_cli import TINY
 
 ROOT = Path(__file__).parents[2]
@@ -23,35 +23,30 @@ def document(text):
     return json.loads(text, parse_constant=pytest.fail)
 
 
-def answered(content, *argv):
-    """Runs a command with that answer, which prints a line before."""
-
-    def command(as_json: JsonOption = False) -> Answer:
+@pytest.mark.parametrize(
+    ("content", "argv", "out", "err"),
+    [
+        ("a table\x1b", [], "progress\na table\\x1b\n", ""),
+        (
+            {"a": [math.nan, -math.inf, Path("x"), 0.1]}, ["--json"], [None, None, "x", 0.1],
+            "progress\n",
+        ),
+        ({"a": "\x1b[2J\x9b"}, ["--json"], "\x1b[2J\x9b", "progress\n"),
+    ],
+)  # fmt: skip
+def test_a_document_is_alone_on_stdout_with_finite_numbers_and_no_control_character(
+    capsys, content, argv, out, err
+):
+    def command(options: Stored) -> Answer:
         print("progress")
         return Answer(content, 3)
 
     app = typer.Typer()
-    app.command(cls=Command)(command)
-    return invoke(app, "x", argv)
-
-
-def test_progress_is_on_stderr_and_numbers_are_finite(capsys):
-    content = {"rows": [{"a": math.nan, "b": -math.inf, "c": Path("x"), "d": 0.1}]}
-    assert answered(content, "--json") == 3
-    out, err = capsys.readouterr()
-    assert document(out) == {"rows": [{"a": None, "b": None, "c": "x", "d": 0.1}]}
-    assert err == "progress\n"
-
-
-def test_without_the_option_everything_is_on_stdout(capsys):
-    assert answered("a table") == 3
-    assert capsys.readouterr() == ("progress\na table\n", "")
-
-
-def test_a_document_has_no_character_that_a_terminal_obeys(capsys):
-    answered({"reason": "\x1b[2J\x9b"}, "--json")
-    out = capsys.readouterr().out
-    assert out.isascii() and "\x1b" not in out
+    add_command(app, command)
+    assert invoke(app, "x", argv) == 3
+    text, errors = capsys.readouterr()
+    assert (document(text)["a"] if argv else text, errors) == (out, err)
+    assert "\x1b" not in text
 
 
 def test_a_run_gives_the_rows_of_its_table_and_the_paths_of_its_records(
@@ -75,16 +70,6 @@ def test_a_run_gives_the_rows_of_its_table_and_the_paths_of_its_records(
     assert len({tuple(row) for row in found["rows"]}) == 1  # the same keys
     again = document(call(*argv)[1])
     assert not any(run["new"] for run in again["runs"]) and again["rows"] == found["rows"]
-
-
-def test_a_failed_run_is_in_the_document_with_its_reason(call, monkeypatch):
-    def fail(plan):
-        raise RuntimeError("boom")
-
-    monkeypatch.setattr("harness.runner.measure", fail)
-    code, out, _ = call(*TINY, "-a", "softmax", "--json")
-    (run,) = document(out)["runs"]
-    assert (code, run["status"], run["reason"]) == (1, "failed", "RuntimeError: boom")
 
 
 def test_bad_input_gives_no_document(call):
@@ -143,16 +128,3 @@ def test_costs_are_given_by_cell_with_the_exponent_of_their_row(call, store, out
     failed = rows["softmax", 8]
     assert (failed["status"], failed["seconds_median"]) == ("timeout", None)
     assert str(store.folder / "cost.csv") in found["files"]
-
-
-def test_measured_costs_are_given_again(call, unmeasured):
-    call(*TINY, "-a", "none")
-    code, out, _ = call("measure", "--json")
-    (row,) = [row for row in document(out)["rows"] if row["kind"] == "measured"]
-    assert code == 0 and row["seconds_per_1k_steps_median"] == 2.0
-
-
-def test_data_sets_are_rows_with_paths_or_the_way_to_get_them(call, data_home):
-    rows = document(call("data", "list", "--json")[1])["rows"]
-    assert {"image", "text", "listops"} <= {row["task"] for row in rows}
-    assert all(row["paths"] or row["how_to_get"] for row in rows)

@@ -1,7 +1,7 @@
 """`harness list`: what it shows, and that files for all users name no plug-in."""
 
+import inspect
 import json
-import subprocess
 import sys
 from dataclasses import fields
 from importlib import metadata
@@ -11,9 +11,10 @@ import pytest
 
 import tasks
 from harness import budgets
-from harness.cli import cards, models
-from harness.cli.catalogue import BUILT_IN, meanings, registered
+from harness.cli import cards
+from harness.cli.catalogue import BUILT_IN, HEAD, paper_of, registered, rows
 from harness.cli.descriptions import Description
+from harness.cli.process import meanings
 from harness.records.families import family_of
 from tasks.registry import tasks as task_registry
 from tests.certificates import committed
@@ -48,20 +49,11 @@ def test_the_list_names_every_variant_task_and_budget_in_100_columns(call):
     code, out, err = call("list")
     assert (code, err) == (0, "")
     assert max(map(len, out.splitlines())) <= 100
-    words = set(out.replace(",", " ").split())
+    lines, words = out.splitlines(), set(out.replace(",", " ").split())
     versions = {f"{name}@{tasks.create(name).version}" for name in ("listops", "copying", "image")}
-    assert words >= {*variants.names(), *versions, *budgets.names()}
-
-
-def test_the_mechanism_of_each_variant_takes_one_line(call):
-    lines = call("list")[1].splitlines()
+    assert words >= {*variants.names(), *versions, *budgets.names(), "laptop@1"}
     for entry in DOCUMENT["variants"]:
         assert any(line.split(maxsplit=1) == [entry["name"], entry["mechanism"]] for line in lines)
-
-
-def test_the_written_file_is_what_is_registered():
-    written = json.loads(json.dumps(registered(plug_ins=False)))
-    assert written == DOCUMENT, "run: python -m harness.cli.pages"
 
 
 def test_the_document_has_the_traits_of_each_variant(call):
@@ -89,18 +81,11 @@ def test_every_option_has_its_type_its_default_and_its_meaning(call, name):
     assert {line.split()[0] for line in out.splitlines() if line} >= {*options}
 
 
-def test_types_have_their_bounds_and_choices():
+def test_types_have_bounds_and_choices_and_meanings_are_read_and_inherited():
     types = {option["name"]: option["type"] for option in ENTRIES["primal"]["options"]}
     assert types["rank"] == "int ≥ 1" and types["sides"] == "both, right, left"
     assert types["initial_scale"] == "float > 0" and types["feature_map"] == "str"
 
-
-def test_an_unknown_name_is_rejected_with_the_most_similar_one(call):
-    code, out, err = call("list", "prmal")
-    assert (code, out) == (2, "") and "did you mean 'primal'?" in err and err.count("\n") == 1
-
-
-def test_meanings_are_read_from_sections_and_from_a_first_line_and_are_inherited():
     class Base:
         """A base.
 
@@ -150,23 +135,6 @@ def test_a_variant_requires_the_packages_that_it_loads(name, monkeypatch):
     assert loaded == set(variants.find(name).requires)
 
 
-def test_the_list_does_not_import_torch():
-    code = (
-        "import sys; from harness.cli import main\n"
-        "try: main(['list', 'primal'])\n"
-        "except SystemExit: print('torch' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert done.stdout.splitlines()[-1] == "False"
-
-
-def test_a_plug_in_is_listed_but_not_written_to_the_file(call, plug_ins, monkeypatch, tmp_path):
-    document = json.loads(call("list", "--json")[1])
-    names = {entry["name"] for entry in (*document["variants"], *document["tasks"])}
-    assert names == {*ENTRIES} | plug_ins
-    assert json.loads(json.dumps(registered(plug_ins=False))) == DOCUMENT
-
-
 def test_a_malformed_entry_point_is_one_line(call, install):
     (points,) = install({}).glob("*/entry_points.txt")
     points.write_text("[other]\nno equals sign\n")
@@ -174,11 +142,14 @@ def test_a_malformed_entry_point_is_one_line(call, install):
     assert (code, out, err.count("\n")) == (2, "", 1) and "plug-ins cannot be read" in err
 
 
-def test_no_generated_page_has_a_plug_in(plug_ins, monkeypatch, tmp_path):
-    assert "aft-simple" in variants.names()
-
+def test_a_plug_in_is_listed_but_is_in_no_generated_file(call, plug_ins, monkeypatch, tmp_path):
+    document = json.loads(call("list", "--json")[1])
+    names = {entry["name"] for entry in (*document["variants"], *document["tasks"])}
+    assert names == {*ENTRIES} | plug_ins
+    written = json.loads(json.dumps(registered(plug_ins=False)))
+    assert written == DOCUMENT, "run: python -m harness.cli.pages"
     every = dict.fromkeys(variants.names(), committed()["softmax"])
-    assert {row[0] for row in models.rows(every)} == {one["name"] for one in DOCUMENT["variants"]}
+    assert {row[0] for row in rows(every)} == {one["name"] for one in DOCUMENT["variants"]}
     monkeypatch.setattr(
         cards, "describe", lambda task, *_: Description(task, "a target", "no data")
     )
@@ -209,3 +180,38 @@ def test_every_variant_declares_a_family_which_figures_know():
     assert CUSTOM not in declared.values()
     assert {name: family_of(name) for name in declared} == declared
     assert family_of("softmax+primal") == "primal" and family_of("plug-in") == CUSTOM
+
+
+NATIVE = [
+    name
+    for name, variant in variants.built_in()
+    if not variant.unchecked and not name.endswith("-lib") and name != "none"
+]
+
+
+@pytest.mark.parametrize("name", [name for name in NATIVE if not name.startswith("fla-")])
+def test_the_docstring_of_every_native_variant_cites_its_paper(name):
+    paper = paper_of(inspect.getdoc(inspect.getmodule(variants.find(name))), name)
+    assert paper and paper["authors"] and len(paper["title"]) > 15
+    year = int(paper["year"])
+    assert 2015 < year < 2030 and 0 <= year % 100 - int(paper["arxiv"][:2]) <= 1
+
+
+def test_the_first_citation_or_that_of_the_named_line_is_read():
+    text = 'Local attention of Child et al., "A\n Title", ICLR 2020, arXiv 1904.10509, and of B.'
+    cited = ("Child et al.", "A Title", "ICLR ", "2020", "1904.10509")
+    assert paper_of(text, "x").groups() == cited
+    table = "Layers.\n\n    x-a  Yang, 2023, arXiv 2312.1\n    x-b  Sun, 2024, arXiv 2307.1\n"
+    assert paper_of(table, "x-b").groups() == ("Sun", None, None, "2024", "2307.1")
+    assert paper_of("No paper.", "x") is None
+
+
+def test_the_rows_of_models_state_cost_traits_and_mixing():
+    models = {row[0]: dict(zip(HEAD, row, strict=True)) for row in rows(committed())}
+    assert models.keys() == {name for name, one in variants.items() if not one.unchecked}
+    primal = models["primal"]
+    assert primal["paper"] == "Chen et al., 2023, arXiv 2305.19798"
+    assert [primal[key] for key in HEAD[3:]] == ["O(N)", "yes", "yes", "yes"]
+    costs = [models[name]["cost in N"] for name in ("softmax", "reformer", "none")]
+    assert costs == ["O(N²)", "O(N log N)", "O(N)"]
+    assert [models[name]["mixes tokens"] for name in ("none", "softmax")] == ["no", "yes"]

@@ -4,11 +4,9 @@ import io
 
 import pytest
 from rich.console import Console
-from rich.progress import Progress
 
 from harness.callbacks import NoProgress, Reported
-from harness.cli.grid_view import GridView, grid
-from harness.cli.progress import columns
+from harness.cli.progress import GridView, bars, grid
 from harness.records.locks import State
 from harness.records.outcome import Point
 from tests.harness.test_cost_cell import Clock
@@ -59,7 +57,7 @@ def clock() -> Clock:
 @pytest.fixture
 def view(clock) -> GridView:
     console = Console(file=io.StringIO(), force_terminal=True)
-    return GridView(Progress(*columns(), console=console), console, lambda spec: "name", clock)
+    return GridView(bars(console, clock), console, lambda spec: "name", clock)
 
 
 def state(phase, step) -> State:
@@ -70,7 +68,7 @@ def state(phase, step) -> State:
 
 
 def left(view):
-    return view._bar.tasks[0].fields.get("left")
+    return view._bar.tasks[0].time_remaining
 
 
 def test_the_remaining_time_is_known_from_steps_of_training_alone(plan, view, clock):

@@ -8,23 +8,32 @@ from harness.runner import run
 from zoo.registry import UserError
 
 
-def test_a_new_cost_replaces_the_old_one_and_nothing_else(
-    plan, store, callback, unmeasured, monkeypatch
-):
-    record = run(plan(), store, callback)
+@pytest.fixture
+def record(plan, store, callback, unmeasured):
+    return run(plan(), store, callback)
+
+
+def test_a_new_cost_replaces_the_old_one_and_nothing_else(store, record, unmeasured, monkeypatch):
+    """Also of a record that was repeated meanwhile, while nobody can repeat it."""
+    repeated = record.model_copy(update={"started": "2030-01-01T00:00:00+00:00", "cost": None})
+    store.write(repeated)
     other = unmeasured.model_copy(
         update={"softmax": unmeasured.own.model_copy(update={"flops": 7})}
     )
-    monkeypatch.setattr("harness.remeasure.measure", lambda plan: other)
+    name, taken = store.name(record.spec), []
+
+    def measure(_):
+        taken.append(store.locks.acquire(name, threads=1, steps=4))
+        return other
+
+    monkeypatch.setattr("harness.remeasure.measure", measure)
     renewed = remeasure(record, store)
-    assert renewed == record.model_copy(update={"cost": other})
-    assert store.read() == ([renewed], [])
+    assert renewed == repeated.model_copy(update={"cost": other})
+    assert store.read() == ([renewed], []) and taken == [None]
+    assert not store.locks.is_held(name) and not store.locks.states()
 
 
-def test_the_commits_of_training_and_of_measuring_are_both_named(
-    plan, store, callback, unmeasured, monkeypatch
-):
-    record = run(plan(), store, callback)
+def test_the_commits_of_training_and_of_measuring_are_both_named(store, record, monkeypatch):
     trained = record.environment.model_copy(update={"commit": "aaa"})
     here = record.environment.model_copy(update={"commit": "bbb"})
     monkeypatch.setattr("harness.provenance.describe", lambda kind: here)
@@ -34,80 +43,46 @@ def test_the_commits_of_training_and_of_measuring_are_both_named(
     assert remeasure(renewed, store).environment.commits == ["aaa", "bbb"]
 
 
-def test_a_cost_is_not_measured_again_on_another_machine(plan, store, callback, unmeasured):
-    record = run(plan(), store, callback)
-    threads = record.environment.model_copy(update={"threads": 99})
-    other = record.model_copy(update={"environment": threads})
-    store.write(other)
-    with pytest.raises(UserError, match=r"was started with threads 99 .*; measure it there"):
-        remeasure(record, store)
-    assert store.read() == ([other], [])
+def other_machine(record):
+    return {"environment": record.environment.model_copy(update={"threads": 99})}
 
 
-def test_a_cost_is_not_measured_again_with_other_data(plan, store, callback, unmeasured):
-    record = run(plan(), store, callback)
+def other_data(record):
     task = record.spec.task.model_copy(update={"digests": {"train": "x"}})
-    old = record.model_copy(update={"spec": record.spec.model_copy(update={"task": task})})
-    store.write(old)
-    with pytest.raises(UserError, match=r"the data of listops@1.* have changed since the run"):
-        remeasure(old, store)
+    return {"spec": record.spec.model_copy(update={"task": task})}
 
 
-def test_a_record_that_was_repeated_meanwhile_keeps_all_but_its_cost(
-    plan, store, callback, unmeasured
-):
-    old = run(plan(), store, callback)
-    repeated = old.model_copy(update={"started": "2030-01-01T00:00:00+00:00", "cost": None})
-    store.write(repeated)
-    expected = repeated.model_copy(update={"cost": unmeasured})
-    assert remeasure(old, store) == expected
-    assert store.read() == ([expected], [])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (other_machine, r"was started with threads 99 .*; measure it there"),
+        (other_data, r"the data of listops@1.* have changed since the run"),
+        (
+            lambda _: {"status": "failed", "final": None},
+            "is no longer a finished run; run it again",
+        ),
+        (None, "is no longer a finished run; run it again"),
+    ],
+)
+def test_another_record_is_not_measured_and_stays_as_it_is(store, record, change, message):
+    store.path(record.spec).unlink()
+    left = [record.model_copy(update=change(record))] if change else []
+    for one in left:
+        store.write(one)
+    with pytest.raises(UserError, match=message):
+        remeasure(left[0] if change is other_data else record, store)
+    assert store.read() == (left, [])
 
 
-def test_a_run_that_a_process_repeats_is_not_measured(plan, store, callback, unmeasured):
-    record = run(plan(), store, callback)
-    name = store.name(record.spec)
-    other = store.locks.acquire(name, threads=1, steps=4)
+def test_a_run_that_a_process_repeats_is_not_measured(store, record):
+    other = store.locks.acquire(store.name(record.spec), threads=1, steps=4)
     with pytest.raises(UserError, match=r"another process runs .*; measure it when that has ended"):
         remeasure(record, store)
     other.release(keep_state=False)
     assert store.read() == ([record], [])
-    remeasure(record, store)
-    assert not store.locks.is_held(name) and not store.locks.states()
 
 
-def test_nobody_can_repeat_a_run_while_it_is_measured(
-    plan, store, callback, unmeasured, monkeypatch
-):
-    record, taken = run(plan(), store, callback), []
-
-    def measure(_):
-        taken.append(store.locks.acquire(store.name(record.spec), threads=1, steps=4))
-        return unmeasured
-
-    monkeypatch.setattr("harness.remeasure.measure", measure)
-    remeasure(record, store)
-    assert taken == [None]
-
-
-@pytest.mark.parametrize("status", ["failed", None])
-def test_a_record_that_no_longer_is_of_a_finished_run_is_not_measured(
-    plan, store, callback, unmeasured, status
-):
-    record = run(plan(), store, callback)
-    store.path(record.spec).unlink()
-    left = [record.model_copy(update={"status": status, "final": None})] if status else []
-    for one in left:
-        store.write(one)
-    with pytest.raises(UserError, match="is no longer a finished run; run it again"):
-        remeasure(record, store)
-    assert store.read() == (left, [])
-
-
-def test_a_measurement_that_changes_the_state_of_pytorch_is_not_written(
-    plan, store, callback, unmeasured, monkeypatch
-):
-    record = run(plan(), store, callback)
+def test_a_measurement_that_changes_the_state_of_pytorch_is_not_written(store, record, monkeypatch):
     monkeypatch.setattr("harness.remeasure.measure", lambda _: torch.set_grad_enabled(False))
     with pytest.raises(UserError, match="the gradient mode"):
         remeasure(record, store)

@@ -1,4 +1,4 @@
-"""`harness sweep`: the runs of a sweep, and the state of recurrent models."""
+"""`harness run --over`: the runs of a sweep, and the state of recurrent models."""
 
 import pytest
 
@@ -91,7 +91,7 @@ def test_a_cost_has_the_state_of_causal_recurrent_models(
 
 @pytest.mark.slow
 def test_a_sweep_runs_every_cell_once_and_writes_its_page(call, store, unmeasured):
-    argv = ["sweep", "--attention", "softmax,none", "--task", "majority", "--budget", "smoke",
+    argv = ["run", "--attention", "softmax,none", "--task", "majority", "--budget", "smoke",
             "--over", "task.max_len=8,16", "--set", "majority.train=64"]  # fmt: skip
     code, out, _ = call(*argv)
     assert code == 0

@@ -1,13 +1,13 @@
-"""The cells of a grid from the options of a command, and their records."""
+"""The runs that the options of a command name, and their records."""
 
 from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
-from harness.cli.arguments import seeds_in, settings_of
+from harness.cli.arguments import Runs, attentions_in, names_in, seeds_in, settings_of
 from zoo.registry import UserError
 
 if TYPE_CHECKING:
@@ -15,24 +15,11 @@ if TYPE_CHECKING:
     from harness.plan import Plan, Request
     from harness.records.record import Record
 
-
 TASK = "listops"
 
 
-def requests(
-    tasks: Sequence[str],
-    attentions: Sequence[str],
-    seeds: str,
-    *,
-    budget: str,
-    device: str,
-    precision: str,
-    set_: Sequence[str] | None,
-    positions: str = "",
-    compiled: bool | None = None,
-    **fields: Any,
-) -> "list[Request]":
-    """A request for each task, variant and seed; `fields` are further fields of `Request`.
+def requests(runs: Runs) -> "list[Request]":
+    """A request for each task, variant and seed; the seed is 0 where none is given.
 
     Without a task it is that of a question whose recipe `budget` is, or `TASK`.
 
@@ -42,28 +29,27 @@ def requests(
     from harness import budgets, environment
     from harness.plan import Request
 
-    torch_device = environment.pick_device(device)
-    question = budgets.find(budget).question
-    tasks = tasks or [question.task if question else TASK]
-    if question:
-        for name, value in (("positions", positions), ("precision", precision)):
-            if value not in ("", "auto", fixed := getattr(question, name)):
-                raise UserError(
-                    f"--{name} {value} is not possible: {budget} has {fixed}; leave it out"
-                )
-    shared = {
-        "budget": budget,
-        "positions": positions or "learned",
-        "settings": settings_of(set_),
-        "device": torch_device.type,
-        "precision": environment.pick_precision(precision, torch_device),
-        "compiled": torch_device.type == "cuda" if compiled is None else compiled,
-        **fields,
-    }
+    device = environment.pick_device(runs.device)
+    question = budgets.find(runs.budget).question
+    for name in ("positions", "precision") if question else ():
+        value, fixed = getattr(runs, name), getattr(question, name)
+        if value not in ("", "auto", fixed):
+            raise UserError(
+                f"--{name} {value} is not possible: {runs.budget} has {fixed}; leave it out"
+            )
+    names = names_in(runs.task or []) or [question.task if question else TASK]
+    seeds = seeds_in("0" if runs.seeds is None else runs.seeds)
+    axes = names, attentions_in(runs.attention or []), seeds
+    precision = environment.pick_precision(runs.precision, device)
     return [
-        Request(task=task, attention=attention, seed=seed, **shared)
-        for task, attention, seed in product(tasks, attentions, seeds_in(seeds))
-    ]
+        Request(
+            task=task, attention=attention, seed=seed, budget=runs.budget, device=device.type,
+            positions=runs.positions or "learned", settings=settings_of(runs.set_),
+            precision=precision,
+            compiled=device.type == "cuda" if runs.compile is None else runs.compile,
+        )
+        for task, attention, seed in product(*axes)
+    ]  # fmt: skip
 
 
 def in_faster_precision(
@@ -92,17 +78,17 @@ def in_faster_precision(
         return faster(requests, Store(folder), announce)
 
 
-def matched(requests: "Sequence[Request]", match: str) -> "list[Request]":
-    """The requests with models of equal size; see `harness.matching`.
+def resolve(requests: "Sequence[Request]") -> "list[Plan]":
+    """The plans of requests.
 
     Raises:
-        UserError: `match` is not `parameters`, or a model cannot have that size.
+        UserError: `harness.plan.resolve` raises it, or no run uses a setting.
     """
-    from harness import matching
+    from harness import plan
 
-    if match != "parameters":
-        raise UserError(f"--match {match!r} is not possible; give parameters")
-    return [matching.matched(request, announce=typer.echo) for request in requests]
+    plans = [plan.resolve(request, announce=typer.echo) for request in requests]
+    require_owners(requests, plans)
+    return plans
 
 
 def require_owners(requests: "Sequence[Request]", plans: "Sequence[Plan]") -> None:
@@ -120,7 +106,7 @@ def require_owners(requests: "Sequence[Request]", plans: "Sequence[Plan]") -> No
         )
 
 
-def run(
+def execute(
     plans: "Sequence[Plan]",
     folder: Path,
     *,
@@ -129,13 +115,12 @@ def run(
     cost: bool = True,
     resources: "Resources | None" = None,
 ) -> "list[tuple[Record, bool]]":
-    """Check every cell, then run those without a final record; see `harness.grid.run_all`.
+    """Check every run, then make those without a final record; see `harness.grid.run_all`.
 
-    They run in this process, or where `resources` says.
+    They are made in this process, or where `resources` says.
     """
     from harness import grid
-    from harness.cli import grid_view
-    from harness.cli.progress import Output
+    from harness.cli import progress
     from harness.engines.choice import Resources, create
     from harness.environment import keep_freed_memory
     from harness.records.store import Store
@@ -144,6 +129,6 @@ def run(
     store = Store(folder)
     runnable = grid.check(plans, store)
     store.require_writable()
-    with grid_view.grid(Output(), Output(stderr=True), store.name) as view:
+    with progress.grid(progress.Output(), progress.Output(stderr=True), store.name) as view:
         pool = create(resources or Resources(), folder, view)
         return grid.run_all(runnable, store, pool, view, rerun=rerun, keep=keep, cost=cost)
