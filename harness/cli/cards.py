@@ -1,62 +1,74 @@
-"""The page docs/tasks.md, one card per task, and its images."""
+"""The page docs/tasks.md, a card for each task, and its images."""
 
+import hashlib
 import inspect
+import io
+import math
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+from PIL import Image
 
 import tasks
 from harness.baselines import fit
-from harness.cli.descriptions import EXAMPLES, SHEET, Description, describe, spec_of
 from harness.cli.progress import Output, fitting
 from harness.cli.report import within
 from harness.data import Data
 from harness.plan import Request, task_of
-from harness.records.baselines import TaskBaselines
+from harness.records.baselines import TaskBaselines, missing
 from harness.records.spec import TaskSpec
 from harness.records.store import BaselineStore
-from reports.markdown import escape, table
+from reports.render import rendered
+from tasks import Split, Task
+from tasks.answers import Classes, NextTokens, Number
 from tasks.baselines import BASELINES_VERSION, FEW, FIRST
-from tasks.data.sources import ImportedTask
+from tasks.data.sources import CachedTask, ImportedTask
 from tasks.registry import tasks as registry
 
-WIDTH = 92
-"""Characters of a line of an example."""
+EXAMPLES = 3
+"""Examples on a card: the first of train."""
 
-HEAD_LENGTH, TAIL_LENGTH = 700, 300
-"""Characters shown of the beginning and of the end of a long sequence."""
+WIDTH, HEAD_LENGTH, TAIL_LENGTH = 92, 700, 300
+"""Characters of a line of an example; those shown of the beginning and the end of a long one."""
 
-HEAD = f"""\
-# Tasks
+SHARES = 10
+"""The largest number of classes for which a card has the share of each."""
 
-One card per task: what is predicted, the data, and the baselines. `python -m harness.cli.pages`
-writes the cards of the tasks whose data the cache has.
+SHEET, SHEET_COLUMNS, SCALE = 18, 6, 4
+"""Images on the sheet of a task of images, how many in a row, and the side of a pixel."""
 
-* **Setting**: the task with its version, and the options that differ from their defaults. Where the
-  `laptop` budget uses another setting than the default, the card has both.
-* **Lengths** are in tokens or time points, without padding. A sequence that several examples share
-  counts once.
-* **SHA-256** identifies the data of a split: `Split.digest` in `tasks/contract.py`. A setting has
-  the same digests on every machine; other data need a new version.
-* **Sequences of test that are in train** have the same tokens, whatever their targets.
-* **Baselines** are test accuracies without attention. *chance* is one in the number of classes,
-  *majority* the most frequent class of train, *mean* the mean of train. *bag of tokens* is a linear
-  model of how often each token occurs (logistic regression for classes, ridge regression for
-  numbers), *n-grams* one of how often each run of n tokens does. *first k tokens*, *last k tokens*:
-  boosted trees on the tokens at one end, k chosen on dev. *first {FIRST} tokens*, where train has
-  fewer than {FEW:,} examples or the target is a number: a linear model. The rows after these belong
-  to the task. Of time series: linear models of the *statistics of channels*, and of *random
-  convolutions* (ROCKET). Where targets are at tokens, *most frequent in context* is the answer that
-  the example itself contains most often, and *by position* or *by rank of the query* the one at the
-  place that was most often correct in train for a query at that position, or of that rank. *same
-  sequence*, *same counts in train*: the most frequent class of the equal examples of train. Of
-  text: bits per byte or perplexity of *unigram* and interpolated *Kneser-Ney n-grams*, n chosen on
-  dev. `results/baselines` holds them; `--fit` fits those that it lacks.
-* **Examples** are the first {EXAMPLES} of train. Positions count from 0. Of long sequences the
-  middle is left out. The **sheet** of a task of images shows the first {SHEET}, row by row.
-"""
+Row = dict[str, str]
+
+
+class Example(NamedTuple):
+    """An example, or the sheet of many: its sequences as text, or PNG files by name."""
+
+    texts: Sequence[str]
+    images: Mapping[str, bytes]
+    targets: str
+
+
+class Description(NamedTuple):
+    """A task at one setting.
+
+    Attributes:
+        task: the task.
+        target: what is predicted.
+        missing: how to get the data if they are missing; then there are no tables and examples.
+        tables: rows as texts by column.
+        examples: the first of train by title, the sheet last.
+    """
+
+    task: Task
+    target: str
+    missing: str = ""
+    tables: Sequence[Sequence[Row]] = ()
+    examples: Mapping[str, Example] = MappingProxyType({})
 
 
 def made(page: Path, store: Path) -> dict[Path, bytes]:
@@ -64,53 +76,33 @@ def made(page: Path, store: Path) -> dict[Path, bytes]:
 
     The card of a task stays as it is where its data or its baselines are missing.
     """
-    old = dict(_sections(page.read_text("utf-8"))) if page.is_file() else {}
+    text = page.read_text("utf-8") if page.is_file() else ""
+    parts = re.split(r"^(?=## )", text, flags=re.MULTILINE)[1:]
+    old = {part.partition("\n")[0].removeprefix("## "): part for part in parts}
     found = BaselineStore.within(store)
-    shared = {name for name, _ in registry.built_in()}
+
+    def complete(spec: TaskSpec) -> TaskBaselines | None:
+        one = found.find(spec)
+        return one if one and one.version == BASELINES_VERSION and not one.left else None
+
     sections, files = [], {}
-    for name in filter(shared.__contains__, tasks.names(required_options=False)):
-        card = [describe(task, partial(_complete, found)) for task in settings(name)]
-        if name in old and any(setting.missing for setting in card):
+    for name in names():
+        described = [describe(task, complete) for task in settings(name)]
+        if name in old and any(setting.missing for setting in described):
             sections.append(old[name])
             continue
-        sections.append(_card(card, page.stem))
-        files |= within(page.with_suffix(""), images([card]))
-    return files | {page: _joined([HEAD, *sections]).encode()}
+        sections.append(card(described, page.stem))
+        files |= within(page.with_suffix(""), images(described))
+    return files | {page: page_of(sections).encode()}
 
 
-def fit_missing(store: Path) -> None:
-    """Fit the baselines that the cards lack, of the tasks whose data are generated or in the cache.
-
-    Raises:
-        UserError: data are damaged.
-    """
-    for name, _ in registry.built_in():
-        for task in settings(name) if name in tasks.names(required_options=False) else ():
-            if not isinstance(task, ImportedTask) or task.is_cached():
-                data = Data.of(task)
-                with fitting(Output(), f"baselines of {task.key}") as on_step:
-                    fit(
-                        spec_of(task, data),
-                        lambda _, d=data: d,
-                        BaselineStore.within(store),
-                        on_step,
-                    )
+def names() -> list[str]:
+    """The tasks of this package that need no option."""
+    shared = {name for name, _ in registry.built_in()}
+    return [name for name in tasks.names(required_options=False) if name in shared]
 
 
-def _complete(found: BaselineStore, spec: TaskSpec) -> TaskBaselines | None:
-    """The baselines of a task in a store; None where it has not all of them."""
-    baselines = found.find(spec)
-    is_complete = baselines and baselines.version == BASELINES_VERSION and not baselines.left
-    return baselines if is_complete else None
-
-
-def _sections(page: str) -> Iterator[tuple[str, str]]:
-    """The name of each card of a page, and its text."""
-    for section in re.split(r"^(?=## )", page, flags=re.MULTILINE)[1:]:
-        yield section.partition("\n")[0].removeprefix("## "), section
-
-
-def settings(name: str) -> list[tasks.Task]:
+def settings(name: str) -> list[Task]:
     """The task with its defaults, and as the laptop budget sets it where that differs."""
     request = Request(
         attention="none", task=name, budget="laptop", seed=0, device="cpu", precision="fp32",
@@ -120,55 +112,68 @@ def settings(name: str) -> list[tasks.Task]:
     return [default] if default.key == laptop.key else [default, laptop]
 
 
-def page(cards: Sequence[Sequence[Description]], folder: str) -> str:
-    """The page as Markdown: a card for each task, of its settings, that of the defaults first.
+def fit_missing(store: Path) -> None:
+    """Fit the baselines that the cards lack, of the tasks whose data are generated or in the cache.
+
+    Raises:
+        UserError: data are damaged.
+    """
+    for task in (task for name in names() for task in settings(name)):
+        if not isinstance(task, ImportedTask) or task.is_cached():
+            data = Data.of(task)
+            with fitting(Output(), f"baselines of {task.key}") as on_step:
+                stored = BaselineStore.within(store)
+                fit(spec_of(task, data), lambda _, d=data: d, stored, on_step)
+
+
+def page_of(sections: Sequence[str]) -> str:
+    """The page as Markdown: its head, and a section for each task."""
+    return rendered(
+        "tasks.md.j2", sections=[section.strip("\n") for section in sections], first=FIRST,
+        few=f"{FEW:,}", examples=EXAMPLES, sheet=SHEET,
+    )  # fmt: skip
+
+
+def card(described: Sequence[Description], folder: str) -> str:
+    """The card of a task as Markdown, of its settings, that of the defaults first.
 
     `folder` is that of the images, relative to the page.
     """
-    return _joined([HEAD, *(_card(card, folder) for card in cards)])
-
-
-def _joined(parts: Sequence[str]) -> str:
-    return "\n\n".join(part.strip("\n") for part in parts) + "\n"
-
-
-def images(cards: Sequence[Sequence[Description]]) -> dict[str, bytes]:
-    """The image files of the page, by name."""
-    return {
-        name: file
-        for card in cards
-        for example in _shown(card).examples.values()
-        for name, file in example.images.items()
-    }
-
-
-def _card(card: Sequence[Description], folder: str) -> str:
-    task = card[0].task
-    caveat = [f"**What a score does not show.** {task.caveat}\n"] if task.caveat else []
-    parts = [
-        f"## {task.name}\n",
-        *_titles(task),
-        *caveat,
-        table(["", ""], _properties(card[0]).items()),
-    ]
-    keys: dict[str, list[str]] = {}
-    for setting in card:
-        keys.setdefault(setting.missing, []).append(f"`{setting.task.key}`")
-    parts += [f"{', '.join(k)}: missing; {missing}\n" for missing, k in keys.items() if missing]
-    present = [setting for setting in card if not setting.missing]
-    parts += [*_tables(present), *_examples(card, folder)]
-    return "\n".join(parts)
-
-
-def _titles(task: tasks.Task) -> list[str]:
-    """The first lines of the docstrings of its module and its class."""
+    task, present = described[0].task, [one for one in described if not one.missing]
     owners = inspect.getmodule(type(task)), type(task)
-    docs = (inspect.getdoc(owner) or "" for owner in owners)
-    return [f"{line}\n" for line in (doc.partition("\n")[0] for doc in docs) if line]
+    titles = ((inspect.getdoc(owner) or "").partition("\n")[0] for owner in owners)
+    keys: dict[str, list[str]] = {}
+    for setting in described:
+        if setting.missing:
+            keys.setdefault(setting.missing, []).append(f"`{setting.task.key}`")
+    tables = []
+    for parts in zip(*(setting.tables for setting in present), strict=True):
+        rows = [row for part in parts for row in part]
+        columns = list(dict.fromkeys(column for row in rows for column in row))
+        tables.append((columns, [[row.get(column, "") for column in columns] for row in rows]))
+    return rendered(
+        "task.md.j2", task=task, titles=[*filter(None, titles)], missing=keys.items(),
+        properties=_properties(described[0]).items(), tables=tables, folder=folder,
+        examples=present[0].examples.items() if present else (),
+    )  # fmt: skip
 
 
-def _properties(described: Description) -> dict[str, str]:
+def images(described: Sequence[Description]) -> dict[str, bytes]:
+    """The image files of a card, by name: those of the first setting whose data are present."""
+    shown = next((setting for setting in described if not setting.missing), described[0])
+    return {n: file for example in shown.examples.values() for n, file in example.images.items()}
+
+
+def _properties(described: Description) -> Row:
     task = described.task
+    if task.channels:
+        inputs = {
+            "channels": f"{task.channels:,}",
+            "maximum length": f"{task.max_len:,} time points",
+        }
+    else:
+        size = f"{task.max_len:,} tokens"
+        inputs = {"vocabulary size": f"{task.vocabulary:,}", "maximum length": size}
     origin = {"data": "generated by the task's code, under its licence"}
     if isinstance(task, ImportedTask):
         source = task.source()
@@ -177,45 +182,128 @@ def _properties(described: Description) -> dict[str, str]:
         "version": f"`{task.name}@{task.version}`",
         "options": ", ".join(f"`{name}={value}`" for name, value in task.options.items()) or "none",
         "target": described.target,
-        **_inputs(task),
+        **inputs,
         "sequences per example": str(task.sequences),
         "model": "causal" if task.causal else "bidirectional",
         **origin,
     }
 
 
-def _inputs(task: tasks.Task) -> dict[str, str]:
-    if task.channels:
-        return {"channels": f"{task.channels:,}", "maximum length": f"{task.max_len:,} time points"}
+def describe(task: Task, baselines_of: Callable[[TaskSpec], TaskBaselines | None]) -> Description:
+    """Load all splits of a task that are in the cache or need none, and describe them.
+
+    `baselines_of` gives its baselines, None where they are not known.
+
+    Raises:
+        UserError: the data are damaged.
+    """
+    if isinstance(task, CachedTask) and not task.is_cached():
+        target = f"one of {task.classes:,} classes" if task.classes > 1 else "a number"
+        return Description(task, target, task.how_to_get())
+    data, setting = Data.of(task), {"setting": f"`{task.key}`"}
+    found = baselines_of(spec := spec_of(task, data))
+    if found is None:
+        return Description(task, "", f"no baselines; {missing(spec)}")
+    train, test = data.splits["train"], data.splits["test"]
+    hashes = {*_hashes(train)}
+    repeated = sum(one in hashes for one in _hashes(test))
+    share = f"{repeated:,} of {len(test.sequences):,}"
+    rows = {name: {**setting, "split": name} for name in data.splits}
+    tables = [
+        [rows[name] | _sizes(split) for name, split in data.splits.items()],
+        [rows[name] | {"SHA-256": f"`{digest}`"} for name, digest in data.digests.items()],
+        [{**setting, "sequences of test that are in train": share}],
+        [rows[name] | _targets(task, split) for name, split in data.splits.items()],
+        [setting | {name: found.metric.sentence(v) for name, v in found.scores.items()}],
+    ]
+    return Description(task, _target(task, train), "", tables, _examples(task, train))
+
+
+def spec_of(task: Task, data: Data) -> TaskSpec:
+    """The specification of a task and its data."""
+    digests = {**data.digests}
+    return TaskSpec(name=task.name, key=task.key, options=task.options, block=0, digests=digests)
+
+
+def _hashes(split: Split) -> Iterator[bytes]:
+    """A hash of the real tokens of each sequence."""
+    kind = "<f4" if split.sequences.is_floating_point() else "<i4"
+    for sequences, lengths in split.chunks():
+        for sequence, length in zip(sequences.numpy().astype(kind), lengths.tolist(), strict=True):
+            yield hashlib.blake2b(sequence[:length], digest_size=16).digest()
+
+
+def _sizes(split: Split) -> Row:
+    lengths = split.lengths.numpy()
     return {
-        "vocabulary size": f"{task.vocabulary:,}",
-        "maximum length": f"{task.max_len:,} tokens",
+        "examples": f"{len(split):,}",
+        "sequences": f"{len(split.sequences):,}",
+        "shortest": f"{lengths.min():,}",
+        "median": f"{np.median(lengths):,.1f}",
+        "mean": f"{lengths.mean(dtype=np.float64):,.1f}",
+        "longest": f"{lengths.max():,}",
     }
 
 
-def _tables(card: Sequence[Description]) -> Iterator[str]:
-    for parts in zip(*(setting.tables for setting in card), strict=True):
-        rows = [row for part in parts for row in part]
-        columns = list(dict.fromkeys(column for row in rows for column in row))
-        yield table(columns, [[row.get(column, "") for column in columns] for row in rows])
+def _targets(task: Task, split: Split) -> Row:
+    if not isinstance(split.answers, Classes):
+        numbers = split.targets.double()
+        deviation = numbers.std(correction=0).item()
+        return {"mean": f"{numbers.mean().item():.3f}", "standard deviation": f"{deviation:.3f}"}
+    targets = split.targets[split.answers.counted(split.targets)]
+    counts = targets.bincount(minlength=task.classes)
+    shares = [f"{100 * share:.2f} %" for share in (counts / counts.sum()).tolist()]
+    if task.classes <= SHARES:
+        return {task.class_name(target): share for target, share in enumerate(shares)}
+    return {
+        "classes that occur": f"{int((counts > 0).sum()):,}",
+        "share of the rarest class": shares[int(counts.argmin())],
+        "of the most frequent": shares[int(counts.argmax())],
+    }
 
 
-def _shown(card: Sequence[Description]) -> Description:
-    """The setting whose examples are on the card: the first whose data are present."""
-    return next((setting for setting in card if not setting.missing), card[0])
+def _target(task: Task, split: Split) -> str:
+    target = f"one of {task.classes:,} classes"
+    if isinstance(split.answers, Number):
+        target = f"a number, correct where the error is below {split.answers.tolerance:g}"
+    if split.target_positions is None:
+        return f"{target}, for the whole example"
+    count = split.target_positions.shape[1]
+    return f"{target}, at {'one position' if count == 1 else f'each of {count} positions'}"
 
 
-def _examples(card: Sequence[Description], folder: str) -> Iterator[str]:
-    for title, example in _shown(card).examples.items():
-        yield f"**{title}**, target: {escape(example.targets)}\n"
-        for name in example.images:
-            yield f"![{card[0].task.name}, {title.lower()}]({folder}/{name})\n"
-        for text in example.texts:
-            yield f"{_block(text)}\n"
+def _examples(task: Task, split: Split) -> dict[str, Example]:
+    examples = {}
+    for i in range(min(EXAMPLES, len(split))):
+        texts = [] if task.images else [block(text) for text in task.show(split, i)]
+        pngs = [png([[levels]]) for levels in split.tokens(i)] if task.images else []
+        stem = f"{task.name}-{i + 1}"
+        stems = [f"{stem}-{k + 1}" if len(pngs) > 1 else stem for k in range(len(pngs))]
+        files = {f"{stem}.png": image for stem, image in zip(stems, pngs, strict=True)}
+        examples[f"Example {i + 1}"] = Example(texts, files, _correct(task, split, i))
+    if task.images:
+        shown = range(min(SHEET, len(split)))
+        levels = [one for i in shown for one in split.tokens(i)]
+        rows = [levels[i : i + SHEET_COLUMNS] for i in range(0, len(levels), SHEET_COLUMNS)]
+        target = "; ".join(_correct(task, split, i) for i in shown)
+        examples["Sheet"] = Example([], {f"{task.name}.png": png(rows)}, target)
+    return examples
 
 
-def _block(text: str) -> str:
-    """A text as an indented block, which nothing in it can end."""
+def _correct(task: Task, split: Split, example: int) -> str:
+    if isinstance(split.answers, NextTokens):
+        return "the next token, at each position"
+    targets = split.targets[example].flatten().tolist()
+    classes = isinstance(split.answers, Classes)
+    texts = [task.class_name(target) if classes else f"{target:g}" for target in targets]
+    if split.target_positions is not None:
+        positions = split.target_positions[example].tolist()
+        texts = [f"{text} at {at}" for text, at in zip(texts, positions, strict=True)]
+    return ", ".join(texts)
+
+
+def block(text: str) -> str:
+    """A text as an indented block, which nothing in it can end; a long one without its middle."""
     plain = "".join(
         " " if c.isspace() else c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text
     )
@@ -226,3 +314,18 @@ def _block(text: str) -> str:
         omitted = len(plain) - len(head) - len(tail)
         plain = f"{head} … {omitted:,} characters left out … {tail}"
     return "\n".join(f"    {line}" for line in textwrap.wrap(plain, WIDTH))
+
+
+def png(rows: Sequence[Sequence[Sequence[int]]]) -> bytes:
+    """A PNG file of rows of square grey images of one size, each as 0 to 255 in raster order.
+
+    A last row of fewer images is filled with black.
+    """
+    side = math.isqrt(len(rows[0][0]))
+    grid = np.zeros((len(rows), len(rows[0]), side, side), np.uint8)
+    for i, row in enumerate(rows):
+        grid[i, : len(row)] = np.array(row, np.uint8).reshape(-1, side, side)
+    pixels = grid.transpose(0, 2, 1, 3).reshape(len(rows) * side, -1)
+    file = io.BytesIO()
+    Image.fromarray(pixels.repeat(SCALE, axis=0).repeat(SCALE, axis=1)).save(file, "PNG")
+    return file.getvalue()

@@ -14,7 +14,7 @@ from PIL import Image as Pillow
 import tasks
 from harness.baselines import fit
 from harness.cli import cards
-from harness.cli.descriptions import describe, png
+from harness.cli.cards import card, describe, page_of, png
 from harness.data import Data
 from harness.records.store import BaselineStore
 from tasks import Split, Task
@@ -68,8 +68,8 @@ def described(name: str):
     return described_task(tasks.create(name, **SIZES))
 
 
-def cells(text: str) -> dict[str, list[str]]:
-    """The cells of every row by its first cell, and by the second where that is a split."""
+def texts(text: str) -> dict[str, list[str]]:
+    """The texts of every row by its first one, and by the second where that is a split."""
     table: dict[str, list[str]] = {}
     for line in text.splitlines():
         if line.startswith("|"):
@@ -85,7 +85,7 @@ def pixels(content: bytes) -> np.ndarray:
 
 def test_a_card_has_the_sizes_lengths_shares_digests_and_baselines():
     one = described("majority")
-    table, key = cells(cards.page([[one]], "tasks")), "`majority@1[train=5,dev=2,test=3]`"
+    table, key = texts(card([one], "tasks")), "`majority@1[train=5,dev=2,test=3]`"
     for name in SPLITS:
         split = one.task.load(name)
         share = 100 * split.targets.double().mean().item()
@@ -101,9 +101,9 @@ def test_a_card_has_the_sizes_lengths_shares_digests_and_baselines():
 
 
 def test_numbers_have_mean_and_deviation_and_many_classes_the_rarest_share():
-    text = cards.page([[described("adding")], [described("mqar")]], "tasks")
+    text = "".join(card([described(name)], "tasks") for name in ("adding", "mqar"))
     targets = tasks.create("adding", **SIZES).load("train").targets
-    table = cells(text)
+    table = texts(text)
     assert table["`adding@2[train=5,dev=2,test=3]` train"][-2:] == [
         f"{targets.mean():.3f}", f"{targets.std(correction=0):.3f}",
     ]  # fmt: skip
@@ -121,13 +121,13 @@ def test_lengths_are_of_real_tokens_and_repeated_sequences_are_counted():
                 loaded.sequences[1, 0] = 99
             return loaded
 
-    table = cells(cards.page([[described_task(Repeated())]], "tasks"))
+    table = texts(card([described_task(Repeated())], "tasks"))
     assert table["`texts@3` train"][2:6] == ["1", "3.0", "2.8", "4"]
     assert table["`texts@3`"][0] == "2 of 3"
 
 
 def test_an_example_has_its_targets_and_positions():
-    text = cards.page([[described("copying")]], "tasks")
+    text = card([described("copying")], "tasks")
     split = tasks.create("copying", **SIZES).load("train")
     for example in range(3):
         labels = [f"s{target}" for target in split.targets[example].tolist()]
@@ -137,43 +137,41 @@ def test_an_example_has_its_targets_and_positions():
     assert "Example 4" not in text
 
 
+class Pairs(Squares):
+    """Each example is two images, of which the second is the same."""
+
+    name = "pairs"
+
+    def load(self, split):
+        loaded = super().load(split)
+        firsts = torch.arange(len(loaded) - 1)
+        ids = torch.stack([firsts, torch.zeros_like(firsts)], 1).int()
+        return Split(loaded.sequences, loaded.lengths, ids, loaded.targets[1:], padded=False)
+
+
 def test_images_are_files_and_a_sheet_shows_the_first_of_train():
-    card = [described_task(Squares())]
-    text, files = cards.page([card], "there"), cards.images([card])
+    settings = [described_task(Squares())]
+    text, files = card(settings, "there"), cards.images(settings)
     assert list(files) == [*(f"squares-{number}.png" for number in (1, 2, 3)), "squares.png"]
     assert "**Example 2**, target: bright\n\n![squares, example 2](there/squares-2.png)\n" in text
     assert "**Sheet**, target: dark; bright; dark; bright; dark\n\n![squares, sheet](there/" in text
-    shown = pixels(files["squares-2.png"])
-    assert np.array_equal(shown, np.kron([[4, 5], [6, 7]], np.ones((4, 4))))
+    assert np.array_equal(
+        pixels(files["squares-2.png"]), np.kron([[4, 5], [6, 7]], np.ones((4, 4)))
+    )
     assert pixels(files["squares.png"]).shape == (8, 40)
-
-
-def test_rows_of_images_are_filled_with_black():
+    settings = [described_task(Pairs())]
+    files = cards.images(settings)
+    assert texts(card(settings, "x"))["`pairs@3` train"][:2] == ["4", "5"]
+    assert list(files)[2:4] == ["pairs-2-1.png", "pairs-2-2.png"]
+    assert np.array_equal(pixels(files["pairs-3-2.png"])[::4, ::4], [[0, 1], [2, 3]])
+    # A last row of fewer images is filled with black.
     shown = pixels(png([[[1, 2, 3, 4]] * 6, [[9, 9, 9, 9]]]))[::4, ::4]
-    assert shown.shape == (4, 12)
-    assert np.array_equal(shown[:2, 2:4], [[1, 2], [3, 4]])
+    assert shown.shape == (4, 12) and np.array_equal(shown[:2, 2:4], [[1, 2], [3, 4]])
     assert (shown[2:, :2] == 9).all() and not shown[2:, 2:].any()
 
 
-def test_an_example_of_two_images_has_a_file_for_each():
-    class Pairs(Squares):
-        name = "pairs"
-
-        def load(self, split):
-            loaded = super().load(split)
-            firsts = torch.arange(len(loaded) - 1)
-            ids = torch.stack([firsts, torch.zeros_like(firsts)], 1).int()
-            return Split(loaded.sequences, loaded.lengths, ids, loaded.targets[1:], padded=False)
-
-    card = [described_task(Pairs())]
-    files = cards.images([card])
-    assert cells(cards.page([card], "x"))["`pairs@3` train"][:2] == ["4", "5"]
-    assert list(files)[2:4] == ["pairs-2-1.png", "pairs-2-2.png"]
-    assert np.array_equal(pixels(files["pairs-3-2.png"])[::4, ::4], [[0, 1], [2, 3]])
-
-
 def test_nothing_in_a_text_ends_its_block_and_a_long_text_loses_its_middle():
-    text = cards.page([[described_task(Texts())]], "tasks")
+    text = card([described_task(Texts())], "tasks")
     block = text.split("**Example 1**, target: dark\n\n")[1].split("\n\n**Example 2**")[0]
     assert block == "    one  ``` <br />\N{REPLACEMENT CHARACTER} | two"
     block = text.split("**Example 2**, target: bright\n\n")[1].split("\n\n**Example 3**")[0]
@@ -184,21 +182,19 @@ def test_nothing_in_a_text_ends_its_block_and_a_long_text_loses_its_middle():
 @pytest.mark.parametrize("name", ["image", "listops"])
 def test_a_card_without_data_says_how_to_get_them(name, call, monkeypatch, tmp_path):
     monkeypatch.setenv(cache.HOME_VARIABLE, str(tmp_path))
-    card = [described_task(task) for task in cards.settings(name)]
-    assert len(card) == 2 and not list(tmp_path.iterdir())
-    text = cards.page([card], "tasks")
-    keys = ", ".join(f"`{one.task.key}`" for one in card)
+    settings = [described_task(task) for task in cards.settings(name)]
+    assert len(settings) == 2 and not list(tmp_path.iterdir())
+    text = card(settings, "tasks")
+    keys = ", ".join(f"`{one.task.key}`" for one in settings)
     (line,) = [one for one in call("data", "list")[1].splitlines() if one.startswith(f"{name}:")]
     assert f"\n{keys}{line.removeprefix(name)}\n" in text
     assert "| SHA-256" not in text and "Example 1" not in text and str(tmp_path) not in text
-    both = cards.page([[card[0], described_task(Squares())]], "tasks")
-    assert cells(both)["`squares@3` dev"][:2] == ["2", "2"] and "image-1.png" not in text
-
-
-def test_the_card_of_public_data_has_their_origin_and_terms():
-    table = cells(cards.page([[described_task(Image())]], "tasks"))
-    assert table["origin"] == [f"<{Image.source().origin}>"]
-    assert table["terms"] == [Image.source().terms]
+    if name == "image":
+        source = Image.source()
+        assert texts(text)["origin"] == [f"<{source.origin}>"]
+        assert texts(text)["terms"] == [source.terms]
+    both = card([settings[0], described_task(Squares())], "tasks")
+    assert texts(both)["`squares@3` dev"][:2] == ["2", "2"] and "image-1.png" not in text
 
 
 @pytest.fixture
@@ -219,7 +215,7 @@ def test_a_card_without_data_or_baselines_stays_as_it_is(few, tmp_path):
     few.parent.mkdir()
     few.write_text("# Old\n\n## image\n\nold image\n\n## squares\n\nold squares\n")
     first = cards.made(few, store)[few].decode()
-    assert first.startswith(cards.HEAD) and "old image" in first and "old squares" in first
+    assert first.startswith(cards.page_of([])) and "old image" in first and "old squares" in first
     assert "`listops@1[min_len=2,max_len=24,train=4,dev=2,test=2]`: missing" in first
     cards.fit_missing(store)
     files = cards.made(few, store)
@@ -230,21 +226,18 @@ def test_a_card_without_data_or_baselines_stays_as_it_is(few, tmp_path):
     )
 
 
-def test_the_settings_are_the_defaults_and_the_laptop_budget():
-    keys = [task.key for task in cards.settings("image")]
-    assert keys == ["image@1", "image@1[dev=1000,test=5000]"]
-    assert [task.key for task in cards.settings("majority")] == ["majority@1"]
-
-
 @pytest.fixture(scope="module")
 def users_cache() -> Path:
     """The cache of the user who runs the tests: read before each test gets one of its own."""
     return cache.data_home()
 
 
-def test_the_head_of_the_page_is_up_to_date():
+def test_the_head_of_the_page_and_its_settings_are_up_to_date():
     head = PAGE.read_text("utf-8").partition("\n## ")[0]
-    assert head.strip() == cards.page([], PAGE.stem).strip(), "run: python -m harness.cli.pages"
+    assert head.strip() == page_of([]).strip(), "run: python -m harness.cli.pages"
+    keys = [task.key for task in cards.settings("image")]
+    assert keys == ["image@1", "image@1[dev=1000,test=5000]"]
+    assert [task.key for task in cards.settings("majority")] == ["majority@1"]
 
 
 @pytest.mark.slow

@@ -12,8 +12,8 @@ import pytest
 import tasks
 from harness import budgets
 from harness.cli import cards
+from harness.cli.cards import Description
 from harness.cli.catalogue import BUILT_IN, HEAD, paper_of, registered, rows
-from harness.cli.descriptions import Description
 from harness.cli.process import meanings
 from harness.records.families import family_of
 from tasks.registry import tasks as task_registry
