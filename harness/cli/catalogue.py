@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.cli.process import meanings
+from harness.cli.arguments import meanings
 from zoo.registry import UserError, entry_points, options_of
 
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@ import inspect
 import json
 import math
 import os
-import re
 import sys
 import warnings
 from collections import Counter
@@ -19,7 +18,7 @@ from typing import Annotated, Any, NamedTuple, NoReturn, get_args, get_origin
 import typer
 from typer.core import TyperCommand
 
-from harness.cli.arguments import path
+from harness.cli.arguments import meanings, path
 from harness.interrupts import Interrupts, Terminated
 from zoo.registry import UserError, in_one_line, printable
 
@@ -142,22 +141,6 @@ def option(field: Field[Any], text: str) -> Parameter:
     default = Parameter.empty if field.default is MISSING else field.default
     annotation = Annotated[kind, declared]
     return Parameter(field.name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-
-
-def meanings(factory: type) -> dict[str, str]:
-    """What the docstrings of a class and of its bases say of each parameter.
-
-    That is an entry of a section, `name: text`, or a first line that begins with its name.
-    """
-    texts: dict[str, str] = {}
-    for owner in reversed(factory.__mro__):
-        for documented in (owner, vars(owner).get("__init__")):
-            docstring = inspect.cleandoc(getattr(documented, "__doc__", None) or "")
-            found = re.findall(r"^ {4}(\w[\w, ]*): (.+(?:\n {8}.+)*)", docstring, re.MULTILINE)
-            found += re.findall(r"\A`(\w+)`: (.+)", docstring)
-            for names, text in found:
-                texts |= dict.fromkeys(names.split(", "), " ".join(text.split()).rstrip("."))
-    return texts
 
 
 def script(name: str, command: Callable[..., None]) -> NoReturn:
