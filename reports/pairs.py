@@ -7,12 +7,11 @@ import pandas as pd
 
 from harness.records.record import Metric
 from reports.statistics import Sample, differences, holm
-from reports.tables.boards import Board
 
 PAIRS = ("metric", "first", "second", "difference", "low", "high", "p", "p_holm")
 
 COLUMNS = ["table", "question", *PAIRS]
-"""Of the pairs of several tables: `question` is that of a suite, or a task."""
+"""Of the pairs of several tables: a suite, or the leaderboard."""
 
 
 def pairs(samples: Mapping[str, Sample], metric: Metric) -> pd.DataFrame:
@@ -37,16 +36,6 @@ def pairs(samples: Mapping[str, Sample], metric: Metric) -> pd.DataFrame:
         "metric": name, "first": first, "second": second, "difference": mean, "low": mean - half,
         "high": mean + half, "p": p, "p_holm": holm(p),
     })  # fmt: skip
-
-
-def of_boards(boards: Iterable[Board]) -> pd.DataFrame:
-    """The pairs of the rows that are compared on each leaderboard, by `COLUMNS`."""
-    parts = []
-    for board in boards:
-        rows = [row for row in board.rows if row.compared and not row.standing.not_compared]
-        found = pairs({row.label: row.compared for row in rows if row.compared}, board.metric)
-        parts += [found.assign(table=board.title, question=board.spec.task.name)]
-    return joined(parts)
 
 
 def joined(parts: Iterable[pd.DataFrame]) -> pd.DataFrame:

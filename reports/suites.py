@@ -5,22 +5,40 @@ in, and frames come out, from which pages, tables and figures are made.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from harness.records.interval import interval_of
+from harness.records.interval import Interval, in_unit, interval, interval_of
 from harness.records.record import Metric
 from reports.pairs import joined
 from reports.pairs import pairs as pairs_of
-from reports.statistics import LEVEL, Sample, is_comparable, tiers
-from reports.tables.scores import worst_end
+from reports.statistics import LEVEL, Sample, is_comparable, probability_of_best, tiers
 
 if TYPE_CHECKING:
-    from harness.records.suites import CostPlan, Question, Suite
+    from harness.records.suites import CostPlan, Suite, SuiteRow
+
+
+class Asked(NamedTuple):
+    """A question of runs of no suite; see `harness.records.suites.Question`."""
+
+    name: str
+    rules: Literal["all"] = "all"
+
+
+class Implicit(NamedTuple):
+    """Runs of no suite as a suite; see `reports.questions`.
+
+    Rows at a baseline are ranked, too, and rows need no stored answers.
+    """
+
+    questions: tuple[Asked, ...]
+    key: str = "leaderboard"
+    rows: tuple["SuiteRow", ...] = ()
+
 
 NOT_RUN: Mapping[str, Any] = {
     "metric": "", "mean": math.nan, "low": math.nan, "high": math.nan, "text": "",
@@ -39,7 +57,7 @@ OF_COSTS = [
 """The columns of costs that the matrix is made from."""
 
 
-def results(runs: pd.DataFrame, suite: "Suite") -> pd.DataFrame:
+def results(runs: pd.DataFrame, suite: "Suite | Implicit") -> pd.DataFrame:
     """The runs at the rates that trials chose, and the trials of a row of which none has finished.
 
     A run of a question without tuning is none of them.
@@ -49,7 +67,7 @@ def results(runs: pd.DataFrame, suite: "Suite") -> pd.DataFrame:
     return own[(own["role"] == "final") | ((own["role"] == "trial") & ~finished)]
 
 
-def answers(runs: pd.DataFrame, suite: "Suite", baselines: pd.DataFrame) -> pd.DataFrame:
+def answers(runs: pd.DataFrame, suite: "Suite | Implicit", baselines: pd.DataFrame) -> pd.DataFrame:
     """What each row reached on each question of a suite.
 
     Args:
@@ -72,10 +90,10 @@ def answers(runs: pd.DataFrame, suite: "Suite", baselines: pd.DataFrame) -> pd.D
     attention = {row.label: row.attention for row in suite.rows}
     attention |= dict(zip(finals["row"], finals["attention"], strict=True))
     parts = [
-        _answers(_column(finals, question, baselines), finals[finals["question"] == question.name])
+        _answers(column, finals[finals["question"] == name])
         .reindex(pd.Index(attention, name="row"))
-        .assign(question=question.name)
-        for question in suite.questions
+        .assign(question=name)
+        for name, column in _columns(finals, suite, baselines)
     ]
     found = pd.concat(parts).reset_index()
     found["attention"] = found["row"].map(attention)
@@ -86,18 +104,31 @@ def answers(runs: pd.DataFrame, suite: "Suite", baselines: pd.DataFrame) -> pd.D
     return found.assign(**columns)[["row", "attention", "question", *columns]]
 
 
-def pairs(runs: pd.DataFrame, suite: "Suite", baselines: pd.DataFrame) -> pd.DataFrame:
+def pairs(runs: pd.DataFrame, suite: "Suite | Implicit", baselines: pd.DataFrame) -> pd.DataFrame:
     """The differences between the rows that are compared on each question, with p-values.
 
     Columns: `table` (the suite), `question`, `metric`, and those of `reports.pairs.pairs`.
     """
-    finals = results(runs, suite)
-    parts = []
-    for question in suite.questions:
-        column = _column(finals, question, baselines)
-        found = pairs_of(column.compared, column.metric) if column else pd.DataFrame()
-        parts += [found.assign(table=suite.key, question=question.name)]
-    return joined(parts)
+    columns = _columns(results(runs, suite), suite, baselines)
+    return joined(
+        pairs_of(column.compared, column.metric).assign(table=suite.key, question=name)
+        for name, column in columns
+        if column
+    )
+
+
+def probabilities_of_best(
+    runs: pd.DataFrame, suite: "Suite | Implicit", baselines: pd.DataFrame
+) -> pd.Series:
+    """The probability that a row has the best score of those compared, by question and row."""
+    found = {}
+    for name, column in _columns(results(runs, suite), suite, baselines):
+        compared = column.compared if column else {}
+        if len(compared) > 1:
+            values = probability_of_best([*compared.values()])
+            found |= {(name, row): float(v) for row, v in zip(compared, values, strict=True)}
+    index = pd.MultiIndex.from_tuples([*found], names=["question", "row"])
+    return pd.Series([*found.values()], index, dtype=float, name="best")
 
 
 def matrix(answers: pd.DataFrame, costs: pd.DataFrame, suite: "Suite") -> pd.DataFrame:
@@ -154,17 +185,23 @@ class _Column(NamedTuple):
 
     Attributes:
         metric: of its scores.
-        samples: the answers of the finished seeds, by row.
+        scores: of each row, with its interval.
+        seeds: the number of finished runs of each row.
+        samples: the answers of the finished seeds, by row; none of a row that has not stored them.
         models: the rows without attention.
         rules: the scores of the baselines of the task that rows are compared with, by name.
         of_task: whether there must be such rules.
+        rank_all: whether rows at a baseline are ranked.
     """
 
     metric: Metric
+    scores: Mapping[str, Interval]
+    seeds: Mapping[str, int]
     samples: Mapping[str, Sample]
     models: frozenset[str]
     rules: Mapping[str, float]
     of_task: bool
+    rank_all: bool
 
     @property
     def has_rules(self) -> bool:
@@ -173,7 +210,7 @@ class _Column(NamedTuple):
 
     def baselines(self, row: str) -> dict[str, float]:
         """The scores that a row is compared with: rules and, if it has attention, models."""
-        models = {name: self.metric.value(self.samples[name].mean) for name in self.models}
+        models = {name: self.scores[name].mean for name in self.models}
         return {**self.rules, **({} if row in self.models else models)}
 
     def oriented(self, row: str) -> Sample:
@@ -183,42 +220,67 @@ class _Column(NamedTuple):
 
     def obstacle(self, row: str) -> str:
         """What keeps a row from being compared; empty where nothing does."""
+        if row not in self.samples:
+            return "no stored test answers"
         if not self.has_rules:
             return "no baseline"
         if self.samples[row].seeds == 1:
             return "one seed"
+        first = next(iter(self.samples.values()))
+        if not np.array_equal(self.samples[row].sizes, first.sizes):
+            return "answers to other test examples"
         scores = self.baselines(row).values()
         levels = [self.metric.sign * self.metric.mean(score) for score in scores]
         return "" if is_comparable(self.oriented(row), levels) else "seeds at a baseline"
 
     @property
     def compared(self) -> dict[str, Sample]:
-        """The oriented samples of the rows that are compared."""
-        return {row: self.oriented(row) for row in self.samples if not self.obstacle(row)}
+        """The oriented samples of the rows that are compared, the best first."""
+        rows = sorted(self.scores, key=lambda row: -self.metric.sign * self.scores[row].mean)
+        return {row: self.oriented(row) for row in rows if not self.obstacle(row)}
 
 
-def _column(runs: pd.DataFrame, question: "Question", baselines: pd.DataFrame) -> _Column | None:
+def _columns(
+    runs: pd.DataFrame, suite: "Suite | Implicit", baselines: pd.DataFrame
+) -> Iterator[tuple[str, _Column | None]]:
+    """Each question of a suite with its results; see `_column`."""
+    for question in suite.questions:
+        asked = runs[(runs["question"] == question.name) & (runs["status"] == "ok")]
+        of_task, rank_all = question.rules == "all", isinstance(suite, Implicit)
+        yield question.name, _column(asked, baselines, of_task=of_task, rank_all=rank_all)
+
+
+def _column(
+    finished: pd.DataFrame, baselines: pd.DataFrame, *, of_task: bool, rank_all: bool
+) -> _Column | None:
     """None without a finished run. Of several versions of the data that of the latest is used."""
-    asked = (runs["question"] == question.name) & (runs["status"] == "ok")
-    finished = runs[asked].sort_values("started")
     if finished.empty:
         return None
-    latest = finished.iloc[-1]
+    latest = finished.sort_values("started").iloc[-1]
     finished = finished[finished["data"] == latest["data"]]
-    samples = {row: _sample(own) for row, own in finished.groupby("row")["sample"]}
-    rules = baselines[baselines["data"] == latest["data"]].set_index("name")["score"].to_dict()
-    models = frozenset(finished.loc[finished["baseline"], "row"])
     fields = {name: latest[name] for name in ("unit", "better", "digits", "scale", "exponential")}
     metric = Metric(name=latest["metric"], **fields)
-    of_task = question.rules == "all"
-    return _Column(metric, samples, models, rules if of_task else {}, of_task=of_task)
+    scores, samples = {}, {}
+    for row, own in finished.sort_values("started").groupby("row"):
+        stored = None if own["sample"].isna().any() else Sample.of([*own["sample"]])
+        samples |= {row: stored} if stored else {}
+        score = interval_of(stored, metric) if stored else _interval_of_scores(own, metric)
+        scores |= {row: score} if score else {}
+    rules = baselines[baselines["data"] == latest["data"]].set_index("name")["score"].to_dict()
+    models = frozenset(finished.loc[finished["baseline"], "row"]) & scores.keys()
+    return _Column(
+        metric=metric, scores=scores, seeds=finished["row"].value_counts().to_dict(),
+        samples=samples, models=models, rules=rules if of_task else {}, of_task=of_task,
+        rank_all=rank_all,
+    )  # fmt: skip
 
 
-def _sample(answers: pd.Series) -> Sample:
-    found = Sample.of([*answers])
-    if found is None:
-        raise ValueError("runs of one row on the same data have other test answers")
-    return found
+def _interval_of_scores(runs: pd.DataFrame, metric: Metric) -> Interval | None:
+    """That of accuracies whose single answers are not known; None for scores of other kinds."""
+    means = [metric.mean(score) for score in runs["score"]]
+    if not all(0 <= mean <= 1 for mean in means):
+        return None
+    return in_unit(interval(means, int(runs["test_examples"].iloc[0])), metric)
 
 
 def _answers(column: _Column | None, runs: pd.DataFrame) -> pd.DataFrame:
@@ -228,21 +290,21 @@ def _answers(column: _Column | None, runs: pd.DataFrame) -> pd.DataFrame:
         "status": groups["status"].agg(_status),
         "known_failures": groups["known_failures"].max(),
     })  # fmt: skip
-    lines = {row: _line(column, row) for row in column.samples} if column else {}
+    lines = {row: _line(column, row) for row in column.scores} if column else {}
     found = found.join(pd.DataFrame([*lines.values()], index=[*lines], columns=LINE))
     return found.assign(tier=found.index.map(_tiers(column, lines) if column else {}))
 
 
 def _line(column: _Column, row: str) -> dict[str, Any]:
-    metric, rules = column.metric, column.baselines(row)
-    score = interval_of(column.samples[row], metric)
+    metric, rules, score = column.metric, column.baselines(row), column.scores[row]
     strongest = max(rules, key=lambda name: metric.sign * rules[name], default="")
+    worst_end = min(metric.sign * score.low, metric.sign * score.high)
     above = column.has_rules and row not in column.models
-    above = above and worst_end(score, metric) > metric.sign * rules[strongest]
+    above = above and worst_end > metric.sign * rules[strongest]
     text, low, high = map(metric.text, score[:3])
     return {
         "metric": metric.name, "mean": score.mean, "low": score.low, "high": score.high,
-        "text": text, "interval": f"[{low}, {high}]", "seeds": column.samples[row].seeds,
+        "text": text, "interval": f"[{low}, {high}]", "seeds": column.seeds[row],
         "not_compared": column.obstacle(row), "baseline": strongest,
         "baseline_value": rules[strongest] if strongest else math.nan,
         "at_baseline": column.has_rules and not above, "answered": above,
@@ -264,8 +326,7 @@ def _tiers(column: _Column, lines: Mapping[str, Mapping[str, Any]]) -> dict[str,
     found = pairs_of(compared, column.metric)
     found = found[found["p_holm"] <= LEVEL]
     different = {frozenset(pair) for pair in zip(found["first"], found["second"], strict=True)}
-    ranked = [row for row in compared if lines[row]["answered"]]
-    ranked.sort(key=lambda row: -compared[row].mean)
+    ranked = [row for row in compared if column.rank_all or lines[row]["answered"]]
     separable = np.array([[{a, b} in different for b in ranked] for a in ranked], dtype=bool)
     letters = ("".join(chr(ord("A") + tier - 1) for tier in own) for own in tiers(separable))
     return dict(zip(ranked, letters, strict=True))

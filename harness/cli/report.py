@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from harness.records.cost import CostRecord
     from harness.records.record import Record
     from harness.records.store import Broken
+    from reports.leaderboard import Leaderboard
     from reports.pages.suite import Tables
 
 T = TypeVar("T")
@@ -49,8 +50,9 @@ def report(
     from harness.cli.baselines import fit
     from harness.cli.tables import comparison
     from harness.records.files import require_writable
-    from reports import tables
+    from reports import leaderboard, tables
     from reports.pages import suite as suite_pages
+    from reports.text import frame_lines
 
     if not store.is_dir():
         raise UserError(f"store {str(store)!r} is not a folder; make records with: harness run")
@@ -66,41 +68,53 @@ def report(
     written = write_pages(files)
     code = 0 if complete else 1
     if as_json:
-        rows, cost_rows = tables.rows_of(found.records), tables.cost_rows(found.costs)
+        rows = frame_lines(leaderboard.table(found.leaderboard))
         answers = [line for of in found.suites for line in of.answers.to_dict("records")]
-        return Answer(
-            {"answers": answers, "rows": rows, "costs": cost_rows, "files": written}, code
-        )
+        costs = tables.cost_rows(found.costs)
+        return Answer({"answers": answers, "rows": rows, "costs": costs, "files": written}, code)
     parts = [*map(suite_pages.terminal, found.suites)]
-    parts += [tables.summary(found.records)] if found.records or not found.costs else []
+    if len(found.leaderboard.rows) or not found.costs:
+        parts.append(leaderboard.terminal(found.leaderboard))
     return Answer("\n" + "\n\n".join(parts or [tables.cost_summary(found.costs)]), code)
 
 
 class _Store(NamedTuple):
-    """What a store holds: the runs that are of no suite, the costs, and the suites."""
+    """What a store holds.
 
-    records: "list[Record]"
+    Attributes:
+        runs: of no suite.
+        broken: files that are no records.
+        costs: of `harness cost`.
+        suites: the frames of each suite that runs are of.
+        leaderboard: that of the other runs.
+    """
+
+    runs: "pd.DataFrame"
     broken: "list[Broken]"
     costs: "list[CostRecord]"
     suites: "list[Tables]"
+    leaderboard: "Leaderboard"
 
     @property
     def differences(self) -> "pd.DataFrame":
-        """Between the rows of each suite and of each leaderboard."""
-        from reports import pairs, tables
+        """Between the rows of each suite and of the leaderboard."""
+        from reports import pairs
 
-        of_suites = [of.pairs for of in self.suites]
-        return pairs.joined([*of_suites, pairs.of_boards(tables.boards(self.records))])
+        return pairs.joined([*(of.pairs for of in self.suites), self.leaderboard.pairs])
 
 
 def _gather(store: Path, suites: Sequence[str] = ()) -> _Store:
-    from harness.cli.tables import is_of_suite, suite_tables
+    from harness.cli.tables import rules_of, suite_tables
+    from harness.records import frame
     from harness.records.store import CostStore
+    from reports.leaderboard import leaderboard
 
     records, broken = read(store, curves=False)
     costs = with_warnings(CostStore.within(store).read())[0]
-    tables = suite_tables(records, costs, store, suites)
-    return _Store([run for run in records if not is_of_suite(run)], broken, costs, tables)
+    runs, rules = frame.of_records(records), rules_of(store)
+    tables = suite_tables(runs, frame.of_costs(costs), rules, suites)
+    others = runs[runs["suite"] == ""] if len(runs) else runs
+    return _Store(others, broken, costs, tables, leaderboard(others, rules))
 
 
 def made(store: Path, root: Path) -> dict[Path, bytes]:
@@ -136,13 +150,13 @@ def made(store: Path, root: Path) -> dict[Path, bytes]:
 
 def _made(found: _Store, *, latex: bool) -> dict[str, bytes]:
     """The pages of a store by name."""
-    from reports import pages
+    from reports import leaderboard, pages, tuning
     from reports.pages import suite as suite_pages
     from reports.text import frame_csv
 
-    files = pages.files(found.records, found.broken)
+    files = leaderboard.files(found.leaderboard, found.broken)
     files |= {"pairs.csv": frame_csv(found.differences)}
-    files |= pages.tuning_files(found.records) | pages.cost_files(found.costs)
+    files |= tuning.files(found.runs) | pages.cost_files(found.costs)
     for of in found.suites:
         files |= suite_pages.files(of, latex=latex)
     return files

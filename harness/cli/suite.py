@@ -86,13 +86,12 @@ def _require_certificates(rows: "Sequence[SuiteRow]") -> None:
 
 def _content(suite: "Suite", name: str, store: Path) -> "tuple[str, list[dict[Hashable, Any]]]":
     """The matrix of a suite as text, and its answers."""
-    from harness.cli.tables import suite_tables
-    from harness.records.store import CostStore, Store
+    from harness.cli.tables import rules_of, suite_tables
+    from harness.records import frame
     from reports.pages.suite import terminal
 
     files = [name] if name.endswith(SUFFIX) else []
-    records, costs = Store(store).read()[0], CostStore.within(store).read()[0]
-    for of in suite_tables(records, costs, store, files):
+    for of in suite_tables(frame.frame(store), frame.costs(store), rules_of(store), files):
         if of.suite.key == suite.key:
             text = f"\n{terminal(of)}\n\npages: harness report --store {store}"
             return text, of.answers.to_dict("records")

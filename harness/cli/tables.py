@@ -12,54 +12,48 @@ from zoo.registry import UserError, unknown
 if TYPE_CHECKING:
     import pandas as pd
 
-    from harness.records.cost import CostRecord
-    from harness.records.record import Record
     from reports.pages.suite import Tables
 
 WIDTH = 100
 """Characters of a line."""
 
 
-def is_of_suite(record: "Record") -> bool:
-    """Whether a run answers a question of a suite: leaderboards do not show it."""
-    return "/" in record.spec.budget
+def rules_of(store: Path) -> "pd.DataFrame":
+    """The complete baselines of this version of the tasks in a store, with a warning for others."""
+    from harness.cli.report import with_warnings
+    from harness.records.frame import of_baselines
+    from harness.records.store import BaselineStore
+    from tasks import BASELINES_VERSION
+
+    rules = of_baselines(with_warnings(BaselineStore.within(store).read())[0])
+    return rules[rules["complete"].astype(bool) & (rules["version"] == BASELINES_VERSION)]
 
 
 def suite_tables(
-    records: "Sequence[Record]",
-    costs: "Sequence[CostRecord]",
-    store: Path,
-    files: Sequence[str],
+    runs: "pd.DataFrame", costs: "pd.DataFrame", rules: "pd.DataFrame", files: Sequence[str]
 ) -> "list[Tables]":
-    """The frames of each suite that the records of a store are of.
+    """The frames of each suite that the runs of a store are of.
 
     Args:
-        records: of runs, of suites and others.
+        runs: of suites and others; see `harness.records.frame`, as of the others.
         costs: of `harness cost`.
-        store: the folder that has the baselines of their tasks.
+        rules: see `rules_of`.
         files: of suites that are not built in; for any other there is a warning.
 
     Raises:
         UserError: one of the files is not a suite.
     """
-    keys = {record.spec.budget.partition("/")[0] for record in filter(is_of_suite, records)}
-    given = {suite.key: suite for suite in map(find, files)}
-    if not keys:
-        return []
-    from harness.records import frame
     from reports.pages.suite import tables
-    from tasks import BASELINES_VERSION
 
-    runs, rules = frame.of_records(filter(is_of_suite, records)), frame.baselines(store)
-    rules = rules[(rules["version"] == BASELINES_VERSION) & rules["complete"]]
+    named = {suite.key: suite for suite in map(find, files)}
     found = []
-    for key in sorted(keys):
+    for key in sorted({*runs.get("suite", ())} - {""}):
         try:
-            suite = given.get(key) or find(key)
+            suite = named.get(key) or find(key)
         except UserError as error:
             warnings.warn(f"{error}; or give its file: --suite FILE.toml", stacklevel=2)
             continue
-        found.append(tables(suite, runs, rules, frame.of_costs(costs)))
+        found.append(tables(suite, runs, rules, costs))
     return found
 
 

@@ -4,16 +4,19 @@ Every table, figure and page starts from these. Columns are the fields of the re
 each level, `model.dim`; see `docs/records.md`.
 """
 
+import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.records.baselines import name_of_task
+from harness.records.baselines import TaskBaselines, name_of_task
 from harness.records.cost import CostRecord
-from harness.records.record import Record
+from harness.records.fields import Quartiles
+from harness.records.record import Cost, Record
 from harness.records.spec import Frozen
 from harness.records.store import BaselineStore, CostStore, Store
 from harness.records.suites import label_of
+from harness.records.tuning import distance
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,6 +31,18 @@ OF_METRIC = {"unit", "better", "digits", "chance", "scale", "exponential"}
 
 OF_COSTS = {"attention", "level", "length", "batch", "batching", "dim", "heads"}
 """Fields of a cost's specification that are columns of the same name."""
+
+OUTCOME = (
+    "score", "low", "high", "dev", "best_on_test", "test_examples", "best_step", "train_seconds",
+    "seconds", "last_step", "loss", *(
+        f"{name}{end}"
+        for name in ("step_seconds", "tokens_per_second", "time_ratio", "inference_ratio")
+        for end in ("", ".q1", ".q3")
+    ),
+    "peak_bytes", "softmax_peak_bytes", "memory_ratio", "softmax_parameters", "state_bytes",
+    "parameters", "flops", "workers",
+)  # fmt: skip
+"""Numbers of a run that not every run has."""
 
 
 def frame(folder: Path | str) -> "pd.DataFrame":
@@ -49,27 +64,33 @@ def costs(folder: Path | str) -> "pd.DataFrame":
 
 
 def baselines(folder: Path | str) -> "pd.DataFrame":
-    """The baselines of the tasks in a store, a row each.
-
-    Columns: `data` and `task` as those of a run; `version` of the set of baselines, `complete`;
-    `name`, `score`, as that of a run.
+    """The baselines of the tasks in a store; see `of_baselines`.
 
     Raises:
         UserError: the folder cannot be listed.
+    """
+    return of_baselines(BaselineStore.within(Path(folder)).read()[0])
+
+
+def of_baselines(found: Iterable[TaskBaselines]) -> "pd.DataFrame":
+    """A row for each baseline of a task.
+
+    Columns: `data` and `task` as those of a run; `version` of the set of baselines, `complete`;
+    `name`, `score`, as that of a run.
     """
     import pandas as pd
 
     rows = [
         {
-            "data": name_of_task(found.spec),
-            "task": found.spec.key,
-            "version": found.version,
-            "complete": not found.left,
+            "data": name_of_task(baselines.spec),
+            "task": baselines.spec.key,
+            "version": baselines.version,
+            "complete": not baselines.left,
             "name": name,
             "score": score,
         }
-        for found in BaselineStore.within(Path(folder)).read()[0]
-        for name, score in found.scores.items()
+        for baselines in found
+        for name, score in baselines.scores.items()
     ]
     return pd.DataFrame(rows, columns=["data", "task", "version", "complete", "name", "score"])
 
@@ -81,19 +102,48 @@ def of_records(records: Iterable[Record]) -> "pd.DataFrame":
     `recipe`, `suite` and `question` (of a recipe `SUITE@VERSION/QUESTION`, else empty), `task` (its
     key), `data` (its key and digests: the name of the file of its baselines), `task.name`,
     `task.OPTION`, `model.FIELD`, `train.FIELD`, `VARIANT.OPTION`, `seed`, `device`, `role`
-    (`trial`, `final`, or empty without tuning), `status`, `reason`; `metric` (its name), `unit`,
-    `better` (`higher` or `lower`), `digits`, `chance`, `scale`, `exponential`; `score` (on test)
-    with `low` and `high` (its 95 % interval over test examples), `dev` (in the same unit, but for
-    control), `sample` (the answers on test, from which rows are compared), `best_step`, `loss` and
-    `losses.NAME` (the last of training), `train_seconds`, `seconds`; `time_ratio`,
-    `inference_ratio`, `memory_ratio` (to softmax), `step_seconds`, `peak_bytes`, `parameters`,
-    `flops`, `state_bytes`, `backend`; `machine`, `threads`, `memory_gib`, `system`, `commit`,
+    (`trial`, `final`, or empty without tuning); `options` (those of variants that are part of the
+    identity), `overrides` (of the recipe) and `grid` (of a tuned run, else empty), each as JSON;
+    `distance` (of the point of the grid from the recipe), `match`, `status`, `reason`; `metric`
+    (its name), `unit`, `better` (`higher` or `lower`), `digits`, `chance`, `scale`, `exponential`;
+    `score` (on test) with `low` and `high` (its 95 % interval over test examples), `best_on_test`,
+    `test_examples`, `dev` with `dev_metric`, `dev_better` and `dev_digits`, `sample` (the answers
+    on test, from which rows are compared), `best_step`; `last_step`, `loss` and `losses.NAME` (the
+    last of training), `train_seconds`, `seconds`; `step_seconds`, `tokens_per_second` (inference),
+    `time_ratio` and `inference_ratio` (to `reference` and `inference_reference`, the fastest
+    softmax), each with `.q1` and `.q3`; `peak_bytes`, `softmax_peak_bytes`, `memory_ratio`,
+    `parameters`, `softmax_parameters`, `flops`, `state_bytes`, `backend`, `workers` (runs on the
+    machine while it was measured); `machine`, `threads`, `memory_gib`, `system`, `commit`,
     `versions.PACKAGE`, `started`, `baseline` (whether the model has no attention), `known_failures`
-    (checks that its variants are known to fail), `id`.
+    (how many checks its variants are known to fail) and `expected_failures` (each with its reason),
+    `id`.
     """
     import pandas as pd
 
-    return pd.DataFrame([_run(record) for record in records])
+    found = pd.DataFrame([_run(record) for record in records])
+    return found.assign(**{name: pd.to_numeric(found[name]) for name in OUTCOME if name in found})
+
+
+def of_curves(records: Iterable[Record]) -> "pd.DataFrame":
+    """A row for each point of the curves of runs.
+
+    Columns: `id`, `machine`, `started`, as those of the run; `step`, `seconds` (of training),
+    `loss`, `losses` (the auxiliary ones, a mapping), `dev` (NaN where it was not evaluated).
+    """
+    import pandas as pd
+
+    rows = [
+        {
+            "id": record.spec.id,
+            "machine": record.environment.device,
+            "started": record.started,
+            **dict(point),
+        }
+        for record in records
+        for point in record.curve
+    ]
+    names = ("id", "machine", "started", "step", "seconds", "loss", "losses", "dev")
+    return pd.DataFrame(rows, columns=[*names]).astype({"dev": float})
 
 
 def of_costs(records: Iterable[CostRecord]) -> "pd.DataFrame":
@@ -132,10 +182,21 @@ def _run(record: Record) -> Cells:
         "seed": spec.seed,
         "device": spec.device,
         "role": spec.tuning.role if spec.tuning else "",
+        "options": json.dumps(spec.options, sort_keys=True),
+        "overrides": json.dumps(spec.overrides, sort_keys=True),
+        "grid": json.dumps(spec.tuning.grid) if spec.tuning else "",
+        "distance": distance(spec),
+        "match": spec.match or "",
         "status": record.status,
         "reason": record.reason,
         "metric": record.metric.name,
         **dict(record.metric.model_dump(include=OF_METRIC)),
+        "dev_metric": record.selection.title,
+        "dev_better": record.selection.better,
+        "dev_digits": record.selection.digits,
+        "sample": None,
+        **dict.fromkeys(OUTCOME),
+        **dict.fromkeys(("reference", "inference_reference", "backend"), ""),
         "parameters": record.parameters,
         "flops": record.flops,
     }
@@ -144,25 +205,18 @@ def _run(record: Record) -> Cells:
             "score": final.score,
             **_interval(record),
             "dev": final.dev,
+            "best_on_test": final.best_on_test,
+            "test_examples": final.test_examples,
             "sample": final.sample,
             "best_step": final.best_step,
             "train_seconds": final.train_seconds,
             "seconds": final.seconds,
         }
     if point:
-        cells |= {"loss": point.loss, **_dotted("losses", point.losses)}
+        losses = _dotted("losses", point.losses)
+        cells |= {"last_step": point.step, "loss": point.loss, **losses}
     if cost:
-        cells |= {
-            "time_ratio": cost.over_softmax.median if cost.over_softmax else None,
-            "inference_ratio": (
-                cost.inference_over_softmax.median if cost.inference_over_softmax else None
-            ),
-            "memory_ratio": cost.memory_ratio,
-            "step_seconds": cost.own.seconds_per_1k_steps.median / 1000,
-            "peak_bytes": cost.own.peak_bytes,
-            "state_bytes": cost.own.state_bytes,
-            "backend": cost.own.backend,
-        }
+        cells |= _cost_of_run(cost)
     environment = record.environment
     return cells | {
         "machine": environment.device,
@@ -174,8 +228,36 @@ def _run(record: Record) -> Cells:
         "started": record.started,
         "baseline": record.is_baseline,
         "known_failures": len(record.expected_failures),
+        "expected_failures": dict(record.expected_failures),
         "id": spec.id,
     }
+
+
+def _cost_of_run(cost: Cost) -> Cells:
+    own, softmax = cost.own, cost.softmax
+    return {
+        **_quartiles("step_seconds", own.seconds_per_1k_steps, 1000),
+        **_quartiles("tokens_per_second", own.tokens_per_second),
+        **_quartiles("time_ratio", cost.over_softmax),
+        **_quartiles("inference_ratio", cost.inference_over_softmax),
+        "reference": str(cost.reference or ""),
+        "inference_reference": str(cost.inference_reference or ""),
+        "peak_bytes": own.peak_bytes,
+        "softmax_peak_bytes": softmax.peak_bytes if softmax else None,
+        "memory_ratio": cost.memory_ratio,
+        "softmax_parameters": softmax.parameters if softmax else None,
+        "state_bytes": own.state_bytes,
+        "backend": own.backend,
+        "workers": cost.workers,
+    }
+
+
+def _quartiles(name: str, values: Quartiles | None, per: int = 1) -> Cells:
+    """The median by `name`, and the other quartiles."""
+    if values is None:
+        return dict.fromkeys((name, f"{name}.q1", f"{name}.q3"))
+    q1, median, q3 = (value / per for value in (values.q1, values.median, values.q3))
+    return {name: median, f"{name}.q1": q1, f"{name}.q3": q3}
 
 
 def _interval(record: Record) -> Cells:
@@ -216,14 +298,9 @@ def _cost(record: CostRecord) -> Cells:
         "id": spec.id,
     }
     if measured:
-        ratio = measured.over_softmax
         cells |= {
-            "seconds": measured.seconds.median,
-            "seconds.q1": measured.seconds.q1,
-            "seconds.q3": measured.seconds.q3,
-            "ratio": ratio.median if ratio else None,
-            "ratio.q1": ratio.q1 if ratio else None,
-            "ratio.q3": ratio.q3 if ratio else None,
+            **_quartiles("seconds", measured.seconds),
+            **_quartiles("ratio", measured.over_softmax),
             "memory": measured.memory,
             "memory_batch": measured.memory_batch or spec.batch,
             "memory_ratio": measured.memory_over_softmax,

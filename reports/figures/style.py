@@ -9,6 +9,7 @@ from io import BytesIO
 from textwrap import fill
 from typing import Any, NamedTuple
 
+import pandas as pd
 import seaborn
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -19,7 +20,6 @@ from matplotlib.ticker import MaxNLocator
 
 from harness.records.families import colour_of, family_of
 from harness.records.record import Metric
-from reports.tables.boards import Baselines
 from reports.text import plain
 
 GREY = "#6f6f6f"
@@ -37,6 +37,12 @@ STYLE: dict[Any, Any] = {
 COLOURS: tuple[str, ...] = tuple(seaborn.color_palette("colorblind", 10).as_hex())
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
 DASHES = ((0, (4, 3)), (0, (1, 2)), (0, (6, 2, 1, 2)), (0, (8, 3)), (0, (3, 1, 1, 1, 1, 1)))
+
+WIDTH, HEIGHT, LINE_HEIGHT = 6.8, 3.8, 0.165
+"""Inches of a panel with its legend, and of a line of the legend."""
+
+MARKS = 8
+"""Markers of a line, about."""
 
 MOST_PANELS, MOST_BASELINES = 40, len(DASHES)
 """Panels of one figure, which limit its size in pixels, and baselines of one panel."""
@@ -98,6 +104,51 @@ def panels(heights: Sequence[float], width: float, extra: float) -> tuple[Figure
     return figure, [figure.add_subplot(grid[divmod(i, columns)]) for i in range(len(heights))]
 
 
+def panels_of_rows(counts: Sequence[int]) -> tuple[Figure, list[Axes]]:
+    """A panel for each number of rows, which its legend has room for; up to `MOST_PANELS`."""
+    heights = [max(HEIGHT, 1 + LINE_HEIGHT * count) for count in counts[:MOST_PANELS]]
+    return panels(heights, WIDTH, 0)
+
+
+def draw_rows(
+    axes: Axes,
+    lines: pd.DataFrame,
+    x: str,
+    y: str,
+    order: Sequence[str],
+    *,
+    band: bool = False,
+    bars: bool = False,
+) -> None:
+    """Draw a line for each row, and list them beside the panel.
+
+    Args:
+        axes: of the panel.
+        lines: a line for each point, in order of the axis. Columns: `attention`, `row`, `x`, `y`;
+            `low` and `high`, the ends of what `band` fills, or `bars` shows.
+        x: a column.
+        y: a column.
+        order: the rows, the best one first.
+        band: whether to fill what is between the ends.
+        bars: whether to draw the ends of each point.
+    """
+    attention = dict(zip(lines["row"], lines["attention"], strict=True))
+    shown = [row for row in order if row in attention][:SLOTS]
+    styles = point_styles([(attention[row], row) for row in shown])
+    handles = []
+    for row in shown:
+        own, (colour, marker) = lines[lines["row"] == row], styles[row]
+        every = max(1, len(own) // MARKS)
+        handles += axes.plot(own[x], own[y], color=colour, marker=marker, markersize=4,
+                             markevery=every, label=label(row))  # fmt: skip
+        if band:
+            axes.fill_between(own[x], own["low"], own["high"], color=colour, alpha=0.2, linewidth=0)
+        if bars:
+            ends = own[y] - own["low"], own["high"] - own[y]
+            axes.errorbar(own[x], own[y], ends, capsize=3, color=colour, linewidth=0, elinewidth=1)
+    legend(axes, handles)
+
+
 def heading(axes: Axes, title: str) -> None:
     """The name of the task above a panel, and below it the rest of the title in small type."""
     # The options of "listops@1[min_len=10,max_len=64], budget laptop" are in small type as well.
@@ -126,7 +177,9 @@ def not_shown(axes: Axes, reasons: Sequence[str]) -> None:
         )  # fmt: skip
 
 
-def draw_baselines(axes: Axes, baselines: Baselines, metric: Metric) -> list[Line2D]:
+def draw_baselines(
+    axes: Axes, baselines: Sequence[tuple[str, float]], metric: Metric
+) -> list[Line2D]:
     """Draw a line for each baseline within the limits of the panel; return entries of a legend."""
     low, high = axes.get_ylim()
     within = [(name, value) for name, value in baselines if low <= value <= high]

@@ -12,6 +12,7 @@ from reports.statistics.comparison import (
     differences,
     holm,
     is_comparable,
+    probability_of_best,
     separable_pairs,
 )
 from reports.statistics.tiers import tiers
@@ -27,6 +28,7 @@ __all__ = [
     "interval",
     "is_comparable",
     "mean_interval",
+    "probability_of_best",
     "score_interval",
     "separable_pairs",
     "tiers",

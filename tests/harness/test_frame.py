@@ -21,7 +21,11 @@ train.evaluations train.precision train.compiled train.bucket_by_length train.op
 train.schedule train.clip train.best_on_test train.decay train.label_smoothing train.augment
 primal.rank seed device role status reason metric unit better digits chance parameters flops score
 low high dev sample best_step train_seconds seconds loss time_ratio inference_ratio memory_ratio
-step_seconds peak_bytes state_bytes backend machine threads memory_gib system commit
+step_seconds step_seconds.q1 step_seconds.q3 time_ratio.q1 time_ratio.q3 inference_ratio.q1
+inference_ratio.q3 tokens_per_second tokens_per_second.q1 tokens_per_second.q3 reference
+inference_reference peak_bytes softmax_peak_bytes softmax_parameters state_bytes backend workers
+options overrides grid distance match best_on_test test_examples dev_metric dev_better dev_digits
+last_step expected_failures machine threads memory_gib system commit
 versions.torch versions.python started baseline id data scale exponential known_failures
 """
 COSTS = """

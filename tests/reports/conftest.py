@@ -1,6 +1,7 @@
 """Synthetic records: every argument is something that a test may want to vary."""
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,20 @@ from harness.records.suites import Suite, find
 from tasks.metric import Metric
 
 MIB = 2**20
+
+SNAPSHOTS = Path(__file__).parent / "snapshots"
+"""Approved pages; a test that fails leaves what it found beside them, to be read and renamed."""
+
+
+def snapshot(name: str, text: str) -> None:
+    """Compare a text with the approved one."""
+    approved, found = SNAPSHOTS / name, SNAPSHOTS / f"{name}.found"
+    if approved.exists() and approved.read_text("utf-8") == text:
+        found.unlink(missing_ok=True)
+        return
+    found.write_text(text, "utf-8")
+    assert text == approved.read_text("utf-8"), f"compare {found} with {approved}"
+
 
 ACCURACY = Metric(name="accuracy", unit="%", better="higher", digits=1, scale=100, chance=10.0)
 
@@ -115,7 +130,7 @@ def make_record(
             ).items()
         },
         "metric": ACCURACY, "options": options or {attention: {}}, "parameters": 123_456,
-        "expected_failures": failures or {}, "curve": [curve],
+        "flops": 7_890_000_000, "expected_failures": failures or {}, "curve": [curve],
         "cost": cost if measured else None, "final": final if status == "ok" else None,
         "is_baseline": attention == "none" if is_baseline is None else is_baseline,
     })  # fmt: skip

@@ -8,9 +8,8 @@ import pytest
 from matplotlib.colors import to_hex
 
 from harness.records import families
-from reports.figures import answered, cost, curves, style
+from reports.figures import answered, cost, style
 from reports.suites import answers, matrix
-from reports.tables import boards
 from reports.tables.cost import sweeps
 from tests.reports.conftest import make_cost
 
@@ -105,27 +104,10 @@ def test_no_labels_of_the_figure_of_a_suite_overlap():
         assert min(gaps, default=9) > 3
 
 
-@pytest.mark.slow
-def test_a_figure_has_fewer_pixels_than_matplotlib_can_draw(record):
-    many = [record(name, accuracy=0.5, key=f"a@1[n={key}]")
-            for key in range(12) for name in ("a", "b")]  # fmt: skip
-    with mpl.rc_context(style.STYLE):
-        figure = curves.draw(boards(many))
-    assert len(figure.axes) == style.MOST_PANELS
-    tallest = 1 + 0.165 * (style.SLOTS + style.MOST_BASELINES)
-    assert style.MOST_PANELS / 2 * tallest * figure.dpi < 2**16
-
-
-def test_a_panel_names_options_and_overrides_below_its_task(record):
-    shared = {"key": "text@1[dev=5,test=6]", "overrides": {"train.lr": 0.1}}
-    axes = drawn(curves.draw, boards([record(**shared), record("primal", **shared)])).axes[0]
-    assert axes.get_title(loc="left") == "text@1"
-    below = "dev=5,test=6, budget paper with train.lr=0.1, cuda: NVIDIA H100"
-    assert below in " ".join(axes.texts[0].get_text().split())
-
-
 def test_only_the_figures_import_seaborn():
-    code = "import sys, harness.cli.commands, reports.pages, reports.tables; print(*sys.modules)"
+    code = (
+        "import sys, harness.cli.commands, reports.pages, reports.leaderboard; print(*sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert "reports.pages" in done.stdout and "seaborn" not in done.stdout, done.stderr
 

@@ -7,7 +7,7 @@ import pytest
 from reports.figures.reproduced_results import draw
 from reports.pages import results_files
 from reports.tables.reproduced_results import Results, lines
-from tests.reports.test_returns import control
+from tests.reports.test_leaderboard import control
 
 
 @pytest.fixture

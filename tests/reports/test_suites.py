@@ -11,7 +11,7 @@ from reports.pages.suite import published, tables
 from reports.pairs import between
 from reports.suites import answers, matrix, pairs
 from reports.text import frame_csv
-from tests.reports.test_losses import CLUSTERS, language
+from tests.reports.test_leaderboard import SIZES, language
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_where_lower_is_better_a_row_below_every_baseline_has_answered(suite_fra
         language(
             name,
             seed,
-            list(rng.normal(level, 0.01, CLUSTERS)),
+            list(rng.normal(level, 0.01, len(SIZES))),
             budget="mine@1/recall",
             role="final",
         )

@@ -1,23 +1,26 @@
-"""Sweeps: accuracy against one option, from records."""
+"""Scores against one option."""
 
 import csv
 import io
 from xml.etree import ElementTree
 
+import pandas as pd
 import pytest
 
+from harness.records import frame
 from harness.records.record import Record
-from reports.pages import sweep_files
-from reports.tables.sweep import sweeps, value_of
+from reports.sweep import files, sweeps, values_of
 from tests.reports.conftest import make_record
+from tests.reports.test_leaderboard import SIZES, language
+
+NO_RULES = pd.DataFrame(columns=["data", "name", "score"])
 
 
 def on_pairs(
     attention: str, pairs: int, accuracy: float = 0.5, state: int | None = None, **fields
 ) -> Record:
     """A run of a task with an option, 8 by default, whose data depend on it."""
-    key = "mqar@3" if pairs == 8 else f"mqar@3[vocabulary=64,pairs={pairs}]"
-    key = "mqar@3[vocabulary=64]" if pairs == 8 else key
+    key = f"mqar@3[vocabulary=64{'' if pairs == 8 else f',pairs={pairs}'}]"
     tree = make_record(attention, task="mqar", key=key, accuracy=accuracy, **fields).model_dump()
     tree["spec"]["task"] |= {
         "options": {"pairs": pairs, "vocabulary": 64}, "digests": {"test": f"{pairs:064}"},
@@ -33,39 +36,45 @@ LADDER = [
 ]  # fmt: skip
 
 
-def test_runs_that_differ_in_the_option_alone_are_one_sweep():
-    (sweep,) = sweeps(LADDER[::-1], "task.pairs")
-    assert sweep.values == (4, 8, 16)
-    assert sweep.title.startswith("mqar@3[vocabulary=64], budget paper")
-    curves = {curve.label: [*curve.rows] for curve in sweep.curves}
-    assert curves == {"linear": [4, 16], "softmax": [4, 8]}
-    assert [len(row.runs) for row in sweep.curves[0].rows.values()] == [1, 2]
-    assert sweeps(LADDER, "mqar.pairs")[0].curves == sweep.curves
+def of(records, field, default=None):
+    """The values, rows and numbers of seeds of the sweeps over a field."""
+    found = sweeps(frame.of_records(records), NO_RULES, field, default)
+    return found[["row", "value", "seeds"]].values.tolist() if len(found) else []
+
+
+FOUND = [["linear", 4, 1], ["linear", 16, 2], ["softmax", 4, 1], ["softmax", 8, 1]]
+
+
+@pytest.mark.parametrize("field", ["task.pairs", "mqar.pairs"])
+def test_runs_that_differ_in_the_option_alone_are_one_sweep(field):
+    assert of(LADDER[::-1], field) == FOUND
+    found = sweeps(frame.of_records(LADDER), NO_RULES, field)
+    (title,) = found["question"].unique()
+    assert title == "mqar@3[vocabulary=64], recipe paper, cuda: NVIDIA H100"
+    assert found["mean"].tolist() == pytest.approx([70, 45, 90, 80])
 
 
 @pytest.mark.parametrize(
     "other", [{"budget": "laptop"}, {"machine": "another"}, {"train": {"lr": 1.0}}]
 )
 def test_another_setting_is_no_part_of_a_sweep(other):
-    (sweep,) = sweeps([*LADDER, on_pairs("softmax", 32, **other)], "task.pairs")
-    assert sweep.values == (4, 8, 16)
+    assert of([*LADDER, on_pairs("softmax", 32, **other)], "task.pairs") == FOUND
 
 
 def test_threads_and_precision_are_no_part_of_the_setting_of_a_sweep():
-    # A grid with two workers has one thread a run, and a sweep after it has two.
-    depths = [
-        make_record(model={"depth": depth}, overrides={"model.depth": depth}, device="cpu",
-                    threads=threads, train={"precision": precision})
-        for depth, threads, precision in ((1, 1, "bf16"), (4, 2, "bf16"), (8, 2, "fp32"))
-    ]  # fmt: skip
-    (sweep,) = sweeps(depths, "model.depth")
-    assert sweep.values == (1, 4, 8) and "1 or 2 threads" in sweep.title
+    def depth(number, threads=2, precision="bf16", **fields):
+        changed = {"model": {"depth": number}, "overrides": {"model.depth": number}}
+        train = {"precision": precision}
+        return make_record(device="cpu", threads=threads, train=train, **changed, **fields)
+
+    runs = [depth(1, 1), depth(4), depth(8, precision="fp32")]
     # A run in both precisions is one seed, the later one.
-    again = make_record(model={"depth": 4}, overrides={"model.depth": 4}, device="cpu",
-                        train={"precision": "fp32"}, accuracy=0.9,
-                        started="2026-11-22T08:00:00Z")  # fmt: skip
-    (row,) = (curve.rows[4] for curve in sweeps([*depths, again], "model.depth")[0].curves)
-    assert [run.final.score for run in row.runs if run.final] == [90.0]
+    runs.append(depth(4, precision="fp32", accuracy=0.9, started="2026-11-22T08:00:00Z"))
+    found = sweeps(frame.of_records(runs), NO_RULES, "model.depth")
+    assert found[["row", "value", "mean"]].values.tolist() == [
+        ["softmax", 1, 50], ["softmax", 4, 90], ["softmax", 8, 50],
+    ]  # fmt: skip
+    assert "1 or 2 threads" in found["question"].iloc[0]
 
 
 def test_fields_of_the_model_and_options_of_variants_are_swept():
@@ -73,30 +82,44 @@ def test_fields_of_the_model_and_options_of_variants_are_swept():
         make_record(model={"dim": dim}, overrides={"model.dim": dim} if dim != 64 else {})
         for dim in (128, 64, 32)
     ]
-    assert sweeps(widths, "model.dim")[0].values == (32, 64, 128)
+    assert of(widths, "model.dim") == [["softmax", 32, 1], ["softmax", 64, 1], ["softmax", 128, 1]]
     ranks = [make_record("primal", options={"primal": {"rank": r, "eta": 0.1}}) for r in (9, 30)]
-    (sweep,) = sweeps([*ranks, *widths], "primal.rank")
-    assert [(curve.label, [*curve.rows]) for curve in sweep.curves] == [("primal", [9, 30])]
-    assert value_of(widths[0].spec, "primal.rank") is None
+    plain = make_record("primal", options={"primal": {"eta": 0.1}})
+    two = [["primal", 9, 1], ["primal", 30, 1]]
+    assert of([*ranks, *widths, plain], "primal.rank") == two
+    runs = frame.of_records([*ranks, *widths, plain])
+    assert values_of(runs, "primal.rank", 20).tolist() == [9, 30, None, None, None, 20]
 
 
-def test_the_files_hold_every_accuracy_and_state():
+def test_the_files_hold_every_score_state_and_strongest_baseline():
     failed = on_pairs("linear", 8, status="diverged", reason="loss is nan")
-    made = sweep_files([*LADDER, failed], "task.pairs")
-    page = made["sweep_task_pairs.md"].decode()
-    table, states = page.split("Memory of the state")
+    runs = frame.of_records([*LADDER, failed])
+    rules = pd.DataFrame({"data": runs["data"].unique()[:2]})
+    rules = rules.merge(pd.DataFrame({"name": ["a", "b"], "score": [12, 34.5]}), how="cross")
+    made = files(runs, rules, "task.pairs")
+    assert {*made} == {f"sweep_task_pairs.{kind}" for kind in ("md", "csv", "png", "svg")}
+    table, states = made["sweep_task_pairs.md"].decode().split("Memory of the state")
     assert table.count("| linear |") == 1 and "diverged: loss is nan" in table
-    assert "| linear | 2,048 | – | 4,096 |" in states and "softmax" not in states
-    rows = [*csv.DictReader(io.StringIO(made["sweep_task_pairs.csv"].decode()))]
-    assert [(row["attention"], row["value"], row["seeds"]) for row in rows] == [
-        ("linear", "4", "1"), ("linear", "8", "1"), ("linear", "16", "2"), ("softmax", "4", "1"),
-        ("softmax", "8", "1"),
+    assert "| *strongest baseline* | *34.5 b* | *34.5 b* | – |" in table
+    assert "| linear | 2,048 | 2,048 | 4,096 |" not in states and "softmax" not in states
+    assert "| linear | 2,048 | – | 4,096 |" in states
+    lines = [*csv.DictReader(io.StringIO(made["sweep_task_pairs.csv"].decode()))]
+    assert [(line["row"], line["value"], line["mean"], line["failures"]) for line in lines[:3]] == [
+        ("linear", "4", "70.0", ""), ("linear", "8", "", "diverged: loss is nan"),
+        ("linear", "16", "45.0", ""),
     ]  # fmt: skip
-    assert rows[2]["metric"] == "accuracy, %"
-    assert float(rows[2]["test"]) == pytest.approx(45)
     ElementTree.fromstring(made["sweep_task_pairs.svg"])
+
+
+def test_sweeps_show_the_metric():
+    wide = [language("softmax", 0, [1.1] * len(SIZES), model={"dim": 128}),
+            language("softmax", 0, [1.2] * len(SIZES))]  # fmt: skip
+    found = sweeps(frame.of_records(wide), NO_RULES, "model.dim")
+    assert found["mean"].tolist() == pytest.approx([1.7312, 1.5870], abs=1e-4)
+    page = files(frame.of_records(wide), NO_RULES, "model.dim")["sweep_model_dim.md"].decode()
+    assert "Test bits per byte with" in page
 
 
 def test_a_store_without_a_sweep_makes_no_page():
     with pytest.raises(ValueError, match=r"no two runs of the store differ in task\.pairs alone"):
-        sweep_files(LADDER[:1], "task.pairs")
+        files(frame.of_records(LADDER[:1]), NO_RULES, "task.pairs")

@@ -1,0 +1,72 @@
+"""Loss and score on dev against steps and seconds of training, over the seeds of each row."""
+
+from itertools import product
+
+import matplotlib as mpl
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from reports.figures import style
+from reports.questions import questions
+from reports.text import digest, frame_csv
+
+AXES = {"step": "steps", "seconds": "seconds of training"}
+"""What panels show values against: a column, and its text."""
+
+COLUMNS = [
+    "question", "attention", "row", "seed", "step", "seconds", "loss", "losses", "dev",
+    "dev_metric",
+]  # fmt: skip
+
+
+def files(runs: pd.DataFrame, points: pd.DataFrame) -> dict[str, bytes]:
+    """What `curves.csv`, `curves.png` and `curves.svg` hold, by name.
+
+    Args:
+        runs: see `harness.records.frame.of_records`.
+        points: see `harness.records.frame.of_curves`.
+    """
+    found = curves(runs, points)
+    table = frame_csv(found[COLUMNS])
+    with mpl.rc_context(style.STYLE):
+        source = digest("curves.csv", table)
+        return {"curves.csv": table, **style.save(draw(found), "curves", source)}
+
+
+def curves(runs: pd.DataFrame, points: pd.DataFrame) -> pd.DataFrame:
+    """A line for each point of each run that the leaderboard shows, with its question and row."""
+    shown = questions(runs)
+    names = ["id", "machine", "started", "question", "row", "attention", "seed", "dev_metric"]
+    names += ["score", "better"]
+    found = shown[names].merge(points, on=["id", "machine", "started"])
+    return found.sort_values(["question", "row", "seed", "step"], ignore_index=True)
+
+
+def over_seeds(points: pd.DataFrame, value: str) -> pd.DataFrame:
+    """The mean of a value over the seeds that reached a step, with its range, by row and step.
+
+    Columns: `attention`, `row`, `step`; `seconds`, their mean; `mean`, `low`, `high`.
+    """
+    groups = points.dropna(subset=value).groupby(["attention", "row", "step"], as_index=False)
+    return groups.agg(
+        seconds=("seconds", "mean"), mean=(value, "mean"), low=(value, "min"), high=(value, "max")
+    )
+
+
+def draw(found: pd.DataFrame) -> Figure:
+    """Four panels for each question, up to `MOST_PANELS` in all."""
+    panels = [*product(found.groupby("question"), ("loss", "dev"), AXES)]
+    figure, axes = style.panels_of_rows([own["row"].nunique() for (_, own), _, _ in panels])
+    for panel, ((title, own), value, against) in zip(axes, panels, strict=False):
+        style.heading(panel, str(title))
+        _panel(panel, own, value, against)
+    return figure
+
+
+def _panel(axes: Axes, points: pd.DataFrame, value: str, against: str) -> None:
+    scores = points.groupby("row")["score"].mean()
+    order = scores.sort_values(ascending=points["better"].iloc[0] == "lower").index
+    style.draw_rows(axes, over_seeds(points, value), against, "mean", [*order], band=True)
+    metric = points["dev_metric"].iloc[0]
+    axes.set(xlabel=AXES[against], ylabel=f"dev {metric}" if value == "dev" else value)

@@ -1,0 +1,358 @@
+"""The leaderboard: runs of no suite, shown as a suite with a question for each task and recipe."""
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from textwrap import wrap
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from harness.records.record import WITHOUT_SOFTMAX, Metric
+from harness.records.store import Broken
+from reports import suites
+from reports.markdown import escape
+from reports.questions import failures, left_out, lines, newest, questions
+from reports.render import number_text, rendered, whole_text
+from reports.statistics import LEVEL
+from reports.text import NOTHING, frame_csv, plain, text_table
+
+WIDTH = 120
+"""Characters of a line on a terminal."""
+
+MIB, GIGA = 2**20, 10**9
+
+MOST_DIFFERENCE = 0.1
+"""The number of parameters of a row is compared with softmax's where it differs by more."""
+
+FAILING_COVERAGE = {2: 42, 3: 62, 5: 82}
+"""Percentage of intervals, by the number of seeds, that contain the mean over all seeds where a
+seed fails with probability 0.3: the smallest of all kinds of scores in `docs/performance.md`."""
+
+OF_COSTS = [
+    *(f"{name}{end}" for name in ("step_seconds", "time_ratio", "tokens_per_second",
+                                  "inference_ratio") for end in (".q1", "", ".q3")),
+    "peak_bytes", "softmax_peak_bytes", "memory_ratio", "softmax_parameters", "state_bytes",
+]  # fmt: skip
+"""Columns of which a row has the median over its measured runs."""
+
+OF_RUNS = {
+    **dict.fromkeys(
+        ("setting", "task", "recipe", "data", "device", "machine", "match", "overrides", "options",
+         "chosen", "train.precision", "metric", "unit", "better", "digits", "baseline",
+         "dev_metric", "dev_digits", "known_failures"), "first",
+    ),
+    "test_examples": "max", "dev": "mean", "best_on_test": "mean", "parameters": "median",
+    "flops": "median",
+}  # fmt: skip
+"""How a row has the other columns from its runs."""
+
+OF_METRIC = {"name": "metric", "unit": "unit", "better": "better", "digits": "digits"}
+"""The fields of a metric, and their columns."""
+
+Line = Mapping[Hashable, Any]
+
+
+class Leaderboard(NamedTuple):
+    """Frames of the runs of no suite.
+
+    Attributes:
+        every: the runs of the newest version of each task, with the trials.
+        runs: those that are shown; see `reports.questions`.
+        rows: see `leaderboard`.
+        pairs: the differences between rows; see `reports.pairs`.
+        rules: the baselines of the tasks; see `harness.records.frame.baselines`.
+        older: the runs that are left out, in one line.
+    """
+
+    every: pd.DataFrame
+    runs: pd.DataFrame
+    rows: pd.DataFrame
+    pairs: pd.DataFrame
+    rules: pd.DataFrame
+    older: str
+
+
+def leaderboard(runs: pd.DataFrame, baselines: pd.DataFrame) -> Leaderboard:
+    """The leaderboard of runs of no suite.
+
+    Its `rows` have a line for each question and row, the best first, those without a score last.
+    Columns: those of `reports.suites.answers`, where `status` is how the runs ended that did not
+    finish, and `best`, the probability that the row is the best of those compared, in percent;
+    `seeds_at_baseline`, the finished seeds that are not better than the strongest baseline; `runs`
+    and `run_seeds`; of the costs the medians over the measured runs, without those that softmax
+    had no memory for if there are others.
+    """
+    shown = questions(runs).assign(suite=suites.Implicit(()).key)
+    suite = suites.Implicit(tuple(map(suites.Asked, dict.fromkeys(shown["question"]))))
+    rows = _rows(shown, suite, baselines) if len(shown) else shown
+    pairs = suites.pairs(shown, suite, baselines)
+    return Leaderboard(newest(runs), shown, rows, pairs, baselines, left_out(runs))
+
+
+def _rows(runs: pd.DataFrame, suite: suites.Implicit, baselines: pd.DataFrame) -> pd.DataFrame:
+    key = ["question", "row"]
+    groups = runs.groupby(key)
+    found = suites.answers(runs, suite, baselines).set_index(key)
+    found = found[found["status"] != ""].drop(columns=["known_failures", "metric"])
+    own = groups.agg(OF_RUNS).rename(columns={"baseline": "without_attention"})
+    found = found.join(own).join(_costs(runs))
+    best = 100 * suites.probabilities_of_best(runs, suite, baselines)
+    found = found.join(best).join(groups.agg(
+        runs=("seed", "size"), run_seeds=("seed", lambda seeds: " ".join(map(str, seeds))),
+    ))  # fmt: skip
+    names = ["reference", "inference_reference"]
+    found[names] = found[names].fillna("")
+    found["status"] = groups[[*runs]].apply(failures)
+    found["seeds_at_baseline"] = _seeds_at_baseline(runs, found)
+    sign = found["better"].map({"higher": -1, "lower": 1})
+    found = found.assign(order=sign * found["mean"]).reset_index()
+    return found.sort_values(["question", "order", "row"], ignore_index=True).drop(columns="order")
+
+
+def _costs(runs: pd.DataFrame) -> pd.DataFrame:
+    """The medians of the measured runs, and the softmax that times are compared with."""
+    key = ["question", "row"]
+    measured = runs[runs["step_seconds"].notna()]
+    related = measured["memory_ratio"].notna()
+    some = related.groupby([measured[name] for name in key]).transform("any")
+    groups = measured[related | ~some].groupby(key)
+    names = groups[["reference", "inference_reference"]].agg(
+        lambda names: " or ".join(sorted({*names} - {""}))
+    )
+    numbers = measured[OF_COSTS].apply(pd.to_numeric)[related | ~some]
+    return numbers.groupby([measured[name] for name in key]).median().join(names)
+
+
+def _seeds_at_baseline(runs: pd.DataFrame, rows: pd.DataFrame) -> pd.Series:
+    """The finished seeds not better than the strongest baseline; NaN of a row that is one."""
+    finished = runs[runs["score"].notna() & ~runs["baseline"]].set_index(["question", "row"])
+    strongest = rows["baseline_value"].reindex(finished.index)
+    sign = finished["better"].map({"higher": 1, "lower": -1})
+    behind = (sign * (finished["score"] - strongest) <= 0).where(strongest.notna())
+    return behind.astype(float).groupby(level=[0, 1]).sum(min_count=1)
+
+
+class Column(NamedTuple):
+    """A column of a table: its heading, that on a terminal (or none), and the text of a line.
+
+    An optional one is left out where no row has a value other than 0.
+    """
+
+    heading: str
+    short: str
+    text: Callable[[Line], str]
+    optional: str = ""
+
+
+def _score(line: Line) -> str:
+    """The score with its interval, in brackets at a baseline, and how runs ended."""
+    if not line["text"]:
+        return line["status"] or NOTHING
+    text = f"({line['text']})" if line["at_baseline"] else line["text"]
+    return "; ".join(filter(None, [f"{text} {line['interval']}", line["status"]]))
+
+
+def _dev(line: Line) -> str:
+    return NOTHING if pd.isna(line["dev"]) else f"{line['dev']:z,.{int(line['dev_digits'])}f}"
+
+
+def _best_on_test(line: Line) -> str:
+    best = line["best_on_test"]
+    return NOTHING if pd.isna(best) else metric_of(line).text(best)
+
+
+def metric_of(line: Line) -> Metric:
+    """The metric of a line of a frame."""
+    return Metric(**{name: line[f] for name, f in OF_METRIC.items()})
+
+
+def _of(count: float, whole: int) -> str:
+    return NOTHING if pd.isna(count) else f"{count:.0f} of {whole}"
+
+
+def _seeds(line: Line) -> str:
+    return str(line["runs"]) if line["seeds"] == line["runs"] else _of(line["seeds"], line["runs"])
+
+
+def _size(line: Line) -> str:
+    """The parameters, with their ratio to softmax's where it is another."""
+    text = whole_text(line["parameters"])
+    ratio = line["parameters"] / line["softmax_parameters"]
+    # Softmax of a matched row has the width of the row, and not that of the recipe.
+    differs = not line["match"] and abs(ratio - 1) > MOST_DIFFERENCE
+    return f"{text} ({ratio:.2f} × softmax)" if differs else text
+
+
+def _cost(heading: str, short: str, name: str, scale: float = 1.0) -> Column:
+    def text(line: Line) -> str:
+        if pd.isna(line["step_seconds"]):
+            return "not measured"
+        if pd.notna(line[name]):
+            return number_text(scale * line[name])
+        return WITHOUT_SOFTMAX if pd.isna(line["memory_ratio"]) else "not measured"
+
+    return Column(heading, short, text)
+
+
+COLUMNS = (
+    Column("attention", "attention", lambda line: line["row"]),
+    Column("test {metric} [95 % interval]", "test", _score),
+    Column("group", "group", lambda line: line["tier"] or NOTHING, "tier"),
+    Column("best (%)", "best %", lambda line: NOTHING if pd.isna(line["best"])
+           else f"{line['best']:.0f}", "best"),
+    Column("seeds at a baseline", "", lambda line: _of(line["seeds_at_baseline"], line["seeds"]),
+           "seeds_at_baseline"),
+    Column("dev {dev_metric}", "dev", _dev),
+    Column("best on test, chosen on test", "", _best_on_test, "best_on_test"),
+    Column("seeds", "seeds", _seeds),
+    Column("known check failures", "", lambda line: whole_text(line["known_failures"]),
+           "known_failures"),
+    _cost("time (s / 1K steps)", "s/1K steps", "step_seconds", 1000),
+    _cost("time (× fastest softmax)", "time ×", "time_ratio"),
+    Column("fastest softmax", "", lambda line: line["reference"] or NOTHING, "reference"),
+    _cost("peak memory (MiB)", "", "peak_bytes", 1 / MIB),
+    _cost("peak memory (× SDPA softmax)", "memory ×", "memory_ratio"),
+    _cost("inference (tokens / s)", "", "tokens_per_second"),
+    _cost("inference time (× fastest softmax)", "", "inference_ratio"),
+    Column("parameters", "", _size),
+    Column("GFLOPs / step", "", lambda line: number_text(line["flops"] / GIGA)),
+)  # fmt: skip
+
+
+def files(found: Leaderboard, broken: Sequence[Broken]) -> dict[str, bytes]:
+    """What `leaderboard.md` and `leaderboard.csv` hold, by name."""
+    every = found.every
+    page = rendered(
+        "leaderboard.md.j2", sections=sections(found), older=found.older,
+        coverage=FAILING_COVERAGE, runs=len(every), **_counts(every),
+        environments=environments(every),
+        known_failures=sorted({one for own in every.get("expected_failures", ())
+                               for one in own.items()}),
+        broken=sorted((file.path.name, file.reason) for file in broken),
+    )  # fmt: skip
+    return {"leaderboard.md": page.encode(), "leaderboard.csv": frame_csv(table(found))}
+
+
+def _counts(runs: pd.DataFrame) -> dict[str, int]:
+    """The runs of which a note says something."""
+    if runs.empty:
+        return dict.fromkeys(("best_on_test", "shared", "outdated"), 0)
+    return {
+        "best_on_test": int(runs["best_on_test"].notna().sum()),
+        "shared": int((runs["workers"] > 1).sum()),
+        "outdated": int((runs["memory_ratio"].notna() & (runs["reference"] == "")).sum()),
+    }
+
+
+def table(found: Leaderboard) -> pd.DataFrame:
+    """The rows, and behind those of a question its baselines, a line each: what the CSV file holds.
+
+    New columns: `kind`, `measured` or `baseline`; `commits`; and each field of the recipe.
+    """
+    if found.rows.empty:
+        return found.rows
+    key = ["question", "row"]
+    fields = [name for name in found.runs if name.startswith(("model.", "train."))]
+    groups = found.runs.groupby(key)
+    rows = found.rows.drop(columns=["train.precision", "setting", "text", "interval"])
+    rows = rows.assign(kind="measured").join(groups[fields].first(), on=key)
+    rows = rows.join(groups["commit"].agg(_commits).rename("commits"), on=key)
+    first = rows.drop_duplicates("question")[
+        ["question", "task", "data", "metric", "unit", "better"]
+    ]
+    rules = found.rules[["data", "name", "score"]].rename(columns={"name": "row", "score": "mean"})
+    rules = first.merge(rules, on="data").assign(kind="baseline")
+    rules["order"] = rules["mean"] * rules["better"].map({"higher": -1, "lower": 1})
+    every = pd.concat([rows.assign(order=range(len(rows))), rules])
+    order = ["question", "kind", "order"]
+    return every.sort_values(order, ascending=[True, False, True]).drop(columns="order")
+
+
+def terminal(found: Leaderboard) -> str:
+    """Every question with its main columns: a line for each row, with means over its seeds."""
+    parts = []
+    for section in sections(found):
+        columns = [column for column in section["columns"] if column.short]
+        rows = [[plain(column.text(line)) for column in columns] for line in section["rows"]]
+        rules = ", ".join(f"{name} {text}" for name, text in section["baselines"])
+        parts.append("\n".join([
+            *_wrapped(section["title"]),
+            *_wrapped(section["verdict"]),
+            text_table([column.short for column in columns], rows, WIDTH),
+            *_wrapped(f"test, baselines: {section['metric']}; in brackets: not above a baseline"),
+            *(_wrapped(f"baselines: {rules}") if rules else []),
+        ]))  # fmt: skip
+    return "\n\n".join(filter(None, [*parts, found.older])) or "no records"
+
+
+def sections(found: Leaderboard) -> list[dict[str, Any]]:
+    """What the page and the terminal show of each question."""
+    return [
+        _section(found, rows)
+        for _, rows in (found.rows.groupby("question") if len(found.rows) else ())
+    ]
+
+
+def _section(found: Leaderboard, rows: pd.DataFrame) -> dict[str, Any]:
+    own, question = lines(rows), rows["question"].iloc[0]
+    metric = metric_of(own[0])
+    names = {"metric": metric.title, "dev_metric": own[0]["dev_metric"]}
+    columns = [
+        column._replace(heading=column.heading.format(**names))
+        for column in COLUMNS
+        if not column.optional or rows[column.optional].replace("", 0).fillna(0).ne(0).any()
+    ]
+    rules = found.rules[found.rules["data"] == own[0]["data"]]
+    rules = rules.sort_values(["score", "name"], ascending=[metric.sign < 0, True])
+    baselines = [(one["name"], metric.text(one["score"])) for one in lines(rules)]
+    page_lines = [[escape(column.text(line)) for column in columns] for line in own]
+    page_lines += [
+        [f"*{escape(name)}*", f"*{text}*", *[""] * (len(columns) - 2)] for name, text in baselines
+    ]
+    pairs = found.pairs[found.pairs["question"] == question]
+    return {
+        "title": question, "setting": own[0]["setting"], "metric": metric.title,
+        "test_examples": rows["test_examples"].max(),
+        "verdict": _verdict(rows, pairs, metric, has_rules=bool(baselines)),
+        "columns": columns, "rows": own, "baselines": baselines,
+        "head": [column.heading for column in columns], "lines": page_lines,
+    }  # fmt: skip
+
+
+def _verdict(rows: pd.DataFrame, pairs: pd.DataFrame, metric: Metric, *, has_rules: bool) -> str:
+    """What a question settles: separable pairs, and the rows that beat every baseline."""
+    finished = rows[rows["text"] != ""]
+    attention = finished[~finished["without_attention"]]
+    strongest = attention.sort_values("baseline_value", ascending=metric.sign < 0)[-1:]
+    obstacles = finished[finished["not_compared"] != ""].groupby("not_compared")["row"]
+    text = rendered(
+        "verdict.txt.j2", pairs=len(pairs), separable=int((pairs["p_holm"] <= LEVEL).sum()),
+        finished=len(finished), not_compared=obstacles.agg(", ".join).to_dict(),
+        data=rows["data"].iloc[0], has_rules=has_rules, answered=int(attention["answered"].sum()),
+        attention=len(attention), strongest=[
+            f"{one['baseline']}, {metric.sentence(one['baseline_value'])}"
+            for one in lines(strongest)
+        ],
+    )  # fmt: skip
+    return " ".join(text.split())
+
+
+def environments(runs: pd.DataFrame) -> list[str]:
+    """Each machine with the versions of its packages, and the commits of its runs."""
+    packages = sorted(name for name in runs if str(name).startswith("versions."))
+    machines = [
+        f"{run['machine']}, {run['memory_gib']:.1f} GiB, {run['threads']} threads; {run['system']}"
+        + "; "
+        + ", ".join(f"{name[9:]} {run[name]}" for name in packages if pd.notna(run[name]))
+        for run in lines(runs)
+    ]
+    commits = runs["commit"].groupby(machines).agg(_commits) if machines else pd.Series()
+    return [f"{machine}; commit {names.replace(' ', ', ')}" for machine, names in commits.items()]
+
+
+def _commits(texts: pd.Series) -> str:
+    """Each commit once, in order; `unknown` where there is none."""
+    return " ".join(sorted({name for text in texts for name in (text or "unknown").split(", ")}))
+
+
+def _wrapped(text: str) -> list[str]:
+    return wrap(plain(text), WIDTH, subsequent_indent="  ")

@@ -1,0 +1,297 @@
+"""Runs of no suite as questions: those of one task, recipe and kind of processor are comparable.
+
+Everything starts from the frame of runs of `harness.records.frame`. Two runs are of one question if
+they differ in nothing but variant, options, seed, precision and the fields that were tuned over one
+grid. A field that is added to the specification is compared, and is in the recipe and in the titles
+of questions that differ by it.
+"""
+
+import json
+from collections.abc import Hashable, Mapping, Sequence
+from math import prod
+from typing import Any
+
+import pandas as pd
+
+from harness.records.spec import MODELS, TrainSpec
+from reports.text import plain
+
+WORDS = {
+    "model.dim": "width",
+    "model.feed_forward": "feed-forward width",
+    "model.head": "classifier width",
+    "model.short_conv": "taps of short convolutions",
+    "train.warmup": "warm-up steps",
+    "train.lr": "learning rate",
+    "train.evaluations": "validation evaluations",
+}
+"""Text for fields whose names are not clear; other fields have their names."""
+
+KINDS = {"model": [*MODELS.values()], "train": [TrainSpec]}
+DEFAULTS = {
+    f"{part}.{name}": field.default
+    for part, kinds in KINDS.items()
+    for kind in kinds
+    for name, field in kind.model_fields.items()
+    if not field.is_required()
+}
+"""The values that recipes leave out."""
+
+CHOSEN = "of the row"
+"""In place of the value of a field that was chosen for each row."""
+
+MATCHED, PRECISION = "model.feed_forward", "train.precision"
+"""What is chosen where models are matched, and in what rows of one question may differ."""
+
+FIRST = ("task", "recipe", "device", "machine", "data", "match")
+"""Columns that the runs of a question share, besides the fields of task, model and training."""
+
+REASON = 200
+"""The most characters of a reason in a table; the record has the complete reason."""
+
+Run = Mapping[Hashable, Any]
+"""A line of a frame of runs."""
+
+
+def questions(runs: pd.DataFrame, varied: str = "", *, trials: bool = False) -> pd.DataFrame:
+    """The runs that tables show, each with its question and row, in order of question and seed.
+
+    Left out are runs of older versions of a task, see `left_out`, of several records of a run the
+    earlier ones, and trials, unless they are all those of a row of which none has finished.
+
+    Args:
+        runs: see `harness.records.frame.of_records`.
+        varied: a field in which the runs of a question may differ, as `task.pairs`.
+        trials: whether to give the trials in place of the results.
+
+    Returns:
+        New columns: `question`, its title; `setting`, its recipe as text; `chosen`, the values that
+        were chosen for the row by their field; `row`, with what was chosen for it,
+        `primal[rank=8] [lr=0.001]`. The `role` of a run without tuning is `final`.
+    """
+    if runs.empty:
+        return runs.assign(question="", setting="", chosen="", row="")
+    shown = newest(runs).sort_values(["id", "started"], ignore_index=True)
+    shown = shown.drop_duplicates(["id", "machine"], keep="last")
+    shared = pd.DataFrame([_shared(run, varied) for run in lines(shown)], shown.index).fillna("")
+    group = shared.groupby([*shared], sort=False).ngroup()
+    shown = shown[shown["role"] == "trial" if trials else _is_result(shown, group)]
+    if shown.empty:
+        return questions(shown)
+    titles = _titles(shared.loc[shown.index], group[shown.index], shown["threads"])
+    parts = [
+        _question(same, shared.loc[same.index[0]].to_dict(), varied).assign(question=titles[number])
+        for number, same in shown.groupby(group)
+    ]
+    return pd.concat(parts).sort_values(["question", "seed", "id", "machine"])
+
+
+def newest(runs: pd.DataFrame) -> pd.DataFrame:
+    """The runs of the newest version of each task that any of the runs is of."""
+    return runs[_is_newest(runs)] if len(runs) else runs
+
+
+def left_out(runs: pd.DataFrame) -> str:
+    """The runs of older versions of tasks in one line; empty where there are none."""
+    older = runs[~_is_newest(runs)] if len(runs) else runs
+    if older.empty:
+        return ""
+    counts = older["task"].str.replace(r"[\[,].*", "", regex=True).value_counts().sort_index()
+    texts = ", ".join(f"{count} of {name}" for name, count in counts.items())
+    return f"Left out, as there are runs of a newer version of the task: {texts}."
+
+
+def row_labels(runs: pd.DataFrame, varied: str = "") -> pd.Series:
+    """The variant of each run, with the options that were set, or that other runs have otherwise.
+
+    As `harness.records.suites.label_of`: `primal[rank=8]`, `softmax+primal[primal.rank=8]`.
+    """
+    labels = {}
+    for attention, same in runs.groupby("attention", sort=False):
+        sets = {text: _flat(json.loads(text), varied) for text in same["options"].unique()}
+        counts = pd.DataFrame([*sets.values()], dtype=object).astype(str).nunique()
+        for at, run in zip(same.index, lines(same), strict=True):
+            changed = json.loads(run["overrides"]).items()
+            shown = {p: v for p, v in sets[run["options"]].items() if counts[p] > 1}
+            shown |= {p: v for p, v in changed if p.partition(".")[0] not in KINDS and p != varied}
+            texts = sorted(f"{p}={v}".removeprefix(f"{attention}.") for p, v in shown.items())
+            labels[at] = f"{attention}[{','.join(texts)}]" if texts else str(attention)
+    return pd.Series(labels, dtype=object)
+
+
+def field_text(path: str) -> str:
+    """A field of model or train in words."""
+    return WORDS.get(path, path.rpartition(".")[2].replace("_", " "))
+
+
+def failures(runs: pd.DataFrame) -> str:
+    """How the runs of a row ended that did not finish, in one line; empty where all finished."""
+    failed = runs[runs["status"] != "ok"]
+    texts = pd.Series([failure(run) for run in lines(failed)], failed.index, dtype=object)
+    if len(failed) == len(runs) and texts.nunique() == 1:
+        return str(texts.iloc[0])
+    seeds = failed["seed"].astype(str).groupby(texts, sort=False).agg(", ".join)
+    return "; ".join(f"seed {own} {reason}" for reason, own in seeds.items())
+
+
+def failure(run: Run) -> str:
+    """How a run ended that did not finish, in a few words."""
+    status, reason = run["status"].replace("_", " "), plain(run["reason"], REASON)
+    if not reason:
+        step = run.get("last_step")
+        return status if pd.isna(step) else f"{status} at step {int(step)}"
+    return reason if status in reason.lower() else f"{status}: {reason}"
+
+
+def lines(frame: pd.DataFrame) -> list[Run]:
+    """The lines of a frame."""
+    return frame.to_dict("records")
+
+
+def _question(runs: pd.DataFrame, shared: dict[str, str], varied: str) -> pd.DataFrame:
+    """The runs of one question with their columns."""
+    precisions = sorted({*runs[PRECISION]})
+    shared[PRECISION] = precisions[0] if len(precisions) == 1 else CHOSEN
+    chosen = pd.Series([_chosen(run, varied) for run in lines(runs)], runs.index)
+    labels = row_labels(runs, varied) + chosen.map(_chosen_text)
+    if len(precisions) > 1 and not varied:
+        labels += runs[PRECISION].map(" [{}]".format)
+    role = runs["role"].replace("", "final")
+    return runs.assign(setting=_recipe(shared), chosen=chosen, row=labels, role=role)
+
+
+def _shared(run: Run, varied: str) -> dict[str, str]:
+    """What the runs of a question have in common, as text by column."""
+    grid = json.loads(run["grid"] or "{}")
+    free = {*grid, PRECISION, varied, *([MATCHED] if run["match"] else [])}
+    overrides = {
+        path: value
+        for path, value in json.loads(run["overrides"]).items()
+        if path.partition(".")[0] in KINDS and path not in free
+    }
+    shared = {name: run[name] for name in FIRST}
+    shared["overrides"] = ", ".join(f"{path}={overrides[path]}" for path in sorted(overrides))
+    shared["grid"] = grid_text(grid)
+    owner, _, option = varied.partition(".")
+    if owner in ("task", run["task.name"]):
+        # The data of the task depend on its option.
+        changed = f"{option}={run.get(f'task.{option}')}"
+        shared |= {"task": _without(run["task"], changed), "data": ""}
+        free.add(f"task.{option}")
+    fields = {name: CHOSEN if name in free else value for name, value in run.items()
+              if str(name).partition(".")[0] in ("task", *KINDS) and name != "task"}  # fmt: skip
+    return {str(name): _text(value) for name, value in (shared | fields).items()}
+
+
+def _without(key: str, changed: str) -> str:
+    """The key of a task without one of its changed options."""
+    name, bracket, rest = key.partition("[")
+    inner, _, end = rest.rpartition("]")
+    kept = ",".join(part for part in inner.split(",") if part != changed)
+    return f"{name}[{kept}]{end}" if bracket and kept else f"{name}{end}"
+
+
+def _titles(shared: pd.DataFrame, group: pd.Series, threads: pd.Series) -> dict[Hashable, str]:
+    """The title of each group: task, recipe with its changes, machine; by the group's number.
+
+    Where several have the same title, each is followed by every field in which they differ.
+    """
+    first = shared[~group.duplicated()].set_axis(group[~group.duplicated()])
+    titles = pd.Series({
+        number: _title(own, sorted({*threads[group[group == number].index]}))
+        for number, own in first.to_dict("index").items()
+    })  # fmt: skip
+    for same in (own.index for _, own in titles.groupby(titles) if len(own) > 1):
+        differing = [path for path in first if first.loc[same, path].nunique() > 1]
+        titles[same] += "; " + _phrases(first.loc[same], differing)
+    return titles.to_dict()
+
+
+def _title(shared: Run, threads: Sequence[int]) -> str:
+    changes = f" with {shared['overrides']}" if shared["overrides"] else ""
+    changes += f", {shared['match']} matched" if shared["match"] else ""
+    changes += f" tuned over {shared['grid']}" if shared["grid"] else ""
+    title = f"{shared['task']}, recipe {shared['recipe']}{changes}, {shared['device']}: "
+    if shared["device"] != "cpu":
+        return title + shared["machine"]
+    count = "1 thread" if threads == [1] else f"{' or '.join(map(str, threads))} threads"
+    return f"{title}{shared['machine']}, {count}"
+
+
+def _phrases(shared: pd.DataFrame, paths: Sequence[str]) -> pd.Series:
+    """The fields in words with their values, line by line."""
+    texts = [
+        ", ".join(f"{field_text(path)} {own[path]}" for path in paths) for own in lines(shared)
+    ]
+    return pd.Series(texts, shared.index)
+
+
+def _recipe(shared: Mapping[str, str]) -> str:
+    """Every field of model and training, without flags that are off and fields not set."""
+    parts = []
+    for part in KINDS:
+        texts = [
+            f"{field_text(path)} {text}"
+            for path, text in shared.items()
+            if path.startswith(f"{part}.") and path != "model.kind" and text not in ("", "no")
+            and not (path in DEFAULTS and text == _text(DEFAULTS[path]))
+        ]  # fmt: skip
+        parts.append(f"{'Model' if part == 'model' else 'Training'}: {', '.join(texts)}.")
+    return " ".join(parts)
+
+
+def grid_text(grid: Mapping[str, Sequence[object]]) -> str:
+    """The values of each tuned field of a grid, as `learning rate 0.001, 0.003`."""
+    return "; ".join(f"{field_text(path)} {', '.join(map(str, own))}" for path, own in grid.items())
+
+
+def _chosen(run: Run, varied: str) -> dict[str, object]:
+    """The values that were chosen for the row of a run; none for a trial."""
+    if run["role"] == "trial":
+        return {}
+    paths = [*json.loads(run["grid"] or "{}"), *([MATCHED] if run["match"] else [])]
+    return {path: whole(run[path]) for path in paths if path != varied}
+
+
+def _chosen_text(chosen: Mapping[str, object]) -> str:
+    texts = ", ".join(f"{path.partition('.')[2]}={value}" for path, value in chosen.items())
+    return f" [{texts}]" if texts else ""
+
+
+def _flat(options: Mapping[str, Mapping[str, object]], varied: str) -> dict[str, object]:
+    """Options by `VARIANT.OPTION`, without the one that varies."""
+    flat = {f"{name}.{o}": value for name, own in options.items() for o, value in own.items()}
+    return {path: value for path, value in flat.items() if path != varied}
+
+
+def whole(value: object) -> object:
+    """A number of a column that has missing values as it was in the record."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _text(value: object) -> str:
+    value = whole(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, tuple):
+        return " and ".join(map(_text, value))
+    if value is None or value != value:
+        return ""
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _is_result(runs: pd.DataFrame, group: pd.Series) -> pd.Series:
+    """Whether each run is no trial, or one of a row all of whose trials failed."""
+    trial = runs["role"] == "trial"
+    own = runs[trial]
+    rows = own.groupby([group[trial], own["attention"], own["options"], own["seed"]])
+    points = own["grid"].map(lambda text: prod(map(len, json.loads(text).values())))
+    failed = ~own["status"].eq("ok").groupby(rows.ngroup()).transform("any").astype(bool)
+    complete = rows["id"].transform("nunique") == points
+    return ~trial | (failed & complete).reindex(runs.index, fill_value=False)
+
+
+def _is_newest(runs: pd.DataFrame) -> pd.Series:
+    """Whether each run is of the newest version of its task that any of the runs is of."""
+    version = runs["task"].str.extract(r"@([0-9]+)", expand=False).fillna("0").astype(float)
+    return version == version.groupby(runs["task.name"]).transform("max")

@@ -1,0 +1,222 @@
+"""The score of each row against one option, and against the state of decoding."""
+
+import json
+import math
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+import matplotlib as mpl
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
+
+from harness.records.record import Metric
+from reports import suites
+from reports.figures import style
+from reports.markdown import escape
+from reports.questions import failures, lines, questions, whole
+from reports.render import rendered, whole_text
+from reports.text import NOTHING, digest, frame_csv
+
+MOST_TICKS = 6
+"""Ticks of the axis of bytes, about."""
+
+SHIFT = 0.04
+"""Horizontal shift between two rows, in ticks, so that their intervals do not overlap."""
+
+COLUMNS = [
+    "question", "attention", "row", "field", "value", "seeds", "metric", "mean", "low", "high",
+    "state_bytes", "failures",
+]  # fmt: skip
+
+
+def files(
+    runs: pd.DataFrame, baselines: pd.DataFrame, field: str, default: object = None
+) -> dict[str, bytes]:
+    """What the page, the table and the figure of the sweeps over an option hold, by name.
+
+    Args:
+        runs: see `harness.records.frame.of_records`.
+        baselines: see `harness.records.frame.baselines`: those of one version, complete.
+        field: the option, as `task.pairs`.
+        default: the value of runs of a variant whose record leaves the option out.
+
+    Raises:
+        ValueError: no runs differ in it alone.
+    """
+    found = sweeps(runs, baselines, field, default)
+    if found.empty:
+        raise ValueError(f"no two runs of the store differ in {field} alone")
+    name = f"sweep_{field.replace('.', '_')}"
+    table = frame_csv(found[COLUMNS])
+    sections = [_section(own) for _, own in found.groupby("question")]
+    page = rendered("sweep.md.j2", field=field, sections=sections)
+    with mpl.rc_context(style.STYLE):
+        images = style.save(draw(found), name, digest(f"{name}.csv", table))
+    return {f"{name}.md": page.encode(), f"{name}.csv": table, **images}
+
+
+def sweeps(
+    runs: pd.DataFrame, baselines: pd.DataFrame, field: str, default: object = None
+) -> pd.DataFrame:
+    """A line for each row at each value of an option, where the runs of a question have several.
+
+    Columns: `question` (of all values), `setting`, `field`, `value`; `attention`, `row`, `metric`,
+    `unit`, `mean`, `low`, `high`, `text`, `interval`, `seeds` (the finished ones), `failures`;
+    `state_bytes`, the median; `rule` and `rule_value`, the strongest baseline of the task.
+    """
+    values = values_of(runs, field, default)
+    own = questions(runs.assign(value=values)[values.notna()], field).sort_values("started")
+    # Of a run in both precisions, the later one.
+    own = own.drop_duplicates(["question", "row", "value", "seed"], keep="last")
+    own = own[own.groupby("question")["value"].transform("nunique") > 1] if len(own) else own
+    if own.empty:
+        return own
+    asked = own.groupby(["question", "value"], sort=False).ngroup().map(str)
+    suite = suites.Implicit(tuple(map(suites.Asked, asked.unique())))
+    renamed = own.assign(question=asked, suite=suite.key)
+    answers = suites.answers(renamed, suite, baselines).set_index(["question", "row"])
+    groups = own.groupby([asked.rename("asked"), "row"])
+    found = groups.agg(
+        **{name: (name, "first") for name in ("question", "value", "setting", "attention", "data",
+                                              "metric", "unit", "better", "digits")},
+        seeds=("seed", "size"), state_bytes=("state_bytes", "median"),
+    )  # fmt: skip
+    found = found.join(groups[[*own]].apply(failures).rename("failures"))
+    found = found.join(answers[["mean", "low", "high", "text", "interval"]].rename_axis(
+        ["asked", "row"]
+    )).reset_index()  # fmt: skip
+    rules = baselines.assign(rule=baselines["name"], rule_score=baselines["score"])
+    higher = (found["better"] == "higher").all()
+    rules = rules.sort_values("score", ascending=not higher).drop_duplicates("data")
+    found = found.merge(rules[["data", "rule", "rule_score"]], on="data", how="left")
+    found = found.assign(field=field, order=found["value"].map(_order))
+    return found.sort_values(["question", "row", "order"], ignore_index=True)
+
+
+def values_of(runs: pd.DataFrame, field: str, default: object = None) -> pd.Series:
+    """The value of an option of each run; None for a run that does not have it.
+
+    `default` is that of a variant of the run whose record leaves it out.
+    """
+    owner, _, option = field.partition(".")
+
+    def value(run: Mapping[Hashable, Any]) -> object:
+        is_task = owner in ("task", run["task.name"])
+        found = whole(run.get(f"task.{option}" if is_task else field))
+        if found is not None and found == found:
+            return found
+        return default if owner in json.loads(run["options"]) else None
+
+    return pd.Series([value(run) for run in lines(runs)], runs.index, dtype=object)
+
+
+def draw(found: pd.DataFrame) -> Figure:
+    """A panel for each sweep, and one of the state where models have one; up to `MOST_PANELS`."""
+    panels = [
+        (title, own, panel)
+        for title, own in found.groupby("question")
+        for panel in (_values, *([_states] if own["state_bytes"].gt(0).any() else []))
+    ]
+    figure, axes = style.panels_of_rows([own["row"].nunique() for _, own, _ in panels])
+    for panel, (title, own, plot) in zip(axes, panels, strict=False):
+        style.heading(panel, str(title))
+        last = own.sort_values(
+            ["order", "mean"], ascending=[False, own["better"].iloc[0] != "higher"]
+        )
+        plot(panel, own, [*dict.fromkeys(last["row"])])
+        panel.set_ylabel(f"test {_metric(own)}")
+    return figure
+
+
+def _values(axes: Axes, own: pd.DataFrame, order: list[str]) -> None:
+    values = _in_order(own)
+    places = own["value"].map(values.index)
+    shifts = own["row"].map(order.index) - (len(order) - 1) / 2
+    style.draw_rows(
+        axes, own.assign(place=places + SHIFT * shifts), "place", "mean", order, bars=True
+    )
+    strongest = own.drop_duplicates("value").set_index("value")["rule_score"].reindex(values)
+    axes.plot(range(len(values)), strongest, color=style.GREY, linestyle="--",
+              label="strongest baseline")  # fmt: skip
+    axes.set_xticks(range(len(values)), [style.label(str(value)) for value in values])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set(xlabel=style.label(own["field"].iloc[0]), xlim=(-0.4, len(values) - 0.6))
+    missing = own[own["text"] == ""]
+    style.not_shown(
+        axes, [f"{one['row']} at {one['value']}: {one['failures']}" for one in lines(missing)]
+    )
+
+
+def _states(axes: Axes, own: pd.DataFrame, order: list[str]) -> None:
+    own = own[own["state_bytes"] > 0].sort_values("state_bytes")
+    style.draw_rows(axes, own, "state_bytes", "mean", order, bars=True)
+    axes.set(xscale="log", xlabel="state of decoding, bytes (log)")
+    ticks = _powers(own["state_bytes"].min(), own["state_bytes"].max())
+    axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+    axes.xaxis.set_minor_locator(NullLocator())
+
+
+def _section(own: pd.DataFrame) -> dict[str, Any]:
+    """What the page shows of a sweep: a line for each row, a column for each value."""
+    values, field = _in_order(own), escape(own["field"].iloc[0])
+    texts = own.assign(
+        score=[escape(_text(one)) for one in lines(own)],
+        state=own["state_bytes"].map(whole_text),
+    )  # fmt: skip
+    scores, states = (
+        texts.pivot(index="row", columns="value", values=name)
+        .reindex(columns=values)
+        .fillna(NOTHING)
+        for name in ("score", "state")
+    )
+    rules = own.drop_duplicates("value").set_index("value").reindex(values)
+    strongest = [
+        f"*{one['rule_score']:z,.{int(one['digits'])}f} {escape(one['rule'])}*"
+        if pd.notna(one["rule_score"])
+        else NOTHING
+        for one in lines(rules)
+    ]
+    recurrent = states[(states != NOTHING).any(axis=1)]
+    return {
+        "title": own["question"].iloc[0],
+        "setting": own["setting"].iloc[0],
+        "metric": _metric(own),
+        "head": [field, *map(escape, map(str, values))],
+        "scores": [*_lines(scores), ["*strongest baseline*", *strongest]],
+        "states": _lines(recurrent),
+    }
+
+
+def _lines(cells: pd.DataFrame) -> list[list[str]]:
+    return [[escape(str(row)), *own] for row, *own in cells.itertuples()]
+
+
+def _text(line: Mapping[Hashable, Any]) -> str:
+    """The score with its interval, and how runs ended that did not finish."""
+    score = f"{line['text']} {line['interval']}".strip()
+    seed = "1 seed" if line["text"] and line["seeds"] == 1 else ""
+    return "; ".join(filter(None, [score, seed, line["failures"]]))
+
+
+def _metric(own: pd.DataFrame) -> str:
+    return Metric(
+        name=own["metric"].iloc[0], unit=own["unit"].iloc[0], better="higher", digits=0
+    ).title
+
+
+def _in_order(own: pd.DataFrame) -> list[object]:
+    return [*own.sort_values("order")["value"].unique()]
+
+
+def _order(value: object) -> tuple[bool, float, str]:
+    """Numbers in order, then other values."""
+    is_number = isinstance(value, int | float)
+    return not is_number, float(value) if is_number else 0.0, str(value)
+
+
+def _powers(low: float, high: float) -> list[int]:
+    """Powers of two that include both ends, few enough to be read."""
+    first, last = int(math.log2(low)), math.ceil(math.log2(high))
+    return [2**power for power in range(first, last + 1, 1 + (last - first) // MOST_TICKS)]

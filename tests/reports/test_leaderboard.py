@@ -1,0 +1,395 @@
+"""The leaderboard of runs of no suite: numbers, comparisons, page, CSV file and terminal."""
+
+import csv
+import io
+import json
+import math
+import subprocess
+import sys
+from itertools import permutations
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+from pydantic import ValidationError
+
+from harness.records import frame
+from harness.records.answers import ClusterValues
+from harness.records.record import Record
+from harness.records.store import Broken
+from reports.leaderboard import files, leaderboard, table, terminal
+from tasks import metrics
+from tests.reports.conftest import make_record, snapshot
+
+EXAMPLES = 1000
+HARD = np.random.default_rng(0).random(EXAMPLES)
+
+
+def of(records, rules=None, **scores):
+    """The leaderboard of records whose tasks have these baselines."""
+    runs = frame.of_records(records)
+    scores = scores or {"majority": 17.0, "chance": 10.0}
+    rules = pd.DataFrame([
+        {"data": data, "name": name, "score": score}
+        for data in runs.get("data", pd.Series()).unique() for name, score in scores.items()
+    ], columns=["data", "name", "score"])  # fmt: skip
+    return leaderboard(runs, rules)
+
+
+def rows_of(records, **scores):
+    return of(records, **scores).rows.set_index("row")
+
+
+def compared(attention, accuracy, seeds=3, **changes):
+    """Runs of a variant whose accuracy is about that, on the same examples."""
+    shifts = [0.01 * np.random.default_rng(seed).random(EXAMPLES) for seed in range(seeds)]
+    return [
+        make_record(attention, seed=seed, is_baseline=attention == "identity",
+                    correct=(HARD + shift < accuracy).tolist(), **changes)
+        for seed, shift in enumerate(shifts)
+    ]  # fmt: skip
+
+
+def test_a_row_has_the_mean_over_seeds_and_the_medians_of_their_costs():
+    runs = [
+        make_record("primal", seed=n, accuracy=accuracy, seconds=cost, mib=cost)
+        for n, (accuracy, cost) in enumerate([(0.50, 10), (0.54, 20), (0.52, 90)])
+    ]  # fmt: skip
+    row = rows_of(runs).loc["primal"]
+    assert (row["mean"], row["seeds"], row["runs"], row["run_seeds"]) == (52, 3, 3, "0 1 2")
+    # t(2) = 4.3027 at 97.5 %, and a standard error of 2 / 3^0.5 points.
+    assert [row["low"], row["high"]] == pytest.approx([52 - 4.9683, 52 + 4.9683], abs=1e-3)
+    assert 1000 * row[["step_seconds.q1", "step_seconds", "step_seconds.q3"]] == pytest.approx(
+        [18, 20, 24]
+    )
+    assert row["memory_ratio"] == pytest.approx(20 / 400) and row["time_ratio"] == 0.1
+    assert (row["dev"], row["parameters"], row["reference"]) == (53, 123_456, "naive, bf16")
+
+
+def test_two_seeds_have_the_student_interval_computed_by_hand():
+    # Standard error 0.02, and t(1) = 12.7062 at 97.5 %.
+    row = rows_of([make_record(seed=n, accuracy=a) for n, a in enumerate((0.5, 0.54))]).iloc[0]
+    assert [row["low"], row["high"]] == pytest.approx([26.5876, 77.4124], abs=1e-3)
+
+
+def test_a_run_without_softmax_counts_only_where_no_run_has_it():
+    alone = make_record("primal", seed=1, softmax=None, mib=900.0)
+    row = rows_of([make_record("primal"), alone]).loc["primal"]
+    assert (row["time_ratio"], row["peak_bytes"] / 2**20) == (0.5, 300)
+    row = rows_of([alone]).loc["primal"]
+    assert math.isnan(row["time_ratio"]) and row["peak_bytes"] / 2**20 == 900
+
+
+def test_rows_are_in_order_of_their_result_with_failures_last():
+    records = [
+        make_record("a", status="failed", reason="ValueError"),
+        make_record("low", accuracy=0.2),
+        make_record("high", accuracy=0.6),
+    ]
+    for order in permutations(records):
+        found = of(order)
+        assert found.rows["row"].tolist() == ["high", "low", "a"]
+        assert found.rows["status"].tolist() == ["", "", "failed: ValueError"]
+
+
+ONE, NOT, SOME = "one seed", "no stored test answers", "seeds at a baseline"
+
+STANDINGS = {
+    "separable": (
+        {"a": (0.8, 3), "b": (0.795, 3), "c": (0.7, 3)}, {},
+        {"a": ("A", "", 0), "b": ("A", "", 0), "c": ("B", "", 0)},
+    ),
+    "baselines": (
+        {"above": (0.8, 3), "near": (0.63, 3), "below": (0.3, 3)}, {},
+        {"above": ("A", "", 0), "near": ("", SOME, 0), "below": ("B", "", 3)},
+    ),
+    "a model without attention": (
+        {"a": (0.9, 3), "b": (0.803, 3), "identity": (0.8, 3)}, {},
+        {"a": ("A", "", 0), "b": ("", SOME, 0), "identity": ("B", "", math.nan)},
+    ),
+    "one seed": (
+        {"a": (0.8, 3), "b": (0.7, 3), "single": (0.9, 1)}, {},
+        {"a": ("A", "", 0), "b": ("B", "", 0), "single": ("", ONE, 0)},
+    ),
+    "five seeds, one at a baseline": (
+        {"a": (0.9, 5), "part": (0.8, 4), "whole": (0.6, 5)}, {"part": (0.6, 1)},
+        {"a": ("A", "", 0), "part": ("A", "", 1), "whole": ("", SOME, 5)},
+    ),
+    "three seeds, one at a baseline": (
+        {"a": (0.8, 3), "b": (0.7, 3), "part": (0.8, 2)}, {"part": (0.6, 1)},
+        {"a": ("A", "", 0), "b": ("B", "", 0), "part": ("", SOME, 1)},
+    ),
+}  # fmt: skip
+"""Accuracy and number of seeds of rows, those of further seeds, and what is found: group, what
+keeps a row from being compared, and the seeds at the strongest baseline."""
+
+
+@pytest.mark.parametrize("case", STANDINGS)
+def test_rows_are_compared_with_each_other_and_with_baselines(case):
+    rows, further, expected = STANDINGS[case]
+    runs = [
+        run for name, (accuracy, seeds) in rows.items() for run in compared(name, accuracy, seeds)
+    ]
+    for name, (accuracy, _) in further.items():
+        seed = rows[name][1]
+        runs.append(compared(name, accuracy, seed + 1)[seed])
+    found = rows_of(runs, **{"bag of tokens": 60.0, "chance": 10.0})
+    shown = found[["tier", "not_compared", "seeds_at_baseline"]]
+    pd.testing.assert_frame_equal(
+        shown.sort_index().reset_index(drop=True),
+        pd.DataFrame([expected[name] for name in sorted(expected)], columns=[*shown]),
+        check_dtype=False,
+    )
+    best = found["best"].dropna()
+    assert best.index.tolist() == [n for n in found.index if not expected[n][1]]
+    assert best.sum() == pytest.approx(100) and best.is_monotonic_decreasing
+
+
+def test_a_row_answers_if_its_interval_is_above_every_baseline_and_model_without_attention():
+    runs = (
+        compared("a", 0.9) + compared("b", 0.803) + compared("identity", 0.8) + compared("c", 0.3)
+    )
+    found = rows_of(runs, rule=60.0)
+    assert found["answered"].to_dict() == {"a": True, "b": False, "identity": False, "c": False}
+    assert found.loc[["a", "identity"], "baseline"].tolist() == ["identity", "rule"]
+    # Without baselines of the task nothing is known.
+    found = of(runs, none=1.0)._replace(rules=None)
+    found = leaderboard(frame.of_records(runs), found.rows[:0].assign(data="", name="", score=0.0))
+    assert not found.rows["answered"].any() and not found.rows["at_baseline"].any()
+    assert {*found.rows["not_compared"]} == {"no baseline"} and found.pairs.empty
+    assert f"baselines/{found.runs['data'].iloc[0]}.json is missing" in terminal(found)
+
+
+def test_rows_without_answers_and_with_answers_to_other_examples_are_not_compared():
+    old = [make_record("old", seed=n, accuracy=0.9) for n in range(3)]
+    fewer = [make_record("z", seed=n, correct=[True, True, True, False] * 50) for n in range(2)]
+    found = of(compared("a", 0.8) + compared("b", 0.7) + old + fewer)
+    assert found.rows.set_index("row")["not_compared"].to_dict() == {
+        "a": "", "b": "", "old": "no stored test answers", "z": "answers to other test examples",
+    }  # fmt: skip
+    pairs = found.pairs[["table", "question", "first", "second"]].values.tolist()
+    assert pairs == [["leaderboard", found.rows["question"].iloc[0], "a", "b"]]
+
+
+SIZES = (10, 30, 5, 15) * 10
+
+
+def language(attention: str, seed: int, nats, metric="bits-per-byte", **fields) -> Record:
+    """A run whose clusters have these mean losses."""
+    sums = tuple(mean * size for mean, size in zip(nats, SIZES, strict=True))
+    return scored(attention, seed, metric, metric, ClusterValues(sizes=SIZES, sums=sums), **fields)
+
+
+def control(attention: str, seed: int, returns, **fields) -> Record:
+    """A run of those returns, of which -20 is random and 180 an expert's."""
+    sample = ClusterValues(sizes=(1,) * 12, sums=tuple((one + 20) / 2 for one in returns))
+    fields = {"task": "control", **fields}
+    return scored(attention, seed, "normalised-return", "squared-error", sample, **fields)
+
+
+def scored(attention, seed, metric, dev_metric, sample, **fields) -> Record:
+    record, shown = make_record(attention, seed=seed, **fields), metrics.find(metric).metric
+    score = {"sample": sample, "score": shown.value(sample.mean), "dev": 0.3}
+    dev = metrics.find(dev_metric).metric
+    return record.model_copy(update={
+        "final": record.final.model_copy(update=score), "metric": shown,
+        "dev_metric": None if dev == shown else dev,
+    })  # fmt: skip
+
+
+RNG = np.random.default_rng(0)
+LOSSES = [
+    language(name, seed, level + RNG.normal(0, 0.01, len(SIZES)))
+    for name, level in {"softmax": 1.2, "linear": 1.3, "worse": 1.5, "none": 2.2}.items()
+    for seed in range(3)
+]
+RETURNS = [
+    control(name, seed, level + RNG.normal(0, 3, 12))
+    for name, level in {"primal": 120.0, "softmax": 20.0, "none": 10.0}.items()
+    for seed in range(3)
+]
+METRICS = {
+    "losses": (LOSSES, {"unigram": 4.3, "3-grams": 1.4 / math.log(2)},
+               {"softmax": True, "linear": True, "worse": False, "none": False}, 1.2 / math.log(2)),
+    "returns": (RETURNS, {"trajectories of the file": 40.0, "random policy": -0.04},
+                {"primal": True, "softmax": False, "none": False}, 70),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", METRICS)
+def test_other_metrics_have_their_order_intervals_and_baselines(kind):
+    records, rules, answered, level = METRICS[kind]
+    found = of(records[::-1], **rules)
+    rows = found.rows.set_index("row")
+    assert rows["answered"].to_dict() == answered and [*rows.index] == [*answered]
+    first = rows.iloc[0]
+    assert first["mean"] == pytest.approx(np.mean([run.final.score for run in records[:3]]))
+    assert first["low"] < first["mean"] < first["high"] and first["mean"] == pytest.approx(
+        level, 0.02
+    )
+    assert first["tier"] == "A" and first["best"] > 99
+    (strongest, _), _ = sorted(rules.items(), key=lambda rule: -abs(rule[1] - 4.3))
+    assert first["baseline"] == strongest
+    lines = table(found)
+    assert {*lines["metric"]} == {records[0].metric.name}
+    assert lines["row"][lines["kind"] == "baseline"].tolist() == [
+        strongest, *(name for name in rules if name != strongest)
+    ]  # fmt: skip
+    for text in (terminal(found), files(found, [])["leaderboard.md"].decode()):
+        assert records[0].metric.name in text and "accuracy" not in text.partition("## What")[0]
+        assert "-0.0" not in text
+
+
+@pytest.mark.parametrize(("metric", "value"), [("bits-per-byte", 2.0), ("perplexity", 4.0)])
+def test_a_score_is_the_metric_of_the_mean_loss(metric, value):
+    found = rows_of([language("softmax", s, [math.log(4)] * len(SIZES), metric) for s in range(2)])
+    assert found["mean"].tolist() == [pytest.approx(value)]
+
+
+@pytest.mark.parametrize("change", [{"score": 0.9}, {"best_on_test": 4.0}])
+def test_scores_that_contradict_the_answers_are_rejected(change):
+    tree = LOSSES[0].model_dump()
+    Record.model_validate(tree)
+    with pytest.raises(ValidationError):
+        Record.model_validate({**tree, "final": tree["final"] | change})
+
+
+def changed(record: Record, part: str, **fields) -> Record:
+    return record.model_copy(update={part: getattr(record, part).model_copy(update=fields)})
+
+
+def store() -> list[Record]:
+    """Runs that show everything that a page can show."""
+    other = {"key": "image@1", "task": "image"}
+    larger = make_record("linformer", accuracy=0.3, **other)
+    return [
+        *compared("a", 0.8), *compared("b", 0.5), *compared("identity", 0.2),
+        make_record("single", accuracy=0.5, examples=100, failures={"x: causality": "leaks <b>"}),
+        *(make_record("part", seed=n, accuracy=0.5) for n in range(2)),
+        make_record("part", seed=2, status="out_of_memory", reason="CUDA out of memory"),
+        make_record("fails", status="diverged", reason="loss is nan at step 3", measured=False),
+        make_record("alone", softmax=None, commit="aaa1111, bbb2222"),
+        make_record(**other),
+        changed(larger, "cost", workers=2).model_copy(update={"parameters": 200_000}),
+        changed(make_record("old", reference="", accuracy=0.2, **other), "final", best_on_test=60),
+        make_record("primal", key="text@1", task="text"),
+        language("softmax", 0, [1.2] * len(SIZES), task="wikitext"),
+        make_record("none", key="text@2", task="text", status="failed", reason="no GPU"),
+        *RETURNS[:2],
+    ]  # fmt: skip
+
+
+def test_the_page_and_the_terminal_are_the_approved_ones():
+    broken = [Broken(Path("/some/where/bad.json"), "final: missing\nfield")]
+    found = of(store(), **{"bag of tokens": 40.0, "chance": 10.0})
+    made = files(found, broken)
+    snapshot("leaderboard.md", made["leaderboard.md"].decode())
+    snapshot("leaderboard.txt", terminal(found) + "\n")
+    again = of(store()[::-1], **{"bag of tokens": 40.0, "chance": 10.0})
+    assert files(again, broken) == made and "/some/where" not in made["leaderboard.md"].decode()
+
+
+def test_the_csv_file_has_every_digit_and_the_fields_of_the_recipe():
+    how = {"overrides": {"model.dim": 3}, "model": {"positions": "rotary"}}
+    runs = [make_record("primal", seed=n, accuracy=a, **how) for n, a in enumerate((1 / 3, 0.4))]
+    lines = [*csv.DictReader(io.StringIO(files(of(runs), [])["leaderboard.csv"].decode()))]
+    assert [(line["row"], line["kind"], line["mean"]) for line in lines[1:]] == [
+        ("majority", "baseline", "17.0"), ("chance", "baseline", "10.0"),
+    ]  # fmt: skip
+    assert float(lines[0]["mean"]) == pytest.approx(100 * (1 / 3 + 0.4) / 2, rel=1e-15)
+    expected = {
+        "task": "listops@1", "recipe": "paper", "device": "cuda", "model.positions": "rotary",
+        "train.betas": "[0.9, 0.999]", "overrides": '{"model.dim": 3}', "machine": "NVIDIA H100",
+        "kind": "measured", "commits": "abc1234", "options": '{"primal": {}}', "tier": "",
+    }  # fmt: skip
+    assert expected.items() <= lines[0].items()
+
+
+def test_an_empty_store_has_a_page_that_names_the_command():
+    found = of([])
+    assert terminal(found) == "no records"
+    assert "`harness run` makes one" in files(found, [])["leaderboard.md"].decode()
+
+
+def test_the_page_needs_neither_torch_nor_matplotlib():
+    code = (
+        "import sys; from reports.leaderboard import files;"
+        "print(sorted({'torch', 'matplotlib', 'scipy.stats'} & set(sys.modules)))"
+    )
+    root = Path(__file__).parents[2]
+    run = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True)
+    assert (run.stdout, run.stderr) == ("[]\n", "")
+
+
+HOSTILE = (
+    r"$\foo{$", "$x", "<!-- /leaderboard -->", "![x](http://e/x.png)", "=1+1", "# x", "a\n\n## b",
+    "</svg><script>", "|", "`", "_x", "\x00\x1b[31m", "\u202e\u2028", "漢字🙂", "[" * 9, "x" * 3000,
+    "listops@1, blocks of 8 shuffled", "", " ",
+)  # fmt: skip
+TEXT = st.sampled_from(HOSTILE) | st.text(max_size=40)
+COUNT = st.integers(1, 2**63 - 1)
+POSITIVE = st.floats(0, 1e15, exclude_min=True, exclude_max=True)
+PERCENT = st.floats(0, 100)
+VALUE = st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT
+QUARTILES = st.lists(POSITIVE, min_size=3, max_size=3).map(
+    lambda values: dict(zip(("q1", "median", "q3"), sorted(values), strict=True))
+)
+USAGE = st.fixed_dictionaries({
+    "seconds_per_1k_steps": QUARTILES, "tokens_per_second": QUARTILES,
+    "peak_bytes": COUNT, "parameters": COUNT, "flops": COUNT,
+})  # fmt: skip
+VARIANT = st.sampled_from(["softmax", "local", "none"]) | TEXT
+
+
+@st.composite
+def any_record(draw):
+    """A record in which every text and every number may be anything that the schema allows."""
+    made = json.loads(make_record().model_dump_json())
+    spec, attention = made["spec"], draw(VARIANT)
+    spec |= {"attention": attention, "layers": [attention] * 2,
+             "seed": draw(st.integers(0, 3)), "budget": draw(TEXT),
+             "options": draw(st.just({attention: {"window": 8}})
+                             | st.dictionaries(TEXT, st.dictionaries(TEXT, VALUE, max_size=2))),
+             "overrides": draw(st.dictionaries(TEXT, VALUE, max_size=2)),
+             "device": draw(st.sampled_from(["cpu", "cuda"]))}  # fmt: skip
+    spec["task"] |= {"name": draw(TEXT), "key": draw(TEXT), "block": draw(st.integers(0, 9))}
+    spec["train"] |= {"lr": draw(st.floats(0, exclude_min=True, allow_infinity=False))}
+    made["environment"] |= {name: draw(TEXT) for name in ("device", "system", "commit")}
+    made["environment"]["versions"] = draw(st.dictionaries(TEXT, TEXT, max_size=2))
+    made |= {"reason": draw(TEXT), "options": spec["options"],
+             "expected_failures": draw(st.dictionaries(TEXT, TEXT, max_size=2))}  # fmt: skip
+    if draw(st.booleans()):
+        made |= {"status": "failed", "final": None}
+    else:
+        made["final"] |= {"score": draw(PERCENT), "test_examples": draw(COUNT)}
+    made["cost"] = {"own": draw(USAGE), "softmax": draw(USAGE), "time_ratio": draw(QUARTILES),
+                    "inference_ratio": draw(QUARTILES)}  # fmt: skip
+    return Record.model_validate_json(json.dumps(made))
+
+
+NORMAL = [make_record(budget="laptop"), make_record("primal", accuracy=0.4, budget="laptop")]
+
+
+@pytest.mark.slow
+@given(st.lists(any_record(), max_size=3), st.dictionaries(TEXT, PERCENT, min_size=1, max_size=3))
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+def test_pages_of_any_records_hold_their_own_markdown_and_no_formula(records, rules):
+    found = of([*NORMAL, *records], **rules)
+    made = files(found, [Broken(Path("bad`<b>\n# x.json"), "no\n# record")])
+    page = made["leaderboard.md"].decode()
+    tokens = MarkdownIt("commonmark").enable("table").parse(page)
+    types = {token.type for token in tokens} | {
+        t.type for one in tokens for t in one.children or ()
+    }
+    assert not types & {"html_block", "html_inline", "image", "link_open", "code_block", "fence"}
+    headings = [token for token in tokens if token.type == "heading_open"]
+    assert len(headings) == page.count("\n## ") + 1
+    lines = [*csv.reader(io.StringIO(made["leaderboard.csv"].decode()))]
+    assert len(lines) == 1 + len(table(found))
+    assert not any(cell.startswith(("=", "+", "-", "@")) for line in lines for cell in line)
+    shown = terminal(found).split("\n")
+    assert max(map(len, shown)) <= 120 and all(line.isprintable() for line in shown)
