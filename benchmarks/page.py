@@ -9,7 +9,7 @@ from benchmarks.claims import BEFORE, RESULTS, Claim, ClaimRecord, Kind, Profile
 from harness.records.fields import Quartiles
 from harness.records.record import Environment
 from reports.markdown import escape, escape_prose, table
-from reports.tables.values import NOTHING, number
+from reports.text import NOTHING, number
 
 PAGE = Path("docs/performance.md")
 

@@ -20,13 +20,15 @@ def fit(records: "Sequence[Record]", folder: Path) -> bool:
     from harness.baselines import fit
     from harness.cli.progress import Output, fitting
     from harness.plan import recorded_data
+    from harness.records import frame
     from harness.records.baselines import name_of_task
     from harness.records.store import BaselineStore
     from harness.runner import reason_of
-    from reports.tables.versions import of_newest_versions
+    from reports.questions import newest
 
     store, complete = BaselineStore.within(folder), True
-    finished = (run.spec.task for run in of_newest_versions(records) if run.final)
+    shown = {*newest(frame.of_records(records)).get("id", ())}
+    finished = [run.spec.task for run in records if run.final and run.spec.id in shown]
     specs = {name_of_task(spec): spec for spec in finished}
     for spec in specs.values():
         try:

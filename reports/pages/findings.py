@@ -1,25 +1,12 @@
 """The page of findings: what shallow models reach, and which published accuracies that explains."""
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from harness.records.interval import wilson
 from harness.records.shallow import ShallowModel, ShallowStudy
-from reports.markdown import escape, table
 from reports.papers import Number, published_on
-
-HEAD = """\
-# What shallow models reach on the Long Range Arena
-
-The models of this page have no attention: linear models, boosted trees, one perceptron. They are
-fitted to train, chosen on dev, and read test once, at the length of the published tasks.
-`python -m harness.cli.pages --fit` fits them; the records are in `results/shallow/`.
-
-A published accuracy that such a model reaches is no evidence of attention: the *simplest model that
-reaches it* is the first of the task's list whose 95 % interval (Wilson, of the test split) ends at
-or above it. *Reference*: the accuracy of an independent implementation, with other penalties,
-rounds and random draws; *yes*: its interval on a test split of that size and ours overlap.
-"""
+from reports.render import rendered
 
 CONCLUSIONS = {
     "listops": (
@@ -73,10 +60,7 @@ class Explanation(NamedTuple):
 
 def findings(studies: Sequence[ShallowStudy]) -> str:
     """The page as Markdown."""
-    parts = [HEAD, *_overview(studies)]
-    for study in studies:
-        parts += _section(study)
-    return "\n".join(parts)
+    return rendered("findings.md.j2", studies=[_section(study) for study in studies])
 
 
 def explain(study: ShallowStudy) -> list[Explanation]:
@@ -90,9 +74,12 @@ def explain(study: ShallowStudy) -> list[Explanation]:
 
 def conclusion(study: ShallowStudy) -> str:
     """What the shallow models of a task show."""
-    best = max(study.models, key=lambda model: model.dev)
-    high = f"{100 * _interval(study, best)[1]:.1f}"
-    return CONCLUSIONS[study.name].format(best=f"{100 * best.test:.1f} %", high=high)
+    best, (_, high) = _best(study), _interval(study, _best(study))
+    return CONCLUSIONS[study.name].format(best=f"{100 * best.test:.1f} %", high=f"{100 * high:.1f}")
+
+
+def _best(study: ShallowStudy) -> ShallowModel:
+    return max(study.models, key=lambda model: model.dev)
 
 
 def _published(study: ShallowStudy) -> list[Number]:
@@ -108,33 +95,21 @@ def _interval(study: ShallowStudy, model: ShallowModel) -> tuple[float, float]:
     return wilson(model.test, study.sizes["test"])
 
 
-def _overview(studies: Sequence[ShallowStudy]) -> Iterator[str]:
-    rows = []
-    for study in studies:
-        explained = explain(study)
-        reached = sum(one.model is not None for one in explained)
-        best = max(study.models, key=lambda model: model.dev)
-        rows.append([study.name, _text(study, best), best.name, f"{reached} of {len(explained)}"])
-    head = ["task", "best shallow model (%)", "what it reads", "published rows that it reaches"]
-    yield table(head, [[escape(cell) for cell in row] for row in rows])
-
-
-def _section(study: ShallowStudy) -> Iterator[str]:
-    yield f"## {study.name}\n"
-    sizes = ", ".join(f"{count:,} {split}" for split, count in study.sizes.items())
-    yield f"`{study.task}`: {sizes}; {escape(study.environment.device)}, commit " + (
-        f"{escape(', '.join(study.environment.commits))}.\n"
-    )
-    yield conclusion(study) + "\n"
-    head = ["shallow model", "test accuracy (%)", "reference (%)", "agrees", "seconds"]
-    rows = [_line(study, model) for model in study.models]
-    yield table(head, [[escape(cell) for cell in row] for row in rows])
-    head = ["published", "accuracy (%)", "simplest model that reaches it", "source"]
-    rows = [
-        [number.attention, number.value, model.name if model else "none", number.reference]
-        for number, model in explain(study)
-    ]
-    yield table(head, [[escape(cell) for cell in row] for row in rows])
+def _section(study: ShallowStudy) -> dict[str, Any]:
+    """What the page shows of a task."""
+    explained = explain(study)
+    return {
+        "study": study,
+        "conclusion": conclusion(study),
+        "best": _best(study),
+        "best_text": _text(study, _best(study)),
+        "reached": sum(one.model is not None for one in explained),
+        "models": [_line(study, model) for model in study.models],
+        "published": [
+            [number.attention, number.value, model.name if model else "none", number.reference]
+            for number, model in explained
+        ],
+    }
 
 
 def _line(study: ShallowStudy, model: ShallowModel) -> list[str]:
@@ -143,10 +118,8 @@ def _line(study: ShallowStudy, model: ShallowModel) -> list[str]:
         lowest, highest = REFERENCE[study.name, model.name]
         reference = f"{lowest}" if lowest == highest else f"{lowest} to {highest}"
         low, high = _interval(study, model)
-        examples = study.sizes["test"]
-        overlap = wilson(lowest / 100, examples)[0] <= high
-        overlap &= low <= wilson(highest / 100, examples)[1]
-        agrees = "yes" if overlap else "no"
+        ends = [wilson(accuracy / 100, study.sizes["test"]) for accuracy in (lowest, highest)]
+        agrees = "yes" if ends[0][0] <= high and low <= ends[1][1] else "no"
     return [model.name, _text(study, model), reference, agrees, f"{model.seconds:.0f}"]
 
 
