@@ -104,7 +104,7 @@ class _Store(NamedTuple):
 
 
 def _gather(store: Path, suites: Sequence[str] = ()) -> _Store:
-    from harness.cli.tables import rules_of, suite_tables
+    from harness.cli.tables import suite_tables
     from harness.records import frame
     from harness.records.store import CostStore
     from reports.leaderboard import leaderboard
@@ -200,6 +200,16 @@ def read(store: Path, *, curves: bool = True) -> "tuple[list[Record], list[Broke
         folder.read() if curves else folder.read(lambda record: record.without_curve)
     )
     return attach(records, store), broken
+
+
+def rules_of(store: Path) -> "pd.DataFrame":
+    """The complete baselines of this version of the tasks in a store, with a warning for others."""
+    from harness.records.frame import of_baselines
+    from harness.records.store import BaselineStore
+    from tasks import BASELINES_VERSION
+
+    rules = of_baselines(with_warnings(BaselineStore.within(store).read())[0])
+    return rules[rules["complete"].astype(bool) & (rules["version"] == BASELINES_VERSION)]
 
 
 def attach(records: "Sequence[Record]", folder: Path) -> "list[Record]":

@@ -86,7 +86,8 @@ def _require_certificates(rows: "Sequence[SuiteRow]") -> None:
 
 def _content(suite: "Suite", name: str, store: Path) -> "tuple[str, list[dict[Hashable, Any]]]":
     """The matrix of a suite as text, and its answers."""
-    from harness.cli.tables import rules_of, suite_tables
+    from harness.cli.report import rules_of
+    from harness.cli.tables import suite_tables
     from harness.records import frame
     from reports.pages.suite import terminal
 

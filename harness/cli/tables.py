@@ -3,7 +3,6 @@
 import re
 import warnings
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.records.suites import find
@@ -18,17 +17,6 @@ WIDTH = 100
 """Characters of a line."""
 
 
-def rules_of(store: Path) -> "pd.DataFrame":
-    """The complete baselines of this version of the tasks in a store, with a warning for others."""
-    from harness.cli.report import with_warnings
-    from harness.records.frame import of_baselines
-    from harness.records.store import BaselineStore
-    from tasks import BASELINES_VERSION
-
-    rules = of_baselines(with_warnings(BaselineStore.within(store).read())[0])
-    return rules[rules["complete"].astype(bool) & (rules["version"] == BASELINES_VERSION)]
-
-
 def suite_tables(
     runs: "pd.DataFrame", costs: "pd.DataFrame", rules: "pd.DataFrame", files: Sequence[str]
 ) -> "list[Tables]":
@@ -37,7 +25,7 @@ def suite_tables(
     Args:
         runs: of suites and others; see `harness.records.frame`, as of the others.
         costs: of `harness cost`.
-        rules: see `rules_of`.
+        rules: the baselines of the tasks; see `harness.cli.report.rules_of`.
         files: of suites that are not built in; for any other there is a warning.
 
     Raises:
