@@ -170,7 +170,7 @@ def page(costs: "Iterable[CostRecord]", certificates: "Mapping[str, Certificate]
     """The page of variants as Markdown, with the crossovers of a sweep among `costs`."""
     from reports.markdown import table
     from reports.pages.cost import training_crossovers
-    from reports.tables.values import NOTHING
+    from reports.text import NOTHING
 
     crossovers, lines = training_crossovers(costs), rows(certificates)
     if crossovers is None:

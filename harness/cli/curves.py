@@ -28,8 +28,9 @@ def curves(
 
     Writes curves.png, curves.svg and curves.csv.
     """
+    from harness.records import frame
     from harness.records.files import require_writable
-    from reports import pages
+    from reports import curves as pages
 
     tasks, attentions = (set(arguments.names_in([t])) if t else set() for t in (task, attention))
     records = [
@@ -50,4 +51,4 @@ def curves(
             typer.echo(printable(str(folder)))
     folder = out or store
     require_writable(folder, str(folder), "give another --out")
-    write_pages(within(folder, pages.curve_files(records)))
+    write_pages(within(folder, pages.files(frame.of_records(records), frame.of_curves(records))))

@@ -1,9 +1,9 @@
 """`harness report`: write pages from the records of a store."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 import typer
 
@@ -210,6 +210,16 @@ def rules_of(store: Path) -> "pd.DataFrame":
 
     rules = of_baselines(with_warnings(BaselineStore.within(store).read())[0])
     return rules[rules["complete"].astype(bool) & (rules["version"] == BASELINES_VERSION)]
+
+
+def summary(records: "Sequence[Record]", store: Path) -> "tuple[list[dict[Hashable, Any]], str]":
+    """The leaderboard of records, whose baselines are in a store: its lines, and as text."""
+    from harness.records import frame
+    from reports import leaderboard
+    from reports.text import frame_lines
+
+    found = leaderboard.leaderboard(frame.of_records(records), rules_of(store))
+    return frame_lines(leaderboard.table(found)), leaderboard.terminal(found)
 
 
 def attach(records: "Sequence[Record]", folder: Path) -> "list[Record]":

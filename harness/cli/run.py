@@ -163,25 +163,25 @@ def _matched(requests: "list[Request]", match: str) -> "list[Request]":
 
 def _write_sweep(options: RunOptions) -> None:
     """Write a table and a figure of all runs of the store that differ in the option varied."""
+    from harness.records import frame
     from harness.sweep import default_of
-    from reports import pages
+    from reports import sweep
 
-    field = options.over.partition("=")[0]
-    records = report.read(options.store, curves=False)[0]
+    field, store = options.over.partition("=")[0], options.store
+    found = frame.of_records(report.read(store, curves=False)[0])
     try:
-        files = pages.sweep_files(records, field, default_of(field))
+        files = sweep.files(found, report.rules_of(store), field, default_of(field))
     except ValueError as error:
         raise UserError(f"no page is written: {error}") from error
-    report.write_pages(report.within(options.store, files))
+    report.write_pages(report.within(store, files))
 
 
 def _content(outcomes: "Outcomes", options: RunOptions) -> Any:
-    """The record of each run, and the summary of the records, with baselines."""
+    """The record of each run, and the leaderboard of the records."""
     from harness.records.store import Store
-    from reports import tables
 
     store = Store(options.store)
-    records = report.attach([record for record, _ in outcomes], options.store)
+    rows, text = report.summary([record for record, _ in outcomes], options.store)
     if options.as_json:
         made = [
             {
@@ -191,11 +191,11 @@ def _content(outcomes: "Outcomes", options: RunOptions) -> Any:
             }
             for record, new in outcomes
         ]  # fmt: skip
-        return {"rows": tables.rows_of(records), "runs": made}
+        return {"rows": rows, "runs": made}
     notes = {True: "", False: "  (already present; run it again with --rerun)"}
     paths = [f"{store.path(record.spec)}{notes[new]}" for record, new in outcomes]
     after = f"leaderboard: harness report --store {options.store}"
-    return "\n".join([*paths, "", tables.summary(records), "", after])
+    return "\n".join([*paths, "", text, "", after])
 
 
 def _remeasure(options: RunOptions) -> Answer:
@@ -204,7 +204,6 @@ def _remeasure(options: RunOptions) -> Answer:
     from harness.records.store import Store
     from harness.remeasure import remeasure
     from harness.runner import reason_of
-    from reports import tables
 
     keep_freed_memory()
     store = Store(options.store)
@@ -222,5 +221,6 @@ def _remeasure(options: RunOptions) -> Answer:
             typer.echo(printable(str(path)))
         except Exception as error:
             warnings.warn(f"{path} is left unchanged: {reason_of(error)}", stacklevel=2)
-    document, text = {"rows": tables.rows_of(measured)}, f"\n{tables.summary(measured)}"
-    return Answer(document if options.as_json else text, int(len(measured) < len(records)))
+    rows, text = report.summary(measured, store.folder)
+    content = {"rows": rows} if options.as_json else f"\n{text}"
+    return Answer(content, int(len(measured) < len(records)))

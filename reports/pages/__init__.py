@@ -7,23 +7,16 @@ from harness.records.cost import CostRecord
 from harness.records.ksvd import KsvdCurve
 from harness.records.record import Record
 from harness.records.spectrum import SpectrumRecord
-from harness.records.store import Broken
 from reports.pages.approximation import approximation
 from reports.pages.cost import cost_page
 from reports.pages.ksvd import ksvd
-from reports.pages.leaderboard import leaderboard
 from reports.pages.locality import locality
 from reports.pages.reproduced_results import results_page
 from reports.pages.reproduction import reproduction
 from reports.pages.spectrum import spectrum_page
-from reports.pages.sweep import sweep_page
-from reports.pages.tuning import tuning
 from reports.tables.approximation import as_csv as approximation_csv
-from reports.tables.boards import boards
 from reports.tables.cost import as_csv as cost_csv
 from reports.tables.cost import sweeps
-from reports.tables.csv import as_csv
-from reports.tables.curves import as_csv as curves_csv
 from reports.tables.ksvd import as_csv as ksvd_csv
 from reports.tables.locality import studies
 from reports.tables.reproduced_results import Results
@@ -32,20 +25,7 @@ from reports.tables.reproduction import Entry
 from reports.tables.reproduction import as_csv as reproduction_csv
 from reports.tables.spectrum import as_csv as spectrum_csv
 from reports.tables.spectrum import groups
-from reports.tables.sweep import as_csv as sweep_csv
-from reports.tables.sweep import sweeps as option_sweeps
-from reports.tables.tuning import studies as tuning_studies
 from reports.text import digest
-
-__all__ = ["digest"]
-
-
-def files(records: Sequence[Record], broken: Sequence[Broken]) -> dict[str, bytes]:
-    """The files of a leaderboard by name; the same records give the same bytes, in any order."""
-    return {
-        "leaderboard.md": leaderboard(records, broken).encode(),
-        "leaderboard.csv": as_csv(boards(records)).encode(),
-    }
 
 
 def locality_files(records: Iterable[Record]) -> dict[str, bytes]:
@@ -62,47 +42,6 @@ def locality_files(records: Iterable[Record]) -> dict[str, bytes]:
     from reports.figures.locality import locality_figure
 
     return {"locality.md": locality(all_studies).encode(), **locality_figure(all_studies)}
-
-
-def tuning_files(records: Iterable[Record]) -> dict[str, bytes]:
-    """What `tuning.md`, `tuning.png` and `tuning.svg` hold, by name; none without trials."""
-    all_studies = tuning_studies(records)
-    if not all_studies:
-        return {}
-    from reports.figures.tuning import tuning_figure
-
-    return {"tuning.md": tuning(all_studies).encode(), **tuning_figure(all_studies)}
-
-
-def curve_files(records: Iterable[Record]) -> dict[str, bytes]:
-    """What `curves.csv`, `curves.png` and `curves.svg` hold, by name."""
-    from reports.figures.curves import curves_figure
-
-    all_boards = boards(records)
-    table = curves_csv(all_boards).encode()
-    return {"curves.csv": table, **curves_figure(all_boards, digest("curves.csv", table))}
-
-
-def sweep_files(records: Iterable[Record], field: str, default: object = None) -> dict[str, bytes]:
-    """What the page, the table and the figure of the sweeps over an option hold, by name.
-
-    `default` is the value of runs whose specification leaves the option out.
-
-    Raises:
-        ValueError: no records differ in it.
-    """
-    sweeps_over = option_sweeps(records, field, default)
-    if not sweeps_over:
-        raise ValueError(f"no two runs of the store differ in {field} alone")
-    from reports.figures.sweep import sweep_figure
-
-    name = f"sweep_{field.replace('.', '_')}"
-    table = sweep_csv(sweeps_over).encode()
-    return {
-        f"{name}.md": sweep_page(sweeps_over).encode(),
-        f"{name}.csv": table,
-        **sweep_figure(sweeps_over, name, digest(f"{name}.csv", table)),
-    }
 
 
 def spectrum_files(records: Iterable[SpectrumRecord]) -> dict[str, bytes]:

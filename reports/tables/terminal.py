@@ -1,27 +1,17 @@
-"""Boards as plain text for a terminal."""
+"""Costs and reproduced tables as plain text for a terminal."""
 
 from collections.abc import Iterable, Sequence
 from textwrap import wrap
 
 from harness.records.cost import CostRecord
-from harness.records.record import Record
-from reports.tables.boards import Board, boards
-from reports.tables.columns import columns_of
 from reports.tables.cost import Sweep, ratio_text, sweeps
 from reports.tables.reproduced_results import CELLS, Results, cells
 from reports.tables.reproduction import TIME, Entry, by_attention, entry_text, label, tasks_of
 from reports.tables.values import NOTHING, number
-from reports.tables.versions import left_out
 from reports.text import plain
 
 WIDTH = 100
 """Columns of the terminal that are used."""
-
-LIMITS = {"test": 25, "s/1K steps": 12}
-"""The most characters of the cells of a column; the first one has the remaining width."""
-
-LIMIT = 8
-"""That of the other columns."""
 
 SPAN = 66
 """Characters that the columns of a sweep share."""
@@ -29,13 +19,6 @@ SPAN = 66
 SEPARATOR = "  "
 
 Lines = Sequence[Sequence[str]]
-
-
-def summary(records: Iterable[Record]) -> str:
-    """Every board with its main columns: a line for each variant, with means over its seeds."""
-    runs = list(records)
-    parts = [*map(_board, boards(runs)), left_out(runs)]
-    return "\n\n".join(filter(None, parts)) or "no records"
 
 
 def cost_summary(records: Iterable[CostRecord]) -> str:
@@ -81,22 +64,6 @@ def _sweep(sweep: Sweep) -> str:
     parts = [*wrap(plain(sweep.title), WIDTH), *_table([head, *rows], limits)]
     parts += wrap(sweep.references, WIDTH)
     for remark in (remark for row in sweep.rows for remark in row.remarks):
-        parts += wrap(plain(remark), WIDTH, subsequent_indent=SEPARATOR)
-    return "\n".join(parts)
-
-
-def _board(board: Board) -> str:
-    columns = [column for column in columns_of(board.rows) if column.short]
-    rows = [[column.text(row) for column in columns] for row in board.rows]
-    limits = [LIMITS.get(column.short, LIMIT) for column in columns[1:]]
-    parts = [*wrap(plain(board.title), WIDTH), *wrap(plain(board.verdict), WIDTH)]
-    parts += _table([[c.short for c in columns], *rows], limits)
-    metric = board.metric
-    scores = ", ".join(f"{name} {metric.text(score)}" for name, score in board.baselines)
-    remarks = [f"{row.label}: {row.failures}" for row in board.rows if row.failures]
-    remarks += [f"test and baselines: {metric.title}"]
-    remarks += [f"baselines: {scores}"] if scores else []
-    for remark in remarks:
         parts += wrap(plain(remark), WIDTH, subsequent_indent=SEPARATOR)
     return "\n".join(parts)
 

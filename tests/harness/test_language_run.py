@@ -4,12 +4,10 @@ import numpy as np
 import pytest
 
 from harness.baselines import fit
+from harness.cli.report import summary
 from harness.plan import resolve
-from harness.records.baselines import with_baselines
 from harness.records.store import BaselineStore, Store
 from harness.runner import run
-from reports.tables.terminal import summary
-from tasks import BASELINES_VERSION
 from tasks.data import cache
 from zoo.registry import UserError
 
@@ -48,9 +46,10 @@ def test_the_record_has_the_cross_entropy_of_every_test_byte(
     kept = BaselineStore.within(store.folder)
     found = fit(plan.spec.task, lambda _: plan.data, kept, lambda *_: None)
     assert sorted(found.scores.values())[1:] == [found.scores["unigram"], found.scores["chance"]]
-    text = summary(with_baselines([record], [found], BASELINES_VERSION))
-    assert "Kneser-Ney" in text and "bits per byte" in text
-    assert "Kneser-Ney" not in summary(with_baselines([record], [found], BASELINES_VERSION + 1))
+    _, shown = summary([record], store.folder)
+    assert "Kneser-Ney" in shown and "bits per byte" in shown
+    kept.write(found.model_copy(update={"version": found.version + 1}))
+    assert "Kneser-Ney" not in summary([record], store.folder)[1]
 
 
 def test_a_variant_that_is_not_causal_is_one_clear_line(text, call):

@@ -1,12 +1,15 @@
 """`harness run --over`: the runs of a sweep, and the state of recurrent models."""
 
+import json
+
+import pandas as pd
 import pytest
 
 from harness.measure import measure
 from harness.plan import resolve
 from harness.runner import run
 from harness.sweep import default_of, require_one_processor, varied
-from reports.tables.sweep import value_of
+from reports.sweep import values_of
 from zoo.registry import UserError
 
 
@@ -33,9 +36,12 @@ def test_a_default_that_a_specification_leaves_out_is_a_value_of_a_sweep(request
     # Runs from before there was this option keep their identity.
     assert specs[0].id == plain.id
     default = default_of("primal.sides")
-    values = [value_of(spec, "primal.sides", default) for spec in [plain, *specs]]
-    assert values == ["both", "both", "right"]
-    assert value_of(plain, "linear.chunk", 128) is None
+    runs = pd.DataFrame([
+        {"task.name": "mqar", "options": json.dumps(spec.options),
+         "primal.sides": spec.options["primal"].get("sides")} for spec in [plain, *specs]
+    ])  # fmt: skip
+    assert values_of(runs, "primal.sides", default).tolist() == ["both", "both", "right"]
+    assert values_of(runs, "linear.chunk", 128).tolist() == [None] * 3
     assert default_of("mqar.pairs") is None
 
 
