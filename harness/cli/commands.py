@@ -9,7 +9,6 @@ from harness.cli.advise import advise
 from harness.cli.approximation import approximation
 from harness.cli.check import check
 from harness.cli.cost import cost
-from harness.cli.curves import curves
 from harness.cli.data import data
 from harness.cli.ksvd import ksvd
 from harness.cli.list import list_
@@ -26,6 +25,7 @@ from zoo.registry import UserError
 RENAMED = {
     "approximation": "study approximation",
     "budgets": "list --budget",
+    "curves": "report --curves",
     "ksvd": "study ksvd",
     "locality": "study locality",
     "measure": "run --remeasure",
@@ -39,7 +39,7 @@ for function in (spectrum, approximation, ksvd, locality):
     add_command(study, function)
 
 app = group(name="harness")
-for function in (run, status, curves, cost, reproduce, check, list_, report, advise, site):
+for function in (run, status, cost, reproduce, check, list_, report, advise, site):
     add_command(app, function)
 app.add_typer(data, name="data")
 app.add_typer(study, name="study")

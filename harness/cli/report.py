@@ -2,12 +2,13 @@
 
 import warnings
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import typer
 
-from harness.cli.arguments import JsonOption, StoreOption, path
+from harness.cli.arguments import Stored, names_in
 from harness.cli.process import Answer
 from zoo.registry import UserError, printable
 
@@ -23,29 +24,34 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def report(
-    store: StoreOption = Path("runs"),
-    out: Annotated[
-        Path | None,
-        typer.Option(parser=path, help="Folder of the pages; by default the store itself."),
-    ] = None,
-    baselines: Annotated[
-        bool,
-        typer.Option("--baselines", help="First fit the baselines of tasks that lack them."),
-    ] = False,
-    suite: Annotated[
-        list[str] | None,
-        typer.Option(metavar="FILE", help="A suite that is not built in; repeatable."),
-    ] = None,
-    compare: Annotated[
-        str,
-        typer.Option(metavar="A,B", help="Print how two rows differ; no file is written."),
-    ] = "",
-    latex: Annotated[
-        bool, typer.Option("--latex", help="Write the matrix of each suite for LaTeX, too.")
-    ] = False,
-    as_json: JsonOption = False,
-) -> Answer:
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions(Stored):
+    """The options of `harness report`.
+
+    Attributes:
+        out: Folder of the pages; by default the store itself.
+        baselines: First fit the baselines of tasks that lack them.
+        suite: File of a suite that is not built in; repeatable.
+        compare: Print how two rows A,B differ; no file is written.
+        latex: Write the matrix of each suite for LaTeX, too.
+        curves: Draw loss and score on dev against steps and seconds, too.
+        task: Of the curves: TASK or TASK,TASK,...; all if none is given.
+        attention: Of the curves: A, A+B, or A,A+B,...; all if none is given.
+        tensorboard: Folder for the curves as event files of TensorBoard.
+    """
+
+    out: Path | None = None
+    baselines: bool = False
+    suite: list[str] | None = None
+    compare: str = ""
+    latex: bool = False
+    curves: bool = False
+    task: list[str] | None = None
+    attention: list[str] | None = None
+    tensorboard: Path | None = None
+
+
+def report(options: ReportOptions) -> Answer:
     """Write a page of each suite, the leaderboard, and the pages of tuning and costs."""
     from harness.cli.baselines import fit
     from harness.cli.tables import comparison
@@ -54,16 +60,18 @@ def report(
     from reports.pages import suite as suite_pages
     from reports.text import frame_lines
 
+    store, as_json = options.store, options.as_json
     if not store.is_dir():
         raise UserError(f"store {str(store)!r} is not a folder; make records with: harness run")
-    folder = store if out is None else out
-    complete = not baselines or fit(read(store, curves=False)[0], store)
-    found = _gather(store, suite or ())
-    if compare:
+    folder = options.out or store
+    complete = not options.baselines or fit(read(store, curves=False)[0], store)
+    found = _gather(store, options.suite or ())
+    if options.compare:
         differences = found.differences
-        text = comparison(compare, differences, found.suites)
+        text = comparison(options.compare, differences, found.suites)
         return Answer(differences.to_dict("records") if as_json else text)
-    files = within(folder, _made(found, latex=latex))
+    curves = _curves(options) if options.curves or options.tensorboard else {}
+    files = within(folder, {**_made(found, latex=options.latex), **curves})
     require_writable(folder, str(folder), "give another --out")
     written = write_pages(files)
     code = 0 if complete else 1
@@ -76,6 +84,29 @@ def report(
     if len(found.leaderboard.rows) or not found.costs:
         parts.append(leaderboard.terminal(found.leaderboard))
     return Answer("\n" + "\n\n".join(parts or [tables.cost_summary(found.costs)]), code)
+
+
+def _curves(options: ReportOptions) -> dict[str, bytes]:
+    """The table and the figures of the curves; event files are written."""
+    from harness.events import write_events
+    from harness.records import frame
+    from reports import curves
+
+    tasks, attentions = names_in(options.task or []), names_in(options.attention or [])
+    records = [
+        run
+        for run in read(options.store)[0]
+        if (not tasks or run.spec.task.name in tasks)
+        and (not attentions or run.spec.attention in attentions)
+    ]
+    if not any(run.curve for run in records):
+        raise UserError(
+            f"store {str(options.store)!r} has no run with a curve and these names; make one with: "
+            "harness run"
+        )
+    for folder in write_events(records, options.tensorboard) if options.tensorboard else ():
+        typer.echo(printable(str(folder)))
+    return curves.files(frame.of_records(records), frame.of_curves(records))
 
 
 class _Store(NamedTuple):

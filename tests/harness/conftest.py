@@ -22,7 +22,7 @@ TREES = {"min_len": 2, "max_len": 24, "train": 64, "dev": 16, "test": 18}
 DEADLINE = 600.0
 """Seconds after which a process counts as one that hangs, on a machine under any load."""
 
-STORED = ("curves", "run", "status", "cost", "reproduce", "report", "study")
+STORED = ("run", "status", "cost", "reproduce", "report", "study")
 """Commands with the option `--store`."""
 
 

@@ -62,8 +62,9 @@ def test_without_tensorboard_nothing_is_run_and_the_remedy_is_named(call, store,
 def test_the_curves_of_chosen_runs_are_drawn(call, store):
     store.write(make_record("softmax"))
     store.write(make_record("primal"))
-    code, out, _ = call("curves", "--attention", "primal")
-    assert (code, len(out.splitlines())) == (0, 3)
-    assert "softmax" not in (store.folder / "curves.csv").read_text()
-    code, _, err = call("curves", "--task", "text")
+    code, out, _ = call("report", "--curves", "--attention", "primal")
+    assert code == 0 and out.count("curves.") == 3
+    text = (store.folder / "curves.csv").read_text()
+    assert "primal" in text and "softmax" not in text
+    code, _, err = call("report", "--curves", "--task", "text")
     assert (code, "make one with: harness run" in err) == (2, True)

@@ -108,7 +108,7 @@ def test_a_store_that_may_not_be_listed_is_an_error_and_not_empty(store, names, 
     monkeypatch.setattr("harness.records.store.os.scandir", refuse)
     with pytest.raises(UserError, match="cannot be listed"):
         store.read()
-    for command in (["status"], ["report"], ["curves"], ["run", "--remeasure"]):
+    for command in (["status"], ["report"], ["run", "--remeasure"]):
         code, _, err = call(*command)
         assert code == 2 and len(err.splitlines()) == 1 and "cannot be listed" in err
 
