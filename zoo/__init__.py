@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from zoo import functional, transformers
     from zoo.contract import Attended, Attention, Size, Traits, Unsupported
-    from zoo.encoder import EncoderLayer
+    from zoo.encoder import EncoderLayer, TokensOnly
     from zoo.library import check, create, names
     from zoo.registry import UserError
     from zoo.replacement import replace
-    from zoo.tokens_only import TokensOnly
 
 __all__ = [
     "Attended",
@@ -39,7 +38,7 @@ __all__ = [
 
 _MODULE_OF = {
     "EncoderLayer": "zoo.encoder",
-    "TokensOnly": "zoo.tokens_only",
+    "TokensOnly": "zoo.encoder",
     "UserError": "zoo.registry",
     "check": "zoo.library",
     "create": "zoo.library",

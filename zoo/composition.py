@@ -30,8 +30,8 @@ class Composition:
 
     Attributes:
         pattern: of the layers, first to last.
-        repeats: whether a stack repeats the pattern; otherwise the last layer is that of the
-            pattern, and all others are the first of the pattern.
+        repeats: whether a stack repeats the pattern; otherwise the last layer has the last
+            variant of the pattern, and every other layer the first.
     """
 
     pattern: tuple[str, ...]
@@ -91,27 +91,28 @@ class Composition:
             )
         return (*[self.pattern[0]] * (depth - 1), self.pattern[-1])
 
-    def resolve(self, given: Mapping[str, Mapping[str, Value]]) -> dict[str, dict[str, Value]]:
-        """All options of all variants of the stack: `given`, checked and completed."""
+    def resolve(self, options: Mapping[str, Mapping[str, Value]]) -> dict[str, dict[str, Value]]:
+        """All options of all variants of the stack: `options`, checked and completed."""
         return {
-            name: resolve(name, variants.find(name), given.get(name, {})) for name in self.names
+            name: resolve(name, variants.find(name), options.get(name, {})) for name in self.names
         }
 
-    def changed(self, given: Mapping[str, Mapping[str, Value]]) -> dict[str, dict[str, Value]]:
+    def changed(self, options: Mapping[str, Mapping[str, Value]]) -> dict[str, dict[str, Value]]:
         """The options of all variants of the stack that differ from their defaults, checked."""
         return {
-            name: changed(variants.find(name), own) for name, own in self.resolve(given).items()
+            name: changed(variants.find(name), resolved)
+            for name, resolved in self.resolve(options).items()
         }
 
     def overrides(
-        self, given: Mapping[str, Mapping[str, Value]], usual: Mapping[str, Mapping[str, Value]]
+        self, options: Mapping[str, Mapping[str, Value]], usual: Mapping[str, Mapping[str, Value]]
     ) -> dict[str, Value]:
-        """The options of `given` that differ from those of `usual`, by `VARIANT.OPTION`."""
-        ours, theirs = self.resolve(given), self.resolve(usual)
+        """The `options` that differ from `usual`, by `VARIANT.OPTION`."""
+        ours, theirs = self.resolve(options), self.resolve(usual)
         return {
             f"{variant}.{name}": value
-            for variant, own in ours.items()
-            for name, value in own.items()
+            for variant, resolved in ours.items()
+            for name, value in resolved.items()
             if theirs[variant][name] != value
         }
 

@@ -7,21 +7,21 @@ tokens, `d` model width, `e` head width.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict
+from inspect import get_annotations
 from types import MappingProxyType
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple, get_args, get_origin
 
 import torch
 from jaxtyping import Bool, Float, Int
 from pydantic import Field
 from torch import Tensor, nn
 
-from zoo.inputs import require_dtype, require_inputs
 from zoo.kernels import rotary
 from zoo.kernels.precision import at_least_fp32
 from zoo.projection import Projection
 from zoo.recompute import layer_in_parts, samples_at_a_time
 from zoo.registry import CUSTOM, FAMILIES, Registry, UserError, Value, unknown
-from zoo.size import Size
+from zoo.size import Size, require_dtype, require_inputs
 from zoo.traits import Identity, Traits
 
 Token = Float[Tensor, "b d"]
@@ -100,18 +100,9 @@ class Attention(nn.Module, ABC):
     def __init_subclass__(cls, **keywords: object) -> None:
         """Raise `TypeError` if a class attribute is of another type, or no family."""
         super().__init_subclass__(**keywords)
-        kinds = {
-            "traits": Traits,
-            "identities": tuple,
-            "expected_failures": Mapping,
-            "family": str,
-            "unchecked": str,
-            "requires": tuple,
-            "is_baseline": bool,
-            "drops_weights": bool,
-            "parts": int,
-        }
-        for name, kind in kinds.items():
+        for name, annotation in get_annotations(Attention).items():
+            (declared,) = get_args(annotation)  # of ClassVar
+            kind = get_origin(declared) or declared
             if name in vars(cls) and not isinstance(vars(cls)[name], kind):
                 actual = type(vars(cls)[name]).__name__
                 raise TypeError(f"{cls.__name__}.{name} is a {actual}; make it a {kind.__name__}")
@@ -151,7 +142,7 @@ class Attention(nn.Module, ABC):
 
         Raises:
             UserError: an argument is of the wrong shape or type, or has more than `size.max_len`
-                tokens; see `zoo.inputs`.
+                tokens; see `zoo.size.require_inputs`.
             TypeError: `forward` does not return `Attended`.
         """
         context = x if context is None else context
@@ -241,7 +232,7 @@ class Attention(nn.Module, ABC):
         return torch.zeros(batch, *shape, dtype=dtype, device=device)
 
     def zero_past(self, batch: int, *projections: Projection) -> State:
-        """The part of a state that is of the short convolutions of these projections."""
+        """The state of the short convolutions of these projections."""
         shapes = [shape for projection in projections for shape in projection.past_shapes()]
         return tuple(self.zero_state(batch, *shape) for shape in shapes)
 
@@ -260,7 +251,7 @@ class Attention(nn.Module, ABC):
     @classmethod
     def expected_failures_of(cls, *, causal: bool) -> dict[str, str]:
         """The expected failures of the causal form, or of the other one: reasons by check."""
-        # Last the entries of the causal form only, which replace those of both forms.
+        # Last the entries of the causal form only, which replace the entries of both forms.
         declared = sorted(cls.expected_failures.items(), key=lambda e: e[0].endswith(CAUSAL_SUFFIX))
         return {
             check.removesuffix(CAUSAL_SUFFIX): reason
@@ -270,7 +261,7 @@ class Attention(nn.Module, ABC):
 
     @classmethod
     def name(cls) -> str:
-        """The name under which the variant is registered, or else that of the class."""
+        """The name under which the variant is registered, or else the name of the class."""
         return next((name for name, variant in variants.items() if variant is cls), cls.__name__)
 
     @classmethod
@@ -285,7 +276,7 @@ class Attention(nn.Module, ABC):
 variants: Registry[type[Attention]] = Registry(
     "attention variant", "zoo.variants", group="zoo.variants", base=Attention
 )
-"""All variants by name: those of `zoo.variants`, and those of plug-ins."""
+"""All variants by name: the modules of `zoo.variants`, and plug-ins."""
 
 
 def names_with(trait: str) -> str:

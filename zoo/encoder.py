@@ -9,19 +9,19 @@ The positions of dropout and the activation are those of the published LRA runs 
 (Chen et al., 2023), and of `nn.TransformerEncoderLayer(norm_first=True, activation="gelu")`.
 """
 
-from typing import cast
+import warnings
+from typing import Any, cast
 
 from jaxtyping import Bool
 from torch import Tensor, nn
 
 from zoo.contract import Attended, Attention, State, Token, Tokens
-from zoo.inputs import require_dtype
 from zoo.kernels.dropout import Dropout
 from zoo.kernels.layer_norm import LayerNorm
 from zoo.library import Variant, create, with_hints
 from zoo.recompute import RECOMPUTE, recomputed
-from zoo.registry import UserError, Value, unknown
-from zoo.size import require_counts, require_probability
+from zoo.registry import UserError, unknown
+from zoo.size import require_counts, require_dtype, require_probability
 
 
 class EncoderLayer(nn.Module):
@@ -84,30 +84,17 @@ class EncoderLayer(nn.Module):
         cls,
         variant: Variant,
         *,
-        dim: int,
-        heads: int,
-        max_len: int,
         feed_forward: int,
-        causal: bool = False,
         dropout: float = 0.0,
         attention_dropout: float = 0.0,
-        rotary: bool = False,
-        short_conv: int = 0,
         recompute: str = "none",
-        **options: Value,
+        **options: Any,
     ) -> "EncoderLayer":
-        """Build the layer by the name of its attention; see `zoo.create` and `__init__`."""
-        attention = create(
-            variant,
-            dim=dim,
-            heads=heads,
-            max_len=max_len,
-            causal=causal,
-            dropout=attention_dropout,
-            rotary=rotary,
-            short_conv=short_conv,
-            **options,
-        )
+        """Build the layer by the name of its attention; see `__init__`.
+
+        `options` are the other arguments of `zoo.create`: sizes, and options of the variant.
+        """
+        attention = create(variant, dropout=attention_dropout, **options)
         return cls(attention, feed_forward=feed_forward, dropout=dropout, recompute=recompute)
 
     def forward(self, x: Tokens, mask: Bool[Tensor, "b n"] | None = None) -> Attended:
@@ -152,3 +139,27 @@ class EncoderLayer(nn.Module):
         x = x + tokens
         expand, activation, _, contract, _ = self.feed_forward
         return x + contract(activation(expand(self.feed_forward_norm(x)))), state
+
+
+class TokensOnly(nn.Module):
+    """The tokens of a layer, or of an encoder layer, without its auxiliary losses.
+
+    A layer that has such losses is wrapped for evaluation; training needs them.
+    """
+
+    def __init__(self, layer: nn.Module) -> None:
+        """Wrap `layer`; warn if it is in training mode, and returns losses there."""
+        super().__init__()
+        attention = (module for module in layer.modules() if isinstance(module, Attention))
+        losses = sorted({name for module in attention for name in module.traits.losses})
+        if losses and layer.training:
+            warnings.warn(
+                f"TokensOnly drops the auxiliary losses {', '.join(losses)}, which training needs; "
+                "call the layer itself, or wrap it in evaluation mode",
+                stacklevel=2,
+            )
+        self.layer = layer
+
+    def forward(self, x: Tokens, mask: Bool[Tensor, "b n"] | None = None) -> Tokens:
+        """The tokens of self-attention; see `Attention.forward`."""
+        return self.layer(x, mask=mask).tokens

@@ -1,23 +1,25 @@
-"""A layer that normalises each head of a recurrence separately, and multiplies it by a gate.
+"""Layers that normalise each head of a causal mechanism separately, and multiply it by a gate.
 
     out = W_o (swish(W_g x) * Norm_h(y))
 
-with y from the recurrence and Norm_h a group norm, one group per head.
+with y from a recurrence (`GatedAttention`) or another mechanism (`CausalHeads`), and Norm_h a group
+norm, one group per head.
 """
 
-from torch import nn
+from abc import abstractmethod
+
+from jaxtyping import Int
+from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.contract import Size, Tokens
+from zoo.contract import Attended, Attention, Context, Mask, Queries, Size, State, Tokens
+from zoo.kernels.real_tokens import with_real_tokens_first
+from zoo.projection import Projection
 from zoo.recurrent import Heads, RecurrentAttention
 
 
-class GatedAttention(RecurrentAttention):
-    """Projections in front of a recurrence, norm and gate behind it."""
-
-    def __init__(self, size: Size) -> None:
-        """Make the projection of queries, keys and values."""
-        super().__init__(size, 3 * size.dim, bias=True)
+class GatedHeads(Attention):
+    """The norm, the gate and the output projection behind the heads."""
 
     def _make_output(self) -> None:
         """Make gate, norm and output projection.
@@ -36,3 +38,46 @@ class GatedAttention(RecurrentAttention):
         # The group norm of a token is the layer norm of its heads, which is faster on a CPU.
         normed = F.layer_norm(tokens, tokens.shape[-1:], eps=self.norm.eps).flatten(-2)
         return self.out(F.silu(gate) * (normed * self.norm.weight + self.norm.bias))
+
+
+class GatedAttention(GatedHeads, RecurrentAttention):
+    """Projections in front of a recurrence, norm and gate behind it."""
+
+    def __init__(self, size: Size) -> None:
+        """Make the projection of queries, keys and values."""
+        super().__init__(size, 3 * size.dim, bias=True)
+
+
+class CausalHeads(GatedHeads):
+    """Projections around an inner `attend`, and the norm and the gate behind it.
+
+    Positions are ranks among the real tokens of a sample: these are moved to the front, so that no
+    token comes after a padded one, and afterwards back.
+    """
+
+    parts = 2
+
+    def __init__(self, size: Size) -> None:
+        """Make the projection of queries, keys and values."""
+        super().__init__(size)
+        self.query_key_value = Projection(size, 3 * size.dim)
+
+    def forward(
+        self, x: Tokens, context: Context | None = None, mask: Mask | None = None
+    ) -> Attended:
+        """Move real tokens to the front, attend, merge the heads; see `Attention.forward`."""
+        self.require_self(x, context)
+        return Attended(with_real_tokens_first(self._attend, mask, x))
+
+    def _attend(self, x: Tokens, count: Int[Tensor, " #b"]) -> Tokens:
+        return self.merge(x, self.attend(x))
+
+    @abstractmethod
+    def attend(self, x: Tokens) -> Queries:
+        """The output of each head; padded tokens come last, and have no effect on others."""
+
+    def start(self, batch: int) -> State:
+        """See `Attention.start`: a matrix per head, (b, h, e, e), and the number of tokens."""
+        heads, width = self.size.heads, self.size.head_dim
+        sums, count = self.zero_state(batch, heads, width, width), self.zero_state(batch).long()
+        return sums, count, *self.zero_past(batch, self.query_key_value)

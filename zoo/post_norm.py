@@ -78,7 +78,7 @@ class MaskedBatchNorm(nn.Module):
 
         y = (x - mean) / sqrt(variance + eps) * weight + bias
 
-    In training, mean and variance are those of all real tokens of the batch, per feature, in fp32,
+    In training, mean and variance are over all real tokens of the batch, per feature, in fp32,
     and their running averages are updated; in evaluation they are the running averages. Without a
     mask this is `nn.BatchNorm1d`.
     """
@@ -97,7 +97,7 @@ class MaskedBatchNorm(nn.Module):
     def forward(
         self, input: Float[Tensor, "*b d"], mask: Bool[Tensor, "b n"] | None = None
     ) -> Float[Tensor, "*b d"]:
-        """Return the norm of each token; padding has no influence on those of real tokens."""
+        """Return the norm of each token; padding changes the norm of no real token."""
         mean, variance = self.running_mean, self.running_var
         if self.training:
             mean, variance = self._update(input.float(), mask)

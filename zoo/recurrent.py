@@ -12,17 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from zoo.contract import (
-    Attended,
-    Attention,
-    Context,
-    Mask,
-    Positions,
-    Size,
-    State,
-    Token,
-    Tokens,
-)
+from zoo.contract import Attended, Attention, Context, Mask, Positions, Size, State, Token, Tokens
 from zoo.kernels import delta, eager
 from zoo.kernels.precision import without_autocast
 from zoo.kernels.real_tokens import token_ranks, zero_padding
@@ -70,7 +60,7 @@ class RecurrentAttention(Attention):
         """
 
     def read(self, heads: Heads, inputs: Inputs) -> Heads:
-        """The outputs of the heads, from those of the recurrence and what it read."""
+        """The outputs of the heads, from the outputs of the recurrence and what it read."""
         return heads
 
     @abstractmethod

@@ -54,7 +54,7 @@ class Identity:
         other: the registered name of the other variant.
         where: the settings, for messages: "window >= n".
         options: options of the variant; the others have their defaults.
-        other_options: those of the other variant.
+        other_options: options of the other variant.
         prepare: sets parameters, called with a layer of the variant and one of the other, which
             already has the parameters of the first that agree in name and shape.
         exact: whether the outputs are equal to the bit.

@@ -5,10 +5,10 @@ from dataclasses import FrozenInstanceError, replace
 import jaxtyping
 import pytest
 import torch
+from zoo.inputs import require_inputs
 
 from zoo.conformance.recurrence import state_bytes
 from zoo.contract import Attended, Attention, Size, Traits, Unsupported, names_with
-from zoo.inputs import require_inputs
 from zoo.projected import ProjectedAttention
 from zoo.registry import UserError
 from zoo.variants import variants

@@ -16,8 +16,6 @@ from zoo.conformance import (
     causality,
     cost,
     determinism,
-    dropout,
-    export,
     gradients,
     identities,
     mixing,
@@ -25,6 +23,7 @@ from zoo.conformance import (
     padding,
     recurrence,
     rejections,
+    transforms,
 )
 from zoo.conformance.configuration import Configuration, Outcome
 from zoo.contract import CAUSAL_SUFFIX, Attention
@@ -53,14 +52,21 @@ __all__ = [
 class Check(NamedTuple):
     """One check: its group, its name, the function, and which configurations it applies to.
 
-    `fast` is whether it takes less than a second for most variants.
+    It applies to those with the claim `needs`, and to those without the claim `unless`; `fast` is
+    whether it takes less than a second for most variants.
     """
 
     group: str
     name: str
     run: Callable[[Configuration], Outcome]
-    applies: Callable[[Configuration], bool] = lambda configuration: True
+    needs: str = ""
+    unless: str = ""
     fast: bool = True
+
+    def applies(self, configuration: Configuration) -> bool:
+        """Whether it applies to that form of a variant."""
+        of = claims(configuration)
+        return bool(of.get(self.needs, True)) and not of.get(self.unless, False)
 
 
 class Result(NamedTuple):
@@ -85,36 +91,18 @@ class Result(NamedTuple):
         return self.outcome.detail
 
 
-def _if(trait: str) -> Callable[[Configuration], bool]:
-    return lambda configuration: bool(getattr(configuration.traits, trait))
-
-
-def _not(applies: Callable[[Configuration], bool]) -> Callable[[Configuration], bool]:
-    return lambda configuration: not applies(configuration)
-
-
-def _causal(configuration: Configuration) -> bool:
-    return configuration.causal
-
-
-def _cross(configuration: Configuration) -> bool:
-    return configuration.traits.cross and not configuration.causal
-
-
-def _decodes(configuration: Configuration) -> bool:
-    return configuration.variant.decodes() and configuration.causal
-
-
-def _causal_only(configuration: Configuration) -> bool:
-    return not configuration.traits.bidirectional
-
-
-def _has_identities(configuration: Configuration) -> bool:
-    return bool(identities.of(configuration))
-
-
-def _recurrent(configuration: Configuration) -> bool:
-    return configuration.traits.recurrent and configuration.causal
+def claims(configuration: Configuration) -> dict[str, object]:
+    """What a form of a variant claims, by the names that `needs` and `unless` of a check have."""
+    traits, causal = configuration.traits, configuration.causal
+    return {
+        **vars(traits),
+        "causal form": traits.causal,
+        "causal": causal,
+        "crosses": traits.cross and not causal,
+        "decodes": configuration.variant.decodes() and causal,
+        "identities": bool(identities.of(configuration)),
+        "recurrent": traits.recurrent and causal,
+    }
 
 
 CHECKS: tuple[Check, ...] = (
@@ -123,44 +111,44 @@ CHECKS: tuple[Check, ...] = (
     Check("shapes and precisions", "large inputs", numerics.check_large_inputs),
     Check("gradients", "all parameters get gradients", gradients.check_parameters),
     Check("gradients", "gradients", gradients.check_finite_differences),
-    Check("gradients", "gradients, long inputs", gradients.check_long_inputs, fast=False),
+    Check("gradients", "gradients, long inputs", gradients.check_long, fast=False),
     Check("gradients", "gradients, fp32 and bf16", gradients.check_precisions),
-    Check("gradients", "auxiliary loss does not dominate", gradients.check_losses, _if("losses")),
+    Check("gradients", "auxiliary loss does not dominate", gradients.check_losses, needs="losses"),
     Check("padding", "padding invariance", padding.check_invariance),
-    Check("padding", "padding invariance, long inputs", padding.check_long_inputs, fast=False),
+    Check("padding", "padding invariance, long inputs", padding.check_long, fast=False),
     Check("padding", "truncation equivalence", padding.check_truncation),
     Check("padding", "fully masked input", padding.check_fully_masked_input),
     Check("batch", "batch independence", padding.check_batch_independence),
     Check("batch", "batch independence, large batches", padding.check_large_batches, fast=False),
-    Check("causality", "causality", causality.check_every_pair, _causal),
-    Check("causality", "causality, long inputs", causality.check_long_inputs, _causal, fast=False),
-    Check("causality", "causality, fp32", causality.check_fp32, _causal),
+    Check("causality", "causality", causality.check_every_pair, needs="causal"),
+    Check("causality", "causality, long inputs", causality.check_long, needs="causal", fast=False),
+    Check("causality", "causality, fp32", causality.check_fp32, needs="causal"),
     Check("receptive field", "token mixing", mixing.report_token_mixing),
     Check("receptive field", "position sensitivity", mixing.check_position_sensitivity),
-    Check("receptive field", "causal receptive field", mixing.check_causal_form, _causal),
-    Check("receptive field", "cross-attention", mixing.check_cross_attention, _cross),
-    Check("rejections", "rejects causal", rejections.check_causal, _not(_if("causal"))),
-    Check("rejections", "rejects bidirectional", rejections.check_bidirectional, _causal_only),
-    Check("rejections", "rejects cross-attention", rejections.check_context, _not(_if("cross"))),
-    Check("rejections", "rejects recurrence", rejections.check_recurrence, _not(_decodes)),
+    Check("receptive field", "causal receptive field", mixing.check_causal_form, needs="causal"),
+    Check("receptive field", "cross-attention", mixing.check_cross_attention, needs="crosses"),
+    Check("rejections", "rejects causal", rejections.check_causal, unless="causal form"),
+    Check("rejections", "rejects bidirectional", rejections.check_form, unless="bidirectional"),
+    Check("rejections", "rejects cross-attention", rejections.check_context, unless="cross"),
+    Check("rejections", "rejects recurrence", rejections.check_recurrence, unless="decodes"),
     Check("rejections", "rejects non-boolean mask", rejections.check_mask),
-    Check("identities", "identities", identities.check_identities, _has_identities),
+    Check("identities", "identities", identities.check_identities, needs="identities"),
     Check("determinism", "eval is deterministic", determinism.check_eval),
     Check("determinism", "no dropout in eval", determinism.check_dropout),
     Check("determinism", "seeded determinism", determinism.check_seed),
-    Check("determinism", "train equals eval", determinism.check_modes, _not(_if("stochastic"))),
-    Check("determinism", "declared dropout", dropout.check_dropout),
+    Check("determinism", "train equals eval", determinism.check_modes, unless="stochastic"),
+    Check("determinism", "declared dropout", determinism.check_declared_dropout),
     Check("state", "declared losses", determinism.check_declared_losses),
     Check("state", "side-effect-free forward", determinism.check_side_effects),
     Check("state", "state_dict round trip", determinism.check_state_dict),
-    Check("transforms", "compiles", determinism.check_compile, fast=False),
-    Check("transforms", "export", export.check_export, fast=False),
-    Check("transforms", "vmap", determinism.check_vmap),
-    Check("recurrence", "step equals forward", recurrence.check_steps, _decodes),
-    Check("recurrence", "constant-size state", recurrence.check_state_size, _recurrent),
-    Check("recurrence", "side-effect-free step", recurrence.check_side_effects, _decodes),
-    Check("linear cost", "linear FLOPs", cost.check_flops, _if("linear"), fast=False),
-    Check("linear cost", "linear memory", cost.check_memory, _if("linear"), fast=False),
+    Check("transforms", "compiles", transforms.check_compile, fast=False),
+    Check("transforms", "export", transforms.check_export, fast=False),
+    Check("transforms", "vmap", transforms.check_vmap),
+    Check("recurrence", "step equals forward", recurrence.check_steps, needs="decodes"),
+    Check("recurrence", "constant-size state", recurrence.check_state_size, needs="recurrent"),
+    Check("recurrence", "side-effect-free step", recurrence.check_side_effects, needs="decodes"),
+    Check("linear cost", "linear FLOPs", cost.check_flops, needs="linear", fast=False),
+    Check("linear cost", "linear memory", cost.check_memory, needs="linear", fast=False),
 )
 
 

@@ -29,7 +29,7 @@ def check_every_pair(configuration: Configuration) -> Outcome:
     return verdict(_leaks, configuration, EFFECT, exact)
 
 
-def check_long_inputs(configuration: Configuration) -> Outcome:
+def check_long(configuration: Configuration) -> Outcome:
     """The same with more than 1,000 tokens, for some borders, in both modes."""
     settings = Setting(), Setting(training=True)
     return verdict(_long_leaks, configuration, EFFECT, settings)

@@ -1,12 +1,10 @@
-"""Repeated, restored, compiled and vectorised calls give one result; a call has no side effects."""
+"""Repeated and restored calls give one result; a call has no side effects."""
 
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, stack_module_state, vmap
 
 from zoo.conformance.configuration import Configuration, Outcome, differ_by
 from zoo.conformance.tensors import (
@@ -18,10 +16,6 @@ from zoo.conformance.tensors import (
     with_gradients,
 )
 from zoo.contract import Attended, Attention
-from zoo.registry import in_one_line
-
-BACKENDS = "aot_eager", "inductor"
-"""Compilers, the fast one first."""
 
 
 def check_eval(configuration: Configuration) -> Outcome:
@@ -44,13 +38,27 @@ def check_dropout(configuration: Configuration) -> Outcome:
     return differ_by(distance(other, without) for other in others)
 
 
+def check_declared_dropout(configuration: Configuration) -> Outcome:
+    """With dropout, the training output from one seed is another, if `drops_weights` says so."""
+    x, outputs = random_tokens(2), []
+    for dropout in (0.0, 0.5):
+        layer = configuration.layer(dropout=dropout)
+        with seeded(5):
+            outputs.append(output(layer, x))
+    change, declared = distance(*outputs), configuration.variant.drops_weights
+    return Outcome(
+        (change > 0.0) == declared,
+        f"outputs change by {change:.2g} with dropout; drops_weights={declared}",
+    )
+
+
 def check_seed(configuration: Configuration) -> Outcome:
     """Layer, outputs and gradients from one seed, with dropout, are bitwise equal in two runs."""
     runs = []
     for _ in range(2):
         layer = configuration.layer(dropout=0.2).float()
         x = random_tokens(3).float().requires_grad_()
-        runs.append(_results(layer, layer, x, SCATTERED))
+        runs.append(seeded_results(layer, layer, x, SCATTERED))
     differ = sum(not torch.equal(first, second) for first, second in zip(*runs, strict=True))
     return Outcome(differ == 0, f"{differ} of {len(runs[0])} tensors differ in the second run")
 
@@ -73,60 +81,7 @@ def check_state_dict(configuration: Configuration) -> Outcome:
     return differ_by([distance(output(other, x), output(layer, x))], bound=0.0)
 
 
-def check_compile(configuration: Configuration) -> Outcome:
-    """One graph through `torch.compile`: evaluation, and padded training with its gradients.
-
-    A backend that raises may be at fault itself, as `aot_eager` where a decomposition has other
-    strides than the kernel: a layer passes if the next backend compiles it.
-    """
-    raised = []
-    for backend in BACKENDS:
-        try:
-            outcome = differ_by(_compiled_distances(configuration, backend))
-        except Exception as error:
-            raised.append(f"{backend} raised {in_one_line(error)}")
-        else:
-            return outcome._replace(detail="; ".join([*raised, f"{backend}: {outcome.detail}"]))
-    return Outcome(False, "; ".join(raised))
-
-
-def _compiled_distances(configuration: Configuration, backend: str) -> list[float]:
-    """The differences of outputs, losses and gradients of compiled calls."""
-    layer, x, distances = configuration.layer(), random_tokens(3).requires_grad_(), []
-    for mask, training in ((None, False), (SCATTERED, True)):
-        torch.compiler.reset()
-        layer.train(training)
-        compiled = torch.compile(layer, fullgraph=True, backend=backend)
-        with warnings.catch_warnings(), torch.set_grad_enabled(training):
-            # How the compiler traces a function is no matter; warnings of the variant are shown.
-            warnings.filterwarnings("ignore", module=r"torch\._(dynamo|functorch)")
-            results = (_results(layer, run, x, mask) for run in (compiled, layer))
-            distances += map(distance, *results)
-    return distances
-
-
-def check_vmap(configuration: Configuration) -> Outcome:
-    """`torch.func.vmap` over sets of parameters gives each its own output, padded or not."""
-    layers = [configuration.layer(seed=seed).eval() for seed in (1, 2)]
-    if not layers[0].state_dict():
-        return Outcome(True, "no parameters that could differ")
-    x, state = random_tokens(3), stack_module_state(layers)
-
-    def error(mask: Tensor | None) -> float:
-        def attend(*state: dict[str, Tensor]) -> Tensor:
-            return functional_call(layers[0], state, (x, x, mask)).tokens
-
-        return distance(
-            vmap(attend)(*state), torch.stack([output(layer, x, mask) for layer in layers])
-        )
-
-    with warnings.catch_warnings():
-        # A kernel without a batching rule is slower, and warns, but is correct.
-        warnings.simplefilter("ignore")
-        return differ_by([error(None), error(SCATTERED)])
-
-
-def _results(
+def seeded_results(
     layer: Attention, run: Callable[..., Attended], x: Tensor, mask: Tensor | None
 ) -> list[Tensor]:
     """Outputs, losses and gradients of `run`, which is `layer` or a form of it, from one seed."""

@@ -22,7 +22,7 @@ from zoo.conformance.tensors import (
 from zoo.contract import Attended, Attention
 
 DOMINANT = 10.0
-"""The largest ratio, in a module, of the gradient of an auxiliary loss to that of the task."""
+"""The largest ratio, in a module, of the gradients of an auxiliary loss and of the task."""
 
 BOUND = 1e-3
 """The largest relative error of a derivative against finite differences at the usual lengths."""
@@ -52,7 +52,7 @@ def check_finite_differences(configuration: Configuration) -> Outcome:
 
     At a small size, all derivatives of evaluation with respect to the tokens, and those with
     respect to tokens and parameters along random directions; a difference there raises
-    `GradcheckError`. At the usual length, those of a scalar along a direction of each parameter.
+    `GradcheckError`. At the usual length, of a scalar, along a direction of each parameter.
     """
     layer, mask = configuration.layer(max_len=8, dim=4), torch.ones(2, 6, dtype=torch.bool)
     mask[1, 4:] = False
@@ -72,7 +72,7 @@ def check_finite_differences(configuration: Configuration) -> Outcome:
     return _directional(configuration, LENGTH)
 
 
-def check_long_inputs(configuration: Configuration) -> Outcome:
+def check_long(configuration: Configuration) -> Outcome:
     """The same with more than 1,000 tokens, along one direction of each parameter."""
     return _directional(configuration, LONG)
 
@@ -186,7 +186,7 @@ def _row_error(actual: Tensor, expected: Tensor) -> float:
 
 
 def check_losses(configuration: Configuration) -> Outcome:
-    """In a fresh model, gradients of the auxiliary losses are below ten times those of the task.
+    """In a fresh model, auxiliary losses have less than ten times the gradients of the task.
 
     Of each module that both train: the ratio of the norms of the two gradients. A ratio far above
     1 means that the optimiser follows the auxiliary loss alone.
@@ -221,7 +221,7 @@ def _ratios(configuration: Configuration) -> Iterator[tuple[str, float]]:
 
 
 def _norms(loss: Tensor, named: Mapping[str, Tensor]) -> dict[str, float]:
-    """The norm of the gradient of each module's own parameters."""
+    """The norm of the gradient of the parameters that are directly in each module."""
     inputs = list(named.values())
     gradients = torch.autograd.grad(loss, inputs, retain_graph=True, materialize_grads=True)
     squares: dict[str, float] = {}

@@ -3,13 +3,7 @@
 import torch
 
 from zoo.conformance.configuration import Configuration, Outcome, Setting, all_finite
-from zoo.conformance.tensors import (
-    LONG,
-    output,
-    random_tokens,
-    relative_error,
-    with_gradients,
-)
+from zoo.conformance.tensors import LONG, output, random_tokens, relative_error, with_gradients
 
 LENGTHS = (1, 2, 3, 15, 16, 17, 63, 64, 65, 127, 128, 129, 160, LONG)
 """Around the block sizes in use, up to the largest that the layer is built for."""

@@ -6,13 +6,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from zoo.conformance.configuration import (
-    FEW_SETTINGS,
-    Configuration,
-    Outcome,
-    Setting,
-    all_finite,
-)
+from zoo.conformance.configuration import FEW_SETTINGS, Configuration, Outcome, Setting, all_finite
 from zoo.conformance.leaks import Leak, gradient_leak, separating_masks, value_leak, verdict
 from zoo.conformance.tensors import (
     LENGTH,
@@ -37,7 +31,7 @@ def check_invariance(configuration: Configuration) -> Outcome:
     return verdict(_padding_leaks, configuration, "outputs depend on padding by")
 
 
-def check_long_inputs(configuration: Configuration) -> Outcome:
+def check_long(configuration: Configuration) -> Outcome:
     """The same with more than 1,000 tokens, for three masks."""
     leaks = partial(_padding_leaks, mask=padding_masks(LONG)[1])
     return verdict(leaks, configuration, "outputs depend on padding by", FEW_SETTINGS)
@@ -64,7 +58,7 @@ def _padding_leaks(
 
 
 def check_truncation(configuration: Configuration) -> Outcome:
-    """The outputs at the real tokens of a padded sample are those of the sample without padding."""
+    """The outputs at the real tokens of a padded sample equal the sample without padding."""
     return verdict(_truncations, configuration, "padded and truncated samples differ by")
 
 

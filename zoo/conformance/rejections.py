@@ -14,7 +14,7 @@ def check_causal(configuration: Configuration) -> Outcome:
     return _raises(Unsupported, lambda: configuration.layer(causal=True), "built a causal layer")
 
 
-def check_bidirectional(configuration: Configuration) -> Outcome:
+def check_form(configuration: Configuration) -> Outcome:
     """Without a bidirectional form, building one raises `Unsupported`."""
     layer = partial(configuration.layer, causal=False)
     return _raises(Unsupported, layer, "built a bidirectional layer")

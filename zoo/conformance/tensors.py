@@ -94,7 +94,7 @@ def distance(actual: Tensor, expected: Tensor) -> float:
 
 
 def relative_error(actual: Tensor, expected: Tensor) -> float:
-    """The norm of the difference, relative to that of `expected`; infinite as in `distance`.
+    """The norm of the difference, relative to the norm of `expected`; infinite as in `distance`.
 
     Unlike a largest entry, it also measures an error in the scale of all entries.
     """

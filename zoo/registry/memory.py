@@ -12,7 +12,7 @@ def require_memory(needed: int, what: str, remedy: str, available: int | None = 
         needed: bytes, at least.
         what: takes them, for the message.
         remedy: how to take less, for the message.
-        available: bytes; those of this machine, used or not, where None.
+        available: bytes; None for the memory of this machine, used or not.
 
     Raises:
         UserError: `needed` exceeds `available`.

@@ -33,9 +33,9 @@ _BOUNDS = {
 
 
 def resolve(
-    owner: str, factory: Callable[..., Any], given: Mapping[str, Value]
+    owner: str, factory: Callable[..., Any], options: Mapping[str, Value]
 ) -> dict[str, Value]:
-    """Complete `given` by the defaults of `factory`, and check every value.
+    """Complete `options` by the defaults of `factory`, and check every value.
 
     The keyword-only parameters of `factory` are its options. Text is converted to the annotated
     type, so that options of a command line can be passed as they are.
@@ -44,14 +44,14 @@ def resolve(
         UserError: an option is unknown, of the wrong type, out of range, or required and missing.
     """
     schema = options_of(factory)
-    for name in given:
+    for name in options:
         if name not in schema:
             raise UserError(unknown(f"option of {owner}", name, schema))
     resolved: dict[str, Value] = {}
     for name, option in schema.items():
-        if name not in given and option.default is option.empty:
+        if name not in options and option.default is option.empty:
             raise UserError(f"{owner} needs the option {name!r}; set {owner}.{name}=VALUE")
-        value = given.get(name, option.default)
+        value = options.get(name, option.default)
         resolved[name] = _validate(f"{owner}.{name}", value, option.annotation)
     return resolved
 
@@ -91,10 +91,10 @@ def check_options(owner: str, factory: Callable[..., Any]) -> None:
             _validate(label, option.default, option.annotation)
 
 
-def require_at_least(minimum: float, owner: str, reason: str = "", /, **given: float) -> None:
+def require_at_least(minimum: float, owner: str, reason: str = "", /, **options: float) -> None:
     """Raise `UserError` if an option of `owner` is below `minimum`; `reason` explains the bound."""
     rule = f"{minimum}, {reason}" if reason else f"{minimum}"
-    for option, value in given.items():
+    for option, value in options.items():
         if value < minimum:
             raise UserError(f"{owner}.{option}={value} must be at least {rule}; raise it")
 

@@ -28,23 +28,12 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
-from zoo.contract import (
-    Attended,
-    Attention,
-    Context,
-    Mask,
-    Matrix,
-    Natural,
-    Queries,
-    Size,
-    Tokens,
-    Traits,
-)
+from zoo.contract import Attended, Attention, Context, Mask, Matrix, Natural, Queries, Size, Tokens
 from zoo.kernels.precision import full_precision
 from zoo.kernels.real_tokens import token_ranks, zero_padding
 from zoo.projection import Projection
 from zoo.registry import UserError
-from zoo.traits import Identity
+from zoo.traits import Identity, Traits
 from zoo.variants import variants
 
 Parameter = Annotated[float, Field(ge=-2)]

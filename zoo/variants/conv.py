@@ -23,19 +23,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.contract import (
-    Attended,
-    Attention,
-    Context,
-    Count,
-    Mask,
-    Size,
-    State,
-    Token,
-    Tokens,
-    Traits,
-)
+from zoo.contract import Attended, Attention, Context, Count, Mask, Size, State, Token, Tokens
 from zoo.kernels.real_tokens import with_real_tokens_first
+from zoo.traits import Traits
 from zoo.variants import variants
 
 

@@ -57,7 +57,7 @@ class Cosine(ProjectedAttention):
         count = real.cumsum(1) if self.size.causal else real.sum(1, keepdim=True)
         if not self.size.causal and feature_sum.suits(q, k):
             state = feature_sum.store(Unit(k.shape[-1], mask), k, v, ones=False)
-            # All queries of a sample have one factor: here that of the state.
+            # All queries of a sample have one factor: here the state has it.
             state = self._scaled(state, count.clamp_min(1))
             return feature_sum.read(Unit(q.shape[-1], None), q, state, mean=False)
         queries, keys = F.normalize(q, dim=-1), zero_padding(F.normalize(k, dim=-1), mask)

@@ -32,6 +32,7 @@ from zoo.contract import (
     Attended,
     Attention,
     Context,
+    Identity,
     Mask,
     Matrix,
     Natural,
@@ -49,7 +50,6 @@ from zoo.kernels.real_tokens import token_ranks
 from zoo.projected import ProjectedAttention
 from zoo.projection import Projection
 from zoo.registry import UserError
-from zoo.traits import Identity
 from zoo.variants import variants
 from zoo.variants.softmax import allowed_keys, sdpa
 

@@ -22,12 +22,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.contract import Context, Mask, OneToken, Queries, Size, State, Token, Tokens, Traits
+from zoo.contract import Context, Mask, OneToken, Queries, Size, State, Token, Tokens
 from zoo.kernels import key_value_cache
 from zoo.kernels.precision import full_precision
 from zoo.kernels.real_tokens import zero_padding
 from zoo.projected import ProjectedAttention
-from zoo.traits import Identity
+from zoo.traits import Identity, Traits
 from zoo.variants import variants
 
 Wide = Float[Tensor, "b h n w"]

@@ -28,12 +28,11 @@ from pydantic import AfterValidator, Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.causal_heads import CausalHeads
-from zoo.contract import Positions, Queries, Size, State, Token, Tokens, Traits
+from zoo.contract import Identity, Positions, Queries, Size, State, Token, Tokens, Traits
+from zoo.gated import CausalHeads
 from zoo.kernels.chunk_states import pairwise_decay
 from zoo.kernels.delta import sum_after
 from zoo.kernels.precision import full_precision
-from zoo.traits import Identity
 from zoo.variants import variants
 from zoo.variants.gated_linear import _power_of_two
 

@@ -43,7 +43,7 @@ class Mamba2(RecurrentAttention):
         Args:
             size: see `Size`.
             state: channels of a key, which all heads share.
-            expand: channels of the values of all heads, over those of a token.
+            expand: channels of the values of all heads, over the channels of a token.
         """
         inner = expand * size.dim
         super().__init__(size, inner + 2 * state, bias=False)

@@ -23,8 +23,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.causal_heads import CausalHeads
 from zoo.contract import Count, Positions, Queries, Size, State, Token, Tokens, Traits
+from zoo.gated import CausalHeads
 from zoo.kernels.blocks import block_size, in_blocks
 from zoo.kernels.chunk_states import chunk_states, pairwise_decay
 from zoo.kernels.delta import sum_after

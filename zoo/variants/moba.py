@@ -24,13 +24,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.contract import Count, Keys, Mask, OneToken, Queries, Size, State, Traits
+from zoo.contract import Count, Identity, Keys, Mask, OneToken, Queries, Size, State, Traits
 from zoo.kernels import key_value_cache
 from zoo.kernels.blocks import in_blocks
 from zoo.kernels.real_tokens import with_real_tokens_first
 from zoo.projected import ProjectedAttention
 from zoo.recompute import sample_by_sample
-from zoo.traits import Identity
 from zoo.variants import variants
 
 

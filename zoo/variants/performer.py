@@ -148,7 +148,7 @@ class KeyMap(feature_sum.FeatureMap):
         features: M.
         directions: the w_m, scaled by e^(-1/4), with a column of ones for the norms, transposed.
         scale: e^(-1/4).
-        mask: that of the keys.
+        mask: True for real keys.
         shift: c_m, the largest k'_jm of each sample and head.
     """
 

@@ -30,23 +30,13 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.contract import (
-    Attended,
-    Attention,
-    Context,
-    Count,
-    Mask,
-    Queries,
-    Size,
-    State,
-    Token,
-    Tokens,
-    Traits,
-)
+from zoo.contract import Attended, Attention, Context, Count, Mask, Queries, State, Token, Tokens
 from zoo.kernels.delta import sum_after
 from zoo.kernels.precision import full_precision
 from zoo.kernels.real_tokens import with_real_tokens_first
 from zoo.projection import Projection
+from zoo.size import Size
+from zoo.traits import Traits
 from zoo.variants import variants
 
 SLOWEST = math.exp(-0.5)

@@ -25,11 +25,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.contract import Count, Keys, Mask, Natural, OneToken, Queries, Size, State, Traits
+from zoo.contract import Count, Keys, Mask, Natural, OneToken, Queries, Size, State
 from zoo.kernels.real_tokens import with_real_tokens_first
 from zoo.kernels.window import windowed_attention
 from zoo.projected import ProjectedAttention
-from zoo.traits import Identity
+from zoo.traits import Identity, Traits
 from zoo.variants import variants
 
 

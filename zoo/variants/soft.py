@@ -62,7 +62,7 @@ class Soft(ProjectedAttention):
 
         Args:
             size: see `Size`.
-            landmarks: L; from n on, and with A+ exact, the result is that of the Gaussian kernel.
+            landmarks: L; from n on, and with A+ exact, the result equals the Gaussian kernel.
             iterations: Newton-Raphson steps towards the inverse; in fp32 no more than 30.
         """
         super().__init__(size)

@@ -20,17 +20,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.contract import (
-    Keys,
-    Mask,
-    OneToken,
-    Queries,
-    Size,
-    State,
-    Tokens,
-    Traits,
-    Unsupported,
-)
+from zoo.contract import Keys, Mask, OneToken, Queries, Size, State, Tokens, Traits, Unsupported
 from zoo.kernels import key_value_cache
 from zoo.kernels.precision import product_dtype
 from zoo.packages import load
