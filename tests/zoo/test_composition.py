@@ -14,19 +14,12 @@ def names(text: str, depth: int, options=None) -> list[str]:
     return [layer.name() for layer in build(layers, SIZE, options or {})]
 
 
-def test_one_name_fills_every_layer():
-    assert names("primal", 3) == ["primal"] * 3
-    assert names("primal", 1) == ["primal"]
-
-
-def test_a_plus_b_is_layers_of_a_and_a_last_layer_of_b():
-    assert names("softmax+primal", 4) == ["softmax"] * 3 + ["primal"]
-    assert names("primal+softmax", 2) == ["primal", "softmax"]
-
-
 @pytest.mark.parametrize(
     ("text", "depth", "layers"),
     [
+        ("primal", 3, "ppp"),
+        ("softmax+primal", 4, "sssp"),
+        ("primal+softmax", 2, "ps"),
         ("primal*3+softmax", 4, "ppps"),
         ("primal*3+softmax", 8, "pppsppps"),
         ("primal*2+softmax*2", 4, "ppss"),

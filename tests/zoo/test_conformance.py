@@ -12,8 +12,6 @@ import torch
 from reports.pages.certificates import FIGURES
 from tests.certificates import committed_figures
 from tests.zoo.faulty import FAULTY
-from tests.zoo.faulty.causality import ScalesByLength
-from tests.zoo.faulty.conditional import output_if
 from tests.zoo.faulty.correct import (
     TRAITS,
     ActivatesTransposedView,
@@ -23,9 +21,10 @@ from tests.zoo.faulty.correct import (
     MeanOfAll,
     Recurrent,
 )
-from tests.zoo.faulty.identities import EqualsSoftmaxAfterPreparation
+from tests.zoo.faulty.heads import AddsDropoutInEvaluation, ScalesByLength
+from tests.zoo.faulty.layers import EqualsSoftmaxAfterPreparation, NegatesGradients, ReturnsFp32
 from tests.zoo.faulty.leaks import batch_leak, causal_leak, loss_leak, padding_leak
-from tests.zoo.faulty.numerics import AddsDropoutInEvaluation, NegatesGradients, ReturnsFp32
+from tests.zoo.faulty.planted import tokens_where
 from tests.zoo.oracle import figures
 from tests.zoo.primal_oracle import make_columns_orthonormal
 from zoo.conformance import (
@@ -34,10 +33,10 @@ from zoo.conformance import (
     Result,
     checks_for,
     configurations,
-    determinism,
     locate,
     parametrize,
     run,
+    transforms,
 )
 from zoo.conformance.leaks import separating_masks
 from zoo.conformance.tensors import distance
@@ -65,13 +64,6 @@ OF_OWN_CODE = {
 """Checks that take seconds for each published package; their results are on its certificate."""
 WITHOUT_VALUE = {"gradients", "side-effect-free forward"}
 """Checks whose detail has no value that the reason of an expected failure could state."""
-EFFECTS = pytest.mark.parametrize(
-    "effect",
-    [
-        "value and gradient",
-        *(pytest.param(one, marks=pytest.mark.slow) for one in ("value", "gradient")),
-    ],
-)
 PAIRS = [(0, 1), (47, 48), (63, 64), (36, 37), (148, 149), (0, 149), (5, 131)]
 
 
@@ -202,7 +194,7 @@ def test_a_faulty_variant_fails_the_check_for_its_defect(variant, check):
 
 @pytest.mark.parametrize("length", [1, 2, 17, 128, 160])
 def test_a_length_at_which_outputs_are_not_finite_is_found_and_named(length):
-    variant = output_if(
+    variant = tokens_where(
         "NaNAtLength", lambda _, x, *__: x.shape[1] == length, lambda tokens: NAN * tokens
     )
     assert f"failed at [{length}]" in failure("lengths", variant)
@@ -210,7 +202,7 @@ def test_a_length_at_which_outputs_are_not_finite_is_found_and_named(length):
 
 @pytest.mark.slow
 def test_a_layer_passes_if_one_of_two_compilers_raises(monkeypatch):
-    monkeypatch.setattr(determinism, "BACKENDS", ("aot_eager", "eager"))
+    monkeypatch.setattr(transforms, "BACKENDS", ("aot_eager", "eager"))
     (result,) = results_of("compiles", ActivatesTransposedView)
     assert result.passed
     assert result.detail.startswith("aot_eager raised RuntimeError: view size")
@@ -222,32 +214,29 @@ def test_every_check_that_can_fail_has_a_faulty_variant():
     assert set(FAULTY.values()) == {check.name for check in CHECKS} - {"token mixing"}
 
 
-@EFFECTS
-@pytest.mark.parametrize("pair", PAIRS, ids=str)
-def test_causality_finds_a_leak_between_any_two_positions(pair, effect):
-    assert failure("causality", causal_leak([pair], effect))
+BOTH = "value and gradient"
+BLOCKS = [[(border - 1, border) for border in range(block, 150, block)] for block in (32, 37, 48)]
 
 
-@EFFECTS
-@pytest.mark.parametrize("block", [32, 37, 48])
-def test_causality_finds_a_leak_at_the_borders_of_blocks(block, effect):
-    pairs = [(border - 1, border) for border in range(block, 150, block)]
-    assert failure("causality", causal_leak(pairs, effect))
+@pytest.mark.parametrize("pairs", [*([pair] for pair in PAIRS), *BLOCKS], ids=str)
+def test_causality_finds_a_leak_between_any_two_positions(pairs):
+    assert failure("causality", causal_leak(pairs, BOTH))
 
 
 @pytest.mark.parametrize(
-    "applies",
+    ("effect", "applies"),
     [
-        lambda layer, x, mask: layer.training,
-        lambda layer, x, mask: not layer.training,
-        lambda layer, x, mask: layer.size.rotary,
-        lambda layer, x, mask: mask is None,
-        lambda layer, x, mask: mask is not None,
+        ("value", lambda layer, x, mask: layer.training),
+        ("gradient", lambda layer, x, mask: layer.training),
+        ("value", lambda layer, x, mask: not layer.training),
+        ("gradient", lambda layer, x, mask: not layer.training),
+        (BOTH, lambda layer, x, mask: layer.size.rotary),
+        (BOTH, lambda layer, x, mask: mask is None),
+        ("value", lambda layer, x, mask: mask is not None),
+        ("gradient", lambda layer, x, mask: mask is not None),
     ],
-    ids=["training", "evaluation", "rotary positions", "no mask", "mask"],
 )
-@EFFECTS
-def test_causality_finds_a_leak_in_any_setting(applies, effect):
+def test_causality_finds_a_leak_in_any_setting(effect, applies):
     assert failure("causality", causal_leak([(47, 48)], effect, applies))
 
 
@@ -260,34 +249,34 @@ def test_causality_names_the_output_and_the_tokens():
     assert detail.endswith("output 0 changes where the tokens from 1 on are left out")
 
 
-@EFFECTS
-@pytest.mark.parametrize("pair", [*PAIRS, *(pair[::-1] for pair in PAIRS)], ids=str)
-def test_padding_invariance_finds_a_leak_between_any_two_positions(pair, effect):
-    assert failure("padding invariance", padding_leak([pair], effect))
-
-
-@EFFECTS
-@pytest.mark.parametrize("block", [32, 37, 48])
-def test_padding_invariance_finds_a_leak_at_the_borders_of_blocks(block, effect):
-    pairs = [(border - 1, border) for border in range(block, 150, block)]
+@pytest.mark.parametrize(
+    ("pairs", "effect"),
+    [
+        *(([pair], BOTH) for pair in (*PAIRS, *(pair[::-1] for pair in PAIRS))),
+        *((pairs, BOTH) for pairs in BLOCKS),
+        ([(47, 48)], "value"),
+        ([(48, 47)], "gradient"),
+    ],
+    ids=str,
+)
+def test_padding_invariance_finds_a_leak_between_any_two_positions(pairs, effect):
     assert failure("padding invariance", padding_leak(pairs, effect))
 
 
-@EFFECTS
+@pytest.mark.parametrize("effect", [BOTH, "value", "gradient"])
 def test_padding_invariance_finds_a_loss_that_depends_on_a_padded_token(effect):
     assert failure("padding invariance", loss_leak(48, effect))
 
 
-@EFFECTS
 @pytest.mark.parametrize(
-    "samples",
+    ("samples", "pair", "effect"),
     [
-        pytest.param(two, marks=[] if 0 in two else pytest.mark.slow)
-        for two in itertools.permutations(range(4), 2)
+        *((two, (0, 149), BOTH) for two in itertools.permutations(range(4), 2)),
+        ((0, 3), (48, 48), "value"),
+        ((3, 0), (48, 48), "gradient"),
     ],
     ids=str,
 )
-@pytest.mark.parametrize("pair", [(0, 149), (48, 48)], ids=str)
 def test_batch_independence_finds_a_leak_between_any_two_samples(samples, pair, effect):
     (a, b), (i, j) = samples, pair
     assert failure("batch independence", batch_leak((a, i), (b, j), effect))
@@ -321,44 +310,43 @@ def test_position_sensitivity_reports_that_it_uses_rotary_positions():
     assert result.detail.startswith("with rotary positions, ")
 
 
-class Exits(Bidirectional):
-    def attend(self, q, k, v, mask):
-        sys.exit(0)
+def attends(change, base: type = Bidirectional, **attributes) -> type:
+    """A variant whose heads are `change(outputs)`."""
+
+    def attend(self, *heads):
+        return change(base.attend(self, *heads))
+
+    return type("Mine", (base,), {"attend": attend, **attributes})
 
 
-class ExitsInConstructor(Bidirectional):
-    def __init__(self, size):
-        sys.exit(0)
+def raises(error: BaseException):
+    """A function that raises `error`."""
 
+    def fail(*_):
+        raise error
 
-class Interrupts(Bidirectional):
-    def attend(self, q, k, v, mask):
-        raise KeyboardInterrupt
+    return fail
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
 def test_a_variant_that_exits_fails_and_does_not_end_the_process(check):
-    (configuration,) = configurations("exits", Exits)
+    (configuration,) = configurations("exits", attends(raises(SystemExit(0))))
     result = run(check, configuration)
-    rejects = check.group == "rejections"
     needless = (
-        check.group in ("recurrence", "identities")
+        check.group in ("rejections", "recurrence", "identities")
         or check.name == "auxiliary loss does not dominate"
     )
-    assert rejects or needless or not result.passed
     # Dynamo itself fails at sys.exit.
-    assert rejects or needless or check.name == "compiles" or "SystemExit" in result.detail
+    expected = not result.passed and (check.name == "compiles" or "SystemExit" in result.detail)
+    assert needless or expected
 
 
-def test_a_variant_that_exits_in_its_constructor_cannot_be_built():
-    with pytest.raises(UserError, match=r"exits cannot be built \(SystemExit: 0\)"):
-        configurations("exits", ExitsInConstructor)
-
-
-def test_an_interrupt_ends_the_checks():
-    (configuration,) = configurations("interrupts", Interrupts)
+def test_an_interrupt_ends_the_checks_and_another_exception_is_a_failure():
+    (configuration,) = configurations("interrupts", attends(raises(KeyboardInterrupt())))
     with pytest.raises(KeyboardInterrupt):
         run(CHECKS[0], configuration)
+    (configuration,) = configurations("mine", attends(raises(RuntimeError("boom\nand more"))))
+    assert run(CHECKS[0], configuration).outcome == Outcome(False, "raised RuntimeError: boom")
 
 
 def test_an_expected_failure_passes_and_an_unexpected_pass_does_not():
@@ -371,6 +359,8 @@ def test_an_expected_failure_passes_and_an_unexpected_pass_does_not():
     assert failed.passed and failed.expected_failure == "dropout is always on"
     unexpected, *_ = results_of("lengths", Declared)
     assert not unexpected.passed
+    assert Result("c", "f", Outcome(True, ""), "").passed
+    assert not Result("c", "f", Outcome(False, ""), "").passed
 
 
 def test_an_expected_failure_of_the_causal_form_does_not_apply_to_the_other():
@@ -382,88 +372,28 @@ def test_an_expected_failure_of_the_causal_form_does_not_apply_to_the_other():
     assert not causal.passed and causal.expected_failure == "not true"
 
 
-def test_an_expected_failure_of_an_unknown_check_is_an_error():
-    class Declared(Correct):
-        expected_failures = MappingProxyType({"padding invarience": "misspelt"})
-
-    with pytest.raises(UserError, match="did you mean 'padding invariance'"):
-        configurations("declared", Declared)
-
-
-def test_a_variant_that_cannot_be_checked_is_an_error_with_its_reason():
-    class Elsewhere(Correct):
-        unchecked = "it needs another device"
-
-    with pytest.raises(UserError, match="elsewhere cannot be checked: it needs another device"):
-        configurations("elsewhere", Elsewhere)
-
-
-class Optional(Correct):
-    def __init__(self, size, *, rank: int = 30):
+class WithOption(Bidirectional):
+    def __init__(self, size, *, rank: int):
         super().__init__(size)
         self.rank = rank
 
 
-def test_a_variant_is_checked_with_the_options_that_are_given():
-    for configuration in configurations("optional", Optional, {"rank": "7"}):
-        assert configuration.layer().rank == 7
-    with pytest.raises(UserError, match=r"optional\.rank=x"):
-        configurations("optional", Optional, {"rank": "x"})
+def test_a_variant_is_checked_with_options_and_named_by_its_class():
+    (configuration,) = configurations("optional", WithOption, {"rank": "7"})
+    assert configuration.layer().rank == 7
+    check = next(check for check in CHECKS if check.name == "rejects causal")
+    assert "WithOption is not causal" in run(check, configuration).detail
+
+
+class ExitsInConstructor(Bidirectional):
+    def __init__(self, size):
+        sys.exit(0)
 
 
 class Fragile(Correct):
     def __init__(self, size):
         super().__init__(size)
         raise KeyError("glass")
-
-
-def test_a_variant_that_cannot_be_built_is_an_error_before_any_check():
-    with pytest.raises(UserError, match=r"fragile cannot be built .KeyError: .glass."):
-        configurations("fragile", Fragile)
-    with pytest.raises(UserError, match=r"primal\.rank=0 must be at least 1"):
-        configurations("primal", variants.find("primal"), {"rank": 0})
-
-
-class GivesNaN(Bidirectional):
-    def attend(self, q, k, v, mask):
-        return super().attend(q, k, v, mask) * NAN
-
-
-@pytest.mark.parametrize("name", ["token mixing", "position sensitivity"])
-def test_an_output_of_nan_passes_no_check_of_mixing(name):
-    assert failure(name, GivesNaN)
-
-
-class RequiresOption(Bidirectional):
-    def __init__(self, size, *, rank: int):
-        super().__init__(size)
-
-
-def test_a_variant_with_a_required_option_rejects_causal_by_its_own_name():
-    check = next(check for check in CHECKS if check.name == "rejects causal")
-    (configuration,) = configurations("requires", RequiresOption, {"rank": 7})
-    assert "RequiresOption is not causal" in run(check, configuration).detail
-
-
-def test_a_module_that_changes_its_precision_is_reported_with_the_dtype():
-    detail = failure("precisions", ReturnsFp32)
-    assert detail.count("with an output of") == 1 and "with an output of float32, " in detail
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "expected"),
-    [
-        ([1.0, 2.0], [1.0, 2.5], 0.2),
-        ([0.1, 0.2], [0.1, 0.3], 0.1),
-        ([], [], 0.0),
-        ([], [1.0], float("inf")),
-        ([1.0], [1.0, 1.0], float("inf")),
-        ([NAN], [1.0], float("inf")),
-        ([1.0], [NAN], float("inf")),
-    ],
-)
-def test_a_distance_is_infinite_for_other_shapes_and_for_nan(one, other, expected):
-    assert distance(torch.tensor(one), torch.tensor(other)) == pytest.approx(expected)
 
 
 class Unannotated(Correct):
@@ -481,40 +411,60 @@ class Swallows(Correct):
         super().__init__(size)
 
 
+MISSPELT = MappingProxyType({"padding invarience": "misspelt"})
+
+
 @pytest.mark.parametrize(
-    ("variant", "message"),
+    ("variant", "options", "message"),
     [
-        (Unannotated, "annotate it"),
-        (ByPlace, r"rank: int = 30 by position; put a \* before"),
-        (Swallows, r"\*\*options"),
+        (ExitsInConstructor, {}, r"mine cannot be built \(SystemExit: 0\)"),
+        (Fragile, {}, r"mine cannot be built .KeyError: .glass."),
+        (Primal, {"rank": 0}, r"mine\.rank=0 must be at least 1"),
+        (WithOption, {"rank": "x"}, r"mine\.rank=x"),
+        (Unannotated, {}, "annotate it"),
+        (ByPlace, {}, r"rank: int = 30 by position; put a \* before"),
+        (Swallows, {}, r"\*\*options"),
+        (attends(abs, expected_failures=MISSPELT), {}, "did you mean 'padding invariance'"),
+        (attends(abs, unchecked="it needs a device"), {}, "mine cannot be checked: it needs a dev"),
     ],
 )
-def test_options_that_a_run_could_not_give_are_an_error(variant, message):
+def test_what_cannot_be_checked_is_an_error_before_any_check(variant, options, message):
     with pytest.raises(UserError, match=message):
-        configurations("mine", variant)
+        configurations("mine", variant, options)
 
 
-def test_an_exception_of_a_variant_is_a_failure():
-    class Raises(Correct):
-        def attend(self, q, k, v, mask):
-            raise RuntimeError("boom\nand more")
-
-    (configuration, _) = configurations("raises", Raises)
-    assert run(CHECKS[0], configuration).outcome == Outcome(False, "raised RuntimeError: boom")
+@pytest.mark.parametrize("name", ["token mixing", "position sensitivity"])
+def test_an_output_of_nan_passes_no_check_of_mixing(name):
+    assert failure(name, attends(lambda outputs: outputs * NAN))
 
 
-def test_a_result_without_an_expected_failure_is_its_outcome():
-    assert Result("c", "f", Outcome(True, ""), "").passed
-    assert not Result("c", "f", Outcome(False, ""), "").passed
+def test_a_module_that_changes_its_precision_is_reported_with_the_dtype():
+    detail = failure("precisions", ReturnsFp32)
+    assert detail.count("with an output of") == 1 and "with an output of float32, " in detail
 
 
-def test_a_variant_is_located_by_name_or_by_module_and_class():
-    assert locate("softmax") is Softmax
-    assert locate("zoo.variants.softmax:Softmax") is Softmax
+@pytest.mark.parametrize(
+    ("actual", "expected", "result"),
+    [
+        ([1.0, 2.0], [1.0, 2.5], 0.2),
+        ([0.1, 0.2], [0.1, 0.3], 0.1),
+        ([], [], 0.0),
+        ([], [1.0], float("inf")),
+        ([1.0], [1.0, 1.0], float("inf")),
+        ([NAN], [1.0], float("inf")),
+        ([1.0], [NAN], float("inf")),
+    ],
+)
+def test_a_distance_is_infinite_for_other_shapes_and_for_nan(actual, expected, result):
+    assert distance(torch.tensor(actual), torch.tensor(expected)) == pytest.approx(result)
 
 
 class Unfinished(ProjectedAttention):
     traits = TRAITS
+
+
+def test_a_variant_is_located_by_name_or_by_module_and_class():
+    assert locate("softmax") is locate("zoo.variants.softmax:Softmax") is Softmax
 
 
 @pytest.mark.parametrize(
@@ -536,6 +486,5 @@ def test_a_name_that_cannot_be_located_is_an_error(name, message):
 
 def test_other_packages_get_every_check_of_every_form_as_a_test():
     mark = parametrize(Correct)
-    pairs = mark.args[1]
     expected = [(s, c) for s in configurations("Correct", Correct) for c in checks_for(s)]
-    assert pairs == expected
+    assert mark.args[1] == expected

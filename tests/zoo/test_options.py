@@ -1,5 +1,6 @@
 """Options: completed by the signature, converted from text, checked against types and bounds."""
 
+import inspect
 from typing import Annotated, Literal
 
 import pytest
@@ -28,9 +29,6 @@ def test_defaults_complete_what_is_given_in_the_order_of_the_signature():
     resolved = resolve("cut", cut, {"depth": 2})
     assert list(resolved.items()) == list(DEFAULTS.items())
     assert type(resolved["speed"]) is float
-
-
-def test_resolved_options_resolve_to_themselves():
     assert resolve("cut", cut, DEFAULTS) == DEFAULTS
 
 
@@ -54,58 +52,10 @@ def test_text_is_converted_to_the_annotated_type(option, text, value):
     assert type(resolved) is type(value)
 
 
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        ("depth", "x"),
-        ("depth", True),
-        ("depth", 1.5),
-        ("depth", 2.0),
-        ("depth", "1.5"),
-        ("depth", ""),
-        ("depth", None),
-        ("speed", float("nan")),
-        ("speed", "nan"),
-        ("speed", float("-inf")),
-        ("speed", "inf"),
-        ("speed", True),
-        ("speed", 10**400),
-        ("speed", [1.0]),
-        ("wet", "maybe"),
-        ("wet", 1),
-        ("blade", 3),
-        ("blade", True),
-    ],
-)
-def test_a_value_of_another_type_is_rejected_with_value_and_type(option, value):
-    with pytest.raises(UserError) as error:
-        resolve("cut", cut, {"depth": 2, option: value})
-    expected = {
-        "depth": "int; give a whole number of 64 bits",
-        "speed": "float; give a finite number",
-        "wet": "bool; give true or false",
-        "blade": "str; give text",
-    }[option]
-    assert str(error.value) == f"cut.{option}={value} is not of type {expected}"
-
-
-@pytest.mark.parametrize("value", ["broad", True, 3.0, "WIDE"])
-def test_another_choice_is_rejected_with_the_list(value):
-    with pytest.raises(UserError) as error:
-        resolve("cut", cut, {"depth": 2, "teeth": value})
-    expected = f"cut.teeth={value} is not one of wide, narrow, 3; give one of them"
-    assert str(error.value) == expected
-
-
-def test_the_error_of_an_unknown_option_gives_the_most_similar_one():
-    with pytest.raises(UserError) as error:
-        resolve("cut", cut, {"depht": 2})
-    assert str(error.value) == "unknown option of cut 'depht'; did you mean 'depth'?"
-
-
-def test_a_missing_option_is_named():
-    with pytest.raises(UserError, match=r"cut needs the option 'depth'; set cut.depth=VALUE"):
-        resolve("cut", cut, {})
+def test_changed_options_are_those_that_differ_from_the_defaults():
+    assert changed(cut, {"depth": 7}) == {"depth": 7}
+    defaults = {n: o.default for n, o in options_of(cut).items() if o.default is not o.empty}
+    assert changed(cut, defaults) == {} and "wood" not in defaults
 
 
 def takes_words(wood, *words: str, depth: int = 1): ...
@@ -114,38 +64,10 @@ def takes_words(wood, *words: str, depth: int = 1): ...
 def takes_options(wood, *, depth: int = 1, **rest: int): ...
 
 
-@pytest.mark.parametrize("factory", [takes_words, takes_options])
-def test_a_signature_that_accepts_any_option_is_rejected(factory):
-    with pytest.raises(UserError, match="name every option in the signature"):
-        resolve("cut", factory, {})
-
-
-@pytest.mark.parametrize("depth", [str(2**63), str(-(2**63) - 1), 10**20])
-def test_a_number_beyond_64_bits_is_rejected(depth):
-    with pytest.raises(
-        UserError, match=f"cut.depth={depth} is not of type int; give a whole number"
-    ):
-        resolve("cut", cut, {"depth": depth})
-
-
-def test_changed_options_are_those_that_differ_from_the_defaults():
-    assert changed(cut, {"depth": 7}) == {"depth": 7}
-    defaults = {n: o.default for n, o in options_of(cut).items() if o.default is not o.empty}
-    assert changed(cut, defaults) == {}
-
-
 def bad_annotation(wood, *, depth: list[int] | None = None): ...
 
 
 def no_annotation(wood, *, depth=1): ...
-
-
-@pytest.mark.parametrize(
-    ("factory", "has"), [(bad_annotation, "annotated .*"), (no_annotation, "not annotated")]
-)
-def test_an_option_without_a_supported_annotation_is_rejected(factory, has):
-    with pytest.raises(UserError, match=rf"cut.depth is {has}; annotate it bool, int"):
-        resolve("cut", factory, {"depth": 1})
 
 
 def postponed(wood, *, depth: "int" = 1, teeth: "Literal['wide']" = "wide"): ...
@@ -159,39 +81,60 @@ def bounded(
 ): ...
 
 
-@pytest.mark.parametrize(
-    ("option", "value", "rule"),
-    [
-        ("depth", "0", "must be at least 1; raise it"),
-        ("depth", 10, "must be at most 9; lower it"),
-        ("speed", 0, "must be above 0.0; raise it"),
-        ("speed", "2.5", "must be below 2.0; lower it"),
-        ("depth", "x", "is not of type int; give a whole number of 64 bits"),
-    ],
-)
-def test_a_value_out_of_bounds_is_rejected_with_the_bound(option, value, rule):
+INTEGER = "is not of type int; give a whole number of 64 bits"
+NUMBER = "is not of type float; give a finite number"
+REJECTED = {
+    **dict.fromkeys([("depth", v) for v in ("x", True, 1.5, 2.0, "1.5", "", None)], INTEGER),
+    **dict.fromkeys([("depth", v) for v in (str(2**63), str(-(2**63) - 1), 10**20)], INTEGER),
+    **dict.fromkeys([("speed", v) for v in ("nan", float("-inf"), "inf", True, 10**400)], NUMBER),
+    **dict.fromkeys([("wet", v) for v in ("maybe", 1)], "is not of type bool; give true or false"),
+    **dict.fromkeys([("blade", v) for v in (3, True)], "is not of type str; give text"),
+    **dict.fromkeys(
+        [("teeth", v) for v in ("broad", True, 3.0, "WIDE")],
+        "is not one of wide, narrow, 3; give one of them",
+    ),
+}
+
+
+@pytest.mark.parametrize(("option", "value"), REJECTED)
+def test_a_value_of_another_type_is_rejected_with_value_and_rule(option, value):
     with pytest.raises(UserError) as error:
-        resolve("cut", bounded, {option: value})
-    assert str(error.value) == f"cut.{option}={value} {rule}"
+        resolve("cut", cut, {"depth": 2, option: value})
+    assert str(error.value) == f"cut.{option}={value} {REJECTED[option, value]}"
 
 
-def test_values_within_bounds_are_accepted():
+@pytest.mark.parametrize(
+    ("factory", "options", "message"),
+    [
+        (cut, {"depht": 2}, "unknown option of cut 'depht'; did you mean 'depth'?"),
+        (cut, {}, "cut needs the option 'depth'; set cut.depth=VALUE"),
+        (takes_words, {}, "takes_words takes *words: str; name every option in the signature"),
+        (takes_options, {}, "takes_options takes **rest: int; name every option in the signature"),
+        (bad_annotation, {"depth": 1}, "cut.depth is annotated list[int] | None; annotate it bool, "
+         "int, float, str or Literal"),
+        (no_annotation, {}, "cut.depth is not annotated; annotate it bool, int, float, str or "
+         "Literal"),
+        (bounded, {"depth": "0"}, "cut.depth=0 must be at least 1; raise it"),
+        (bounded, {"depth": 10}, "cut.depth=10 must be at most 9; lower it"),
+        (bounded, {"speed": 0}, "cut.speed=0 must be above 0.0; raise it"),
+        (bounded, {"speed": "2.5"}, "cut.speed=2.5 must be below 2.0; lower it"),
+    ],
+)  # fmt: skip
+def test_options_that_a_factory_cannot_take_are_rejected(factory, options, message):
+    with pytest.raises(UserError) as error:
+        resolve("cut", factory, options)
+    assert str(error.value) == message
+
+
+def test_bounds_and_postponed_annotations_are_evaluated():
     assert resolve("cut", bounded, {"depth": "9", "speed": "1e-3"}) == {"depth": 9, "speed": 1e-3}
-
-
-def test_postponed_annotations_are_evaluated():
     assert resolve("cut", postponed, {"depth": "3"}) == {"depth": 3, "teeth": "wide"}
-
-
-def test_positional_parameters_are_not_options():
-    assert "wood" not in options_of(cut)
 
 
 def test_an_option_below_its_bound_is_rejected():
     require_at_least(1, "cut", depth=1, speed=2)
-    with pytest.raises(UserError) as error:
+    with pytest.raises(UserError, match=r"^cut\.speed=0 must be at least 1; raise it$"):
         require_at_least(1, "cut", depth=1, speed=0)
-    assert str(error.value) == "cut.speed=0 must be at least 1; raise it"
 
 
 DEFAULT_OPTIONS = {
@@ -246,3 +189,37 @@ DEFAULT_OPTIONS = {
 def test_defaults_do_not_change(name):
     defaults = {option: p.default for option, p in options_of(variants.find(name)).items()}
     assert defaults == DEFAULT_OPTIONS[name]
+
+
+NUMBERS = [
+    pytest.param(name, option, id=f"{name}.{option}")
+    for name, variant in variants.items()
+    for option, parameter in options_of(variant).items()
+    if isinstance(parameter.default, int | float) and not isinstance(parameter.default, bool)
+]
+
+
+@pytest.mark.parametrize(("name", "option"), NUMBERS)
+def test_every_number_has_a_lower_bound(name, option):
+    with pytest.raises(UserError, match=rf"^{name}\.{option}=-9 must be (at least|above|an|a) "):
+        resolve(name, variants.find(name), {option: -9})
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "rule"),
+    [
+        ("gated-linear", {"chunk": 48}, "chunk=48 must be a power of two; try 64"),
+        ("gated-linear", {"temperature": 0}, "temperature=0 must be above 0"),
+        ("nystrom", {"conv": "4"}, "conv=4 must be an odd number of taps, or 0 for none"),
+        ("linear", {"chunk": 0}, "chunk=0 must be at least 1; raise it"),
+    ],
+)
+def test_a_value_out_of_range_is_rejected_with_its_rule(name, option, rule):
+    with pytest.raises(UserError, match=rf"^{name}\.{rule}"):
+        resolve(name, variants.find(name), option)
+
+
+@pytest.mark.parametrize("name", variants.names())
+def test_the_docstring_names_every_option(name):
+    text = (inspect.getdoc(variants.find(name).__init__) or "").replace("`", "")
+    assert all(f"{option}: " in text for option in options_of(variants.find(name)))

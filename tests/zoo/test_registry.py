@@ -124,99 +124,68 @@ def tools(package, plug_ins):
     return registry
 
 
-def test_a_package_is_imported_at_first_use(shop, plug_ins):
+def test_a_package_is_imported_at_first_use_and_may_list_names_meanwhile(shop, plug_ins):
     assert "shop.cutting" not in sys.modules
     assert shop.names() == ["file-2", "saw"]
     assert shop.find("saw") == 1
-
-
-def test_a_module_may_list_names_while_it_is_imported(shop, plug_ins):
-    shop.names()
     assert sys.modules["shop.later"].SEEN == ["file-2", "saw"]
 
 
-def test_a_duplicate_is_rejected(tools):
-    with pytest.raises(UserError, match="tool 'saw' is registered already; choose another name"):
-        tools.register("saw")(Useless)
+@pytest.mark.parametrize("name", ["", "a+b", "a.b", "a b", "a=b", "-", "a/b", "saw"])
+def test_a_name_that_is_taken_or_has_other_characters_is_rejected(tools, name):
+    message = "'saw' is registered already; choose another" if name == "saw" else "may contain lett"
+    with pytest.raises(UserError, match=message):
+        tools.register(name)(Useless)
     assert tools.find("saw") is Saw
 
 
-@pytest.mark.parametrize("name", ["", "a+b", "a.b", "a b", "a=b", "-", "a/b"])
-def test_a_name_with_other_characters_is_rejected(tools, name):
-    with pytest.raises(UserError, match="may contain letters"):
-        tools.register(name)
-
-
-def test_the_error_of_an_unknown_name_gives_the_most_similar_one(tools):
-    with pytest.raises(UserError) as error:
-        tools.find("saww")
-    assert str(error.value) == "unknown tool 'saww'; did you mean 'saw'?"
-
-
-def test_the_error_of_an_unknown_name_lists_all_if_none_is_similar(tools, plug_ins):
-    plug_ins(("hammer", "nowhere:Hammer"))
-    with pytest.raises(UserError) as error:
-        tools.find("zzz")
-    assert str(error.value) == "unknown tool 'zzz'; known: hammer, saw"
-
-
-def test_plug_ins_are_listed_without_being_imported(tools, plug_ins):
-    plug_ins(("hammer", "antigravity_of_the_shop:Hammer"))
-    assert tools.names() == ["hammer", "saw"]
-    assert "antigravity_of_the_shop" not in sys.modules
-
-
-def test_a_plug_in_is_found_and_itemised(tools, plug_ins):
-    plug_ins(("zsaw", f"{__name__}:Saw"))
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("saww", "unknown tool 'saww'; did you mean 'saw'?"),
+        ("zzz", "unknown tool 'zzz'; known: hammer, saw, zsaw"),
+        (
+            "hammer",
+            "tool 'hammer' cannot be loaded from no_such_shop:Hammer: ModuleNotFoundError: "
+            "No module named 'no_such_shop'; fix or uninstall that plug-in",
+        ),
+    ],
+)
+def test_plug_ins_are_listed_and_found_or_the_error_says_why_not(tools, plug_ins, name, message):
+    plug_ins(("hammer", "no_such_shop:Hammer"), ("zsaw", f"{__name__}:Saw"))
+    assert tools.names() == ["hammer", "saw", "zsaw"]
     assert tools.find("zsaw").__name__ == "Saw"
-    assert [name for name, _ in tools.items()] == ["saw", "zsaw"]
-
-
-@pytest.fixture
-def broken(tools, plug_ins):
-    plug_ins(("hammer", "no_such_shop:Hammer"))
-    return tools
-
-
-def test_the_error_of_a_broken_plug_in_gives_name_origin_and_cause(broken):
     with pytest.raises(UserError) as error:
-        broken.find("hammer")
-    assert str(error.value) == (
-        "tool 'hammer' cannot be loaded from no_such_shop:Hammer: ModuleNotFoundError: "
-        "No module named 'no_such_shop'; fix or uninstall that plug-in"
-    )
-
-
-def test_a_broken_plug_in_is_left_out_with_a_warning(broken):
-    assert broken.find("saw") is Saw
+        tools.find(name)
+    assert str(error.value) == message
     with pytest.warns(UserWarning, match="'hammer' cannot be loaded") as warned:
-        assert broken.items() == [("saw", Saw)]
+        assert [found for found, _ in tools.items()] == ["saw", "zsaw"]
     assert len(warned) == 1
     assert warned[0].filename == __file__
 
 
-def test_a_plug_in_with_a_taken_name_is_ignored_with_one_warning(tools, plug_ins):
-    plug_ins(("saw", f"{__name__}:Useless"), ("zsaw", f"{__name__}:Saw"))
+@pytest.mark.parametrize(
+    ("ignored", "reason"),
+    [
+        (("saw", f"{__name__}:Useless"), "'saw' from .*:Useless is ignored: the name is taken"),
+        (("zsaw", "nowhere:Other"), "'zsaw' from nowhere:Other is ignored"),
+        *(
+            ((name, f"{__name__}:Saw"), "is ignored: a name may contain letters, digits, .*rename")
+            for name in ("a+b", "a.b", "../saw", "two words", "")
+        ),
+    ],
+)
+def test_a_plug_in_with_a_taken_or_invalid_name_is_ignored_with_one_warning(
+    tools, plug_ins, ignored, reason
+):
+    plug_ins(("zsaw", f"{__name__}:Saw"), ignored)
     for listing in (tools.names, tools.items):
-        with pytest.warns(UserWarning, match="'saw' from .*:Useless is ignored") as warned:
-            listing()
+        with pytest.warns(UserWarning, match=reason) as warned:
+            assert len(listing()) == 2
         assert len(warned) == 1
-    assert tools.find("saw") is Saw
-
-
-@pytest.mark.parametrize("name", ["a+b", "a.b", "../saw", "two words", ""])
-def test_a_plug_in_with_an_invalid_name_is_ignored_with_a_warning(tools, plug_ins, name):
-    plug_ins((name, f"{__name__}:Saw"))
-    with pytest.warns(
-        UserWarning, match="is ignored: a name may contain letters, digits, .*rename"
-    ):
-        assert tools.names() == ["saw"]
-
-
-def test_the_first_of_two_plug_ins_of_one_name_is_used(tools, plug_ins):
-    plug_ins(("zsaw", f"{__name__}:Saw"), ("zsaw", "nowhere:Other"))
-    with pytest.warns(UserWarning, match="'zsaw' from nowhere:Other is ignored"):
+    with pytest.warns(UserWarning, match=reason):
         assert tools.find("zsaw").__name__ == "Saw"
+    assert tools.find("saw") is Saw
 
 
 @pytest.mark.parametrize(

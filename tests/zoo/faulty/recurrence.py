@@ -5,9 +5,11 @@ from dataclasses import replace
 import torch
 
 from tests.zoo.faulty.correct import TRAITS, Correct, Recurrent
+from tests.zoo.faulty.planted import fails
 from zoo.variants.softmax import naive
 
 
+@fails("step equals forward")
 class ScalesSteps(Recurrent):
     """The output of a step is too large by one part in a thousand."""
 
@@ -16,6 +18,7 @@ class ScalesSteps(Recurrent):
         return 1.001 * heads, state
 
 
+@fails("constant-size state")
 class CachesKeys(Recurrent):
     """Its state contains a cache of all keys."""
 
@@ -27,6 +30,7 @@ class CachesKeys(Recurrent):
         return heads, (*sums, torch.cat([state[1], k], dim=2))
 
 
+@fails("side-effect-free step")
 class WritesToState(Recurrent):
     """Overwrites the state that it is given."""
 
@@ -36,6 +40,7 @@ class WritesToState(Recurrent):
         return heads, state
 
 
+@fails("side-effect-free step")
 class KeepsStateOnLayer(Recurrent):
     """Stores the sums in an attribute of the layer, and returns zeros."""
 
@@ -48,6 +53,7 @@ class KeepsStateOnLayer(Recurrent):
         return heads, state
 
 
+@fails("side-effect-free step")
 class BatchIsNotFirstAxis(Recurrent):
     """The samples of its state cannot be selected along the first axis."""
 
@@ -59,12 +65,14 @@ class BatchIsNotFirstAxis(Recurrent):
         return heads, (sums.transpose(0, 1),)
 
 
+@fails("rejects recurrence")
 class RecurrentWithoutClaim(Recurrent):
     """Returns a state without the claim `recurrent`."""
 
     traits = replace(Recurrent.traits, recurrent=False)
 
 
+@fails("constant-size state")
 class AllocatesCacheForMaxLen(Correct):
     """Allocates a cache of all keys and values for `max_len` tokens, and claims `recurrent`."""
 
@@ -87,6 +95,7 @@ class AllocatesCacheForMaxLen(Correct):
         return heads, (keys, values, count + 1)
 
 
+@fails("step equals forward")
 class IgnoresPositionsInSteps(Recurrent):
     """Steps with the position of the first token, which is wrong under rotary positions."""
 
@@ -94,3 +103,27 @@ class IgnoresPositionsInSteps(Recurrent):
         count, *inner = state
         tokens, (_, *after) = super().step(x, (torch.zeros_like(count), *inner))
         return tokens, (count + 1, *after)
+
+
+@fails("step equals forward")
+class StepDiffersAfter200(Recurrent):
+    """After 200 tokens, the output of a step is too large by one part in a hundred."""
+
+    def step(self, x, state):
+        tokens, after = super().step(x, state)
+        return torch.where(state[0][:, None] > 200, 1.01 * tokens, tokens), after
+
+
+@fails("constant-size state")
+class StateGrowsAfter200(Recurrent):
+    """After 200 tokens, the state contains a cache of later inputs."""
+
+    def start(self, batch):
+        return *super().start(batch), self.zero_state(batch, 0, self.size.dim)
+
+    def step(self, x, state):
+        *inner, cache = state
+        tokens, after = super().step(x, tuple(inner))
+        if inner[0].max() > 200:
+            cache = torch.cat([cache, x[:, None]], dim=1)
+        return tokens, (*after, cache)

@@ -1,0 +1,290 @@
+"""Defects of the call of a layer, of its losses, its state and its constructor."""
+
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from tests.zoo.faulty.correct import SELF_ONLY, TRAITS, Bidirectional, CausalOnly, Correct
+from tests.zoo.faulty.heads import Scaled
+from tests.zoo.faulty.planted import arguments, fails, tokens_where
+from zoo.contract import Attended, Attention, Identity
+
+
+@arguments("cross-attention", Correct)
+def IgnoresContext(layer, x, context, mask):
+    return x, x, None if context is not x else mask
+
+
+@arguments("cross-attention")
+def IgnoresContextInTraining(layer, x, context, mask):
+    if not layer.training:
+        return x, context, mask
+    return x, x, mask if context is x else None
+
+
+@arguments("cross-attention")
+def IgnoresContextOfSameLength(layer, x, context, mask):
+    return x, context if context.shape != x.shape else x, mask
+
+
+@arguments("cross-attention")
+def IgnoresMaskOfContextInTraining(layer, x, context, mask):
+    return x, context, None if layer.training and context is not x else mask
+
+
+@arguments("padding invariance", Correct)
+def MasksInEvaluationOnly(layer, x, context, mask):
+    return x, context, None if layer.training else mask
+
+
+@arguments("padding invariance, long inputs")
+def IgnoresMaskBeyond1000Tokens(layer, x, context, mask):
+    return x, context, mask if x.shape[1] <= 1000 else None
+
+
+def first(tokens):
+    return tokens[:, :1]
+
+
+def mixed(tokens):
+    """Each sample with a part of another one."""
+    return tokens + 0.01 * tokens.roll(1, 0)
+
+
+AUTOCAST, BF16 = "cpu", torch.bfloat16
+for name, check, applies, change in (
+    ("OneToken", "lengths", lambda *_: True, first),
+    ("OneTokenWithMask", "lengths", lambda layer, x, context, mask: mask is not None, first),
+    ("OneTokenInEvaluation", "lengths", lambda layer, *_: not layer.training, first),
+    ("NaNBeyond1000Tokens", "lengths", lambda layer, x, *_: x.shape[1] > 1000,
+     lambda tokens: tokens * float("nan")),
+    ("OneTokenOfContext", "cross-attention",
+     lambda layer, x, context, mask: context is not x, first),
+    ("ScalesInTrainingWithMask", "train equals eval",
+     lambda layer, x, context, mask: layer.training and mask is not None,
+     lambda tokens: 1.1 * tokens),
+    ("Bf16OutputTooSmall", "precisions", lambda layer, x, *_: x.dtype == BF16,
+     lambda tokens: 0.8 * tokens),
+    ("AutocastOutputTooSmall", "precisions", lambda *_: torch.is_autocast_enabled(AUTOCAST),
+     lambda tokens: 0.8 * tokens),
+    ("CoupledInBatchesOf8", "batch independence",
+     lambda layer, x, *_: layer.training and len(x) == 8, mixed),
+    ("CoupledAbove32", "batch independence, large batches",
+     lambda layer, x, *_: layer.training and len(x) > 32, mixed),
+    ("CoupledAbove150", "batch independence, large batches",
+     lambda layer, x, *_: layer.training and len(x) > 150, mixed),
+):  # fmt: skip
+    fails(check)(tokens_where(name, applies, change))
+
+
+@fails("precisions")
+class ReturnsFp32(Bidirectional):
+    """Returns fp32 for bf16 inputs."""
+
+    def forward(self, x, context, mask):
+        tokens = super().forward(x, context, mask).tokens
+        return Attended(tokens.to(torch.promote_types(tokens.dtype, torch.float32)))
+
+
+@fails("truncation equivalence")
+class RotatesByPaddedPosition(Correct):
+    """Its rotary positions count padded tokens."""
+
+    def _project(self, x, context, positions=None):
+        return super()._project(x, context)
+
+
+@fails("position sensitivity")
+class IgnoresRotaryPositions(Bidirectional):
+    """Accepts rotary positions, and does not apply them."""
+
+    def apply_rotary(self, x, positions=None):
+        return x
+
+
+@fails("gradients")
+class NegatesGradients(Correct):
+    """The gradients of its query projection have the wrong sign."""
+
+    def _project(self, x, context, positions=None):
+        _, k, v = super()._project(x, context, positions)
+        weight, bias = (Scaled.apply(p, -1) for p in (self.query.weight, self.query.bias))
+        q = self._split(nn.functional.linear(x, weight, bias))
+        return self.apply_rotary(q, positions if context is x else None), k, v
+
+
+@fails("rejects cross-attention")
+class AcceptsContextWithoutClaim(Attention):
+    """Accepts another context, without claiming cross-attention."""
+
+    traits = SELF_ONLY
+
+    def __init__(self, size):
+        super().__init__(size)
+        self.map = nn.Linear(size.dim, size.dim)
+
+    def forward(self, x, context, mask):
+        return Attended(self.map(x))
+
+
+@fails("rejects causal")
+class BuildsCausalWithoutClaim(Bidirectional):
+    """Builds the bidirectional form where the causal one is requested."""
+
+    def __init__(self, size):
+        super().__init__(replace(size, causal=False))
+
+
+@fails("rejects bidirectional")
+class BuildsBidirectionalWithoutClaim(CausalOnly):
+    """Builds the causal form where the bidirectional one is requested."""
+
+    def __init__(self, size):
+        super().__init__(replace(size, causal=True))
+
+
+@fails("rejects non-boolean mask")
+class AcceptsFloatMask(Bidirectional):
+    """Takes any mask for a boolean one."""
+
+    def __call__(self, x, context=None, mask=None):
+        return super().__call__(x, context, None if mask is None else mask.bool())
+
+
+@fails("declared losses")
+class ReturnsUndeclaredLoss(Correct):
+    """Returns a loss that its traits do not name."""
+
+    def forward(self, x, context, mask):
+        tokens = super().forward(x, context, mask).tokens
+        return Attended(tokens, {"secret": tokens.square().mean()} if self.training else {})
+
+
+@fails("padding invariance")
+class AveragesLossOverPadding(Correct):
+    """Its loss is a mean over all tokens, padded ones included."""
+
+    traits = replace(TRAITS, losses=("size",))
+
+    def forward(self, x, context, mask):
+        losses = {"size": self.out(context).square().mean()} if self.training else {}
+        return Attended(super().forward(x, context, mask).tokens, losses)
+
+
+@fails("declared losses")
+class ReturnsLossInEvaluation(Bidirectional):
+    """Returns its loss in both modes."""
+
+    traits = replace(TRAITS, causal=False, losses=("size",))
+
+    def forward(self, x, context, mask):
+        tokens = super().forward(x, context, mask).tokens
+        real = tokens if mask is None else tokens.masked_fill(~mask[..., None], 0.0)
+        return Attended(tokens, {"size": real.square().mean()})
+
+
+@fails("declared losses")
+class ReturnsLossPerSample(ReturnsLossInEvaluation):
+    """Its loss is not a scalar."""
+
+    def forward(self, x, context, mask):
+        tokens = super().forward(x, context, mask).tokens
+        return Attended(tokens, {"size": tokens.square().mean((1, 2))} if self.training else {})
+
+
+@fails("gradients")
+class HalvesGradientOfLoss(ReturnsLossInEvaluation):
+    """The gradient of its loss is half of what it should be."""
+
+    def forward(self, x, context, mask):
+        tokens, losses = super().forward(x, context, mask)
+        halved = {name: (loss + loss.detach()) / 2 for name, loss in losses.items()}
+        return Attended(tokens, halved if self.training else {})
+
+
+@fails("auxiliary loss does not dominate")
+class ReturnsLargeLoss(ReturnsLossInEvaluation):
+    """Its auxiliary loss is so large that it dominates training."""
+
+    def forward(self, x, context, mask):
+        tokens, losses = super().forward(x, context, mask)
+        return Attended(tokens, {"size": 1e4 * losses["size"]} if self.training else {})
+
+
+@fails("all parameters get gradients")
+class MultipliesByZero(Bidirectional):
+    """One of its parameters has a gradient of zero."""
+
+    def __init__(self, size):
+        super().__init__(size)
+        self.spare = nn.Parameter(torch.ones(size.head_dim))
+
+    def attend(self, q, k, v, mask):
+        return super().attend(q, k, v, mask) + 0 * self.spare
+
+
+@fails("side-effect-free forward")
+class WritesBuffer(Correct):
+    """Writes a buffer in forward."""
+
+    def __init__(self, size):
+        super().__init__(size)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x, context, mask):
+        self.calls = self.calls + 1
+        return super().forward(x, context, mask)
+
+
+@fails("side-effect-free forward")
+class AppendsToList(Correct):
+    """Appends to a list in forward."""
+
+    def __init__(self, size):
+        super().__init__(size)
+        self.log = []
+
+    def forward(self, x, context, mask):
+        self.log.append(x.shape)
+        return super().forward(x, context, mask)
+
+
+@fails("side-effect-free forward")
+class WritesToInput(Bidirectional):
+    """Changes the tokens that it is called with."""
+
+    def forward(self, x, context, mask):
+        attended = super().forward(x, context, mask)
+        x.data.mul_(2)
+        return attended
+
+
+@fails("state_dict round trip")
+class WeightOutsideStateDict(Correct):
+    """Draws a weight that is not part of its state dict."""
+
+    def __init__(self, size):
+        super().__init__(size)
+        self.secret = torch.randn(size.head_dim)
+
+    def attend(self, q, k, v, mask):
+        return super().attend(q, k, v, mask) + self.secret.to(v.dtype)
+
+
+class EqualsSoftmaxAfterPreparation(Bidirectional):
+    """Correct: equals softmax where its parameter is 1, as `prepare` sets it."""
+
+    identities = (
+        Identity(
+            other="softmax", where="scale = 1", other_options={"backend": "naive"}, exact=True,
+            prepare=lambda layer, other: layer.scale.fill_(1),
+        ),
+    )  # fmt: skip
+
+    def __init__(self, size):
+        super().__init__(size)
+        self.scale = torch.nn.Parameter(torch.tensor(1.1))
+
+    def attend(self, q, k, v, mask):
+        return super().attend(q, k, v * self.scale, mask)

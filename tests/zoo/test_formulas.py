@@ -1,0 +1,185 @@
+"""Every variant against its formula: outputs and gradients, exact limits, fp32, padding."""
+
+import copy
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.zoo.formulas import CASES, LIMITS, Case
+from tests.zoo.oracle import (
+    DIM,
+    HEADS,
+    agree,
+    by_sample,
+    draw,
+    gradients,
+    projections_alone_are_halved,
+    qkv,
+    ragged,
+    sides,
+    valid,
+)
+from zoo.contract import Attention, Size
+from zoo.kernels import eager
+from zoo.projected import ProjectedAttention
+from zoo.registry import options_of
+from zoo.variants import variants
+
+# Layers of published packages treat padding as they do.
+OURS = {
+    name: variant
+    for name, variant in variants.items()
+    if not variant.unchecked and not name.endswith("-lib")
+}
+
+
+def size(*, causal: bool, rotary: bool = False) -> Size:
+    return Size(dim=DIM, heads=HEADS, max_len=1000, causal=causal, dropout=0.0, rotary=rotary)
+
+
+def layer_of(case: Case, causal: bool, *, rotary: bool = False) -> Attention:
+    """A layer in double precision and evaluation mode, with the random parameters of the case."""
+    layer = variants.find(case.name)(size(causal=causal, rotary=rotary), **case.options)
+    for name, parameter in layer.double().eval().named_parameters():
+        for part, mean in case.random.items():
+            if part in name:
+                nn.init.normal_(parameter, mean)
+    return layer
+
+
+def compare(case: Case, causal: bool, n: int, *, padded: bool, rotary: bool = False) -> None:
+    layer, x, mask = (
+        layer_of(case, causal, rotary=rotary),
+        draw(n),
+        ragged(n, 1) if padded else None,
+    )
+    out = valid(layer(x, mask=mask).tokens, mask)
+    expected = by_sample(partial(case.formula, layer), x, mask)
+    agree(out, expected, x, *layer.parameters(), outputs=case.outputs, slopes=case.slopes)
+
+
+def forms(cases: list[Case]):
+    """Each case in each form of its variant."""
+    return pytest.mark.parametrize(
+        ("case", "causal"),
+        [
+            pytest.param(case, causal, id=f"{case.name} {dict(case.options)}{', causal' * causal}")
+            for case in cases
+            for causal in variants.find(case.name).traits.forms
+        ],
+    )
+
+
+@forms(CASES)
+@pytest.mark.parametrize(
+    ("n", "padded"),
+    [(1, False), (63, True), (100, False), pytest.param(1000, True, marks=pytest.mark.slow)],
+)
+def test_output_and_gradients_are_those_of_the_formula(case, causal, n, padded):
+    compare(case, causal, n, padded=padded)
+
+
+@forms(CASES)
+def test_rotary_positions_are_ranks_among_the_real_tokens(case, causal):
+    compare(case, causal, 40, padded=True, rotary=True)
+
+
+@forms(LIMITS)
+@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
+def test_a_limit_is_exact(case, causal, padded):
+    compare(case, causal, 63, padded=padded)
+
+
+def test_every_variant_has_a_formula():
+    assert {case.name for case in CASES} == OURS.keys() - {"primal", "primal-moments"}
+
+
+CROSS = [case for case in CASES if variants.find(case.name).traits.cross]
+
+
+@pytest.mark.parametrize("case", CROSS, ids=lambda case: f"{case.name} {dict(case.options)}")
+def test_queries_and_keys_may_differ_in_number(case):
+    layer, x, context, mask = layer_of(case, False), draw(5), draw(11), ragged(11)
+    pairs = [case.formula(layer, x[b], context[b][mask[b]]) for b in range(2)]
+    agree(layer(x, context, mask).tokens, torch.stack(pairs), x, context)
+
+
+def by_head(case: Case, layer: Attention, *qkv: Tensor) -> Tensor:
+    heads = [[case.attend(layer, h, *(x[b, h] for x in qkv)) for h in range(HEADS)] for b in (0, 1)]
+    return torch.stack([torch.stack(sample) for sample in heads])
+
+
+IN_FP32 = [
+    *[("linear", 100, 3.0, shift, 1e-5) for shift in (-30.0, 0.0, 30.0)],
+    *[("flowformer", 100, 3.0, shift, 1e-4) for shift in (-20.0, 0.0, 20.0)],
+    *[("soft", 200, scale, 0.0, 1e-4) for scale in (0.0, 1e-3, 0.1, 1.0, 10.0, 1e3, 1e6)],
+    ("performer", 100, 3.0, 0.0, 1e-4),
+    ("cosine", 1000, 1.0, 0.0, 1e-5),
+    ("cosformer", 1000, 1.0, 0.0, 1e-5),
+]
+
+
+@pytest.mark.parametrize(("name", "n", "scale", "shift", "bound"), IN_FP32)
+def test_fp32_is_exact_where_features_are_small_or_large_or_many(name, n, scale, shift, bound):
+    case = next(case for case in CASES if case.name == name)
+    for causal in variants.find(name).traits.forms:
+        layer, inputs = layer_of(case, causal), qkv(n, n, scale, shift)
+        inputs = inputs if not layer.shared_qk else [inputs[0], inputs[0], inputs[2]]
+        expected = by_head(case, layer, *inputs)
+        narrow = [part.detach().float().requires_grad_() for part in inputs]
+        narrow = narrow if not layer.shared_qk else [narrow[0], narrow[0], narrow[2]]
+        out = copy.deepcopy(layer).float().attend(*narrow, None)
+        assert (out - expected).norm() <= bound * expected.norm()
+        assert all(part.isfinite().all() for part in gradients(out, *narrow))
+
+
+CHUNKED = [name for name, variant in OURS.items() if "chunk" in options_of(variant)]
+
+
+@pytest.mark.parametrize("name", CHUNKED)
+def test_the_size_of_a_chunk_does_not_matter(name, monkeypatch):
+    monkeypatch.setattr(eager, "on_cpu", lambda x: False)
+    for causal in variants.find(name).traits.forms:
+        layer = variants.find(name)(size(causal=causal), chunk=16).double().eval()
+        x, mask = draw(100), ragged(100)
+        expected = layer(x, mask=mask).tokens
+        for chunk in (1, 2, 64):
+            layer.chunk = chunk
+            torch.testing.assert_close(layer(x, mask=mask).tokens, expected, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", ["gated-linear", "retention", "linear", "cosine", "cosformer"])
+def test_under_autocast_only_projections_run_in_half_precision(name):
+    for causal in (False, True):
+        layer, x = variants.find(name)(size(causal=causal)), torch.randn(2, 40, DIM)
+        projections_alone_are_halved(lambda layer=layer, x=x: layer(x, x, ragged(40)))
+
+
+PROJECTED = [
+    pytest.param(variant, causal, id=f"{name}{', causal' * causal}")
+    for name, variant in OURS.items()
+    if issubclass(variant, ProjectedAttention)
+    for causal in variant.traits.forms
+]
+
+
+@pytest.mark.parametrize(("variant", "causal"), PROJECTED)
+def test_a_sample_without_real_tokens_gives_zero_and_finite_gradients(variant, causal):
+    layer, mask = variant(size(causal=causal)).double(), ragged(40, first=1)
+    inputs = sides(layer, 40)
+    mask[0] = False
+    out = valid(layer.attend(*inputs, mask), mask)
+    assert (out[0] == 0).all()
+    assert (out[1] != 0).any()
+    assert all(part.isfinite().all() for part in gradients(out, *inputs))
+
+
+@pytest.mark.parametrize(("variant", "causal"), PROJECTED)
+def test_heads_are_independent(variant, causal):
+    layer = variant(size(causal=causal)).double().eval()
+    inputs = sides(layer, 40)
+    scaled = [torch.cat([part[:, :1], 30 * part[:, 1:]], 1) for part in inputs]
+    before, after = layer.attend(*inputs, None), layer.attend(*scaled, None)
+    torch.testing.assert_close(before[:, 0], after[:, 0], rtol=1e-12, atol=1e-14)

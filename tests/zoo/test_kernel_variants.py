@@ -1,0 +1,265 @@
+"""Variants with weights by kernels: simple cases, extreme inputs, and the features themselves."""
+
+import math
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import zoo
+from tests.zoo.formulas import CASES
+from tests.zoo.oracle import DIM, FORMS, HEADS, PADDED, WIDTH, agree, draw, gradients, qkv, ragged
+from tests.zoo.oracle import softmax_attention as exact_softmax
+from tests.zoo.test_formulas import by_head
+from zoo.kernels.collisions import collision_probabilities
+from zoo.registry import UserError
+from zoo.variants import linear, performer, taylor
+from zoo.variants.flowformer import unit_flow
+
+
+def create(name: str, *, causal: bool = False, dim: int = DIM, max_len: int = 1000, **options):
+    sizes = {"dim": dim, "heads": HEADS, "max_len": max_len, "causal": causal}
+    return zoo.create(name, **sizes, **options).double()
+
+
+def formula(name: str, layer: zoo.Attention, *qkv: torch.Tensor) -> torch.Tensor:
+    return by_head(next(case for case in CASES if case.name == name), layer, *qkv)
+
+
+def test_the_features_of_linear_are_elu_plus_one_with_its_gradient():
+    x = torch.tensor([-5.0, -1.0, 0.0, 1.0, 5.0], dtype=torch.float64, requires_grad=True)
+    agree(linear.features(x), F.elu(x) + 1, x)
+
+
+@FORMS
+def test_a_query_of_large_negative_coordinates_is_exact(causal):
+    layer, (q, k, v) = create("linear", causal=causal), qkv(100)
+    q = q.detach() - 200
+    expected = formula("linear", layer, q, k, v)
+    out = layer.attend(q.float(), k.float(), v.float(), None)
+    assert (out - expected).norm() / expected.norm() < 1e-4
+
+
+@FORMS
+def test_the_power_of_the_length_runs_from_a_sum_to_a_mean(causal):
+    layer = create("cosine", causal=causal)
+    assert layer.power.tolist() == [0.5, 0.5]  # as in the paper
+    layer.power.data.copy_(torch.tensor([-40.0, 40.0]))
+    same = torch.ones(1, HEADS, 50, WIDTH).double()
+    total, average = layer.attend(same, same, same, None)[0, :, :, 0]
+    count = torch.arange(1, 51).double() if causal else torch.full((50,), 50.0).double()
+    torch.testing.assert_close(total, count)
+    torch.testing.assert_close(average, torch.ones(50).double())
+
+
+def test_the_length_of_queries_and_keys_does_not_matter():
+    layer, (q, k, v) = create("cosine"), qkv(30)
+    stretch = torch.rand(2, HEADS, 30, 1).double() + 0.5
+    scaled = layer.attend(q * stretch, k / stretch, v, None)
+    torch.testing.assert_close(scaled, layer.attend(q, k, v, None))
+
+
+@FORMS
+def test_vectors_without_a_direction_give_zero_and_finite_gradients(causal):
+    for name, inputs in (("cosine", qkv(9, 9, 0.0)), ("yoso", qkv(9, 9, 0.0))):
+        inputs = [part.float() for part in inputs]
+        out = create(name, causal=causal).float().attend(*inputs, None)
+        assert (out == 0).all()
+        assert all(gradient.isfinite().all() for gradient in gradients(out, *inputs))
+    layer, (q, k, v) = create("cosformer", causal=causal), qkv(9)
+    q = torch.cat([-q[:, :, :1].abs(), q[:, :, 1:]], 2)  # no positive coordinate
+    out = layer.attend(q, k, v, None)
+    assert (out[:, :, 0] == 0).all()
+    assert all(gradient.isfinite().all() for gradient in gradients(out, q, k, v))
+
+
+def test_a_constant_input_has_the_cosine_of_the_distance_as_weight():
+    ones = torch.ones(1, HEADS, 50, WIDTH).double()
+    marks = torch.zeros_like(ones)
+    marks[:, :, 0] = 1.0
+    out = create("cosformer", max_len=50).attend(ones, ones, marks, None)[0, 0, :, 0]
+    position = torch.arange(50).double()
+    cosine = torch.cos(math.pi / 2 * (position[:, None] - position) / 50)
+    torch.testing.assert_close(out, cosine[:, 0] / cosine.sum(-1))
+    assert (out.diff() < 0).all()
+
+
+def test_a_step_of_cosformer_beyond_max_len_has_the_last_position():
+    layer = create("cosformer", causal=True, max_len=4).eval()
+    x, state = torch.randn(1, DIM).double(), layer.start(1)
+    for _ in range(12):
+        tokens, state = layer.step(x, state)
+    # Equal tokens are equal values, whatever their weights are, as long as none is negative.
+    expected, _ = layer.step(x, layer.start(1))
+    torch.testing.assert_close(tokens, expected)
+
+
+@pytest.mark.parametrize("shift", [-1000.0, 0.0, 1000.0])
+def test_every_token_has_a_flow_of_one(shift):
+    x, total = qkv(30, shift=shift)[0], torch.rand(2, HEADS, 1, WIDTH).double()
+    flow = (unit_flow(x, total) * total).sum(-1)
+    torch.testing.assert_close(flow, torch.ones(2, HEADS, 30).double())
+
+
+def test_equal_tokens_of_flowformer_have_equal_weights():
+    same = torch.full((1, HEADS, 9, WIDTH), 0.3).double()
+    values = torch.arange(9).double()[:, None].expand(1, HEADS, 9, WIDTH)
+    out = create("flowformer").attend(same, same, values, None)
+    expected = torch.full_like(out, 4.0) * torch.ones(()).double().sigmoid()
+    torch.testing.assert_close(out, expected)
+
+
+@pytest.mark.parametrize(("channels", "width"), [(1, 3), (4, 15), (16, 153)])
+def test_products_of_features_are_the_polynomial_and_near_the_exponential(channels, width):
+    q, k = torch.randn(2, 500, channels).double()
+    phi_q, phi_k = taylor.features(q), taylor.features(k)
+    assert phi_q.shape == (500, width)
+    s, actual = (q * k).sum(-1) / channels**0.5, (phi_q * phi_k).sum(-1)
+    torch.testing.assert_close(actual, 1 + s + s**2 / 2)
+    assert (actual >= 0.5 - 1e-12).all()
+    assert ((actual - s.exp()).abs() <= s.abs() ** 3 / 6 * s.abs().exp() + 1e-12).all()
+
+
+@pytest.mark.parametrize("orthogonal", [True, False], ids=["orthogonal", "independent"])
+def test_the_error_of_performer_falls_as_the_root_of_the_number_of_features(orthogonal):
+    inputs = 0.5 * torch.randn(3, 2, HEADS, 128, 32).double()
+    exact, counts = exact_softmax(*inputs), [64, 256, 1024]
+
+    def error(features: int) -> float:
+        options = {"features": features, "orthogonal": orthogonal}
+        layers = [create("performer", dim=HEADS * 32, **options) for _ in range(6)]
+        misses = torch.stack([layer.attend(*inputs, None) - exact for layer in layers])
+        return float(misses.square().mean().sqrt() / exact.square().mean().sqrt())
+
+    errors = [error(features) for features in counts]
+    slope = math.log(errors[-1] / errors[0]) / math.log(counts[-1] / counts[0])
+    assert -0.6 < slope < -0.4
+    assert errors == sorted(errors, reverse=True)
+
+
+@pytest.mark.parametrize("width", [128, 512])
+def test_wide_causal_heads_are_as_exact_in_single_precision_as_in_double(width):
+    layer = create("performer", causal=True, dim=HEADS * width).float()
+    inputs = [torch.randn(2, 1, 64, width) for _ in range(3)]
+    out = layer.attend(*inputs, None)
+    expected = layer.double().attend(*(part.double() for part in inputs), None)
+    assert expected.abs().amin(-1).max() > 0
+    torch.testing.assert_close(out.double(), expected, rtol=1e-3, atol=1e-4)
+
+
+def test_rows_of_the_projection_are_orthogonal_within_blocks_and_gaussian_in_norm():
+    w = performer.draw_projection(torch.empty(2005, 8), orthogonal=True).double()
+    norms = w.norm(dim=1)
+    for block in (w / norms[:, None]).split(8):
+        eye = torch.eye(len(block), dtype=w.dtype)
+        torch.testing.assert_close(block @ block.T, eye, rtol=0, atol=1e-5)
+    # |w|^2 has mean 8 and variance 16: the mean of 2005 deviates by 0.09.
+    assert norms.square().mean() == pytest.approx(8.0, abs=0.4)
+    assert norms.square().var() == pytest.approx(16.0, rel=0.25)
+    # Uniform directions: each coordinate has mean 0 and variance 1, over 2005 rows.
+    assert w.mean(0).abs().max() < 0.15
+    torch.testing.assert_close(w.T @ w / 2005, torch.eye(8).double(), rtol=0, atol=0.15)
+    signs = performer.draw_projection(torch.empty(1000, 1), orthogonal=True).sign()
+    assert abs(signs.mean()) < 0.15  # both directions of one dimension
+    w = performer.draw_projection(torch.empty(8, 8), orthogonal=False)
+    assert (w @ w.T).triu(1).abs().max() > 0.1
+
+
+def test_redrawing_changes_training_outputs_only():
+    layer, inputs = create("performer", features=16, redraw=True), qkv(9, 9, 0.5)
+    initial = layer.projection.clone()
+    assert not torch.equal(layer.attend(*inputs, None), layer.attend(*inputs, None))
+    expected = formula("performer", layer.eval(), *inputs)
+    torch.testing.assert_close(layer.attend(*inputs, None), expected)
+    assert torch.equal(layer.projection, initial)
+
+
+def test_weights_of_yoso_are_probabilities_of_collisions():
+    q, k = (F.normalize(torch.randn(6, WIDTH), dim=-1) for _ in range(2))
+    planes = torch.randn(20_000, 3, WIDTH)
+    of_q, of_k = ((planes @ side.T) > 0 for side in (q, k))
+    probability = (of_q[..., :, None] == of_k[..., None, :]).all(1).float().mean(0)
+    weights = collision_probabilities((q @ k.T)[None, None], 3, False)[0, 0]
+    # Four standard errors of a mean over 20,000 draws.
+    torch.testing.assert_close(weights, probability, rtol=0, atol=4 * 0.5 / 20_000**0.5)
+
+
+def test_the_bound_is_the_papers_surrogate_and_lies_below_the_exact_derivative():
+    grid = torch.linspace(-0.999, 0.999, 500).double()[None, None, None].requires_grad_()
+    exact, bound = (
+        torch.autograd.grad(collision_probabilities(grid, 8, flag).sum(), grid)[0]
+        for flag in (False, True)
+    )
+    weights = (1 - torch.arccos(grid) / math.pi) ** 8
+    torch.testing.assert_close(bound, 4 * weights)
+    torch.testing.assert_close(exact, torch.autograd.grad(weights.sum(), grid)[0])
+    assert (bound <= exact).all()
+    inputs = qkv(20)
+    exact, bound = (
+        create("yoso", gradient=choice).attend(*inputs, None) for choice in ("exact", "bound")
+    )
+    assert torch.equal(exact, bound)
+    assert not torch.allclose(gradients(exact, *inputs)[0], gradients(bound, *inputs)[0])
+
+
+@pytest.mark.parametrize("gradient", ["exact", "bound"])
+@pytest.mark.parametrize("side", [1.0, -1.0], ids=["parallel", "opposite"])
+def test_gradients_are_bounded_where_that_of_arccos_is_not(side, gradient):
+    layer = create("yoso", gradient=gradient).float()
+    q, _, v = (part.float().detach().requires_grad_() for part in qkv(50))
+    for nudge in (0.0, 1e-7, 1e-5, 1e-3):
+        k = (side * q + nudge * torch.randn_like(q)).detach().requires_grad_()
+        actual = gradients(layer.attend(q, k, v, None), q, k, v)
+        reference = gradients(layer.attend(q, torch.randn_like(q).requires_grad_(), v, None), q, v)
+        assert all(part.isfinite().all() for part in actual)
+        assert actual[0].norm() < 30 * reference[0].norm()
+
+
+def test_fp32_gradients_are_right_near_a_cosine_of_one():
+    q, k, v = (part.detach() for part in qkv(40))
+    k = q + 0.02 * k * q.norm(dim=-1, keepdim=True)
+    double = [part.clone().requires_grad_() for part in (q, k, v)]
+    single = [part.float().requires_grad_() for part in (q, k, v)]
+    layer = create("yoso")
+    exact = gradients(formula("yoso", layer, *double), *double)
+    actual = gradients(layer.float().attend(*single, None), *single)
+    for narrow, wide in zip(actual, exact, strict=True):
+        assert (narrow - wide).norm() / wide.norm() < 1e-3
+
+
+def test_zero_vectors_of_yoso_give_zero_and_gradients_of_zero():
+    q, k, v = [part.detach() for part in qkv(9)]
+    q[:, :, 3], k[:, :, 5], v[0] = 0.0, 0.0, 0.0
+    inputs = [part.requires_grad_() for part in (q, k, v)]
+    out = create("yoso").attend(*inputs, None)
+    assert (out[0] == 0).all()
+    dq, dk, dv = gradients(out, *inputs)
+    assert (dq[:, :, 3] == 0).all() and (dk[:, :, 5] == 0).all()
+    assert all(part.isfinite().all() for part in (dq, dk, dv))
+
+
+@PADDED
+def test_the_loss_of_agf_measures_how_far_both_factors_are_from_orthogonal(padded):
+    layer, x, mask = create("agf", reg=0.3), draw(40), ragged(40) if padded else None
+    actual = layer(x, mask=mask).losses["orthogonality"]
+    u, vh, _ = layer.left_right_value(x).unflatten(-1, (3 * HEADS, -1)).split(HEADS, dim=2)
+    expected = []
+    for b in range(2):
+        real = slice(None) if mask is None else mask[b]
+        for h in range(HEADS):
+            for factor in (u[b, real, h].softmax(1), vh[b, real, h].softmax(0)):
+                expected.append((factor.T @ factor - torch.eye(WIDTH)).abs().mean())
+    torch.testing.assert_close(actual, 0.3 * 2 * torch.stack(expected).mean())
+
+
+def test_parameters_for_which_the_polynomials_have_no_recurrence_are_rejected():
+    with pytest.raises(UserError, match=r"agf\.a=-1.0 and agf.b=-1.0"):
+        create("agf", a=-1.0, b=-1.0)
+
+
+@pytest.mark.parametrize("dim", [64, 128])
+def test_a_convolution_has_the_parameters_of_softmax_within_two_percent(dim):
+    conv, softmax = (
+        sum(p.numel() for p in create(name, dim=dim).parameters()) for name in ("conv", "softmax")
+    )
+    assert 0.98 * softmax < conv <= softmax

@@ -1,0 +1,237 @@
+"""Published packages: corrected variants that agree with them, and variants that wrap them."""
+
+import importlib.util
+import sys
+from functools import partial
+from importlib import import_module
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import zoo
+from tests.zoo.oracle import DIM, HEADS, WIDTH, agree, draw, figures, qkv, ragged, valid
+from tests.zoo.test_delta import inputs as terms
+from zoo.conformance import configurations
+from zoo.conformance.tensors import random_tokens
+from zoo.contract import Unsupported
+from zoo.kernels import delta
+from zoo.packages import load
+from zoo.variants.performer_lib import PerformerLib
+
+PACKAGES = {
+    "performer-lib": ("performer-pytorch", "performer_pytorch"),
+    "nystrom-lib": ("nystrom-attention", "nystrom_attention"),
+    "reformer-lib": ("reformer-pytorch", "reformer_pytorch"),
+}
+
+
+def create(name: str, *, causal: bool = False, **options) -> zoo.Attention:
+    sizes = {"dim": DIM, "heads": HEADS, "max_len": 1000, "causal": causal}
+    return zoo.create(name, **sizes, **options).double()
+
+
+def same(actual: torch.Tensor, expected: torch.Tensor, bound: float = 1e-12) -> None:
+    torch.testing.assert_close(actual, expected, rtol=bound, atol=bound)
+
+
+def without_bias(layer: zoo.Attention) -> zoo.Attention:
+    """The layer; the projections of some packages have no bias."""
+    for name, parameter in layer.named_parameters():
+        if name in ("query.bias", "context.bias"):
+            torch.nn.init.zeros_(parameter)
+    return layer
+
+
+@pytest.fixture
+def performer_pytorch():
+    pytest.importorskip("distutils", reason="performer-pytorch needs distutils or setuptools")
+    return load("tests", "performer_pytorch", "performer-pytorch").performer_pytorch
+
+
+def test_linear_agrees(performer_pytorch):
+    q, k, v = qkv(63)
+    theirs = performer_pytorch.linear_attention(F.elu(q) + 1, F.elu(k) + 1, v)
+    same(create("linear").attend(q, k, v, None), theirs)
+
+
+def test_performer_agrees_with_its_package_without_its_epsilon(performer_pytorch, monkeypatch):
+    # Its epsilon of 1e-4 in every feature is a bias that the formula does not have.
+    exact = partial(performer_pytorch.softmax_kernel, eps=0.0)
+    monkeypatch.setattr(performer_pytorch, "softmax_kernel", exact)
+    theirs = performer_pytorch.FastAttention(WIDTH, nb_features=32).double()
+    layer, inputs = create("performer", features=32), qkv(63, 63, 0.5)
+    layer.projection.copy_(theirs.projection_matrix)
+    same(layer.attend(*inputs, None), theirs(*inputs), 1e-9)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("padded", [False, True])
+def test_local_agrees(causal, padded):
+    package = pytest.importorskip("local_attention")
+    theirs = package.LocalAttention(
+        16, causal=causal, exact_windowsize=True, use_rotary_pos_emb=False
+    )
+    inputs, mask = qkv(96), torch.ones(2, 96, dtype=torch.bool)
+    if padded:
+        # At the end: it numbers padded tokens too.
+        mask[0, 60:] = False
+    out = create("local", causal=causal, window=16).attend(*inputs, mask if padded else None)
+    same(valid(out, mask), valid(theirs(*inputs, mask=mask), mask), 1e-10)
+
+
+def test_nystrom_agrees_on_one_sample_and_head():
+    package = pytest.importorskip("nystrom_attention")
+    theirs = package.NystromAttention(
+        dim=WIDTH, dim_head=WIDTH, heads=1, num_landmarks=16, residual=False
+    ).double()
+    theirs.to_qkv = theirs.to_out = torch.nn.Identity()
+    q, k, v = (part[:1, :1] for part in qkv(64))
+    expected = theirs(torch.cat([q, k, v], -1)[:, 0])
+    layer = create("nystrom", landmarks=16)
+    out = layer.attend(*(part.expand(2, 2, -1, -1) for part in (q, k, v)), None)
+    same(out[1, 1], expected[0], 1e-9)
+
+
+def test_reformer_agrees_where_two_chunks_contain_all_tokens():
+    package = pytest.importorskip("reformer_pytorch")
+    theirs = package.LSHAttention(bucket_size=32, n_hashes=1, causal=False)
+    q, _, v = qkv(64)
+    expected, *_ = theirs(q.flatten(0, 1).float(), v.flatten(0, 1).float())
+    out = create("reformer", bucket=64).eval().attend(q, q, v, None).flatten(0, 1)
+    torch.testing.assert_close(out.float(), expected, rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
+def test_performer_lib_is_the_layer_of_its_package(causal, performer_pytorch):
+    ours = create("performer-lib", causal=causal, features=16)
+    theirs = performer_pytorch.SelfAttention(
+        8, heads=HEADS, dim_head=WIDTH, nb_features=16, causal=causal, qkv_bias=True
+    ).double()
+    theirs.fast_attention.load_state_dict(ours.inner.state_dict())
+    theirs.to_q, theirs.to_out = ours.query, ours.out
+    key, value = ours.context.weight.chunk(2)
+    for layer, weight, bias in zip(
+        (theirs.to_k, theirs.to_v), (key, value), ours.context.bias.chunk(2), strict=True
+    ):
+        layer.weight.data, layer.bias.data = weight.data, bias.data
+    x, mask = torch.randn(2, 63, 8).double(), ragged(63)
+    # Without gradients: the package's layer fills its values in place.
+    with torch.no_grad():
+        same(ours(x, x, mask).tokens, theirs(x, mask=mask))
+        same(ours(x, x, None).tokens, theirs(x))
+
+
+@pytest.mark.parametrize("conv", [0, 3])
+@pytest.mark.parametrize("n", [64, 100])
+def test_nystrom_lib_is_the_layer_of_its_package(n, conv):
+    ours = without_bias(create("nystrom-lib", landmarks=16, iterations=4, conv=conv))
+    package = load("tests", "nystrom_attention", "nystrom-attention")
+    theirs = package.NystromAttention(
+        8, dim_head=WIDTH, heads=HEADS, num_landmarks=16, pinv_iterations=4, residual=conv > 0,
+        residual_conv_kernel=3,
+    ).double()  # fmt: skip
+    theirs.to_qkv.weight.data = torch.cat([ours.query.weight, ours.context.weight]).data
+    theirs.to_out = ours.out
+    if conv:
+        theirs.res_conv = ours.inner.res_conv
+    x, mask = torch.randn(2, n, 8).double(), ragged(n)
+    same(ours(x, x, mask).tokens, theirs(x, mask=mask))
+    same(ours(x, x, None).tokens, theirs(x, mask=torch.ones_like(mask)))
+
+
+@pytest.mark.parametrize("n", [10, 16, 17, 100, 128])
+def test_reformer_lib_is_the_layer_of_its_package(n):
+    ours = without_bias(create("reformer-lib", bucket=16, hashes=3))
+    package = load("tests", "reformer_pytorch", "reformer-pytorch")
+    inner = package.LSHSelfAttention(8, heads=HEADS, bucket_size=16, n_hashes=3).double()
+    theirs = package.Autopadder(inner)
+    inner.toqk, inner.tov, inner.to_out = ours.query, ours.context, ours.out
+    x = torch.randn(2, n, 8).double()
+    for mask in (ragged(n), None):
+        real = torch.ones(2, n, dtype=torch.bool) if mask is None else mask
+        torch.manual_seed(3)
+        actual = ours(x, x, mask).tokens[real]
+        torch.manual_seed(3)
+        same(actual, theirs(x, input_mask=mask)[real])
+
+
+def test_the_derivatives_of_performer_lib_have_the_error_that_it_states():
+    (configuration, _) = configurations("performer-lib", PerformerLib)
+    layer, mask = configuration.layer(max_len=8, dim=4).eval(), torch.ones(2, 6, dtype=torch.bool)
+    mask[1, 4:] = False
+    # Five times as large as in the check.
+    x = 5 * 0.7 * random_tokens(2, 6, dim=4)
+
+    def real(tokens):
+        return layer(tokens, tokens, mask).tokens[mask].flatten()
+
+    claimed = torch.autograd.functional.jacobian(real, x).flatten(1)
+    nudges = 1e-6 * torch.eye(x.numel()).double().unflatten(1, x.shape)
+    with torch.no_grad():
+        actual = torch.stack([(real(x + d) - real(x - d)) / 2e-6 for d in nudges], dim=1)
+    wrong = ((claimed - actual).norm() / actual.norm()).item()
+    assert any(
+        wrong == pytest.approx(stated, rel=0.1)
+        for stated in figures(layer.expected_failures["gradients"])
+    )
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_a_missing_package_is_named_with_the_remedy(name, monkeypatch):
+    package, module = PACKAGES[name]
+    for imported in [name for name in sys.modules if name.split(".")[0] == module]:
+        monkeypatch.delitem(sys.modules, imported)
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(Unsupported, match=f"{name} needs {package}, .*pip install {package}$"):
+        create(name)
+
+
+def test_a_causal_performer_prints_nothing_about_its_missing_kernel(capsys):
+    create("performer-lib", causal=True)
+    assert capsys.readouterr().out == ""
+
+
+@pytest.fixture
+def oracle_of(monkeypatch):
+    """The module of a model of the package transformers, imported without torchvision."""
+    find = importlib.util.find_spec
+
+    def without(name: str, *package: str):
+        return None if name == "torchvision" else find(name, *package)
+
+    monkeypatch.setattr(importlib.util, "find_spec", without)
+    pytest.importorskip("transformers")
+    return lambda name: import_module(f"transformers.models.{name}.modeling_{name}")
+
+
+def test_the_delta_rules_of_transformers_agree(oracle_of):
+    """They compute in fp32: measured differences are 1e-6 of outputs, 1e-4 of gradients."""
+    qwen3, kimi = oracle_of("qwen3_next"), oracle_of("kimi_linear")
+    for n, channels, oracle in (
+        (63, False, qwen3.torch_chunk_gated_delta_rule),
+        (100, False, qwen3.torch_chunk_gated_delta_rule),
+        (100, True, kimi.chunk_kimi_delta_attention),
+    ):
+        q, k, v, decay, beta, _ = terms(n, channels, dtype=torch.float32)
+        beta = beta[..., :1]
+        parts = [part.detach().requires_grad_() for part in (q, k, v, decay, beta)]
+        mine = delta.attend(parts[0] * 6**-0.5, *parts[1:4], parts[4], parts[4])
+        by_token = [part.transpose(1, 2) for part in parts]
+        g, b = (by_token[i] if channels and i == 3 else by_token[i][..., 0] for i in (3, 4))
+        theirs = oracle(*by_token[:3], g=g, beta=b)[0].transpose(1, 2)
+        agree(mine, theirs, *parts, outputs=(1e-5, 2e-6), slopes=(1e-4, 2e-4))
+
+
+def test_the_scan_of_mamba2_of_transformers_agrees(oracle_of):
+    layer, n = create("mamba2", causal=True, state=6).float(), 100
+    x = draw(n).float()
+    u, k, q = F.silu(layer.query_key_value(x)).split(layer.widths, -1)
+    theirs = oracle_of("mamba2").mamba2_chunk_scan(
+        u.unflatten(-1, (HEADS, -1)), layer.decay.map(x), -layer.decay.log_rate.exp(),
+        k[:, :, None], q[:, :, None], chunk_size=32, D=layer.skip, dt_bias=layer.decay.bias,
+        dt_softplus=True,
+    )  # fmt: skip
+    theirs = theirs[0] if isinstance(theirs, tuple) else theirs
+    y = theirs.reshape(2, n, -1) * F.silu(layer.gate(x))
+    torch.testing.assert_close(layer(x).tokens, layer.out(layer.norm(y)), rtol=1e-4, atol=2e-6)

@@ -1,0 +1,179 @@
+"""Recurrences and gates: fp32 over many tokens, limits, states and how fresh layers start."""
+
+import pytest
+import torch
+from torch import Tensor
+
+import zoo
+from tests.zoo.formulas import erased_sums, level_sums, loop, regressions
+from tests.zoo.oracle import DIM, HEADS, WIDTH, draw, gradients
+from zoo.kernels.delta import decayed_chunks
+from zoo.registry import UserError
+from zoo.variants.log_linear import weighted_sum
+from zoo.variants.mesa import regress
+from zoo.variants.retention import log_gamma
+from zoo.variants.rwkv7 import recur
+
+
+def create(name: str, *, causal: bool = True, max_len: int = 1000, **options) -> zoo.Attention:
+    sizes = {"dim": DIM, "heads": HEADS, "max_len": max_len, "causal": causal}
+    return zoo.create(name, **sizes, **options).double()
+
+
+def narrow_and_wide(*parts: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+    """The same leaves in fp32, and in double precision."""
+    narrow = [part.float().requires_grad_() for part in parts]
+    return narrow, [part.detach().double().requires_grad_() for part in narrow]
+
+
+def near(out: Tensor, narrow: list[Tensor], exact: Tensor, wide: list[Tensor], bound: float):
+    """Assert that outputs are equal up to `bound`, and gradients up to ten times that."""
+    assert (out - exact).norm() < bound * exact.norm()
+    for one, other in zip(gradients(out, *narrow), gradients(exact, *wide), strict=True):
+        assert (one - other).norm() <= 10 * bound * other.norm()
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_long_sequences_of_retention_are_exact_in_fp32(causal):
+    q, k, v = (torch.randn(1, 4, 6000, 2).double() for _ in range(3))
+    position = torch.arange(6000)
+    # Of the literal sums these will do; 59 has no divisor with a chunk of 128 in common.
+    queries = position[::59]
+    narrow = [part.float() for part in (q, k, v)]
+    gamma = log_gamma(4).to(narrow[0])[None, :, None, None].expand(-1, -1, 6000, -1)
+    out = decayed_chunks(*narrow, gamma, chunk=16, causal=causal)
+    # The slowest of four heads has a half-life of 178 tokens.
+    for h in range(4):
+        distance = queries[:, None] - position
+        decay = (1 - 2.0 ** (-5 - h)) ** distance.abs().double()
+        decay = decay.masked_fill(distance < 0, 0.0) if causal else decay
+        exact = (decay * (q[0, h, queries] @ k[0, h].T)) @ v[0, h]
+        assert (out[0, h, queries] - exact).norm() / exact.norm() < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [("retention", {}), ("differential", {"version": "v1"})]
+)
+def test_a_head_of_odd_width_is_rejected(name, options):
+    with pytest.raises(UserError, match="dim=6 over heads=2 leaves 3; "):
+        zoo.create(name, dim=6, heads=2, max_len=9, **options)
+
+
+@pytest.mark.parametrize("levels", [3, 15])
+def test_steps_equal_forward_beyond_the_last_level(levels):
+    layer, x = create("log-linear", levels=levels).eval(), torch.randn(2, 90, DIM).double()
+    state, outputs = layer.start(2), []
+    assert state[0].shape == (2, HEADS, levels, WIDTH, WIDTH)
+    for token in x.unbind(1):
+        output, state = layer.step(token, state)
+        outputs.append(output)
+    torch.testing.assert_close(torch.stack(outputs, 1), layer(x).tokens)
+    # A level is occupied where the number of tokens has a binary digit of 1.
+    occupied = state[0].abs().amax((0, 1, 3, 4)) > 0
+    assert not occupied[0]
+    if levels == 15:
+        assert [int(bit) for bit in occupied[1:8]] == [90 >> level & 1 for level in range(7)]
+
+
+@pytest.mark.parametrize("strength", [0.0, 1.0, 30.0, 1e3, 1e6])
+def test_gates_of_log_linear_of_any_strength_are_exact_in_fp32(strength):
+    q, k, v = torch.randn(3, 1, 1, 300, WIDTH)
+    closed = (torch.arange(300) % 3 == 0)[:, None].float() * torch.rand(1, 1, 300, 1)
+    log_alpha = -strength * closed - 0.01 * torch.rand(1, 1, 300, 1)
+    narrow, wide = narrow_and_wide(q, k, v, log_alpha, torch.rand(1, 1, 300, 15))
+    head = [part[0, 0] for part in wide]
+    exact = level_sums(*head[:3], head[3][:, 0].exp(), head[4])
+    near(weighted_sum(*narrow, 64, 300)[0, 0], narrow, exact, wide, 1e-6)
+
+
+def test_lambda_of_mesa_starts_at_one():
+    penalty = create("mesa").float()._penalty(torch.zeros(1, HEADS, 1, WIDTH))
+    torch.testing.assert_close(penalty, torch.ones(HEADS, WIDTH))
+
+
+def terms_of_mesa(n: int) -> list[Tensor]:
+    q, k, v = torch.randn(3, 1, 1, n, WIDTH).double()
+    q, k = (torch.nn.functional.normalize(part, dim=-1) for part in (q, k))
+    return [q, k, v, torch.rand(1, 1, n, 1).double().log() / 16, torch.rand(1, 1, n, 1).double()]
+
+
+def test_a_large_penalty_leaves_gated_linear_attention():
+    q, k, v, log_alpha, beta = terms_of_mesa(50)
+    out = regress(q, k, v, log_alpha, beta, torch.full((1, WIDTH), 1e8).double(), 16)
+    expected = loop(q, beta * k, v, log_alpha)
+    torch.testing.assert_close(1e8 * out, expected, rtol=1e-6, atol=1e-6)
+
+
+def test_fp32_is_near_the_exact_solution_of_many_tokens():
+    narrow, wide = narrow_and_wide(*terms_of_mesa(500))
+    penalty, head = torch.full((1, WIDTH), 0.25), [part[0, 0] for part in wide]
+    exact = regressions(*head[:3], head[3][:, 0].exp(), head[4][:, 0], penalty[0].double())
+    near(regress(*narrow, penalty, 16)[0, 0], narrow, exact, wide, 1e-6)
+
+
+def terms_of_rwkv7(n: int, decay: float) -> list[Tensor]:
+    """Inputs of `recur` for one sample and head; log w is between 0 and `decay`."""
+    r, k, v, erased = torch.randn(4, 1, 1, n, WIDTH, dtype=torch.float64)
+    log_w, a = decay * torch.rand(1, 1, n, WIDTH), torch.rand(1, 1, n, WIDTH).double()
+    return [r, k, v, log_w.double(), a, torch.nn.functional.normalize(erased, dim=-1)]
+
+
+@pytest.mark.parametrize("decay", [0.0, -0.6])
+def test_fp32_is_exact_at_the_slowest_and_the_fastest_decay(decay):
+    narrow, wide = narrow_and_wide(*terms_of_rwkv7(300, decay))
+    r, k, v, log_w, a, erased = (part[0, 0] for part in wide)
+    exact = erased_sums(r, k, v, log_w.exp(), a, erased)
+    near(recur(*narrow, 64, 300)[0, 0], narrow, exact, wide, 5e-6)
+
+
+def test_without_decay_and_with_one_key_rwkv7_is_the_delta_rule():
+    r, _, v, log_w, a, key = terms_of_rwkv7(40, 0.0)
+    beta = a[..., :1].expand_as(a)
+    out = recur(r, beta * key, v, log_w, beta, key, 16, 40)
+    torch.testing.assert_close(out, loop(r, key, v, log_w, beta, beta))
+
+
+def test_two_steps_are_two_tokens_of_which_the_second_reads():
+    layer, x = create("delta", steps=2, negative=True), draw(30)
+    parts = layer.inputs(x, layer.query_key_value(x), None)
+    y = loop(*parts)[:, :, 1::2]
+    torch.testing.assert_close(layer(x).tokens, layer.merge(x, y))
+    assert parts.k.shape[2] == 60 and not torch.equal(parts.k[:, :, ::2], parts.k[:, :, 1::2])
+
+
+@pytest.mark.parametrize(
+    ("name", "least", "median"), [("gated-delta", 0.3, 0.94), ("kda", 0.3, 0.93)]
+)
+def test_a_fresh_layer_remembers(name, least, median):
+    layer = zoo.create(name, dim=512, heads=256, max_len=9, causal=True)
+    alpha = layer.decay(torch.zeros(1, 1, 512))[0].detach().exp()
+    assert alpha.median().item() == pytest.approx(median, abs=0.02)
+    assert least < alpha.quantile(0.05) < 0.6 and 0.98 < alpha.quantile(0.95) < 1
+
+
+def test_equal_gates_of_fox_are_a_bias_that_is_linear_in_the_distance():
+    layer, x = create("fox"), draw(50)
+    with torch.no_grad():
+        layer.forget.weight.zero_()
+    q, k, v = (
+        part.unflatten(-1, (HEADS, -1)).transpose(1, 2)
+        for part in (layer.query(x), *layer.context(x).chunk(2, -1))
+    )
+    position = torch.arange(50)
+    slope = layer.forget.bias.sigmoid().log()[:, None, None]
+    bias = (slope * (position[:, None] - position)).masked_fill(position > position[:, None], -1e9)
+    expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+    expected = layer.out(expected.transpose(1, 2).flatten(2))
+    torch.testing.assert_close(layer(x).tokens, expected)
+
+
+def test_steps_of_fox_keep_the_digits_that_a_sum_over_many_tokens_loses():
+    layer = create("fox", max_len=1024).float().eval()
+    with torch.no_grad():
+        x, state = torch.randn(1, 1024, DIM), layer.start(1)
+        exact = layer.double()(x.double()).tokens[:, -1]
+        layer.float()
+        for token in x.unbind(1):
+            output, state = layer.step(token, state)
+        assert (output - exact).abs().max() < 2e-6
+        assert (layer(x).tokens[:, -1] - exact).abs().max() < 1e-4
