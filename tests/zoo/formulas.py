@@ -579,9 +579,11 @@ LIMITS = [
     between_projections(
         "nystrom", softmax, options={"landmarks": 64, "iterations": 40}, **CONVERGED
     ),
+    # Tokens that are far apart: the kernel is not nearly singular.
     between_projections(
-        "soft", all_pairs, options={"landmarks": 64, "iterations": 40}, **CONVERGED
+        "soft", all_pairs, options={"landmarks": 64, "iterations": 40},
+        random={"query.weight": 0.0}, **CONVERGED,
     ),
     Case("longformer", longformer, {"window": 5, "global_tokens": 0}),
-]
+]  # fmt: skip
 """Options with which a variant equals a simpler formula, of up to 63 tokens."""

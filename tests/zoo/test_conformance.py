@@ -29,6 +29,8 @@ from tests.zoo.oracle import figures
 from tests.zoo.primal_oracle import make_columns_orthonormal
 from zoo.conformance import (
     CHECKS,
+    Check,
+    Configuration,
     Outcome,
     Result,
     checks_for,
@@ -47,49 +49,49 @@ from zoo.variants.primal import Primal
 from zoo.variants.softmax import Softmax
 
 NAN = float("nan")
-SLOW = {check.name for check in CHECKS if not check.fast}
-LARGE = SLOW - {"compiles", "export", "linear memory", "linear FLOPs"}
-"""Checks with long inputs or large batches; those of all variants are on the certificates."""
-LARGE_OF = {"linear", "primal", "softmax"}
+SLOW = {check.name for check in CHECKS if not check.fast} | {"causality, fp32"}
+LARGE = SLOW - {"compiles", "export", "linear memory", "linear FLOPs", "causality, fp32"}
+"""Checks with long inputs or large batches."""
+WHOLE = {"linear", "primal", "softmax"}
+"""Variants that all checks run on, in both forms; the certificates have those of every variant."""
 SLOW_TO_EXPORT = {"gated-linear", "gdn2", "hgrn2", "kda", "nystrom", "reformer", "soft"}
-"""Variants whose export takes many seconds; its results are on their certificates."""
 OF_CAUSAL_FORMS = {"causality", "receptive field", "recurrence"}
 """Groups of checks that a variant does not pass in its bidirectional form too."""
 OF_EVERY_PAIR = {"causality", "padding invariance", "batch independence"}
 FAST_PAIRS = {"none", "softmax", "linear", "primal", "flowformer", "linformer", "longformer"}
 """Variants whose checks of every pair of tokens are fast; some take seconds for each other one."""
-OF_OWN_CODE = {
-    "compiles", "export", "linear memory", "linear FLOPs", "causality, fp32", "batch independence"
-}  # fmt: skip
-"""Checks that take seconds for each published package; their results are on its certificate."""
 WITHOUT_VALUE = {"gradients", "side-effect-free forward"}
 """Checks whose detail has no value that the reason of an expected failure could state."""
 PAIRS = [(0, 1), (47, 48), (63, 64), (36, 37), (148, 149), (0, 149), (5, 131)]
 
 
-def parameters(configuration, check):
-    """A check of a registered variant; slow also if another form passes the same."""
-    variant = configuration.label.removesuffix(", causal")
+def runs(configuration: Configuration, check: Check) -> bool:
+    """Whether the tests run a check that applies, and leave it not to the certificates alone."""
+    name = configuration.name
+    if name.endswith("-lib"):
+        # The variant of the same mechanism passes the same checks.
+        return check.name in configuration.variant.expected_failures
+    if name in WHOLE:
+        return not (configuration.repeats and check.name in ("compiles", "export"))
     repeated = configuration.repeats and check.group not in OF_CAUSAL_FORMS
-    # Of a published package: the variant of the same mechanism passes the same checks.
-    repeated |= variant.endswith("-lib")
-    pairs = check.name in OF_EVERY_PAIR and variant not in FAST_PAIRS
-    slow = check.name in SLOW | {"causality, fp32"} or repeated or pairs
-    name = f"{configuration.label}: {check.name}"
-    return pytest.param(configuration, check, id=name, marks=[pytest.mark.slow] if slow else [])
+    slow = check.name in LARGE or (check.name == "export" and name in SLOW_TO_EXPORT)
+    return not (repeated or slow)
 
 
 REGISTERED = [
-    parameters(configuration, check)
+    pytest.param(
+        configuration,
+        check,
+        id=f"{configuration.label}: {check.name}",
+        marks=[pytest.mark.slow]
+        if check.name in SLOW or (check.name in OF_EVERY_PAIR and name not in FAST_PAIRS)
+        else [],
+    )
     for name, variant in variants.items()
     if not variant.unchecked
     for configuration in configurations(name, variant)
     for check in checks_for(configuration)
-    if not (name.endswith("-lib") and check.name in OF_OWN_CODE)
-    # Tracing takes seconds for each form; the other one is traced.
-    if not (configuration.repeats and check.name in ("compiles", "export"))
-    if not (check.name in LARGE and name not in LARGE_OF)
-    if not (name in SLOW_TO_EXPORT and check.name == "export")
+    if runs(configuration, check)
 ]
 
 
