@@ -45,7 +45,8 @@ def without_bias(layer: zoo.Attention) -> zoo.Attention:
 
 @pytest.fixture
 def performer_pytorch():
-    pytest.importorskip("distutils", reason="performer-pytorch needs distutils or setuptools")
+    if importlib.util.find_spec("distutils") is None:
+        pytest.skip("performer-pytorch needs distutils or setuptools")
     return load("tests", "performer_pytorch", "performer-pytorch").performer_pytorch
 
 
