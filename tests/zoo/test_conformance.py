@@ -50,11 +50,10 @@ from zoo.variants.softmax import Softmax
 
 NAN = float("nan")
 SLOW = {check.name for check in CHECKS if not check.fast} | {"causality, fp32"}
-LARGE = SLOW - {"compiles", "export", "linear memory", "linear FLOPs", "causality, fp32"}
-"""Checks with long inputs or large batches."""
+LARGE = SLOW - {"linear memory", "linear FLOPs", "causality, fp32"}
+"""Checks with long inputs, large batches or compilers, which take many seconds each."""
 WHOLE = {"linear", "primal", "softmax"}
 """Variants that all checks run on, in both forms; the certificates have those of every variant."""
-SLOW_TO_EXPORT = {"gated-linear", "gdn2", "hgrn2", "kda", "nystrom", "reformer", "soft"}
 OF_CAUSAL_FORMS = {"causality", "receptive field", "recurrence"}
 """Groups of checks that a variant does not pass in its bidirectional form too."""
 OF_EVERY_PAIR = {"causality", "padding invariance", "batch independence"}
@@ -74,8 +73,7 @@ def runs(configuration: Configuration, check: Check) -> bool:
     if name in WHOLE:
         return not (configuration.repeats and check.name in ("compiles", "export"))
     repeated = configuration.repeats and check.group not in OF_CAUSAL_FORMS
-    slow = check.name in LARGE or (check.name == "export" and name in SLOW_TO_EXPORT)
-    return not (repeated or slow)
+    return not (repeated or check.name in LARGE)
 
 
 REGISTERED = [
