@@ -1,4 +1,4 @@
-"""The state of a store at any time: cells that are done, running, interrupted, failed, waiting."""
+"""The state of a store at any time: runs that are done, running, interrupted, failed, waiting."""
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -11,14 +11,14 @@ from harness.records.store import Broken, Store
 
 
 class Overview(NamedTuple):
-    """The cells of a store, each in one of the groups.
+    """The runs of a store, each in one of the groups.
 
     Attributes:
-        done: the cells with a final status, by name.
-        failed: those of runs that failed, by name.
-        running: the states of cells that a process runs now, by name.
+        done: the runs with a final status, by name.
+        failed: the runs that failed, by name.
+        running: the states of runs that a process makes now, by name.
         interrupted: what is known of the runs that can be continued, by name.
-        waiting: names of cells of running commands that no process has begun.
+        waiting: names of runs of running commands that no process has begun.
         broken: files that are not records.
         seconds_left: until the running commands end, about; None where unknown.
     """
@@ -65,12 +65,12 @@ def overview(store: Store) -> Overview:
 def _seconds_left(
     finished: Sequence[float], running: Iterable[State], waiting: int
 ) -> float | None:
-    """Seconds until all cells have ended, from the mean seconds of a cell.
+    """Seconds until all runs have ended, from the mean seconds of a run.
 
     Args:
-        finished: seconds of the cells that have ended.
-        running: the states of those that run.
-        waiting: the number of those that have not begun.
+        finished: seconds of the runs that have ended.
+        running: the states of runs in progress.
+        waiting: the number of runs that have not begun.
     """
     states, now = [*running], datetime.now(UTC)
     parts = [state.step / state.steps for state in states]
