@@ -57,10 +57,10 @@ def over_seeds(points: pd.DataFrame, value: str) -> pd.DataFrame:
 def draw(found: pd.DataFrame) -> Figure:
     """Four panels for each question, up to `MOST_PANELS` in all."""
     panels = [*product(found.groupby("question"), ("loss", "dev"), AXES)]
-    figure, axes = style.panels_of_rows([own["row"].nunique() for (_, own), _, _ in panels])
-    for panel, ((title, own), value, against) in zip(axes, panels, strict=False):
+    figure, axes = style.panels_of_rows([points["row"].nunique() for (_, points), _, _ in panels])
+    for panel, ((title, points), value, against) in zip(axes, panels, strict=False):
         style.heading(panel, str(title))
-        _panel(panel, own, value, against)
+        _panel(panel, points, value, against)
     return figure
 
 

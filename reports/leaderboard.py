@@ -93,8 +93,8 @@ def _rows(runs: pd.DataFrame, suite: suites.Implicit, baselines: pd.DataFrame) -
     groups = runs.groupby(key)
     found = suites.answers(runs, suite, baselines).set_index(key)
     found = found[found["status"] != ""].drop(columns=["known_failures", "metric"])
-    own = groups.agg(OF_RUNS).rename(columns={"baseline": "without_attention"})
-    found = found.join(own).join(_costs(runs))
+    of_runs = groups.agg(OF_RUNS).rename(columns={"baseline": "without_attention"})
+    found = found.join(of_runs).join(_costs(runs))
     best = 100 * suites.probabilities_of_best(runs, suite, baselines)
     found = found.join(best).join(groups.agg(
         runs=("seed", "size"), run_seeds=("seed", lambda seeds: " ".join(map(str, seeds))),
@@ -225,8 +225,8 @@ def files(found: Leaderboard, broken: Sequence[Broken]) -> dict[str, bytes]:
         "leaderboard.md.j2", sections=sections(found), older=found.older,
         coverage=FAILING_COVERAGE, runs=len(every), **_counts(every),
         environments=environments(every),
-        known_failures=sorted({one for own in every.get("expected_failures", ())
-                               for one in own.items()}),
+        known_failures=sorted({failure for failures in every.get("expected_failures", ())
+                               for failure in failures.items()}),
         broken=sorted((file.path.name, file.reason) for file in broken),
     )  # fmt: skip
     return {"leaderboard.md": page.encode(), "leaderboard.csv": frame_csv(table(found))}
@@ -293,27 +293,28 @@ def sections(found: Leaderboard) -> list[dict[str, Any]]:
 
 
 def _section(found: Leaderboard, rows: pd.DataFrame) -> dict[str, Any]:
-    own, question = lines(rows), rows["question"].iloc[0]
-    metric = metric_of(own[0])
-    names = {"metric": metric.title, "dev_metric": own[0]["dev_metric"]}
+    shown, question = lines(rows), rows["question"].iloc[0]
+    first = shown[0]
+    metric = metric_of(first)
+    names = {"metric": metric.title, "dev_metric": first["dev_metric"]}
     columns = [
         column._replace(heading=column.heading.format(**names))
         for column in COLUMNS
         if not column.optional or rows[column.optional].replace("", 0).fillna(0).ne(0).any()
     ]
-    rules = found.rules[found.rules["data"] == own[0]["data"]]
+    rules = found.rules[found.rules["data"] == first["data"]]
     rules = rules.sort_values(["score", "name"], ascending=[metric.sign < 0, True])
-    baselines = [(one["name"], metric.text(one["score"])) for one in lines(rules)]
-    page_lines = [[escape(column.text(line)) for column in columns] for line in own]
+    baselines = [(rule["name"], metric.text(rule["score"])) for rule in lines(rules)]
+    page_lines = [[escape(column.text(line)) for column in columns] for line in shown]
     page_lines += [
         [f"*{escape(name)}*", f"*{text}*", *[""] * (len(columns) - 2)] for name, text in baselines
     ]
     pairs = found.pairs[found.pairs["question"] == question]
     return {
-        "title": question, "setting": own[0]["setting"], "metric": metric.title,
+        "title": question, "setting": first["setting"], "metric": metric.title,
         "test_examples": rows["test_examples"].max(),
         "verdict": _verdict(rows, pairs, metric, has_rules=bool(baselines)),
-        "columns": columns, "rows": own, "baselines": baselines,
+        "columns": columns, "rows": shown, "baselines": baselines,
         "head": [column.heading for column in columns], "lines": page_lines,
     }  # fmt: skip
 
@@ -329,8 +330,8 @@ def _verdict(rows: pd.DataFrame, pairs: pd.DataFrame, metric: Metric, *, has_rul
         finished=len(finished), not_compared=obstacles.agg(", ".join).to_dict(),
         data=rows["data"].iloc[0], has_rules=has_rules, answered=int(attention["answered"].sum()),
         attention=len(attention), strongest=[
-            f"{one['baseline']}, {metric.sentence(one['baseline_value'])}"
-            for one in lines(strongest)
+            f"{row['baseline']}, {metric.sentence(row['baseline_value'])}"
+            for row in lines(strongest)
         ],
     )  # fmt: skip
     return " ".join(text.split())

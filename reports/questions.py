@@ -131,7 +131,7 @@ def failures(runs: pd.DataFrame) -> str:
     if len(failed) == len(runs) and texts.nunique() == 1:
         return str(texts.iloc[0])
     seeds = failed["seed"].astype(str).groupby(texts, sort=False).agg(", ".join)
-    return "; ".join(f"seed {own} {reason}" for reason, own in seeds.items())
+    return "; ".join(f"seed {names} {reason}" for reason, names in seeds.items())
 
 
 def failure(run: Run) -> str:
@@ -198,10 +198,10 @@ def _titles(shared: pd.DataFrame, group: pd.Series, threads: pd.Series) -> dict[
     """
     first = shared[~group.duplicated()].set_axis(group[~group.duplicated()])
     titles = pd.Series({
-        number: _title(own, sorted({*threads[group[group == number].index]}))
-        for number, own in first.to_dict("index").items()
+        number: _title(setting, sorted({*threads[group[group == number].index]}))
+        for number, setting in first.to_dict("index").items()
     })  # fmt: skip
-    for same in (own.index for _, own in titles.groupby(titles) if len(own) > 1):
+    for same in (equal.index for _, equal in titles.groupby(titles) if len(equal) > 1):
         differing = [path for path in first if first.loc[same, path].nunique() > 1]
         titles[same] += "; " + _phrases(first.loc[same], differing)
     return titles.to_dict()
@@ -221,7 +221,7 @@ def _title(shared: Run, threads: Sequence[int]) -> str:
 def _phrases(shared: pd.DataFrame, paths: Sequence[str]) -> pd.Series:
     """The fields in words with their values, line by line."""
     texts = [
-        ", ".join(f"{field_text(path)} {own[path]}" for path in paths) for own in lines(shared)
+        ", ".join(f"{field_text(path)} {run[path]}" for path in paths) for run in lines(shared)
     ]
     return pd.Series(texts, shared.index)
 
@@ -242,7 +242,8 @@ def _recipe(shared: Mapping[str, str]) -> str:
 
 def grid_text(grid: Mapping[str, Sequence[object]]) -> str:
     """The values of each tuned field of a grid, as `learning rate 0.001, 0.003`."""
-    return "; ".join(f"{field_text(path)} {', '.join(map(str, own))}" for path, own in grid.items())
+    texts = ((field_text(path), ", ".join(map(str, values))) for path, values in grid.items())
+    return "; ".join(map(" ".join, texts))
 
 
 def _chosen(run: Run, varied: str) -> dict[str, object]:
@@ -260,7 +261,7 @@ def _chosen_text(chosen: Mapping[str, object]) -> str:
 
 def _flat(options: Mapping[str, Mapping[str, object]], varied: str) -> dict[str, object]:
     """Options by `VARIANT.OPTION`, without the one that varies."""
-    flat = {f"{name}.{o}": value for name, own in options.items() for o, value in own.items()}
+    flat = {f"{name}.{o}": value for name, of in options.items() for o, value in of.items()}
     return {path: value for path, value in flat.items() if path != varied}
 
 
@@ -283,10 +284,10 @@ def _text(value: object) -> str:
 def _is_result(runs: pd.DataFrame, group: pd.Series) -> pd.Series:
     """Whether each run is no trial, or one of a row all of whose trials failed."""
     trial = runs["role"] == "trial"
-    own = runs[trial]
-    rows = own.groupby([group[trial], own["attention"], own["options"], own["seed"]])
-    points = own["grid"].map(lambda text: prod(map(len, json.loads(text).values())))
-    failed = ~own["status"].eq("ok").groupby(rows.ngroup()).transform("any").astype(bool)
+    trials = runs[trial]
+    rows = trials.groupby([group[trial], trials["attention"], trials["options"], trials["seed"]])
+    points = trials["grid"].map(lambda text: prod(map(len, json.loads(text).values())))
+    failed = ~trials["status"].eq("ok").groupby(rows.ngroup()).transform("any").astype(bool)
     complete = rows["id"].transform("nunique") == points
     return ~trial | (failed & complete).reindex(runs.index, fill_value=False)
 

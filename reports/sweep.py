@@ -50,7 +50,7 @@ def files(
         raise ValueError(f"no two runs of the store differ in {field} alone")
     name = f"sweep_{field.replace('.', '_')}"
     table = frame_csv(found[COLUMNS])
-    sections = [_section(own) for _, own in found.groupby("question")]
+    sections = [_section(swept) for _, swept in found.groupby("question")]
     page = rendered("sweep.md.j2", field=field, sections=sections)
     with mpl.rc_context(style.STYLE):
         images = style.save(draw(found), name, digest(f"{name}.csv", table))
@@ -63,27 +63,28 @@ def sweeps(
     """A line for each row at each value of an option, where the runs of a question have several.
 
     Columns: `question` (of all values), `setting`, `field`, `value`; `attention`, `row`, `metric`,
-    `unit`, `mean`, `low`, `high`, `text`, `interval`, `seeds` (the finished ones), `failures`;
-    `state_bytes`, the median; `rule` and `rule_value`, the strongest baseline of the task.
+    `unit`, `mean`, `low`, `high`, `text`, `interval`, `seeds` (of all runs), `failures`;
+    `state_bytes`, the median; `rule` and `rule_score`, the strongest baseline of the task.
     """
     values = values_of(runs, field, default)
-    own = questions(runs.assign(value=values)[values.notna()], field).sort_values("started")
+    swept = questions(runs.assign(value=values)[values.notna()], field).sort_values("started")
     # Of a run in both precisions, the later one.
-    own = own.drop_duplicates(["question", "row", "value", "seed"], keep="last")
-    own = own[own.groupby("question")["value"].transform("nunique") > 1] if len(own) else own
-    if own.empty:
-        return own
-    asked = own.groupby(["question", "value"], sort=False).ngroup().map(str)
+    swept = swept.drop_duplicates(["question", "row", "value", "seed"], keep="last")
+    if len(swept):
+        swept = swept[swept.groupby("question")["value"].transform("nunique") > 1]
+    if swept.empty:
+        return swept
+    asked = swept.groupby(["question", "value"], sort=False).ngroup().map(str)
     suite = suites.Implicit(tuple(map(suites.Asked, asked.unique())))
-    renamed = own.assign(question=asked, suite=suite.key)
+    renamed = swept.assign(question=asked, suite=suite.key)
     answers = suites.answers(renamed, suite, baselines).set_index(["question", "row"])
-    groups = own.groupby([asked.rename("asked"), "row"])
+    groups = swept.groupby([asked.rename("asked"), "row"])
     found = groups.agg(
         **{name: (name, "first") for name in ("question", "value", "setting", "attention", "data",
                                               "metric", "unit", "better", "digits")},
         seeds=("seed", "size"), state_bytes=("state_bytes", "median"),
     )  # fmt: skip
-    found = found.join(groups[[*own]].apply(failures).rename("failures"))
+    found = found.join(groups[[*swept]].apply(failures).rename("failures"))
     found = found.join(answers[["mean", "low", "high", "text", "interval"]].rename_axis(
         ["asked", "row"]
     )).reset_index()  # fmt: skip
@@ -115,55 +116,55 @@ def values_of(runs: pd.DataFrame, field: str, default: object = None) -> pd.Seri
 def draw(found: pd.DataFrame) -> Figure:
     """A panel for each sweep, and one of the state where models have one; up to `MOST_PANELS`."""
     panels = [
-        (title, own, panel)
-        for title, own in found.groupby("question")
-        for panel in (_values, *([_states] if own["state_bytes"].gt(0).any() else []))
+        (title, swept, panel)
+        for title, swept in found.groupby("question")
+        for panel in (_values, *([_states] if swept["state_bytes"].gt(0).any() else []))
     ]
-    figure, axes = style.panels_of_rows([own["row"].nunique() for _, own, _ in panels])
-    for panel, (title, own, plot) in zip(axes, panels, strict=False):
+    figure, axes = style.panels_of_rows([swept["row"].nunique() for _, swept, _ in panels])
+    for panel, (title, swept, plot) in zip(axes, panels, strict=False):
         style.heading(panel, str(title))
-        last = own.sort_values(
-            ["order", "mean"], ascending=[False, own["better"].iloc[0] != "higher"]
+        last = swept.sort_values(
+            ["order", "mean"], ascending=[False, swept["better"].iloc[0] != "higher"]
         )
-        plot(panel, own, [*dict.fromkeys(last["row"])])
-        panel.set_ylabel(f"test {_metric(own)}")
+        plot(panel, swept, [*dict.fromkeys(last["row"])])
+        panel.set_ylabel(f"test {_metric(swept)}")
     return figure
 
 
-def _values(axes: Axes, own: pd.DataFrame, order: list[str]) -> None:
-    values = _in_order(own)
-    places = own["value"].map(values.index)
-    shifts = own["row"].map(order.index) - (len(order) - 1) / 2
+def _values(axes: Axes, swept: pd.DataFrame, order: list[str]) -> None:
+    values = _in_order(swept)
+    places = swept["value"].map(values.index)
+    shifts = swept["row"].map(order.index) - (len(order) - 1) / 2
     style.draw_rows(
-        axes, own.assign(place=places + SHIFT * shifts), "place", "mean", order, bars=True
+        axes, swept.assign(place=places + SHIFT * shifts), "place", "mean", order, bars=True
     )
-    strongest = own.drop_duplicates("value").set_index("value")["rule_score"].reindex(values)
+    strongest = swept.drop_duplicates("value").set_index("value")["rule_score"].reindex(values)
     axes.plot(range(len(values)), strongest, color=style.GREY, linestyle="--",
               label="strongest baseline")  # fmt: skip
     axes.set_xticks(range(len(values)), [style.label(str(value)) for value in values])
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.set(xlabel=style.label(own["field"].iloc[0]), xlim=(-0.4, len(values) - 0.6))
-    missing = own[own["text"] == ""]
+    axes.set(xlabel=style.label(swept["field"].iloc[0]), xlim=(-0.4, len(values) - 0.6))
+    missing = swept[swept["text"] == ""]
     style.not_shown(
-        axes, [f"{one['row']} at {one['value']}: {one['failures']}" for one in lines(missing)]
+        axes, [f"{line['row']} at {line['value']}: {line['failures']}" for line in lines(missing)]
     )
 
 
-def _states(axes: Axes, own: pd.DataFrame, order: list[str]) -> None:
-    own = own[own["state_bytes"] > 0].sort_values("state_bytes")
-    style.draw_rows(axes, own, "state_bytes", "mean", order, bars=True)
+def _states(axes: Axes, swept: pd.DataFrame, order: list[str]) -> None:
+    swept = swept[swept["state_bytes"] > 0].sort_values("state_bytes")
+    style.draw_rows(axes, swept, "state_bytes", "mean", order, bars=True)
     axes.set(xscale="log", xlabel="state of decoding, bytes (log)")
-    ticks = _powers(own["state_bytes"].min(), own["state_bytes"].max())
+    ticks = _powers(swept["state_bytes"].min(), swept["state_bytes"].max())
     axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
     axes.xaxis.set_minor_locator(NullLocator())
 
 
-def _section(own: pd.DataFrame) -> dict[str, Any]:
+def _section(swept: pd.DataFrame) -> dict[str, Any]:
     """What the page shows of a sweep: a line for each row, a column for each value."""
-    values, field = _in_order(own), escape(own["field"].iloc[0])
-    texts = own.assign(
-        score=[escape(_text(one)) for one in lines(own)],
-        state=own["state_bytes"].map(whole_text),
+    values, field = _in_order(swept), escape(swept["field"].iloc[0])
+    texts = swept.assign(
+        score=[escape(_text(line)) for line in lines(swept)],
+        state=swept["state_bytes"].map(whole_text),
     )  # fmt: skip
     scores, states = (
         texts.pivot(index="row", columns="value", values=name)
@@ -171,18 +172,18 @@ def _section(own: pd.DataFrame) -> dict[str, Any]:
         .fillna(NOTHING)
         for name in ("score", "state")
     )
-    rules = own.drop_duplicates("value").set_index("value").reindex(values)
+    rules = swept.drop_duplicates("value").set_index("value").reindex(values)
     strongest = [
-        f"*{one['rule_score']:z,.{int(one['digits'])}f} {escape(one['rule'])}*"
-        if pd.notna(one["rule_score"])
+        f"*{line['rule_score']:z,.{int(line['digits'])}f} {escape(line['rule'])}*"
+        if pd.notna(line["rule_score"])
         else NOTHING
-        for one in lines(rules)
+        for line in lines(rules)
     ]
     recurrent = states[(states != NOTHING).any(axis=1)]
     return {
-        "title": own["question"].iloc[0],
-        "setting": own["setting"].iloc[0],
-        "metric": _metric(own),
+        "title": swept["question"].iloc[0],
+        "setting": swept["setting"].iloc[0],
+        "metric": _metric(swept),
         "head": [field, *map(escape, map(str, values))],
         "scores": [*_lines(scores), ["*strongest baseline*", *strongest]],
         "states": _lines(recurrent),
@@ -190,7 +191,7 @@ def _section(own: pd.DataFrame) -> dict[str, Any]:
 
 
 def _lines(cells: pd.DataFrame) -> list[list[str]]:
-    return [[escape(str(row)), *own] for row, *own in cells.itertuples()]
+    return [[escape(str(row)), *texts] for row, *texts in cells.itertuples()]
 
 
 def _text(line: Mapping[Hashable, Any]) -> str:
@@ -200,14 +201,14 @@ def _text(line: Mapping[Hashable, Any]) -> str:
     return "; ".join(filter(None, [score, seed, line["failures"]]))
 
 
-def _metric(own: pd.DataFrame) -> str:
+def _metric(swept: pd.DataFrame) -> str:
     return Metric(
-        name=own["metric"].iloc[0], unit=own["unit"].iloc[0], better="higher", digits=0
+        name=swept["metric"].iloc[0], unit=swept["unit"].iloc[0], better="higher", digits=0
     ).title
 
 
-def _in_order(own: pd.DataFrame) -> list[object]:
-    return [*own.sort_values("order")["value"].unique()]
+def _in_order(swept: pd.DataFrame) -> list[object]:
+    return [*swept.sort_values("order")["value"].unique()]
 
 
 def _order(value: object) -> tuple[bool, float, str]:

@@ -35,7 +35,9 @@ class Study(NamedTuple):
     @property
     def points(self) -> dict[str, str]:
         """Every point of the grid in order: its text by its JSON."""
-        points = [dict(zip(self.grid, own, strict=True)) for own in product(*self.grid.values())]
+        points = [
+            dict(zip(self.grid, values, strict=True)) for values in product(*self.grid.values())
+        ]
         return {
             json.dumps(point): ", ".join(f"{field_text(p)} {v}" for p, v in point.items())
             for point in points
@@ -54,14 +56,16 @@ def files(runs: pd.DataFrame) -> dict[str, bytes]:
 
 def studies(runs: pd.DataFrame) -> Iterator[Study]:
     """The trials of runs, by question; of equal trials that nearest to the recipe is better."""
-    for title, own in questions(runs, trials=True).groupby("question"):
-        grid = json.loads(own["grid"].iloc[0])
-        points = [json.dumps({path: whole(run[path]) for path in grid}) for run in lines(own)]
-        sign = own["dev_better"].map({"higher": -1, "lower": 1})
-        own = own.assign(point=points, order=sign * own["dev"])
-        own = own.sort_values(["order", "distance", "point"]).drop_duplicates(["row", "point"])
-        best = own["dev"].notna() & ~own["row"].duplicated()
-        yield Study(str(title), own["setting"].iloc[0], grid, own.assign(best=best))
+    for title, trials in questions(runs, trials=True).groupby("question"):
+        grid = json.loads(trials["grid"].iloc[0])
+        points = [json.dumps({path: whole(run[path]) for path in grid}) for run in lines(trials)]
+        sign = trials["dev_better"].map({"higher": -1, "lower": 1})
+        trials = trials.assign(point=points, order=sign * trials["dev"])
+        trials = trials.sort_values(["order", "distance", "point"]).drop_duplicates(
+            ["row", "point"]
+        )
+        best = trials["dev"].notna() & ~trials["row"].duplicated()
+        yield Study(str(title), trials["setting"].iloc[0], grid, trials.assign(best=best))
 
 
 def draw(found: Sequence[Study]) -> Figure:
@@ -80,7 +84,7 @@ def _section(study: Study) -> dict[str, Any]:
     cells = study.trials.assign(text=texts).pivot(index="row", columns="point", values="text")
     cells = cells.reindex(columns=[*study.points]).fillna(NOTHING)
     head = ["attention", *map(escape, study.points.values())]
-    rows = [[escape(str(row)), *own] for row, *own in cells.itertuples()]
+    rows = [[escape(str(row)), *texts] for row, *texts in cells.itertuples()]
     return {"title": study.title, "setting": study.setting, "head": head, "lines": rows}
 
 
