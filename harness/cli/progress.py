@@ -82,12 +82,12 @@ class RunProgress:
         """Add a row for the run to `bar`; tracebacks go to `errors`."""
         self._title, self._bar, self._errors = title(spec), bar, errors
         self._row = bar.add_task(self._title, total=spec.train.steps, status="")
-        self._begins, self._step, self._printed = True, 0, 0.0
+        self._begins, self._step, self._steps, self._printed = True, 0, spec.train.steps, 0.0
 
     def phase(self, name: str) -> None:
         """See `ProgressCallback.phase`."""
         self._begins = True
-        show_step(self._bar, self._row, self._step, name, begins=True)
+        show_step(self._bar, self._row, self._step, self._steps, name, begins=True)
         self._print(name)
 
     def point(self, point: Point, steps: int) -> None:
@@ -95,7 +95,7 @@ class RunProgress:
         extra = "".join(f" {name} {loss:.2g}" for name, loss in point.losses.items())
         dev = "" if point.dev is None else f" dev {point.dev:.4g}"
         text = f"loss {point.loss:.3f}{extra}{dev}"
-        show_step(self._bar, self._row, point.step, text, begins=self._begins)
+        show_step(self._bar, self._row, point.step, steps, text, begins=self._begins)
         self._begins, self._step = False, point.step
         if point.evaluated or time.monotonic() > self._printed + SECONDS_PER_LINE:
             self._printed = time.monotonic()
@@ -111,12 +111,17 @@ class RunProgress:
             write(f"{self._title}: {text}", self._bar.console)
 
 
-def show_step(bar: Progress, row: TaskID, step: int, status: str, *, begins: bool) -> None:
+def show_step(
+    bar: Progress, row: TaskID, step: int, steps: int, status: str, *, begins: bool
+) -> None:
     """Show the step of a run; where a part `begins`, its speed is that from here on."""
-    if begins:
-        bar.reset(row, completed=step, status=status)
-    else:
+    if not begins:
         bar.update(row, completed=step, status=status)
+        return
+    bar.reset(row, completed=step, status=status)
+    if step < steps:
+        # The first sample of the speed.
+        bar.advance(row, 0)
 
 
 def summary(
@@ -201,7 +206,8 @@ class GridView:
                 self._print(f"{text}: process {state.pid} of {state.host}")
             if name in self._rows:
                 begins = self._phases.get(name) != state.phase
-                show_step(self._bar, self._rows[name], state.step, state.phase, begins=begins)
+                row, step = self._rows[name], state.step
+                show_step(self._bar, row, step, state.steps, state.phase, begins=begins)
             self._phases[name] = state.phase
         self._running, self._others = running, others
         self._show_overall()

@@ -113,4 +113,4 @@ def test_a_grid_has_no_remaining_time_before_a_cell_has_ended(plan, view, clock)
     view.started(spec)
     clock.now = 300
     view.refresh({"name": state("train", 1)}, {})
-    assert left(view) is None and "left" not in view._summary()
+    assert left(view) is None and "left" not in view.summary()
