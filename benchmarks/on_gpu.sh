@@ -69,7 +69,7 @@ measure() {
 }
 
 if [[ $dry == yes ]]; then
-  device=(--device cpu) claims=(layer --tiny) rows=(-a primal --task listops) budget=smoke seconds=0
+  device=(--device cpu) claims=(layer --tiny) rows=(-a primal --questions listops) budget=smoke seconds=0
   variants=primal lengths=32 longest=128 tokens=64 tasks=(listops) trained=(primal)
 else
   device=(--device cuda) claims=() rows=() budget=paper seconds=1
@@ -88,7 +88,7 @@ part tests 180 "$PYTHON" -m pytest -q -p no:cacheprovider -m gpu tests
 measure cost 270 cost "${sampling[@]}" --pass train,forward -a "$variants" --lengths "$lengths" \
   --batch "tokens=$tokens"
 part claims 400 "$PYTHON" -m benchmarks "${claims[@]}" "${device[@]}" --out "$folder/claims"
-measure table 240 reproduce primal "${sampling[@]}" "${rows[@]}" --budget "$budget"
+measure table 240 run --suite chen2023-cost "${device[@]}" "${rows[@]}"
 measure long 240 cost "${sampling[@]}" --pass train -a primal,linear --lengths "$longest"
 measure decode 180 cost "${sampling[@]}" --pass decode -a primal,linear --lengths "$lengths" \
   --batch 16

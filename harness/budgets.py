@@ -152,15 +152,24 @@ def of_question(suite: Suite, name: str) -> Budget:
     """The recipe of a question; without `train.lr` its rate is the middle one of its rates.
 
     Raises:
-        UserError: the suite has no such question.
+        UserError: the suite has no such question, or its budget no recipe for the task.
     """
     question = suite.question(name)
+    rates = sorted(question.rates)
+    own = Recipe(
+        options=question.options,
+        model=question.model,
+        train={**({"lr": rates[len(rates) // 2]} if rates else {}), **question.train},
+        variants=question.variants,
+    )
+    base = find(question.recipe) if question.recipe else None
+    recipe = own.override(base.recipe(question.task)) if base else own
     return Budget(
         name=f"{suite.key}/{name}",
-        model=question.model,
-        train={"lr": sorted(question.rates)[len(question.rates) // 2], **question.train},
-        variants=question.variants,
-        tasks={question.task: Recipe(options=question.options)},
+        model=recipe.model,
+        train=recipe.train,
+        variants=base.variants if base else {},
+        tasks={question.task: Recipe(options=recipe.options, variants=recipe.variants)},
         question=question,
     )
 

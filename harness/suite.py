@@ -2,12 +2,15 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Literal
+from pathlib import Path
+from typing import Literal, NamedTuple
 
-from harness import grid
+from harness import budgets, grid
 from harness.cost.plan import CostRequest, cells
+from harness.environment import describe
 from harness.plan import Request, resolve
 from harness.records.cost import CostSpec
+from harness.records.spec import Encoder
 from harness.records.suites import CostPlan, Question, Suite, SuiteRow
 from tasks import create
 from tasks.data.sources import ImportedTask
@@ -73,15 +76,79 @@ def _has_form(request: Request) -> bool:
         return False
 
 
-def require_data(questions: Iterable[Question]) -> None:
-    """Raise `UserError` where the data of a question are neither generated nor in the cache."""
+def missing_data(suite: Suite, questions: Iterable[Question]) -> dict[str, str]:
+    """How to get the data of each question that are neither generated nor in the cache, by name.
+
+    Raises:
+        UserError: all of the questions lack data, or one does, and there are no published numbers
+            beside which the others are shown.
+    """
+    missing = {}
     for question in questions:
-        task = create(question.task, **question.options)
+        options = budgets.of_question(suite, question.name).recipe(question.task).options
+        if path := options.get("path"):
+            # The file of a task of trajectories is read where the task is made.
+            if not Path(path).is_file():
+                missing[question.name] = f"put {path} here, a file of D4RL (docs/control.md)"
+            continue
+        task = create(question.task, **options)
         if isinstance(task, ImportedTask) and not task.is_cached():
-            raise UserError(
-                f"question {question.name!r} has no data: {task.how_to_get()}; or name other "
-                "questions with --questions"
-            )
+            missing[question.name] = task.how_to_get()
+    if missing and (not suite.published or missing.keys() >= {q.name for q in questions}):
+        name, remedy = next(iter(missing.items()))
+        raise UserError(
+            f"question {name!r} has no data: {remedy}; or name other questions with --questions"
+        )
+    return missing
+
+
+class Step(NamedTuple):
+    """The training step of a row at the shape of a question.
+
+    Attributes:
+        question, row, attention: the names of the question and of the row, and its variant.
+        task: the key of the task.
+        spec: what is measured; several steps may share one.
+    """
+
+    question: str
+    row: str
+    attention: str
+    task: str
+    spec: CostSpec
+
+
+def steps(
+    suite: Suite, questions: Iterable[Question], rows: Sequence[SuiteRow], device: Device
+) -> list[Step]:
+    """The training steps of rows at the shapes of questions; no data are needed.
+
+    Raises:
+        UserError: a recipe is malformed, or a name is unknown.
+    """
+    environment, found = describe(device), []
+    for question in questions:
+        budget = budgets.of_question(suite, question.name)
+        recipe = budget.recipe(question.task)
+        task = create(question.task, **recipe.options)
+        model = Encoder.model_validate({**recipe.model, "positions": question.positions})
+        # Both sequences of an example pass through the encoder.
+        batch = recipe.train["batch"] * task.sequences
+        for row in rows:
+            composition = Composition.parse(row.attention)
+            options = budget.options(question.task, composition.names)
+            spec = CostSpec(
+                attention=row.attention,
+                options=composition.changed(
+                    {v: {**own, **row.options.get(v, {})} for v, own in options.items()}
+                ),
+                level="step", operation="train", length=task.max_len, batch=batch,
+                batching=str(batch), dim=model.dim, heads=model.heads, causal=task.causal,
+                model=model, precision=question.precision, device=device,
+                machine=environment.device, threads=environment.threads,
+            )  # fmt: skip
+            found.append(Step(question.name, row.label, row.attention, task.key, spec))
+    return found
 
 
 def costs(suite: Suite, rows: Sequence[SuiteRow], device: Device) -> list[CostSpec]:

@@ -5,12 +5,18 @@ between two measured lengths or is given as a bound.
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 from scipy.special import stdtrit
 
 from reports.statistics import UPPER
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    ByLength = Mapping[int, float] | pd.Series
 
 FITTED = 4
 """The longest lengths that an exponent is fitted to: shorter ones have constant costs."""
@@ -25,6 +31,11 @@ class Exponent(NamedTuple):
     shortest: int
     longest: int
 
+    @property
+    def text(self) -> str:
+        """The exponent with its interval."""
+        return f"{self.value:z.2f} [{self.low:z.2f}, {self.high:z.2f}]"
+
 
 class Crossover(NamedTuple):
     """The length from which a ratio stays below 1, as an interval, and the measured lengths.
@@ -37,8 +48,25 @@ class Crossover(NamedTuple):
     shortest: int
     longest: int
 
+    @property
+    def text(self) -> str:
+        """The lengths from which a row costs less than softmax, within the measured lengths."""
+        texts = {
+            (0, math.inf): "undecided",
+            (0, 0): f"below {self.shortest:,}",
+            (math.inf, math.inf): f"above {self.longest:,}",
+        }
+        if (self.low, self.high) in texts:
+            return texts[self.low, self.high]
+        if self.high == math.inf:
+            return f"above {self.low:,.0f}"
+        if self.low == 0:
+            return f"below {self.high:,.0f}"
+        # Memory has no interval.
+        return f"{self.low:,.0f}" + (f" to {self.high:,.0f}" if self.low < self.high else "")
 
-def exponent(costs: Mapping[int, float]) -> Exponent | None:
+
+def exponent(costs: "ByLength") -> Exponent | None:
     """The slope of log cost against log length over the `FITTED` longest lengths.
 
     The interval is Student's for the slope of a least-squares line, whose residuals are the
@@ -50,21 +78,16 @@ def exponent(costs: Mapping[int, float]) -> Exponent | None:
     Returns:
         None with fewer than three lengths, which have no interval.
     """
-    lengths = sorted(costs)[-FITTED:]
-    if len(lengths) < 3:
+    points = sorted(costs.items())[-FITTED:]
+    if len(points) < 3:
         return None
-    x = [math.log(length) for length in lengths]
-    y = [math.log(costs[length]) for length in lengths]
-    count, x_mean, y_mean = len(x), sum(x) / len(x), sum(y) / len(y)
-    spread = sum((a - x_mean) ** 2 for a in x)
-    slope = sum((a - x_mean) * (b - y_mean) for a, b in zip(x, y, strict=True)) / spread
-    residuals = [b - y_mean - slope * (a - x_mean) for a, b in zip(x, y, strict=True)]
-    error = math.sqrt(sum(r * r for r in residuals) / (count - 2) / spread)
-    half = float(stdtrit(count - 2, UPPER)) * error
-    return Exponent(slope, slope - half, slope + half, lengths[0], lengths[-1])
+    (slope, _), covariance = np.polyfit(*np.log(points).T, 1, cov=True)
+    half = stdtrit(len(points) - 2, UPPER) * covariance[0, 0] ** 0.5
+    ends = (float(value) for value in (slope, slope - half, slope + half))
+    return Exponent(*ends, points[0][0], points[-1][0])
 
 
-def crossover(low: Mapping[int, float], high: Mapping[int, float]) -> Crossover | None:
+def crossover(low: "ByLength", high: "ByLength") -> Crossover | None:
     """The interval of lengths from which a ratio stays below 1.
 
     Args:
@@ -74,25 +97,23 @@ def crossover(low: Mapping[int, float], high: Mapping[int, float]) -> Crossover 
     Returns:
         None without lengths.
     """
-    if not low:
+    lengths = sorted(low.keys())
+    if not lengths:
         return None
     # The lower end of the ratio's interval crosses first.
-    return Crossover(_crossing(low), _crossing(high), min(low), max(low))
+    return Crossover(_crossing(low), _crossing(high), lengths[0], lengths[-1])
 
 
-def _crossing(ratios: Mapping[int, float]) -> float:
+def _crossing(ratios: "ByLength") -> float:
     """The length from which the ratios stay below 1: 0 where all are, infinite if the last is not.
 
     Between two lengths the logarithm of the ratio is taken to be linear in that of the length.
     """
-    lengths: Sequence[int] = sorted(ratios)
-    above = [length for length in lengths if ratios[length] >= 1]
+    points = sorted(ratios.items())
+    above = [position for position, (_, ratio) in enumerate(points) if ratio >= 1]
     if not above:
         return 0.0
-    if above[-1] == lengths[-1]:
+    if above[-1] == len(points) - 1:
         return math.inf
-    before = above[-1]
-    after = lengths[lengths.index(before) + 1]
-    start, end = math.log(ratios[before]), math.log(ratios[after])
-    share = start / (start - end)
-    return math.exp(math.log(before) + share * (math.log(after) - math.log(before)))
+    (before, start), (after, end) = np.log(points[above[-1] : above[-1] + 2]).tolist()
+    return math.exp(before + start / (start - end) * (after - before))

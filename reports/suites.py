@@ -27,6 +27,7 @@ class Asked(NamedTuple):
 
     name: str
     rules: Literal["all"] = "all"
+    rates: tuple[float, ...] = ()
 
 
 class Implicit(NamedTuple):
@@ -60,11 +61,15 @@ OF_COSTS = [
 def results(runs: pd.DataFrame, suite: "Suite | Implicit") -> pd.DataFrame:
     """The runs at the rates that trials chose, and the trials of a row of which none has finished.
 
-    A run of a question without tuning is none of them.
+    A run without tuning is one of them only where the question has no rates.
     """
     own = runs[runs["suite"] == suite.key]
+    if own.empty:
+        return own
     finished = own["status"].eq("ok").groupby([own["question"], own["row"]]).transform("any")
-    return own[(own["role"] == "final") | ((own["role"] == "trial") & ~finished)]
+    untuned = own["question"].isin([one.name for one in suite.questions if not one.rates])
+    final = (own["role"] == "final") | (untuned & (own["role"] == ""))
+    return own[final | ((own["role"] == "trial") & ~finished)]
 
 
 def answers(runs: pd.DataFrame, suite: "Suite | Implicit", baselines: pd.DataFrame) -> pd.DataFrame:

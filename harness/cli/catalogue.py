@@ -16,10 +16,11 @@ from harness.cli.arguments import meanings
 from zoo.registry import UserError, entry_points, options_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
+
+    import pandas as pd
 
     from harness.records.certificate import Certificate
-    from harness.records.cost import CostRecord
     from zoo.contract import Attention
 
 BUILT_IN = Path(__file__).with_name("list.json")
@@ -166,10 +167,10 @@ def _type(annotation: Any) -> str:
     return " ".join([names[schema["type"]], *bounds])
 
 
-def page(costs: "Iterable[CostRecord]", certificates: "Mapping[str, Certificate]") -> str:
+def page(costs: "pd.DataFrame", certificates: "Mapping[str, Certificate]") -> str:
     """The page of variants as Markdown, with the crossovers of a sweep among `costs`."""
+    from reports.cost import training_crossovers
     from reports.markdown import table
-    from reports.pages.cost import training_crossovers
     from reports.text import NOTHING
 
     crossovers, lines = training_crossovers(costs), rows(certificates)

@@ -15,7 +15,6 @@ from harness.cli.list import list_
 from harness.cli.locality import locality
 from harness.cli.process import add_command, group, invoke
 from harness.cli.report import report
-from harness.cli.reproduce import reproduce
 from harness.cli.run import run
 from harness.cli.site import site
 from harness.cli.spectrum import spectrum
@@ -29,6 +28,7 @@ RENAMED = {
     "ksvd": "study ksvd",
     "locality": "study locality",
     "measure": "run --remeasure",
+    "reproduce": "run --suite chen2023-cost, and -lra, -series, -d4rl for the other tables",
     "spectrum": "study spectrum",
     "sweep": "run --over",
 }
@@ -39,7 +39,7 @@ for function in (spectrum, approximation, ksvd, locality):
     add_command(study, function)
 
 app = group(name="harness")
-for function in (run, status, cost, reproduce, check, list_, report, advise, site):
+for function in (run, status, cost, check, list_, report, advise, site):
     add_command(app, function)
 app.add_typer(data, name="data")
 app.add_typer(study, name="study")

@@ -92,17 +92,19 @@ def cost(options: CostOptions) -> Answer:
     Exit 1 if a process crashed or failed; too little memory or time is a result.
     """
     from harness.cost.plan import cells
+    from harness.records import frame
     from harness.records.store import CostStore
-    from reports import pages, tables
+    from reports import cost as costs
 
     specs, store = cells(options.request()), options.store
     records = measure_all(specs, store, options.seconds, options.timeout, options.rerun)
-    costs = with_warnings(CostStore.within(store).read())[0]
-    files = write_pages(within(store, pages.cost_files(costs)))
+    every = with_warnings(CostStore.within(store).read())[0]
+    files = write_pages(within(store, costs.files(frame.of_costs(every))))
+    made = frame.of_costs(records)
     failed = any(record.status in ("crashed", "failed") for record in records)
     if options.as_json:
-        return Answer({"rows": tables.cost_rows(records), "files": files}, int(failed))
-    return Answer(f"\n{tables.cost_summary(records)}", int(failed))
+        return Answer({"rows": costs.lines(made), "files": files}, int(failed))
+    return Answer(f"\n{costs.terminal(made)}", int(failed))
 
 
 def measure_all(
@@ -127,8 +129,9 @@ def measure_all(
     from harness.cost.limits import measure_limits
     from harness.cost.process import measure_in_process
     from harness.cost.sweep import sweep
+    from harness.records.frame import of_costs
     from harness.records.store import CostStore
-    from reports.tables.cost import cell_text, time_text
+    from reports.cost import text_of, time_text
 
     folder = CostStore.within(store)
     folder.require_writable()
@@ -136,8 +139,10 @@ def measure_all(
     measure = partial(measure_in_process, limits=limits, budget=seconds, timeout=timeout)
     records = []
     for record, new in sweep(specs, folder, measure, rerun=rerun):
-        spec, text = record.spec, cell_text(record, lambda one: f"{time_text(one)} ms")
+        (line,) = of_costs([record]).to_dict("records")
+        text = text_of(line, lambda measured: f"{time_text(measured)} ms")
         note = "" if new else "  (already present)"
+        spec = record.spec
         typer.echo(f"{spec.attention}, {spec.operation}, {spec.length:,} tokens: {text}{note}")
         records.append(record)
     return records

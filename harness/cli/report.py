@@ -15,9 +15,9 @@ from zoo.registry import UserError, printable
 if TYPE_CHECKING:
     import pandas as pd
 
-    from harness.records.cost import CostRecord
     from harness.records.record import Record
     from harness.records.store import Broken
+    from harness.records.suites import Suite
     from reports.leaderboard import Leaderboard
     from reports.pages.suite import Tables
 
@@ -56,7 +56,7 @@ def report(options: ReportOptions) -> Answer:
     from harness.cli.baselines import fit
     from harness.cli.tables import comparison
     from harness.records.files import require_writable
-    from reports import leaderboard, tables
+    from reports import cost, leaderboard
     from reports.pages import suite as suite_pages
     from reports.text import frame_lines
 
@@ -78,12 +78,12 @@ def report(options: ReportOptions) -> Answer:
     if as_json:
         rows = frame_lines(leaderboard.table(found.leaderboard))
         answers = [line for of in found.suites for line in of.answers.to_dict("records")]
-        costs = tables.cost_rows(found.costs)
+        costs = cost.lines(found.costs)
         return Answer({"answers": answers, "rows": rows, "costs": costs, "files": written}, code)
     parts = [*map(suite_pages.terminal, found.suites)]
-    if len(found.leaderboard.rows) or not found.costs:
+    if len(found.leaderboard.rows) or found.costs.empty:
         parts.append(leaderboard.terminal(found.leaderboard))
-    return Answer("\n" + "\n\n".join(parts or [tables.cost_summary(found.costs)]), code)
+    return Answer("\n" + "\n\n".join(parts or [cost.terminal(found.costs)]), code)
 
 
 def _curves(options: ReportOptions) -> dict[str, bytes]:
@@ -118,13 +118,15 @@ class _Store(NamedTuple):
         costs: of `harness cost`.
         suites: the frames of each suite that runs are of.
         leaderboard: that of the other runs.
+        steps: the suites whose results are costs of training steps, with these costs.
     """
 
     runs: "pd.DataFrame"
     broken: "list[Broken]"
-    costs: "list[CostRecord]"
+    costs: "pd.DataFrame"
     suites: "list[Tables]"
     leaderboard: "Leaderboard"
+    steps: "list[tuple[Suite, pd.DataFrame]]"
 
     @property
     def differences(self) -> "pd.DataFrame":
@@ -135,17 +137,18 @@ class _Store(NamedTuple):
 
 
 def _gather(store: Path, suites: Sequence[str] = ()) -> _Store:
-    from harness.cli.tables import suite_tables
+    from harness.cli.tables import step_tables, suite_tables
     from harness.records import frame
     from harness.records.store import CostStore
     from reports.leaderboard import leaderboard
 
     records, broken = read(store, curves=False)
-    costs = with_warnings(CostStore.within(store).read())[0]
+    costs = frame.of_costs(with_warnings(CostStore.within(store).read())[0])
     runs, rules = frame.of_records(records), rules_of(store)
-    tables = suite_tables(runs, frame.of_costs(costs), rules, suites)
+    tables = suite_tables(runs, costs, rules, suites)
     others = runs[runs["suite"] == ""] if len(runs) else runs
-    return _Store(others, broken, costs, tables, leaderboard(others, rules))
+    steps = step_tables(costs, suites)
+    return _Store(others, broken, costs, tables, leaderboard(others, rules), steps)
 
 
 def made(store: Path, root: Path) -> dict[Path, bytes]:
@@ -168,10 +171,12 @@ def made(store: Path, root: Path) -> dict[Path, bytes]:
     files[root / "docs" / "variants.md"] = catalogue.page(
         found.costs, read_certificates(store)
     ).encode()
-    built_in = [of.suite for of in found.suites if of.suite.name in names()]
+    # The README and the package have the answers of suites that no paper published.
+    packaged = [of for of in found.suites if of.suite.name in names() and not of.suite.published]
+    built_in = [of.suite for of in packaged]
     tables = published_tables(built_in, store)
     files |= {suites / path.name: content for path, content in tables.items()}
-    for of in found.suites:
+    for of in packaged:
         files[suites / f"{of.suite.name}.csv"] = frame_csv(published(of))
         readme = root / "README.md"
         text = insert(readme.read_text("utf-8"), of.suite.name, readme_table(of))
@@ -181,15 +186,17 @@ def made(store: Path, root: Path) -> dict[Path, bytes]:
 
 def _made(found: _Store, *, latex: bool) -> dict[str, bytes]:
     """The pages of a store by name."""
-    from reports import leaderboard, pages, tuning
+    from reports import cost, leaderboard, paper_costs, tuning
     from reports.pages import suite as suite_pages
     from reports.text import frame_csv
 
     files = leaderboard.files(found.leaderboard, found.broken)
     files |= {"pairs.csv": frame_csv(found.differences)}
-    files |= tuning.files(found.runs) | pages.cost_files(found.costs)
+    files |= tuning.files(found.runs) | cost.files(found.costs)
     for of in found.suites:
         files |= suite_pages.files(of, latex=latex)
+    for suite, steps in found.steps:
+        files |= paper_costs.files(steps, suite)
     return files
 
 

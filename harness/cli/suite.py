@@ -1,6 +1,7 @@
 """`harness run --suite`: the missing runs of a suite, then the costs of its rows."""
 
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from zoo.registry import UserError
 if TYPE_CHECKING:
     from harness.cli.run import RunOptions
     from harness.records.suites import Suite, SuiteRow
+    from harness.suite import Step
 
 SECONDS, TIMEOUT = 3.0, 600.0
 """Of sampling for a measurement of cost, and of all of it, as `harness cost` has them."""
@@ -31,6 +33,7 @@ def run(options: "RunOptions") -> Answer:
     """
     from harness import suite as suites
     from harness.environment import pick_device
+    from harness.plan import resolve
     from harness.records.suites import find
 
     suite = find(options.suite)
@@ -39,7 +42,15 @@ def run(options: "RunOptions") -> Answer:
     chosen = [suite.question(name) for name in names] or suite.questions
     named = attentions_in(options.attention or ())
     rows = suites.rows_of(suite, named, settings_of(options.set_))
-    suites.require_data(chosen)
+    if suite.level == "step":
+        # The rows of softmax, which the others are compared with, are always measured.
+        first = suites.rows_of(suite, [suite.rows[0].attention], {})
+        rows = (*first, *(row for row in rows if row not in first))
+        return _steps(suites.steps(suite, chosen, rows, kind), options)
+    missing = suites.missing_data(suite, chosen)
+    for name, remedy in missing.items():
+        typer.echo(f"missing data of {name}: {remedy}", err=True)
+    chosen = [question for question in chosen if question.name not in missing]
     _require_certificates(rows)
     complete, execute = True, partial(options.execute, cost=False)
     for number, question in enumerate(chosen, 1):
@@ -47,12 +58,36 @@ def run(options: "RunOptions") -> Answer:
         requests = suites.requests(options.suite, question, rows, kind)
         if requests:
             seeds = ",".join(map(str, question.seeds))
-            outcomes, count = tuning.run(requests, None, seeds, execute)
+            if question.rates:
+                outcomes, count = tuning.run(requests, None, seeds, execute)
+            else:
+                plans = [
+                    resolve(replace(request, seed=seed), announce=typer.echo)
+                    for request in requests
+                    for seed in question.seeds
+                ]
+                outcomes, count = execute(plans), len(plans)
             complete &= len(outcomes) == count and all(r.status == "ok" for r, _ in outcomes)
-    if options.cost:
+    if options.cost and not suite.published:
         complete &= cost(suite, rows, kind, options.store)
     text, answers = _content(suite, options.suite, options.store)
     return Answer({"answers": answers} if options.as_json else text, 0 if complete else 1)
+
+
+def _steps(steps: "Sequence[Step]", options: "RunOptions") -> Answer:
+    """Measure the training steps that have no record; show them beside the published ones."""
+    from harness.cli.tables import step_frame
+    from harness.records.frame import of_costs
+    from reports import paper_costs
+
+    specs = {step.spec.id: step.spec for step in steps}
+    records = measure_all([*specs.values()], options.store, SECONDS, TIMEOUT, rerun=options.rerun)
+    found = step_frame(steps, of_costs(records))
+    failed = any(record.status in ("crashed", "failed") for record in records)
+    if options.as_json:
+        return Answer({"rows": paper_costs.lines(found)}, int(failed))
+    text = f"\n{paper_costs.terminal(found)}\n\npages: harness report --store {options.store}"
+    return Answer(text, int(failed))
 
 
 def cost(suite: "Suite", rows: "Sequence[SuiteRow]", device: Any, store: Path) -> bool:

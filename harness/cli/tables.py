@@ -5,12 +5,14 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from harness.records.suites import find
+from harness.records.suites import find, names
 from zoo.registry import UserError, unknown
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from harness.records.suites import Suite
+    from harness.suite import Step
     from reports.pages.suite import Tables
 
 WIDTH = 100
@@ -43,6 +45,35 @@ def suite_tables(
             continue
         found.append(tables(suite, runs, rules, costs))
     return found
+
+
+def step_tables(costs: "pd.DataFrame", files: Sequence[str]) -> "list[tuple[Suite, pd.DataFrame]]":
+    """Each suite whose results are costs of training steps, with those of a store.
+
+    Args:
+        costs: of `harness cost`, a frame.
+        files: of suites that are not built in.
+    """
+    if costs.empty or not costs["level"].eq("step").any():
+        return []
+    from harness.suite import steps
+
+    found = [
+        (suite, step_frame(steps(suite, suite.questions, suite.rows, "cpu"), costs))
+        for suite in map(find, [*names(), *files])
+        if suite.level == "step"
+    ]
+    return [(suite, measured) for suite, measured in found if len(measured)]
+
+
+def step_frame(steps: "Sequence[Step]", costs: "pd.DataFrame") -> "pd.DataFrame":
+    """The costs of training steps beside the published ones; see `reports.paper_costs.steps`."""
+    import pandas as pd
+
+    from reports import paper_costs
+
+    wanted = [{**step._asdict(), "shape": step.spec.shape} for step in steps]
+    return paper_costs.steps(pd.DataFrame(wanted).drop(columns="spec"), costs)
 
 
 def comparison(text: str, pairs: "pd.DataFrame", suites: "Sequence[Tables]") -> str:

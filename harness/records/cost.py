@@ -18,6 +18,12 @@ Pass = Literal["forward", "train", "prefill", "decode"]
 LEVELS: tuple[Level, ...] = get_args(Level)
 PASSES: tuple[Pass, ...] = get_args(Pass)
 
+COMPUTED_BY = {
+    "sdpa": "library", "xformers": "library", "library": "library", "triton": "Triton",
+    "recurrent": "compiled loops",
+}  # fmt: skip
+"""What computes a call, by the name of its implementation; any other is PyTorch operations."""
+
 CostStatus = Literal["ok", "out_of_memory", "timeout", "crashed", "failed", "skipped"]
 """How a measurement ended; `skipped`: a shorter length of the same row did not end in `ok`."""
 
@@ -60,6 +66,12 @@ class CostSpec(Identified):
     device: Literal["cpu", "cuda"]
     machine: str
     threads: Count
+
+    @property
+    def shape(self) -> str:
+        """The identity of what is measured, on any machine and in any precision."""
+        any_machine = {"device": "cpu", "machine": "", "threads": 1, "precision": "fp32"}
+        return self.model_copy(update=any_machine).id
 
     @model_validator(mode="after")
     def _agree(self) -> "CostSpec":
@@ -186,3 +198,18 @@ class CostRecord(Frozen):
         if (self.status == "ok") != (self.measured is not None):
             raise ValueError("a record has measurements if and only if its status is ok")
         return self
+
+    @property
+    def computed_by(self) -> str:
+        """`PyTorch`, `compiled loops`, `Triton` or `library`; those of A+B joined by `+`.
+
+        A library is a package, or a fused kernel of PyTorch.
+        """
+        # A decoded token is computed by PyTorch operations, whatever computes a sequence.
+        if self.measured is None or self.spec.operation == "decode":
+            return "" if self.measured is None else "PyTorch"
+        # On a CPU, `zoo.kernels.cosine_map` has compiled loops for this precision alone.
+        loops = self.spec.device == "cpu" and self.spec.precision == "bf16"
+        known = COMPUTED_BY | ({"folded": "compiled loops"} if loops else {})
+        names = self.measured.backend.split("+")
+        return "+".join(dict.fromkeys(known.get(name, "PyTorch") for name in names))

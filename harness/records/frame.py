@@ -29,6 +29,20 @@ OF_ALL = ("model", "train")
 OF_METRIC = {"unit", "better", "digits", "chance", "scale", "exponential"}
 """Fields of a metric that are columns of the same name."""
 
+MEASURED = (
+    "seconds", "seconds.q1", "seconds.q3", "samples", "ratio", "ratio.q1", "ratio.q3", "no_ratio",
+    "measured_ratio", "reference", "memory", "memory_batch", "memory_ratio", "peak_bytes",
+    "state_bytes", "flops", "analytic_flops", "required_bytes", "parameters", "over_limit",
+    "limit_bytes_per_second", "limit_flops_per_second", "backend",
+)  # fmt: skip
+"""The columns of what was measured of a cost: seconds of a call; `ratio` to the fastest exact
+softmax, `measured_ratio` to the softmax of `reference` (SDPA where that is empty); `memory`, the
+bytes of `memory_batch` samples with their state, and `memory_ratio` to SDPA; `over_limit`, the
+seconds over the least that the device needs; see `harness.records.cost.Measured`."""
+
+TEXTS = ("no_ratio", "reference", "backend")
+"""Those of them that are texts, empty where nothing was measured."""
+
 OF_COSTS = {"attention", "level", "length", "batch", "batching", "dim", "heads"}
 """Fields of a cost's specification that are columns of the same name."""
 
@@ -149,16 +163,21 @@ def of_curves(records: Iterable[Record]) -> "pd.DataFrame":
 def of_costs(records: Iterable[CostRecord]) -> "pd.DataFrame":
     """A row for each measurement.
 
-    Columns: `attention`, `row` (with the options that differ from their defaults), `level`, `pass`,
-    `length`, `batch`, `batching`, `dim`, `heads`, `depth` (of a model), `causal`, `precision`,
-    `device`, `machine`, `threads`, `status`, `reason`, `linear` (claimed); `seconds`, `seconds.q1`,
-    `seconds.q3`, `ratio`, `ratio.q1`, `ratio.q3` (to the fastest exact softmax), `memory` (bytes of
-    `memory_batch` samples, state included), `memory_ratio` (to SDPA), `state_bytes`, `flops`,
-    `parameters`, `over_limit`, `backend`, `reference`, `started`, `commit`, `id`.
+    Columns: `attention`, `row` (with the options that were set and differ from their defaults),
+    `label` (with all that differ), `level`, `pass`, `length`, `batch`, `batching`, `dim`, `heads`,
+    `depth` and `model` (of a model), `options`, `causal`, `precision`, `device`, `machine`,
+    `threads`, `status`, `reason`, `linear` (claimed), `computed_by`; those of `MEASURED`;
+    `started`, `commit`; `id`, and `shape`, that of any machine and precision.
     """
     import pandas as pd
 
-    return pd.DataFrame([_cost(record) for record in records])
+    found = pd.DataFrame([_cost(record) for record in records])
+    if found.empty:
+        return found
+    # Without a measured line there are no columns of what was measured.
+    found = found.reindex(columns=[*dict.fromkeys([*found, *MEASURED])])
+    texts = found[[*TEXTS]].astype(object).fillna("")
+    return found.astype(dict.fromkeys(set(MEASURED) - {*TEXTS}, float)).assign(**texts)
 
 
 def _run(record: Record) -> Cells:
@@ -279,12 +298,16 @@ def _row(record: Record | CostRecord) -> str:
 
 def _cost(record: CostRecord) -> Cells:
     spec, measured = record.spec, record.measured
+    set_ = {f"{v}.{o}": value for v, own in spec.options.items() for o, value in own.items()}
     cells: Cells = {
         "row": _row(record),
+        "label": label_of(spec.attention, set_),
         **spec.model_dump(include=OF_COSTS),
         "pass": spec.operation,
         "causal": spec.causal,
         "depth": spec.model.depth if spec.model else None,
+        "model": spec.model.model_dump(exclude={"kind", "dim", "heads"}) if spec.model else {},
+        "options": record.options,
         **{f"{v}.{o}": value for v, own in record.options.items() for o, value in own.items()},
         "precision": spec.precision,
         "device": spec.device,
@@ -293,20 +316,30 @@ def _cost(record: CostRecord) -> Cells:
         "status": record.status,
         "reason": record.reason,
         "linear": record.claims_linear,
+        "computed_by": record.computed_by,
         "started": record.started,
         "commit": record.environment.commit,
+        "shape": spec.shape,
         "id": spec.id,
     }
     if measured:
         cells |= {
             **_quartiles("seconds", measured.seconds),
             **_quartiles("ratio", measured.over_softmax),
+            "samples": measured.samples,
+            "no_ratio": measured.no_ratio,
+            "measured_ratio": measured.ratio.median if measured.ratio else None,
             "memory": measured.memory,
             "memory_batch": measured.memory_batch or spec.batch,
             "memory_ratio": measured.memory_over_softmax,
+            "peak_bytes": measured.peak_bytes,
             "state_bytes": measured.state_bytes,
             "flops": measured.flops,
+            "analytic_flops": measured.analytic_flops,
+            "required_bytes": measured.required_bytes,
             "parameters": measured.parameters,
+            "limit_bytes_per_second": measured.limits.bytes_per_second,
+            "limit_flops_per_second": measured.limits.flops_per_second,
             "over_limit": measured.over_limit,
             "backend": measured.backend,
             "reference": measured.reference,

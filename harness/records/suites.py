@@ -4,12 +4,15 @@ A suite is a file `harness/recipes/suites/NAME.toml`, or a file of a user:
 
     title, version                what pages call it; results of two versions are never compared
     rows = ["A", {attention = "A", options.A.OPTION = VALUE}, ...]
+    published = "PAPER, Table 1"  the source of published numbers that are shown beside the results
+    level = "step"                costs of training steps are the results; by default runs are
     [cost]                        what is measured of each row; see `CostPlan`
     [all]                         fields of every question that does not set them
     [questions.NAME]              see `Question`; their order is that of the columns
     [questions.NAME] extends = "OTHER"     the fields of OTHER that NAME does not set
 
-The recipe of a question is found by the name `SUITE@VERSION/QUESTION`, as that of a budget.
+The recipe of a question is found by the name `SUITE@VERSION/QUESTION`, as that of a budget. It may
+start from the recipe that a budget has for the task: `recipe = "paper"`.
 """
 
 from collections.abc import Mapping
@@ -35,6 +38,8 @@ SUFFIX = ".toml"
 COLUMNS = ("row", "question", "mean", "baseline", "baseline_value", "rate")
 """Some of the columns of published answers."""
 
+Seed = Annotated[int, Field(ge=0)]
+
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,31}$")]
 
 
@@ -46,14 +51,16 @@ class Question(Frozen):
         title: the heading of its column.
         asks: what a model must do, in one sentence.
         task: name of the task.
+        recipe: the budget whose recipe for the task the other fields override; empty for none.
         options: those of the task.
         model: fields of `ModelSpec`; `positions` is not among them.
         train: fields of `TrainSpec`; `precision` is not among them.
         positions: how positions are encoded.
         precision: of the matrix products.
         variants: options of variants, by variant; `+V` is V as the last layer of A+V.
-        rates: values of `train.lr`, of which a trial with seed 0 chooses by dev.
-        seeds: those of the runs at the rate that was chosen.
+        rates: values of `train.lr`, of which a trial with seed 0 chooses by dev; empty for the rate
+            of `recipe`.
+        seeds: those of the runs at that rate.
         rules: what a row must exceed to answer: `all`, the baselines of the task and the rows
             without attention; or `models`, these rows alone: what attention adds to them.
     """
@@ -62,15 +69,26 @@ class Question(Frozen):
     title: str
     asks: str
     task: str
+    recipe: str = ""
     options: Table = Field(default={})
-    model: Table
-    train: Table
+    model: Table = Field(default={})
+    train: Table = Field(default={})
     positions: Positions
     precision: Precision
     variants: dict[str, Table] = Field(default={})
-    rates: Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=2, max_length=16)]
-    seeds: Annotated[tuple[Count, ...], Field(min_length=1)]
+    rates: Annotated[
+        tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=2, max_length=16)
+    ] = ()
+    seeds: Annotated[tuple[Seed, ...], Field(min_length=1)]
     rules: Literal["all", "models"] = "all"
+
+    @model_validator(mode="after")
+    def _check_seeds(self) -> "Question":
+        if not self.rates and not self.recipe:
+            raise ValueError("rates is missing; set it, or recipe")
+        if self.rates and 0 in self.seeds:
+            raise ValueError("seeds: seed 0 chooses the rate, so it is not counted; change it")
+        return self
 
 
 class SuiteRow(Frozen):
@@ -122,6 +140,13 @@ class CostPlan(Frozen):
         return self
 
 
+LAYERS = CostPlan(
+    lengths=(1024, 4096, 16384), passes=("train", "prefill", "decode"), precision="fp32", dim=64,
+    heads=2, batch={"train": "tokens=16384", "prefill": "1", "decode": "1"},
+)  # fmt: skip
+"""The plan of a suite that has none."""
+
+
 class Suite(Frozen):
     """A named set of questions, with the rows that answer them.
 
@@ -131,6 +156,10 @@ class Suite(Frozen):
         title: the heading of its page.
         rows: in the order in which they run.
         questions: in the order of the columns.
+        published: the source of the published numbers of these questions and rows, in
+            `reports/published`; empty for none.
+        level: `run` for results that are runs, `step` for those that are the costs of training
+            steps at the shapes of the questions.
         cost: what is measured of each row.
         first: the questions of `harness run --attention A`, scored by accuracy; none of a file.
     """
@@ -140,7 +169,9 @@ class Suite(Frozen):
     title: str
     rows: Annotated[tuple[SuiteRow, ...], Field(min_length=1)]
     questions: Annotated[tuple[Question, ...], Field(min_length=1)]
-    cost: CostPlan
+    published: str = ""
+    level: Literal["run", "step"] = "run"
+    cost: CostPlan = LAYERS
     first: tuple[str, ...] = ()
 
     @field_validator("rows")

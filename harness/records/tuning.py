@@ -50,7 +50,7 @@ def distance(spec: RunSpec) -> float:
     For two positive numbers the absolute logarithm of their ratio, for other values 0 or 1.
     """
     recipe = spec.tuning.recipe if spec.tuning else {}
-    return sum(_difference(value, recipe[path]) for path, value in point(spec).items())
+    return float(sum(_difference(value, recipe[path]) for path, value in point(spec).items()))
 
 
 def _difference(value: Value, other: Value) -> float:

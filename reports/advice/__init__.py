@@ -1,7 +1,14 @@
 """The advisor: which rows of a suite suit a purpose, from records alone."""
 
-from reports.advice.keys import RULES, Values, bytes_in, bytes_text, label_of
-from reports.advice.rules import advise, setting_of
+from reports.advice.rules import (
+    RULES,
+    Values,
+    advise,
+    bytes_in,
+    bytes_text,
+    label_of,
+    setting_of,
+)
 from reports.advice.table import table
 from reports.advice.text import advice_text
 

@@ -7,14 +7,24 @@ A row is in the Pareto set where no other row is at least as good in every objec
 one. The objectives are the tiers of the questions that are needed, time and memory; less is better.
 """
 
+import json
 import math
+import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reports.advice.keys import RULES, Values, key_of, label_of
+from reports.text import NOTHING, number
+
+Values = dict[str, Any]
+"""A mapping of plain values, as JSON holds it."""
+
+RULES: Values = json.loads(Path(__file__).with_name("rules.json").read_text("utf-8"))
+
+UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 """A tier as one character of the draws of a question."""
@@ -24,6 +34,34 @@ STATES = ("impossible", "failed", "missing", "baseline")
 
 IQR = 1.349
 """The interquartile range of a normal distribution, in standard deviations."""
+
+
+def key_of(operation: str, causal: bool) -> str:
+    """The costs of one pass, as a key: `train`, `train causal`."""
+    return f"{operation} causal" if causal else operation
+
+
+def label_of(key: str) -> str:
+    """A key for a reader: `training, causal`."""
+    operation, _, causal = key.partition(" ")
+    name = RULES["passes"].get(operation, operation)
+    return f"{name}, causal" if causal and operation not in RULES["causal_passes"] else name
+
+
+def bytes_text(count: float | None) -> str:
+    """Bytes with three significant digits: `8.00 KiB`."""
+    if count is None:
+        return NOTHING
+    power = min(int(math.log(max(count, 1), 1024)), len(UNITS) - 1)
+    return f"{number(count / 1024**power)} {UNITS[power]}"
+
+
+def bytes_in(text: str) -> int:
+    """Read an amount of memory, `2GiB` or `512 MiB`; raise `ValueError` if it is not one."""
+    parts = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)i?B?\s*", text, re.IGNORECASE)
+    if not parts:
+        raise ValueError(text)
+    return round(float(parts[1]) * 1024 ** "BKMGT".index(parts[2].upper() or "B"))
 
 
 def advise(table: Values, query: Values) -> Values:
@@ -120,15 +158,12 @@ def _objectives(fact: Values) -> list[float]:
     return [v for value in values for v in (value if isinstance(value, list) else [value])]
 
 
-def _drawn(facts: Sequence[Values], needs: Sequence[str], draw: int) -> list[list[float]]:
-    """The objectives of each row in one draw."""
-    drawn = []
-    for fact in facts:
-        row, spread = fact["row"], math.log(fact["time.q3"] / fact["time.q1"]) / IQR
-        time = fact["time"] * math.exp(row["z"][draw] / 100 * spread)
-        tiers = [DIGITS.index(row["draws"][name][draw]) for name in needs]
-        drawn.append(_objectives({**fact, "tiers": tiers, "time": time}))
-    return drawn
+def _drawn(fact: Values, needs: Sequence[str], draw: int) -> list[float]:
+    """The objectives of a row in one draw."""
+    row, spread = fact["row"], math.log(fact["time.q3"] / fact["time.q1"]) / IQR
+    time = fact["time"] * math.exp(row["z"][draw] / 100 * spread)
+    tiers = [DIGITS.index(row["draws"][name][draw]) for name in needs]
+    return _objectives({**fact, "tiers": tiers, "time": time})
 
 
 def _pareto(values: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -142,25 +177,23 @@ def _members(candidates: Sequence[Values], needs: Sequence[str], key: str) -> li
     """The rows of the Pareto set."""
     draws = range(len(candidates[0]["row"]["z"]))
     inside = _pareto(np.array([[_objectives(fact) for fact in candidates]]))[0]
-    share = _pareto(np.array([_drawn(candidates, needs, draw) for draw in draws])).mean(0)
+    drawn = np.array([[_drawn(fact, needs, draw) for fact in candidates] for draw in draws])
+    names = ("time", "time.q1", "time.q3", "memory", "seconds", "tiers")
     return [
-        _member(fact, candidates, float(probability), key)
-        for fact, is_in, probability in zip(candidates, inside, share, strict=True)
+        {
+            "row": fact["row"]["row"],
+            **{name: fact[name] for name in names},
+            "crossover": fact["row"]["crossovers"].get(key),
+            "probability": float(share),
+            "tied": [
+                other["row"]["row"]
+                for other in candidates
+                if other is not fact and _tied(fact, other)
+            ],
+        }
+        for fact, is_in, share in zip(candidates, inside, _pareto(drawn).mean(0), strict=True)
         if is_in
     ]
-
-
-def _member(fact: Values, candidates: Sequence[Values], probability: float, key: str) -> Values:
-    names = ("time", "time.q1", "time.q3", "memory", "seconds", "tiers")
-    return {
-        "row": fact["row"]["row"],
-        **{name: fact[name] for name in names},
-        "crossover": fact["row"]["crossovers"].get(key),
-        "probability": probability,
-        "tied": [
-            other["row"]["row"] for other in candidates if other is not fact and _tied(fact, other)
-        ],
-    }
 
 
 def _tied(first: Values, other: Values) -> bool:

@@ -9,11 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.records.families import family_of
-from reports.advice.keys import RULES, Values, key_of, label_of
-from reports.advice.rules import DIGITS
+from reports.advice.rules import DIGITS, RULES, Values, key_of, label_of
 from reports.prediction import DEPTHS, Model
 from reports.scaling import crossover
-from reports.tables.cost import crossover_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -167,7 +165,7 @@ def _crossovers(points: Points, units: Mapping[str, str]) -> dict[str, Values]:
         ends = [{int(point[0]): point[end] for point in values} for end in (2, 3)]
         if units[key] == "ratio" and (cross := crossover(*ends)):
             low, high = (round(v) if math.isfinite(v) else None for v in (cross.low, cross.high))
-            found[key] = {"low": low, "high": high, "text": crossover_text(cross)}
+            found[key] = {"low": low, "high": high, "text": cross.text}
     return found
 
 

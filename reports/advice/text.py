@@ -5,11 +5,9 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from reports.advice.keys import Values, bytes_text, label_of
-from reports.advice.rules import setting_of
+from reports.advice.rules import Values, bytes_text, label_of, setting_of
 from reports.prediction import Model
-from reports.tables.values import NOTHING, number
-from reports.text import text_table
+from reports.text import NOTHING, number, text_table
 
 WIDTH = 100
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from harness.records.record import Environment, Record
 from harness.records.store import Broken
 from reports.markdown import escape
-from reports.papers import published
+from reports.papers import WEAKNESSES, published
 from reports.tables.values import (
     CHOSEN_ON_TEST,
     EXPECTED,
@@ -98,29 +98,6 @@ no mean, interval, ratio or order here. The options of a row and the positions o
 from the paper's. Known weaknesses of those runs:
 
 """
-
-_LRA = """\
-- Long Range Arena: Text chooses its checkpoint on the test set; the pooled vector includes padding,
-  and sampled tokens may be padding; no seed is set; the last incomplete test batch is dropped; the
-  timed softmax is hand-written, fp32 and gradient-checkpointed while the other variants are not;
-  evaluation is inside the timed loop; the Performer baseline scales queries and keys twice.
-"""
-
-_CHEN = "Chen et al. 2023 (arXiv 2305.19798), "
-
-WEAKNESSES = {
-    f"{_CHEN}Table 1": (
-        "- UEA: the accuracy is the best of all epochs on the test set. The authors' command for "
-        "SpokenArabicDigits names no training file: it may have trained on test.\n"
-    ),
-    f"{_CHEN}Table 2": _LRA,
-    f"{_CHEN}Table 3": _LRA,
-    f"{_CHEN}Table 4": (
-        "- D4RL: the published numbers are of environments of other versions. Reformer and "
-        "Flowformer, rows of the table, have no causal form here.\n"
-    ),
-}
-"""Known weaknesses of the runs behind each published table."""
 
 
 def notes(records: Sequence[Record], broken: Sequence[Broken]) -> Iterator[str]:

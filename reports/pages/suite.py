@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
-from reports import suites
+from reports import papers, suites
 from reports.markdown import escape
 from reports.render import number_text, rendered, whole_text
 from reports.statistics import LEVEL
@@ -60,12 +60,13 @@ def tables(
 ) -> Tables:
     """The frames of a suite, from those of a store; see `reports.suites`."""
     answers, plan = suites.answers(runs, suite, baselines), suite.cost
+    columns = [*OF_A_SEED, *(["best_on_test"] if suite.published else [])]
     parts = [plan.precision, f"width {plan.dim}", f"{plan.heads} heads"]
     for name, threads in suites.measured(costs, plan)[["machine", "threads"]].values[:1]:
         parts += [f"{name}, {threads} thread{'s' * (threads > 1)}"]
     return Tables(
         suite, answers, suites.pairs(runs, suite, baselines), suites.matrix(answers, costs, suite),
-        suites.results(runs, suite).reindex(columns=OF_A_SEED), "; ".join(parts),
+        suites.results(runs, suite).reindex(columns=columns), "; ".join(parts),
     )  # fmt: skip
 
 
@@ -77,8 +78,11 @@ def files(of: Tables, *, latex: bool) -> dict[str, bytes]:
     from reports.figures.answered import answered_figure
 
     name, table = of.suite.name, frame_csv(of.matrix.reset_index())
+    page = _rendered("suite.md.j2", of)
+    if of.suite.published:
+        page += papers.section(papers.results(of.answers, of.seeds, of.suite), of.suite).encode()
     made = {
-        f"{name}.md": _rendered("suite.md.j2", of),
+        f"{name}.md": page,
         f"{name}.csv": table,
         f"{name}-answers.csv": frame_csv(of.seeds),
         **answered_figure(of.matrix, of.suite, digest(f"{name}.csv", table)),

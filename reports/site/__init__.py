@@ -20,7 +20,7 @@ from harness.records.shallow import ShallowStudy
 from reports import advice
 from reports.pages.findings import conclusion, explain
 from reports.suites import answers, matrix, of_plan, results, time_column
-from reports.tables.values import NOTHING, number
+from reports.text import NOTHING, number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -106,51 +106,39 @@ def _rows(
 ) -> list[Values]:
     """The rows of the matrix in its order, with what the advisor knows of them."""
     of_row = {row["row"]: row for row in table["rows"]}
+    cells = _values(matrix).to_dict("index")
+    lines = _values(answers.set_index(["row", "question"])).to_dict("index")
     rows = []
-    for cells in matrix.reset_index().to_dict("records"):
-        if cells["row"] not in of_row:
-            continue
-        row, lines = of_row[cells["row"]], answers[answers["row"] == cells["row"]]
-        answer = lines.set_index("question").to_dict("index")
-        rows.append({
-            **row,
-            "id": f"row-{len(rows)}",
-            "cells": {name: None if value != value else value for name, value in cells.items()},
-            "answers": {q.name: _answer(answer[q.name], row, q.name) for q in suite.questions},
-        })  # fmt: skip
+    for name in (name for name in cells if name in of_row):
+        row = of_row[name]
+        found = {
+            question.name: {
+                **lines[name, question.name],
+                "state": row["states"][question.name],
+                "rank": row["tiers"].get(question.name),
+            }
+            for question in suite.questions
+        }
+        rows.append({**row, "id": f"row-{len(rows)}", "cells": cells[name], "answers": found})
     return rows
 
 
-def _answer(answer: Mapping[str, Any], row: Values, question: str) -> Values:
-    is_scored = answer["mean"] == answer["mean"]
-    return {
-        "state": row["states"][question],
-        "tier": row["tiers"].get(question),
-        "mean": answer["text"], "interval": answer["interval"],
-        "value": answer["mean"] if is_scored else None,
-        "low": answer["low"], "high": answer["high"], "seeds": answer["seeds"],
-        "letters": answer["tier"], "status": answer["status"], "baseline": answer["baseline"],
-    }  # fmt: skip
+def _values(frame: "pd.DataFrame") -> "pd.DataFrame":
+    """The frame with None where it has no value, as JSON has it."""
+    return frame.astype(object).where(frame.notna(), None)
 
 
 def _scores(rows: Iterable[Values], suite: "Suite") -> Values:
     """Of each question: row, score, low, high, state bytes, and score and interval as text."""
     return {
         question.name: [
-            [
-                row["row"],
-                answer["value"],
-                answer["low"],
-                answer["high"],
-                row["cells"]["state_bytes"],
-                answer["mean"],
-                answer["interval"],
-            ]
+            [row["row"], answer["mean"], answer["low"], answer["high"],
+             row["cells"]["state_bytes"], answer["text"], answer["interval"]]
             for row in rows
-            if (answer := row["answers"][question.name])["value"] is not None
+            if (answer := row["answers"][question.name])["mean"] is not None
         ]
         for question in suite.questions
-    }
+    }  # fmt: skip
 
 
 def _curves(records: Iterable[Record], suite: "Suite") -> Values:
@@ -171,11 +159,7 @@ def _curves(records: Iterable[Record], suite: "Suite") -> Values:
 
 def _study(study: ShallowStudy) -> Values:
     """What the page says of a task of the Long Range Arena."""
-    explained = explain(study)
-    return {
-        "name": study.name,
-        "conclusion": conclusion(study),
-        "models": study.models,
-        "published": explained,
-        "reached": sum(number.model is not None for number in explained),
-    }
+    published = explain(study)
+    reached = sum(number.model is not None for number in published)
+    return {"name": study.name, "conclusion": conclusion(study), "models": study.models,
+            "published": published, "reached": reached}  # fmt: skip

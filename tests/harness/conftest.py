@@ -22,7 +22,7 @@ TREES = {"min_len": 2, "max_len": 24, "train": 64, "dev": 16, "test": 18}
 DEADLINE = 600.0
 """Seconds after which a process counts as one that hangs, on a machine under any load."""
 
-STORED = ("run", "status", "cost", "reproduce", "report", "study")
+STORED = ("run", "status", "cost", "report", "study")
 """Commands with the option `--store`."""
 
 
@@ -167,7 +167,7 @@ def outcomes(monkeypatch) -> dict[str, CostStatus]:
 
     monkeypatch.setattr("harness.cost.process.measure_in_process", measure)
     monkeypatch.setattr("harness.cost.limits.measure_limits", lambda *_: limits)
-    monkeypatch.setattr("reports.figures.cost.cost_figure", lambda *_: {})
+    monkeypatch.setattr("reports.cost.figure", lambda *_: {})
     return given
 
 

@@ -46,7 +46,7 @@ def test_cost_measures_every_cell_once_and_writes_its_page(call, store, outcomes
     assert {record.environment.device for record in records} == {records[0].spec.machine}
     page = (store.folder / "cost.md").read_text()
     assert "## training, layer" in page and "## decoding, layer" in page
-    assert "primal" in out and "softmax (backend=naive)" in out
+    assert "primal" in out and "softmax[backend=naive]" in out
     code, out, _ = call(*arguments)
     assert code == 0 and out.count("(already present)") == 6
     code, out, err = call("report")
@@ -59,7 +59,7 @@ def test_a_row_names_the_options_that_were_set(call, store, outcomes):
     given = "-a", "nystrom", "--lengths", "32", "--set", "nystrom.landmarks=4"
     code, out, err = call(*SMALL, *given)
     assert code == 0, err
-    assert "nystrom (landmarks=4)" in out
+    assert "nystrom[landmarks=4]" in out
     specs = [record.spec for record in CostStore.within(store.folder).read()[0]]
     own = {spec.attention: spec.overrides for spec in specs}
     assert own == {"nystrom": {"nystrom.landmarks": 4}, "softmax": {}}

@@ -4,7 +4,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from reports.pages import cost_files, locality_files
+from harness.records.frame import of_costs
+from reports import cost
+from reports.pages import locality_files
 from tests.reports.conftest import make_cost, make_record
 from tests.reports.test_leaderboard import HOSTILE
 
@@ -26,4 +28,6 @@ def test_locality_pages_are_written(text):
 def test_no_text_is_a_formula_in_a_figure(text):
     costs = [make_cost("softmax", length) for length in (256, 512, 1024)]
     costs += [make_cost("linear", 256, status="failed", reason=text)]
-    assert f"linear at 256 tokens: failed: {text}" in cost_files(costs)["cost.svg"].decode()
+    assert (
+        f"linear at 256 tokens: failed: {text}" in cost.files(of_costs(costs))["cost.svg"].decode()
+    )

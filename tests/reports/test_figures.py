@@ -8,9 +8,10 @@ import pytest
 from matplotlib.colors import to_hex
 
 from harness.records import families
-from reports.figures import answered, cost, style
+from harness.records.frame import of_costs
+from reports import cost
+from reports.figures import answered, style
 from reports.suites import answers, matrix
-from reports.tables.cost import sweeps
 from tests.reports.conftest import make_cost
 
 ROOT = Path(__file__).parents[2]
@@ -68,7 +69,7 @@ def test_the_figure_of_costs_is_ordered_by_result_and_marks_the_crossover():
         for length, ratio in zip(LENGTHS, values, strict=True)
     ]
     two_lengths = [make_cost("softmax", length, heads=4) for length in LENGTHS[:2]]
-    figure = drawn(cost.draw, sweeps([*records, *two_lengths]))
+    figure = drawn(cost.draw, cost.sweeps(of_costs([*records, *two_lengths])))
     time, _ = figure.axes
     names = entries(time)
     assert names[:4] == ["primal", "softmax", "linear", "x0"]
@@ -114,7 +115,7 @@ def test_only_the_figures_import_seaborn():
 
 def test_the_files_name_their_source_hold_no_date_and_are_the_same_in_any_order():
     records = [make_cost("softmax", length) for length in LENGTHS]
-    images = cost.cost_figure(sweeps(records), "made for a test")
+    images = cost.figure(cost.sweeps(of_costs(records)), "made for a test")
     assert images["cost.png"].startswith(b"\x89PNG") and b"dc:date" not in images["cost.svg"]
     assert all(b"made for a test" in content for content in images.values())
-    assert images == cost.cost_figure(sweeps(records[::-1]), "made for a test")
+    assert images == cost.figure(cost.sweeps(of_costs(records[::-1])), "made for a test")

@@ -1,9 +1,13 @@
+"""Published numbers: what they are of, and results beside them."""
+
 import hashlib
 from importlib import resources
 
+import pandas as pd
 import pytest
 
-from reports.papers import published
+from harness.records.suites import find
+from reports.papers import means, published, results, section
 
 DIGESTS = {
     "d4rl_return.csv": "90235261101b9797",
@@ -12,6 +16,8 @@ DIGESTS = {
     "uea_accuracy.csv": "89d57c4ea4789050",
 }
 """Of tables that were compared with the paper, line by line; two of its averages are misprinted."""
+
+LRA = find("chen2023-lra")
 
 
 def test_the_published_tables_are_those_that_were_compared_with_the_paper():
@@ -40,3 +46,57 @@ def test_the_published_tables_are_those_that_were_compared_with_the_paper():
 def test_published_numbers_belong_to_the_published_task_and_variant_alone(key, attention, expected):
     result = published(key, attention)
     assert {unit: number.value for unit, number in result.items()} == expected
+
+
+def beside(*answers, suite=LRA, key="{}@1"):
+    """The results of runs: question, attention, mean and half the width of its interval."""
+    found = pd.DataFrame(answers, columns=["question", "row", "mean", "half"])
+    found = found.assign(
+        attention=found["row"], low=found["mean"] - found["half"], seeds=1, status="ok",
+        high=found["mean"] + found["half"], text=found["mean"].astype(str), interval="[a, b]",
+    )  # fmt: skip
+    runs = found[["question", "row"]].assign(
+        task=found["question"].map(key.format), status="ok", best_on_test=found["mean"] + 1
+    )
+    return results(found, runs, suite)
+
+
+@pytest.mark.parametrize(
+    ("mean", "position"),
+    # 37.3 was printed, for 37.25 to 37.35.
+    [(37.3, "within"), (35.3, "within"), (35.2, "within"), (35.1, "above"), (39.4, "within"),
+     (39.5, "below")],
+)  # fmt: skip
+def test_the_published_number_is_within_above_or_below_the_interval(mean, position):
+    (line,) = beside(("listops", "primal", mean, 2.1)).to_dict("records")
+    assert (line["published"], line["published_is"]) == (37.3, position)
+    assert line["best_on_test"] == mean + 1
+
+
+@pytest.mark.parametrize(("key", "table"), [("{}@2", "lra"), ("{}@1", "series")])
+def test_another_task_or_table_has_no_published_number(key, table):
+    found = beside(("listops", "primal", 40.0, 1.0), suite=find(f"chen2023-{table}"), key=key)
+    assert found["published"].isna().all() and found["published_is"].tolist() == [""]
+
+
+def test_means_are_over_the_questions_that_have_both():
+    one = ("listops", "primal", 40.0, 1.0)
+    # 43.0 was published for image.
+    (mean,) = means(beside(one, ("image", "primal", 50.0, 1.0)), LRA).to_dict("records")
+    assert mean == {"questions": 2, "here": 45.0, "published": pytest.approx((37.3 + 43.0) / 2)}
+    assert means(beside(one), LRA).empty
+
+
+def test_the_mean_of_a_table_is_compared_if_all_of_its_questions_have_results():
+    suite = find("chen2023-d4rl")
+    lines = [(question.name, "softmax", 70.0, 1.0) for question in suite.questions]
+    (mean,) = means(beside(*lines, suite=suite), suite).to_dict("records")
+    assert mean == {"questions": 9, "here": 70.0, "published": 72.2}
+    assert means(beside(*lines[1:], suite=suite), suite).empty
+
+
+def test_the_page_has_every_result_and_the_questions_without_runs():
+    text = section(beside(("listops", "primal", 40.0, 1.0), ("image", "softmax", 50.0, 1.0)), LRA)
+    assert "| listops | primal | 1 | 40.0 [a, b] | 41.0 | 37.3 | below |" in text
+    assert "| image | softmax | 1 | 50.0 [a, b] | 51.0 | 38.2 | below |" in text
+    assert "for want of data or time: Text, Retrieval, Pathfinder." in text

@@ -1,0 +1,385 @@
+"""Costs against the number of tokens: page, figure, tables, from a frame of `harness cost`.
+
+A sweep is the costs that may be compared: of one pass, shape, precision and machine. Its rows are
+variants with their options, its columns lengths.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pandas as pd
+
+from reports.markdown import escape, table
+from reports.render import rendered
+from reports.scaling import Crossover, Exponent, crossover, exponent
+from reports.text import NOTHING, digest, frame_csv, frame_lines, number, plain, text_table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MIB = 2**20
+"""Bytes of a MiB."""
+
+REASON = 80
+"""The most characters of a reason in a table."""
+
+WIDTH = 100
+"""Characters of a line of a terminal."""
+
+OUTDATED = "no time ratio: measured before the fastest softmax was the reference; give --rerun"
+"""What is said of a row whose ratios are to SDPA softmax."""
+
+NAMES = {
+    "forward": "evaluation", "train": "training", "prefill": "prefill", "decode": "decoding",
+}  # fmt: skip
+
+SETTING = [
+    "batching", "causal", "device", "dim", "heads", "level", "machine", "pass", "precision",
+    "threads", "title",
+]  # fmt: skip
+"""What the costs of a sweep share."""
+
+CSV = [
+    "attention", "level", "pass", "length", "batch", "batching", "dim", "heads", "causal",
+    "precision", "device", "machine", "threads", "options", "status", "reason", "seconds.q1",
+    "seconds", "seconds.q3", "ratio.q1", "ratio", "ratio.q3", "samples", "no_ratio", "peak_bytes",
+    "flops", "analytic_flops", "computed_by", "backend", "required_bytes", "parameters",
+    "state_bytes", "reference", "memory_batch", "memory", "memory_ratio", "flops_per_second",
+    "bytes_per_second", "over_limit", "limit_flops_per_second", "limit_bytes_per_second", "commit",
+]  # fmt: skip
+"""The columns of the CSV file; see `headed`."""
+
+HEADINGS = {
+    "pass": "operation", "seconds": "seconds_median", "ratio": "ratio_median",
+    "memory": "memory_bytes",
+}  # fmt: skip
+"""The headings of columns that have another name there."""
+
+Cost = Mapping[Any, Any]
+"""A line of the frame."""
+
+
+def sweeps(costs: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """The sweeps by their title, in order of level, pass and machine.
+
+    Lines are in order of `label` and length. More columns: `title`; `sample_seconds` and
+    `sample_memory` (bytes), of one sample; `flops_per_second`, `bytes_per_second`.
+    """
+    if costs.empty:
+        return {}
+    found = costs.assign(
+        title=[_title(cost) for cost in costs.to_dict("records")],
+        sample_seconds=costs["seconds"] / costs["batch"],
+        sample_memory=costs["memory"] / costs["memory_batch"],
+        flops_per_second=costs["flops"] / costs["seconds"],
+        bytes_per_second=costs["required_bytes"] / costs["seconds"],
+    )
+    found = found.sort_values([*SETTING, "label", "length"])
+    found = found.drop_duplicates(["title", "label", "length"], keep="last")
+    return {str(title): sweep for title, sweep in found.groupby("title", sort=False)}
+
+
+def rows(sweep: pd.DataFrame) -> pd.DataFrame:
+    """What a sweep says of each row, by label.
+
+    Columns: `attention`, `claim`, `computed_by`; `time` and `memory`, the exponents; `faster` and
+    `smaller`, the crossovers; `longest`, the longest measured length; there `seconds`, `over_limit`
+    and `state` (bytes of a sample).
+    """
+    found = {str(label): _row(costs) for label, costs in sweep.groupby("label")}
+    return pd.DataFrame.from_dict(found, orient="index")
+
+
+def _row(costs: pd.DataFrame) -> dict[str, Any]:
+    done = costs[costs["status"] == "ok"].set_index("length")
+    related, memory = done.dropna(subset=["ratio"]), done["memory_ratio"].dropna()
+    last: Cost = done.iloc[-1].to_dict() if len(done) else {}
+    row = {
+        "attention": costs["attention"].iloc[0],
+        "claim": "O(N)" if costs["linear"].iloc[0] else "O(N²) or N log N",
+        "computed_by": last.get("computed_by", NOTHING),
+        "time": exponent(done["sample_seconds"]), "memory": exponent(done["sample_memory"]),
+        "faster": crossover(related["ratio.q1"], related["ratio.q3"]),
+        # Memory of several batches is not compared.
+        "smaller": crossover(memory, memory) if done["memory_batch"].nunique() < 2 else None,
+        "longest": done.index.max() if last else 0, "seconds": last.get("seconds", 0.0),
+        "over_limit": last.get("over_limit", math.nan),
+        "state": last.get("state_bytes", math.nan) / last.get("batch", 1),
+    }  # fmt: skip
+    return row
+
+
+def failures(costs: pd.DataFrame) -> list[str]:
+    """Why costs have no value, or no ratio: a line for each, but for skipped lengths."""
+    found = []
+    for cost in costs.to_dict("records"):
+        where = f"{cost['label']} at {cost['length']:,} tokens"
+        if cost["status"] not in ("ok", "skipped"):
+            found.append(f"{where}: {cost['status'].replace('_', ' ')}: {cost['reason']}")
+        elif cost["status"] == "ok" and cost["no_ratio"]:
+            found.append(f"{where}: no ratio: {cost['no_ratio']}")
+    return found
+
+
+def remarks(sweep: pd.DataFrame) -> list[str]:
+    """Of each row the `failures`, and what is said of ratios that are outdated."""
+    found = []
+    for label, costs in sweep.groupby("label"):
+        old = (costs["status"] == "ok") & costs["ratio"].isna() & (costs["no_ratio"] == "")
+        found += [*failures(costs), *([f"{label}: {OUTDATED}"] if old.any() else [])]
+    return found
+
+
+def references(sweep: pd.DataFrame) -> str:
+    """The backends of the fastest softmax, each with the lengths at which a cost names it."""
+    named = sweep[sweep["reference"] != ""].sort_values(["length", "reference"])
+    named = named.drop_duplicates(["length", "reference"])
+    texts = [
+        f"{name} at {', '.join(f'{length:,}' for length in lengths)}"
+        for name, lengths in named.groupby("reference", sort=False)["length"]
+    ]
+    return f"Fastest softmax: {'; '.join(texts)} tokens." if texts else ""
+
+
+def text_of(cost: Cost, value: Callable[[Cost], str]) -> str:
+    """A cost in a table: a value, or why there is none."""
+    if cost["status"] == "ok":
+        return value(cost)
+    return (
+        plain(cost["reason"], REASON)
+        if cost["status"] == "skipped"
+        else cost["status"].replace("_", " ")
+    )
+
+
+def ratio_text(cost: Cost) -> str:
+    """The time over that of the fastest softmax."""
+    return NOTHING if pd.isna(cost["ratio"]) else number(cost["ratio"])
+
+
+def time_text(cost: Cost) -> str:
+    """Milliseconds, and the ratio to the fastest softmax."""
+    ratio = "" if pd.isna(cost["ratio"]) else f" ({number(cost['ratio'])}×)"
+    return f"{number(1000 * cost['seconds'])}{ratio}"
+
+
+def memory_text(cost: Cost) -> str:
+    """MiB, the state of decoding included, and the ratio to SDPA softmax."""
+    ratio = "" if pd.isna(cost["memory_ratio"]) else f" ({number(cost['memory_ratio'])}×)"
+    return f"{number(cost['memory'] / MIB)}{ratio}"
+
+
+def files(costs: pd.DataFrame) -> dict[str, bytes]:
+    """What `cost.md`, `cost.csv`, `cost.png` and `cost.svg` hold, by name; none without costs."""
+    found = sweeps(costs)
+    if not found:
+        return {}
+    table = frame_csv(headed(pd.concat(found.values()), CSV, HEADINGS))
+    return {
+        "cost.md": page(found).encode(),
+        "cost.csv": table,
+        **figure(found, digest("cost.csv", table)),
+    }
+
+
+def lines(costs: pd.DataFrame) -> list[dict[Any, Any]]:
+    """Each cost by the headings of the CSV file, and the exponent of the time of its row."""
+    found = []
+    for sweep in sweeps(costs).values():
+        fitted = rows(sweep)["time"].map(lambda one: one.value if one else None)
+        found.append(sweep.assign(time_exponent=sweep["label"].map(fitted)))
+    return plain_values(pd.concat(found), [*CSV, "time_exponent"], HEADINGS) if found else []
+
+
+def headed(
+    frame: pd.DataFrame, columns: Sequence[str], headings: Mapping[str, str]
+) -> pd.DataFrame:
+    """These columns by their headings: `seconds.q1` is `seconds_q1`. Whole numbers are integers."""
+    found = frame[[*columns]].convert_dtypes()
+    return found.rename(columns=lambda name: headings.get(name, name.replace(".", "_")))
+
+
+def plain_values(
+    frame: pd.DataFrame, columns: Sequence[str], headings: Mapping[str, str]
+) -> list[dict[Any, Any]]:
+    """The lines of `headed`, as JSON holds them: None for no value."""
+    return frame_lines(headed(frame, columns, headings))
+
+
+def terminal(costs: pd.DataFrame) -> str:
+    """Every sweep: the time of each row as a multiple of the fastest softmax, and its exponent."""
+    parts = []
+    for title, sweep in sweeps(costs).items():
+        cells, fitted = _pivot(sweep, ratio_text), rows(sweep)["time"]
+        head = ["time (× fastest softmax)", *map(str, cells), "exponent"]
+        texts = [
+            [plain(label), *cells.loc[label], f"{one.value:.2f}" if one else NOTHING]
+            for label, one in fitted.items()
+        ]
+        notes = [plain(text) for text in (references(sweep), *remarks(sweep)) if text]
+        parts.append("\n".join([plain(title), text_table(head, texts, WIDTH), *notes]))
+    return "\n\n".join(parts) or "no records"
+
+
+def page(found: Mapping[str, pd.DataFrame]) -> str:
+    """The page of `sweeps`: for each of them what it says of its rows, its times and memory."""
+    shown = [
+        {
+            "title": title, "rows": rows(sweep).to_dict("index"), "references": references(sweep),
+            "time": _table(sweep, time_text), "memory": _table(sweep, memory_text),
+            "remarks": remarks(sweep),
+        }
+        for title, sweep in found.items()
+    ]  # fmt: skip
+    return rendered("cost.md.j2", sweeps=shown)
+
+
+class Crossovers(NamedTuple):
+    """From which length a variant costs less than softmax.
+
+    Attributes:
+        texts: the length for time and the one for memory, by variant; of several rows of one
+            variant, those of the fastest.
+        caption: what was measured.
+    """
+
+    texts: Mapping[str, tuple[str, str]]
+    caption: str
+
+
+def training_crossovers(costs: pd.DataFrame) -> Crossovers | None:
+    """Those of the sweep over trained layers with the most costs; None without such a sweep."""
+    if (
+        costs.empty
+        or not (trained := (costs["pass"] == "train") & (costs["level"] == "layer")).any()
+    ):
+        return None
+    found = sweeps(costs[trained])
+    title, sweep = max(found.items(), key=lambda item: len(item[1]))
+    # Of the rows of a variant the last one is used: those that fail earlier are slower.
+    ordered = rows(sweep).sort_values(["longest", "seconds"], ascending=[True, False])
+    texts = {
+        row["attention"]: (_text(row["faster"]), _text(row["smaller"]))
+        for row in ordered.to_dict("records")
+    }
+    first, last = sweep["length"].min(), sweep["length"].max()
+    return Crossovers(
+        texts,
+        "*Faster from* and *smaller from*: the number of tokens from which training a layer takes "
+        "less time than the fastest exact softmax, less memory than SDPA softmax. "
+        f"Lengths: {first:,} to {last:,} tokens. Setting: {escape(title)}. "
+        "[All costs](results/cost.md).",
+    )
+
+
+def figure(found: Mapping[str, pd.DataFrame], source: str) -> dict[str, bytes]:
+    """The curves of `draw` as PNG and SVG, by file name; both contain `source`."""
+    import matplotlib as mpl
+
+    from reports.figures import style
+
+    with mpl.rc_context(style.STYLE):
+        return style.save(draw(found), "cost", source)
+
+
+def draw(found: Mapping[str, pd.DataFrame]) -> "Figure":
+    """Two panels for each sweep of three measured lengths or more, up to `MOST_PANELS` in all.
+
+    They show time and memory of one sample against its tokens, both logarithmic.
+    """
+    from reports.figures import style
+
+    shown = [
+        title
+        for title, sweep in found.items()
+        if sweep.loc[sweep["status"] == "ok", "length"].nunique() > 2
+    ][: style.MOST_PANELS // 2]
+    drawn, axes = style.panels([4.6] * 2 * len(shown), 6.8, 0)
+    for position, panel in enumerate(axes):
+        title = shown[position // 2]
+        style.heading(panel, title.replace(": ", ", ", 1))
+        if position % 2 == 0:
+            _panel(panel, found[title], "milliseconds per sample", "sample_seconds", 1000)
+        else:
+            _panel(panel, found[title], "memory per sample, MiB", "sample_memory", 1 / MIB)
+    return drawn
+
+
+def _panel(axes: "Axes", sweep: pd.DataFrame, name: str, column: str, scale: float) -> None:
+    """The rows in order of their cost at the longest length, the cheapest first."""
+    import numpy as np
+    from matplotlib.lines import Line2D
+    from matplotlib.ticker import FuncFormatter, NullLocator
+
+    from reports.figures import style
+
+    points = scale * sweep[sweep["status"] == "ok"].pivot(
+        index="length", columns="label", values=column
+    )
+    crossings = rows(sweep)["faster" if column == "sample_seconds" else "smaller"]
+    attention = sweep.drop_duplicates("label").set_index("label")["attention"]
+    ordered = points.reindex(columns=attention.index).iloc[-1].sort_values(kind="stable").index
+    styles = style.point_styles((attention[label], label) for label in ordered)
+    handles = []
+    for label in ordered:
+        colour, marker = styles[label]
+        costs, grey = points.get(label, points[:0].sum(axis=1)).dropna(), colour == style.FAINT
+        handles += axes.plot(costs.index, costs, color=colour, marker=marker,
+                             zorder=2 - grey, label=style.label(label))  # fmt: skip
+        crossing = crossings[label]
+        if crossing and not grey and 0 < crossing.low <= crossing.high < math.inf:
+            length = (crossing.low * crossing.high) ** 0.5
+            cost = math.exp(np.interp(math.log(length), np.log(costs.index), np.log(costs)))
+            axes.plot(length, cost, "*", color=colour, markersize=13, markeredgecolor="black")
+    handles.append(Line2D([], [], color="white", marker="*", markersize=11, linestyle="",
+                          markeredgecolor="black", label="below softmax from here on"))  # fmt: skip
+    axes.set(xscale="log", yscale="log", xlabel="tokens", ylabel=name)
+    axes.set_xticks(points.index)
+    axes.set_yticks(style.ticks(*axes.get_ylim()))
+    # The default formatter writes powers as formulas, which are not parsed.
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda length, _: f"{length:,.0f}"))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda cost, _: f"{cost:g}"))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_minor_locator(NullLocator())
+    style.legend(axes, handles)
+    style.not_shown(axes, failures(sweep))
+
+
+def _title(cost: Cost) -> str:
+    causal = ", causal" if cost["causal"] and cost["pass"] in ("forward", "train") else ""
+    batch = cost["batching"] if "=" in cost["batching"] else f"batch={cost['batching']}"
+    # Positions are always learned.
+    model = "".join(
+        f", {name}={value}"
+        for name, value in cost["model"].items()
+        if value and name != "positions"
+    )
+    count = f", {cost['threads']} thread{'s' * (cost['threads'] > 1)}"
+    return (
+        f"{NAMES[cost['pass']]}, {cost['level']}{causal}: {batch}, dim={cost['dim']}, "
+        f"heads={cost['heads']}{model}, {cost['precision']}; "
+        f"{cost['machine']}{count if cost['device'] == 'cpu' else ''}"
+    )
+
+
+def _text(fitted: Exponent | Crossover | None) -> str:
+    return fitted.text if fitted else NOTHING
+
+
+def _pivot(sweep: pd.DataFrame, value: Callable[[Cost], str]) -> pd.DataFrame:
+    """The texts of a sweep by label and length."""
+    texts = [text_of(cost, value) for cost in sweep.to_dict("records")]
+    return (
+        sweep.assign(text=texts)
+        .pivot(index="label", columns="length", values="text")
+        .fillna(NOTHING)
+    )
+
+
+def _table(sweep: pd.DataFrame, value: Callable[[Cost], str]) -> str:
+    texts = _pivot(sweep, value)
+    head = ["attention", *(f"{length:,}" for length in texts)]
+    lines = ([escape(cell) for cell in line] for line in texts.reset_index().to_numpy())
+    return table(head, lines, align_right=True)

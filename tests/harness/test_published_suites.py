@@ -1,0 +1,198 @@
+"""The suites of the tables of Chen et al. 2023: rows, recipes, missing data, what they show."""
+
+import csv
+import json
+from itertools import product
+
+import pandas as pd
+import pytest
+
+from harness import budgets
+from harness.provenance import options_of
+from harness.records.frame import of_records
+from harness.records.store import CostStore
+from harness.records.suites import find
+from harness.suite import missing_data, steps
+from reports.papers import published, published_on
+from tasks.registry import tasks
+from tasks.uea.series import SeriesTask
+
+COST = find("chen2023-cost")
+QUICK = ("run", "--suite", "chen2023-cost", "--questions", "retrieval")
+
+
+def made_steps():
+    return steps(COST, COST.questions, COST.rows, "cpu")
+
+
+@pytest.mark.parametrize(("name", "unit"), [("series", "%"), ("lra", "%"), ("cost", "GB")])
+def test_the_rows_and_questions_of_a_suite_are_those_of_the_published_table(name, unit):
+    suite = find(f"chen2023-{name}")
+    keys = [f"{one.task}@{tasks.find(one.task).version}" for one in suite.questions]
+    numbers = [number for key in keys for number in published_on(key, unit)]
+    assert {number.reference for number in numbers} == {suite.published}
+    printed = {(number.task, number.attention) for number in numbers}
+    assert printed == {*product(keys, (row.attention for row in suite.rows))}
+
+
+def test_every_time_series_and_every_data_set_of_d4rl_is_a_question():
+    series = {one.task for one in find("chen2023-series").questions}
+    assert series == {name for name, task in tasks.items() if issubclass(task, SeriesTask)}
+    suite = find("chen2023-d4rl")
+    ranks = {
+        question.name: budgets.of_question(suite, question.name).options(
+            "control", ["softmax", "primal"]
+        )["primal"]["rank"]
+        for question in suite.questions
+    }
+    assert {name: rank for name, rank in ranks.items() if rank != 96} == {
+        "halfcheetah-medium-replay": 32, "halfcheetah-medium": 64, "hopper-medium-expert": 64,
+        "hopper-medium-replay": 64,
+    }  # fmt: skip
+    assert len(ranks) == 9
+    assert suite.question("hopper-medium").options == {
+        "path": "hopper_medium-v2.hdf5", "env": "Hopper-v5",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["lra", "series", "d4rl"])
+def test_a_question_has_the_recipe_of_the_paper(name):
+    suite = find(f"chen2023-{name}")
+    for question in suite.questions:
+        own, paper = budgets.of_question(suite, question.name), budgets.find("paper")
+        recipe = own.recipe(question.task)
+        assert recipe.model == paper.recipe(question.task).model
+        assert recipe.train == paper.recipe(question.task).train
+        names = ["softmax", "performer"]
+        assert own.options(question.task, names) == paper.options(question.task, names)
+
+
+def test_the_steps_have_the_shapes_and_options_of_the_published_runs():
+    made = {(one.question, one.row): one.spec for one in made_steps()}
+    questions = {question for question, _ in made}
+    primal = {question: made[question, "primal"] for question in questions}
+    # Retrieval has 32 examples of two documents.
+    assert {question: (spec.batch, spec.length) for question, spec in primal.items()} == {
+        "listops": (32, 2000), "text": (32, 4000), "retrieval": (64, 4000),
+        "image": (256, 1024), "pathfinder": (256, 1024),
+    }  # fmt: skip
+    ranks = {question: options_of(spec)["primal"]["rank"] for question, spec in primal.items()}
+    assert ranks == {"listops": 20, "text": 20, "retrieval": 30, "image": 30, "pathfinder": 30}
+    assert options_of(made["text", "nystrom"])["nystrom"]["landmarks"] == 64
+    assert options_of(made["text", "softmax[backend=naive]"])["softmax"]["backend"] == "naive"
+    model = primal["text"].model
+    assert model and (model.depth, model.dim, model.heads, model.dropout) == (2, 64, 2, 0.1)
+    # Steps of the same shape are one measurement.
+    assert primal["image"].id == primal["pathfinder"].id
+    assert len({spec.id for spec in primal.values()}) == 4
+
+
+def test_every_published_cost_has_a_step():
+    for one in made_steps():
+        assert {*published(one.task, one.attention)} >= {"s/1K steps", "GB"}
+
+
+def test_steps_are_measured_once_and_shown_beside_the_published_ones(call, store, outcomes):
+    outcomes["softmax"] = "timeout"
+    arguments = (*QUICK, "-a", "primal")
+    code, out, err = call(*arguments)
+    assert code == 0, err
+    records, broken = CostStore.within(store.folder).read()
+    assert len(records) == 3 and not broken
+    assert "2,000 (185)" in " ".join(out.split()) and "timeout (1,334)" in out
+    code, out, _ = call(*arguments)
+    assert code == 0 and out.count("(already present)") == 3
+    code, out, _ = call(*arguments, "--json")
+    rows = {row["row"]: row for row in json.loads(out)["rows"]}
+    assert [*rows] == ["softmax[backend=naive]", "softmax[backend=sdpa]", "primal"]
+    assert rows["primal"]["seconds_per_1k_steps_median"] == 2000
+    assert call("report")[0] == 0
+    page = (store.folder / "chen2023-cost.md").read_text()
+    assert "- softmax[backend=naive], retrieval: timeout: a reason" in page
+    lines = [*csv.DictReader((store.folder / "chen2023-cost.csv").read_text().splitlines())]
+    assert {line["published_peak_memory_gb"] for line in lines if line["row"] == "primal"} == {
+        "0.69", "1.37", "2.99", "1.39", "1.52"
+    }  # fmt: skip
+
+
+@pytest.fixture
+def file(tmp_path):
+    """A suite of short runs; the data of one of its questions are missing."""
+    (tmp_path / "tiny.toml").write_text(
+        """
+        [model]
+        dim = 8
+        feed_forward = 8
+        head = 8
+        depth = 1
+        [train]
+        batch = 8
+        steps = 2
+        warmup = 0
+        evaluations = 1
+        lr = 1e-3
+        betas = [0.9, 0.999]
+        cycle_momentum = false
+        eps = 1e-8
+        weight_decay = 0.0
+        [tasks.listops]
+        options = { min_len = 2, max_len = 24, train = 64, dev = 16, test = 18 }
+        [tasks.image]
+        """
+    )
+    (tmp_path / "mine.toml").write_text(
+        f"""
+        title = "Mine"
+        version = 1
+        rows = ["primal", "softmax"]
+        published = "Chen et al. 2023 (arXiv 2305.19798), Table 2"
+        [all]
+        asks = "Classify."
+        recipe = "{tmp_path / "tiny.toml"}"
+        precision = "fp32"
+        positions = "learned"
+        seeds = [0, 1]
+        [questions.listops]
+        title = "ListOps"
+        task = "listops"
+        [questions.image]
+        title = "Image"
+        task = "image"
+        """
+    )
+    return str(tmp_path / "mine.toml")
+
+
+@pytest.mark.slow
+def test_missing_data_are_named_and_the_other_questions_run_without_tuning(call, store, file):
+    code, _, err = call("run", "--suite", file)
+    assert code == 0, err
+    assert "missing data of image: run 'harness data fetch image'" in " ".join(err.split())
+    runs = of_records(store.read()[0])
+    assert {*zip(runs["row"], runs["seed"], runs["question"], runs["role"], strict=True)} == {
+        (row, seed, "listops", "") for row, seed in product(("primal", "softmax"), (0, 1))
+    }
+    assert (runs["train.lr"] == 1e-3).all()
+    assert call("report", "--suite", file)[0] == 0
+    page = (store.folder / "mine.md").read_text()
+    mean = runs[runs["row"] == "primal"]["score"].mean()
+    assert f"| listops | primal | 2 | {mean:.1f} [" in page and "No runs" in page
+    seeds = pd.read_csv(store.folder / "mine-answers.csv")
+    assert [*seeds["seed"]] == [*runs["seed"]] and "best_on_test" in seeds
+
+
+@pytest.mark.parametrize(
+    ("suite", "named"),
+    [("chen2023-series", "harness data"), ("chen2023-d4rl", "halfcheetah_medium_expert-v2.hdf5")],
+)
+def test_a_suite_without_any_data_says_how_to_get_them(call, store, suite, named):
+    code, _, err = call("run", "--suite", suite)
+    assert code == 2 and named in err and err.count("\n") == 1 and not store.folder.exists()
+
+
+def test_a_file_of_d4rl_in_the_folder_is_data_of_its_question(tmp_path, monkeypatch):
+    suite = find("chen2023-d4rl")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "hopper_medium-v2.hdf5").touch()
+    missing = missing_data(suite, suite.questions)
+    assert len(missing) == 8 and "hopper-medium" not in missing

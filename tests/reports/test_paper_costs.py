@@ -1,0 +1,116 @@
+"""Training steps beside published ones: ratios, published columns, failures and sentences."""
+
+import csv
+import io
+
+import pandas as pd
+import pytest
+
+from harness.records.frame import of_costs
+from harness.records.suites import find
+from reports import paper_costs
+from tests.reports.conftest import make_cost
+
+SUITE = find("chen2023-cost")
+NAIVE, SDPA = ({"softmax": {"backend": kind}} for kind in ("naive", "sdpa"))
+
+
+def cost(attention="primal", seconds=0.0113, ratio: float | None = 0.5, reference="sdpa", **spec):
+    one = make_cost(attention, 2000, seconds=seconds, ratio=ratio or 1.0, batch=32, **spec)
+    if one.measured is None:
+        return one
+    changes = {"reference": reference, "peak_bytes": 10**9, "memory_ratio": 2.0}
+    if ratio is None:
+        changes |= {"ratio": None, "memory_ratio": None, "no_ratio": "softmax is out of memory"}
+    return one.model_copy(update={"measured": one.measured.model_copy(update=changes)})
+
+
+def naive(**changes):
+    return cost("softmax", **{"seconds": 0.2, "ratio": 4.0, "options": NAIVE, **changes})
+
+
+def steps(*costs, task="listops@1", others=()):
+    """The first of the costs is that of softmax by its formula."""
+    wanted = [
+        {
+            "question": "listops", "row": "softmax[backend=naive]" if one is costs[0] else
+            one.spec.attention, "attention": one.spec.attention, "task": task,
+            "shape": one.spec.shape,
+        }
+        for one in costs
+    ]  # fmt: skip
+    return paper_costs.steps(pd.DataFrame(wanted), of_costs([*costs, *others]))
+
+
+def page(found):
+    return paper_costs.files(found, SUITE)["chen2023-cost.md"].decode()
+
+
+@pytest.mark.parametrize(
+    ("reference", "expected"),
+    # Two ratios to one softmax are divided, those to two are not.
+    [("sdpa", 0.125), ("naive", 0.0113 / 0.2)],
+)
+def test_a_ratio_to_naive_softmax_is_that_of_two_ratios_to_one_softmax(reference, expected):
+    _, primal = steps(naive(reference=reference), cost()).to_dict("records")
+    assert primal["time_over_first"] == pytest.approx(expected)
+    assert (primal["time"], primal["memory"]) == (pytest.approx(11.3), 1.0)
+    assert (primal["measured_ratio"], primal["memory_ratio"]) == (0.5, 2.0)
+
+
+def test_old_ratios_are_those_to_sdpa():
+    _, primal = steps(naive(reference=""), cost(reference="")).to_dict("records")
+    assert (primal["time_over_first"], primal["measured_ratio"]) == (0.125, 0.5)
+
+
+def test_published_figures_have_columns_with_their_source():
+    found = steps(naive(), cost())
+    text = paper_costs.files(found, SUITE)["chen2023-cost.csv"].decode()
+    _, line = csv.DictReader(io.StringIO(text))
+    figures = {
+        "seconds_per_1k_steps_median": 11.3, "published_seconds_per_1k_steps": 56.5,
+        "published_peak_memory_gb": 0.69, "published_time_over_softmax": 56.5 / 194.5,
+        "time_over_naive_softmax": 0.125, "memory_over_naive_softmax": 1.0, "length": 2000,
+    }  # fmt: skip
+    assert {name: float(line[name]) for name in figures} == pytest.approx(figures)
+    assert line["source"] == SUITE.published and line["computed_by"] == "PyTorch"
+    assert "| primal | 11.3 | 56.5 |" in page(found)
+    assert "11.3 (56.5)" in paper_costs.terminal(found)
+    assert paper_costs.lines(found)[1]["task"] == "listops@1"
+
+
+def test_a_second_row_of_softmax_is_no_published_one():
+    found = steps(naive(), cost("softmax", options=SDPA), cost())
+    assert found["published_time"].notna().tolist() == [True, False, True]
+
+
+def test_a_row_has_a_sentence_with_its_ratio_to_the_published_figures():
+    text = page(steps(naive(), cost(), cost("yoso")))
+    assert (
+        "- primal: time is 0.200 times and memory is 1.45 times the published one. The published"
+        in text
+    )
+    assert "- yoso: Nothing is known of a published one." in text
+
+
+def test_a_cost_without_a_value_has_its_reason_and_no_ratio():
+    out = naive(status="out_of_memory", reason="64 GiB were asked for")
+    found = steps(out, cost(ratio=None), task="text@2")
+    text = page(found)
+    assert "| softmax[backend=naive] | out of memory | 695 |" in text
+    assert "softmax[backend=naive], listops: out of memory: 64 GiB were asked for" in text
+    assert "primal, listops: no ratio: softmax is out of memory" in text
+    assert "| primal | – | 0.135 |" in text
+    assert found[["time_over_first", "memory_over_first"]].isna().all(axis=None)
+
+
+def test_figures_of_tasks_that_were_not_published_have_no_published_value():
+    found = steps(naive(), cost(), task="listops@1[max_len=64]")
+    assert found["published_time"].isna().all() and "56.5" not in page(found)
+
+
+def test_the_machine_with_most_steps_is_shown_and_nothing_of_other_shapes():
+    other = [cost(machine="other", seconds=1.0), cost(machine="other", seconds=1.0, dim=128)]
+    found = steps(naive(), cost(), others=other)
+    assert {*found["machine"]} == {"CPU"} and len(found) == 2
+    assert paper_costs.steps(found[["shape"]], of_costs([cost(dim=32)])).empty
