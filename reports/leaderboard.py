@@ -261,7 +261,8 @@ def table(found: Leaderboard) -> pd.DataFrame:
     ]
     rules = found.rules[["data", "name", "score"]].rename(columns={"name": "row", "score": "mean"})
     rules = first.merge(rules, on="data").assign(kind="baseline")
-    rules["order"] = rules["mean"] * rules["better"].map({"higher": -1, "lower": 1})
+    sign = rules["better"].map({"higher": -1, "lower": 1}).astype(float)
+    rules["order"] = rules["mean"].astype(float) * sign
     every = pd.concat([rows.assign(order=range(len(rows))), rules])
     order = ["question", "kind", "order"]
     return every.sort_values(order, ascending=[True, False, True]).drop(columns="order")
