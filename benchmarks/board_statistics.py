@@ -1,20 +1,4 @@
-"""Intervals and tiers of simulated leaderboards, whose true means are known.
-
-All rows of a table are equal: their seeds are drawn from one distribution. A table is *falsely
-separated* if any two of its rows that are compared are separable. Shares are in percent; the
-quartiles of a record are the share minus and plus one standard error of the simulation.
-
-- *answers*: 2,000 test sequences of one answer, accuracy 70 %, baseline 30 %. An answer is correct
-  if a normal score exceeds 0; all rows have the same effects of sequences.
-- *sequences*: the same with 500 sequences of 8 answers.
-- *losses*: of 60 articles, whose lengths are lognormal; all rows have the same effect of articles.
-- *returns*: of 20 episodes, whose effects are those of an exponential distribution.
-
-Scenarios: seeds that differ by the sampling of their answers alone, or whose means differ with a
-standard deviation of 1 or 5 points (a point of a loss is 0.005 nats), or that stay at the baseline
-with probability 0.1, 0.3 or 0.5, each in tables of 6 rows, and the last in tables of 12. The true
-mean includes the seeds that fail: where no seed of a row does, no interval contains it.
-"""
+"""Intervals and rank groups of simulated leaderboards, whose true means are known."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
@@ -24,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from benchmarks.claims import Claim, Finding, Setting
+from benchmarks.claims import Finding, Setting, section
 from harness.records.fields import Quartiles
 from reports.statistics import (
     LEVEL,
@@ -142,46 +126,27 @@ KINDS = {
 }
 
 
-def claims(of: str) -> list[Claim]:
-    """Those of a kind of score with a number of seeds."""
-    return [
-        Claim(
-            name=f"statistics-coverage-{of}",
-            what="Largest shortfall of the coverage of intervals from 95 %, where no seed fails, "
-            "over the 2 points allowed",
-            bounds={"cpu": 1.0},
-            limit="0, where 95 % or more contain the mean.",
-        ),
-        Claim(
-            name=f"statistics-false-separations-{of}",
-            what="Largest share of falsely separated tables, over 5 %",
-            bounds={"cpu": 1.0},
-            limit="0, where rows are never separated.",
-        ),
-    ]
+@section("board_statistics")
+def measure_statistics(setting: Setting) -> Iterator[Finding]:
+    """Intervals and tiers of simulated leaderboards, whose true means are known.
 
+    All rows of a table are equal: their seeds are drawn from one distribution. A table is *falsely
+    separated* if any two of its rows that are compared are separable. Shares are in percent; the
+    quartiles of a record are the share minus and plus one standard error of the simulation.
 
-CLAIMS = [
-    *(one for kind in KINDS for seeds in SEEDS for one in claims(f"{kind}-{seeds}-seeds")),
-    Claim(
-        name="statistics-power",
-        what="Largest share of separated pairs whose means differ by 5 points, with a standard "
-        "deviation of 1 point between seeds, in tables of 3 rows of either mean",
-        bounds={"cpu": None},
-        limit="1 at most; more is better.",
-    ),
-    Claim(
-        name="statistics-false-separations-two-levels",
-        what="Largest share of falsely separated tables, over 5 %, where a seed reaches one of two "
-        "levels with probability 0.5, both above every baseline",
-        bounds={"cpu": None},
-        limit="0, where rows are never separated.",
-    ),
-]
+    - *answers*: 2,000 test sequences of one answer, accuracy 70 %, baseline 30 %. An answer is
+      correct if a normal score exceeds 0; all rows have the same effects of sequences.
+    - *sequences*: the same with 500 sequences of 8 answers.
+    - *losses*: of 60 articles, whose lengths are lognormal; all rows have the same effect of
+      articles.
+    - *returns*: of 20 episodes, whose effects are those of an exponential distribution.
 
-
-def measure(setting: Setting) -> Iterator[Finding]:
-    """See `CLAIMS`."""
+    Scenarios: seeds that differ by the sampling of their answers alone, or whose means differ with
+    a standard deviation of 1 or 5 points (a point of a loss is 0.005 nats), or that stay at the
+    baseline with probability 0.1, 0.3 or 0.5, each in tables of 6 rows, and the last in tables of
+    12. The true mean includes the seeds that fail: where no seed of a row does, no interval
+    contains it.
+    """
     rng, powers, levels = np.random.default_rng(0), {}, {}
     tables = range(setting.size(TABLES, 4))
     taken = f"{len(tables):,} tables of each scenario"
@@ -213,9 +178,7 @@ def finding(name: str, setting: str, ratio: float, shares: Mapping[str, Floats])
         # Figures of a record are positive.
         ends = (max(float(value), 1e-3) for value in (mean - error, mean, mean + error))
         figures[f"{text} (%)"] = Quartiles(**dict(zip(("q1", "median", "q3"), ends, strict=True)))
-    return Finding(
-        name=f"statistics-{name}", setting=setting, ratios=[max(ratio, 1e-3)], figures=figures
-    )
+    return Finding(f"statistics-{name}", setting, [max(ratio, 1e-3)], figures)
 
 
 def table(kind: Kind, means: Floats, sd: float, rng: Rng) -> list[Sample]:

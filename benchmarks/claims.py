@@ -1,26 +1,28 @@
 """A claim of performance: a ratio of two measurements of one run, its bound, and how it was taken.
 
-Each benchmark is a module with `CLAIMS` and `measure(setting)`, which yields findings as they are
-measured. Each finding is one JSON file, so that a claim that is measured again replaces its own
-record alone.
+The claims are the table `claims.csv`: `cpu` and `cuda` are the bounds, `-` where a ratio is for
+comparison only, empty where it is not measured. A function with the decorator `section` measures
+those of a section. Each finding is one JSON file, so that a claim that is measured again replaces
+its record alone.
 """
 
+import csv
+import inspect
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal, NamedTuple, TypeVar
 
 import torch
 from pydantic import Field, model_validator
 
 from harness.environment import describe
-from harness.measure import quartiles
-from harness.records.fields import Fraction, Positive, Quartiles, Seconds
+from harness.records.fields import Fraction, Frozen, Positive, Precision, Quartiles, Seconds
 from harness.records.files import write_atomic
 from harness.records.record import Environment
-from harness.records.spec import Frozen
+from harness.timing import Call, sample, wall_clock
 
 RESULTS = Path("results/benchmarks")
 BEFORE = RESULTS / "before"
@@ -29,7 +31,7 @@ BEFORE = RESULTS / "before"
 Kind = Literal["cpu", "cuda"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Claim:
     """A ratio that is measured, and the most that it may be.
 
@@ -49,12 +51,7 @@ class Claim:
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """Where and at what size to measure.
-
-    Attributes:
-        device: the device.
-        tiny: the smallest sizes, to test the code: such ratios mean nothing.
-    """
+    """Where and at what size to measure: `tiny` is to test the code, such ratios mean nothing."""
 
     device: torch.device
     tiny: bool = False
@@ -69,7 +66,7 @@ class Setting:
         return tiny if self.tiny else full
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Finding:
     """What was measured for one claim.
 
@@ -77,15 +74,15 @@ class Finding:
         name: of the claim.
         setting: shapes, precision and rounds, in words.
         ratios: one for each round; empty where it cannot be measured.
-        reason: why it cannot be measured here; empty where it was.
         figures: what the ratios were computed from, by name with its unit.
+        reason: why it cannot be measured here; empty where it was.
     """
 
     name: str
     setting: str
     ratios: Sequence[float] = ()
-    reason: str = ""
     figures: Mapping[str, Quartiles] = field(default_factory=dict)
+    reason: str = ""
 
 
 class ClaimRecord(Frozen):
@@ -93,10 +90,7 @@ class ClaimRecord(Frozen):
 
     Attributes:
         schema_version: of this class.
-        name: of the claim, as are `what`, `bound` and `limit`.
-        what: what is divided by what.
-        bound: the largest median that satisfies the claim; None for a comparison.
-        limit: what the ratio cannot fall below, and why.
+        name: of the claim, as are `what`, `bound` and `limit`; the bound is None for a comparison.
         setting: how it was taken.
         ratio: its quartiles over rounds; None where it cannot be measured.
         met: whether the median is at most the bound; None without a bound or a ratio.
@@ -150,7 +144,7 @@ class ProfileRecord(Frozen):
     name: str
     workload: str
     attention: str
-    precision: Literal["bf16", "fp32"]
+    precision: Precision
     milliseconds: Quartiles
     shares: dict[str, Fraction]
     operations: Annotated[dict[str, Fraction], Field(min_length=1)]
@@ -161,6 +155,96 @@ class ProfileRecord(Frozen):
 RecordT = TypeVar("RecordT", ClaimRecord, ProfileRecord)
 
 
+Measure = Callable[[Setting], Iterator["Finding | ProfileRecord"]]
+"""Yields findings as they are measured, and profiles."""
+
+
+def _read_claims() -> dict[str, list[Claim]]:
+    """The claims of each section, in the order of the table."""
+    sections: dict[str, list[Claim]] = {}
+    with Path(__file__).with_name("claims.csv").open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            kinds: tuple[Kind, ...] = ("cpu", "cuda")
+            bounds = {k: None if row[k] == "-" else float(row[k]) for k in kinds if row[k]}
+            claim = Claim(row["name"], row["what"], bounds, row["limit"])
+            sections.setdefault(row["section"], []).append(claim)
+    return sections
+
+
+CLAIMS = _read_claims()
+
+
+class Section(NamedTuple):
+    """Claims that are measured together.
+
+    Attributes:
+        name: the argument of the command, and the heading of the page.
+        text: its paragraphs below the heading, the docstring of `measure`.
+        claims: what is measured.
+        measure: measures.
+    """
+
+    name: str
+    text: str
+    claims: Sequence[Claim]
+    measure: Measure
+
+    def records(self, setting: Setting, out: Path) -> list[ClaimRecord]:
+        """Measure the claims that are made for the device, and write their records."""
+        claims = {one.name: one for one in self.claims if setting.kind in one.bounds}
+        records, start = [], time.perf_counter()
+        for found in self.measure(setting) if claims else ():
+            if isinstance(found, ProfileRecord):
+                write(found, out, setting.kind)
+            elif found.name in claims:
+                now = time.perf_counter()
+                record = record_of(claims[found.name], found, setting.kind, now - start)
+                write(record, out, setting.kind)
+                records.append(record)
+                start = now
+        return records
+
+
+REGISTERED: dict[str, Section] = {}
+
+
+def section(name: str) -> Callable[[Measure], Measure]:
+    """A decorator: the function measures the claims of the section `name`."""
+
+    def register(measure: Measure) -> Measure:
+        REGISTERED[name] = Section(name, inspect.getdoc(measure) or "", CLAIMS[name], measure)
+        return measure
+
+    return register
+
+
+def variants_of(name: str, prefix: str) -> list[str]:
+    """What the claims of a section are about: their names without `prefix`."""
+    return [c.name.removeprefix(prefix) for c in CLAIMS[name] if c.name.startswith(prefix)]
+
+
+class Times:
+    """Seconds of each of several implementations, timed alternately by the wall clock."""
+
+    def __init__(self, calls: Mapping[str, Call], setting: Setting, rounds: int) -> None:
+        """Time the calls in `rounds` rounds."""
+        self.rounds = setting.size(rounds, 3)
+        clock = wall_clock(setting.device)
+        self.seconds = dict(
+            zip(calls, sample([*calls.values()], clock, rounds=self.rounds), strict=True)
+        )
+
+    def figures(self, *names: str) -> dict[str, Quartiles]:
+        """Milliseconds of implementations."""
+        return {f"{n} (ms)": Quartiles.of(1000 * t for t in self.seconds[n]) for n in names}
+
+    def finding(self, name: str, which: str, other: str, setting: str) -> Finding:
+        """The finding of the claim `name`: the time of `which` over that of `other`, by round."""
+        pairs = zip(self.seconds[which], self.seconds[other], strict=True)
+        how = f"{setting}; {self.rounds} rounds, alternately"
+        return Finding(name, how, [a / b for a, b in pairs], self.figures(which, other))
+
+
 def is_met(ratio: Quartiles | None, bound: float | None) -> bool | None:
     """Whether the median is at most the bound; None without one of them."""
     return None if ratio is None or bound is None else ratio.median <= bound
@@ -168,21 +252,13 @@ def is_met(ratio: Quartiles | None, bound: float | None) -> bool | None:
 
 def record_of(claim: Claim, finding: Finding, kind: Kind, seconds: float) -> ClaimRecord:
     """The record of a claim that was measured now."""
-    ratio = quartiles(finding.ratios) if finding.ratios else None
+    ratio, bound = Quartiles.of(finding.ratios) if finding.ratios else None, claim.bounds[kind]
     return ClaimRecord(
-        name=claim.name,
-        what=claim.what,
-        bound=claim.bounds[kind],
-        limit=claim.limit,
-        setting=finding.setting,
-        ratio=ratio,
-        met=is_met(ratio, claim.bounds[kind]),
-        reason=finding.reason,
-        figures=dict(finding.figures),
-        taken=now(),
-        seconds=round(seconds, 3),
+        name=claim.name, what=claim.what, bound=bound, limit=claim.limit,
+        setting=finding.setting, ratio=ratio, met=is_met(ratio, bound), reason=finding.reason,
+        figures=dict(finding.figures), taken=now(), seconds=round(seconds, 3),
         environment=describe(kind),
-    )
+    )  # fmt: skip
 
 
 def now() -> str:
@@ -202,31 +278,13 @@ def read(folder: Path, kind: Kind, model: type[RecordT]) -> list[RecordT]:
     Raises:
         ValidationError: a file is no such record.
     """
-    is_profile = model is ProfileRecord
-    paths = sorted(folder.glob(f"*-{kind}.json"))
-    paths = [path for path in paths if path.name.startswith("profile-") == is_profile]
+    paths = [
+        path for path in sorted(folder.glob(f"*-{kind}.json"))
+        if path.name.startswith("profile-") == (model is ProfileRecord)
+    ]  # fmt: skip
     return [model.model_validate_json(path.read_text("utf-8")) for path in paths]
 
 
-class Stopwatch:
-    """Seconds since the last call."""
-
-    def __init__(self) -> None:
-        """Start."""
-        self.start = time.perf_counter()
-
-    def lap(self) -> float:
-        """Seconds since the last lap."""
-        last, self.start = self.start, time.perf_counter()
-        return self.start - last
-
-
-def same(name: str, setting: str, ratio: float, figures: Mapping[str, float]) -> Finding:
-    """The finding of a quantity that every round would repeat, such as peak memory."""
-    exact = {key: Quartiles(q1=value, median=value, q3=value) for key, value in figures.items()}
-    return Finding(name=name, setting=setting, ratios=[ratio], figures=exact)
-
-
-def unmeasurable(names: Iterable[str], setting: str, reason: str) -> Iterable[Finding]:
+def unmeasurable(names: Iterable[str], setting: str, reason: str) -> list[Finding]:
     """Findings without ratios."""
-    return [Finding(name=name, setting=setting, reason=reason) for name in names]
+    return [Finding(name, setting, reason=reason) for name in names]

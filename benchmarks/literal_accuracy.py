@@ -19,7 +19,6 @@ from harness.classifier import Classifier
 from harness.environment import describe, pick_device, pick_precision
 from harness.plan import Plan, Request, resolve
 from harness.records.outcome import Point
-from harness.records.spec import RunSpec
 from harness.train import Progress, Trainer, fit
 from tasks.contract import SPLITS
 from tests.literal.build import build
@@ -32,58 +31,38 @@ def main() -> None:
     parser.add_argument("--task", required=True)
     parser.add_argument("--attention", required=True, choices=["primal", "softmax+primal"])
     parser.add_argument("--seeds", default="0", help="seeds, separated by commas")
-    parser.add_argument("--budget", default="laptop")
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--precision", default="auto")
+    for name, default in (("budget", "laptop"), ("device", "auto"), ("precision", "auto")):
+        parser.add_argument(f"--{name}", default=default)
     parser.add_argument("--out", type=Path, default=RESULTS)
-    arguments = parser.parse_args()
-    device = pick_device(arguments.device)
-    for seed in map(int, arguments.seeds.split(",")):
-        plan = resolve(
-            Request(
-                attention=arguments.attention,
-                task=arguments.task,
-                budget=arguments.budget,
-                seed=seed,
-                device=cast(Any, device.type),
-                precision=pick_precision(arguments.precision, device),
-                compiled=False,
-            )
-        )
-        spec = plan.spec
-        if spec.id in finished(arguments.out):
-            print(f"{spec.attention} on {spec.task.key}, seed {seed}: in {arguments.out} already")
+    given = parser.parse_args()
+    device = pick_device(given.device)
+    for seed in map(int, given.seeds.split(",")):
+        request = Request(
+            attention=given.attention, task=given.task, budget=given.budget, seed=seed,
+            device=cast(Any, device.type), compiled=False,
+            precision=pick_precision(given.precision, device),
+        )  # fmt: skip
+        plan = resolve(request)
+        lines = given.out.read_text("utf-8").splitlines() if given.out.exists() else []
+        if plan.spec.id in {json.loads(line)["run"] for line in lines}:
+            print(f"{given.attention} on {plan.task.key}, seed {seed}: in {given.out} already")
             continue
-        row = {**identity(spec), **accuracies(plan), **machine(spec.device)}
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        with arguments.out.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
-        print(json.dumps(row), flush=True)
+        line = json.dumps(row_of(plan))
+        given.out.parent.mkdir(parents=True, exist_ok=True)
+        with given.out.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+        print(line, flush=True)
 
 
-def finished(results: Path) -> set[str]:
-    """The identities of the runs in `results`."""
-    lines = results.read_text("utf-8").splitlines() if results.exists() else []
-    return {json.loads(line)["run"] for line in lines}
-
-
-def identity(spec: RunSpec) -> dict[str, Any]:
-    """What was trained; `run` is the identity of the zoo's run of the same specification."""
+def row_of(plan: Plan) -> dict[str, Any]:
+    """What is trained, its accuracies, and where; `run` is the identity of the run of the zoo."""
+    spec, environment = plan.spec, describe(plan.spec.device).model_dump()
     return {
-        "task": spec.task.key,
-        "attention": spec.attention,
-        "seed": spec.seed,
-        "budget": spec.budget,
-        "precision": spec.train.precision,
-        "steps": spec.train.steps,
-        "run": spec.id,
-    }
-
-
-def machine(device: str) -> dict[str, Any]:
-    """The commit and the environment."""
-    environment = describe(device).model_dump()
-    return {"commit": environment.pop("commit"), "environment": environment}
+        "task": spec.task.key, "attention": spec.attention, "seed": spec.seed,
+        "budget": spec.budget, "precision": spec.train.precision, "steps": spec.train.steps,
+        "run": spec.id, **accuracies(plan), "commit": environment.pop("commit"),
+        "environment": environment,
+    }  # fmt: skip
 
 
 def accuracies(plan: Plan) -> dict[str, float]:

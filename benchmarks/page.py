@@ -1,116 +1,87 @@
 """The page docs/performance.md, from the committed records."""
 
-from collections.abc import Callable, Iterator, Sequence
-from importlib import import_module
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
-from benchmarks.__main__ import BENCHMARKS
-from benchmarks.claims import BEFORE, RESULTS, Claim, ClaimRecord, Kind, ProfileRecord, read
+from benchmarks.claims import BEFORE, RESULTS, ClaimRecord, Kind, ProfileRecord, read
+from benchmarks.sections import SECTIONS
 from harness.records.fields import Quartiles
 from harness.records.record import Environment
 from reports.markdown import escape, escape_prose, table
+from reports.render import rendered
 from reports.text import NOTHING, number
 
 PAGE = Path("docs/performance.md")
 
 KINDS: dict[Kind, str] = {"cpu": "CPU", "cuda": "GPU"}
 
-HEAD = """\
-# Performance
-
-Made from the records in `results/benchmarks/`, which
-`python -m benchmarks` measures and replaces. Each figure is a ratio of two measurements of one run
-on one device: the median over rounds, and the quartiles in brackets. Implementations are timed
-alternately, so that other load of the machine affects all of them. A claim is met where the median
-is at most its bound. Peak memory is what one call allocates in addition to what was allocated
-before it; it is the same in every round. *Limit* says what the ratio cannot fall below, and why.
-"""
-
-PROFILES = """\
-Shares of the time of a training step by group of operations, in percent, and its time without the
-profiler: *before* the step was optimised, and *now*. Operations are grouped by their names. Copies
-are casts between precisions and changes of layout; additions are those of residuals, positions and
-gradients.
-"""
-
 MET = {True: "met", False: "**not met**", None: NOTHING}
 
 
 def page(root: Path) -> str:
     """The page of the records below `root`."""
-    parts = [HEAD]
-    for kind, name in KINDS.items():
-        records = read(root / RESULTS, kind, ClaimRecord)
-        if records:
-            parts += [f"# {name}\n", *_device(records, kind, root)]
-    return "\n".join(parts).rstrip() + "\n"
+    devices = [_device(read(root / RESULTS, kind, ClaimRecord), kind, root) for kind in KINDS]
+    text = rendered(
+        "performance.md.j2", devices=[one for one in devices if one["sections"]],
+        claims=_claims, grouped=_grouped, prose=escape_prose, ratio=_ratio,
+    )  # fmt: skip
+    return text.rstrip() + "\n"
 
 
-def claims_of(benchmark: str) -> list[Claim]:
-    """The claims of a module."""
-    return import_module(f"benchmarks.{benchmark}").CLAIMS
-
-
-def _device(records: Sequence[ClaimRecord], kind: Kind, root: Path) -> Iterator[str]:
+def _device(records: Sequence[ClaimRecord], kind: Kind, root: Path) -> dict[str, Any]:
     by_name = {record.name: record for record in records}
-    sections = {
-        benchmark: [by_name[one.name] for one in claims_of(benchmark) if one.name in by_name]
-        for benchmark in BENCHMARKS
+    found = [
+        (section, [by_name[claim.name] for claim in section.claims if claim.name in by_name])
+        for section in SECTIONS.values()
+    ]
+    days: dict[str, set[str]] = {}
+    for record in records:
+        days.setdefault(_machine(record.environment), set()).add(record.taken[:10])
+    now = read(root / RESULTS, kind, ProfileRecord)
+    before = read(root / BEFORE, kind, ProfileRecord) if now else []
+    commits = {
+        when: sorted({one.environment.commit for one in profiles})
+        for when, profiles in (("before", before), ("now", now))
+        if profiles
     }
-    yield _environments(records)
-    yield from _not_met([record for own in sections.values() for record in own])
-    for benchmark, own in sections.items():
-        if own:
-            yield from _section(benchmark, own)
-    profiles = read(root / RESULTS, kind, ProfileRecord)
-    if profiles:
-        yield f"## Profiles of the training step\n\n{PROFILES}"
-        yield from _profiles(read(root / BEFORE, kind, ProfileRecord), profiles)
+    return {
+        "name": KINDS[kind],
+        "machines": [
+            f"{escape(name)}; {', '.join(sorted(on))}" for name, on in sorted(days.items())
+        ],
+        "missed": [record for _, own in found for record in own if record.met is False],
+        "sections": [(section, own) for section, own in found if own],
+        "profiles": [*_profiles({record.name: record for record in before}, now)],
+        "commits": escape("; ".join(f"{when} {', '.join(one)}" for when, one in commits.items())),
+    }
 
 
-def _not_met(records: Sequence[ClaimRecord]) -> Iterator[str]:
-    missed = [record for record in records if record.met is False]
-    yield "## Bounds not met\n"
-    if not missed:
-        yield "Every bound is met.\n"
-    for record in missed:
-        yield f"- {escape_prose(record.what)}: {_ratio(record)}; the bound is {_bound(record)}."
-    if missed:
-        yield ""
+def _machine(environment: Environment) -> str:
+    threads = "1 thread" if environment.threads == 1 else f"{environment.threads} threads"
+    versions = ", ".join(f"{name} {environment.versions[name]}" for name in ("python", "torch"))
+    return f"{environment.device}, {threads}; {versions}; commit {environment.commit or 'unknown'}"
 
 
-def _section(benchmark: str, records: Sequence[ClaimRecord]) -> Iterator[str]:
-    documentation = import_module(f"benchmarks.{benchmark}").__doc__ or ""
-    title = benchmark.replace("_", " ").capitalize()
-    yield f"## {title}\n\n{documentation.strip()}\n"
-    head = ["name", "what", "ratio", "at most", "", "from"]
-    yield table(head, [_line(record) for record in records])
-    yield "Taken at:\n"
-    yield from _grouped(records, lambda record: f"{record.setting}.")
-    yield "\nLimits:\n"
-    yield from _grouped(records, lambda record: record.limit)
-    yield ""
+def _claims(records: Sequence[ClaimRecord]) -> str:
+    """The table of a section."""
+    lines = []
+    for record in records:
+        figures = ", ".join(f"{name}: {number(one.median)}" for name, one in record.figures.items())
+        bound = NOTHING if record.bound is None else number(record.bound)
+        lines.append([
+            f"`{record.name}`", escape_prose(record.what), _ratio(record), bound, MET[record.met],
+            escape(figures) or NOTHING,
+        ])  # fmt: skip
+    return table(["name", "what", "ratio", "at most", "", "from"], lines)
 
 
-def _grouped(records: Sequence[ClaimRecord], text: Callable[[ClaimRecord], str]) -> Iterator[str]:
-    """A line for each text, with the names of its records."""
+def _grouped(records: Sequence[ClaimRecord], field: str) -> list[tuple[str, str]]:
+    """Each text of a field, with the names of its records."""
     groups: dict[str, list[str]] = {}
     for record in records:
-        groups.setdefault(text(record), []).append(f"`{record.name}`")
-    for line, names in groups.items():
-        yield f"- {escape_prose(line)} {', '.join(names)}"
-
-
-def _line(record: ClaimRecord) -> list[str]:
-    figures = ", ".join(f"{name}: {number(one.median)}" for name, one in record.figures.items())
-    return [
-        f"`{record.name}`",
-        escape_prose(record.what),
-        _ratio(record),
-        _bound(record),
-        MET[record.met],
-        escape(figures) or NOTHING,
-    ]
+        groups.setdefault(getattr(record, field), []).append(f"`{record.name}`")
+    return [(text, ", ".join(names)) for text, names in groups.items()]
 
 
 def _ratio(record: ClaimRecord) -> str:
@@ -125,30 +96,10 @@ def quartiles_text(values: Quartiles) -> str:
     return median if q1 == median == q3 else f"{median} [{q1}, {q3}]"
 
 
-def _bound(record: ClaimRecord) -> str:
-    return NOTHING if record.bound is None else number(record.bound)
-
-
-def _environments(records: Sequence[ClaimRecord]) -> str:
-    lines: dict[str, set[str]] = {}
-    for record in records:
-        lines.setdefault(_machine(record.environment), set()).add(record.taken[:10])
-    return "\n".join(
-        ["Measured on:\n"]
-        + [f"- {escape(line)}; {', '.join(sorted(days))}" for line, days in sorted(lines.items())]
-        + [""]
-    )
-
-
-def _machine(environment: Environment) -> str:
-    threads = "1 thread" if environment.threads == 1 else f"{environment.threads} threads"
-    versions = ", ".join(f"{name} {environment.versions[name]}" for name in ("python", "torch"))
-    return f"{environment.device}, {threads}; {versions}; commit {environment.commit or 'unknown'}"
-
-
-def _profiles(before: Sequence[ProfileRecord], now: Sequence[ProfileRecord]) -> Iterator[str]:
-    """A table for each workload: groups of operations, and columns before and now."""
-    earlier = {record.name: record for record in before}
+def _profiles(
+    before: dict[str, ProfileRecord], now: Sequence[ProfileRecord]
+) -> Iterator[tuple[str, str]]:
+    """The heading and the table of each workload: groups of operations, before and now."""
     workloads: dict[str, list[ProfileRecord]] = {}
     for record in now:
         workloads.setdefault(record.workload, []).append(record)
@@ -156,7 +107,7 @@ def _profiles(before: Sequence[ProfileRecord], now: Sequence[ProfileRecord]) -> 
         columns = [
             (f"{record.attention}, {when}", one)
             for record in records
-            for when, one in (("before", earlier.get(record.name)), ("now", record))
+            for when, one in (("before", before.get(record.name)), ("now", record))
             if one
         ]
         groups = dict.fromkeys(group for _, one in columns for group in one.shares)
@@ -166,13 +117,7 @@ def _profiles(before: Sequence[ProfileRecord], now: Sequence[ProfileRecord]) -> 
             for group in groups
         ]
         head = ["", *(escape(name) for name, _ in columns)]
-        yield f"### {escape(workload)}, {records[0].precision}\n"
-        yield table(head, lines, align_right=True)
-    yield "Commits: " + escape(
-        "; ".join(
-            f"{when} {', '.join(sorted({one.environment.commit for one in own}))}"
-            for when, own in (("before", before), ("now", now))
-            if own
+        yield (
+            f"{escape(workload)}, {records[0].precision}",
+            table(head, lines, align_right=True),
         )
-        + "."
-    )

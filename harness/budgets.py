@@ -22,7 +22,7 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from harness.records import suites
-from harness.records.spec import Frozen
+from harness.records.fields import Frozen
 from harness.records.suites import Question, Suite
 from harness.records.toml_files import Parts, Table, first_error, read_toml
 from zoo.registry import UserError, Value, unknown
@@ -42,7 +42,7 @@ class Recipe(Frozen):
     Attributes:
         extends: name of the shared recipe whose values this one overrides; empty for none.
         options: options of the task.
-        model: fields of the models of `harness.records.spec`.
+        model: fields of the models of `harness.records.models`.
         train: fields of `TrainSpec`.
         variants: options of variants, by variant; `+V` is V as the last layer of A+V.
     """

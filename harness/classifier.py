@@ -14,9 +14,10 @@ from typing import cast
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from harness.heads import FlattenedHead
-from harness.records.spec import Encoder, RunSpec, Transformer
+from harness.records.models import Encoder, Transformer
+from harness.records.spec import RunSpec
 from tasks import Task
 from tasks.contract import Batch
 from zoo.composition import build
@@ -92,16 +93,10 @@ class Classifier(nn.Module):
             for attention in layers
         )
         self.norm = nn.LayerNorm(size.dim)
-        if pooling == "flatten":
-            if sequences != 1:
-                raise UserError("model.pooling=flatten reads one sequence of an example; use mean")
-            self.head = FlattenedHead(size.dim, size.max_len, classes, dropout)
-            return
-        width = size.dim * (1 if sequences == 1 else 4)
         self.head = (
-            nn.Sequential(nn.Linear(width, head), nn.ReLU(), nn.Linear(head, classes))
-            if head
-            else nn.Linear(width, classes)
+            _flattened(size, classes, sequences, dropout)
+            if pooling == "flatten"
+            else _pooled(size.dim * (1 if sequences == 1 else 4), head, classes)
         )
 
     def forward(self, batch: Batch) -> tuple[Float[Tensor, "b *a classes"], dict[str, Tensor]]:
@@ -140,6 +135,18 @@ class Classifier(nn.Module):
         return self.norm(x), mean_losses(layer_losses)
 
 
+def _pooled(width: int, hidden: int, classes: int) -> nn.Module:
+    if not hidden:
+        return nn.Linear(width, classes)
+    return nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, classes))
+
+
+def _flattened(size: Size, classes: int, sequences: int, dropout: float) -> nn.Module:
+    if sequences != 1:
+        raise UserError("model.pooling=flatten reads one sequence of an example; use mean")
+    return FlattenedHead(size.dim, size.max_len, classes, dropout)
+
+
 class SignalEmbedding(nn.Linear):
     """Embeds the channels of each time point: sqrt(d) (W x + b).
 
@@ -150,6 +157,29 @@ class SignalEmbedding(nn.Linear):
     def forward(self, input: Float[Tensor, "b n f"]) -> Float[Tensor, "b n d"]:
         """Return one vector for each time point."""
         return super().forward(input) * math.sqrt(self.out_features)
+
+
+class FlattenedHead(nn.Linear):
+    """One linear layer on the concatenated tokens, GELU and dropout before it, padding as zeros.
+
+    The head of the published models of time series (Zerveas et al., 2021, arXiv 2010.02803; Chen et
+    al., 2023, arXiv 2305.19798).
+    """
+
+    def __init__(self, dim: int, max_len: int, classes: int, dropout: float) -> None:
+        """Read `max_len` tokens of width `dim`."""
+        super().__init__(dim * max_len, classes)
+        self.dropout = Dropout(dropout)
+
+    def forward(
+        self, input: Float[Tensor, "b n d"], mask: Bool[Tensor, "b n"] | None = None
+    ) -> Float[Tensor, "b classes"]:
+        """Return logits; n may be below `max_len`, as in a batch of short sequences."""
+        tokens = self.dropout(F.gelu(input))
+        if mask is not None:
+            tokens = torch.where(mask[..., None], tokens, 0.0)
+        flat = tokens.flatten(1)
+        return super().forward(F.pad(flat, (0, self.in_features - flat.shape[1])))
 
 
 def masked_mean(

@@ -19,7 +19,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from harness.classifier import LAYERS, mean_losses, size_of
-from harness.records import spec as specs
+from harness.records import models as specs
 from harness.records.spec import RunSpec
 from tasks import Task
 from tasks.contract import Batch

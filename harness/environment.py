@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil
 import torch
 
+from harness.records.fields import Precision
 from harness.records.record import Environment
-from harness.records.spec import Precision
 from zoo.registry import UserError
 
 PACKAGES = (

@@ -1,9 +1,10 @@
-"""Many cells: those without a final record are run, each by one process at a time."""
+"""Many runs: those without a final record are computed, each by one process at a time."""
 
 import time
 import warnings
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -22,40 +23,32 @@ from zoo.contract import Unsupported
 from zoo.registry import UserError, build
 
 ATTEMPTS = 3
-"""Processes that may end while they run a cell, before it counts as failed."""
+"""Processes that may end during a run, before it counts as failed."""
 
 SECONDS_PER_LOOK = 1.0
-"""Seconds between two looks at the cells of other processes."""
+"""Seconds between two looks at the runs of other processes."""
 
 
 def check(plans: Sequence[Plan], store: Store) -> list[Plan]:
-    """Reject bad input before the first cell runs, and return the cells that can run.
+    """Reject bad input before the first run, and return the runs that are possible.
 
     A variant that does not support a task is skipped with a warning, which gives the remedy.
 
     Raises:
         UserError: a model cannot be built or exceeds the memory of its device, a task has fewer
-            examples than a batch, a file with the name of a cell's record is not a record, or no
-            cell can run.
+            examples than a batch, a file with the name of a record is not a record, or no run is
+            possible.
     """
     runnable = []
     reasons: dict[str, str | None] = {}
     for plan in plans:
         store.find(plan.spec)
-        spec, examples = plan.spec, plan.data.sizes["train"]
-        cell = spec.model_copy(update={"seed": 0}).id
-        if cell not in reasons:
-            reasons[cell] = unsupported(plan)
-        if reasons[cell]:
-            continue
-        if examples < spec.train.batch:
-            sized = "train" in spec.task.options
-            remedy = f"set {spec.task.name}.train higher" if sized else "add rows"
-            raise UserError(
-                f"{plan.task.key} has {examples} training examples, fewer than a batch of "
-                f"{spec.train.batch}; {remedy}, or lower train.batch"
-            )
-        runnable.append(plan)
+        row = plan.spec.model_copy(update={"seed": 0}).id
+        if row not in reasons:
+            reasons[row] = unsupported(plan)
+        if not reasons[row]:
+            _require_batch(plan)
+            runnable.append(plan)
     skipped = dict.fromkeys(reason for reason in reasons.values() if reason)
     if skipped and not runnable:
         raise Unsupported(next(iter(skipped)))
@@ -64,24 +57,21 @@ def check(plans: Sequence[Plan], store: Store) -> list[Plan]:
     return runnable
 
 
+def _require_batch(plan: Plan) -> None:
+    spec, examples = plan.spec, plan.data.sizes["train"]
+    if examples < spec.train.batch:
+        sized = "train" in spec.task.options
+        remedy = f"set {spec.task.name}.train higher" if sized else "add rows"
+        raise UserError(
+            f"{plan.task.key} has {examples} training examples, fewer than a batch of "
+            f"{spec.train.batch}; {remedy}, or lower train.batch"
+        )
+
+
 def unsupported(plan: Plan) -> str | None:
-    """Why the variants of a cell do not support its task, in one line; None where they do."""
-
-    def make() -> None:
-        try:
-            require_fit(plan)
-            with torch.random.fork_rng(devices=[]), unchanged("building it"):
-                build_model(plan.spec, plan.task)
-        except SystemExit as error:
-            # A plug-in must not end the process with its own exit code.
-            raise RuntimeError(f"it exits with {error.code!r}") from error
-        except (MemoryError, RuntimeError) as error:
-            # What does not fit while other processes run is a result: its cell records it.
-            if not is_out_of_memory(error):
-                raise
-
+    """Why the variants of a run do not support its task, in one line; None where they do."""
     try:
-        build(f"attention {plan.spec.attention!r}", make)
+        build(f"attention {plan.spec.attention!r}", partial(_try_to_build, plan))
     except Unsupported as error:
         task, reason = plan.spec.task, f"{plan.spec.attention} on {plan.task.key}: {error}"
         causal = task.options.get("causal")
@@ -92,24 +82,38 @@ def unsupported(plan: Plan) -> str | None:
     return None
 
 
+def _try_to_build(plan: Plan) -> None:
+    try:
+        require_fit(plan)
+        with torch.random.fork_rng(devices=[]), unchanged("building it"):
+            build_model(plan.spec, plan.task)
+    except SystemExit as error:
+        # A plug-in must not end the process with its exit code.
+        raise RuntimeError(f"it exits with {error.code!r}") from error
+    except (MemoryError, RuntimeError) as error:
+        # What does not fit while other processes run is a result: its run records it.
+        if not is_out_of_memory(error):
+            raise
+
+
 @runtime_checkable
 class View(Protocol):
     """Shows the state of a grid."""
 
     def begin(self, total: int, done: int) -> None:
-        """A grid begins that has `total` cells, of which `done` are finished already."""
+        """A grid of `total` runs begins; `done` of them are finished already."""
         ...
 
     def started(self, spec: RunSpec) -> None:
-        """A process was given the cell."""
+        """A process was given the run."""
         ...
 
     def ended(self, record: Record, result: Result) -> None:
-        """The cell has an outcome."""
+        """The run has an outcome."""
         ...
 
     def refresh(self, running: Mapping[str, State], others: Mapping[str, State]) -> None:
-        """Time has passed; the states of the own running cells, and of those that others run."""
+        """Time has passed; the states of the runs of this grid, and of those of other processes."""
         ...
 
 
@@ -123,31 +127,38 @@ def run_all(
     keep: bool = False,
     cost: bool = True,
 ) -> list[tuple[Record, bool]]:
-    """Run every cell that has no final record in the store; with `rerun` all, from the beginning.
+    """Compute every run that has no final record in the store; with `rerun` all, from the start.
 
-    A cell that another process runs is left to it, and run if that process ends before the cell
-    does. A cell whose process ends unexpectedly `ATTEMPTS` times fails.
+    A run that another process computes is left to it, and computed here if that process ends before
+    the run does. A run whose process ends unexpectedly `ATTEMPTS` times fails.
 
     Args:
-        plans: the cells, in the order in which they are begun.
+        plans: the runs, in the order in which they are begun.
         store: where their records are.
-        pool: runs them; it is closed at the end.
+        pool: computes them; it is closed at the end.
         view: shows them.
         rerun: whether to repeat finished runs.
         keep: whether runs keep their weights; see `harness.runner.run`.
         cost: whether runs measure their cost.
 
     Returns:
-        The record of each cell, and whether it was run now.
+        The record of each run, and whether it was computed now.
 
     Raises:
         UserError: a record cannot be written, or the file of its name is not a record.
     """
     store.remove_leftovers()
-    grid = _Grid(plans, store, view, rerun=rerun, keep=keep, cost=cost)
+    jobs, outcomes = {}, {}
+    for plan in plans:
+        name, record = store.name(plan.spec), store.find(plan.spec)
+        before = record.started if record else ""
+        jobs[name] = Job(plan.spec, store.folder, rerun, before, rerun, keep, cost)
+        if record and has_outcome(record, before, rerun=rerun):
+            outcomes[name] = record, False
+    grid = _Grid(jobs, outcomes, store, view)
     try:
-        with store.locks.announce([*grid.jobs]):
-            while grid.unfinished:
+        with store.locks.announce([*jobs]):
+            while len(grid.outcomes) < len(jobs):
                 while grid.waiting and pool.can_start():
                     pool.submit(grid.next())
                 for job, result in pool.finished():
@@ -159,45 +170,31 @@ def run_all(
 
 
 class _Grid:
-    """The cells of a grid: waiting, running, left to other processes, and ended."""
+    """The runs of a grid: waiting, running, left to other processes, and ended."""
 
     def __init__(
         self,
-        plans: Sequence[Plan],
+        jobs: dict[str, Job],
+        outcomes: dict[str, tuple[Record, bool]],
         store: Store,
         view: View,
-        *,
-        rerun: bool,
-        keep: bool,
-        cost: bool,
     ) -> None:
-        self.store, self.view, self.locks = store, view, store.locks
-        self.outcomes: dict[str, tuple[Record, bool]] = {}
-        self.jobs: dict[str, Job] = {}
-        for plan in plans:
-            name, existing = store.name(plan.spec), store.find(plan.spec)
-            before = existing.started if existing else ""
-            self.jobs[name] = Job(plan, store.folder, rerun, before, rerun, keep, cost)
-            if existing and has_outcome(existing, before, rerun=rerun):
-                self.outcomes[name] = existing, False
-        left = [name for name in self.jobs if name not in self.outcomes]
+        self.jobs, self.outcomes, self.store, self.view = jobs, outcomes, store, view
+        self.locks = store.locks
+        left = [name for name in jobs if name not in self.outcomes]
         # Last, the runs that another machine has begun: until then it may continue them.
         self.waiting = deque(sorted(left, key=self._is_of_another_host))
         self.running: set[str] = set()
         self.others: set[str] = set()
         self.deaths: Counter[str] = Counter()
         self.look_at = 0.0
-        view.begin(len(self.jobs), len(self.outcomes))
-
-    @property
-    def unfinished(self) -> bool:
-        return len(self.outcomes) < len(self.jobs)
+        view.begin(len(jobs), len(self.outcomes))
 
     def next(self) -> Job:
-        """The next job; its cell counts as running."""
+        """The next job; its run counts as running."""
         name = self.waiting.popleft()
         self.running.add(name)
-        self.view.started(self.jobs[name].plan.spec)
+        self.view.started(self.jobs[name].spec)
         return self.jobs[name]
 
     def accept(self, job: Job, result: Result) -> None:
@@ -209,28 +206,28 @@ class _Grid:
         if result.state == "error":
             raise UserError(result.message)
         if result.state == "died":
-            result = self._died(job, result.message)
+            result = self._died(name, result.message)
         if result.state == "busy":
             self.others.add(name)
         elif result.state == "done":
-            record = self.store.find(job.plan.spec)
+            record = self.store.find(job.spec)
             if record is None:
-                raise UserError(f"{self.store.path(job.plan.spec)} was deleted; run it again")
+                raise UserError(f"{self.store.path(job.spec)} was deleted; run it again")
             self.outcomes[name] = record, result.new
             self.view.ended(record, result)
 
-    def _died(self, job: Job, why: str) -> Result:
-        """Let another process run the cell, or give it up; the result of that."""
-        self.deaths[job.name] += 1
-        if self.deaths[job.name] < ATTEMPTS:
-            self.jobs[job.name] = job._replace(restart=False)
-            self.waiting.appendleft(job.name)
-            return Result("died")
-        new = give_up(job, f"its process ended {ATTEMPTS} times; the last time {why}")
-        return Result("busy") if new is None else Result("done", new=new)
+    def _died(self, name: str, why: str) -> Result:
+        """Let another process compute the run, or give it up; the result of that."""
+        self.deaths[name] += 1
+        if self.deaths[name] == ATTEMPTS:
+            reason = f"its process ended {ATTEMPTS} times; the last time {why}"
+            return give_up(self.jobs[name], reason)
+        self.jobs[name] = self.jobs[name]._replace(restart=False)
+        self.waiting.appendleft(name)
+        return Result("died")
 
     def refresh(self) -> None:
-        """Show the state, and take the cells back that other processes have left."""
+        """Show the state, and take the runs back that other processes have left."""
         if time.monotonic() < self.look_at:
             return
         for name in [name for name in self.others if not self.locks.is_held(name)]:
@@ -238,13 +235,10 @@ class _Grid:
             self.waiting.append(name)
         if self.others and not self.waiting and not self.running:
             time.sleep(SECONDS_PER_LOOK)
-        states = self.locks.states()
-        self.view.refresh(
-            *(
-                {n: s for n, s in states.items() if n in names}
-                for names in (self.running, self.others)
-            )
-        )
+        states = self.locks.states().items()
+        running, others = ({n: s for n, s in states if n in names}
+                           for names in (self.running, self.others))  # fmt: skip
+        self.view.refresh(running, others)
         self.look_at = time.monotonic() + SECONDS_PER_LOOK
 
     def _is_of_another_host(self, name: str) -> bool:

@@ -8,12 +8,9 @@ measured slightly slower than in training.
 """
 
 import gc
-import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
 
-import numpy as np
 import torch
 
 from harness.data import is_out_of_memory
@@ -22,13 +19,11 @@ from harness.plan import Plan
 from harness.records.fields import Quartiles
 from harness.records.record import Cost, Implementation, Usage
 from harness.reference import REFERENCE, SDPA, Trial, softmax_plan, trial_of, with_fastest_backend
-from harness.train import Trainer, autocast, synchronise
+from harness.timing import ROUNDS, Call, sample, wall_clock
+from harness.train import Trainer, autocast
 from harness.trial import inference_call, trainer_of, training_call
 from tasks.contract import Split
 from zoo.cost import backends, flops, peak_bytes, state_bytes
-
-WARMUP = 2
-ROUNDS = 9
 
 
 def measure(plan: Plan) -> Cost:
@@ -45,66 +40,36 @@ def measure(plan: Plan) -> Cost:
     # it is while all are measured.
     training_call(trainer)()
     trial, trainers = _softmax(plan, trainer, train)
-    if trial is None:
-        (steps,), (passes,) = (
-            time_alternately([make(trainer)], device) for make in (training_call, inference_call)
-        )
-        own = _usage(plan, trainer, train, steps, passes)
-        return Cost(own=own, softmax=None, time_ratio=None, inference_ratio=None)
-    fastest = {training_call: trial.fastest(), inference_call: trial.fastest_inference}
+    of_training = trainers[trial.fastest()] if trial else trainer
+    of_inference = trainers[trial.fastest_inference] if trial else trainer
     steps, passes = (
         # One call where both trainers are the same.
-        time_alternately([make(one) for one in dict.fromkeys((trainer, trainers[which]))], device)
-        for make, which in fastest.items()
+        _seconds([make(one) for one in dict.fromkeys((trainer, other))], device)
+        for make, other in ((training_call, of_training), (inference_call, of_inference))
     )
+    own = _usage(plan, trainer, train, steps[0], passes[0])
+    if trial is None:
+        return Cost(own=own, softmax=None, time_ratio=None, inference_ratio=None)
     sdpa = Implementation(backend=SDPA, precision=plan.spec.train.precision)
-    softmax = _usage(softmax_plan(plan, sdpa), trainers[sdpa], train, steps[-1], passes[-1])
     return Cost(
-        own=softmax
-        if trainers[sdpa] is trainer
-        else _usage(plan, trainer, train, steps[0], passes[0]),
-        softmax=softmax,
-        time_ratio=_ratio(steps[0], steps[-1]),
-        inference_ratio=_ratio(passes[0], passes[-1]),
+        own=own,
+        softmax=own
+        if {trainers[sdpa], of_training, of_inference} == {trainer}
+        else _usage(softmax_plan(plan, sdpa), trainers[sdpa], train, steps[-1], passes[-1]),
+        time_ratio=Quartiles.of_ratio(steps[0], steps[-1]),
+        inference_ratio=Quartiles.of_ratio(passes[0], passes[-1]),
         reference=trial.fastest(),
         inference_reference=trial.fastest_inference,
     )
 
 
-def time_alternately(
-    calls: list[Callable[[], Any]], device: torch.device, rounds: int = ROUNDS
-) -> list[list[float]]:
-    """Call the functions in `calls` alternately; return the seconds of each call of each of them.
-
-    The device is synchronised before and after each call; rounds of warm-up are not counted.
-    """
-    seconds: list[list[float]] = [[] for _ in calls]
-    for number in range(WARMUP + rounds):
-        for call, taken in zip(calls, seconds, strict=True):
-            synchronise(device)
-            start = time.perf_counter()
-            call()
-            synchronise(device)
-            if number >= WARMUP:
-                taken.append(time.perf_counter() - start)
-    return seconds
+def _seconds(calls: Sequence[Call], device: torch.device) -> list[list[float]]:
+    return sample(calls, wall_clock(device), rounds=ROUNDS)
 
 
-def quartiles(values: Iterable[float]) -> Quartiles:
-    """The quartiles of `values`."""
-    q1, median, q3 = np.quantile(list(values), (0.25, 0.5, 0.75)).tolist()
-    return Quartiles(q1=q1, median=median, q3=q3)
-
-
-def _ratio(own: Iterable[float], others: Iterable[float]) -> Quartiles:
-    """Pairwise ratios of seconds."""
-    return quartiles(a / b for a, b in zip(own, others, strict=True))
-
-
-Trainers = Mapping[Implementation, Trainer]
-
-
-def _softmax(plan: Plan, of_run: Trainer, train: Split) -> tuple[Trial | None, Trainers]:
+def _softmax(
+    plan: Plan, of_run: Trainer, train: Split
+) -> tuple[Trial | None, Mapping[Implementation, Trainer]]:
     """The trial of softmax, and the trainers of SDPA and of the fastest implementations.
 
     A trainer is that of the run itself where they are the same. No trial, with a warning, where
@@ -146,8 +111,8 @@ def _usage(
     """What a model uses: `steps` and `passes` are the seconds of training and inference."""
     tokens = plan.spec.train.batch * plan.task.sequences * plan.task.length("train")
     return Usage(
-        seconds_per_1k_steps=quartiles(1000 * seconds for seconds in steps),
-        tokens_per_second=quartiles(tokens / seconds for seconds in passes),
+        seconds_per_1k_steps=Quartiles.of(1000 * seconds for seconds in steps),
+        tokens_per_second=Quartiles.of(tokens / seconds for seconds in passes),
         peak_bytes=peak_bytes(training_call(trainer), trainer.device),
         parameters=trainable(trainer.model),
         flops=flops_of(plan, train),

@@ -9,16 +9,9 @@ from pydantic import ValidationError
 
 from harness import budgets
 from harness.data import Data
-from harness.records.spec import (
-    MODELS,
-    Frozen,
-    Positions,
-    RunSpec,
-    TaskSpec,
-    TrainSpec,
-    TuningSpec,
-    field_at,
-)
+from harness.records.fields import Frozen
+from harness.records.models import MODELS, Positions
+from harness.records.spec import RunSpec, TaskSpec, TrainSpec, TuningSpec, field_at
 from harness.records.toml_files import first_error
 from harness.torch_state import unchanged
 from tasks import Task, create

@@ -12,11 +12,11 @@ from typing import TypeVar
 import torch
 
 from harness.choices import choose, key_of
-from harness.cost.timing import short_trial, timer_of
 from harness.environment import describe, memory_of, native_precisions
 from harness.plan import Plan
 from harness.records.record import Implementation, Precision
 from harness.records.store import Store
+from harness.timing import short_trial, timer_of
 from harness.trial import Call, inference_call, trainer_of, training_call
 from zoo.registry import changed
 from zoo.variants import variants

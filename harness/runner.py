@@ -1,4 +1,4 @@
-"""One cell: from a plan to a record; every error of a run becomes a record as well."""
+"""One run: from a plan to a record; every error of a run becomes a record as well."""
 
 import time
 import traceback
@@ -40,7 +40,7 @@ SAVE_EVERY = 120.0
 """Seconds of training between two checkpoints, at most."""
 
 
-class Cell:
+class Attempt:
     """A run in progress, of which a record can be made at any time."""
 
     def __init__(
@@ -208,7 +208,7 @@ def run(
     keep: bool = False,
     cost: bool = True,
 ) -> Record:
-    """Run one cell and write its record, however it ends.
+    """Train one run and write its record, however it ends.
 
     A run whose checkpoint is in the store is continued. During training Ctrl-C and SIGTERM take
     effect after the current step, when a checkpoint has been written. Checkpoints are also written
@@ -220,34 +220,34 @@ def run(
         UserError: the record cannot be written.
         KeyboardInterrupt: Ctrl-C, or SIGTERM; the record has status `interrupted`.
     """
-    cell = Cell(plan, store, callback, save_every, clock, keep, cost)
-    with cell.interrupts:
+    attempt = Attempt(plan, store, callback, save_every, clock, keep, cost)
+    with attempt.interrupts:
         try:
             with unchanged(f"the run of {plan.spec.attention}"):
-                final = cell.execute()
-            cell.final = final
-            record = cell.record("ok", "")
+                final = attempt.execute()
+            attempt.final = final
+            record = attempt.record("ok", "")
         except KeyboardInterrupt:
-            reason = f"interrupted at step {cell.progress.step}"
-            cell.interrupts.deferred = True
-            save_record(cell.record("interrupted", reason), store)
+            reason = f"interrupted at step {attempt.progress.step}"
+            attempt.interrupts.deferred = True
+            save_record(attempt.record("interrupted", reason), store)
             raise
         except BaseException as error:
             # SystemExit as well: a variant must not end the process.
             status = status_of(error)
-            record = cell.record(status, reason_of(error))
+            record = attempt.record(status, reason_of(error))
             if status == "failed" and not isinstance(error, UserError):
                 callback.failed(traceback.format_exc())
-        cell.interrupts.deferred = True
+        attempt.interrupts.deferred = True
         record = save_record(record, store)
-        cell.interrupts.raise_pending()
+        attempt.interrupts.raise_pending()
         return record
 
 
 def failure(plan: Plan, store: Store, reason: str) -> Record:
     """The record of a run that did not end by itself, with status `failed`."""
-    cell = Cell(plan, store, NoProgress(), SAVE_EVERY, time.monotonic)
-    return cell.record("failed", reason)
+    attempt = Attempt(plan, store, NoProgress(), SAVE_EVERY, time.monotonic)
+    return attempt.record("failed", reason)
 
 
 def save_record(record: Record, store: Store) -> Record:

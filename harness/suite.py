@@ -10,7 +10,7 @@ from harness.cost.plan import CostRequest, cells
 from harness.environment import describe
 from harness.plan import Request, resolve
 from harness.records.cost import CostSpec
-from harness.records.spec import Encoder
+from harness.records.models import Encoder
 from harness.records.suites import CostPlan, Question, Suite, SuiteRow
 from tasks import create
 from tasks.data.sources import ImportedTask

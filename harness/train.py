@@ -18,6 +18,7 @@ from harness.records.outcome import Point
 from harness.records.record import Environment
 from harness.records.spec import TrainSpec
 from harness.schedules import SCHEDULES
+from harness.timing import synchronise
 from tasks.contract import Split
 from tasks.metric import Metric
 
@@ -136,12 +137,6 @@ def parameter_groups(model: nn.Module, spec: TrainSpec) -> list[dict[str, Any]]:
 def autocast(device: str, precision: str) -> torch.autocast:
     """A context with that precision, on that kind of device."""
     return torch.autocast(device, torch.bfloat16, enabled=precision == "bf16")
-
-
-def synchronise(device: torch.device) -> None:
-    """Wait until all work of the device is complete."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 class Progress(BaseModel):

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from harness.classifier import mean_losses, size_of
-from harness.records import spec as specs
+from harness.records import models as specs
 from harness.records.spec import RunSpec
 from tasks.contract import Batch, Task
 from tasks.data.images import ImageTask

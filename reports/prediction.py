@@ -5,7 +5,7 @@ linear in depth, and two depths determine it. Between two measured widths it is 
 in logarithms. Nothing is extrapolated in width or length. Prefill and decoding are measured for
 layers alone: a model costs what its attention layers cost.
 
-`benchmarks/prediction.py` measures the error.
+`python -m benchmarks prediction` measures the error.
 """
 
 from typing import TYPE_CHECKING, NamedTuple

@@ -13,7 +13,8 @@ from typing import Any
 
 import pandas as pd
 
-from harness.records.spec import MODELS, TrainSpec
+from harness.records.models import MODELS
+from harness.records.spec import TrainSpec
 from reports.text import plain
 
 WORDS = {

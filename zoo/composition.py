@@ -7,18 +7,11 @@ text gives the layers one by one, and repeats to the depth of the stack, which i
     (A+B)*2     A, B, A, B
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from zoo.contract import Attention, Size, Unsupported, variants
-from zoo.registry import UserError, Value, changed, require_memory, resolve
-
-TOKEN = re.compile(r"[+*()]|[^+*()]+")
-
-MOST_LAYERS = 1024
-"""Layers that a text may give, at most."""
-
+from zoo.registry import UserError, Value, changed, layers_in, require_memory, resolve
 
 BYTES_PER_LAYER = 2**10
 """What a layer takes, at least."""
@@ -51,7 +44,7 @@ class Composition:
                 "docs/add_a_variant.md says"
             )
         repeats = any(sign in text for sign in "*()")
-        pattern = _read(text) if repeats else tuple(text.split("+"))
+        pattern = layers_in(text) if repeats else tuple(text.split("+"))
         if not repeats and (len(pattern) > 2 or "" in pattern):
             count = sum(map(bool, pattern))
             raise UserError(
@@ -130,45 +123,3 @@ def build(
         name: resolve(name, variants.find(name), options.get(name, {})) for name in {*layers}
     }
     return [variants.find(name).build(size, resolved[name]) for name in layers]
-
-
-def _read(text: str) -> tuple[str, ...]:
-    """The layers that a text with counts or parentheses gives."""
-    tokens = [token.strip() for token in TOKEN.findall(text)]
-    layers = _sum(tokens, text)
-    if tokens:
-        raise UserError(f"attention {text!r}: unexpected {tokens[0]!r}; give for example A*3+B")
-    return layers
-
-
-def _sum(tokens: list[str], text: str) -> tuple[str, ...]:
-    """Read terms with + between them from the front of `tokens`, which are removed."""
-    layers = _term(tokens, text)
-    while tokens and tokens[0] == "+":
-        del tokens[0]
-        layers += _term(tokens, text)
-    return layers
-
-
-def _term(tokens: list[str], text: str) -> tuple[str, ...]:
-    """Read a name, or a sum in parentheses, and its count."""
-    first = tokens.pop(0) if tokens else ""
-    if first == "(":
-        layers = _sum(tokens, text)
-        if not tokens or tokens.pop(0) != ")":
-            raise UserError(f"attention {text!r}: a parenthesis is not closed; close it")
-    elif first in ("", "+", "*", ")"):
-        found = repr(first) if first else "the end"
-        raise UserError(f"attention {text!r}: {found} in place of a variant; give one, as in A*3+B")
-    else:
-        layers = (first,)
-    while tokens and tokens[0] == "*":
-        count = tokens[1] if len(tokens) > 1 else ""
-        if not count.isdecimal() or not 1 <= int(count) <= MOST_LAYERS // len(layers):
-            raise UserError(
-                f"attention {text!r}: {count!r} is no count of 1 to {MOST_LAYERS} layers in all; "
-                "give for example A*3+B"
-            )
-        del tokens[:2]
-        layers *= int(count)
-    return layers

@@ -138,11 +138,11 @@ class Execution:
             UserError: there is no such engine or device, this machine has fewer CPUs, or no memory
                 for as many workers, or a text of `slurm` has another form.
         """
-        from harness.engines.choice import ENGINES, Resources
+        from harness.engines.choice import Resources, engines
         from harness.environment import pick_device
 
-        if self.engine not in ENGINES:
-            raise UserError(unknown("engine", self.engine, ENGINES))
+        if self.engine not in engines():
+            raise UserError(unknown("engine", self.engine, engines()))
         texts = " ".join(self.slurm or ())
         parameters = dict(text.partition("=")[::2] for text in self.slurm or ())
         if not all(name and value for name, value in parameters.items()):

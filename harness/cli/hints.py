@@ -25,7 +25,8 @@ def hint(option: str, argv: Sequence[str], *, recipe: bool) -> str:
 def _owners(name: str, tasks: Container[str], recipe: bool) -> Iterator[str]:
     """The owners of options of that name: the recipe, then variants, then those of `tasks`."""
     from harness.cli.catalogue import described
-    from harness.records.spec import MODELS, TrainSpec
+    from harness.records.models import MODELS
+    from harness.records.spec import TrainSpec
 
     of_models = {field for kind in MODELS.values() for field in kind.model_fields} - {"kind"}
     for owner, fields in (("train", {*TrainSpec.model_fields}), ("model", of_models)):

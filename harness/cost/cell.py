@@ -1,21 +1,15 @@
-"""One cell of a cost sweep, measured in this process."""
+"""One measurement of a cost sweep, made in this process."""
 
 import time
 
 import torch
 
-from harness.cost.timing import (
-    LEAST_ROUNDS,
-    Timer,
-    sample_alternately,
-    short_trial,
-    timer_of,
-)
 from harness.cost.work import Work, prepare
 from harness.data import is_out_of_memory
-from harness.measure import quartiles
 from harness.records.cost import CostSpec, Limits, Measured
+from harness.records.fields import Quartiles
 from harness.reference import BACKENDS, NAIVE, REFERENCE, SDPA, fastest, formula_fits
+from harness.timing import LEAST_ROUNDS, Timer, sample, short_trial, timer_of
 from harness.train import autocast
 from zoo.contract import Attention
 from zoo.cost import backends, flops, peak_bytes
@@ -26,7 +20,7 @@ OPTIMISER_TRANSFERS = 7
 """AdamW reads a parameter, its gradient and both moments, and writes all but the gradient."""
 
 REMAINING_CALLS = 2 + LEAST_ROUNDS + 3
-"""Calls of a cell after its first one, at least: warm-up, samples, memory and operations."""
+"""Calls of a measurement after its first one, at least: warm-up, samples, memory and operations."""
 
 TRIAL_CALLS = 8
 """Calls of SDPA softmax that a trial of two backends takes as long as, at most."""
@@ -36,10 +30,10 @@ def measure_cell(spec: CostSpec, limits: Limits, budget: float, timeout: float) 
     """Measure time, compared with the fastest softmax, and memory, compared with SDPA.
 
     Args:
-        spec: the cell.
+        spec: what is measured.
         limits: those of the device.
         budget: seconds of sampling, about.
-        timeout: seconds that the cell has; where SDPA softmax would take it longer, it is left out.
+        timeout: seconds that it has; where SDPA softmax would take it longer, that is left out.
 
     Raises:
         Unsupported: the variant has no such pass.
@@ -47,7 +41,7 @@ def measure_cell(spec: CostSpec, limits: Limits, budget: float, timeout: float) 
     """
     device, end = torch.device(spec.device), time.monotonic() + timeout
     timer, work = timer_of(device), prepare(spec)
-    # First the cell itself, so that an error here is its own.
+    # First what is measured, so that an error here is of it.
     first = timer(work.call, 1)
     softmax, no_ratio = _softmax(spec, timer, end - REMAINING_CALLS * first)
     reference = fastest(softmax, lambda name: name) if softmax else ""
@@ -58,15 +52,14 @@ def measure_cell(spec: CostSpec, limits: Limits, budget: float, timeout: float) 
     works = [work]
     if reference and spec != reference_of(spec, reference):
         works.append(prepare(reference_of(spec, reference)))
-    samples = sample_alternately([one.call for one in works], timer, budget=budget)
+    samples = sample([one.call for one in works], timer, budget=budget)
     peak, memory = _memory(spec, work)
     sdpa = reference_of(spec)
     of_sdpa = memory if spec == sdpa or not reference else _memory(sdpa, prepare(sdpa))[1]
-    pairs = zip(samples[0], samples[-1], strict=True)
     return Measured(
-        seconds=quartiles(samples[0]),
+        seconds=Quartiles.of(samples[0]),
         samples=len(samples[0]),
-        ratio=quartiles(own / other for own, other in pairs) if reference else None,
+        ratio=Quartiles.of_ratio(samples[0], samples[-1]) if reference else None,
         no_ratio=no_ratio,
         peak_bytes=peak,
         memory_ratio=memory / of_sdpa if reference else None,
@@ -84,13 +77,13 @@ def measure_cell(spec: CostSpec, limits: Limits, budget: float, timeout: float) 
 
 
 def reference_of(spec: CostSpec, backend: str = SDPA) -> CostSpec:
-    """The cell of softmax by a backend that `spec` is compared with."""
+    """The measurement of softmax, by a backend, that `spec` is compared with."""
     options = {REFERENCE: changed(variants.find(REFERENCE), {"backend": backend})}
     return spec.model_copy(update={"attention": REFERENCE, "options": options, "overrides": {}})
 
 
 def with_backend(spec: CostSpec, backend: str) -> CostSpec:
-    """The cell with a backend of softmax in place of `auto`."""
+    """The measurement with a backend of softmax in place of `auto`."""
     softmax = {**spec.options[REFERENCE], "backend": backend}
     return spec.model_copy(update={"options": {**spec.options, REFERENCE: softmax}})
 
@@ -105,7 +98,7 @@ def memory_batch(spec: CostSpec) -> int:
 
 
 def required_bytes(spec: CostSpec, work: Work) -> int:
-    """Bytes that any layer of this shape transfers in one call, in the precision of the cell.
+    """Bytes that any layer of this shape transfers in one call, in the precision of `spec`.
 
     Evaluation reads the tokens and the parameters and writes new tokens; training also reads the
     gradient of the new tokens and writes that of the tokens and the parameters; decoding also reads
@@ -161,7 +154,7 @@ def _softmax(spec: CostSpec, timer: Timer, end: float) -> tuple[dict[str, float]
 def _memory(spec: CostSpec, work: Work) -> tuple[int, int]:
     """Bytes that a call of `memory_batch` samples allocates at most; with those of their state.
 
-    `work` is that of the cell, with its batch.
+    `work` is that of `spec`, with its batch.
     """
     if (batch := memory_batch(spec)) != spec.batch:
         work = prepare(spec.model_copy(update={"batch": batch}))

@@ -4,8 +4,8 @@ from statistics import median
 
 import torch
 
-from harness.cost.timing import sample_alternately, timer_of
 from harness.records.cost import Limits
+from harness.timing import sample, timer_of
 
 COPIED_BYTES = {"cpu": 256 * 2**20, "cuda": 2 * 2**30}
 """Size of the copied tensor: larger than every cache."""
@@ -22,7 +22,7 @@ def measure_limits(device: torch.device, precision: str, budget: float = 1.0) ->
         budget: seconds of sampling, about.
     """
     copies, products = _sample(device, precision, budget)
-    # The processes of the cells need the memory that this process would keep.
+    # The processes of the measurements need the memory that this process would keep.
     torch.cuda.empty_cache()
     return Limits(
         bytes_per_second=2 * COPIED_BYTES[device.type] / median(copies),
@@ -38,7 +38,7 @@ def _sample(device: torch.device, precision: str, budget: float) -> list[list[fl
     source, target = (torch.ones(count, device=device) for _ in range(2))
     side = SIDE[device.type]
     left, right, product = (torch.ones(side, side, device=device, dtype=dtype) for _ in range(3))
-    return sample_alternately(
+    return sample(
         [lambda: target.copy_(source), lambda: torch.mm(left, right, out=product)],
         timer_of(device),
         budget=budget,

@@ -1,4 +1,4 @@
-"""The cells of a cost sweep, resolved from what a user names."""
+"""The measurements of a cost sweep, resolved from what a user names."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from harness.cost.cell import reference_of
 from harness.cost.work import require_supported
 from harness.environment import describe
 from harness.records.cost import CostSpec, Level, Pass
-from harness.records.spec import Encoder
+from harness.records.models import Encoder
 from harness.records.toml_files import first_error
 from harness.reference import NAIVE, REFERENCE, SDPA
 from zoo.composition import Composition
@@ -67,7 +67,7 @@ class CostRequest:
 
 
 def cells(request: CostRequest) -> list[CostSpec]:
-    """The cells of a sweep; SDPA softmax and softmax by its formula are rows of every sweep.
+    """The measurements of a sweep; SDPA softmax and softmax by its formula are rows of every sweep.
 
     A variant that has no such pass is left out with a warning.
 

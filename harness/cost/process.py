@@ -1,4 +1,4 @@
-"""A cell in a process of its own, so that what it allocates, caches or breaks ends with it."""
+"""A measurement in a separate process, so that what it allocates, caches or breaks ends with it."""
 
 import multiprocessing
 import resource
@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Callable
 from functools import partial
 from multiprocessing.connection import Connection
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import psutil
 import torch
@@ -20,14 +20,14 @@ from harness.records.cost import CostSpec, CostStatus, Limits, Measured
 from zoo.registry import in_one_line
 
 PRELOADED = (__name__, "torch._dynamo")
-"""Modules that every cell needs; the second one, for counting FLOPs, takes seconds to import."""
+"""Modules that every measurement needs; the second, for counting FLOPs, takes seconds to import."""
 
 SHARE = 0.9
-"""Share of the available memory for a cell on a CPU: with more, other processes would end."""
+"""Share of the available memory for a measurement on a CPU: with more, others would end."""
 
 
 class Outcome(NamedTuple):
-    """How a cell ended, why in one line, and what was measured."""
+    """How a measurement ended, why in one line, and what was measured."""
 
     status: CostStatus
     reason: str
@@ -42,17 +42,17 @@ def measure_in_process(
     timeout: float,
     measure: Callable[[CostSpec, Limits, float, float], Measured] = measure_cell,
 ) -> Outcome:
-    """Measure a cell in a new process, which is killed after `timeout` seconds.
+    """Measure in a new process, which is killed after `timeout` seconds.
 
     Args:
-        spec: the cell.
+        spec: what is measured.
         limits: those of the device.
         budget: seconds of sampling, about.
-        timeout: seconds after which the cell is given up.
+        timeout: seconds after which the measurement is given up.
         measure: does the work in the new process; a function of a module.
     """
     context = multiprocessing.get_context("forkserver")
-    # The server imports them once, and each cell is a copy of it.
+    # The server imports them once, and each process is a copy of it.
     context.set_forkserver_preload([*PRELOADED])
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(
@@ -68,7 +68,10 @@ def measure_in_process(
         return receiver.recv()
     except EOFError:
         process.join()
-        return Outcome(*_crash(process.exitcode or 0), None)
+        if process.exitcode == -signal.SIGKILL:
+            reason = "the system ended it, probably for its memory"
+            return Outcome("out_of_memory", reason, None)
+        return Outcome("crashed", ending(process.exitcode or 0), None)
     finally:
         process.kill()
         process.join()
@@ -101,9 +104,3 @@ def _limit_memory() -> None:
     available = SHARE * psutil.virtual_memory().available
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (int(process.memory_info().vms + available), hard))
-
-
-def _crash(exit_code: int) -> tuple[Literal["crashed", "out_of_memory"], str]:
-    if exit_code == -signal.SIGKILL:
-        return "out_of_memory", "the system ended it, probably for its memory"
-    return "crashed", ending(exit_code)

@@ -1,8 +1,9 @@
-"""A cost sweep: the cells of every row, from short to long, each with a record."""
+"""A cost sweep: the measurements of every row, from short to long, each with a record."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
+from operator import attrgetter
 
 from harness.cost.process import Outcome
 from harness.environment import describe
@@ -22,76 +23,56 @@ def sweep(
     rerun: bool,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[tuple[CostRecord, bool]]:
-    """Measure every cell that has no final record; yield its record and whether it is new.
+    """Make every measurement without a final record; yield its record and whether it is new.
 
-    The cells of a row are measured from short to long. After one that does not end in `ok`, the
+    Those of a row are made from short to long. After one that does not end in `ok`, the
     longer ones are skipped, and their records say so.
 
     Args:
-        specs: the cells; the order of rows is that of their first cells.
+        specs: the measurements; the order of rows is that of their first ones.
         store: where records are read and written.
-        measure: measures one cell.
-        rerun: measure cells that have a final record, too.
+        measure: makes one measurement.
+        rerun: make those that have a final record, too.
         clock: gives seconds.
 
     Raises:
         UserError: a record cannot be written, or a file with the name of one is not a record.
     """
     store.remove_partial_files()
+    rows: dict[str, list[CostSpec]] = {}
     for spec in specs:
         # Before anything is measured: it rejects a file that is not a record.
         store.find(spec)
-    for row in _rows(specs):
+        row = spec.model_copy(update={"length": 1, "batch": 1}).id
+        rows.setdefault(row, []).append(spec)
+    for row in rows.values():
         reason = ""
-        for spec in row:
-            record = None if rerun else _final(store.find(spec))
-            new = record is None
-            if record is None:
-                record = _skipped(spec, reason) if reason else _measured(spec, measure, clock)
+        for spec in sorted(row, key=attrgetter("length")):
+            record = store.find(spec)
+            # A failed measurement could end in another way now.
+            new = rerun or record is None or record.status in ("failed", "skipped")
+            if new:
+                record = _measured(spec, reason, measure, clock)
                 store.write(record)
             if not reason and record.status != "ok":
                 reason = f"{record.status.replace('_', ' ')} at {spec.length:,} tokens"
             yield record, new
 
 
-def _rows(specs: Sequence[CostSpec]) -> list[list[CostSpec]]:
-    """The cells that differ in length alone, from short to long."""
-    rows: dict[str, list[CostSpec]] = {}
-    for spec in specs:
-        row = spec.model_copy(update={"length": 1, "batch": 1})
-        rows.setdefault(row.id, []).append(spec)
-    return [sorted(row, key=lambda spec: spec.length) for row in rows.values()]
-
-
-def _final(record: CostRecord | None) -> CostRecord | None:
-    """The record, unless a measurement now could end in another way."""
-    repeated = record is None or record.status in ("failed", "skipped")
-    return None if repeated else record
-
-
-def _measured(spec: CostSpec, measure: Measure, clock: Callable[[], float]) -> CostRecord:
-    started, start = _now(), clock()
-    outcome = measure(spec)
-    return _record(spec, outcome, started, clock() - start)
-
-
-def _skipped(spec: CostSpec, reason: str) -> CostRecord:
-    return _record(spec, Outcome("skipped", reason, None), _now(), 0.0)
-
-
-def _record(spec: CostSpec, outcome: Outcome, started: str, seconds: float) -> CostRecord:
+def _measured(
+    spec: CostSpec, reason: str, measure: Measure, clock: Callable[[], float]
+) -> CostRecord:
+    """The record of a measurement, which is skipped where there is a reason."""
+    started, start = datetime.now(UTC).isoformat(timespec="seconds"), 0.0 if reason else clock()
+    outcome = Outcome("skipped", reason, None) if reason else measure(spec)
     return CostRecord(
         spec=spec,
         status=outcome.status,
         reason=outcome.reason,
         started=started,
-        seconds=seconds,
+        seconds=0.0 if reason else clock() - start,
         environment=describe(spec.device),
         options=options_of(spec),
         claims_linear=all(variants.find(name).traits.linear for name in spec.options),
         measured=outcome.measured,
     )
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

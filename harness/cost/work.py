@@ -1,4 +1,4 @@
-"""What a cell of a cost sweep times: a call that does the work of one specification."""
+"""What a measurement of cost times: a call that does the work of one specification."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,7 +8,8 @@ import torch
 
 from harness.classifier import Classifier
 from harness.records.cost import CostSpec
-from harness.records.spec import Encoder, TrainSpec
+from harness.records.models import Encoder
+from harness.records.spec import TrainSpec
 from harness.train import Trainer, autocast
 from tasks.contract import Split
 from zoo.composition import Composition, build

@@ -1,28 +1,25 @@
-"""The engine that the options of a command name."""
+"""The engines by name, and what the options of a command let them use."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Literal
 
-import torch
-
 from harness.engines.jobs import CellView, Pool
-from harness.engines.serial import Serial
-
-ENGINES = ("local", "ray", "slurm")
-"""This machine; a Ray cluster; jobs of Slurm."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """What the cells of a grid may use.
+    """What the runs of a grid may use.
 
     Attributes:
-        engine: one of `ENGINES`.
-        workers: cells at once; 0 for as many as there is room for, which is 1 on this machine.
-        threads: CPU threads of a cell; 0 for a share of this machine's, or 1 of another machine.
-        device: the kind on which cells run; with `cuda` each has a GPU.
+        engine: its name.
+        workers: runs at once; 0 for as many as there is room for, which is 1 on this machine.
+        threads: CPU threads of a run; 0 for a share of this machine's, or 1 of another machine.
+        device: the kind on which runs are trained; with `cuda` each has a GPU.
         parameters: of Slurm's jobs, such as `partition` and `time`, by name.
     """
 
@@ -33,26 +30,34 @@ class Resources:
     parameters: Mapping[str, str] = field(default_factory=dict)
 
 
+Factory = Callable[[Resources, Path, CellView], Pool]
+"""Makes an engine for runs whose records are in a folder; the view shows runs of this process."""
+
+_REGISTERED: dict[str, Factory] = {}
+
+
+def engine(name: str) -> Callable[[Factory], Factory]:
+    """A decorator: the function makes the engine of that name."""
+
+    def register(factory: Factory) -> Factory:
+        _REGISTERED[name] = factory
+        return factory
+
+    return register
+
+
+@cache
+def engines() -> Mapping[str, Factory]:
+    """Every engine of this package by name."""
+    for module in iter_modules([str(Path(__file__).parent)]):
+        import_module(f"harness.engines.{module.name}")
+    return _REGISTERED
+
+
 def create(resources: Resources, store: Path, view: CellView) -> Pool:
-    """The engine for cells whose records are in `store`; `view` shows runs of this process.
+    """The engine for runs whose records are in `store`; `view` shows runs of this process.
 
     Raises:
         UserError: the engine is not installed, or does not accept its parameters.
     """
-    threads, workers = resources.threads, resources.workers
-    if resources.engine == "ray":
-        from harness.engines.ray import RayCluster
-
-        return RayCluster(workers, threads or 1, resources.device == "cuda")
-    if resources.engine == "slurm":
-        from harness.engines.slurm import SlurmJobs
-
-        folder = store / ".jobs"
-        return SlurmJobs(folder, workers, threads or 1, resources.device, resources.parameters)
-    from harness.engines.local import Workers, visible_gpus
-
-    if workers > 1:
-        share = threads or max(1, torch.get_num_threads() // workers)
-        return Workers(workers, share, visible_gpus() if resources.device == "cuda" else ())
-    torch.set_num_threads(threads or torch.get_num_threads())
-    return Serial(view, Workers(1, torch.get_num_threads()))
+    return engines()[resources.engine](resources, store, view)

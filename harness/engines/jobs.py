@@ -1,4 +1,4 @@
-"""A cell as a job of an engine: what is to be done, and how it ended."""
+"""A run as a job of an engine: what is to be done, and how it ended."""
 
 import traceback
 import warnings
@@ -23,11 +23,11 @@ from zoo.registry import UserError
 
 
 class Job(NamedTuple):
-    """A cell to run.
+    """A run to compute.
 
     Attributes:
-        plan: of the cell.
-        store: the folder of its record.
+        spec: of the run.
+        folder: of its record.
         rerun: whether to repeat a finished run.
         before: when the run of the record began that the store held before the command; empty
             where it held none.
@@ -36,8 +36,8 @@ class Job(NamedTuple):
         cost: whether the run measures its cost.
     """
 
-    plan: Plan
-    store: Path
+    spec: RunSpec
+    folder: Path
     rerun: bool = False
     before: str = ""
     restart: bool = False
@@ -45,27 +45,37 @@ class Job(NamedTuple):
     cost: bool = True
 
     @property
+    def store(self) -> Store:
+        """The store of its record."""
+        return Store(self.folder)
+
+    @property
     def name(self) -> str:
-        """The name of the cell's record."""
-        return Store(self.store).name(self.plan.spec)
+        """The name of its record."""
+        return self.store.name(self.spec)
 
     @property
     def is_isolated(self) -> bool:
-        """Whether the process that runs the cell runs no other one after it.
+        """Whether the process that computes it computes no other run after it.
 
         A plug-in may change anything in its process; see `harness.torch_state` for what is noticed.
         """
-        return is_foreign(self.plan.spec.variants)
+        return is_foreign(self.spec.variants)
+
+    @property
+    def portable(self) -> "Job":
+        """The job for a process with another working directory."""
+        return self._replace(folder=self.folder.absolute())
 
 
 class Result(NamedTuple):
     """How a job ended.
 
     Attributes:
-        state: `done` if the store holds the record, `busy` if another process runs the cell, `died`
-            if the process ended before the cell did, `error` if no cell can be run.
+        state: `done` if the store holds the record, `busy` if another process computes the run,
+            `died` if the process ended before the run did, `error` if no run can be computed.
         message: why; empty for `done` and `busy`.
-        new: whether the cell was run now.
+        new: whether the run was computed now.
         trace: the traceback of a run that failed; empty otherwise.
         warnings: those of the run.
     """
@@ -79,7 +89,7 @@ class Result(NamedTuple):
 
 @runtime_checkable
 class Pool(Protocol):
-    """An engine: takes jobs, and runs several at once."""
+    """An engine: takes jobs, and computes several at once."""
 
     def can_start(self) -> bool:
         """Whether another job would start now."""
@@ -108,11 +118,9 @@ class CellView(Protocol):
 
 
 class Trace(NoProgress):
-    """A `ProgressCallback` that keeps the traceback of a failure."""
+    """A view, and a `ProgressCallback`, that stores the traceback of a failure."""
 
-    def __init__(self) -> None:
-        """No failure yet."""
-        self.text = ""
+    text = ""
 
     def callback(self, spec: RunSpec) -> ProgressCallback:
         """See `CellView.callback`."""
@@ -123,67 +131,65 @@ class Trace(NoProgress):
         self.text = trace
 
 
-def take(job: Job, view: CellView) -> bool | None:
-    """Run a cell that nobody else runs and that has no outcome.
+def take(job: Job, view: CellView) -> Result:
+    """Compute a run that no other process computes and that has no outcome.
 
     A run that a process of this machine has begun is continued with the threads of that process.
 
     Returns:
-        Whether it was run now; None where another process runs it.
+        `done`, or `busy` where another process computes it.
 
     Raises:
         UserError: the record cannot be written, or the file of its name is not a record.
         KeyboardInterrupt: Ctrl-C, or SIGTERM.
     """
-    store, spec = Store(job.store), job.plan.spec
-    path = store.checkpoint(spec)
+    store, path = job.store, job.store.checkpoint(job.spec)
     left, threads = store.locks.state(job.name), torch.get_num_threads()
     if left is not None and left.is_of_this_host and path.exists():
         threads = left.threads
-    with use_threads(threads), _locked(job) as lock:
-        if lock is None:
-            return None
-        if has_outcome(store.find(spec), job.before, rerun=job.rerun):
-            return False
+    with use_threads(threads), _unfinished(job) as lock:
+        if isinstance(lock, Result):
+            return lock
         if job.restart:
             path.unlink(missing_ok=True)
-        run(job.plan, store, Reported(view.callback(spec), lock), keep=job.keep, cost=job.cost)
-        return True
+        callback = Reported(view.callback(job.spec), lock)
+        run(_plan(job), store, callback, keep=job.keep, cost=job.cost)
+        return Result("done", new=True)
 
 
-def give_up(job: Job, reason: str) -> bool | None:
-    """Write that a cell failed, unless it has an outcome; return as `take` does.
+def give_up(job: Job, reason: str) -> Result:
+    """Write that a run failed, unless it has an outcome; return as `take` does.
 
     Raises:
         UserError: the record cannot be written, or the file of its name is not a record.
     """
-    store, spec = Store(job.store), job.plan.spec
-    with _locked(job) as lock:
-        if lock is None:
-            return None
-        if has_outcome(store.find(spec), job.before, rerun=job.rerun):
-            return False
-        save_record(failure(job.plan, store, reason), store)
-        return True
+    with _unfinished(job) as lock:
+        if isinstance(lock, Result):
+            return lock
+        save_record(failure(_plan(job), job.store, reason), job.store)
+        return Result("done", new=True)
 
 
 @contextmanager
-def _locked(job: Job) -> Iterator[Lock | None]:
-    """The lock of a cell, or None where another process holds it.
+def _unfinished(job: Job) -> Iterator[Lock | Result]:
+    """The lock of a run without an outcome, else `busy` or `done`.
 
     The state of the run is kept where it has a checkpoint to continue from.
     """
-    store, spec = Store(job.store), job.plan.spec
+    store, spec = job.store, job.spec
     lock = store.locks.acquire(job.name, threads=torch.get_num_threads(), steps=spec.train.steps)
+    if lock is None:
+        yield Result("busy")
+        return
     try:
-        yield lock
+        done = has_outcome(store.find(spec), job.before, rerun=job.rerun)
+        yield Result("done") if done else lock
     finally:
-        if lock is not None:
-            lock.release(keep_state=store.checkpoint(spec).exists())
+        lock.release(keep_state=store.checkpoint(spec).exists())
 
 
 def has_outcome(record: Record | None, before: str, *, rerun: bool) -> bool:
-    """Whether the record of a cell is its outcome for a command.
+    """Whether the record of a run is its outcome for a command.
 
     One that was there `before` is if its status is final, unless it is to be repeated. One of a run
     that began later, of this command or of another, is in any case, unless it was interrupted.
@@ -195,49 +201,31 @@ def has_outcome(record: Record | None, before: str, *, rerun: bool) -> bool:
     return True
 
 
+def _plan(job: Job) -> Plan:
+    return _restored(job.spec.model_dump_json())
+
+
 @lru_cache(maxsize=1)
 def _restored(spec: str) -> Plan:
     """The plan of a run; the last one is kept, and with it the data of its task."""
     return restore(RunSpec.model_validate_json(spec))
 
 
-class Order(NamedTuple):
-    """A job as it is sent to another process; see `Job`."""
-
-    spec: str
-    store: Path
-    rerun: bool
-    before: str
-    restart: bool
-    keep: bool
-    cost: bool
-    threads: int
-
-
-def order(job: Job, threads: int) -> Order:
-    """The job as it is sent to a process that computes with `threads` CPU threads."""
-    spec, store = job.plan.spec.model_dump_json(), job.store.absolute()
-    return Order(spec, store, *job[2:], threads)
-
-
-def execute(order: Order) -> Result:
-    """Run a job in a process that was started for it.
+def execute(job: Job, threads: int) -> Result:
+    """Compute a run in a process that was started for jobs, with that many CPU threads.
 
     Raises:
         KeyboardInterrupt: Ctrl-C, or SIGTERM.
     """
     keep_freed_memory()
-    torch.set_num_threads(order.threads)
-    trace, new = Trace(), None
+    torch.set_num_threads(threads)
+    trace = Trace()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            new = take(Job(_restored(order.spec), *order[1:-1]), trace)
+            result = take(job, trace)
         except UserError as error:
             return Result("error", str(error))
         except Exception:
             return Result("error", traceback.format_exc())
-    messages = tuple(str(one.message) for one in caught)
-    if new is None:
-        return Result("busy")
-    return Result("done", new=new, trace=trace.text, warnings=messages)
+    return result._replace(trace=trace.text, warnings=tuple(str(one.message) for one in caught))

@@ -1,4 +1,4 @@
-"""The engine that runs cells in several processes of this machine."""
+"""The engine of this machine: one run after the other in this process, or several in workers."""
 
 import multiprocessing
 import os
@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
 
-from harness.engines.jobs import Job, Result, order
+from harness.engines.choice import Resources, engine
+from harness.engines.jobs import CellView, Job, Pool, Result, take
 from harness.engines.worker import work
 from harness.interrupts import ending, ignore_interrupts
 
@@ -18,8 +20,48 @@ SECONDS_PER_WAIT = 0.2
 """Seconds to wait for the end of a job."""
 
 
+@engine("local")
+def create(resources: Resources, store: Path, view: CellView) -> Pool:
+    """The engine of this machine."""
+    workers, threads = resources.workers, resources.threads
+    if workers > 1:
+        share = threads or max(1, torch.get_num_threads() // workers)
+        return Workers(workers, share, visible_gpus() if resources.device == "cuda" else ())
+    torch.set_num_threads(threads or torch.get_num_threads())
+    return Serial(view, Workers(1, torch.get_num_threads()))
+
+
+class Serial:
+    """Computes each run when it is submitted, in this process unless it is isolated."""
+
+    def __init__(self, view: CellView, isolated: Pool) -> None:
+        """Show the runs of this process in `view`; `isolated` starts a process for each other."""
+        self.view, self.isolated = view, isolated
+        self.ended: list[tuple[Job, Result]] = []
+
+    def can_start(self) -> bool:
+        """See `harness.engines.jobs.Pool.can_start`."""
+        return not self.ended and self.isolated.can_start()
+
+    def submit(self, job: Job) -> None:
+        """See `harness.engines.jobs.Pool.submit`."""
+        if job.is_isolated:
+            self.isolated.submit(job)
+        else:
+            self.ended.append((job, take(job, self.view)))
+
+    def finished(self) -> Sequence[tuple[Job, Result]]:
+        """See `harness.engines.jobs.Pool.finished`."""
+        ended, self.ended = self.ended, []
+        return ended or self.isolated.finished()
+
+    def close(self) -> None:
+        """See `harness.engines.jobs.Pool.close`."""
+        self.isolated.close()
+
+
 class Worker(NamedTuple):
-    """A process that runs one job at a time, and this end of the pipe to it."""
+    """A process that computes one job at a time, and this end of the pipe to it."""
 
     process: SpawnProcess
     connection: Connection
@@ -27,7 +69,7 @@ class Worker(NamedTuple):
 
 
 class Workers:
-    """An engine: processes of this machine, each started for the first job that it gets.
+    """Processes, each started for the first job that it gets.
 
     A process that ends before its job does is replaced by the next job, and so is the process of an
     isolated job.
@@ -55,7 +97,7 @@ class Workers:
         worker = self.idle.pop() if self.idle else self._start()
         self.busy[worker.connection] = worker, job
         with suppress(OSError):  # the process has ended, which `finished` reports
-            worker.connection.send(order(job, self.threads))
+            worker.connection.send((job.portable, self.threads))
 
     def finished(self) -> list[tuple[Job, Result]]:
         """See `harness.engines.jobs.Pool.finished`."""
@@ -81,7 +123,7 @@ class Workers:
 
     def _start(self) -> Worker:
         gpu = self.free_gpus.pop(0)
-        own, other = multiprocessing.Pipe()
+        ours, other = multiprocessing.Pipe()
         process = multiprocessing.get_context("spawn").Process(
             target=work, args=(other, self.threads, gpu), daemon=True
         )
@@ -89,7 +131,7 @@ class Workers:
         with ignore_interrupts():
             process.start()
         other.close()
-        return Worker(process, own, gpu)
+        return Worker(process, ours, gpu)
 
     def _result(self, worker: Worker, job: Job) -> Result:
         """The result of a worker that has sent one, or has ended."""

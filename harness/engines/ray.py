@@ -1,9 +1,11 @@
-"""The engine that spreads cells over a Ray cluster; see docs/grids.md."""
+"""The engine that spreads runs over a Ray cluster; see docs/grids.md."""
 
 import signal
+from pathlib import Path
 from typing import Any
 
-from harness.engines.jobs import Job, Result, execute, order
+from harness.engines.choice import Resources, engine
+from harness.engines.jobs import CellView, Job, Pool, Result, execute
 from tasks.data.extras import import_extra
 from zoo.registry import in_one_line
 
@@ -14,19 +16,25 @@ SECONDS_TO_END = 60.0
 """Seconds in which cancelled runs may write a checkpoint."""
 
 
-class RayCluster:
-    """An engine: a Ray task for each cell, on the cluster of `RAY_ADDRESS`, or one of this machine.
+@engine("ray")
+def create(resources: Resources, store: Path, view: CellView) -> Pool:
+    """The engine on a Ray cluster."""
+    return RayCluster(resources.workers, resources.threads or 1, resources.device == "cuda")
 
-    A task whose process or node ends before the cell does counts as died; Ray does not repeat it.
+
+class RayCluster:
+    """A Ray task for each run, on the cluster of `RAY_ADDRESS`, or one of this machine.
+
+    A task whose process or node ends before the run does counts as died; Ray does not repeat it.
     """
 
     def __init__(self, workers: int, threads: int, gpu: bool) -> None:
         """Connect to the cluster.
 
         Args:
-            workers: cells at once; 0 for as many as the cluster has room for.
-            threads: CPUs of a cell.
-            gpu: whether a cell has a GPU.
+            workers: runs at once; 0 for as many as the cluster has room for.
+            threads: CPUs of a run.
+            gpu: whether a run has a GPU.
 
         Raises:
             Unsupported: Ray is not installed.
@@ -49,7 +57,7 @@ class RayCluster:
     def submit(self, job: Job) -> None:
         """See `harness.engines.jobs.Pool.submit`."""
         remote = self.execute_isolated if job.is_isolated else self.execute
-        self.running[remote.remote(order(job, self.threads))] = job
+        self.running[remote.remote(job.portable, self.threads)] = job
 
     def finished(self) -> list[tuple[Job, Result]]:
         """See `harness.engines.jobs.Pool.finished`."""

@@ -1,14 +1,14 @@
-"""The engine that runs cells as jobs of Slurm, through submitit; see docs/grids.md."""
+"""The engine that computes runs as jobs of Slurm, through submitit; see docs/grids.md."""
 
 import os
 import signal
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from harness.engines.jobs import Job, Order, Result, execute, order
+from harness.engines.choice import Resources, engine
+from harness.engines.jobs import CellView, Job, Pool, Result, execute
 from harness.interrupts import Interrupts
 from tasks.data.extras import import_extra
 from zoo.registry import UserError, in_one_line
@@ -29,12 +29,12 @@ class SlurmTask:
     Before its time limit it writes a checkpoint, and is queued again.
     """
 
-    def __init__(self, order: Order) -> None:
-        """Run the cell of `order`."""
-        self.order = order
+    def __init__(self, job: Job, threads: int) -> None:
+        """Compute `job` with that many CPU threads."""
+        self.job, self.threads = job, threads
 
     def __call__(self) -> Result:
-        """Run the cell; called by submitit in the process of the job."""
+        """Compute the run; called by submitit in the process of the job."""
         number, signals = signal.SIGUSR2, []
         requeue: Any = signal.getsignal(number)  # submitit's
 
@@ -46,7 +46,7 @@ class SlurmTask:
         try:
             # submitit ignores SIGTERM.
             with Interrupts():
-                return execute(self.order)
+                return execute(self.job, self.threads)
         except KeyboardInterrupt:
             if not signals:
                 raise
@@ -60,42 +60,43 @@ class SlurmTask:
         return submitit.helpers.DelayedSubmission(self)
 
 
+@engine("slurm")
+def create(resources: Resources, store: Path, view: CellView) -> Pool:
+    """The engine of Slurm; its scripts and logs are in the store."""
+    return SlurmJobs(store / ".jobs", resources)
+
+
 class SlurmJobs:
-    """An engine: a job of Slurm for each cell.
+    """A job of Slurm for each run.
 
     Where there is no Slurm, a job is a process of this machine.
     """
 
-    def __init__(
-        self, folder: Path, workers: int, threads: int, device: str, parameters: Mapping[str, str]
-    ) -> None:
+    def __init__(self, folder: Path, resources: Resources) -> None:
         """Prepare; nothing is submitted yet.
 
         Args:
             folder: for the scripts and logs of jobs, on a file system of all machines.
-            workers: jobs at once; 0 for all.
-            threads: CPUs of a job.
-            device: the kind; with `cuda` a job has a GPU.
-            parameters: those of `sbatch`, such as `partition`, and of submitit, such as
-                `timeout_min`, by name.
+            resources: `workers` are jobs at once, 0 for all; `parameters` those of `sbatch`, such
+                as `partition`, and of submitit, such as `timeout_min`.
 
         Raises:
             UserError: submitit is not installed, or does not accept a parameter.
         """
         submitit: Any = import_extra("--engine slurm", "submitit", "slurm")
-        self.workers, self.threads = workers, threads
+        self.workers, self.threads = resources.workers, resources.threads or 1
         self.running: list[tuple[Any, Job]] = []
         self.executor = submitit.AutoExecutor(folder=folder.absolute())
         named = {
             name if name in SHARED else f"slurm_{name}": int(text) if text.isdecimal() else text
-            for name, text in parameters.items()
+            for name, text in resources.parameters.items()
         }
         try:
             self.executor.update_parameters(
                 **{
                     "timeout_min": MINUTES,
-                    "cpus_per_task": threads,
-                    "gpus_per_node": int(device == "cuda"),
+                    "cpus_per_task": self.threads,
+                    "gpus_per_node": int(resources.device == "cuda"),
                     **named,
                 }
             )
@@ -108,7 +109,7 @@ class SlurmJobs:
 
     def submit(self, job: Job) -> None:
         """See `harness.engines.jobs.Pool.submit`."""
-        self.running.append((self.executor.submit(SlurmTask(order(job, self.threads))), job))
+        self.running.append((self.executor.submit(SlurmTask(job.portable, self.threads)), job))
 
     def finished(self) -> list[tuple[Job, Result]]:
         """See `harness.engines.jobs.Pool.finished`."""

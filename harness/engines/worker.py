@@ -15,7 +15,7 @@ def work(connection: Connection, threads: int, gpu: str) -> None:
     checkpoint is written first.
 
     Args:
-        connection: gives an `Order` for each job, and takes its `Result`.
+        connection: gives each `Job` and its threads, and takes its `Result`.
         threads: CPU threads of libraries that do not follow those of torch.
         gpu: the only one that the process may use; empty for all.
     """
@@ -27,7 +27,7 @@ def work(connection: Connection, threads: int, gpu: str) -> None:
 
     try:
         while True:
-            connection.send(execute(connection.recv()))
+            connection.send(execute(*connection.recv()))
     except (EOFError, OSError):
         sys.exit(0)  # the parent has closed its end
     except KeyboardInterrupt:

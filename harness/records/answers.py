@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import AfterValidator, Field, model_validator
 
-from harness.records.spec import Count, Frozen
+from harness.records.fields import Count, Frozen
 
 Sums = NDArray[np.float64]
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from harness.records.spec import Count, Frozen
+from harness.records.fields import Count, Frozen
 from zoo.registry import Value
 
 Error = Annotated[float, Field(ge=0)]

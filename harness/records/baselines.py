@@ -8,9 +8,9 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
-from harness.records.fields import Time
+from harness.records.fields import Count, Frozen, Time
 from harness.records.record import Environment, Record
-from harness.records.spec import Count, Frozen, TaskSpec
+from harness.records.spec import TaskSpec
 from tasks.metric import Metric
 
 FOLDER = "baselines"

@@ -5,10 +5,9 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from harness.records.fields import Time
+from harness.records.fields import Frozen, Time
 from harness.records.files import write_atomic
 from harness.records.record import Environment
-from harness.records.spec import Frozen
 from zoo.registry import UserError
 
 FOLDER = "certificates"

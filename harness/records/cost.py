@@ -4,9 +4,18 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field, model_validator
 
-from harness.records.fields import Positive, Quartiles, Seconds, Time
+from harness.records.fields import (
+    Count,
+    Frozen,
+    Identified,
+    Positive,
+    Precision,
+    Quartiles,
+    Seconds,
+    Time,
+)
+from harness.records.models import Encoder
 from harness.records.record import Environment
-from harness.records.spec import Count, Encoder, Frozen, Identified, Precision
 from zoo.registry import Value
 
 Level = Literal["layer", "step"]
@@ -29,7 +38,7 @@ CostStatus = Literal["ok", "out_of_memory", "timeout", "crashed", "failed", "ski
 
 
 class CostSpec(Identified):
-    """One cell of a cost sweep.
+    """One measurement of a cost sweep.
 
     Attributes:
         attention: the variant, or `A+B` where `level` is `step`.
@@ -83,11 +92,11 @@ class CostSpec(Identified):
 
 
 class Limits(Frozen):
-    """What the device can do, measured before the cells.
+    """What the device can do, measured before the sweep.
 
     Attributes:
         bytes_per_second: of a copy of a large tensor, read and written bytes together.
-        flops_per_second: of a large matrix product in the precision of the cell.
+        flops_per_second: of a large matrix product in the precision of the measurement.
     """
 
     bytes_per_second: Positive
@@ -95,7 +104,7 @@ class Limits(Frozen):
 
 
 class Measured(Frozen):
-    """What was measured of a cell that ended in `ok`.
+    """What a measurement that ended in `ok` found.
 
     Attributes:
         seconds: of one call.
@@ -114,10 +123,10 @@ class Measured(Frozen):
         state_bytes: memory of the state between two tokens, all samples together; None where the
             operation is not `decode`.
         limits: those of the device.
-        reference: the backend of the fastest exact softmax in the precision of the cell; empty
+        reference: the backend of the fastest exact softmax in this precision; empty
             without one, and in records of before it was stored, whose ratios are to SDPA.
         memory_batch: samples of the call whose memory is measured; None in records of before it was
-            stored, for the batch of the cell.
+            stored, for the batch of the specification.
         memory_bytes: peak and state of that call together; None likewise.
     """
 
@@ -167,7 +176,7 @@ class Measured(Frozen):
 
 
 class CostRecord(Frozen):
-    """One cell of a cost sweep.
+    """One measurement of a cost sweep.
 
     Attributes:
         schema_version: of this class; a record of another version is not read.
@@ -175,7 +184,7 @@ class CostRecord(Frozen):
         status: how the measurement ended.
         reason: one line; empty where status is `ok`.
         started: when the measurement began.
-        seconds: of the whole cell, the start of its process included.
+        seconds: of the whole measurement, the start of its process included.
         environment: that of the measurement.
         options: every option of every variant, by variant, with those that have their default.
         claims_linear: whether the variants claim time and memory linear in the length.

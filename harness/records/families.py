@@ -1,20 +1,27 @@
 """The family of each variant of this project, from what is listed of it: nothing is imported."""
 
 import json
-import re
+from collections import Counter
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from zoo.registry import CUSTOM, FAMILIES
+from zoo.registry import CUSTOM, FAMILIES, UserError, layers_in
 
 LISTED = Path(__file__).parents[1] / "cli" / "list.json"
 
 
 def family_of(attention: str) -> str:
     """The family of a variant, of a composition that of the last variant; else `custom`."""
-    names = re.findall(r"[^+*()\d][^+*()]*", attention)
-    return _families().get(names[-1] if names else "", CUSTOM)
+    try:
+        return _families().get(layers_in(attention)[-1], CUSTOM)
+    except UserError:  # a record may hold any text
+        return CUSTOM
+
+
+def layer_counts(attention: str) -> Mapping[str, int]:
+    """How many layers each variant of a composition has in its text: `A*3+B`, `A+B`."""
+    return Counter(layers_in(attention))
 
 
 def colour_of(attention: str) -> str:

@@ -1,11 +1,29 @@
-"""Types of the fields of records."""
+"""The base class of records, and types of their fields."""
 
+import hashlib
+import json
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
-from typing import Annotated
+from typing import Annotated, Any, Literal, get_args, get_origin
 
-from pydantic import AfterValidator, Field, model_validator
+import numpy as np
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    model_serializer,
+    model_validator,
+)
 
-from harness.records.spec import Frozen
+Count = Annotated[int, Field(ge=1, lt=2**63)]
+"""An integer of at least 1."""
+
+Probability = Annotated[float, Field(ge=0, lt=1)]
+"""A dropout probability or a momentum."""
+
+Precision = Literal["bf16", "fp32"]
+"""Of matrix products."""
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 """An accuracy."""
@@ -27,6 +45,38 @@ Time = Annotated[str, AfterValidator(_check_time)]
 """A date and time in UTC, ISO 8601."""
 
 
+class Frozen(BaseModel):
+    """An immutable model that rejects unknown fields and numbers that are not finite.
+
+    It is written without the fields that have their default, so that a field that is added later
+    changes neither files nor identities of before. A tag, which has one possible value (`kind`,
+    `schema_version`), is always written.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, write: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+        fields = type(self).model_fields
+        return {
+            name: value
+            for name, value in write(self).items()
+            if fields[name].is_required()
+            or getattr(self, name) != fields[name].default
+            or (get_origin(kind := fields[name].annotation) is Literal and len(get_args(kind)) == 1)
+        }
+
+
+class Identified(Frozen):
+    """A specification with an identity."""
+
+    @property
+    def id(self) -> str:
+        """The identity: 16 hexadecimal digits of the SHA-256 of its canonical JSON."""
+        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
 class Quartiles(Frozen):
     """Quartiles of repeated measurements, in order."""
 
@@ -41,3 +91,14 @@ class Quartiles(Frozen):
                 f"q1={self.q1}, median={self.median} and q3={self.q3} are not in order"
             )
         return self
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> "Quartiles":
+        """The quartiles of `values`."""
+        q1, median, q3 = np.quantile([*values], (0.25, 0.5, 0.75)).tolist()
+        return cls(q1=q1, median=median, q3=q3)
+
+    @classmethod
+    def of_ratio(cls, values: Iterable[float], others: Iterable[float]) -> "Quartiles":
+        """The quartiles of the ratios of two measurements, pair by pair."""
+        return cls.of(value / other for value, other in zip(values, others, strict=True))

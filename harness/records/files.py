@@ -28,18 +28,6 @@ def require_writable(folder: Path, what: str, remedy: str) -> None:
         raise UserError(f"{what} cannot be written ({reason}); {remedy}") from error
 
 
-def require_page(path: Path) -> None:
-    """Create the folder of the page `path` if it does not exist.
-
-    Raises:
-        UserError: the page cannot be written.
-    """
-    remedy = "give another --out"
-    if path.is_dir():
-        raise UserError(f"{path} cannot be written (it is a folder); {remedy}")
-    require_writable(path.parent, str(path), remedy)
-
-
 def write_atomic(path: Path, content: bytes) -> Path:
     """Write `content` to a hidden file, rename that to `path`, and return `path`.
 

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from harness.records.baselines import TaskBaselines, name_of_task
 from harness.records.cost import CostRecord
-from harness.records.fields import Quartiles
+from harness.records.fields import Frozen, Quartiles
 from harness.records.record import Cost, Record
-from harness.records.spec import Frozen
 from harness.records.store import BaselineStore, CostStore, Store
 from harness.records.suites import label_of
 from harness.records.tuning import distance

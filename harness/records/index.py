@@ -7,6 +7,7 @@ replace it.
 """
 
 import hashlib
+import os
 import time
 from contextlib import suppress
 from functools import cache
@@ -14,9 +15,9 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from harness.records.fields import Frozen
 from harness.records.files import write_atomic
 from harness.records.record import Record, Status
-from harness.records.spec import Frozen
 from harness.records.store import Broken, Store
 
 NAME = ".index"
@@ -61,24 +62,26 @@ def summaries(store: Store) -> dict[str, Summary]:
     for name, stat in store.files().items():
         old = known.get(name)
         if old is None or (old.modified, old.size) != (stat.st_mtime_ns, stat.st_size):
-            old = _summary(store.read_file(name), stat.st_mtime_ns, stat.st_size)
+            old = _summary(store.read_file(name), stat)
         found[name] = old
     # A file that was written just now may be written again with the same time and size.
     settled = {n: one for n, one in found.items() if one.modified < started - SETTLED}
-    if settled.keys() != known.keys() or any(known[n] is not one for n, one in settled.items()):
+    if settled != known:
         content = Index(code=_code(), files=settled).model_dump_json()
         with suppress(OSError):  # a store that cannot be written can be looked at
             write_atomic(store.folder / NAME, content.encode())
     return found
 
 
-def _summary(content: Record | Broken, modified: int, size: int) -> Summary:
-    if isinstance(content, Broken):
-        status, reason, seconds = None, content.reason, None
-    else:
-        status, reason = content.status, content.reason
-        seconds = content.final.seconds if content.final else None
-    return Summary(modified=modified, size=size, status=status, reason=reason, seconds=seconds)
+def _summary(content: Record | Broken, stat: os.stat_result) -> Summary:
+    is_record = isinstance(content, Record)
+    return Summary(
+        modified=stat.st_mtime_ns,
+        size=stat.st_size,
+        status=content.status if is_record else None,
+        reason=content.reason,
+        seconds=content.final.seconds if is_record and content.final else None,
+    )
 
 
 def _load(path: Path) -> dict[str, Summary]:

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from harness.records.spec import Count, Frozen
+from harness.records.fields import Count, Frozen
 
 Cosine = Annotated[float, Field(ge=0, le=1)]
 """The mean squared cosine of the principal angles of two subspaces."""

@@ -1,4 +1,4 @@
-"""Locks of cells: at most one process runs a cell; and the state of the cells that are running.
+"""Locks of runs: at most one process computes a run; and the state of those in progress.
 
 A lock is one of the operating system on a file of the hidden folder `.locks` of a store. It ends
 with its process, however that ends, so that no lock is left over. Beside it is a small file with
@@ -21,9 +21,8 @@ import filelock
 import psutil
 from pydantic import Field, ValidationError
 
-from harness.records.fields import Time
+from harness.records.fields import Count, Frozen, Time
 from harness.records.files import write_atomic
-from harness.records.spec import Count, Frozen
 from zoo.registry import UserError
 
 FOLDER = ".locks"
@@ -39,12 +38,12 @@ SECONDS_PER_STATE = 2.0
 
 
 class State(Frozen):
-    """Which process runs a cell, and how far the run is.
+    """Which process computes a run, and how far the run is.
 
     Attributes:
         host: the machine of the process.
         pid: the process.
-        since: when it took the cell.
+        since: when it took the run.
         threads: CPU threads that the run uses.
         phase: the part of the run, in one or two words.
         step: optimiser steps done.
@@ -66,7 +65,7 @@ class State(Frozen):
 
 
 class Lock:
-    """The lock of a cell that this process holds."""
+    """The lock of a run that this process holds."""
 
     def __init__(self, held: filelock.BaseFileLock, path: Path, state: State) -> None:
         """Write `state`, the state of the run, to `path`; `held` is the lock."""
@@ -96,17 +95,17 @@ class Lock:
 
 
 class Locks:
-    """The locks and states of the cells of a store, by the name of the cell's record."""
+    """The locks and states of the runs of a store, by the name of the record."""
 
     def __init__(self, store: Path) -> None:
         """Use the hidden folder in `store`, which is created by the first lock."""
         self.folder = store / FOLDER
 
     def acquire(self, name: str, *, threads: int, steps: int) -> Lock | None:
-        """The lock of a cell, or None where another process holds it.
+        """The lock of a run, or None where another process holds it.
 
         Args:
-            name: of the cell's record.
+            name: of the record.
             threads: CPU threads of this process.
             steps: optimiser steps of the run.
 
@@ -124,7 +123,7 @@ class Locks:
 
     @contextmanager
     def unused(self, name: str) -> Iterator[bool]:
-        """Whether no process runs the cell; inside, none can take its lock."""
+        """Whether no process computes the run; inside, none can take its lock."""
         path, held = self._path(name, "lock"), None
         if not path.exists():
             yield True
@@ -152,32 +151,32 @@ class Locks:
             held.release()
 
     def is_held(self, name: str) -> bool:
-        """Whether a process runs the cell; for an instant, nobody else can take its lock."""
+        """Whether a process computes the run; for an instant, nobody else can take its lock."""
         with self.unused(name) as unused:
             return not unused
 
     def forget(self, name: str) -> None:
-        """Delete the state of a cell."""
+        """Delete the state of a run."""
         with suppress(OSError):
             self._path(name, "json").unlink(missing_ok=True)
 
     def state(self, name: str) -> State | None:
-        """The state that the process which last took the cell has written, if it is still there."""
+        """The state that the process which last took the run has written, if it is still there."""
         return _read(self._path(name, "json"))
 
     def states(self) -> dict[str, State]:
-        """The state of every cell that has one, running or interrupted, by name."""
+        """The state of every run that has one, running or interrupted, by name."""
         states = {path.stem: _read(path) for path in sorted(self.folder.glob("[!.]*.json"))}
         return {name: state for name, state in states.items() if state is not None}
 
     def running_here(self) -> int:
-        """The number of cells that processes of this machine run."""
+        """The number of runs that processes of this machine compute."""
         here = [state for state in self.states().values() if state.is_of_this_host]
         return sum(psutil.pid_exists(state.pid) for state in here)
 
     @contextmanager
     def announce(self, names: Sequence[str]) -> Iterator[None]:
-        """Show other processes the cells of a command, for as long as it runs.
+        """Show other processes the runs of a command, for as long as it runs.
 
         Raises:
             UserError: the file system has no locks, or the folder cannot be written.
@@ -198,7 +197,7 @@ class Locks:
                 held.release()
 
     def announced(self) -> list[str]:
-        """The names of the cells of all commands that run."""
+        """The names of the runs of all commands in progress."""
         names: dict[str, None] = {}
         for path in sorted(self.folder.glob("command-*.cells")):
             with suppress(OSError, ValueError):

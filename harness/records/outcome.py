@@ -3,8 +3,7 @@
 from pydantic import Field
 
 from harness.records.answers import Answers
-from harness.records.fields import Seconds
-from harness.records.spec import Count, Frozen
+from harness.records.fields import Count, Frozen, Seconds
 
 
 class Point(Frozen):

@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from harness.records.fields import Positive, Quartiles, Time
+from harness.records.fields import Count, Frozen, Positive, Precision, Quartiles, Time
 from harness.records.outcome import Final, Point
-from harness.records.spec import Count, Frozen, Precision, RunSpec
+from harness.records.spec import RunSpec
 from tasks.metric import Metric
 from zoo.registry import Value
 
@@ -77,7 +77,7 @@ class Cost(Frozen):
         reference: the fastest softmax in training; None without softmax, and in records of before
             it was stored, whose ratios are to SDPA; see `over_softmax`.
         inference_reference: the fastest softmax in inference; None likewise.
-        workers: cells that ran on the machine during the measurement, this one included. With more
+        workers: runs on the machine during the measurement, this one included. With more
             than 1 the times are those of a shared machine: `harness run --remeasure` replaces them.
     """
 

@@ -6,10 +6,9 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from harness.records.fields import Fraction, Seconds, Time
+from harness.records.fields import Count, Fraction, Frozen, Seconds, Time
 from harness.records.files import write_atomic
 from harness.records.record import Environment
-from harness.records.spec import Count, Frozen
 from zoo.registry import UserError
 
 

@@ -4,9 +4,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from harness.records.fields import Fraction, Time
+from harness.records.fields import Count, Fraction, Frozen, Time
 from harness.records.record import Environment
-from harness.records.spec import Count, Frozen, RunSpec
+from harness.records.spec import RunSpec
 
 Deviation = Annotated[float, Field(ge=0)]
 """A standard deviation."""

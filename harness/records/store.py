@@ -23,6 +23,7 @@ from harness.records.spectrum import SpectrumRecord
 from zoo.registry import UserError, in_one_line
 
 SpecT = TypeVar("SpecT", RunSpec, CostSpec, TaskSpec)
+StoreT = TypeVar("StoreT", bound="RecordStore[Any, Any]")
 RecordT = TypeVar("RecordT", Record, CostRecord, SpectrumRecord, TaskBaselines)
 
 
@@ -34,17 +35,33 @@ class Broken(NamedTuple):
 
 
 class RecordStore(ABC, Generic[SpecT, RecordT]):
-    """A folder of records of one kind."""
+    """A folder of records of one kind.
+
+    Attributes:
+        kind: the class of the records.
+        subfolder: of the folder of runs, where these records are.
+    """
 
     kind: type[RecordT]
+    subfolder = ""
 
     def __init__(self, folder: Path) -> None:
         """Use `folder`, which is created by the first write."""
         self.folder = folder
 
+    @classmethod
+    def within(cls: type[StoreT], folder: Path) -> StoreT:
+        """The records of this kind of a store whose runs are in `folder`."""
+        return cls(folder / cls.subfolder)
+
     @abstractmethod
     def name(self, spec: SpecT) -> str:
         """The name of the file of a record, without its suffix."""
+
+    @property
+    def locks(self) -> Locks:
+        """The locks of its records."""
+        return Locks(self.folder)
 
     def require_writable(self) -> None:
         """Create the folder if it does not exist.
@@ -205,21 +222,11 @@ class Store(RecordStore[RunSpec, Record]):
                 if not checkpoint.exists():
                     self.locks.forget(name)
 
-    @property
-    def locks(self) -> Locks:
-        """The locks of its cells."""
-        return Locks(self.folder)
-
 
 class CostStore(RecordStore[CostSpec, CostRecord]):
     """The records of cost sweeps."""
 
-    kind = CostRecord
-
-    @classmethod
-    def within(cls, folder: Path) -> "CostStore":
-        """The records of cost sweeps of a store whose runs are in `folder`."""
-        return cls(folder / "cost")
+    kind, subfolder = CostRecord, "cost"
 
     def name(self, spec: CostSpec) -> str:
         """See `RecordStore.name`."""
@@ -229,38 +236,23 @@ class CostStore(RecordStore[CostSpec, CostRecord]):
 
 
 class SpectrumStore(RecordStore[RunSpec, SpectrumRecord]):
-    """The records of spectra of attention matrices."""
+    """The records of spectra of attention matrices, by the names of the runs."""
 
-    kind = SpectrumRecord
-
-    @classmethod
-    def within(cls, folder: Path) -> "SpectrumStore":
-        """The records of spectra of a store whose runs are in `folder`."""
-        return cls(folder / "spectra")
+    kind, subfolder = SpectrumRecord, "spectra"
 
     def name(self, spec: RunSpec) -> str:
-        """See `RecordStore.name`: that of the run."""
+        """See `RecordStore.name`."""
         return name_of_run(spec)
 
 
 class BaselineStore(RecordStore[TaskSpec, TaskBaselines]):
     """The baselines of tasks."""
 
-    kind = TaskBaselines
-
-    @classmethod
-    def within(cls, folder: Path) -> "BaselineStore":
-        """The baselines of a store whose runs are in `folder`."""
-        return cls(folder / FOLDER)
+    kind, subfolder = TaskBaselines, FOLDER
 
     def name(self, spec: TaskSpec) -> str:
         """See `RecordStore.name`."""
         return name_of_task(spec)
-
-    @property
-    def locks(self) -> Locks:
-        """The locks of its tasks."""
-        return Locks(self.folder)
 
 
 def _dangles(entry: "os.DirEntry[str]") -> bool:

@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from harness.records.cost import Pass
-from harness.records.spec import Count, Frozen, Positions, Precision
+from harness.records.fields import Count, Frozen, Precision
+from harness.records.models import Positions
 from harness.records.toml_files import Parts, Table, first_error, read_toml
 from zoo.registry import UserError, Value, unknown
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from harness.records.spec import Frozen
+from harness.records.fields import Frozen
 from zoo.registry import UserError, unknown
 
 DEPTH = 6

@@ -1,14 +1,13 @@
 """The table that the advisor reads: for each row of a suite, plain values of scores and costs."""
 
 import math
-import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.records.families import family_of
+from harness.records.families import family_of, layer_counts
 from reports.advice.rules import DIGITS, RULES, Values, key_of, label_of
 from reports.prediction import DEPTHS, Model
 from reports.scaling import crossover
@@ -107,8 +106,7 @@ def _keys(costs: "pd.DataFrame") -> "dict[str, pd.DataFrame]":
 
 def _layers(attention: str) -> list[tuple[str, int]]:
     """The variants of a composition with the number of layers of each: `A*3+B`, `A+B`."""
-    found = re.findall(r"([A-Za-z][\w.:-]*)(?:\*(\d+))?", attention)
-    return [(name, int(count or 1)) for name, count in found]
+    return [*layer_counts(attention).items()]
 
 
 def _traits(attention: str, traits: Mapping[str, Mapping[str, Any]]) -> Values:

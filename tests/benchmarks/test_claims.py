@@ -3,36 +3,40 @@
 import json
 import subprocess
 import sys
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 import torch
 from pydantic import ValidationError
 
-from benchmarks.__main__ import BENCHMARKS, line_of, main, measure
-from benchmarks.alternating import AlternatingTimes
+from benchmarks import layers, processes
+from benchmarks.__main__ import line_of, main
 from benchmarks.claims import (
+    CLAIMS,
     Claim,
     ClaimRecord,
     Finding,
     ProfileRecord,
+    Section,
     Setting,
+    Times,
     read,
     record_of,
     write,
 )
-from benchmarks.profiles import GROUPS, OTHER, group_of, grouped, own_functions
+from benchmarks.profiles import GROUPS, OTHER, autograd_functions, group_of, grouped
+from benchmarks.sections import SECTIONS
 from zoo.kernels import dropout
 
 ROOT = Path(__file__).parents[2]
 CPU = torch.device("cpu")
 
-CLAIM = Claim(name="fast", what="a over b", bounds={"cpu": 0.5}, limit="0.1")
+TINY = Setting(device=CPU, tiny=True)
+CLAIM = Claim("fast", "a over b", {"cpu": 0.5}, "0.1")
 
 
 def finding(*ratios, reason=""):
-    return Finding(name="fast", setting="small", ratios=ratios, reason=reason)
+    return Finding("fast", "small", ratios, reason=reason)
 
 
 @pytest.mark.parametrize(("ratios", "met"), [((0.4, 0.5, 0.9), True), ((0.4, 0.51, 0.9), False)])
@@ -64,24 +68,25 @@ def test_a_record_is_read_as_it_was_written_and_apart_from_other_devices(tmp_pat
 
 
 def test_every_claim_has_one_name_and_bounds_of_a_device():
-    claims = [one for name in BENCHMARKS for one in import_module(f"benchmarks.{name}").CLAIMS]
+    claims = [one for section in SECTIONS.values() for one in section.claims]
     names = [one.name for one in claims]
     assert len(names) == len({*names}) and all(one.bounds for one in claims)
     assert not [one.name for one in claims if not (one.what and one.limit.endswith("."))]
+    assert [*SECTIONS] == [*CLAIMS] and all(section.text for section in SECTIONS.values())
 
 
-def test_turns_divide_the_times_of_the_same_round():
-    times = AlternatingTimes({"a": lambda: None, "b": lambda: None}, Setting(device=CPU), 3)
+def test_times_are_divided_round_by_round():
+    times = Times({"a": lambda: None, "b": lambda: None}, Setting(device=CPU), 3)
     times.seconds = {"a": [1.0, 3.0], "b": [2.0, 2.0]}
-    assert times.ratios("a", "b") == [0.5, 1.5]
-    assert times.figures("a")["a (ms)"].median == 2000.0
+    found = times.finding("x", "a", "b", "small")
+    assert found.ratios == [0.5, 1.5] and found.setting == "small; 3 rounds, alternately"
+    assert found.figures["a (ms)"].median == 2000.0
 
 
 def test_memory_is_that_of_the_variant_over_that_of_softmax(monkeypatch):
-    peaks = iter([100, 50])
-    monkeypatch.setattr("benchmarks.memory.MEMORY", {"none": None})
-    monkeypatch.setattr("benchmarks.memory.peak_bytes", lambda *_: next(peaks))
-    one, _ = import_module("benchmarks.memory").measure(Setting(device=CPU, tiny=True))
+    monkeypatch.setattr(layers, "VARIANTS", ["none"])
+    monkeypatch.setattr(layers, "peaks_of", lambda *_: {"none": 50, "softmax": 100})
+    one, _ = layers.measure_memory(TINY)
     assert (one.name, one.ratios) == ("memory-none", [0.5])
 
 
@@ -95,15 +100,14 @@ def test_workers_divide_the_time_of_two_workers_by_that_of_one(monkeypatch, reco
         for number in range(min(records, len(commands))):
             Path(command[-1], f"{number}.json").touch()
 
-    module = import_module("benchmarks.workers")
-    monkeypatch.setattr("benchmarks.workers.subprocess.run", train)
-    monkeypatch.setattr("benchmarks.workers.time.perf_counter", lambda: next(clock))
-    monkeypatch.setattr("benchmarks.workers.os.cpu_count", lambda: 2)
+    monkeypatch.setattr("benchmarks.processes.subprocess.run", train)
+    monkeypatch.setattr("benchmarks.processes.time.perf_counter", lambda: next(clock))
+    monkeypatch.setattr("benchmarks.processes.os.cpu_count", lambda: 2)
     if records < 2:
         with pytest.raises(RuntimeError, match="ended without 2 records"):
-            list(module.measure(Setting(device=CPU, tiny=True)))
+            list(processes.measure_workers(TINY))
         return
-    (one,) = module.measure(Setting(device=CPU, tiny=True))
+    (one,) = processes.measure_workers(TINY)
     assert one.ratios == [0.7]
     used = [[command[command.index(f"--{of}") + 1] for of in ("workers", "threads")]
             for command in commands]  # fmt: skip
@@ -135,7 +139,7 @@ def test_an_operation_counts_in_the_group_of_its_name(operation, group):
 
 
 def test_the_autograd_functions_of_dropout_count_as_dropout():
-    names = own_functions(dropout)
+    names = autograd_functions(dropout)
     assert names and {group_of(f"{name}Backward") for name in names} == {"dropout"}
 
 
@@ -148,15 +152,14 @@ def test_the_groups_of_a_profile_hold_all_of_its_time():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", ["layer", "memory", "training_step", "step", "profiles", "seeds_at_once"]
+    "name", ["layer", "memory", "training_step", "step", "profiles", "seeds_at_once", "pathfinder"]
 )
 def test_a_benchmark_finds_every_claim_that_is_made_for_the_device(name, tmp_path, monkeypatch):
     torch.use_deterministic_algorithms(False)
     monkeypatch.setenv("HARNESS_DATA", str(tmp_path / "data"))
-    setting = Setting(device=CPU, tiny=True)
-    records = measure(name, setting, tmp_path / "out")
-    claims = import_module(f"benchmarks.{name}").CLAIMS
-    assert {one.name for one in records} == {one.name for one in claims if "cpu" in one.bounds}
+    records = SECTIONS[name].records(TINY, tmp_path / "out")
+    made = {one.name for one in SECTIONS[name].claims if "cpu" in one.bounds}
+    assert {one.name for one in records} == made
     assert read(tmp_path / "out", "cpu", ClaimRecord) == sorted(records, key=lambda r: r.name)
     profiles = read(tmp_path / "out", "cpu", ProfileRecord)
     assert not profiles or abs(sum(profiles[0].shares.values()) - 1) < 1e-6
@@ -190,8 +193,7 @@ def test_the_exit_code_is_1_where_a_claim_is_not_met_or_a_benchmark_fails(
             raise ValueError("no such file")
         yield finding(ratio) if ratio else finding(reason="no data")
 
-    monkeypatch.setattr("benchmarks.layer.CLAIMS", [CLAIM])
-    monkeypatch.setattr("benchmarks.layer.measure", measured)
+    monkeypatch.setitem(SECTIONS, "layer", Section("layer", "", [CLAIM], measured))
     arguments = ("layer", "--out", str(tmp_path), "--device", "cpu")
     assert run(*arguments, monkeypatch=monkeypatch) == code
     assert ("layer: FAILED" in capsys.readouterr().out) == (ratio is ValueError)

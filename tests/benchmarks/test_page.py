@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.__main__ import BENCHMARKS
 from benchmarks.claims import (
     BEFORE,
+    CLAIMS,
     RESULTS,
     Claim,
     ClaimRecord,
@@ -17,15 +17,13 @@ from benchmarks.claims import (
     record_of,
     write,
 )
-from benchmarks.page import PAGE, claims_of, page
+from benchmarks.page import PAGE, page
 from harness.environment import describe
 from harness.records.fields import Quartiles
 from reports.pages.notes import FAILING_COVERAGE
 
 ROOT = Path(__file__).parents[2]
 COMMAND = "run: python -m harness.cli.pages"
-
-CLAIMS = [claim for benchmark in BENCHMARKS for claim in claims_of(benchmark)]
 
 
 @pytest.fixture(scope="module", params=["cpu", "cuda"])
@@ -42,7 +40,8 @@ def test_the_page_shows_the_committed_records():
 
 def test_every_claim_has_a_committed_record_with_its_bound(committed):
     kind, records = committed
-    stated = {one.name: (one.what, one.bounds[kind]) for one in CLAIMS if kind in one.bounds}
+    claims = [one for section in CLAIMS.values() for one in section if kind in one.bounds]
+    stated = {one.name: (one.what, one.bounds[kind]) for one in claims}
     shown = {record.name: (record.what, record.bound) for record in records.values()}
     assert shown == stated, "measure them: python -m benchmarks"
 
@@ -74,9 +73,8 @@ def test_pages_state_the_coverage_that_was_simulated(seeds):
 
 
 def small(bound, ratio, reason=""):
-    claim = Claim(name="layer-time-literal", what="a over b", bounds={"cpu": bound}, limit="0.")
-    ratios = [ratio] if ratio else []
-    finding = Finding(name=claim.name, setting="N=4", ratios=ratios, reason=reason)
+    claim = Claim("layer-time-literal", "a over b", {"cpu": bound}, "0.")
+    finding = Finding(claim.name, "N=4", [ratio] if ratio else [], reason=reason)
     return record_of(claim, finding, "cpu", 1.0)
 
 

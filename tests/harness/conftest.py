@@ -9,13 +9,15 @@ import torch
 
 from harness.cli import main
 from harness.cost.process import Outcome
+from harness.environment import describe
 from harness.model import build_model
 from harness.plan import Plan, Request, resolve
-from harness.records.cost import CostStatus, Limits, Measured
-from harness.records.fields import Quartiles
-from harness.records.record import Cost, Usage
+from harness.records.cost import CostStatus
+from harness.records.record import Cost, Environment, Record, Usage
 from harness.records.store import Store
+from harness.runner import run
 from harness.train import Trainer
+from tests.harness.specs import LIMITS, MEASURED, SOME
 
 TREES = {"min_len": 2, "max_len": 24, "train": 64, "dev": 16, "test": 18}
 
@@ -69,30 +71,34 @@ def plan() -> Callable[..., Plan]:
         settings: Mapping[str, Mapping] | None = None,
         **train,
     ) -> Plan:
-        request = Request(
-            attention=attention, task="listops", budget="smoke", seed=seed, device="cpu",
-            precision="fp32", compiled=False, settings={"listops": TREES, **(settings or {})},
-        )  # fmt: skip
-        plan = resolve(request)
+        request = requested(attention, "listops", **{"listops": TREES, **(settings or {})})
+        plan = resolve(replace(request, seed=seed))
         recipe = plan.spec.train.model_copy(update=train)
         return replace(plan, spec=plan.spec.model_copy(update={"train": recipe}))
 
     return make
 
 
+def requested(
+    attention: str,
+    task: str,
+    positions: str = "learned",
+    block: int = 0,
+    budget: str = "smoke",
+    **settings,
+) -> Request:
+    """A run of any task, on the smallest budget; further keywords are options by owner."""
+    return Request(
+        attention=attention, task=task, budget=budget, seed=0, device="cpu", block=block,
+        precision="fp32", compiled=False, positions=positions, settings=settings,
+    )  # fmt: skip
+
+
 @pytest.fixture
 def request_of() -> Callable[..., Request]:
-    """Requests a run of any task on the smallest budget; further keywords are options by owner."""
+    """See `requested`."""
 
-    def make(
-        attention: str, task: str, positions: str = "learned", block: int = 0, **settings
-    ) -> Request:
-        return Request(
-            attention=attention, task=task, budget="smoke", seed=0, device="cpu", block=block,
-            precision="fp32", compiled=False, positions=positions, settings=settings,
-        )  # fmt: skip
-
-    return make
+    return requested
 
 
 @pytest.fixture
@@ -120,11 +126,10 @@ def callback() -> RecordingCallback:
 @pytest.fixture
 def unmeasured(monkeypatch) -> Cost:
     """The cost that every run then has, without being measured."""
-    some = Quartiles(q1=1.0, median=2.0, q3=3.0)
     usage = Usage(
-        seconds_per_1k_steps=some, tokens_per_second=some, peak_bytes=4, parameters=5, flops=6
+        seconds_per_1k_steps=SOME, tokens_per_second=SOME, peak_bytes=4, parameters=5, flops=6
     )
-    cost = Cost(own=usage, softmax=usage, time_ratio=some, inference_ratio=some)
+    cost = Cost(own=usage, softmax=usage, time_ratio=SOME, inference_ratio=SOME)
     for module in ("runner", "remeasure"):
         monkeypatch.setattr(f"harness.{module}.measure", lambda plan: cost)
     monkeypatch.setattr("harness.runner.with_fastest_backend", lambda plan, store: plan)
@@ -153,20 +158,14 @@ def install(tmp_path, monkeypatch) -> Callable[..., Path]:
 @pytest.fixture
 def outcomes(monkeypatch) -> dict[str, CostStatus]:
     """How cells of a variant end, `ok` unless given: nothing is measured and no figure is drawn."""
-    given, some = {}, Quartiles(q1=1.0, median=2.0, q3=3.0)
-    limits = Limits(bytes_per_second=1e9, flops_per_second=1e9)
-    measured = Measured(
-        seconds=some, samples=9, ratio=some, no_ratio="", peak_bytes=4, memory_ratio=1.0, flops=5,
-        analytic_flops=None, backend="", required_bytes=6, parameters=7, state_bytes=None,
-        limits=limits,
-    )  # fmt: skip
+    given = {}
 
     def measure(spec, *_, **__) -> Outcome:
         status = given.get(spec.attention, "ok")
-        return Outcome(status, *(("", measured) if status == "ok" else ("a reason", None)))
+        return Outcome(status, *(("", MEASURED) if status == "ok" else ("a reason", None)))
 
     monkeypatch.setattr("harness.cost.process.measure_in_process", measure)
-    monkeypatch.setattr("harness.cost.limits.measure_limits", lambda *_: limits)
+    monkeypatch.setattr("harness.cost.limits.measure_limits", lambda *_: LIMITS)
     monkeypatch.setattr("reports.cost.figure", lambda *_: {})
     return given
 
@@ -186,6 +185,37 @@ def interrupt_at(monkeypatch):
         monkeypatch.setattr(Trainer, "step", step)
 
     return arrange
+
+
+@pytest.fixture
+def run_here(store, callback, unmeasured) -> Callable[..., Record]:
+    """Runs a plan with the store; its cost is not measured."""
+    return lambda plan, **options: run(plan, store, callback, **options)
+
+
+@pytest.fixture
+def interrupted(run_here, interrupt_at) -> Callable[..., Plan]:
+    """Runs a plan until it is interrupted at a step; returns the plan."""
+
+    def make(plan: Plan, step: int = 3) -> Plan:
+        interrupt_at(step, KeyboardInterrupt())
+        with pytest.raises(KeyboardInterrupt):
+            run_here(plan)
+        return plan
+
+    return make
+
+
+@pytest.fixture
+def environment_is(monkeypatch) -> Callable[..., Environment]:
+    """Replaces fields of the environment that runs record."""
+
+    def make(**changes) -> Environment:
+        other = describe("cpu").model_copy(update=changes)
+        monkeypatch.setattr("harness.provenance.describe", lambda kind: other)
+        return other
+
+    return make
 
 
 @pytest.fixture

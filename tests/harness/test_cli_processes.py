@@ -39,7 +39,7 @@ def step(self, number):
 Trainer.step = step
 """
 # To measure costs takes most of the time of so short a run.
-WITHOUT_COST = "import harness.runner; harness.runner.Cell._measure = lambda *_: None\n"
+WITHOUT_COST = "import harness.runner; harness.runner.Attempt._measure = lambda *_: None\n"
 HEAVY = ("torch", "numpy", "matplotlib", "pandas", "seaborn", "rich", "requests")
 
 
@@ -121,7 +121,7 @@ def step_in(line: str) -> int:
 def test_a_run_that_signals_ended_leaves_a_readable_store_and_is_continued(
     start, store, capsys, monkeypatch
 ):
-    monkeypatch.setattr("harness.runner.Cell._measure", lambda *_: None)
+    monkeypatch.setattr("harness.runner.Attempt._measure", lambda *_: None)
     command = [*LONG, "--store", str(store.folder)]
     # Ctrl-C is sent to a grid of several processes, in test_engines.
     ends = {70: (signal.SIGKILL, ""), 150: (signal.SIGTERM, "terminated")}

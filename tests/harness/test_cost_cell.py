@@ -4,18 +4,13 @@ import pytest
 import torch
 
 from harness.cost import cell, limits
-from harness.cost.timing import cpu_timer
 from harness.cost.work import Work
-from harness.records.cost import CostSpec, Limits
+from harness.records.cost import Limits
+from harness.timing import wall_clock
+from tests.harness.specs import COST, LIMITS
 from zoo.contract import Unsupported
 
 MIB = 2**20
-LIMITS = Limits(bytes_per_second=1e9, flops_per_second=1e9)
-SPEC = CostSpec(
-    attention="none", options={"none": {}}, level="layer", operation="train", length=64, batch=1,
-    batching="1", dim=16, heads=2, causal=False, model=None, precision="fp32", device="cpu",
-    machine="test", threads=1,
-)  # fmt: skip
 
 
 class Clock:
@@ -42,7 +37,7 @@ def work_of(clock: Clock, seconds: float, mib: int) -> Work:
 @pytest.fixture
 def clock(monkeypatch):
     made = Clock()
-    monkeypatch.setattr(cell, "timer_of", lambda device: cpu_timer(made))
+    monkeypatch.setattr(cell, "timer_of", lambda device: wall_clock(device, made))
     return made
 
 
@@ -66,7 +61,7 @@ def works(monkeypatch, clock):
     return made
 
 
-def measured(spec=SPEC, timeout=60.0):
+def measured(spec=COST, timeout=60.0):
     return cell.measure_cell(spec, LIMITS, 0.0, timeout)
 
 
@@ -103,7 +98,7 @@ def test_the_formula_is_not_tried_where_its_weights_take_too_much_memory(works, 
     asked = []
     monkeypatch.setattr(cell, "formula_fits", lambda *given: asked.append(given) or False)
     assert measured().reference == "sdpa" and "naive" not in dict(works["built"])
-    decoding = SPEC.model_copy(update={"operation": "decode", "causal": True})
+    decoding = COST.model_copy(update={"operation": "decode", "causal": True})
     measured(decoding)
     # Two heads of one sample; in decoding there is one query.
     assert [count for count, *_ in asked] == [2 * 64 * 64, 2 * 64]
@@ -111,7 +106,7 @@ def test_the_formula_is_not_tried_where_its_weights_take_too_much_memory(works, 
 
 def test_auto_is_the_fastest_backend(works, clock):
     works["naive"] = work_of(clock, 0.001, 7)
-    spec = cell.reference_of(SPEC, "auto")
+    spec = cell.reference_of(COST, "auto")
     works["softmax"] = works["sdpa"]  # without the option
     one = measured(spec)
     assert one.seconds.median == pytest.approx(0.001)
@@ -120,11 +115,11 @@ def test_auto_is_the_fastest_backend(works, clock):
 
 
 def test_memory_is_of_one_sample_where_the_batch_depends_on_the_length(works):
-    spec = SPEC.model_copy(update={"batch": 4, "batching": "tokens=256"})
+    spec = COST.model_copy(update={"batch": 4, "batching": "tokens=256"})
     assert measured(spec).memory_batch == 1
     assert ("none", 1) in works["built"] and ("sdpa", 1) in works["built"]
     works["built"].clear()
-    assert measured(SPEC.model_copy(update={"batch": 4, "batching": "4"})).memory_batch == 4
+    assert measured(COST.model_copy(update={"batch": 4, "batching": "4"})).memory_batch == 4
     assert {batch for _, batch in works["built"]} == {4}
 
 
@@ -132,7 +127,7 @@ def test_the_memory_of_decoding_has_the_state_of_both(works, clock):
     for name, state in (("none", MIB), ("sdpa", 10 * MIB)):
         work = works[name]
         works[name] = Work(work.call, work.module, state)
-    one = measured(SPEC.model_copy(update={"operation": "decode", "causal": True}))
+    one = measured(COST.model_copy(update={"operation": "decode", "causal": True}))
     assert (one.memory, one.peak_bytes) == (7 * MIB, 6 * MIB)
     assert one.memory_over_softmax == pytest.approx(7 / 12)
 
@@ -178,7 +173,7 @@ def test_required_bytes_are_in_the_precision_and_of_every_layer(
     operation, level, precision, expected
 ):
     depth = type("Model", (), {"depth": 3})() if level == "step" else None
-    spec = SPEC.model_copy(update={"operation": operation, "model": depth, "precision": precision})
+    spec = COST.model_copy(update={"operation": operation, "model": depth, "precision": precision})
     work = work_of(Clock(), 0.0, 0)
     state = 100 if operation == "decode" else None
     assert cell.required_bytes(spec, Work(work.call, work.module, state)) == expected
@@ -187,8 +182,6 @@ def test_required_bytes_are_in_the_precision_and_of_every_layer(
 def test_limits_count_the_bytes_of_both_directions_and_two_operations_per_product(monkeypatch):
     monkeypatch.setattr(limits, "COPIED_BYTES", {"cpu": 4096})
     monkeypatch.setattr(limits, "SIDE", {"cpu": 8})
-    monkeypatch.setattr(
-        limits, "sample_alternately", lambda calls, *_, **__: [[0.5] * 3, [2.0] * 3]
-    )
+    monkeypatch.setattr(limits, "sample", lambda calls, *_, **__: [[0.5] * 3, [2.0] * 3])
     found = limits.measure_limits(torch.device("cpu"), "fp32")
     assert found == Limits(bytes_per_second=2 * 4096 / 0.5, flops_per_second=2 * 8**3 / 2)

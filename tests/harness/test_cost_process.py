@@ -11,15 +11,7 @@ import pytest
 import torch
 
 from harness.cost.process import measure_in_process
-from harness.records.cost import CostSpec, Limits, Measured
-from harness.records.fields import Quartiles
-
-LIMITS = Limits(bytes_per_second=1e9, flops_per_second=1e9)
-SPEC = CostSpec(
-    attention="none", options={"none": {}}, level="layer", operation="train", length=64, batch=1,
-    batching="1", dim=16, heads=2, causal=False, model=None, precision="fp32", device="cpu",
-    machine="test", threads=1,
-)  # fmt: skip
+from tests.harness.specs import COST, LIMITS, MEASURED
 
 
 @pytest.fixture(autouse=True)
@@ -29,12 +21,7 @@ def importable(monkeypatch):
 
 
 def measured(spec, limits, budget, timeout):
-    second = Quartiles(q1=1, median=1, q3=1)
-    return Measured(
-        seconds=second, samples=torch.get_num_threads(), ratio=None, no_ratio="a test",
-        peak_bytes=1, memory_ratio=None, flops=1, analytic_flops=None, backend="",
-        required_bytes=1, parameters=1, state_bytes=None, limits=limits,
-    )  # fmt: skip
+    return MEASURED.model_copy(update={"samples": torch.get_num_threads(), "limits": limits})
 
 
 def hangs(spec, limits, budget, timeout):
@@ -65,12 +52,12 @@ def tells_its_limit(spec, limits, budget, timeout):
     raise ValueError(resource.getrlimit(resource.RLIMIT_AS)[0])
 
 
-def outcome(measure, timeout=120.0, spec=SPEC):
+def outcome(measure, timeout=120.0, spec=COST):
     return measure_in_process(spec, LIMITS, budget=0.0, timeout=timeout, measure=measure)
 
 
 def test_a_measurement_comes_back_with_the_threads_of_its_specification():
-    status, reason, result = outcome(measured, spec=SPEC.model_copy(update={"threads": 3}))
+    status, reason, result = outcome(measured, spec=COST.model_copy(update={"threads": 3}))
     assert (status, reason) == ("ok", "")
     assert result.samples == 3 and result.limits == LIMITS
 

@@ -6,14 +6,13 @@ import torch
 from harness.cost.cell import measure_cell, reference_of, required_bytes
 from harness.cost.plan import batch_of
 from harness.cost.work import prepare, require_supported
-from harness.records.cost import CostSpec, Limits
-from harness.records.spec import Encoder
+from harness.records.models import Encoder
+from tests.harness.specs import COST, LIMITS
 from zoo.composition import Composition
 from zoo.contract import Attention, Unsupported
 from zoo.cost import flops
 from zoo.registry import UserError
 
-LIMITS = Limits(bytes_per_second=1e9, flops_per_second=1e9)
 N, D, B = 96, 32, 3
 PROJECTIONS = 8 * B * N * D**2
 """FLOPs of the projections of query, key, value and output."""
@@ -25,11 +24,13 @@ MODEL = Encoder(
 
 def cell(attention, operation="forward", *, length=N, level="layer", causal=False, **settings):
     options = Composition.parse(attention).resolve({attention: settings} if settings else {})
-    return CostSpec(
-        attention=attention, options=options, level=level, operation=operation, length=length,
-        batch=B, batching=str(B), dim=D, heads=2, causal=causal or operation in
-        ("prefill", "decode"), model=MODEL if level == "step" else None, precision="fp32",
-        device="cpu", machine="test", threads=1,
+    return COST.model_copy(
+        update={
+            "attention": attention, "options": options, "level": level, "operation": operation,
+            "length": length, "batch": B, "batching": str(B), "dim": D,
+            "causal": causal or operation in ("prefill", "decode"),
+            "model": MODEL if level == "step" else None,
+        }
     )  # fmt: skip
 
 

@@ -10,7 +10,6 @@ from harness.model import build_model
 from harness.plan import resolve
 from harness.records.store import Store
 from harness.rollouts import roll_out
-from harness.runner import run
 from harness.train import Trainer
 from tasks.answers import Actions
 from tasks.contract import Batch
@@ -115,24 +114,21 @@ def planned(tmp_path, request_of):
 
 @pytest.mark.slow
 def test_a_resumed_run_ends_as_an_uninterrupted_one(
-    planned, tmp_path, callback, unmeasured, interrupt_at
+    planned, store, callback, run_here, interrupted
 ):
     plan = planned("softmax+primal", steps=6)
-    whole = run(plan, Store(tmp_path / "whole"), callback)
+    whole = run_here(plan)
     assert whole.status == "ok", (whole.reason, callback.traces)
-    store = Store(tmp_path / "resumed")
-    interrupt_at(4, KeyboardInterrupt())
-    with pytest.raises(KeyboardInterrupt):
-        run(plan, store, callback)
-    resumed = run(plan, store, callback)
+    store.path(plan.spec).unlink()
+    resumed = run_here(interrupted(plan, 4))
     assert resumed.final.sample == whole.final.sample
     assert resumed.final.dev == whole.final.dev
     assert [point.loss for point in resumed.curve] == [point.loss for point in whole.curve]
     assert all("ksvd" in point.losses for point in whole.curve)
 
 
-def test_the_record_has_returns_and_no_accuracy(planned, store, callback, unmeasured):
-    record = run(planned(), store, callback)
+def test_the_record_has_returns_and_no_accuracy(planned, store, callback, run_here):
+    record = run_here(planned())
     final = record.final
     assert final is not None, (record.reason, callback.traces)
     assert record.metric.name == "normalised return" and final.score == final.sample.mean
@@ -144,14 +140,12 @@ def test_the_record_has_returns_and_no_accuracy(planned, store, callback, unmeas
     assert [*Store(store.folder).read()[0]] == [record]
 
 
-def test_options_of_answers_and_images_are_rejected(
-    tmp_path, request_of, store, callback, unmeasured
-):
+def test_options_of_answers_and_images_are_rejected(tmp_path, request_of, run_here):
     own = {"path": record_short(tmp_path / "a.hdf5"), **SMALL}
     with pytest.raises(UserError, match="drop_path has no meaning for trajectories"):
         resolve(request_of("softmax", "control", control=own, model={"drop_path": 0.1}))
     plan = resolve(request_of("softmax", "control", control=own, train={"best_on_test": True}))
-    record = run(plan, store, callback)
+    record = run_here(plan)
     assert record.status == "failed" and "has no test answers" in record.reason
 
 

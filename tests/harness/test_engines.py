@@ -95,7 +95,7 @@ def run_here(store: Store) -> None:
     """The same cells in this process."""
     with pytest.MonkeyPatch.context() as patch, use_threads(1), pytest.raises(SystemExit) as end:
         # Measuring would take most of the time.
-        patch.setattr("harness.runner.Cell._measure", lambda *_: None)
+        patch.setattr("harness.runner.Attempt._measure", lambda *_: None)
         main([*CELLS, "-a", ",".join(VARIANTS), "--store", str(store.folder)])
     assert end.value.code == 0
 

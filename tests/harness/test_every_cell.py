@@ -10,12 +10,13 @@ import torch
 
 from harness.data import Data
 from harness.model import build_model
-from harness.plan import Request, resolve, task_of
+from harness.plan import resolve, task_of
 from harness.train import Trainer
 from tasks import names as task_names
 from tasks.contract import Split
 from tasks.data.sources import ImportedTask
 from tasks.lra.pathfinder import Pathfinder
+from tests.harness.conftest import requested
 from zoo.contract import Unsupported
 from zoo.variants import variants
 
@@ -31,13 +32,6 @@ def home(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def data_home():
     """Replaces the cache of the other tests."""
-
-
-def request(attention: str, task: str) -> Request:
-    return Request(
-        attention=attention, task=task, budget="smoke", seed=0, device="cpu", precision="fp32",
-        compiled=False,
-    )  # fmt: skip
 
 
 class Made(Data):
@@ -63,7 +57,7 @@ class Made(Data):
 
 @cache
 def data(name: str) -> Data:
-    return Made(task_of(request("none", name)))
+    return Made(task_of(requested("none", name)))
 
 
 TASKS = [
@@ -88,7 +82,7 @@ CELLS = dict.fromkeys(
 @pytest.mark.slow
 @pytest.mark.parametrize(("task", "attention"), CELLS)
 def test_a_step_gives_finite_losses(task, attention):
-    plan = resolve(request(attention, task), data_of=lambda _: data(task))
+    plan = resolve(requested(attention, task), data_of=lambda _: data(task))
     parts = [variants.find(name).traits for name in {*plan.spec.layers}]
     if not all(plan.task.causal in traits.forms for traits in parts):
         with pytest.raises(Unsupported, match=r"is (not causal|causal only)"):

@@ -6,10 +6,7 @@ import os
 import pytest
 
 from harness.records.files import write_all
-
-
-def full(_):
-    raise OSError(errno.ENOSPC, "disk full")
+from tests.harness.specs import raising
 
 
 def test_writing_replaces_the_files_and_leaves_no_other(tmp_path):
@@ -22,7 +19,7 @@ def test_writing_replaces_the_files_and_leaves_no_other(tmp_path):
 
 def test_a_failed_write_leaves_the_old_file_and_no_partial_one(tmp_path, monkeypatch):
     (path,) = write_all({tmp_path / "a.md": b"old"})
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", raising(OSError(errno.ENOSPC, "disk full")))
     with pytest.raises(OSError, match="disk full"):
         write_all({path: b"new"})
     assert path.read_bytes() == b"old"

@@ -30,34 +30,29 @@ def dev(plan):
     return plan().data.splits["dev"]
 
 
+@pytest.fixture
+def evaluations(monkeypatch):
+    """Replaces the evaluations on dev by those of a list, in order."""
+
+    def make(found: list[Evaluation]) -> None:
+        left = iter(found)
+        monkeypatch.setattr(Trainer, "evaluate", lambda self, split: next(left))
+
+    return make
+
+
 @pytest.mark.parametrize(
-    ("steps", "evaluations", "expected"),
+    ("steps", "count", "expected"),
     [(4, 2, [2, 4]), (10, 3, [3, 6, 10]), (2, 5, [1, 2]), (7, 1, [7])],
 )
 def test_dev_is_evaluated_at_even_intervals_and_after_the_last_step(
-    plan, prepare, dev, steps, evaluations, expected
+    plan, prepare, dev, steps, count, expected
 ):
-    one = plan(steps=steps, evaluations=evaluations)
+    one = plan(steps=steps, evaluations=count)
     assert evaluation_steps(one.spec.train) == expected
     curve = train(prepare(one), dev).curve
     assert [point.step for point in curve if point.evaluated] == expected
     assert curve[-1].step == steps
-
-
-@pytest.mark.parametrize(("before", "best"), [(None, 75.0), (87.5, 87.5)])
-def test_the_best_score_on_test_is_that_of_all_evaluations(
-    plan, prepare, dev, monkeypatch, before, best
-):
-    one, reached = plan(steps=3, evaluations=3), iter([0.25, 0.75, 0.5])
-    test = one.data.splits["test"]
-
-    def evaluate(self, split):
-        return evaluation(next(reached) if split is test else 1.0)
-
-    monkeypatch.setattr(Trainer, "evaluate", evaluate)
-    progress = Progress(best_on_test=before)
-    fit(prepare(one), dev, progress, nothing, lambda: None, test=test)
-    assert progress.best_on_test == best
 
 
 def test_a_curve_of_thousands_of_steps_has_about_a_hundred_points(plan, prepare, dev, monkeypatch):
@@ -84,52 +79,54 @@ def test_each_auxiliary_loss_is_in_the_curve_by_its_name(plan, prepare, dev, mon
     assert [point.losses.keys() for point in curve] == [{"ksvd"}] * 3
 
 
-def test_the_best_checkpoint_is_the_earliest_of_the_best_on_dev(plan, prepare, dev, monkeypatch):
-    accuracies = iter([0.25, 0.5, 0.5, 0.125])
-    monkeypatch.setattr(Trainer, "evaluate", lambda self, split: evaluation(next(accuracies)))
+@pytest.mark.parametrize(
+    ("metric", "means", "best"),
+    [("accuracy", [0.25, 0.5, 0.5, 0.125], 50.0), ("squared-error", [3.0, 2.0, 2.5, 2.0], 2.0)],
+)
+def test_the_best_checkpoint_is_the_earliest_of_the_best_on_dev(
+    plan, prepare, dev, evaluations, metric, means, best
+):
+    evaluations([evaluation(mean, metric) for mean in means])
     trainer, states = prepare(plan(steps=4, evaluations=4)), []
 
     def keep(_):
         states.append({n: value.clone() for n, value in trainer.model.state_dict().items()})
 
     progress = train(trainer, dev, save=keep)
-    assert (progress.best_step, progress.best) == (2, 50.0)
+    assert (progress.best_step, progress.best) == (2, best)
+    scores = [evaluation(mean, metric).score for mean in means]
+    assert [point.dev for point in progress.curve] == scores
     assert progress.best_state.keys() == states[1].keys()
     assert all(torch.equal(progress.best_state[name], states[1][name]) for name in states[1])
     assert not torch.equal(states[1]["token.weight"], states[3]["token.weight"])
 
 
-def test_the_best_checkpoint_of_a_language_model_has_the_lowest_loss(
-    plan, prepare, dev, monkeypatch
-):
-    losses = iter([3.0, 2.0, 2.5, 2.0])
-    monkeypatch.setattr(
-        Trainer, "evaluate", lambda self, split: evaluation(next(losses), "squared-error")
-    )
-    progress = train(prepare(plan(steps=4, evaluations=4)), dev)
-    assert (progress.best_step, progress.best) == (2, 2.0)
-    assert [point.dev for point in progress.curve] == [3.0, 2.0, 2.5, 2.0]
-
-
-def test_the_best_on_test_is_recorded_and_selects_nothing(plan, prepare, monkeypatch):
+@pytest.mark.parametrize(("before", "best"), [(None, 75.0), (87.5, 87.5)])
+def test_the_best_on_test_is_recorded_and_selects_nothing(plan, prepare, monkeypatch, before, best):
     splits = plan().data.splits
-    accuracies = {id(splits["dev"]): iter([0.5, 0.25, 0.25]), id(splits["test"]): iter([0, 1, 0.5])}
+    accuracies = {
+        id(splits["dev"]): iter([0.5, 0.25, 0.25]),
+        id(splits["test"]): iter([0.25, 0.75, 0.5]),
+    }
     monkeypatch.setattr(
         Trainer, "evaluate", lambda self, split: evaluation(next(accuracies[id(split)]))
     )
-    trainer, progress = prepare(plan(steps=3, warmup=1, evaluations=3)), Progress()
+    trainer, progress = (
+        prepare(plan(steps=3, warmup=1, evaluations=3)),
+        Progress(best_on_test=before),
+    )
     fit(trainer, splits["dev"], progress, nothing, nothing, test=splits["test"])
-    assert (progress.best_step, progress.best, progress.best_on_test) == (1, 50.0, 100.0)
+    assert (progress.best_step, progress.best, progress.best_on_test) == (1, 50.0, best)
 
 
-def test_a_loss_on_dev_that_is_not_finite_ends_the_run(plan, prepare, dev, monkeypatch):
-    monkeypatch.setattr(Trainer, "evaluate", lambda self, split: evaluation(math.nan))
+def test_a_loss_on_dev_that_is_not_finite_ends_the_run(plan, prepare, dev, evaluations):
+    evaluations([evaluation(math.nan)])
     with pytest.raises(DivergedError, match="accuracy on dev is nan at step 2"):
         train(prepare(plan()), dev)
 
 
-def test_a_run_with_accuracy_zero_still_has_a_best_state(plan, prepare, dev, monkeypatch):
-    monkeypatch.setattr(Trainer, "evaluate", lambda self, split: evaluation(0.0))
+def test_a_run_with_accuracy_zero_still_has_a_best_state(plan, prepare, dev, evaluations):
+    evaluations([evaluation(0.0)] * 2)
     progress = train(prepare(plan()), dev)
     assert progress.best_step == 2
     assert progress.best_state

@@ -7,7 +7,8 @@ import pytest
 from harness.records import index
 from harness.records.overview import overview
 from harness.records.store import Store
-from harness.runner import failure, run
+from harness.runner import failure
+from tests.harness.specs import raising
 from zoo.registry import UserError
 
 OLD = 10**18
@@ -59,16 +60,14 @@ def test_a_file_that_was_written_just_now_is_read_each_time(store, names, reads)
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b'{"code": "", "files": {"x.json": 1}}', b"\xff"])
-def test_a_damaged_index_is_made_again(store, names, reads, content):
+def test_a_damaged_index_and_one_of_other_code_are_made_again(
+    store, names, reads, monkeypatch, content
+):
     index.summaries(store)
     (store.folder / index.NAME).write_bytes(content)
     assert reasons(store) == ["boom 0", "boom 1"] and reads == names * 2
-
-
-def test_an_index_of_other_code_is_made_again(store, names, reads, monkeypatch):
-    index.summaries(store)
     monkeypatch.setattr(index, "_code", lambda: "other")
-    assert reasons(store) == ["boom 0", "boom 1"] and reads == names * 2
+    assert reasons(store) == ["boom 0", "boom 1"] and reads == names * 3
 
 
 def test_a_pipe_in_place_of_the_index_is_not_opened(store, names):
@@ -77,10 +76,7 @@ def test_a_pipe_in_place_of_the_index_is_not_opened(store, names):
 
 
 def test_a_store_that_cannot_be_written_is_read(store, names, monkeypatch):
-    def refuse(*_):
-        raise PermissionError
-
-    monkeypatch.setattr(index, "write_atomic", refuse)
+    monkeypatch.setattr(index, "write_atomic", raising(PermissionError()))
     assert reasons(store) == ["boom 0", "boom 1"]
 
 
@@ -102,9 +98,7 @@ def test_a_link_to_nothing_and_a_link_to_a_record_are_told_apart(store, names):
 
 
 def test_a_store_that_may_not_be_listed_is_an_error_and_not_empty(store, names, call, monkeypatch):
-    def refuse(path):
-        raise PermissionError(13, "Permission denied", str(path))
-
+    refuse = raising(PermissionError(13, "Permission denied", "runs"))
     monkeypatch.setattr("harness.records.store.os.scandir", refuse)
     with pytest.raises(UserError, match="cannot be listed"):
         store.read()
@@ -113,8 +107,8 @@ def test_a_store_that_may_not_be_listed_is_an_error_and_not_empty(store, names, 
         assert code == 2 and len(err.splitlines()) == 1 and "cannot be listed" in err
 
 
-def test_records_without_curves_differ_in_nothing_else(store, plan, callback, unmeasured):
-    record = run(plan(), store, callback)
+def test_records_without_curves_differ_in_nothing_else(store, plan, run_here):
+    record = run_here(plan())
     (short,) = store.read(lambda one: one.without_curve)[0]
     assert short.curve == record.curve[-1:] and len(record.curve) > 1
     assert short.model_copy(update={"curve": record.curve}) == record

@@ -11,7 +11,7 @@ import filelock
 import pytest
 
 from harness.records.locks import Locks, State
-from harness.runner import run
+from tests.harness.specs import raising
 from zoo.registry import UserError
 
 HOLD = """
@@ -51,16 +51,11 @@ def test_a_lock_ends_with_its_process_however_that_ends(locks, tmp_path):
     # What the dead process wrote is still there, and its successor replaces it.
     assert locks.states() == {"cell": state}
     taken = acquire(locks)
-    assert locks.state("cell").pid == os.getpid()
+    assert locks.state("cell").pid == os.getpid() and locks.state("cell").is_of_this_host
+    assert not State(**{**state.model_dump(), "host": "another"}).is_of_this_host
+    assert acquire(locks) is None
     taken.release(keep_state=False)
     assert locks.states() == {}
-
-
-def test_a_lock_is_held_by_one_at_a_time(locks):
-    first = acquire(locks)
-    assert acquire(locks) is None
-    first.release(keep_state=False)
-    assert acquire(locks) is not None
 
 
 def test_the_step_is_written_from_time_to_time_and_a_phase_at_once(locks, monkeypatch):
@@ -78,7 +73,7 @@ def test_the_step_is_written_from_time_to_time_and_a_phase_at_once(locks, monkey
 
 def test_a_run_does_not_depend_on_its_state(locks, monkeypatch):
     lock = acquire(locks)
-    monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError("disk full")))
+    monkeypatch.setattr(os, "fsync", raising(OSError("disk full")))
     lock.report(phase="train")
     assert locks.state("cell").phase == "start"
 
@@ -91,19 +86,10 @@ def test_a_damaged_state_is_ignored(locks, content):
 
 
 def test_a_file_system_without_locks_is_an_error_of_one_line(locks, monkeypatch):
-    def refuse(self, **options):
-        raise OSError(errno.ENOLCK, "No locks available")
-
+    refuse = raising(OSError(errno.ENOLCK, "No locks available"))
     monkeypatch.setattr(filelock.FileLock, "acquire", refuse)
     with pytest.raises(UserError, match=r"cannot be locked \(No locks available\); give a --store"):
         acquire(locks)
-
-
-def test_a_state_is_of_this_host_by_its_name(locks):
-    acquire(locks)
-    state = locks.state("cell")
-    assert state.is_of_this_host
-    assert not State(**{**state.model_dump(), "host": "another"}).is_of_this_host
 
 
 @pytest.fixture
@@ -115,13 +101,11 @@ def ended() -> int:
 
 
 def test_leftovers_of_killed_processes_are_removed_and_nothing_else(
-    plan, store, callback, unmeasured, interrupt_at, ended
+    plan, store, run_here, interrupted, ended
 ):
     finished, unfinished, running = (plan(seed=seed) for seed in range(3))
-    run(finished, store, callback)
-    interrupt_at(3, KeyboardInterrupt())
-    with pytest.raises(KeyboardInterrupt):
-        run(unfinished, store, callback)
+    run_here(finished)
+    interrupted(unfinished)
     folder, host = store.locks.folder, platform.node()
     for plan_ in (finished, unfinished, running):  # states of killed processes
         lock = store.locks.acquire(store.name(plan_.spec), threads=1, steps=4)
@@ -147,10 +131,8 @@ def test_leftovers_of_killed_processes_are_removed_and_nothing_else(
     assert left == kept - removed
 
 
-def test_a_checkpoint_that_a_process_uses_or_has_announced_is_no_leftover(
-    plan, store, callback, unmeasured
-):
-    record = run(plan(), store, callback)
+def test_a_checkpoint_that_a_process_uses_or_has_announced_is_no_leftover(plan, store, run_here):
+    record = run_here(plan())
     checkpoint, name = store.checkpoint(record.spec), store.name(record.spec)
     checkpoint.touch()  # of a repetition
     with store.locks.announce([name]):

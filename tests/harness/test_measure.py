@@ -9,8 +9,9 @@ import torch
 from harness import reference
 from harness.data import Data
 from harness.layer_inputs import attentions
-from harness.measure import WARMUP, measure, quartiles, time_alternately
+from harness.measure import measure
 from harness.plan import resolve
+from harness.records.fields import Quartiles
 from harness.records.record import Implementation
 from harness.reference import formula_fits, trial_of, with_fastest_backend
 from harness.train import Trainer
@@ -45,50 +46,22 @@ def test_a_step_has_the_operations_of_its_formula(plan, prepare):
     assert flops(lambda: prepare(plan("softmax", batch=b)).step(0)) == expected
 
 
-def test_calls_alternate_and_the_warm_up_is_not_counted(monkeypatch):
-    clock, order = [0.0], []
-    monkeypatch.setattr("harness.measure.time.perf_counter", lambda: clock[0])
-
-    def call(name: str, seconds: float):
-        def take() -> None:
-            order.append(name)
-            clock[0] += 1000.0 if len(order) <= 2 * WARMUP else seconds + len(order)
-
-        return take
-
-    seconds = time_alternately([call("a", 0.25), call("b", 0.5)], CPU, rounds=3)
-    assert order == ["a", "b"] * (WARMUP + 3)
-    first = 2 * WARMUP + 1
-    assert seconds == [
-        [0.25 + first, 2.25 + first, 4.25 + first],
-        [1.5 + first, 3.5 + first, 5.5 + first],
-    ]
-
-
-def test_the_device_is_synchronised_before_and_after_each_call(monkeypatch):
-    order = []
-    monkeypatch.setattr("harness.measure.synchronise", order.append)
-    monkeypatch.setattr("harness.measure.time.perf_counter", lambda: order.append("clock") or 0.0)
-    time_alternately([lambda: order.append("call")], CPU, rounds=1)
-    assert order[-5:] == [CPU, "clock", "call", CPU, "clock"]
-
-
-def test_two_rounds_warm_up_and_nine_are_counted():
-    order = []
-    ((*seconds,),) = time_alternately([lambda: order.append("call")], CPU)
-    assert (len(order), len(seconds)) == (11, 9)
-
-
-def test_quartiles_are_those_of_the_values():
-    result = quartiles([5.0, 1.0, 4.0, 2.0, 3.0])
-    assert (result.q1, result.median, result.q3) == (2.0, 3.0, 4.0)
+def test_quartiles_are_those_of_the_values_and_ratios_are_pairwise():
+    found = Quartiles.of([5.0, 1.0, 4.0, 2.0, 3.0])
+    assert (found.q1, found.median, found.q3) == (2.0, 3.0, 4.0)
+    assert Quartiles.of_ratio([2.0, 6.0, 3.0], [1.0, 2.0, 4.0]) == Quartiles.of([2.0, 3.0, 0.75])
 
 
 @pytest.fixture
 def seconds(monkeypatch):
-    """The results of `time_alternately`: first of training steps, then of inference."""
+    """The samples of the timer: first of training steps, then of inference."""
     results = []
-    monkeypatch.setattr("harness.measure.time_alternately", lambda calls, device: results.pop(0))
+
+    def sample(calls, timer, *, rounds):
+        assert rounds == 9
+        return results.pop(0)
+
+    monkeypatch.setattr("harness.measure.sample", sample)
     return results
 
 
@@ -131,6 +104,14 @@ def test_auto_is_the_fastest_backend_in_the_precision_of_the_run(plan, trial, se
         assert backend in measure(one).own.backend.split("+")
     named = plan("softmax", settings={"softmax": {"backend": "sdpa"}})
     assert with_fastest_backend(named) is named
+
+
+def test_a_run_of_sdpa_has_its_times_and_not_those_of_the_fastest_softmax(plan, trial, seconds):
+    trial[NAIVE] = 0.5
+    seconds += [[[3.0], [2.0]], [[0.5], [0.25]]]
+    cost = measure(plan("softmax", settings={"softmax": {"backend": "sdpa"}}))
+    assert cost.own.seconds_per_1k_steps.median == 3000.0
+    assert (cost.softmax.seconds_per_1k_steps.median, cost.time_ratio.median) == (2000.0, 1.5)
 
 
 def test_every_run_of_a_store_at_a_shape_has_the_first_backend(plan, trial, store, monkeypatch):
@@ -237,8 +218,8 @@ def test_ratios_are_pairwise_and_units_are_those_of_the_record(plan, seconds):
     one = plan("primal", batch=4)
     cost = measure(one)
     # Pairwise 2, 3 and 3/4; the ratio of the medians would be 3/2.
-    assert cost.time_ratio == quartiles([2.0, 3.0, 0.75])
-    assert cost.inference_ratio == quartiles([2.0, 1.0, 0.5])
+    assert cost.time_ratio == Quartiles.of([2.0, 3.0, 0.75])
+    assert cost.inference_ratio == Quartiles.of([2.0, 1.0, 0.5])
     assert cost.own.seconds_per_1k_steps.median == 3000.0
     assert cost.softmax.seconds_per_1k_steps.median == 2000.0
     assert cost.own.tokens_per_second.median == 4 * 24 / 0.5
@@ -288,17 +269,15 @@ def test_a_reference_that_does_not_fit_in_memory_is_left_out(plan, seconds, fail
     [(True, MemoryError("3 TiB")), (True, RuntimeError("a bug")), (False, RuntimeError("a bug"))],
 )
 def test_any_other_failure_ends_the_measurement(plan, failing, primal, error):
-    _expect_failure(plan("primal"), failing, primal, error)
+    failing(primal, error)
+    with pytest.raises(type(error), match=str(error)):
+        measure(plan("primal"))
 
 
 def test_a_reference_that_does_not_fit_by_itself_is_out_of_memory(plan, failing):
-    _expect_failure(plan("softmax"), failing, False, MemoryError("3 TiB"))
-
-
-def _expect_failure(one, failing, primal, error):
-    failing(primal, error)
-    with pytest.raises(type(error), match=str(error)):
-        measure(one)
+    failing(False, MemoryError("3 TiB"))
+    with pytest.raises(MemoryError, match="3 TiB"):
+        measure(plan("softmax"))
 
 
 def test_a_short_schedule_can_be_measured(plan):
@@ -309,7 +288,7 @@ def test_a_short_schedule_can_be_measured(plan):
 def test_training_steps_and_inference_without_gradients_are_timed(plan, monkeypatch):
     calls = []
 
-    def spy(functions, device):
+    def spy(functions, timer, rounds):
         for function in functions:
             function()
         return [[1.0] for _ in functions]
@@ -323,7 +302,7 @@ def test_training_steps_and_inference_without_gradients_are_timed(plan, monkeypa
     def scores(self, batch):
         calls.append(("scores", self.model.training, torch.is_inference_mode_enabled()))
 
-    monkeypatch.setattr("harness.measure.time_alternately", spy)
+    monkeypatch.setattr("harness.measure.sample", spy)
     monkeypatch.setattr(Trainer, "step", step)
     monkeypatch.setattr(Trainer, "scores", scores)
     one = plan("softmax")

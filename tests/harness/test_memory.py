@@ -8,6 +8,8 @@ from harness.grid import check
 from harness.memory import Footprint, footprint
 from harness.model import build_model
 from harness.plan import resolve
+from tests.harness.conftest import TREES
+from tests.harness.specs import raising
 from zoo.registry import UserError
 from zoo.variants import variants
 
@@ -18,8 +20,9 @@ NAMES = [
 ]
 
 
-@pytest.mark.parametrize("depth", [2, 9])
-@pytest.mark.parametrize("name", [*NAMES, "softmax+primal"])
+@pytest.mark.parametrize(
+    ("name", "depth"), [*((name, 9) for name in NAMES), ("softmax+primal", 9), ("primal", 2)]
+)
 def test_the_estimate_is_the_number_of_parameters_of_the_model(plan, name, depth):
     planned = plan(name, settings={"model": {"depth": depth}})
     model = build_model(planned.spec, planned.task)
@@ -46,21 +49,15 @@ LARGE = [
 def test_a_model_beyond_the_memory_is_rejected_before_it_is_built(
     request_of, store, monkeypatch, settings
 ):
-    def build(*_):
-        raise AssertionError("it is built")
-
-    monkeypatch.setattr("harness.grid.build_model", build)
+    monkeypatch.setattr("harness.grid.build_model", raising(AssertionError("it is built")))
+    request = request_of("primal", "listops", **{"listops": TREES, **settings})
     with pytest.raises(UserError, match=r"needs .* GiB of memory, .* GiB is all; lower") as error:
-        tiny = {"min_len": 2, "max_len": 24, "train": 64, "dev": 16, "test": 18}
-        check([resolve(request_of("primal", "listops", **{"listops": tiny, **settings}))], store)
+        check([resolve(request)], store)
     assert "\n" not in str(error.value)
 
 
 def test_a_variant_that_cannot_be_built_without_storage_has_no_estimate(plan, monkeypatch):
-    def fail(*_):
-        raise TypeError("no meta")
-
-    monkeypatch.setattr(memory, "build_model", fail)
+    monkeypatch.setattr(memory, "build_model", raising(TypeError("no meta")))
     assert footprint(plan()) is None
     memory.require_fit(plan())
 

@@ -13,11 +13,11 @@ from harness.data import Data
 from harness.plan import resolve, restore
 from harness.provenance import options_of
 from harness.records.spec import TrainSpec
-from harness.runner import run
 from tasks import create, names
 from tasks.contract import Split
 from tasks.lra.listops import ListOps
 from tests.harness.conftest import TREES
+from tests.harness.specs import raising
 from zoo.registry import UserError
 
 SEEDS = count(100)
@@ -88,49 +88,33 @@ def test_bucketing_by_length_is_an_override_and_not_for_compiled_models(smoke):
     spec = smoke(train={"bucket_by_length": "true"})
     assert spec.train.bucket_by_length
     assert spec.overrides == {"train.bucket_by_length": True}
-    assert smoke(train={"bucket_by_length": "false"}) == smoke()
+    repeated = {"bucket_by_length": "false", "lr": "1e-3", "betas": "0.9,0.999"}
+    assert smoke(train=repeated, model={"dim": "64"}) == smoke()
     compiled = {**spec.train.model_dump(), "compiled": True}
     with pytest.raises(ValidationError, match=r"batches of many lengths.*; use either"):
         TrainSpec.model_validate(compiled)
 
 
-def test_a_setting_that_repeats_the_budget_overrides_nothing(smoke):
-    assert smoke(train={"lr": "1e-3", "betas": "0.9,0.999"}, model={"dim": "64"}) == smoke()
+BAD = [
+    ("train", {"lr": "-1"}, r"train.lr=-1: input should be greater than 0; change it"),
+    ("train", {"steps": "0"}, r"train.steps=0: input should be greater than or equal to 1"),
+    ("train", {"lr": "inf"}, r"train.lr=inf: input should be a finite number"),
+    ("train", {"lr": "fast"}, r"train.lr=fast: input should be a valid number; "),
+    ("model", {"dim": "1.5"}, r"model.dim=1.5: input should be a valid integer; "),
+    ("model", {"dropout": "1"}, r"model.dropout=1: input should be less than 1"),
+    ("train", {"lrr": "1"}, r"unknown option of train 'lrr'; did you mean 'lr'\?"),
+    ("model", {"heds": "1"}, r"option of model 'heds'; did you mean 'heads'\?"),
+    ("train", {"betas": "0.9"}, r"train.betas=0.9: two numbers separated by a comma"),
+    ("train", {"precision": "bf16"}, r"train.precision is not possible; use --precision"),
+    ("model", {"positions": "rotary"}, r"is not possible; use --positions"),
+    ("train", {"steps": "3", "warmup": "4"}, r"warmup=4 exceeds steps=3; lower warmup"),
+    ("train", {"bucket_by_length": "far"}, r"h=far: input should be a valid"),
+    ("train", {"warmup": "5"}, r"warmup=5 exceeds steps=4; lower warmup"),
+]
 
 
-BAD = {
-    "below": ("train", {"lr": "-1"}, r"train.lr=-1: input should be greater than 0; change it"),
-    "zero": ("train", {"steps": "0"}, r"train.steps=0: input should be greater than or equal to 1"),
-    "infinite": ("train", {"lr": "inf"}, r"train.lr=inf: input should be a finite number"),
-    "no number": ("train", {"lr": "fast"}, r"train.lr=fast: input should be a valid number; "),
-    "not an integer": (
-        "model",
-        {"dim": "1.5"},
-        r"model.dim=1.5: input should be a valid integer; ",
-    ),
-    "above": ("model", {"dropout": "1"}, r"model.dropout=1: input should be less than 1"),
-    "unknown": ("train", {"lrr": "1"}, r"unknown option of train 'lrr'; did you mean 'lr'\?"),
-    "unknown of model": ("model", {"heds": "1"}, r"option of model 'heds'; did you mean 'heads'\?"),
-    "half a pair": (
-        "train",
-        {"betas": "0.9"},
-        r"train.betas=0.9: two numbers separated by a comma",
-    ),
-    "a flag": ("train", {"precision": "bf16"}, r"train.precision is not possible; use --precision"),
-    "another flag": ("model", {"positions": "rotary"}, r"is not possible; use --positions"),
-    "warm-up": ("train", {"steps": "3", "warmup": "4"}, r"warmup=4 exceeds steps=3; lower warmup"),
-    "no flag": (
-        "train",
-        {"bucket_by_length": "far"},
-        r"h=far: input should be a valid",
-    ),
-    "shorter than warm-up": ("train", {"warmup": "5"}, r"warmup=5 exceeds steps=4; lower warmup"),
-}
-
-
-@pytest.mark.parametrize("what", BAD)
-def test_a_bad_override_is_one_line(smoke, what):
-    owner, given, message = BAD[what]
+@pytest.mark.parametrize(("owner", "given", "message"), BAD, ids=str)
+def test_a_bad_override_is_one_line(smoke, owner, given, message):
     with pytest.raises(UserError, match=message) as caught:
         smoke(**{owner: given})
     assert "\n" not in str(caught.value)
@@ -154,10 +138,10 @@ def reads(monkeypatch) -> Counter:
     return counts
 
 
-def test_splits_are_loaded_and_hashed_once_for_many_runs(plan, store, callback, reads, unmeasured):
+def test_splits_are_loaded_and_hashed_once_for_many_runs(plan, run_here, reads):
     plans = [plan(attention, seed) for attention in ("softmax", "none") for seed in (0, 1)]
     for one in plans:
-        run(one, store, callback)
+        run_here(one)
     assert reads == {"train": 1, "dev": 1, "test": 1, "digest": 3}
     assert len({id(one.data) for one in plans}) == 1
 
@@ -233,31 +217,28 @@ def test_a_run_of_other_data_is_not_restored(plan):
 def test_data_that_do_not_fit_in_memory_are_an_error_that_says_what_to_lower(
     smoke, monkeypatch, error
 ):
-    fail_to_load(monkeypatch, error)
+    monkeypatch.setattr(ListOps, "load", raising(error))
     line = r"listops@1\[.*\] does not fit in memory \(.*3 TiB\); lower its lengths, "
     line += "or the size of its splits, for example --set listops.train=1000"
     with pytest.raises(UserError, match=line):
         smoke()
 
 
-@pytest.mark.parametrize("error", [RuntimeError("a bug"), ValueError("a bug")], ids=repr)
-def test_any_other_error_of_a_loader_keeps_its_traceback(smoke, monkeypatch, error):
-    fail_to_load(monkeypatch, error)
-    with pytest.raises(type(error), match="a bug"):
+@pytest.mark.parametrize(
+    ("error", "raised", "message"),
+    [
+        (RuntimeError("a bug"), RuntimeError, "a bug"),
+        (ValueError("a bug"), ValueError, "a bug"),
+        (SystemExit(0), UserError, "task 'listops' exits with 0 when its data are loaded"),
+    ],
+    ids=repr,
+)
+def test_any_other_error_of_a_loader_keeps_its_traceback(
+    smoke, monkeypatch, error, raised, message
+):
+    monkeypatch.setattr(ListOps, "load", raising(error))
+    with pytest.raises(raised, match=message):
         smoke()
-
-
-def test_a_task_that_exits_while_loading_does_not_end_the_process(smoke, monkeypatch):
-    fail_to_load(monkeypatch, SystemExit(0))
-    with pytest.raises(UserError, match="task 'listops' exits with 0 when its data are loaded"):
-        smoke()
-
-
-def fail_to_load(monkeypatch, error: BaseException) -> None:
-    def load(task, split):
-        raise error
-
-    monkeypatch.setattr(ListOps, "load", load)
 
 
 @pytest.mark.skipif("table" not in names(), reason="needs the table task")

@@ -8,8 +8,8 @@ import pytest
 from harness import precision
 from harness.choices import FILE
 from harness.precision import faster, row_key
-from harness.runner import run
 from tests.harness.conftest import TREES
+from tests.harness.specs import raising
 
 tried = precision.try_precisions
 
@@ -64,10 +64,9 @@ def test_a_row_is_tried_once_and_every_seed_has_its_precision(request_for, secon
 
 @pytest.mark.parametrize("name", ["bf16", "fp32"])
 def test_a_recorded_run_and_its_row_keep_their_precision(
-    plan, store, callback, unmeasured, request_for, seconds, decide, name
+    plan, run_here, request_for, seconds, decide, name
 ):
-    made = plan("primal", precision=name)
-    record = run(made, store, callback)
+    record = run_here(plan("primal", precision=name))
     specs = [row_key(one) for one in (record.spec, plan("primal", seed=1, lr=0.5).spec)]
     assert specs[0] == specs[1]
     seconds["bf16"] = {"bf16": 2.0, "fp32": 0.5}[name]
@@ -93,9 +92,7 @@ def test_a_checkpoint_keeps_its_precision(plan, store, request_for, seconds, dec
 def test_without_a_trial_the_precision_is_that_of_the_device(
     request_for, seconds, decide, monkeypatch, store
 ):
-    def fail(makers, timer):
-        raise RuntimeError("a defect of the variant")
-
+    fail = raising(RuntimeError("a defect of the variant"))
     monkeypatch.setattr("harness.precision.short_trial", fail)
     request = request_for("primal")
     assert decide(request) == ([request.precision], [])

@@ -1,4 +1,4 @@
-"""One cell: a run becomes a record, however it ends."""
+"""A run becomes a record, however it ends."""
 
 import hashlib
 import json
@@ -18,6 +18,7 @@ from harness.plan import resolve
 from harness.provenance import expected_failures_of, implementations, used_by
 from harness.runner import run
 from harness.train import Evaluation, Trainer
+from tests.harness.specs import raising
 from zoo.registry import UserError
 from zoo.variants import variants
 
@@ -49,13 +50,6 @@ def files(store) -> list[str]:
     return sorted(path.name for path in store.folder.glob("*")) if store.folder.exists() else []
 
 
-def raising(error: BaseException):
-    def fail(*_, **__):
-        raise error
-
-    return fail
-
-
 @pytest.fixture(autouse=True)
 def interruptible():
     """Give SIGINT its handler: a shell starts processes in the background without one."""
@@ -65,16 +59,9 @@ def interruptible():
 
 
 @pytest.fixture
-def trained(monkeypatch) -> list[Trainer]:
-    """The trainers that runs have used."""
-    used, real = [], harness.runner.fit
-
-    def spy(trainer, *rest, **named):
-        used.append(trainer)
-        real(trainer, *rest, **named)
-
-    monkeypatch.setattr("harness.runner.fit", spy)
-    return used
+def elsewhere(store, tmp_path, callback, unmeasured):
+    """Runs a plan with another store."""
+    return lambda plan: run(plan, type(store)(tmp_path / "elsewhere"), callback)
 
 
 def test_a_finished_run_is_a_complete_record(plan, store, callback):
@@ -95,11 +82,10 @@ def test_a_finished_run_is_a_complete_record(plan, store, callback):
     assert callback.phases == ["load data", "measure cost", "train", "test"]
 
 
-def test_an_example_with_several_answers_counts_once(request_of, store, callback, unmeasured):
-    sizes = {"train": 32, "dev": 4, "test": 6}
-    one = resolve(request_of("none", "mqar", mqar=sizes))
+def test_an_example_with_several_answers_counts_once(request_of, store, run_here):
+    one = resolve(request_of("none", "mqar", mqar={"train": 32, "dev": 4, "test": 6}))
     assert one.data.splits["test"].targets.shape == (6, 2)
-    record = run(one, store, callback)
+    record = run_here(one)
     assert record.final.test_examples == 6
     assert record.final.sample.clusters == ((2, 6),)
     assert record.is_baseline and not record.final.sample.count % 12
@@ -107,44 +93,21 @@ def test_an_example_with_several_answers_counts_once(request_of, store, callback
 
 
 def test_a_record_has_the_expected_failures_of_the_form_that_ran(
-    plan, request_of, store, callback, unmeasured, monkeypatch
+    plan, request_of, run_here, monkeypatch
 ):
     declared = {"lengths": "of both forms", "gradients, causal": "of one"}
     monkeypatch.setattr(variants.find("softmax"), "expected_failures", declared)
     usual, causal = plan(), resolve(request_of("softmax", "induction"))
-    assert expected_failures_of(usual) == {"softmax: lengths": "of both forms"}
-    assert expected_failures_of(causal) == {
-        "softmax: lengths": "of both forms", "softmax: gradients": "of one",
-    }  # fmt: skip
-    assert run(usual, store, callback).expected_failures == expected_failures_of(usual)
+    both = {"softmax: lengths": "of both forms"}
+    assert run_here(usual).expected_failures == expected_failures_of(usual) == both
+    assert expected_failures_of(causal) == {**both, "softmax: gradients": "of one"}
 
 
-def test_test_is_evaluated_more_than_once_only_where_the_recipe_asks_for_the_best(
-    plan, store, callback, unmeasured, monkeypatch
-):
-    evaluated, real = [], Trainer.evaluate
-
-    def evaluate(self, split):
-        evaluated.append(split)
-        return real(self, split)
-
-    monkeypatch.setattr(Trainer, "evaluate", evaluate)
-    made = {}
-    for best, count in ((False, 1), (True, 3)):
-        one = plan(evaluations=2, best_on_test=best)
-        made[best] = run(one, store, callback).final
-        test = sum(torch.equal(s.targets, one.data.splits["test"].targets) for s in evaluated)
-        assert test == count
-        evaluated.clear()
-    assert made[False].best_on_test is None
-    assert made[True].best_on_test >= made[True].score == made[False].score
-
-
-def test_a_record_has_the_digest_of_the_sources_of_each_variant(plan, store, callback, unmeasured):
+def test_a_record_has_the_digest_of_the_sources_of_each_variant(plan, run_here):
     primal = import_module("zoo.variants.primal")
     modules = sorted(used_by(primal), key=lambda module: module.__name__)
     source = b"".join(Path(module.__file__).read_bytes() for module in modules)
-    made = run(plan("softmax+primal"), store, callback).implementations
+    made = run_here(plan("softmax+primal")).implementations
     assert made["primal"] == hashlib.sha256(source).hexdigest() != made["softmax"]
     assert implementations(["primal"]) == {"primal": made["primal"]}
 
@@ -160,9 +123,28 @@ def test_the_sources_of_a_variant_are_those_of_its_package_that_it_uses():
     assert all(name.startswith("zoo.") for name in primal | softmax)
 
 
-def test_test_is_evaluated_once_after_training_with_the_best_state(
-    plan, store, callback, unmeasured, monkeypatch
+def test_test_is_evaluated_more_than_once_only_where_the_recipe_asks_for_the_best(
+    plan, run_here, monkeypatch
 ):
+    evaluated, real = [], Trainer.evaluate
+
+    def evaluate(self, split):
+        evaluated.append(split)
+        return real(self, split)
+
+    monkeypatch.setattr(Trainer, "evaluate", evaluate)
+    made = {}
+    for best, count in ((False, 1), (True, 3)):
+        one = plan(evaluations=2, best_on_test=best)
+        made[best] = run_here(one).final
+        test = one.data.splits["test"].targets
+        assert sum(torch.equal(split.targets, test) for split in evaluated) == count
+        evaluated.clear()
+    assert made[False].best_on_test is None
+    assert made[True].best_on_test >= made[True].score == made[False].score
+
+
+def test_test_is_evaluated_once_after_training_with_the_best_state(plan, run_here, monkeypatch):
     real, evaluations = Trainer.evaluate, []
     on_dev = iter([0.5, 0.25, 0.125, 0.0])
 
@@ -174,7 +156,7 @@ def test_test_is_evaluated_once_after_training_with_the_best_state(
         return Evaluation(torch.arange(16) < 16 * next(on_dev), 16, split.answers.metric)
 
     monkeypatch.setattr(Trainer, "evaluate", spy)
-    record = run(plan(steps=4, evaluations=4), store, callback)
+    record = run_here(plan(steps=4, evaluations=4))
     assert [size for size, _ in evaluations] == [16, 16, 16, 16, 18]
     first, last, tested = (evaluations[i][1] for i in (0, 3, 4))
     assert all(torch.equal(first[name], tested[name]) for name in first)
@@ -184,27 +166,24 @@ def test_test_is_evaluated_once_after_training_with_the_best_state(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("attention", ["softmax+primal", "performer"])
-def test_measuring_does_not_change_the_training(plan, store, callback, monkeypatch, attention):
+def test_measuring_does_not_change_the_training(plan, store, callback, attention):
     one = plan(attention)
-    measured = run(one, store, callback)
-    unmeasured = run(one, store, callback, cost=False)
+    measured, unmeasured = (run(one, store, callback, cost=cost) for cost in (True, False))
     assert measured.cost and unmeasured.cost is None and unmeasured.status == "ok"
     assert (unmeasured.parameters, unmeasured.flops) == (measured.parameters, measured.flops)
     assert outcome(unmeasured) == outcome(measured)
 
 
-def test_a_seed_is_reproducible_to_the_bit_and_another_one_differs(
-    plan, store, callback, unmeasured
-):
+def test_a_seed_is_reproducible_to_the_bit_and_another_one_differs(plan, run_here):
     torch.manual_seed(1)
-    first = run(plan("primal", seed=3), store, callback)
+    first = run_here(plan("primal", seed=3))
     torch.manual_seed(2)
-    assert outcome(run(plan("primal", seed=3), store, callback)) == outcome(first)
-    assert curve(run(plan("primal", seed=4), store, callback)) != curve(first)
+    assert outcome(run_here(plan("primal", seed=3))) == outcome(first)
+    assert curve(run_here(plan("primal", seed=4))) != curve(first)
 
 
 def test_a_seed_determines_the_initial_parameters_and_the_order_of_data(
-    plan, store, callback, unmeasured, monkeypatch
+    plan, run_here, monkeypatch
 ):
     starts = []
 
@@ -214,7 +193,7 @@ def test_a_seed_determines_the_initial_parameters_and_the_order_of_data(
 
     monkeypatch.setattr("harness.runner.fit", spy)
     for seed in (3, 3, 4):
-        run(plan(seed=seed), store, callback)
+        run_here(plan(seed=seed))
     for first, again, other in zip(*starts, strict=True):
         assert torch.equal(first, again)
         assert not torch.equal(first, other)
@@ -222,92 +201,28 @@ def test_a_seed_determines_the_initial_parameters_and_the_order_of_data(
 
 @pytest.mark.parametrize(("error", "status", "reason"), ENDS, ids=lambda value: repr(value)[:30])
 def test_every_error_is_a_record_with_its_reason(
-    plan, store, callback, unmeasured, interrupt_at, error, status, reason
+    plan, store, run_here, callback, unmeasured, interrupt_at, error, status, reason
 ):
     interrupt_at(3, error)
-    record = run(plan(), store, callback)
+    record = run_here(plan())
     assert (record.status, record.reason) == (status, reason)
     assert record.final is None
     assert record.cost == unmeasured
     assert [point.step for point in record.curve] == [1, 2, 3]
     assert store.read() == ([record], [])
-    left = {path.name for path in store.folder.iterdir()}
     # After a final status the run is not continued, so its checkpoint is deleted.
     remaining = {store.checkpoint(record.spec).name} if status == "failed" else set()
-    assert left == {store.path(record.spec).name} | remaining
+    assert {*files(store)} == {store.path(record.spec).name} | remaining
+    # The traceback of an unexpected error is shown.
+    unexpected = status == "failed" and not isinstance(error, UserError)
+    assert len(callback.traces) == unexpected
+    if unexpected:
+        assert callback.traces[0].startswith("Traceback")
+        assert reason.removesuffix(": ") in callback.traces[0]
 
 
-def test_a_continued_run_names_both_commits(
-    plan, store, callback, unmeasured, interrupt_at, monkeypatch
-):
-    here = describe("cpu")
-    monkeypatch.setattr(
-        "harness.provenance.describe", lambda kind: here.model_copy(update=commit("aaa"))
-    )
-    interrupt_at(3, KeyboardInterrupt())
-    with pytest.raises(KeyboardInterrupt):
-        run(plan(), store, callback)
-    monkeypatch.setattr(
-        "harness.provenance.describe", lambda kind: here.model_copy(update=commit("bbb"))
-    )
-    record = run(plan(), store, callback)
-    assert record.environment.commit == "aaa, bbb"
-
-
-def test_the_seconds_of_a_run_are_those_of_all_its_processes(
-    plan, store, callback, unmeasured, interrupt_at, monkeypatch
-):
-    interrupt_at(3, KeyboardInterrupt())
-    with pytest.raises(KeyboardInterrupt):
-        run(plan(), store, callback)
-    real = checkpoint.load
-
-    def load(*arguments):
-        return real(*arguments).model_copy(update={"elapsed": 1000.0})
-
-    monkeypatch.setattr(checkpoint, "load", load)
-    assert 1000.0 < run(plan(), store, callback).final.seconds < 2000.0
-
-
-def test_a_run_of_another_environment_is_not_continued(
-    plan, store, callback, unmeasured, interrupt_at, monkeypatch
-):
-    interrupt_at(3, KeyboardInterrupt())
-    with pytest.raises(KeyboardInterrupt):
-        run(plan(), store, callback)
-    here = describe("cpu")
-    versions = here.versions | {"torch": "1.0", "a package more": "7"}
-    other = here.model_copy(update={"threads": 99, "versions": versions})
-    monkeypatch.setattr("harness.provenance.describe", lambda kind: other)
-    record = run(plan(), store, callback)
-    checkpoint_path = store.checkpoint(plan().spec)
-    assert (record.status, record.reason) == (
-        "failed",
-        f"{checkpoint_path} was started with threads {here.threads} (here 99), "
-        f"torch {torch.__version__} (here 1.0); continue there, or delete it to start the run again"
-    )  # fmt: skip
-    assert checkpoint_path.exists()
-    assert not callback.traces
-
-
-def commit(name: str) -> dict[str, str]:
-    return {"commit": name}
-
-
-def test_the_traceback_is_shown_for_unexpected_errors_only(
-    plan, store, callback, unmeasured, interrupt_at
-):
-    interrupt_at(0, MemoryError())
-    run(plan(), store, callback)
-    assert not callback.traces
-    interrupt_at(0, RuntimeError("boom"))
-    run(plan(), store, callback)
-    (trace,) = callback.traces
-    assert trace.startswith("Traceback") and trace.endswith("RuntimeError: boom\n")
-
-
-def test_a_run_whose_loss_explodes_has_diverged(plan, store, callback, unmeasured):
-    record = run(plan(steps=40, warmup=1, lr=1e30), store, callback)
+def test_a_run_whose_loss_explodes_has_diverged(plan, store, run_here):
+    record = run_here(plan(steps=40, warmup=1, lr=1e30))
     assert record.status == "diverged"
     assert "task loss is nan by step" in record.reason
     assert store.find(record.spec) == record
@@ -321,25 +236,64 @@ def test_a_failure_before_training_is_a_record_too(plan, store, callback, monkey
     assert record.curve == []
 
 
+def test_an_interrupt_before_training_is_a_record(plan, store, callback, monkeypatch):
+    monkeypatch.setattr("harness.runner.measure", raising(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        run(plan(), store, callback)
+    assert store.find(plan().spec).reason == "interrupted at step 0"
+
+
+def test_a_continued_run_names_both_commits_and_has_the_seconds_of_all_its_processes(
+    plan, run_here, interrupted, environment_is, monkeypatch
+):
+    environment_is(commit="aaa")
+    interrupted(plan())
+    environment_is(commit="bbb")
+    real = checkpoint.load
+    monkeypatch.setattr(
+        checkpoint, "load", lambda *given: real(*given).model_copy(update={"elapsed": 1000.0})
+    )
+    record = run_here(plan())
+    assert record.environment.commit == "aaa, bbb"
+    assert 1000.0 < record.final.seconds < 2000.0
+
+
+def test_a_run_of_another_environment_is_not_continued(
+    plan, store, callback, run_here, interrupted, environment_is
+):
+    here, saved = describe("cpu"), store.checkpoint(interrupted(plan()).spec)
+    environment_is(threads=99, versions=here.versions | {"torch": "1.0", "a package more": "7"})
+    record = run_here(plan())
+    assert (record.status, record.reason) == (
+        "failed",
+        f"{saved} was started with threads {here.threads} (here 99), "
+        f"torch {torch.__version__} (here 1.0); continue there, or delete it to start the run again"
+    )  # fmt: skip
+    assert saved.exists() and not callback.traces
+
+
 @pytest.mark.parametrize(
     "attention", ["softmax+primal", pytest.param("performer", marks=pytest.mark.slow)]
 )
 def test_an_interrupted_run_is_recorded_and_continues_to_the_same_result(
-    plan, store, tmp_path, callback, unmeasured, interrupt_at, trained, attention
+    plan, store, run_here, interrupted, elsewhere, monkeypatch, attention
 ):
-    one = plan(attention, steps=12, evaluations=3)
-    elsewhere = type(store)(tmp_path / "elsewhere")
-    uninterrupted = run(one, elsewhere, callback)
+    trained, real = [], harness.runner.fit
 
-    interrupt_at(6, KeyboardInterrupt())
-    with pytest.raises(KeyboardInterrupt):
-        run(one, store, callback)
+    def spy(trainer, *rest, **named):
+        trained.append(trainer)
+        real(trainer, *rest, **named)
+
+    monkeypatch.setattr("harness.runner.fit", spy)
+    one = plan(attention, steps=12, evaluations=3)
+    uninterrupted = elsewhere(one)
+    interrupted(one, 6)
     record = store.find(one.spec)
     assert (record.status, record.reason) == ("interrupted", "interrupted at step 6")
     assert curve(record) == curve(uninterrupted)[:6]
     assert files(store) == sorted([store.checkpoint(one.spec).name, store.path(one.spec).name])
 
-    again = run(one, store, callback)
+    again = run_here(one)
     assert again.status == "ok"
     assert outcome(again) == outcome(uninterrupted)
     assert files(store) == [store.path(one.spec).name]
@@ -348,28 +302,17 @@ def test_an_interrupted_run_is_recorded_and_continues_to_the_same_result(
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
 
 
-def test_an_interrupt_before_training_is_a_record(plan, store, callback, monkeypatch):
-    monkeypatch.setattr("harness.runner.measure", raising(KeyboardInterrupt()))
-    with pytest.raises(KeyboardInterrupt):
-        run(plan(), store, callback)
-    assert store.find(plan().spec).reason == "interrupted at step 0"
-
-
 def test_a_damaged_checkpoint_is_named_and_the_run_starts_again(
-    plan, store, callback, unmeasured, interrupt_at
+    plan, store, run_here, interrupted, elsewhere
 ):
-    expected = run(plan(), store, callback)
-    interrupt_at(3, KeyboardInterrupt())
-    with pytest.raises(KeyboardInterrupt):
-        run(plan(), store, callback)
-    saved = store.checkpoint(plan().spec)
+    saved = store.checkpoint(interrupted(plan()).spec)
     content = bytearray(saved.read_bytes())
     content[len(content) // 2] ^= 1
     saved.write_bytes(content)
     with pytest.warns(UserWarning, match="is damaged: .*; the run starts again") as caught:
-        record = run(plan(), store, callback)
+        record = run_here(plan())
     assert str(saved) in str(caught[0].message)
-    assert outcome(record) == outcome(expected) and record.status == "ok"
+    assert outcome(record) == outcome(elsewhere(plan()))
     assert files(store) == [store.path(record.spec).name]
 
 
@@ -386,16 +329,14 @@ def saves(monkeypatch) -> list[int]:
     return steps
 
 
-def test_a_checkpoint_is_written_at_every_evaluation(plan, store, callback, unmeasured, saves):
-    run(plan(steps=4, evaluations=2), store, callback)
-    assert saves == [2, 4]
-
-
-def test_a_checkpoint_is_written_whenever_the_interval_has_passed(
-    plan, store, callback, unmeasured, saves
+def test_a_checkpoint_is_written_at_evaluations_and_whenever_the_interval_has_passed(
+    plan, run_here, saves
 ):
+    run_here(plan(steps=4, evaluations=2))
+    assert saves == [2, 4]
+    saves.clear()
     seconds = iter(range(1000))
-    run(plan(steps=8, evaluations=1), store, callback, save_every=5.0, clock=lambda: next(seconds))
+    run_here(plan(steps=8, evaluations=1), save_every=5.0, clock=lambda: next(seconds))
     # The clock is read once per step, and once per checkpoint.
     assert saves == [5, 8]
 
@@ -404,10 +345,10 @@ def test_a_checkpoint_is_written_whenever_the_interval_has_passed(
     ("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated)]
 )
 def test_a_signal_during_training_loses_no_step(
-    plan, store, tmp_path, callback, unmeasured, monkeypatch, saves, number, error
+    plan, store, run_here, elsewhere, monkeypatch, saves, number, error
 ):
     one = plan("softmax+primal", steps=6, evaluations=1)
-    uninterrupted = run(one, type(store)(tmp_path / "elsewhere"), callback)
+    uninterrupted = elsewhere(one)
     real, left = Trainer.step, [number]
 
     def step(self, at):
@@ -417,12 +358,12 @@ def test_a_signal_during_training_loses_no_step(
 
     monkeypatch.setattr(Trainer, "step", step)
     with pytest.raises(error):
-        run(one, store, callback)
+        run_here(one)
     record = store.find(one.spec)
     assert (record.status, record.reason) == ("interrupted", "interrupted at step 4")
     # Step 6 is of the first run.
     assert saves == [6, 4]
-    assert outcome(run(one, store, callback)) == outcome(uninterrupted)
+    assert outcome(run_here(one)) == outcome(uninterrupted)
 
 
 def test_the_first_signal_is_deferred_and_the_second_one_is_not():
@@ -446,7 +387,7 @@ def test_handlers_are_restored_and_ignored_signals_stay_ignored():
 
 
 def test_a_signal_while_the_record_is_written_is_raised_after_it(
-    plan, store, callback, unmeasured, monkeypatch
+    plan, store, run_here, monkeypatch
 ):
     real = type(store).write
 
@@ -456,28 +397,21 @@ def test_a_signal_while_the_record_is_written_is_raised_after_it(
 
     monkeypatch.setattr(type(store), "write", write)
     with pytest.raises(KeyboardInterrupt):
-        run(plan(), store, callback)
+        run_here(plan())
     assert store.find(plan().spec).status == "ok"
 
 
-def test_a_full_disk_is_one_line(plan, store, callback, unmeasured, monkeypatch):
-    def full(number):
-        raise OSError(28, "No space left on device")
-
+def test_a_full_disk_is_one_line(plan, store, run_here, monkeypatch):
     # Before: it may write the data of its task.
     tiny = plan()
-    monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(
-        UserError, match=r"record .*\.json cannot be written \(No space left on dev"
-    ):
-        run(tiny, store, callback)
+    monkeypatch.setattr("os.fsync", raising(OSError(28, "No space left on device")))
+    with pytest.raises(UserError, match=r"record .*\.json cannot be written \(No space left"):
+        run_here(tiny)
     assert files(store) == []
 
 
-def test_a_store_that_was_replaced_by_a_file_is_one_line(plan, store, callback, unmeasured):
+def test_a_store_that_was_replaced_by_a_file_is_one_line(plan, store, run_here):
     store.folder.write_text("a file")
-    with pytest.raises(
-        UserError, match=r"record .* cannot be written \(\w.*\); free space, or give"
-    ):
-        run(plan(), store, callback)
+    with pytest.raises(UserError, match=r"record .* cannot be written \(\w.*\); free space"):
+        run_here(plan())
     assert store.folder.read_text() == "a file"

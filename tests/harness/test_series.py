@@ -9,18 +9,18 @@ from pydantic import ValidationError
 from torch import nn
 from torch.nn import functional as F
 
-from harness.classifier import LAYERS, Classifier, SignalEmbedding
+from harness.classifier import LAYERS, Classifier, FlattenedHead, SignalEmbedding
 from harness.data import Data
-from harness.heads import FlattenedHead
-from harness.plan import Plan, Request, resolve, task_of
+from harness.plan import Plan, resolve, task_of
 from harness.provenance import options_of
-from harness.records.spec import Encoder, TrainSpec
-from harness.runner import run
+from harness.records.models import Encoder
+from harness.records.spec import TrainSpec
 from harness.schedules import constant
 from harness.train import Trainer
 from tasks.contract import SPLITS, Batch, Split
 from tasks.registry import tasks
 from tasks.uea.series import SeriesTask
+from tests.harness.conftest import requested
 from zoo import create
 from zoo.post_norm import MaskedBatchNorm, PostNormLayer
 from zoo.registry import UserError
@@ -157,17 +157,6 @@ TRAIN = {
 }  # fmt: skip
 
 
-def test_the_new_fields_are_part_of_the_identity_only_where_they_are_set():
-    default = {"norm": "pre", "pooling": "mean"}
-    assert Encoder(**MODEL, **default).model_dump() == MODEL | {"kind": "encoder"}
-    other = {"norm": "batch", "pooling": "flatten"}
-    assert Encoder(**MODEL, **other).model_dump() == MODEL | other | {"kind": "encoder"}
-    default = {"optimiser": "adamw", "schedule": "one-cycle", "clip": 0.0}
-    assert TrainSpec(**TRAIN, **default).model_dump() == TRAIN
-    other = {"optimiser": "radam", "schedule": "constant", "clip": 4.0}
-    assert TrainSpec(**TRAIN, **other).model_dump() == TRAIN | other
-
-
 @pytest.mark.parametrize(
     ("kind", "fields", "message"),
     [
@@ -216,11 +205,7 @@ class Unread(Data):
 
 
 def planned(task: str, attention: str = "primal", budget: str = "paper") -> Plan:
-    request = Request(
-        attention=attention, task=task, budget=budget, seed=0, device="cpu", precision="fp32",
-        compiled=False,
-    )  # fmt: skip
-    return resolve(request, data_of=Unread)
+    return resolve(requested(attention, task, budget=budget), data_of=Unread)
 
 
 @pytest.mark.parametrize("task", SETS)
@@ -260,14 +245,10 @@ class Made(Data):
 
 
 @pytest.mark.parametrize("norm", ["post", "batch"])
-def test_a_run_of_a_time_series_gives_a_record(store, callback, unmeasured, norm):
-    request = Request(
-        attention="softmax+primal", task="uea-japanese-vowels", budget="smoke", seed=0,
-        device="cpu", precision="fp32", compiled=False, settings={"model": {"norm": norm}},
-    )  # fmt: skip
+def test_a_run_of_a_time_series_gives_a_record(run_here, callback, norm):
+    request = requested("softmax+primal", "uea-japanese-vowels", model={"norm": norm})
     data = Made(task_of(request))
-    plan = resolve(request, data_of=lambda task: data)
-    record = run(plan, store, callback)
+    record = run_here(resolve(request, data_of=lambda task: data))
     assert (record.status, record.reason) == ("ok", "") and not callback.traces
     assert record.curve[-1].losses.keys() == {"ksvd"} and record.final is not None
     assert record.spec.overrides == ({} if norm == "post" else {"model.norm": "batch"})

@@ -7,7 +7,6 @@ import pytest
 
 from harness.measure import measure
 from harness.plan import resolve
-from harness.runner import run
 from harness.sweep import default_of, require_one_processor, varied
 from reports.sweep import values_of
 from zoo.registry import UserError
@@ -55,13 +54,11 @@ def test_a_field_that_no_run_has_is_rejected(request_of, field, message):
         varied(request_of("primal", "mqar", mqar={"vocabulary": 32}), field, ["1", "2"])
 
 
-def test_a_sweep_of_two_processors_is_rejected_before_training(
-    request_of, store, callback, unmeasured
-):
+def test_a_sweep_of_two_processors_is_rejected_before_training(request_of, store, run_here):
     request = request_of("primal", "mqar", mqar={"train": 64, "vocabulary": 32})
     plans = [resolve(one) for one in varied(request, "primal.rank", ["2", "4"])]
     require_one_processor(plans, store)
-    record = run(plans[0], store, callback)
+    record = run_here(plans[0])
     require_one_processor(plans, store)
     other = record.environment.model_copy(update={"device": "an abacus"})
     store.write(record.model_copy(update={"environment": other}))

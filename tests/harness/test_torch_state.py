@@ -10,7 +10,6 @@ from torch.nn import functional as F
 
 import harness.runner
 from harness.model import build_model
-from harness.runner import run
 from harness.torch_state import SETTINGS, unchanged
 from zoo.registry import UserError
 
@@ -94,9 +93,9 @@ def test_another_error_is_raised_as_it_is_and_the_state_restored():
 
 
 def test_a_run_that_changes_the_state_fails_and_the_next_one_is_not_affected(
-    plan, store, callback, unmeasured, monkeypatch
+    plan, store, run_here, monkeypatch
 ):
-    expected, norm = run(plan(seed=1), store, callback).final, F.layer_norm
+    expected, norm = run_here(plan(seed=1)).final, F.layer_norm
 
     def build(*arguments):
         model = build_model(*arguments)
@@ -106,11 +105,11 @@ def test_a_run_that_changes_the_state_fails_and_the_next_one_is_not_affected(
 
     with monkeypatch.context() as patch:
         patch.setattr(harness.runner, "build_model", build)
-        failed = run(plan(steps=1), store, callback)
+        failed = run_here(plan(steps=1))
     assert (failed.status, failed.final) == ("failed", None)
     assert "(oneDNN, torch.nn.functional.layer_norm)" in failed.reason
     store.path(plan(seed=1).spec).unlink()
-    again = run(plan(seed=1), store, callback).final
+    again = run_here(plan(seed=1)).final
     assert again.score == expected.score and again.dev == expected.dev
 
 

@@ -16,14 +16,14 @@ from PIL import Image
 from torch.nn import functional as F
 
 from harness.model import build_model
-from harness.plan import Plan, Request, resolve
+from harness.plan import Plan, resolve
 from harness.reader import AugmentedImages
 from harness.records.store import BaselineStore
-from harness.runner import run
 from harness.train import Trainer
 from tasks.answers import CLASSES, Number
 from tasks.contract import Batch
 from tasks.data.transforms import require_timm, transform_of
+from tests.harness.conftest import requested
 from zoo.registry import UserError
 
 pytestmark = pytest.mark.skipif(
@@ -62,13 +62,8 @@ def images(folders):
         for path, value in fields.items():
             owner, _, name = path.partition(".")
             settings[owner][name] = value
-        return resolve(
-            Request(
-                attention=attention, task="image-folder", budget="smoke", seed=0, device="cpu",
-                precision="fp32", compiled=False, settings=settings,
-                positions=settings["model"].pop("positions", "learned"),
-            )
-        )  # fmt: skip
+        positions = settings["model"].pop("positions", "learned")
+        return resolve(requested(attention, "image-folder", positions, **settings))
 
     return make
 
@@ -134,11 +129,8 @@ def test_the_feed_forward_width_is_the_given_one_at_any_ratio(images):
 
 
 def test_the_paper_budget_is_deit_small_of_16_with_rank_96_in_the_last_block(folders):
-    request = Request(
-        attention="softmax+primal", task="image-folder", budget="paper", seed=0, device="cuda",
-        precision="bf16", compiled=False,
-        settings={"image-folder": {"path": str(folders["published"])}, "train": {"batch": 2}},
-    )  # fmt: skip
+    settings = {"image-folder": {"path": str(folders["published"])}, "train": {"batch": 2}}
+    request = requested("softmax+primal", "image-folder", budget="paper", **settings)
     plan = resolve(request)
     assert (plan.task.max_len, plan.task.size) == (197, 224)
     with torch.device("meta"):
@@ -183,16 +175,11 @@ def test_a_run_from_images_to_the_board(folders, layout, call, store):
     assert "image-folder@1" in out and "softmax+primal" in out
 
 
-def test_a_resumed_run_equals_an_uninterrupted_one(
-    images, store, callback, unmeasured, interrupt_at
-):
+def test_a_resumed_run_equals_an_uninterrupted_one(images, store, run_here, interrupted):
     plan = images("softmax+primal", **RECIPE)
-    expected = run(plan, store, callback)
+    expected = run_here(plan)
     store.path(plan.spec).unlink()
-    interrupt_at(3, KeyboardInterrupt())
-    with pytest.raises(KeyboardInterrupt):
-        run(plan, store, callback)
-    resumed = run(plan, store, callback)
+    resumed = run_here(interrupted(plan))
     assert resumed.status == expected.status == "ok"
     for one, other in zip(resumed.curve, expected.curve, strict=True):
         assert (one.step, one.loss, one.losses) == (other.step, other.loss, other.losses)
@@ -301,14 +288,14 @@ def test_evaluation_resizes_the_shorter_side_and_crops_the_centre(tmp_path, imag
     torch.testing.assert_close(ours, torch.from_numpy(expected).float().permute(2, 0, 1))
 
 
-def test_a_damaged_image_is_the_reason_of_a_failed_run(images, store, callback, unmeasured):
+def test_a_damaged_image_is_the_reason_of_a_failed_run(images, callback, run_here):
     plan = images()
     split = plan.data.splits["train"]
     path = Path(split.files.root, split.files.names[0].decode())
     before = path.read_bytes()
     try:
         path.write_bytes(before[:300])
-        record = run(plan, store, callback)
+        record = run_here(plan)
     finally:
         path.write_bytes(before)
     assert record.status == "failed" and not callback.traces

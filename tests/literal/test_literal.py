@@ -8,7 +8,8 @@ from torch import nn
 
 from harness.classifier import Classifier
 from harness.model import build_model
-from harness.records.spec import Encoder, RunSpec, TaskSpec, TrainSpec
+from harness.records.models import Encoder
+from harness.records.spec import RunSpec, TaskSpec, TrainSpec
 from tasks import Task
 from tasks.contract import Batch
 from tasks.lra.image import Image

@@ -5,8 +5,9 @@ from itertools import permutations
 import pytest
 
 from harness.records import frame
+from harness.records.models import Encoder
 from harness.records.record import Record
-from harness.records.spec import Encoder, TrainSpec
+from harness.records.spec import TrainSpec
 from reports.questions import failures, left_out, questions
 from tests.reports.conftest import make_record
 

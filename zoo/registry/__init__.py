@@ -8,6 +8,7 @@ from zoo.registry.memory import require_memory
 from zoo.registry.messages import UserError, first_line, in_one_line, printable, unknown
 from zoo.registry.names import Registry, build, entry_points, load_guarded
 from zoo.registry.options import Value, changed, options_of, require_at_least, resolve
+from zoo.registry.pattern import layers_in
 
 __all__ = [
     "CUSTOM",
@@ -20,6 +21,7 @@ __all__ = [
     "entry_points",
     "first_line",
     "in_one_line",
+    "layers_in",
     "load_guarded",
     "options_of",
     "printable",

@@ -1,19 +1,18 @@
 """The training steps that benchmarks measure: plans and trainers of the harness."""
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch.nn import functional as F
 
 from benchmarks.claims import Setting
+from harness import trial
 from harness.environment import pick_precision
-from harness.model import build_model
 from harness.plan import Plan, Request, Settings, resolve
+from harness.records.fields import Precision
 from harness.train import Trainer, autocast
 from tasks.contract import Batch
-
-Precision = Literal["bf16", "fp32"]
 
 FEW = {"train": 640, "dev": 32, "test": 32}
 """Examples of a generated task: a step does not depend on their number."""
@@ -32,45 +31,25 @@ def plan_of(
 ) -> Plan:
     """The plan of a run on the device; of budget `smoke` where sizes are the smallest.
 
-    Args:
-        setting: where.
-        attention: the variant.
-        task: the task.
-        budget: the budget.
-        precision: of the matrix products.
-        settings: options by owner that differ from the budget's; those of the task are not used
-            where sizes are the smallest.
+    `settings` are options by owner that differ from the budget's; those of the task are not used
+    where sizes are the smallest.
 
     Raises:
         UserError: the data are missing.
     """
+    settings = {name: own for name, own in settings.items() if not (setting.tiny and name == task)}
     return resolve(
         Request(
-            attention=attention,
-            task=task,
-            budget="smoke" if setting.tiny else budget,
-            seed=0,
-            device=setting.kind,
-            precision=precision,
-            compiled=setting.kind == "cuda",
-            settings={
-                owner: options
-                for owner, options in settings.items()
-                if not (setting.tiny and owner == task)
-            },
+            attention=attention, task=task, budget="smoke" if setting.tiny else budget, seed=0,
+            device=setting.kind, precision=precision, compiled=setting.kind == "cuda",
+            settings=settings,
         )
-    )
+    )  # fmt: skip
 
 
 def trainer_of(plan: Plan, setting: Setting, compiled: bool | None = None) -> Trainer:
     """A trainer of the plan's model; compiled as the plan says, unless given."""
-    torch.manual_seed(plan.spec.seed)
-    model = build_model(plan.spec, plan.task)
-    train = plan.data.splits["train"].to(setting.device)
-    recipe = plan.spec.train
-    if compiled is not None:
-        recipe = recipe.model_copy(update={"compiled": compiled})
-    return Trainer(model.to(setting.device), train, recipe, plan.spec.seed)
+    return trial.trainer_of(plan, plan.data.splits["train"].to(setting.device), compiled)
 
 
 def plain_step(
@@ -90,6 +69,11 @@ def plain_step(
         optimizer.zero_grad()
 
     return step
+
+
+def first_batch(trainer: Trainer) -> Batch:
+    """The first batch of training."""
+    return trainer.train.gather(trainer.order.batch(0))
 
 
 def fastest(setting: Setting) -> Precision:

@@ -5,18 +5,21 @@ from itertools import count
 import pytest
 import torch
 
-from harness.cost.timing import (
+from harness.timing import (
     CERTAIN_ROUNDS,
     LEAST_ROUNDS,
     MOST_ROUNDS,
-    CudaTimer,
-    cpu_timer,
+    kernel_clock,
     relative_uncertainty,
-    sample_alternately,
+    sample,
     short_trial,
+    wall_clock,
 )
+from tests.harness.specs import raising
 from zoo.contract import Unsupported
 from zoo.cost import peak_bytes
+
+CPU = torch.device("cpu")
 
 
 class Clock:
@@ -51,7 +54,7 @@ def scripted(seconds):
 def test_calls_of_known_duration_are_measured_within_two_percent(duration):
     clock = Clock()
     calls = [clock.call(duration), clock.call(3 * duration)]
-    one, three = sample_alternately(calls, cpu_timer(clock), budget=0.0, clock=clock)
+    one, three = sample(calls, wall_clock(CPU, clock), budget=0.0, clock=clock)
     assert one == pytest.approx([duration] * len(one), rel=0.02)
     assert three == pytest.approx([3 * duration] * len(three), rel=0.02)
 
@@ -62,28 +65,28 @@ def test_a_short_call_is_repeated_within_a_sample():
 
     def timer(call, count):
         repeats.append(count)
-        return cpu_timer(clock)(call, count)
+        return wall_clock(CPU, clock)(call, count)
 
-    sample_alternately([clock.call(0.0004)], timer, budget=0.0, shortest=0.002, clock=clock)
+    sample([clock.call(0.0004)], timer, budget=0.0, shortest=0.002, clock=clock)
     assert repeats == [1, 1] + [5] * LEAST_ROUNDS
 
 
 def test_calls_of_equal_time_end_after_the_fewest_rounds_that_an_interval_needs():
-    (seconds,) = sample_alternately([idle], scripted([0.01] * 1000), budget=1e9)
+    (seconds,) = sample([idle], scripted([0.01] * 1000), budget=1e9)
     assert len(seconds) == CERTAIN_ROUNDS
 
 
 def test_noise_is_sampled_until_the_median_is_certain():
     generator = torch.Generator().manual_seed(0)
     noise = (1 + 0.1 * torch.rand(10_000, generator=generator)).tolist()
-    (seconds,) = sample_alternately([idle], scripted(noise), budget=1e9)
+    (seconds,) = sample([idle], scripted(noise), budget=1e9)
     assert CERTAIN_ROUNDS < len(seconds) < MOST_ROUNDS
     assert relative_uncertainty(seconds) <= 0.02 < relative_uncertainty(seconds[:CERTAIN_ROUNDS])
 
 
 def test_sampling_goes_on_while_one_of_the_medians_is_uncertain():
     steady, noisy = (lambda: 1.0), iter([1.0, 9.0] * 1000).__next__
-    seconds = sample_alternately([steady, noisy], lambda call, repeats: call(), budget=1e9)
+    seconds = sample([steady, noisy], lambda call, repeats: call(), budget=1e9)
     assert [len(one) for one in seconds] == [MOST_ROUNDS] * 2
 
 
@@ -108,7 +111,7 @@ def test_a_gpu_is_timed_between_an_empty_cache_and_the_end_of_its_work(monkeypat
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: order.append("synchronise"))
     monkeypatch.setattr(torch, "empty", lambda *_, **__: Buffer())
-    timer = CudaTimer(torch.device("cuda"))
+    timer = kernel_clock(torch.device("cuda"))
     # Events measure milliseconds.
     assert timer(lambda: order.append("call"), 2) == 2.0
     assert order == ["flush", "event", "call", "event", "synchronise", "read"] * 2
@@ -117,22 +120,37 @@ def test_a_gpu_is_timed_between_an_empty_cache_and_the_end_of_its_work(monkeypat
 def test_sampling_ends_when_its_time_is_spent_but_not_before_three_rounds():
     ticks = map(float, count(0, 100))
     noise = [1.0, 9.0] * 1000
-    (seconds,) = sample_alternately(
-        [idle], scripted(noise), budget=50.0, clock=lambda: float(next(ticks))
-    )
+    (seconds,) = sample([idle], scripted(noise), budget=50.0, clock=lambda: float(next(ticks)))
     assert len(seconds) == LEAST_ROUNDS
 
 
 def test_sampling_ends_after_the_most_rounds():
-    (seconds,) = sample_alternately([idle], scripted([1.0, 9.0] * 1000), budget=1e9)
+    (seconds,) = sample([idle], scripted([1.0, 9.0] * 1000), budget=1e9)
     assert len(seconds) == MOST_ROUNDS
 
 
-def test_calls_alternate():
+@pytest.mark.parametrize("rounds", [None, 2, 9])
+def test_calls_alternate(rounds):
     order = []
     calls = [lambda: order.append("a"), lambda: order.append("b")]
-    sample_alternately(calls, lambda call, repeats: call() or 1.0, budget=0.0)
-    assert order == ["a", "a", "b", "b"] + ["a", "b"] * LEAST_ROUNDS
+    samples = sample(calls, lambda call, repeats: call() or 1.0, budget=0.0, rounds=rounds)
+    # Two rounds warm up and are not counted.
+    assert order == ["a", "b"] * (2 + (rounds or LEAST_ROUNDS))
+    assert samples == [[1.0] * (rounds or LEAST_ROUNDS)] * 2
+
+
+def test_a_fixed_number_of_rounds_has_one_call_each_however_short():
+    repeats = []
+    sample([idle], lambda call, count: repeats.append(count) or 1e-9, rounds=4)
+    assert repeats == [1] * 6
+
+
+def test_the_device_is_synchronised_before_and_after_each_call(monkeypatch):
+    order = []
+    monkeypatch.setattr("harness.timing.synchronise", order.append)
+    timer = wall_clock(CPU, lambda: order.append("clock") or 0.0)
+    timer(lambda: order.append("call"), 1)
+    assert order == [CPU, "clock", "call", CPU, "clock"]
 
 
 def test_the_interval_of_a_median_covers_it_in_95_percent_of_samples():
@@ -165,24 +183,19 @@ def test_a_trial_gives_the_least_time_of_each_call_that_can_run():
 
         return lambda: call
 
-    def fail(error):
-        def make():
-            raise error
-
-        return make
-
     found = short_trial(
         {
             "hiccup": maker("hiccup", 9.0, 0.5, 0.1), "even": maker("even", 0.15),
-            "far": maker("far", 0.4), "large": fail(MemoryError()), "other": fail(Unsupported("x")),
+            "far": maker("far", 0.4), "large": raising(MemoryError()),
+            "other": raising(Unsupported("x")),
         },
-        cpu_timer(lambda: now[0]),
+        wall_clock(CPU, lambda: now[0]),
     )  # fmt: skip
     assert found == pytest.approx({"hiccup": 0.1, "even": 0.15, "far": 0.4})
     # One that is much slower is not called again: to warm up, and three times.
     assert calls.count("far") == 4 < calls.count("even")
     with pytest.raises(RuntimeError, match="a defect"):
-        short_trial({"x": fail(RuntimeError("a defect"))}, cpu_timer(lambda: now[0]))
+        short_trial({"x": raising(RuntimeError("a defect"))}, wall_clock(CPU, lambda: now[0]))
 
 
 def test_a_slow_call_is_timed_once_in_a_trial():
@@ -192,6 +205,6 @@ def test_a_slow_call_is_timed_once_in_a_trial():
         calls.append(1)
         now[0] += 2.0
 
-    timer = cpu_timer(lambda: now[0])
+    timer = wall_clock(CPU, lambda: now[0])
     assert short_trial({"a": lambda: slow, "b": lambda: slow}, timer) == {"a": 2.0, "b": 2.0}
     assert len(calls) == 4

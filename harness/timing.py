@@ -1,4 +1,9 @@
-"""Synchronised, alternating samples of the time of calls, until their medians are certain."""
+"""The timer of every measurement: calls timed alternately, so that other load affects all of them.
+
+`wall_clock` times a call as a run takes it, the device synchronised before and after;
+`kernel_clock` the work of a GPU alone. `sample` takes a number of rounds, or as many as a median
+needs.
+"""
 
 import math
 import time
@@ -10,6 +15,8 @@ import torch
 from harness.data import is_out_of_memory
 from zoo.contract import Unsupported
 
+ROUNDS = 9
+"""Rounds of a measurement whose number of rounds is fixed."""
 LEAST_ROUNDS, CERTAIN_ROUNDS, MOST_ROUNDS = 3, 9, 500
 """Rounds of a slow call, before an interval is trusted, and of a fast call."""
 TOLERANCE = 0.02
@@ -18,7 +25,6 @@ SHORTEST = 2e-3
 """Seconds of a sample, at least: shorter calls are repeated within a sample."""
 FLUSHED_BYTES = 256 * 2**20
 """Written between two samples on a GPU: more than its L2 cache holds."""
-
 
 TRIAL = 0.3
 """Seconds of a short trial, about."""
@@ -33,41 +39,89 @@ Timer = Callable[[Call, int], float]
 Key = TypeVar("Key")
 
 
-def sample_alternately(
-    calls: Sequence[Callable[[], Any]],
+def synchronise(device: torch.device) -> None:
+    """Wait until all work of the device is complete."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def wall_clock(device: torch.device, clock: Callable[[], float] = time.perf_counter) -> Timer:
+    """Times calls by a clock, from an idle device to an idle device."""
+
+    def timer(call: Call, repeats: int) -> float:
+        synchronise(device)
+        start = clock()
+        for _ in range(repeats):
+            call()
+        synchronise(device)
+        return (clock() - start) / repeats
+
+    return timer
+
+
+def kernel_clock(device: torch.device) -> Timer:
+    """Times calls on a GPU by CUDA events, each with an empty L2 cache."""
+    buffer = torch.empty(FLUSHED_BYTES, dtype=torch.int8, device=device)
+
+    def timer(call: Call, repeats: int) -> float:
+        total = 0.0
+        for _ in range(repeats):
+            buffer.zero_()
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            call()
+            end.record()
+            torch.cuda.synchronize(device)
+            total += start.elapsed_time(end) / 1000
+        return total / repeats
+
+    return timer
+
+
+def timer_of(device: torch.device) -> Timer:
+    """The timer of the work of a device."""
+    return kernel_clock(device) if device.type == "cuda" else wall_clock(device)
+
+
+def sample(
+    calls: Sequence[Call],
     timer: Timer,
     *,
-    budget: float,
+    budget: float = math.inf,
+    rounds: int | None = None,
     shortest: float = SHORTEST,
     clock: Callable[[], float] = time.monotonic,
 ) -> list[list[float]]:
-    """Time each call once a round until the medians are certain or the time is spent.
-
-    Every call runs twice before the first round: once to warm up, once for its length.
+    """Time each call once a round, after two rounds of warm-up.
 
     Args:
-        calls: what is timed; other load of the machine affects all of them alike.
+        calls: what is timed.
         timer: times one call.
         budget: seconds after which no round begins, once there are `LEAST_ROUNDS`.
-        shortest: seconds of a sample, at least; calls are repeated within a sample to reach it.
-        clock: gives seconds.
+        rounds: their number, each of one call; by default as many as make the medians certain.
+        shortest: seconds of a sample, at least, without `rounds`; calls are repeated to reach it.
+        clock: gives the seconds of the budget.
 
     Returns:
         Seconds of one call in every round, for each of `calls`.
     """
     start = clock()
-    repeats = []
     for call in calls:
         timer(call, 1)
-        repeats.append(max(1, math.ceil(shortest / max(timer(call, 1), 1e-9))))
+    lengths = [timer(call, 1) for call in calls]
+    repeats = [1 if rounds else max(1, math.ceil(shortest / max(s, 1e-9))) for s in lengths]
     seconds: list[list[float]] = [[] for _ in calls]
     while True:
         for call, repeat, taken in zip(calls, repeats, seconds, strict=True):
             taken.append(timer(call, repeat))
-        rounds = len(seconds[0])
-        if (clock() - start >= budget and rounds >= LEAST_ROUNDS) or rounds >= MOST_ROUNDS:
+        done = len(seconds[0])
+        if done == (rounds or MOST_ROUNDS):
             return seconds
-        if rounds >= CERTAIN_ROUNDS and max(map(relative_uncertainty, seconds)) <= TOLERANCE:
+        if rounds:
+            continue
+        if done >= LEAST_ROUNDS and clock() - start >= budget:
+            return seconds
+        if done >= CERTAIN_ROUNDS and max(map(relative_uncertainty, seconds)) <= TOLERANCE:
             return seconds
 
 
@@ -98,7 +152,7 @@ def short_trial(makers: Mapping[Key, Callable[[], Call]], timer: Timer) -> dict[
     names = [name for name in calls if first[name] <= SLOWER * min(first.values())]
     if len(names) < 2 or max(first.values()) > SLOW:
         return first
-    samples = sample_alternately([calls[name] for name in names], timer, budget=TRIAL)
+    samples = sample([calls[name] for name in names], timer, budget=TRIAL)
     return {**first, **dict(zip(names, map(min, samples), strict=True))}
 
 
@@ -110,45 +164,5 @@ def relative_uncertainty(seconds: Sequence[float]) -> float:
     """
     ordered, count = sorted(seconds), len(seconds)
     half = 0.98 * math.sqrt(count)
-    low, high = math.floor(count / 2 - half), math.ceil(count / 2 + half)
-    low, high = max(low, 0), min(high, count - 1)
+    low, high = max(math.floor(count / 2 - half), 0), min(math.ceil(count / 2 + half), count - 1)
     return (ordered[high] - ordered[low]) / 2 / ordered[count // 2]
-
-
-def cpu_timer(clock: Callable[[], float] = time.perf_counter) -> Timer:
-    """The timer of a CPU, which needs no synchronisation."""
-
-    def timer(call: Callable[[], Any], repeats: int) -> float:
-        start = clock()
-        for _ in range(repeats):
-            call()
-        return (clock() - start) / repeats
-
-    return timer
-
-
-class CudaTimer:
-    """Times calls by CUDA events, each with an empty L2 cache."""
-
-    def __init__(self, device: torch.device) -> None:
-        """Allocate the buffer that replaces what the cache holds."""
-        self.device = device
-        self.buffer = torch.empty(FLUSHED_BYTES, dtype=torch.int8, device=device)
-
-    def __call__(self, call: Callable[[], Any], repeats: int) -> float:
-        """See `Timer`."""
-        total = 0.0
-        for _ in range(repeats):
-            self.buffer.zero_()
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record()
-            call()
-            end.record()
-            torch.cuda.synchronize(self.device)
-            total += start.elapsed_time(end) / 1000
-        return total / repeats
-
-
-def timer_of(device: torch.device) -> Timer:
-    """The timer of a device."""
-    return cpu_timer() if device.type == "cpu" else CudaTimer(device)

@@ -1,0 +1,186 @@
+"""Commands and the processes that they start: `harness cost`, its predictions, grids of runs."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from benchmarks.claims import Finding, Setting, section, unmeasurable
+from harness.cost.cell import measure_cell
+from harness.cost.limits import measure_limits
+from harness.cost.plan import CostRequest, cells
+from harness.cost.process import measure_in_process
+from harness.cost.sweep import sweep
+from harness.records.cost import CostRecord, CostSpec, Limits, Measured
+from harness.records.fields import Quartiles
+from harness.records.frame import of_costs
+from harness.records.store import CostStore
+from reports.advice.rules import between
+from reports.prediction import DEPTHS, Model, of_model
+
+
+def budget_of(setting: Setting) -> float:
+    """Seconds of sampling for a measurement: the default of `harness cost`."""
+    return 0.1 if setting.tiny else 3.0
+
+
+def records_of(
+    specs: Sequence[CostSpec],
+    setting: Setting,
+    measure: Callable[[CostSpec, Limits, float, float], Measured] = measure_cell,
+) -> list[CostRecord]:
+    """The records of measurements, each made in its process as `harness cost` does."""
+    budget = budget_of(setting)
+    limits = measure_limits(setting.device, "fp32", budget=budget / 3)
+    measured = partial(
+        measure_in_process, limits=limits, budget=budget, timeout=300.0, measure=measure
+    )
+    with TemporaryDirectory() as folder:
+        records = [one for one, _ in sweep(specs, CostStore(Path(folder)), measured, rerun=True)]
+    by_id = {record.spec.id: record for record in records}
+    return [by_id[spec.id] for spec in specs]
+
+
+@section("cost_overhead")
+def measure_overhead(setting: Setting) -> Iterator[Finding]:
+    """What `harness cost` adds to the measurement of a cell: its process and its record."""
+    # The first measurement starts the server of processes and is not counted.
+    lengths = [setting.size(length, length // 32) for length in (1024, 2048, 4096)]
+    specs = cells(
+        CostRequest(
+            attentions=["primal"], lengths=lengths, operations=["train"], level="layer",
+            batching="1", dim=64, heads=2, causal=False, precision="fp32", device=setting.kind,
+            settings={},
+        )
+    )  # fmt: skip
+    with TemporaryDirectory() as folder:
+        inside = Path(folder)
+        whole = [one.seconds for one in records_of(specs, setting, partial(timed, inside))]
+        alone = [float((inside / spec.id).read_text()) for spec in specs]
+    yield Finding(
+        "cost-overhead",
+        f"layers, training, N={lengths}; {budget_of(setting):g} s of sampling a cell",
+        [a / b for a, b in zip(whole[1:], alone[1:], strict=True)],
+        {
+            "cell (s)": Quartiles.of(whole[1:]),
+            "within its process (s)": Quartiles.of(alone[1:]),
+            "first cell (s)": Quartiles.of(whole[:1]),
+        },
+    )
+
+
+def timed(folder: Path, spec: CostSpec, limits: Limits, budget: float, timeout: float) -> Measured:
+    """Measure, and write the seconds that it took to a file."""
+    start = time.perf_counter()
+    measured = measure_cell(spec, limits, budget, timeout)
+    (folder / spec.id).write_text(str(time.perf_counter() - start))
+    return measured
+
+
+ATTENTION, PRECISION = "primal", "fp32"
+
+SMALLEST = 1e-6
+"""The smallest error that is told from none: a record has no ratio of 0."""
+
+Shape = tuple[int, int, int]
+"""Depth, width, tokens."""
+
+USED: Sequence[Shape] = [(d, w, n) for d in DEPTHS for w in (32, 128) for n in (256, 1024)]
+
+OTHERS: Sequence[Shape] = [
+    (2, 32, 256), (3, 128, 256), (6, 32, 1024), (8, 128, 1024), (2, 64, 256), (3, 96, 1024),
+    (6, 64, 1024), (2, 128, 512), (4, 64, 512), (8, 96, 512),
+]  # fmt: skip
+
+
+@section("prediction")
+def measure_prediction(setting: Setting) -> Iterator[Finding]:
+    """How far the costs that `harness advise --depth --width` predicts are from measured ones.
+
+    Models of two depths, two widths and two lengths are measured, and ten others are predicted from
+    them: deeper ones, and those of widths and lengths in between.
+    """
+    others = OTHERS[: setting.size(10, 1)]
+    done = records_of([spec_of(shape, setting) for shape in (*USED, *others)], setting)
+    errors = [errors_of(done[: len(USED)], record) for record in done[len(USED) :]]
+    for name, values in zip(("time", "memory"), zip(*errors, strict=True), strict=True):
+        yield Finding(
+            f"prediction-{name}",
+            f"{ATTENTION}, {PRECISION}, one sample; from {len(USED)} models, of {len(others)} "
+            f"others; {budget_of(setting):g} s of sampling each",
+            values,
+            {f"largest, {name}": Quartiles.of([max(values)])},
+        )
+
+
+def spec_of(shape: Shape, setting: Setting) -> CostSpec:
+    """The measurement of a training step of a model."""
+    depth, width, length = shape
+    request = CostRequest(
+        attentions=[ATTENTION], lengths=[length], operations=["train"], level="step",
+        batching="1", dim=width, heads=max(1, width // 32), causal=False, precision=PRECISION,
+        device=setting.kind, settings={"model": {"depth": depth}},
+    )  # fmt: skip
+    return next(spec for spec in cells(request) if spec.attention == ATTENTION)
+
+
+def errors_of(used: Sequence[CostRecord], other: CostRecord) -> tuple[float, float]:
+    """The relative errors of time and memory of a model that is not among the used ones."""
+    assert other.spec.model is not None
+    model = Model(other.spec.model.depth, other.spec.dim)
+    (actual,) = of_costs([other]).to_dict("records")
+    predicted = of_model(of_costs(used), model, PRECISION).sort_values("length")
+    points = predicted[["length", "seconds", "memory"]].to_numpy().tolist()
+    seconds, memory = between(points, other.spec.length) or (0.0, 0.0)
+    of_sample = actual["memory"] / actual["memory_batch"]
+    time_error, memory_error = abs(seconds / actual["seconds"] - 1), abs(memory / of_sample - 1)
+    return max(SMALLEST, time_error), max(SMALLEST, memory_error)
+
+
+CELLS, STEPS = 16, 300
+
+
+@section("workers")
+def measure_workers(setting: Setting) -> Iterator[Finding]:
+    """Two workers of one thread against one of two threads: `harness run` on a grid of cells."""
+    # One round: the grid is long enough for short load to average out.
+    count, steps = setting.size(CELLS, 2), setting.size(STEPS, 2)
+    how = f"primal on listops, budget laptop with {steps} steps, {count} seeds; 1 round"
+    if (os.cpu_count() or 1) < 2:
+        yield from unmeasurable(["two-workers"], how, "there is one CPU")
+        return
+    with TemporaryDirectory() as store:
+        # The data are in the cache after the first run, and the baselines in the store.
+        grid_seconds(store, 1, steps, workers=1, threads=2)
+        one = grid_seconds(store, count, steps, workers=1, threads=2)
+        two = grid_seconds(store, count, steps, workers=2, threads=1)
+    figures = {
+        "two workers of one thread (s)": Quartiles.of([two]),
+        "one worker of two threads (s)": Quartiles.of([one]),
+    }
+    yield Finding("two-workers", how, [two / one], figures)
+
+
+def grid_seconds(store: str, count: int, steps: int, *, workers: int, threads: int) -> float:
+    """Seconds of one command that trains `count` seeds, with its start.
+
+    The records that `store` holds before are deleted, and its baselines kept.
+    """
+    command = [
+        sys.executable, "-m", "harness.cli", "run", "--task", "listops", "--attention",
+        "primal", "--seeds", ",".join(map(str, range(count))), "--set", f"train.steps={steps}",
+        "--workers", str(workers), "--threads", str(threads), "--device", "cpu",
+        "--store", store,
+    ]  # fmt: skip
+    for record in Path(store).glob("*.json"):
+        record.unlink()
+    start = time.perf_counter()
+    subprocess.run(command, check=True, capture_output=True)
+    seconds = time.perf_counter() - start
+    if len(list(Path(store).glob("*.json"))) != count:
+        raise RuntimeError(f"the grid ended without {count} records")
+    return seconds

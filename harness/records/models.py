@@ -1,0 +1,104 @@
+"""The specifications of models, by kind of input."""
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from harness.records.fields import Count, Frozen, Probability
+
+Positions = Literal["learned", "rotary", "none"]
+
+
+class Transformer(Frozen):
+    """What the transformers around a variant share.
+
+    Attributes:
+        depth: number of layers.
+        dim: width of tokens, embeddings and layers.
+        heads: attention heads per layer.
+        feed_forward: hidden width of the feed-forward block.
+        dropout: probability after the embedding, after each attention, and after both linear
+            layers of each feed-forward block.
+        attention_dropout: probability of dropping an attention weight, where a variant has them.
+    """
+
+    depth: Count
+    dim: Count
+    heads: Count
+    feed_forward: Count
+    dropout: Probability
+    attention_dropout: Probability
+
+
+class SequenceModel(Transformer):
+    """A transformer of our layers.
+
+    Attributes:
+        short_conv: taps of the convolution behind the projections of queries, keys and values: with
+            4, of this token and the three before it; where the model is not causal, the next odd
+            number of taps, centred; 0 for none. See `zoo.projection`.
+        recompute: what each layer computes again in the backward pass instead of storing it:
+            nothing, the attention, or the whole layer; see `zoo.encoder`.
+        norm: `pre` normalises the input of each attention and feed-forward block (layer norm);
+            `post` and `batch` the sums behind them (layer norm and batch norm); see
+            `zoo.post_norm`.
+    """
+
+    short_conv: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    recompute: Literal["none", "attention", "layer"] = "none"
+    norm: Literal["pre", "post", "batch"] = "pre"
+
+    @model_validator(mode="after")
+    def _check_recomputation(self) -> "SequenceModel":
+        if self.norm == "batch" and self.recompute == "layer":
+            raise ValueError(
+                "norm=batch with recompute=layer counts each batch twice; use recompute=attention"
+            )
+        return self
+
+
+class Encoder(SequenceModel):
+    """The model of sequences: see `harness.classifier`.
+
+    Attributes:
+        head: hidden width of the classifier; 0 for a linear one.
+        positions: `learned` adds a vector to each token; `rotary` rotates queries and keys; `none`
+            leaves the order to causality, convolutions and decay.
+        pooling: `mean` gives the classifier the mean of the tokens; `flatten` all tokens in order,
+            without a hidden layer, so that `head` has no meaning.
+    """
+
+    kind: Literal["encoder"] = "encoder"
+    head: Annotated[int, Field(ge=0, lt=2**63)]
+    positions: Positions
+    pooling: Literal["mean", "flatten"] = "mean"
+
+
+class VisionTransformer(Transformer):
+    """The model of images: see `harness.vision`.
+
+    Attributes:
+        drop_path: probability of leaving out the last attention and feed-forward block for an
+            image; it falls linearly to 0 at the first layer (Huang et al., 2016, arXiv 1603.09382).
+    """
+
+    kind: Literal["vision"] = "vision"
+    drop_path: Probability = 0.0
+
+
+class DecisionTransformer(SequenceModel):
+    """The model of trajectories: see `harness.decision_transformer`; a step has its time."""
+
+    kind: Literal["decision"] = "decision"
+    positions: Literal["learned", "rotary"]
+
+
+Model = Annotated[Encoder | VisionTransformer | DecisionTransformer, Field(discriminator="kind")]
+
+MODELS: Mapping[str, type[Encoder | VisionTransformer | DecisionTransformer]] = {
+    "sequences": Encoder,
+    "images": VisionTransformer,
+    "trajectories": DecisionTransformer,
+}
+"""The specification of the model by `Task.inputs`."""

@@ -1,0 +1,29 @@
+"""Small specifications and figures, and functions that fail: nothing heavy is imported."""
+
+from collections.abc import Callable
+from typing import Any
+
+from harness.records.cost import CostSpec, Limits, Measured
+from harness.records.fields import Quartiles
+
+SOME = Quartiles(q1=1.0, median=2.0, q3=3.0)
+LIMITS = Limits(bytes_per_second=1e9, flops_per_second=1e9)
+MEASURED = Measured(
+    seconds=SOME, samples=9, ratio=SOME, no_ratio="", peak_bytes=4, memory_ratio=1.0, flops=5,
+    analytic_flops=None, backend="", required_bytes=6, parameters=7, state_bytes=None,
+    limits=LIMITS,
+)  # fmt: skip
+COST = CostSpec(
+    attention="none", options={"none": {}}, level="layer", operation="train", length=64, batch=1,
+    batching="1", dim=16, heads=2, causal=False, model=None, precision="fp32", device="cpu",
+    machine="test", threads=1,
+)  # fmt: skip
+
+
+def raising(error: BaseException) -> Callable[..., Any]:
+    """A function that raises `error`, whatever it is called with."""
+
+    def fail(*_, **__):
+        raise error
+
+    return fail
