@@ -126,7 +126,7 @@ def _seeds_at_baseline(runs: pd.DataFrame, rows: pd.DataFrame) -> pd.Series:
     """The finished seeds not better than the strongest baseline; NaN of a row that is one."""
     finished = runs[runs["score"].notna() & ~runs["baseline"]].set_index(["question", "row"])
     strongest = rows["baseline_value"].reindex(finished.index)
-    sign = finished["better"].map({"higher": 1, "lower": -1})
+    sign = finished["better"].map({"higher": 1, "lower": -1}).astype(float)
     behind = (sign * (finished["score"] - strongest) <= 0).where(strongest.notna())
     return behind.astype(float).groupby(level=[0, 1]).sum(min_count=1)
 
