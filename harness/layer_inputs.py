@@ -1,15 +1,25 @@
-"""The inputs of the attention layers of a model, on examples of a split."""
+"""The inputs of attention layers: those of a model on examples of a split, and generated ones."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import math
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from tasks.contract import Split
-from zoo.contract import Attention
+from zoo.contract import Attention, Unsupported
+from zoo.library import create
+from zoo.projected import ProjectedAttention
+from zoo.registry import Value
+
+WAVES = 8
+"""Frequencies of a smooth input, from one period in the sequence on."""
+
+KINDS = ("random", "smooth")
+"""Generated inputs."""
 
 
 class Inputs(NamedTuple):
@@ -18,13 +28,10 @@ class Inputs(NamedTuple):
     x: Tensor
     mask: Tensor | None
 
-
-def evenly_spaced(split: Split, count: int) -> Int[Tensor, " n"]:
-    """The indices of at most `count` examples of a split, ascending, the first and last included.
-
-    Of one example it is the first.
-    """
-    return torch.linspace(0, len(split) - 1, min(count, len(split))).long().unique()
+    def sequences(self) -> Iterator[Tensor]:
+        """The tokens of each sequence without padding, (1, n, d) each."""
+        for number, x in enumerate(self.x):
+            yield x[None] if self.mask is None else x[None, self.mask[number]]
 
 
 def attentions(model: nn.Module) -> list[Attention]:
@@ -35,18 +42,83 @@ def attentions(model: nn.Module) -> list[Attention]:
     return [part for name, part in found.items() if not name.startswith(inner)]
 
 
-@contextmanager
-def recorded(model: nn.Module) -> Iterator[list[Inputs]]:
-    """The inputs of each attention layer, in the order of the calls while the context is open."""
-    calls: list[Inputs] = []
+def inputs_of_layers(model: nn.Module, split: Split, samples: int) -> list[list[Inputs]]:
+    """The inputs of each attention layer, first to last, one by one on examples of a split.
 
-    def note(module: nn.Module, arguments: tuple[Any, ...]) -> None:
-        x, _, mask = arguments
-        calls.append(Inputs(x, mask))
+    The examples are evenly spaced, the first and the last included; of one it is the first.
+    """
+    examples = torch.linspace(0, len(split) - 1, min(samples, len(split))).long().unique()
+    layers = attentions(model)
+    inputs: list[list[Inputs]] = [[] for _ in layers]
 
-    hooks = [layer.register_forward_pre_hook(note) for layer in attentions(model)]
+    def note(calls: list[Inputs], module: nn.Module, arguments: tuple[Any, ...]) -> None:
+        calls.append(Inputs(arguments[0], arguments[2]))
+
+    hooks = [
+        layer.register_forward_pre_hook(partial(note, calls))
+        for layer, calls in zip(layers, inputs, strict=True)
+    ]
     try:
-        yield calls
+        with torch.no_grad():
+            for example in examples:
+                model(split.gather(example[None]))
     finally:
         for hook in hooks:
             hook.remove()
+    return inputs
+
+
+def generated_inputs(kind: str, samples: int, length: int, dim: int) -> Float[Tensor, "b n d"]:
+    """Tokens of mean 0 and variance 1: independent, or sums of a few waves over the sequence."""
+    if kind == "random":
+        return torch.randn(samples, length, dim)
+    amplitudes = torch.randn(2, samples, 1, dim, WAVES) / math.sqrt(WAVES)
+    angles = 2 * math.pi * torch.arange(length)[:, None] / length * torch.arange(1, WAVES + 1)
+    cosines, sines = (wave[None, :, None] for wave in (angles.cos(), angles.sin()))
+    return (amplitudes[0] * cosines + amplitudes[1] * sines).sum(-1)
+
+
+def scale_logits(layer: ProjectedAttention, x: Float[Tensor, "b n d"], deviation: float) -> None:
+    """Scale the queries of a layer of softmax, so that its logits on `x` have that deviation."""
+    factor = deviation / spread_of_logits(layer, x)
+    with torch.no_grad():
+        layer.query.weight.mul_(factor)
+        layer.query.bias.mul_(factor)
+
+
+def spread_of_logits(layer: ProjectedAttention, x: Float[Tensor, "b n d"]) -> float:
+    """The standard deviation of q . k / sqrt(e) over all samples, heads and pairs of tokens."""
+    heads = layer.size.heads
+    with torch.no_grad():
+        q, k = layer.query(x), layer.context(x).chunk(2, -1)[0]
+        q, k = (part.unflatten(-1, (heads, -1)).transpose(1, 2) for part in (q, k))
+        return (q @ k.mT / math.sqrt(q.shape[-1])).std().item()
+
+
+def projected(layer: Attention) -> ProjectedAttention:
+    """The layer, in evaluation mode.
+
+    Raises:
+        Unsupported: it has no projections for queries, keys and values.
+    """
+    if not isinstance(layer, ProjectedAttention) or layer.shared_qk:
+        raise Unsupported(
+            f"{layer.name()} has no separate queries, keys and values as softmax has; nothing says "
+            "what it would approximate"
+        )
+    return layer.eval()
+
+
+def alike(reference: ProjectedAttention, name: str, options: Mapping[str, Value]) -> Attention:
+    """A layer of the variant, of the size and with the projections of `reference`.
+
+    Raises:
+        Unsupported: it has no projections for queries, keys and values.
+    """
+    size = reference.size
+    layer = create(
+        name, dim=size.dim, heads=size.heads, max_len=size.max_len, causal=size.causal,
+        rotary=size.rotary, **options,
+    )  # fmt: skip
+    projected(layer).load_state_dict(reference.state_dict(), strict=False)
+    return layer

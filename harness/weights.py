@@ -1,12 +1,16 @@
 """The weights that a run keeps: those before training, and those of each evaluation on dev."""
 
 import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from torch import nn
 
 from harness.checkpoint import DAMAGE, DamagedError, read, write
-from zoo.registry import UserError
+from harness.records.record import Record
+from harness.records.store import Broken, Store
+from zoo.registry import UserError, unknown
 
 REMEDY = "make them again with: harness run --rerun --keep-checkpoints"
 
@@ -31,6 +35,40 @@ def find(folder: Path) -> dict[int, Path]:
     found = {path: NAME.fullmatch(path.name) for path in sorted(folder.iterdir())}
     # Opening a named pipe would block for ever.
     return {int(match[1]): path for path, match in found.items() if match and path.is_file()}
+
+
+class KeptRun(NamedTuple):
+    """A run, its name, and the files of its weights by step."""
+
+    name: str
+    record: Record
+    files: dict[int, Path]
+
+
+def kept_runs(store: Store, names: Sequence[str] = ()) -> Iterator[KeptRun]:
+    """The runs of those names, or paths, or every run with saved weights.
+
+    Raises:
+        UserError: there is no such run, it kept no weights, or its file is no record.
+    """
+    known = [name.removesuffix(".json") for name in store.files()]
+    wanted = [Path(name).name.removesuffix(".json") for name in names]
+    if wrong := [name for name in wanted if name not in known]:
+        raise UserError(unknown("run", wrong[0], known))
+    folders = {name: find(store.folder / "weights" / name) for name in wanted or known}
+    without = [name for name in wanted if not folders[name]]
+    if without or not any(folders.values()):
+        which = f"run {without[0]!r}" if without else f"no run of store {str(store.folder)!r}"
+        raise UserError(
+            f"{which} has {'no ' if without else ''}saved weights; make them with: harness run "
+            "--keep-checkpoints --rerun"
+        )
+    for name, files in folders.items():
+        if files:
+            record = store.read_file(f"{name}.json")
+            if isinstance(record, Broken):
+                raise UserError(f"{record.path} is not a record ({record.reason}); move it away")
+            yield KeptRun(name, record, files)
 
 
 def load(path: Path, model: nn.Module) -> None:

@@ -6,19 +6,16 @@ from typing import Annotated
 import typer
 
 from harness.cli.advise import advise
-from harness.cli.approximation import approximation
 from harness.cli.check import check
 from harness.cli.cost import cost
 from harness.cli.data import data
-from harness.cli.ksvd import ksvd
 from harness.cli.list import list_
-from harness.cli.locality import locality
 from harness.cli.process import add_command, group, invoke
 from harness.cli.report import report
 from harness.cli.run import run
 from harness.cli.site import site
-from harness.cli.spectrum import spectrum
 from harness.cli.status import status
+from harness.cli.study import study
 from zoo.registry import UserError
 
 RENAMED = {
@@ -34,9 +31,6 @@ RENAMED = {
 }
 """What replaces the commands of the previous release."""
 
-study = group(help="Measure what attention matrices and layers do, apart from accuracy and cost.")
-for function in (spectrum, approximation, ksvd, locality):
-    add_command(study, function)
 
 app = group(name="harness")
 for function in (run, status, cost, check, list_, report, advise, site):

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import typer
 
-from harness.cli import cards, catalogue, first, report
+from harness import studies
+from harness.cli import cards, catalogue, first, report, study
 from harness.cli.process import script
 from harness.records.certificate import Certificate, read_certificates
 from harness.records.shallow import read_studies, write_study
@@ -95,6 +96,14 @@ def _fit_studies(folder: Path) -> None:
             typer.echo(write_study(folder, study(name)))
 
 
+def _studies(root: Path) -> Files:
+    """The pages of the studies that have results."""
+    found: dict[Path, bytes] = {}
+    for name in studies.names():
+        found |= report.within(root / "results", study.pages(studies.find(name), root / "results"))
+    return found
+
+
 def _screen(root: Path) -> Files:
     """The README with what the first command printed, as `results/screens/first.json` has it.
 
@@ -129,7 +138,9 @@ def _cards(root: Path) -> Files:
     return cards.made(root / "docs" / "tasks.md", root / "results")
 
 
-GENERATORS: tuple[Callable[[Path], Files], ...] = (_documents, _reports, _screen, _cards)
+GENERATORS: tuple[Callable[[Path], Files], ...] = (
+    _documents, _reports, _studies, _screen, _cards,
+)  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -19,12 +19,12 @@ from harness.records.files import remove_partial, require_writable, write_atomic
 from harness.records.locks import Locks
 from harness.records.record import FINAL, Record
 from harness.records.spec import RunSpec, TaskSpec
-from harness.records.spectrum import SpectrumRecord
+from harness.records.study import StudyRecord, StudySpec
 from zoo.registry import UserError, in_one_line
 
-SpecT = TypeVar("SpecT", RunSpec, CostSpec, TaskSpec)
+SpecT = TypeVar("SpecT", RunSpec, CostSpec, StudySpec, TaskSpec)
 StoreT = TypeVar("StoreT", bound="RecordStore[Any, Any]")
-RecordT = TypeVar("RecordT", Record, CostRecord, SpectrumRecord, TaskBaselines)
+RecordT = TypeVar("RecordT", Record, CostRecord, StudyRecord, TaskBaselines)
 
 
 class Broken(NamedTuple):
@@ -235,14 +235,14 @@ class CostStore(RecordStore[CostSpec, CostRecord]):
         return f"{attention}-{setting}-{spec.id}"
 
 
-class SpectrumStore(RecordStore[RunSpec, SpectrumRecord]):
-    """The records of spectra of attention matrices, by the names of the runs."""
+class StudyStore(RecordStore[StudySpec, StudyRecord]):
+    """The records of studies, by study and subject."""
 
-    kind, subfolder = SpectrumRecord, "spectra"
+    kind, subfolder = StudyRecord, "studies"
 
-    def name(self, spec: RunSpec) -> str:
+    def name(self, spec: StudySpec) -> str:
         """See `RecordStore.name`."""
-        return name_of_run(spec)
+        return f"{spec.study}-{re.sub(r'[/*()]', '-', spec.subject)}"
 
 
 class BaselineStore(RecordStore[TaskSpec, TaskBaselines]):

@@ -1,1 +1,1 @@
-"""Figures of boards and of locality studies, drawn with matplotlib."""
+"""Figures of boards and tables, drawn with matplotlib."""

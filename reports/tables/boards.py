@@ -3,12 +3,10 @@
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from harness.records.cost import CostRecord
 from harness.records.record import Metric, Record
 from harness.records.spec import RunSpec
-from harness.records.spectrum import SpectrumRecord
 from harness.records.tuning import is_trial
 from reports.tables.rows import Row, group_by, in_order
 from reports.tables.scores import Baselines, best_first
@@ -24,8 +22,6 @@ from reports.tables.settings import (
 from reports.tables.standings import verdict, with_standings
 from reports.tables.trials import without_trials
 from reports.tables.versions import of_newest_versions
-
-OfRun = TypeVar("OfRun", Record, SpectrumRecord)
 
 Options = Mapping[str, Mapping[str, object]]
 """Options of the variants of a run, by variant."""
@@ -85,8 +81,8 @@ def boards(records: Iterable[Record]) -> list[Board]:
 
 
 def grouped(
-    records: Iterable[OfRun], shared: Callable[[OfRun], Setting]
-) -> list[tuple[str, Setting, list[OfRun]]]:
+    records: Iterable[Record], shared: Callable[[Record], Setting]
+) -> list[tuple[str, Setting, list[Record]]]:
     """Groups of runs of one setting and kind of processor in order, with its title and setting.
 
     Runs of older versions of a task are left out. Threads belong to the cost of a run, and not to
@@ -103,12 +99,12 @@ def grouped(
     return list(zip(names, settings, runs, strict=True))
 
 
-def machine(record: Record | CostRecord | SpectrumRecord) -> str:
+def machine(record: Record | CostRecord) -> str:
     """The machine of a cost: the device, for a CPU with the number of threads."""
     return machines([record])
 
 
-def machines(records: Sequence[Record | CostRecord | SpectrumRecord]) -> str:
+def machines(records: Sequence[Record | CostRecord]) -> str:
     """The device of runs, for a CPU with each number of threads."""
     name = records[0].environment.device
     counts = sorted({record.environment.threads for record in records})

@@ -3,18 +3,14 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TypeVar
 
 from harness.records.record import Record
 from harness.records.spec import RunSpec
-from harness.records.spectrum import SpectrumRecord
-
-Run = TypeVar("Run", Record, SpectrumRecord)
 
 VERSION = re.compile(r"@(\d+)")
 
 
-def of_newest_versions(records: Iterable[Run]) -> list[Run]:
+def of_newest_versions(records: Iterable[Record]) -> list[Record]:
     """The runs of the newest version of each task that any of the runs is of."""
     runs = list(records)
     newest: dict[str, int] = {}

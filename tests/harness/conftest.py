@@ -3,10 +3,12 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
 
+from harness import weights
 from harness.cli import main
 from harness.cost.process import Outcome
 from harness.environment import describe
@@ -92,6 +94,29 @@ def requested(
         attention=attention, task=task, budget=budget, seed=0, device="cpu", block=block,
         precision="fp32", compiled=False, positions=positions, settings=settings,
     )  # fmt: skip
+
+
+@pytest.fixture
+def kept(plan, tmp_path, monkeypatch):
+    """Makes a run with weights of two steps for a study, whose test split cannot be read.
+
+    Returns it with its model at the last step, and its dev split.
+    """
+
+    def make(study: ModuleType, attention: str, settings: Mapping[str, Mapping] | None = None):
+        run = plan(attention, settings=settings)
+        model, folder = build_model(run.spec, run.task).eval(), tmp_path / attention
+        files = {0: weights.save(folder, 0, model)}
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(0.1 * torch.randn_like(parameter))
+        files[5] = weights.save(folder, 5, model)
+        monkeypatch.setitem(run.data.splits, "test", None)
+        monkeypatch.setattr(study, "restore", lambda spec: run)
+        record = SimpleNamespace(spec=run.spec, started="")
+        return weights.KeptRun(attention, record, files), model, run.data.splits["dev"]
+
+    return make
 
 
 @pytest.fixture

@@ -1,20 +1,21 @@
 """The comparison of Primal-Attention with the exact KSVD: its parts by their definitions."""
 
-import json
+from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 
-from harness import ksvd, weights
-from harness.ksvd import Setting
-from harness.layer_inputs import attentions, recorded
-from harness.model import build_model
-from harness.records.ksvd import KsvdCurve
+from harness.layer_inputs import attentions, inputs_of_layers
+from harness.studies import ksvd
+from harness.studies.ksvd import Ksvd
+from harness.subspaces import alignments, objective, reconstruction
 from tests.zoo.primal_oracle import positions
 from zoo.contract import Unsupported
 from zoo.library import create
 
-SETTING = Setting({"rank": 2}, dim=8, heads=1, tokens=16, samples=1, steps=100, lr=0.03)
+RESULTS = Path(__file__).parents[2] / "results"
+SETTING = Ksvd(rank=2, dim=8, tokens=16, steps=100, lr=0.03)
 
 
 def layer_of(variant="primal", **options):
@@ -34,7 +35,7 @@ def layer_of(variant="primal", **options):
 def test_the_loss_is_eta_times_the_square_of_the_mean_objective(variant, options, trace):
     layer = layer_of(variant, trace=trace, eta=0.7, **options)
     x = torch.randn(3, 12, 8).double()
-    expected = 0.7 * ksvd.objective(layer, x).mean().square()
+    expected = 0.7 * objective(layer, x).mean().square()
     torch.testing.assert_close(layer(x).losses["ksvd"], expected, rtol=1e-10, atol=0)
 
 
@@ -59,7 +60,7 @@ def test_the_alignment_is_that_of_the_scores_with_the_singular_vectors_of_the_wh
                 cosines = torch.linalg.svdvals(torch.linalg.qr(scores)[0].T @ basis)
                 found[side].append(cosines.square().mean())
         expected = [torch.stack(found[side]).mean().item() for side in ("left", "right")]
-        assert ksvd.alignments(layer, x) == pytest.approx(expected, rel=1e-8)
+        assert alignments(layer, x) == pytest.approx(expected, rel=1e-8)
 
 
 def test_at_the_exact_subspaces_the_control_is_the_rest_of_the_spectrum():
@@ -72,38 +73,46 @@ def test_at_the_exact_subspaces_the_control_is_the_rest_of_the_spectrum():
         layer.directions.copy_(
             torch.stack([phi_k.T @ vt[:2].T @ mixed, phi_q.T @ u[:, :2]])[:, None]
         )
-    assert ksvd.alignments(layer, x) == pytest.approx((1, 1))
+    assert alignments(layer, x) == pytest.approx((1, 1))
     expected = (s[2:] ** 2).sum() / (s**2).sum()
-    assert ksvd.reconstruction(layer, x).item() == pytest.approx(expected.item())
+    assert reconstruction(layer, x).item() == pytest.approx(expected.item())
 
 
 @pytest.mark.slow
 def test_the_ksvd_loss_reaches_zero_where_it_is_and_the_control_reaches_the_subspaces():
-    losses = ["ksvd", "task", "task+ksvd", "reconstruction"]
-    found = {
-        one.loss: one
-        for one in ksvd.training_curves(SETTING, ["random"], ["weights"], ["data"], losses, [1])
+    curves = {
+        loss: pd.DataFrame(ksvd.training(SETTING, "weights", "data", loss, 1))
+        for loss in ksvd.LOSSES
     }
-    starts = {one.states[0] for one in found.values()}
-    assert len(starts) == 1
-    ends = {name: one.states[-1] for name, one in found.items()}
-    start = starts.pop()
+    numbers = ["objective", "left_alignment", "right_alignment", "task_loss"]
+    assert len({tuple(curve[numbers].iloc[0]) for curve in curves.values()}) == 1
+    ends, start = {loss: curve.iloc[-1] for loss, curve in curves.items()}, curves["task"].iloc[0]
     assert ends["ksvd"].objective ** 2 < 1e-4 < 1e-2 < start.objective**2
-    assert max(ends["ksvd"].left, ends["ksvd"].right) < 0.8
-    assert min(ends["reconstruction"].left, ends["reconstruction"].right) > 0.95
-    assert ends["task"].task < start.task / 2 and ends["task"].objective ** 2 > 1e-2
-    assert ends["task+ksvd"].task < start.task / 2 and ends["task+ksvd"].objective ** 2 < 1e-2
-    assert [one.step for one in found["task"].states] == ksvd.recorded_steps(100)
+    assert (
+        max(ends["ksvd"][numbers[1:3]]) < 0.8 and min(ends["reconstruction"][numbers[1:3]]) > 0.95
+    )
+    assert ends["task"].task_loss < start.task_loss / 2 and ends["task"].objective ** 2 > 1e-2
+    both = ends["task+ksvd"]
+    assert both.task_loss < start.task_loss / 2 and both.objective**2 < 1e-2
+    assert curves["task"]["step"].tolist() == ksvd.recorded_steps(100)
+    assert set(curves["task"]["random_alignment"]) == {0.25}
 
 
-def test_queries_and_keys_are_trained_only_if_everything_is():
-    x, target = torch.randn(2, 1, 16, 8).double()
+def test_queries_and_keys_are_trained_only_if_everything_is(monkeypatch):
+    made = []
+
+    def keep(*arguments, **options):
+        made.append(create(*arguments, **options))
+        return made[-1]
+
+    monkeypatch.setattr(ksvd, "create", keep)
     for trained in ("weights", "all"):
-        layer = create("primal", dim=8, heads=1, max_len=16, rank=2).double()
-        before = layer.query_key.weight.detach().clone()
-        setting = SETTING._replace(steps=2)
-        ksvd._train(layer, x, target, "task", trained, setting)
-        assert torch.equal(layer.query_key.weight, before) is (trained == "weights")
+        [*ksvd.training(SETTING, trained, "data", "task", 0)][:1]
+    fixed, free = (layer.query_key.weight for layer in made[1::2])
+    torch.manual_seed(0)
+    first = create("primal", dim=8, heads=1, max_len=16, rank=2, trace="data").double()
+    assert torch.equal(fixed, first.query_key.weight)
+    assert not torch.equal(free, first.query_key.weight)
 
 
 def test_steps_are_recorded_from_the_first_to_the_last():
@@ -113,29 +122,19 @@ def test_steps_are_recorded_from_the_first_to_the_last():
 
 
 @pytest.mark.slow
-def test_a_run_is_compared_at_each_kept_step_on_the_real_tokens_of_dev(plan, tmp_path, monkeypatch):
-    one = plan("softmax+primal", settings={"primal": {"rank": "3"}})
-    model = build_model(one.spec, one.task).eval()
-    files = {0: weights.save(tmp_path, 0, model)}
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-    files[5] = weights.save(tmp_path, 5, model)
-    dev, layer = one.data.splits["dev"], attentions(model)[-1]
-    monkeypatch.setitem(one.data.splits, "test", None)
-    (curve,) = ksvd.run_curves(one, files, 3)
-    assert [state.step for state in curve.states] == [0, 5]
-    assert curve.inputs == "listops softmax+primal, layer 2" and curve.rank == 3
-    with torch.no_grad(), recorded(model) as calls:
-        batches = [dev.gather(torch.tensor([example])) for example in (0, 7, 15)]
-        for batch in batches:
-            model(batch)
-    real = [call.x[:, call.mask[0]] for call in calls[1::2]]
-    assert curve.tokens == max(x.shape[1] for x in real) < 24
-    mean = sum(ksvd.objective(layer, x).mean().item() for x in real) / 3
-    assert curve.states[-1].objective == pytest.approx(mean, rel=1e-4)
+def test_a_run_is_compared_at_each_kept_step_on_the_real_tokens_of_dev(kept):
+    run, model, dev = kept(ksvd, "softmax+primal", {"primal": {"rank": "3"}})
+    rows = pd.DataFrame(ksvd.on_run(run, 3, print))
+    assert rows["step"].tolist() == [0, 5] and set(rows["rank"]) == {3}
+    assert set(rows["inputs"]) == {"listops softmax+primal, layer 2"}
+    layer, calls = attentions(model)[-1], inputs_of_layers(model, dev, 3)[1]
+    xs = [call.x[:, call.mask[0]] for call in calls]
+    assert len(xs) == 3 and rows["tokens"].tolist()[-1] == max(x.shape[1] for x in xs) < 24
+    mean = sum(objective(layer, x).mean().item() for x in xs) / 3
+    assert rows["objective"].iloc[-1] == pytest.approx(mean, rel=1e-4)
+    run, *_ = kept(ksvd, "softmax")
     with pytest.raises(Unsupported, match="no layer of the run of softmax is primal"):
-        [*ksvd.run_curves(plan("softmax"), files, 3)]
+        [*ksvd.on_run(run, 3, print)]
 
 
 def test_the_causal_form_with_weights_for_each_token_is_rejected():
@@ -144,53 +143,66 @@ def test_the_causal_form_with_weights_for_each_token_is_rejected():
         layer.problem(torch.randn(1, 12, 8).double())
 
 
-@pytest.mark.slow
-def test_the_command_writes_a_table_and_a_figure(call, tmp_path):
-    small = ["--dim", "8", "--tokens", "8", "--rank", "2", "--steps", "2", "--seeds", "0,1"]
-    given = ["--losses", "ksvd,task", "--traces", "data", "--out", str(tmp_path), "--json"]
-    code, text, err = call("study", "ksvd", *small, *given)
-    assert code == 0, err
-    curves = [KsvdCurve.model_validate(row) for row in json.loads(text)["rows"]]
-    assert [(one.loss, one.seed) for one in curves] == [
-        ("ksvd", 0), ("ksvd", 1), ("task", 0), ("task", 1),
-    ]  # fmt: skip
-    assert {path.name for path in tmp_path.iterdir()} == {
-        f"ksvd.{kind}" for kind in ("md", "csv", "png", "svg")
-    }
+def test_the_page_has_means_and_ranges_over_the_seeds():
+    shared = {"inputs": "random", "trained": "weights", "trace": "data", "samples": 1, "tokens": 16,
+              "heads": 1, "width": 8, "rank": 2, "left_alignment": 0.2, "right_alignment": 0.4,
+              "random_alignment": 0.25, "task_loss": 0.5}  # fmt: skip
+    frame = pd.DataFrame([
+        {**shared, "loss": loss, "seed": seed, "step": step, "objective": objective / (1 + step)}
+        for loss, seed, objective in (("ksvd", 0, 10.0), ("ksvd", 1, -30.0), ("task", 0, 0.0))
+        for step in (0, 1, 9)
+    ])  # fmt: skip
+    (section,) = Ksvd.sections(frame)
+    line = section.table.iloc[0]
+    assert (line["loss"], line["seeds"], line["steps"], line["task loss, end"]) == (
+        "ksvd",
+        2,
+        9,
+        0.5,
+    )
+    assert line["J², start"] == (500, 100, 900) and line["J², end"] == (5, 1, 9)
+    assert line["alignment, start"] == pytest.approx((0.3, 0.3, 0.3))
+    assert section.table.iloc[1]["J², start"] == 0 and "alignment, random: 0.250" in section.text
+    assert len([*Ksvd.sections(pd.concat([frame, frame.assign(trace="weights")]))]) == 2
+    squares, aligned = (axes_of(panel) for panel in Ksvd.panels(frame))
+    assert [*squares.lines[0].get_ydata()] == [500, 125, 5]
+    # A zero is drawn as the smallest value of the logarithmic axis.
+    assert [*squares.lines[1].get_ydata()] == [1e-16] * 3
+    band = squares.collections[0].get_paths()[0].get_extents()
+    assert (band.y0, band.y1) == (1, 900)
+    assert {*aligned.lines[-1].get_ydata()} == {0.25}
 
 
-@pytest.mark.slow
-def test_the_command_reads_a_run_with_kept_weights(call, store, unmeasured, tmp_path):
-    given = ["--budget", "smoke", "--precision", "fp32", "--keep-checkpoints"]
-    for option in ("min_len=2", "max_len=24", "train=64", "dev=16", "test=18"):
-        given += ["--set", f"listops.{option}"]
-    assert call("run", "-a", "primal", *given)[0] == 0
-    (name,) = [path.stem for path in store.folder.glob("*.json")]
-    code, text, err = call("study", "ksvd", "--run", name, "--out", str(tmp_path), "--json")
-    assert code == 0, err
-    first = KsvdCurve.model_validate(json.loads(text)["rows"][0])
-    assert first.states[0].step == 0 < first.states[-1].step
-    assert first.inputs == "listops primal, layer 1"
+def axes_of(panel):
+    from matplotlib.figure import Figure
+
+    axes = Figure().subplots()
+    panel.draw(axes)
+    return axes
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--losses", "ksdv"], "did you mean 'ksvd'?"),
-        (["--trained", "none"], "unknown trained part 'none'"),
-        (["--inputs", "smoth"], "did you mean 'smooth'?"),
-        (["--traces", "x"], "unknown trace 'x'"),
-        (["--set", "linear.chunk=1"], "'linear' is not the variant"),
-        (["--set", "primal.rnk=1"], "did you mean 'rank'?"),
-        (["--set", "primal.trace=data"], "give --traces"),
-        (["--rank", "32"], "rank 32 of 32 features spans all singular vectors"),
-        (["--tokens", "4"], "rank 4 of 4 tokens spans all singular vectors"),
-        (["--dim", "9", "--heads", "2"], "heads"),
-        (["--seeds", "a"], "are not integers"),
-        (["--run", "missing"], "unknown run 'missing'"),
-    ],
-)
-def test_bad_input_is_one_line(call, tmp_path, options, message):
-    code, _, err = call("study", "ksvd", *options, "--out", str(tmp_path))
-    assert code == 2 and message in err and err.count("\n") == 1
-    assert not [*tmp_path.iterdir()]
+@pytest.fixture(scope="module")
+def published() -> dict[str, pd.DataFrame]:
+    """What `results/` shows of each of the four groups, by its title."""
+    return {section.title: section.table.set_index("loss")
+            for section in Ksvd.sections(Ksvd.frame(RESULTS))}  # fmt: skip
+
+
+def test_the_published_ksvd_loss_reaches_zero_without_the_subspaces(published):
+    assert len(published) == 4
+    for lines in published.values():
+        line, control = lines.loc["ksvd"], lines.loc["reconstruction"]
+        start, end = line["alignment, start"][0], line["alignment, end"][0]
+        assert line["J², end"][2] < 1e-11 and line["J², start"][1] > 1e-2
+        assert abs(end - start) < 0.1 and end < 0.36
+        assert control["alignment, end"][1] > 0.995
+
+
+def test_beside_a_task_the_published_loss_makes_the_objective_small_and_aligns_little(published):
+    gains = []
+    for lines in published.values():
+        both, task = lines.loc["task+ksvd"], lines.loc["task"]
+        assert both["J², end"][0] < 2e-5 and task["J², end"][0] > 2
+        gains.append(both["alignment, end"][0] - task["alignment, end"][0])
+        assert both["alignment, end"][0] < 0.45
+    assert all(0 <= gain < 0.15 for gain in gains) and sum(gains[:2]) / 2 < 0.02

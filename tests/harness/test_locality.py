@@ -1,15 +1,21 @@
 """`harness study locality`: the runs of an audit, and the page made from them."""
 
+import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 
-from harness.locality import shuffled, windowed
 from harness.plan import Request
+from harness.records.answers import CorrectAnswers
+from harness.records.interval import interval_of
+from harness.records.sample import Sample
 from harness.records.spec import RunSpec
+from harness.studies.locality import SHUFFLED, WINDOW, Locality, scores, shuffled, windowed
+from tests.reports.conftest import ACCURACY, make_record
 
 
 def request(task: str, seed: int = 0, **settings) -> Request:
     return Request(
-        attention="primal", task=task, budget="smoke", seed=seed, device="cpu", precision="fp32",
+        attention="softmax", task=task, budget="smoke", seed=seed, device="cpu", precision="fp32",
         compiled=False, settings=settings,
     )  # fmt: skip
 
@@ -30,21 +36,6 @@ def test_an_audit_has_full_and_no_attention_and_every_window_and_block():
     assert len({one.id for one in runs}) == len(runs)
 
 
-def test_locality_runs_its_cells_once_and_writes_its_page(call, store, unmeasured):
-    argv = ("study", "locality", "majority", "--windows", "4", "--budget", "smoke")
-    code, out, _ = call(*argv)
-    assert code == 0
-    assert [line.rpartition("/")[2] for line in out.splitlines()[-3:]] == [
-        "locality.md", "locality.png", "locality.svg",
-    ]  # fmt: skip
-    assert len(list(store.folder.glob("*.json"))) == 4
-    page = (store.folder / "locality.md").read_text("utf-8")
-    assert "| 4 |" in page and "| all |" in page
-    before = {path: path.stat().st_mtime_ns for path in store.folder.glob("*.json")}
-    assert call(*argv)[0] == 0
-    assert before == {path: path.stat().st_mtime_ns for path in store.folder.glob("*.json")}
-
-
 def test_a_window_or_block_of_whole_sequences_is_left_out_with_a_warning():
     given = request("majority", majority={"max_len": 16})
     line = r"sequences of majority@1\[max_len=16,.*\] have at most 16 tokens, and from"
@@ -56,43 +47,10 @@ def test_a_window_or_block_of_whole_sequences_is_left_out_with_a_warning():
     assert len(warned) == 1 and only.spec.task.block == 15
 
 
-@pytest.mark.filterwarnings("always")
-def test_an_audit_without_a_limiting_window_is_rejected_before_any_run(call, store):
-    argv = ("study", "locality", "majority", "--windows", "31,32", "--budget", "smoke")
-    code, out, err = call(*argv)
-    assert (code, out) == (2, "")
-    expected = "harness: windows 31, 32 cover whole sequences of majority@1[max_len=32,"
-    assert err.splitlines()[-1].startswith(expected) and "give narrower --windows" in err
-    assert not store.folder.exists()
-
-
-def test_bad_windows_are_rejected(call, store):
-    for windows in ("4,x", "0", "4,,8"):
-        code, out, err = call(
-            "study", "locality", "majority", "--windows", windows, "--budget", "smoke"
-        )
-        assert (code, out) == (2, "")
-        assert len(err.splitlines()) == 1
-    assert not store.folder.exists()
-
-
 @pytest.mark.parametrize("task", ["copying", "mqar"])
 def test_a_task_with_target_positions_is_not_shuffled(task):
     given = [request(task, **{task: {"test": 4}}), request("majority")]
     assert [one.spec.task.name for one in shuffled(given, [4, 16])] == ["majority"] * 2
-
-
-@pytest.mark.slow
-def test_the_page_has_the_audits_of_its_store_and_explains_the_curve_that_is_missing(
-    call, store, unmeasured
-):
-    # A task with target positions has no runs with shuffled blocks.
-    for task in ("induction", "majority"):
-        assert call("study", "locality", task, "--windows", "4", "--budget", "smoke")[0] == 0
-    page = (store.folder / "locality.md").read_text("utf-8")
-    of_induction, of_majority = page.index("## induction@"), page.index("## majority@1")
-    missing = page.index("No runs with shuffled blocks", of_induction)
-    assert missing < of_majority and page.count("No runs with shuffled blocks") == 1
 
 
 def test_options_of_the_task_and_of_its_variants_can_be_set():
@@ -103,24 +61,6 @@ def test_options_of_the_task_and_of_its_variants_can_be_set():
     assert {one.options["softmax"]["backend"] for one in runs if "softmax" in one.options} == {
         "sdpa"
     }
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ("local.window=4", "local.window=4 is varied by an audit; use --windows 4"),
-        ("primal.rank=3", "no run uses 'primal'; give one of local, majority"),
-        ("majority.maxlen=3", "did you mean"),
-        ("majority.test=1000000000000", "1e+12 examples of up to 32 tokens, needs"),
-        ("local.windw=4", "did you mean"),
-    ],
-)
-def test_settings_that_do_not_apply_are_rejected(call, store, given, message):
-    argv = ("study", "locality", "majority", "--windows", "4", "--budget", "smoke", "--set", given)
-    code, out, err = call(*argv)
-    assert (code, out, len(err.splitlines())) == (2, "", 1)
-    assert message in err
-    assert not store.folder.exists()
 
 
 @pytest.mark.filterwarnings("always")
@@ -138,11 +78,66 @@ def test_runs_that_did_not_finish_are_named_and_are_on_the_page(call, store, mon
     assert len(list(store.folder.glob("*.json"))) == 4
 
 
-@pytest.mark.slow
-def test_an_audit_whose_page_cannot_be_written_is_one_line(call, store, unmeasured):
-    (store.folder / "locality.md").mkdir(parents=True)
-    code, _, err = call("study", "locality", "majority", "--windows", "4", "--budget", "smoke")
-    assert (code, err.count("\n")) == (2, 1)
-    page = store.folder / "locality.md"
-    assert err.startswith(f"harness: {page} cannot be written (Is a directory); no page is changed")
-    assert len(list(store.folder.glob("*.json"))) == 4
+def runs_of(record):
+    """Full attention, none, two windows, and two sizes of shuffled blocks."""
+    answers = {"correct": [True] * 30 + [False] * 70}
+
+    def shuffled(tokens, **changes):
+        key = f"listops@1, blocks of {tokens} shuffled"
+        return record("softmax", key=key, block=tokens, **changes)
+
+    return [
+        record("softmax", accuracy=0.37),
+        record("none", accuracy=0.17),
+        record("local", accuracy=0.20, options={"local": {"window": 8}}),
+        *(record("local", seed=s, options={"local": {"window": 32}}, **answers) for s in (0, 1)),
+        record("local", status="failed", reason="no", options={"local": {"window": 64}}),
+        shuffled(8, accuracy=0.21),
+        shuffled(32, accuracy=0.36),
+    ]
+
+
+RULES = pd.DataFrame({
+    "task": ["listops@1", "other@1"], "name": ["majority", "chance"], "score": [17.04, 90.0],
+})  # fmt: skip
+
+
+def frame_of(runs):
+    return pd.DataFrame(scores(runs, RULES, print))
+
+
+def test_a_study_has_a_row_for_each_number_of_tokens_and_a_column_for_each_curve():
+    (section,) = Locality.sections(frame_of(runs_of(make_record)))
+    table = section.table.fillna("").set_index("tokens")
+    assert section.title == "listops@1, budget paper, cuda: NVIDIA H100"
+    assert table.columns.tolist() == [WINDOW, SHUFFLED]
+    assert table.index.tolist() == [0, 8, 32, 64, "all"]
+    assert table[WINDOW].tolist()[:2] + table[WINDOW].tolist()[3:] == [
+        "17.0", "20.0", "failed: no", "37.0",
+    ]  # fmt: skip
+    sample = CorrectAnswers.pack([True] * 30 + [False] * 70, [1] * 100)
+    _, low, high, _ = interval_of(Sample.of([sample] * 2), ACCURACY)
+    assert table[WINDOW][32] == f"30.0 [{low:.1f}, {high:.1f}]"
+    assert table[SHUFFLED].tolist() == ["", "21.0", "36.0", "", "37.0"]
+    assert section.text == "Baselines: majority: 17.0."
+
+
+def test_without_shuffled_blocks_one_curve_ends_at_full_attention():
+    frame = frame_of([run for run in runs_of(make_record) if not run.spec.task.block])
+    (section,) = Locality.sections(frame)
+    assert section.table.columns.tolist() == ["tokens", WINDOW]
+    assert section.table["tokens"].tolist() == [0, 8, 32, 64, "all"]
+
+
+def test_the_figure_draws_the_scores_their_intervals_and_the_baselines():
+    (panel,) = Locality.panels(frame_of(runs_of(make_record)))
+    axes = Figure().subplots()
+    panel.draw(axes)
+    drawn = {tuple(line.get_ydata()) for line in axes.lines}
+    assert {(17, 20, 30, 37), (21, 36, 37), (17.04, 17.04)} <= {
+        tuple(float(f"{value:.5g}") for value in line) for line in drawn
+    }
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["0", "8", "32", "all"]
+    segments = [points for line in axes.collections for points in line.get_segments()]
+    ((_, low), (_, high)) = next(points for points in segments if len(points))
+    assert low < 30 < high

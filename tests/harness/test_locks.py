@@ -118,7 +118,7 @@ def test_leftovers_of_killed_processes_are_removed_and_nothing_else(
         folder / f"{store.name(finished.spec)}.json",
         folder / f"command-{host}-{ended}-1.cells", folder / f"command-{host}-{ended}-1.lock",
         *(below / f".a.json.{host}.{ended}.partial" for below in (
-            store.folder, folder, store.folder / "spectra", store.folder / "weights" / "x",
+            store.folder, folder, store.folder / "studies", store.folder / "weights" / "x",
         )),
     }  # fmt: skip
     for path in kept | removed:

@@ -1,26 +1,26 @@
 """Spectra: singular values of known matrices, and the command on runs that keep their weights."""
 
-import json
 import math
-from datetime import UTC, datetime
 
+import pandas as pd
 import pytest
 import torch
+from matplotlib.figure import Figure
 
 import zoo
 from harness import weights
 from harness.layer_inputs import Inputs
 from harness.plan import restore
-from harness.records.spectrum import SpectrumRecord
-from harness.records.store import SpectrumStore
 from harness.runner import run
-from harness.spectrum import Values, _summary, _values, explained_variance, ranks_up_to, spectra
+from harness.studies import spectrum
+from harness.studies.spectrum import Spectrum, explained_variance, ranks_up_to, spectrum_of
 from harness.train import Trainer
 from zoo.registry import UserError
 
-ARGUMENTS = ["--budget", "smoke", "--precision", "fp32"]
-for option in ("min_len=2", "max_len=24", "train=64", "dev=16", "test=18"):
-    ARGUMENTS += ["--set", f"listops.{option}"]
+
+def spectra(run, samples):
+    plan = spectrum.restore(run.record.spec)
+    return pd.DataFrame(spectrum.spectra(plan, run.files, samples, "a setting", print))
 
 
 def test_the_spectrum_of_a_matrix_with_known_singular_values():
@@ -44,22 +44,15 @@ def test_ranks_rise_to_the_length_of_the_task(limit):
     assert ranks[:32] == [*range(1, min(limit, 32) + 1)]
 
 
-def test_padding_does_not_change_a_spectrum_and_only_dev_is_read(
-    plan, store, callback, unmeasured, monkeypatch
-):
-    tight = plan("softmax", steps=2, evaluations=1)
-    wide = restore(tight.spec)
-    run(tight, store, callback, keep=True)
-    files = weights.find(store.weights(tight.spec))
-    dev = wide.data.splits["dev"]
+def test_padding_does_not_change_a_spectrum_and_only_dev_is_read(kept):
+    run, _, dev = kept(spectrum, "softmax")
     assert int(dev.example_lengths().min()) < dev.sequences.shape[1]
-    monkeypatch.setitem(wide.data.splits, "test", None)
-    padded = spectra(wide, files, 3).moments[-1].layers
-    assert padded[0] != padded[1]
+    padded = spectra(run, 3)
+    assert padded[padded["layer"] == 1].size == padded[padded["layer"] == 2].size
     # Other tokens at the padded positions.
     filled = torch.arange(dev.sequences.shape[1]) >= dev.lengths[:, None]
     dev.sequences[filled] = 3
-    assert spectra(wide, files, 3).moments[-1].layers == padded
+    assert spectra(run, 3).equals(padded)
     dev.sequences[filled] = 0
 
 
@@ -109,58 +102,49 @@ def test_a_continued_run_keeps_the_weights_of_an_uninterrupted_one(
 def test_a_spectrum_is_the_mean_over_heads_and_its_deviation_is_that_of_examples():
     uniform, distinct = torch.full((4, 4), 0.25), torch.eye(4)
     layer = zoo.create("softmax", dim=4, heads=2, max_len=4)
-    layer.matrix = lambda x, context, mask: torch.stack(
-        [torch.stack([uniform, distinct]), torch.stack([uniform, uniform])]
+    matrices = [[[uniform, distinct], [uniform, uniform]], [[uniform, uniform]] * 2]
+    made = iter([torch.stack([*map(torch.stack, matrix)]) for matrix in matrices])
+    layer.matrix = lambda x, context, mask: next(made)
+    rows = spectrum_of(layer, [Inputs(torch.zeros(2, 4, 4), None)] * 2, [1, 2])
+    found = pd.DataFrame(rows)
+    first, second = (3 + 1 / 4) / 4, (3 + 1 / 2) / 4
+    assert found["explained_variance"].tolist() == pytest.approx(
+        [(first + 1) / 2, (second + 1) / 2]
     )
-    one = _values(layer, Inputs(torch.zeros(2, 4, 4), None), [1, 2])
-    assert one.explained.tolist() == pytest.approx([(3 + 1 / 4) / 4, (3 + 1 / 2) / 4])
-    assert one.effective_rank.item() == pytest.approx((3 + 4) / 4)
-    few, many = (Values(torch.tensor([x]), torch.tensor(y)) for x, y in ((0.2, 1.5), (0.6, 2.5)))
-    both = _summary("softmax", [few, many])
-    assert (both.explained, both.explained_deviation) == (
-        pytest.approx((0.4,)),
-        pytest.approx((0.2,)),
+    assert found["explained_variance_deviation"].tolist() == pytest.approx(
+        [(1 - first) / 2, (1 - second) / 2]
     )
-    assert (both.effective_rank, both.effective_rank_deviation) == pytest.approx((2.0, 0.5))
+    assert found["effective_rank"].tolist() == pytest.approx([((3 + 4) / 4 + 1) / 2] * 2)
+    assert found["effective_rank_deviation"].tolist() == pytest.approx([3 / 8] * 2)
 
 
-@pytest.mark.slow
-def test_the_command_writes_a_record_a_table_and_a_figure_once(call, store, unmeasured):
-    names = ["softmax", "none"]
-    code, _, _ = call("run", "-a", ",".join(names), *ARGUMENTS, "--keep-checkpoints")
-    assert code == 0
-    code, out, err = call("study", "spectrum", "--samples", "2")
-    assert code == 0 and "step 0 of" in err
-    assert {path.name for path in store.folder.glob("spectrum.*")} == {
-        f"spectrum.{kind}" for kind in ("md", "csv", "png", "svg")
-    }
-    page = (store.folder / "spectrum.md").read_text("utf-8")
-    assert "| softmax, layer 2 |" in page and "none has no attention matrix" in page
-    records, broken = SpectrumStore.within(store.folder).read()
-    assert (len(records), broken) == (2, [])
-    started = datetime.fromisoformat(records[0].started)
-    assert started <= datetime.now(UTC)
-    # The run was repeated after its spectrum was computed.
-    later = records[1].model_copy(update={"started": "2000-01-01T00:00:00+00:00"})
-    SpectrumStore.within(store.folder).write(later)
-    (name,) = [path.name for path in store.folder.glob("listops-softmax-*.json")]
-    code, out, err = call("study", "spectrum", name, "--samples", "2", "--json")
-    assert code == 0 and f"{name[:-5]}: step 0 of" in err
-    code, out, err = call("study", "spectrum", name, "--samples", "2", "--json")
-    assert code == 0 and "step 0" not in err
-    (row,) = json.loads(out)["rows"]
-    assert SpectrumRecord.model_validate(row).samples == 2
-
-
-def test_what_has_no_kept_weights_is_rejected_in_one_line(call, store, unmeasured):
-    call("run", "-a", "none", *ARGUMENTS)
-    code, _, err = call("study", "spectrum")
-    assert code == 2 and "has saved weights; make them with" in err
-    (name,) = [path.name for path in store.folder.glob("*.json")]
-    code, _, err = call("study", "spectrum", name)
-    assert code == 2 and f"run '{name[:-5]}' has no saved weights" in err
-    code, _, err = call("study", "spectrum", "listops")
-    assert code == 2 and "unknown run 'listops'" in err and err.count("\n") == 1
+def test_the_page_has_a_row_for_each_layer_and_the_reasons_of_those_without_a_matrix():
+    rows = [
+        {"setting": "a task", "attention": attention, "seed": seed, "layer": 1, "step": step,
+         "variant": attention, "rank": rank, "explained_variance": share,
+         "explained_variance_deviation": 0.1, "effective_rank": 1.5 + step,
+         "effective_rank_deviation": 0.2, "reason": ""}
+        for attention, seed in (("primal[rank=20]", 0), ("softmax", 1))
+        for step in (0, 3) for rank, share in ((1, 0.5), (2, 0.9), (4, 1.0))
+    ]  # fmt: skip
+    none = {**dict.fromkeys(rows[0]), "setting": "a task", "attention": "none", "seed": 0,
+            "layer": 1, "step": 3, "variant": "none", "rank": 0, "reason": "no matrix"}  # fmt: skip
+    frame = pd.DataFrame([*rows, none])
+    (section,) = Spectrum.sections(frame)
+    lines = section.table.set_index("run").astype(object)
+    line = lines.loc["primal[rank=20] seed 0, layer 1"]
+    assert [*line] == ["primal[rank=20]", 1, 2, 4, "4.5 ± 0.2", "1.5", 3]
+    assert "softmax seed 1, layer 1" in lines.index and section.text == "no matrix"
+    assert lines.loc["none seed 0, layer 1"].iloc[1:].isna().all()
+    (section,) = Spectrum.sections(frame[frame["seed"] == 0])
+    assert "primal[rank=20], layer 1" in [*section.table["run"]]
+    explained, effective = (panel for panel in Spectrum.panels(frame))
+    axes = Figure().subplots(1, 2)
+    explained.draw(axes[0])
+    effective.draw(axes[1])
+    assert [*axes[0].lines[0].get_ydata()] == [0.5, 0.9, 1.0] and len(axes[0].collections) == 2
+    assert [*axes[1].lines[0].get_xdata()] == [0, 3]
+    assert [*axes[1].lines[0].get_ydata()] == [1.5, 4.5]
 
 
 def test_weights_of_another_model_are_an_error(tmp_path):
@@ -179,4 +163,4 @@ def test_a_damaged_file_of_weights_is_an_error(plan, store, callback, unmeasured
     flipped = bytes(byte ^ (at == len(whole) // 2) for at, byte in enumerate(whole))
     files[2].write_bytes(flipped if content is None else content)
     with pytest.raises(UserError, match=r"is damaged: .*; make them again with: harness run"):
-        spectra(restore(one.spec), files, 2)
+        [*spectrum.spectra(restore(one.spec), files, 2, "", print)]

@@ -1,27 +1,33 @@
-"""The pages of locality and of costs can be written for any text."""
+"""The pages of studies and of costs can be written for any text."""
 
 from xml.etree import ElementTree
 
+import pandas as pd
 import pytest
+from markdown_it import MarkdownIt
 
 from harness.records.frame import of_costs
 from reports import cost
-from reports.pages import locality_files
-from tests.reports.conftest import make_cost, make_record
+from reports.studies import study_files
+from tests.reports.conftest import make_cost
 from tests.reports.test_leaderboard import HOSTILE
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("text", HOSTILE[::4])
-def test_locality_pages_are_written(text):
-    shared = {"machine": text, "key": text, "baselines": {text: 0.5}}
-    runs = [
-        make_record("local", options={"local": {"window": w, text: w}}, status=status, **shared)
-        for w, status in ((8, "ok"), (32, "failed"))
-    ]
-    runs += [make_record("local", options={"local": {"size": 3}}), make_record("none", **shared)]
-    made = locality_files([run.model_copy(update={"reason": text}) for run in runs])
-    ElementTree.fromstring(made["locality.svg"])
+def test_pages_of_studies_hold_their_tables_alone(text):
+    frame = pd.DataFrame({"name": [text], "value": [1.0]})
+
+    def draw(axes):
+        axes.plot([0, 1], [0, 1], label=text)
+        axes.set_xticks([0], [text])
+
+    made = study_files("a", "# Head\n", [(text, frame, text)], [(text, draw, 1)], frame)
+    ElementTree.fromstring(made["a.svg"])
+    tokens = MarkdownIt("commonmark").enable("table").parse(made["a.md"].decode())
+    types = {t.type for token in tokens for t in (token, *(token.children or ()))}
+    assert not types & {"html_block", "html_inline", "image", "link_open", "code_block", "fence"}
+    assert [token.tag for token in tokens if token.type == "heading_open"] == ["h1", "h2"]
 
 
 @pytest.mark.parametrize("text", [r"$\foo{$", "$x^2$"])

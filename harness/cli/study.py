@@ -1,0 +1,122 @@
+"""`harness study NAME`: the studies of `harness.studies`, each imported when it is called."""
+
+import inspect
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+from typer.core import TyperGroup
+
+from harness import studies
+from harness.cli.process import Answer, add_command, group
+from harness.cli.report import within, write_pages
+
+if TYPE_CHECKING:
+    from harness.records.study import StudyRecord
+    from harness.studies import Part, Study
+
+
+class Studies(TyperGroup):
+    """The commands of the studies."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Their names."""
+        return [*studies.names()]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of a study; raises `UserError` where there is none."""
+        return command_of(studies.find(cmd_name))
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """List the studies with their summaries, without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([*studies.names().items()])
+
+
+study = group(
+    cls=Studies, help="Measure what attention matrices and layers do, apart from accuracy and cost."
+)
+
+
+def command_of(kind: "type[Study]") -> Any:
+    """The command of a study: its fields are options."""
+
+    def run(study: Any) -> Answer:
+        document, code = write(study)
+        return Answer(document if study.as_json else "", code)
+
+    run.__annotations__["study"] = kind
+    run.__name__ = kind.name
+    run.__doc__ = inspect.cleandoc(kind.__doc__ or "").partition("\n\nAttributes:")[0]
+    app = group()
+    add_command(app, run)
+    return typer.main.get_command(app)
+
+
+def write(study: "Study") -> tuple[dict[str, Any], int]:
+    """Make the results of a study that its store lacks, and write the pages of all that it has.
+
+    Returns:
+        The results as `rows`, the paths as `files`, and the exit code: 1 if a run failed.
+    """
+    from harness.records.store import Store, StudyStore
+
+    folder = study.store
+    store, code = StudyStore.within(folder), _train(study)
+    parts = [*study.parts(Store(folder))]
+    store.require_writable()
+    store.remove_partial_files()
+    records = [_record(study, part, store) for part in parts]
+    files = write_pages(within(folder, pages(type(study), folder)))
+    rows = [row for record in records for row in record.frame.to_dict("records")]
+    return {"rows": rows, "files": files}, code
+
+
+def pages(kind: "type[Study]", folder: Path) -> dict[str, bytes]:
+    """The files of a study, from all of its results in a store; none without any."""
+    from reports.studies import study_files
+
+    frame = kind.frame(folder)
+    if frame.empty:
+        return {}
+    return study_files(kind.name, kind.head, kind.sections(frame), [*kind.panels(frame)], frame)
+
+
+def _train(study: "Study") -> int:
+    """Train the runs that a study needs; return 1 if one failed, else 0."""
+    from harness.cli import baselines
+    from harness.cli.runs import execute
+
+    if not (plans := [*study.plans()]):
+        return 0
+    runs = [record for record, _ in execute(plans, study.store, rerun=study.rerun)]
+    baselines.fit([run for run in runs if not run.spec.task.block], study.store)
+    failed = [f"{run.status}: {run.reason}" for run in runs if run.status != "ok"]
+    if failed:
+        reasons = ", ".join(dict.fromkeys(failed))
+        warnings.warn(f"{len(failed)} of {len(runs)} runs failed ({reasons})", stacklevel=2)
+    return int(bool(failed))
+
+
+def _record(study: "Study", part: "Part", store: Any) -> "StudyRecord":
+    """The record of a part, computed unless the store has it."""
+    from datetime import UTC, datetime
+
+    from harness.environment import describe
+    from harness.records.study import StudyRecord, StudySpec, table_of
+
+    spec = StudySpec(study=study.name, subject=part.subject, options=dict(part.options))
+    found = store.find(spec)
+    # Times in UTC of one format are ordered as texts are.
+    if found and not study.rerun and found.spec == spec and found.started >= part.since:
+        return found
+
+    def announce(line: str) -> None:
+        typer.echo(f"{part.subject}: {line}", err=True)
+
+    started = datetime.now(UTC).isoformat(timespec="seconds")
+    table = table_of([*part.rows(announce)])
+    record = StudyRecord(spec=spec, started=started, environment=describe("cpu"), table=table)
+    store.write(record)
+    return record

@@ -1,0 +1,109 @@
+"""The record of a study: what was asked, where it was computed, and its rows as a table."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field, model_validator
+
+from harness.records.fields import Time
+from harness.records.record import Environment
+from harness.records.spec import Frozen, RunSpec
+from zoo.registry import Value
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Cell = Value | None
+Row = Mapping[str, Cell]
+
+
+class StudySpec(Frozen):
+    """What identifies the result of a study.
+
+    Attributes:
+        study: its name.
+        subject: what it is about, as the name of a run or of a variant; it names the file, so that
+            a later result with other options replaces this one.
+        options: those that change the numbers.
+    """
+
+    study: str
+    subject: str
+    options: dict[str, Value]
+
+
+class StudyRecord(Frozen):
+    """The result of a study.
+
+    Attributes:
+        schema_version: of this class.
+        spec: what was asked.
+        started: when the computation began.
+        environment: where it was computed; None in a record that was made from an older table.
+        table: the values of each column; one value where all rows have the same.
+    """
+
+    schema_version: Literal[1] = 1
+    spec: StudySpec
+    started: Time
+    environment: Environment | None
+    table: dict[str, Cell | tuple[Cell, ...]] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _aligned(self) -> "StudyRecord":
+        if len({len(values) for values in self.table.values() if isinstance(values, tuple)}) != 1:
+            raise ValueError("its columns have no length, or several")
+        return self
+
+    @property
+    def frame(self) -> "pd.DataFrame":
+        """The rows."""
+        import pandas as pd
+
+        frame = pd.DataFrame(dict(self.table))
+        # Without a number, a column would make a column of objects of those that it is added to.
+        empty = frame.columns[frame.isna().all()]
+        return frame.astype(dict.fromkeys(empty, float))
+
+
+def table_of(rows: Sequence[Row]) -> dict[str, Any]:
+    """The columns of rows, as `StudyRecord.table` has them."""
+    columns = {name: tuple(row[name] for row in rows) for name in rows[0]}
+    same = {name for name, values in columns.items() if len({*values}) == 1}
+    varied = len(same) < len(columns)
+    return {n: v[0] if varied and n in same else v for n, v in columns.items()}
+
+
+def frame_of(records: Iterable[StudyRecord]) -> "pd.DataFrame":
+    """The rows of all records of a study; empty without records."""
+    import pandas as pd
+
+    frames = [record.frame for record in records]
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+
+
+def setting_of(spec: RunSpec, environment: Environment) -> str:
+    """What the runs in a table of a study share, as text: task, recipe, and machine."""
+    changes = ", ".join(
+        f"{path}={value}"
+        for path, value in sorted(spec.overrides.items())
+        if path.partition(".")[0] in ("model", "train")
+    )
+    recipe = f"{spec.budget} with {changes}" if changes else spec.budget
+    machine, threads = environment.device, environment.threads
+    if spec.device == "cpu":
+        machine += f", {threads} thread{'s' * (threads > 1)}"
+    task = spec.task.key.partition(", blocks of ")[0]
+    return f"{task}, budget {recipe}, {spec.device}: {machine}"
+
+
+def row_of(spec: RunSpec) -> str:
+    """The variant of a run, with the options that differ from its recipe."""
+    from harness.records.suites import label_of
+
+    options = {
+        path: value
+        for path, value in spec.overrides.items()
+        if path.partition(".")[0] in spec.variants
+    }
+    return label_of(spec.attention, options)

@@ -1,0 +1,185 @@
+"""Studies: each is one module of this package, with what it computes, its table and its plot.
+
+`@study` registers the class of a module; `harness study NAME` runs it. A study is imported when it
+is called, and the list of studies is that of the modules.
+"""
+
+import ast
+import pkgutil
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple, TypeVar
+
+from harness.cli.arguments import Stored
+from zoo.registry import UserError, Value, unknown
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+    from harness.plan import Plan
+    from harness.records.store import Store
+    from harness.records.study import Row
+
+Announce = Callable[[str], None]
+"""Called with a line before a step that takes time."""
+
+Positive = Annotated[int, {"min": 1}]
+"""An option that is a count."""
+
+
+class Part(NamedTuple):
+    """What is computed and stored at once.
+
+    Attributes:
+        subject: names the record, which the result with other options replaces.
+        options: those that change the numbers.
+        rows: computes the rows.
+        since: a record of before that time is not used: when the run started that it is about.
+    """
+
+    subject: str
+    options: Mapping[str, Value]
+    rows: "Callable[[Announce], Iterable[Row]]"
+    since: str = ""
+
+
+class Section(NamedTuple):
+    """A section of the page: a heading, plain text, and a table.
+
+    A cell is a text, a number, or a mean with its smallest and its largest value.
+    """
+
+    title: str
+    table: "pd.DataFrame"
+    text: str = ""
+
+
+class Panel(NamedTuple):
+    """A panel of the figure; `draw` labels what the legend lists, `entries` lines at most."""
+
+    title: str
+    draw: "Callable[[Axes], object]"
+    entries: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study(Stored, ABC):
+    """A study: its fields are the options of its command, and its docstring is their help.
+
+    Attributes:
+        rerun: Compute again what the store has.
+    """
+
+    rerun: bool = False
+    name: ClassVar[str]
+    head: ClassVar[str]
+    """The beginning of its page, as Markdown."""
+
+    def plans(self) -> "Iterable[Plan]":
+        """The runs that it needs, which are trained first unless the store has them."""
+        return ()
+
+    def parts(self, store: "Store") -> Iterable[Part]:
+        """What is computed besides runs.
+
+        Raises:
+            UserError: an option is wrong.
+        """
+        return ()
+
+    @classmethod
+    def frame(cls, folder: Path) -> "pd.DataFrame":
+        """The rows of all results in a store; empty without any."""
+        from harness.records.store import StudyStore
+        from harness.records.study import frame_of
+
+        records, _ = StudyStore.within(folder).read()
+        return frame_of(record for record in records if record.spec.study == cls.name)
+
+    @classmethod
+    @abstractmethod
+    def sections(cls, frame: "pd.DataFrame") -> Iterable[Section]:
+        """The sections of the page of such a frame."""
+
+    @classmethod
+    @abstractmethod
+    def panels(cls, frame: "pd.DataFrame") -> Iterable[Panel]:
+        """The panels of the figure of such a frame."""
+
+    def options(self) -> dict[str, Value]:
+        """The values of the fields of the study, as text where they are several."""
+        names = [field.name for field in fields(self) if field not in fields(Study)]
+        values = {name: getattr(self, name) for name in names}
+        return {
+            name: value if isinstance(value, bool | int | float | str) else " ".join(value or ())
+            for name, value in values.items()
+        }
+
+
+STUDIES: dict[str, type[Study]] = {}
+"""The studies of the modules that are imported."""
+
+Class = TypeVar("Class", bound=type[Study])
+
+
+def study(cls: Class) -> Class:
+    """Register a study under the name of its module."""
+    cls.name = cls.__module__.rpartition(".")[2]
+    STUDIES[cls.name] = made = dataclass(frozen=True, kw_only=True)(cls)
+    return made
+
+
+def names() -> dict[str, str]:
+    """Every study with its summary, the first line of its module; none is imported."""
+    modules = [module.name for module in pkgutil.iter_modules(__path__)]
+    sources = {name: Path(__path__[0], f"{name}.py").read_text("utf-8") for name in modules}
+    documented = {name: ast.get_docstring(ast.parse(source)) for name, source in sources.items()}
+    return {name: (text or "").partition("\n")[0] for name, text in documented.items()}
+
+
+def find(name: str) -> type[Study]:
+    """The study of that name.
+
+    Raises:
+        UserError: there is none.
+    """
+    if name not in (known := names()):
+        raise UserError(unknown("study", name, known))
+    import_module(f"{__name__}.{name}")
+    return STUDIES[name]
+
+
+def variant_options(
+    name: str, set_: Sequence[str] | None, over: str = ""
+) -> list[dict[str, Value]]:
+    """The options of a variant that `--set` and `--over` give, one set for each value of `over`.
+
+    Raises:
+        UserError: they are of another variant, are unknown, or are of the wrong type.
+    """
+    from harness.cli.arguments import settings_of, values_in
+    from zoo.registry import resolve
+    from zoo.variants import variants
+
+    variant, settings = variants.find(name), settings_of(set_)
+    varied = values_in("--over", [over] if over else [])
+    owners = {*settings, *(field.partition(".")[0] for field in varied)}
+    if others := sorted(owners - {name}):
+        raise UserError(f"{others[0]!r} is not the variant; give options of {name}")
+    sets: list[dict[str, str]] = [dict(settings.get(name, {}))]
+    for field, values in varied.items():
+        option = field.partition(".")[2]
+        if option in sets[0]:
+            raise UserError(
+                f"--set {field}={sets[0][option]} gives an option that is varied; leave it out"
+            )
+        sets = [{**options, option: value} for options in sets for value in values]
+    complete = [resolve(name, variant, options) for options in sets]
+    return [
+        {option: whole[option] for option in options if option in whole}
+        for options, whole in zip(sets, complete, strict=True)
+    ]

@@ -1,0 +1,247 @@
+"""Approximation of softmax: how far a variant is from softmax with the same projections.
+
+Published approximations of softmax are judged by the accuracy of models that are trained with them,
+which says little about the approximation: the model adapts to it. Here the projections of a softmax
+layer are given to the variant, and outputs, attention matrices and gradients are compared.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Annotated
+
+import pandas as pd
+import seaborn
+import torch
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from torch import Tensor
+
+from harness import layer_inputs, weights
+from harness.cli import arguments
+from harness.model import build_model
+from harness.plan import restore
+from harness.records.store import Store
+from harness.records.study import Row
+from harness.records.suites import label_of
+from harness.studies import Announce, Panel, Part, Positive, Section, Study, study, variant_options
+from harness.weights import KeptRun
+from zoo.contract import Attention, Unsupported
+from zoo.library import create
+from zoo.registry import UserError, Value
+from zoo.variants.softmax import Softmax
+
+ERRORS = ("output_error", "weights_error", "gradient_error", "log_weights_error")
+
+Options = Mapping[str, Value]
+
+
+@study
+class Approximation(Study):
+    """Compare outputs, weights and gradients of a variant with those of softmax.
+
+    Both have the projections of the same layer. Inputs are random and smooth sequences, and with
+    --run the hidden states of a trained model.
+
+    Attributes:
+        variant: A variant.
+        over: NAME.OPTION=VALUE,VALUE,...; an option of the variant.
+        set_: NAME.OPTION=VALUE; NAME is the variant; repeatable.
+        lengths: Tokens, separated by commas.
+        logits: Standard deviations of q k^T / sqrt(e).
+        samples: Sequences, or examples of dev.
+        dim: Model width.
+        heads: Attention heads.
+        run: A run of softmax with saved weights: its inputs as well.
+    """
+
+    variant: Annotated[str, {"argument": True}]
+    over: str = ""
+    set_: list[str] | None = None
+    lengths: str = "128,512,2048"
+    logits: str = "1,3"
+    samples: Positive = 4
+    dim: Positive = 64
+    heads: Positive = 2
+    run: str = ""
+
+    head = """\
+# Approximation of softmax attention
+
+A layer of softmax gives its projections to the variant; both are called on the same tokens, without
+padding and in evaluation mode. *Output*: the error of the layer's output, relative to softmax's
+output without its mean over tokens: 1 is as far off as a constant output. *Weights*: the error of
+the attention matrix, relative to the distance of softmax from uniform weights: 1 is as far off as
+uniform weights, whose error is 1 by definition. *Gradient*: the relative error of the gradient of a
+random linear function of the output by the input. *Log weights*: the relative error of the
+logarithms of the weights, less their mean in each row, over the pairs of tokens with a positive
+weight, whose share is *positive*. *Logits*: the standard deviation of q k^T / sqrt(e).
+"""
+
+    def parts(self, store: Store) -> Iterator[Part]:
+        """The errors of a variant: on the inputs of the run first, which may be rejected."""
+        lengths = arguments.integers_in("lengths", self.lengths, range(2, 2**63), "128,512,2048")
+        try:
+            logits = [float(text) for text in arguments.names_in([self.logits])]
+        except ValueError:
+            logits = [0.0]
+        if not all(0 < logit < math.inf for logit in logits):
+            raise UserError(f"logits {self.logits!r} are not positive numbers, as 1,3")
+        arguments.require_layer_fits(max(lengths), self.samples, self.dim, self.heads)
+        chosen = variant_options(self.variant, self.set_, self.over)
+        runs = [*weights.kept_runs(store, [self.run])] if self.run else []
+
+        def rows(announce: Announce) -> Iterator[Row]:
+            for options in chosen:
+                for run in runs:
+                    yield from on_run(run, self.variant, options, self.samples)
+                for kind in layer_inputs.KINDS:
+                    for length in lengths:
+                        announce(f"{label_of(self.variant, options)}, {kind}, {length} tokens")
+                        for deviation in logits:
+                            yield generated(self, options, kind, length, deviation)
+
+        since = max((run.record.started for run in runs), default="")
+        yield Part(
+            "-".join([self.variant, *(run.name for run in runs)]), self.options(), rows, since
+        )
+
+    @classmethod
+    def sections(cls, frame: pd.DataFrame) -> Iterator[Section]:
+        """A table for each kind of input."""
+        for inputs, rows in frame.groupby("inputs", sort=False):
+            logits, positive = rows["logits"].map("{:.2g}".format), rows["positive_share"]
+            table = rows[["options", "length"]].assign(logits=logits)
+            for name in ERRORS:
+                table[name.removesuffix("_error").replace("_", " ")] = rows[name]
+            table["positive"] = positive.map(lambda share: f"{100 * share:.0f} %")
+            table = table.rename(columns={"options": "variant", "length": "tokens"})
+            yield Section(f"Inputs: {inputs}", table)
+
+    @classmethod
+    def panels(cls, frame: pd.DataFrame) -> Iterator[Panel]:
+        """The error of the output against the length, for each kind of input."""
+        for inputs, rows in frame.groupby("inputs", sort=False):
+            entries = rows["options"].nunique() + rows["logits"].nunique() + 2
+            yield Panel(str(inputs), partial(_draw, rows), entries)
+
+
+def generated(
+    sizes: Approximation, options: Options, kind: str, length: int, deviation: float
+) -> Row:
+    """The errors on generated inputs, at one length and standard deviation of logits.
+
+    Projections are those of a new layer of softmax; its queries are scaled to give the logits.
+
+    Raises:
+        Unsupported: the variant has no projections for queries, keys and values.
+    """
+    torch.manual_seed(0)
+    softmax = create("softmax", dim=sizes.dim, heads=sizes.heads, max_len=length)
+    reference = layer_inputs.projected(softmax)
+    x = layer_inputs.generated_inputs(kind, sizes.samples, length, sizes.dim)
+    layer_inputs.scale_logits(reference, x, deviation)
+    layers = layer_inputs.alike(reference, sizes.variant, options), reference
+    return _row(sizes.variant, options, kind, deviation, layers, x.split(1))
+
+
+def on_run(run: KeptRun, name: str, options: Options, samples: int) -> Iterator[Row]:
+    """The errors in each layer of a trained model of softmax, on the inputs that it has on dev.
+
+    Raises:
+        Unsupported: no layer of the run is softmax; see also `generated`.
+    """
+    plan = restore(run.record.spec)
+    model = build_model(plan.spec, plan.task).eval()
+    weights.load(run.files[max(run.files)], model)
+    layers, trained = layer_inputs.attentions(model), plan.spec.attention
+    if not any(isinstance(layer, Softmax) for layer in layers):
+        raise Unsupported(f"no layer of the run of {trained} is softmax; give a run of softmax")
+    inputs = layer_inputs.inputs_of_layers(model, plan.data.splits["dev"], samples)
+    for number, (layer, calls) in enumerate(zip(layers, inputs, strict=True), 1):
+        if isinstance(layer, Softmax):
+            reference = layer_inputs.projected(layer)
+            compared = layer_inputs.alike(reference, name, options), reference
+            xs = [x for call in calls for x in call.sequences()]
+            spread = sum(layer_inputs.spread_of_logits(reference, x) for x in xs) / len(xs)
+            where = f"{plan.spec.task.name} {trained}, layer {number}"
+            yield _row(name, options, where, spread, compared, xs)
+
+
+def distances(
+    layer: Attention, reference: Attention, x: Float[Tensor, "1 n d"]
+) -> tuple[dict[str, tuple[float, float]], float]:
+    """The errors of one sample: each squared, and what it is relative to; the positive share.
+
+    Weights are the attention matrix; log weights are their logarithms less the mean in each row,
+    over the pairs of tokens with a positive weight.
+
+    Raises:
+        Unsupported: the layer has no attention matrix.
+    """
+    direction = torch.randn(x.shape, generator=torch.Generator().manual_seed(1))
+    (output, gradient), (exact, exact_gradient) = (
+        _output_and_gradient(which, x, direction) for which in (layer, reference)
+    )
+    matrix, softmax = (which.matrix(x, x, None) for which in (layer, reference))
+    positive = (matrix > 0) & (softmax > 0)
+    logs = [each.where(positive, 1.0).log() for each in (matrix, softmax)]
+    count = positive.sum(-1, keepdim=True).clamp_min(1)
+    logs = [(log - log.sum(-1, keepdim=True) / count).where(positive, 0.0) for log in logs]
+    pairs = (
+        (output - exact, exact - exact.mean(1, keepdim=True)),
+        (matrix - softmax, softmax - softmax.mean(-1, keepdim=True)),
+        (gradient - exact_gradient, exact_gradient),
+        (logs[0] - logs[1], logs[1]),
+    )
+    squares = [tuple(part.square().sum().item() for part in pair) for pair in pairs]
+    return dict(zip(ERRORS, squares, strict=True)), positive.float().mean().item()
+
+
+def _output_and_gradient(layer: Attention, x: Tensor, direction: Tensor) -> tuple[Tensor, Tensor]:
+    x = x.detach().requires_grad_()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        output = layer(x).tokens
+    (gradient,) = torch.autograd.grad(output, x, direction)
+    return output.detach(), gradient
+
+
+def _row(
+    name: str, options: Options, inputs: str, logits: float,
+    layers: tuple[Attention, Attention], xs: Sequence[Tensor],
+) -> Row:  # fmt: skip
+    """The errors of a layer from another on each of some samples: root mean squares."""
+    each = [distances(*layers, x) for x in xs]
+    positive = sum(share for _, share in each) / len(each)
+    errors: dict[str, float | None] = {}
+    for error in ERRORS:
+        squares, scales = (sum(values) for values in zip(*(s[error] for s, _ in each), strict=True))
+        errors[error] = math.sqrt(squares / scales if scales else squares)
+    if not positive:
+        errors["log_weights_error"] = None
+    return {
+        "attention": name, "options": label_of(name, options), "inputs": inputs,
+        "length": max(x.shape[1] for x in xs), "logits": logits, "samples": len(xs), **errors,
+        "positive_share": positive,
+    }  # fmt: skip
+
+
+def _draw(rows: pd.DataFrame, axes: Axes) -> None:
+    logits = rows["logits"].map("{:.2g}".format)
+    lines = rows.assign(logits=logits).rename(columns={"options": "variant"})
+    seaborn.lineplot(
+        lines,
+        x="length",
+        y="output_error",
+        hue="variant",
+        style="logits",
+        markers=True,
+        errorbar=None,
+        ax=axes,
+    )
+    axes.axhline(1, color="grey", linewidth=1, linestyle=":")
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(sorted(rows["length"].unique()), minor=False)
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+    axes.set(xlabel="tokens", ylabel="error of the output", ylim=(0, None))

@@ -1,0 +1,251 @@
+"""Kernel SVD: does training with the KSVD loss approach the exact solution?
+
+The scores of a layer of Primal-Attention span a subspace for each side. It is compared with the
+first s singular vectors of the kernel matrix to which the objective J belongs (statement 15 of
+`docs/primal.md`): the alignment is the mean squared cosine of their principal angles. `task` is to
+reproduce the output of a layer of softmax on the same tokens. `reconstruction` is a control, whose
+minimum is at the exact subspaces: 1 - |Q_e^T K Q_r|^2 / |K|^2, Q orthonormal bases of the scores.
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from itertools import product
+from statistics import fmean
+from typing import Annotated, Any
+
+import pandas as pd
+import seaborn
+import torch
+from matplotlib.axes import Axes
+from torch import Tensor
+
+from harness import layer_inputs, weights
+from harness.cli import arguments
+from harness.model import build_model
+from harness.plan import restore
+from harness.records.store import Store
+from harness.records.study import Row
+from harness.studies import Announce, Panel, Part, Positive, Section, Study, study
+from harness.subspaces import alignments, objective, reconstruction
+from zoo.contract import Unsupported
+from zoo.ksvd_attention import KsvdAttention
+from zoo.library import create
+from zoo.registry import UserError, unknown
+
+POINTS = 24
+"""Number of recorded steps, approximately; they are evenly spaced in the logarithm."""
+
+LOGITS = 2.0
+"""The standard deviation of the logits of softmax in the task."""
+
+SMALLEST = 1e-16
+"""The smallest J^2 that is drawn: smaller ones are rounding errors."""
+
+LOSSES = ("ksvd", "task", "task+ksvd", "reconstruction")
+CHOICES = {"trained": ("weights", "all"), "traces": ("weights", "data"), "losses": LOSSES}
+
+TRAINED = {"weights": "queries and keys fixed", "all": "all parameters trained", "run": "a run"}
+
+
+@study
+class Ksvd(Study):
+    """Compare the scores of Primal-Attention with the exact singular vectors during training.
+
+    A layer is trained on fixed random tokens with the KSVD loss, a task, both, or a control. Shows
+    the objective J and the alignment of subspaces.
+
+    Attributes:
+        losses: What is minimised, separated by commas.
+        trained: weights: queries and keys are fixed; all; or both.
+        traces: Traces of the objective.
+        seeds: Seeds and ranges: 0-2,7.
+        rank: Singular directions s.
+        dim: Model width; the layer has one head.
+        tokens: Tokens of a sequence.
+        samples: Sequences, or examples of dev.
+        steps: Steps of Adam.
+        lr: Learning rate.
+        run: A run of primal with saved weights instead: its layers.
+    """
+
+    losses: str = ",".join(LOSSES)
+    trained: str = "weights"
+    traces: str = "weights,data"
+    seeds: str = "0,1,2"
+    rank: Positive = 4
+    dim: Positive = 32
+    tokens: Annotated[int, {"min": 2}] = 64
+    samples: Positive = 1
+    steps: Positive = 300
+    lr: Annotated[float, {"min": 1e-9}] = 0.01
+    run: str = ""
+
+    head = """\
+# Does training approach the kernel SVD?
+
+A layer of Primal-Attention is trained on a fixed input, or taken from a run at each kept step.
+*ksvd* minimises the KSVD loss eta J² alone, *task* the squared error to the output of a layer of
+softmax on the same tokens (eta = 0), *task+ksvd* both, and *reconstruction*, a control, the part of
+the kernel matrix K outside the subspaces that the scores span. *Alignment*: the mean squared cosine
+of the principal angles between the span of the scores and the exact first s left or right singular
+vectors of K, mean of both sides. 1 is the exact solution, and *random* the expectation for a
+uniformly random subspace of the span of the features. Task loss: 1 is that of the best constant
+output. Means over the seeds, in brackets the smallest and the largest.
+Statements 24 and 25 of docs/primal.md say what the curves in the folder results/ show.
+"""
+
+    def parts(self, store: Store) -> Iterator[Part]:
+        """The curves of a run, or of the trainings of a layer."""
+        if self.run:
+            (run,) = weights.kept_runs(store, [self.run])
+            rows = partial(on_run, run, self.samples)
+            yield Part(run.name, {"samples": self.samples}, rows, run.record.started)
+            return
+        arguments.require_layer_fits(self.tokens, self.samples, self.dim, 1)
+        if self.rank >= min(self.dim, self.tokens):
+            raise UserError(
+                f"rank {self.rank} of {self.dim} features and {self.tokens} tokens spans all "
+                "singular vectors; give a smaller --rank"
+            )
+        axes = [arguments.names_in([getattr(self, axis)]) for axis in CHOICES]
+        for (axis, known), names in zip(CHOICES.items(), axes, strict=True):
+            if wrong := [name for name in names if name not in known]:
+                raise UserError(unknown(f"value of --{axis}", wrong[0], known))
+        seeds = arguments.seeds_in(self.seeds, range(2**31))
+
+        def rows_of_all(announce: Announce) -> Iterator[Row]:
+            for choice in product(*axes, seeds):
+                announce(", ".join(map(str, choice)))
+                yield from training(self, *choice)
+
+        yield Part("generated", self.options(), rows_of_all)
+
+    @classmethod
+    def sections(cls, frame: pd.DataFrame) -> Iterator[Section]:
+        """A row for each loss, means over the seeds."""
+        for title, group in _groups(frame):
+            text = (
+                "Samples: {samples}, tokens: {tokens}, heads: {heads}, head width: {width}, rank: "
+                "{rank}; alignment, random: {random_alignment:.3f}."
+            ).format_map(group.iloc[0])
+            lines = [_line(str(loss), rows) for loss, rows in group.groupby("loss", sort=False)]
+            yield Section(title, pd.DataFrame(lines), text)
+
+    @classmethod
+    def panels(cls, frame: pd.DataFrame) -> Iterator[Panel]:
+        """J^2 and the alignment against steps, seeds as bands."""
+        for title, group in _groups(frame):
+            yield Panel(title, partial(_draw, group, "J²"))
+            yield Panel(title, partial(_draw, group, "alignment"))
+
+
+def training(sizes: Ksvd, trained: str, trace: str, loss: str, seed: int) -> Iterator[Row]:
+    """The states of a layer that is trained: the objective, the alignments, the loss of the task.
+
+    The target is the output of a layer of softmax, of mean 0 over the tokens and variance 1.
+    """
+    size = {"dim": sizes.dim, "heads": 1, "max_len": sizes.tokens}
+    torch.manual_seed(0)
+    x = layer_inputs.generated_inputs("random", sizes.samples, sizes.tokens, sizes.dim).double()
+    reference = layer_inputs.projected(create("softmax", **size).double())
+    layer_inputs.scale_logits(reference, x, LOGITS)
+    with torch.no_grad():
+        target = reference(x).tokens
+        target = target - target.mean((0, 1))
+    target = target / target.square().mean().sqrt()
+    torch.manual_seed(seed)
+    layer: Any = create("primal", **size, rank=sizes.rank, trace=trace).double()
+    layer.query_key.requires_grad_(trained == "all")
+    where = {"inputs": "random", "trained": trained, "trace": trace, "loss": loss, "seed": seed}
+    optimiser = torch.optim.Adam(layer.parameters(), lr=sizes.lr)
+    for step in range(sizes.steps + 1):
+        output = layer(x)
+        task = (output.tokens - target).square().mean()
+        if step in recorded_steps(sizes.steps):
+            yield {**where, **state(layer, [x], step), "task_loss": task.item()}
+        terms = {"task": task, **output.losses}
+        if loss == "reconstruction":
+            terms = {loss: reconstruction(layer, x)}
+        optimiser.zero_grad()
+        torch.stack([terms[name] for name in loss.split("+")]).sum().backward()
+        optimiser.step()
+
+
+def recorded_steps(steps: int) -> list[int]:
+    """0, and about `POINTS` more steps up to the last."""
+    return sorted({0, *(round(steps ** (i / POINTS)) for i in range(POINTS + 1))})
+
+
+def on_run(run: weights.KeptRun, samples: int, announce: Announce) -> Iterator[Row]:
+    """The states of each layer of Primal-Attention of a run, at its saved weights, on dev.
+
+    Raises:
+        Unsupported: the run has no such layer, or its weights differ from token to token.
+    """
+    plan = restore(run.record.spec)
+    model, spec = build_model(plan.spec, plan.task).eval(), plan.spec
+    name = spec.attention
+    layers = layer_inputs.attentions(model)
+    if not any(isinstance(layer, KsvdAttention) for layer in layers):
+        raise Unsupported(f"no layer of the run of {name} is primal; give a run of primal")
+    for step, file in run.files.items():
+        announce(f"step {step} of {max(run.files)}")
+        weights.load(file, model)
+        inputs = layer_inputs.inputs_of_layers(model, plan.data.splits["dev"], samples)
+        for number, (layer, calls) in enumerate(zip(layers, inputs, strict=True), 1):
+            if isinstance(layer, KsvdAttention):
+                xs = [x for call in calls for x in call.sequences()]
+                yield {
+                    "inputs": f"{spec.task.name} {name}, layer {number}", "trained": "run",
+                    "trace": layer.trace, "loss": "run", "seed": spec.seed,
+                    **state(layer, xs, step), "task_loss": None,
+                }  # fmt: skip
+
+
+def state(layer: KsvdAttention, xs: list[Tensor], step: int) -> Mapping[str, Any]:
+    """The size of a layer, its objective and its alignments: means over tokens without padding."""
+    with torch.no_grad():
+        sides = [alignments(layer, x) for x in xs]
+        mean = fmean(objective(layer, x).mean().item() for x in xs)
+    left, right = (fmean(values) for values in zip(*sides, strict=True))
+    rank, width = layer.directions.shape[-1], layer.features
+    return {
+        "samples": sum(len(x) for x in xs), "tokens": max(x.shape[1] for x in xs),
+        "heads": layer.size.heads, "width": width, "rank": rank, "step": step, "objective": mean,
+        "left_alignment": left, "right_alignment": right,
+        "random_alignment": min(1.0, rank / width),
+    }  # fmt: skip
+
+
+def _groups(frame: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """What is compared: the rows of the same input, trained parameters and trace, with a title."""
+    sides = frame["left_alignment"], frame["right_alignment"]
+    rows = frame.assign(alignment=sum(sides) / 2, **{"J²": frame["objective"] ** 2})
+    for (inputs, trained, trace), group in rows.groupby(["inputs", "trained", "trace"], sort=False):
+        yield f"{inputs}, {TRAINED[trained]}, trace of the {trace}", group
+
+
+def _line(loss: str, rows: pd.DataFrame) -> dict[str, Any]:
+    """What the page shows of a loss: the mean over the seeds, and its range, at first and last."""
+    steps = rows["step"].agg(["min", "max"])
+    ends = zip(("start", "end"), steps, strict=True)
+    line = {"loss": loss, "seeds": rows["seed"].nunique(), "steps": steps["max"]}
+    for name, (end, step) in product(("J²", "alignment"), ends):
+        mean, *limits = rows.loc[rows["step"] == step, name].agg(["mean", "min", "max"])
+        line[f"{name}, {end}"] = (mean, *limits) if line["seeds"] > 1 else mean
+    tasks = pd.to_numeric(rows.loc[rows["step"] == steps["max"], "task_loss"])
+    return {**line, "task loss, end": tasks.mean()}
+
+
+def _draw(group: pd.DataFrame, name: str, axes: Axes) -> None:
+    rows = group.assign(**{name: group[name].clip(lower=SMALLEST)})
+    seaborn.lineplot(rows, x="step", y=name, hue="loss", errorbar=("pi", 100), ax=axes)
+    axes.set_xscale("symlog", linthresh=1)
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+    axes.set(xlabel="steps", ylabel=name, xlim=(0, None))
+    if name == "alignment":
+        axes.axhline(group["random_alignment"].iloc[0], color="grey", linewidth=1, label="random")
+        axes.set_ylim(0, 1.02)
+    else:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter("{x:.0e}")

@@ -1,0 +1,196 @@
+"""The command `harness study`: records, pages, options and errors of every study."""
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+
+import pandas as pd
+import pytest
+
+from harness import studies
+from harness.cli import study as command
+from harness.records.store import StudyStore
+from harness.records.study import StudyRecord, frame_of, table_of
+from harness.studies import Part, Section, Study
+from tests.harness.conftest import TREES
+
+KEPT = ["--budget", "smoke", "--precision", "fp32", "--keep-checkpoints"]
+for option, value in TREES.items():
+    KEPT += ["--set", f"listops.{option}={value}"]
+
+SMALL = {
+    "ksvd": ["--dim", "8", "--tokens", "8", "--rank", "2", "--steps", "2", "--seeds", "0,1",
+             "--losses", "ksvd,task", "--traces", "data"],
+    "approximation": ["linformer", "--over", "linformer.rank=2,4", "--lengths", "16", "--logits",
+                      "1", "--samples", "2"],
+    "locality": ["majority", "--windows", "4", "--budget", "smoke"],
+    "spectrum": ["--samples", "2"],
+}  # fmt: skip
+
+
+PERFORMER = ["approximation", "performer"]
+MAJORITY = ["locality", "majority", "--budget", "smoke"]
+
+
+def files(store):
+    return {path.name for path in store.folder.glob("[a-z]*.*") if path.suffix != ".json"}
+
+
+@pytest.fixture
+def trained(call, store, unmeasured) -> str:
+    """The name of a run of softmax, and primal, with saved weights."""
+    assert call("run", "-a", "softmax+primal", *KEPT)[0] == 0
+    (path,) = store.folder.glob("*.json")
+    return path.stem
+
+
+@pytest.mark.parametrize("name", studies.names())
+def test_a_study_computes_once_and_writes_its_page_its_table_and_its_figure(
+    call, store, unmeasured, request, name
+):
+    if name == "spectrum":
+        request.getfixturevalue("trained")
+    code, out, err = call("study", name, *SMALL[name], "--json")
+    assert code == 0, err
+    document = json.loads(out)
+    assert files(store) == {f"{name}.{kind}" for kind in ("md", "csv", "png", "svg")}
+    (record,), broken = StudyStore.within(store.folder).read()
+    assert [*document["rows"][0]] == [*record.frame] and not broken
+    assert len(pd.read_csv(store.folder / f"{name}.csv")) == len(document["rows"])
+    path = StudyStore.within(store.folder).path(record.spec)
+    before = path.stat().st_mtime_ns
+    assert call("study", name, *SMALL[name])[0] == 0
+    assert path.stat().st_mtime_ns == before
+    assert call("study", name, *SMALL[name], "--rerun")[0] == 0
+    assert path.stat().st_mtime_ns > before
+
+
+def test_the_studies_of_a_trained_model_are_of_its_layers(call, trained, store):
+    code, out, err = call("study", "ksvd", "--run", trained, "--json")
+    assert code == 0, err
+    rows = pd.DataFrame(json.loads(out)["rows"])
+    assert set(rows["inputs"]) == {"listops softmax+primal, layer 2"} and rows["step"].min() == 0
+    options = ["linear", "--lengths", "16", "--logits", "1", "--samples", "2", "--run", trained]
+    code, out, err = call("study", "approximation", *options, "--json")
+    assert code == 0, err
+    inputs = [row["inputs"] for row in json.loads(out)["rows"]]
+    assert inputs == ["listops softmax+primal, layer 1", "random", "smooth"]
+    # The run was repeated after its study.
+    (record,) = [r for r in StudyStore.within(store.folder).read()[0] if r.spec.study == "ksvd"]
+    old = record.model_copy(update={"started": "2000-01-01T00:00:00+00:00"})
+    path = StudyStore.within(store.folder).write(old)
+    assert call("study", "ksvd", "--run", trained)[0] == 0
+    assert "2000-01-01" not in path.read_text("utf-8")
+
+
+def test_other_options_replace_the_result_of_the_same_subject(tmp_path):
+    @dataclass(frozen=True, kw_only=True)
+    class Count(Study):
+        name, head = "count", "# Count\n"
+        number: int
+
+        def parts(self, store):
+            rows = [{"of": "all", "number": n, "mean": (n / 3)} for n in range(self.number)]
+            return [Part("numbers", {"number": self.number}, lambda announce: rows)]
+
+        @classmethod
+        def sections(cls, frame):
+            yield Section("a|b", frame.assign(range=[(1.0, 0.5, 2.0)] * len(frame)), "text <b>")
+
+        @classmethod
+        def panels(cls, frame):
+            return ()
+
+    for number in (2, 3):
+        document, code = command.write(Count(number=number, store=tmp_path))
+        assert (len(document["rows"]), code) == (number, 0)
+    page = (tmp_path / "count.md").read_text("utf-8")
+    assert page.startswith(
+        "# Count\n\n## a&#124;b\n\ntext &lt;b&gt;\n\n| of | number | mean | range |"
+    )
+    assert page.endswith("| all | 2 | 0.667 | 1.00 [0.500, 2.00] |\n")
+    assert len(StudyStore.within(tmp_path).read()[0]) == 1
+
+
+def test_a_table_has_a_value_once_that_all_rows_have(tmp_path):
+    rows = [{"a": "x", "b": 1, "c": None}, {"a": "x", "b": 2, "c": 0.5}]
+    table = table_of(rows)
+    assert table == {"a": "x", "b": (1, 2), "c": (None, 0.5)}
+    spec = {"study": "s", "subject": "t", "options": {}}
+    shared = {"spec": spec, "started": "2026-11-25T00:00:00+00:00", "environment": None}
+    record = StudyRecord(table=table, **shared)
+    assert frame_of([record, record])["a"].tolist() == ["x"] * 4
+    assert table_of(rows[:1]) == {"a": ("x",), "b": (1,), "c": (None,)}
+    assert table_of([rows[0]] * 2)["b"] == (1, 1)
+    for wrong in ({"a": (1, 2), "b": (1,)}, {"a": 1}):
+        with pytest.raises(ValueError, match="no length, or several"):
+            StudyRecord(table=wrong, **shared)
+
+
+def test_the_list_of_studies_imports_none(capsys):
+    code = (
+        "import sys; from harness.cli import main\ntry: main(['study', '--help'])\n"
+        "except SystemExit: print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    text, _, modules = done.stdout.rpartition("\n ")[0], None, done.stdout.split("\n")[-2]
+    for name, summary in studies.names().items():
+        assert f"  {name} " in text and summary[:30] in text
+        assert f"harness.studies.{name}" not in modules
+    assert "torch" not in modules.split()
+
+
+def test_a_study_that_does_not_exist_is_one_line(call):
+    code, _, err = call("study", "spectrun")
+    assert code == 2 and "did you mean 'spectrum'?" in err and err.count("\n") == 1
+
+
+@pytest.mark.filterwarnings("always")
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["ksvd", "--losses", "ksdv"], "did you mean 'ksvd'?"),
+        (["ksvd", "--trained", "none"], "unknown value of --trained 'none'"),
+        (["ksvd", "--traces", "x"], "unknown value of --traces 'x'"),
+        (["ksvd", "--rank", "32"], "rank 32 of 32 features and 64 tokens spans all"),
+        (["ksvd", "--tokens", "4"], "rank 4 of 32 features and 4 tokens spans all"),
+        (["ksvd", "--seeds", "a"], "are not integers"),
+        (["ksvd", "--run", "missing"], "unknown run 'missing'"),
+        ([*PERFORMER, "--set", "linear.chunk=1"], "'linear' is not the variant"),
+        ([*PERFORMER, "--over", "performer.feature=1"], "did you mean 'features'"),
+        ([*PERFORMER, "--over", "performer.features=64", "--set", "performer.features=32"],
+         "--set performer.features=32 gives an option that is varied"),
+        ([*PERFORMER, "--logits", "0"], "logits '0' are not positive numbers"),
+        ([*PERFORMER, "--lengths", "1"], "are not all from 2"),
+        (["approximation", "performers"], "did you mean 'performer'?"),
+        # A specification leaves this option out at its default.
+        (["approximation", "primal", "--set", "primal.sides=both"], "no separate queries, keys"),
+        ([*MAJORITY, "--windows", "4,x"], "are not integers"),
+        ([*MAJORITY, "--windows", "31,32"], "give narrower"),
+        ([*MAJORITY, "--set", "local.window=4"], "is varied by the study; use --windows 4"),
+        ([*MAJORITY, "--set", "primal.rank=3"], "no run uses 'primal'; give one of local"),
+        ([*MAJORITY, "--set", "majority.maxlen=3"], "did you mean"),
+        ([*MAJORITY, "--set", "majority.test=1000000000000"], "1e+12 examples of up to 32 tokens"),
+        ([*MAJORITY, "--set", "local.windw=4"], "did you mean"),
+        (["spectrum"], "no run of store"),
+        (["spectrum", "listops"], "unknown run 'listops'"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_line_and_writes_no_result(call, store, argv, message):
+    code, _, err = call("study", *argv)
+    assert code == 2 and message in err.splitlines()[-1]
+    assert not [*store.folder.rglob("*.json")]
+
+
+def test_a_run_without_weights_or_with_a_damaged_record_is_rejected(call, store, unmeasured):
+    assert call("run", "-a", "none", *KEPT[:4], *KEPT[5:])[0] == 0
+    (path,) = store.folder.glob("*.json")
+    code, _, err = call("study", "spectrum", path.name)
+    assert code == 2 and f"run '{path.stem}' has no saved weights" in err
+    folder = store.folder / "weights" / path.stem
+    folder.mkdir(parents=True)
+    (folder / "step-00000000.pt").touch()
+    path.write_text("{}")
+    code, _, err = call("study", "spectrum", path.name)
+    assert code == 2 and "is not a record" in err
