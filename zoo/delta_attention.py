@@ -78,7 +78,7 @@ class DeltaAttention(RecurrentAttention):
 
     def merge(self, x: Tokens, heads: Heads) -> Tokens:
         """Normalise each head, multiply by the gate, apply the output projection."""
-        tokens = self.norm(heads.transpose(1, 2).to(x.dtype)).flatten(-2)
+        tokens = self.norm(heads.transpose(1, 2).to(self.norm.weight.dtype)).flatten(-2)
         return self.out(tokens if self.gate is None else tokens * self.gate(x))
 
 

@@ -74,5 +74,5 @@ class Mamba2(RecurrentAttention):
 
     def merge(self, x: Tokens, heads: Heads) -> Tokens:
         """Gate, normalise all heads together, apply the output projection."""
-        tokens = heads.transpose(1, 2).flatten(-2).to(x.dtype)
+        tokens = heads.transpose(1, 2).flatten(-2).to(self.norm.weight.dtype)
         return self.out(self.norm(tokens * F.silu(self.gate(x))))
