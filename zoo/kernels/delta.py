@@ -13,7 +13,7 @@ A token with k = 0 and g = 0 leaves the state as it is: so is padding. g is at m
 
     step      one token, the definition
     chunked   C tokens at a time by matrix products, for compilers, transforms and other devices
-    on a CPU  token by token, forward and backward: `delta_cpu`, and `recurrence` for b = 0
+    on a CPU  token by token, forward and backward: `recurrence`
 
 Chunked (Yang et al., 2024, arXiv 2406.06484, section 3), with S the state before a chunk, L_i the
 sum of g up to token i of the chunk and D_ij = exp(L_i - L_j):
@@ -41,8 +41,7 @@ from torch.nn import functional as F
 
 from zoo.kernels.blocks import in_blocks
 from zoo.kernels.chunk_states import chunk_states
-from zoo.kernels.delta_cpu import delta_sum
-from zoo.kernels.recurrence import decayed_sum
+from zoo.kernels.recurrence import token_sums
 
 CHUNK = 64
 
@@ -68,10 +67,10 @@ def attend(
     if erase is None and q.shape == v.shape:
         v = v if write is None else write * v
         definition = partial(decayed_chunks, chunk=chunk, causal=causal)
-        return decayed_sum(q, k, v, log_decay, causal, definition)
+        return token_sums(definition, causal, q, k, v, log_decay)
     one = q.new_ones(1, 1, 1, 1)
     erase, write = (one - one if erase is None else erase), (one if write is None else write)
-    return delta_sum(q, k, v, log_decay, erase, write, partial(chunked, chunk=chunk))
+    return token_sums(partial(chunked, chunk=chunk), True, q, k, v, log_decay, erase, write)
 
 
 def step(
