@@ -28,7 +28,7 @@ the published code truncates a float `linspace`.
 """
 
 from collections.abc import Callable
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from jaxtyping import Shaped
@@ -67,13 +67,14 @@ class Primal(Attention):
     """Asymmetric kernel SVD of the attention kernel, in the primal, with its loss.
 
     Axis letters beyond the contract's: `p` features, `c` the two sides (query, key), `a` sampled
-    tokens, `s` rank.
+    tokens, `s` rank. `by_features`: whether features make the weights, as in `primal_moments`.
     """
 
     traits = Traits(
         causal=True, cross=True, linear=True, stochastic=False, recurrent=True, losses=("ksvd",)
     )
     family = "primal"
+    by_features: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -169,13 +170,12 @@ class Primal(Attention):
 
     def weights(
         self, x: Tokens, mask: Mask | None, directions: ksvd.Directions, *,
-        span: Callable[[], forms.BySide] | None = None,
+        span: forms.BySide | None = None,
         take: Callable[..., tuple[Tensor, Tensor]] = sampled_tokens.plain,
     ) -> tuple[Tokens, Weights]:  # fmt: skip
         """x, and the weights W|X that it makes of `directions`, or these where it makes none.
 
-        `span` gives the features in whose span they are, for `primal_moments`; `take` is a function
-        of `zoo.kernels.sampled_tokens`.
+        `span`: features that span them, if `by_features`; `take`: of `zoo.kernels.sampled_tokens`.
         """
         if self.projections == "independent":
             return x, directions[None]

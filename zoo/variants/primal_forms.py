@@ -15,7 +15,7 @@
   matrices. `docs/decisions/0033-cross-attention-of-primal.md` derives it.
 """
 
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import torch
@@ -94,20 +94,18 @@ def cross_attention(
 ) -> Attended:
     """The output for each x, and while training the loss of the n x m kernel matrix."""
     _require_cross(layer, x, context)
-    heads = layer.size.heads
-    phi_q, phi_k = (
-        side_features(layer, x, None, 0),
-        cache(partial(side_features, layer, context, mask, 1)),
-    )
-    w_e = layer.weights(context, mask, layer.directions[:1], span=lambda: by_side(phi_k(), heads))[
-        1
-    ]
+    heads, (of_e, of_r) = layer.size.heads, layer.directions.split(1)
+    phi_q, phi_k, span = side_features(layer, x, None, 0), None, None
+    if layer.training or layer.by_features:
+        phi_k = side_features(layer, context, mask, 1)
+        span = by_side(phi_k, heads)
+    w_e = layer.weights(context, mask, of_e, span=span)[1]
     tokens = cosine_map.affine(phi_q, *layer.output_map(w_e, slice(0, 1)))
-    if not layer.training:
+    if not layer.training or phi_k is None:
         return Attended(tokens)
-    w_r = layer.weights(x, None, layer.directions[1:], span=lambda: by_side(phi_q, heads))[1]
+    w_r = layer.weights(x, None, of_r, span=by_side(phi_q, heads))[1]
     weights = torch.cat([w_e, w_r], dim=1)
-    grams = torch.cat([cosine_map.gram(phi_q), cosine_map.gram(phi_k())], dim=1)
+    grams = torch.cat([cosine_map.gram(phi_q), cosine_map.gram(phi_k)], dim=1)
     energy = ksvd.energy_of_grams(grams, weights, layer.roots())
     # The same divisor for both sums, or J is not stationary at the solution.
     count = (x.shape[1] * token_count(context, mask).to(energy.dtype)).sqrt()
@@ -175,7 +173,7 @@ def problem(
     """
     phi = by_side(features(layer.phi, layer.queries_and_keys(x, None), None), layer.size.heads)
     # W_e is in the span of the features of keys, W_r in that of queries.
-    weights = partial(layer.weights, x, None, span=lambda: phi.flip(1))
+    weights = partial(layer.weights, x, None, span=phi.flip(1))
     if layer.trace == "data":
         return phi, weights(layer.directions)[1]
     rows = torch.eye(layer.directions.shape[2], dtype=x.dtype, device=x.device)

@@ -19,7 +19,6 @@ a step O(p s).
 """
 
 import inspect
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -64,6 +63,7 @@ class PrimalMoments(Primal):
     """Primal-Attention with the moments of all tokens, or of the past, as projections."""
 
     __signature__ = _signature()
+    by_features = True
 
     def forward(
         self, x: Tokens, context: Context | None = None, mask: Mask | None = None
@@ -93,12 +93,12 @@ class PrimalMoments(Primal):
 
     def weights(
         self, x: Tokens, mask: Mask | None, directions: ksvd.Directions, *,
-        span: Callable[[], forms.BySide] | None = None, take: Any = None,
+        span: forms.BySide | None = None, take: Any = None,
     ) -> tuple[Tokens, ksvd.Weights]:  # fmt: skip
         """See `Primal.weights`."""
         if span is None or self.size.causal:
             raise Unsupported(f"causal {self.name()} has weights for each token")
-        return x, self._moments(span(), x, mask, directions)
+        return x, self._moments(span, x, mask, directions)
 
     def _rows(self, samples: int) -> int:
         return self.size.head_dim
