@@ -40,7 +40,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.kernels.blocks import in_blocks
-from zoo.kernels.chunk_states import chunk_states
+from zoo.kernels.chunk_states import chunk_states, mapped_states
 from zoo.kernels.recurrence import token_sums
 
 CHUNK = 64
@@ -166,26 +166,3 @@ def sum_after(x: Float[Tensor, "*any c e"]) -> Float[Tensor, "*any c e"]:
     """Sum over the later tokens of a block."""
     later = F.pad(x[..., 1:, :], (0, 0, 0, 1))
     return later.flip(-2).cumsum(-2).flip(-2)
-
-
-def mapped_states(
-    factor: Float[Tensor, "b h t e e"], update: Float[Tensor, "b h t e f"]
-) -> Float[Tensor, "b h t e f"]:
-    """The state before each chunk, which maps a state S to factor S + update."""
-    if torch.compiler.is_exporting():
-        return _by_one_system(factor, update)
-    state, states = torch.zeros_like(update[:, :, 0]), []
-    for matrix, added in zip(factor.unbind(2), update.unbind(2), strict=True):
-        states.append(state)
-        state = matrix @ state + added
-    return torch.stack(states, dim=2)
-
-
-def _by_one_system(factor: Tensor, update: Tensor) -> Tensor:
-    """The same without a loop, as the solution of one system, in O(t^2 e^2) memory."""
-    diagonal = torch.diag_embed(factor.permute(0, 1, 3, 4, 2))
-    below = F.pad(diagonal, (0, 0, 1, 0))[..., :-1, :].permute(0, 1, 4, 2, 5, 3)
-    system = -below.flatten(4, 5).flatten(2, 3)
-    before = F.pad(update, (0, 0, 0, 0, 1, 0))[:, :, :-1].flatten(2, 3)
-    states = torch.linalg.solve_triangular(system, before, upper=False, unitriangular=True)
-    return states.reshape(update.shape)
