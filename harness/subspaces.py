@@ -5,26 +5,27 @@ from jaxtyping import Float
 from torch import Tensor
 
 from zoo import ksvd
-from zoo.ksvd_attention import KsvdAttention
+from zoo.variants.primal import Primal
+from zoo.variants.primal_forms import problem
 
 
-def objective(layer: KsvdAttention, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b h"]:
+def objective(layer: Primal, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b h"]:
     """J of each sample and head; the layer's loss is eta times the square of their mean."""
-    phi, directions = layer.problem(x)
+    phi, directions = problem(layer, x)
     e, r = (phi @ directions).unbind(1)
     energy = ksvd.energy_of_scores(e, r, layer.roots()) / x.shape[1]
     return energy - ksvd.trace(directions)
 
 
 def bases(
-    layer: KsvdAttention, x: Float[Tensor, "b n d"]
+    layer: Primal, x: Float[Tensor, "b n d"]
 ) -> tuple[Float[Tensor, "b c h f s"], Float[Tensor, "b c h f r"], Float[Tensor, "b h f g"]]:
     """Orthonormal bases of the scores, the first singular vectors of the kernel, and the kernel.
 
     They are coordinates in the span of the features of each side (c: query, key). The features are
     constants: gradients are those of the weights alone.
     """
-    phi, directions = layer.problem(x)
+    phi, directions = problem(layer, x)
     phi = phi.detach()
     # K = Phi_q Phi_k^T = Q_q (R_q R_k^T) Q_k^T: its singular vectors are Q times those of a small
     # matrix, and scores are Q R W.
@@ -36,7 +37,7 @@ def bases(
     return torch.linalg.qr(r @ directions)[0], singular, kernel
 
 
-def alignments(layer: KsvdAttention, x: Float[Tensor, "b n d"]) -> tuple[float, float]:
+def alignments(layer: Primal, x: Float[Tensor, "b n d"]) -> tuple[float, float]:
     """Mean squared cosines of the principal angles of queries and of keys, over samples and heads.
 
     They are in [0, 1].
@@ -47,7 +48,7 @@ def alignments(layer: KsvdAttention, x: Float[Tensor, "b n d"]) -> tuple[float, 
     return left, right
 
 
-def reconstruction(layer: KsvdAttention, x: Float[Tensor, "b n d"]) -> Float[Tensor, ""]:
+def reconstruction(layer: Primal, x: Float[Tensor, "b n d"]) -> Float[Tensor, ""]:
     """The mean share of the kernel's squared norm outside the spans of the scores, in [0, 1]."""
     scores, _, kernel = bases(layer, x)
     within = scores[:, 0].mT @ kernel @ scores[:, 1]

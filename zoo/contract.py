@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from zoo.kernels import rotary
 from zoo.kernels.precision import at_least_fp32
 from zoo.projection import Projection
-from zoo.recompute import layer_in_parts, samples_at_a_time
 from zoo.registry import CUSTOM, FAMILIES, Registry, UserError, Value, unknown
 from zoo.size import Size, require_dtype, require_inputs
 from zoo.traits import Identity, Traits
@@ -82,9 +81,6 @@ class Attention(nn.Module, ABC):
         is_baseline: whether it takes the place of attention and is none, such as the identity or a
             convolution: what attention achieves is the accuracy above such a model's.
         drops_weights: whether `size.dropout` has an effect: on attention weights, in training.
-        parts: in how many parts training on a CPU computes a large batch, all but the last of them
-            again in the backward pass (`zoo.recompute`): hooks are called for each. It has no
-            effect on a variant with auxiliary losses.
     """
 
     traits: ClassVar[Traits]
@@ -95,7 +91,6 @@ class Attention(nn.Module, ABC):
     requires: ClassVar[tuple[str, ...]] = ()
     is_baseline: ClassVar[bool] = False
     drops_weights: ClassVar[bool] = False
-    parts: ClassVar[int] = 1
 
     def __init_subclass__(cls, **keywords: object) -> None:
         """Raise `TypeError` if a class attribute is of another type, or no family."""
@@ -148,10 +143,6 @@ class Attention(nn.Module, ABC):
         context = x if context is None else context
         require_inputs(self.size, x, context, mask)
         require_dtype(self, x)
-        if self.parts > 1 and context is x and not self.traits.losses:
-            size = samples_at_a_time(x, self.size.heads, self.parts)
-            if size < x.shape[0]:
-                return Attended(layer_in_parts(self, x, mask, size), {})
         output = super().__call__(x, context, mask)
         if not isinstance(output, Attended):
             raise TypeError(

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from zoo.contract import Attended, Attention, Context, Mask, Queries, Size, State, Tokens
 from zoo.kernels.real_tokens import with_real_tokens_first
 from zoo.projection import Projection
+from zoo.recompute import in_parts
 from zoo.recurrent import Heads, RecurrentAttention
 
 
@@ -62,6 +63,7 @@ class CausalHeads(GatedHeads):
         super().__init__(size)
         self.query_key_value = Projection(size, 3 * size.dim)
 
+    @in_parts
     def forward(
         self, x: Tokens, context: Context | None = None, mask: Mask | None = None
     ) -> Attended:

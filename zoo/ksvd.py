@@ -1,63 +1,36 @@
-"""Asymmetric kernel SVD: the parameters of the objective J of Primal-Attention, and J itself.
+"""Asymmetric kernel SVD: the objective J of Primal-Attention.
 
 With e = W_e^T phi_q and r = W_r^T phi_k the scores of queries and keys (`zoo.variants.primal`),
 
     J = 1/2 mean e^T Lambda e + 1/2 mean r^T Lambda r - Tr(W_e^T W_r)
 
-Lambda is diagonal and positive. `scales` are its parameters, and `roots` the square roots of its
-diagonal, by which scores are multiplied. Chen et al., NeurIPS 2023, arXiv 2305.19798;
-`docs/primal.md` derives J, and states what J = 0 implies.
+Lambda is diagonal and positive; `roots` are the square roots of its diagonal, by which scores are
+multiplied. Chen et al., NeurIPS 2023, arXiv 2305.19798; `docs/primal.md` derives J, and states what
+J = 0 implies.
 
 Axis letters beyond the contract's: `p` features, `c` the two sides (query, key), `s` rank.
 """
 
 from typing import Literal
 
-import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from zoo.kernels.precision import full_precision
 
 Weights = Float[Tensor, "#b c h p s"]
 Scales = Float[Tensor, "h s"]
 Grams = Float[Tensor, "samples ch p p"]
+Scores = Float[Tensor, "samples h n s"]
+Directions = Float[Tensor, "c h a s"]
 Energy = Float[Tensor, "samples h"]
 """Half the sum over tokens of e^T Lambda e + r^T Lambda r; (0, h) in evaluation, without J."""
-
-LambdaForm = Literal["squared", "exponential", "softplus", "fixed"]
-"""Lambda from its parameters: their square (published), exponential or softplus; or fixed at 1."""
 
 KsvdMean = Literal["batch", "sample"]
 """What J is a mean over before it is squared; see `squared_objective`."""
 
-SMALLEST = 2.0**-10
-"""The smallest initial root of Lambda in the forms `exponential` and `softplus`."""
 
-
-def initial_scales(heads: int, rank: int, form: LambdaForm) -> nn.Parameter | nn.Buffer:
-    """The parameters of Lambda; its roots are uniform in [0, 1), or all 1 in the form `fixed`."""
-    roots = torch.rand(heads, rank)
-    if form == "fixed":
-        return nn.Buffer(torch.ones_like(roots), persistent=False)
-    if form == "exponential":
-        roots = 2 * roots.clamp_min(SMALLEST).log()
-    if form == "softplus":
-        roots = roots.clamp_min(SMALLEST).square().expm1().log()
-    return nn.Parameter(roots)
-
-
-def roots(scales: Scales, form: LambdaForm) -> Scales:
-    """The square roots of the diagonal of Lambda, up to their sign in the form `squared`."""
-    if form == "exponential":
-        return (scales / 2).exp()
-    return F.softplus(scales).sqrt() if form == "softplus" else scales
-
-
-def initialise(
-    directions: Float[Tensor, "c h a s"], orthonormal: bool = False, factor: float = 1.0
-) -> None:
+def initialise(directions: Directions, orthonormal: bool = False, factor: float = 1.0) -> None:
     """Fill the directions of each side with a tensor of Frobenius norm 1 per head, times `factor`.
 
     `orthonormal` gives each head orthonormal columns instead, or rows where those are fewer.
@@ -79,9 +52,7 @@ def energy_of_grams(grams: Grams, weights: Weights, roots: Scales) -> Energy:
         return (grams.unflatten(1, (2, -1)) @ scaled).mul(scaled).sum((1, 3, 4)) / 2
 
 
-def energy_of_scores(
-    e: Float[Tensor, "samples h n s"], r: Float[Tensor, "samples h m s"], roots: Scales
-) -> Energy:
+def energy_of_scores(e: Scores, r: Scores, roots: Scales) -> Energy:
     """The energy from scores, which are zero where padded."""
     squares = [(side * roots[:, None, :]).square().sum((-2, -1)) for side in (e, r)]
     return (squares[0] + squares[1]) / 2

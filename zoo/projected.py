@@ -27,6 +27,7 @@ from zoo.contract import (
 from zoo.kernels.precision import full_precision, product_dtype
 from zoo.kernels.real_tokens import token_ranks
 from zoo.projection import Projection
+from zoo.recompute import in_parts
 
 Values = Float[Tensor, "b h m w"]
 """Values, which may be wider than keys, or narrower."""
@@ -55,6 +56,9 @@ class ProjectedAttention(Attention):
     upcast: ClassVar[bool] = False
     """Whether `attend` runs in fp32 at least, with autocast disabled, as `recur` always does."""
 
+    parts: ClassVar[int] = 1
+    """See `zoo.recompute.in_parts`."""
+
     def __init__(self, size: Size) -> None:
         """Make the projections, each (d -> d) with a bias."""
         super().__init__(size)
@@ -73,6 +77,7 @@ class ProjectedAttention(Attention):
         """The dropout probability of attention weights in the current mode of the layer."""
         return self.size.dropout if self.training else 0.0
 
+    @in_parts
     def forward(
         self, x: Tokens, context: Context | None = None, mask: Mask | None = None
     ) -> Attended:

@@ -6,7 +6,7 @@ with the same random numbers and autocast: outputs and gradients do not change.
 """
 
 from collections.abc import Callable
-from functools import partial
+from functools import partial, wraps
 from math import ceil
 from typing import Any, TypeVar
 
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils.checkpoint import checkpoint
 
+from zoo.contract import Attended
 from zoo.kernels import eager
 
 RECOMPUTE = "none", "attention", "layer"
@@ -78,25 +79,41 @@ def samples_at_a_time(x: Tensor, blocks: int | None = None, parts: int | None = 
     return max(per_part, per_thread, ceil(LARGE / max(1, x[:1].numel())))
 
 
-class _OfPart(nn.Module):
-    """A layer, called for a part of a batch without being split again."""
+class _Part(nn.Module):
+    """`forward` of a layer, for a part of a batch."""
 
-    def __init__(self, layer: nn.Module) -> None:
+    def __init__(self, layer: nn.Module, forward: Callable[..., Attended]) -> None:
         super().__init__()
         self.layer = layer
+        self.function = forward
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        return nn.Module.__call__(self.layer, x, x, mask).tokens
+        return self.function(self.layer, x, x, mask).tokens
 
 
-def layer_in_parts(layer: nn.Module, x: Tensor, mask: Tensor | None, size: int) -> Tensor:
-    """The tokens `layer(x, mask=mask)`, computed for `size` samples at a time."""
-    whole = _OfPart(layer)
-    # Those of this call: `functional_call` may have replaced them for it.
-    state = {**dict(whole.named_parameters()), **dict(whole.named_buffers())}
+def in_parts(forward: Callable[..., Attended]) -> Callable[..., Attended]:
+    """Decorate `forward` of self-attention: training on a CPU computes a large batch in parts.
 
-    def attend(*part: Tensor) -> Tensor:
-        return functional_call(whole, state, part)
+    The class attribute `parts` is their number. All but the last are computed again in the backward
+    pass. It has no effect on a layer with auxiliary losses.
+    """
 
-    inputs = (x,) if mask is None else (x, mask)
-    return sample_by_sample(attend, *inputs, size=size)
+    @wraps(forward)
+    def compute(
+        layer: Any, x: Tensor, context: Tensor | None = None, mask: Tensor | None = None
+    ) -> Attended:
+        itself = layer.parts > 1 and (context is None or context is x) and not layer.traits.losses
+        size = samples_at_a_time(x, layer.size.heads, layer.parts) if itself else x.shape[0]
+        if size >= x.shape[0]:
+            return forward(layer, x, context, mask)
+        part = _Part(layer, forward)
+        # As they are in this call: `functional_call` may have replaced them for it.
+        state = {**dict(part.named_parameters()), **dict(part.named_buffers())}
+        attend = partial(_call, part, state)
+        return Attended(sample_by_sample(attend, x, *([] if mask is None else [mask]), size=size))
+
+    return compute
+
+
+def _call(part: nn.Module, state: dict[str, Tensor], *inputs: Tensor) -> Tensor:
+    return functional_call(part, state, inputs)

@@ -17,6 +17,7 @@ from zoo.kernels import delta, eager
 from zoo.kernels.precision import without_autocast
 from zoo.kernels.real_tokens import token_ranks, zero_padding
 from zoo.projection import Projected, Projection
+from zoo.recompute import in_parts
 
 Heads = Float[Tensor, "b h n f"]
 
@@ -67,6 +68,7 @@ class RecurrentAttention(Attention):
     def merge(self, x: Tokens, heads: Heads) -> Tokens:
         """New tokens from the outputs of the heads."""
 
+    @in_parts
     def forward(
         self, x: Tokens, context: Context | None = None, mask: Mask | None = None
     ) -> Attended:

@@ -28,9 +28,9 @@ from harness.records.study import Row
 from harness.studies import Announce, Panel, Part, Positive, Section, Study, study
 from harness.subspaces import alignments, objective, reconstruction
 from zoo.contract import Unsupported
-from zoo.ksvd_attention import KsvdAttention
 from zoo.library import create
 from zoo.registry import UserError, unknown
+from zoo.variants.primal import Primal
 
 POINTS = 24
 """Number of recorded steps, approximately; they are evenly spaced in the logarithm."""
@@ -186,14 +186,14 @@ def on_run(run: weights.KeptRun, samples: int, announce: Announce) -> Iterator[R
     model, spec = build_model(plan.spec, plan.task).eval(), plan.spec
     name = spec.attention
     layers = layer_inputs.attentions(model)
-    if not any(isinstance(layer, KsvdAttention) for layer in layers):
+    if not any(isinstance(layer, Primal) for layer in layers):
         raise Unsupported(f"no layer of the run of {name} is primal; give a run of primal")
     for step, file in run.files.items():
         announce(f"step {step} of {max(run.files)}")
         weights.load(file, model)
         inputs = layer_inputs.inputs_of_layers(model, plan.data.splits["dev"], samples)
         for number, (layer, calls) in enumerate(zip(layers, inputs, strict=True), 1):
-            if isinstance(layer, KsvdAttention):
+            if isinstance(layer, Primal):
                 xs = [x for call in calls for x in call.sequences()]
                 yield {
                     "inputs": f"{spec.task.name} {name}, layer {number}", "trained": "run",
@@ -202,7 +202,7 @@ def on_run(run: weights.KeptRun, samples: int, announce: Announce) -> Iterator[R
                 }  # fmt: skip
 
 
-def state(layer: KsvdAttention, xs: list[Tensor], step: int) -> Mapping[str, Any]:
+def state(layer: Primal, xs: list[Tensor], step: int) -> Mapping[str, Any]:
     """The size of a layer, its objective and its alignments: means over tokens without padding."""
     with torch.no_grad():
         sides = [alignments(layer, x) for x in xs]

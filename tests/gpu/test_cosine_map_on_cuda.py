@@ -6,6 +6,7 @@
 import pytest
 import torch
 
+from tests.zoo.test_cosine_map import inputs, run
 from zoo.contract import Size
 from zoo.kernels.cosine_map import fused, plain
 from zoo.variants.primal import Primal
@@ -16,25 +17,16 @@ pytestmark = [
 ]
 
 
-def results(through, leaves, mask):
-    """Outputs of both kinds, and gradients of a loss in which every entry has its own weight."""
-    tokens, grams = through(*leaves, 4, mask, True)
-    torch.manual_seed(7)
-    pulled = [torch.randn(part.shape, dtype=torch.float64).to(part) for part in (tokens, grams)]
-    return [tokens, grams, *torch.autograd.grad([tokens, grams], leaves, pulled)]
-
-
 @pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
 @pytest.mark.parametrize(("dtype", "tolerance"), [("bfloat16", 0.02), ("float32", 1e-5)])
 @pytest.mark.parametrize("n", [63, 1000, 4096])
 def test_kernels_equal_the_definition_in_float64(n, dtype, tolerance, padded):
-    shapes = [(3, n, 64), (128, 64), (128,), (3, 128, 64), (64,)]
-    exact = [torch.randn(shape).to(getattr(torch, dtype)).double() for shape in shapes]
+    exact = [part.to(getattr(torch, dtype)).double() for part in inputs(n, width=32, dim=64)]
     mask = (torch.rand(3, n) < 0.6).cuda() if padded else None
-    expected = results(plain, [part.cuda().requires_grad_() for part in exact], mask)
-    copies = [part.cuda().to(getattr(torch, dtype)).requires_grad_() for part in exact]
-    actual = results(fused, copies, mask)
-    again = results(fused, copies, mask)
+    expected = run(plain, [part.detach().cuda().requires_grad_() for part in exact], mask)
+    copies = [part.detach().cuda().to(getattr(torch, dtype)).requires_grad_() for part in exact]
+    actual = run(fused, copies, mask)
+    again = run(fused, copies, mask)
     for one, same, other in zip(actual, again, expected, strict=True):
         assert torch.equal(one, same)
         assert (one.double() - other).norm() <= tolerance * other.norm()

@@ -13,6 +13,7 @@ from harness.subspaces import alignments, objective, reconstruction
 from tests.zoo.primal_oracle import positions
 from zoo.contract import Unsupported
 from zoo.library import create
+from zoo.variants.primal_forms import problem
 
 RESULTS = Path(__file__).parents[2] / "results"
 SETTING = Ksvd(rank=2, dim=8, tokens=16, steps=100, lr=0.03)
@@ -66,7 +67,7 @@ def test_the_alignment_is_that_of_the_scores_with_the_singular_vectors_of_the_wh
 def test_at_the_exact_subspaces_the_control_is_the_rest_of_the_spectrum():
     layer = create("primal", dim=4, heads=1, max_len=12, rank=2, projections="independent").double()
     x = torch.randn(1, 12, 4).double()
-    phi_q, phi_k = layer.problem(x)[0][0, :, 0].detach()
+    phi_q, phi_k = problem(layer, x)[0][0, :, 0].detach()
     u, s, vt = torch.linalg.svd(phi_q @ phi_k.T)
     mixed = torch.randn(2, 2).double()
     with torch.no_grad():
@@ -140,7 +141,7 @@ def test_a_run_is_compared_at_each_kept_step_on_the_real_tokens_of_dev(kept):
 def test_the_causal_form_with_weights_for_each_token_is_rejected():
     layer = layer_of("primal-moments", causal=True)
     with pytest.raises(Unsupported, match="weights for each token"):
-        layer.problem(torch.randn(1, 12, 8).double())
+        problem(layer, torch.randn(1, 12, 8).double())
 
 
 def test_the_page_has_means_and_ranges_over_the_seeds():

@@ -113,14 +113,14 @@ def test_a_record_has_the_digest_of_the_sources_of_each_variant(plan, run_here):
 
 
 def test_the_sources_of_a_variant_are_those_of_its_package_that_it_uses():
-    primal, softmax = (
+    moments, softmax = (
         {module.__name__ for module in used_by(import_module(f"zoo.variants.{name}"))}
-        for name in ("primal", "softmax")
+        for name in ("primal_moments", "softmax")
     )
-    # `zoo.kernels.moments` is used by a module that the variant uses.
-    ours = {"zoo.variants.primal", "zoo.ksvd", "zoo.feature_maps", "zoo.kernels.moments"}
-    assert ours <= primal and not ours & softmax
-    assert all(name.startswith("zoo.") for name in primal | softmax)
+    # `zoo.kernels.sampled_tokens` is used by a module that the variant uses.
+    ours = {"zoo.variants.primal_moments", "zoo.ksvd", "zoo.kernels.sampled_tokens"}
+    assert ours <= moments and not ours & softmax
+    assert all(name.startswith("zoo.") for name in moments | softmax)
 
 
 def test_test_is_evaluated_more_than_once_only_where_the_recipe_asks_for_the_best(

@@ -9,7 +9,7 @@ import torch
 from zoo.cost import flops, peak_bytes
 from zoo.kernels import cosine_map, cosine_map_chunked
 from zoo.kernels import cosine_map_loops as loops
-from zoo.kernels.cosine_map import chunked, plain, suits
+from zoo.kernels.cosine_map import Map, chunked, plain, suits
 
 DIM, GROUPS, WIDTH = 6, 4, 5
 
@@ -25,33 +25,43 @@ def several_chunks(monkeypatch, request):
     monkeypatch.setattr(cosine_map_chunked, "CHUNK", 40)
 
 
-def inputs(n: int, dtype: torch.dtype, maps: int = 3, width: int = WIDTH) -> list[torch.Tensor]:
+def inputs(
+    n: int, dtype=torch.float64, maps=3, width=WIDTH, *, batch=3, dim=DIM, groups=GROUPS
+) -> list[torch.Tensor]:
     """x, weight, bias, output_map and output_bias; `maps` is 1 where all samples have the same."""
-    features = GROUPS * width
-    shapes = [(3, n, DIM), (features, DIM), (features,), (maps, features, DIM), (DIM,)]
+    features = groups * width
+    shapes = [(batch, n, dim), (features, dim), (features,), (maps, features, dim), (dim,)]
     return [torch.randn(shape, dtype=dtype).requires_grad_() for shape in shapes]
 
 
-def run(through, given, mask, with_gram=True):
+def padding(batch: int, n: int) -> torch.Tensor:
+    """Padding anywhere; one of several samples has no real token."""
+    mask = torch.rand(batch, n) < 0.6
+    mask[0, n // 2], mask[1:2] = True, False
+    return mask
+
+
+def call(through, leaves, mask=None, with_gram=True, groups=GROUPS):
+    return through(leaves[0], Map(*leaves[1:]), groups, mask, with_gram)
+
+
+def run(through, leaves, mask=None, with_gram=True, groups=GROUPS):
     """Outputs of both kinds, and gradients of a loss in which every entry has its own weight."""
-    tokens, grams = through(*given, GROUPS, mask, with_gram)
+    tokens, grams = call(through, leaves, mask, with_gram, groups)
     torch.manual_seed(7)
     # The gradients of the Gram matrices are not symmetric, those of padded tokens are not zero.
-    pulled = [torch.randn(part.shape).to(part.dtype) for part in (tokens, grams)]
-    return [tokens, grams, *torch.autograd.grad([tokens, grams], given, pulled)]
+    pulled = [torch.randn(part.shape, dtype=torch.float64).to(part) for part in (tokens, grams)]
+    return [tokens, grams, *torch.autograd.grad([tokens, grams], leaves, pulled)]
 
 
 @pytest.mark.parametrize("maps", [1, 3], ids=["shared", "own"])
 @pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
 @pytest.mark.parametrize("n", [1, 19, 40, 63, 100])
 def test_the_chunked_map_is_the_plain_one_forward_and_backward(n, padded, maps):
-    given = inputs(n, torch.float64, maps)
+    given = inputs(n, maps=maps)
     # Not contiguous.
     given[0] = given[0].detach().transpose(0, 1).contiguous().transpose(0, 1).requires_grad_()
-    mask = None
-    if padded:
-        mask = torch.rand(3, n) < 0.6
-        mask[1] = False
+    mask = padding(3, n) if padded else None
     for one, other in zip(run(chunked, given, mask), run(plain, given, mask), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
 
@@ -61,7 +71,7 @@ def test_the_chunked_map_is_the_plain_one_forward_and_backward(n, padded, maps):
 def test_the_loops_are_right_for_several_blocks_and_every_width(monkeypatch, chunk, width):
     # Blocks of 256 tokens, of which the last is smaller, and strips of 8; vectors of 16 entries.
     monkeypatch.setattr(cosine_map_chunked, "CHUNK", chunk)
-    given, mask = inputs(1005, torch.float64, width=width), torch.rand(3, 1005) < 0.6
+    given, mask = inputs(1005, width=width), torch.rand(3, 1005) < 0.6
     for one, other in zip(run(chunked, given, mask), run(plain, given, mask), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
 
@@ -96,12 +106,12 @@ def test_it_is_chosen_for_long_inputs_of_a_precision_that_its_loops_have():
 
 @pytest.mark.parametrize("through", [chunked, plain])
 def test_without_gram_matrices_tokens_and_gradients_are_those_of_the_tokens_alone(through):
-    given, mask = inputs(63, torch.float64), torch.rand(3, 63) < 0.6
+    given, mask = inputs(63), torch.rand(3, 63) < 0.6
     tokens, grams, *gradients = run(through, given, mask, with_gram=False)
     assert grams.shape == (0, GROUPS, WIDTH, WIDTH)
-    expected_tokens, _ = through(*given, GROUPS, mask, True)
+    expected_tokens, _ = call(through, given, mask)
     torch.manual_seed(7)
-    pulled = torch.randn(expected_tokens.shape).double()
+    pulled = torch.randn(expected_tokens.shape, dtype=torch.float64)
     expected = torch.autograd.grad(expected_tokens, given, pulled)
     torch.testing.assert_close(
         [tokens, *gradients], [expected_tokens, *expected], rtol=1e-10, atol=1e-10
@@ -110,21 +120,18 @@ def test_without_gram_matrices_tokens_and_gradients_are_those_of_the_tokens_alon
 
 @pytest.mark.parametrize("chosen", range(5))
 def test_gradients_of_one_input_alone_are_correct(chosen):
-    given = [
-        part.detach().requires_grad_(i == chosen)
-        for i, part in enumerate(inputs(63, torch.float64))
-    ]
+    given = [part.detach().requires_grad_(i == chosen) for i, part in enumerate(inputs(63))]
     actual = []
     for through in (chunked, plain):
-        tokens, grams = through(*given, GROUPS, None, True)
+        tokens, grams = call(through, given)
         actual.append(torch.autograd.grad(tokens.sum() + grams.sum(), given[chosen])[0])
     torch.testing.assert_close(*actual, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("with_gram", [True, False])
 def test_the_products_of_compiled_loops_are_counted_as_operations(with_gram):
-    n, given = 63, inputs(63, torch.float64)
-    counted = flops(lambda: run(chunked, given, None, with_gram))
+    n, given = 63, inputs(63)
+    counted = flops(lambda: run(chunked, given, with_gram=with_gram))
     # Three products with each matrix, forward and for both gradients; Gram matrices, forward and
     # backward.
     assert counted == 3 * n * 2 * (6 * GROUPS * WIDTH * DIM + 2 * with_gram * GROUPS * WIDTH**2)
@@ -132,15 +139,15 @@ def test_the_products_of_compiled_loops_are_counted_as_operations(with_gram):
 
 def peak(n: int, backward: bool, grad_mode: bool = True) -> int:
     """Peak memory of the chunked map, of both passes or of the first alone."""
-    given = [part.detach().requires_grad_(backward) for part in inputs(n, torch.float64)]
+    given = [part.detach().requires_grad_(backward) for part in inputs(n)]
 
-    def call():
+    def step():
         with torch.set_grad_enabled(grad_mode):
-            tokens, grams = chunked(*given, GROUPS, None, True)
+            tokens, grams = call(chunked, given)
             if backward and grad_mode:
                 torch.autograd.grad([tokens, grams], given, [tokens.detach(), grams.detach()])
 
-    return peak_bytes(call, torch.device("cpu"))
+    return peak_bytes(step, torch.device("cpu"))
 
 
 @pytest.mark.parametrize(
@@ -161,21 +168,18 @@ def test_memory_grows_by_what_is_stored_for_each_token(backward, grad_mode, numb
 @pytest.mark.parametrize("n", [19, 40, 100])
 @pytest.mark.parametrize("samples", [3, 0])
 def test_chunks_without_a_backward_pass_share_memory_and_not_values(n, samples):
-    x, weight, bias, output_map, output_bias = inputs(n, torch.float64)
+    x, weight, bias, output_map, output_bias = inputs(n)
     given = (x[:samples], weight, bias, output_map[:samples], output_bias)
-    mask = torch.rand(3, n) < 0.6
-    mask[1] = False
+    mask = padding(3, n)
     with torch.no_grad():
-        actual, expected = (
-            through(*given, GROUPS, mask[:samples], True) for through in (chunked, plain)
-        )
+        actual, expected = (call(through, given, mask[:samples]) for through in (chunked, plain))
     torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("n", [20, 100])
 def test_a_second_backward_pass_gives_the_same_gradients(n):
-    given = inputs(n, torch.float64)
-    tokens, grams = chunked(*given, GROUPS, None, True)
+    given = inputs(n)
+    tokens, grams = call(chunked, given)
     total = tokens.square().sum() + grams.square().sum()
     first, second = (torch.autograd.grad(total, given, retain_graph=True) for _ in range(2))
     for one, other in zip(first, second, strict=True):
@@ -203,7 +207,7 @@ def test_gradients_of_half_precision_are_those_of_double_precision_within_roundi
 @pytest.mark.parametrize("through", [chunked, plain])
 def test_features_have_norm_one_and_zero_at_padding(through):
     mask = torch.rand(3, 63) < 0.6
-    _, grams = through(*inputs(63, torch.float64), GROUPS, mask, True)
+    _, grams = call(through, inputs(63), mask)
     # The trace of phi^T phi is the sum of squared lengths.
     lengths = grams.diagonal(dim1=-2, dim2=-1).sum(-1)
     torch.testing.assert_close(lengths, mask.sum(1).double()[:, None].expand(-1, GROUPS))
@@ -211,10 +215,10 @@ def test_features_have_norm_one_and_zero_at_padding(through):
 
 @pytest.mark.parametrize("through", [chunked, plain])
 def test_a_zero_vector_has_the_feature_zero_and_finite_gradients(through):
-    x, weight, bias, output_map, output_bias = inputs(9, torch.float64)
+    x, weight, bias, output_map, output_bias = inputs(9)
     with torch.no_grad():
         x[:, 4], bias[:] = 0.0, 0.0
-    tokens, grams, *gradients = run(through, [x, weight, bias, output_map, output_bias], None)
+    tokens, grams, *gradients = run(through, [x, weight, bias, output_map, output_bias])
     assert torch.equal(tokens[:, 4], output_bias[None].expand(len(x), -1))
     assert all(part.isfinite().all() for part in (tokens, grams, *gradients))
 
@@ -222,7 +226,7 @@ def test_a_zero_vector_has_the_feature_zero_and_finite_gradients(through):
 @pytest.mark.parametrize("through", [chunked, plain])
 def test_sums_of_half_precision_are_fp32(through):
     given = [100 * part.detach().bfloat16() for part in inputs(1000, torch.float32)]
-    _, grams = through(*given, GROUPS, None, True)
+    _, grams = call(through, given)
     assert grams.dtype == torch.float32
     lengths = grams.diagonal(dim1=-2, dim2=-1).sum(-1)
     torch.testing.assert_close(lengths, torch.full_like(lengths, 1000), rtol=2e-3, atol=0)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.zoo.oracle import DIM, HEADS, ragged
+from tests.zoo.test_cosine_map import call, inputs, padding, run
 from zoo.contract import Size, Unsupported
 from zoo.cost import flops
 from zoo.kernels.cosine_map import fused, plain, triton_failure
@@ -26,35 +27,16 @@ from zoo.kernels import cosine_map_fused
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def inputs(batch: int, n: int, dim: int, groups: int, width: int, maps: int) -> list[Tensor]:
-    """x, weight, bias, output_map and output_bias in float64, as leaves."""
-    features = groups * width
-    shapes = [(batch, n, dim), (features, dim), (features,), (maps, features, dim), (dim,)]
-    return [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
-
-
-def padding(batch: int, n: int) -> Tensor:
-    """Padding anywhere; the last of several samples has no real token."""
-    mask = torch.rand(batch, n) < 0.6
-    mask[0, n // 2] = True
-    if batch > 1:
-        mask[-1] = False
-    return mask
-
-
-def run(through, leaves, groups, mask, with_gram=True) -> list[Tensor]:
-    """Outputs of both kinds, and gradients of a loss in which every entry has its own weight."""
-    tokens, grams = through(*leaves, groups, mask, with_gram)
-    torch.manual_seed(7)
-    pulled = [torch.randn(part.shape, dtype=torch.float64).to(part) for part in (tokens, grams)]
-    return [tokens, grams, *torch.autograd.grad([tokens, grams], leaves, pulled)]
+def few(n: int, batch: int = 1) -> list[Tensor]:
+    """Leaves of two groups, with a map for each sample."""
+    return inputs(n, maps=batch, batch=batch, groups=2)
 
 
 def compare(leaves, groups, mask, with_gram=True, dtype=torch.float32, rtol=2e-6) -> None:
     """Assert that kernels and definition agree, relative to the largest entry of each result."""
-    expected = run(plain, leaves, groups, mask, with_gram)
+    expected = run(plain, leaves, mask, with_gram, groups)
     copies = [part.detach().to(DEVICE, dtype).requires_grad_() for part in leaves]
-    actual = run(fused, copies, groups, None if mask is None else mask.to(DEVICE), with_gram)
+    actual = run(fused, copies, None if mask is None else mask.to(DEVICE), with_gram, groups)
     for one, other in zip(actual, expected, strict=True):
         assert one.shape == other.shape
         atol = rtol * other.abs().max().item() if other.numel() else 0.0
@@ -65,7 +47,7 @@ def compare(leaves, groups, mask, with_gram=True, dtype=torch.float32, rtol=2e-6
     ("n", "maps", "padded", "with_gram"), [(63, 2, True, True), (1, 1, False, False)]
 )
 def test_kernels_equal_the_definition_forward_and_backward(n, maps, padded, with_gram):
-    leaves = inputs(2, n, 6, 4, 5, maps)
+    leaves = inputs(n, maps=maps, batch=2)
     compare(leaves, 4, padding(2, n) if padded else None, with_gram)
 
 
@@ -84,7 +66,8 @@ def test_kernels_equal_the_definition_forward_and_backward(n, maps, padded, with
 def test_kernels_equal_the_definition_at_every_shape(
     batch, n, dim, groups, width, shared, padded, with_gram
 ):
-    leaves = inputs(batch, n, dim, groups, width, 1 if shared else batch)
+    maps = 1 if shared else batch
+    leaves = inputs(n, maps=maps, width=width, batch=batch, dim=dim, groups=groups)
     compare(leaves, groups, padding(batch, n) if padded else None, with_gram)
 
 
@@ -92,59 +75,54 @@ def test_kernels_equal_the_definition_at_every_shape(
 @pytest.mark.parametrize("programs", [1, 3])
 def test_results_do_not_depend_on_the_number_of_programs(programs, monkeypatch):
     monkeypatch.setattr(cosine_map_fused, "PROGRAMS", programs)
-    compare(inputs(2, 300, 6, 2, 5, 2), 2, padding(2, 300))
+    compare(few(300, 2), 2, padding(2, 300))
 
 
 @pytest.mark.slow
 def test_sums_of_half_precision_are_fp32():
-    compare(inputs(2, 300, 6, 2, 5, 2), 2, None, dtype=torch.float16, rtol=2e-3)
-    leaves = [100 * part.detach().half() for part in inputs(1, 200, 6, 2, 5, 1)]
-    _, grams = fused(*(part.to(DEVICE) for part in leaves), 2, None, True)
+    compare(few(300, 2), 2, None, dtype=torch.float16, rtol=2e-3)
+    leaves = [100 * part.detach().half() for part in few(200)]
+    _, grams = call(fused, [part.to(DEVICE) for part in leaves], groups=2)
     assert grams.dtype == torch.float32
     lengths = grams.diagonal(dim1=-2, dim2=-1).sum(-1)
     torch.testing.assert_close(lengths, torch.full_like(lengths, 200), rtol=1e-3, atol=0)
 
 
 def test_the_content_of_padding_has_no_effect_():
-    leaves, mask = inputs(1, 40, 6, 2, 5, 1), padding(1, 40)
-    before = run(fused, [part.float().to(DEVICE) for part in leaves_of(leaves)], 2, mask.to(DEVICE))
-    leaves[0].data[~mask] = 1e8
-    after = run(fused, [part.float().to(DEVICE) for part in leaves_of(leaves)], 2, mask.to(DEVICE))
-    for one, other in zip(before[:2], after[:2], strict=True):
-        assert torch.equal(one, other)
-
-
-def leaves_of(parts: list[Tensor]) -> list[Tensor]:
-    """Fresh leaves of the same values."""
-    return [part.detach().clone().requires_grad_() for part in parts]
+    leaves, mask, results = few(40), padding(1, 40), []
+    for _ in range(2):
+        copies = [part.detach().float().to(DEVICE).requires_grad_() for part in leaves]
+        results.append(run(fused, copies, mask.to(DEVICE), groups=2)[:2])
+        leaves[0].data[~mask] = 1e8
+    assert all(map(torch.equal, *results))
 
 
 def test_a_zero_vector_has_the_feature_zero_and_finite_gradients():
-    leaves = [part.detach().float() for part in inputs(1, 9, 6, 2, 5, 1)]
+    leaves = [part.detach().float() for part in few(9)]
     leaves[0][:, 4], leaves[2][:] = 0.0, 0.0
     leaves = [part.to(DEVICE).requires_grad_() for part in leaves]
-    tokens, *rest = run(fused, leaves, 2, None)
+    tokens, *rest = run(fused, leaves, groups=2)
     assert torch.equal(tokens[:, 4], leaves[4][None])
     assert all(part.isfinite().all() for part in (tokens, *rest))
 
 
 @pytest.mark.slow
 def test_the_operator_is_registered_in_full():
-    leaves = [part.detach().float().to(DEVICE) for part in inputs(2, 9, 6, 2, 5, 2)]
+    leaves = [part.detach().float().to(DEVICE) for part in few(9, 2)]
     leaves = [part.requires_grad_() for part in leaves]
     mask = padding(2, 9).to(DEVICE)
-    torch.library.opcheck(cosine_map_fused.cosine_map, (*leaves, mask, 2, True))
+    torch.library.opcheck(cosine_map_fused.cosine_map, (*leaves, 2, mask, True))
 
 
 def test_the_products_that_kernels_compute_are_counted():
-    (batch, n, dim, groups, width), leaves = (2, 9, 6, 2, 5), inputs(2, 9, 6, 2, 5, 2)
+    (batch, n, dim, groups, width), leaves = (2, 9, 6, 2, 5), few(9, 2)
     leaves = [part.detach().float().to(DEVICE).requires_grad_() for part in leaves]
     product, gram = batch * n * dim * groups * width, batch * n * groups * width * width
-    assert flops(lambda: fused(*leaves, groups, None, True)) == 2 * (2 * product + gram)
-    assert flops(lambda: fused(*leaves, groups, None, False)) == 2 * 2 * product
+    assert flops(lambda: call(fused, leaves, groups=groups)) == 2 * (2 * product + gram)
+    assert flops(lambda: call(fused, leaves, with_gram=False, groups=groups)) == 2 * 2 * product
     # The projection, and the gradient of its result, in both kernels of the backward pass; then
     # the gradients of x, weight and map.
-    both = flops(lambda: run(fused, leaves, groups, None))
+    both = flops(lambda: run(fused, leaves, groups=groups))
     assert both == 2 * (2 * product + gram) + 2 * (2 * (2 * product + gram) + 3 * product)
 
 
@@ -194,7 +172,7 @@ from triton import compile
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from zoo.kernels import cosine_map_kernels
+from zoo.kernels import cosine_map_fused
 
 CONSTANTS = {
     "GROUPS": 4, "TILE": 64, "DIM": 64, "WIDTH": 32, "TINY": 1e-12, "MASKED": True, "GRAM": True
@@ -202,7 +180,7 @@ CONSTANTS = {
 SUMS = ["grams", "d_grams"], ["d_grams"], ["d_grams", "d_weight", "d_bias", "d_output_map"]
 NAMES = "forward", "backward_tokens", "backward_parameters"
 for name, sums in zip(NAMES, SUMS, strict=True):
-    kernel = getattr(cosine_map_kernels, name)
+    kernel = getattr(cosine_map_fused, name)
     signature = {argument: "*" + sys.argv[1] for argument in kernel.arg_names}
     signature |= {argument: "*fp32" for argument in sums if argument in signature}
     signature |= {argument: "i32" for argument in ("n", "d", "p", "map_stride", "tiles")}

@@ -74,15 +74,6 @@ def test_calls_and_seeds_drop_independently_of_each_other():
     assert correlations.abs().max() < 4.5 / MANY**0.5
 
 
-def test_runs_of_kept_entries_have_the_lengths_of_independent_draws():
-    at = dropped(0.5).nonzero().flatten()
-    lengths = at.diff()
-    for length in range(1, 9):
-        share = 0.5**length
-        observed = (lengths == length).double().mean()
-        assert abs(observed - share) < 4.5 * (share / len(lengths)) ** 0.5
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_kept_entries_are_scaled_so_that_the_expectation_is_the_input(dtype):
     x = torch.randn(4, 99, 30, dtype=dtype)
@@ -98,19 +89,13 @@ def test_kept_entries_are_scaled_so_that_the_expectation_is_the_input(dtype):
     assert dropout(torch.ones(MANY), 0.3).mean() == pytest.approx(1, abs=0.01)
 
 
-def test_a_seed_gives_the_same_mask_and_the_next_call_another():
-    torch.manual_seed(3)
-    first, second = (dropout(torch.ones(1000), 0.5) for _ in range(2))
-    assert torch.equal(first, seeded(dropout, torch.ones(1000), 0.5, seed=3))
-    assert not torch.equal(first, second)
-
-
 def test_the_state_of_the_default_generator_determines_the_mask():
-    dropout(torch.ones(5), 0.5)
+    first, second = (dropout(torch.ones(1000), 0.5) for _ in range(2))
+    assert not torch.equal(first, second)
     state = torch.get_rng_state()
-    first = dropout(torch.ones(1000), 0.5)
+    third = dropout(torch.ones(1000), 0.5)
     torch.set_rng_state(state)
-    assert torch.equal(first, dropout(torch.ones(1000), 0.5))
+    assert torch.equal(third, dropout(torch.ones(1000), 0.5))
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 4, 5, 4095, 4096, 4097, 70_001])
@@ -123,11 +108,8 @@ def test_masks_do_not_depend_on_the_number_of_threads_or_on_the_dtype(threads):
     for number in (1, 2, 3):
         threads(number)
         results.append(dropped(0.1))
-    assert torch.equal(results[0], results[1])
-    assert torch.equal(results[0], results[2])
-    for dtype in DTYPES:
-        mask = seeded(dropout, torch.ones(MANY, dtype=dtype), 0.1) == 0
-        assert torch.equal(mask.double(), results[0])
+    results += [seeded(dropout, torch.ones(MANY, dtype=dtype), 0.1) == 0 for dtype in DTYPES]
+    assert all(torch.equal(results[0], mask.double()) for mask in results)
 
 
 @pytest.mark.parametrize("p", [0.0, 1.0])
@@ -174,9 +156,6 @@ def test_views_of_any_strides_drop_the_entries_of_their_copy():
         assert torch.equal(seeded(dropout, view, 0.5), seeded(dropout, view.contiguous(), 0.5))
         both = seeded(add_dropout, view, view, 0.5)
         assert torch.equal(both, view + seeded(dropout, view, 0.5))
-    inputs = torch.randn(6, 5, requires_grad=True)
-    seeded(dropout, inputs, 0.5).sum().backward()
-    assert torch.equal(inputs.grad, seeded(dropout, torch.ones(6, 5), 0.5))
 
 
 @pytest.mark.parametrize("narrow", [torch.float32, torch.bfloat16])
@@ -237,13 +216,10 @@ class Twice(nn.Module):
         return self.dropout.add(x, self.dropout(x))
 
 
-def test_an_exported_layer_contains_the_dropout_of_pytorch():
+@pytest.mark.slow
+def test_a_compiled_or_exported_layer_has_the_dropout_of_pytorch(no_type_checks):
     exported = torch.export.export(Twice(), (torch.ones(3, 5),))
     assert str(exported.graph).count("aten.dropout") == 2
-
-
-@pytest.mark.slow
-def test_a_compiled_layer_drops_entries(no_type_checks):
     y = torch.compile(Twice(), backend="aot_eager", fullgraph=True)(torch.ones(10_000))
     # Dropped first or second, and 1 + 2 * 2 where neither.
     assert set(y.tolist()) == {1.0, 5.0}

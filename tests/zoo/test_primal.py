@@ -6,9 +6,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.zoo.oracle import DIM, in_half_precision
-from tests.zoo.primal_oracle import OPTIONS, agree, build, positions
+from tests.zoo.oracle import DIM, HEADS, in_half_precision
+from tests.zoo.primal_oracle import (
+    OPTIONS,
+    agree,
+    agree_with_gradients,
+    build,
+    expected,
+    positions,
+)
+from zoo.contract import Size
 from zoo.kernels import cosine_map
+from zoo.registry import UserError
 from zoo.variants.primal import Primal
 
 FORMS = ["dependent", "independent", "causal"]
@@ -21,63 +30,6 @@ def paddings(n: int) -> dict[str, torch.Tensor | None]:
     holes[0, 0], holes[1, -1], holes[2, : n // 2] = False, False, False
     holes[:, n // 2 + 1] = True
     return {"full": None, "ends": ends, "holes": holes}
-
-
-def real_tokens(sample: Tensor, mask: Tensor | None) -> Tensor:
-    """The tokens of one sample that are not padding."""
-    return sample if mask is None else sample[mask]
-
-
-def scores(layer: Primal, x: Tensor, head: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """e and r (n, s) of one head for the real tokens x (n, d), and the W_e, W_r they come from."""
-    width = layer.size.head_dim
-    part = slice(head * width, (head + 1) * width)
-    q, k = (side[:, part] for side in layer.query_key(x).chunk(2, dim=1))
-    if layer.size.causal:
-        steps = torch.arange(1, len(x) + 1, dtype=x.dtype)[:, None]
-        q, k = q.cumsum(0) / steps, k.cumsum(0) / steps
-    phi_q, phi_k = q / q.norm(dim=1, keepdim=True), k / k.norm(dim=1, keepdim=True)
-    w_e, w_r = layer.directions[0, head], layer.directions[1, head]
-    if layer.dependent:
-        sampled = x[positions(len(x), len(w_e))][:, part]
-        w_e, w_r = sampled.T @ w_e, sampled.T @ w_r
-    return phi_q @ w_e, phi_k @ w_r, w_e, w_r
-
-
-def literal_tokens(layer: Primal, x: Tensor, mask: Tensor | None) -> Tensor:
-    """The layer's output (b, n, d), zero at padded tokens."""
-    out = torch.zeros_like(x)
-    for b in range(len(x)):
-        real = torch.ones(x.shape[1], dtype=torch.bool) if mask is None else mask[b]
-        heads = []
-        for head in range(layer.size.heads):
-            e, r, _, _ = scores(layer, x[b][real], head)
-            heads.append(layer.merge(torch.cat([e, r], dim=1)))
-        tokens = layer.out(torch.cat(heads, dim=1))
-        out = out.index_put((torch.tensor(b), real.nonzero()[:, 0]), tokens)
-    return out
-
-
-def literal_loss(layer: Primal, x: Tensor, mask: Tensor | None) -> Tensor:
-    """Eta times J^2, with the order of averaging that the layer's options name."""
-    energies, traces = [], []
-    for b in range(len(x)):
-        energy, trace = [], []
-        for head in range(layer.size.heads):
-            real = real_tokens(x[b], None if mask is None else mask[b])
-            e, r, w_e, w_r = scores(layer, real, head)
-            scale = layer.scales[head]
-            energy.append(((e * scale) ** 2).sum(1) / 2 + ((r * scale) ** 2).sum(1) / 2)
-            if layer.trace == "weights":
-                w_e, w_r = layer.directions[0, head], layer.directions[1, head]
-            trace.append(torch.trace(w_e.T @ w_r))
-        energies.append(torch.stack(energy))
-        traces.append(torch.stack(trace))
-    if layer.ksvd_mean == "batch":
-        j = torch.cat(energies, dim=1).mean() - torch.stack(traces).mean()
-        return layer.eta * j**2
-    per_sample = [e.mean() - t.mean() for e, t in zip(energies, traces, strict=True)]
-    return layer.eta * (torch.stack(per_sample) ** 2).mean()
 
 
 @pytest.fixture(params=["chunked", "plain", "literal"])
@@ -103,28 +55,10 @@ def test_outputs_losses_and_gradients_are_those_of_the_equations(
     layer = build(form, trace=trace, ksvd_mean=mean)
     x = torch.randn(3, n, DIM).double().requires_grad_()
     mask = paddings(n)[padding]
+    tokens, losses = layer(x, x, mask)
     real = torch.ones(3, n, 1) if mask is None else mask[:, :, None]
-    ours, losses = layer(x, x, mask)
-    pairs = [
-        (ours * real, literal_tokens(layer, x, mask)),
-        (losses["ksvd"], literal_loss(layer, x, mask)),
-    ]
-    inputs = {"x": x, **dict(layer.named_parameters())}
-    weights = torch.randn(3, n, DIM).double()
-    for mine, other in pairs:
-        agree(mine, other)
-        # Tokens and loss separately: a large gradient of one would hide a wrong one of the other.
-        gradients = [
-            torch.autograd.grad(
-                (part * (weights if part.ndim else 1)).sum(),
-                list(inputs.values()),
-                retain_graph=True,
-                materialize_grads=True,
-            )
-            for part in (mine, other)
-        ]
-        for gradient, expected in zip(*gradients, strict=True):
-            assert (gradient - expected).abs().max() <= 1e-10 * max(1, expected.abs().max())
+    ours = tokens * real, losses["ksvd"]
+    agree_with_gradients(ours, expected(layer, x, x, mask), [x, *layer.parameters()])
 
 
 @pytest.mark.parametrize("mean", ["batch", "sample"])
@@ -149,39 +83,36 @@ def test_the_padding_of_a_sample_without_a_real_token_does_not_change_the_loss(t
     torch.testing.assert_close(*losses, rtol=1e-12, atol=0)
 
 
+def results(form: str, x: Tensor, **options) -> tuple[Tensor, float]:
+    """The tokens and the loss of a layer with the same parameters for all options."""
+    torch.manual_seed(1)
+    tokens, losses = build(form, **options)(x, x, None)
+    return tokens, losses["ksvd"].item()
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_the_trace_of_the_data_is_the_trace_of_the_weights_unless_they_depend_on_it(form):
     x = torch.randn(3, 40, DIM).double()
-    losses = []
-    for trace in ("weights", "data"):
-        torch.manual_seed(1)
-        losses.append(build(form, trace=trace)(x, x, None).losses["ksvd"].item())
-    assert (losses[0] == losses[1]) is (form != "dependent")
+    (_, weights), (_, data) = (results(form, x, trace=trace) for trace in ("weights", "data"))
+    assert (weights == data) is (form != "dependent")
 
 
 def test_the_two_orders_of_averaging_agree_on_equal_samples_only():
     x = torch.randn(3, 40, DIM).double()
-    equal = x[:1].expand_as(x).contiguous()
-    for tokens, same in ((x, False), (equal, True)):
-        losses = []
-        for mean in ("batch", "sample"):
-            torch.manual_seed(1)
-            layer = build("dependent", ksvd_mean=mean)
-            losses.append(layer(tokens, tokens, None).losses["ksvd"].item())
-        assert (abs(losses[0] - losses[1]) < 1e-12) is same
+    for tokens, same in ((x, False), (x[:1].expand_as(x).contiguous(), True)):
+        batch, sample = (
+            results("dependent", tokens, ksvd_mean=mean)[1] for mean in ("batch", "sample")
+        )
+        assert (abs(batch - sample) < 1e-12) is same
 
 
 def test_eta_scales_the_loss_and_nothing_else():
     x = torch.randn(3, 40, DIM).double()
-    results = []
-    for eta in (0.0, 0.5, 1.0):
-        torch.manual_seed(1)
-        results.append(build("dependent", eta=eta)(x, x, None))
-    zero, half, one = (attended.losses["ksvd"].item() for attended in results)
-    assert zero == 0.0
-    assert one > 0.0
-    assert half == pytest.approx(one / 2)
-    assert torch.equal(results[0].tokens, results[2].tokens)
+    (tokens, zero), (_, half), (same, one) = (
+        results("dependent", x, eta=eta) for eta in (0.0, 0.5, 1.0)
+    )
+    assert zero == 0.0 < one and half == pytest.approx(one / 2)
+    assert torch.equal(tokens, same)
 
 
 @pytest.mark.parametrize("padding", ["ends", "holes"])
@@ -244,15 +175,6 @@ def test_a_causal_output_depends_on_the_mean_of_the_tokens_so_far():
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_evaluation_returns_the_same_tokens_and_no_loss(form):
-    layer, x = build(form), torch.randn(2, 30, DIM).double()
-    trained, evaluated = layer(x, x, None), layer.eval()(x, x, None)
-    assert set(trained.losses) == {"ksvd"}
-    assert dict(evaluated.losses) == {}
-    assert torch.equal(trained.tokens, evaluated.tokens)
-
-
-@pytest.mark.parametrize("form", FORMS)
 def test_bf16_autocast_stays_near_fp32(path, form):
     layer, x = build(form).float(), torch.randn(3, 100, DIM)
     mask = paddings(100)["ends"]
@@ -287,3 +209,43 @@ def test_under_autocast_only_products_over_all_tokens_are_in_half_precision(path
     products = in_half_precision(lambda: layer(x, x, None))
     assert products
     assert all(any({n, 3 * n} & {*shape} for shape in shapes) for _, shapes in products)
+
+
+def sampled_by(layer: Primal, x: torch.Tensor, mask: torch.Tensor | None) -> list[set[int]]:
+    """The tokens of each sample that every output depends on, by the gradients."""
+    dependent = []
+    for output in (0, x.shape[1] // 2):
+        x = x.detach().requires_grad_()
+        (gradient,) = torch.autograd.grad(layer(x, x, mask).tokens[:, output].abs().sum(), x)
+        dependent.append(gradient.abs().sum(2) > 0)
+    # An output depends on its own token, sampled or not: only what both depend on was sampled.
+    both = dependent[0] & dependent[1]
+    return [set(row.nonzero()[:, 0].tolist()) for row in both]
+
+
+@pytest.mark.parametrize(("rank", "multi"), [(3, 5), (20, 10), (30, 10), (1, 1)])
+@pytest.mark.parametrize("n", [63, 100, 1000, 1024])
+def test_sampled_positions_are_the_published_ones_without_padding(n, rank, multi):
+    layer = build("dependent", n, rank=rank, rank_multi=multi)
+    x = torch.randn(1, n, DIM).double()
+    count = min(n, rank * multi)
+    published = torch.linspace(0, n - 1, count, dtype=torch.float64).long().tolist()
+    assert sampled_by(layer, x, None) == [set(published)]
+
+
+def test_sampled_positions_are_spread_evenly_over_the_real_tokens():
+    x, mask = torch.randn(3, 100, DIM).double(), torch.rand(3, 100) < 0.6
+    mask[:, [0, 50]] = True
+    samples = sampled_by(build("dependent"), x, mask)
+    for sample, is_real in zip(samples, mask, strict=True):
+        real = is_real.nonzero()[:, 0]
+        assert sample == set(real[positions(len(real), 15)].tolist())
+
+
+def test_projections_auto_are_dependent_unless_causal():
+    size = Size(dim=DIM, heads=HEADS, max_len=50, causal=False, dropout=0.0)
+    assert (Primal(size).projections, build("causal").projections) == ("dependent", "independent")
+    assert Primal(size).directions.shape == (2, HEADS, 50, 30)
+    assert Primal(size, rank=4).directions.shape == (2, HEADS, 40, 4)
+    with pytest.raises(UserError, match="projections=dependent uses future tokens"):
+        build("causal", projections="dependent")

@@ -2,13 +2,12 @@
 
 import pytest
 import torch
-from torch import Tensor
 
 import zoo
-from tests.zoo.oracle import DIM, HEADS, in_half_precision, ragged
-from tests.zoo.primal_oracle import agree, build
+from tests.zoo.oracle import DIM, HEADS, in_half_precision, ragged, valid
+from tests.zoo.primal_oracle import agree_with_gradients, build
 from zoo.contract import Size, Unsupported
-from zoo.kernels import cosine_map, sampled_tokens
+from zoo.kernels import cosine_map
 from zoo.registry import UserError
 from zoo.variants.primal import Primal
 
@@ -18,33 +17,18 @@ def size(**changes) -> Size:
     return Size(**{**given, **changes})
 
 
-def results(backend: str, x: Tensor, mask: Tensor | None, **changes) -> list[Tensor]:
-    """Tokens, loss, and the gradients of both with respect to the input and all parameters."""
-    torch.manual_seed(5)
-    layer = Primal(size(**changes), rank=3, rank_multi=5, backend=backend).double()
-    tokens, losses = layer(x, x, mask)
-    given = [x, *layer.parameters()]
-    if mask is not None:
-        tokens = tokens * mask[..., None]
-    parts = [tokens.square().sum(), losses["ksvd"]]
-    gradients = [
-        torch.autograd.grad(part, given, retain_graph=True, materialize_grads=True)
-        for part in parts
-    ]
-    return [tokens, losses["ksvd"], *gradients[0], *gradients[1]]
-
-
 @pytest.mark.parametrize("rotary", [False, True], ids=["learned", "rotary"])
 @pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
 @pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
 @pytest.mark.parametrize("n", [1, 63, 100])
 def test_the_literal_form_is_the_folded_one_forward_and_backward(n, padded, causal, rotary):
     x = torch.randn(2, n, DIM).double().requires_grad_()
-    mask = ragged(n) if padded else None
-    changes = {"causal": causal, "rotary": rotary}
-    forms = [results(backend, x, mask, **changes) for backend in ("literal", "folded")]
-    for literal, folded in zip(*forms, strict=True):
-        torch.testing.assert_close(literal, folded, rtol=1e-9, atol=1e-11)
+    layer = Primal(size(causal=causal, rotary=rotary), rank=3, rank_multi=5).double()
+    mask, results = (ragged(n) if padded else None), []
+    for layer.backend in ("literal", "folded"):
+        tokens, losses = layer(x, x, mask)
+        results.append([valid(tokens, mask), losses["ksvd"]])
+    agree_with_gradients(*results, [x, *layer.parameters()])
 
 
 def test_the_literal_form_has_scores_of_every_token_and_the_folded_one_has_none():
@@ -68,33 +52,23 @@ def test_the_literal_form_computes_scores_in_full_precision_under_autocast_as_pu
     assert {name for name, _ in in_half_precision(lambda: layer(x, x, None))} == {"addmm"}
 
 
+@pytest.mark.parametrize("form", ["dependent", "independent", "causal"])
 @pytest.mark.parametrize("backend", ["literal", "folded"])
-def test_evaluation_computes_neither_energies_nor_gram_matrices(backend):
-    layer, x = build("dependent", backend=backend), torch.randn(2, 30, DIM).double()
-    trained = layer(x, x, None).tokens
-    _, weights = layer._weights(x, None, sampled_tokens.plain)
-    _, energy = (
-        layer.eval()._literal(x, weights, None)
-        if backend == "literal"
-        else layer.eval()._folded(x, weights, None, False)
-    )
+def test_evaluation_gives_the_same_tokens_and_neither_energies_nor_a_loss(backend, form):
+    layer, x = build(form, backend=backend), torch.randn(2, 30, DIM).double()
+    assert layer.backend_for(x) == backend
+    trained = layer(x, x, None)
+    _, weights = layer.weights(x, None, layer.directions)
+    compute = layer.eval()._literal if backend == "literal" else layer.eval()._folded
+    _, energy = compute(x, weights, None, *([] if backend == "literal" else [False]))
     assert energy.numel() == 0
-    agree(layer(x, x, None).tokens, trained)
-
-
-@pytest.mark.parametrize("backend", ["folded", "literal"])
-def test_a_backend_by_name_is_the_one_that_runs(backend):
-    assert Primal(size(), backend=backend).backend_for(torch.zeros(1, 3, DIM)) == backend
+    evaluated = layer(x, x, None)
+    assert set(trained.losses) == {"ksvd"} and dict(evaluated.losses) == {}
+    assert torch.equal(evaluated.tokens, trained.tokens)
 
 
 def test_auto_is_folded_on_a_cpu():
     assert Primal(size()).backend_for(torch.zeros(1, 3, DIM)) == "folded"
-
-
-class OnCuda:
-    """In place of tokens on CUDA, on a machine that has none."""
-
-    is_cuda = True
 
 
 @pytest.mark.parametrize(
@@ -108,9 +82,8 @@ class OnCuda:
 )
 def test_auto_on_cuda_is_triton_where_a_trial_succeeds(monkeypatch, failure, changes, expected):
     monkeypatch.setattr(cosine_map, "triton_failure", lambda *_: failure)
-    # The method without its checks of types.
-    backend_for = Primal.backend_for.__wrapped__
-    assert backend_for(Primal(size(**changes)), OnCuda()) == expected
+    monkeypatch.setattr(torch.Tensor, "is_cuda", True)
+    assert Primal(size(**changes)).backend_for(torch.zeros(1, 3, DIM)) == expected
 
 
 @pytest.mark.parametrize("changes", [{"causal": True}, {"rotary": True}])

@@ -1,19 +1,26 @@
-"""The forms of Primal-Attention that were not published, compared with theory and with loops."""
-
-import itertools
+"""The forms of Primal-Attention, compared with the theory of KSVD and with loops."""
 
 import pytest
 import torch
 
 from tests.zoo.oracle import DIM, HEADS, by_sample, ragged, valid
-from tests.zoo.oracle import agree as agree_with_gradients
-from tests.zoo.primal_oracle import agree, build, make
-from zoo.contract import Size
+from tests.zoo.oracle import agree as agree_at_leaves
+from tests.zoo.primal_oracle import (
+    agree,
+    agree_with_gradients,
+    build,
+    expected,
+    make,
+    positions,
+    scores,
+)
+from zoo.contract import Size, Unsupported
 from zoo.feature_maps import feature_maps
 from zoo.variants.primal import Primal
 
 WIDTH = 3
 FORMS = ["dependent", "independent", "moments"]
+NAMES = pytest.mark.parametrize("name", sorted(feature_maps.names()))
 
 
 def solved(name: str, form: str, **options):
@@ -55,7 +62,7 @@ def parameters_of(scale: torch.Tensor, form: str) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("name", sorted(feature_maps.names()))
+@NAMES
 def test_the_primal_is_the_dual_and_the_objective_is_zero_at_the_solution(name, form):
     layer, x, dual_e, dual_r = solved(name, form)
     zeros = torch.zeros(WIDTH, 2)
@@ -71,13 +78,21 @@ def test_the_primal_is_the_dual_and_the_objective_is_zero_at_the_solution(name, 
     assert layer(x, x, None).losses["ksvd"] > 1e-8
 
 
-@pytest.mark.parametrize("form", ["exponential", "softplus"])
-def test_the_objective_is_zero_for_every_positive_form_of_lambda(form):
-    layer, x, _, _ = solved("cosine", "independent", lambda_form=form)
+@pytest.mark.parametrize("lambda_form", ["squared", "exponential", "softplus"])
+@pytest.mark.parametrize("mean", ["batch", "sample"])
+@pytest.mark.parametrize("form", ["dependent", "independent"])
+def test_the_objective_is_zero_at_the_exact_solution_and_not_next_to_it(form, mean, lambda_form):
+    layer, x, _, _ = solved("cosine", form, ksvd_mean=mean, lambda_form=lambda_form)
     assert layer(x, x, None).losses["ksvd"] < 1e-18
-    with torch.no_grad():
-        layer.scales.add_(0.1)
-    assert layer(x, x, None).losses["ksvd"] > 1e-8
+    for perturbed in (layer.scales, layer.directions, layer.query_key.weight):
+        before = perturbed.detach().clone()
+        with torch.no_grad():
+            perturbed.mul_(1 + 0.1 * torch.rand_like(perturbed))
+            assert layer(x, x, None).losses["ksvd"] > 1e-8
+            perturbed.copy_(before)
+    if lambda_form == "squared":
+        layer.scales.data.neg_()
+        assert layer(x, x, None).losses["ksvd"] < 1e-18
 
 
 def test_lambda_starts_at_the_same_values_in_every_form_but_fixed():
@@ -113,14 +128,11 @@ def test_one_side_is_both_with_zeros_for_the_other_and_the_same_loss(sides, kept
 @pytest.mark.parametrize("form", [*FORMS, "causal"])
 def test_the_literal_form_is_the_folded_one_for_a_map_of_another_width(form):
     x, results = torch.randn(2, 63, DIM).double().requires_grad_(), []
-    for backend in ("literal", "folded"):
-        torch.manual_seed(2)
-        layer = build(form, feature_map="polynomial", backend=backend)
-        tokens, losses = layer(x, x, ragged(63))
-        loss = losses["ksvd"] + valid(tokens, ragged(63)).square().sum()
-        results.append([loss, *torch.autograd.grad(loss, [x, *layer.parameters()])])
-    for one, other in zip(*results, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
+    layer, mask = build(form, feature_map="polynomial"), ragged(63)
+    for layer.backend in ("literal", "folded"):
+        tokens, losses = layer(x, x, mask)
+        results.append([valid(tokens, mask), losses["ksvd"]])
+    agree_with_gradients(*results, [x, *layer.parameters()])
 
 
 def test_orthonormal_columns_and_a_factor_give_the_stated_norms():
@@ -133,23 +145,6 @@ def test_orthonormal_columns_and_a_factor_give_the_stated_norms():
     torch.testing.assert_close(norms, torch.full((2, HEADS), 0.5).double(), rtol=1e-5, atol=0)
 
 
-def prefix_scores(layer: Primal, x: torch.Tensor):
-    """e, r and the trace of each token of a causal layer with moments: all sums as loops."""
-    n, width = len(x), layer.size.head_dim
-    q, k = (side.unflatten(1, (HEADS, width)) for side in layer.query_key(x).chunk(2, dim=1))
-    q, k = q / q.norm(dim=2, keepdim=True), k / k.norm(dim=2, keepdim=True)
-    heads = x.unflatten(1, (HEADS, width))
-    e, r, traces = [], [], []
-    for i, h in itertools.product(range(n), range(HEADS)):
-        past = slice(0, i + 1)
-        w_e = k[past, h].T @ heads[past, h] @ layer.directions[0, h] / (i + 1)
-        w_r = q[past, h].T @ heads[past, h] @ layer.directions[1, h] / (i + 1)
-        e.append(q[i, h] @ w_e)
-        r.append(k[i, h] @ w_r)
-        traces.append(torch.trace(w_e.T @ w_r))
-    return *(torch.stack(part).unflatten(0, (n, HEADS)) for part in (e, r)), torch.stack(traces)
-
-
 @pytest.mark.parametrize("backend", ["folded", "literal"])
 @pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
 def test_the_causal_form_with_moments_is_its_definition(padded, backend):
@@ -158,19 +153,26 @@ def test_the_causal_form_with_moments_is_its_definition(padded, backend):
     mask, objectives = (ragged(40) if padded else None), []
 
     def formula(sample: torch.Tensor) -> torch.Tensor:
-        e, r, traces = prefix_scores(layer, sample)
-        energy = ((e * layer.scales) ** 2).sum(2) / 2 + ((r * layer.scales) ** 2).sum(2) / 2
-        objectives.append(energy.flatten() - traces)
-        return layer.out(layer.merge(torch.cat([e, r], dim=2)).flatten(1))
+        heads = []
+        for head in range(HEADS):
+            prefixes = (sample[: i + 1] for i in range(len(sample)))
+            parts = [scores(layer, prefix, prefix, head) for prefix in prefixes]
+            e, r = (torch.stack([part[side][-1] for part in parts]) for side in (0, 1))
+            traces = torch.stack([torch.trace(w_e.T @ w_r) for _, _, w_e, w_r in parts])
+            scale = layer.scales[head]
+            energy = ((e * scale) ** 2).sum(1) / 2 + ((r * scale) ** 2).sum(1) / 2
+            objectives.append(energy - traces)
+            heads.append(layer.merge(torch.cat([e, r], dim=1)))
+        return layer.out(torch.cat(heads, dim=1))
 
     trained = [part for part in layer.parameters() if part is not layer.scales]
     tokens = valid(layer(x, x, mask).tokens, mask)
-    agree_with_gradients(tokens, by_sample(formula, x, mask), x, *trained)
+    agree_at_leaves(tokens, by_sample(formula, x, mask), x, *trained)
     objectives.clear()
     by_sample(formula, x, mask)
     loss = layer.eta * torch.cat(objectives).mean() ** 2
     ours = layer(x, x, mask).losses["ksvd"]
-    agree_with_gradients(ours, loss, x, layer.directions, layer.scales)
+    agree_at_leaves(ours, loss, x, layer.directions, layer.scales)
 
 
 def test_the_last_causal_output_with_moments_is_that_of_the_bidirectional_form():
@@ -179,3 +181,101 @@ def test_the_last_causal_output_with_moments_is_that_of_the_bidirectional_form()
         torch.manual_seed(6)
         outputs.append(build(form)(x, x, None).tokens[:, -1])
     agree(*outputs)
+
+
+N, M = 12, 20
+MASK = torch.arange(M) < torch.tensor([[M], [M - 7]])
+CROSS = pytest.mark.parametrize("form", ["dependent", "moments"])
+
+
+def inputs() -> tuple[torch.Tensor, torch.Tensor]:
+    return tuple(torch.randn(2, n, DIM).double().requires_grad_() for n in (N, M))
+
+
+@NAMES
+def test_scores_are_the_left_singular_vectors_and_the_objective_is_zero_at_the_solution(name):
+    size = Size(dim=3, heads=1, max_len=M, causal=False, dropout=0.0)
+    options = {"rank": 2, "rank_multi": 10, "eta": 1.0, "trace": "data", "sides": "right"}
+    layer = Primal(size, feature_map=name, **options).double()
+    x, context = torch.randn(1, N, 3).double(), torch.randn(1, M, 3).double()
+    phi = feature_maps.find(name)
+    with torch.no_grad():
+        phi_q = phi(layer.query_key(x[0])[:, :3])
+        phi_k = phi(layer.query_key(context[0])[:, 3:])
+        kernel = phi_q @ phi_k.T
+        u, s, vt = torch.linalg.svd(kernel)
+        u, s, v = u[:, :2], s[:2], vt[:2].T
+        for side, target, tokens in ((0, phi_k.T @ v, context), (1, phi_q.T @ u, x)):
+            sampled = tokens[0, positions(tokens.shape[1], M)]
+            sampled = sampled if layer.features == 3 else phi(sampled)
+            layer.directions[side, 0] = torch.linalg.pinv(sampled.T) @ target
+        layer.merge.weight.copy_(torch.eye(3, 2))
+        layer.merge.bias.zero_()
+        layer.out.weight.copy_(torch.eye(3))
+        layer.out.bias.zero_()
+        layer.scales.copy_(((N * M) ** 0.5 / s).sqrt()[None])
+        e, losses = layer(x, context, None)
+        r = phi_k @ (phi_q.T @ u)
+    agree(e[0, :, :2], kernel @ v)
+    assert losses["ksvd"] < 1e-18
+    # Brought to x through the kernel, the scores of keys are those of queries again.
+    agree(kernel @ r, (kernel @ v) * s)
+    # Stationary: a hundred times the step is ten thousand times the objective.
+    change, steps = torch.randn_like(layer.directions), []
+    for size in (1e-4, 1e-2):
+        with torch.no_grad():
+            layer.directions.add_(size * change)
+            steps.append(layer(x, context, None).losses["ksvd"].sqrt())
+            layer.directions.sub_(size * change)
+    assert steps[1] / steps[0] == pytest.approx(1e4, rel=1e-3)
+
+
+@pytest.mark.parametrize("trace", ["weights", "data"])
+@pytest.mark.parametrize("mean", ["batch", "sample"])
+@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
+@CROSS
+def test_outputs_and_losses_of_cross_attention_are_those_of_the_equations(
+    form, padded, mean, trace
+):
+    layer, (x, context) = build(form, trace=trace, ksvd_mean=mean), inputs()
+    mask = MASK if padded else None
+    tokens, losses = layer(x, context, mask)
+    theirs = expected(layer, x, context, mask)
+    agree_with_gradients([tokens, losses["ksvd"]], theirs, [x, context, *layer.parameters()])
+
+
+@CROSS
+def test_an_output_depends_on_its_own_token_and_the_context_alone(form):
+    layer, (x, context) = build(form).eval(), inputs()
+    output = layer(x, context, MASK).tokens[0, 3].sum()
+    of_x, of_context = torch.autograd.grad(output, (x, context))
+    assert of_x[0, 3].abs().min() > 0
+    of_x[0, 3] = 0
+    assert not of_x.any()
+    assert of_context[0].any()
+    assert not of_context[1].any()
+
+
+@CROSS
+def test_the_sides_right_and_both_give_the_same_output_with_the_same_weights(form):
+    both, right = build(form), build(form, sides="right")
+    state = both.state_dict()
+    right.load_state_dict(state | {"merge.weight": state["merge.weight"][:, :3]})
+    x, context = inputs()
+    for one, other in zip(*(layer(x, context, MASK) for layer in (both, right)), strict=True):
+        assert torch.equal(one["ksvd"], other["ksvd"]) if isinstance(one, dict) else True
+    agree(both(x, context, MASK).tokens, right(x, context, MASK).tokens)
+
+
+@pytest.mark.parametrize(
+    ("form", "options", "message"),
+    [
+        ("causal", {}, "causal primal attends to its own input only; give causal=False"),
+        ("dependent", {"sides": "left"}, "sides=left has no score .* give sides=right"),
+        ("independent", {}, "outputs that do not depend on the context; give dependent"),
+    ],
+)
+def test_a_form_without_cross_attention_rejects_another_context(form, options, message):
+    x, context = inputs()
+    with pytest.raises(Unsupported, match=message):
+        build(form, **options)(x, context[:, :N], None)

@@ -31,23 +31,16 @@ def grams_of_heads(layer: Primal) -> torch.Tensor:
 
 @FORMS
 def test_the_whole_tensor_of_each_head_has_norm_one(form):
-    norms = grams_of_heads(fresh(form)).diagonal(dim1=1, dim2=2)
-    torch.testing.assert_close(norms, torch.ones(2, 2), rtol=1e-5, atol=0)
-    former = grams_of_heads(fresh(form, columns=True)).diagonal(dim1=1, dim2=2)
-    torch.testing.assert_close(former, torch.full((2, 2), float(RANK)), rtol=1e-5, atol=0)
-
-
-@FORMS
-def test_heads_are_orthogonal_to_each_other(form):
-    assert grams_of_heads(fresh(form))[:, 0, 1].abs().max() < 1e-5
-    assert grams_of_heads(fresh(form, columns=True))[:, 0, 1].abs().min() > 1e-2
-
-
-@FORMS
-def test_columns_of_a_head_are_neither_of_norm_one_nor_orthonormal(form):
-    norms = fresh(form).directions.norm(dim=2) * RANK**0.5
-    assert 0.6 < norms.min() < norms.max() < 1.4
-    assert (fresh(form, columns=True).directions.norm(dim=2) * RANK**0.5).min() > 5
+    for columns in (False, True):
+        layer = fresh(form, columns)
+        grams = grams_of_heads(layer)
+        norms = grams.diagonal(dim1=1, dim2=2)
+        scale = float(RANK) if columns else 1.0
+        torch.testing.assert_close(norms, torch.full((2, 2), scale), rtol=1e-5, atol=0)
+        # Heads are orthogonal to each other; columns are neither of norm one nor orthonormal.
+        assert bool(grams[:, 0, 1].abs().max() < 1e-5) is not columns
+        of_columns = layer.directions.norm(dim=2) * RANK**0.5
+        assert bool(of_columns.min() > 0.6 and of_columns.max() < 1.4) is not columns
 
 
 @FORMS

@@ -9,7 +9,7 @@ import zoo
 from zoo.cost import flops
 from zoo.kernels import eager, recurrence
 from zoo.kernels.delta import decayed_chunks
-from zoo.kernels.recurrence import decayed_sum
+from zoo.kernels.recurrence import token_sums
 from zoo.variants.retention import log_gamma
 
 
@@ -37,7 +37,7 @@ def results(function, parts):
 @pytest.mark.parametrize("n", [1, 2, 63, 100])
 def test_sums_and_gradients_are_those_of_the_definition(n, causal):
     parts, defined = inputs(n), partial(definition, causal)
-    kernel = partial(decayed_sum, causal=causal, definition=fail)
+    kernel = partial(token_sums, fail, causal)
     torch.testing.assert_close(
         results(kernel, parts), results(defined, parts), rtol=1e-9, atol=1e-9
     )
@@ -47,14 +47,14 @@ def test_sums_and_gradients_are_those_of_the_definition(n, causal):
 def test_one_decay_for_each_head_needs_no_gradient(causal):
     *parts, _ = inputs(63)
     log_decay = log_gamma(3)[None, :, None, None]
-    kernel = partial(decayed_sum, causal=causal, definition=fail)
+    kernel = partial(token_sums, fail, causal)
     expected = results(partial(definition, causal), [*parts, log_decay])
     torch.testing.assert_close(results(kernel, [*parts, log_decay]), expected, rtol=1e-9, atol=1e-9)
 
 
 def test_a_head_is_the_same_on_any_number_of_threads(monkeypatch):
     parts, threads = inputs(40, dtype=torch.float32), torch.get_num_threads()
-    kernel = partial(decayed_sum, causal=False, definition=fail)
+    kernel = partial(token_sums, fail, False)
     try:
         torch.set_num_threads(1)
         one = results(kernel, parts)
@@ -66,15 +66,15 @@ def test_a_head_is_the_same_on_any_number_of_threads(monkeypatch):
 
 def test_gradients_can_be_differentiated_again():
     parts = inputs(6, width=2)
-    kernel = partial(decayed_sum, causal=False, definition=partial(definition, False))
+    kernel = partial(token_sums, partial(definition, False), False)
     assert torch.autograd.gradgradcheck(kernel, parts, atol=1e-4, rtol=1e-3, fast_mode=True)
 
 
 def test_half_precision_and_other_devices_take_the_definition(monkeypatch):
     parts, called = inputs(4, dtype=torch.bfloat16), []
-    decayed_sum(*parts, causal=True, definition=lambda *given: called.append(given) or given[0])
+    token_sums(lambda *given: called.append(given) or given[0], True, *parts)
     monkeypatch.setattr(eager, "on_cpu", lambda x: False)
-    decayed_sum(*inputs(4), causal=True, definition=lambda *given: called.append(given) or given[0])
+    token_sums(lambda *given: called.append(given) or given[0], True, *inputs(4))
     assert len(called) == 2 and (torch.float32, torch.float64) == recurrence.DTYPES
 
 
@@ -85,7 +85,7 @@ def fail(*parts):
 @pytest.mark.parametrize("causal", [True, False], ids=["causal", "all"])
 def test_its_operations_are_counted(causal):
     parts = inputs(7)
-    counted = flops(lambda: decayed_sum(*parts, causal, fail).sum().backward())
+    counted = flops(lambda: token_sums(fail, causal, *parts).sum().backward())
     # 2 samples, 3 heads, 7 tokens of width 5: two products forward, and five backward.
     assert counted == 2 * 3 * 7 * 2 * 5**2 * (2 + 5) * (1 if causal else 2)
 

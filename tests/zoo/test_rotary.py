@@ -66,17 +66,6 @@ def test_softmax_rotates_queries_and_keys_but_not_values():
     torch.testing.assert_close(layer(x, x, None).tokens, expected)
 
 
-@pytest.mark.parametrize("causal", [False, True])
-def test_rotary_primal_differs_after_the_first_position(causal):
-    rotary_layer, plain = (
-        build(Primal, rotary=rotary, causal=causal).eval() for rotary in (True, False)
-    )
-    x = torch.randn(2, 13, 12).double()
-    actual, expected = rotary_layer(x, x, None).tokens, plain(x, x, None).tokens
-    torch.testing.assert_close(actual[:, 0], expected[:, 0])
-    assert ((actual - expected)[:, 1:].abs().amax(-1) > 1e-4).all()
-
-
 def test_primal_rotates_queries_and_keys():
     size = Size(dim=12, heads=2, max_len=20, causal=False, dropout=0.0, rotary=True)
     layer = Primal(size, rank=3, projections="independent").double().eval()

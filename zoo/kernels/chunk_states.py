@@ -1,6 +1,6 @@
 """The state of a linear recurrence before each chunk, and the decay within one.
 
-    S_0 = 0        S_{t+1} = decay_t * S_t + update_t
+    S_0 = 0        S_{t+1} = decay_t * S_t + update_t        or factor_t S_t + update_t
 
 States are only multiplied by `decay_t`, which is at most 1: nothing is divided by a product that
 may have underflowed. There is one step per chunk, and no state depends on a later chunk.
@@ -8,23 +8,37 @@ may have underflowed. There is one step per chunk, and no state depends on a lat
 Axis letters beyond the contract's: `t` chunks, `f` the second width of the state.
 """
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
+States = Float[Tensor, "b h t e f"]
 
-def chunk_states(
-    update: Float[Tensor, "b h t e f"], decay: Float[Tensor, "#b h #t #e 1"]
-) -> Float[Tensor, "b h t e f"]:
+
+def chunk_states(update: States, decay: Float[Tensor, "#b h #t #e 1"]) -> States:
     """The state before each chunk, which adds `update` to `decay` times the state before it."""
     if torch.compiler.is_exporting():
         return by_pairs(update, decay)
-    decays = decay.expand(-1, -1, update.shape[2], -1, -1).unbind(2)
+    return _one_by_one(torch.mul, decay.expand(-1, -1, update.shape[2], -1, -1), update)
+
+
+def mapped_states(factor: Float[Tensor, "b h t e e"], update: States) -> States:
+    """The state before each chunk, which maps a state S to factor S + update."""
+    if torch.compiler.is_exporting():
+        return _by_one_system(factor, update)
+    return _one_by_one(torch.matmul, factor, update)
+
+
+def _one_by_one(
+    advance: Callable[[Tensor, Tensor], Tensor], factors: Tensor, update: States
+) -> States:
     state, states = torch.zeros_like(update[:, :, 0]), []
-    for added, factor in zip(update.unbind(2), decays, strict=True):
+    for factor, added in zip(factors.unbind(2), update.unbind(2), strict=True):
         states.append(state)
-        state = factor * state + added
+        state = advance(factor, state) + added
     return torch.stack(states, dim=2)
 
 
@@ -39,10 +53,8 @@ def pairwise_decay(log_decay: Float[Tensor, "*chunks c 1"]) -> Float[Tensor, "*c
     return sums.masked_fill(later, -torch.inf).exp()
 
 
-def by_pairs(
-    update: Float[Tensor, "b h t e f"], decay: Float[Tensor, "#b h #t #e 1"]
-) -> Float[Tensor, "b h t e f"]:
-    """The same without a loop, for any number of chunks, in O(t^2 e f) more time.
+def by_pairs(update: States, decay: Float[Tensor, "#b h #t #e 1"]) -> States:
+    """`chunk_states` without a loop, for any number of chunks, in O(t^2 e f) more time.
 
     The state before chunk t is the sum over s < t of decay_(s+1) ... decay_(t-1) update_s.
     """
@@ -53,3 +65,13 @@ def by_pairs(
     products = torch.where(later, decays[:, :, :, None], 1.0).cumprod(2)
     products = F.pad(products, (0, 0, 0, 0, 1, 0))[:, :, :-1].where(later, 0.0)
     return torch.einsum("bhtse,bhsef->bhtef", products, update)
+
+
+def _by_one_system(factor: Tensor, update: States) -> States:
+    """`mapped_states` without a loop, as the solution of one system, in O(t^2 e^2) memory."""
+    diagonal = torch.diag_embed(factor.permute(0, 1, 3, 4, 2))
+    below = F.pad(diagonal, (0, 0, 1, 0))[..., :-1, :].permute(0, 1, 4, 2, 5, 3)
+    system = -below.flatten(4, 5).flatten(2, 3)
+    before = F.pad(update, (0, 0, 0, 0, 1, 0))[:, :, :-1].flatten(2, 3)
+    states = torch.linalg.solve_triangular(system, before, upper=False, unitriangular=True)
+    return states.reshape(update.shape)

@@ -14,18 +14,26 @@ differentiable once.
     fused     Triton kernels for CUDA, tile by tile
 """
 
+from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.contract import Mask, Tokens
+from zoo.contract import Mask, Tokens, Unsupported
 from zoo.kernels import eager
-from zoo.kernels.precision import TINY, at_least_fp32, full_precision, product_dtype
+from zoo.kernels.precision import (
+    TINY,
+    at_least_fp32,
+    full_precision,
+    product_dtype,
+    without_autocast,
+)
 from zoo.registry import in_one_line
 
 CHUNKED_FROM = 512
@@ -40,21 +48,67 @@ Features = Float[Tensor, "b n g p"]
 Grams = Float[Tensor, "samples g p p"]
 
 
-def plain(
-    x: Tokens,
-    weight: Weight,
-    bias: Bias,
-    output_map: OutputMap,
-    output_bias: OutputBias,
-    groups: int,
-    mask: Mask | None,
-    with_gram: bool,
+class Map(NamedTuple):
+    """The parameters of the map; `output_map` has one matrix for each sample, or one for all."""
+
+    weight: Weight
+    bias: Bias
+    output_map: OutputMap
+    output_bias: OutputBias
+
+
+def apply(
+    x: Tokens, given: Map, groups: int, mask: Mask | None, with_gram: bool, fused_kernels: bool
 ) -> tuple[Tokens, Grams]:
-    """The definition. Padded tokens have zero features, so they enter no Gram matrix.
+    """The tokens and the Gram matrices, by `fused` if chosen, else by the faster of the others.
 
     There is a Gram matrix for each sample and group, or none without `with_gram`.
     """
-    phi = unit(F.linear(x, weight, bias).unflatten(-1, (groups, -1)), mask)
+    if fused_kernels:
+        return fused(x, given, groups, mask, with_gram)
+    compute = chunked if suits(x) else plain
+    return compute(x, given, groups, mask, with_gram)
+
+
+def plain(
+    x: Tokens, given: Map, groups: int, mask: Mask | None, with_gram: bool
+) -> tuple[Tokens, Grams]:
+    """The definition. Padded tokens have zero features, so they enter no Gram matrix."""
+    phi = unit(F.linear(x, given.weight, given.bias).unflatten(-1, (groups, -1)), mask)
+    return of_features(phi, given.output_map, given.output_bias, with_gram)
+
+
+def chunked(
+    x: Tokens, given: Map, groups: int, mask: Mask | None, with_gram: bool
+) -> tuple[Tokens, Grams]:
+    """The result of `plain`, in less memory, and from CHUNKED_FROM tokens on in less time."""
+    from zoo.kernels import cosine_map_chunked
+
+    given = given._replace(output_map=given.output_map.expand(x.shape[0], -1, -1))
+    return _in_one_dtype(cosine_map_chunked.cosine_map, x, given, groups, mask, with_gram)
+
+
+def fused(
+    x: Tokens, given: Map, groups: int, mask: Mask | None, with_gram: bool
+) -> tuple[Tokens, Grams]:
+    """The result of `plain`, from Triton kernels; see `triton_failure`."""
+    from zoo.kernels import cosine_map_fused
+
+    return _in_one_dtype(cosine_map_fused.cosine_map, x, given, groups, mask, with_gram)
+
+
+def _in_one_dtype(
+    compute: Callable[..., tuple[Tensor, Tensor]], x: Tokens, given: Map, *options: Any
+) -> tuple[Tokens, Grams]:
+    parts = [part.to(product_dtype(x)) for part in (x, *given)]
+    with without_autocast(x):
+        return compute(*parts, *options)
+
+
+def of_features(
+    phi: Features, output_map: OutputMap, output_bias: OutputBias, with_gram: bool
+) -> tuple[Tokens, Grams]:
+    """The same from the features."""
     return affine(phi, output_map, output_bias), gram(phi if with_gram else phi[:0])
 
 
@@ -87,41 +141,30 @@ def suits(x: Tokens) -> bool:
     return supported and eager.on_cpu(x) and x.shape[1] >= CHUNKED_FROM
 
 
-def chunked(
-    x: Tokens,
-    weight: Weight,
-    bias: Bias,
-    output_map: OutputMap,
-    output_bias: OutputBias,
-    groups: int,
-    mask: Mask | None,
-    with_gram: bool,
-) -> tuple[Tokens, Grams]:
-    """The result of `plain`, in less memory, and from CHUNKED_FROM tokens on in less time."""
-    from zoo.kernels import cosine_map_chunked
+def runs_fused(x: Tokens, groups: int, width: int, required: bool) -> bool:
+    """Whether `fused` computes a call of a form that it has: on CUDA where a trial succeeds.
 
-    given = (x, weight, bias, output_map.expand(x.shape[0], -1, -1), output_bias)
-    given = [part.to(product_dtype(x)) for part in given]
-    with torch.autocast(x.device.type, enabled=False):
-        return cosine_map_chunked.cosine_map(*given, mask=mask, groups=groups, with_gram=with_gram)
+    Raises:
+        Unsupported: it is required, and the trial fails.
+    """
+    if torch.compiler.is_compiling() or not (required or x.is_cuda):
+        # The compiler fuses `plain` itself, and cannot trace the trial.
+        return required
+    reason = triton_failure(x, groups, width)
+    if reason and required:
+        raise Unsupported(f"primal.backend=triton cannot run: {reason}; give backend=auto")
+    return not reason
 
 
-def fused(
-    x: Tokens,
-    weight: Weight,
-    bias: Bias,
-    output_map: OutputMap,
-    output_bias: OutputBias,
-    groups: int,
-    mask: Mask | None,
-    with_gram: bool,
-) -> tuple[Tokens, Grams]:
-    """The result of `plain`, from the kernels in `cosine_map_fused`; see `triton_failure`."""
-    from zoo.kernels import cosine_map_fused
-
-    given = (x, weight, bias, output_map, output_bias)
-    given = [part.to(product_dtype(x)) for part in given]
-    return cosine_map_fused.cosine_map(*given, mask, groups, with_gram)
+def require_fused(exists: bool) -> None:
+    """Raise `Unsupported` if `fused` does not exist for the form of a layer, or cannot run here."""
+    if not exists:
+        raise Unsupported(
+            "primal.backend=triton computes neither the causal form, nor a feature map other than "
+            "cosine, nor rotary position embeddings, nor a short convolution; give backend=auto"
+        )
+    if reason := missing_for_triton():
+        raise Unsupported(f"primal.backend=triton cannot run: {reason}; give backend=auto")
 
 
 def triton_failure(x: Tokens, groups: int, width: int) -> str:
@@ -148,7 +191,8 @@ def _trial_failure(
             x = torch.zeros(1, 8, dim, dtype=dtype, device=device, requires_grad=True)
             weight, bias = x.new_zeros(groups * width, dim), x.new_zeros(groups * width)
             with torch.autocast(device.type, enabled=False):
-                tokens, grams = fused(x, weight, bias, weight[None], x[0, 0], groups, None, True)
+                given = Map(weight, bias, weight[None], x[0, 0])
+                tokens, grams = fused(x, given, groups, None, True)
             (tokens.sum() + grams.sum()).backward()
     except Exception as error:
         # A width whose blocks exceed the memory of a multiprocessor, or an unknown device.

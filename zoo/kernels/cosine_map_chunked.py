@@ -28,23 +28,13 @@ COMPILED = {torch.bfloat16}
 """Precisions of the compiled loops."""
 
 
-def cosine_map(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    output_map: Tensor,
-    output_bias: Tensor,
-    mask: Tensor | None,
-    groups: int,
-    with_gram: bool,
-) -> tuple[Tensor, Tensor]:
-    """Return the tokens and the Gram matrices of `zoo.kernels.cosine_map.plain`.
+def cosine_map(*inputs: Any) -> tuple[Tensor, Tensor]:
+    """The result of `zoo.kernels.cosine_map.plain`, from its arguments one by one.
 
     All tensors have one dtype, fp64, fp32 or bf16; `output_map` is (b, gp, d).
     """
-    given = (x, weight, bias, output_map, output_bias)
-    with_backward = torch.is_grad_enabled() and any(part.requires_grad for part in given)
-    return _Chunked.apply(*given, groups, mask, with_gram, with_backward)
+    with_backward = torch.is_grad_enabled() and any(part.requires_grad for part in inputs[:5])
+    return _Chunked.apply(*inputs, with_backward)
 
 
 class _Chunked(torch.autograd.Function):

@@ -77,36 +77,22 @@ def _draw(bits: Any, seed: Any, block: Any) -> None:
 
 
 @compiled
-def scale_kept(
-    x: Any, out: Any, seed: int, threshold: int, scale: Any, first: int, last: int
-) -> None:
-    """Write scale * x to `out` where kept, zero elsewhere."""
-    bits = np.empty(BLOCK // 4, np.uint64)
-    draws = bits.view(np.uint16)
-    zero = scale - scale
-    for block in range(first, last):
-        _draw(bits, seed, block)
-        source, target = x[block * BLOCK :][:BLOCK], out[block * BLOCK :][:BLOCK]
-        for i in range(len(source)):
-            value = widen(source[i]) * scale if draws[i] >= threshold else zero
-            target[i] = narrow(value, target[i])
-
-
-@compiled
 def add_kept(
     x: Any, residual: Any, out: Any, seed: int, threshold: int, scale: Any, first: int, last: int
 ) -> None:
-    """Write residual + scale * x to `out` where kept, the residual elsewhere."""
+    """Write scale * x to `out` where kept, zero elsewhere; plus the residual, if it is not None."""
     bits = np.empty(BLOCK // 4, np.uint64)
     draws = bits.view(np.uint16)
     zero = scale - scale
     for block in range(first, last):
         _draw(bits, seed, block)
-        source, target = x[block * BLOCK :][:BLOCK], out[block * BLOCK :][:BLOCK]
-        other = residual[block * BLOCK :][:BLOCK]
+        start = block * BLOCK
+        source, target = x[start:][:BLOCK], out[start:][:BLOCK]
         for i in range(len(source)):
             value = widen(source[i]) * scale if draws[i] >= threshold else zero
-            target[i] = narrow(widen(other[i]) + value, target[i])
+            if residual is not None:
+                value += widen(residual[start + i])
+            target[i] = narrow(value, target[i])
 
 
 @compiled

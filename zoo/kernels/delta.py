@@ -13,7 +13,7 @@ A token with k = 0 and g = 0 leaves the state as it is: so is padding. g is at m
 
     step      one token, the definition
     chunked   C tokens at a time by matrix products, for compilers, transforms and other devices
-    on a CPU  token by token, forward and backward: `delta_cpu`, and `recurrence` for b = 0
+    on a CPU  token by token, forward and backward: `recurrence`
 
 Chunked (Yang et al., 2024, arXiv 2406.06484, section 3), with S the state before a chunk, L_i the
 sum of g up to token i of the chunk and D_ij = exp(L_i - L_j):
@@ -40,9 +40,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.kernels.blocks import in_blocks
-from zoo.kernels.chunk_states import chunk_states
-from zoo.kernels.delta_cpu import delta_sum
-from zoo.kernels.recurrence import decayed_sum
+from zoo.kernels.chunk_states import chunk_states, mapped_states
+from zoo.kernels.recurrence import token_sums
 
 CHUNK = 64
 
@@ -68,10 +67,10 @@ def attend(
     if erase is None and q.shape == v.shape:
         v = v if write is None else write * v
         definition = partial(decayed_chunks, chunk=chunk, causal=causal)
-        return decayed_sum(q, k, v, log_decay, causal, definition)
+        return token_sums(definition, causal, q, k, v, log_decay)
     one = q.new_ones(1, 1, 1, 1)
     erase, write = (one - one if erase is None else erase), (one if write is None else write)
-    return delta_sum(q, k, v, log_decay, erase, write, partial(chunked, chunk=chunk))
+    return token_sums(partial(chunked, chunk=chunk), True, q, k, v, log_decay, erase, write)
 
 
 def step(
@@ -167,26 +166,3 @@ def sum_after(x: Float[Tensor, "*any c e"]) -> Float[Tensor, "*any c e"]:
     """Sum over the later tokens of a block."""
     later = F.pad(x[..., 1:, :], (0, 0, 0, 1))
     return later.flip(-2).cumsum(-2).flip(-2)
-
-
-def mapped_states(
-    factor: Float[Tensor, "b h t e e"], update: Float[Tensor, "b h t e f"]
-) -> Float[Tensor, "b h t e f"]:
-    """The state before each chunk, which maps a state S to factor S + update."""
-    if torch.compiler.is_exporting():
-        return _by_one_system(factor, update)
-    state, states = torch.zeros_like(update[:, :, 0]), []
-    for matrix, added in zip(factor.unbind(2), update.unbind(2), strict=True):
-        states.append(state)
-        state = matrix @ state + added
-    return torch.stack(states, dim=2)
-
-
-def _by_one_system(factor: Tensor, update: Tensor) -> Tensor:
-    """The same without a loop, as the solution of one system, in O(t^2 e^2) memory."""
-    diagonal = torch.diag_embed(factor.permute(0, 1, 3, 4, 2))
-    below = F.pad(diagonal, (0, 0, 1, 0))[..., :-1, :].permute(0, 1, 4, 2, 5, 3)
-    system = -below.flatten(4, 5).flatten(2, 3)
-    before = F.pad(update, (0, 0, 0, 0, 1, 0))[:, :, :-1].flatten(2, 3)
-    states = torch.linalg.solve_triangular(system, before, upper=False, unitriangular=True)
-    return states.reshape(update.shape)

@@ -84,7 +84,7 @@ class _Kept(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, seed: int, threshold: int, dtype: torch.dtype) -> Tensor:
         ctx.constants = seed, threshold, x.dtype
-        return _run("scale_kept", seed, threshold, dtype, x)
+        return _run(x, None, seed, threshold, dtype)
 
     @staticmethod
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -99,7 +99,7 @@ class _Sum(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, residual: Tensor, x: Tensor, seed: int, threshold: int) -> Tensor:
         ctx.constants = seed, threshold, x.dtype
-        return _run("add_kept", seed, threshold, residual.dtype, x, residual)
+        return _run(x, residual, seed, threshold, residual.dtype)
 
     @staticmethod
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -108,14 +108,19 @@ class _Sum(torch.autograd.Function):
         return gradient, _Kept.apply(gradient, *ctx.constants), None, None
 
 
-def _run(loop: str, seed: int, threshold: int, dtype: torch.dtype, *inputs: Tensor) -> Tensor:
+def _run(
+    x: Tensor, residual: Tensor | None, seed: int, threshold: int, dtype: torch.dtype
+) -> Tensor:
     # Compilers take a while to import, and models without dropout need none.
     from zoo.kernels import cpu_loops
 
-    out = torch.empty_like(inputs[0], dtype=dtype, memory_format=torch.contiguous_format)
+    out = torch.empty_like(x, dtype=dtype, memory_format=torch.contiguous_format)
     real = np.float64 if dtype is torch.float64 else np.float32
     scale = real(LEVELS / (LEVELS - threshold))
-    arrays = [as_array(tensor.contiguous().view(-1)) for tensor in (*inputs, out)]
+    arrays = [
+        None if tensor is None else as_array(tensor.contiguous().view(-1))
+        for tensor in (x, residual, out)
+    ]
     blocks = -(-out.numel() // cpu_loops.BLOCK)
-    share(getattr(cpu_loops, loop), blocks, BLOCKS, *arrays, seed, threshold, scale)
+    share(cpu_loops.add_kept, blocks, BLOCKS, *arrays, seed, threshold, scale)
     return out

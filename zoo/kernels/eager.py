@@ -1,5 +1,7 @@
 """What kernels for eager execution on a CPU share: when they can run, and second derivatives."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -9,10 +11,23 @@ def on_cpu(x: Tensor) -> bool:
     return x.device.type == "cpu" and not (torch.compiler.is_compiling() or transformed())
 
 
+class _Untransformed(torch.autograd.Function):
+    """A function that the transforms of `torch.func` reject, since it has no `setup_context`."""
+
+    @staticmethod
+    def forward(ctx: Any) -> None:
+        pass
+
+
 def transformed() -> bool:
-    """Whether a transform of `torch.func` is active."""
-    # Private: torch has no public function for whether vmap or grad is active.
-    return torch._C._functorch.peek_interpreter_stack() is not None  # pyright: ignore
+    """Whether a transform of `torch.func` is active, which no function of PyTorch says."""
+    # A compiler cannot trace the attempt.
+    if not torch.compiler.is_compiling():
+        try:
+            _Untransformed.apply()
+        except RuntimeError:
+            return True
+    return False
 
 
 def differentiable(

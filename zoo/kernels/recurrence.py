@@ -1,17 +1,18 @@
-"""Sums over tokens, weighted by products that decay with the distance, token by token on a CPU.
+"""The sums of `zoo.kernels.delta` token by token, for eager execution on a CPU.
 
-With a_i in (0, 1]^e for each token and head,
+The state of a head, (e, f), stays in the cache of a processor, and nothing is divided by a product
+of decays. Without gates, with a_i in (0, 1]^e for each token and head,
 
     causal:      y_i = sum_{j <= i} (q_i . (a_(j+1) ... a_i k_j)) v_j
     otherwise:   y_i plus sum_{j > i} (q_i . (a_i ... a_(j-1) k_j)) v_j
 
-The state of a head, S_i = diag(a_i) S_(i-1) + k_i v_i^T, stays in the cache of a processor. The
-backward pass runs the recurrence again for the gradient of q, and the reversed one for those of k
-and v; that of log a_i is the sum of q_j d q_j - k_j d k_j over j >= i (Yang et al., 2023, arXiv
-2312.06635). Nothing is divided by a product of decays. Only the inputs are stored. Time
-O(n e^2), memory O(n e) per head.
+and only the inputs are stored: the backward pass runs the recurrence again for the gradient of q,
+and the reversed one for those of k and v; that of log a_i is the sum of q_j d q_j - k_j d k_j over
+j >= i (Yang et al., 2023, arXiv 2312.06635). With an erase and a write gate the state before every
+`SPAN` tokens is stored too, and those between are computed again. Time O(n e f); memory
+O(n (e + f)), with gates O(n (e + f) + n e f / SPAN).
 
-For eager execution on a CPU; elsewhere a variant has a form in chunks, which is its definition too.
+Elsewhere a variant has a form in chunks, which is its definition too.
 """
 
 from collections.abc import Callable
@@ -19,98 +20,110 @@ from math import prod
 from typing import Any
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
-from zoo.contract import Queries
 from zoo.kernels import eager
 from zoo.kernels.threads import as_array, share
 
 DTYPES = (torch.float32, torch.float64)
 
-LogDecay = Float[Tensor, "#b h #n #e"]
+SPAN = 64
 
-Definition = Callable[..., Tensor]
+OPERATIONS = {4: (4, 10), 6: (6, 16)}
+"""Of a token and an entry of the state, forward and backward, without gates and with them.
+
+Without: k v^T is added to the state, and multiplied by q; backward the state again and its gradient
+by q, the gradient of the state and its products. With gates the state is read twice, and written;
+to compute it again takes 4, the gradients of q, k, erased keys and values 8, of the state 4.
+"""
 
 
-def decayed_sum(
-    q: Queries, k: Queries, v: Queries, log_decay: LogDecay, causal: bool, definition: Definition
-) -> Queries:
-    """The sums y_i; `definition` computes the same from (q, k, v, log_decay).
+def token_sums(definition: Callable[..., Tensor], causal: bool, *inputs: Tensor) -> Tensor:
+    """The sums y_i, (b, h, n, f), of q, k, v, log decay, and the erase and the write gate if any.
 
-    It is used where this cannot run, and for derivatives of gradients.
+    `definition` computes the same from `inputs`. It is used where this cannot run, and for
+    derivatives of gradients. With gates it is causal.
     """
-    parts = q, k, v, log_decay
-    if not all(eager.on_cpu(x) and type(x) is Tensor and x.dtype in DTYPES for x in parts):
-        return definition(*parts)
+    if not all(eager.on_cpu(x) and type(x) is Tensor and x.dtype in DTYPES for x in inputs):
+        return definition(*inputs)
     # Copies of what is part of a larger tensor, which then is not stored.
-    tokens = (by_token(x).transpose(1, 2) for x in (q, k, v))
-    return _DecayedSum.apply(definition, causal, *tokens, log_decay)
+    tokens = (by_token(x).transpose(1, 2) for x in inputs[:3])
+    return _TokenSums.apply(definition, causal, *tokens, *inputs[3:])
 
 
-class _DecayedSum(torch.autograd.Function):
+class _TokenSums(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, definition: Definition, causal: bool,
-        q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor,
-    ) -> Tensor:  # fmt: skip
+    def forward(ctx: Any, definition: Any, causal: bool, *inputs: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        out, states = torch.ops.zoo.token_sums(inputs, causal)
         ctx.definition, ctx.causal = definition, causal
-        ctx.save_for_backward(q, k, v, log_decay)
-        return torch.ops.zoo.decayed_sum(q, k, v, log_decay, causal)
+        ctx.save_for_backward(*inputs, states)
+        return out
 
     @staticmethod
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx: Any, gradient: Tensor
     ) -> tuple[Tensor | None, ...]:
-        saved = ctx.saved_tensors
+        *inputs, states = ctx.saved_tensors
         if torch.is_grad_enabled():
-            out = ctx.definition(*saved)
-            return None, None, *eager.differentiable(out, saved, gradient)
-        run = torch.ops.zoo.decayed_sum_backward
-        *gradients, d_decay = run(gradient, *saved, ctx.causal)
-        needed = ctx.needs_input_grad[-1]
-        return None, None, *gradients, like(d_decay, saved[-1]) if needed else None
+            out = ctx.definition(*inputs)
+            return None, None, *eager.differentiable(out, tuple(inputs), gradient)
+        slopes = torch.ops.zoo.token_sums_backward(gradient, inputs, states, ctx.causal)
+        # Gates and decays are spread over the axes that they do not have.
+        return (
+            None,
+            None,
+            *(
+                slope.sum_to_size(x.shape).to(x.dtype) if needed else None
+                for slope, x, needed in zip(slopes, inputs, ctx.needs_input_grad[2:], strict=True)
+            ),
+        )
 
 
-@torch.library.custom_op("zoo::decayed_sum", mutates_args=())
-def _sums(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, causal: bool) -> Tensor:
-    inputs = _arrays(q, k, v, log_decay)
-    out = torch.zeros_like(by_token(q))
-    _run("add_sums", causal, *inputs, as_array(out))
-    return out.transpose(1, 2)
+@torch.library.custom_op("zoo::token_sums", mutates_args=())
+def _sums(inputs: list[Tensor], causal: bool) -> tuple[Tensor, Tensor]:
+    """The sums, and the states that the backward pass needs."""
+    q, v = inputs[0], inputs[2]
+    if len(inputs) == 4:
+        out = torch.zeros_like(by_token(q))
+        _run("add_sums", inputs, out, causal=causal)
+        return out.transpose(1, 2), q.new_empty(0)
+    out = torch.empty_like(by_token(v))
+    batch, n, heads, width = out.shape
+    states = q.new_empty(batch * heads, -(-n // SPAN), q.shape[-1], width)
+    _run("write_sums", inputs, out, states, causal=causal)
+    return out.transpose(1, 2), states
 
 
-@torch.library.custom_op("zoo::decayed_sum_backward", mutates_args=())
+@torch.library.custom_op("zoo::token_sums_backward", mutates_args=())
 def _gradients(
-    gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, causal: bool
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of q, k and v, and of log decay for each entry of q."""
-    inputs = [*_arrays(q, k, v, log_decay), as_array(by_token(gradient))]
-    d_q, d_k, d_v, d_decay = (torch.zeros_like(by_token(q)) for _ in range(4))
-    _run("add_gradients", causal, *inputs, *map(as_array, (d_q, d_k, d_v, d_decay)))
-    return d_q.transpose(1, 2), d_k.transpose(1, 2), d_v.transpose(1, 2), d_decay.transpose(1, 2)
+    gradient: Tensor, inputs: list[Tensor], states: Tensor, causal: bool
+) -> list[Tensor]:
+    """Gradients of q, k, v, log decay and gates, for every token."""
+    q, k, v, *gates = inputs
+    if len(inputs) == 4:
+        slopes = [torch.zeros_like(by_token(q)) for _ in range(4)]
+        _run("add_gradients", inputs, by_token(gradient), *slopes, causal=causal)
+    else:
+        slopes = [torch.empty_like(by_token(x)) for x in (q, k, v)]
+        slopes += [q.new_zeros(*slopes[0].shape[:3], gate.shape[-1]) for gate in gates]
+        _run("write_gradients", inputs, states, by_token(gradient), *slopes, causal=causal)
+    return [slope.transpose(1, 2) for slope in slopes]
 
 
-@register_flop_formula(torch.ops.zoo.decayed_sum)
-def _forward_flops(q: Any, *inputs: Any, **_: Any) -> int:
-    """Operations of all tokens and directions: k v^T is added to the state, and multiplied by q."""
-    return 4 * prod(q) * q[-1] * _directions(inputs[-1])
+@register_flop_formula(torch.ops.zoo.token_sums)
+def _forward_flops(inputs: Any, causal: bool, **_: Any) -> int:
+    return _flops(inputs, causal, 0)
 
 
-@register_flop_formula(torch.ops.zoo.decayed_sum_backward)
-def _backward_flops(gradient: Any, *inputs: Any, **_: Any) -> int:
-    """The state again, and its gradient by q; that of the state, and by k and v."""
-    return 10 * prod(gradient) * gradient[-1] * _directions(inputs[-1])
+@register_flop_formula(torch.ops.zoo.token_sums_backward)
+def _backward_flops(gradient: Any, inputs: Any, states: Any, causal: bool, **_: Any) -> int:
+    return _flops(inputs, causal, 1)
 
 
-def _directions(causal: bool) -> int:
-    return 1 if causal else 2
-
-
-def like(gradient: Tensor, x: Tensor) -> Tensor:
-    """`gradient` in the shape and type of `x`, which was spread over its axes."""
-    return gradient.sum_to_size(x.shape).to(x.dtype)
+def _flops(inputs: Any, causal: bool, backward: int) -> int:
+    directions = 1 if causal else 2
+    return OPERATIONS[len(inputs)][backward] * directions * prod(inputs[0]) * inputs[2][-1]
 
 
 def by_token(x: Tensor) -> Tensor:
@@ -118,18 +131,19 @@ def by_token(x: Tensor) -> Tensor:
     return x.transpose(1, 2).contiguous()
 
 
-def _arrays(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor) -> list[Any]:
-    """What the loops read: (b, n, h, e), and the decay itself."""
-    tokens = [as_array(by_token(x)) for x in (q, k, v)]
-    decay = log_decay.exp().to(q.dtype).transpose(1, 2)
-    return [*tokens, as_array(decay.expand_as(q.transpose(1, 2)))]
+def _run(loop: str, inputs: list[Tensor], *results: Tensor, causal: bool) -> None:
+    """Run a loop on (b, n, h, e), and the decay itself, with gates spread over the channels.
 
-
-def _run(loop: str, causal: bool, *arrays: Any) -> None:
-    """Run a loop over the past and the token itself, and over the future if not causal."""
+    Without gates it runs over the past and the token itself, and over the future if not causal.
+    """
     # Compilers take a while to import, and other variants need none.
     from zoo.kernels import recurrence_loops
 
-    batch, _, heads, _ = arrays[0].shape
-    for backwards in (False,) if causal else (False, True):
-        share(getattr(recurrence_loops, loop), batch * heads, 1, *arrays, backwards, backwards)
+    tokens, (log_decay, *gates) = [by_token(x) for x in inputs[:3]], inputs[3:]
+    gates = zip((log_decay.exp(), *gates), tokens, strict=False)
+    spread = (gate.to(x.dtype).transpose(1, 2).expand_as(x) for gate, x in gates)
+    arrays = [as_array(x) for x in (*tokens, *spread, *results)]
+    options = [(SPAN,)] if len(inputs) > 4 else [(False, False), (True, True)][: 2 - causal]
+    for option in options:
+        blocks = inputs[0].shape[0] * inputs[0].shape[1]
+        share(getattr(recurrence_loops, loop), blocks, 1, *arrays, *option)

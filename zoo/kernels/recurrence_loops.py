@@ -1,8 +1,10 @@
 """The loops of `zoo.kernels.recurrence`, compiled by numba.
 
-Arrays are (b, n, h, e); `decay` may have strides of zero. A block is one head of one sample: its
-state, (e, e), stays in the cache of a processor. `backwards` runs over the tokens from the last to
-the first; with `strict` a token is not part of its own sum.
+Arrays are (b, n, h, e), those of values (b, n, h, f); decay and gates may have strides of zero. A
+block is one head of one sample: its state, (e, f), stays in the cache of a processor.
+
+Without gates a loop adds to its results. `backwards` runs over the tokens from the last to the
+first; with `strict` a token is not part of its own sum.
 """
 
 from typing import Any
@@ -10,7 +12,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from zoo.kernels.cpu_loops import compiled
+from zoo.kernels.cpu_loops import OPTIONS, compiled
 
 
 @compiled
@@ -75,7 +77,7 @@ def add_gradients(
                 d_decay[b, i, h, a] += total[a]
 
 
-@njit(nogil=True, fastmath={"reassoc", "contract", "nsz"})
+@njit(**OPTIONS)
 def _query_gradients(
     k: Any, v: Any, decay: Any, gradient: Any, state: Any, out: Any, strict: bool
 ) -> None:
@@ -91,3 +93,107 @@ def _query_gradients(
             d_query += (past + own * v[c]) * gradient[c]
             row[c] = past + key * v[c]
         out[a] = d_query
+
+
+@njit(**OPTIONS, inline="always")
+def _decay_and_erase(
+    k: Any, v: Any, decay: Any, erase: Any, write: Any, b: int, i: int, h: int,
+    before: Any, after: Any, written: Any,
+) -> None:  # fmt: skip
+    """`after` = diag(decay) before, `written` = write * v - after^T (erase * k)."""
+    for c in range(len(written)):
+        written[c] = write[b, i, h, c] * v[b, i, h, c]
+    for a in range(len(after)):
+        old, row, factor = before[a], after[a], decay[b, i, h, a]
+        key = erase[b, i, h, a] * k[b, i, h, a]
+        for c in range(len(written)):
+            row[c] = factor * old[c]
+            written[c] -= key * row[c]
+
+
+@compiled
+def write_sums(
+    q: Any, k: Any, v: Any, decay: Any, erase: Any, write: Any, out: Any, states: Any, span: int,
+    first: int, last: int,
+) -> None:  # fmt: skip
+    """Write the sums to `out`, and the state before every `span` tokens to `states`."""
+    n, heads, width = q.shape[1:]
+    size = v.shape[3]
+    state = np.empty((width, size), q.dtype)
+    written, y = np.empty(size, q.dtype), np.empty(size, q.dtype)
+    for block in range(first, last):
+        b, h = block // heads, block % heads
+        state[:] = 0
+        for i in range(n):
+            if i % span == 0:
+                states[block, i // span] = state
+            _decay_and_erase(k, v, decay, erase, write, b, i, h, state, state, written)
+            y[:] = 0
+            for a in range(width):
+                query, key, row = q[b, i, h, a], k[b, i, h, a], state[a]
+                for c in range(size):
+                    row[c] += key * written[c]
+                    y[c] += query * row[c]
+            out[b, i, h] = y
+
+
+@compiled
+def write_gradients(
+    q: Any, k: Any, v: Any, decay: Any, erase: Any, write: Any, states: Any, gradient: Any,
+    d_q: Any, d_k: Any, d_v: Any, d_decay: Any, d_erase: Any, d_write: Any, span: int,
+    first: int, last: int,
+) -> None:  # fmt: skip
+    """Write the gradients of `write_sums`, and of log decay; those of the gates are added.
+
+    The states of `span` tokens are computed again at a time. A gate of one channel has one entry.
+    """
+    n, heads, width = q.shape[1:]
+    size = v.shape[3]
+    after, written = np.empty((span, width, size), q.dtype), np.empty((span, size), q.dtype)
+    state, d_state = np.empty((width, size), q.dtype), np.empty((width, size), q.dtype)
+    y, d_written = np.empty(size, q.dtype), np.empty(size, q.dtype)
+    decays, erases, writes = d_decay.shape[3] - 1, d_erase.shape[3] - 1, d_write.shape[3] - 1
+    zero = np.zeros(1, q.dtype)[0]
+    for block in range(first, last):
+        b, h = block // heads, block % heads
+        d_state[:] = 0
+        for start in range((n - 1) // span * span, -1, -span):
+            stop = min(n, start + span)
+            state[:] = states[block, start // span]
+            for i in range(start, stop):
+                new, u = after[i - start], written[i - start]
+                _decay_and_erase(k, v, decay, erase, write, b, i, h, state, new, u)
+                for a in range(width):
+                    row, copy, key = new[a], state[a], k[b, i, h, a]
+                    for c in range(size):
+                        row[c] += key * u[c]
+                        copy[c] = row[c]
+            for i in range(stop - 1, start - 1, -1):
+                new, u = after[i - start], written[i - start]
+                y[:] = gradient[b, i, h]
+                d_written[:] = 0
+                for a in range(width):
+                    row, d_row, key, query = new[a], d_state[a], k[b, i, h, a], q[b, i, h, a]
+                    d_query, d_key = zero, zero
+                    for c in range(size):
+                        d_row[c] += query * y[c]
+                        d_query += row[c] * y[c]
+                        d_key += d_row[c] * u[c]
+                        d_written[c] += d_row[c] * key
+                    d_q[b, i, h, a], d_k[b, i, h, a] = d_query, d_key
+                for c in range(size):
+                    d_v[b, i, h, c] = write[b, i, h, c] * d_written[c]
+                    d_write[b, i, h, min(c, writes)] += v[b, i, h, c] * d_written[c]
+                for a in range(width):
+                    row, d_row, key, gate = new[a], d_state[a], k[b, i, h, a], erase[b, i, h, a]
+                    factor, erased = decay[b, i, h, a], gate * key
+                    d_erased, d_log = zero, zero
+                    for c in range(size):
+                        decayed = row[c] - key * u[c]
+                        d_decayed = d_row[c] - erased * d_written[c]
+                        d_erased -= decayed * d_written[c]
+                        d_log += d_decayed * decayed
+                        d_row[c] = factor * d_decayed
+                    d_k[b, i, h, a] += gate * d_erased
+                    d_erase[b, i, h, min(a, erases)] += key * d_erased
+                    d_decay[b, i, h, min(a, decays)] += d_log

@@ -13,191 +13,201 @@ and the layer adds eta * J^2 to the training loss: J is 0 at a solution. There i
 projection. Time O(n p s) and memory O(n p) per head.
 
 `backend=literal` computes that, in the published order and, under autocast, in the published
-precision. The other backends compute the same without the scores e and r of length n. C and the
-output projection are multiplied into the per-sample weights, so that tokens pass through one
-product; the loss needs the Gram matrices phi^T phi (p x p) only. `zoo.kernels.cosine_map` computes
-both.
+precision. The other backends compute the same without scores of length n: C and the output
+projection are multiplied into the per-sample weights, so that tokens pass through one product, and
+the loss needs the Gram matrices phi^T phi (p x p) only (`zoo.kernels.cosine_map`).
 
 Published causal form: q and k are replaced by their means over the tokens so far, and W_e and W_r
 are used as they are (`projections=independent`).
 
-Forms that were not published:
-
-* `feature_map`: another phi; f features in place of p. Where f differs from p, X_s has the features
-  of the sampled tokens.
-* `sides`: e or r alone in the output. J keeps both sides. Singular vectors are defined in pairs,
-  K v = s u and K^T u = s v: without r nothing in J relates e to K, and its minimum is e = 0.
-* `lambda_form`: Lambda^2 above is the positive Lambda of the paper; others are positive by
-  construction.
-
-`zoo.variants.primal_moments` has projections made of all tokens, also in the causal form.
-
-Cross-attention, o(x) = C_e e(x) + c, was not published either: `zoo.ksvd_cross` derives it.
+Forms that were not published: `zoo.variants.primal_forms`, and `zoo.variants.primal_moments`.
 
 Deviations: sampled tokens are real tokens, never padding, and means run over real tokens. Without
 padding both are the published formulas. Positions are exact floors of i (n - 1) / (a - 1), where
 the published code truncates a float `linspace`.
 """
 
+from collections.abc import Callable
+from typing import Annotated, ClassVar, Literal
+
 import torch
-from jaxtyping import Float
-from torch import Tensor
+from jaxtyping import Shaped
+from pydantic import Field
+from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo import ksvd
+from zoo import feature_maps, ksvd
 from zoo.contract import (
     Attended,
+    Attention,
     Context,
+    Count,
     Mask,
     Matrix,
+    Positions,
+    Size,
     State,
     Token,
     Tokens,
     Traits,
-    Unsupported,
 )
-from zoo.kernels import cosine_map, moments, sampled_tokens
-from zoo.kernels.precision import full_precision
-from zoo.ksvd import Energy, Grams, Weights
-from zoo.ksvd_attention import Bias, Features, OutputMap
-from zoo.ksvd_cross import KsvdCrossAttention
+from zoo.feature_maps import FeatureMapName
+from zoo.kernels import cosine_map, sampled_tokens
+from zoo.kernels.precision import full_precision, without_autocast
+from zoo.kernels.real_tokens import running_mean, token_ranks
+from zoo.ksvd import Energy, KsvdMean, Weights
+from zoo.projection import Projection
+from zoo.registry import UserError
+from zoo.variants import primal_forms as forms
 from zoo.variants import variants
-
-Scores = Float[Tensor, "b h n s"]
 
 
 @variants.register("primal")
-class Primal(KsvdCrossAttention):
-    """Asymmetric kernel SVD of the attention kernel, in the primal, with its loss."""
+class Primal(Attention):
+    """Asymmetric kernel SVD of the attention kernel, in the primal, with its loss.
+
+    Axis letters beyond the contract's: `p` features, `c` the two sides (query, key), `a` sampled
+    tokens, `s` rank. `by_features`: whether features make the weights, as in `primal_moments`.
+    """
 
     traits = Traits(
         causal=True, cross=True, linear=True, stochastic=False, recurrent=True, losses=("ksvd",)
     )
     family = "primal"
+    by_features: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        size: Size,
+        *,
+        rank: Count = 30,
+        rank_multi: Count = 10,
+        eta: Annotated[float, Field(ge=0)] = 0.1,
+        projections: Literal["auto", "dependent", "independent"] = "auto",
+        trace: Literal["weights", "data"] = "weights",
+        ksvd_mean: KsvdMean = "batch",
+        backend: Literal["auto", "folded", "triton", "literal"] = "auto",
+        feature_map: FeatureMapName = "cosine",
+        sides: Literal["both", "right", "left"] = "both",
+        lambda_form: forms.LambdaForm = "squared",
+        initialisation: Literal["published", "orthonormal"] = "published",
+        initial_scale: Annotated[float, Field(gt=0)] = 1.0,
+    ) -> None:
+        """Make the parameters.
+
+        Args:
+            size: see `Size`.
+            rank: s, the number of singular directions.
+            rank_multi: sampled tokens per direction: a = min(max_len, rank * rank_multi).
+            eta: weight of the KSVD loss.
+            projections: `dependent` multiplies the sampled tokens into W_e and W_r; `independent`
+                uses them as they are, and then does not mix tokens unless causal; `auto` is
+                `dependent`, and in the causal form `independent`, both as published.
+            trace: `weights` for Tr(W_e^T W_r), as in all published runs; `data` for
+                Tr(W_e|X^T W_r|X).
+            ksvd_mean: `batch` averages over batch, heads and tokens, then squares (the published
+                LRA and vision runs); `sample` averages over heads and tokens of each sample,
+                squares, then averages over samples (the published time-series runs).
+            backend: `folded` for Gram matrices instead of scores; `triton` for the same in kernels
+                for CUDA, of the published bidirectional form; `literal` for the published order of
+                computation; `auto` for triton where a trial of it succeeds, and folded elsewhere.
+            feature_map: phi, a name of `zoo.feature_maps`.
+            sides: the scores in the output: `both`, `right` for e alone, or `left` for r alone. The
+                loss has both in any case.
+            lambda_form: how Lambda is made of its parameters; see `zoo.variants.primal_forms`.
+            initialisation: of W_e and W_r: `published` for Frobenius norm 1 per head, `orthonormal`
+                for orthonormal columns of each head.
+            initial_scale: factor of the initial W_e and W_r.
+
+        Raises:
+            UserError: projections use future tokens, or the feature map gives no vector.
+            Unsupported: `backend` is triton, which cannot run here, or has no kernel for the form.
+        """
+        super().__init__(size)
+        if size.causal and projections == "dependent":
+            raise UserError(
+                "primal.projections=dependent uses future tokens; use independent or auto, or the "
+                "variant primal-moments"
+            )
+        auto = "independent" if size.causal else "dependent"
+        self.projections = auto if projections == "auto" else projections
+        self.eta, self.trace, self.ksvd_mean, self.backend = eta, trace, ksvd_mean, backend
+        self.sides, self.lambda_form = sides, lambda_form
+        self.phi = feature_maps.feature_maps.find(feature_map)
+        # The form has the kernels of `zoo.kernels.cosine_map`.
+        self.has_kernel = feature_map == "cosine" and not (
+            size.causal or size.rotary or size.short_conv
+        )
+        if backend == "triton":
+            cosine_map.require_fused(self.has_kernel)
+        self.features = feature_maps.width(feature_map, size.head_dim)
+        self.query_key = Projection(size, 2 * size.dim)
+        rows = self._rows(min(size.max_len, rank * rank_multi))
+        self.directions = nn.Parameter(torch.empty(2, size.heads, rows, rank))
+        self.scales = forms.initial_scales(size.heads, rank, lambda_form)
+        self.merge = nn.Linear((2 if sides == "both" else 1) * rank, size.head_dim)
+        self.out = nn.Linear(size.dim, size.dim)
+        ksvd.initialise(self.directions.data, initialisation == "orthonormal", initial_scale)
 
     def forward(
         self, x: Tokens, context: Context | None = None, mask: Mask | None = None
     ) -> Attended:
         """See `Attention.forward`; while training, `losses` holds `ksvd`, already times eta."""
         if context is not None and context is not x:
-            return self._cross(x, context, mask)
+            return forms.cross_attention(self, x, context, mask)
         backend = self.backend_for(x)
-        if self.size.causal and self.projections == "moments":
-            return self._causal_moments(x, mask, plain=backend == "literal")
         take = sampled_tokens.plain if backend == "literal" else sampled_tokens.in_place
-        phi = self._features(x, mask) if self.by_moments and backend == "folded" else None
-        x, weights = self._weights(x, mask, take, phi=phi)
+        x, weights = self.weights(x, mask, self.directions, take=take)
         if backend == "literal":
             tokens, energy = self._literal(x, weights, mask)
         else:
-            tokens, energy = self._folded(x, weights, mask, backend == "triton", phi)
-        if not self.training:
-            return Attended(tokens)
-        return Attended(tokens, {"ksvd": self.eta * self._objective(energy, weights, x, mask)})
+            tokens, energy = self._folded(x, weights, mask, fused=backend == "triton")
+        return Attended(tokens, self.losses(energy, weights, forms.token_count(x, mask)))
 
-    def backend_for(self, x: Tokens) -> str:
-        """See `Attention.backend_for`.
+    def _rows(self, samples: int) -> int:
+        """The rows of W_e and W_r."""
+        return samples if self.projections == "dependent" else self.features
 
-        Raises:
-            Unsupported: `backend` is triton, and a trial of it fails.
+    def weights(
+        self, x: Tokens, mask: Mask | None, directions: ksvd.Directions, *,
+        span: forms.BySide | None = None,
+        take: Callable[..., tuple[Tensor, Tensor]] = sampled_tokens.plain,
+    ) -> tuple[Tokens, Weights]:  # fmt: skip
+        """x, and the weights W|X that it makes of `directions`, or these where it makes none.
+
+        `span`: features that span them, if `by_features`; `take`: of `zoo.kernels.sampled_tokens`.
         """
-        if self.backend in ("folded", "literal"):
-            return self.backend
-        if self.backend == "auto" and (
-            # The compiler fuses the folded form itself, and cannot trace the trial.
-            torch.compiler.is_compiling() or not x.is_cuda or not self.has_kernel
-        ):
-            return "folded"
-        if torch.compiler.is_compiling():
-            return "triton"
-        reason = cosine_map.triton_failure(x, 2 * self.size.heads, self.size.head_dim)
-        if reason and self.backend == "triton":
-            raise Unsupported(f"primal.backend=triton cannot run: {reason}; give backend=auto")
-        return "folded" if reason else "triton"
+        if self.projections == "independent":
+            return x, directions[None]
+        positions = sampled_tokens.sampled_positions(directions.shape[-2], x, mask)
+        x, sample = take(x, positions)
+        if mask is not None:
+            # A sample without real tokens: what is sampled there is padding.
+            sample = sample.masked_fill(~mask.any(1)[:, None, None], 0.0)
+        sample = sample.unflatten(-1, (self.size.heads, self.size.head_dim))
+        if self.features != self.size.head_dim:
+            sample = feature_maps.apply(self.phi, sample)
+        with without_autocast(x):
+            sample = sample.to(directions.dtype)
+            return x, torch.einsum("bahp,chas->bchps", sample, directions)
 
-    def analytic_flops(self, n: int) -> int:
-        """See `Attention.analytic_flops`: products with all tokens, and those that make weights."""
-        dim, (_, heads, rows, rank) = self.size.dim, self.directions.shape
-        width = heads * self.features
-        if self.size.causal and self.projections == "moments":
-            # X W, the updates of both sums and the products with them, C, and linear projections.
-            own = n * (2 * rank * (dim + 2 * width) + self.merge.weight.numel() * heads)
-            return 2 * (3 * n * dim**2 + own)
-        tokens = 2 * n * (dim**2 + width * dim)
-        weights = {"dependent": 2 * rows * width * rank, "independent": 0}
-        moment = 2 * (n + rank) * width * self.size.head_dim
-        own = weights.get(self.projections, moment)
-        return 2 * (tokens + own + 2 * width * dim * rank)
+    def queries_and_keys(self, x: Tokens, mask: Mask | None) -> forms.Vectors:
+        """Queries and keys of each token, or in the causal form their means so far."""
+        u = self.rotated(self.query_key(x, mask), None if mask is None else token_ranks(mask))
+        return running_mean(u.flatten(2), mask).view_as(u) if self.size.causal else u
 
-    @torch.no_grad()
-    def matrix(self, x: Tokens, context: Context, mask: Mask | None) -> Matrix:
-        """See `Attention.matrix`: the kernel Phi_q Phi_k^T, which is decomposed."""
-        if context is not x:
-            phi_q, phi_k = self._features_of(x, None, 0), self._features_of(context, mask, 1)
-            return phi_q.transpose(1, 2) @ phi_k.permute(0, 2, 3, 1)
-        with full_precision(self._queries_and_keys(x, mask)) as (u,):
-            q, k = self._by_side(self._map_features(u, mask)).unbind(1)
-            kernel = q @ k.mT
-        return kernel.tril() if self.size.causal and self.projections == "moments" else kernel
+    def rotated(self, projected: Tokens, positions: Positions | None) -> forms.Vectors:
+        """Queries and keys, or one of the two, head by head, rotated if `size.rotary`."""
+        u = projected.unflatten(-1, (-1, self.size.head_dim))
+        return self.apply_rotary(u.transpose(1, 2), positions).transpose(1, 2)
 
-    def start(self, batch: int) -> State:
-        """See `Attention.start`: sums over the tokens so far, and their number.
-
-        With `moments`, the sums are those of `zoo.kernels.moments.step`; else of queries and keys.
-        """
-        shape = (2, self.size.heads, self.features, self.directions.shape[-1])
-        sums = shape if self.projections == "moments" else (2 * self.size.dim,)
-        past = self.zero_past(batch, self.query_key)
-        return self.zero_state(batch, *sums), self.zero_state(batch).long(), *past
-
-    def step(self, x: Token, state: State) -> tuple[Token, State]:
-        """See `Attention.step`."""
-        total, count, *past = state
-        projected, past = self.query_key.step(x[:, None], tuple(past))
-        u = self._rotated(projected, count[:, None])
-        count = count + 1
-        if self.projections == "moments":
-            tokens, total = self._moment_step(x, self._map_features(u, None), total, count)
-            return tokens, (total, count, *past)
-        total = total + u.flatten(1)
-        mean = (total / count[:, None]).to(u.dtype)
-        phi = self._map_features(mean.unflatten(-1, (1, 2 * self.size.heads, -1)), None)
-        output_map, bias = self._output_map(self.directions[None])
-        return cosine_map.affine(phi, output_map, bias)[:, 0], (total, count, *past)
-
-    def _moment_step(
-        self, x: Token, phi: Features, sums: Tensor, count: Tensor
-    ) -> tuple[Token, Tensor]:
-        """The output at the next token with projections by moments, and the new sums."""
-        phi, heads = self._by_side(phi), self._heads(x[:, None])
-        with full_precision(phi, heads, self.directions) as (phi, heads, directions):
-            scores, sums = moments.step(phi, heads, directions, count, sums)
-            merged = self._merge(*scores.unbind(1))
-        return self._project(merged)[:, 0], sums
-
-    def _causal_moments(self, x: Tokens, mask: Mask | None, plain: bool) -> Attended:
-        """The causal form whose projections are made of the tokens so far."""
-        phi, heads = self._by_side(self._features(x, mask)), self._heads(x)
-        real = x.new_ones(1, x.shape[1]) if mask is None else mask
-        with full_precision(phi, heads, self.directions) as (phi, heads, directions):
-            e, r, traces = moments.causal_scores(phi, heads, directions, real.cumsum(1), plain)
-            tokens = self._merge(e, r)
-        tokens = self._project(tokens)
-        if not self.training:
-            return Attended(tokens)
-        with full_precision(e, r) as (e, r):
-            energy = ksvd.energy_of_scores(e, r, self.roots())
-            trace = ksvd.trace(self.directions[None])
-            if self.trace == "data":
-                # A mean over tokens, as the energy: each has projections of its own.
-                energy, trace = energy - (traces * real[:, None]).sum(-1), torch.zeros_like(trace)
-            count = real.sum(1).expand(x.shape[0])
-            loss = ksvd.squared_objective(energy, trace, count, self.ksvd_mean)
-        return Attended(tokens, {"ksvd": self.eta * loss})
+    def roots(self) -> ksvd.Scales:
+        """The square roots of the diagonal of Lambda."""
+        return forms.roots(self.scales, self.lambda_form)
 
     def _literal(self, x: Tokens, weights: Weights, mask: Mask | None) -> tuple[Tokens, Energy]:
         """The layer's output, and the energy, from the scores e and r, in fp32 at least."""
-        with full_precision(self._queries_and_keys(x, mask), weights) as (u, weights):
+        with full_precision(self.queries_and_keys(x, mask), weights) as (u, weights):
             phi = self.phi(u)
             if mask is not None:
                 phi = phi * mask[:, :, None, None]
@@ -206,61 +216,85 @@ class Primal(KsvdCrossAttention):
             merged = self._merge(e, r)
             samples = x.shape[0] if self.training else 0
             energy = ksvd.energy_of_scores(e[:samples], r[:samples], self.roots())
-        return self._project(merged), energy
+        return self.out(merged.to(self.out.weight.dtype)), energy
 
-    def _merge(self, e: Scores, r: Scores) -> Tokens:
+    def _merge(self, e: ksvd.Scores, r: ksvd.Scores) -> Tokens:
         """C [e; r] + c, or that of the sides of the output, with the heads of a token merged."""
-        scores = torch.cat([e, r][self.shown], dim=-1)
+        scores = torch.cat([e, r][forms.SIDES[self.sides]], dim=-1)
         weight, bias = (part.to(scores.dtype) for part in (self.merge.weight, self.merge.bias))
         return F.linear(scores, weight, bias).transpose(1, 2).flatten(2)
 
-    def _project(self, merged: Tokens) -> Tokens:
-        """The output projection, in the dtype of its weight or of autocast."""
-        return self.out(merged.to(self.out.weight.dtype))
-
     def _folded(
-        self,
-        x: Tokens,
-        weights: Weights,
-        mask: Mask | None,
-        fused: bool,
-        phi: Features | None = None,
+        self, x: Tokens, weights: Weights, mask: Mask | None, fused: bool
     ) -> tuple[Tokens, Energy]:
-        """The layer's output, and the energy, from Gram matrices; see `_map`."""
-        tokens, grams = self._map(x, *self._output_map(weights), mask, fused, phi)
+        """The layer's output, and the energy, from Gram matrices."""
+        output_map = self.output_map(weights)
+        if self.has_kernel:
+            query_key, groups = self.query_key, 2 * self.size.heads
+            given = cosine_map.Map(query_key.weight, query_key.bias, *output_map)
+            tokens, grams = cosine_map.apply(x, given, groups, mask, self.training, fused)
+        else:
+            phi = forms.features(self.phi, self.queries_and_keys(x, mask), mask)
+            tokens, grams = cosine_map.of_features(phi, *output_map, self.training)
         return tokens, ksvd.energy_of_grams(grams, weights, self.roots())
 
-    def _map(
-        self,
-        x: Tokens,
-        output_map: OutputMap,
-        bias: Bias,
-        mask: Mask | None,
-        fused: bool,
-        phi: Features | None,
-    ) -> tuple[Tokens, Grams]:
-        """Features times `output_map`, and, while training, their Gram matrices.
+    def output_map(
+        self, weights: Weights, sides: slice = slice(0, 2)
+    ) -> tuple[cosine_map.OutputMap, cosine_map.OutputBias]:
+        """The map from features to output tokens: weights, then C, then the output projection.
 
-        `phi` are the features of x, if they are known already.
+        `weights` are those of `sides`, of (e, r).
         """
-        if phi is not None or not self.has_kernel:
-            phi = self._features(x, mask) if phi is None else phi
-            grams = cosine_map.gram(phi if self.training else phi[:0])
-            return cosine_map.affine(phi, output_map, bias), grams
-        if fused:
-            compute = cosine_map.fused
-        elif cosine_map.suits(x):
-            compute = cosine_map.chunked
-        else:
-            compute = cosine_map.plain
-        given = (x, self.query_key.weight, self.query_key.bias, output_map, bias)
-        return compute(*given, 2 * self.size.heads, mask, with_gram=self.training)
+        out = self.out.weight.unflatten(1, (self.size.heads, self.size.head_dim))
+        merge = forms.merge_of_both(self.merge.weight, self.sides, self.scales.shape[-1])
+        # One small matrix per sample, by which all tokens are multiplied: fp32 takes little time.
+        with without_autocast(weights):
+            merge_and_project = torch.einsum("dhp,pcs->chsd", out, merge[:, sides])
+            bias = torch.einsum("dhp,p->d", out, self.merge.bias) + self.out.bias
+            return (weights @ merge_and_project).flatten(1, 3), bias
 
-    def _objective(
-        self, energy: Energy, weights: Weights, x: Tokens, mask: Mask | None
-    ) -> Float[Tensor, ""]:
-        """J^2, from the energy, which is a sum over tokens."""
-        count = energy.new_full((x.shape[0],), x.shape[1]) if mask is None else mask.sum(1)
+    def losses(
+        self, energy: Energy, weights: Weights, count: Shaped[Tensor, " b"]
+    ) -> dict[str, Tensor]:
+        """While training eta J^2, from the energy, which is a sum over `count` tokens."""
+        if not self.training:
+            return {}
         with full_precision(energy, weights) as (energy, weights):
             trace = ksvd.trace(weights if self.trace == "data" else self.directions[None])
-        return ksvd.squared_objective(energy, trace, count, self.ksvd_mean)
+        return {"ksvd": self.eta * ksvd.squared_objective(energy, trace, count, self.ksvd_mean)}
+
+    def backend_for(self, x: Tokens) -> str:
+        """See `Attention.backend_for`; `Unsupported` if triton is required, and a trial fails."""
+        if self.backend in ("folded", "literal"):
+            return self.backend
+        groups, required = 2 * self.size.heads, self.backend == "triton"
+        fused = self.has_kernel and cosine_map.runs_fused(x, groups, self.size.head_dim, required)
+        return "triton" if fused else "folded"
+
+    def analytic_flops(self, n: int) -> int:
+        """See `Attention.analytic_flops`: products with all tokens, and those that make weights."""
+        dim, (_, heads, rows, rank) = self.size.dim, self.directions.shape
+        width = heads * self.features
+        sampled = 2 * rows * width * rank if self.projections == "dependent" else 0
+        return 2 * (2 * n * (dim**2 + width * dim) + sampled + 2 * width * dim * rank)
+
+    @torch.no_grad()
+    def matrix(self, x: Tokens, context: Context, mask: Mask | None) -> Matrix:
+        """See `Attention.matrix`: the kernel Phi_q Phi_k^T, which is decomposed."""
+        return forms.kernel_matrix(self, x, context, mask)
+
+    def start(self, batch: int) -> State:
+        """See `Attention.start`: sums of queries and keys over the tokens so far, their number."""
+        past = self.zero_past(batch, self.query_key)
+        return self.zero_state(batch, 2 * self.size.dim), self.zero_state(batch).long(), *past
+
+    def step(self, x: Token, state: State) -> tuple[Token, State]:
+        """See `Attention.step`."""
+        total, count, *past = state
+        projected, past = self.query_key.step(x[:, None], tuple(past))
+        u = self.rotated(projected, count[:, None])
+        total, count = total + u.flatten(1), count + 1
+        mean = (total / count[:, None]).to(u.dtype).unflatten(-1, (1, 2 * self.size.heads, -1))
+        phi = forms.features(self.phi, mean, None)
+        output_map, bias = self.output_map(self.directions[None])
+        return cosine_map.affine(phi, output_map, bias)[:, 0], (total, count, *past)

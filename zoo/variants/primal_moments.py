@@ -18,64 +18,176 @@ Scores, loss and output are those of Primal-Attention. Time O(n p s), memory O(n
 a step O(p s).
 """
 
-from typing import Annotated, Literal
+import inspect
+from functools import partial
+from typing import Any
 
-from pydantic import Field
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor
 
-from zoo.contract import Count, Size
-from zoo.feature_maps import FeatureMapName
-from zoo.ksvd import KsvdMean, LambdaForm
-from zoo.ksvd_attention import Initialisation
+from zoo import ksvd
+from zoo.contract import (
+    Attended,
+    Context,
+    Mask,
+    Matrix,
+    State,
+    Token,
+    Tokens,
+    Unsupported,
+)
+from zoo.kernels import causal_sum, cosine_map
+from zoo.kernels.precision import full_precision
+from zoo.kernels.real_tokens import token_ranks
+from zoo.variants import primal_forms as forms
 from zoo.variants import variants
 from zoo.variants.primal import Primal
+
+Heads = Float[Tensor, "b h n width"]
+CausalScores = tuple[ksvd.Scores, ksvd.Scores, Float[Tensor, "b h n"]]
+
+CHUNK = 64
+"""Tokens of a causal block; the result does not depend on it, and 64 is the fastest on a CPU."""
+
+
+def _signature() -> inspect.Signature:
+    """The options of `primal`, but for those of its projections."""
+    whole = inspect.signature(Primal)
+    without = {"rank_multi", "projections"}
+    return whole.replace(parameters=[p for p in whole.parameters.values() if p.name not in without])
 
 
 @variants.register("primal-moments")
 class PrimalMoments(Primal):
     """Primal-Attention with the moments of all tokens, or of the past, as projections."""
 
-    by_moments = True
+    __signature__ = _signature()
+    by_features = True
 
-    def __init__(
-        self,
-        size: Size,
-        *,
-        rank: Count = 30,
-        eta: Annotated[float, Field(ge=0)] = 0.1,
-        trace: Literal["weights", "data"] = "weights",
-        ksvd_mean: KsvdMean = "batch",
-        backend: Literal["auto", "folded", "triton", "literal"] = "auto",
-        feature_map: FeatureMapName = "cosine",
-        sides: Literal["both", "right", "left"] = "both",
-        lambda_form: LambdaForm = "squared",
-        initialisation: Initialisation = "published",
-        initial_scale: Annotated[float, Field(gt=0)] = 1.0,
-    ) -> None:
-        """Make the parameters.
+    def forward(
+        self, x: Tokens, context: Context | None = None, mask: Mask | None = None
+    ) -> Attended:
+        """See `Primal.forward`."""
+        if context is not None and context is not x:
+            return forms.cross_attention(self, x, context, mask)
+        backend = self.backend_for(x)
+        phi = forms.features(self.phi, self.queries_and_keys(x, mask), mask)
+        sides = forms.by_side(phi, self.size.heads)
+        if self.size.causal:
+            return self._causal(x, mask, sides, plain=backend == "literal")
+        # W_e is in the span of the features of keys, W_r in that of queries.
+        weights = self._moments(sides.flip(1), x, mask, self.directions)
+        if backend == "folded":
+            tokens, grams = cosine_map.of_features(phi, *self.output_map(weights), self.training)
+            energy = ksvd.energy_of_grams(grams, weights, self.roots())
+        elif backend == "literal":
+            tokens, energy = self._literal(x, weights, mask)
+        else:
+            tokens, energy = self._folded(x, weights, mask, fused=True)
+        return Attended(tokens, self.losses(energy, weights, forms.token_count(x, mask)))
 
-        Args:
-            size: see `Size`.
-            rank: s, the number of singular directions.
-            eta: weight of the KSVD loss.
-            trace: `weights` for Tr(W_e^T W_r); `data` for Tr(W_e|X^T W_r|X).
-            ksvd_mean: see `primal`, as the options below.
-            backend: `folded`, `triton` (bidirectional), `literal`, or `auto`.
-            feature_map: phi, a name of `zoo.feature_maps`.
-            sides: the scores in the output: `both`, `right` for e alone, `left` for r alone.
-            lambda_form: how Lambda is made of its parameters.
-            initialisation: of W_e and W_r.
-            initial_scale: factor of the initial W_e and W_r.
-        """
-        super().__init__(
-            size,
-            rank=rank,
-            eta=eta,
-            trace=trace,
-            ksvd_mean=ksvd_mean,
-            backend=backend,
-            feature_map=feature_map,
-            sides=sides,
-            lambda_form=lambda_form,
-            initialisation=initialisation,
-            initial_scale=initial_scale,
-        )
+    def queries_and_keys(self, x: Tokens, mask: Mask | None) -> forms.Vectors:
+        """Queries and keys of each token."""
+        return self.rotated(self.query_key(x, mask), None if mask is None else token_ranks(mask))
+
+    def weights(
+        self, x: Tokens, mask: Mask | None, directions: ksvd.Directions, *,
+        span: forms.BySide | None = None, take: Any = None,
+    ) -> tuple[Tokens, ksvd.Weights]:  # fmt: skip
+        """See `Primal.weights`."""
+        if span is None or self.size.causal:
+            raise Unsupported(f"causal {self.name()} has weights for each token")
+        return x, self._moments(span, x, mask, directions)
+
+    def _rows(self, samples: int) -> int:
+        return self.size.head_dim
+
+    def _moments(
+        self, span: forms.BySide, x: Tokens, mask: Mask | None, directions: ksvd.Directions
+    ) -> ksvd.Weights:
+        """The mean of phi x^T over real tokens, multiplied into `directions`."""
+        count = forms.token_count(x, mask)
+        with full_precision(span, self._heads(x)) as (span, heads):
+            count = count.clamp_min(1).to(heads.dtype)[:, None, None, None, None]
+            return (span.mT @ heads[:, None] / count).to(directions.dtype) @ directions
+
+    def _heads(self, x: Tokens) -> Heads:
+        """Tokens, split in heads."""
+        return x.unflatten(-1, (self.size.heads, -1)).transpose(1, 2)
+
+    def _causal(self, x: Tokens, mask: Mask | None, phi: forms.BySide, plain: bool) -> Attended:
+        """The form whose projections are made of the tokens so far."""
+        real = x.new_ones(1, x.shape[1], dtype=torch.bool) if mask is None else mask
+        with full_precision(phi, self._heads(x), self.directions) as (phi, heads, directions):
+            e, r, traces = causal_scores(phi, heads, directions, real.cumsum(1), plain)
+            merged = self._merge(e, r)
+        tokens = self.out(merged.to(self.out.weight.dtype))
+        if not self.training:
+            return Attended(tokens)
+        with full_precision(e, r) as (e, r):
+            energy = ksvd.energy_of_scores(e, r, self.roots())
+            trace = ksvd.trace(self.directions[None])
+            if self.trace == "data":
+                # A mean over tokens, as the energy: each has projections of its own.
+                energy, trace = energy - (traces * real[:, None]).sum(-1), torch.zeros_like(trace)
+            count = real.sum(1).expand(x.shape[0])
+            loss = ksvd.squared_objective(energy, trace, count, self.ksvd_mean)
+        return Attended(tokens, {"ksvd": self.eta * loss})
+
+    def analytic_flops(self, n: int) -> int:
+        """See `Primal.analytic_flops`: with the moments."""
+        dim, (_, heads, _, rank) = self.size.dim, self.directions.shape
+        width = heads * self.features
+        if self.size.causal:
+            # X W, the updates of both sums and the products with them, C, and linear projections.
+            own = n * (2 * rank * (dim + 2 * width) + self.merge.weight.numel() * heads)
+            return 2 * (3 * n * dim**2 + own)
+        moments = 2 * (n + rank) * width * self.size.head_dim
+        return 2 * (2 * n * (dim**2 + width * dim) + moments + 2 * width * dim * rank)
+
+    def matrix(self, x: Tokens, context: Context, mask: Mask | None) -> Matrix:
+        """See `Primal.matrix`."""
+        kernel = super().matrix(x, context, mask)
+        return kernel.tril() if self.size.causal and context is x else kernel
+
+    def start(self, batch: int) -> State:
+        """See `Attention.start`: the sums of both sides, and the number of tokens."""
+        shape = (2, self.size.heads, self.features, self.directions.shape[-1])
+        past = self.zero_past(batch, self.query_key)
+        return self.zero_state(batch, *shape), self.zero_state(batch).long(), *past
+
+    def step(self, x: Token, state: State) -> tuple[Token, State]:
+        """See `Attention.step`."""
+        sums, count, *past = state
+        projected, past = self.query_key.step(x[:, None], tuple(past))
+        phi = forms.features(self.phi, self.rotated(projected, count[:, None]), None)
+        phi, heads, count = forms.by_side(phi, self.size.heads), self._heads(x[:, None]), count + 1
+        with full_precision(phi, heads, self.directions) as (phi, heads, directions):
+            sums = sums + phi.flip(1).mT * (heads[:, None] @ directions)
+            scores = phi @ sums / count.to(sums.dtype)[:, None, None, None, None]
+            merged = self._merge(*scores.unbind(1))
+        return self.out(merged.to(self.out.weight.dtype))[:, 0], (sums, count, *past)
+
+
+def causal_scores(
+    phi: forms.BySide, x: Heads, directions: ksvd.Directions, count: Shaped[Tensor, "#b n"],
+    plain: bool,
+) -> CausalScores:  # fmt: skip
+    """The scores e and r of each token under the projections of the tokens up to it; and traces.
+
+    `phi` is zero where padded, `count` the number of tokens so far; `plain` for the definition,
+    with all n x n weights, and not in chunks. A later token changes no earlier score.
+
+    Returns:
+        e_n = phi_q(n)^T W_e|X(n), r_n = phi_k(n)^T W_r|X(n) and Tr(W_e|X(n)^T W_r|X(n)).
+    """
+    phi_q, phi_k = phi.unbind(1)
+    a, b = (x[:, None] @ directions).unbind(1)
+    sums = causal_sum.plain if plain else partial(causal_sum.chunked, chunk=CHUNK)
+    e, r = sums(phi_q, phi_k, a), sums(phi_k, phi_q, b)
+    # n^2 Tr_n is a sum over i, j <= n of kappa(j, i) (a_i . b_j): token n adds a row and a column.
+    diagonal = (phi_q * phi_k).sum(-1) * (a * b).sum(-1)
+    added = (e * b).sum(-1) + (r * a).sum(-1) - diagonal
+    count = count.clamp_min(1)[:, None].to(e.dtype)
+    return e / count[..., None], r / count[..., None], added.cumsum(-1) / count.square()

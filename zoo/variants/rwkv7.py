@@ -35,6 +35,7 @@ from zoo.kernels.delta import sum_after
 from zoo.kernels.precision import full_precision
 from zoo.kernels.real_tokens import with_real_tokens_first
 from zoo.projection import Projection
+from zoo.recompute import in_parts
 from zoo.size import Size
 from zoo.traits import Traits
 from zoo.variants import variants
@@ -88,6 +89,7 @@ class Rwkv7(Attention):
         self.norm = nn.GroupNorm(size.heads, dim, eps=width * 1e-5)
         self.out = nn.Linear(dim, dim)
 
+    @in_parts
     def forward(
         self, x: Tokens, context: Context | None = None, mask: Mask | None = None
     ) -> Attended:
