@@ -144,7 +144,9 @@ class Execution:
         if self.engine not in engines():
             raise UserError(unknown("engine", self.engine, engines()))
         texts = " ".join(self.slurm or ())
-        parameters = dict(text.partition("=")[::2] for text in self.slurm or ())
+        parameters: dict[str, str] = {}
+        for text in self.slurm or ():
+            name, _, parameters[name] = text.partition("=")
         if not all(name and value for name, value in parameters.items()):
             raise UserError(f"--slurm {texts}: give NAME=VALUE, as partition=gpu")
         if parameters and self.engine != "slurm":
