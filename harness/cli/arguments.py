@@ -39,23 +39,6 @@ def path(text: str | Path) -> Path:
     return Path(text)
 
 
-# For commands that declare their options as parameters.
-StoreOption = Annotated[
-    Path, typer.Option(parser=path, metavar="PATH", help="Folder of records, a JSON file a run.")
-]
-OutOption = Annotated[
-    Path | None, typer.Option(parser=path, help="Folder of the files; by default the store.")
-]
-SeedsOption = Annotated[str, typer.Option(help="Seeds and ranges: 0-2,7.")]
-BudgetOption = Annotated[str, typer.Option(help="Recipe: smoke, laptop, paper, or a TOML file.")]
-DeviceOption = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
-PrecisionOption = Annotated[str, typer.Option(help="auto, bf16 or fp32.")]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set", help="NAME.OPTION=VALUE; NAME is a variant, a task, train or model; repeatable."
-    ),
-]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print one JSON document; progress goes to stderr.")
 ]
@@ -144,7 +127,9 @@ class Execution:
         if self.engine not in engines():
             raise UserError(unknown("engine", self.engine, engines()))
         texts = " ".join(self.slurm or ())
-        parameters = dict(text.partition("=")[::2] for text in self.slurm or ())
+        parameters: dict[str, str] = {}
+        for text in self.slurm or ():
+            name, _, parameters[name] = text.partition("=")
         if not all(name and value for name, value in parameters.items()):
             raise UserError(f"--slurm {texts}: give NAME=VALUE, as partition=gpu")
         if parameters and self.engine != "slurm":
