@@ -21,7 +21,8 @@ SMALL = {"train": 150, "dev": 20, "test": 10}
 @pytest.fixture(scope="module")
 def drawings() -> list[Drawing]:
     task = Pathfinder()
-    return [task.draw(index) for index in range(1000)]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(task.draw, range(1000)))
 
 
 def test_a_thousand_images_have_the_statistics_of_the_original(drawings):
