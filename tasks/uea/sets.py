@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import make_dataclass
 from importlib import resources
+from typing import Any
 
 from tasks.data.files import File, Source
 from tasks.registry import tasks
@@ -57,10 +58,11 @@ def make_task(row: Mapping[str, str]) -> type[SeriesTask]:
         "source": source_of(row),
     }
     options = [(option, int, int(row[option])) for option in OPTIONS]
-    return make_dataclass(
+    made: Any = make_dataclass(
         row["archive"].replace("-", ""), options, bases=(SeriesTask,), namespace=attributes,
         frozen=True, kw_only=True,
     )  # fmt: skip
+    return made
 
 
 for _row in rows_of("sets.csv"):
