@@ -24,6 +24,7 @@ occurs twice. The task `pathfinder-lra` reads the official files, to repeat a pu
 """
 
 import io
+import math
 import os
 import re
 from collections.abc import Mapping
@@ -257,7 +258,7 @@ def _cut(
     parts = zip(SPLITS, np.split(pixels, ends), np.split(targets, ends), strict=True)
     arrays = {}
     for split, images, classes in parts:
-        arrays[f"{split}_pixels"] = images.reshape(len(images), -1)
+        arrays[f"{split}_pixels"] = images.reshape(len(images), math.prod(pixels.shape[1:]))
         arrays[f"{split}_targets"] = classes
     return arrays
 

@@ -116,7 +116,9 @@ class Retrieval(ByteTask, ImportedTask):
                 texts, target = _parse(line, location)
                 uses[split] += [numbers.setdefault(text, len(numbers)) for text in texts]
                 targets[split].append(target)
-        codes, order = pandas.factorize(np.concatenate([uses[split] for split in SPLITS]))
+        codes, order = pandas.factorize(
+            np.array([use for split in SPLITS for use in uses[split]], np.int64)
+        )
         ends = np.cumsum([len(uses[split]) for split in SPLITS])
         distinct = list(numbers)
         ordered = [distinct[number] for number in order]

@@ -208,7 +208,7 @@ class TestText:
         ("rows", "message"),
         [
             (lambda r: r[1:], r"packed contains 5 examples in test, 6 expected; get it again"),
-            (lambda r: [{**r[0], "label": 1}, *r[1:]], "test_targets made from .* has SHA256"),
+            (lambda r: [{**r[0], "label": 1}, *r[1:]], "test_values made from .* has SHA256"),
             (lambda r: [{**r[0], "text": "Other."}, *r[1:]], "test_values made from .* has SHA256"),
             (lambda r: [{"label": 0}, *r[1:]], "cannot be decoded .KeyError"),
             (lambda r: [{**r[0], "text": None}, *r[1:]], "cannot be decoded .AttributeError"),
@@ -369,7 +369,7 @@ class TestOfficialListOps:
             ("9 ) ] )\t4", "9 ) ] )\t5", "line 3 has the value '5', 4 expected; get it again"),
             ("[SM", "[SUM", "line 3 is not a tree .'.SUM' is not a word of ListOps"),
             (" ] )\t2", "\t2", "line 2 is not a tree"),
-            ("2 ) ] )\t2", "2 ) " * 2000 + "] )\t2", "line 2 has 2002 tokens, 2000 at most"),
+            ("2 ) ] )\t2", "2 ) " * 2000 + "] )\t2", "line 2 has 2003 tokens, 2000 at most"),
             ("\n( ( ( ( [SM 7 ) 8 ) 9 ) ] )\t4", "", "contains 1 examples in train, 2 expected"),
         ],
     )
