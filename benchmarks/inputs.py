@@ -78,7 +78,7 @@ def random_papers(setting: Setting) -> Iterator[None]:
         "values": generator.integers(32, 127, papers * TEXT_BYTES, np.uint8),
         "ends": TEXT_BYTES * np.arange(1, papers + 1),
     }
-    for split, count in Retrieval.source().examples.items():
+    for split, count in Retrieval.source.examples.items():
         arrays[f"{split}_pairs"] = generator.integers(0, papers, (count, 2), np.int32)
         arrays[f"{split}_targets"] = generator.integers(0, 2, count, np.uint8)
     with (

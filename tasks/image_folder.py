@@ -1,4 +1,4 @@
-"""Image folder: a user's own colour images, one folder a class, such as ImageNet.
+"""Image folder: a user's colour images, one folder a class, such as ImageNet.
 
 >>> import tasks
 >>> task = tasks.create("image-folder", path="/data/imagenet", size=224)
@@ -14,8 +14,8 @@ import numpy as np
 from jaxtyping import Int64
 
 from tasks.contract import SPLITS, Split, SplitName, Task
+from tasks.data.corpus import require_shares, stratified
 from tasks.data.images import ImageSplit, Listing, class_names, list_images
-from tasks.data.stratified import stratified
 from tasks.registry import tasks
 from zoo.registry import UserError, require_at_least
 
@@ -60,17 +60,12 @@ class ImageFolder(Task):
         """Read the classes; raise UserError where an option or a folder cannot be used."""
         require_at_least(MIN_SIDE, self.name, size=self.size)
         require_at_least(1, self.name, patch=self.patch)
-        require_at_least(0, self.name, seed=self.seed)
         if self.size % self.patch:
             raise UserError(
                 f"image-folder.size={self.size} is not a multiple of patch={self.patch}; give "
                 "another size or patch"
             )
-        if not (self.dev > 0 and self.test > 0 and self.dev + self.test < 1):
-            raise UserError(
-                f"image-folder.dev={self.dev} and image-folder.test={self.test} must be above 0 "
-                "and below 1 together; give shares such as 0.1"
-            )
+        require_shares(self.name, self.dev, self.test, self.seed)
         tokens = (self.size // self.patch) ** 2 + 1
         self._derive(classes=len(self._names), max_len=tokens)
 
@@ -133,13 +128,8 @@ class ImageFolder(Task):
     def _split_indices(self) -> Int64[np.ndarray, " n"]:
         """The index in `SPLITS` of the split of each of `_files`."""
         targets = self._files.targets
+        keys = np.random.Generator(np.random.PCG64(self.seed)).random(len(targets))
+        test = None if self._has_val else self.test
         return stratified(
-            targets,
-            np.random.Generator(np.random.PCG64(self.seed)).random(len(targets)),
-            self._names,
-            dev=self.dev,
-            test=None if self._has_val else self.test,
-            owner=self.path,
-            items="images",
-            remedy="add images",
+            targets, keys, self._names, dev=self.dev, test=test, owner=self.path, items="images"
         )

@@ -139,8 +139,8 @@ def discounts(counts: Int64[np.ndarray, " grams"]) -> Float64[np.ndarray, "4"]:
     if 0 in n:
         return usual
     shared = n[0] / (n[0] + 2 * n[1])
-    own = [i - (i + 1) * shared * n[i] / n[i - 1] for i in (1, 2, 3)]
-    return np.array([0.0, *own]) if min(own) > 0 else usual
+    found = [i - (i + 1) * shared * n[i] / n[i - 1] for i in (1, 2, 3)]
+    return np.array([0.0, *found]) if min(found) > 0 else usual
 
 
 def _preceding(numbers: Int64[np.ndarray, " v"]) -> Int64[np.ndarray, " v"]:

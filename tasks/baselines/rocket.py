@@ -8,7 +8,7 @@ fitted to the standardised features, its penalty chosen on dev.
 
 Deviations: `GROUPS` times `WIDTH` kernels in place of 10,000; the kernels of a group have one
 length, dilation and padding, so that a group is one convolution. A series is zero after its end,
-which is the mean of train, and features are taken over its own outputs only.
+which is the mean of train, and features are taken over the outputs of the series only.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -121,9 +121,9 @@ def _features(
     signals = signals.where(_mask(signals.shape[2], lengths)[:, None], 0.0)
     out = F.conv1d(signals, group.weights, group.bias, 1, group.padding, group.dilation)
     span = (group.weights.shape[2] - 1) * group.dilation
-    own = (lengths + 2 * group.padding - span).clamp(1, out.shape[2])
-    mask = _mask(out.shape[2], own)[:, None]
-    positive = ((out > 0) & mask).sum(2) / own[:, None]
+    counts = (lengths + 2 * group.padding - span).clamp(1, out.shape[2])
+    mask = _mask(out.shape[2], counts)[:, None]
+    positive = ((out > 0) & mask).sum(2) / counts[:, None]
     return torch.cat([out.where(mask, -torch.inf).amax(2), positive], dim=1)
 
 

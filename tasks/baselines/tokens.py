@@ -14,7 +14,7 @@ from tasks.baselines.fitting import Score, best_on_dev, linear, trees
 from tasks.contract import Split, Splits
 
 ORDERS = (2, 3, 4)
-"""Lengths of n-grams, of which dev chooses one; those of length 1 are the bag of tokens."""
+"""Lengths of n-grams, one is chosen on dev; n-grams of length 1 are the bag of tokens."""
 
 BITS = 20
 """Bits of the hash of an n-gram, where more n-grams are possible than it has values."""
@@ -29,7 +29,7 @@ NGRAM_WORK = 100_000_000
 """Tokens of train times classes up to which n-grams are fitted: minutes beyond it."""
 
 POSITIONS = (1, 2, 4, 8, 16, 32, 64)
-"""Numbers of tokens at the beginning or end, of which dev chooses one."""
+"""Numbers of tokens at the beginning or end; one is chosen on dev."""
 
 ENDS = 8
 """Tokens at the beginning and as many at the end, read together."""

@@ -26,8 +26,7 @@ from torch import Tensor
 from tasks.contract import Baseline, Split, SplitName, Splits, Task
 from tasks.control.environment import Environment
 from tasks.control.policies import uniform
-from tasks.control.references import Reference, parse, published
-from tasks.control.rollouts import Policy, Windows, returns_of
+from tasks.control.rollouts import PUBLISHED, Policy, Reference, Windows, returns_of
 from tasks.control.windows import EPSILON, STATES, Scale, episodes, windows
 from tasks.data import trajectories
 from tasks.data.trajectories import Trajectories
@@ -117,18 +116,17 @@ class Control(Task):
         Raises:
             UserError: none is given, in the file or known for the environment.
         """
-        own, name = self._data().attributes, self._environment_name()
+        attributes, name = self._data().attributes, self._environment_name()
         if self.reference:
-            return parse(self.reference)
-        if "random_return" in own and "expert_return" in own:
-            return parse(f"{own['random_return']},{own['expert_return']}")
-        found = published(name)
-        if found is None:
-            raise UserError(
-                f"no reference returns are known for {name}; give --set "
-                "control.reference=RANDOM,EXPERT"
-            )
-        return found
+            return Reference.parse(self.reference)
+        if "random_return" in attributes and "expert_return" in attributes:
+            returns = attributes["random_return"], attributes["expert_return"]
+            return Reference.parse(",".join(map(str, returns)))
+        if (environment := name.partition("-")[0]) in PUBLISHED:
+            return PUBLISHED[environment]
+        raise UserError(
+            f"no reference returns are known for {name}; give --set control.reference=RANDOM,EXPERT"
+        )
 
     def returns(self, policy: Policy, test: Split) -> list[float]:
         """The return of a policy in each episode of test."""

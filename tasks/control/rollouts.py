@@ -1,7 +1,12 @@
-"""Rollouts: the returns of a policy in an environment, from given first steps on."""
+"""Rollouts: the returns of a policy in an environment, and the scale on which they are shown.
 
+Fu et al., "D4RL: Datasets for Deep Data-Driven Reinforcement Learning", 2020, arXiv 2004.07219: a
+normalised return is 100 (return - random) / (expert - random).
+"""
+
+import math
 from collections.abc import Callable, Sequence
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -10,8 +15,50 @@ from torch import Tensor
 
 from tasks.contract import Split
 from tasks.control.environment import Environment
-from tasks.control.references import Reference
 from tasks.control.windows import RETURN, STATES, TIME, Scale
+from zoo.registry import UserError
+
+
+class Reference(NamedTuple):
+    """The mean returns of a random and of an expert policy: 0 and 100 when normalised."""
+
+    random: float
+    expert: float
+
+    def normalised(self, value: float) -> float:
+        """The normalised return of the return `value`."""
+        return 100 * (value - self.random) / (self.expert - self.random)
+
+    def denormalised(self, value: float) -> float:
+        """The return whose normalised return is `value`."""
+        return self.random + value / 100 * (self.expert - self.random)
+
+    @classmethod
+    def parse(cls, text: str) -> "Reference":
+        """The two numbers of an option, `RANDOM,EXPERT`.
+
+        Raises:
+            UserError: it is of another form, or the second does not exceed the first.
+        """
+        try:
+            random, expert = map(float, text.split(","))
+        except ValueError:
+            random, expert = math.nan, math.nan
+        if not (math.isfinite(random) and math.isfinite(expert) and random < expert):
+            raise UserError(
+                f"control.reference={text!r} is not of the form RANDOM,EXPERT; give two returns, "
+                "the second must exceed the first"
+            )
+        return cls(random, expert)
+
+
+PUBLISHED = {
+    "Ant": Reference(-325.6, 3879.7),
+    "HalfCheetah": Reference(-280.178953, 12135.0),
+    "Hopper": Reference(-20.272305, 3234.3),
+    "Walker2d": Reference(1.629008, 4592.3),
+}
+"""The references of D4RL, whatever the version (d4rl/infos.py, REF_MIN_SCORE, REF_MAX_SCORE)."""
 
 Windows = Float[Tensor, "e k f"]
 
@@ -22,7 +69,7 @@ steps of the windows are 0, and so is the last action."""
 
 @runtime_checkable
 class TrajectoryTask(Protocol):
-    """A task of trajectories, of which a model is tested by rollouts: see `Control`."""
+    """A task of trajectories, whose models are tested by rollouts: see `Control`."""
 
     classes: int
 

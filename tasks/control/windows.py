@@ -59,13 +59,13 @@ def windows(data: Trajectories, chosen: Bool[np.ndarray, " e"], scale: Scale, le
 
     Targets are the actions, NaN after the end. The windows of a trajectory are a cluster.
     """
-    used, own = chosen.repeat(data.lengths), data.lengths[chosen]
-    ends = own.cumsum().repeat(own)
+    used, lengths = chosen.repeat(data.lengths), data.lengths[chosen]
+    ends = lengths.cumsum().repeat(lengths)
     numbers = np.arange(len(ends))
     actions = (data.actions[used] / scale.actions).astype(np.float32)
     steps = np.column_stack(
         [
-            numbers - (ends - own.repeat(own)),
+            numbers - (ends - lengths.repeat(lengths)),
             returns_to_go(data)[used] / scale.returns,
             scale.states(data.observations[used]),
             actions,
@@ -83,7 +83,7 @@ def windows(data: Trajectories, chosen: Bool[np.ndarray, " e"], scale: Scale, le
         targets=targets,
         padded=length > 1,
         answers=Actions(),
-        clusters=torch.from_numpy(np.arange(len(own), dtype=np.int32).repeat(own)),
+        clusters=torch.from_numpy(np.arange(len(lengths), dtype=np.int32).repeat(lengths)),
     )
 
 

@@ -1,4 +1,4 @@
-"""The cache folder of data sets, each one file whose name contains its own SHA-256.
+"""The cache folder of data sets, each a file whose name contains its SHA-256.
 
 `KEY.SHA256.npz` is written under a temporary name and then renamed: it is complete or absent, also
 when two processes write it at once or one is killed, and a damaged file is recognised. A data set
@@ -8,14 +8,15 @@ the newer is used.
 
 import hashlib
 import os
-import platform
 import re
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
-from threading import get_ident
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 from jaxtyping import Shaped, jaxtyped
@@ -24,9 +25,6 @@ from tasks.data.files import require_regular
 from zoo.registry import UserError
 
 HOME_VARIABLE = "HARNESS_DATA"
-
-ATTEMPTS = 10
-"""Attempts to open a file that other processes may replace after it was listed."""
 
 LOCK_TIMEOUT = 3600.0
 """Seconds that a process waits for another one that computes the same data set."""
@@ -55,7 +53,7 @@ def find(key: str) -> Path | None:
         UserError: the folder cannot be read.
     """
     # A listing that runs while one file replaces another may miss both; the next has one of them.
-    return max(_files(key) or _files(key), key=_modified, default=None)
+    return max(_files(key) or _files(key), key=_age, default=None)
 
 
 def find_all(name: str) -> list[Path]:
@@ -80,13 +78,14 @@ def read(key: str, arrays: Mapping[str, str], how_to_get: str) -> list[np.ndarra
         UserError: the data set is absent, damaged, or has other arrays.
     """
     remove_partial()
-    for _ in range(ATTEMPTS):
-        path = find(key)
-        if path is None:
-            break
+    while path := find(key):
+        require_regular(path)
         try:
-            return _read(path, arrays, how_to_get)
+            with path.open("rb") as file:
+                return _verified(file, path, arrays, how_to_get)
         except FileNotFoundError:
+            if path.is_symlink():
+                break
             continue  # another process has replaced it
         except OSError as error:
             raise UserError(
@@ -116,11 +115,11 @@ def write(key: str, arrays: Mapping[str, np.ndarray]) -> Path:
     """
     require_writable()
     folder = data_home()
-    partial = folder / f".{key}-{platform.node()}-{os.getpid()}-{get_ident()}.partial"
+    partial = folder / f".{key}-{uuid4().hex}.partial"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         remove_partial()
-        with partial.open("wb") as file:
+        with partial.open("xb") as file:
             np.savez(file, **arrays)  # type: ignore[arg-type]
             file.flush()
             os.fsync(file.fileno())
@@ -147,23 +146,14 @@ def one_at_a_time(key: str) -> Iterator[None]:
             data_home().mkdir(parents=True, exist_ok=True)
             lock = filelock.FileLock(data_home() / f".{key}.computing.lock", timeout=LOCK_TIMEOUT)
             stack.enter_context(lock)
-            # Before it is released: who waits for it then locks a new file.
-            stack.callback(Path(lock.lock_file).unlink, missing_ok=True)
         yield
 
 
 def remove_partial() -> None:
-    """Remove what killed processes have left: temporary files of this machine, and locks."""
-    import filelock
-    import psutil
-
-    with suppress(OSError, NotImplementedError):
-        for path in data_home().glob(".*.computing.lock"):
-            with suppress(filelock.Timeout), filelock.FileLock(path, timeout=0):
-                path.unlink(missing_ok=True)
-        for path in data_home().glob(f".*-{platform.node()}-*-*.partial"):
-            process = path.stem.split("-")[-2]
-            if process.isdigit() and not psutil.pid_exists(int(process)):
+    """Remove temporary files that killed processes have left: those not written for an hour."""
+    with suppress(OSError):
+        for path in data_home().glob(".*.partial"):
+            if time.time() - path.stat().st_mtime > LOCK_TIMEOUT:
                 path.unlink(missing_ok=True)
 
 
@@ -181,25 +171,25 @@ def digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _read(path: Path, arrays: Mapping[str, str], how_to_get: str) -> list[np.ndarray]:
-    require_regular(path)
-    with path.open("rb") as file:
-        actual = hashlib.file_digest(file, "sha256").hexdigest()
-        if actual != _digest_of(path):
-            raise UserError(
-                f"{path} is damaged: its SHA-256 is {actual}, its name says {_digest_of(path)}; "
-                f"delete it, then {how_to_get}"
-            )
-        file.seek(0)
-        stored: dict[str, np.ndarray] = {}
-        try:
-            with np.load(file, allow_pickle=False) as content:
-                stored = {name: content[name] for name in arrays if name in content}
-            problem = _difference(stored, arrays)
-        except Exception as error:  # decoders of damaged files raise errors of a dozen types
-            if isinstance(error, OSError) and error.errno:  # raised by the system, not a decoder
-                raise
-            problem = "it is not an NPZ file"
+def _verified(
+    file: BufferedReader, path: Path, arrays: Mapping[str, str], how_to_get: str
+) -> list[np.ndarray]:
+    actual = hashlib.file_digest(file, "sha256").hexdigest()
+    if actual != _digest_of(path):
+        raise UserError(
+            f"{path} is damaged: its SHA-256 is {actual}, its name says {_digest_of(path)}; "
+            f"delete it, then {how_to_get}"
+        )
+    file.seek(0)
+    stored: dict[str, np.ndarray] = {}
+    try:
+        with np.load(file, allow_pickle=False) as content:
+            stored = {name: content[name] for name in arrays if name in content}
+        problem = _difference(stored, arrays)
+    except Exception as error:  # decoders of damaged files raise errors of a dozen types
+        if isinstance(error, OSError) and error.errno:  # raised by the system, not a decoder
+            raise
+        problem = "it is not an NPZ file"
     if problem:
         raise UserError(
             f"{path} was not written by this version: {problem}; delete it, then {how_to_get}"
@@ -222,18 +212,17 @@ def _difference(stored: Mapping[str, np.ndarray], expected: Mapping[str, str]) -
 
 
 def _rename(partial: Path, key: str) -> Path:
-    """Give a complete file its final name, and remove the other files of its key."""
+    """Give a complete file its final name, and remove the older files of its key."""
     final = partial.with_name(f"{key}.{digest(partial)}.npz")
-    if not set(_files(key)) - {final}:
-        return partial.replace(final)
-    import filelock
-
-    # One process at a time: two that replaced each other's file would leave none.
-    with filelock.FileLock(partial.with_name(f".{key}.lock")):
-        partial.replace(final)
-        for other in set(_files(key)) - {final}:
-            # A system may not delete a file that is being read: then the newer is used.
-            with suppress(OSError):
+    others = set(_files(key)) - {final}
+    newest = max((_age(other)[0] for other in others), default=0)
+    if _age(partial)[0] <= newest:  # by a coarse clock
+        os.utime(partial, ns=(newest + 1, newest + 1))
+    partial.replace(final)
+    # Of several processes at once, none removes the newest file.
+    for other in set(_files(key)) - {final}:
+        if _age(other) < _age(final):
+            with suppress(OSError):  # a system may not delete a file that is being read
                 other.unlink()
     return final
 
@@ -243,12 +232,12 @@ def _digest_of(path: Path) -> str:
     return path.name.split(".")[-2]
 
 
-def _modified(path: Path) -> int:
-    """When a file was written, in nanoseconds; 0 where it no longer exists."""
+def _age(path: Path) -> tuple[int, str]:
+    """When a file was written, in nanoseconds, and its name; 0 where it no longer exists."""
     try:
-        return path.stat().st_mtime_ns
+        return path.stat().st_mtime_ns, path.name
     except OSError:
-        return 0
+        return 0, path.name
 
 
 def _files(key: str, options: str = "") -> list[Path]:

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int32, Int64, UInt8
+from jaxtyping import Bool, Float64, Int32, Int64, UInt8
 from torch import Tensor
 
-from tasks.contract import Split, SplitName, Task
-from zoo.registry import UserError, require_memory
+from tasks.contract import SPLITS, Split, SplitName, Task
+from zoo.registry import UserError, require_at_least, require_memory
 
 DEV_SEED = 0
 """Selects the training examples that become the dev split."""
@@ -112,24 +112,17 @@ def official(split: SplitName) -> SplitName:
     return "test" if split == "test" else "train"
 
 
-def choose(
-    owner: str,
+def in_split(
     targets: UInt8[np.ndarray, " n"],
     split: SplitName,
-    count: int,
     repeats: Bool[np.ndarray, " n"] | None = None,
 ) -> Int64[np.ndarray, " count"]:
-    """The indices of `count` examples of `split` in its published split; see `official`.
+    """The indices of `split` in its published split, see `official`; train and dev are disjoint.
 
     `targets` are the classes of the published split, `repeats` says which examples occur in it more
-    than once; None for none. Train and dev are disjoint.
-
-    Raises:
-        UserError: there are fewer; `owner` is the task, for a message.
+    than once; None for none.
     """
-    all_of_test = split == "test"
-    indices = np.arange(len(targets)) if all_of_test else hold_out(targets, repeats)[split]
-    return subsample(f"{owner}.{split}", indices, count)
+    return np.arange(len(targets)) if split == "test" else hold_out(targets, repeats)[split]
 
 
 def hold_out(
@@ -151,14 +144,53 @@ def hold_out(
     return {"train": np.flatnonzero(~is_dev), "dev": np.flatnonzero(is_dev)}
 
 
-def subsample(
-    owner: str, indices: Int64[np.ndarray, " n"], count: int
-) -> Int64[np.ndarray, " count"]:
-    """Select `count` evenly spaced indices, so that sorted classes keep their shares.
+def require_shares(owner: str, dev: float, test: float, seed: int) -> None:
+    """Raise UserError where the options of `stratified` splits are out of range."""
+    require_at_least(0, owner, seed=seed)
+    if not (dev > 0 and test > 0 and dev + test < 1):
+        raise UserError(
+            f"{owner}.dev={dev} and {owner}.test={test} must be above 0 and below 1 together; give "
+            "shares such as 0.1"
+        )
+
+
+def stratified(
+    targets: Int64[np.ndarray, " n"],
+    keys: Float64[np.ndarray, " n"],
+    classes: Sequence[str],
+    *,
+    dev: float,
+    test: float | None,
+    owner: str,
+    items: str,
+) -> Int64[np.ndarray, " n"]:
+    """The index in `SPLITS` of the split of each example.
+
+    Args:
+        targets: class of each example.
+        keys: random numbers, in whose order the examples of a class are assigned.
+        classes: name of each class.
+        dev: share of dev.
+        test: share of test; None where no example is in test.
+        owner: what the examples are from, for a message.
+        items: what the examples are, for a message.
 
     Raises:
-        UserError: there are fewer; `owner` is the option that set `count`.
+        UserError: a class has fewer examples than there are splits.
     """
-    if not 1 <= count <= len(indices):
-        raise UserError(f"{owner}={count} is out of range; give 1 to {len(indices)}")
-    return indices[np.arange(count) * len(indices) // count]
+    splits = np.zeros(len(targets), np.int64)
+    needed = 2 if test is None else 3
+    for target, name in enumerate(classes):
+        members = np.flatnonzero(targets == target)
+        if len(members) < needed:
+            raise UserError(
+                f"{owner} has {len(members)} {items} of class {name!r}, one for each of {needed} "
+                "splits needed; add some, or remove the class"
+            )
+        members = members[keys[members].argsort(kind="stable")]
+        # At least one example in each split, whatever the shares.
+        in_test = 0 if test is None else min(max(1, round(test * len(members))), len(members) - 2)
+        in_dev = min(max(1, round(dev * len(members))), len(members) - in_test - 1)
+        splits[members[:in_dev]] = SPLITS.index("dev")
+        splits[members[in_dev : in_dev + in_test]] = SPLITS.index("test")
+    return splits

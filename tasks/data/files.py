@@ -1,162 +1,201 @@
-"""The files that data sets are made from, as `sources.toml` describes them, and their verification.
+"""The files that data sets are made from: which ones, where they are, and their verification.
 
-A source comes in one or more layouts: files in a folder, which may also be packed as a tar archive.
+Nothing is extracted: an archive is read member by member, and links and devices are skipped.
 """
 
 import hashlib
+import os
+import re
 import stat
-import tomllib
-from collections.abc import Mapping
-from importlib import resources
+import tarfile
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from io import BufferedReader, BytesIO
-from pathlib import Path, PurePosixPath
+from pathlib import Path
+from typing import IO, NamedTuple
 
 import numpy as np
-from pydantic import BaseModel
 
 from zoo.registry import UserError
 
-UNPUBLISHED = "unpublished"
+LARGEST = 1 << 30
+"""Bytes of a known file of unpublished size, at most."""
 
 
-class File(BaseModel, frozen=True, extra="forbid"):
-    """One file of a layout, or a folder whose files can only be verified after conversion.
-
-    Of a folder all files are read, those in its folders too.
+class File(NamedTuple):
+    """A published file whose content is known.
 
     Attributes:
-        name: its usual name, with the folders of the layout that contain it.
-        size: bytes; 0 where unpublished.
-        digest: `ALGORITHM:HEX`, or `unpublished`.
-        mirrors: addresses to download it from, in order; none where it cannot be verified.
+        name: its usual name.
+        size: bytes; 0 where it is not published.
+        digest: `ALGORITHM:HEX`.
+        url: the address to download it from; empty where it is only recognised.
     """
 
     name: str
-    size: int = 0
-    digest: str = UNPUBLISHED
-    mirrors: tuple[str, ...] = ()
+    size: int
+    digest: str
+    url: str = ""
 
-    def verify_size(self, size: int, location: str) -> None:
-        """Raise UserError where the file at `location` has another size."""
+    def verify(self, size: int, stream: BufferedReader | BytesIO, location: str) -> None:
+        """Raise UserError where `stream`, at `location`, has another size or content."""
         if self.size and size != self.size:
             raise UserError(f"{location} has {size} bytes, {self.size} expected; get it again")
-
-    def verify_digest(self, stream: BufferedReader | BytesIO, location: str) -> None:
-        """Read `stream`, at `location`, to its end; raise UserError on another content."""
-        if self.digest == UNPUBLISHED:
-            return
-        algorithm, expected = self.digest.split(":")
-        actual = hashlib.file_digest(stream, algorithm).hexdigest()
-        if actual != expected:
-            raise UserError(
-                f"{location} has {algorithm.upper()} {actual}, {expected} expected; get it again"
-            )
-
-    def matches(self, path: Path) -> bool:
-        """Whether `path` has the name or the size of this file."""
-        return path.name == self.name or (self.size > 0 and path.stat().st_size == self.size)
+        verify_digest(stream, self.digest, location)
 
 
-class Archive(File, frozen=True):
-    """A published tar or zip archive."""
-
-
-class Layout(BaseModel, frozen=True, extra="forbid"):
-    """A form in which a source is distributed.
-
-    Attributes:
-        name: selects the reader of the files.
-        files: its files.
-        folders: where the files may be, below the folder that a user names.
-        archives: the files in one archive; several where an archive has several names.
-    """
-
-    name: str
-    files: tuple[File, ...]
-    folders: tuple[str, ...] = ()
-    archives: tuple[Archive, ...] = ()
-
-    @property
-    def description(self) -> str:
-        """The folder, archive or files to give, for a message."""
-        packed = [*self.folders[:1], *(archive.name for archive in self.archives[:1])]
-        return " or ".join(packed) or " and ".join(file.name for file in self.files)
-
-    def member(self, name: str) -> tuple[File, str] | None:
-        """The file that an archive's member `name` is, and its name in the layout, or None."""
-        path = PurePosixPath(name)
-        for file in () if path.name.startswith(".") else self.files:
-            parts = PurePosixPath(file.name).parts
-            if path.parts[-len(parts) :] == parts:
-                return file, file.name
-            for folder in path.parents:
-                if folder.parts[-len(parts) :] == parts:
-                    return file, f"{file.name}/{path.relative_to(folder)}"
-        return None
-
-
-class Source(BaseModel, frozen=True, extra="forbid"):
-    """What a task's data are made from; see `sources.toml`.
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """What the data of a task are made from.
 
     Attributes:
         title: what the data are.
         origin: address of the public original.
         terms: licence, and whom to cite.
+        give: the folder or archive to give, for a message.
+        pattern: regular expression of the last folders and the name of the files to read.
         examples: their number, by official split.
-        arrays: SHA-256 of the bytes of every array that is cached, the same for all layouts; empty
-            where unpublished.
-        layouts: the forms in which the data are distributed.
+        arrays: SHA-256 of the bytes of every array that is cached, where they are known; otherwise
+            the reader verifies the form of every example.
+        files: files and archives whose content is known.
     """
 
     title: str
     origin: str
     terms: str
-    examples: Mapping[str, int]
-    arrays: Mapping[str, str]
-    layouts: tuple[Layout, ...]
-
-    @property
-    def description(self) -> str:
-        """What to give, for a message."""
-        return ", or ".join(layout.description for layout in self.layouts)
-
-    @property
-    def public(self) -> Archive | None:
-        """The archive that can be downloaded and verified, if there is one."""
-        archives = (archive for layout in self.layouts for archive in layout.archives)
-        return next((archive for archive in archives if archive.mirrors), None)
+    give: str
+    pattern: str
+    examples: Mapping[str, int] = field(default_factory=dict)
+    arrays: Mapping[str, str] = field(default_factory=dict)
+    files: tuple[File, ...] = ()
 
     @property
     def downloads(self) -> tuple[File, ...]:
-        """What to download: the public archive, else all files of a layout; empty for nothing."""
-        if self.public:
-            return (self.public,)
-        layouts = (layout.files for layout in self.layouts)
-        return next((files for files in layouts if all(file.mirrors for file in files)), ())
+        """What can be downloaded and verified."""
+        return tuple(file for file in self.files if file.url)
 
     def verify(self, arrays: Mapping[str, np.ndarray], location: str) -> None:
         """Raise UserError on another number of examples, or another digest of an array.
 
         `arrays` were made from the files at `location`; `SPLIT_targets` has one item per example.
         """
-        for split, count in self.examples.items():
-            actual = len(arrays[f"{split}_targets"])
-            if actual != count:
+        for split, expected in self.examples.items():
+            if (count := len(arrays.get(f"{split}_targets", ()))) != expected:
                 raise UserError(
-                    f"{location} contains {actual} examples in {split}, {count} expected; "
+                    f"{location} contains {count} examples in {split}, {expected} expected; "
                     "get it again"
                 )
-        for name, expected in self.arrays.items():
-            data = BytesIO(arrays[name].tobytes())
-            File(name=name, digest=f"sha256:{expected}").verify_digest(
-                data, f"{name} made from {location}"
-            )
+        for name, digest in self.arrays.items():
+            content = BytesIO(arrays[name].tobytes())
+            verify_digest(content, f"sha256:{digest}", f"{name} made from {location}")
 
 
-def source_of(task: str) -> Source:
-    """The entry of an imported task in `sources.toml`."""
-    text = resources.files("tasks.data").joinpath("sources.toml").read_text("utf-8")
-    return Source.model_validate(tomllib.loads(text)[task])
+class Member(NamedTuple):
+    """One open file: the part of its path that the pattern matches, its location, its bytes."""
+
+    name: str
+    location: str
+    stream: IO[bytes]
+
+    def read(self, limit: int) -> bytes:
+        """All bytes of a file; raises UserError where it has more than `limit`."""
+        return _limited(self.stream.read(limit + 1), limit, self.location)
+
+    def lines(self, limit: int) -> Iterator[tuple[str, bytes]]:
+        """The location of each line, and its bytes; raises UserError on more than `limit` bytes."""
+        for number, line in enumerate(iter(lambda: self.stream.readline(limit + 1), b""), 1):
+            location = f"{self.location}, line {number}"
+            yield location, _limited(line, limit, location)
+
+
+@dataclass
+class SourceFiles:
+    """The files of a source, one after the other; each closes when the next opens.
+
+    Attributes:
+        source: whose files they are.
+        path: a folder that contains them at any depth, an archive, or one of them.
+        location: the location of the latest file, for a message.
+    """
+
+    source: Source
+    path: Path
+    location: str = ""
+
+    def __iter__(self) -> Iterator[Member]:
+        """Each file; where its content is known, after its verification.
+
+        Raises:
+            UserError: a file occurs twice, is not regular, or has another size or digest; or there
+                is none.
+        """
+        self.location = str(self.path)
+        names: set[str] = set()
+        for member, size in self._open():
+            if member.name in names:
+                raise UserError(f"{self.path} contains {member.name} twice; get it again")
+            names.add(member.name)
+            self.location = member.location
+            if known := self._known(Path(member.name).name):
+                # Read once, so that the decoded bytes are those that were verified.
+                content = BytesIO(member.stream.read((known.size or LARGEST) + 1))
+                known.verify(size, content, member.location)
+                content.seek(0)
+                member = member._replace(stream=content)
+            yield member
+        if not names:
+            raise UserError(f"{self.path} contains no known file; give {self.source.give}")
+
+    def exist(self) -> bool:
+        """Whether the folder or archive has one of the files; none is verified."""
+        return self.path.exists() and next(self._open(), None) is not None
+
+    def _known(self, name: str) -> File | None:
+        return next((file for file in self.source.files if file.name == name), None)
+
+    def _name(self, path: str) -> str:
+        """The part of a path that the pattern matches; empty for other and for hidden files."""
+        found = re.search(rf"(?:^|/)({self.source.pattern})$", path)
+        return found.group(1) if found and not Path(path).name.startswith(".") else ""
+
+    def _open(self) -> Iterator[tuple[Member, int]]:
+        """Each file and its size."""
+        if self.path.is_dir():
+            for folder, folders, files in os.walk(self.path):
+                folders.sort()
+                for path in (Path(folder, file) for file in sorted(files)):
+                    if self._name(path.absolute().as_posix()):
+                        yield from self._open_file(path)
+            return
+        if not self.path.exists():
+            raise UserError(f"{self.path} does not exist; give {self.source.give}")
+        require_regular(self.path)
+        if self._name(self.path.absolute().as_posix()):
+            yield from self._open_file(self.path)
+            return
+        if known := self._known(self.path.name):
+            with self.path.open("rb") as stream:
+                known.verify(self.path.stat().st_size, stream, str(self.path))
+        for name, size, stream in _members(self.path):
+            if member := self._name(name):
+                yield Member(member, f"{self.path}:{name}", stream), size
+
+    def _open_file(self, path: Path) -> Iterator[tuple[Member, int]]:
+        require_regular(path)
+        with path.open("rb") as stream:
+            name = self._name(path.absolute().as_posix())
+            yield Member(name, str(path), stream), path.stat().st_size
+
+
+def verify_digest(stream: BufferedReader | BytesIO, digest: str, location: str) -> None:
+    """Read `stream` to its end; raise UserError on another digest, `ALGORITHM:HEX`."""
+    algorithm, expected = digest.split(":")
+    actual = hashlib.file_digest(stream, algorithm).hexdigest()
+    if actual != expected:
+        raise UserError(
+            f"{location} has {algorithm.upper()} {actual}, {expected} expected; get it again"
+        )
 
 
 def unreadable(path: object, error: OSError) -> UserError:
@@ -176,3 +215,41 @@ def require_regular(path: Path) -> None:
         return  # Whoever opens it says why it cannot be read.
     if not regular:
         raise UserError(f"{path} is not a regular file; remove it or give another PATH")
+
+
+def stamp(path: str, what: str) -> tuple[Path, int, int]:
+    """The file at `path`, when it was changed, and its size: what its content is cached by.
+
+    Raises:
+        UserError: it does not exist, where `what` is the remedy, is not regular, or cannot be read.
+    """
+    file = Path(path)
+    try:
+        if not file.exists():
+            raise UserError(f"{path} does not exist; give {what}")
+        require_regular(file)
+        return file, file.stat().st_mtime_ns, file.stat().st_size
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+def _members(path: Path) -> Iterator[tuple[str, int, IO[bytes]]]:
+    """The name, size and bytes of each regular file of a zip or tar archive."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            for info in archive.infolist():
+                if not info.is_dir():
+                    with archive.open(info) as stream:
+                        yield info.filename, info.file_size, stream
+        return
+    with tarfile.open(path, "r|*") as members:
+        for member in members:
+            stream = members.extractfile(member) if member.isreg() else None
+            if stream is not None:
+                yield member.name, member.size, stream
+
+
+def _limited(content: bytes, limit: int, location: str) -> bytes:
+    if len(content) > limit:
+        raise UserError(f"{location} has more than {limit} bytes; get it again")
+    return content

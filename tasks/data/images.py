@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from stat import S_ISREG
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -126,12 +125,9 @@ def class_names(folder: Path) -> list[str]:
     Raises:
         UserError: it cannot be read.
     """
-    try:
-        with os.scandir(folder) as entries:
-            found = [entry.name for entry in entries if entry.is_dir()]
-    except OSError as error:
-        raise unreadable(folder, error) from error
-    return sorted(name for name in found if not name.startswith("."))
+    return sorted(
+        entry.name for entry in _entries(folder) if entry.is_dir() and entry.name[0] != "."
+    )
 
 
 def list_images(root: Path, part: str, classes: Sequence[str]) -> Listing:
@@ -140,19 +136,25 @@ def list_images(root: Path, part: str, classes: Sequence[str]) -> Listing:
     Raises:
         UserError: a folder cannot be read, or has no image.
     """
-    names: list[bytes] = []
-    sizes: list[int] = []
-    targets: list[int] = []
+    rows: list[tuple[bytes, int, int]] = []
     for target, name in enumerate(classes):
-        found = _images_in(root / part / name)
-        names += [os.fsencode(Path(part, name, file)) for file, _ in found]
-        sizes += [size for _, size in found]
-        targets += [target] * len(found)
+        folder = root / part / name
+        found = [entry for entry in _entries(folder) if entry.name.lower().endswith(SUFFIXES)]
+        if not found:
+            raise UserError(
+                f"{folder} has no image ({', '.join(SUFFIXES)}); add some, or remove the folder"
+            )
+        for entry in sorted(found, key=lambda entry: entry.name):
+            if not entry.is_file():
+                require_regular(Path(entry.path))
+            try:
+                size = entry.stat().st_size
+            except OSError as error:
+                raise unreadable(entry.path, error) from error
+            rows.append((os.fsencode(Path(part, name, entry.name)), size, target))
+    names, sizes, targets = zip(*rows, strict=True)
     return Listing(
-        root=str(root),
-        names=np.array(names),
-        sizes=np.array(sizes, np.int64),
-        targets=np.array(targets, np.int64),
+        root=str(root), names=np.array(names), sizes=np.array(sizes), targets=np.array(targets)
     )
 
 
@@ -166,26 +168,15 @@ def decode(path: Path) -> Image.Image:
     try:
         with Image.open(path, formats=FORMATS) as image:
             return image.convert("RGB")
-    except Exception as error:  # pillow has no error type of its own for damaged files
+    except Exception as error:  # pillow has no error type for damaged files
         raise UserError(
             f"image {path} cannot be read ({in_one_line(error)}); replace or remove it"
         ) from error
 
 
-def _images_in(folder: Path) -> list[tuple[str, int]]:
-    """Name and size of each image, sorted."""
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
-            images = [entry for entry in entries if entry.name.lower().endswith(SUFFIXES)]
-            stats = sorted((entry.name, entry.stat()) for entry in images)
+            return [*entries]
     except OSError as error:
         raise unreadable(folder, error) from error
-    for name, stat in stats:
-        if not S_ISREG(stat.st_mode):
-            require_regular(folder / name)
-    found = [(name, stat.st_size) for name, stat in stats]
-    if not found:
-        raise UserError(
-            f"{folder} has no image ({', '.join(SUFFIXES)}); add some, or remove the folder"
-        )
-    return found

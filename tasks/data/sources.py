@@ -8,14 +8,14 @@ cache stays as it was.
 from abc import abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
+from jaxtyping import Int64
 
-from tasks.contract import Task
+from tasks.contract import SplitName, Task
 from tasks.data import cache
-from tasks.data.archives import SourceFiles, is_located, locate
-from tasks.data.files import Source, source_of, unreadable
+from tasks.data.files import Source, SourceFiles, unreadable
 from tasks.registry import tasks
 from zoo.registry import UserError, in_one_line
 
@@ -29,9 +29,9 @@ class CachedTask(Task):
         """How to get the data where they are missing, for a message."""
 
     @property
-    @abstractmethod
     def cache_key(self) -> str:
-        """The key of the data in the cache."""
+        """The key of the data in the cache: by default the same for all options."""
+        return base_key(type(self))
 
     def is_cached(self) -> bool:
         """Whether the cache holds the data; they are not read."""
@@ -47,12 +47,18 @@ class CachedTask(Task):
 
 
 class ImportedTask(CachedTask):
-    """A task whose data are made from known files, which a user has or downloads."""
+    """A task whose data are made from known files, which a user has or downloads.
+
+    Attributes:
+        source: the files.
+    """
+
+    source: ClassVar[Source]
 
     @classmethod
     @abstractmethod
     def convert(cls, files: SourceFiles) -> dict[str, np.ndarray]:
-        """The arrays to cache, the same ones for every layout, from the verified files of one.
+        """The arrays to cache, the same for every form of the files.
 
         `SPLIT_targets` has one item per example of that official split. Digests and numbers of
         examples are verified later.
@@ -62,28 +68,27 @@ class ImportedTask(CachedTask):
         """
 
     @classmethod
-    def source(cls) -> Source:
-        """The files that the data are made from."""
-        return source_of(cls.name)
-
-    @classmethod
     def how_to_get(cls) -> str:
         """See `CachedTask.how_to_get`."""
-        source = cls.source()
+        source = cls.source
         fetch = f"run 'harness data fetch {cls.name}', or " if source.downloads else "run "
         return (
-            f"{fetch}'harness data import {cls.name} PATH' with the folder of "
-            f"{source.description}; public original: {source.origin}"
+            f"{fetch}'harness data import {cls.name} PATH' with {source.give}; public original: "
+            f"{source.origin}"
         )
 
     @classmethod
-    def import_files(cls, path: Path, source: Source) -> Path:
-        """Verify the files of `source` at `path`, convert them, and cache the result.
+    def import_files(cls, path: Path) -> Path:
+        """Verify the files at `path`, convert them, and cache the result, whose path is returned.
+
+        Args:
+            path: a folder that contains the files at any depth, a published archive, or the file
+                itself where there is only one.
 
         Raises:
             UserError: a file is missing, unknown or damaged, or the cache cannot be written.
         """
-        files = locate(source, path)
+        files = SourceFiles(cls.source, path)
         cache.require_writable()
         try:
             arrays = cls.convert(files)
@@ -95,13 +100,23 @@ class ImportedTask(CachedTask):
             raise UserError(
                 f"{files.location} cannot be decoded ({in_one_line(error)}); get it again"
             ) from error
-        source.verify(arrays, str(path))
+        cls.source.verify(arrays, str(path))
         return cache.write(base_key(cls), arrays)
 
-    @property
-    def cache_key(self) -> str:
-        """See `CachedTask.cache_key`: the same for all options."""
-        return base_key(type(self))
+    def subset(self, split: SplitName, indices: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " c"]:
+        """As many evenly spaced indices of a split as the option of its name says.
+
+        Sorted classes keep their shares.
+
+        Raises:
+            UserError: there are fewer.
+        """
+        count = getattr(self, split)
+        if not 1 <= count <= len(indices):
+            raise UserError(
+                f"{self.name}.{split}={count} is out of range; give 1 to {len(indices)}"
+            )
+        return indices[np.arange(count) * len(indices) // count]
 
 
 class GeneratedTask(CachedTask):
@@ -162,36 +177,23 @@ def base_key(task: type[Task]) -> str:
     return f"{task.name}@{task.version}"
 
 
-def import_data(task: str, path: Path) -> Path:
-    """Verify and convert the files of the imported task `task`; return the cached file.
-
-    `path` is the folder of its known files or the one above it, a published archive, or the file
-    itself where there is only one.
-
-    Raises:
-        UserError: the task is unknown or generated, or a file is missing, unknown or damaged.
-    """
-    factory = find_imported(task, "import")
-    return factory.import_files(path, factory.source())
-
-
 def import_all(task: str, path: Path) -> list[Path]:
-    """As `import_data`; for a family, the data of each of its tasks that has files at `path`.
+    """Import the files at `path`; for a family, the data of each of its tasks that has files there.
 
     The family of `uea-heartbeat` is `uea`: a name that is no task, and with which tasks begin.
 
     Raises:
-        UserError: see `import_data`; or `path` has no file of any task of the family.
+        UserError: see `ImportedTask.import_files`; or the task is unknown or generated.
     """
     family = [name for name in tasks.names() if name.startswith(f"{task}-")]
     if not family or task in tasks.names():
-        return [import_data(task, path)]
-    located = {name: find_imported(name, "import").source() for name in family}
-    present = [name for name, source in located.items() if is_located(source, path)]
-    if not present:
-        known = ", ".join(source.description for source in located.values())
-        raise UserError(f"{path} has no file of {', '.join(family)}; give the folder of {known}")
-    return [import_data(name, path) for name in present]
+        return [find_imported(task, "import").import_files(path)]
+    members = {name: find_imported(name, "import") for name in family}
+    found = [member for member in members.values() if SourceFiles(member.source, path).exist()]
+    if not found:
+        known = ", ".join(member.source.give for member in members.values())
+        raise UserError(f"{path} has no file of {', '.join(family)}; give {known}")
+    return [member.import_files(path) for member in found]
 
 
 def find_imported(task: str, action: str) -> type[ImportedTask]:
@@ -202,9 +204,10 @@ def find_imported(task: str, action: str) -> type[ImportedTask]:
     """
     factory = tasks.find(task)
     if not issubclass(factory, ImportedTask):
-        official = f"{task}-lra"
-        hint = f"the official files are those of {official}" if official in tasks.names() else ""
-        remedy = hint or f"nothing to {action}"
+        other = f"{task}-lra"
+        remedy = f"nothing to {action}"
+        if other in tasks.names():
+            remedy = f"the official files are those of {other}"
         raise UserError(f"{task} needs no files from 'harness data'; {remedy}")
     return factory
 

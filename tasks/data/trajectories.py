@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Bool, Float32, Float64, Int64
 
 from tasks.data.extras import import_extra
-from tasks.data.files import require_regular, unreadable
+from tasks.data.files import stamp
 from zoo.registry import UserError, first_line, require_memory
 
 ENDS = {"d4rl": ("terminals", "timeouts"), "minari": ("terminations", "truncations")}
@@ -81,15 +81,7 @@ def read(path: str) -> Trajectories:
         UserError: h5py is not installed, or the file cannot be read, is not one of the two forms,
             has arrays that do not fit each other, numbers that are not finite, or no trajectory.
     """
-    file = Path(path)
-    try:
-        if not file.exists():
-            raise UserError(f"{path} does not exist; give an HDF5 file of trajectories")
-        require_regular(file)
-        stat = file.stat()
-    except OSError as error:
-        raise unreadable(path, error) from error
-    return _read(file, stat.st_mtime_ns, stat.st_size)
+    return _read(*stamp(path, "an HDF5 file of trajectories"))
 
 
 def write(path: Path, trajectories: Trajectories) -> None:
@@ -129,7 +121,7 @@ def _read(file: Path, modified: int, size: int) -> Trajectories:
             episodes = [_minari(Group(file, opened[name])) for name in names]
     except UserError:
         raise
-    except Exception as error:  # h5py has no error type of its own for damaged files
+    except Exception as error:  # h5py has no error type for damaged files
         raise UserError(
             f"{file} cannot be read as HDF5 ({first_line(error)}); get it again"
         ) from error

@@ -29,7 +29,7 @@ from jaxtyping import Int, UInt8
 
 from tasks.contract import Split, SplitName
 from tasks.data import cache
-from tasks.data.archives import SourceFiles
+from tasks.data.files import File, Source, SourceFiles
 from tasks.data.sources import ImportedTask
 from tasks.language.windows import START, subset, windows
 from tasks.registry import tasks
@@ -44,6 +44,9 @@ DEV_SHARE = 10
 UNKNOWN, END_OF_LINE = b"<unk>", b"<eos>"
 
 FILES = ("train", "valid", "test")
+
+TEXT_LIMIT = 1 << 30
+"""Bytes of a file; train has 540 million."""
 
 
 @tasks.register("wikitext")
@@ -67,6 +70,40 @@ class WikiText(ImportedTask):
     name = "wikitext"
     version = 1
     causal = True
+    source = Source(
+        title="WikiText-103 (v1, text of words): valid and test, and train where `splits=official`",
+        origin="https://www.salesforce.com/blog/"
+        "the-wikitext-long-term-dependency-language-modeling-dataset/",
+        terms="CC BY-SA 3.0 and GFDL (Wikipedia text); cite Merity et al., arXiv 1609.07843",
+        give="the folder of wikitext-103 or wikitext-103-v1.zip, or wikitext103_valid.txt.xz and "
+        "wikitext103_test.txt.xz",
+        pattern=r"wiki\.(?:train|valid|test)\.tokens|wikitext103_(?:valid|test)\.txt\.xz",
+        arrays={  # their SHA-1 are those that GluonNLP lists for the published files
+            "valid_text": "9aee9f52d6e77de6c7751fc5e7c44287db3ec0eaf15477098acc6b93c1c4250b",
+            "test_text": "56db52eb157b1ab5c89646eef70510c1eca6e12a3bfdb99f0d6b05b4eacb75b9",
+        },
+        files=(
+            # As Hugging Face datasets and several independent projects list it.
+            File(
+                "wikitext-103-v1.zip",
+                190_229_076,
+                "sha256:242ba0f20b329cfdf1ccc61e9e9e5b59becf189db7f7a81cd2a0e2fc31539590",
+                "https://wikitext.smerity.com/wikitext-103-v1.zip",
+            ),
+            # As GluonNLP lists it.
+            File("wiki.train.tokens", 0, "sha1:b7497e2dfe77e72cfef5e3dbc61b7b53712ac211"),
+            File(
+                "wikitext103_valid.txt.xz",
+                327_656,
+                "sha256:fbbfcdc11a5cb88ac14a714528d830bb6c1ec528e5de77747a0c5b9193bb6c12",
+            ),
+            File(
+                "wikitext103_test.txt.xz",
+                361_312,
+                "sha256:b9aea8a2c3cbe58b1887794a2b6b9a1b1d2b21678bc756a1b2e4eafdc859922f",
+            ),
+        ),
+    )
 
     level: Literal["bytes", "words"] = "bytes"
     splits: Literal["valid", "official"] = "valid"
@@ -95,13 +132,14 @@ class WikiText(ImportedTask):
             classes = np.concatenate(articles)
             starts = np.cumsum([0, *map(len, articles[:-1])])
         measure = "bits-per-byte" if self.level == "bytes" else "perplexity"
-        own = windows(classes, starts, self.max_len, self.vocabulary, measure)
+        found = windows(classes, starts, self.max_len, self.vocabulary, measure)
         requested = getattr(self, split)
-        if requested > len(own):
+        if requested > len(found):
             raise UserError(
-                f"wikitext.{split}={requested} is out of range; give 1 to {len(own)}, or 0 for all"
+                f"wikitext.{split}={requested} is out of range; give 1 to {len(found)}, or 0 for "
+                "all"
             )
-        return subset(own, requested) if requested else own
+        return subset(found, requested) if requested else found
 
     def word(self, token: int) -> str:
         """See `Task.word`."""
@@ -127,7 +165,7 @@ class WikiText(ImportedTask):
         texts: dict[str, bytes] = dict.fromkeys(FILES, b"")
         for file in files:
             (name,) = (name for name in FILES if name in file.name)
-            content = file.stream.read()
+            content = file.read(TEXT_LIMIT)
             if file.name.endswith(".xz"):
                 # The published files have a space on an empty line.
                 content = re.sub(rb"(?m)^$\n", b" \n", lzma.decompress(content))

@@ -70,5 +70,5 @@ def subset(split: Split, count: int) -> Split:
         sequence_ids=split.sequence_ids[:count],
         targets=split.targets[chosen],
         target_positions=None if (at := split.target_positions) is None else at[:count],
-        clusters=None if (own := split.clusters) is None else own[chosen],
+        clusters=None if (groups := split.clusters) is None else groups[chosen],
     )

@@ -8,7 +8,7 @@ Datasets; here it is 500 images of each class, chosen from the official 50,000 b
 """
 
 import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,15 +17,17 @@ from jaxtyping import UInt8
 
 from tasks.baselines import pixels as shallow
 from tasks.contract import Baseline, Split, SplitName
-from tasks.data.archives import Member, SourceFiles
-from tasks.data.corpus import choose, official
+from tasks.data.corpus import in_split, official
+from tasks.data.files import File, Source, SourceFiles
 from tasks.data.sources import ImportedTask
 from tasks.registry import tasks
 from zoo.registry import UserError, require_at_least
 
 SIDE = 32
 PIXELS = SIDE**2
-CHANNELS = 3
+
+FILE_LIMIT = 50_000_000
+"""Bytes of a file, at most."""
 
 
 @tasks.register("image")
@@ -48,6 +50,38 @@ class Image(ImportedTask):
         "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck",
     )  # fmt: skip
 
+    source = Source(
+        title="CIFAR-10 in grey, 8 bits per pixel: trunc(255.5 (0.2989 R + 0.5870 G + 0.1140 B) / "
+        "255)",
+        origin="https://www.cs.toronto.edu/~kriz/cifar.html",
+        terms="no licence stated; cite Krizhevsky, Learning Multiple Layers of Features from Tiny "
+        "Images, 2009",
+        give="the folder of cifar10_gray_uint8.npz, or cifar-10-batches-bin or "
+        "cifar-10-binary.tar.gz",
+        pattern=r"cifar10_gray_uint8\.npz|data_batch_[1-5]\.bin|test_batch\.bin",
+        examples={"train": 50_000, "test": 10_000},
+        arrays={
+            "train_pixels": "ff15089219130b54c1ad77c794c4a5f662cc19d6ea78605f52dbbb64ca56fe4e",
+            "train_targets": "2b7cd2f24487317614016b72ffd53071c3062f592f0eb300c18a770d41ae1253",
+            "test_pixels": "2a23803cd10d31b0b0ea2909519f84bcc5315d26ac31a280be22f9d79d588493",
+            "test_targets": "cec8a24a1e92aa2ecaa0bbd3dbfa86bf6cd8759fbd209a832824c8cf0afca9d5",
+        },
+        files=(
+            File(
+                "cifar10_gray_uint8.npz",
+                47_185_241,
+                "sha256:0d29916bd56cd5bffe96b45eda9863210defbaa7a690d05b4fe1c0a469aee5f9",
+            ),
+            # As several independent projects list it.
+            File(
+                "cifar-10-binary.tar.gz",
+                170_052_171,
+                "sha256:c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+                "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+            ),
+        ),
+    )
+
     size: int = SIDE
     train: int = 45_000
     dev: int = 5_000
@@ -66,7 +100,7 @@ class Image(ImportedTask):
         pixels, targets = self.arrays(
             {f"{part}_pixels": f"uint8 n {PIXELS}", f"{part}_targets": "uint8 n"}
         )
-        chosen = choose("image", targets, split, getattr(self, split))
+        chosen = self.subset(split, in_split(targets, split))
         pixels = torch.from_numpy(shrink(pixels[chosen], self.size))
         return Split.single(pixels, None, torch.from_numpy(targets[chosen]))
 
@@ -76,8 +110,28 @@ class Image(ImportedTask):
 
     @classmethod
     def convert(cls, files: SourceFiles) -> dict[str, np.ndarray]:
-        """See `ImportedTask.convert`."""
-        return (_read_grey if files.layout.name == "grey" else _read_binary)(files)
+        """See `ImportedTask.convert`: of the repacked file, or of the official binary batches.
+
+        A batch holds records of a label and three planes.
+        """
+        arrays, batches = {}, {}
+        for file in files:
+            content = file.read(FILE_LIMIT)
+            if file.name.endswith(".npz"):
+                with np.load(io.BytesIO(content), allow_pickle=False) as packed:
+                    for split in ("train", "test"):
+                        arrays[f"{split}_pixels"] = packed[f"x_{split}"].reshape(-1, PIXELS)
+                        arrays[f"{split}_targets"] = packed[f"y_{split}"]
+            else:
+                batches[file.name] = np.frombuffer(content, np.uint8).reshape(-1, 1 + 3 * PIXELS)
+        for split, prefix in (("train", "data_batch"), ("test", "test_batch")):
+            # In an archive they are in any order.
+            parts = [batches[name] for name in sorted(batches) if name.startswith(prefix)]
+            if parts:
+                planes = [part[:, 1:].reshape(-1, 3, PIXELS) for part in parts]
+                arrays[f"{split}_pixels"] = np.concatenate([to_grey(part) for part in planes])
+                arrays[f"{split}_targets"] = np.concatenate([part[:, 0] for part in parts])
+        return arrays
 
 
 def to_grey(colours: UInt8[np.ndarray, "n 3 l"]) -> UInt8[np.ndarray, "n l"]:
@@ -99,30 +153,3 @@ def shrink(pixels: UInt8[np.ndarray, "n l"], size: int) -> UInt8[np.ndarray, "n 
     block = SIDE // size
     blocks = pixels.reshape(-1, size, block, size, block)
     return (blocks.sum((2, 4), dtype=np.int64) // block**2).astype(np.uint8).reshape(-1, size**2)
-
-
-def _read_grey(files: Iterable[Member]) -> dict[str, np.ndarray]:
-    """The repacked file: `x_SPLIT` has the pixels, `y_SPLIT` the classes."""
-    (file,) = files
-    arrays = {}
-    with np.load(io.BytesIO(file.stream.read()), allow_pickle=False) as content:
-        for split in ("train", "test"):
-            arrays[f"{split}_pixels"] = content[f"x_{split}"].reshape(-1, PIXELS)
-            arrays[f"{split}_targets"] = content[f"y_{split}"]
-    return arrays
-
-
-def _read_binary(files: Iterable[Member]) -> dict[str, np.ndarray]:
-    """The batches `data_batch_1.bin`..., `test_batch.bin`: records of a label and three planes."""
-    records = {
-        file.name: np.frombuffer(file.stream.read(), np.uint8).reshape(-1, 1 + CHANNELS * PIXELS)
-        for file in files
-    }
-    arrays = {}
-    for split, prefix in (("train", "data_batch"), ("test", "test_batch")):
-        # In an archive they are in any order.
-        batches = [records[name] for name in sorted(records) if name.startswith(prefix)]
-        planes = [batch[:, 1:].reshape(-1, CHANNELS, PIXELS) for batch in batches]
-        arrays[f"{split}_pixels"] = np.concatenate([to_grey(batch) for batch in planes])
-        arrays[f"{split}_targets"] = np.concatenate([batch[:, 0] for batch in batches])
-    return arrays

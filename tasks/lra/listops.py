@@ -5,27 +5,26 @@ arXiv 2011.04006); for the distribution of trees see `tasks.lra.listops_trees`. 
 min_len < length < max_len and if it was not drawn before; an operator counts two tokens, itself and
 its closing bracket. Classes and lengths are not balanced.
 
-Deviation: the arena publishes one set; here sets are drawn from a seed, by the same rules.
+Deviation: the arena publishes one set; here sets are drawn from a seed, by the same rules. The task
+`listops-lra` reads the official files, to repeat a published run.
 """
 
-import itertools
 import os
 import statistics
-from collections import deque
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, count, islice
 from typing import SupportsInt
 
 import numpy as np
 from jaxtyping import UInt8
 
 from tasks.baselines import listops as shallow
-from tasks.contract import SPLITS, Baseline, Split, SplitName
+from tasks.contract import SPLITS, Baseline, Split, SplitName, Task
 from tasks.data.corpus import Corpus, specification
-from tasks.data.sources import GeneratedTask
+from tasks.data.files import Source, SourceFiles
+from tasks.data.sources import GeneratedTask, ImportedTask
 from tasks.lra import listops_trees as trees
 from tasks.registry import tasks
 from zoo.registry import UserError, require_at_least
@@ -41,6 +40,12 @@ MAX_EMPTY_BLOCKS = 256
 
 SHUFFLE = 1
 """Distinguishes the stream that shuffles from those that draw."""
+
+OFFICIAL_LENGTH = 2000
+"""Tokens of an official tree, at most."""
+
+LINE_LIMIT = 1 << 20
+"""Bytes of a line of an official file; a tree of 2,000 tokens has at most 20,000."""
 
 WORDS = {str(digit): trees.FIRST_DIGIT + digit for digit in range(10)} | {
     f"[{name}": trees.FIRST_OPERATOR + number for number, name in enumerate(trees.OPERATORS)
@@ -59,9 +64,24 @@ VALUES: dict[str, Callable[[Sequence[int]], int]] = {
 _SPELLING = {token: word for word, token in WORDS.items()}
 
 
+class TreeTask(Task):
+    """Trees and their values."""
+
+    classes = 10
+    vocabulary = 1 + len(WORDS)
+
+    def word(self, token: int) -> str:
+        """See `Task.word`: a digit, an operator with its opening bracket, or `]`."""
+        return _SPELLING[token]
+
+    def shallow_baselines(self) -> Mapping[str, Baseline]:
+        """See `Task.shallow_baselines`: boosted trees on operators and digits near the root."""
+        return shallow.BASELINES
+
+
 @tasks.register("listops")
 @dataclass(frozen=True, kw_only=True)
-class ListOps(GeneratedTask):
+class ListOps(TreeTask, GeneratedTask):
     """96,000 train, 2,000 dev and 2,000 test trees, all distinct.
 
     Attributes:
@@ -73,8 +93,6 @@ class ListOps(GeneratedTask):
 
     name = "listops"
     version = 1
-    classes = 10
-    vocabulary = 1 + len(WORDS)
 
     min_len: int = 500
     max_len: int = 2000
@@ -93,14 +111,6 @@ class ListOps(GeneratedTask):
         """See `Task.load`."""
         corpus = Corpus(*self.arrays(specification(split)))
         return corpus.split(np.arange(len(corpus)), self.max_len, 0)
-
-    def word(self, token: int) -> str:
-        """See `Task.word`: a digit, an operator with its opening bracket, or `]`."""
-        return word_of(token)
-
-    def shallow_baselines(self) -> Mapping[str, Baseline]:
-        """See `Task.shallow_baselines`: boosted trees on operators and digits near the root."""
-        return shallow.BASELINES
 
     def generate(self) -> dict[str, np.ndarray]:
         """See `GeneratedTask.generate`."""
@@ -124,32 +134,26 @@ class ListOps(GeneratedTask):
             arrays |= Corpus.of(sequences, targets).arrays(split)
         return arrays
 
-    def _distinct(self, count: int, workers: int) -> list[tuple[bytes, int]]:
+    def _distinct(self, needed: int, workers: int) -> list[tuple[bytes, int]]:
         # Fails at once where the system does not provide as much memory; none of it is used.
-        np.empty((count, self.min_len + OVERHEAD_BYTES), np.uint8)
+        np.empty((needed, self.min_len + OVERHEAD_BYTES), np.uint8)
         distinct: dict[bytes, int] = {}
         empty_blocks = 0
-        with closing(self._blocks(workers)) as blocks:
-            for block in blocks:
+        with ThreadPoolExecutor(workers) as pool:
+            parts = (pool.map(self.draw, range(i, i + workers)) for i in count(0, workers))
+            for block in chain.from_iterable(parts):
                 before = len(distinct)
                 for index, target in enumerate(block.targets.tolist()):
                     distinct[block.sequence(index).tobytes()] = target
                 empty_blocks = 0 if len(distinct) > before else empty_blocks + 1
-                if len(distinct) >= count or empty_blocks == MAX_EMPTY_BLOCKS:
+                if len(distinct) >= needed or empty_blocks == MAX_EMPTY_BLOCKS:
                     break
-        if len(distinct) < count:
+        if len(distinct) < needed:
             raise UserError(
                 f"listops has {len(distinct)} distinct trees of more than {self.min_len} and fewer "
-                f"than {self.max_len} tokens, {count} needed; widen the lengths or use fewer"
+                f"than {self.max_len} tokens, {needed} needed; widen the lengths or use fewer"
             )
-        return list(distinct.items())[:count]
-
-    def _blocks(self, workers: int) -> Generator[Corpus, None, None]:
-        with ThreadPoolExecutor(workers) as pool:
-            pending = deque(pool.submit(self.draw, block) for block in range(2 * workers))
-            for block in itertools.count(2 * workers):
-                yield pending.popleft().result()
-                pending.append(pool.submit(self.draw, block))
+        return list(distinct.items())[:needed]
 
     def draw(self, block: int) -> Corpus:
         """Draw one block of roots, and keep the trees of the right length, duplicates included."""
@@ -157,18 +161,83 @@ class ListOps(GeneratedTask):
         ends = np.empty(BLOCK, np.int64)
         targets = np.empty(BLOCK, np.uint8)
         rng = _stream(self.seed, block)
-        count = trees.draw_trees(rng, BLOCK, self.min_len, self.max_len, tokens, ends, targets)
-        used = ends[count - 1] if count else 0
-        return Corpus(tokens[:used].copy(), ends[:count], targets[:count])
+        kept = trees.draw_trees(rng, BLOCK, self.min_len, self.max_len, tokens, ends, targets)
+        used = ends[kept - 1] if kept else 0
+        return Corpus(tokens[:used].copy(), ends[:kept], targets[:kept])
+
+
+@tasks.register("listops-lra")
+@dataclass(frozen=True, kw_only=True)
+class OfficialListOps(TreeTask, ImportedTask):
+    """Up to 96,000 train, 2,000 dev and 2,000 test trees of 500 to 2,000 tokens.
+
+    The official files (Tay et al., 2021) have a header and lines of two columns separated by a tab:
+    the tree, with round brackets that pair what is between them, and its value. No digests are
+    published: every tree is evaluated, and its value compared with the column.
+
+    Attributes:
+        train, dev, test: trees in the split of that name.
+    """
+
+    name = "listops-lra"
+    version = 1
+    max_len = OFFICIAL_LENGTH
+    source = Source(
+        title="ListOps as published with the Long Range Arena: trees of 500 to 2,000 tokens",
+        origin="https://storage.googleapis.com/long-range-arena/lra_release.gz",
+        terms="Apache-2.0 (google-research/long-range-arena); cite Nangia and Bowman, arXiv "
+        "1804.06028, and Tay et al., arXiv 2011.04006",
+        give="the folder of listops-1000 or lra_release.gz",
+        pattern=r"basic_(?:train|val|test)\.tsv",
+        examples={"train": 96_000, "dev": 2_000, "test": 2_000},
+    )
+
+    train: int = 96_000
+    dev: int = 2_000
+    test: int = 2_000
+
+    def load(self, split: SplitName) -> Split:
+        """See `Task.load`; also raises UserError where a split has fewer trees than requested."""
+        corpus = Corpus(*self.arrays(specification(split)))
+        chosen = self.subset(split, np.arange(len(corpus)))
+        return corpus.split(chosen, self.max_len, 0)
+
+    @classmethod
+    def convert(cls, files: SourceFiles) -> dict[str, np.ndarray]:
+        """See `ImportedTask.convert`."""
+        arrays = {}
+        for file in files:
+            split = {"train": "train", "val": "dev", "test": "test"}[file.name[6:-4]]
+            lines = file.lines(LINE_LIMIT)
+            for location, header in islice(lines, 1):
+                if header.rstrip(b"\r\n") != b"Source\tTarget":
+                    raise UserError(f"{location} is not the header Source, Target; get it again")
+            rows = [_parse(line, location) for location, line in lines]
+            arrays |= Corpus.of([t for t, _ in rows], [v for _, v in rows]).arrays(split)
+        return arrays
+
+
+def _parse(line: bytes, location: str) -> tuple[bytes, int]:
+    """The tokens and the value of a line."""
+    source, _, target = line.rstrip(b"\r\n").partition(b"\t")
+    try:
+        tokens = tokenise(source.decode("ascii"))
+        value = evaluate(tokens)
+    except (UserError, UnicodeDecodeError) as error:
+        reason = str(error).partition(";")[0]
+        raise UserError(f"{location} is not a tree ({reason}); get it again") from error
+    if len(tokens) > OFFICIAL_LENGTH:
+        raise UserError(
+            f"{location} has {len(tokens)} tokens, {OFFICIAL_LENGTH} at most; get it again"
+        )
+    if target != str(value).encode():
+        shown = target[:20].decode(errors="replace")
+        raise UserError(f"{location} has the value {shown!r}, {value} expected; get it again")
+    return tokens.tobytes(), value
 
 
 def _stream(*seeds: int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seeds)))
-
-
-def word_of(token: int) -> str:
-    """A token as text: a digit, an operator with its opening bracket, or `]`."""
-    return _SPELLING[token]
 
 
 def tokenise(source: str) -> UInt8[np.ndarray, " l"]:

@@ -20,10 +20,13 @@ on one pixel in 0.3 % of the hard set's images, whose class is undetermined.
 
 Deviations: the arena publishes one set; here sets are drawn from a seed, by the same rules. In the
 easy and intermediate sets the number of distractors follows the formula of the hard one. No image
-occurs twice.
+occurs twice. The task `pathfinder-lra` reads the official files, to repeat a published run.
 """
 
+import io
+import math
 import os
+import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -33,10 +36,12 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Int64, UInt8
+from PIL import Image
 
 from tasks.baselines import discs as shallow
 from tasks.contract import SPLITS, Baseline, Split, SplitName
-from tasks.data.sources import GeneratedTask
+from tasks.data.files import Member, Source, SourceFiles
+from tasks.data.sources import CachedTask, GeneratedTask, ImportedTask
 from tasks.lra import pathfinder_drawing as drawing
 from tasks.lra.pathfinder_tables import SCALES, drawing_tables
 from tasks.registry import tasks
@@ -47,6 +52,14 @@ BLOCK = 64
 
 CONTOURS = (6, 9, 14)
 """Paddles of a snake in the easy, the intermediate and the hard set."""
+
+OFFICIAL_SIDE = 32
+
+FILE_LIMIT = 1 << 20
+"""Bytes of an official image or list; a list of 1,000 images has about 60,000."""
+
+ORDER_SEED = 0
+"""Seed of the order of the official images that is cut into train, dev and test."""
 
 
 class Drawing(NamedTuple):
@@ -69,9 +82,29 @@ class Drawing(NamedTuple):
     margin: int
 
 
+class SnakeTask(CachedTask):
+    """Grey images of snakes, one token per pixel, cached as `SPLIT_pixels` and `SPLIT_targets`."""
+
+    classes = 2
+    vocabulary = 256
+    images = True
+    labels = ("two snakes", "one snake")
+
+    def load(self, split: SplitName) -> Split:
+        """See `Task.load`."""
+        pixels, targets = self.arrays(
+            {f"{split}_pixels": f"uint8 n {self.max_len}", f"{split}_targets": "uint8 n"}
+        )
+        return Split.single(torch.from_numpy(pixels), None, torch.from_numpy(targets))
+
+    def shallow_baselines(self) -> Mapping[str, Baseline]:
+        """See `Task.shallow_baselines`: boosted trees on the positions of the discs."""
+        return shallow.BASELINES
+
+
 @tasks.register("pathfinder")
 @dataclass(frozen=True, kw_only=True)
-class Pathfinder(GeneratedTask):
+class Pathfinder(SnakeTask, GeneratedTask):
     """160,000 train, 20,000 dev and 20,000 test images, all distinct, none padded.
 
     Attributes:
@@ -83,10 +116,6 @@ class Pathfinder(GeneratedTask):
 
     name = "pathfinder"
     version = 2
-    classes = 2
-    vocabulary = 256
-    images = True
-    labels = ("two snakes", "one snake")
 
     size: int = 32
     contour: int = 14
@@ -103,17 +132,6 @@ class Pathfinder(GeneratedTask):
                 raise UserError(f"pathfinder.{option}={value} is not one of {listing}; give one")
         self._derive(max_len=self.size**2)
         self._require()
-
-    def load(self, split: SplitName) -> Split:
-        """See `Task.load`."""
-        pixels, targets = self.arrays(
-            {f"{split}_pixels": f"uint8 n {self.max_len}", f"{split}_targets": "uint8 n"}
-        )
-        return Split.single(torch.from_numpy(pixels), None, torch.from_numpy(targets))
-
-    def shallow_baselines(self) -> Mapping[str, Baseline]:
-        """See `Task.shallow_baselines`: boosted trees on the positions of the discs."""
-        return shallow.BASELINES
 
     def generate(self) -> dict[str, np.ndarray]:
         """See `GeneratedTask.generate`."""
@@ -137,14 +155,7 @@ class Pathfinder(GeneratedTask):
                 # On an interrupt, do not wait for blocks that have not begun.
                 pool.shutdown(cancel_futures=True)
         self._redraw_repeated(pixels, targets)
-        ends = [self.train, self.train + self.dev]
-        arrays = {}
-        for split, images, classes in zip(
-            SPLITS, np.split(pixels, ends), np.split(targets, ends), strict=True
-        ):
-            arrays[f"{split}_pixels"] = images.reshape(-1, self.max_len)
-            arrays[f"{split}_targets"] = classes
-        return arrays
+        return _cut(pixels, targets, [self.train, self.train + self.dev])
 
     def draw(self, index: int, attempt: int = 0) -> Drawing:
         """Draw the image of that index; each value of `attempt` is another draw."""
@@ -170,3 +181,112 @@ class Pathfinder(GeneratedTask):
                 other = self.draw(index, attempt)
                 image[:], targets[index] = other.pixels, other.target
             digests.add(digest)
+
+
+@tasks.register("pathfinder-lra")
+@dataclass(frozen=True, kw_only=True)
+class OfficialPathfinder(SnakeTask, ImportedTask):
+    """Up to 160,000 train, 20,000 dev and 20,000 test images, none padded.
+
+    The official files of the hard set at 32 pixels (Tay et al., 2021) are images
+    `imgs/BATCH/sample_NUMBER.png`, and for each batch a list `metadata/BATCH.npy`, which is text in
+    spite of its name: the folder, the file, the number and the class of an image, and the
+    parameters of the generator. A list that is a NumPy array, as the generator itself writes it, is
+    rejected. No digests are published: every image must be listed once, and be a grey PNG.
+
+    Deviation: the arena takes 80 %, 10 % and 10 % of an order that belongs to TensorFlow Datasets;
+    here the order is drawn from a fixed seed.
+
+    Attributes:
+        train, dev, test: images in the split of that name.
+    """
+
+    name = "pathfinder-lra"
+    version = 1
+    max_len = OFFICIAL_SIDE**2
+    source = Source(
+        title="Pathfinder as published with the Long Range Arena: 32 x 32, hard",
+        origin="https://storage.googleapis.com/long-range-arena/lra_release.gz",
+        terms="Apache-2.0 (google-research/long-range-arena); cite Linsley et al., arXiv "
+        "1805.08315, and Tay et al., arXiv 2011.04006",
+        give="the folder of lra_release or lra_release.gz",
+        pattern=r"pathfinder32/curv_contour_length_14/(?:imgs|metadata)/.*",
+        examples={"train": 160_000, "dev": 20_000, "test": 20_000},
+    )
+
+    train: int = 160_000
+    dev: int = 20_000
+    test: int = 20_000
+
+    def load(self, split: SplitName) -> Split:
+        """See `Task.load`; also raises UserError where a split has fewer images than requested."""
+        whole = super().load(split)
+        chosen = torch.from_numpy(self.subset(split, np.arange(len(whole))))
+        return Split.single(whole.sequences[chosen], None, whole.targets[chosen])
+
+    @classmethod
+    def convert(cls, files: SourceFiles) -> dict[str, np.ndarray]:
+        """See `ImportedTask.convert`."""
+        images: dict[str, UInt8[np.ndarray, "h h"]] = {}
+        lists: dict[int, list[tuple[str, int]]] = {}
+        for file in files:
+            name = file.name.split("/", 2)[2]
+            if re.fullmatch(r"imgs/\d+/sample_\d+\.png", name):
+                images[name] = _image(file)
+            elif found := re.fullmatch(r"metadata/(\d+)\.npy", name):
+                lists[int(found.group(1))] = _list(file)
+            else:
+                raise UserError(f"{file.location} is neither an image nor a list; remove it")
+        listed = [entry for number in sorted(lists) for entry in lists[number]]
+        names = [name for name, _ in listed]
+        if len({*names}) < len(names):
+            raise UserError(f"{files.path} lists an image twice in its metadata; get it again")
+        if missing := [name for name in names if name not in images]:
+            raise UserError(f"{files.path} contains no {missing[0]}; get it again")
+        order = np.random.Generator(np.random.PCG64(ORDER_SEED)).random(len(names)).argsort()
+        pixels = np.empty((len(names), cls.max_len), np.uint8)
+        for row, index in enumerate(order):
+            pixels[row] = images[names[index]].ravel()
+        targets = np.array([target for _, target in listed], np.uint8)[order]
+        return _cut(pixels, targets, [len(order) * 8 // 10, len(order) * 9 // 10])
+
+
+def _cut(
+    pixels: UInt8[np.ndarray, "n ..."], targets: UInt8[np.ndarray, " n"], ends: list[int]
+) -> dict[str, np.ndarray]:
+    """The arrays to cache; `ends` are the first images of dev and of test."""
+    parts = zip(SPLITS, np.split(pixels, ends), np.split(targets, ends), strict=True)
+    arrays = {}
+    for split, images, classes in parts:
+        arrays[f"{split}_pixels"] = images.reshape(len(images), math.prod(pixels.shape[1:]))
+        arrays[f"{split}_targets"] = classes
+    return arrays
+
+
+def _image(file: Member) -> UInt8[np.ndarray, "h h"]:
+    content = file.read(FILE_LIMIT)
+    try:
+        with Image.open(io.BytesIO(content), formats=["PNG"]) as image:
+            if image.mode == "L" and image.size == (OFFICIAL_SIDE, OFFICIAL_SIDE):
+                return np.array(image)
+            form = f"{image.mode} {image.width} x {image.height}"
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise UserError(f"{file.location} is not a readable PNG; get it again") from error
+    raise UserError(
+        f"{file.location} is {form}, grey {OFFICIAL_SIDE} x {OFFICIAL_SIDE} expected; get it again"
+    )
+
+
+def _list(file: Member) -> list[tuple[str, int]]:
+    """The name and the class of each image of a batch."""
+    entries = []
+    for location, line in file.lines(FILE_LIMIT):
+        if line.startswith(b"\x93NUMPY"):
+            raise UserError(f"{file.location} is a NumPy array, text expected; get it again")
+        fields = line.split()
+        if len(fields) < 4 or fields[3] not in (b"0", b"1"):
+            raise UserError(
+                f"{location} is not a folder, a file, a number and a class; get it again"
+            )
+        entries.append((b"/".join(fields[:2]).decode("ascii", errors="replace"), int(fields[3])))
+    return entries

@@ -23,31 +23,38 @@ All draws use `Generator.random`, whose stream NumPy guarantees.
 from typing import TypeAlias
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Float64, Int64, UInt8
 from numba import njit
 from numpy.random import Generator
 
-from tasks.lra.pathfinder_growth import (
-    MAX_FREE,
-    Cells,
-    Levels,
-    Paddles,
-    Patch,
-    Point,
-    cover,
-    extend,
-    inside,
-    seed,
-    seed_second,
-)
-from tasks.lra.pathfinder_tables import FULL, Tables
+from tasks.lra.pathfinder_tables import ANGLES, FULL, Tables
 
 Canvas: TypeAlias = Float64[np.ndarray, "h h"]
+Levels: TypeAlias = UInt8[np.ndarray, "h h"]
+Patch: TypeAlias = UInt8[np.ndarray, "w w"]
+Paddle: TypeAlias = Int64[np.ndarray, " 3"]
+Paddles: TypeAlias = Int64[np.ndarray, "p 3"]
+Point: TypeAlias = Int64[np.ndarray, " 2"]
+Vector: TypeAlias = Float64[np.ndarray, " 2"]
+Cells: TypeAlias = Int64[np.ndarray, "k 2"]
+Weights: TypeAlias = Float64[np.ndarray, " j"]
 
 DISTRACTOR_ATTEMPTS = 5
 
 MIN_FREE = 0.01
 """The share of free pixels below which no distractor is started."""
+
+MAX_FREE = 76
+"""The highest level of the mask that counts as free: 0.3 of 255."""
+
+COLLISION = 459
+"""The sum of two masks from which on they collide: 1.8 times 255."""
+
+ATTEMPTS = 3
+"""At a first paddle, and at a head."""
+
+MIN_WEIGHT = 1e-4 * FULL
+"""The sum of weights below which a snake cannot grow."""
 
 
 # Compiled in each process that generates: an on-disk cache of machine code needs a writable folder
@@ -92,9 +99,8 @@ def draw(
 @njit(nogil=True)
 def grow_pair(rng: Generator, tables: Tables, mask: Levels, paddles: Paddles) -> bool:
     """Try once to draw the two snakes; `mask` is overwritten."""
-    for y in range(tables.size):
-        for x in range(tables.size):
-            mask[y, x] = 0 if inside(tables.size, tables.border, y, x) else FULL
+    mask[:] = FULL
+    mask[tables.border : -tables.border, tables.border : -tables.border] = 0
     pivots = np.empty((2, 2), np.int64)
     first, second = paddles[: tables.contour], paddles[tables.contour : 2 * tables.contour]
     if not seed(rng, tables, mask, True, first[0], pivots[0]):
@@ -115,17 +121,12 @@ def scatter(rng: Generator, tables: Tables, mask: Levels, paddles: Paddles) -> b
     """Try a few times to draw one distractor; on success add it to `mask`."""
     pivot = np.empty(2, np.int64)
     for _ in range(DISTRACTOR_ATTEMPTS):
-        free = 0
-        for level in mask.flat:
-            free += level <= MAX_FREE
-        if free < MIN_FREE * mask.size:
+        if (mask <= MAX_FREE).sum() < MIN_FREE * mask.size:
             return False
         trial = mask.copy()
         started = seed(rng, tables, trial, False, paddles[0], pivot)
         if started and grow(rng, tables, trial, paddles, pivot):
-            for y in range(tables.size):
-                for x in range(tables.size):
-                    mask[y, x] = trial[y, x]
+            mask[:] = trial
             return True
     return False
 
@@ -157,14 +158,10 @@ def render(tables: Tables, paddles: Paddles, discs: Cells, image: Levels) -> Non
         top = min(max(y - side // 2, 0), tables.size - side)
         left = min(max(x - side // 2, 0), tables.size - side)
         put(canvas, tables.discs[y - top, x - left], top, left, 1.0)
-    lowest, highest = np.inf, 0.0
-    for level in canvas.flat:
-        lowest, highest = min(lowest, level), max(highest, level)
-    scale = FULL / (highest - lowest)
-    for y in range(tables.size):
-        for x in range(tables.size):
-            # The conversion truncates: adding a half rounds.
-            image[y, x] = np.uint8((canvas[y, x] - lowest) * scale + 0.5)
+    lowest = canvas.min()
+    scale = FULL / (canvas.max() - lowest)
+    # The conversion truncates: adding a half rounds.
+    image[:] = ((canvas - lowest) * scale + 0.5).astype(np.uint8)
 
 
 @njit(nogil=True)
@@ -175,3 +172,184 @@ def put(canvas: Canvas, patch: Patch, top: int, left: int, contrast: float) -> N
         for column in range(max(left, 0), min(left + len(patch), size)):
             level = contrast * patch[row - top, column - left]
             canvas[row, column] = max(canvas[row, column], level)
+
+
+# Inner loops take single arrays: passing all tables costs more than the loops.
+@njit(nogil=True)
+def seed(
+    rng: Generator, tables: Tables, mask: Levels, central: bool, paddle: Paddle, pivot: Point
+) -> bool:
+    """Draw a first paddle where it fits: in the middle of an empty window, or anywhere.
+
+    It is written to `paddle` and `pivot`, here and below; they are undefined on failure.
+    """
+    free = np.empty((mask.size, 2), np.int64)
+    for _ in range(ATTEMPTS):
+        angle = int(ANGLES * rng.random())
+        cells = tables.fits[angle, : tables.fit_counts[angle]]
+        if len(cells) == 0:
+            return False
+        if central:
+            count = find_central(tables.size, 2 * tables.tail_distance, cells, free)
+        else:
+            count = find_free(mask, cells, free)
+        if count == 0:
+            return False
+        chosen = int(count * rng.random())
+        paddle[0], paddle[1], paddle[2] = free[chosen, 0], free[chosen, 1], angle
+        if begin(tables.size, tables.onset[angle], tables.joints[angle], paddle, pivot):
+            return True
+    return False
+
+
+@njit(nogil=True)
+def find_central(size: int, band: int, cells: Cells, free: Cells) -> int:
+    """List the pixels whose cells are all inside the `band` at the border; return their number."""
+    top, left, bottom, right = 0, 0, size, size
+    for cell in range(len(cells)):
+        top, left = max(top, band - cells[cell, 0]), max(left, band - cells[cell, 1])
+        bottom = min(bottom, size - band - cells[cell, 0])
+        right = min(right, size - band - cells[cell, 1])
+    count = 0
+    for y in range(top, bottom):
+        for x in range(left, right):
+            free[count, 0], free[count, 1] = y, x
+            count += 1
+    return count
+
+
+@njit(nogil=True)
+def find_free(mask: Levels, cells: Cells, free: Cells) -> int:
+    """List the pixels whose cells are all free or outside the window; return their number."""
+    size = len(mask)
+    count = 0
+    for y in range(size):
+        for x in range(size):
+            fits = True
+            for cell in range(len(cells)):
+                row, column = y + cells[cell, 0], x + cells[cell, 1]
+                if inside(size, 0, row, column) and mask[row, column] > MAX_FREE:
+                    fits = False
+                    break
+            if fits:
+                free[count, 0], free[count, 1] = y, x
+                count += 1
+    return count
+
+
+@njit(nogil=True)
+def inside(size: int, band: int, y: int, x: int) -> bool:
+    """Whether a pixel is in the window without its outermost `band` pixels."""
+    return band <= y < size - band and band <= x < size - band
+
+
+@njit(nogil=True)
+def begin(size: int, onset: Vector, joint: Vector, paddle: Paddle, pivot: Point) -> bool:
+    """Find the pivot of a first paddle; return whether it and the head are in the window."""
+    y, x = step(paddle[0], onset[0]), step(paddle[1], onset[1])
+    pivot[0], pivot[1] = step(y, joint[0]), step(x, joint[1])
+    return inside(size, 0, y, x) and inside(size, 0, pivot[0], pivot[1])
+
+
+@njit(nogil=True)
+def step(coordinate: int, distance: float) -> int:
+    """The coordinate of the next point: the ceiling of the sum in double precision."""
+    return int(np.ceil(coordinate + distance))
+
+
+@njit(nogil=True)
+def seed_second(
+    rng: Generator, tables: Tables, other: Paddle, paddle: Paddle, pivot: Point
+) -> bool:
+    """Draw a first paddle whose tail is at the distance of the tails from another's."""
+    for _ in range(ATTEMPTS):
+        bearing = int(ANGLES * rng.random())
+        # Halves are rounded to even, as in NumPy.
+        paddle[0] = int(np.rint(other[0] + tables.tail_distance * tables.compass[bearing, 0]))
+        paddle[1] = int(np.rint(other[1] + tables.tail_distance * tables.compass[bearing, 1]))
+        paddle[2] = int(ANGLES * rng.random())
+        if begin(tables.size, tables.onset[paddle[2]], tables.joints[paddle[2]], paddle, pivot):
+            return True
+    return False
+
+
+@njit(nogil=True)
+def extend(
+    rng: Generator, tables: Tables, mask: Levels, last: Paddle, paddle: Paddle, pivot: Point
+) -> bool:
+    """Draw the paddle after `last`, whose pivot is given; then add `last` to `mask`."""
+    pivot[0] = step(pivot[0], tables.pivots[last[2], 0])
+    pivot[1] = step(pivot[1], tables.pivots[last[2], 1])
+    weights = np.empty(len(tables.heads))
+    total = weigh(mask, tables.near, tables.heads, pivot, tables.turns[last[2]], weights)
+    if total < MIN_WEIGHT:
+        return False
+    for _ in range(ATTEMPTS):
+        chosen = choose(weights, total * rng.random())
+        paddle[0] = pivot[0] + tables.heads[chosen, 0]
+        paddle[1] = pivot[1] + tables.heads[chosen, 1]
+        paddle[2] = ANGLES + chosen
+        if not collides(mask, tables.masks[paddle[2]], paddle):
+            cover(mask, tables.masks[last[2]], last)
+            return True
+    return False
+
+
+@njit(nogil=True)
+def weigh(
+    mask: Levels, near: Cells, heads: Cells, pivot: Point, turns: Weights, weights: Weights
+) -> float:
+    """Compute the weight of each head, 0 outside the window; return their sum."""
+    size = len(mask)
+    total = 0.0
+    for head in range(len(heads)):
+        weights[head] = 0.0
+        y, x = pivot[0] + heads[head, 0], pivot[1] + heads[head, 1]
+        if turns[head] > 0.0 and inside(size, 0, y, x):
+            covered = 0
+            for cell in range(len(near)):
+                row, column = y + near[cell, 0], x + near[cell, 1]
+                if inside(size, 0, row, column):
+                    covered = max(covered, int(mask[row, column]))
+            weights[head] = (FULL - covered) * turns[head]
+            total += weights[head]
+    return total
+
+
+@njit(nogil=True)
+def choose(weights: Weights, threshold: float) -> int:
+    """The first head at which the running sum of weights exceeds the threshold."""
+    running = 0.0
+    chosen = 0
+    for head in range(len(weights)):
+        if weights[head] > 0.0:
+            chosen = head
+            running += weights[head]
+            if running > threshold:
+                break
+    return chosen
+
+
+@njit(nogil=True)
+def collides(mask: Levels, patch: Patch, paddle: Paddle) -> bool:
+    """Whether the mask and that of a paddle collide at a pixel."""
+    size, half = len(mask), len(patch) // 2
+    y, x = paddle[0], paddle[1]
+    for row in range(max(y - half, 0), min(y + half + 1, size)):
+        for column in range(max(x - half, 0), min(x + half + 1, size)):
+            added = int(patch[row - y + half, column - x + half])
+            if added + int(mask[row, column]) >= COLLISION:
+                return True
+    return False
+
+
+@njit(nogil=True)
+def cover(levels: Levels, patch: Patch, paddle: Paddle) -> None:
+    """Add the patch of a paddle to a mask, by maximum, clipped to the window."""
+    size, half = len(levels), len(patch) // 2
+    y, x = paddle[0], paddle[1]
+    for row in range(max(y - half, 0), min(y + half + 1, size)):
+        for column in range(max(x - half, 0), min(x + half + 1, size)):
+            level = patch[row - y + half, column - x + half]
+            if level > levels[row, column]:
+                levels[row, column] = level

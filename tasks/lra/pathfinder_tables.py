@@ -51,7 +51,7 @@ class Scale:
     Attributes:
         paddle: length L of a paddle in pixels.
         thickness: its thickness in pixels.
-        margins: gaps m between paddles in pixels, one of which is drawn for each image.
+        margins: gaps m between paddles in pixels; one is drawn for each image.
         tail_distance: distance of the two tails in pixels.
         radius: radius of a disc in pixels.
         continuity: factor of a turn in its weight: a larger one makes snakes straighter.

@@ -20,8 +20,8 @@ import numpy as np
 import torch
 
 from tasks.contract import SPLITS, Split, SplitName
-from tasks.data.archives import SourceFiles
-from tasks.data.corpus import FIRST_BYTE, ByteTask, pad, subsample
+from tasks.data.corpus import FIRST_BYTE, ByteTask, pad
+from tasks.data.files import Source, SourceFiles
 from tasks.data.sources import ImportedTask
 from tasks.registry import tasks
 from zoo.registry import UserError
@@ -34,8 +34,6 @@ LINE_LIMIT = 1 << 26
 
 COLUMNS = ("label", "id1", "id2", "text1", "text2")
 LABELS = {b"0": 0, b"0.0": 0, b"1": 1, b"1.0": 1}
-OFFICIAL_SPLITS = {"train": "train", "eval": "dev", "test": "test"}
-"""Our name of each official split."""
 
 
 @tasks.register("retrieval")
@@ -54,6 +52,16 @@ class Retrieval(ByteTask, ImportedTask):
     sequences = 2
     labels = ("no citation", "citation")
 
+    source = Source(
+        title="ACL Anthology Network (AAN): pairs of papers, and whether one cites the other",
+        origin="https://storage.googleapis.com/long-range-arena/lra_release.gz",
+        terms="no licence stated for the texts; cite Radev et al., 2013, and Tay et al., arXiv "
+        "2011.04006",
+        give="the folder of lra_release or lra_release.gz",
+        pattern=r"new_aan_pairs\.(?:train|eval|test)\.tsv",
+        examples={"train": 147_086, "dev": 18_090, "test": 17_437},
+    )
+
     max_len: int = 4000
     train: int = 147_086
     dev: int = 18_090
@@ -69,7 +77,7 @@ class Retrieval(ByteTask, ImportedTask):
     def load(self, split: SplitName) -> Split:
         """See `Task.load`; also raises UserError where a split has fewer pairs than requested.
 
-        The split stores only the texts of its own pairs.
+        The split stores only the texts of its pairs.
         """
         values, ends, pairs, targets = self.arrays(
             {
@@ -79,7 +87,7 @@ class Retrieval(ByteTask, ImportedTask):
                 f"{split}_targets": "uint8 n",
             }
         )
-        chosen = subsample(f"retrieval.{split}", np.arange(len(targets)), getattr(self, split))
+        chosen = self.subset(split, np.arange(len(targets)))
         used, indices = np.unique(pairs[chosen], return_inverse=True)
         sequences, lengths = pad(values, ends, used.astype(np.int64), self.max_len, FIRST_BYTE)
         return Split(
@@ -100,15 +108,17 @@ class Retrieval(ByteTask, ImportedTask):
         import pandas
 
         numbers: dict[bytes, int] = {}
-        uses, targets = {}, {}
+        uses: dict[str, list[int]] = {split: [] for split in SPLITS}
+        targets: dict[str, list[int]] = {split: [] for split in SPLITS}
         for file in files:
-            split = OFFICIAL_SPLITS[file.name.split(".")[1]]
-            uses[split], targets[split] = [], []
+            split = {"train": "train", "eval": "dev", "test": "test"}[file.name.split(".")[1]]
             for location, line in file.lines(LINE_LIMIT):
                 texts, target = _parse(line, location)
                 uses[split] += [numbers.setdefault(text, len(numbers)) for text in texts]
                 targets[split].append(target)
-        codes, order = pandas.factorize(np.concatenate([uses[split] for split in SPLITS]))
+        codes, order = pandas.factorize(
+            np.array([use for split in SPLITS for use in uses[split]], np.int64)
+        )
         ends = np.cumsum([len(uses[split]) for split in SPLITS])
         distinct = list(numbers)
         ordered = [distinct[number] for number in order]

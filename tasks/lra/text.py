@@ -15,14 +15,13 @@ of the sorted files of the official `aclImdb` folder.
 import json
 import lzma
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
 from tasks.contract import Split, SplitName
-from tasks.data.archives import Member, SourceFiles
-from tasks.data.corpus import FIRST_BYTE, ByteTask, Corpus, choose, official, specification
+from tasks.data.corpus import FIRST_BYTE, ByteTask, Corpus, in_split, official, specification
+from tasks.data.files import File, Source, SourceFiles
 from tasks.data.sources import ImportedTask
 from tasks.registry import tasks
 from zoo.registry import UserError, require_at_least
@@ -32,6 +31,9 @@ REVIEW_LIMIT = 1 << 20
 
 REVIEW = re.compile(r"(train|test)/(neg|pos)/(\d+)_\d+\.txt")
 """The path of a review in the official folder."""
+
+PACKED = 10_000_000
+"""Bytes of a repacked file, at most."""
 
 
 @tasks.register("text")
@@ -49,6 +51,45 @@ class Text(ByteTask, ImportedTask):
     classes = 2
     labels = ("bad", "good")
 
+    source = Source(
+        title="Large Movie Review Dataset v1.0 (IMDb), labelled part: negative then positive, each "
+        "by number",
+        origin="https://ai.stanford.edu/~amaas/data/sentiment/",
+        terms="no licence stated; cite Maas et al., ACL 2011; research use, the texts belong to "
+        "their authors",
+        give="the folder of imdb_train.jsonl.xz and imdb_test.jsonl.xz, or aclImdb or "
+        "aclImdb_v1.tar.gz",
+        pattern=r"imdb_(?:train|test)\.jsonl\.xz|(?:train|test)/(?:neg|pos)/[^/]*",
+        examples={"train": 25_000, "test": 25_000},
+        arrays={
+            "train_values": "adb4d9156083e5775c19e35f96b746f60d1716683b9e6911284fc3e2c7c2157b",
+            "train_ends": "be372a94829570980862e69ae6a72318b68f58f88cbbc3de809ed398f9b80c3e",
+            "train_targets": "9964888963efd7b88e0af0bfafab25966b83719200f7a4bbfc1dc3bf45e4ea97",
+            "test_values": "75055f6305824731d1116d3ad0e8b8b18c7e2e50bddaf2786d3d4ed5ea0c19a8",
+            "test_ends": "a6b7354ea2641c635209a220dff3f2b1063d95133987ba084730216cebd7b713",
+            "test_targets": "9964888963efd7b88e0af0bfafab25966b83719200f7a4bbfc1dc3bf45e4ea97",
+        },
+        files=(
+            File(
+                "imdb_train.jsonl.xz",
+                9_103_988,
+                "sha256:ad8e53f08542ee07748dc0855b9e0cf58450e5b481877abb365e4205f39a523a",
+            ),
+            File(
+                "imdb_test.jsonl.xz",
+                8_867_268,
+                "sha256:c78edd59f77d18e6b08ba099dddd63d43dfe3daeeb3c61d1fe53511f90e07562",
+            ),
+            # As TensorFlow Datasets and several independent projects list it.
+            File(
+                "aclImdb_v1.tar.gz",
+                84_125_825,
+                "sha256:c40f74a18d3b61f90feba1e17730e0d38e8b97c05fde7008942e91923d1658fe",
+                "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz",
+            ),
+        ),
+    )
+
     max_len: int = 4000
     train: int = 22_500
     dev: int = 2_500
@@ -61,45 +102,27 @@ class Text(ByteTask, ImportedTask):
     def load(self, split: SplitName) -> Split:
         """See `Task.load`; also raises UserError where a split has fewer reviews than requested."""
         corpus = Corpus(*self.arrays(specification(official(split))))
-        count, repeats = getattr(self, split), corpus.repeats()
-        chosen = choose("text", corpus.targets, split, count, repeats)
+        chosen = self.subset(split, in_split(corpus.targets, split, corpus.repeats()))
         return corpus.split(chosen, self.max_len, FIRST_BYTE)
 
     @classmethod
     def convert(cls, files: SourceFiles) -> dict[str, np.ndarray]:
-        """See `ImportedTask.convert`."""
-        read = _read_lines if files.layout.name == "lines" else _read_folders
+        """See `ImportedTask.convert`: of the repacked JSON lines, or of a file for each review."""
+        splits: dict[str, dict[tuple[int, int], bytes]] = {"train": {}, "test": {}}
+        for file in files:
+            if file.name.endswith(".xz"):
+                reviews = splits["train" if "train" in file.name else "test"]
+                lines = lzma.decompress(file.read(PACKED)).splitlines()
+                for number, row in enumerate(map(json.loads, lines)):
+                    reviews[row["label"], number] = row["text"].encode()
+            elif parts := REVIEW.fullmatch(file.name):
+                split, label, number = parts.groups()
+                splits[split][int(label == "pos"), int(number)] = file.read(REVIEW_LIMIT)
+            else:
+                raise UserError(f"{file.location} is not named NUMBER_RATING.txt; get it again")
         arrays = {}
-        for split, reviews in read(files).items():
-            targets, texts = zip(*reviews, strict=True)
+        for split, reviews in splits.items():
+            keys = sorted(reviews)
+            texts, targets = [reviews[key] for key in keys], [label for label, _ in keys]
             arrays |= Corpus.of(texts, targets).arrays(split)
         return arrays
-
-
-Reviews = dict[str, list[tuple[int, bytes]]]
-"""Class and bytes of each review, by split."""
-
-
-def _read_lines(files: Iterable[Member]) -> Reviews:
-    """The repacked files: JSON lines."""
-    splits: Reviews = {"train": [], "test": []}
-    for file in files:
-        reviews = [json.loads(line) for line in lzma.decompress(file.stream.read()).splitlines()]
-        split = "train" if "train" in file.name else "test"
-        splits[split] = [(review["label"], review["text"].encode()) for review in reviews]
-    return splits
-
-
-def _read_folders(files: Iterable[Member]) -> Reviews:
-    """The official folder: one file per review."""
-    splits: dict[str, dict[tuple[int, int], bytes]] = {"train": {}, "test": {}}
-    for file in files:
-        parts = REVIEW.fullmatch(file.name)
-        if parts is None:
-            raise UserError(f"{file.location} is not named NUMBER_RATING.txt; get it again")
-        split, label, number = parts.groups()
-        splits[split][int(label == "pos"), int(number)] = file.read(REVIEW_LIMIT)
-    return {
-        split: [(label, review) for (label, _), review in sorted(reviews.items())]
-        for split, reviews in splits.items()
-    }

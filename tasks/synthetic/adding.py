@@ -19,7 +19,7 @@ from tasks.synthetic.base import Examples, Stream, SyntheticTask
 class Adding(SyntheticTask):
     """Token 1 + i is the number i / (levels - 1); the same number marked is `levels` higher.
 
-    As a marked number has a token of its own, the sum is linear in how often each token occurs: the
+    As a marked number has another token, the sum is linear in how often each token occurs: the
     baseline *bag of tokens* solves it. The task tests whether a model can be optimised to find two
     tokens among many at any length, not whether it moves information between positions.
 

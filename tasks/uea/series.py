@@ -13,7 +13,7 @@ Bagnall et al., "The UEA multivariate time series classification archive, 2018",
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -21,8 +21,8 @@ from jaxtyping import Float32, Float64, Int64, UInt8
 
 from tasks.baselines import rocket
 from tasks.contract import Baseline, Split, SplitName
-from tasks.data.archives import SourceFiles
-from tasks.data.corpus import DEV_SEED, official, subsample
+from tasks.data.corpus import DEV_SEED, official
+from tasks.data.files import SourceFiles
 from tasks.data.sources import ImportedTask
 from tasks.uea.ts_format import read
 from zoo.registry import UserError, require_at_least
@@ -48,12 +48,10 @@ class SeriesTask(ImportedTask):
     """A set of the archive; its subclasses give its name and sizes.
 
     Attributes:
-        archive_name: its name in the archive.
         max_len: time points to which a series is truncated.
         train, dev, test: series in the split of that name.
     """
 
-    archive_name: ClassVar[str]
     vocabulary = 0
 
     max_len: int
@@ -123,7 +121,7 @@ class SeriesTask(ImportedTask):
             }
         )
         indices = np.arange(len(targets)) if split == "test" else hold_out(targets)[split]
-        chosen = subsample(f"{self.name}.{split}", indices, getattr(self, split))
+        chosen = self.subset(split, indices)
         starts = ends - np.diff(ends, prepend=0)
         series = [
             filled(values[start:end][: self.max_len])

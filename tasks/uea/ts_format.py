@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float32
 
-from tasks.data.archives import Member
+from tasks.data.files import Member
 from zoo.registry import UserError
 
 LINE_LIMIT = 1 << 24

@@ -190,7 +190,7 @@ def test_a_card_without_data_says_how_to_get_them(name, call, monkeypatch, tmp_p
     assert f"\n{keys}{line.removeprefix(name)}\n" in text
     assert "| SHA-256" not in text and "Example 1" not in text and str(tmp_path) not in text
     if name == "image":
-        source = Image.source()
+        source = Image.source
         assert texts(text)["origin"] == [f"<{source.origin}>"]
         assert texts(text)["terms"] == [source.terms]
     both = card([settings[0], described_task(Squares())], "tasks")

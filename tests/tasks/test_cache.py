@@ -4,7 +4,6 @@ import errno
 import hashlib
 import io
 import os
-import platform
 import subprocess
 import sys
 import threading
@@ -21,7 +20,7 @@ from tasks.data import cache
 from tasks.lra.image import Image
 from tasks.lra.listops import ListOps
 from tasks.lra.text import Text
-from tests.tasks.conftest import change_layout, file_entry
+from tests.tasks.conftest import known
 from zoo.registry import UserError
 
 ARRAYS = {"a": np.arange(5), "b": np.zeros((2, 3), np.uint8)}
@@ -51,8 +50,7 @@ def test_similar_keys_never_collide():
     for number, key in enumerate(keys):
         cache.write(key, {"a": np.array(number)})
     assert [value(key) for key in keys] == list(range(len(keys)))
-    assert cache.find("set@1[a=?]") is None
-    assert len(cache.find_all("set@1")) == 5
+    assert cache.find("set@1[a=?]") is None and len(cache.find_all("set@1")) == 5
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "empty"])
@@ -140,24 +138,19 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("what", DAMAGED)
-def test_a_damaged_archive_is_one_line_in_the_cache_and_on_import(home, images, what):
+def test_a_damaged_archive_is_one_line_in_the_cache_and_on_import(
+    home, images, what, tmp_path, declare
+):
     content = archive_of("a.npy", *DAMAGED[what])
     home.mkdir(exist_ok=True)
     (home / f"set@1.{hashlib.sha256(content).hexdigest()}.npz").write_bytes(content)
     with pytest.raises(UserError, match="it is not an NPZ file; delete it, then make it again"):
         cache.read("set@1", {"a": "int64 n"}, "make it again")
-    path = images.folder / "images.npz"
+    path = tmp_path / "packed" / "cifar10_gray_uint8.npz"
     path.write_bytes(archive_of("x_train.npy", *DAMAGED[what]))
-    source = change_layout(images.source, files=(file_entry(path),))
-    with pytest.raises(UserError, match=r"images.npz cannot be decoded"):
-        Image.import_files(images.folder, source)
-
-
-def test_the_data_of_a_task_are_checked_for_type_and_shape(images):
-    Image.import_files(images.folder, images.source)
-    cache.write("image@1", {"test_pixels": np.zeros((3, 9), np.uint8), "test_targets": ARRAYS["a"]})
-    with pytest.raises(UserError, match=r"test_pixels is uint8 \(3, 9\), 'uint8 n 1024' expected"):
-        Image().load("test")
+    declare(Image, files=(known(path),))
+    with pytest.raises(UserError, match=r"uint8.npz cannot be decoded"):
+        Image.import_files(path)
 
 
 def test_pickled_objects_are_never_read():
@@ -176,40 +169,30 @@ def test_a_pipe_or_folder_named_like_a_data_file_is_an_error(home, make):
     assert not cache.is_valid(path)
 
 
-def test_temporary_files_of_ended_processes_are_removed(home):
+def test_temporary_files_that_nobody_writes_are_removed(home):
     home.mkdir()
-    with subprocess.Popen([sys.executable, "-c", ""]) as process:
-        pass
-    names = [f".set@1-{platform.node()}-{pid}-1.partial" for pid in (process.pid, os.getpid())]
-    names.append(f".set@1-elsewhere-{process.pid}-1.partial")
-    for name in names:
-        (home / name).touch()
-    (home / ".old.computing.lock").touch()
-    with cache.one_at_a_time("set"):
-        cache.remove_partial()
-        left = sorted(path.name for path in home.iterdir())
-    assert left == sorted([".set.computing.lock", *names[1:]])
-    assert sorted(path.name for path in home.iterdir()) == sorted(names[1:])
+    for name, age in (("old", 4000), ("new", 3000)):
+        (home / f".{name}.partial").touch()
+        os.utime(home / f".{name}.partial", (time.time() - age,) * 2)
+    cache.remove_partial()
+    assert [path.name for path in home.iterdir()] == [".new.partial"]
 
 
-def test_nothing_is_generated_for_a_cache_that_cannot_be_written(home, monkeypatch):
+def test_nothing_is_made_for_a_cache_that_cannot_be_written(home, images, monkeypatch, tmp_path):
     home.write_text("a file")
     monkeypatch.setenv(cache.HOME_VARIABLE, str(home / "below"))
-    line = r"below cannot be {} \(Not a directory\); set HARNESS_DATA to"
-    with pytest.raises(UserError, match=line.format("written")):
-        cache.write("set@1", ARRAYS)
     monkeypatch.setattr(ListOps, "generate", lambda self: pytest.fail("generated"))
-    for use in (cache.find, cache.find_all, lambda key: ListOps(**TREES).load("train")):
-        with pytest.raises(UserError, match=line.format("read")):
-            use("set@1")
-
-
-def test_nothing_is_converted_for_a_cache_that_cannot_be_written(home, images, monkeypatch):
-    home.write_text("a file")
-    monkeypatch.setenv(cache.HOME_VARIABLE, str(home / "below"))
     monkeypatch.setattr(Image, "convert", lambda files: pytest.fail("converted"))
-    with pytest.raises(UserError, match=r"cannot be written \(Not a directory\); set HARNESS"):
-        Image.import_files(images.folder, images.source)
+    for use, verb in (
+        (lambda: cache.write("set@1", ARRAYS), "written"),
+        (lambda: Image.import_files(tmp_path / "packed"), "written"),
+        (lambda: cache.find("set@1"), "read"),
+        (lambda: cache.find_all("set@1"), "read"),
+        (lambda: ListOps(**TREES).load("train"), "read"),
+    ):
+        line = rf"below cannot be {verb} \(Not a directory\); set HARNESS_DATA to"
+        with pytest.raises(UserError, match=line):
+            use()
 
 
 def test_a_damaged_generated_set_is_generated_again_once_deleted(home):
@@ -253,7 +236,7 @@ def test_a_full_disk_is_one_line(reviews, home, monkeypatch, kind):
     message = rf"cannot be written to {home} \(No space left on device\); make room there"
     with pytest.raises(UserError, match=message):
         if kind == "imported":
-            Text.import_files(reviews.folder, reviews.source)
+            Text.import_files(reviews)
         else:
             ListOps(**TREES).load("dev")
     assert [path for path in home.iterdir() if path.suffix != ".lock"] == []
@@ -278,7 +261,7 @@ def test_a_killed_write_leaves_nothing_under_the_final_name(home):
         writer.kill()
     assert cache.find("set@1") is None and len(list(home.iterdir())) == 1
     path = cache.write("set@1", ARRAYS)
-    assert list(home.iterdir()) == [path]
+    assert list(home.glob("*.npz")) == [path]
 
 
 @pytest.mark.slow
@@ -295,29 +278,35 @@ def test_two_processes_may_write_the_same_set_at_once(home, array):
     assert len(list(home.glob("*.npz"))) == 1
 
 
-def test_one_process_at_a_time_replaces_the_file_of_a_set(home, lock_held):
-    cache.write("set@1", {"a": np.array(0)})
-    writer = threading.Thread(target=cache.write, args=("set@1", {"a": np.array(1)}))
-    with lock_held(home / ".set@1.lock") as waited_for:
-        writer.start()
-        waited_for.wait()
-        assert writer.is_alive() and value("set@1") == 0
-    writer.join()
-    assert value("set@1") == 1
+def test_what_is_written_last_replaces_files_of_the_same_or_a_later_time(home):
+    other = cache.write("set@1", {"a": np.array(0)})
+    content = other.read_bytes()
+    path = cache.write("set@1", {"a": np.array(1)})
+    other.write_bytes(content)  # of another process
+    for late in (other, path):
+        os.utime(late, ns=(0, 2 * 10**18))
+    last = cache.write("set@1", {"a": np.array(2)})
+    assert value("set@1") == 2 and [*home.glob("*.npz")] == [last]
 
 
-def test_one_process_at_a_time_generates_a_set(home, monkeypatch, lock_held):
+def test_one_process_at_a_time_generates_a_set(home, monkeypatch):
     trees = ListOps(**TREES)
     trees.load("dev")
     (path,) = home.glob("*.npz")
     content = path.read_bytes()
     path.unlink()
-    loaded = []
-    other = threading.Thread(target=lambda: loaded.append(trees.load("dev")))
+    loaded, waits, acquire = [], threading.Event(), filelock.FileLock.acquire
+
+    def wait(lock, *arguments, **options):
+        waits.set()
+        return acquire(lock, *arguments, **options)
+
     monkeypatch.setattr(ListOps, "generate", None)
-    with lock_held(home / f".{trees.key}.computing.lock") as waited_for:
+    other = threading.Thread(target=lambda: loaded.append(trees.load("dev")))
+    with filelock.FileLock(home / f".{trees.key}.computing.lock"), monkeypatch.context() as patch:
+        patch.setattr(filelock.FileLock, "acquire", wait)
         other.start()
-        waited_for.wait()
+        waits.wait()
         path.write_bytes(content)
     other.join()
     assert len(loaded) == 1

@@ -1,203 +1,183 @@
 """Importing: only verified files, from folders, archives and files; and the status of the cache."""
 
-import hashlib
+import io
 import os
 import re
 import tarfile
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tasks.data import sources
 from tasks.data.corpus import hold_out
-from tasks.data.files import Archive, source_of
+from tasks.data.files import Member
+from tasks.data.sources import ImportedTask, import_all
 from tasks.lra.image import Image
 from tasks.lra.listops import ListOps
-from tasks.lra.text import Text
-from tests.tasks.conftest import change, change_layout, file_entry
+from tasks.lra.text import REVIEW_LIMIT, Text
+from tasks.registry import tasks
+from tests.tasks.conftest import known, packed_reviews
 from zoo.registry import UserError
 
-
-@pytest.mark.parametrize("task", ["image", "retrieval", "text"])
-def test_the_known_files_are_described_completely(task):
-    source = source_of(task)
-    assert source.origin.startswith("https://") and source.title and source.terms
-    assert all(len(digest) == 64 for digest in source.arrays.values())
-    if archive := source.public:
-        assert archive.size > 80_000_000
-        assert re.fullmatch("sha256:[0-9a-f]{64}", archive.digest)
-        assert all(url.startswith("https://") for url in archive.mirrors)
-    for file in (file for layout in source.layouts for file in layout.files):
-        assert re.fullmatch("sha256:[0-9a-f]{64}|unpublished", file.digest)
-        assert (file.size > 8_000_000) == (file.digest != "unpublished")
+IMPORTED = [name for name, task in tasks.items() if issubclass(task, ImportedTask)]
 
 
-def test_all_arrays_but_those_of_retrieval_have_known_digests():
-    assert [len(source_of(task).arrays) for task in ("image", "text", "retrieval")] == [4, 6, 0]
-    assert source_of("retrieval").examples == {"train": 147_086, "dev": 18_090, "test": 17_437}
-    assert [bool(source_of(task).public) for task in ("image", "text", "retrieval")] == [
-        True, True, False,
-    ]  # fmt: skip
+@pytest.mark.parametrize("name", IMPORTED)
+def test_a_source_is_declared_completely(name):
+    source = tasks.find(name).source
+    assert source.origin.startswith("https://") and source.title and source.terms and source.give
+    assert source.examples.keys() <= {"train", "dev", "test"} and re.compile(source.pattern)
+    assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in source.arrays.values())
+    for file in source.files:
+        assert re.fullmatch("sha256:[0-9a-f]{64}|sha1:[0-9a-f]{40}", file.digest)
+        assert not file.url or (file.url.startswith("https://") and file.size > 100_000)
+    assert bool(source.downloads) == bool(source.arrays)  # what is downloaded can be verified
+    archives = {"image": 1, "text": 1, "wikitext": 1, "listops-lra": 0, "pathfinder-lra": 0}
+    assert name not in archives or len(source.downloads) == archives[name]
 
 
 def test_the_held_out_examples_are_fixed():
-    targets = bytes([0] * 40 + [1] * 40)
-
-    held = hold_out(np.frombuffer(targets, np.uint8))["dev"]
-    assert held.tolist() == [3, 11, 13, 20, 48, 53, 59, 62]
-
-
-def test_a_file_or_its_folder_may_be_given(images):
-    by_folder = Image.import_files(images.folder, images.source)
-    assert Image.import_files(images.folder / "images.npz", images.source) == by_folder
-
-
-def test_an_archive_is_recognised_by_its_size_under_any_name(acl):
-    path = (acl.folder / "aclImdb.tar.gz").rename(acl.folder / "download(1)")
-    assert Text.import_files(path, acl.source).exists()
-
-
-def remove_one(folder):
-    (folder / "test.jsonl.xz").unlink()
-    (folder / "train.jsonl.xz").write_bytes(b"not read")
-
-
-def change_last_byte(folder):
-    path = folder / "test.jsonl.xz"
-    path.write_bytes(path.read_bytes()[:-1] + b"\0")
-
-
-def replace_by_pipe(folder):
-    (folder / "train.jsonl.xz").unlink()
-    os.mkfifo(folder / "train.jsonl.xz")
-
-
-def pipe(folder):
-    os.mkfifo(folder / "pipe")
+    targets = np.repeat(np.arange(2, dtype=np.uint8), 40)
+    assert hold_out(targets)["dev"].tolist() == [3, 11, 13, 20, 48, 53, 59, 62]
 
 
 @pytest.mark.parametrize(
-    ("prepare", "path", "message"),
+    "place", ["official", "official/aclImdb", "official/aclImdb_v1.tar.gz", "renamed", "w.zip"]
+)
+def test_the_official_files_give_the_same_data_at_any_level_packed_or_not(reviews, tmp_path, place):
+    content = Text.import_files(packed_reviews(tmp_path / "packed")).read_bytes()
+    (reviews / "test/neg/.DS_Store").write_bytes(b"\xff")  # of a file manager
+    if place == "renamed":
+        (reviews.parent / "aclImdb_v1.tar.gz").rename(tmp_path / place)
+    if place == "w.zip":
+        with zipfile.ZipFile(tmp_path / place, "w", zipfile.ZIP_DEFLATED) as archive:
+            for path in reviews.rglob("*"):
+                archive.write(path, path.relative_to(reviews.parent))
+    assert Text.import_files(tmp_path / place).read_bytes() == content
+
+
+def replace_by_pipe(folder: Path) -> None:
+    (folder / "test/neg/0_2.txt").unlink()
+    os.mkfifo(folder / "test/neg/0_2.txt")
+
+
+def write(name: str, content: bytes):
+    return lambda folder: (folder / name).write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("damage", "path", "message"),
     [
-        (None, "train.jsonl.xz", r"one file of several; give the folder of train.* and test"),
-        (None, "nowhere", r"nowhere does not exist; give the folder of train.jsonl.xz"),
-        (lambda folder: (folder / "new").mkdir(), "new", r"new contains no known file; give the"),
-        (lambda folder: (folder / "a").write_text("x"), "a", r"a is not a known file; give the"),
-        (remove_one, "", r"contains no test.jsonl.xz; get it again"),
-        (change_last_byte, "", r"test.jsonl.xz has SHA256 [0-9a-f]{64}, [0-9a-f]{64} expected"),
-        (lambda folder: (folder / "train.jsonl.xz").write_bytes(b"x"), "", r"has 1 bytes, \d+ exp"),
-        (replace_by_pipe, "", r"train.jsonl.xz is not a regular file; remove it"),
-        (pipe, "pipe", r"pipe is not a regular file; remove it or give another PATH"),
+        (None, "nowhere", "nowhere does not exist; give the folder of imdb_train"),
+        (lambda f: (f / "new").mkdir(), "new", "new contains no known file; give the folder of"),
+        (write("a", b"x"), "a", r"a cannot be decoded \(ReadError"),
+        (lambda f: os.mkfifo(f / "pipe"), "pipe", "pipe is not a regular file; remove it or give"),
+        (replace_by_pipe, "", "0_2.txt is not a regular file; remove it"),
+        (lambda f: (f / "test/neg/0_2.txt").unlink(), "", "contains 5 examples in test, 6 expec"),
+        (write("test/neg/3_7.txt", b"fine"), "", "contains 7 examples in test, 6 expected"),
+        (write("test/pos/3.txt", b"fine"), "", "test.pos.3.txt is not named NUMBER_RATING.txt"),
+        (write("test/neg/0_2.txt", b"caf\xe9"), "", "test_values made from .* has SHA256"),
+        (write("train/neg/20_1.txt", b"fine"), "", "contains 41 examples in train, 40 expected"),
+        (write("test/neg/0_2.txt", b"x" * (REVIEW_LIMIT + 1)), "", "has more than 1048576 bytes"),
+        (write("../aclImdb_v1.tar.gz", b"x"), "../aclImdb_v1.tar.gz", r"has 1 bytes, \d+ expected"),
     ],
 )
-def test_other_files_than_the_known_ones_are_an_error(reviews, home, prepare, path, message):
-    if prepare:
-        prepare(reviews.folder)
+def test_other_files_than_the_known_ones_are_one_line_and_nothing_is_cached(
+    reviews, home, damage, path, message
+):
+    if damage:
+        damage(reviews)
     with pytest.raises(UserError, match=message) as error:
-        Text.import_files(reviews.folder / path, reviews.source)
+        Text.import_files(reviews / path)
     assert "\n" not in str(error.value) and not home.exists()
 
 
-@pytest.mark.parametrize("content", [b"no archive at all", None, b""])
-@pytest.mark.parametrize("task", [Text, Image])
-def test_a_file_that_cannot_be_decoded_is_an_error(task, content, request, home):
-    published = request.getfixturevalue("images" if task is Image else "reviews")
-    file, *others = published.source.layouts[0].files
-    path = published.folder / file.name
-    path.write_bytes(path.read_bytes()[:-30] if content is None else content)
-    source = change_layout(published.source, files=(file_entry(path), *others))
-    with pytest.raises(UserError, match=f"{path} cannot be decoded") as error:
-        task.import_files(published.folder, source)
-    assert "\n" not in str(error.value) and not home.exists()
-
-
-def test_an_archive_is_verified_before_it_is_opened(acl, home):
-    path = acl.folder / "aclImdb.tar.gz"
-    content = path.read_bytes()
-    path.write_bytes(b"not a tar" + content[9:])
-    with pytest.raises(UserError, match=r"aclImdb.tar.gz has SHA256 .* expected; get it again"):
-        Text.import_files(path, acl.source)
-    path.write_bytes(content[:-1])
-    with pytest.raises(UserError, match=rf"has {len(content) - 1} bytes, {len(content)} expected"):
-        Text.import_files(path, acl.source)
+def test_known_files_are_verified_before_they_are_opened(reviews, images, tmp_path, home):
+    for task, path in (
+        (Text, reviews.parent / "aclImdb_v1.tar.gz"),
+        (Image, tmp_path / "packed" / "cifar10_gray_uint8.npz"),
+    ):
+        path.write_bytes(b"not a tar" + path.read_bytes()[9:])
+        with pytest.raises(UserError, match=f"{path.name} has SHA256 .* expected; get it again"):
+            task.import_files(path)
+        path.write_bytes(path.read_bytes()[:-1])
+        with pytest.raises(UserError, match=rf"{path.name} has \d+ bytes, \d+ expected"):
+            task.import_files(path)
     assert not home.exists()
 
 
-def unverified(acl, path):
-    """The source with an archive at `path` of which only the name is verified."""
-    archive = acl.source.layouts[0].archives[0]
-    archive = change(archive, name=path.name, size=0, digest="unpublished")
-    return change_layout(acl.source, archives=(archive,), folders=())
-
-
-def test_no_member_of_an_archive_is_extracted_or_followed(acl, tmp_path, monkeypatch):
+def test_no_member_of_an_archive_is_extracted_or_followed(reviews, tmp_path, monkeypatch):
     path = tmp_path / "deep" / "evil.tar.gz"
     path.parent.mkdir()
     monkeypatch.chdir(path.parent)
     with tarfile.open(path, "w:gz") as archive:
-        link = tarfile.TarInfo("aclImdb/test/neg/9_1.txt")
-        link.type, link.linkname = tarfile.SYMTYPE, "/etc/hostname"
-        archive.addfile(link)
-        archive.add(acl.folder / "aclImdb" / "test" / "neg" / "0_2.txt", "../escaped.txt")
-        archive.add(acl.folder / "aclImdb", "../aclImdb")
+        for number, kind in enumerate((tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE), 9):
+            link = tarfile.TarInfo(f"aclImdb/test/neg/{number}_1.txt")
+            link.type, link.linkname = kind, "/etc/hostname"
+            archive.addfile(link)
+        archive.add(reviews / "test" / "neg" / "0_2.txt", "../escaped.txt")
+        archive.add(reviews, "../aclImdb")
     before = set(tmp_path.rglob("*"))
-    made = Text.import_files(path, unverified(acl, path))
+    made = Text.import_files(path)
     assert set(tmp_path.rglob("*")) - before == {made, made.parent}
 
 
-@pytest.mark.parametrize(
-    ("members", "message"),
-    [
-        (["train", "test/neg"], r"evil.tar.gz contains no test/pos; get it again"),
-        (["train", "test", "test/neg"], r"evil.tar.gz contains test/neg/0_2.txt twice"),
-        ([], r"evil.tar.gz cannot be decoded \(ReadError"),
-    ],
-)
-def test_an_archive_with_too_few_or_too_many_members_is_an_error(
-    acl, tmp_path, home, members, message
-):
-    path = tmp_path / "evil.tar.gz"
-    path.write_bytes(b"no tar")
-    if members:
-        with tarfile.open(path, "w:gz") as archive:
-            for name in members:
-                archive.add(acl.folder / "aclImdb" / name, name)
-    with pytest.raises(UserError, match=message):
-        Text.import_files(path, unverified(acl, path))
+def test_a_file_that_an_archive_has_twice_is_an_error(reviews, home, tmp_path):
+    with tarfile.open(tmp_path / "evil.tar.gz", "w:gz") as archive:
+        for name in ("train", "test", "test/neg"):
+            archive.add(reviews / name, name)
+    with pytest.raises(UserError, match=r"evil.tar.gz contains test/neg/0_2.txt twice"):
+        Text.import_files(tmp_path / "evil.tar.gz")
     assert not home.exists()
 
 
-def test_a_failed_import_leaves_the_cache_as_it_was(reviews, home):
-    Text.import_files(reviews.folder, reviews.source)
-    before = [(path, path.read_bytes()) for path in home.iterdir()]
-    (reviews.folder / "train.jsonl.xz").write_bytes(b"changed")
-    with pytest.raises(UserError):
-        Text.import_files(reviews.folder, reviews.source)
-    assert [(path, path.read_bytes()) for path in home.iterdir()] == before
-
-
-def test_importing_again_repairs_a_damaged_cache(images):
-    path = Image.import_files(images.folder, images.source)
-    content = path.read_bytes()
-    path.write_bytes(b"damaged")
-    with pytest.raises(UserError, match="then run 'harness data fetch image'"):
-        Image().load("test")
-    assert Image.import_files(images.folder, images.source).read_bytes() == content
+@pytest.mark.parametrize("content", [b"no archive at all", None, b""])
+@pytest.mark.parametrize("task", [Text, Image])
+def test_a_file_that_cannot_be_decoded_is_one_line(
+    task, content, reviews, images, tmp_path, home, declare
+):
+    folder = tmp_path / "packed" if task is Image else packed_reviews(tmp_path / "other")
+    path = min(folder.iterdir())
+    path.write_bytes(path.read_bytes()[:-30] if content is None else content)
+    declare(task, files=(known(path),))
+    with pytest.raises(UserError, match=f"{path} cannot be decoded") as error:
+        task.import_files(folder)
+    assert "\n" not in str(error.value) and not home.exists()
 
 
 @pytest.mark.parametrize(("start", "method"), [(6, 1), (8, 99), (8, zipfile.ZIP_LZMA)])
-def test_an_archive_that_cannot_be_unpacked_is_one_line(acl, start, method):
+def test_an_archive_that_cannot_be_unpacked_is_one_line(reviews, tmp_path, start, method):
     """An encrypted one, one of an unknown method, and one that is not of the method it names."""
-    path = acl.folder / "aclImdb.zip"
+    path = tmp_path / "w.zip"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("aclImdb/train/pos/0_7.txt", "text")
     content = bytearray(path.read_bytes())
     content[start] = content[content.index(b"PK\x01\x02") + start + 2] = method
     path.write_bytes(content)
-    source = change_layout(acl.source, archives=(Archive(**file_entry(path).model_dump()),))
-    with pytest.raises(UserError, match=r"aclImdb.zip.* cannot be decoded"):
-        Text.import_files(path, source)
+    with pytest.raises(UserError, match=r"w.zip.* cannot be decoded"):
+        Text.import_files(path)
+
+
+def test_a_line_and_a_file_of_any_length_do_not_fill_the_memory():
+    with pytest.raises(UserError, match="x, line 2 has more than 5 bytes; get it again"):
+        [*Member("x", "x", io.BytesIO(b"1234\n123456")).lines(5)]
+    with pytest.raises(UserError, match="x has more than 5 bytes; get it again"):
+        Member("x", "x", io.BytesIO(b"123456")).read(5)
+
+
+def test_a_failed_import_leaves_the_cache_as_it_was_and_another_repairs_it(reviews, home):
+    path = Text.import_files(reviews)
+    content = path.read_bytes()
+    (reviews / "test/neg/0_2.txt").write_bytes(b"changed")
+    with pytest.raises(UserError):
+        Text.import_files(reviews)
+    assert [*home.iterdir()] == [path] and path.read_bytes() == content
+    path.write_bytes(b"damaged")
+    with pytest.raises(UserError, match="then run 'harness data import text PATH'"):
+        Text(train=36, dev=4, test=6).load("test")
+    assert Text.import_files(reviews.parent / "aclImdb_v1.tar.gz").read_bytes() == content
 
 
 @pytest.mark.parametrize(
@@ -207,16 +187,17 @@ def test_an_archive_that_cannot_be_unpacked_is_one_line(acl, start, method):
         ("listops", "'harness data'; the official files are those of listops-lra"),
         ("parity", "parity needs no files from 'harness data'; nothing to import"),
         ("imagee", "unknown task 'imagee'; did you mean 'image'"),
+        ("uea", "has no file of uea-ethanol-concentration, uea-face"),
     ],
 )
-def test_import_data_accepts_the_real_files_of_imported_tasks_only(tmp_path, task, message):
+def test_only_the_real_files_of_imported_tasks_are_imported(tmp_path, task, message):
     (tmp_path / "cifar10_gray_uint8.npz").write_bytes(b"short")
     with pytest.raises(UserError, match=message):
-        sources.import_data(task, tmp_path)
+        import_all(task, tmp_path)
 
 
-def test_the_status_lists_what_is_cached_and_how_to_get_the_rest(images):
-    path = Image.import_files(images.folder, images.source)
+def test_the_status_lists_what_is_cached_and_how_to_get_the_rest(images, tmp_path, monkeypatch):
+    path = Image.import_files(tmp_path / "packed")
     ListOps(min_len=3, max_len=30, train=20, dev=5, test=5).load("dev")
     entries = {entry.task: entry for entry in sources.status()}
     assert entries["image"] == ("image", [path], "")
@@ -224,20 +205,19 @@ def test_the_status_lists_what_is_cached_and_how_to_get_the_rest(images):
     assert entries["text"].paths == []
     assert entries["text"].how_to_get.startswith("run 'harness data fetch text', or ")
     assert not any("\n" in entry.how_to_get for entry in entries.values())
-
-
-def test_the_status_ignores_the_data_of_another_version(monkeypatch, images):
-    Image.import_files(images.folder, images.source)
     monkeypatch.setattr(Image, "version", 2)
     assert next(entry for entry in sources.status() if entry.task == "image").paths == []
 
 
-def test_each_setting_of_a_generated_task_has_its_own_data():
-    sizes = {"min_len": 2, "max_len": 24, "train": 20, "dev": 2, "test": 2}
-    settings = [ListOps(**sizes, seed=seed) for seed in (1, 0)]
-    assert [task.is_cached() for task in settings] == [False, False]
-    digests = [hashlib.sha256(task.generate()["train_values"]).digest() for task in settings]
-    for _ in range(2):
-        arrays = [task.arrays({"train_values": "uint8 n"})[0] for task in settings]
-        assert [hashlib.sha256(array).digest() for array in arrays] == digests
-    assert [task.is_cached() for task in settings] == [True, True]
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("image", "run 'harness data fetch image', or 'harness data import image PATH' with"),
+        ("retrieval", "run 'harness data import retrieval PATH' with the folder of lra_release"),
+    ],
+)
+def test_missing_data_are_an_error_with_command_and_public_original(name, message):
+    task = tasks.find(name)
+    with pytest.raises(UserError, match=message) as error:
+        task().load("train")
+    assert task.source.origin in str(error.value) and "\n" not in str(error.value)

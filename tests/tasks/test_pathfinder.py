@@ -21,46 +21,34 @@ SMALL = {"train": 150, "dev": 20, "test": 10}
 @pytest.fixture(scope="module")
 def drawings() -> list[Drawing]:
     task = Pathfinder()
-    return [task.draw(index) for index in range(1000)]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(task.draw, range(1000)))
 
 
-@pytest.fixture(scope="module")
-def images(drawings) -> np.ndarray:
-    return np.stack([drawing.pixels for drawing in drawings])
-
-
-def test_images_have_the_expected_brightness(images):
-    # Mean 20 of 255, 15 % of pixels over 25.
-    assert images.mean() == pytest.approx(20, abs=1)
-    assert (images > 25).mean() == pytest.approx(0.15, abs=0.01)
-
-
-def test_every_image_has_the_full_range_of_levels(images):
-    assert (images.min(axis=(1, 2)) == 0).all()
-    assert (images.max(axis=(1, 2)) == 255).all()
-
-
-def test_a_pair_of_snakes_takes_as_many_attempts_as_the_original(drawings):
-    # 323 in the original; 275 with sines rounded to 12 decimals. The standard deviation is 320.
+def test_a_thousand_images_have_the_statistics_of_the_original(drawings):
+    pixels = np.stack([drawing.pixels for drawing in drawings])
+    targets = np.array([drawing.target for drawing in drawings])
+    # Mean 20 of 255, 15 % of pixels over 25, and the full range of levels.
+    assert pixels.mean() == pytest.approx(20, abs=1)
+    assert (pixels > 25).mean() == pytest.approx(0.15, abs=0.01)
+    assert (pixels.min(axis=(1, 2)) == 0).all() and (pixels.max(axis=(1, 2)) == 255).all()
+    # 323 attempts; 275 with sines rounded to 12 decimals. The standard deviation is 320.
     assert np.mean([drawing.attempts for drawing in drawings]) == pytest.approx(323, abs=24)
-
-
-def test_the_first_snake_starts_equally_often_at_thirty_angles(drawings):
+    # Classes are balanced, by four standard deviations, and the brightness does not tell them.
+    assert targets.mean() == pytest.approx(0.5, abs=0.064)
+    means = pixels.mean(axis=(1, 2))
+    difference = abs(means[targets == 1].mean() - means[targets == 0].mean())
+    assert difference < 4 * means.std() * 2 / 1000**0.5
+    # The first snake starts equally often at thirty angles, by five standard deviations.
     angles = Counter(int(drawing.paddles[0, 2]) - 180 for drawing in drawings)
     assert set(angles) == {*range(-150, -120)}
-    # Five standard deviations of a thousand draws.
     assert max(angles.values()) < 1000 / 30 + 5 * (1000 / 30) ** 0.5
-
-
-def test_classes_are_balanced(drawings):
-    # Four standard deviations of a thousand Bernoulli draws.
-    assert np.mean([drawing.target for drawing in drawings]) == pytest.approx(0.5, abs=0.064)
-
-
-def test_about_one_distractor_of_five_is_drawn(drawings):
+    # About one distractor of five is drawn.
     counts = [(len(drawing.paddles) - 28) / 4 for drawing in drawings]
-    assert set(counts) <= {0, 1, 2, 3, 4, 5}
-    assert np.mean(counts) == pytest.approx(1.2, abs=0.15)
+    assert set(counts) <= {0, 1, 2, 3, 4, 5} and np.mean(counts) == pytest.approx(1.2, abs=0.15)
+    # The first disc is on either snake in either class.
+    cases = [(d.target, bool((d.discs[0] == d.paddles[0, :2]).all())) for d in drawings]
+    assert min(Counter(cases).values()) > 190 and len({*cases}) == 4
 
 
 def test_both_discs_are_visible_at_their_positions(drawings):
@@ -86,22 +74,10 @@ def test_the_class_is_whether_both_discs_are_on_one_snake(drawings):
     assert undetermined <= 10
 
 
-def test_the_first_disc_is_on_either_snake_in_either_class(drawings):
-    cases = [(d.target, bool((d.discs[0] == d.paddles[0, :2]).all())) for d in drawings]
-    for kind in ((0, True), (0, False), (1, True), (1, False)):
-        assert cases.count(kind) > 190
-
-
-def test_the_brightness_does_not_reveal_the_class(images, drawings):
-    targets = np.array([drawing.target for drawing in drawings])
-    means = images.mean(axis=(1, 2))
-    difference = abs(means[targets == 1].mean() - means[targets == 0].mean())
-    assert difference < 4 * means.std() * 2 / 1000**0.5
-
-
 @pytest.mark.parametrize(("size", "contour"), [(32, 6), (64, 6), (128, 6)])
 def test_a_split_has_one_token_per_pixel_and_no_padding(size, contour):
     task = Pathfinder(size=size, contour=contour, train=5, dev=2, test=3)
+    assert size != 128 or {task.draw(index).margin for index in range(12)} == {2, 3}
     for name, examples in (("train", 5), ("dev", 2), ("test", 3)):
         split = task.load(name)
         assert split.sequences.shape == (examples, task.max_len) == (examples, size * size)
@@ -120,19 +96,16 @@ def test_images_are_in_their_order_in_raster_order():
         assert splits[name].targets[row] == drawing.target
 
 
-def test_both_gaps_occur_at_128_pixels():
-    task = Pathfinder(size=128, contour=6)
-    assert {task.draw(index).margin for index in range(12)} == {2, 3}
-
-
 @pytest.mark.parametrize("workers", [2, 3])
 def test_the_data_do_not_depend_on_the_number_of_workers(workers):
     task = Pathfinder(**SMALL, seed=3)
     assert sum(SMALL.values()) > 2 * BLOCK
     single_thread, threads = task.generate_by(1), task.generate_by(workers)
-    assert {name: array.tobytes() for name, array in single_thread.items()} == {
-        name: array.tobytes() for name, array in threads.items()
-    }
+    for name, array in single_thread.items():
+        assert array.tobytes() == threads[name].tobytes()
+    images = np.concatenate([single_thread[f"{name}_pixels"] for name in SMALL])
+    assert len(np.unique(images, axis=0)) == sum(SMALL.values())
+    assert not np.array_equal(images[0], Pathfinder(**SMALL).draw(0).pixels.ravel())
 
 
 def test_the_data_of_this_version_are_fixed():
@@ -144,17 +117,6 @@ def test_the_data_of_this_version_are_fixed():
     assert digest.hexdigest()[:16] == "e3fd2421cf8dd549", (
         "a changed generator must raise the version"
     )
-
-
-def test_another_seed_draws_other_images():
-    drawn = [Pathfinder(seed=seed).draw(0).pixels for seed in (0, 1)]
-    assert not np.array_equal(*drawn)
-
-
-def test_no_image_occurs_twice_in_all_splits():
-    splits = [Pathfinder(**SMALL).load(name) for name in ("train", "dev", "test")]
-    assert [len(split) for split in splits] == [150, 20, 10]
-    assert len({tuple(image) for split in splits for image in split.sequences.tolist()}) == 180
 
 
 def test_a_repeated_image_is_replaced(monkeypatch):
@@ -201,26 +163,12 @@ def test_a_failed_image_ends_the_generation_at_once(home, monkeypatch, error):
     assert not list(home.glob("*.npz"))
 
 
-def test_the_class_names_count_the_snakes_with_discs():
-    assert [Pathfinder().class_name(target) for target in (0, 1)] == ["two snakes", "one snake"]
-
-
-def test_a_set_is_generated_once(monkeypatch):
-    options = {"train": 3, "dev": 1, "test": 1}
-    Pathfinder(**options).load("train")
-    monkeypatch.setattr(Pathfinder, "generate", lambda self: pytest.fail("generated again"))
-    assert len(Pathfinder(**options).load("test")) == 1
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"size": 33}, "pathfinder.size=33 is not one of 32, 64, 128; give one"),
         ({"contour": 7}, "pathfinder.contour=7 is not one of 6, 9, 14; give one"),
         ({"train": 0}, "pathfinder.train=0 must be at least 1"),
-        ({"dev": 0}, "pathfinder.dev=0 must be at least 1"),
-        ({"test": -3}, "pathfinder.test=-3 must be at least 1"),
-        ({"seed": -1}, "pathfinder.seed=-1 must be at least 0"),
         ({"seed": 2**32}, "pathfinder.seed=4294967296 must be below 2"),
     ],
 )

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
-from tasks.lra import pathfinder_drawing, pathfinder_growth
+from tasks.lra import pathfinder_drawing as kernels
 from tasks.lra.pathfinder import Pathfinder
 from tasks.lra.pathfinder_tables import ANGLES, SCALES, drawing_tables, sines
 
@@ -160,9 +160,7 @@ def test_two_masks_collide_where_they_add_up_to_nine_fifths():
     for level, collides in ((203, False), (204, True)):
         mask = np.zeros((9, 9), np.uint8)
         mask[5, 5] = level
-        assert (
-            pathfinder_growth.collides(mask, patch, paddle) == collides == (level / 255 + 1 >= 1.8)
-        )
+        assert kernels.collides(mask, patch, paddle) == collides == (level / 255 + 1 >= 1.8)
 
 
 def grow(rules, taken, snake, masks, joint):
@@ -215,7 +213,7 @@ def test_a_step_to_the_left_reaches_one_pixel_further_down_below_eight():
     # 4 sin(pi) = 4.9e-16 is lost in a sum of 8 or more, and at 0 the sum is 4.9e-16.
     pivots = drawing_tables(32, 14, 1).pivots
     left = ANGLES + circle(3).index((0, -3))
-    rows = [pathfinder_growth.step(row, pivots[left, 0]) for row in range(12)]
+    rows = [kernels.step(row, pivots[left, 0]) for row in range(12)]
     assert rows == [*range(1, 9), *range(8, 12)]
 
 
@@ -229,7 +227,7 @@ def test_a_central_tail_is_free_where_a_band_on_every_side_is_covered(band):
     for angle in np.flatnonzero(tables.fit_counts):
         cells = tables.fits[angle, : tables.fit_counts[angle]]
         free = np.empty((1024, 2), np.int64)
-        count = pathfinder_growth.find_central(32, band, cells, free)
+        count = kernels.find_central(32, band, cells, free)
         expected = [
             [y, x] for y in range(32) for x in range(32)
             if not wide[y + 8 + cells[:, 0], x + 8 + cells[:, 1]].any()
@@ -242,10 +240,10 @@ def test_a_tail_is_free_where_the_mask_is_at_most_three_tenths_in_its_kernel():
     mask[3:6, 4:7] = 76
     cells = np.array([[0, 0], [1, 1]])
     free = np.empty((81, 2), np.int64)
-    count = pathfinder_growth.find_free(mask, cells, free)
+    count = kernels.find_free(mask, cells, free)
     assert free[:count].tolist() == [[3, 4], [3, 5], [4, 4], [4, 5]]
     mask[8, 2] = 0
-    count = pathfinder_growth.find_free(mask, cells, free)
+    count = kernels.find_free(mask, cells, free)
     assert free[count - 1].tolist() == [8, 2], "outside the window everything is free"
 
 
@@ -254,7 +252,7 @@ def test_the_weight_of_a_head_is_its_free_neighbourhood_times_squared_cosine():
     mask = np.random.default_rng(0).integers(0, 256, (32, 32), dtype=np.uint8)
     weights = np.empty(len(tables.heads))
     for pivot, direction in (((16, 16), 33), ((2, 30), 365), ((31, 0), 200)):
-        total = pathfinder_growth.weigh(
+        total = kernels.weigh(
             mask, tables.near, tables.heads, np.array(pivot), tables.turns[direction], weights
         )
         expected = []
@@ -270,17 +268,16 @@ def test_the_weight_of_a_head_is_its_free_neighbourhood_times_squared_cosine():
 
 def test_heads_are_chosen_in_proportion_to_their_weights():
     weights = np.array([0.0, 3.0, 0.0, 1.0, 0.0])
-    chosen = Counter(pathfinder_growth.choose(weights, 4 * k / 1000) for k in range(1000))
+    chosen = Counter(kernels.choose(weights, 4 * k / 1000) for k in range(1000))
     assert chosen == {1: 750, 3: 250}
-    assert pathfinder_growth.choose(weights, 4.0) == 3, "rounding may leave the sum too small"
+    assert kernels.choose(weights, 4.0) == 3, "rounding may leave the sum too small"
 
 
 def test_the_compiled_drawing_equals_the_same_lines_in_plain_python(monkeypatch):
     compiled = Pathfinder(contour=6).draw(8)
-    for module in (pathfinder_growth, pathfinder_drawing):
-        for name, kernel in list(vars(module).items()):
-            if hasattr(kernel, "py_func"):
-                monkeypatch.setattr(module, name, kernel.py_func)
+    for name, kernel in list(vars(kernels).items()):
+        if hasattr(kernel, "py_func"):
+            monkeypatch.setattr(kernels, name, kernel.py_func)
     plain = Pathfinder(contour=6).draw(8)
     assert plain.attempts == compiled.attempts
     assert plain.pixels.tolist() == compiled.pixels.tolist()

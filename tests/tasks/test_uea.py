@@ -13,15 +13,11 @@ from tasks import create
 from tasks.baselines import compute, rocket
 from tasks.blocks import shuffle_blocks
 from tasks.contract import SPLITS, Split
-from tasks.data import sources
-from tasks.data.archives import Member
-from tasks.data.download import fetch_data
-from tasks.data.files import File, Layout, Source, source_of
+from tasks.data.files import Member
+from tasks.data.sources import import_all
 from tasks.registry import tasks
 from tasks.uea.series import SeriesTask, filled, hold_out, normalised, scale_of
-from tasks.uea.sets import JapaneseVowels
 from tasks.uea.ts_format import read
-from tests.tasks.servers import Server
 from zoo.registry import UserError
 
 CAMEL = """\
@@ -37,6 +33,7 @@ CAMEL = """\
 """
 LOWER = "% made by another program\n@classlabel\tTRUE b  a\n\n@DATA\n"
 ROWS = "1,2.5,-3e-1:4,?,6:a\n7:NaN:b\n"
+VOWELS = tasks.find("uea-japanese-vowels")
 SETS = [name for name, task in tasks.items() if issubclass(task, SeriesTask)]
 
 
@@ -89,8 +86,8 @@ def text_of(series: list[np.ndarray], targets: list[int]) -> str:
 
 
 @pytest.fixture
-def vowels(tmp_path, monkeypatch):
-    """A folder of 90 and 45 short series in the form of JapaneseVowels, and their source."""
+def vowels(tmp_path, declare):
+    """A folder of 90 and 45 short series in the form of JapaneseVowels."""
     rng = np.random.default_rng(0)
     for part, each in (("TRAIN", 10), ("TEST", 5)):
         targets = [target for target in range(9) for _ in range(each)]
@@ -101,21 +98,16 @@ def vowels(tmp_path, monkeypatch):
         if part == "TRAIN":
             series[3][1, 2] = np.nan
         (tmp_path / f"JapaneseVowels_{part}.ts").write_text(text_of(series, targets))
-    files = tuple(File(name=f"JapaneseVowels_{part}.ts") for part in ("TRAIN", "TEST"))
-    source = Source(
-        title="t", origin="https://example.org", terms="none", arrays={},
-        examples={"train": 90, "test": 45}, layouts=(Layout(name="text", files=files),),
-    )  # fmt: skip
-    monkeypatch.setattr(JapaneseVowels, "source", classmethod(lambda cls: source))
+    declare(VOWELS, examples={"train": 90, "test": 45}, arrays={}, files=())
     return tmp_path
 
 
-def small() -> JapaneseVowels:
-    return JapaneseVowels(train=72, dev=18, test=45)
+def small(**options):
+    return VOWELS(**{"train": 72, "dev": 18, "test": 45} | options)
 
 
 def test_the_family_is_imported_from_one_folder(vowels, home):
-    (path,) = sources.import_all("uea", vowels)
+    (path,) = import_all("uea", vowels)
     assert path.name.startswith("uea-japanese-vowels@1.")
     split = small().load("test")
     assert split.sequences.shape == (45, 26, 12) and split.padded
@@ -123,7 +115,7 @@ def test_the_family_is_imported_from_one_folder(vowels, home):
     shown, first = small().show(split, 0), split.sequences[0, 0]
     assert [line.split()[0] for line in shown] == [f"{value:.2f}" for value in first[:3].tolist()]
     with pytest.raises(UserError, match="has no file of uea-ethanol-concentration, uea-face"):
-        sources.import_all("uea", home)
+        import_all("uea", home)
 
 
 @pytest.mark.parametrize(
@@ -141,41 +133,16 @@ def test_a_set_of_other_sizes_or_classes_is_rejected(vowels, home, change, messa
     path = vowels / "JapaneseVowels_TEST.ts"
     path.write_text(change(path.read_text()))
     with pytest.raises(UserError, match=message):
-        sources.import_data("uea-japanese-vowels", vowels)
+        VOWELS.import_files(vowels)
     assert not home.exists()
 
 
 def test_an_option_out_of_range_is_rejected(vowels):
     with pytest.raises(UserError, match=r"uea-japanese-vowels.max_len=0 must be at least 1"):
-        JapaneseVowels(max_len=0)
-    sources.import_data("uea-japanese-vowels", vowels)
-    task = JapaneseVowels(train=73, dev=18, test=45)
+        small(max_len=0)
+    VOWELS.import_files(vowels)
     with pytest.raises(UserError, match=r"vowels.train=73 is out of range; give 1 to 72"):
-        task.load("train")
-
-
-def test_both_files_are_fetched_and_verified(vowels, monkeypatch):
-    names = [file.name for file in JapaneseVowels.source().layouts[0].files]
-    servers = [Server((vowels / name).read_bytes()) for name in names]
-    digests = [sources.cache.digest(vowels / name) for name in names]
-    try:
-        files = tuple(
-            File(
-                name=name, size=len(server.content), digest=f"sha256:{digest}",
-                mirrors=(server.url("corrupt"), server.url("good")),
-            )
-            for name, server, digest in zip(names, servers, digests, strict=True)
-        )  # fmt: skip
-        layout = Layout(name="text", files=files)
-        source = JapaneseVowels.source().model_copy(update={"layouts": (layout,)})
-        monkeypatch.setattr(JapaneseVowels, "source", classmethod(lambda cls: source))
-        with pytest.warns(UserWarning, match="corrupt is skipped"):
-            fetched = fetch_data("uea-japanese-vowels", lambda *progress: None)
-    finally:
-        for server in servers:
-            server.close()
-    fetched.path.unlink()
-    assert sources.import_data("uea-japanese-vowels", vowels) == fetched.path
+        small(train=73).load("train")
 
 
 def test_train_and_dev_are_disjoint_and_stratified():
@@ -189,7 +156,7 @@ def test_train_and_dev_are_disjoint_and_stratified():
 
 
 def test_only_train_decides_the_normalisation(vowels):
-    sources.import_data("uea-japanese-vowels", vowels)
+    VOWELS.import_files(vowels)
     splits = {name: small().load(name) for name in SPLITS}
     train = splits["train"]
     mask = torch.arange(26) < train.lengths[:, None]
@@ -199,14 +166,14 @@ def test_only_train_decides_the_normalisation(vowels):
     assert not train.sequences[~mask].any()
     path = vowels / "JapaneseVowels_TEST.ts"
     path.write_text(path.read_text().replace("1.", "9."))
-    sources.import_data("uea-japanese-vowels", vowels)
+    VOWELS.import_files(vowels)
     assert small().load("train").digest() == train.digest()
     assert small().load("test").digest() != splits["test"].digest()
 
 
 @pytest.mark.parametrize("name", SPLITS)
 def test_a_split_is_its_series_from_the_start_in_units_of_train(vowels, name):
-    sources.import_data("uea-japanese-vowels", vowels)
+    VOWELS.import_files(vowels)
     series, targets = {}, {}
     for part in ("TRAIN", "TEST"):
         lines = (vowels / f"JapaneseVowels_{part}.ts").read_text().splitlines()[2:]
@@ -252,7 +219,7 @@ def test_the_number_of_channels_is_part_of_the_digest():
 
 
 def test_blocks_of_a_signal_are_shuffled_with_all_of_their_channels(vowels):
-    sources.import_data("uea-japanese-vowels", vowels)
+    VOWELS.import_files(vowels)
     task = small()
     plain, shuffled = task.load("test"), shuffle_blocks(task, 2).load("test")
     assert shuffle_blocks(task, 2).channels == 12
@@ -262,7 +229,7 @@ def test_blocks_of_a_signal_are_shuffled_with_all_of_their_channels(vowels):
 
 def test_the_baselines_of_signals_ignore_padding(vowels, monkeypatch):
     monkeypatch.setattr(rocket, "GROUPS", 5)
-    sources.import_data("uea-japanese-vowels", vowels)
+    VOWELS.import_files(vowels)
     splits = {name: small().load(name) for name in SPLITS}
     test = splits["test"]
     padding = torch.arange(26) >= test.lengths[:, None]
@@ -291,14 +258,13 @@ def test_random_convolutions_read_the_order_of_time_points(monkeypatch):
 
 @pytest.mark.parametrize("name", SETS)
 def test_the_sources_give_the_sizes_of_the_sets(name):
-    task, source = create(name), source_of(name)
-    assert (
-        task.train + task.dev == source.examples["train"] and task.test == source.examples["test"]
-    )
-    assert task.dev == source.examples["train"] // 5
-    parts = [f"{type(task).archive_name}_{part}.ts" for part in ("TRAIN", "TEST")]
-    assert [file.name for file in source.layouts[0].files] == parts
-    assert len(SETS) == 10 and bool(source.downloads) == bool(source.arrays)
+    task = create(name)
+    examples = task.source.examples
+    assert task.train + task.dev == examples["train"] and task.test == examples["test"]
+    assert task.dev == examples["train"] // 5 and task.version == 1
+    names = {file.name for file in task.source.downloads}
+    archive = type(task).__name__
+    assert names in (set(), {f"{archive}_TRAIN.ts", f"{archive}_TEST.ts"}) and len(SETS) == 10
 
 
 @pytest.mark.parametrize(
@@ -310,7 +276,7 @@ def test_the_sources_give_the_sizes_of_the_sets(name):
     ],
 )
 def test_the_real_sets_have_the_published_sizes(name, lengths, real_data: Path):
-    sources.import_data(f"uea-{name}", real_data)
+    import_all(f"uea-{name}", real_data)
     task = create(f"uea-{name}")
     for split in map(task.load, SPLITS):
         assert split.targets.unique().numel() <= task.classes and split.sequences.isfinite().all()

@@ -2,6 +2,7 @@
 
 import lzma
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,12 +10,8 @@ import torch
 
 import tasks
 from tasks.contract import SPLITS
-from tasks.data import download
-from tasks.data.download import fetch_data
-from tasks.data.files import Archive, File, Layout, Source
 from tasks.language.wikitext import Vocabulary, WikiText
-from tests.tasks.conftest import file_entry, sha256
-from tests.tasks.servers import Server
+from tests.tasks.conftest import known, sha256
 from zoo.registry import UserError
 
 
@@ -30,34 +27,20 @@ TRAIN = "".join(map(article, range(30, 33))).encode()
 
 
 @pytest.fixture
-def official(tmp_path, monkeypatch) -> Source:
-    """The published files, in a folder and as an archive next to it."""
+def official(tmp_path, declare) -> Path:
+    """The folder of the published files."""
     folder = tmp_path / "wikitext-103"
     folder.mkdir()
     for name, text in (("train", TRAIN), ("valid", VALID), ("test", TEST)):
         (folder / f"wiki.{name}.tokens").write_bytes(text)
-    files = tuple(file_entry(path) for path in sorted(folder.iterdir()))
-    with zipfile.ZipFile(tmp_path / "w.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.mkdir("wikitext-103")
-        for file in files:
-            archive.write(folder / file.name, f"wikitext-103/{file.name}")
-    packed = Archive(**file_entry(tmp_path / "w.zip").model_dump())
-    tokens = Layout(name="tokens", folders=(folder.name,), files=files, archives=(packed,))
-    repacked = Layout(
-        name="valid and test", files=tuple(File(name=f"{n}.txt.xz") for n in ("valid", "test"))
-    )
     arrays = {"valid_text": sha256(VALID), "test_text": sha256(TEST)}
-    source = Source(
-        title="t", origin="https://example.org", terms="none", examples={}, arrays=arrays,
-        layouts=(tokens, repacked),
-    )  # fmt: skip
-    monkeypatch.setattr(WikiText, "source", classmethod(lambda cls: source))
-    return source
+    declare(WikiText, arrays=arrays, files=(known(folder / "wiki.train.tokens"),))
+    return folder
 
 
 @pytest.fixture
-def imported(official, tmp_path):
-    WikiText.import_files(tmp_path, official)
+def imported(official):
+    WikiText.import_files(official)
 
 
 def targets_of(split) -> np.ndarray:
@@ -145,40 +128,30 @@ def test_repacked_files_have_the_same_texts_but_no_train(official, tmp_path):
     folder.mkdir()
     for name, text in (("valid", VALID), ("test", TEST)):
         empty = text.replace(b"\n \n", b"\n\n").removeprefix(b" ")
-        (folder / f"{name}.txt.xz").write_bytes(lzma.compress(empty))
-    WikiText.import_files(folder, official)
+        (folder / f"wikitext103_{name}.txt.xz").write_bytes(lzma.compress(empty))
+    WikiText.import_files(folder)
     assert targets_of(tasks.create("wikitext").load("test")).astype(np.uint8).tobytes() == TEST
     with pytest.raises(UserError, match=r"official needs the train file.*or set wikitext.splits"):
         tasks.create("wikitext", splits="official").load("train")
 
 
-def test_a_fetched_zip_archive_is_the_same_as_its_folder(official, tmp_path, monkeypatch):
-    content = WikiText.import_files(tmp_path / "wikitext-103", official).read_bytes()
-    server = Server((tmp_path / "w.zip").read_bytes())
-    try:
-        layout = official.layouts[0]
-        archive = layout.archives[0].model_copy(update={"mirrors": (server.url("good"),)})
-        update = {"layouts": (layout.model_copy(update={"archives": (archive,)}),)}
-        source = official.model_copy(update=update)
-        monkeypatch.setattr(WikiText, "source", classmethod(lambda cls: source))
-        monkeypatch.setattr(download.cache, "is_valid", lambda path: False)
-        fetched = fetch_data("wikitext", lambda *progress: None, timeout=300.0)
-    finally:
-        server.close()
-    assert server.requests == [("good", None)]
-    assert not fetched.present and fetched.path.read_bytes() == content
-
-
-def test_a_damaged_train_file_is_rejected(official, tmp_path):
-    (tmp_path / "wikitext-103" / "wiki.train.tokens").write_bytes(TRAIN[:-1])
+def test_a_zip_archive_is_the_same_as_its_folder_and_a_damaged_train_file_is_rejected(
+    official, tmp_path
+):
+    path = WikiText.import_files(official)
+    with zipfile.ZipFile(tmp_path / "w.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in official.iterdir():
+            archive.write(file, f"wikitext-103/{file.name}")
+    assert WikiText.import_files(tmp_path / "w.zip") == path
+    (official / "wiki.train.tokens").write_bytes(TRAIN[:-1])
     with pytest.raises(UserError, match=r"wiki.train.tokens has \d+ bytes, \d+ expected"):
-        WikiText.import_files(tmp_path, official)
+        WikiText.import_files(official)
 
 
 def test_the_real_texts_have_the_published_numbers_of_words(real_data):
     if not (real_data / "wikitext103_test.txt.xz").exists():
         pytest.skip("the folder has no WikiText")
-    WikiText.import_files(real_data, WikiText.source())
+    WikiText.import_files(real_data)
     task = tasks.create("wikitext", level="words")
     counts = {name: len(targets_of(task.load(name))) for name in SPLITS}
     assert counts["train"] + counts["dev"] == 217_646 and counts["test"] == 245_569

@@ -1,0 +1,449 @@
+"""Image, Text, Retrieval and the official ListOps and Pathfinder: from files to splits."""
+
+import io
+import json
+import lzma
+import pickle
+import random
+import tarfile
+
+import numpy as np
+import PIL.Image
+import pytest
+import torch
+
+from tasks.data import cache
+from tasks.data.sources import import_all
+from tasks.lra.image import Image, to_grey
+from tasks.lra.listops import OfficialListOps, tokenise
+from tasks.lra.pathfinder import OfficialPathfinder
+from tasks.lra.retrieval import Retrieval
+from tasks.lra.text import Text
+from tests.tasks.conftest import REVIEWS, known, pack, packed_reviews
+from zoo.registry import UserError
+
+NAMES = ("train", "dev", "test")
+
+
+def texts_of(split) -> list[list[bytes]]:
+    """The texts of each example."""
+    return [
+        [bytes(token - 1 for token in tokens) for tokens in split.tokens(i)]
+        for i in range(len(split))
+    ]
+
+
+class TestImage:
+    @pytest.fixture
+    def image(self, images, tmp_path) -> Image:
+        Image.import_files(tmp_path / "packed")
+        return Image(train=180, dev=20, test=30)
+
+    def test_images_are_in_their_order_one_token_per_pixel_in_raster_order(self, image, images):
+        split = image.load("test")
+        assert np.array_equal(split.sequences.numpy(), images["x_test"].reshape(30, 1024))
+        assert split.targets.tolist() == images["y_test"].tolist()
+        assert split.sequences.dtype == torch.uint8 and not split.padded
+
+    def test_train_and_dev_partition_the_official_train_images(self, image, images):
+        splits = image.load("train"), image.load("dev")
+        assert splits[1].targets.bincount(minlength=10).tolist() == [2] * 10
+        both = torch.cat([split.sequences for split in splits]).tolist()
+        targets = torch.cat([split.targets for split in splits]).tolist()
+        official = images["x_train"].reshape(200, 1024).tolist(), images["y_train"].tolist()
+        assert sorted(zip(both, targets, strict=True)) == sorted(zip(*official, strict=True))
+
+    def test_fewer_images_are_a_subset(self, image):
+        few = Image(train=50, dev=10, test=15)
+        selected, every = (task.load("train").sequences.tolist() for task in (few, image))
+        assert len(selected) == 50 and all(one in every for one in selected)
+        assert few.key == "image@1[train=50,dev=10,test=15]"
+        with pytest.raises(UserError, match=r"image.test=31 is out of range; give 1 to 30"):
+            Image(test=31).load("test")
+
+    def test_a_smaller_image_has_the_means_of_blocks(self, image, images):
+        split = Image(size=16, train=50, dev=10, test=30).load("test")
+        whole = images["x_test"].reshape(30, 32, 32).astype(int)
+        corners = sum(whole[:, row::2, column::2] for row in (0, 1) for column in (0, 1))
+        assert split.sequences.tolist() == (corners // 4).reshape(30, 256).tolist()
+        assert Image(size=16).max_len == 256
+        with pytest.raises(UserError, match=r"image.size=12 does not divide 32; give 8, 16 or 32"):
+            Image(size=12)
+
+    @pytest.mark.parametrize(
+        ("part", "changed", "message"),
+        [
+            ("x_train", np.zeros((200, 32, 31), np.uint8), "cannot be decoded .ValueError"),
+            ("x_train", np.zeros((199, 32, 32), np.uint8), "train_pixels made from .* has SHA256"),
+            ("x_test", np.zeros((30, 32, 32), np.int64), "test_pixels made from .* has SHA256"),
+            ("y_train", np.zeros(199, np.uint8), "contains 199 examples in train, 200 expected"),
+            ("y_test", np.zeros(30, np.uint8), "test_targets made from .* has SHA256 .* expected"),
+            ("x_test", np.array(["pickled"], object), "cannot be decoded"),
+            ("y_test", None, "cannot be decoded"),
+        ],
+    )
+    def test_unexpected_content_is_an_error(
+        self, images, home, tmp_path, declare, part, changed, message
+    ):
+        content = {name: array for name, array in images.items() if name != part}
+        if changed is not None:
+            content[part] = changed
+        path = tmp_path / "packed" / "cifar10_gray_uint8.npz"
+        np.savez(path, **content)
+        declare(Image, files=(known(path),))
+        with pytest.raises(UserError, match=message):
+            Image.import_files(path)
+        assert not home.exists()
+
+    def test_the_data_are_checked_for_type_and_shape(self, image):
+        wrong = {"test_pixels": np.zeros((3, 9), np.uint8), "test_targets": np.arange(5)}
+        cache.write("image@1", wrong)
+        with pytest.raises(UserError, match=r"test_pixels is uint8 \(3, 9\), 'uint8 n 1024' exp"):
+            image.load("test")
+
+    def test_known_colours_have_known_greys(self):
+        # trunc(255.5 (0.2989 R + 0.5870 G + 0.1140 B) / 255) by hand: white 255.47, half 128.24.
+        colours = [(0, 0, 0), (255,) * 3, (255, 0, 0), (0, 255, 0), (0, 0, 255), (128,) * 3]
+        # These change with the order of the additions.
+        colours += [(5, 171, 227), (19, 217, 76), (32, 181, 166), (48, 144, 192), (53, 193, 233)]
+        greys = to_grey(np.array(colours, np.uint8).reshape(11, 3, 1))
+        assert greys[:, 0].tolist() == [0, 255, 76, 149, 29, 128, 127, 142, 134, 120, 156]
+
+    def test_grey_is_within_one_level_of_exact_arithmetic(self):
+        colours = np.random.default_rng(0).integers(0, 256, (50, 3, 1024), dtype=np.uint8)
+        weighted = (colours.astype(np.int64) * [[2989], [5870], [1140]]).sum(1)
+        difference = to_grey(colours).astype(np.int64) - weighted * 511 // 5_100_000
+        assert np.abs(difference).max() <= 1 and (difference != 0).mean() < 1e-3
+
+    def test_the_official_batches_become_grey_in_their_order(self, tmp_path, declare):
+        rng, content = np.random.default_rng(1), {}
+        folder = tmp_path / "cifar-10-batches-bin"
+        folder.mkdir()
+        for name in [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]:
+            colours = rng.integers(0, 256, (4, 3, 1024), dtype=np.uint8)
+            labels = rng.integers(0, 10, 4, dtype=np.uint8)
+            content[name] = to_grey(colours), labels
+            rows = np.concatenate([labels[:, None], colours.reshape(4, -1)], axis=1)
+            (folder / f"{name}.bin").write_bytes(rows.tobytes())
+        declare(Image, files=(), arrays={}, examples={"train": 20, "test": 4})
+        path = Image.import_files(folder)
+        with np.load(path) as arrays:
+            for split, names in (("train", [*content][:5]), ("test", ["test_batch"])):
+                pixels, targets = map(np.concatenate, zip(*map(content.get, names), strict=True))
+                assert np.array_equal(arrays[f"{split}_pixels"], pixels)
+                assert np.array_equal(arrays[f"{split}_targets"], targets)
+        shuffled = sorted(folder.iterdir())
+        random.Random(3).shuffle(shuffled)
+        with tarfile.open(tmp_path / "shuffled.tar.gz", "w:gz") as archive:
+            for one in shuffled:
+                archive.add(one, f"x/{one.name}")
+        assert Image.import_files(tmp_path / "shuffled.tar.gz") == path
+
+    @pytest.mark.slow
+    def test_the_real_images_are_complete(self, real_data):
+        import_all("image", real_data / "cifar10_gray_uint8.npz")
+        for name, each in (("train", 4500), ("dev", 500), ("test", 1000)):
+            split = Image().load(name)
+            assert split.targets.bincount().tolist() == [each] * 10
+            assert split.sequences.shape == (10 * each, 1024)
+        # The first official test images: cat, ship, ship, airplane, frog.
+        assert split.targets[:5].tolist() == [3, 8, 8, 0, 6]
+
+
+SMALL = {"train": 36, "dev": 4, "test": 6}  # all of the reviews
+
+
+class TestText:
+    @pytest.fixture
+    def imported(self, reviews):
+        return Text.import_files(reviews)
+
+    def test_every_review_is_loaded_byte_for_byte_in_its_order(self, imported):
+        split = Text(**SMALL).load("test")
+        assert texts_of(split) == [[text.encode()] for *_, text in REVIEWS["test"]]
+        assert split.targets.tolist() == [0, 0, 0, 1, 1, 1]
+        # "test 0 0: café<br />", the accent two bytes.
+        start = [117, 102, 116, 117, 33, 49, 33, 49, 59, 33, 100, 98, 103, 196, 170, 61]
+        assert split.sequences[0, :16].tolist() == start
+        assert split.lengths[0] == 21 and split.sequences[0, 21:].eq(0).all() and split.padded
+
+    def test_a_long_review_is_truncated_at_a_byte_also_within_a_character(self, imported, home):
+        full, truncated = Text(**SMALL).load("test"), Text(max_len=14, **SMALL).load("test")
+        assert truncated.sequences.shape == (6, 14) and not truncated.padded
+        assert texts_of(truncated)[0] == [texts_of(full)[0][0][:14]]
+        with pytest.raises(UnicodeDecodeError):
+            texts_of(truncated)[0][0].decode()
+        assert [*home.iterdir()] == [imported]  # one import for every length
+        with pytest.raises(UserError, match=r"text.max_len=0 must be at least 1"):
+            Text(max_len=0)
+
+    def test_train_and_dev_partition_the_official_train_reviews(self, imported):
+        texts = []
+        for name, each in (("train", 18), ("dev", 2)):
+            split = Text(**SMALL).load(name)
+            texts += [text for (text,) in texts_of(split)]
+            assert split.targets.bincount().tolist() == [each, each]
+            assert [int(text.split()[1]) for (text,) in texts_of(split)] == split.targets.tolist()
+        assert sorted(texts) == sorted(text.encode() for *_, text in REVIEWS["train"])
+
+    def test_reviews_that_occur_more_than_once_are_never_in_train_and_dev(self, reviews, declare):
+        for i, path in enumerate(sorted(reviews.glob("train/???/*.txt"))):
+            if i % 2:  # of both classes: without the rule some are in dev
+                path.write_text(f"copy {i // 4}")
+        declare(Text, arrays={})
+        Text.import_files(reviews)
+        train, dev = ({*map(tuple, texts_of(Text(**SMALL).load(n)))} for n in ("train", "dev"))
+        assert len(dev) == 4 and not train & dev
+        assert not any(text.startswith(b"copy") for (text,) in dev)
+
+    def test_fewer_reviews_keep_both_classes(self, imported):
+        few = Text(train=10, dev=2, test=4)
+        counts = [few.load(name).targets.bincount().tolist() for name in NAMES]
+        assert counts == [[5, 5], [1, 1], [2, 2]]
+        for count in (0, 5):
+            with pytest.raises(UserError, match=rf"text.dev={count} is out of range; give 1 to 4"):
+                Text(**SMALL | {"dev": count}).load("dev")
+
+    @pytest.mark.parametrize(
+        ("rows", "message"),
+        [
+            (lambda r: r[1:], r"packed contains 5 examples in test, 6 expected; get it again"),
+            (lambda r: [{**r[0], "label": 1}, *r[1:]], "test_values made from .* has SHA256"),
+            (lambda r: [{**r[0], "text": "Other."}, *r[1:]], "test_values made from .* has SHA256"),
+            (lambda r: [{"label": 0}, *r[1:]], "cannot be decoded .KeyError"),
+            (lambda r: [{**r[0], "text": None}, *r[1:]], "cannot be decoded .AttributeError"),
+            (lambda r: [[], *r[1:]], "cannot be decoded .TypeError"),
+        ],
+    )
+    def test_unexpected_content_of_the_packed_files_is_an_error(
+        self, reviews, home, tmp_path, rows, message
+    ):
+        path = packed_reviews(tmp_path / "packed") / "imdb_test.jsonl.xz"
+        content = [json.loads(line) for line in lzma.decompress(path.read_bytes()).splitlines()]
+        changed = "".join(json.dumps(row) + "\n" for row in rows(content))
+        path.write_bytes(lzma.compress(changed.encode()))
+        with pytest.raises(UserError, match=message):
+            Text.import_files(path.parent)
+        assert not home.exists()
+
+    @pytest.mark.slow
+    def test_the_real_reviews_are_complete(self, real_data):
+        import_all("text", real_data)
+        splits = {name: Text(max_len=4001).load(name) for name in NAMES}
+        for name, each in (("train", 11250), ("dev", 1250), ("test", 12500)):
+            assert splits[name].targets.bincount().tolist() == [each, each]
+        # Reviews of more than 4,000 bytes: 792 of the official train set, 718 of test.
+        longer = {name: int((split.lengths > 4000).sum()) for name, split in splits.items()}
+        assert (longer["train"] + longer["dev"], longer["test"]) == (792, 718)
+        assert max(int(split.sequences.max()) for split in splits.values()) <= 0xF5
+
+
+LONG = b"x" * 12_000
+LITERAL = rb"b'caf\xc3\xa9\n'"
+QUOTES = b'quotes " and \\ stay'
+PAIRS = {
+    "train": [
+        (b"1.0", b"A.txt", b"B.txt", LITERAL, "café".encode()),
+        (b"0.0", b"B.txt", b"C.txt", "café".encode(), QUOTES),
+        (b"1", b"C.txt", b"C.txt", QUOTES, QUOTES),
+        (b"0", b"D.txt", b"A.txt", LONG, LITERAL),
+    ],
+    "eval": [(b"0.0", b"E.txt", b"C.txt", b"only here", QUOTES)],
+    "test": [(b"1.0", b"A.txt", b"D.txt", LITERAL, LONG)],
+}
+FEW = {"train": 4, "dev": 1, "test": 1}
+
+
+class TestRetrieval:
+    @pytest.fixture
+    def papers(self, tmp_path, declare):
+        """Pairs in the official form, in a folder of the official release."""
+        folder = tmp_path / "lra_release" / "lra_release" / "tsv_data"
+        folder.mkdir(parents=True)
+        for name, rows in PAIRS.items():
+            lines = [b"\t".join(row) + b"\n" for row in rows]
+            (folder / f"new_aan_pairs.{name}.tsv").write_bytes(b"".join(lines))
+        declare(Retrieval, examples=FEW)
+        return folder
+
+    def test_every_pair_is_loaded_byte_for_byte_in_its_order(self, papers):
+        first = Retrieval.import_files(papers)
+        for name, official in zip(NAMES, PAIRS, strict=True):
+            split, rows = Retrieval(**FEW).load(name), PAIRS[official]
+            expected = [[left[:4000], right[:4000]] for *_, left, right in rows]
+            assert texts_of(split) == expected
+            assert split.targets.tolist() == [int(float(row[0])) for row in rows]
+            # Each text is stored once, and only in splits that use it.
+            assert len(split.sequences) == len({text for pair in expected for text in pair})
+        path = papers / "new_aan_pairs.eval.tsv"
+        path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+        archive = pack(papers.parents[1], "lra_release.gz")
+        assert Retrieval.import_files(archive) == first
+
+    def test_a_batch_has_two_padded_sequences_per_example(self, papers):
+        Retrieval.import_files(papers)
+        batch = Retrieval(**FEW).load("train").gather(torch.tensor([1, 3]))
+        assert batch.tokens.shape == (2, 2, 4000) and batch.mask is not None
+        assert batch.mask.sum(-1).tolist() == [[5, 19], [4000, 16]]
+        # "café", the accent two bytes.
+        assert batch.tokens[0, 0, :6].tolist() == [100, 98, 103, 196, 170, 0]
+
+    def test_texts_are_truncated_at_max_len_and_cached_to_ten_thousand_bytes(self, papers):
+        Retrieval.import_files(papers)
+        load = lambda name, **options: Retrieval(**FEW | options).load(name)  # noqa: E731
+        assert texts_of(load("test", max_len=9)) == [[rb"b'caf\xc3", b"x" * 9]]
+        assert load("test", max_len=10_000).lengths.tolist() == [16, 10_000]
+        assert [load("train", max_len=n).padded for n in (5, 6)] == [False, True]
+        few = load("train", train=2)
+        assert few.targets.tolist() == [1, 1]  # of 1, 0, 1, 0
+        with pytest.raises(UserError, match=r"retrieval.train=5 is out of range; give 1 to 4"):
+            load("train", train=5)
+        for max_len in (0, 10_001):
+            with pytest.raises(UserError, match=f"max_len={max_len} is out of range; give 1 to"):
+                Retrieval(max_len=max_len)
+
+    def test_texts_that_differ_only_after_the_cached_bytes_are_one(self, papers):
+        (papers / "new_aan_pairs.eval.tsv").write_bytes(
+            b"0.0\tE\tF\t" + LONG + b"\t" + LONG + b" and more\n"
+        )
+        Retrieval.import_files(papers)
+        dev = Retrieval(**FEW).load("dev")
+        assert (len(dev.sequences), dev.sequence_ids.tolist()) == (1, [[0, 0]])
+
+    @pytest.mark.parametrize(
+        ("line", "message"),
+        [
+            (b"0.0\tA\tB\tone text", r"has 4 columns, 5 expected \(label, id1, id2, text1, text2"),
+            (b"0.0\tA\tB\tone\ttwo\tthree", "has 6 columns, 5 expected"),
+            (b"", "has 1 columns, 5 expected"),
+            (b"label\tid1\tid2\ttext1\ttext2", "has the label 'label', not 0.0 or 1.0"),
+            (b"2.0\tA\tB\tone\ttwo", "has the label '2.0'"),
+            (b"1.0\tA\tB\tcaf\xe9\ttwo", "is not UTF-8 at byte 11"),
+            (b"1.0\tA\tB\t\ttwo", "has an empty text"),
+            (b"1.0\tA\tB\tone\t", "has an empty text"),
+        ],
+    )
+    def test_a_bad_line_is_an_error_with_file_and_number(self, papers, home, line, message):
+        path = papers / "new_aan_pairs.train.tsv"
+        lines = path.read_bytes().splitlines()
+        path.write_bytes(b"\n".join([*lines[:2], line, *lines[3:]]) + b"\n")
+        with pytest.raises(UserError, match=rf"{path}, line 3 {message}.*; get it again"):
+            Retrieval.import_files(papers)
+        path.unlink()
+        with pytest.raises(UserError, match="contains 0 examples in train, 4 expected"):
+            Retrieval.import_files(papers)
+        assert not home.exists()
+
+
+TREES = {
+    "train": [("( ( ( [MAX 1 ) 2 ) ] )", 2), ("( ( ( ( [SM 7 ) 8 ) 9 ) ] )", 4)],
+    "val": [("( ( ( [MED 3 ) ( ( ( [MIN 0 ) 9 ) ] ) ) ] )", 1)],
+    "test": [("( ( [MIN 5 ) ] )", 5)],
+}
+
+
+class TestOfficialListOps:
+    @pytest.fixture
+    def trees(self, tmp_path, declare):
+        folder = tmp_path / "lra_release" / "listops-1000"
+        folder.mkdir(parents=True)
+        for split, rows in TREES.items():
+            lines = ["Source\tTarget", *(f"{tree}\t{value}" for tree, value in rows)]
+            (folder / f"basic_{split}.tsv").write_text("\n".join(lines) + "\n")
+        declare(OfficialListOps, examples={"train": 2, "dev": 1, "test": 1})
+        return folder
+
+    def test_the_trees_of_a_file_are_its_split_in_their_order(self, trees):
+        OfficialListOps.import_files(trees.parent)
+        task = OfficialListOps(train=2, dev=1, test=1)
+        for name, rows in zip(NAMES, TREES.values(), strict=True):
+            split = task.load(name)
+            expected = [[tokenise(tree).tolist()] for tree, _ in rows]
+            assert [split.tokens(i) for i in range(len(split))] == expected
+            assert split.targets.tolist() == [value for _, value in rows]
+
+    @pytest.mark.parametrize(
+        ("old", "new", "message"),
+        [
+            ("Source\tTarget", "Source,Target", "line 1 is not the header Source, Target"),
+            ("9 ) ] )\t4", "9 ) ] )\t5", "line 3 has the value '5', 4 expected; get it again"),
+            ("[SM", "[SUM", "line 3 is not a tree .'.SUM' is not a word of ListOps"),
+            (" ] )\t2", "\t2", "line 2 is not a tree"),
+            ("2 ) ] )\t2", "2 ) " * 2000 + "] )\t2", "line 2 has 2003 tokens, 2000 at most"),
+            ("\n( ( ( ( [SM 7 ) 8 ) 9 ) ] )\t4", "", "contains 1 examples in train, 2 expected"),
+        ],
+    )
+    def test_a_damaged_file_is_one_line_and_nothing_is_cached(self, trees, home, old, new, message):
+        file = trees / "basic_train.tsv"
+        file.write_text(file.read_text().replace(old, new))
+        with pytest.raises(UserError, match=message) as error:
+            OfficialListOps.import_files(trees)
+        assert "\n" not in str(error.value) and not home.exists()
+
+
+def png(level: int, size: int = 32, mode: str = "L") -> bytes:
+    stream = io.BytesIO()
+    image = PIL.Image.fromarray(np.full((size, size), level, np.uint8)).convert(mode)
+    image.save(stream, "PNG")
+    return stream.getvalue()
+
+
+class TestOfficialPathfinder:
+    @pytest.fixture
+    def snakes(self, tmp_path, declare):
+        """Two batches of five images, whose level is their number and whose class its parity."""
+        folder = tmp_path / "lra_release" / "pathfinder32" / "curv_contour_length_14"
+        (folder / "metadata").mkdir(parents=True)
+        for batch in (0, 10):
+            (folder / "imgs" / str(batch)).mkdir(parents=True)
+            lines = []
+            for i in range(5):
+                (folder / f"imgs/{batch}/sample_{i}.png").write_bytes(png(batch + i))
+                lines.append(f"imgs/{batch} sample_{i}.png {i} {i % 2} 1.0 14 4 2 0.5 1 1")
+            (folder / "metadata" / f"{batch}.npy").write_text("\n".join(lines) + "\n")
+        other = folder.parent / "curv_baseline" / "metadata"
+        other.mkdir(parents=True)
+        (other / "0.npy").write_bytes(b"not read")
+        declare(OfficialPathfinder, examples={"train": 8, "dev": 1, "test": 1})
+        return folder
+
+    def test_every_listed_image_is_in_one_split_with_its_class(self, snakes):
+        path = OfficialPathfinder.import_files(snakes)
+        assert OfficialPathfinder.import_files(pack(snakes.parents[1], "lra_release.gz")) == path
+        task = OfficialPathfinder(train=8, dev=1, test=1)
+        splits = [task.load(name) for name in NAMES]
+        classes = {}
+        for split, count in zip(splits, (8, 1, 1), strict=True):
+            assert split.sequences.shape == (count, 1024) and not split.padded
+            assert (split.sequences == split.sequences[:, :1]).all()
+            levels = split.sequences[:, 0].tolist()
+            classes |= dict(zip(levels, split.targets.tolist(), strict=True))
+        assert classes == {level: level % 10 % 2 for level in (*range(5), *range(10, 15))}
+        assert splits[0].sequences[:, 0].tolist() != sorted(splits[0].sequences[:, 0].tolist())
+
+    @pytest.mark.parametrize(
+        ("name", "content", "message"),
+        [
+            ("imgs/0/sample_1.png", b"", "sample_1.png is not a readable PNG; get it again"),
+            ("imgs/0/sample_1.png", png(1)[:60], "sample_1.png is not a readable PNG; get it ag"),
+            ("imgs/0/sample_1.png", png(1, 64), "sample_1.png is L 64 x 64, grey 32 x 32 expected"),
+            ("imgs/0/sample_1.png", png(1, 32, "RGB"), "is RGB 32 x 32, grey 32 x 32 expected"),
+            ("imgs/0/sample_1.png", None, "contains no .*imgs/0/sample_1.png; get it again"),
+            ("imgs/0/notes.txt", b"", "notes.txt is neither an image nor a list; remove it"),
+            ("metadata/0.npy", b"imgs/0 sample_0.png 0\n", "0.npy, line 1 is not a folder, a file"),
+            ("metadata/0.npy", b"imgs/10 sample_0.png 0 1\n", "lists an image twice"),
+            ("metadata/0.npy", b"", "contains 4 examples in train, 8 expected"),
+            ("metadata/0.npy", b"\x93NUMPY" + pickle.dumps([1]), "is a NumPy array, text expected"),
+            ("metadata/0.npy", pickle.dumps(["x"]), "0.npy, line 1 is not a folder, a file"),
+        ],
+    )
+    def test_damaged_images_are_one_line_and_nothing_is_cached(
+        self, snakes, home, name, content, message
+    ):
+        if content is None:
+            (snakes / name).unlink()
+        else:
+            (snakes / name).write_bytes(content)
+        with pytest.raises(UserError, match=message) as error:
+            OfficialPathfinder.import_files(snakes)
+        assert "\n" not in str(error.value) and not home.exists()
