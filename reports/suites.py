@@ -333,8 +333,7 @@ def _tiers(column: _Column, lines: Mapping[str, Mapping[str, Any]]) -> dict[str,
     different = {frozenset(pair) for pair in zip(found["first"], found["second"], strict=True)}
     ranked = [row for row in compared if column.rank_all or lines[row]["answered"]]
     separable = np.array([[{a, b} in different for b in ranked] for a in ranked], dtype=bool)
-    letters = ("".join(chr(ord("A") + tier - 1) for tier in own) for own in tiers(separable))
-    return dict(zip(ranked, letters, strict=True))
+    return dict(zip(ranked, tiers(separable), strict=True))
 
 
 def _costs(costs: pd.DataFrame, plan: "CostPlan") -> pd.DataFrame:

@@ -6,7 +6,7 @@ import pandas as pd
 
 from reports.figures import style
 from reports.markdown import escape, table
-from reports.tables.values import NOTHING, number
+from reports.text import NOTHING, number
 
 if TYPE_CHECKING:
     from reports.pages.suite import Tables

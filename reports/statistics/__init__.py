@@ -1,4 +1,4 @@
-"""Statistics of a board: intervals of accuracies, comparisons of rows, and tiers.
+"""Statistics of a table: intervals of accuracies, comparisons of rows, and tiers.
 
 The quantiles are from `scipy.special`: `scipy.stats`, which wraps it, takes longer to import than a
 leaderboard takes to build.
@@ -8,7 +8,6 @@ from harness.records.interval import UPPER, Interval, interval, mean_interval, s
 from harness.records.sample import Sample
 from reports.statistics.comparison import (
     LEVEL,
-    compare,
     differences,
     holm,
     is_comparable,
@@ -22,7 +21,6 @@ __all__ = [
     "UPPER",
     "Interval",
     "Sample",
-    "compare",
     "differences",
     "holm",
     "interval",

@@ -1,4 +1,4 @@
-"""Comparison of the rows of a board on the same test answers."""
+"""Comparison of the rows of a table on the same test answers."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from harness.records.interval import UPPER
 from harness.records.sample import Array, Sample
 
 LEVEL = 0.05
-"""The probability that any two rows of a board are separated which do not differ, at most."""
+"""The probability that any two rows of a table are separated which do not differ, at most."""
 
 MANY_SEEDS = 5
 """The fewest seeds of a row that is compared though some of them are at a baseline."""
@@ -20,18 +20,6 @@ DRAWS = 5000
 """Draws for the probability of being best: its standard error is at most 0.7 %."""
 
 SEED = 0
-
-
-class Comparison(NamedTuple):
-    """The rows of a board, compared.
-
-    Attributes:
-        separable: whether two rows differ, (r, r), symmetric.
-        best: the probability that a row has the highest accuracy of all, (r,).
-    """
-
-    separable: NDArray[np.bool_]
-    best: Array
 
 
 def at_baselines(sample: Sample, baselines: Sequence[float]) -> NDArray[np.bool_]:
@@ -64,11 +52,6 @@ def is_comparable(sample: Sample, baselines: Sequence[float]) -> bool:
         return False
     failed = at_baselines(sample, baselines)
     return not (failed.all(0) if sample.seeds >= MANY_SEEDS else failed).any()
-
-
-def compare(samples: Sequence[Sample]) -> Comparison:
-    """Compare rows that are comparable (`is_comparable`), and whose test splits are the same."""
-    return Comparison(separable_pairs(samples), probability_of_best(samples))
 
 
 def separable_pairs(samples: Sequence[Sample]) -> NDArray[np.bool_]:

@@ -1,4 +1,4 @@
-"""Tiers of rows that the data separate: a compact letter display, with numbers for letters."""
+"""Rank groups of rows that the data separate: a compact letter display."""
 
 from collections.abc import Sequence
 
@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def tiers(separable: NDArray[np.bool_]) -> list[tuple[int, ...]]:
-    """The tiers of each row, from 1: two rows share one if and only if they are not separable.
+def tiers(separable: NDArray[np.bool_]) -> list[str]:
+    """The groups of each row as letters: two rows share one if and only if they are not separable.
 
-    A row between two others may share a tier with either. The tiers are the maximal sets of rows
+    A row between two others may share a group with either. The groups are the maximal sets of rows
     without a separable pair, found by insertion and absorption (Piepho, "An algorithm for a
     letter-based representation of all-pairwise comparisons", 2004), in order of their first rows.
 
@@ -23,7 +23,7 @@ def tiers(separable: NDArray[np.bool_]) -> list[tuple[int, ...]]:
         sets = _absorb([*sets, *(part - {row} for part in split for row in (second, first))])
     ordered = sorted(sets, key=sorted)
     return [
-        tuple(tier for tier, rows in enumerate(ordered, 1) if row in rows)
+        "".join(chr(ord("A") + place) for place, rows in enumerate(ordered) if row in rows)
         for row in range(len(separable))
     ]
 
@@ -31,14 +31,3 @@ def tiers(separable: NDArray[np.bool_]) -> list[tuple[int, ...]]:
 def _absorb(sets: Sequence[frozenset[int]]) -> list[frozenset[int]]:
     """The sets that are part of no other one, each once."""
     return [one for one in dict.fromkeys(sets) if not any(one < other for other in sets)]
-
-
-def tier_text(tier: Sequence[int]) -> str:
-    """Tiers as text, successive ones as a range: `1`, `1–2`, `1, 3`."""
-    ranges: list[list[int]] = []
-    for number in tier:
-        if ranges and number == ranges[-1][-1] + 1:
-            ranges[-1] = [ranges[-1][0], number]
-        else:
-            ranges.append([number])
-    return ", ".join("–".join(map(str, one)) for one in ranges)

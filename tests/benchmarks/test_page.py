@@ -20,7 +20,7 @@ from benchmarks.claims import (
 from benchmarks.page import PAGE, page
 from harness.environment import describe
 from harness.records.fields import Quartiles
-from reports.pages.notes import FAILING_COVERAGE
+from reports.leaderboard import FAILING_COVERAGE
 
 ROOT = Path(__file__).parents[2]
 COMMAND = "run: python -m harness.cli.pages"

@@ -22,7 +22,7 @@ from harness.records.fields import Quartiles
 from harness.records.record import Cost, Usage
 from harness.records.store import Store
 
-PRELOADED = (__name__, "harness.cli.runs", "harness.grid", "reports.tables", "torch._dynamo")
+PRELOADED = (__name__, "harness.cli.runs", "harness.grid", "reports.leaderboard", "torch._dynamo")
 """Modules that a process would import again between two kills."""
 
 CELLS = ["run", "-a", "softmax,none", "--budget", "smoke", "--precision", "fp32"]

@@ -9,16 +9,16 @@ from scipy import stats
 from benchmarks.board_statistics import KINDS, Scenario, power, simulate, table
 from reports.statistics import (
     Sample,
-    compare,
     differences,
     holm,
     interval,
     is_comparable,
     mean_interval,
+    probability_of_best,
     score_interval,
+    separable_pairs,
     tiers,
 )
-from reports.statistics.tiers import tier_text
 
 
 def sample(*seeds, size=1):
@@ -126,9 +126,9 @@ def test_rows_that_differ_are_separated_on_the_same_answers_though_intervals_ove
     hard = np.random.default_rng(0).random(2000)
     low, high = (sample(*[hard < accuracy] * 3) for accuracy in (0.60, 0.62))
     assert score_interval(low).high > score_interval(high).low
-    assert compare([high, low]).separable.tolist() == [[False, True], [True, False]]
+    assert separable_pairs([high, low]).tolist() == [[False, True], [True, False]]
     elsewhere = sample(*[np.random.default_rng(1).random(2000) < 0.60] * 3)
-    assert not compare([high, elsewhere]).separable.any()
+    assert not separable_pairs([high, elsewhere]).any()
 
 
 def test_seeds_that_agree_have_the_p_value_of_mcnemar():
@@ -142,18 +142,18 @@ def test_seeds_that_agree_have_the_p_value_of_mcnemar():
 
 def test_rows_with_equal_answers_are_not_separated_and_share_the_probability_of_being_best():
     rows = [answers(200, 200, seeds=2)] * 2 + [answers(50, 200, seeds=2)]
-    found = compare(rows)
-    assert found.separable.tolist() == [[False, False, True], [False, False, True], [True] * 2 + [False]]  # fmt: skip # noqa: E501
-    assert found.best == pytest.approx([0.5, 0.5, 0], abs=0.02)
-    assert found.best.sum() == 1
+    first = [False, False, True]
+    assert separable_pairs(rows).tolist() == [first, first, [True, True, False]]
+    best = probability_of_best(rows)
+    assert best == pytest.approx([0.5, 0.5, 0], abs=0.02) and best.sum() == 1
 
 
 def test_the_probability_of_being_best_falls_with_the_variation_between_seeds():
     means = np.array([[0.64] * 5, [0.60] * 5])
     best, other = table(KINDS["answers"], means, 0, np.random.default_rng(0))
-    assert compare([best, other]).best[0] > 0.95
+    assert probability_of_best([best, other])[0] > 0.95
     varying = Sample(other.totals * np.array([[0.6], [1.3], [0.7], [1.2], [1.2]]), other.sizes)
-    assert 0.5 < compare([best, varying]).best[0] < 0.9
+    assert 0.5 < probability_of_best([best, varying])[0] < 0.9
 
 
 def test_holm_adjusts_the_p_values_of_a_worked_example():
@@ -176,23 +176,22 @@ def test_the_interval_of_a_difference_is_where_p_is_above_5_percent(seeds):
 @pytest.mark.parametrize(
     ("pairs", "expected"),
     [
-        ([], ["1", "1", "1", "1"]),
-        ([(0, 3)], ["1", "1–2", "1–2", "2"]),
-        ([(0, 2), (0, 3), (1, 3)], ["1", "1–2", "2–3", "3"]),
-        ([*combinations(range(4), 2)], ["1", "2", "3", "4"]),
-        ([(0, 1), (1, 2), (0, 3)], ["1", "2", "1, 3", "2–3"]),
+        ([], ["A", "A", "A", "A"]),
+        ([(0, 3)], ["A", "AB", "AB", "B"]),
+        ([(0, 2), (0, 3), (1, 3)], ["A", "AB", "BC", "C"]),
+        ([*combinations(range(4), 2)], ["A", "B", "C", "D"]),
+        ([(0, 1), (1, 2), (0, 3)], ["A", "B", "AC", "BC"]),
     ],
 )
-def test_tiers_of_small_boards(pairs, expected):
+def test_groups_of_small_tables(pairs, expected):
     separable = np.zeros((4, 4), dtype=bool)
     for first, second in pairs:
         separable[first, second] = separable[second, first] = True
-    found = [tier_text(tier) for tier in tiers(separable)]
-    assert found == expected
+    assert tiers(separable) == expected
 
 
 @given(st.integers(0, 8), st.integers(0, 2**28 - 1))
-def test_rows_share_a_tier_if_and_only_if_they_are_not_separable(count, pairs):
+def test_rows_share_a_group_if_and_only_if_they_are_not_separable(count, pairs):
     separable = np.zeros((count, count), dtype=bool)
     for bit, (first, second) in enumerate(combinations(range(count), 2)):
         separable[first, second] = separable[second, first] = pairs >> bit & 1

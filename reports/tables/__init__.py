@@ -1,1 +1,0 @@
-"""Tables made from records."""
