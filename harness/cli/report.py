@@ -226,7 +226,7 @@ def write_pages(files: Mapping[Path, bytes]) -> list[Path]:
 
 
 def read(store: Path, *, curves: bool = True) -> "tuple[list[Record], list[Broken]]":
-    """Every record of a store, with the baselines of its task.
+    """Every record of a store.
 
     There is a warning for each file that is not a record. Without `curves` records have the last
     point of their curves alone.
@@ -234,10 +234,9 @@ def read(store: Path, *, curves: bool = True) -> "tuple[list[Record], list[Broke
     from harness.records.store import Store
 
     folder = Store(store)
-    records, broken = with_warnings(
+    return with_warnings(
         folder.read() if curves else folder.read(lambda record: record.without_curve)
     )
-    return attach(records, store), broken
 
 
 def rules_of(store: Path) -> "pd.DataFrame":
@@ -258,16 +257,6 @@ def summary(records: "Sequence[Record]", store: Path) -> "tuple[list[dict[Hashab
 
     found = leaderboard.leaderboard(frame.of_records(records), rules_of(store))
     return frame_lines(leaderboard.table(found)), leaderboard.terminal(found)
-
-
-def attach(records: "Sequence[Record]", folder: Path) -> "list[Record]":
-    """The records with the baselines that the store in `folder` has of their tasks."""
-    from harness.records.baselines import with_baselines
-    from harness.records.store import BaselineStore
-    from tasks import BASELINES_VERSION
-
-    found, _ = with_warnings(BaselineStore.within(folder).read())
-    return with_baselines(records, found, BASELINES_VERSION)
 
 
 def with_warnings(content: "tuple[list[T], list[Broken]]") -> "tuple[list[T], list[Broken]]":

@@ -5,11 +5,11 @@ They belong to the task and its data, not to a run: a store has one file of them
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Literal
 
 from harness.records.fields import Count, Frozen, Time
-from harness.records.record import Environment, Record
+from harness.records.record import Environment
 from harness.records.spec import TaskSpec
 from tasks.metric import Metric
 
@@ -45,24 +45,6 @@ def name_of_task(spec: TaskSpec) -> str:
     """The name of the file of a task's baselines, without suffix: one for each key and digest."""
     text = json.dumps([spec.key, spec.digests], sort_keys=True)
     return f"{spec.name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-
-
-def with_baselines(
-    records: Iterable[Record], found: Iterable[TaskBaselines], version: int
-) -> list[Record]:
-    """The records with the baselines of their tasks.
-
-    They have none where `found` has no complete set of that version: see `missing`.
-    """
-    complete = {
-        name_of_task(baselines.spec): baselines.scores
-        for baselines in found
-        if baselines.version == version and not baselines.left
-    }
-    return [
-        record.model_copy(update={"baselines": complete.get(name_of_task(record.spec.task), {})})
-        for record in records
-    ]
 
 
 def missing(spec: TaskSpec) -> str:

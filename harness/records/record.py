@@ -160,8 +160,6 @@ class Record(Frozen):
         curve: points in order of step.
         cost: None where it was not measured: in a run of a suite, or one that ended before.
         final: None where the run did not finish.
-        baselines: scores of the task without attention, by name, which reports read from its file;
-            see `harness.records.baselines`. A record is written without them.
     """
 
     schema_version: Literal[3] = 3
@@ -181,7 +179,6 @@ class Record(Frozen):
     curve: list[Point]
     cost: Cost | None = None
     final: Final | None = None
-    baselines: Mapping[str, float] = Field(default={}, exclude=True)
 
     @property
     def selection(self) -> Metric:
