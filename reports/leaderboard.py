@@ -15,7 +15,7 @@ from reports.render import number_text, rendered, whole_text
 from reports.statistics import LEVEL
 from reports.text import NOTHING, frame_csv, plain, text_table
 
-WIDTH = 120
+WIDTH = 100
 """Characters of a line on a terminal."""
 
 MIB, GIGA = 2**20, 10**9

@@ -87,7 +87,7 @@ def listing(document: Mapping[str, Sequence[Any]]) -> str:
         _table(["task", "classes", "length", "causal", "options"], rows),
         "A CSV, TSV or Parquet file of texts and labels is a task, too.",
         f"recipes, --budget: {', '.join(document['budgets'])}, or the path of a TOML file",
-        f"suites, --suite: {', '.join(document['suites'])}, or the path of a TOML file",
+        f"suites, --suite: {', '.join(document['suites'])},\nor the path of a TOML file",
         "harness list NAME: the options of a variant or a task, and what they mean",
     ]
     return "\n\n".join(parts)

@@ -116,9 +116,9 @@ def show_step(
 ) -> None:
     """Show the step of a run; where a part `begins`, its speed is that from here on."""
     if not begins:
-        bar.update(row, completed=step, status=status)
+        bar.update(row, completed=step, total=steps, status=status)
         return
-    bar.reset(row, completed=step, status=status)
+    bar.reset(row, completed=step, total=steps, status=status)
     if step < steps:
         # The first sample of the speed.
         bar.advance(row, 0)

@@ -109,6 +109,6 @@ def test_check_names_what_is_out_of_date_and_a_second_run_writes_what_was(tmp_pa
     monkeypatch.setattr(pages, "GENERATORS", (lambda root: made,))
     for check, code in ((True, 1), (False, 0), (True, 0)):
         with pytest.raises(pages.typer.Exit) as end:
-            pages.main(check=check, fit=False, root=tmp_path)
+            pages.main(pages.PagesOptions(check=check, root=tmp_path))
         assert end.value.exit_code == code
         assert page.exists() == (not check or code == 0)

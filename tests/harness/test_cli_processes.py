@@ -255,7 +255,7 @@ def test_the_help_the_list_and_a_rejected_command_import_nothing_heavy(tmp_path)
         f"    except SystemExit as end: print(end.code, sorted({{*{HEAVY}}} & {{*sys.modules}}))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    found = [line for line in done.stdout.splitlines() if line.endswith("]")]
+    found = [line for line in done.stdout.splitlines() if re.match(r"\d \[", line)]
     # The list is a table of rich; the last command reads records.
     lists = ["0 ['rich']"] * 2
     assert found == ["0 []", "0 []", "2 []", *lists, "0 ['numpy', 'rich']"], done.stderr
