@@ -13,7 +13,6 @@ from tasks.contract import Split
 from zoo.contract import Attention, Unsupported
 from zoo.library import create
 from zoo.projected import ProjectedAttention
-from zoo.registry import Value
 
 WAVES = 8
 """Frequencies of a smooth input, from one period in the sequence on."""
@@ -109,7 +108,7 @@ def projected(layer: Attention) -> ProjectedAttention:
     return layer.eval()
 
 
-def alike(reference: ProjectedAttention, name: str, options: Mapping[str, Value]) -> Attention:
+def alike(reference: ProjectedAttention, name: str, options: Mapping[str, Any]) -> Attention:
     """A layer of the variant, of the size and with the projections of `reference`.
 
     Raises:

@@ -215,7 +215,7 @@ def terminal(costs: pd.DataFrame) -> str:
         cells, fitted = _pivot(sweep, ratio_text), rows(sweep)["time"]
         head = ["time (× fastest softmax)", *map(str, cells), "exponent"]
         texts = [
-            [plain(label), *cells.loc[label], f"{one.value:.2f}" if one else NOTHING]
+            [plain(str(label)), *cells.loc[str(label)], f"{one.value:.2f}" if one else NOTHING]
             for label, one in fitted.items()
         ]
         notes = [plain(text) for text in (references(sweep), *remarks(sweep)) if text]

@@ -251,7 +251,7 @@ def table(found: Leaderboard) -> pd.DataFrame:
     if found.rows.empty:
         return found.rows
     key = ["question", "row"]
-    fields = [name for name in found.runs if name.startswith(("model.", "train."))]
+    fields = [name for name in map(str, found.runs) if name.startswith(("model.", "train."))]
     groups = found.runs.groupby(key)
     rows = found.rows.drop(columns=["train.precision", "setting", "text", "interval"])
     rows = rows.assign(kind="measured").join(groups[fields].first(), on=key)
@@ -340,7 +340,7 @@ def _verdict(rows: pd.DataFrame, pairs: pd.DataFrame, metric: Metric, *, has_rul
 
 def environments(runs: pd.DataFrame) -> list[str]:
     """Each machine with the versions of its packages, and the commits of its runs."""
-    packages = sorted(name for name in runs if str(name).startswith("versions."))
+    packages = sorted(name for name in map(str, runs) if name.startswith("versions."))
     machines = [
         f"{run['machine']}, {run['memory_gib']:.1f} GiB, {run['threads']} threads; {run['system']}"
         + "; "

@@ -108,7 +108,7 @@ def steps(wanted: pd.DataFrame, costs: pd.DataFrame) -> pd.DataFrame:
     )  # fmt: skip
     first = found.drop_duplicates("question").set_index("question").loc[found["question"]]
     over = found[["time", "memory", "published_time", "published_memory", "measured_ratio"]]
-    over = (over / first[over.columns].to_numpy()).add_suffix("_over_first")
+    over = over.div(first[over.columns].to_numpy()).add_suffix("_over_first")
     # Two ratios to one softmax, which alternates with both, are better than two times.
     ratio = over.pop("measured_ratio_over_first")
     same = found["reference"].fillna("").to_numpy() == first["reference"].fillna("").to_numpy()

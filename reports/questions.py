@@ -146,7 +146,7 @@ def failure(run: Run) -> str:
 
 def lines(frame: pd.DataFrame) -> list[Run]:
     """The lines of a frame."""
-    return frame.to_dict("records")
+    return [*frame.to_dict("records")]
 
 
 def _question(runs: pd.DataFrame, shared: dict[str, str], varied: str) -> pd.DataFrame:
@@ -203,7 +203,7 @@ def _titles(shared: pd.DataFrame, group: pd.Series, threads: pd.Series) -> dict[
         for number, setting in first.to_dict("index").items()
     })  # fmt: skip
     for same in (equal.index for _, equal in titles.groupby(titles) if len(equal) > 1):
-        differing = [path for path in first if first.loc[same, path].nunique() > 1]
+        differing = [path for path in map(str, first) if first.loc[same, path].nunique() > 1]
         titles[same] += "; " + _phrases(first.loc[same], differing)
     return titles.to_dict()
 
@@ -287,7 +287,7 @@ def _is_result(runs: pd.DataFrame, group: pd.Series) -> pd.Series:
     trial = runs["role"] == "trial"
     trials = runs[trial]
     rows = trials.groupby([group[trial], trials["attention"], trials["options"], trials["seed"]])
-    points = trials["grid"].map(lambda text: prod(map(len, json.loads(text).values())))
+    points = [prod(map(len, json.loads(text).values())) for text in trials["grid"]]
     failed = ~trials["status"].eq("ok").groupby(rows.ngroup()).transform("any").astype(bool)
     complete = rows["id"].transform("nunique") == points
     return ~trial | (failed & complete).reindex(runs.index, fill_value=False)

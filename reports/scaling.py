@@ -66,6 +66,11 @@ class Crossover(NamedTuple):
         return f"{self.low:,.0f}" + (f" to {self.high:,.0f}" if self.low < self.high else "")
 
 
+def _points(values: "ByLength") -> list[tuple[float, float]]:
+    """The lengths with their values, in order."""
+    return sorted((float(length), float(value)) for length, value in dict(values).items())
+
+
 def exponent(costs: "ByLength") -> Exponent | None:
     """The slope of log cost against log length over the `FITTED` longest lengths.
 
@@ -78,13 +83,14 @@ def exponent(costs: "ByLength") -> Exponent | None:
     Returns:
         None with fewer than three lengths, which have no interval.
     """
-    points = sorted(costs.items())[-FITTED:]
+    points = _points(costs)[-FITTED:]
     if len(points) < 3:
         return None
-    (slope, _), covariance = np.polyfit(*np.log(points).T, 1, cov=True)
+    lengths, values = np.log(points).T
+    (slope, _), covariance = np.polyfit(lengths, values, 1, cov=True)
     half = stdtrit(len(points) - 2, UPPER) * covariance[0, 0] ** 0.5
-    ends = (float(value) for value in (slope, slope - half, slope + half))
-    return Exponent(*ends, points[0][0], points[-1][0])
+    low, high = float(slope - half), float(slope + half)
+    return Exponent(float(slope), low, high, int(points[0][0]), int(points[-1][0]))
 
 
 def crossover(low: "ByLength", high: "ByLength") -> Crossover | None:
@@ -109,7 +115,7 @@ def _crossing(ratios: "ByLength") -> float:
 
     Between two lengths the logarithm of the ratio is taken to be linear in that of the length.
     """
-    points = sorted(ratios.items())
+    points = _points(ratios)
     above = [position for position, (_, ratio) in enumerate(points) if ratio >= 1]
     if not above:
         return 0.0

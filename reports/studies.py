@@ -63,12 +63,13 @@ def _cell(value: Any) -> str:
 
 def _figure(name: str, panels: "Panels", source: str) -> dict[str, bytes]:
     import matplotlib as mpl
+    from cycler import cycler
 
     from reports.figures import style
 
     shown = panels[: style.MOST_PANELS]
     heights = [max(HEIGHT, 1 + LINE_HEIGHT * entries) for *_, entries in shown]
-    cycle = mpl.cycler(color=style.COLOURS)
+    cycle = cycler(color=style.COLOURS)
     with mpl.rc_context({**style.STYLE, "axes.prop_cycle": cycle}):
         figure, axes = style.panels(heights, WIDTH, 0)
         for panel, (title, draw, _) in zip(axes, shown, strict=True):

@@ -5,6 +5,7 @@ in, and frames come out, from which pages, tables and figures are made.
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -274,7 +275,7 @@ def _column(
     rules = baselines[baselines["data"] == latest["data"]].set_index("name")["score"].to_dict()
     models = frozenset(finished.loc[finished["baseline"], "row"]) & scores.keys()
     return _Column(
-        metric=metric, scores=scores, seeds=finished["row"].value_counts().to_dict(),
+        metric=metric, scores=scores, seeds=Counter(finished["row"]),
         samples=samples, models=models, rules=rules if of_task else {}, of_task=of_task,
         rank_all=rank_all,
     )  # fmt: skip

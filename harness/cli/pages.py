@@ -24,9 +24,9 @@ from zoo.variants import variants
 
 Files = Mapping[Path, bytes]
 
-FIGURES = (".png", ".svg")
-"""Files that are not compared: they are made with a table that is, and differ by the version of the
-library that drew them."""
+NOT_COMPARED = (".parquet", ".png", ".svg")
+"""Files that are made with a table that is compared, and differ by the version of the library that
+wrote them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ def main(options: PagesOptions) -> None:
     for make in GENERATORS:
         old = {file: content for file, content in make(root).items() if _differs(file, content)}
         if options.check:
-            of_text = (file for file in old if file.suffix not in FIGURES)
+            of_text = (file for file in old if file.suffix not in NOT_COMPARED)
             stale += [f"{file}: python -m harness.cli.pages" for file in of_text]
         else:
             report.write_pages(old)
@@ -65,7 +65,7 @@ def main(options: PagesOptions) -> None:
 
 def is_current(file: Path, content: bytes) -> bool:
     """Whether a file has that content, or is a figure."""
-    return file.suffix in FIGURES or not _differs(file, content)
+    return file.suffix in NOT_COMPARED or not _differs(file, content)
 
 
 def _differs(file: Path, content: bytes) -> bool:

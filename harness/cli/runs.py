@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -39,14 +39,15 @@ def requests(runs: Runs) -> "list[Request]":
             )
     names = names_in(runs.task or []) or [question.task if question else TASK]
     seeds = seeds_in("0" if runs.seeds is None else runs.seeds)
+    kind: Any = device.type
     axes = names, attentions_in(runs.attention or []), seeds
     precision = environment.pick_precision(runs.precision, device)
     return [
         Request(
-            task=task, attention=attention, seed=seed, budget=runs.budget, device=device.type,
+            task=task, attention=attention, seed=seed, budget=runs.budget, device=kind,
             positions=runs.positions or "learned", settings=settings_of(runs.set_),
             precision=precision,
-            compiled=device.type == "cuda" if runs.compile is None else runs.compile,
+            compiled=kind == "cuda" if runs.compile is None else runs.compile,
         )
         for task, attention, seed in product(*axes)
     ]  # fmt: skip

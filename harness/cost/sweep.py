@@ -48,15 +48,15 @@ def sweep(
     for row in rows.values():
         reason = ""
         for spec in sorted(row, key=attrgetter("length")):
-            record = store.find(spec)
+            found = None if rerun else store.find(spec)
             # A failed measurement could end in another way now.
-            new = rerun or record is None or record.status in ("failed", "skipped")
-            if new:
-                record = _measured(spec, reason, measure, clock)
+            kept = found if found and found.status not in ("failed", "skipped") else None
+            record = kept or _measured(spec, reason, measure, clock)
+            if kept is None:
                 store.write(record)
             if not reason and record.status != "ok":
                 reason = f"{record.status.replace('_', ' ')} at {spec.length:,} tokens"
-            yield record, new
+            yield record, kept is None
 
 
 def _measured(

@@ -175,8 +175,8 @@ def of_costs(records: Iterable[CostRecord]) -> "pd.DataFrame":
         return found
     # Without a measured line there are no columns of what was measured.
     found = found.reindex(columns=[*dict.fromkeys([*found, *MEASURED])])
-    texts = found[[*TEXTS]].astype(object).fillna("")
-    return found.astype(dict.fromkeys(set(MEASURED) - {*TEXTS}, float)).assign(**texts)
+    found[[*TEXTS]] = found[[*TEXTS]].astype(object).fillna("")
+    return found.astype(dict.fromkeys(set(MEASURED) - {*TEXTS}, float))
 
 
 def _run(record: Record) -> Cells:

@@ -194,8 +194,9 @@ def distances(
         (gradient - exact_gradient, exact_gradient),
         (logs[0] - logs[1], logs[1]),
     )
-    squares = [tuple(part.square().sum().item() for part in pair) for pair in pairs]
-    return dict(zip(ERRORS, squares, strict=True)), positive.float().mean().item()
+    squares = [(float(error.square().sum()), float(of.square().sum())) for error, of in pairs]
+    errors = dict(zip(map(str, ERRORS), squares, strict=True))
+    return errors, float(positive.float().mean())
 
 
 def _output_and_gradient(layer: Attention, x: Tensor, direction: Tensor) -> tuple[Tensor, Tensor]:

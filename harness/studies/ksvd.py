@@ -107,7 +107,7 @@ Statements 24 and 25 of docs/primal.md say what the curves in the folder results
                 f"rank {self.rank} of {self.dim} features and {self.tokens} tokens spans all "
                 "singular vectors; give a smaller --rank"
             )
-        axes = [arguments.names_in([getattr(self, axis)]) for axis in CHOICES]
+        axes: list[Any] = [arguments.names_in([getattr(self, axis)]) for axis in CHOICES]
         for (axis, known), names in zip(CHOICES.items(), axes, strict=True):
             if wrong := [name for name in names if name not in known]:
                 raise UserError(unknown(f"value of --{axis}", wrong[0], known))
@@ -144,7 +144,7 @@ def training(sizes: Ksvd, trained: str, trace: str, loss: str, seed: int) -> Ite
 
     The target is the output of a layer of softmax, of mean 0 over the tokens and variance 1.
     """
-    size = {"dim": sizes.dim, "heads": 1, "max_len": sizes.tokens}
+    size: dict[str, Any] = {"dim": sizes.dim, "heads": 1, "max_len": sizes.tokens}
     torch.manual_seed(0)
     x = layer_inputs.generated_inputs("random", sizes.samples, sizes.tokens, sizes.dim).double()
     reference = layer_inputs.projected(create("softmax", **size).double())
@@ -222,18 +222,17 @@ def _groups(frame: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     sides = frame["left_alignment"], frame["right_alignment"]
     rows = frame.assign(alignment=sum(sides) / 2, **{"J²": frame["objective"] ** 2})
     for (inputs, trained, trace), group in rows.groupby(["inputs", "trained", "trace"], sort=False):
-        yield f"{inputs}, {TRAINED[trained]}, trace of the {trace}", group
+        yield f"{inputs}, {TRAINED[str(trained)]}, trace of the {trace}", group
 
 
 def _line(loss: str, rows: pd.DataFrame) -> dict[str, Any]:
     """What the page shows of a loss: the mean over the seeds, and its range, at first and last."""
-    steps = rows["step"].agg(["min", "max"])
-    ends = zip(("start", "end"), steps, strict=True)
-    line = {"loss": loss, "seeds": rows["seed"].nunique(), "steps": steps["max"]}
-    for name, (end, step) in product(("J²", "alignment"), ends):
+    steps = rows["step"].agg(["min", "max"]).set_axis(["start", "end"])
+    line = {"loss": loss, "seeds": rows["seed"].nunique(), "steps": steps["end"]}
+    for name, (end, step) in product(("J²", "alignment"), steps.items()):
         mean, *limits = rows.loc[rows["step"] == step, name].agg(["mean", "min", "max"])
         line[f"{name}, {end}"] = (mean, *limits) if line["seeds"] > 1 else mean
-    tasks = pd.to_numeric(rows.loc[rows["step"] == steps["max"], "task_loss"])
+    tasks = pd.to_numeric(rows.loc[rows["step"] == steps["end"], "task_loss"])
     return {**line, "task loss, end": tasks.mean()}
 
 

@@ -72,11 +72,12 @@ the test split alone.
         """Full attention, no attention, each window and each size of blocks, for each seed."""
         sizes = arguments.integers_in("windows", self.windows, range(1, 2**63), "8,32,128")
         device = environment.pick_device(self.device)
+        kind: Any = device.type
         requests = [
             Request(
-                attention="softmax", task=task, budget=self.budget, seed=seed, device=device.type,
+                attention="softmax", task=task, budget=self.budget, seed=seed, device=kind,
                 precision=environment.pick_precision(self.precision, device),
-                compiled=device.type == "cuda", settings=arguments.settings_of(self.set_),
+                compiled=kind == "cuda", settings=arguments.settings_of(self.set_),
             )
             for task in arguments.names_in([self.task])
             for seed in arguments.seeds_in(self.seeds)
@@ -104,7 +105,7 @@ the test split alone.
         for setting, rows in frame.groupby("setting"):
             points = rows[rows["tokens"] != ""]
             table = points.pivot(index="tokens", columns="curve", values="text")
-            curves = sorted(table, key=lambda name: (name.startswith(SHUFFLED), name))
+            curves = sorted(table, key=lambda name: (str(name).startswith(SHUFFLED), str(name)))
             table = table.loc[sorted(table.index, key=_order), curves].reset_index()
             rules = rows[rows["tokens"] == ""]
             texts = "; ".join(f"{rule.curve}: {rule.text}" for rule in rules.itertuples())
@@ -176,7 +177,7 @@ def scores(runs: Sequence[Record], rules: pd.DataFrame, announce: Announce) -> I
     Curves are of windows and of shuffled blocks; `tokens` is 0 without attention, `all` for full
     attention on tokens in order, and empty for a baseline.
     """
-    points: dict[tuple[str, int | str], list[Record]] = {}
+    points: dict[tuple[str, Any], list[Record]] = {}
     has_blocks, metric = any(run.spec.task.block for run in runs), runs[0].metric
     for run in runs:
         window, block = run.options.get("local", {}).get("window", 0), run.spec.task.block
@@ -221,8 +222,8 @@ def _draw(rows: pd.DataFrame, axes: Axes) -> None:
         points, x="at", y="score", hue="curve", style="curve", markers=True, errorbar=None, ax=axes
     )
     axes.vlines(points["at"], points["low"], points["high"], color="grey", linewidth=1)
-    for rule in rules.itertuples():
-        label = f"{rule.curve} {rule.text}"
-        axes.axhline(rule.score, color="grey", linewidth=1, linestyle=":", label=label)
+    for rule in rules.to_dict("records"):
+        label = f"{rule['curve']} {rule['text']}"
+        axes.axhline(rule["score"], color="grey", linewidth=1, linestyle=":", label=label)
     axes.set_xticks(range(len(order)), [str(tokens) for tokens in order])
     axes.set(xlabel="tokens", ylabel=f"test {rows['metric'].iloc[0]}")

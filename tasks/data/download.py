@@ -7,7 +7,7 @@ verified.
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 from tasks.data import cache
 from tasks.data.files import File
@@ -93,7 +93,7 @@ def download(file: File, folder: Path, progress: Progress, timeout: float) -> No
         folder, "", {file.name: file.digest}, {file.name: file.url}, retry_if_failed=RETRIES
     )
     try:
-        registry.fetch(file.name, downloader=stream)
+        registry.fetch(file.name, downloader=cast(Any, stream))
     except (ValueError, requests.RequestException) as error:
         raise UserError(
             f"{file.url} gave no complete {file.name} ({in_one_line(error)}); try again later, or "

@@ -68,7 +68,6 @@ def make_record(
     machine: str = "NVIDIA H100",
     threads: int = 2,
     commit: str = "abc1234",
-    baselines: Mapping[str, float] | None = None,
     failures: Mapping[str, str] | None = None,
     examples: int = 2000,
     correct: Sequence[bool] | None = None,
@@ -79,7 +78,7 @@ def make_record(
 ) -> Record:
     """A record, finished unless `status` is another; `correct` gives its answers.
 
-    `accuracy` and `baselines` are fractions.
+    `accuracy` is a fraction.
     """
     if correct is not None:
         accuracy, examples = sum(correct) / len(correct), len(correct)
@@ -123,12 +122,6 @@ def make_record(
     return Record.model_validate({
         "spec": spec, "status": status, "reason": reason, "started": started,
         "environment": environment, "implementations": {attention: "0" * 64},
-        "baselines": {
-            name: 100 * value
-            for name, value in (
-                {"chance": 0.1, "majority": 0.17} if baselines is None else baselines
-            ).items()
-        },
         "metric": ACCURACY, "options": options or {attention: {}}, "parameters": 123_456,
         "flops": 7_890_000_000, "expected_failures": failures or {}, "curve": [curve],
         "cost": cost if measured else None, "final": final if status == "ok" else None,

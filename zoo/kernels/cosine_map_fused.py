@@ -49,9 +49,9 @@ def cosine_map(
     tokens, width, block = torch.empty_like(x), len(weight) // groups, shared["WIDTH"]
     samples = len(x) if with_gram else 0
     grams = x.new_empty(samples, segments, groups, block, block, dtype=torch.float32)
-    parameters = (part.contiguous() for part in (weight, bias, output_map))
-    results = _bytes(x, mask), tokens, grams
-    forward[(len(x), segments)](x, *parameters, output_bias, *results, tiles=tiles, **shared)
+    given = _given(x, weight, bias, output_map)
+    results = [output_bias, _bytes(x, mask), tokens, grams]
+    forward[(len(x), segments)](*given, *results, tiles=tiles, **shared)
     return tokens, grams[..., :width, :width].sum(1)
 
 
@@ -71,15 +71,15 @@ def cosine_map_backward(
     shared = _arguments(x, weight, output_map, mask, groups, bool(len(d_grams)))
     width, block, dim = len(weight) // groups, shared["WIDTH"], shared["DIM"]
     margin = block - width
-    parameters = (part.contiguous() for part in (weight, bias, output_map))
     d_grams = torch.nn.functional.pad(d_grams + d_grams.mT, (0, margin, 0, margin))
-    given = [x, *parameters, _bytes(x, mask), d_tokens.contiguous(), d_grams]
+    given = _given(x, weight, bias, output_map)
+    given += [_bytes(x, mask), d_tokens.contiguous(), d_grams]
     d_x, sums = torch.empty_like(x), (len(x), segments, groups, block)
-    backward_tokens[(len(x), ceil(x.shape[1] / TILE))](*given, d_x, **shared)
+    backward_tokens[(len(x), ceil(x.shape[1] / TILE))](*[*given, d_x], **shared)
     d_weight, d_map = x.new_empty(2, *sums, dim, dtype=torch.float32)
     d_bias = x.new_empty(sums, dtype=torch.float32)
     backward_parameters[(len(x), segments, groups)](
-        *given, d_weight, d_bias, d_map, tiles=tiles, **shared
+        *[*given, d_weight, d_bias, d_map], tiles=tiles, **shared
     )
     d_weight = d_weight.sum((0, 1))[:, :width, : x.shape[2]].reshape(weight.shape)
     d_bias = d_bias.sum((0, 1))[:, :width].reshape(bias.shape)
@@ -93,6 +93,11 @@ def _segments(x: Tensor) -> tuple[int, int]:
     tiles = ceil(x.shape[1] / TILE)
     each = ceil(tiles * len(x) / PROGRAMS)
     return ceil(tiles / each), each
+
+
+def _given(*tensors: Tensor) -> list[Tensor]:
+    """The tensors as kernels read them."""
+    return [tensor.contiguous() for tensor in tensors]
 
 
 def _bytes(x: Tensor, mask: Tensor | None) -> Tensor:

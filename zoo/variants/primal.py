@@ -126,13 +126,13 @@ class Primal(Attention):
         super().__init__(size)
         if size.causal and projections == "dependent":
             raise UserError(
-                "primal.projections=dependent uses future tokens; use independent or auto, or the "
-                "variant primal-moments"
+                "primal.projections=dependent uses future tokens; give auto, or use primal-moments"
             )
         auto = "independent" if size.causal else "dependent"
         self.projections = auto if projections == "auto" else projections
-        self.eta, self.trace, self.ksvd_mean, self.backend = eta, trace, ksvd_mean, backend
-        self.sides, self.lambda_form = sides, lambda_form
+        self.eta, self.trace, self.backend, self.sides = eta, trace, backend, sides
+        self.ksvd_mean: KsvdMean = ksvd_mean
+        self.lambda_form: forms.LambdaForm = lambda_form
         self.phi = feature_maps.feature_maps.find(feature_map)
         # The form has the kernels of `zoo.kernels.cosine_map`.
         self.has_kernel = feature_map == "cosine" and not (
