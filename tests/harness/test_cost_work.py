@@ -92,11 +92,15 @@ def test_every_pass_is_measured_with_sdpa_softmax(operation):
     assert (measured.state_bytes is not None) == (operation == "decode")
 
 
-def test_sdpa_softmax_has_ratio_one_and_is_measured_once():
-    spec = reference_of(cell("softmax", "train"))
-    measured = measure_cell(spec, LIMITS, 0.0, 60.0)
+def test_the_fastest_softmax_has_ratio_one_and_is_measured_once():
+    measured = measure_cell(cell("softmax", "train"), LIMITS, 0.0, 60.0)
     assert measured.ratio and (measured.ratio.q1, measured.ratio.q3) == (1, 1)
-    assert measured.memory_ratio == 1
+
+
+def test_sdpa_softmax_is_what_memory_is_compared_with():
+    # Whichever backend is the fastest on this machine.
+    spec = reference_of(cell("softmax", "train"))
+    assert measure_cell(spec, LIMITS, 0.0, 60.0).memory_ratio == 1
 
 
 def test_a_step_has_the_dropout_of_its_model():
