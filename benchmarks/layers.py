@@ -8,7 +8,10 @@ from torch import Tensor, nn
 
 from benchmarks.claims import Finding, Setting, Times, section, unmeasurable, variants_of
 from harness.cost.limits import measure_limits
-from harness.records.fields import Quartiles
+from harness.cost.plan import CostRequest, cells
+from harness.cost.work import prepare
+from harness.records.cost import Pass
+from harness.records.fields import Precision, Quartiles
 from zoo.contract import Attention, Size, Traits, Unsupported
 from zoo.cost import peak_bytes
 from zoo.packages import load
@@ -106,6 +109,51 @@ def measure_memory(setting: Setting) -> Iterator[Finding]:
     for name in VARIANTS:
         yield memory(f"memory-{name}", shape, peaks, name, "softmax")
         yield times.finding(f"time-{name}", name, "softmax", shape)
+
+
+DELTA_FAMILY = variants_of("recurrences", "decode-")
+
+
+@section("recurrences")
+def measure_recurrences(setting: Setting) -> Iterator[Finding]:
+    """The delta family, causal: forward and backward of 16,384 tokens, and decoding of one token.
+
+    A layer of D=64 and H=2 at N=4096, and at 16 times that length in one sample.
+    """
+    length, every = setting.size(4096, 64), (*DELTA_FAMILY, "gated-linear", "linear", "softmax")
+
+    def calls(
+        operation: Pass, precision: Precision, length: int, batching: str = "1"
+    ) -> dict[str, Callable[[], Any]]:
+        request = CostRequest(
+            attentions=every[:-1], lengths=[length], operations=[operation], level="layer",
+            batching=batching, dim=64, heads=2, causal=True, precision=precision,
+            device=setting.kind, settings={},
+        )  # fmt: skip
+        # The last rows are softmax, first by SDPA and then by its formula.
+        return {spec.attention: prepare(spec).call for spec in reversed(cells(request))}
+
+    for precision in ("fp32", "bf16"):
+        both = calls("train", precision, length, f"tokens={4 * length}")
+        shape = f"B=4 N={length} D=64 H=2, causal, {precision}"
+        times, peaks = Times(both, setting, rounds=9), peaks_of(both, setting)
+        for name in DELTA_FAMILY:
+            yield times.finding(f"softmax-{precision}-{name}", name, "softmax", shape)
+            yield times.finding(f"gated-linear-{precision}-{name}", name, "gated-linear", shape)
+            claim = f"softmax-memory-{precision}-{name}"
+            yield memory(claim, shape, peaks, name, "softmax")
+    decoding = Times(calls("decode", "fp32", length), setting, rounds=301)
+    shape = f"B=1 N={length} D=64 H=2, fp32"
+    for name in DELTA_FAMILY:
+        yield decoding.finding(f"decode-{name}", name, "linear", shape)
+    for name in DELTA_FAMILY:
+        long, short = (calls("train", "fp32", n)[name] for n in (16 * length, length))
+        times = Times({"long": long, "short": short}, setting, rounds=5)
+        pairs = zip(times.seconds["long"], times.seconds["short"], strict=True)
+        yield Finding(
+            f"length-{name}", f"B=1 N={16 * length} and {length}, D=64 H=2, causal, fp32",
+            [a / b / 16 for a, b in pairs], times.figures("long", "short"),
+        )  # fmt: skip
 
 
 BATCH, LENGTH = 2, 4096
