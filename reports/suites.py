@@ -60,17 +60,41 @@ OF_COSTS = [
 
 
 def results(runs: pd.DataFrame, suite: "Suite | Implicit") -> pd.DataFrame:
-    """The runs at the rates that trials chose, and the trials of a row of which none has finished.
+    """The runs at the rates that trials chose; of a row without such a run its trials.
 
-    A run without tuning is one of them only where the question has no rates.
+    Of these only the chosen one, where all have ended and one has finished: a single seed. A run
+    without tuning is a result only where the question has no rates.
     """
     own = runs[runs["suite"] == suite.key]
     if own.empty:
         return own
-    finished = own["status"].eq("ok").groupby([own["question"], own["row"]]).transform("any")
     untuned = own["question"].isin([one.name for one in suite.questions if not one.rates])
     final = (own["role"] == "final") | (untuned & (own["role"] == ""))
-    return own[final | ((own["role"] == "trial") & ~finished)]
+    row = [own["question"], own["row"]]
+    finished = (final & own["status"].eq("ok")).groupby(row).transform("any")
+    trials = own[(own["role"] == "trial") & ~finished]
+    rates = {one.name: len(one.rates) for one in suite.questions}
+    shown = [
+        name
+        for (question, _), same in trials.groupby(["question", "row"], sort=False)
+        for name in _chosen(same, rates.get(question, 0))
+    ]
+    return own[final | own.index.isin(shown)]
+
+
+def _chosen(trials: pd.DataFrame, rates: int) -> pd.Index:
+    """The trial of a row that is the best on dev, as `harness.records.tuning.best` chooses it.
+
+    None of them before all have ended; all of them if none has finished.
+    """
+    finished = trials[trials["status"] == "ok"]
+    if finished.empty:
+        return trials.index
+    if trials["train.lr"].nunique() < rates:
+        return trials.index[:0]
+    sign = finished["dev_better"].map({"higher": -1, "lower": 1})
+    order = finished.assign(order=sign * finished["dev"]).sort_values(["order", "distance"])
+    return order.index[:1]
 
 
 def answers(runs: pd.DataFrame, suite: "Suite | Implicit", baselines: pd.DataFrame) -> pd.DataFrame:

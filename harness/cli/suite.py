@@ -1,8 +1,8 @@
 """`harness run --suite`: the missing runs of a suite, then the costs of its rows."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,8 @@ from zoo.registry import UserError
 
 if TYPE_CHECKING:
     from harness.cli.run import RunOptions
-    from harness.records.suites import Suite, SuiteRow
+    from harness.records.record import Record
+    from harness.records.suites import Question, Suite, SuiteRow
     from harness.suite import Step
 
 SECONDS, TIMEOUT = 3.0, 600.0
@@ -59,7 +60,8 @@ def run(options: "RunOptions") -> Answer:
         if requests:
             seeds = ",".join(map(str, question.seeds))
             if question.rates:
-                outcomes, count = tuning.run(requests, None, seeds, execute)
+                goes_on = _has_more_seeds(suite, question, options.store)
+                outcomes, count = tuning.run(requests, None, seeds, execute, goes_on)
             else:
                 plans = [
                     resolve(replace(request, seed=seed), announce=typer.echo)
@@ -106,6 +108,27 @@ def cost(suite: "Suite", rows: "Sequence[SuiteRow]", device: Any, store: Path) -
         )
     records = measure_all(costs(suite, rows, device), store, SECONDS, TIMEOUT, rerun=False)
     return not any(record.status in ("crashed", "failed") for record in records)
+
+
+def _has_more_seeds(
+    suite: "Suite", question: "Question", store: Path
+) -> "Callable[[Record], bool]":
+    """Whether a row, by its chosen trial, has the other seeds of a question."""
+    from harness.cli.report import rules_of
+    from harness.records import frame
+    from reports.suites import answers
+
+    @cache
+    def at_baseline() -> set[str]:
+        found = answers(frame.frame(store), suite, rules_of(store))
+        return {*found[(found["question"] == question.name) & found["at_baseline"]]["row"]}
+
+    def has(chosen: "Record") -> bool:
+        if question.seeds_at_baseline or chosen.is_baseline:
+            return True
+        return frame.of_records([chosen])["row"].iloc[0] not in at_baseline()
+
+    return has
 
 
 def _require_certificates(rows: "Sequence[SuiteRow]") -> None:

@@ -24,6 +24,7 @@ def run(
     grid: Sequence[str] | None,
     seeds: str | None,
     execute: "Callable[[Sequence[Plan]], Outcomes]",
+    goes_on: "Callable[[Record], bool]" = lambda chosen: True,
 ) -> "tuple[Outcomes, int]":
     """Tune a row for each request.
 
@@ -32,10 +33,11 @@ def run(
         grid: texts of `--grid`.
         seeds: of the runs at the chosen point; `SEEDS` if None.
         execute: runs plans; returns a record of each plan that can run, and whether it is new.
+        goes_on: whether a row has further seeds, by its chosen trial; called after all trials.
 
     Returns:
-        The records of the runs at the chosen points, and of the trials of rows none of which
-        finished; and the number of runs if none is skipped or fails.
+        The records of the runs at the chosen points, and of the trials of rows without them: the
+        chosen one, else all, none of which finished; and their number if none is skipped or fails.
 
     Raises:
         UserError: bad input.
@@ -49,15 +51,20 @@ def run(
     plans = [plan for one in rows for plan in one.trials]
     runs.require_owners(requests, plans)
     trials = {record.spec.id: record for record, _ in execute(plans)}
-    finals, failed = [], []
+    finals, ended, expected = [], [], 0
     for own in rows:
         chosen = own.best(trials)
-        if chosen is not None:
+        more = chosen is None or goes_on(chosen)
+        expected += len(numbers) if more else 1
+        if chosen is None:
+            ended += [trials[p.spec.id] for p in own.trials if p.spec.id in trials]
+        elif more:
             finals += own.finals(chosen.spec, numbers)
-        failed += [] if chosen else [trials[p.spec.id] for p in own.trials if p.spec.id in trials]
+        else:
+            ended.append(chosen)
         _show(own, trials)
     outcomes = execute(finals) if finals else []
-    return [*outcomes, *((trial, False) for trial in failed)], len(rows) * len(numbers)
+    return [*outcomes, *((trial, False) for trial in ended)], expected
 
 
 def _show(row: "Row", trials: "dict[str, Record]") -> None:

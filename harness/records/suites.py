@@ -62,6 +62,7 @@ class Question(Frozen):
         rates: values of `train.lr`, of which a trial with seed 0 chooses by dev; empty for the rate
             of `recipe`.
         seeds: those of the runs at that rate.
+        seeds_at_baseline: whether a row has them, too, whose trial is at a baseline.
         rules: what a row must exceed to answer: `all`, the baselines of the task and the rows
             without attention; or `models`, these rows alone: what attention adds to them.
     """
@@ -81,6 +82,7 @@ class Question(Frozen):
         tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=2, max_length=16)
     ] = ()
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1)]
+    seeds_at_baseline: bool = True
     rules: Literal["all", "models"] = "all"
 
     @model_validator(mode="after")

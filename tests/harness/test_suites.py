@@ -215,6 +215,22 @@ def test_a_suite_runs_what_is_missing_question_by_question(call, store, file):
     assert call(*argv)[0] == 0 and [one.started for one in store.read()[0]] == started
 
 
+def test_a_row_whose_trial_is_at_a_baseline_has_no_other_seeds_where_the_question_says_so(
+    call, store, file
+):
+    name = file("seeds = [1, 2]", 'seeds = [1, 2]\nrules = "models"\nseeds_at_baseline = false')
+    text = Path(name).read_text().replace('"linformer", "softmax+primal"', '"none"')
+    Path(name).write_text(text)
+    code, out, err = call("run", "--suite", name, "--no-cost", "--questions", "easy")
+    assert code == 0, out + err
+    roles = of_records(store.read()[0]).groupby(["row", "role"]).size().to_dict()
+    # After two steps nothing is better than a model without attention, which is the baseline.
+    assert roles == {
+        ("softmax", "trial"): 2, ("primal[rank=8]", "trial"): 2,
+        ("none", "trial"): 2, ("none", "final"): 2,
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize("passed", [True, False])
 def test_a_class_of_a_file_is_a_row_once_its_checks_pass(
     call, store, file, tmp_path, monkeypatch, passed

@@ -60,6 +60,22 @@ def test_a_question_that_was_not_run_has_no_status_and_failed_runs_have_theirs(s
     assert found["text"][["linear[chunk=8]", "none"]].tolist() == ["", ""]
 
 
+def test_a_row_without_other_seeds_shows_its_chosen_trial_once_every_rate_was_tried(suite_frames):
+    suite, runs, baselines, _ = suite_frames
+    own = (runs["row"] == "primal") & (runs["question"] == "recall")
+    tried = runs[~own | (runs["role"] == "trial")]
+    trial = runs[own & (runs["role"] == "trial")]
+    worse = trial.assign(**{"train.lr": 7.0, "dev": trial["dev"] - 1, "id": "worse"})
+    for runs_so_far, expected in ((tried, None), (pd.concat([worse, tried]), trial)):
+        found = answers(runs_so_far.reset_index(drop=True), suite, baselines)
+        row = found.set_index(["question", "row"]).loc["recall", "primal"]
+        assert row["seeds"] == (0 if expected is None else 1)
+        assert row["tier"] == "" and row["answered"] == (expected is not None)
+        if expected is not None:
+            assert row["mean"] == expected["score"].item()
+            assert row["not_compared"] == "one seed"
+
+
 def test_a_row_below_five_seeds_with_one_at_a_baseline_is_answered_at_most_without_a_tier(
     suite_frames,
 ):
