@@ -170,7 +170,4 @@ def _parameters(work: Work) -> int:
 def _backend(spec: CostSpec, module: torch.nn.Module) -> str:
     n = 1 if spec.operation == "decode" else spec.length
     with autocast(spec.device, spec.precision):
-        found = backends(module, torch.device(spec.device), (spec.batch, n, spec.dim))
-    # A variant that wraps a package, and has no implementations to choose from.
-    wraps = any(variants.find(name).requires for name in spec.options)
-    return found or ("library" if wraps else "")
+        return backends(module, torch.device(spec.device), (spec.batch, n, spec.dim))

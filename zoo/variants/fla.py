@@ -56,6 +56,10 @@ class FlashLinear(Attention):
         """Further arguments of the package's layer, besides its width and heads."""
         return {}
 
+    def backend_for(self, x: Tokens) -> str:
+        """See `Attention.backend_for`: the package."""
+        return "library"
+
     def forward(
         self, x: Tokens, context: Context | None = None, mask: Mask | None = None
     ) -> Attended:

@@ -15,7 +15,7 @@ from types import MappingProxyType
 import torch
 from torch import nn
 
-from zoo.contract import Count, Keys, Mask, Natural, Queries, Size, Traits
+from zoo.contract import Count, Keys, Mask, Natural, Queries, Size, Tokens, Traits
 from zoo.kernels.depthwise import Taps
 from zoo.packages import load
 from zoo.projected import ProjectedAttention
@@ -64,6 +64,10 @@ class NystromLib(ProjectedAttention):
             residual_conv_kernel=conv,
         )
         self.inner.to_qkv = self.inner.to_out = nn.Identity()
+
+    def backend_for(self, x: Tokens) -> str:
+        """See `Attention.backend_for`: the package."""
+        return "library"
 
     def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
         """See `ProjectedAttention.attend`."""

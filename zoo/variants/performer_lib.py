@@ -15,7 +15,7 @@ redraws the projection in place every 1,000 training steps; here it is drawn onc
 from functools import partial
 from types import MappingProxyType
 
-from zoo.contract import Count, Keys, Mask, Queries, Size, Traits
+from zoo.contract import Count, Keys, Mask, Queries, Size, Tokens, Traits
 from zoo.kernels.real_tokens import zero_padding
 from zoo.packages import load, silence
 from zoo.projected import ProjectedAttention
@@ -61,6 +61,10 @@ class PerformerLib(ProjectedAttention):
         if size.causal and inner.causal_linear_fn is plain:
             inner.causal_linear_fn = partial(plain, chunk_size=BLOCKS)
         self.inner = inner
+
+    def backend_for(self, x: Tokens) -> str:
+        """See `Attention.backend_for`: the package."""
+        return "library"
 
     def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
         """See `ProjectedAttention.attend`."""

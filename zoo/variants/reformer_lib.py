@@ -18,7 +18,7 @@ from types import MappingProxyType
 import torch
 from torch.nn import functional as F
 
-from zoo.contract import Count, Keys, Mask, Queries, Size, Traits
+from zoo.contract import Count, Keys, Mask, Queries, Size, Tokens, Traits
 from zoo.packages import load
 from zoo.projected import ProjectedAttention
 from zoo.variants import variants
@@ -66,6 +66,10 @@ class ReformerLib(ProjectedAttention):
             bucket_size=bucket, n_hashes=hashes, dropout=size.dropout
         )
         self.full = package.FullQKAttention(dropout=size.dropout)
+
+    def backend_for(self, x: Tokens) -> str:
+        """See `Attention.backend_for`: the package."""
+        return "library"
 
     def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
         """See `ProjectedAttention.attend`; `k` is `q`."""
