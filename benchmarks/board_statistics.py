@@ -10,15 +10,9 @@ from scipy.special import ndtri
 
 from benchmarks.claims import Finding, Setting, section
 from harness.records.fields import Quartiles
-from reports.statistics import (
-    LEVEL,
-    Interval,
-    Sample,
-    is_comparable,
-    mean_interval,
-    score_interval,
-    separable_pairs,
-)
+from harness.records.interval import Interval, mean_interval, score_interval
+from harness.records.sample import Sample
+from reports.statistics import LEVEL, is_comparable, separable_pairs
 
 Floats = NDArray[np.float64]
 Rng = np.random.Generator

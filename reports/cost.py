@@ -5,15 +5,15 @@ variants with their options, its columns lengths.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from reports.markdown import escape, table
 from reports.render import rendered
-from reports.scaling import Crossover, Exponent, crossover, exponent
-from reports.text import NOTHING, digest, frame_csv, frame_lines, number, plain, text_table
+from reports.scaling import crossover, exponent
+from reports.text import NOTHING, digest, frame_csv, frame_lines, headed, number, plain, text_table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,11 +22,8 @@ if TYPE_CHECKING:
 MIB = 2**20
 """Bytes of a MiB."""
 
-REASON = 80
-"""The most characters of a reason in a table."""
-
-WIDTH = 100
-"""Characters of a line of a terminal."""
+REASON, WIDTH = 80, 100
+"""The most characters of a reason in a table, and of a line of a terminal."""
 
 OUTDATED = "no time ratio: measured before the fastest softmax was the reference; give --rerun"
 """What is said of a row whose ratios are to SDPA softmax."""
@@ -49,7 +46,7 @@ CSV = [
     "state_bytes", "reference", "memory_batch", "memory", "memory_ratio", "flops_per_second",
     "bytes_per_second", "over_limit", "limit_flops_per_second", "limit_bytes_per_second", "commit",
 ]  # fmt: skip
-"""The columns of the CSV file; see `headed`."""
+"""The columns of the CSV file; see `reports.text.headed`."""
 
 HEADINGS = {
     "pass": "operation", "seconds": "seconds_median", "ratio": "ratio_median",
@@ -96,7 +93,7 @@ def _row(costs: pd.DataFrame) -> dict[str, Any]:
     done = costs[costs["status"] == "ok"].set_index("length")
     related, memory = done.dropna(subset=["ratio"]), done["memory_ratio"].dropna()
     last: Cost = done.iloc[-1].to_dict() if len(done) else {}
-    row = {
+    return {
         "attention": costs["attention"].iloc[0],
         "claim": "O(N)" if costs["linear"].iloc[0] else "O(N²) or N log N",
         "computed_by": last.get("computed_by", NOTHING),
@@ -108,7 +105,6 @@ def _row(costs: pd.DataFrame) -> dict[str, Any]:
         "over_limit": last.get("over_limit", math.nan),
         "state": last.get("state_bytes", math.nan) / last.get("batch", 1),
     }  # fmt: skip
-    return row
 
 
 def failures(costs: pd.DataFrame) -> list[str]:
@@ -145,13 +141,9 @@ def references(sweep: pd.DataFrame) -> str:
 
 def text_of(cost: Cost, value: Callable[[Cost], str]) -> str:
     """A cost in a table: a value, or why there is none."""
-    if cost["status"] == "ok":
-        return value(cost)
-    return (
-        plain(cost["reason"], REASON)
-        if cost["status"] == "skipped"
-        else cost["status"].replace("_", " ")
-    )
+    if cost["status"] == "skipped":
+        return plain(cost["reason"], REASON)
+    return value(cost) if cost["status"] == "ok" else cost["status"].replace("_", " ")
 
 
 def ratio_text(cost: Cost) -> str:
@@ -161,27 +153,27 @@ def ratio_text(cost: Cost) -> str:
 
 def time_text(cost: Cost) -> str:
     """Milliseconds, and the ratio to the fastest softmax."""
-    ratio = "" if pd.isna(cost["ratio"]) else f" ({number(cost['ratio'])}×)"
-    return f"{number(1000 * cost['seconds'])}{ratio}"
+    return _with_ratio(1000 * cost["seconds"], cost["ratio"])
 
 
 def memory_text(cost: Cost) -> str:
     """MiB, the state of decoding included, and the ratio to SDPA softmax."""
-    ratio = "" if pd.isna(cost["memory_ratio"]) else f" ({number(cost['memory_ratio'])}×)"
-    return f"{number(cost['memory'] / MIB)}{ratio}"
+    return _with_ratio(cost["memory"] / MIB, cost["memory_ratio"])
+
+
+def _with_ratio(value: float, ratio: float) -> str:
+    return number(value) if pd.isna(ratio) else f"{number(value)} ({number(ratio)}×)"
 
 
 def files(costs: pd.DataFrame) -> dict[str, bytes]:
     """What `cost.md`, `cost.csv`, `cost.png` and `cost.svg` hold, by name; none without costs."""
-    found = sweeps(costs)
-    if not found:
+    from reports.figures import style
+
+    if not (found := sweeps(costs)):
         return {}
     table = frame_csv(headed(pd.concat(found.values()), CSV, HEADINGS))
-    return {
-        "cost.md": page(found).encode(),
-        "cost.csv": table,
-        **figure(found, digest("cost.csv", table)),
-    }
+    images = style.images("cost", digest("cost.csv", table), draw, found)
+    return {"cost.md": page(found).encode(), "cost.csv": table, **images}
 
 
 def lines(costs: pd.DataFrame) -> list[dict[Any, Any]]:
@@ -190,22 +182,8 @@ def lines(costs: pd.DataFrame) -> list[dict[Any, Any]]:
     for sweep in sweeps(costs).values():
         fitted = rows(sweep)["time"].map(lambda one: one.value if one else None)
         found.append(sweep.assign(time_exponent=sweep["label"].map(fitted)))
-    return plain_values(pd.concat(found), [*CSV, "time_exponent"], HEADINGS) if found else []
-
-
-def headed(
-    frame: pd.DataFrame, columns: Sequence[str], headings: Mapping[str, str]
-) -> pd.DataFrame:
-    """These columns by their headings: `seconds.q1` is `seconds_q1`. Whole numbers are integers."""
-    found = frame[[*columns]].convert_dtypes()
-    return found.rename(columns=lambda name: headings.get(name, name.replace(".", "_")))
-
-
-def plain_values(
-    frame: pd.DataFrame, columns: Sequence[str], headings: Mapping[str, str]
-) -> list[dict[Any, Any]]:
-    """The lines of `headed`, as JSON holds them: None for no value."""
-    return frame_lines(headed(frame, columns, headings))
+    columns = [*CSV, "time_exponent"]
+    return frame_lines(headed(pd.concat(found), columns, HEADINGS)) if found else []
 
 
 def terminal(costs: pd.DataFrame) -> str:
@@ -236,52 +214,25 @@ def page(found: Mapping[str, pd.DataFrame]) -> str:
     return rendered("cost.md.j2", sweeps=shown)
 
 
-class Crossovers(NamedTuple):
-    """From which length a variant costs less than softmax.
+def training_crossovers(costs: pd.DataFrame) -> tuple[dict[str, list[str]], str]:
+    """From which length a variant costs less than softmax, of the largest sweep of trained layers.
 
-    Attributes:
-        texts: the length for time and the one for memory, by variant; of several rows of one
-            variant, those of the fastest.
-        caption: what was measured.
+    Returns:
+        By variant the length for time and the one for memory, of several rows of a variant those of
+        the fastest; and what was measured. Both are empty without such a sweep.
     """
-
-    texts: Mapping[str, tuple[str, str]]
-    caption: str
-
-
-def training_crossovers(costs: pd.DataFrame) -> Crossovers | None:
-    """Those of the sweep over trained layers with the most costs; None without such a sweep."""
-    if (
-        costs.empty
-        or not (trained := (costs["pass"] == "train") & (costs["level"] == "layer")).any()
-    ):
-        return None
-    found = sweeps(costs[trained])
+    trained = costs.query("`pass` == 'train' and level == 'layer'") if len(costs) else costs
+    if not (found := sweeps(trained)):
+        return {}, ""
     title, sweep = max(found.items(), key=lambda item: len(item[1]))
     # Of the rows of a variant the last one is used: those that fail earlier are slower.
     ordered = rows(sweep).sort_values(["longest", "seconds"], ascending=[True, False])
     texts = {
-        row["attention"]: (_text(row["faster"]), _text(row["smaller"]))
+        row["attention"]: [one.text if one else NOTHING for one in (row["faster"], row["smaller"])]
         for row in ordered.to_dict("records")
     }
     first, last = sweep["length"].min(), sweep["length"].max()
-    return Crossovers(
-        texts,
-        "*Faster from* and *smaller from*: the number of tokens from which training a layer takes "
-        "less time than the fastest exact softmax, less memory than SDPA softmax. "
-        f"Lengths: {first:,} to {last:,} tokens. Setting: {escape(title)}. "
-        "[All costs](results/cost.md).",
-    )
-
-
-def figure(found: Mapping[str, pd.DataFrame], source: str) -> dict[str, bytes]:
-    """The curves of `draw` as PNG and SVG, by file name; both contain `source`."""
-    import matplotlib as mpl
-
-    from reports.figures import style
-
-    with mpl.rc_context(style.STYLE):
-        return style.save(draw(found), "cost", source)
+    return texts, f"{first:,} to {last:,} tokens. Setting: {title}"
 
 
 def draw(found: Mapping[str, pd.DataFrame]) -> "Figure":
@@ -291,23 +242,26 @@ def draw(found: Mapping[str, pd.DataFrame]) -> "Figure":
     """
     from reports.figures import style
 
+    kinds = [
+        ("milliseconds per sample", "sample_seconds", "faster", 1000),
+        ("memory per sample, MiB", "sample_memory", "smaller", 1 / MIB),
+    ]
     shown = [
-        title
+        (title, sweep, *kind)
         for title, sweep in found.items()
         if sweep.loc[sweep["status"] == "ok", "length"].nunique() > 2
-    ][: style.MOST_PANELS // 2]
-    drawn, axes = style.panels([4.6] * 2 * len(shown), 6.8, 0)
-    for position, panel in enumerate(axes):
-        title = shown[position // 2]
+        for kind in kinds
+    ][: style.MOST_PANELS]
+    drawn, axes = style.panels([4.6] * len(shown))
+    for panel, (title, sweep, *kind) in zip(axes, shown, strict=True):
         style.heading(panel, title.replace(": ", ", ", 1))
-        if position % 2 == 0:
-            _panel(panel, found[title], "milliseconds per sample", "sample_seconds", 1000)
-        else:
-            _panel(panel, found[title], "memory per sample, MiB", "sample_memory", 1 / MIB)
+        _panel(panel, sweep, *kind)
     return drawn
 
 
-def _panel(axes: "Axes", sweep: pd.DataFrame, name: str, column: str, scale: float) -> None:
+def _panel(
+    axes: "Axes", sweep: pd.DataFrame, name: str, column: str, crossing_of: str, scale: float
+) -> None:
     """The rows in order of their cost at the longest length, the cheapest first."""
     import numpy as np
     from matplotlib.lines import Line2D
@@ -315,10 +269,8 @@ def _panel(axes: "Axes", sweep: pd.DataFrame, name: str, column: str, scale: flo
 
     from reports.figures import style
 
-    points = scale * sweep[sweep["status"] == "ok"].pivot(
-        index="length", columns="label", values=column
-    )
-    crossings = rows(sweep)["faster" if column == "sample_seconds" else "smaller"]
+    done, crossings = sweep[sweep["status"] == "ok"], rows(sweep)[crossing_of]
+    points = scale * done.pivot(index="length", columns="label", values=column)
     attention = sweep.drop_duplicates("label").set_index("label")["attention"]
     ordered = points.reindex(columns=attention.index).iloc[-1].sort_values(kind="stable").index
     styles = style.point_styles((attention[label], label) for label in ordered)
@@ -351,11 +303,8 @@ def _title(cost: Cost) -> str:
     causal = ", causal" if cost["causal"] and cost["pass"] in ("forward", "train") else ""
     batch = cost["batching"] if "=" in cost["batching"] else f"batch={cost['batching']}"
     # Positions are always learned.
-    model = "".join(
-        f", {name}={value}"
-        for name, value in cost["model"].items()
-        if value and name != "positions"
-    )
+    fields = {name: value for name, value in cost["model"].items() if name != "positions"}
+    model = "".join(f", {name}={value}" for name, value in fields.items() if value)
     count = f", {cost['threads']} thread{'s' * (cost['threads'] > 1)}"
     return (
         f"{NAMES[cost['pass']]}, {cost['level']}{causal}: {batch}, dim={cost['dim']}, "
@@ -364,18 +313,10 @@ def _title(cost: Cost) -> str:
     )
 
 
-def _text(fitted: Exponent | Crossover | None) -> str:
-    return fitted.text if fitted else NOTHING
-
-
 def _pivot(sweep: pd.DataFrame, value: Callable[[Cost], str]) -> pd.DataFrame:
     """The texts of a sweep by label and length."""
-    texts = [text_of(cost, value) for cost in sweep.to_dict("records")]
-    return (
-        sweep.assign(text=texts)
-        .pivot(index="label", columns="length", values="text")
-        .fillna(NOTHING)
-    )
+    texts = sweep.assign(text=[text_of(cost, value) for cost in sweep.to_dict("records")])
+    return texts.pivot(index="label", columns="length", values="text").fillna(NOTHING)
 
 
 def _table(sweep: pd.DataFrame, value: Callable[[Cost], str]) -> str:

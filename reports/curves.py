@@ -2,7 +2,6 @@
 
 from itertools import product
 
-import matplotlib as mpl
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -29,9 +28,8 @@ def files(runs: pd.DataFrame, points: pd.DataFrame) -> dict[str, bytes]:
     """
     found = curves(runs, points)
     table = frame_csv(found[COLUMNS])
-    with mpl.rc_context(style.STYLE):
-        source = digest("curves.csv", table)
-        return {"curves.csv": table, **style.save(draw(found), "curves", source)}
+    images = style.images("curves", digest("curves.csv", table), draw, found)
+    return {"curves.csv": table, **images}
 
 
 def curves(runs: pd.DataFrame, points: pd.DataFrame) -> pd.DataFrame:

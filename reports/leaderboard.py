@@ -45,9 +45,6 @@ OF_RUNS = {
 }  # fmt: skip
 """How a row has the other columns from its runs."""
 
-OF_METRIC = {"name": "metric", "unit": "unit", "better": "better", "digits": "digits"}
-"""The fields of a metric, and their columns."""
-
 Line = Mapping[Hashable, Any]
 
 
@@ -57,8 +54,8 @@ class Leaderboard(NamedTuple):
     Attributes:
         every: the runs of the newest version of each task, with the trials.
         runs: those that are shown; see `reports.questions`.
-        rows: see `leaderboard`.
-        pairs: the differences between rows; see `reports.pairs`.
+        rows: see `rows_of`.
+        pairs: the differences between rows; see `reports.statistics`.
         rules: the baselines of the tasks; see `harness.records.frame.baselines`.
         older: the runs that are left out, in one line.
     """
@@ -72,24 +69,28 @@ class Leaderboard(NamedTuple):
 
 
 def leaderboard(runs: pd.DataFrame, baselines: pd.DataFrame) -> Leaderboard:
-    """The leaderboard of runs of no suite.
+    """The leaderboard of runs of no suite."""
+    shown = questions(runs)
+    rows = rows_of(shown, baselines) if len(shown) else shown
+    pairs = suites.pairs(*_as_suite(shown), baselines)
+    return Leaderboard(newest(runs), shown, rows, pairs, baselines, left_out(runs))
 
-    Its `rows` have a line for each question and row, the best first, those without a score last.
+
+def _as_suite(runs: pd.DataFrame) -> tuple[pd.DataFrame, suites.Implicit]:
+    suite = suites.Implicit.of(runs["question"])
+    return runs.assign(suite=suite.key), suite
+
+
+def rows_of(runs: pd.DataFrame, baselines: pd.DataFrame) -> pd.DataFrame:
+    """A line for each question and row, the best first, those without a score last.
+
     Columns: those of `reports.suites.answers`, where `status` is how the runs ended that did not
     finish, and `best`, the probability that the row is the best of those compared, in percent;
     `seeds_at_baseline`, the finished seeds that are not better than the strongest baseline; `runs`
     and `run_seeds`; of the costs the medians over the measured runs, without those that softmax
     had no memory for if there are others.
     """
-    shown = questions(runs).assign(suite=suites.Implicit(()).key)
-    suite = suites.Implicit(tuple(map(suites.Asked, dict.fromkeys(shown["question"]))))
-    rows = _rows(shown, suite, baselines) if len(shown) else shown
-    pairs = suites.pairs(shown, suite, baselines)
-    return Leaderboard(newest(runs), shown, rows, pairs, baselines, left_out(runs))
-
-
-def _rows(runs: pd.DataFrame, suite: suites.Implicit, baselines: pd.DataFrame) -> pd.DataFrame:
-    key = ["question", "row"]
+    key, (runs, suite) = ["question", "row"], _as_suite(runs)
     groups = runs.groupby(key)
     found = suites.answers(runs, suite, baselines).set_index(key)
     found = found[found["status"] != ""].drop(columns=["known_failures", "metric"])
@@ -162,7 +163,8 @@ def _best_on_test(line: Line) -> str:
 
 def metric_of(line: Line) -> Metric:
     """The metric of a line of a frame."""
-    return Metric(**{name: line[f] for name, f in OF_METRIC.items()})
+    fields = {name: line[name] for name in ("unit", "better", "digits")}
+    return Metric(name=line["metric"], **fields)
 
 
 def _of(count: float, whole: int) -> str:
@@ -223,24 +225,12 @@ def files(found: Leaderboard, broken: Sequence[Broken]) -> dict[str, bytes]:
     every = found.every
     page = rendered(
         "leaderboard.md.j2", sections=sections(found), older=found.older,
-        coverage=FAILING_COVERAGE, runs=len(every), **_counts(every),
-        environments=environments(every),
+        coverage=FAILING_COVERAGE, runs=every, environments=environments(every),
         known_failures=sorted({failure for failures in every.get("expected_failures", ())
                                for failure in failures.items()}),
         broken=sorted((file.path.name, file.reason) for file in broken),
     )  # fmt: skip
     return {"leaderboard.md": page.encode(), "leaderboard.csv": frame_csv(table(found))}
-
-
-def _counts(runs: pd.DataFrame) -> dict[str, int]:
-    """The runs of which a note says something."""
-    if runs.empty:
-        return dict.fromkeys(("best_on_test", "shared", "outdated"), 0)
-    return {
-        "best_on_test": int(runs["best_on_test"].notna().sum()),
-        "shared": int((runs["workers"] > 1).sum()),
-        "outdated": int((runs["memory_ratio"].notna() & (runs["reference"] == "")).sum()),
-    }
 
 
 def table(found: Leaderboard) -> pd.DataFrame:

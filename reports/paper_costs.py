@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from reports.cost import headed, plain_values, text_of
+from reports.cost import text_of
 from reports.markdown import escape, table
 from reports.papers import published
 from reports.render import number_text, rendered
-from reports.text import NOTHING, frame_csv, number, text_table
+from reports.text import NOTHING, frame_csv, frame_lines, headed, number, text_table
 
 if TYPE_CHECKING:
     from harness.records.suites import Suite
@@ -20,26 +20,6 @@ TIME, MEMORY = "s/1K steps", "GB"
 
 WIDTH = 120
 """Characters of a line of a terminal."""
-
-WHY = {
-    "softmax[backend=naive]": "The published softmax is hand-written in fp32 and "
-    "gradient-checkpointed: it computes its weights again in the backward pass, which the other "
-    "published rows do not. Here they are computed once and stored.",
-    "softmax[backend=sdpa]": "SDPA softmax stores no weights and is no row of the published table.",
-    "primal": "The published layer stores the scores of length N x 2s; here they are folded into "
-    "the output projection and never stored.",
-    "softmax+primal": "The first layer of the published model is the hand-written softmax, here it "
-    "is that of the backend auto; the last layer differs as in primal.",
-    "performer": "The published Performer has 256 features, as has this one; the implementations "
-    "are independent.",
-    "nystrom": "The published model has 64 landmarks and a convolution of 35 taps, as has this "
-    "one; the implementations are independent.",
-    "linformer": "The published projection has k = 256, as has this one; the implementations are "
-    "independent.",
-    "reformer": "The published Reformer has 2 hashes, as has this one; the implementations are "
-    "independent.",
-}
-"""What is known of the published implementation of each row, and how this one differs."""
 
 CSV = [
     "task", "row", "attention", "options", "length", "batch", "precision", "device", "machine",
@@ -95,15 +75,15 @@ def steps(wanted: pd.DataFrame, costs: pd.DataFrame) -> pd.DataFrame:
     )
     # Of several rows of a variant, the first is the published one.
     repeated = found.duplicated(["question", "attention"])
-    numbers = [
-        {} if other else published(task, attention)
-        for task, attention, other in zip(found["task"], found["attention"], repeated, strict=True)
-    ]
+    keys = found[["task"]].assign(attention=found["attention"].mask(repeated, ""))
+    time, memory = (
+        published(unit=unit).set_index([*keys]).reindex(pd.MultiIndex.from_frame(keys))
+        for unit in (TIME, MEMORY)
+    )
     found = found.assign(
         time=1000 * found["seconds"], memory=found["peak_bytes"] / 1e9,
-        published_time=[float(of[TIME].value) if TIME in of else np.nan for of in numbers],
-        published_memory=[float(of[MEMORY].value) if MEMORY in of else np.nan for of in numbers],
-        source=[of[TIME].reference if TIME in of else "" for of in numbers],
+        published_time=time["value"].to_numpy(), published_memory=memory["value"].to_numpy(),
+        source=time["reference"].fillna("").to_numpy(),
         **{f"time.{q}": 1000 * found[f"seconds.{q}"] for q in ("q1", "q3")},
     )  # fmt: skip
     first = found.drop_duplicates("question").set_index("question").loc[found["question"]]
@@ -124,7 +104,7 @@ def files(found: pd.DataFrame, suite: "Suite") -> dict[str, bytes]:
 
 def lines(found: pd.DataFrame) -> list[dict[Any, Any]]:
     """Each line of `steps` by the headings of the CSV file."""
-    return plain_values(found, CSV, HEADINGS)
+    return frame_lines(headed(found, CSV, HEADINGS))
 
 
 def terminal(found: pd.DataFrame) -> str:
@@ -144,63 +124,47 @@ def _page(found: pd.DataFrame, suite: "Suite") -> str:
     measured = found[found["status"].notna()]
     failed = [
         f"{line['row']}, {line['question']}: "
-        + (line["status"].replace("_", " ") + f": {line['reason']}")
-        if line["status"] != "ok"
-        else f"{line['row']}, {line['question']}: no ratio: {line['no_ratio']}"
+        + (f"no ratio: {line['no_ratio']}" if line["status"] == "ok" else
+           f"{line['status'].replace('_', ' ')}: {line['reason']}")
         for line in measured.to_dict("records")
         if line["status"] != "ok" or line["no_ratio"]
-    ]
+    ]  # fmt: skip
+    columns = {
+        title: {"here": name, "published": f"published_{name}"} for title, name in TABLES.items()
+    }
+    ratios = {"time": "measured_ratio", "memory": "memory_ratio"}
     return rendered(
-        "paper_costs.md.j2",
-        suite=suite,
-        of=measured.iloc[0].to_dict(),
-        tables={title: _beside(found, column) for title, column in TABLES.items()},
-        over_softmax=_table(
-            found,
-            {
-                "time": lambda line: _text(line, "measured_ratio"),
-                "memory": lambda line: _text(line, "memory_ratio"),
-            },
-        ),
-        sentences=[*_sentences(found)],
-        failed=failed,
-    )
+        "paper_costs.md.j2", suite=suite, of=measured.iloc[0].to_dict(), failed=failed,
+        tables={title: _table(found, names) for title, names in columns.items()},
+        over_softmax=_table(found, ratios), comparisons=[*_comparisons(found)],
+    )  # fmt: skip
 
 
 def _text(line: Mapping[Any, Any], column: str) -> str:
-    """A measured value, or why there is none."""
+    """A published value, or a measured one, or why there is none."""
+    if column.startswith("published"):
+        return number_text(line[column])
     if not isinstance(line["status"], str):
         return NOTHING
     return text_of(line, lambda of: number_text(of[column]))
 
 
-def _beside(found: pd.DataFrame, column: str) -> str:
-    """For each question a column of measured and one of published values."""
-
-    def printed(line: Mapping[Any, Any]) -> str:
-        return number_text(line[f"published_{column}"])
-
-    return _table(found, {"here": lambda line: _text(line, column), "published": printed})
-
-
-def _table(found: pd.DataFrame, texts: Mapping[str, Any]) -> str:
-    """A line for each row, with these texts of each question."""
-    head = [
-        "attention",
-        *(f"{name}, {what}" for name in found["question"].unique() for what in texts),
-    ]
-    lines = (
-        [
-            escape(str(row)),
-            *(escape(text(line)) for line in own.to_dict("records") for text in texts.values()),
-        ]
-        for row, own in found.groupby("row", sort=False)
+def _table(found: pd.DataFrame, columns: Mapping[str, str]) -> str:
+    """A line for each row, with the texts of these columns of each question by their headings."""
+    questions = found["question"].unique()
+    head = ["attention", *(f"{name}, {what}" for name in questions for what in columns)]
+    texts = found.assign(texts=[
+        [escape(_text(line, name)) for name in columns.values()]
+        for line in found.to_dict("records")
+    ])  # fmt: skip
+    lines = texts.groupby("row", sort=False)["texts"].sum()
+    return table(
+        head, ([escape(str(row)), *cells] for row, cells in lines.items()), align_right=True
     )
-    return table(head, lines, align_right=True)
 
 
-def _sentences(found: pd.DataFrame) -> Iterator[str]:
-    """For each row, how far its figures are from the published ones, and what is known of why."""
+def _comparisons(found: pd.DataFrame) -> Iterator[tuple[str, str]]:
+    """For each row, how far its figures are from the published ones."""
     for row, own in found.groupby("row", sort=False):
         parts = []
         for column in ("time", "memory"):
@@ -208,5 +172,4 @@ def _sentences(found: pd.DataFrame) -> Iterator[str]:
             if len(ratios):
                 ends = dict.fromkeys(number(end) for end in (ratios.min(), ratios.max()))
                 parts.append(f"{column} is {' to '.join(ends)} times")
-        compared = f"{' and '.join(parts)} the published one. " if parts else ""
-        yield f"{row}: {compared}{WHY.get(str(row), 'Nothing is known of a published one.')}"
+        yield str(row), f"{' and '.join(parts)} the published one. " if parts else ""

@@ -3,11 +3,10 @@
 They are read from CSV files, and never combined with records.
 """
 
-import csv
-from collections.abc import Mapping
+import io
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -21,66 +20,29 @@ PRINTED = 0.05
 """Half a unit of the last printed digit of a result."""
 
 
-_LRA = """\
-- Long Range Arena: Text chooses its checkpoint on the test set; the pooled vector includes padding,
-  and sampled tokens may be padding; no seed is set; the last incomplete test batch is dropped; the
-  timed softmax is hand-written, fp32 and gradient-checkpointed while the other variants are not;
-  evaluation is inside the timed loop; the Performer baseline scales queries and keys twice.
-"""
-
-_CHEN = "Chen et al. 2023 (arXiv 2305.19798), "
-
-WEAKNESSES = {
-    f"{_CHEN}Table 1": (
-        "- UEA: the accuracy is the best of all epochs on the test set. The authors' command for "
-        "SpokenArabicDigits names no training file: it may have trained on test.\n"
-    ),
-    f"{_CHEN}Table 2": _LRA,
-    f"{_CHEN}Table 3": _LRA,
-    f"{_CHEN}Table 4": (
-        "- D4RL: the published numbers are of environments of other versions. Reformer and "
-        "Flowformer, rows of the table, have no causal form here.\n"
-    ),
-}
-"""Known weaknesses of the runs behind each published table."""
+@cache
+def _numbers() -> pd.DataFrame:
+    folder = files("reports") / "published"
+    tables = sorted(file.name for file in folder.iterdir() if file.name.endswith(".csv"))
+    texts = [(folder / name).read_text(encoding="utf-8") for name in tables]
+    parts = [pd.read_csv(io.StringIO(text), dtype=str) for text in texts]
+    found = pd.concat(parts, ignore_index=True)
+    found = found.assign(reference=found["source"] + ", " + found["table"])
+    return found.rename(columns={"value": "printed"}).assign(value=found["value"].astype(float))
 
 
-class Number(NamedTuple):
-    """One published number as printed, with this project's names of task and variant.
+def published(**fields: str) -> pd.DataFrame:
+    """The published numbers with these fields, a line each.
 
-    For a task that this project does not have, `task` is the name of the data set, or `average` for
-    the mean over the paper's tasks.
+    Columns: `task` (its key), `attention`; `value`, and as `printed`; `unit` (%, s/1K steps, GB or
+    normalised return); `reference`, source and table. Other options, another version or shuffled
+    blocks make another key, which has no numbers. For a task that this project does not have, it is
+    the name of the data set, or `average` for the mean over the paper's tasks.
     """
-
-    task: str
-    attention: str
-    value: str
-    unit: str  # %, s/1K steps, GB or normalised return
-    source: str
-    table: str
-
-    @property
-    def reference(self) -> str:
-        """Source and table."""
-        return f"{self.source}, {self.table}"
-
-
-def published(task_key: str, attention: str) -> Mapping[str, Number]:
-    """What was published for a variant on a task, by unit.
-
-    Only the key of the published task has numbers: other options, another version or shuffled
-    blocks make another task.
-    """
-    return _numbers().get((task_key, attention), {})
-
-
-def published_on(task_key: str, unit: str) -> list[Number]:
-    """What was published on a task in a unit, for any variant."""
-    return [
-        numbers[unit]
-        for (task, _), numbers in _numbers().items()
-        if task == task_key and unit in numbers
-    ]
+    found = _numbers()
+    for name, text in fields.items():
+        found = found[found[name] == text]
+    return found
 
 
 def results(answers: pd.DataFrame, seeds: pd.DataFrame, suite: "Suite") -> pd.DataFrame:
@@ -98,14 +60,12 @@ def results(answers: pd.DataFrame, seeds: pd.DataFrame, suite: "Suite") -> pd.Da
     """
     runs = seeds[seeds["status"] == "ok"].groupby(["question", "row"])
     best = runs["best_on_test"].mean() if "best_on_test" in seeds else runs["score"].mean() * np.nan
-    keys = seeds.groupby("question")["task"].first()
-    numbers = [
-        _number(keys.get(line["question"], ""), line["attention"], suite)
-        for line in answers.to_dict("records")
-    ]
+    keys = answers["question"].map(seeds.groupby("question")["task"].first())
+    of_table = published(reference=suite.published).set_index(["task", "attention"])
+    numbers = of_table.reindex(pd.MultiIndex.from_arrays([keys, answers["attention"]]))
     found = answers.join(best.rename("best_on_test"), on=["question", "row"]).assign(
-        published=[float(one.value) if one else np.nan for one in numbers],
-        published_text=[one.value if one else "" for one in numbers],
+        published=numbers["value"].to_numpy(),
+        published_text=numbers["printed"].fillna("").to_numpy(),
     )
     is_compared = found["published"].notna() & found["mean"].notna()
     where = [
@@ -122,21 +82,15 @@ def means(results: pd.DataFrame, suite: "Suite") -> pd.DataFrame:
     Where only the mean of a whole table is published, the mean here is over all of its questions.
     Columns: `questions` (their number), `here`, `published`.
     """
+    whole = published(reference=suite.published, task="average").set_index("attention")["value"]
     lines = {}
     for row, of_row in results[results["mean"].notna()].groupby("row", sort=False):
-        both = of_row[of_row["published"].notna()]
-        number = _number("average", of_row["attention"].iloc[0], suite)
+        both, attention = of_row[of_row["published"].notna()], of_row["attention"].iloc[0]
         if len(both) > 1:
             lines[row] = len(both), both["mean"].mean(), both["published"].mean()
-        elif number and len(of_row) == len(suite.questions):
-            lines[row] = len(of_row), of_row["mean"].mean(), float(number.value)
+        elif attention in whole and len(of_row) == len(suite.questions):
+            lines[row] = len(of_row), of_row["mean"].mean(), whole[attention]
     return pd.DataFrame.from_dict(lines, orient="index", columns=["questions", "here", "published"])
-
-
-def _number(key: str, attention: str, suite: "Suite") -> Number | None:
-    """The number of the table that a suite is of."""
-    found = (one for one in published(key, attention).values() if one.reference == suite.published)
-    return next(found, None)
 
 
 def section(results: pd.DataFrame, suite: "Suite") -> str:
@@ -148,17 +102,5 @@ def section(results: pd.DataFrame, suite: "Suite") -> str:
         suite=suite,
         rows=shown.to_dict("records"),
         means=means(results, suite).to_dict("index"),
-        weaknesses=WEAKNESSES.get(suite.published, ""),
         missing=[one.title for one in suite.questions if one.name not in asked],
     )
-
-
-@cache
-def _numbers() -> Mapping[tuple[str, str], Mapping[str, Number]]:
-    index: dict[tuple[str, str], dict[str, Number]] = {}
-    for file in sorted((files("reports") / "published").iterdir(), key=lambda file: file.name):
-        if file.name.endswith(".csv"):
-            for line in csv.DictReader(file.read_text(encoding="utf-8").splitlines()):
-                number = Number(**line)
-                index.setdefault((number.task, number.attention), {})[number.unit] = number
-    return index

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.special import stdtrit
 
-from reports.statistics import UPPER
+from harness.records.interval import UPPER
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 Sections = Iterable[tuple[str, pd.DataFrame, str]]
 
-WIDTH, HEIGHT, LINE_HEIGHT = 6.8, 3.5, 0.165
-"""Inches of a panel with its legend, and of a line of the legend."""
+HEIGHT = 3.5
+"""Inches of a panel."""
 
 
 def study_files(
@@ -68,10 +68,10 @@ def _figure(name: str, panels: "Panels", source: str) -> dict[str, bytes]:
     from reports.figures import style
 
     shown = panels[: style.MOST_PANELS]
-    heights = [max(HEIGHT, 1 + LINE_HEIGHT * entries) for *_, entries in shown]
+    heights = [max(HEIGHT, 1 + style.LINE_HEIGHT * entries) for *_, entries in shown]
     cycle = cycler(color=style.COLOURS)
     with mpl.rc_context({**style.STYLE, "axes.prop_cycle": cycle}):
-        figure, axes = style.panels(heights, WIDTH, 0)
+        figure, axes = style.panels(heights)
         for panel, (title, draw, _) in zip(axes, shown, strict=True):
             style.heading(panel, title)
             draw(panel)

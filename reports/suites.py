@@ -6,40 +6,43 @@ in, and frames come out, from which pages, tables and figures are made.
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from harness.records.interval import Interval, in_unit, interval, interval_of
 from harness.records.record import Metric
-from reports.pairs import joined
-from reports.pairs import pairs as pairs_of
-from reports.statistics import LEVEL, Sample, is_comparable, probability_of_best, tiers
+from harness.records.sample import Sample
+from reports.layer_costs import by_row_of
+from reports.statistics import LEVEL, is_comparable, joined, probability_of_best, tiers
+from reports.statistics import pairs as pairs_of
 
 if TYPE_CHECKING:
-    from harness.records.suites import CostPlan, Suite, SuiteRow
+    from harness.records.suites import Suite, SuiteRow
 
 
 class Asked(NamedTuple):
     """A question of runs of no suite; see `harness.records.suites.Question`."""
 
     name: str
-    rules: Literal["all"] = "all"
+    rules: str = "all"
     rates: tuple[float, ...] = ()
 
 
 class Implicit(NamedTuple):
-    """Runs of no suite as a suite; see `reports.questions`.
-
-    Rows at a baseline are ranked, too, and rows need no stored answers.
-    """
+    """Runs of no suite as a suite, of which rows at a baseline are ranked, too."""
 
     questions: tuple[Asked, ...]
     key: str = "leaderboard"
     rows: tuple["SuiteRow", ...] = ()
+
+    @classmethod
+    def of(cls, names: Iterable[str]) -> "Implicit":
+        """Questions of these names; see `reports.questions`."""
+        return cls(tuple(map(Asked, dict.fromkeys(names))))
 
 
 NOT_RUN: Mapping[str, Any] = {
@@ -51,12 +54,6 @@ NOT_RUN: Mapping[str, Any] = {
 """The columns of answers, with their values where a row was not run."""
 
 LINE = [name for name in NOT_RUN if name not in ("status", "tier", "known_failures")]
-
-OF_COSTS = [
-    "row", "level", "pass", "length", "batching", "dim", "heads", "causal", "precision", "device",
-    "machine", "threads", "status", "seconds", "ratio", "memory_ratio", "state_bytes", "backend",
-]  # fmt: skip
-"""The columns of costs that the matrix is made from."""
 
 
 def results(runs: pd.DataFrame, suite: "Suite | Implicit") -> pd.DataFrame:
@@ -119,13 +116,12 @@ def answers(runs: pd.DataFrame, suite: "Suite | Implicit", baselines: pd.DataFra
     finals = results(runs, suite)
     attention = {row.label: row.attention for row in suite.rows}
     attention |= dict(zip(finals["row"], finals["attention"], strict=True))
-    parts = [
-        _answers(column, finals[finals["question"] == name])
-        .reindex(pd.Index(attention, name="row"))
-        .assign(question=name)
+    rank_all, index = isinstance(suite, Implicit), pd.Index(attention, name="row")
+    parts = {
+        name: _answers(column, finals[finals["question"] == name], rank_all).reindex(index)
         for name, column in _columns(finals, suite, baselines)
-    ]
-    found = pd.concat(parts).reset_index()
+    }
+    found = pd.concat(parts, names=["question"]).reset_index()
     found["attention"] = found["row"].map(attention)
     columns = {
         name: found[name].where(found[name].notna(), value).astype(type(value))
@@ -137,7 +133,7 @@ def answers(runs: pd.DataFrame, suite: "Suite | Implicit", baselines: pd.DataFra
 def pairs(runs: pd.DataFrame, suite: "Suite | Implicit", baselines: pd.DataFrame) -> pd.DataFrame:
     """The differences between the rows that are compared on each question, with p-values.
 
-    Columns: `table` (the suite), `question`, `metric`, and those of `reports.pairs.pairs`.
+    Columns: `table` (the suite), `question`, `metric`, and those of `reports.statistics.pairs`.
     """
     columns = _columns(results(runs, suite), suite, baselines)
     return joined(
@@ -170,14 +166,13 @@ def matrix(answers: pd.DataFrame, costs: pd.DataFrame, suite: "Suite") -> pd.Dat
     at the longest length; `backend`, what computes the layer in training; `known_failures` of its
     checks. Rows are ordered by the time at the middle length.
     """
-    names = [question.name for question in suite.questions]
     by_row = answers.groupby("row", sort=False)
     table = by_row.agg(attention=("attention", "first"), answered=("answered", "sum"))
-    for name in names:
+    for name in (question.name for question in suite.questions):
         own = answers[answers["question"] == name].set_index("row")
         columns = {"mean": name, **{part: f"{name}.{part}" for part in ("low", "high", "tier")}}
         table = table.join(own[[*columns]].rename(columns=columns))
-    table = table.join(_costs(costs, suite.cost)).join(by_row["known_failures"].max())
+    table = table.join(by_row_of(costs, suite.cost)).join(by_row["known_failures"].max())
     return table.sort_values(["answered", time_column(suite)], ascending=[False, True])
 
 
@@ -187,29 +182,6 @@ def time_column(suite: "Suite") -> str:
     return f"time.{lengths[len(lengths) // 2]}"
 
 
-def of_plan(costs: pd.DataFrame, plan: "CostPlan") -> pd.DataFrame:
-    """The costs of layers as the plan says, at any length, of the machine with most of them."""
-    setting = {"level": "layer"} | plan.model_dump(include={"precision", "dim", "heads"})
-    costs = costs.reindex(columns=[*costs] or OF_COSTS)
-    own = costs[(costs[[*setting]] == pd.Series(setting)).all(axis=1)]
-    own = own[own["batching"] == own["pass"].map(plan.batch)]
-    machines = own.groupby(["device", "machine", "threads"]).ngroup()
-    return own[machines == machines.mode().max()]
-
-
-def measured(costs: pd.DataFrame, plan: "CostPlan") -> pd.DataFrame:
-    """The costs of `of_plan` that were measured, at the lengths of the plan.
-
-    Of several measurements of a row the one with a ratio to the fastest softmax is used, then that
-    of the form that is not causal, then the fastest: the column `backend` names what computed it.
-    """
-    own = of_plan(costs, plan)
-    own = own[own["length"].isin(plan.lengths) & (own["status"] == "ok")]
-    own = own.assign(unrelated=own["ratio"].isna())
-    own = own.sort_values(["unrelated", "causal", "seconds"])
-    return own.drop_duplicates(["row", "pass", "length"]).drop(columns="unrelated")
-
-
 class _Column(NamedTuple):
     """The results of a question: what is needed to compare its rows.
 
@@ -217,11 +189,11 @@ class _Column(NamedTuple):
         metric: of its scores.
         scores: of each row, with its interval.
         seeds: the number of finished runs of each row.
-        samples: the answers of the finished seeds, by row; none of a row that has not stored them.
+        samples: the answers of the finished seeds by row, if it has stored them; of which higher is
+            better.
         models: the rows without attention.
         rules: the scores of the baselines of the task that rows are compared with, by name.
-        of_task: whether there must be such rules.
-        rank_all: whether rows at a baseline are ranked.
+        has_rules: whether it is known what rows must exceed.
     """
 
     metric: Metric
@@ -230,23 +202,12 @@ class _Column(NamedTuple):
     samples: Mapping[str, Sample]
     models: frozenset[str]
     rules: Mapping[str, float]
-    of_task: bool
-    rank_all: bool
-
-    @property
-    def has_rules(self) -> bool:
-        """Whether it is known what rows must exceed."""
-        return bool(self.rules) if self.of_task else bool(self.models)
+    has_rules: bool
 
     def baselines(self, row: str) -> dict[str, float]:
         """The scores that a row is compared with: rules and, if it has attention, models."""
         models = {name: self.scores[name].mean for name in self.models}
         return {**self.rules, **({} if row in self.models else models)}
-
-    def oriented(self, row: str) -> Sample:
-        """The sample of a row, of which higher is better."""
-        sample = self.samples[row]
-        return sample if self.metric.sign == 1 else replace(sample, totals=-sample.totals)
 
     def obstacle(self, row: str) -> str:
         """What keeps a row from being compared; empty where nothing does."""
@@ -254,38 +215,37 @@ class _Column(NamedTuple):
             return "no stored test answers"
         if not self.has_rules:
             return "no baseline"
-        if self.samples[row].seeds == 1:
+        sample, first = self.samples[row], next(iter(self.samples.values()))
+        if sample.seeds == 1:
             return "one seed"
-        first = next(iter(self.samples.values()))
-        if not np.array_equal(self.samples[row].sizes, first.sizes):
+        if not np.array_equal(sample.sizes, first.sizes):
             return "answers to other test examples"
         scores = self.baselines(row).values()
         levels = [self.metric.sign * self.metric.mean(score) for score in scores]
-        return "" if is_comparable(self.oriented(row), levels) else "seeds at a baseline"
+        return "" if is_comparable(sample, levels) else "seeds at a baseline"
 
     @property
     def compared(self) -> dict[str, Sample]:
-        """The oriented samples of the rows that are compared, the best first."""
+        """The samples of the rows that are compared, the best first."""
         rows = sorted(self.scores, key=lambda row: -self.metric.sign * self.scores[row].mean)
-        return {row: self.oriented(row) for row in rows if not self.obstacle(row)}
+        return {row: self.samples[row] for row in rows if not self.obstacle(row)}
 
 
 def _columns(
     runs: pd.DataFrame, suite: "Suite | Implicit", baselines: pd.DataFrame
 ) -> Iterator[tuple[str, _Column | None]]:
-    """Each question of a suite with its results; see `_column`."""
+    """Each question of a suite with its results; None without a finished run."""
     for question in suite.questions:
-        asked = runs[(runs["question"] == question.name) & (runs["status"] == "ok")]
-        of_task, rank_all = question.rules == "all", isinstance(suite, Implicit)
-        yield question.name, _column(asked, baselines, of_task=of_task, rank_all=rank_all)
+        finished = runs[(runs["question"] == question.name) & (runs["status"] == "ok")]
+        rules = baselines if question.rules == "all" else None
+        yield question.name, _column(finished, rules) if len(finished) else None
 
 
-def _column(
-    finished: pd.DataFrame, baselines: pd.DataFrame, *, of_task: bool, rank_all: bool
-) -> _Column | None:
-    """None without a finished run. Of several versions of the data that of the latest is used."""
-    if finished.empty:
-        return None
+def _column(finished: pd.DataFrame, baselines: pd.DataFrame | None) -> _Column:
+    """The results of a question; of several versions of the data those of the latest.
+
+    Without `baselines` rows are compared with models without attention alone.
+    """
     latest = finished.sort_values("started").iloc[-1]
     finished = finished[finished["data"] == latest["data"]]
     fields = {name: latest[name] for name in ("unit", "better", "digits", "scale", "exponential")}
@@ -293,16 +253,17 @@ def _column(
     scores, samples = {}, {}
     for row, own in finished.sort_values("started").groupby("row"):
         stored = None if own["sample"].isna().any() else Sample.of([*own["sample"]])
-        samples |= {row: stored} if stored else {}
+        if stored:
+            samples[row] = replace(stored, totals=metric.sign * stored.totals)
         score = interval_of(stored, metric) if stored else _interval_of_scores(own, metric)
         scores |= {row: score} if score else {}
-    rules = baselines[baselines["data"] == latest["data"]].set_index("name")["score"].to_dict()
     models = frozenset(finished.loc[finished["baseline"], "row"]) & scores.keys()
-    return _Column(
-        metric=metric, scores=scores, seeds=Counter(finished["row"]),
-        samples=samples, models=models, rules=rules if of_task else {}, of_task=of_task,
-        rank_all=rank_all,
-    )  # fmt: skip
+    rules = {}
+    if baselines is not None:
+        same = baselines[baselines["data"] == latest["data"]]
+        rules = dict(zip(same["name"], same["score"], strict=True))
+    has_rules = bool(models if baselines is None else rules)
+    return _Column(metric, scores, Counter(finished["row"]), samples, models, rules, has_rules)
 
 
 def _interval_of_scores(runs: pd.DataFrame, metric: Metric) -> Interval | None:
@@ -313,16 +274,14 @@ def _interval_of_scores(runs: pd.DataFrame, metric: Metric) -> Interval | None:
     return in_unit(interval(means, int(runs["test_examples"].iloc[0])), metric)
 
 
-def _answers(column: _Column | None, runs: pd.DataFrame) -> pd.DataFrame:
+def _answers(column: _Column | None, runs: pd.DataFrame, rank_all: bool) -> pd.DataFrame:
     """The answers to one question, by row; see `answers`."""
     groups = runs.groupby("row")
-    found = pd.DataFrame({
-        "status": groups["status"].agg(_status),
-        "known_failures": groups["known_failures"].max(),
-    })  # fmt: skip
+    found = groups.agg(status=("status", _status), known_failures=("known_failures", "max"))
     lines = {row: _line(column, row) for row in column.scores} if column else {}
+    ranked = [row for row in lines if rank_all or lines[row]["answered"]]
     found = found.join(pd.DataFrame([*lines.values()], index=[*lines], columns=LINE))
-    return found.assign(tier=found.index.map(_tiers(column, lines) if column else {}))
+    return found.assign(tier=found.index.map(_tiers(column, ranked) if column else {}))
 
 
 def _line(column: _Column, row: str) -> dict[str, Any]:
@@ -347,8 +306,8 @@ def _status(statuses: pd.Series) -> str:
     return ", ".join(f"{name} ({n} of {len(statuses)})" for name, n in failed.items()) or "ok"
 
 
-def _tiers(column: _Column, lines: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """The tiers of the rows that are ranked: compared with others, and above the baselines.
+def _tiers(column: _Column, rows: Container[str]) -> dict[str, str]:
+    """The tiers of those of the rows that are compared with others.
 
     Holm's method counts all pairs that are compared, as `pairs` does.
     """
@@ -356,23 +315,6 @@ def _tiers(column: _Column, lines: Mapping[str, Mapping[str, Any]]) -> dict[str,
     found = pairs_of(compared, column.metric)
     found = found[found["p_holm"] <= LEVEL]
     different = {frozenset(pair) for pair in zip(found["first"], found["second"], strict=True)}
-    ranked = [row for row in compared if column.rank_all or lines[row]["answered"]]
+    ranked = [row for row in compared if row in rows]
     separable = np.array([[{a, b} in different for b in ranked] for a in ranked], dtype=bool)
     return dict(zip(ranked, tiers(separable), strict=True))
-
-
-def _costs(costs: pd.DataFrame, plan: "CostPlan") -> pd.DataFrame:
-    """The columns of costs of the matrix, by row."""
-    own, lengths = measured(costs, plan), sorted(plan.lengths)
-    train, decode = own[own["pass"] == "train"], own[own["pass"] == "decode"]
-    parts = [
-        train.pivot(index="row", columns="length", values=value)
-        .reindex(columns=lengths)
-        .add_prefix(f"{name}.")
-        for name, value in (("time", "ratio"), ("memory", "memory_ratio"))
-    ]
-    token = decode[decode["length"] == lengths[-1]].set_index("row")[["seconds", "state_bytes"]]
-    parts += [token.rename(columns={"seconds": "decode_seconds"})]
-    return pd.concat(parts, axis=1).join(
-        train.sort_values("length").groupby("row")["backend"].last(), how="outer"
-    )

@@ -5,17 +5,16 @@ import math
 from collections.abc import Hashable, Mapping
 from typing import Any
 
-import matplotlib as mpl
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from harness.records.record import Metric
-from reports import suites
 from reports.figures import style
+from reports.leaderboard import rows_of
 from reports.markdown import escape
-from reports.questions import failures, lines, questions, whole
+from reports.questions import lines, questions, whole
 from reports.render import rendered, whole_text
 from reports.text import NOTHING, digest, frame_csv
 
@@ -52,8 +51,7 @@ def files(
     table = frame_csv(found[COLUMNS])
     sections = [_section(swept) for _, swept in found.groupby("question")]
     page = rendered("sweep.md.j2", field=field, sections=sections)
-    with mpl.rc_context(style.STYLE):
-        images = style.save(draw(found), name, digest(f"{name}.csv", table))
+    images = style.images(name, digest(f"{name}.csv", table), draw, found)
     return {f"{name}.md": page.encode(), f"{name}.csv": table, **images}
 
 
@@ -74,20 +72,12 @@ def sweeps(
         swept = swept[swept.groupby("question")["value"].transform("nunique") > 1]
     if swept.empty:
         return swept
+    # A row at one value is that of a leaderboard with a question for each value.
     asked = swept.groupby(["question", "value"], sort=False).ngroup().map(str)
-    suite = suites.Implicit(tuple(map(suites.Asked, asked.unique())))
-    renamed = swept.assign(question=asked, suite=suite.key)
-    answers = suites.answers(renamed, suite, baselines).set_index(["question", "row"])
-    groups = swept.groupby([asked.rename("asked"), "row"])
-    found = groups.agg(
-        **{name: (name, "first") for name in ("question", "value", "setting", "attention", "data",
-                                              "metric", "unit", "better", "digits")},
-        seeds=("seed", "size"), state_bytes=("state_bytes", "median"),
-    )  # fmt: skip
-    found = found.join(groups[[*swept]].apply(failures).rename("failures"))
-    found = found.join(answers[["mean", "low", "high", "text", "interval"]].rename_axis(
-        ["asked", "row"]
-    )).reset_index()  # fmt: skip
+    found = rows_of(swept.assign(question=asked), baselines).drop(columns="seeds")
+    found = found.rename(columns={"question": "asked", "status": "failures", "runs": "seeds"})
+    values = swept[["question", "value"]].assign(asked=asked).drop_duplicates("asked")
+    found = found.merge(values, on="asked")
     rules = baselines.assign(rule=baselines["name"], rule_score=baselines["score"])
     higher = (found["better"] == "higher").all()
     rules = rules.sort_values("score", ascending=not higher).drop_duplicates("data")

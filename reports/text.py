@@ -1,6 +1,5 @@
 """Texts from records: any characters may occur in them, so nothing is printed without `plain`."""
 
-import csv
 import hashlib
 import io
 import json
@@ -67,24 +66,28 @@ def csv_cell(value: object) -> object:
     return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
 
 
-def csv_text(headings: Sequence[str], lines: Iterable[Mapping[Any, object]]) -> str:
-    """Lines by heading as CSV, through `csv_cell`; a heading without a value has an empty cell."""
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, headings, restval="", lineterminator="\n")
-    writer.writeheader()
-    for line in lines:
-        writer.writerow({name: csv_cell(value) for name, value in line.items()})
-    return stream.getvalue()
-
-
 def frame_lines(frame: "pd.DataFrame") -> "list[dict[Hashable, Any]]":
     """The lines of a frame, None where it has no value."""
-    return frame.astype(object).where(frame.notna(), None).to_dict("records")
+    return without_nan(frame).to_dict("records")
+
+
+def without_nan(frame: "pd.DataFrame") -> "pd.DataFrame":
+    """The frame with None where it has no value, as JSON has it."""
+    return frame.astype(object).where(frame.notna(), None)
 
 
 def frame_csv(frame: "pd.DataFrame") -> bytes:
     """A frame as CSV at full precision, through `csv_cell`; nothing where it has no value."""
-    return csv_text([*map(str, frame)], frame_lines(frame)).encode()
+    cells = frame.astype(object).map(csv_cell)
+    return cells.to_csv(index=False, lineterminator="\n").encode()
+
+
+def headed(
+    frame: "pd.DataFrame", columns: Sequence[str], headings: Mapping[str, str]
+) -> "pd.DataFrame":
+    """These columns by their headings: `seconds.q1` is `seconds_q1`. Whole numbers are integers."""
+    found = frame[[*columns]].convert_dtypes()
+    return found.rename(columns=lambda name: headings.get(name, name.replace(".", "_")))
 
 
 def digest(name: str, table: bytes) -> str:

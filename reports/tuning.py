@@ -5,7 +5,6 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
-import matplotlib as mpl
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -50,8 +49,7 @@ def files(runs: pd.DataFrame) -> dict[str, bytes]:
     if not found:
         return {}
     page = rendered("tuning.md.j2", studies=[_section(study) for study in found])
-    with mpl.rc_context(style.STYLE):
-        return {"tuning.md": page.encode(), **style.save(draw(found), "tuning")}
+    return {"tuning.md": page.encode(), **style.images("tuning", None, draw, found)}
 
 
 def studies(runs: pd.DataFrame) -> Iterator[Study]:

@@ -4,12 +4,13 @@ import json
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.cli import arguments
+from harness.cli import arguments, stores
+from harness.cli.catalogue import described
 from harness.cli.process import Answer
 from zoo.registry import UserError, unknown
 
@@ -118,13 +119,52 @@ def _advice(
     suite: "Suite", name: str, query: Mapping[str, Any], store: Path | None, model: "Model | None"
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The table of the records, and what follows from it."""
-    from harness.cli.suite_results import read_results, stores_of, table_of, table_path
     from reports.advice import advise
 
     path = table_path(suite)
     if store or model or not path.exists():
-        table = table_of(read_results(suite, stores_of(store)), model)
+        table = table_of(suite, stores.results_of(suite.name, *stores.stores_of(store)), model)
     else:
         table = json.loads(path.read_text("utf-8"))
     table = {**table, "suite": shlex.quote(name)}
     return table, advise(table, dict(query))
+
+
+def table_of(
+    suite: "Suite", content: stores.Content, model: "Model | None" = None
+) -> dict[str, Any]:
+    """The table of the advisor for a layer, or for a model; see `reports.advice.table`."""
+    from reports import advice, suites
+    from reports.layer_costs import of_plan
+    from reports.prediction import of_model
+
+    plan, costs = suite.cost, content.costs
+    costs = of_model(costs, model, plan.precision) if model else of_plan(costs, plan)
+    traits = {entry["name"]: entry for entry in described()["variants"]}
+    answers = suites.answers(content.runs, suite, content.rules)
+    seeds = suites.results(content.runs, suite)
+    return advice.table(answers, seeds, costs, suite, traits, model, causal_questions(suite))
+
+
+def causal_questions(suite: "Suite") -> list[str]:
+    """The questions of a suite whose models are causal."""
+    causal = {entry["name"]: entry["causal"] for entry in described()["tasks"]}
+    return [
+        question.name
+        for question in suite.questions
+        if question.options.get("causal", causal.get(question.task))
+    ]
+
+
+def table_path(suite: "Suite") -> Path:
+    """The file of the table of the published records, which `harness.cli.pages` writes."""
+    from harness.records.suites import FOLDER
+
+    return FOLDER / f"{suite.name}.json"
+
+
+def published_tables(suites: "Sequence[Suite]", content: stores.Content) -> dict[str, bytes]:
+    """The content of those files by name, for the content of a store."""
+    tables = {table_path(suite).name: table_of(suite, content) for suite in suites}
+    compact = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+    return {name: f"{compact.encode(table)}\n".encode() for name, table in tables.items()}

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -147,15 +147,6 @@ class Execution:
         )  # fmt: skip
 
 
-def given(options: Any) -> dict[str, str]:
-    """The fields of a dataclass of options that differ from their defaults, with their flags."""
-    return {
-        field.name: f"--{field.name.strip('_').replace('_', '-')}"
-        for field in fields(options)
-        if getattr(options, field.name) != field.default
-    }
-
-
 def meanings(factory: type) -> dict[str, str]:
     """What the docstrings of a class and of its bases say of each parameter.
 
@@ -170,17 +161,6 @@ def meanings(factory: type) -> dict[str, str]:
             for names, text in found:
                 texts |= dict.fromkeys(names.split(", "), " ".join(text.split()).rstrip("."))
     return texts
-
-
-def require_layer_fits(tokens: int, samples: int, dim: int, heads: int) -> None:
-    """Reject sizes at which a layer with its attention matrices exceeds the memory of this machine.
-
-    Raises:
-        UserError: weights, tokens and attention matrices, in fp32, need more than there is.
-    """
-    numbers = 4 * dim**2 + samples * tokens * (dim + heads * tokens)
-    what = f"dim={dim}, heads={heads}, {samples} samples of {tokens} tokens"
-    require_memory(4 * numbers, what, "lower one of them")
 
 
 def names_in(texts: Sequence[str]) -> list[str]:

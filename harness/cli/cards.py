@@ -17,7 +17,7 @@ from PIL import Image
 import tasks
 from harness.baselines import fit
 from harness.cli.progress import Output, fitting
-from harness.cli.report import within
+from harness.cli.stores import within
 from harness.data import Data
 from harness.plan import Request, task_of
 from harness.records.baselines import TaskBaselines, missing

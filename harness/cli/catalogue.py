@@ -28,13 +28,6 @@ BUILT_IN = Path(__file__).with_name("list.json")
 BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
 """The bounds of a number in a JSON schema."""
 
-TITLE = """\
-# Variants
-
-`harness list NAME` shows the options of a variant, [its certificate](certificates.md) the checks.
-
-"""
-
 HEAD = ("name", "mechanism", "paper", "cost in N", "causal", "recurrent", "mixes tokens")
 """The columns of the page of variants, which has more where costs were measured."""
 
@@ -170,16 +163,14 @@ def _type(annotation: Any) -> str:
 def page(costs: "pd.DataFrame", certificates: "Mapping[str, Certificate]") -> str:
     """The page of variants as Markdown, with the crossovers of a sweep among `costs`."""
     from reports.cost import training_crossovers
-    from reports.markdown import table
+    from reports.render import rendered
     from reports.text import NOTHING
 
-    crossovers, lines = training_crossovers(costs), rows(certificates)
-    if crossovers is None:
-        return TITLE + table(HEAD, lines)
-    nothing = (NOTHING, NOTHING)
-    lines = [[*line, *crossovers.texts.get(line[0], nothing)] for line in lines]
-    columns = (*HEAD, "faster from", "smaller from")
-    return f"{TITLE}{table(columns, lines)}\n{crossovers.caption}\n"
+    (crossovers, setting), lines, head = training_crossovers(costs), rows(certificates), HEAD
+    if setting:
+        head = (*HEAD, "faster from", "smaller from")
+        lines = [[*line, *crossovers.get(line[0], (NOTHING, NOTHING))] for line in lines]
+    return rendered("variants.md.j2", head=head, rows=lines, setting=setting)
 
 
 def rows(certificates: "Mapping[str, Certificate]") -> list[list[str]]:

@@ -10,7 +10,7 @@ import typer
 
 from harness.cli import arguments
 from harness.cli.process import Answer
-from harness.cli.report import with_warnings, within, write_pages
+from harness.cli.stores import with_warnings, within, write_pages
 from zoo.registry import UserError, unknown
 
 if TYPE_CHECKING:
@@ -97,19 +97,18 @@ def cost(options: CostOptions) -> Answer:
     from reports import cost as costs
 
     specs, store = cells(options.request()), options.store
-    records = measure_all(specs, store, options.seconds, options.timeout, options.rerun)
+    records, code = measure_all(specs, store, options.seconds, options.timeout, options.rerun)
     every = with_warnings(CostStore.within(store).read())[0]
     files = write_pages(within(store, costs.files(frame.of_costs(every))))
     made = frame.of_costs(records)
-    failed = any(record.status in ("crashed", "failed") for record in records)
     if options.as_json:
-        return Answer({"rows": costs.lines(made), "files": files}, int(failed))
-    return Answer(f"\n{costs.terminal(made)}", int(failed))
+        return Answer({"rows": costs.lines(made), "files": files}, code)
+    return Answer(f"\n{costs.terminal(made)}", code)
 
 
 def measure_all(
     specs: "Sequence[CostSpec]", store: Path, seconds: float, timeout: float, rerun: bool
-) -> "list[CostRecord]":
+) -> "tuple[list[CostRecord], int]":
     """Measure what has no record, and print each as it ends.
 
     Args:
@@ -118,6 +117,9 @@ def measure_all(
         seconds: of sampling for each, about.
         timeout: seconds of each, at most.
         rerun: repeat finished measurements.
+
+    Returns:
+        The records, and the exit code: 1 if a process crashed or failed.
 
     Raises:
         UserError: the store cannot be written.
@@ -145,7 +147,7 @@ def measure_all(
         spec = record.spec
         typer.echo(f"{spec.attention}, {spec.operation}, {spec.length:,} tokens: {text}{note}")
         records.append(record)
-    return records
+    return records, int(any(record.status in ("crashed", "failed") for record in records))
 
 
 def lengths_in(text: str) -> list[int]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import typer
 
 from harness import studies
-from harness.cli import cards, catalogue, first, report, study
+from harness.cli import cards, catalogue, first, report, stores, study
 from harness.cli.process import script
 from harness.records.certificate import Certificate, read_certificates
 from harness.records.shallow import read_studies, write_study
@@ -57,7 +57,7 @@ def main(options: PagesOptions) -> None:
             of_text = (file for file in old if file.suffix not in NOT_COMPARED)
             stale += [f"{file}: python -m harness.cli.pages" for file in of_text]
         else:
-            report.write_pages(old)
+            stores.write_pages(old)
     for line in stale:
         typer.echo(f"out of date: {line}")
     raise typer.Exit(1 if stale else 0)
@@ -100,7 +100,7 @@ def _studies(root: Path) -> Files:
     """The pages of the studies that have results."""
     found: dict[Path, bytes] = {}
     for name in studies.names():
-        found |= report.within(root / "results", study.pages(studies.find(name), root / "results"))
+        found |= stores.within(root / "results", study.pages(studies.find(name), root / "results"))
     return found
 
 

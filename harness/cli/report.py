@@ -1,27 +1,29 @@
 """`harness report`: write pages from the records of a store."""
 
+import re
 import warnings
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
+from harness.cli import stores
 from harness.cli.arguments import Stored, names_in
 from harness.cli.process import Answer
-from zoo.registry import UserError, printable
+from zoo.registry import UserError, printable, unknown
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from harness.records.record import Record
-    from harness.records.store import Broken
     from harness.records.suites import Suite
     from reports.leaderboard import Leaderboard
     from reports.pages.suite import Tables
 
-T = TypeVar("T")
+WIDTH = 100
+"""Characters of a line."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,37 +55,34 @@ class ReportOptions(Stored):
 
 def report(options: ReportOptions) -> Answer:
     """Write a page of each suite, the leaderboard, and the pages of tuning and costs."""
-    from harness.cli.baselines import fit
-    from harness.cli.tables import comparison
+    from harness.cli.runs import fit_baselines
     from harness.records.files import require_writable
     from reports import cost, leaderboard
     from reports.pages import suite as suite_pages
     from reports.text import frame_lines
 
     store, as_json = options.store, options.as_json
-    if not store.is_dir():
-        raise UserError(f"store {str(store)!r} is not a folder; make records with: harness run")
+    stores.require_folder(store)
     folder = options.out or store
-    complete = not options.baselines or fit(read(store, curves=False)[0], store)
-    found = _gather(store, options.suite or ())
+    complete = not options.baselines or fit_baselines(stores.read(store, curves=False)[0], store)
+    found = _results(stores.content(store), options.suite or ())
     if options.compare:
-        differences = found.differences
-        text = comparison(options.compare, differences, found.suites)
-        return Answer(differences.to_dict("records") if as_json else text)
+        text = comparison(options.compare, found.differences, found.suites)
+        return Answer(found.differences.to_dict("records") if as_json else text)
     curves = _curves(options) if options.curves or options.tensorboard else {}
-    files = within(folder, {**_made(found, latex=options.latex), **curves})
+    files = stores.within(folder, {**_files(found, latex=options.latex), **curves})
     require_writable(folder, str(folder), "give another --out")
-    written = write_pages(files)
-    code = 0 if complete else 1
+    written, code = stores.write_pages(files), 0 if complete else 1
+    costs = found.content.costs
     if as_json:
         rows = frame_lines(leaderboard.table(found.leaderboard))
         answers = [line for of in found.suites for line in of.answers.to_dict("records")]
-        costs = cost.lines(found.costs)
-        return Answer({"answers": answers, "rows": rows, "costs": costs, "files": written}, code)
+        lines = cost.lines(costs)
+        return Answer({"answers": answers, "rows": rows, "costs": lines, "files": written}, code)
     parts = [*map(suite_pages.terminal, found.suites)]
-    if len(found.leaderboard.rows) or found.costs.empty:
+    if len(found.leaderboard.rows) or costs.empty:
         parts.append(leaderboard.terminal(found.leaderboard))
-    return Answer("\n" + "\n\n".join(parts or [cost.terminal(found.costs)]), code)
+    return Answer("\n" + "\n\n".join(parts or [cost.terminal(costs)]), code)
 
 
 def _curves(options: ReportOptions) -> dict[str, bytes]:
@@ -95,7 +94,7 @@ def _curves(options: ReportOptions) -> dict[str, bytes]:
     tasks, attentions = names_in(options.task or []), names_in(options.attention or [])
     records = [
         run
-        for run in read(options.store)[0]
+        for run in stores.read(options.store)[0]
         if (not tasks or run.spec.task.name in tasks)
         and (not attentions or run.spec.attention in attentions)
     ]
@@ -109,21 +108,17 @@ def _curves(options: ReportOptions) -> dict[str, bytes]:
     return curves.files(frame.of_records(records), frame.of_curves(records))
 
 
-class _Store(NamedTuple):
-    """What a store holds.
+class _Results(NamedTuple):
+    """What pages show of a store.
 
     Attributes:
-        runs: of no suite.
-        broken: files that are no records.
-        costs: of `harness cost`.
+        content: the store.
         suites: the frames of each suite that runs are of.
         leaderboard: that of the other runs.
         steps: the suites whose results are costs of training steps, with these costs.
     """
 
-    runs: "pd.DataFrame"
-    broken: "list[Broken]"
-    costs: "pd.DataFrame"
+    content: stores.Content
     suites: "list[Tables]"
     leaderboard: "Leaderboard"
     steps: "list[tuple[Suite, pd.DataFrame]]"
@@ -131,24 +126,30 @@ class _Store(NamedTuple):
     @property
     def differences(self) -> "pd.DataFrame":
         """Between the rows of each suite and of the leaderboard."""
-        from reports import pairs
+        from reports.statistics import joined
 
-        return pairs.joined([*(of.pairs for of in self.suites), self.leaderboard.pairs])
+        return joined([*(of.pairs for of in self.suites), self.leaderboard.pairs])
 
 
-def _gather(store: Path, suites: Sequence[str] = ()) -> _Store:
-    from harness.cli.tables import step_tables, suite_tables
-    from harness.records import frame
-    from harness.records.store import CostStore
+def _results(content: stores.Content, files: Sequence[str] = ()) -> _Results:
+    """The results in a store, with those of the suites of `files`, which are not built in."""
+    from harness.cli.suite import step_tables
+    from harness.records.suites import find
     from reports.leaderboard import leaderboard
+    from reports.pages.suite import tables
 
-    records, broken = read(store, curves=False)
-    costs = frame.of_costs(with_warnings(CostStore.within(store).read())[0])
-    runs, rules = frame.of_records(records), rules_of(store)
-    tables = suite_tables(runs, costs, rules, suites)
+    runs, rules, named = content.runs, content.rules, {s.key: s for s in map(find, files)}
+    suites = []
+    for key in sorted({*runs.get("suite", ())} - {""}):
+        try:
+            suite = named.get(key) or find(key)
+        except UserError as error:
+            warnings.warn(f"{error}; or give its file: --suite FILE.toml", stacklevel=2)
+            continue
+        suites.append(tables(suite, runs, rules, content.costs))
     others = runs[runs["suite"] == ""] if len(runs) else runs
-    steps = step_tables(costs, suites)
-    return _Store(others, broken, costs, tables, leaderboard(others, rules), steps)
+    steps = step_tables(content.costs, files)
+    return _Results(content, suites, leaderboard(others, rules), steps)
 
 
 def made(store: Path, root: Path) -> dict[Path, bytes]:
@@ -157,96 +158,44 @@ def made(store: Path, root: Path) -> dict[Path, bytes]:
     Raises:
         UserError: the store cannot be read.
     """
-    from harness.cli import catalogue
-    from harness.cli.suite_results import published_tables
+    from harness.cli.advise import published_tables
+    from harness.cli.catalogue import page
     from harness.records.certificate import read_certificates
     from harness.records.suites import names
     from reports.markdown import insert
-    from reports.pages.readme import readme_table
-    from reports.pages.suite import published
+    from reports.pages.suite import published, readme_table
     from reports.text import frame_csv
 
-    found, suites = _gather(store), root / "harness" / "recipes" / "suites"
-    files = within(store, _made(found, latex=False))
-    files[root / "docs" / "variants.md"] = catalogue.page(
-        found.costs, read_certificates(store)
-    ).encode()
+    content, readme = stores.content(store), root / "README.md"
+    found, text = _results(content), readme.read_text("utf-8")
     # The README and the package have the answers of suites that no paper published.
     packaged = [of for of in found.suites if of.suite.name in names() and not of.suite.published]
-    built_in = [of.suite for of in packaged]
-    tables = published_tables(built_in, store)
-    files |= {suites / path.name: content for path, content in tables.items()}
+    tables = published_tables([of.suite for of in packaged], content)
     for of in packaged:
-        files[suites / f"{of.suite.name}.csv"] = frame_csv(published(of))
-        readme = root / "README.md"
-        text = insert(readme.read_text("utf-8"), of.suite.name, readme_table(of))
-        files[readme] = text.encode()
-    return files
+        tables[f"{of.suite.name}.csv"] = frame_csv(published(of))
+        text = insert(text, of.suite.name, readme_table(of))
+    return {
+        **stores.within(store, _files(found, latex=False)),
+        root / "docs" / "variants.md": page(content.costs, read_certificates(store)).encode(),
+        **stores.within(root / "harness" / "recipes" / "suites", tables),
+        readme: text.encode(),
+    }
 
 
-def _made(found: _Store, *, latex: bool) -> dict[str, bytes]:
+def _files(found: _Results, *, latex: bool) -> dict[str, bytes]:
     """The pages of a store by name."""
     from reports import cost, leaderboard, paper_costs, tuning
     from reports.pages import suite as suite_pages
     from reports.text import frame_csv
 
-    files = leaderboard.files(found.leaderboard, found.broken)
+    files = leaderboard.files(found.leaderboard, found.content.broken)
     files |= {"pairs.csv": frame_csv(found.differences)}
-    files |= tuning.files(found.runs) | cost.files(found.costs)
+    files |= tuning.files(found.leaderboard.every) | cost.files(found.content.costs)
     for of in found.suites:
         files |= suite_pages.files(of, latex=latex)
     for suite, steps in found.steps:
         files |= paper_costs.files(steps, suite)
     return files
-
-
-def within(folder: Path, files: Mapping[str, bytes]) -> dict[Path, bytes]:
-    """The files by their path in `folder`."""
-    return {folder / name: content for name, content in files.items()}
-
-
-def write_pages(files: Mapping[Path, bytes]) -> list[Path]:
-    """Write all files, or none of them; print and return their paths.
-
-    Raises:
-        UserError: one cannot be written.
-    """
-    from harness.records.files import write_all
-
-    try:
-        write_all(files)
-    except OSError as error:
-        raise UserError(
-            f"{error.filename} cannot be written ({error.strerror}); no page is changed; free "
-            "space, or give another folder"
-        ) from error
-    for file in files:
-        typer.echo(printable(str(file)))
-    return [*files]
-
-
-def read(store: Path, *, curves: bool = True) -> "tuple[list[Record], list[Broken]]":
-    """Every record of a store.
-
-    There is a warning for each file that is not a record. Without `curves` records have the last
-    point of their curves alone.
-    """
-    from harness.records.store import Store
-
-    folder = Store(store)
-    return with_warnings(
-        folder.read() if curves else folder.read(lambda record: record.without_curve)
-    )
-
-
-def rules_of(store: Path) -> "pd.DataFrame":
-    """The complete baselines of this version of the tasks in a store, with a warning for others."""
-    from harness.records.frame import of_baselines
-    from harness.records.store import BaselineStore
-    from tasks import BASELINES_VERSION
-
-    rules = of_baselines(with_warnings(BaselineStore.within(store).read())[0])
-    return rules[rules["complete"].astype(bool) & (rules["version"] == BASELINES_VERSION)]
 
 
 def summary(records: "Sequence[Record]", store: Path) -> "tuple[list[dict[Hashable, Any]], str]":
@@ -255,12 +204,38 @@ def summary(records: "Sequence[Record]", store: Path) -> "tuple[list[dict[Hashab
     from reports import leaderboard
     from reports.text import frame_lines
 
-    found = leaderboard.leaderboard(frame.of_records(records), rules_of(store))
+    found = leaderboard.leaderboard(frame.of_records(records), stores.rules_of(store))
     return frame_lines(leaderboard.table(found)), leaderboard.terminal(found)
 
 
-def with_warnings(content: "tuple[list[T], list[Broken]]") -> "tuple[list[T], list[Broken]]":
-    """The content of a store, with a warning for each file that is not a record."""
-    for bad in content[1]:
-        warnings.warn(f"{bad.path} is not a record and is left out: {bad.reason}", stacklevel=2)
-    return content
+def comparison(text: str, pairs: "pd.DataFrame", suites: "Sequence[Tables]") -> str:
+    """The differences between the two rows that `text` names as A,B, as text.
+
+    Raises:
+        UserError: it names another number of rows, or one that no table compares.
+    """
+    from reports.statistics import between
+    from reports.text import text_table
+
+    # A comma in brackets is part of a name: delta[negative=True,rank=2].
+    names = [name.strip() for name in re.split(r",(?![^\[(]*[\])])", text)]
+    answers = [of.answers for of in suites]
+    known = {*pairs["first"], *pairs["second"], *(row for own in answers for row in own["row"])}
+    if len(names) != 2 or names[0] == names[1]:
+        raise UserError(f"--compare {text!r} names no two rows; give A,B")
+    for name in names:
+        if name not in known:
+            raise UserError(unknown("row", name, known))
+    lines = [
+        [
+            f"{one.table}, {one.question}", f"{one.difference:+.3g}",
+            f"[{one.low:+.3g}, {one.high:+.3g}]", f"{one.p:.2g}", f"{one.p_holm:.2g}",
+        ]
+        for one in between(pairs, *names).itertuples()
+    ]  # fmt: skip
+    head = [f"{names[0]} minus {names[1]}", "difference", "95 % interval", "p", "p (Holm)"]
+    parts = [text_table(head, lines, WIDTH)] if lines else []
+    for own in answers:
+        missing = own[own["row"].isin(names) & (own["not_compared"] != "")]
+        parts += [f"{one.question}: {one.row}: {one.not_compared}" for one in missing.itertuples()]
+    return "\n".join(parts) or f"no table compares {names[0]} with {names[1]}"

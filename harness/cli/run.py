@@ -2,13 +2,13 @@
 
 import warnings
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from harness.cli import arguments, baselines, report, runs
+from harness.cli import arguments, report, runs, stores
 from harness.cli.process import Answer
 from zoo.registry import UserError, printable
 
@@ -57,11 +57,18 @@ class RunOptions(arguments.Stored, arguments.Execution, arguments.Runs):
         how = {"rerun": self.rerun, "keep": self.keep_checkpoints, "cost": self.cost, **changes}
         return runs.execute(plans, self.store, resources=self.resources(self.device), **how)
 
+    def others(self, allowed: Collection[str]) -> list[str]:
+        """The flags of the options beside those that differ from their defaults."""
+        return [
+            f"--{field.name.strip('_').replace('_', '-')}"
+            for field in fields(self)
+            if field.name not in allowed and getattr(self, field.name) != field.default
+        ]
+
     def require_only(self, allowed: Collection[str], reason: str) -> None:
         """Raise `UserError`, with the reason, where another option than those allowed is given."""
-        for name, flag in arguments.given(self).items():
-            if name not in allowed:
-                raise UserError(f"{flag} is not possible: {reason}; leave it out")
+        for flag in self.others(allowed):
+            raise UserError(f"{flag} is not possible: {reason}; leave it out")
 
 
 EXECUTION = {"attention", "store", "device", "engine", "workers", "threads", "slurm", "as_json"}
@@ -94,7 +101,7 @@ def run(options: RunOptions) -> Answer:
         raise UserError("no --attention is given; give for example --attention primal")
     if options.questions:
         raise UserError("--questions are those of a suite; give --suite laptop as well")
-    if not arguments.given(options).keys() - EXECUTION:
+    if not options.others(EXECUTION):
         from harness.cli.first import first
 
         names = arguments.attentions_in(options.attention)
@@ -105,7 +112,7 @@ def run(options: RunOptions) -> Answer:
         from harness.events import write_events
 
         write_events(records, options.tensorboard)
-    baselines.fit(records, options.store)
+    runs.fit_baselines(records, options.store)
     if options.over:
         _write_sweep(options)
     complete = len(records) == count and all(record.status == "ok" for record in records)
@@ -163,17 +170,15 @@ def _matched(requests: "list[Request]", match: str) -> "list[Request]":
 
 def _write_sweep(options: RunOptions) -> None:
     """Write a table and a figure of all runs of the store that differ in the option varied."""
-    from harness.records import frame
     from harness.sweep import default_of
     from reports import sweep
 
-    field, store = options.over.partition("=")[0], options.store
-    found = frame.of_records(report.read(store, curves=False)[0])
+    field, found = options.over.partition("=")[0], stores.content(options.store)
     try:
-        files = sweep.files(found, report.rules_of(store), field, default_of(field))
+        files = sweep.files(found.runs, found.rules, field, default_of(field))
     except ValueError as error:
         raise UserError(f"no page is written: {error}") from error
-    report.write_pages(report.within(store, files))
+    stores.write_pages(stores.within(options.store, files))
 
 
 def _content(outcomes: "Outcomes", options: RunOptions) -> Any:
@@ -207,7 +212,7 @@ def _remeasure(options: RunOptions) -> Answer:
 
     keep_freed_memory()
     store = Store(options.store)
-    records = [record for record in report.read(store.folder)[0] if record.status == "ok"]
+    records = [record for record in stores.read(store.folder)[0] if record.status == "ok"]
     if not records:
         raise UserError(
             f"store {str(store.folder)!r} has no finished run; make one with: harness run"

@@ -1,5 +1,6 @@
 """The runs that the options of a command name, and their records."""
 
+import warnings
 from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
@@ -133,3 +134,35 @@ def execute(
     with progress.grid(progress.Output(), progress.Output(stderr=True), store.name) as view:
         pool = create(resources or Resources(), folder, view)
         return grid.run_all(runnable, store, pool, view, rerun=rerun, keep=keep, cost=cost)
+
+
+def fit_baselines(records: "Sequence[Record]", folder: Path) -> bool:
+    """Fit the baselines of each task of finished records that the store in `folder` lacks.
+
+    Those that cannot be fitted are warnings.
+
+    Returns:
+        Whether the store now has all of them.
+    """
+    from harness import baselines
+    from harness.cli.progress import Output, fitting
+    from harness.plan import recorded_data
+    from harness.records import frame
+    from harness.records.baselines import name_of_task
+    from harness.records.store import BaselineStore
+    from harness.runner import reason_of
+    from reports.questions import newest
+
+    store, complete = BaselineStore.within(folder), True
+    shown = {*newest(frame.of_records(records)).get("id", ())}
+    finished = [run.spec.task for run in records if run.final and run.spec.id in shown]
+    specs = {name_of_task(spec): spec for spec in finished}
+    for spec in specs.values():
+        try:
+            with fitting(Output(), f"baselines of {spec.key}") as on_step:
+                baselines.fit(spec, recorded_data, store, on_step)
+        except Exception as error:
+            # Of a plug-in or a library: the records are complete without them.
+            complete = False
+            warnings.warn(f"no baselines of {spec.key}: {reason_of(error)}", stacklevel=2)
+    return complete

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.cli.report import write_pages
-from zoo.registry import UserError
+from harness.cli import stores
+from harness.cli.advise import causal_questions
+from harness.cli.catalogue import described
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,22 +28,19 @@ def site(options: SiteOptions) -> None:
 
     It needs no other file and no network.
     """
-    from harness.cli.catalogue import described
-    from harness.cli.suite_results import causal_questions, read_results, stores_of
     from harness.records.files import require_writable
     from harness.records.shallow import read_studies
     from harness.records.suites import find
     from reports.site import NAME, Content
     from reports.site import site as page
 
-    chosen, folder = find(options.suite), options.store or stores_of(None)[0]
-    if not folder.is_dir():
-        raise UserError(f"store {str(folder)!r} is not a folder; make records with: harness run")
-    results = read_results(chosen, [folder])
+    chosen, folder = find(options.suite), options.store or stores.stores_of(None)[0]
+    stores.require_folder(folder)
+    found = stores.results_of(chosen.name, folder, curves=True)
     require_writable(options.out, str(options.out), "give another --out")
     content = Content(
-        suite=chosen, runs=results.runs, costs=results.costs, baselines=results.baselines,
-        records=results.records, variants=described()["variants"],
+        suite=chosen, runs=found.runs, costs=found.costs, baselines=found.rules,
+        records=found.records, variants=described()["variants"],
         studies=read_studies(folder / "shallow"), causal=causal_questions(chosen),
     )  # fmt: skip
-    write_pages({options.out / NAME: page(content)})
+    stores.write_pages({options.out / NAME: page(content)})

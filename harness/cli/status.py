@@ -4,7 +4,7 @@ from typing import Any
 
 from harness.cli.arguments import Stored
 from harness.cli.process import Answer
-from zoo.registry import UserError, printable
+from zoo.registry import printable
 
 
 def status(options: Stored) -> Answer:
@@ -13,13 +13,12 @@ def status(options: Stored) -> Answer:
     Running are those of all machines that share the store.
     """
     from harness.cli.progress import summary
-    from harness.cli.report import with_warnings
+    from harness.cli.stores import require_folder, with_warnings
     from harness.records.overview import overview
     from harness.records.store import Store
 
     store = options.store
-    if not store.is_dir():
-        raise UserError(f"store {str(store)!r} is not a folder; make records with: harness run")
+    require_folder(store)
     found = overview(Store(store))
     with_warnings(([], found.broken))
     saved = "with a checkpoint or a record"

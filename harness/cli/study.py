@@ -10,7 +10,7 @@ from typer.core import TyperGroup
 
 from harness import studies
 from harness.cli.process import Answer, add_command, group
-from harness.cli.report import within, write_pages
+from harness.cli.stores import within, write_pages
 
 if TYPE_CHECKING:
     from harness.records.study import StudyRecord
@@ -85,13 +85,12 @@ def pages(kind: "type[Study]", folder: Path) -> dict[str, bytes]:
 
 def _train(study: "Study") -> int:
     """Train the runs that a study needs; return 1 if one failed, else 0."""
-    from harness.cli import baselines
-    from harness.cli.runs import execute
+    from harness.cli.runs import execute, fit_baselines
 
     if not (plans := [*study.plans()]):
         return 0
     runs = [record for record, _ in execute(plans, study.store, rerun=study.rerun)]
-    baselines.fit([run for run in runs if not run.spec.task.block], study.store)
+    fit_baselines([run for run in runs if not run.spec.task.block], study.store)
     failed = [f"{run.status}: {run.reason}" for run in runs if run.status != "ok"]
     if failed:
         reasons = ", ".join(dict.fromkeys(failed))

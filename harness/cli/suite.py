@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from harness.cli import tuning
+from harness.cli import stores, tuning
 from harness.cli.arguments import attentions_in, names_in, settings_of
 from harness.cli.check import require_passed
 from harness.cli.cost import measure_all
 from harness.cli.process import Answer
-from harness.records.suites import SUFFIX
 from zoo.registry import UserError
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from harness.cli.run import RunOptions
     from harness.records.record import Record
     from harness.records.suites import Question, Suite, SuiteRow
@@ -34,7 +35,6 @@ def run(options: "RunOptions") -> Answer:
     """
     from harness import suite as suites
     from harness.environment import pick_device
-    from harness.plan import resolve
     from harness.records.suites import find
 
     suite = find(options.suite)
@@ -53,43 +53,49 @@ def run(options: "RunOptions") -> Answer:
         typer.echo(f"missing data of {name}: {remedy}", err=True)
     chosen = [question for question in chosen if question.name not in missing]
     _require_certificates(rows)
-    complete, execute = True, partial(options.execute, cost=False)
+    complete = True
     for number, question in enumerate(chosen, 1):
         typer.echo(f"question {number} of {len(chosen)}: {question.title}")
-        requests = suites.requests(options.suite, question, rows, kind)
-        if requests:
-            seeds = ",".join(map(str, question.seeds))
-            if question.rates:
-                goes_on = _has_more_seeds(suite, question, options.store)
-                outcomes, count = tuning.run(requests, None, seeds, execute, goes_on)
-            else:
-                plans = [
-                    resolve(replace(request, seed=seed), announce=typer.echo)
-                    for request in requests
-                    for seed in question.seeds
-                ]
-                outcomes, count = execute(plans), len(plans)
-            complete &= len(outcomes) == count and all(r.status == "ok" for r, _ in outcomes)
+        complete &= _train(suite, question, rows, kind, options)
     if options.cost and not suite.published:
         complete &= cost(suite, rows, kind, options.store)
-    text, answers = _content(suite, options.suite, options.store)
+    text, answers = _content(suite, options.store)
     return Answer({"answers": answers} if options.as_json else text, 0 if complete else 1)
+
+
+def _train(
+    suite: "Suite", question: "Question", rows: "Sequence[SuiteRow]", device: Any,
+    options: "RunOptions",
+) -> bool:  # fmt: skip
+    """Make the runs of a question; return whether all have finished."""
+    from harness.plan import resolve
+    from harness.suite import requests
+
+    wanted = requests(options.suite, question, rows, device)
+    execute, seeds = partial(options.execute, cost=False), question.seeds
+    if not wanted:
+        return True
+    if question.rates:
+        goes_on = _has_more_seeds(suite, question, options.store)
+        outcomes, count = tuning.run(wanted, None, ",".join(map(str, seeds)), execute, goes_on)
+    else:
+        single = [replace(request, seed=seed) for request in wanted for seed in seeds]
+        plans = [resolve(request, announce=typer.echo) for request in single]
+        outcomes, count = execute(plans), len(plans)
+    return len(outcomes) == count and all(record.status == "ok" for record, _ in outcomes)
 
 
 def _steps(steps: "Sequence[Step]", options: "RunOptions") -> Answer:
     """Measure the training steps that have no record; show them beside the published ones."""
-    from harness.cli.tables import step_frame
     from harness.records.frame import of_costs
     from reports import paper_costs
 
     specs = {step.spec.id: step.spec for step in steps}
-    records = measure_all([*specs.values()], options.store, SECONDS, TIMEOUT, rerun=options.rerun)
+    how = options.store, SECONDS, TIMEOUT, options.rerun
+    records, code = measure_all([*specs.values()], *how)
     found = step_frame(steps, of_costs(records))
-    failed = any(record.status in ("crashed", "failed") for record in records)
-    if options.as_json:
-        return Answer({"rows": paper_costs.lines(found)}, int(failed))
     text = f"\n{paper_costs.terminal(found)}\n\npages: harness report --store {options.store}"
-    return Answer(text, int(failed))
+    return Answer({"rows": paper_costs.lines(found)} if options.as_json else text, code)
 
 
 def cost(suite: "Suite", rows: "Sequence[SuiteRow]", device: Any, store: Path) -> bool:
@@ -106,27 +112,27 @@ def cost(suite: "Suite", rows: "Sequence[SuiteRow]", device: Any, store: Path) -
             f"{running} runs are in progress on this machine, beside which nothing is measured; "
             f"measure later with: harness run --suite {suite.key} --store {store}"
         )
-    records = measure_all(costs(suite, rows, device), store, SECONDS, TIMEOUT, rerun=False)
-    return not any(record.status in ("crashed", "failed") for record in records)
+    _, code = measure_all(costs(suite, rows, device), store, SECONDS, TIMEOUT, rerun=False)
+    return code == 0
 
 
 def _has_more_seeds(
     suite: "Suite", question: "Question", store: Path
 ) -> "Callable[[Record], bool]":
     """Whether a row, by its chosen trial, has the other seeds of a question."""
-    from harness.cli.report import rules_of
-    from harness.records import frame
+    from harness.records.frame import of_records
     from reports.suites import answers
 
     @cache
     def at_baseline() -> set[str]:
-        found = answers(frame.frame(store), suite, rules_of(store))
+        content = stores.content(store)
+        found = answers(content.runs, suite, content.rules)
         return {*found[(found["question"] == question.name) & found["at_baseline"]]["row"]}
 
     def has(chosen: "Record") -> bool:
         if question.seeds_at_baseline or chosen.is_baseline:
             return True
-        return frame.of_records([chosen])["row"].iloc[0] not in at_baseline()
+        return of_records([chosen])["row"].iloc[0] not in at_baseline()
 
     return has
 
@@ -142,16 +148,45 @@ def _require_certificates(rows: "Sequence[SuiteRow]") -> None:
                 require_passed(name, row.options.get(name, {}))
 
 
-def _content(suite: "Suite", name: str, store: Path) -> "tuple[str, list[dict[Hashable, Any]]]":
+def _content(suite: "Suite", store: Path) -> "tuple[str, list[dict[Hashable, Any]]]":
     """The matrix of a suite as text, and its answers."""
-    from harness.cli.report import rules_of
-    from harness.cli.tables import suite_tables
-    from harness.records import frame
-    from reports.pages.suite import terminal
+    from reports.pages.suite import tables, terminal
 
-    files = [name] if name.endswith(SUFFIX) else []
-    for of in suite_tables(frame.frame(store), frame.costs(store), rules_of(store), files):
-        if of.suite.key == suite.key:
-            text = f"\n{terminal(of)}\n\npages: harness report --store {store}"
-            return text, of.answers.to_dict("records")
-    return "no run has finished", []
+    found = stores.content(store)
+    if suite.key not in {*found.runs.get("suite", ())}:
+        return "no run has finished", []
+    of = tables(suite, found.runs, found.rules, found.costs)
+    text = f"\n{terminal(of)}\n\npages: harness report --store {store}"
+    return text, of.answers.to_dict("records")
+
+
+def step_tables(
+    costs: "pd.DataFrame", files: Sequence[str] = ()
+) -> "list[tuple[Suite, pd.DataFrame]]":
+    """Each suite whose results are costs of training steps, with those of a store.
+
+    Args:
+        costs: of `harness cost`, a frame.
+        files: of suites that are not built in.
+    """
+    if costs.empty or not costs["level"].eq("step").any():
+        return []
+    from harness.records.suites import find, names
+    from harness.suite import steps
+
+    of_steps = [suite for suite in map(find, [*names(), *files]) if suite.level == "step"]
+    found = [
+        (suite, step_frame(steps(suite, suite.questions, suite.rows, "cpu"), costs))
+        for suite in of_steps
+    ]
+    return [(suite, measured) for suite, measured in found if len(measured)]
+
+
+def step_frame(steps: "Sequence[Step]", costs: "pd.DataFrame") -> "pd.DataFrame":
+    """The costs of training steps beside the published ones; see `reports.paper_costs.steps`."""
+    import pandas as pd
+
+    from reports import paper_costs
+
+    wanted = [{**step._asdict(), "shape": step.spec.shape} for step in steps]
+    return paper_costs.steps(pd.DataFrame(wanted).drop(columns="spec"), costs)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple, TypeVar
 
 from harness.cli.arguments import Stored
-from zoo.registry import UserError, Value, unknown
+from zoo.registry import UserError, Value, require_memory, unknown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -118,6 +118,17 @@ class Study(Stored, ABC):
             name: value if isinstance(value, bool | int | float | str) else " ".join(value or ())
             for name, value in values.items()
         }
+
+    @staticmethod
+    def require_layer_fits(tokens: int, samples: int, dim: int, heads: int) -> None:
+        """Reject sizes at which a layer with its attention matrices exceeds this machine's memory.
+
+        Raises:
+            UserError: weights, tokens and attention matrices, in fp32, need more than there is.
+        """
+        numbers = 4 * dim**2 + samples * tokens * (dim + heads * tokens)
+        what = f"dim={dim}, heads={heads}, {samples} samples of {tokens} tokens"
+        require_memory(4 * numbers, what, "lower one of them")
 
 
 STUDIES: dict[str, type[Study]] = {}

@@ -87,7 +87,7 @@ weight, whose share is *positive*. *Logits*: the standard deviation of q k^T / s
             logits = [0.0]
         if not all(0 < logit < math.inf for logit in logits):
             raise UserError(f"logits {self.logits!r} are not positive numbers, as 1,3")
-        arguments.require_layer_fits(max(lengths), self.samples, self.dim, self.heads)
+        self.require_layer_fits(max(lengths), self.samples, self.dim, self.heads)
         chosen = variant_options(self.variant, self.set_, self.over)
         runs = [*weights.kept_runs(store, [self.run])] if self.run else []
 

@@ -101,7 +101,7 @@ Statements 24 and 25 of docs/primal.md say what the curves in the folder results
             rows = partial(on_run, run, self.samples)
             yield Part(run.name, {"samples": self.samples}, rows, run.record.started)
             return
-        arguments.require_layer_fits(self.tokens, self.samples, self.dim, 1)
+        self.require_layer_fits(self.tokens, self.samples, self.dim, 1)
         if self.rank >= min(self.dim, self.tokens):
             raise UserError(
                 f"rank {self.rank} of {self.dim} features and {self.tokens} tokens spans all "

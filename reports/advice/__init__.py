@@ -1,5 +1,8 @@
 """The advisor: which rows of a suite suit a purpose, from records alone."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from reports.advice.rules import (
     RULES,
     Values,
@@ -10,9 +13,42 @@ from reports.advice.rules import (
     setting_of,
 )
 from reports.advice.table import table
-from reports.advice.text import advice_text
+from reports.prediction import Model
+from reports.render import rendered
+from reports.text import NOTHING, number, text_table
 
-__all__ = [
-    "RULES", "Values", "advice_text", "advise", "bytes_in", "bytes_text", "label_of",
-    "setting_of", "table",
-]  # fmt: skip
+__all__ = ["RULES", "Values", "advice_text", "advise", "bytes_in", "bytes_text", "table"]
+
+WIDTH = 100
+
+
+def advice_text(table: Values, query: Values, result: Values, model: Model | None = None) -> str:
+    """The answer to a query as text; see `reports.advice.rules.advise`."""
+    key, _ = setting_of(query)
+    return rendered(
+        "advice.txt.j2", table=table, query=query, result=result, model=model,
+        setting=table["setting"], label=label_of(key), members=_members(table, query, result, key),
+    ).rstrip("\n")  # fmt: skip
+
+
+def _members(table: Values, query: Values, result: Values, key: str) -> str:
+    """The Pareto set as a table; empty without a member."""
+    if not result["members"]:
+        return ""
+    used = [name for name in query["needs"] if name not in result["unanswered"]]
+    scale, time = (1, "time, x softmax") if table["units"][key] == "ratio" else (1e3, "time, ms")
+    head = ["attention", *used, time, "memory", "faster from", "in the set", "tied with"]
+    return text_table(head, [_cells(member, scale) for member in result["members"]], WIDTH)
+
+
+def _cells(member: Mapping[str, Any], scale: float) -> list[str]:
+    time, low, high = (number(scale * member[name]) for name in ("time", "time.q1", "time.q3"))
+    return [
+        member["row"],
+        *(f"tier {tier}" for tier in member["tiers"]),
+        f"{time} [{low}, {high}]",
+        bytes_text(member["memory"]),
+        member["crossover"]["text"] if member["crossover"] else NOTHING,
+        f"{100 * member['probability']:.0f} %",
+        ", ".join(member["tied"]) or NOTHING,
+    ]

@@ -1,7 +1,7 @@
 """The table that the advisor reads: for each row of a suite, plain values of scores and costs."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,36 +38,18 @@ def table(
     Args:
         answers: of `reports.suites.answers`.
         seeds: the runs behind them, of `reports.suites.results`.
-        costs: of one machine and one setting: of `reports.suites.of_plan`, or of `of_model`.
+        costs: of one machine and one setting: of `reports.layer_costs.of_plan`, or of `of_model`.
         suite: whose rows and questions.
         traits: by variant: `causal`, `bidirectional`, `linear`, `recurrent`.
         model: whose costs these are; None for those of a layer.
         causal: the questions for causal forms; the others are for bidirectional ones.
     """
-    generator = np.random.default_rng(0)
-    keys = _keys(costs)
+    generator, keys = np.random.default_rng(0), _keys(costs)
     units = {
         key: "ratio" if lines["ratio"].notna().any() else "seconds" for key, lines in keys.items()
     }
-    parts = {str(label): _points(lines, units) for label, lines in costs.groupby("row")}
-    depth = (
-        model.depth if model else max(int(question.model["depth"]) for question in suite.questions)
-    )
-    rows = [
-        {
-            "row": row.label,
-            "attention": row.attention,
-            "parts": [name for name, _ in _layers(row.attention)],
-            "set": [f"{v}.{o}={row.options[v][o]}" for v in row.options for o in row.options[v]],
-            **_traits(row.attention, traits),
-            "points": (points := parts.get(row.label) or _composed(row.attention, depth, parts)),
-            "crossovers": _crossovers(points, units),
-            "unfinished": _unfinished(costs[costs["row"] == row.label]),
-            "z": np.round(100 * generator.standard_normal(DRAWS)).astype(int).tolist(),
-            "states": {}, "tiers": {}, "draws": {},
-        }
-        for row in suite.rows
-    ]  # fmt: skip
+    depth = model.depth if model else max(int(one.model["depth"]) for one in suite.questions)
+    rows = [*_rows(costs, suite, traits, units, depth, generator)]
     for question in suite.questions:
         name = question.name
         of_question = answers[answers["question"] == name].set_index("row")
@@ -78,19 +60,34 @@ def table(
             if not row[form] and row["states"][name] == "missing":
                 row["states"][name] = "impossible"
     every = [key_of(name, causal) for name in RULES["passes"] for causal in (False, True)]
+    lengths = {key: keys[key]["length"].unique() for key in every if key in keys}
     questions = {question.name: question.title for question in suite.questions}
     return {
-        "suite": suite.key,
-        "questions": questions,
+        "suite": suite.key, "questions": questions,
         "usable": [name for name in questions if _usable([row["states"][name] for row in rows])],
-        "units": units,
-        "labels": {key: label_of(key) for key in every},
-        "lengths": {
-            key: sorted(map(int, keys[key]["length"].unique())) for key in every if key in keys
-        },
-        "setting": _setting(costs, suite, model),
-        "rows": rows,
-    }
+        "units": units, "labels": {key: label_of(key) for key in every},
+        "lengths": {key: sorted(map(int, found)) for key, found in lengths.items()},
+        "setting": _setting(costs, suite, model), "rows": rows,
+    }  # fmt: skip
+
+
+def _rows(
+    costs: "pd.DataFrame", suite: "Suite", traits: Mapping[str, Mapping[str, Any]],
+    units: Mapping[str, str], depth: int, generator: np.random.Generator,
+) -> Iterator[Values]:  # fmt: skip
+    """What is known of the cost of each row."""
+    parts = {str(label): _points(lines, units) for label, lines in costs.groupby("row")}
+    for row in suite.rows:
+        points = parts.get(row.label) or _composed(row.attention, depth, parts)
+        yield {
+            "row": row.label, "attention": row.attention, "parts": [*layer_counts(row.attention)],
+            "set": [f"{v}.{o}={row.options[v][o]}" for v in row.options for o in row.options[v]],
+            **_traits(row.attention, traits),
+            "points": points, "crossovers": _crossovers(points, units),
+            "unfinished": _unfinished(costs[costs["row"] == row.label]),
+            "z": np.round(100 * generator.standard_normal(DRAWS)).astype(int).tolist(),
+            "states": {}, "tiers": {}, "draws": {},
+        }  # fmt: skip
 
 
 def _usable(states: Sequence[str]) -> bool:
@@ -104,14 +101,9 @@ def _keys(costs: "pd.DataFrame") -> "dict[str, pd.DataFrame]":
     return {key_of(*key): lines for key, lines in groups}
 
 
-def _layers(attention: str) -> list[tuple[str, int]]:
-    """The variants of a composition with the number of layers of each: `A*3+B`, `A+B`."""
-    return [*layer_counts(attention).items()]
-
-
 def _traits(attention: str, traits: Mapping[str, Mapping[str, Any]]) -> Values:
     """Claims that hold for every variant of a composition, and its family."""
-    parts = [traits[name] for name, _ in _layers(attention)]
+    parts = [traits[name] for name in layer_counts(attention)]
     names = ("causal", "bidirectional", "linear", "recurrent")
     claims = {name: int(all(part[name] for part in parts)) for name in names}
     return {**claims, "family": family_of(attention)}
@@ -138,15 +130,15 @@ def _points(costs: "pd.DataFrame", units: Mapping[str, str]) -> Points:
 
 def _composed(attention: str, depth: int, parts: Mapping[str, Points]) -> Points:
     """The cost of a layer of a composition: the mean over its layers, at lengths that all have."""
-    layers = _layers(attention)
-    if any(name not in parts for name, _ in layers):
+    layers = layer_counts(attention)
+    if not layers.keys() <= parts.keys():
         return {}
-    counts = [count for _, count in layers]
+    names, counts = [*layers], [*layers.values()]
     if len(layers) == 2 and "*" not in attention:
         counts[0] = max(1, depth - 1)
     found: Points = {}
-    for key in parts[layers[0][0]]:
-        columns = [{p[0]: p for p in parts[name].get(key, [])} for name, _ in layers]
+    for key in parts[names[0]]:
+        columns = [{p[0]: p for p in parts[name].get(key, [])} for name in names]
         for length in sorted(set.intersection(*map(set, columns))):
             mean = np.average([by_length[length] for by_length in columns], axis=0, weights=counts)
             found.setdefault(key, []).append(mean.tolist())
@@ -190,12 +182,9 @@ def _setting(costs: "pd.DataFrame", suite: "Suite", model: Model | None) -> Valu
 
 
 def _add_question(
-    rows: Sequence[Values],
-    name: str,
-    answers: "pd.DataFrame",
-    finals: "pd.DataFrame",
+    rows: Sequence[Values], name: str, answers: "pd.DataFrame", finals: "pd.DataFrame",
     generator: np.random.Generator,
-) -> None:
+) -> None:  # fmt: skip
     """State, tier and drawn tiers of every row in one question.
 
     A drawn score is the mean of seeds drawn with replacement; of one seed, it is drawn from the

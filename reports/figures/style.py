@@ -4,11 +4,12 @@ import math
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from io import BytesIO
 from textwrap import fill
 from typing import Any, NamedTuple
 
+import matplotlib as mpl
 import pandas as pd
 import seaborn
 from matplotlib.axes import Axes
@@ -19,7 +20,6 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from harness.records.families import colour_of, family_of
-from harness.records.record import Metric
 from reports.text import plain
 
 GREY = "#6f6f6f"
@@ -36,7 +36,7 @@ STYLE: dict[Any, Any] = {
 
 COLOURS: tuple[str, ...] = tuple(seaborn.color_palette("colorblind", 10).as_hex())
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
-DASHES = ((0, (4, 3)), (0, (1, 2)), (0, (6, 2, 1, 2)), (0, (8, 3)), (0, (3, 1, 1, 1, 1, 1)))
+DASHES = (0, (4, 3))
 
 WIDTH, HEIGHT, LINE_HEIGHT = 6.8, 3.8, 0.165
 """Inches of a panel with its legend, and of a line of the legend."""
@@ -44,8 +44,8 @@ WIDTH, HEIGHT, LINE_HEIGHT = 6.8, 3.8, 0.165
 MARKS = 8
 """Markers of a line, about."""
 
-MOST_PANELS, MOST_BASELINES = 40, len(DASHES)
-"""Panels of one figure, which limit its size in pixels, and baselines of one panel."""
+MOST_PANELS = 40
+"""Panels of one figure, which limit its size in pixels."""
 
 MOST_COLOURED = 8
 """Coloured rows of one panel; the others are grey."""
@@ -83,22 +83,15 @@ def point_styles(rows: Iterable[tuple[str, str]]) -> dict[str, PointStyle]:
     return styles
 
 
-def style_of(slot: int) -> PointStyle:
-    """The style of a number; those of 0 to `SLOTS` - 1 are different."""
-    row, column = divmod(slot, len(COLOURS))
-    return PointStyle(COLOURS[column], MARKERS[(row + column) % len(MARKERS)])
-
-
-def panels(heights: Sequence[float], width: float, extra: float) -> tuple[Figure, list[Axes]]:
+def panels(heights: Sequence[float], width: float = WIDTH) -> tuple[Figure, list[Axes]]:
     """A figure of panels in two columns, or in one for a single panel; all sizes in inches.
 
-    A row is as high as its highest panel. `width` is that of a panel with its legend, `extra` the
-    height below the panels.
+    A row is as high as its highest panel. `width` is that of a panel with its legend.
     """
     columns = min(max(len(heights), 1), 2)
     rows = [max(heights[i : i + columns]) for i in range(0, len(heights), columns)] or [1.0]
     layout = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1, wspace=0.02, hspace=0.02)
-    figure = Figure((width * columns, sum(rows) + extra), layout=layout)
+    figure = Figure((width * columns, sum(rows)), layout=layout)
     FigureCanvasAgg(figure)
     grid = figure.add_gridspec(len(rows), columns, height_ratios=rows)
     return figure, [figure.add_subplot(grid[divmod(i, columns)]) for i in range(len(heights))]
@@ -107,7 +100,7 @@ def panels(heights: Sequence[float], width: float, extra: float) -> tuple[Figure
 def panels_of_rows(counts: Sequence[int]) -> tuple[Figure, list[Axes]]:
     """A panel for each number of rows, which its legend has room for; up to `MOST_PANELS`."""
     heights = [max(HEIGHT, 1 + LINE_HEIGHT * count) for count in counts[:MOST_PANELS]]
-    return panels(heights, WIDTH, 0)
+    return panels(heights)
 
 
 def draw_rows(
@@ -177,19 +170,6 @@ def not_shown(axes: Axes, reasons: Sequence[str]) -> None:
         )  # fmt: skip
 
 
-def draw_baselines(
-    axes: Axes, baselines: Sequence[tuple[str, float]], metric: Metric
-) -> list[Line2D]:
-    """Draw a line for each baseline within the limits of the panel; return entries of a legend."""
-    low, high = axes.get_ylim()
-    within = [(name, value) for name, value in baselines if low <= value <= high]
-    return [
-        axes.axhline(value, color=GREY, linewidth=1, linestyle=dashes, zorder=1.5,
-                     label=f"{label(name)} {metric.text(value)}")
-        for (name, value), dashes in zip(within, DASHES, strict=False)
-    ]  # fmt: skip
-
-
 def legend(axes: Axes, handles: Sequence[Any]) -> None:
     """List lines and error bars to the right of a panel, outside; grey ones in one entry."""
     colours = [(one[0] if isinstance(one, tuple) else one).get_color() for one in handles]
@@ -210,6 +190,14 @@ def ticks(low: float, high: float) -> list[float]:
         if len(found) > 2:
             return found
     return [float(tick) for tick in MaxNLocator(4).tick_values(low, high) if low <= tick <= high]
+
+
+def images(
+    name: str, source: str | None, draw: Callable[..., Figure], *content: Any
+) -> dict[str, bytes]:
+    """What `draw` makes of the content, as PNG and SVG by file name; see `save`."""
+    with mpl.rc_context(STYLE):
+        return save(draw(*content), name, source)
 
 
 def save(figure: Figure, name: str, source: str | None = None) -> dict[str, bytes]:

@@ -1,9 +1,10 @@
 """The page of certificates: which checks each variant passes."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from harness.records.certificate import Certificate, CheckResult
-from reports.markdown import escape, table
+from reports.markdown import escape
+from reports.render import rendered
 
 PASSED, NOT_CLAIMED, FAILED = "✓", "–", "✗"
 
@@ -14,16 +15,6 @@ FIGURES = {
     "constant-size state": "State of recurrent variants",
 }
 """Checks whose figures are on the page: they are the same on every machine."""
-
-HEAD = f"""\
-# Certificates
-
-One row per variant (`fla-*` need CUDA and are left out), one column per group of checks.
-{PASSED}: every check of the group that the variant's traits require passed, in every form.
-{NOT_CLAIMED}: the traits require none. {FAILED}: a check failed. A number: a known check failure.
-The records are in `results/certificates`; `harness check NAME --store results` makes one anew.
-
-"""
 
 
 def certificates_page(certificates: Iterable[Certificate]) -> str:
@@ -41,18 +32,16 @@ def certificates_page(certificates: Iterable[Certificate]) -> str:
         numbers = ", ".join(str(i + 1) for i in dict.fromkeys(known))
         return numbers or (PASSED if own else NOT_CLAIMED)
 
+    figures = [
+        (title, [[one.form, escape(one.detail)] for one in every if one.check == check])
+        for check, title in FIGURES.items()
+    ]
     rows = [[name, *(text(name, group) for group in groups)] for name in results]
-    parts = [HEAD, table(["attention", *groups], rows), "\n## Known check failures\n\n"]
-    parts += [f"{i}. {escape(': '.join(failure))}\n" for i, failure in enumerate(failures, 1)]
-    return "".join([*parts, *_figures(every)])
+    return rendered(
+        "certificates.md.j2", head=["attention", *groups], rows=rows, failures=failures,
+        figures=figures,
+    )  # fmt: skip
 
 
 def _failure(result: CheckResult) -> tuple[str, str, str]:
     return result.form.removesuffix(", causal"), result.check, result.expected_failure
-
-
-def _figures(results: Iterable[CheckResult]) -> Iterator[str]:
-    for check, title in FIGURES.items():
-        rows = [[one.form, escape(one.detail)] for one in results if one.check == check]
-        yield f"\n## {title}\n\n"
-        yield table(["attention", "figure"], rows)

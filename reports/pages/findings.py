@@ -1,34 +1,14 @@
 """The page of findings: what shallow models reach, and which published accuracies that explains."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
+
+import pandas as pd
 
 from harness.records.interval import wilson
 from harness.records.shallow import ShallowModel, ShallowStudy
-from reports.papers import Number, published_on
+from reports.papers import published
 from reports.render import rendered
-
-CONCLUSIONS = {
-    "listops": (
-        "The richest model matches brackets and counts operators and digits to depth 2; it applies "
-        "no operator. It reaches {best}: only an accuracy above {high} %, about 60 %, shows that "
-        "operators are composed."
-    ),
-    "text": (
-        "Runs of four bytes reach {best}: only an accuracy above {high} % shows that more than "
-        "local spelling is used. Published accuracies may be those of reviews cut at 1,000 bytes, "
-        "as in the arena's released configuration."
-    ),
-    "image": (
-        "A perceptron on the pixels, without any notion of neighbourhood, reaches {best}: only an "
-        "accuracy above {high} % shows that a model uses more than each pixel at its place."
-    ),
-    "pathfinder": (
-        "The positions of the two discs and their surroundings reach {best}, without following a "
-        "curve: only an accuracy above {high} % shows that curves are followed."
-    ),
-}
-"""What follows, by task; `{best}` is the best accuracy, `{high}` the end of its interval."""
 
 REFERENCE = {
     ("listops", "first 1 token"): (36.4, 36.4),
@@ -51,44 +31,35 @@ REFERENCE = {
 """Test accuracies in % of an independent implementation, lowest and highest, by task and model."""
 
 
-class Explanation(NamedTuple):
-    """A published accuracy, and the simplest shallow model that reaches it, if one does."""
-
-    number: Number
-    model: ShallowModel | None
-
-
 def findings(studies: Sequence[ShallowStudy]) -> str:
     """The page as Markdown."""
     return rendered("findings.md.j2", studies=[_section(study) for study in studies])
 
 
-def explain(study: ShallowStudy) -> list[Explanation]:
-    """Every published accuracy on the task of a study, the lowest first."""
-    numbers = sorted(_published(study), key=lambda number: float(number.value))
-    return [
-        Explanation(number, next((m for m in study.models if _reaches(study, m, number)), None))
-        for number in numbers
+def explain(study: ShallowStudy) -> pd.DataFrame:
+    """Every published accuracy on the task of a study, the lowest first.
+
+    Columns: those of `reports.papers.published`, of this version of the task, and `model`, the
+    simplest shallow model that reaches it, `none` without one; sizes of splits may differ.
+    """
+    found = published(task=study.task.partition("[")[0], unit="%")
+    highest = {model.name: 100 * _interval(study, model)[1] for model in study.models}
+    models = [
+        next((name for name, high in highest.items() if high >= value), "none")
+        for value in found["value"]
     ]
+    return found.assign(model=models).sort_values("value", kind="stable")
 
 
 def conclusion(study: ShallowStudy) -> str:
     """What the shallow models of a task show."""
     best, (_, high) = _best(study), _interval(study, _best(study))
-    return CONCLUSIONS[study.name].format(best=f"{100 * best.test:.1f} %", high=f"{100 * high:.1f}")
+    best, high = f"{100 * best.test:.1f} %", f"{100 * high:.1f}"
+    return rendered("conclusion.txt.j2", name=study.name, best=best, high=high).strip()
 
 
 def _best(study: ShallowStudy) -> ShallowModel:
     return max(study.models, key=lambda model: model.dev)
-
-
-def _published(study: ShallowStudy) -> list[Number]:
-    """Those on the version of the task; sizes of its splits may differ."""
-    return published_on(study.task.partition("[")[0], "%")
-
-
-def _reaches(study: ShallowStudy, model: ShallowModel, number: Number) -> bool:
-    return 100 * _interval(study, model)[1] >= float(number.value)
 
 
 def _interval(study: ShallowStudy, model: ShallowModel) -> tuple[float, float]:
@@ -97,19 +68,13 @@ def _interval(study: ShallowStudy, model: ShallowModel) -> tuple[float, float]:
 
 def _section(study: ShallowStudy) -> dict[str, Any]:
     """What the page shows of a task."""
-    explained = explain(study)
+    explained, best = explain(study), _best(study)
     return {
-        "study": study,
-        "conclusion": conclusion(study),
-        "best": _best(study),
-        "best_text": _text(study, _best(study)),
-        "reached": sum(one.model is not None for one in explained),
+        "study": study, "conclusion": conclusion(study), "best": best,
+        "best_text": _text(study, best), "reached": int((explained["model"] != "none").sum()),
         "models": [_line(study, model) for model in study.models],
-        "published": [
-            [number.attention, number.value, model.name if model else "none", number.reference]
-            for number, model in explained
-        ],
-    }
+        "published": explained[["attention", "printed", "model", "reference"]].values.tolist(),
+    }  # fmt: skip
 
 
 def _line(study: ShallowStudy, model: ShallowModel) -> list[str]:

@@ -1,20 +1,26 @@
-"""The files of a suite: its page, its tables, and its table for a terminal and for LaTeX."""
+"""A suite: its page, tables and figure, its table in a README, on a terminal and for LaTeX."""
 
 import io
-from collections.abc import Hashable, Mapping
+import math
+from collections.abc import Hashable, Mapping, Sequence
 from importlib.util import find_spec
+from statistics import fmean
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
 from reports import papers, suites
-from reports.markdown import escape
+from reports.layer_costs import measured
+from reports.markdown import escape, table
 from reports.render import number_text, rendered, whole_text
 from reports.statistics import LEVEL
 from reports.text import NOTHING, digest, frame_csv, number, text_table
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
     from harness.records.suites import Suite
 
 WIDTH = 120
@@ -27,14 +33,18 @@ OF_A_SEED = [
 ]  # fmt: skip
 """The columns of the table of seeds."""
 
-TEX = {
+TEX = str.maketrans({
     **{character: f"\\{character}" for character in "&%$#_{}"},
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
     NOTHING: "--", "×": r"$\times$", "≥": r"$\geq$", "≤": r"$\leq$",
-}  # fmt: skip
+})  # fmt: skip
 
-Cell = Mapping[Hashable, Any]
-"""A line of `reports.suites.answers`."""
+FIGURE_WIDTH, LANE, LETTER = 8.6, 0.17, 0.009
+"""Inches of the figure and of a lane, a line of points of one number of questions; the width of a
+letter of a label, about, as a share of the axis of time."""
+
+Lane = tuple[int, list[str]]
+"""A number of questions, and rows that answer as many, in order of time."""
 
 
 class Tables(NamedTuple):
@@ -62,7 +72,7 @@ def tables(
     answers, plan = suites.answers(runs, suite, baselines), suite.cost
     columns = [*OF_A_SEED, *(["best_on_test"] if suite.published else [])]
     parts = [plan.precision, f"width {plan.dim}", f"{plan.heads} heads"]
-    for name, threads in suites.measured(costs, plan)[["machine", "threads"]].values[:1]:
+    for name, threads in measured(costs, plan)[["machine", "threads"]].values[:1]:
         parts += [f"{name}, {threads} thread{'s' * (threads > 1)}"]
     return Tables(
         suite, answers, suites.pairs(runs, suite, baselines), suites.matrix(answers, costs, suite),
@@ -75,17 +85,17 @@ def files(of: Tables, *, latex: bool) -> dict[str, bytes]:
 
     The runs are in a Parquet file, too, where pyarrow is installed.
     """
-    from reports.figures.answered import answered_figure
+    from reports.figures import style
 
-    name, table = of.suite.name, frame_csv(of.matrix.reset_index())
+    name, matrix = of.suite.name, frame_csv(of.matrix.reset_index())
     page = _rendered("suite.md.j2", of)
     if of.suite.published:
         page += papers.section(papers.results(of.answers, of.seeds, of.suite), of.suite).encode()
     made = {
         f"{name}.md": page,
-        f"{name}.csv": table,
+        f"{name}.csv": matrix,
         f"{name}-answers.csv": frame_csv(of.seeds),
-        **answered_figure(of.matrix, of.suite, digest(f"{name}.csv", table)),
+        **style.images(name, digest(f"{name}.csv", matrix), draw, of.matrix, of.suite),
     }
     if find_spec("pyarrow"):
         stream = io.BytesIO()
@@ -101,32 +111,10 @@ def published(of: Tables) -> pd.DataFrame:
     return found.join(rates, on=["row", "question"])
 
 
-def terminal(of: Tables) -> str:
-    """The matrix as text."""
-    titles = [question.title for question in of.suite.questions]
-    head = ["attention", f"of {len(titles)}", *titles, "time", "memory", "decode, ms", "state"]
-    lines = [
-        [
-            row["label"], str(row["answered"]), *map(_short, row["cells"]),
-            *(number_text(row[name]) for name in ("time", "memory", "decode")),
-            whole_text(row["state"]),
-        ]
-        for row in _rows(of)
-    ]  # fmt: skip
-    legend = (
-        f"{of.suite.title} ({of.suite.key}), and how many each row answers. Rows of a column that "
-        "share a letter are ties. In brackets: not better than the strongest baseline, or no "
-        f"attention. Time and memory: training a layer of {_middle(of.suite):,} tokens over "
-        f"softmax. Decode: a token after {max(of.suite.cost.lengths):,}; state: its bytes."
-    )
-    return f"{text_table(head, lines, WIDTH)}\n\n{fill(legend, WIDTH)}"
-
-
 def _rendered(template: str, of: Tables) -> bytes:
     return rendered(
-        template, **of._asdict(), rows=_rows(of), questions=_questions(of), tex=_tex,
-        answer=_answer, tex_answer=_tex_answer, lengths=sorted(of.suite.cost.lengths),
-        middle=_middle(of.suite),
+        template, **of._asdict(), questions=_questions(of), lengths=sorted(of.suite.cost.lengths),
+        middle=_middle(of.suite), cells=_cells(of), tex=lambda text: text.translate(TEX),
     ).encode()  # fmt: skip
 
 
@@ -134,22 +122,9 @@ def _middle(suite: "Suite") -> int:
     return int(suites.time_column(suite).partition(".")[2])
 
 
-def _rows(of: Tables) -> list[dict[str, Any]]:
-    """What a line of the matrix shows, in order."""
-    cells = of.answers.set_index(["row", "question"]).to_dict("index")
-    lengths, middle = sorted(of.suite.cost.lengths), _middle(of.suite)
-    return [
-        {
-            "label": row, "answered": line["answered"],
-            "cells": [cells[row, question.name] for question in of.suite.questions],
-            "ratios": [line[f"{what}.{n}"] for what in ("time", "memory") for n in lengths],
-            "time": line[f"time.{middle}"], "memory": line[f"memory.{middle}"],
-            "decode": 1000 * line["decode_seconds"], "state": line["state_bytes"],
-            "backend": line["backend"] if isinstance(line["backend"], str) else "",
-            "checks": _checks(line["known_failures"]),
-        }
-        for row, line in of.matrix.to_dict("index").items()
-    ]  # fmt: skip
+def _cells(of: Tables) -> Mapping[Hashable, Any]:
+    """The lines of the answers by row and question."""
+    return of.answers.set_index(["row", "question"]).to_dict("index")
 
 
 def _questions(of: Tables) -> list[dict[str, Any]]:
@@ -168,37 +143,119 @@ def _questions(of: Tables) -> list[dict[str, Any]]:
     return found
 
 
-def _answer(cell: Cell) -> str:
-    """A cell in Markdown: mean and tier, in italics at a baseline, then interval and failures."""
-    if not cell["text"]:
-        return escape(cell["status"]) or NOTHING
-    mean = f"*{cell['text']}*" if cell["at_baseline"] else f"{cell['text']} {cell['tier']}".strip()
-    notes = [cell["interval"], *(["1 seed"] if cell["seeds"] == 1 else [])]
-    notes += [escape(cell["status"])] if cell["status"] != "ok" else []
-    return f"{mean}<br><sub>{'; '.join(notes)}</sub>"
+def terminal(of: Tables) -> str:
+    """The matrix as text: mean and tier of each answer, in brackets at a baseline."""
+    suite, cells, middle = of.suite, _cells(of), _middle(of.suite)
+
+    def text(row: Hashable, question: str) -> str:
+        cell = cells[row, question]
+        if not cell["text"]:
+            return cell["status"] or NOTHING
+        shown = f"{cell['text']} {cell['tier']}".strip()
+        return f"({cell['text']})" if cell["at_baseline"] else shown
+
+    titles = [question.title for question in suite.questions]
+    head = ["attention", f"of {len(titles)}", *titles, "time", "memory", "decode, ms", "state"]
+    numbers = of.matrix[[f"time.{middle}", f"memory.{middle}", "decode_seconds"]] * [1, 1, 1000]
+    columns = [numbers[name].map(number_text) for name in numbers]
+    columns += [of.matrix["state_bytes"].map(whole_text)]
+    lines = [
+        [str(row), str(answered), *(text(row, one.name) for one in suite.questions), *costs]
+        for row, answered, *costs in zip(
+            of.matrix.index, of.matrix["answered"], *columns, strict=True
+        )
+    ]
+    legend = (
+        f"{suite.title} ({suite.key}), and how many each row answers. Rows of a column that "
+        "share a letter are ties. In brackets: not better than the strongest baseline, or no "
+        f"attention. Time and memory: training a layer of {middle:,} tokens over "
+        f"softmax. Decode: a token after {max(suite.cost.lengths):,}; state: its bytes."
+    )
+    return f"{text_table(head, lines, WIDTH)}\n\n{fill(legend, WIDTH)}"
 
 
-def _tex_answer(cell: Cell) -> str:
-    if not cell["text"]:
-        return _tex(cell["status"]) or "--"
-    mean = f"\\textit{{{cell['text']}}}" if cell["at_baseline"] else cell["text"]
-    tier = f"\\textsuperscript{{{cell['tier']}}}" if cell["tier"] else ""
-    return f"{mean}{tier}$_{{{cell['interval']}}}$"
+def readme_table(of: Tables) -> str:
+    """Eight rows of the matrix: what they answer, time and memory of training, and their state."""
+    from reports.figures import style
+
+    asked, middle = _asked(of.matrix, of.suite), _middle(of.suite)
+    styles = style.point_styles(zip(asked["attention"], asked.index, strict=True))
+    rows = asked[[styles[str(row)].colour != style.FAINT for row in asked.index]]
+    answered = of.answers[of.answers["answered"]].groupby("row")["question"].agg(", ".join)
+    numbers = rows[[f"time.{middle}", f"memory.{middle}", "state_bytes"]]
+    lines = [
+        [escape(str(row)), escape(answered.get(row, NOTHING)), *map(_text, values)]
+        for row, *values in numbers.itertuples()
+    ]
+    return table(["attention", "answers", f"time at {middle:,}", "memory", "state, bytes"], lines)
 
 
-def _short(cell: Cell) -> str:
-    """A cell on a terminal: mean and tier, in brackets at a baseline."""
-    if not cell["text"]:
-        return cell["status"] or NOTHING
-    return f"({cell['text']})" if cell["at_baseline"] else f"{cell['text']} {cell['tier']}".strip()
+def _text(value: float) -> str:
+    return number_text(value) if pd.isna(value) or value < 1000 else whole_text(value)
 
 
-def _tex(text: str) -> str:
-    return "".join(TEX.get(character, character) for character in text)
+def _asked(matrix: pd.DataFrame, suite: "Suite") -> pd.DataFrame:
+    """The rows that were run on a question."""
+    return matrix[matrix[[question.name for question in suite.questions]].notna().any(axis=1)]
 
 
-def _checks(known_failures: float) -> str:
-    if pd.isna(known_failures):
-        return NOTHING
-    count = int(known_failures)
-    return f"{count} known failure{'s' * (count > 1)}" if count else "passed"
+def draw(matrix: pd.DataFrame, suite: "Suite") -> "Figure":
+    """A point for each row of the matrix that has a time, in bands of questions answered."""
+    from reports.figures import style
+
+    asked, column = _asked(matrix, suite), suites.time_column(suite)
+    rows = asked[asked[column].notna()]
+    times = {str(row): float(time) for row, time in rows[column].items()}
+    lanes = _lanes(times, {str(row): int(count) for row, count in rows["answered"].items()})
+    drawn, (axes,) = style.panels([LANE * (len(lanes) + 8)], FIGURE_WIDTH)
+    styles = style.point_styles(zip(rows["attention"], rows.index, strict=True))
+    for lane, (_, labels) in enumerate(lanes):
+        for label in labels:
+            colour, marker = styles[label]
+            text = style.GREY if colour == style.FAINT else colour
+            axes.plot(times[label], lane, marker=marker or "o", markersize=6, color=colour)
+            axes.annotate(style.label(label), (times[label], lane), (5, 0), va="center",
+                          textcoords="offset points", fontsize=8, color=text)  # fmt: skip
+    _scales(axes, [1.0, *times.values()], [answered for answered, _ in lanes])
+    length = _middle(suite)
+    axes.set(xlabel=f"time of training, {length:,} tokens, relative to the fastest softmax (log)",
+             ylabel=f"answered, of {len(suite.questions)} questions")  # fmt: skip
+    style.not_shown(axes, [f"{label}: no cost" for label in asked.index if label not in times])
+    return drawn
+
+
+def _lanes(times: Mapping[str, float], answered: Mapping[str, int]) -> list[Lane]:
+    """The rows in lanes without overlaps of labels, from below."""
+    low = min(times.values(), default=1)
+    scale = math.log(5 * max(times.values(), default=1) / low)
+    lanes: list[Lane] = []
+    ends: list[float] = []
+    for label in sorted(times, key=lambda label: (answered[label], times[label])):
+        start = math.log(times[label] / low) / scale
+        same = [lane for lane, (count, _) in enumerate(lanes) if count == answered[label]]
+        lane = next((lane for lane in same if ends[lane] < start), len(lanes))
+        if lane == len(lanes):
+            lanes.append((answered[label], []))
+            ends.append(0.0)
+        lanes[lane][1].append(label)
+        ends[lane] = start + LETTER * (len(label) + 3)
+    return lanes
+
+
+def _scales(axes: "Axes", times: Sequence[float], lanes: Sequence[int]) -> None:
+    """The axis of time, with room for labels, and a band for each number of questions."""
+    from matplotlib.ticker import NullLocator
+
+    from reports.figures import style
+
+    low, high = min(times) / 1.3, max(times) * 4
+    axes.set(xscale="log", xlim=(low, high), ylim=(-0.8, len(lanes) - 0.2))
+    at = style.ticks(low, high)
+    axes.set_xticks(at, [f"{tick:g}" for tick in at])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.axvline(1, color=style.GREY, linewidth=1, linestyle=style.DASHES, zorder=1)
+    bands = {n: [lane for lane, answered in enumerate(lanes) if answered == n] for n in lanes}
+    axes.set_yticks([fmean(band) for band in bands.values()], [str(n) for n in bands])
+    axes.grid(False, axis="y")
+    for band in [*bands.values()][::2]:
+        axes.axhspan(band[0] - 0.5, band[-1] + 0.5, color="#f4f4f4", zorder=0)

@@ -18,9 +18,10 @@ from harness.records.frame import of_records
 from harness.records.record import Record
 from harness.records.shallow import ShallowStudy
 from reports import advice
+from reports.layer_costs import of_plan
 from reports.pages.findings import conclusion, explain
-from reports.suites import answers, matrix, of_plan, results, time_column
-from reports.text import NOTHING, number
+from reports.suites import answers, matrix, results, time_column
+from reports.text import NOTHING, number, without_nan
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -106,8 +107,8 @@ def _rows(
 ) -> list[Values]:
     """The rows of the matrix in its order, with what the advisor knows of them."""
     of_row = {row["row"]: row for row in table["rows"]}
-    cells = _values(matrix).to_dict("index")
-    lines = _values(answers.set_index(["row", "question"])).to_dict("index")
+    cells = without_nan(matrix).to_dict("index")
+    lines = without_nan(answers.set_index(["row", "question"])).to_dict("index")
     rows = []
     for name in (name for name in cells if name in of_row):
         row = of_row[name]
@@ -121,11 +122,6 @@ def _rows(
         }
         rows.append({**row, "id": f"row-{len(rows)}", "cells": cells[name], "answers": found})
     return rows
-
-
-def _values(frame: "pd.DataFrame") -> "pd.DataFrame":
-    """The frame with None where it has no value, as JSON has it."""
-    return frame.astype(object).where(frame.notna(), None)
 
 
 def _scores(rows: Iterable[Values], suite: "Suite") -> Values:
@@ -159,7 +155,8 @@ def _curves(records: Iterable[Record], suite: "Suite") -> Values:
 
 def _study(study: ShallowStudy) -> Values:
     """What the page says of a task of the Long Range Arena."""
-    published = explain(study)
-    reached = sum(number.model is not None for number in published)
-    return {"name": study.name, "conclusion": conclusion(study), "models": study.models,
-            "published": published, "reached": reached}  # fmt: skip
+    found = explain(study)
+    return {
+        "name": study.name, "conclusion": conclusion(study),
+        "published": found.to_dict("records"), "reached": int((found["model"] != "none").sum()),
+    }  # fmt: skip

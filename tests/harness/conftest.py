@@ -191,7 +191,7 @@ def outcomes(monkeypatch) -> dict[str, CostStatus]:
 
     monkeypatch.setattr("harness.cost.process.measure_in_process", measure)
     monkeypatch.setattr("harness.cost.limits.measure_limits", lambda *_: LIMITS)
-    monkeypatch.setattr("reports.cost.figure", lambda *_: {})
+    monkeypatch.setattr("reports.figures.style.images", lambda *_: {})
     return given
 
 

@@ -72,7 +72,7 @@ def test_what_is_missing_is_measured_and_then_known(call, store, tmp_path, monke
     file.write_text(SUITE)
     argv = (*ASKED, "--suite", str(file), "--store", str(store.folder), "--json")
     # The tests may run on an installed package, which has no records.
-    monkeypatch.setattr("harness.cli.suite_results.PUBLISHED", ROOT / "results")
+    monkeypatch.setattr("harness.cli.stores.PUBLISHED", ROOT / "results")
     before = json.loads(call(*argv)[1])
     assert f"--suite {file} " in before["commands"][0]
     assert "--set primal.rank=4" in before["commands"][0]

@@ -13,7 +13,7 @@ from harness.records.frame import of_records
 from harness.records.store import CostStore
 from harness.records.suites import find
 from harness.suite import missing_data, steps
-from reports.papers import published, published_on
+from reports.papers import published
 from tasks.registry import tasks
 from tasks.uea.series import SeriesTask
 
@@ -29,9 +29,9 @@ def made_steps():
 def test_the_rows_and_questions_of_a_suite_are_those_of_the_published_table(name, unit):
     suite = find(f"chen2023-{name}")
     keys = [f"{one.task}@{tasks.find(one.task).version}" for one in suite.questions]
-    numbers = [number for key in keys for number in published_on(key, unit)]
-    assert {number.reference for number in numbers} == {suite.published}
-    printed = {(number.task, number.attention) for number in numbers}
+    numbers = pd.concat([published(task=key, unit=unit) for key in keys])
+    assert {*numbers["reference"]} == {suite.published}
+    printed = {*zip(numbers["task"], numbers["attention"], strict=True)}
     assert printed == {*product(keys, (row.attention for row in suite.rows))}
 
 
@@ -89,7 +89,8 @@ def test_the_steps_have_the_shapes_and_options_of_the_published_runs():
 
 def test_every_published_cost_has_a_step():
     for one in made_steps():
-        assert {*published(one.task, one.attention)} >= {"s/1K steps", "GB"}
+        found = published(task=one.task, attention=one.attention)
+        assert {*found["unit"]} >= {"s/1K steps", "GB"}
 
 
 def test_steps_are_measured_once_and_shown_beside_the_published_ones(call, store, outcomes):

@@ -46,55 +46,35 @@ def usage(seconds: float, mib: float) -> dict[str, Any]:
 
 
 def make_record(
-    attention: str = "softmax",
-    *,
-    seed: int = 0,
-    accuracy: float = 0.5,
-    seconds: float = 100.0,
-    mib: float = 300.0,
-    softmax: tuple[float, float] | None = (200.0, 400.0),
-    status: str = "ok",
-    reason: str = "",
-    measured: bool = True,
-    options: Mapping[str, Mapping[str, object]] | None = None,
-    task: str = "listops",
-    key: str = "",
-    block: int = 0,
-    budget: str = "paper",
-    train: Mapping[str, object] | None = None,
-    model: Mapping[str, object] | None = None,
-    overrides: Mapping[str, object] | None = None,
-    device: str = "cuda",
-    machine: str = "NVIDIA H100",
-    threads: int = 2,
-    commit: str = "abc1234",
-    failures: Mapping[str, str] | None = None,
-    examples: int = 2000,
-    correct: Sequence[bool] | None = None,
-    is_baseline: bool | None = None,
-    started: str = "2026-11-21T08:00:00Z",
-    reference: str = "naive",
-    role: str = "",
-) -> Record:
+    attention: str = "softmax", *, seed: int = 0, accuracy: float = 0.5, seconds: float = 100.0,
+    mib: float = 300.0, softmax: tuple[float, float] | None = (200.0, 400.0), status: str = "ok",
+    reason: str = "", measured: bool = True, options: Mapping[str, Mapping[str, object]] = {},
+    task: str = "listops", key: str = "", block: int = 0, budget: str = "paper",
+    train: Mapping[str, object] = {}, model: Mapping[str, object] = {},
+    overrides: Mapping[str, object] = {}, device: str = "cuda", machine: str = "NVIDIA H100",
+    threads: int = 2, commit: str = "abc1234", failures: Mapping[str, str] = {},
+    examples: int = 2000, correct: Sequence[bool] | None = None, is_baseline: bool | None = None,
+    started: str = "2026-11-21T08:00:00Z", reference: str = "naive", role: str = "",
+) -> Record:  # fmt: skip
     """A record, finished unless `status` is another; `correct` gives its answers.
 
     `accuracy` is a fraction.
     """
     if correct is not None:
         accuracy, examples = sum(correct) / len(correct), len(correct)
-    first, depth = attention.partition("+")[0], int((model or {}).get("depth", 2))
+    first, depth = attention.partition("+")[0], int(model.get("depth", 2))
     spec = {
         "attention": attention, "options": options or {attention: {}}, "seed": seed,
         "layers": [*[first] * (depth - 1), attention.rpartition("+")[2]],
         "task": {"name": task, "key": key or f"{task}@1", "options": {}, "block": block,
                  "digests": {"test": f"{block:064}"}},
-        "budget": budget, "overrides": overrides or {}, "device": device,
+        "budget": budget, "overrides": overrides, "device": device,
         "model": {"kind": "encoder", "depth": 2, "dim": 64, "heads": 2, "feed_forward": 128,
                   "head": 128, "dropout": 0.1, "attention_dropout": 0.0, "positions": "learned",
-                  **(model or {})},
+                  **model},
         "train": {"batch": 32, "steps": 5000, "warmup": 1000, "lr": 1e-4, "betas": [0.9, 0.999],
                   "cycle_momentum": False, "eps": 1e-6, "weight_decay": 0.0, "evaluations": 10,
-                  "precision": "bf16", "compiled": False, **(train or {})},
+                  "precision": "bf16", "compiled": False, **train},
     }  # fmt: skip
     if role:
         grid = {"grid": {"train.lr": [1e-3, 1e-2]}, "recipe": {"train.lr": 1e-3}, "role": role}
@@ -123,7 +103,7 @@ def make_record(
         "spec": spec, "status": status, "reason": reason, "started": started,
         "environment": environment, "implementations": {attention: "0" * 64},
         "metric": ACCURACY, "options": options or {attention: {}}, "parameters": 123_456,
-        "flops": 7_890_000_000, "expected_failures": failures or {}, "curve": [curve],
+        "flops": 7_890_000_000, "expected_failures": failures, "curve": [curve],
         "cost": cost if measured else None, "final": final if status == "ok" else None,
         "is_baseline": attention == "none" if is_baseline is None else is_baseline,
     })  # fmt: skip

@@ -1,7 +1,5 @@
 """Sweeps made from costs: what they say of their rows, their tables, figure and CSV."""
 
-import csv
-import io
 import math
 
 import numpy as np
@@ -10,15 +8,12 @@ import pytest
 from harness.records.frame import of_costs
 from reports import cost
 from tests.reports.conftest import make_cost as record
+from tests.reports.conftest import snapshot
 
 LENGTHS = (256, 512, 1024, 2048)
-FIGURES = {
-    "length": 256, "batch": 8, "dim": 64, "heads": 2, "threads": 2, "seconds_q1": 1.8,
-    "seconds_median": 2, "seconds_q3": 2.4, "ratio_q1": 3.6, "ratio_median": 4, "ratio_q3": 4.8,
-    "samples": 9, "peak_bytes": 2**17, "memory_bytes": 2**17, "memory_batch": 1,
-    "memory_ratio": 0.5, "flops": 10**9, "parameters": 100,
-    "required_bytes": 10**6, "flops_per_second": 5e8, "bytes_per_second": 5e5, "over_limit": 20,
-    "limit_flops_per_second": 1e10, "limit_bytes_per_second": 1e9,
+MODEL = {
+    "depth": 2, "dim": 64, "heads": 2, "feed_forward": 128, "head": 128, "dropout": 0.1,
+    "attention_dropout": 0.0, "positions": "learned",
 }  # fmt: skip
 
 
@@ -37,16 +32,6 @@ def sweeps(*records):
     return cost.sweeps(of_costs(records))
 
 
-def page(*records):
-    """The page without its legend, in which no number is."""
-    return cost.page(sweeps(*records)).partition("cost.svg")[2]
-
-
-def csv_of(*records):
-    text = cost.files(of_costs(records))["cost.csv"].decode()
-    return [*csv.DictReader(io.StringIO(text))]
-
-
 def test_a_row_has_exponents_of_one_sample_and_its_crossovers():
     (sweep,) = sweeps(*linear_sweep()).values()
     rows = cost.rows(sweep)
@@ -57,67 +42,47 @@ def test_a_row_has_exponents_of_one_sample_and_its_crossovers():
     assert rows.loc["linear", "smaller"].text == "below 256"
 
 
-def test_the_page_has_every_figure_of_a_row_beside_its_claim():
-    text = page(*linear_sweep())
-    assert "| linear | O(N) | PyTorch | 1.00 [1.00, 1.00] |" in text
-    # The time of a sample is that of N^2, its memory that of N; the last length takes 2.048 s.
-    line = "2.00 [2.00, 2.00] | 1.00 [1.00, 1.00] | undecided | below 256 | 20.5 | – |"
-    assert f"| softmax | O(N²) or N log N | PyTorch | {line}" in text
-    assert "| softmax | 256 (1.00×) | 512 (1.00×) |" in text
-    assert "| softmax | 0.125 (0.500×) | 0.250 (0.500×) |" in text
-
-
-def test_each_column_of_the_csv_has_the_figure_of_its_name():
-    (line,) = csv_of(record("none", 256, seconds=2, ratio=4))
-    assert {name: float(text) for name, text in line.items() if name in FIGURES} == FIGURES
-    (line,) = cost.lines(of_costs([record("none", 256, seconds=2, ratio=4)]))
-    assert {name: line[name] for name in FIGURES} == FIGURES and line["time_exponent"] is None
-
-
-def test_a_failed_cost_has_its_reason_and_is_never_a_number():
-    records = [
-        *linear_sweep(),
+def store():
+    """Costs that show everything that a page can show."""
+    small = record("softmax", 256, operation="decode", causal=True)
+    decoding = without(small, peak_bytes=2**10, memory_bytes=2**20, state_bytes=2**20 - 2**10)
+    # An old record has no sum, and its ratio is that of the calls alone.
+    old = without(decoding, memory_bytes=None, peak_bytes=2**20, state_bytes=2**20)
+    no_ratio = {"ratio": None, "memory_ratio": None, "no_ratio": "softmax is out of memory"}
+    return [
+        *linear_sweep()[:-1], without(linear_sweep()[-1], reference="sdpa"),
         record("yoso", 256, status="out_of_memory", reason="no|pipe <b>"),
         record("yoso", 512, status="skipped", reason="out of memory at 256 tokens"),
-    ]
-    text = page(*records)
-    assert "| yoso | out of memory | out of memory at 256 tokens | – | – |" in text
-    assert "yoso at 256 tokens: out of memory: no&#124;pipe &lt;b&gt;" in text
-    assert "yoso at 512 tokens" not in text
-    (line,) = [one for one in csv_of(*records) if one["status"] == "out_of_memory"]
-    assert line["seconds_median"] == "" and line["reason"] == "no|pipe <b>"
-    assert "yoso at 256 tokens: out of memory: no|pipe <b>" in cost.terminal(of_costs(records))
+        without(record("alone", 256), **no_ratio),
+        *(without(record("outdated", n, ratio=0.25), reference="") for n in LENGTHS),
+        record("none", 256, seconds=2, ratio=4), decoding,
+        old.model_copy(update={"spec": old.spec.model_copy(update={"attention": "old"})}),
+        without(record("softmax", 256, options={"softmax": {"backend": "sdpa"}}), backend="sdpa"),
+        without(record("linear", 256, precision="bf16"), backend="folded"),
+        record("primal", 256, level="step", model=MODEL),
+    ]  # fmt: skip
 
 
-def test_a_ratio_that_is_missing_or_outdated_is_named_and_not_shown():
-    alone = without(
-        record("linear", 256), ratio=None, memory_ratio=None, no_ratio="softmax is out of memory"
-    )
-    assert "linear at 256 tokens: no ratio: softmax is out of memory" in page(alone)
-    assert "| linear | 1,000 |" in page(alone)
+def test_the_page_the_table_and_the_terminal_are_the_approved_ones():
+    made = cost.files(of_costs(store()))
+    snapshot("cost.md", made["cost.md"].decode())
+    snapshot("cost.csv", made["cost.csv"].decode())
+    snapshot("cost.txt", cost.terminal(of_costs(store())) + "\n")
+    again = cost.files(of_costs(store()[::-1]))
+    assert again == made and {*made} == {"cost.md", "cost.csv", "cost.png", "cost.svg"}
+    assert cost.files(of_costs([])) == {}
+
+
+def test_each_line_has_the_exponent_of_the_time_of_its_row_where_there_is_one():
+    lines = cost.lines(of_costs(store()))
+    exponents = {one["attention"]: one["time_exponent"] for one in lines}
+    assert exponents["none"] is None and exponents["outdated"] == pytest.approx(1)
+
+
+def test_an_outdated_ratio_makes_no_crossover():
     old = [without(record("linear", n, ratio=0.25), reference="") for n in LENGTHS]
     (sweep,) = sweeps(*old).values()
     assert cost.rows(sweep).loc["linear", "faster"] is None and cost.references(sweep) == ""
-    assert cost.remarks(sweep) == [f"linear: {cost.OUTDATED}"]
-    (line,) = csv_of(old[0])
-    assert (line["ratio_median"], float(line["seconds_median"])) == ("", 1.0)
-
-
-def test_the_fastest_softmax_of_each_length_is_named():
-    records = linear_sweep()
-    records[-1], records[3] = (without(records[i], reference="sdpa") for i in (-1, 3))
-    (sweep,) = sweeps(*records).values()
-    text = "Fastest softmax: naive at 256, 512, 1,024; sdpa at 2,048 tokens."
-    assert cost.references(sweep) == text and text in page(*records)
-
-
-def test_the_memory_of_decoding_is_that_of_the_state_and_of_the_call():
-    one = record("softmax", 256, operation="decode", causal=True)
-    decoding = without(one, peak_bytes=2**10, memory_bytes=2**20, state_bytes=2**20 - 2**10)
-    assert "| softmax | 1.00 (0.500×) |" in page(decoding)
-    # An old record has no sum, and its ratio is that of the calls alone.
-    old = without(decoding, memory_bytes=None, peak_bytes=2**20, state_bytes=2**20)
-    assert "| softmax | 2.00 |" in page(old)
 
 
 @pytest.mark.parametrize(("batch", "found"), [(1, "362"), (None, None)])
@@ -145,14 +110,7 @@ def test_a_crossover_in_memory_is_that_of_lengths_with_one_batch(batch, found):
 )  # fmt: skip
 def test_what_computes_a_row_is_named(spec, backend, expected):
     one = without(record("linear", 256, **spec), backend=backend)
-    assert one.computed_by == expected and f"| {expected} |" in page(one)
-    assert csv_of(one)[0]["computed_by"] == expected
-
-
-MODEL = {
-    "depth": 2, "dim": 64, "heads": 2, "feed_forward": 128, "head": 128, "dropout": 0.1,
-    "attention_dropout": 0.0, "positions": "learned",
-}  # fmt: skip
+    assert one.computed_by == expected
 
 
 @pytest.mark.parametrize(
@@ -176,12 +134,6 @@ def test_sweeps_of_different_models_have_different_titles():
     ) in titles
 
 
-def test_rows_with_different_options_are_labelled_by_them():
-    kinds = [{"softmax": {"backend": kind}} for kind in ("sdpa", "naive")]
-    (sweep,) = sweeps(*(record("softmax", 256, options=kind) for kind in kinds)).values()
-    assert [*cost.rows(sweep).index] == ["softmax[backend=naive]", "softmax[backend=sdpa]"]
-
-
 def test_the_figure_has_a_curve_of_each_row_for_time_and_memory():
     time, memory = cost.draw(sweeps(*linear_sweep())).axes
     curves = {str(line.get_label()): line.get_xydata().tolist() for line in time.get_lines()}
@@ -201,13 +153,7 @@ def test_the_figure_has_a_curve_of_each_row_for_time_and_memory():
 def test_a_sweep_without_any_measured_cost_has_a_page_and_no_panel():
     failed = record("yoso", 256, status="crashed", reason="it was ended by SIGSEGV")
     assert not cost.draw(sweeps(failed)).axes
-    assert "SIGSEGV" in page(failed)
-
-
-def test_the_files_are_the_same_for_costs_in_any_order_and_none_without_costs():
-    found, other = (cost.files(of_costs(linear_sweep()[::step])) for step in (1, -1))
-    assert found == other and {*found} == {"cost.md", "cost.csv", "cost.png", "cost.svg"}
-    assert cost.files(of_costs([])) == {}
+    assert "SIGSEGV" in cost.page(sweeps(failed))
 
 
 def test_the_crossovers_are_those_of_the_fastest_row_of_the_largest_training_sweep():
@@ -217,10 +163,12 @@ def test_the_crossovers_are_those_of_the_fastest_row_of_the_largest_training_swe
     ]
     other = [record("linear", n, ratio=2.0, dim=128) for n in LENGTHS]
     forward = [record("linear", n, ratio=2.0, operation="forward") for n in LENGTHS]
-    found = cost.training_crossovers(of_costs([*other, *slow, *forward, *linear_sweep()]))
-    assert found and found.texts["linear"] == ("900 to 1,200", "below 256")
-    assert "dim=64" in found.caption and "256 to 2,048 tokens" in found.caption
-    assert cost.training_crossovers(of_costs(forward)) is None
+    every = [*other, *slow, *forward, *linear_sweep()]
+    crossovers, setting = cost.training_crossovers(of_costs(every))
+    assert crossovers["linear"] == ["900 to 1,200", "below 256"]
+    assert "dim=64" in setting and "256 to 2,048 tokens" in setting
+    for costs in (forward, []):
+        assert cost.training_crossovers(of_costs(costs)) == ({}, "")
 
 
 def test_time_is_compared_with_the_larger_of_the_two_limits():

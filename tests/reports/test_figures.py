@@ -10,7 +10,8 @@ from matplotlib.colors import to_hex
 from harness.records import families
 from harness.records.frame import of_costs
 from reports import cost
-from reports.figures import answered, style
+from reports.figures import style
+from reports.pages.suite import _lanes, draw
 from reports.suites import answers, matrix
 from tests.reports.conftest import make_cost
 
@@ -85,7 +86,7 @@ def test_the_figure_of_costs_is_ordered_by_result_and_marks_the_crossover():
 def test_the_figure_of_a_suite_has_a_point_for_each_row_with_a_time(suite_frames):
     suite, runs, baselines, costs = suite_frames
     table = matrix(answers(runs, suite, baselines), costs, suite)
-    (axes,) = drawn(answered.draw, table, suite).axes
+    (axes,) = drawn(draw, table, suite).axes
     points = {line.get_xdata()[0] for line in axes.lines if line.get_marker() != "None"}
     assert points == {1, 0.9, 2}
     names = [text.get_text() for text in axes.texts]
@@ -97,7 +98,7 @@ def test_the_figure_of_a_suite_has_a_point_for_each_row_with_a_time(suite_frames
 
 def test_no_labels_of_the_figure_of_a_suite_overlap():
     names = [f"variant-{i}" for i in range(30)]
-    lanes = answered._lanes({n: 1.05**i for i, n in enumerate(names)}, dict.fromkeys(names, 3))
+    lanes = _lanes({n: 1.05**i for i, n in enumerate(names)}, dict.fromkeys(names, 3))
     assert sorted(label for _, labels in lanes for label in labels) == sorted(names)
     assert {count for count, _ in lanes} == {3} and len(lanes) > 3
     for _, labels in lanes:
@@ -115,7 +116,8 @@ def test_only_the_figures_import_seaborn():
 
 def test_the_files_name_their_source_hold_no_date_and_are_the_same_in_any_order():
     records = [make_cost("softmax", length) for length in LENGTHS]
-    images = cost.figure(cost.sweeps(of_costs(records)), "made for a test")
+    sweeps, again = (cost.sweeps(of_costs(records[::step])) for step in (1, -1))
+    images = style.images("cost", "made for a test", cost.draw, sweeps)
     assert images["cost.png"].startswith(b"\x89PNG") and b"dc:date" not in images["cost.svg"]
     assert all(b"made for a test" in content for content in images.values())
-    assert images == cost.figure(cost.sweeps(of_costs(records[::-1])), "made for a test")
+    assert images == style.images("cost", "made for a test", cost.draw, again)

@@ -70,12 +70,6 @@ def test_a_row_has_the_mean_over_seeds_and_the_medians_of_their_costs():
     assert row[["parameters", "reference"]].tolist() == [123_456, "naive, bf16"]
 
 
-def test_two_seeds_have_the_student_interval_computed_by_hand():
-    # Standard error 0.02, and t(1) = 12.7062 at 97.5 %.
-    row = rows_of([make_record(seed=n, accuracy=a) for n, a in enumerate((0.5, 0.54))]).iloc[0]
-    assert [row["low"], row["high"]] == pytest.approx([26.5876, 77.4124], abs=1e-3)
-
-
 def test_a_run_without_softmax_counts_only_where_no_run_has_it():
     alone = make_record("primal", seed=1, softmax=None, mib=900.0)
     row = rows_of([make_record("primal"), alone]).loc["primal"]

@@ -44,8 +44,8 @@ def test_the_published_tables_are_those_that_were_compared_with_the_paper():
     ],
 )
 def test_published_numbers_belong_to_the_published_task_and_variant_alone(key, attention, expected):
-    result = published(key, attention)
-    assert {unit: number.value for unit, number in result.items()} == expected
+    found = published(task=key, attention=attention)
+    assert dict(zip(found["unit"], found["printed"], strict=True)) == expected
 
 
 def beside(*answers, suite=LRA, key="{}@1"):

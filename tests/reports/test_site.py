@@ -13,8 +13,9 @@ from harness.cli.catalogue import described
 from harness.records.frame import costs
 from harness.records.shallow import read_studies
 from reports.advice import advise, table
+from reports.layer_costs import of_plan
 from reports.site import NAME, Content, site
-from reports.suites import answers, of_plan, results
+from reports.suites import answers, results
 from tests.conftest import ROOT
 from tests.reports.conftest import make_record
 from tests.suite_frames import random_query, suite_frames

@@ -7,18 +7,16 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from benchmarks.board_statistics import KINDS, Scenario, power, simulate, table
+from harness.records.interval import interval, mean_interval, score_interval
+from harness.records.sample import Sample
 from reports.statistics import (
-    Sample,
     differences,
     holm,
-    interval,
     is_comparable,
-    mean_interval,
     probability_of_best,
-    score_interval,
     separable_pairs,
     tiers,
-)
+)  # fmt: skip
 
 
 def sample(*seeds, size=1):
@@ -200,16 +198,11 @@ def test_rows_share_a_group_if_and_only_if_they_are_not_separable(count, pairs):
         assert separable[first, second] != bool({*found[first]} & {*found[second]})
 
 
-def test_two_seeds_give_the_student_interval_computed_by_hand():
-    # Standard error 0.02, and t(1) = 12.7062 at 97.5 %.
-    result = interval([0.50, 0.54], examples=100)
-    assert result == pytest.approx((0.52, 0.265876, 0.774124, "seeds and examples"), abs=1e-6)
-
-
-def test_three_seeds_give_the_student_interval_of_scipy():
-    runs = [0.60, 0.62, 0.64]
-    expected = stats.t.interval(0.95, 2, loc=0.62, scale=stats.sem(runs))
-    assert interval(runs, examples=10_000)[1:3] == pytest.approx(expected)
+@pytest.mark.parametrize("runs", [[0.50, 0.54], [0.60, 0.62, 0.64]])
+def test_seeds_give_the_student_interval_of_scipy(runs):
+    expected = stats.t.interval(0.95, len(runs) - 1, loc=np.mean(runs), scale=stats.sem(runs))
+    result = interval(runs, examples=10_000)
+    assert result[1:3] == pytest.approx(expected) and result.over == "seeds and examples"
 
 
 def test_seeds_that_agree_keep_the_sampling_of_the_test_split():

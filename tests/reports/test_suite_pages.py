@@ -7,6 +7,7 @@ import re
 import pytest
 
 from reports.pages.suite import WIDTH, files, tables, terminal
+from tests.reports.conftest import snapshot
 
 KNOWN = {
     "begin", "end", "centering", "caption", "toprule", "midrule", "bottomrule", "textit", "times",
@@ -35,22 +36,11 @@ def cells(page, after):
     return [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in lines[start:stop]]
 
 
-def test_the_matrix_of_the_page_has_a_line_for_each_row(made):
-    head, rule, *lines = cells(made["mine.md"].decode(), "## Matrix")
-    assert {len(line) for line in (head, rule, *lines)} == {len(head)} and len(head) == 14
-    rows = {line[0]: dict(zip(head, line, strict=True)) for line in lines}
-    assert [*rows] == ["primal", "softmax", "linear[chunk=8]", "none"]
-    assert re.fullmatch(r"98\.\d A<br><sub>\[\d+\.\d, \d+\.\d\]</sub>", rows["softmax"]["recall"])
-    assert re.fullmatch(r"\*9\.\d\*<br><sub>\[.*\]</sub>", rows["none"]["copy"])
-    assert rows["linear[chunk=8]"]["copy"] == rows["none"]["decode, ms"] == "–"
-    assert (rows["primal"]["time, 1,024"], rows["primal"]["state, bytes"]) == ("0.400", "1,024")
-    assert rows["primal"]["checks"] == "passed"
-
-
-def test_the_page_says_what_each_question_settles(made):
-    _, _, recall, copy = cells(made["mine.md"].decode(), "# Two questions")
-    assert recall == ["recall", "Recall pairs.", "rule: 30.0", "2 of 4", "1 of 1"]
-    assert copy[3:] == ["2 of 3", "0 of 1"]
+def test_the_page_the_latex_and_the_terminal_are_the_approved_ones(found, made):
+    for name in ("mine.md", "mine.tex"):
+        snapshot(name, made[name].decode())
+    snapshot("mine.txt", terminal(found) + "\n")
+    assert max(map(len, terminal(found).splitlines())) <= WIDTH
 
 
 def test_the_tables_hold_every_digit_and_a_line_for_each_seed(found, made):
@@ -92,14 +82,6 @@ def test_texts_of_records_are_escaped(suite_frames):
     assert r"a|b\_\{\&\%\$<!--" in made["mine.tex"].decode()
     page = made["mine.md"].decode()
     assert "<!--" not in page and len({len(line) for line in cells(page, "## Matrix")}) == 1
-
-
-def test_the_terminal_shows_each_row_in_its_width(found):
-    lines = terminal(found).splitlines()
-    assert max(map(len, lines)) <= WIDTH
-    starts = [line.split()[0] for line in lines[1:5]]
-    assert starts == ["primal", "softmax", "linear[chunk=8]", "none"]
-    assert re.search(r"softmax +2 +98\.\d A ", lines[2]) and "(9.9)" in lines[4]
 
 
 def test_runs_are_in_a_parquet_file_where_pyarrow_is_installed(found, made):

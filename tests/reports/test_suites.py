@@ -8,7 +8,7 @@ import pytest
 
 from harness.records import frame, suites
 from reports.pages.suite import published, tables
-from reports.pairs import between
+from reports.statistics import between
 from reports.suites import answers, matrix, pairs
 from reports.text import frame_csv
 from tests.reports.test_leaderboard import SIZES, language
@@ -31,18 +31,6 @@ def test_a_row_above_every_baseline_has_answered_and_any_other_is_not_ranked(fou
         "softmax": "A", "primal": "B", "linear[chunk=8]": "", "none": "",
     }  # fmt: skip
     assert recall.loc["linear[chunk=8]", "not_compared"] == "seeds at a baseline"
-
-
-def test_an_answer_has_the_mean_over_final_seeds_with_its_interval(suite_frames, found):
-    runs = suite_frames.runs
-    own = runs[
-        (runs["row"] == "primal") & (runs["question"] == "recall") & (runs["role"] == "final")
-    ]
-    row = found.loc["recall", "primal"]
-    assert (row["mean"], row["seeds"]) == (pytest.approx(own["score"].mean()), 3)
-    assert row["low"] < row["mean"] < row["high"]
-    assert row["text"] == f"{row['mean']:.1f}"
-    assert row["interval"] == f"[{row['low']:.1f}, {row['high']:.1f}]"
 
 
 def test_a_question_that_was_not_run_has_no_status_and_failed_runs_have_theirs(suite_frames):
@@ -148,17 +136,6 @@ def test_two_rows_are_compared_in_the_order_in_which_they_are_named(suite_frames
     assert forward["difference"].tolist() == [-x for x in backward["difference"]]
     assert forward["low"].tolist() == [-x for x in backward["high"]]
     assert backward["difference"].iloc[0] > 20 and backward["difference"].iloc[1] < 0
-
-
-def test_the_matrix_is_ordered_by_questions_answered_and_then_by_time(suite_frames):
-    suite, runs, baselines, costs = suite_frames
-    table = matrix(answers(runs, suite, baselines), costs, suite)
-    assert [*table.index] == ["primal", "softmax", "linear[chunk=8]", "none"]
-    assert table["answered"].tolist() == [2, 2, 0, 0]
-    assert table.loc["primal", ["time.256", "time.512", "time.1024"]].tolist() == [2, 0.9, 0.4]
-    assert table.loc["linear[chunk=8]", ["memory.512", "state_bytes"]].tolist() == [0.5, 1024]
-    assert table.loc["none", ["time.256", "decode_seconds"]].isna().all()
-    assert table.loc["softmax", "recall"] == pytest.approx(98, abs=0.5)
 
 
 @pytest.mark.parametrize("change", [{"machine": "elsewhere"}, {"ratio": np.nan}, {"heads": 4}])

@@ -1,13 +1,19 @@
-"""Comparison of the rows of a table on the same test answers."""
+"""Comparison of the rows of a table on the same test answers: differences, pairs and rank groups.
 
-from collections.abc import Sequence
+The quantiles are from `scipy.special`: `scipy.stats`, which wraps it, takes longer to import than a
+leaderboard takes to build.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import ndtr, stdtr, stdtrit
 
 from harness.records.interval import UPPER
+from harness.records.record import Metric
 from harness.records.sample import Array, Sample
 
 LEVEL = 0.05
@@ -20,6 +26,11 @@ DRAWS = 5000
 """Draws for the probability of being best: its standard error is at most 0.7 %."""
 
 SEED = 0
+
+PAIRS = ("metric", "first", "second", "difference", "low", "high", "p", "p_holm")
+
+COLUMNS = ["table", "question", *PAIRS]
+"""Of the pairs of several tables: a suite, or the leaderboard."""
 
 
 def at_baselines(sample: Sample, baselines: Sequence[float]) -> NDArray[np.bool_]:
@@ -167,3 +178,64 @@ def probability_of_best(samples: Sequence[Sample]) -> Array:
     for row, one in enumerate(samples):
         draws[:, row] += one.mean + one.seed_excess**0.5 * rng.standard_t(one.seeds - 1, DRAWS)
     return np.bincount(draws.argmax(1), minlength=len(samples)) / DRAWS
+
+
+def pairs(samples: Mapping[str, Sample], metric: Metric) -> pd.DataFrame:
+    """Each pair of rows that are compared, the better row first; of `samples` higher is better.
+
+    Columns: `metric`, its name; `first`, `second`; `difference`, the metric of the first row minus
+    that of the second, with the ends `low` and `high` of its 95 % interval; `p`, the p-value that
+    there is no difference, and `p_holm`, adjusted for the number of pairs of the table.
+    """
+    rows = sorted(samples, key=lambda row: -samples[row].mean)
+    if len(rows) < 2:
+        return pd.DataFrame(columns=[*PAIRS])
+    found = differences([samples[row] for row in rows])
+    at = np.triu_indices(len(rows), 1)
+    # The differences of an exponential are those of its logarithm.
+    scale = metric.sign * (1.0 if metric.exponential else metric.scale)
+    name = f"log {metric.name}" if metric.exponential else metric.name
+    mean, half, p = scale * found.mean[at], abs(scale) * found.half[at], found.p[at]
+    first, second = ([rows[i] for i in side] for side in at)
+    return pd.DataFrame({
+        "metric": name, "first": first, "second": second, "difference": mean, "low": mean - half,
+        "high": mean + half, "p": p, "p_holm": holm(p),
+    })  # fmt: skip
+
+
+def joined(parts: Iterable[pd.DataFrame]) -> pd.DataFrame:
+    """The pairs of several tables in one frame, by `COLUMNS`."""
+    found = [part for part in parts if len(part)]
+    return pd.concat(found, ignore_index=True)[COLUMNS] if found else pd.DataFrame(columns=COLUMNS)
+
+
+def between(found: pd.DataFrame, first: str, second: str) -> pd.DataFrame:
+    """The differences of two rows in every table that compares them, first minus second."""
+    one = found[(found["first"] == first) & (found["second"] == second)]
+    other = found[(found["first"] == second) & (found["second"] == first)]
+    ends = {"difference": -other["difference"], "low": -other["high"], "high": -other["low"]}
+    turned = other.assign(first=first, second=second, **ends)
+    return pd.concat([one, turned]).sort_index()
+
+
+def tiers(separable: NDArray[np.bool_]) -> list[str]:
+    """The groups of each row as letters: two rows share one if and only if they are not separable.
+
+    A row between two others may share a group with either. The groups are the maximal sets of rows
+    without a separable pair, found by insertion and absorption (Piepho, "An algorithm for a
+    letter-based representation of all-pairwise comparisons", 2004), in order of their first rows.
+
+    Args:
+        separable: of each pair of rows, (r, r); the most accurate row first.
+    """
+    sets = [frozenset(range(len(separable)))] if len(separable) else []
+    for first, second in np.argwhere(np.triu(separable)).tolist():
+        split = [part for part in sets if {first, second} <= part]
+        sets = [part for part in sets if part not in split]
+        sets += [part - {row} for part in split for row in (second, first)]
+        sets = [one for one in dict.fromkeys(sets) if not any(one < other for other in sets)]
+    ordered = sorted(sets, key=sorted)
+    return [
+        "".join(chr(ord("A") + place) for place, rows in enumerate(ordered) if row in rows)
+        for row in range(len(separable))
+    ]

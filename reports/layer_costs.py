@@ -1,0 +1,52 @@
+"""The costs of layers that a suite plans, from a frame of `harness cost`."""
+
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+if TYPE_CHECKING:
+    from harness.records.suites import CostPlan
+
+OF_COSTS = [
+    "row", "level", "pass", "length", "batching", "dim", "heads", "causal", "precision", "device",
+    "machine", "threads", "status", "seconds", "ratio", "memory_ratio", "state_bytes", "backend",
+]  # fmt: skip
+"""The columns of costs that a matrix is made from."""
+
+
+def of_plan(costs: pd.DataFrame, plan: "CostPlan") -> pd.DataFrame:
+    """The costs of layers as the plan says, at any length, of the machine with most of them."""
+    setting = {"level": "layer"} | plan.model_dump(include={"precision", "dim", "heads"})
+    costs = costs.reindex(columns=[*costs] or OF_COSTS)
+    own = costs[(costs[[*setting]] == pd.Series(setting)).all(axis=1)]
+    own = own[own["batching"] == own["pass"].map(plan.batch)]
+    machines = own.groupby(["device", "machine", "threads"]).ngroup()
+    return own[machines == machines.mode().max()]
+
+
+def measured(costs: pd.DataFrame, plan: "CostPlan") -> pd.DataFrame:
+    """The costs of `of_plan` that were measured, at the lengths of the plan.
+
+    Of several measurements of a row the one with a ratio to the fastest softmax is used, then that
+    of the form that is not causal, then the fastest: the column `backend` names what computed it.
+    """
+    own = of_plan(costs, plan)
+    own = own[own["length"].isin(plan.lengths) & (own["status"] == "ok")]
+    own = own.assign(unrelated=own["ratio"].isna())
+    own = own.sort_values(["unrelated", "causal", "seconds"])
+    return own.drop_duplicates(["row", "pass", "length"]).drop(columns="unrelated")
+
+
+def by_row_of(costs: pd.DataFrame, plan: "CostPlan") -> pd.DataFrame:
+    """The columns of costs of the matrix of a suite, by row; see `reports.suites.matrix`."""
+    own, lengths = measured(costs, plan).set_index("row"), sorted(plan.lengths)
+    train, decode = own[own["pass"] == "train"], own[own["pass"] == "decode"]
+    values = {"time": "ratio", "memory": "memory_ratio"}
+    parts = [
+        train.pivot(columns="length", values=value).reindex(columns=lengths).add_prefix(f"{name}.")
+        for name, value in values.items()
+    ]
+    token = decode.loc[decode["length"] == lengths[-1], ["seconds", "state_bytes"]]
+    parts += [token.rename(columns={"seconds": "decode_seconds"})]
+    backends = train.sort_values("length").groupby("row")["backend"].last()
+    return pd.concat(parts, axis=1).join(backends, how="outer")
