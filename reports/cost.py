@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MIB = 2**20
-"""Bytes of a MiB."""
 
 REASON, WIDTH = 80, 100
 """The most characters of a reason in a table, and of a line of a terminal."""
@@ -28,9 +27,7 @@ REASON, WIDTH = 80, 100
 OUTDATED = "no time ratio: measured before the fastest softmax was the reference; give --rerun"
 """What is said of a row whose ratios are to SDPA softmax."""
 
-NAMES = {
-    "forward": "evaluation", "train": "training", "prefill": "prefill", "decode": "decoding",
-}  # fmt: skip
+NAMES = {"forward": "evaluation", "train": "training", "prefill": "prefill", "decode": "decoding"}
 
 SETTING = [
     "batching", "causal", "device", "dim", "heads", "level", "machine", "pass", "precision",
@@ -212,27 +209,6 @@ def page(found: Mapping[str, pd.DataFrame]) -> str:
         for title, sweep in found.items()
     ]  # fmt: skip
     return rendered("cost.md.j2", sweeps=shown)
-
-
-def training_crossovers(costs: pd.DataFrame) -> tuple[dict[str, list[str]], str]:
-    """From which length a variant costs less than softmax, of the largest sweep of trained layers.
-
-    Returns:
-        By variant the length for time and the one for memory, of several rows of a variant those of
-        the fastest; and what was measured. Both are empty without such a sweep.
-    """
-    trained = costs.query("`pass` == 'train' and level == 'layer'") if len(costs) else costs
-    if not (found := sweeps(trained)):
-        return {}, ""
-    title, sweep = max(found.items(), key=lambda item: len(item[1]))
-    # Of the rows of a variant the last one is used: those that fail earlier are slower.
-    ordered = rows(sweep).sort_values(["longest", "seconds"], ascending=[True, False])
-    texts = {
-        row["attention"]: [one.text if one else NOTHING for one in (row["faster"], row["smaller"])]
-        for row in ordered.to_dict("records")
-    }
-    first, last = sweep["length"].min(), sweep["length"].max()
-    return texts, f"{first:,} to {last:,} tokens. Setting: {title}"
 
 
 def draw(found: Mapping[str, pd.DataFrame]) -> "Figure":

@@ -1,27 +1,23 @@
 """The leaderboard: runs of no suite, shown as a suite with a question for each task and recipe."""
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from textwrap import wrap
 from typing import Any, NamedTuple
 
 import pandas as pd
 
-from harness.records.record import WITHOUT_SOFTMAX, Metric
+from harness.records.record import Metric
 from harness.records.store import Broken
 from reports import suites
+from reports.columns import COLUMNS, metric_of
 from reports.markdown import escape
 from reports.questions import failures, left_out, lines, newest, questions
-from reports.render import number_text, rendered, whole_text
+from reports.render import rendered
 from reports.statistics import LEVEL
-from reports.text import NOTHING, frame_csv, plain, text_table
+from reports.text import frame_csv, plain, text_table
 
 WIDTH = 100
 """Characters of a line on a terminal."""
-
-MIB, GIGA = 2**20, 10**9
-
-MOST_DIFFERENCE = 0.1
-"""The number of parameters of a row is compared with softmax's where it differs by more."""
 
 FAILING_COVERAGE = {2: 42, 3: 62, 5: 82}
 """Percentage of intervals, by the number of seeds, that contain the mean over all seeds where a
@@ -45,7 +41,26 @@ OF_RUNS = {
 }  # fmt: skip
 """How a row has the other columns from its runs."""
 
-Line = Mapping[Hashable, Any]
+
+class Asked(NamedTuple):
+    """A question of runs of no suite; see `harness.records.suites.Question`."""
+
+    name: str
+    rules: str = "all"
+    rates: tuple[float, ...] = ()
+
+
+class Implicit(NamedTuple):
+    """Runs of no suite as a suite."""
+
+    questions: tuple[Asked, ...]
+    key: str = "leaderboard"
+    rows: tuple[Any, ...] = ()
+
+    @classmethod
+    def of(cls, names: Iterable[str]) -> "Implicit":
+        """Questions of these names; see `reports.questions`."""
+        return cls(tuple(map(Asked, dict.fromkeys(names))))
 
 
 class Leaderboard(NamedTuple):
@@ -76,8 +91,8 @@ def leaderboard(runs: pd.DataFrame, baselines: pd.DataFrame) -> Leaderboard:
     return Leaderboard(newest(runs), shown, rows, pairs, baselines, left_out(runs))
 
 
-def _as_suite(runs: pd.DataFrame) -> tuple[pd.DataFrame, suites.Implicit]:
-    suite = suites.Implicit.of(runs["question"])
+def _as_suite(runs: pd.DataFrame) -> tuple[pd.DataFrame, Implicit]:
+    suite = Implicit.of(runs["question"])
     return runs.assign(suite=suite.key), suite
 
 
@@ -92,7 +107,7 @@ def rows_of(runs: pd.DataFrame, baselines: pd.DataFrame) -> pd.DataFrame:
     """
     key, (runs, suite) = ["question", "row"], _as_suite(runs)
     groups = runs.groupby(key)
-    found = suites.answers(runs, suite, baselines).set_index(key)
+    found = suites.answers(runs, suite, baselines, rank_all=True).set_index(key)
     found = found[found["status"] != ""].drop(columns=["known_failures", "metric"])
     of_runs = groups.agg(OF_RUNS).rename(columns={"baseline": "without_attention"})
     found = found.join(of_runs).join(_costs(runs))
@@ -130,94 +145,6 @@ def _seeds_at_baseline(runs: pd.DataFrame, rows: pd.DataFrame) -> pd.Series:
     sign = finished["better"].map({"higher": 1, "lower": -1}).astype(float)
     behind = (sign * (finished["score"] - strongest) <= 0).where(strongest.notna())
     return behind.astype(float).groupby(level=[0, 1]).sum(min_count=1)
-
-
-class Column(NamedTuple):
-    """A column of a table: its heading, that on a terminal (or none), and the text of a line.
-
-    An optional one is left out where no row has a value other than 0.
-    """
-
-    heading: str
-    short: str
-    text: Callable[[Line], str]
-    optional: str = ""
-
-
-def _score(line: Line) -> str:
-    """The score with its interval, in brackets at a baseline, and how runs ended."""
-    if not line["text"]:
-        return line["status"] or NOTHING
-    text = f"({line['text']})" if line["at_baseline"] else line["text"]
-    return "; ".join(filter(None, [f"{text} {line['interval']}", line["status"]]))
-
-
-def _dev(line: Line) -> str:
-    return NOTHING if pd.isna(line["dev"]) else f"{line['dev']:z,.{int(line['dev_digits'])}f}"
-
-
-def _best_on_test(line: Line) -> str:
-    best = line["best_on_test"]
-    return NOTHING if pd.isna(best) else metric_of(line).text(best)
-
-
-def metric_of(line: Line) -> Metric:
-    """The metric of a line of a frame."""
-    fields = {name: line[name] for name in ("unit", "better", "digits")}
-    return Metric(name=line["metric"], **fields)
-
-
-def _of(count: float, whole: int) -> str:
-    return NOTHING if pd.isna(count) else f"{count:.0f} of {whole}"
-
-
-def _seeds(line: Line) -> str:
-    return str(line["runs"]) if line["seeds"] == line["runs"] else _of(line["seeds"], line["runs"])
-
-
-def _size(line: Line) -> str:
-    """The parameters, with their ratio to softmax's where it is another."""
-    text = whole_text(line["parameters"])
-    ratio = line["parameters"] / line["softmax_parameters"]
-    # Softmax of a matched row has the width of the row, and not that of the recipe.
-    differs = not line["match"] and abs(ratio - 1) > MOST_DIFFERENCE
-    return f"{text} ({ratio:.2f} × softmax)" if differs else text
-
-
-def _cost(heading: str, short: str, name: str, scale: float = 1.0) -> Column:
-    def text(line: Line) -> str:
-        if pd.isna(line["step_seconds"]):
-            return "not measured"
-        if pd.notna(line[name]):
-            return number_text(scale * line[name])
-        return WITHOUT_SOFTMAX if pd.isna(line["memory_ratio"]) else "not measured"
-
-    return Column(heading, short, text)
-
-
-COLUMNS = (
-    Column("attention", "attention", lambda line: line["row"]),
-    Column("test {metric} [95 % interval]", "test", _score),
-    Column("group", "group", lambda line: line["tier"] or NOTHING, "tier"),
-    Column("best (%)", "best %", lambda line: NOTHING if pd.isna(line["best"])
-           else f"{line['best']:.0f}", "best"),
-    Column("seeds at a baseline", "", lambda line: _of(line["seeds_at_baseline"], line["seeds"]),
-           "seeds_at_baseline"),
-    Column("dev {dev_metric}", "dev", _dev),
-    Column("best on test, chosen on test", "", _best_on_test, "best_on_test"),
-    Column("seeds", "seeds", _seeds),
-    Column("known check failures", "", lambda line: whole_text(line["known_failures"]),
-           "known_failures"),
-    _cost("time (s / 1K steps)", "s/1K steps", "step_seconds", 1000),
-    _cost("time (× fastest softmax)", "time ×", "time_ratio"),
-    Column("fastest softmax", "", lambda line: line["reference"] or NOTHING, "reference"),
-    _cost("peak memory (MiB)", "", "peak_bytes", 1 / MIB),
-    _cost("peak memory (× SDPA softmax)", "memory ×", "memory_ratio"),
-    _cost("inference (tokens / s)", "", "tokens_per_second"),
-    _cost("inference time (× fastest softmax)", "", "inference_ratio"),
-    Column("parameters", "", _size),
-    Column("GFLOPs / step", "", lambda line: number_text(line["flops"] / GIGA)),
-)  # fmt: skip
 
 
 def files(found: Leaderboard, broken: Sequence[Broken]) -> dict[str, bytes]:

@@ -1,6 +1,7 @@
 """Writes Markdown: tables, escaped texts, and parts of a page between two marks."""
 
 import re
+import textwrap
 from collections.abc import Iterable, Sequence
 
 from reports.text import plain
@@ -10,6 +11,9 @@ SPECIAL = {character: f"\\{character}" for character in "\\`*~$"}
 
 ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "|": "&#124;"}
 """Written as entities, so that neither HTML, a comment nor a table cell begins or ends."""
+
+WIDTH, HEAD, TAIL = 92, 700, 300
+"""Characters of a line of a block; those shown of the beginning and the end of a long one."""
 
 _LINK = re.compile(r"\](?=[(\[:])")
 _BLOCK = re.compile(r"^(?=[#+=\[-])")
@@ -50,6 +54,20 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, align_right: bo
 
 def _cell(cell: str) -> str:
     return _LONE_PIPE.sub(r"\1\\|", " ".join(cell.split()))
+
+
+def block(text: str) -> str:
+    """A text as an indented block, which nothing in it can end; a long one without its middle."""
+    plain = "".join(
+        " " if c.isspace() else c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text
+    )
+    if len(plain) > HEAD + TAIL:
+        # Cut at a space, if there is one.
+        head = plain[:HEAD].rpartition(" ")[0] or plain[:HEAD]
+        tail = plain[-TAIL:].partition(" ")[2] or plain[-TAIL:]
+        omitted = len(plain) - len(head) - len(tail)
+        plain = f"{head} … {omitted:,} characters left out … {tail}"
+    return "\n".join(f"    {line}" for line in textwrap.wrap(plain, WIDTH))
 
 
 def insert(page: str, mark: str, content: str) -> str:

@@ -6,7 +6,7 @@ in, and frames come out, from which pages, tables and figures are made.
 
 import math
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,35 +21,13 @@ from reports.statistics import LEVEL, is_comparable, joined, probability_of_best
 from reports.statistics import pairs as pairs_of
 
 if TYPE_CHECKING:
-    from harness.records.suites import Suite, SuiteRow
-
-
-class Asked(NamedTuple):
-    """A question of runs of no suite; see `harness.records.suites.Question`."""
-
-    name: str
-    rules: str = "all"
-    rates: tuple[float, ...] = ()
-
-
-class Implicit(NamedTuple):
-    """Runs of no suite as a suite, of which rows at a baseline are ranked, too."""
-
-    questions: tuple[Asked, ...]
-    key: str = "leaderboard"
-    rows: tuple["SuiteRow", ...] = ()
-
-    @classmethod
-    def of(cls, names: Iterable[str]) -> "Implicit":
-        """Questions of these names; see `reports.questions`."""
-        return cls(tuple(map(Asked, dict.fromkeys(names))))
-
+    from harness.records.suites import Suite
+    from reports.leaderboard import Implicit
 
 NOT_RUN: Mapping[str, Any] = {
-    "metric": "", "mean": math.nan, "low": math.nan, "high": math.nan, "text": "",
-    "interval": "", "seeds": 0,
-    "status": "", "tier": "", "not_compared": "", "baseline": "", "baseline_value": math.nan,
-    "at_baseline": False, "answered": False, "known_failures": math.nan,
+    "metric": "", "mean": math.nan, "low": math.nan, "high": math.nan, "text": "", "interval": "",
+    "seeds": 0, "status": "", "tier": "", "not_compared": "", "baseline": "",
+    "baseline_value": math.nan, "at_baseline": False, "answered": False, "known_failures": math.nan,
 }  # fmt: skip
 """The columns of answers, with their values where a row was not run."""
 
@@ -94,13 +72,16 @@ def _chosen(trials: pd.DataFrame, rates: int) -> pd.Index:
     return order.index[:1]
 
 
-def answers(runs: pd.DataFrame, suite: "Suite | Implicit", baselines: pd.DataFrame) -> pd.DataFrame:
+def answers(
+    runs: pd.DataFrame, suite: "Suite | Implicit", baselines: pd.DataFrame, rank_all: bool = False
+) -> pd.DataFrame:
     """What each row reached on each question of a suite.
 
     Args:
         runs: of a store; see `harness.records.frame.of_records`.
         suite: its rows come first, in its order; rows that it has not follow.
         baselines: see `harness.records.frame.baselines`: those of one version, complete.
+        rank_all: whether rows at a baseline are ranked, too.
 
     Returns:
         A line for each row and question. Columns: `row`, `attention`, `question`, `metric`;
@@ -116,7 +97,7 @@ def answers(runs: pd.DataFrame, suite: "Suite | Implicit", baselines: pd.DataFra
     finals = results(runs, suite)
     attention = {row.label: row.attention for row in suite.rows}
     attention |= dict(zip(finals["row"], finals["attention"], strict=True))
-    rank_all, index = isinstance(suite, Implicit), pd.Index(attention, name="row")
+    index = pd.Index(attention, name="row")
     parts = {
         name: _answers(column, finals[finals["question"] == name], rank_all).reindex(index)
         for name, column in _columns(finals, suite, baselines)

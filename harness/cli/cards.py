@@ -5,13 +5,13 @@ import inspect
 import io
 import math
 import re
-import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 from PIL import Image
 
 import tasks
@@ -23,6 +23,7 @@ from harness.plan import Request, task_of
 from harness.records.baselines import TaskBaselines, missing
 from harness.records.spec import TaskSpec
 from harness.records.store import BaselineStore
+from reports.markdown import block
 from reports.render import rendered
 from tasks import Split, Task
 from tasks.answers import Classes, NextTokens, Number
@@ -32,9 +33,6 @@ from tasks.registry import tasks as registry
 
 EXAMPLES = 3
 """Examples on a card: the first of train."""
-
-WIDTH, HEAD_LENGTH, TAIL_LENGTH = 92, 700, 300
-"""Characters of a line of an example; those shown of the beginning and the end of a long one."""
 
 SHARES = 10
 """The largest number of classes for which a card has the share of each."""
@@ -146,11 +144,8 @@ def card(described: Sequence[Description], folder: str) -> str:
     for setting in described:
         if setting.missing:
             keys.setdefault(setting.missing, []).append(f"`{setting.task.key}`")
-    tables = []
-    for parts in zip(*(setting.tables for setting in present), strict=True):
-        rows = [row for part in parts for row in part]
-        columns = list(dict.fromkeys(column for row in rows for column in row))
-        tables.append((columns, [[row.get(column, "") for column in columns] for row in rows]))
+    parts = zip(*(setting.tables for setting in present), strict=True)
+    tables = [pd.DataFrame([row for rows in part for row in rows]).fillna("") for part in parts]
     return rendered(
         "task.md.j2", task=task, titles=[*filter(None, titles)], missing=keys.items(),
         properties=_properties(described[0]).items(), tables=tables, folder=folder,
@@ -300,20 +295,6 @@ def _correct(task: Task, split: Split, example: int) -> str:
         positions = split.target_positions[example].tolist()
         texts = [f"{text} at {at}" for text, at in zip(texts, positions, strict=True)]
     return ", ".join(texts)
-
-
-def block(text: str) -> str:
-    """A text as an indented block, which nothing in it can end; a long one without its middle."""
-    plain = "".join(
-        " " if c.isspace() else c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text
-    )
-    if len(plain) > HEAD_LENGTH + TAIL_LENGTH:
-        # Cut at a space, if there is one.
-        head = plain[:HEAD_LENGTH].rpartition(" ")[0] or plain[:HEAD_LENGTH]
-        tail = plain[-TAIL_LENGTH:].partition(" ")[2] or plain[-TAIL_LENGTH:]
-        omitted = len(plain) - len(head) - len(tail)
-        plain = f"{head} … {omitted:,} characters left out … {tail}"
-    return "\n".join(f"    {line}" for line in textwrap.wrap(plain, WIDTH))
 
 
 def png(rows: Sequence[Sequence[Sequence[int]]]) -> bytes:

@@ -162,7 +162,6 @@ def _type(annotation: Any) -> str:
 
 def page(costs: "pd.DataFrame", certificates: "Mapping[str, Certificate]") -> str:
     """The page of variants as Markdown, with the crossovers of a sweep among `costs`."""
-    from reports.cost import training_crossovers
     from reports.render import rendered
     from reports.text import NOTHING
 
@@ -171,6 +170,30 @@ def page(costs: "pd.DataFrame", certificates: "Mapping[str, Certificate]") -> st
         head = (*HEAD, "faster from", "smaller from")
         lines = [[*line, *crossovers.get(line[0], (NOTHING, NOTHING))] for line in lines]
     return rendered("variants.md.j2", head=head, rows=lines, setting=setting)
+
+
+def training_crossovers(costs: "pd.DataFrame") -> tuple[dict[str, list[str]], str]:
+    """From which length a variant costs less than softmax, of the largest sweep of trained layers.
+
+    Returns:
+        By variant the length for time and the one for memory, of several rows of a variant those of
+        the fastest; and what was measured. Both are empty without such a sweep.
+    """
+    from reports import cost
+    from reports.text import NOTHING
+
+    trained = costs.query("`pass` == 'train' and level == 'layer'") if len(costs) else costs
+    if not (found := cost.sweeps(trained)):
+        return {}, ""
+    title, sweep = max(found.items(), key=lambda item: len(item[1]))
+    # Of the rows of a variant the last one is used: those that fail earlier are slower.
+    ordered = cost.rows(sweep).sort_values(["longest", "seconds"], ascending=[True, False])
+    texts = {
+        row["attention"]: [one.text if one else NOTHING for one in (row["faster"], row["smaller"])]
+        for row in ordered.to_dict("records")
+    }
+    first, last = sweep["length"].min(), sweep["length"].max()
+    return texts, f"{first:,} to {last:,} tokens. Setting: {title}"
 
 
 def rows(certificates: "Mapping[str, Certificate]") -> list[list[str]]:

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from harness.cli.catalogue import training_crossovers
 from harness.records.frame import of_costs
 from reports import cost
 from tests.reports.conftest import make_cost as record
@@ -164,11 +165,11 @@ def test_the_crossovers_are_those_of_the_fastest_row_of_the_largest_training_swe
     other = [record("linear", n, ratio=2.0, dim=128) for n in LENGTHS]
     forward = [record("linear", n, ratio=2.0, operation="forward") for n in LENGTHS]
     every = [*other, *slow, *forward, *linear_sweep()]
-    crossovers, setting = cost.training_crossovers(of_costs(every))
+    crossovers, setting = training_crossovers(of_costs(every))
     assert crossovers["linear"] == ["900 to 1,200", "below 256"]
     assert "dim=64" in setting and "256 to 2,048 tokens" in setting
     for costs in (forward, []):
-        assert cost.training_crossovers(of_costs(costs)) == ({}, "")
+        assert training_crossovers(of_costs(costs)) == ({}, "")
 
 
 def test_time_is_compared_with_the_larger_of_the_two_limits():
