@@ -204,7 +204,9 @@ def _titles(shared: pd.DataFrame, group: pd.Series, threads: pd.Series) -> dict[
     })  # fmt: skip
     for same in (equal.index for _, equal in titles.groupby(titles) if len(equal) > 1):
         differing = [path for path in map(str, first) if first.loc[same, path].nunique() > 1]
-        titles[same] += "; " + _phrases(first.loc[same], differing)
+        for number, run in first.loc[same].to_dict("index").items():
+            texts = (f"{field_text(path)} {run[path]}" for path in differing)
+            titles[number] += f"; {', '.join(texts)}"
     return titles.to_dict()
 
 
@@ -217,14 +219,6 @@ def _title(shared: Run, threads: Sequence[int]) -> str:
         return title + shared["machine"]
     count = "1 thread" if threads == [1] else f"{' or '.join(map(str, threads))} threads"
     return f"{title}{shared['machine']}, {count}"
-
-
-def _phrases(shared: pd.DataFrame, paths: Sequence[str]) -> pd.Series:
-    """The fields in words with their values, line by line."""
-    texts = [
-        ", ".join(f"{field_text(path)} {run[path]}" for path in paths) for run in lines(shared)
-    ]
-    return pd.Series(texts, shared.index)
 
 
 def _recipe(shared: Mapping[str, str]) -> str:

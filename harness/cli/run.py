@@ -13,7 +13,7 @@ from harness.cli.process import Answer
 from zoo.registry import UserError, printable
 
 if TYPE_CHECKING:
-    from harness.plan import Plan, Request
+    from harness.plan import Plan
     from harness.records.record import Record
 
     Outcomes = list[tuple[Record, bool]]
@@ -130,17 +130,24 @@ def train(options: RunOptions) -> "tuple[Outcomes, int]":
     """
     from harness.cli import tuning
     from harness.events import require_tensorboard
+    from harness.matching import matched
     from harness.records.store import Store
-    from harness.sweep import require_one_processor
+    from harness.sweep import require_one_processor, varied
 
     if options.grid and not options.tune:
         raise UserError("--grid is the grid of --tune; give --tune as well")
     if options.over and options.tune:
         raise UserError("--over and --tune are not possible at once; leave one of them out")
+    if options.match not in ("", "parameters"):
+        raise UserError(f"--match {options.match!r} is not possible; give parameters")
     if options.tensorboard:
         require_tensorboard()
     requests = runs.requests(replace(options, seeds=None) if options.tune else options)
-    requests = _matched(_varied(requests, options.over), options.match)
+    over = arguments.values_in("--over", [options.over] if options.over else [])
+    for field, values in over.items():
+        requests = [one for request in requests for one in varied(request, field, values)]
+    if options.match:
+        requests = [matched(request, announce=typer.echo) for request in requests]
     resources = options.resources(options.device)
     requests = runs.in_faster_precision(requests, options.precision, options.store, resources)
     if options.tune:
@@ -149,23 +156,6 @@ def train(options: RunOptions) -> "tuple[Outcomes, int]":
     if options.over:
         require_one_processor(plans, Store(options.store))
     return options.execute(plans), len(plans)
-
-
-def _varied(requests: "list[Request]", over: str) -> "list[Request]":
-    from harness.sweep import varied
-
-    for field, values in arguments.values_in("--over", [over] if over else []).items():
-        return [one for request in requests for one in varied(request, field, values)]
-    return requests
-
-
-def _matched(requests: "list[Request]", match: str) -> "list[Request]":
-    """The requests, if `match` is given with models of equal size; see `harness.matching`."""
-    from harness.matching import matched
-
-    if match not in ("", "parameters"):
-        raise UserError(f"--match {match!r} is not possible; give parameters")
-    return [matched(one, announce=typer.echo) for one in requests] if match else requests
 
 
 def _write_sweep(options: RunOptions) -> None:
