@@ -49,6 +49,12 @@ def write(text: str, console: Console) -> None:
         console.print(lines, markup=False, highlight=False, soft_wrap=True)
 
 
+def write_line(text: str, console: Console) -> None:
+    """Print a line where there are no bars."""
+    if not console.is_terminal:
+        write(text, console)
+
+
 def write_failure(trace: str, title: str, console: Console, errors: Console) -> None:
     """Print the traceback of the run `title` on `errors`."""
     # A live bar erases what another console writes to the same terminal.
@@ -88,7 +94,7 @@ class RunProgress:
         """See `ProgressCallback.phase`."""
         self._begins = True
         show_step(self._bar, self._row, self._step, self._steps, name, begins=True)
-        self._print(name)
+        write_line(f"{self._title}: {name}", self._bar.console)
 
     def point(self, point: Point, steps: int) -> None:
         """See `ProgressCallback.point`."""
@@ -99,16 +105,12 @@ class RunProgress:
         self._begins, self._step = False, point.step
         if point.evaluated or time.monotonic() > self._printed + SECONDS_PER_LINE:
             self._printed = time.monotonic()
-            self._print(f"step {point.step}/{steps} {text} ({point.seconds:.0f} s)")
+            line = f"step {point.step}/{steps} {text} ({point.seconds:.0f} s)"
+            write_line(f"{self._title}: {line}", self._bar.console)
 
     def failed(self, trace: str) -> None:
         """See `ProgressCallback.failed`."""
         write_failure(trace, self._title, self._bar.console, self._errors)
-
-    def _print(self, text: str) -> None:
-        """Print a line where there are no bars."""
-        if not self._bar.console.is_terminal:
-            write(f"{self._title}: {text}", self._bar.console)
 
 
 def show_step(
@@ -193,7 +195,7 @@ class GridView:
         if result.trace:
             write_failure(result.trace, title(record.spec), self._console, self._errors)
         if self._total > 1:
-            self._print(f"{title(record.spec)}: {record.status}; {self.summary()}")
+            write_line(f"{title(record.spec)}: {record.status}; {self.summary()}", self._console)
         self._show_overall()
 
     def refresh(self, running: Mapping[str, State], others: Mapping[str, State]) -> None:
@@ -203,7 +205,7 @@ class GridView:
                 self._first[name] = state.step / state.steps
                 text = title(self._specs[name])
                 self._rows[name] = self._bar.add_task(text, total=state.steps, status=state.phase)
-                self._print(f"{text}: process {state.pid} of {state.host}")
+                write_line(f"{text}: process {state.pid} of {state.host}", self._console)
             if name in self._rows:
                 begins = self._phases.get(name) != state.phase
                 row, step = self._rows[name], state.step
@@ -213,7 +215,7 @@ class GridView:
         self._show_overall()
         if self._clock() > self._printed + SECONDS_PER_SUMMARY:
             self._printed = self._clock()
-            self._print(self.summary())
+            write_line(self.summary(), self._console)
 
     def summary(self) -> str:
         """The state of the grid in one line."""
@@ -232,11 +234,6 @@ class GridView:
         new = ended + sum(part - self._first.get(name, 0.0) for name, part in parts.items())
         left = self._total - self._done - self._failed - sum(parts.values())
         return (self._clock() - self._start) * left / new if ended and left > 0 else None
-
-    def _print(self, text: str) -> None:
-        """Print a line where there are no bars."""
-        if not self._console.is_terminal:
-            write(text, self._console)
 
 
 @contextmanager
@@ -261,8 +258,8 @@ def counting(
         row = bar.add_task(name, total=None)
 
         def on_step(part: str, done: int, total: int) -> None:
-            if lines and not console.is_terminal:
-                write(f"{name}: {part} ({done + 1} of {total})", console)
+            if lines:
+                write_line(f"{name}: {part} ({done + 1} of {total})", console)
             bar.update(row, description=f"{name}: {part}", completed=done, total=total)
 
         yield on_step

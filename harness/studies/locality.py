@@ -16,8 +16,8 @@ import pandas as pd
 import seaborn
 from matplotlib.axes import Axes
 
-from harness import environment
 from harness.cli import arguments
+from harness.cli.runs import requests, require_owners
 from harness.plan import Plan, Request, resolve
 from harness.records.frame import baselines
 from harness.records.interval import interval_of
@@ -71,24 +71,14 @@ the test split alone.
     def plans(self) -> list[Plan]:
         """Full attention, no attention, each window and each size of blocks, for each seed."""
         sizes = arguments.integers_in("windows", self.windows, range(1, 2**63), "8,32,128")
-        device = environment.pick_device(self.device)
-        kind: Any = device.type
-        requests = [
-            Request(
-                attention="softmax", task=task, budget=self.budget, seed=seed, device=kind,
-                precision=environment.pick_precision(self.precision, device),
-                compiled=kind == "cuda", settings=arguments.settings_of(self.set_),
-            )
-            for task in arguments.names_in([self.task])
-            for seed in arguments.seeds_in(self.seeds)
-        ]  # fmt: skip
-        plans = [plan for request in requests for plan in windowed(request, sizes)]
-        owners = {"model", "train", *(plan.spec.task.name for plan in plans)}
-        owners |= {name for plan in plans for name in plan.spec.variants}
-        if others := sorted({*requests[0].settings} - owners):
-            known = ", ".join(sorted(owners))
-            raise UserError(f"--set {others[0]}: no run uses {others[0]!r}; give one of {known}")
-        return [*plans, *shuffled(requests, sizes)]
+        options = arguments.Runs(
+            attention=["softmax"], task=[self.task], budget=self.budget, seeds=self.seeds,
+            set_=self.set_, device=self.device, precision=self.precision,
+        )  # fmt: skip
+        asked = requests(options)
+        plans = [plan for request in asked for plan in windowed(request, sizes)]
+        require_owners(asked, plans)
+        return [*plans, *shuffled(asked, sizes)]
 
     def parts(self, store: Store) -> Iterator[Part]:
         """The scores of the runs, for each task."""
@@ -143,7 +133,7 @@ def windowed(request: Request, windows: Sequence[int]) -> Iterator[Plan]:
         yield resolve(replace(request, attention="local", settings=settings))
 
 
-def shuffled(requests: Sequence[Request], blocks: Sequence[int]) -> Iterator[Plan]:
+def shuffled(asked: Sequence[Request], blocks: Sequence[int]) -> Iterator[Plan]:
     """The runs with full attention on sequences whose blocks are shuffled.
 
     Tasks with target positions are skipped: shuffling would move the targets. A block, in tokens,
@@ -152,7 +142,7 @@ def shuffled(requests: Sequence[Request], blocks: Sequence[int]) -> Iterator[Pla
     Raises:
         UserError: `resolve` raises it.
     """
-    for request in requests:
+    for request in asked:
         full = resolve(request)
         if not full.data.has_target_positions:
             sizes = _below(full, "block", blocks, full.task.max_len)
