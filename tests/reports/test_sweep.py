@@ -1,5 +1,7 @@
 """Scores against one option."""
 
+import csv
+import io
 from xml.etree import ElementTree
 
 import pandas as pd
@@ -96,8 +98,12 @@ def test_the_files_hold_every_score_state_and_strongest_baseline():
     rules = rules.merge(pd.DataFrame({"name": ["a", "b"], "score": [12, 34.5]}), how="cross")
     made = files(runs, rules, "task.pairs")
     assert {*made} == {f"sweep_task_pairs.{kind}" for kind in ("md", "csv", "png", "svg")}
-    for name in ("sweep_task_pairs.md", "sweep_task_pairs.csv"):
-        snapshot(name, made[name].decode())
+    snapshot("sweep_task_pairs.md", made["sweep_task_pairs.md"].decode())
+    lines = [*csv.DictReader(io.StringIO(made["sweep_task_pairs.csv"].decode()))]
+    assert [(line["row"], line["value"], line["mean"], line["failures"]) for line in lines[:3]] == [
+        ("linear", "4", "70.0", ""), ("linear", "8", "", "diverged: loss is nan"),
+        ("linear", "16", "45.0", ""),
+    ]  # fmt: skip
     ElementTree.fromstring(made["sweep_task_pairs.svg"])
 
 
