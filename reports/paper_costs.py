@@ -153,11 +153,11 @@ def _table(found: pd.DataFrame, columns: Mapping[str, str]) -> str:
     """A line for each row, with the texts of these columns of each question by their headings."""
     questions = found["question"].unique()
     head = ["attention", *(f"{name}, {what}" for name in questions for what in columns)]
-    texts = found.assign(texts=[
+    texts = [
         [escape(_text(line, name)) for name in columns.values()]
         for line in found.to_dict("records")
-    ])  # fmt: skip
-    lines = texts.groupby("row", sort=False)["texts"].sum()
+    ]
+    lines = pd.Series(texts).groupby([*found["row"]], sort=False).sum()
     return table(
         head, ([escape(str(row)), *cells] for row, cells in lines.items()), align_right=True
     )

@@ -202,12 +202,13 @@ def _titles(shared: pd.DataFrame, group: pd.Series, threads: pd.Series) -> dict[
         number: _title(setting, sorted({*threads[group[group == number].index]}))
         for number, setting in first.to_dict("index").items()
     })  # fmt: skip
+    found = titles.to_dict()
     for same in (equal.index for _, equal in titles.groupby(titles) if len(equal) > 1):
         differing = [path for path in map(str, first) if first.loc[same, path].nunique() > 1]
         for number, run in first.loc[same].to_dict("index").items():
             texts = (f"{field_text(path)} {run[path]}" for path in differing)
-            titles[number] += f"; {', '.join(texts)}"
-    return titles.to_dict()
+            found[number] += f"; {', '.join(texts)}"
+    return found
 
 
 def _title(shared: Run, threads: Sequence[int]) -> str:

@@ -52,7 +52,7 @@ def results(runs: pd.DataFrame, suite: "Suite | Implicit") -> pd.DataFrame:
     shown = [
         name
         for (question, _), same in trials.groupby(["question", "row"], sort=False)
-        for name in _chosen(same, rates.get(question, 0))
+        for name in _chosen(same, rates.get(str(question), 0))
     ]
     return own[final | own.index.isin(shown)]
 
