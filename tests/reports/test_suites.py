@@ -149,6 +149,14 @@ def test_a_faster_measurement_in_another_setting_or_without_a_ratio_is_not_used(
     assert table.loc["primal", ["time.512", "memory.512"]].tolist() == [0.9, 0.5]
 
 
+def test_of_several_measurements_of_a_row_the_fastest_is_used(suite_frames):
+    suite, runs, baselines, costs = suite_frames
+    slower = costs.assign(seconds=2 * costs["seconds"], ratio=9.0)
+    for parts in ([slower, costs], [costs, slower]):
+        table = matrix(answers(runs, suite, baselines), pd.concat(parts), suite)
+        assert table.loc["primal", ["time.512", "decode_seconds"]].tolist() == [0.9, 1.0]
+
+
 def test_a_cost_of_another_batch_is_not_in_the_matrix(suite_frames):
     suite, runs, baselines, costs = suite_frames
     changed = costs.assign(batching=costs["batching"].mask(costs["row"] == "primal", "7"))
