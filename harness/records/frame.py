@@ -176,7 +176,8 @@ def of_costs(records: Iterable[CostRecord]) -> "pd.DataFrame":
     # Without a measured line there are no columns of what was measured.
     found = found.reindex(columns=[*dict.fromkeys([*found, *MEASURED])])
     found[[*TEXTS]] = found[[*TEXTS]].astype(object).fillna("")
-    return found.astype(dict.fromkeys(set(MEASURED) - {*TEXTS}, float))
+    # Columns that are cast one by one are fragmented, of which pandas warns.
+    return found.astype(dict.fromkeys(set(MEASURED) - {*TEXTS}, float)).copy()
 
 
 def _run(record: Record) -> Cells:
