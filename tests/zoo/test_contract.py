@@ -193,7 +193,7 @@ def layer_of(name, **changes):
     return variant(replace(EVEN, causal=variant.traits.forms[0], **changes))
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", ["softmax", "primal", "mamba2"])
 def test_a_call_without_a_context_is_self_attention(name):
     layer, x = layer_of(name).eval(), torch.randn(2, 9, 8)
     mask = torch.arange(9) < torch.tensor([[9], [5]])
@@ -204,7 +204,6 @@ def test_a_call_without_a_context_is_self_attention(name):
 TOKENS, REAL = torch.randn(2, 9, 8), torch.ones(2, 9, dtype=torch.bool)
 
 
-@pytest.mark.parametrize("name", ["softmax", "primal", "mamba2"])
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -226,8 +225,8 @@ TOKENS, REAL = torch.randn(2, 9, 8), torch.ones(2, 9, dtype=torch.bool)
         ((TOKENS, TOKENS[..., :3]), "context has shape"),
     ],
 )
-def test_what_a_layer_cannot_be_called_with_is_rejected(name, arguments, message):
-    layer = layer_of(name, max_len=9)
+def test_what_a_layer_cannot_be_called_with_is_rejected(arguments, message):
+    layer = layer_of("primal", max_len=9)
     assert layer(TOKENS, mask=REAL).tokens.shape == TOKENS.shape
     with pytest.raises(UserError, match=message):
         layer(*arguments)

@@ -54,9 +54,13 @@ def run(through, leaves, mask=None, with_gram=True, groups=GROUPS):
     return [tokens, grams, *torch.autograd.grad([tokens, grams], leaves, pulled)]
 
 
-@pytest.mark.parametrize("maps", [1, 3], ids=["shared", "own"])
-@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
-@pytest.mark.parametrize("n", [1, 19, 40, 63, 100])
+@pytest.mark.parametrize(
+    ("n", "padded", "maps"),
+    [
+        (1, False, 1), (19, True, 3), (40, False, 3), (40, True, 1), (63, True, 1),
+        (100, False, 1), (100, True, 3),
+    ],
+)  # fmt: skip
 def test_the_chunked_map_is_the_plain_one_forward_and_backward(n, padded, maps):
     given = inputs(n, maps=maps)
     # Not contiguous.
@@ -66,8 +70,7 @@ def test_the_chunked_map_is_the_plain_one_forward_and_backward(n, padded, maps):
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("width", [1, 8, 19, 33])
-@pytest.mark.parametrize("chunk", [700, 4000], ids=["parts", "samples"])
+@pytest.mark.parametrize(("chunk", "width"), [(700, 1), (4000, 8), (700, 19), (4000, 33)])
 def test_the_loops_are_right_for_several_blocks_and_every_width(monkeypatch, chunk, width):
     # Blocks of 256 tokens, of which the last is smaller, and strips of 8; vectors of 16 entries.
     monkeypatch.setattr(cosine_map_chunked, "CHUNK", chunk)
@@ -187,10 +190,12 @@ def test_a_second_backward_pass_gives_the_same_gradients(n):
 
 
 @pytest.mark.parametrize(
-    ("through", "dtype"),
-    [(chunked, torch.bfloat16), (plain, torch.bfloat16), (plain, torch.float16)],
-)
-@pytest.mark.parametrize("maps", [1, 3], ids=["shared", "own"])
+    ("through", "dtype", "maps"),
+    [
+        (chunked, torch.bfloat16, 1), (chunked, torch.bfloat16, 3), (plain, torch.bfloat16, 1),
+        (plain, torch.float16, 3),
+    ],
+)  # fmt: skip
 def test_gradients_of_half_precision_are_those_of_double_precision_within_rounding(
     through, dtype, maps
 ):

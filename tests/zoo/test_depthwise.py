@@ -12,8 +12,13 @@ def naive(v, taps):
     return F.conv2d(v, weight, padding=(taps.shape[1] // 2, 0), groups=len(taps))
 
 
-@pytest.mark.parametrize("taps", [1, 3, 35, 2 * BLOCK + 1])
-@pytest.mark.parametrize("n", [1, 63, BLOCK, BLOCK + 1, 200])
+@pytest.mark.parametrize(
+    ("n", "taps"),
+    [
+        (1, 3), (63, 1), (63, 35), (BLOCK, 3), (BLOCK + 1, 3), (BLOCK, 2 * BLOCK + 1), (200, 35),
+        (200, 2 * BLOCK + 1),
+    ],
+)  # fmt: skip
 def test_a_band_equals_a_grouped_convolution(n, taps):
     v = torch.randn(2, 3, n, 5, dtype=torch.float64, requires_grad=True)
     kernel = torch.randn(3, taps, dtype=torch.float64, requires_grad=True)

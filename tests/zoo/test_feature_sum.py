@@ -52,8 +52,7 @@ def pieces(monkeypatch):
     return use
 
 
-@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
-@pytest.mark.parametrize("n", [1, 50, 63, 100, 1000])
+@pytest.mark.parametrize(("n", "padded"), [(1, False), (50, True), (100, False), (300, True)])
 @pytest.mark.parametrize("name", LEAN)
 def test_outputs_and_gradients_are_those_of_the_definition(name, n, padded, pieces):
     layer = zoo.create(name, dim=12, heads=2, max_len=n).double()
@@ -62,7 +61,7 @@ def test_outputs_and_gradients_are_those_of_the_definition(name, n, padded, piec
     expected = results(layer, x, x, mask)
     seen = pieces(name)
     torch.testing.assert_close(results(layer, x, x, mask), expected, rtol=1e-9, atol=1e-9)
-    # Keys and queries, forward and backward; two samples of 50 tokens, and tokens of one of 1000.
+    # Keys and queries, forward and backward; two samples of 50 tokens, and tokens of one of 300.
     assert len(seen) >= 4 * -(-3 * n // 111)
     assert (slice(0, min(3, 111 // n) or 1), slice(0, min(n, 111))) in seen
 

@@ -26,9 +26,7 @@ ROOT = Path(__file__).parents[2]
 DIM, HEADS, LENGTH = 16, 2, 40
 SIZE = zoo.Size(dim=DIM, heads=HEADS, max_len=LENGTH, causal=False, dropout=0.0)
 
-some_variants = pytest.mark.parametrize(
-    "name", ["primal", "softmax", "performer", "nystrom", "delta", "reformer"]
-)
+some_variants = pytest.mark.parametrize("name", ["primal", "performer"])
 
 
 def sizes_of(variant, keywords) -> dict:
@@ -348,7 +346,7 @@ def test_several_layers_train_with_padding_dropout_and_autocast(name):
     assert all(p.grad is not None and p.grad.isfinite().all() for p in layers.parameters())
 
 
-@pytest.mark.parametrize("name", ["primal", "softmax", "performer", "delta", "fox"])
+@pytest.mark.parametrize("name", ["primal", "softmax"])
 def test_steps_give_the_output_of_forward(name):
     layer = encoder_layer(name, causal=True, dropout=0.2).double()
     x = tokens(2, 9, dtype=torch.float64)

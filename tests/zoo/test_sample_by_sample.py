@@ -45,8 +45,7 @@ def results(layer, x, mask):
     return [tokens, *gradients, torch.rand(1)]
 
 
-@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
-@pytest.mark.parametrize("n", [1, 63, 300])
+@pytest.mark.parametrize(("n", "padded"), [(1, False), (63, True), (300, False)])
 @pytest.mark.parametrize("name", CHOSEN)
 def test_outputs_and_gradients_are_those_of_the_definition(name, n, padded, samples):
     layer = zoo.create(name, dim=12, heads=2, max_len=n).double()
