@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import MappingProxyType, ModuleType, SimpleNamespace
 
 import pytest
 import torch
@@ -11,6 +11,7 @@ import torch
 from harness import weights
 from harness.cli import main
 from harness.cost.process import Outcome
+from harness.data import Data
 from harness.environment import describe
 from harness.model import build_model
 from harness.plan import Plan, Request, resolve
@@ -22,6 +23,9 @@ from harness.train import Trainer
 from tests.harness.specs import LIMITS, MEASURED, SOME
 
 TREES = {"min_len": 2, "max_len": 24, "train": 64, "dev": 16, "test": 18}
+
+SMALL = [part for name, value in TREES.items() for part in ("--set", f"listops.{name}={value}")]
+"""Options of a command for these trees."""
 
 DEADLINE = 600.0
 """Seconds after which a process counts as one that hangs, on a machine under any load."""
@@ -44,6 +48,12 @@ class RecordingCallback:
 
     def failed(self, trace):
         self.traces.append(trace)
+
+
+class Unread(Data):
+    """Data that are never read: their digests are given."""
+
+    digests = MappingProxyType({"train": "a", "dev": "b", "test": "c"})
 
 
 @pytest.fixture(scope="session")

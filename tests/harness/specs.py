@@ -20,6 +20,24 @@ COST = CostSpec(
 )  # fmt: skip
 
 
+class Clock:
+    """A clock that only its calls advance."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def call(self, seconds: float) -> Callable[[], None]:
+        """A call that takes `seconds` of this clock."""
+
+        def call():
+            self.now += seconds
+
+        return call
+
+
 def raising(error: BaseException) -> Callable[..., Any]:
     """A function that raises `error`, whatever it is called with."""
 

@@ -10,11 +10,10 @@ from harness import baselines
 from harness.plan import recorded_data
 from harness.records.baselines import name_of_task
 from harness.records.store import BaselineStore
-from tests.harness.conftest import TREES
+from tests.harness.conftest import SMALL
 from zoo.registry import UserError
 
-SET = ["--task", "listops", "--budget", "smoke", "--set", "train.steps=2"]
-SET += [part for name, value in TREES.items() for part in ("--set", f"listops.{name}={value}")]
+SET = ["--task", "listops", "--budget", "smoke", "--set", "train.steps=2", *SMALL]
 
 
 @pytest.fixture

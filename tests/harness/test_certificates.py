@@ -74,12 +74,6 @@ def test_check_writes_a_certificate_with_failures_and_reads_it_again(call, check
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("options", [["--fast"], ["--only", "lengths"]], ids=" ".join)
-def test_a_part_of_the_checks_is_no_certificate(call, tmp_path, options):
-    code, _, err = call("check", "softmax", "--store", str(tmp_path), *options)
-    assert code == 2 and err.count("\n") == 1 and not list(tmp_path.iterdir())
-
-
 def test_a_damaged_certificate_is_rejected_with_the_command_that_makes_it(tmp_path):
     path = write_certificate(tmp_path, committed()["softmax"])
     content = json.loads(path.read_text("utf-8"))

@@ -7,19 +7,10 @@ from harness.cost import cell, limits
 from harness.cost.work import Work
 from harness.records.cost import Limits
 from harness.timing import wall_clock
-from tests.harness.specs import COST, LIMITS
+from tests.harness.specs import COST, LIMITS, Clock
 from zoo.contract import Unsupported
 
 MIB = 2**20
-
-
-class Clock:
-    """A clock that calls advance."""
-
-    now = 0.0
-
-    def __call__(self):
-        return self.now
 
 
 def work_of(clock: Clock, seconds: float, mib: int) -> Work:

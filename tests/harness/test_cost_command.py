@@ -100,25 +100,3 @@ def test_a_variant_that_is_causal_only_is_measured_in_its_causal_form(call, stor
     assert {spec.attention: spec.causal for spec in specs} == {
         "delta": True, "linear": False, "softmax": False,
     }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("-a", "softmx"), "did you mean 'softmax'?"),
-        (("-a", "softmax", "--pass", "backward"), "unknown pass 'backward'"),
-        (("-a", "softmax", "--level", "model"), "unknown level 'model'"),
-        (("-a", "softmax", "--batch", "tokens=8"), "less than one sample"),
-        (("-a", "softmax", "--heads", "3"), "not a multiple of heads"),
-        (("-a", "softmax+primal"), "give --level step"),
-        (("-a", "primal", "--level", "step", "--pass", "decode"), "give --level layer"),
-        (("-a", "primal", "--set", "linear.x=1"), "no row uses 'linear'"),
-        (("-a", "primal", "--set", "primal.rnk=1"), "did you mean 'rank'?"),
-        (("-a", "primal", "--batch", str(2**64)), "an integer from 1 to"),
-        (("-a", "primal", "--timeout", "inf"), "less than or equal to 1000000"),
-    ],
-)
-def test_bad_input_is_one_line_and_nothing_is_written(arguments, message, call, store):
-    code, _, err = call(*SMALL, *arguments)
-    assert code == 2 and message in err and "Traceback" not in err
-    assert not store.folder.exists()

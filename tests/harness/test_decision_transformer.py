@@ -112,21 +112,6 @@ def planned(tmp_path, request_of):
     return make
 
 
-@pytest.mark.slow
-def test_a_resumed_run_ends_as_an_uninterrupted_one(
-    planned, store, callback, run_here, interrupted
-):
-    plan = planned("softmax+primal", steps=6)
-    whole = run_here(plan)
-    assert whole.status == "ok", (whole.reason, callback.traces)
-    store.path(plan.spec).unlink()
-    resumed = run_here(interrupted(plan, 4))
-    assert resumed.final.sample == whole.final.sample
-    assert resumed.final.dev == whole.final.dev
-    assert [point.loss for point in resumed.curve] == [point.loss for point in whole.curve]
-    assert all("ksvd" in point.losses for point in whole.curve)
-
-
 def test_the_record_has_returns_and_no_accuracy(planned, store, callback, run_here):
     record = run_here(planned())
     final = record.final

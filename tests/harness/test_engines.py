@@ -16,17 +16,13 @@ from harness.cli import main
 from harness.engines.local import Workers, visible_gpus
 from harness.environment import use_threads
 from harness.records.store import Store
-from tests.harness.conftest import DEADLINE
+from tests.harness.conftest import DEADLINE, SMALL
 
 ROOT = Path(__file__).parents[2]
 VARIANTS = ["softmax", "none"]
 CELLS = ["run", "--budget", "smoke", "--precision", "fp32"]
 CELLS += ["--set", "softmax.backend=sdpa"]  # without a trial, whose result may change
-for setting in (
-    "listops.min_len=2", "listops.max_len=24", "listops.train=64", "listops.dev=16",
-    "listops.test=18", "train.steps=120", "train.evaluations=10",
-):  # fmt: skip
-    CELLS += ["--set", setting]
+CELLS += ["--set", "train.steps=120", "--set", "train.evaluations=10", *SMALL]
 
 NEEDS = {"slurm": "submitit", "ray": "ray"}
 
@@ -148,17 +144,3 @@ def test_workers_share_the_gpus_in_turn(monkeypatch):
     assert visible_gpus() == ["4", "7"]
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     assert visible_gpus() == ["0", "1"]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--engine", "rey"], "did you mean 'ray'?"),
-        (["--slurm", "partition=gpu"], "--slurm is for jobs of Slurm"),
-        (["--engine", "slurm", "--slurm", "partition"], "give NAME=VALUE, as partition=gpu"),
-        (["--engine", "slurm", "--slurm", "timeout_min=soon"], '"timeout_min" expected type'),
-    ],
-)
-def test_a_wrong_engine_is_bad_input(call, options, message):
-    code, _, err = call(*CELLS, "-a", "softmax", *options)
-    assert code == 2 and message in err and err.count("\n") == 1

@@ -1,5 +1,7 @@
 """`harness study locality`: the runs of an audit, and the page made from them."""
 
+from dataclasses import replace
+
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
@@ -10,14 +12,8 @@ from harness.records.interval import interval_of
 from harness.records.sample import Sample
 from harness.records.spec import RunSpec
 from harness.studies.locality import SHUFFLED, WINDOW, Locality, scores, shuffled, windowed
+from tests.harness.conftest import requested
 from tests.reports.conftest import ACCURACY, make_record
-
-
-def request(task: str, seed: int = 0, **settings) -> Request:
-    return Request(
-        attention="softmax", task=task, budget="smoke", seed=seed, device="cpu", precision="fp32",
-        compiled=False, settings=settings,
-    )  # fmt: skip
 
 
 def specs(request: Request, windows: list[int]) -> list[RunSpec]:
@@ -25,7 +21,7 @@ def specs(request: Request, windows: list[int]) -> list[RunSpec]:
 
 
 def test_an_audit_has_full_and_no_attention_and_every_window_and_block():
-    runs = specs(request("listops", seed=3), [4, 16])
+    runs = specs(replace(requested("softmax", "listops"), seed=3), [4, 16])
     assert [
         (one.attention, one.options.get("local", {}).get("window"), one.task.block) for one in runs
     ] == [
@@ -37,7 +33,7 @@ def test_an_audit_has_full_and_no_attention_and_every_window_and_block():
 
 
 def test_a_window_or_block_of_whole_sequences_is_left_out_with_a_warning():
-    given = request("majority", majority={"max_len": 16})
+    given = requested("softmax", "majority", majority={"max_len": 16})
     line = r"sequences of majority@1\[max_len=16,.*\] have at most 16 tokens, and from"
     with pytest.warns(UserWarning, match=rf"window 15 is left out: {line} 15 on it ch") as warned:
         *_, last = windowed(given, [14, 15])
@@ -49,14 +45,13 @@ def test_a_window_or_block_of_whole_sequences_is_left_out_with_a_warning():
 
 @pytest.mark.parametrize("task", ["copying", "mqar"])
 def test_a_task_with_target_positions_is_not_shuffled(task):
-    given = [request(task, **{task: {"test": 4}}), request("majority")]
-    assert [one.spec.task.name for one in shuffled(given, [4, 16])] == ["majority"] * 2
+    tasks = requested("softmax", task, **{task: {"test": 4}}), requested("softmax", "majority")
+    assert [one.spec.task.name for one in shuffled(tasks, [4, 16])] == ["majority"] * 2
 
 
 def test_options_of_the_task_and_of_its_variants_can_be_set():
     settings = {"majority": {"max_len": "40"}, "softmax": {"backend": "sdpa"}}
-    given = request("majority", **settings)
-    runs = specs(given, [4])
+    runs = specs(requested("softmax", "majority", **settings), [4])
     assert {one.task.options["max_len"] for one in runs} == {40}
     assert {one.options["softmax"]["backend"] for one in runs if "softmax" in one.options} == {
         "sdpa"

@@ -20,20 +20,6 @@ def test_a_matched_model_has_the_parameters_of_softmax_at_the_recipe(request_of,
     assert "match" not in plain.spec.model_dump_json()
 
 
-def test_a_model_that_is_larger_without_a_feed_forward_block_exits_2(call, store):
-    argv = ["--attention", "linformer", "--set", "linformer.rank=500", "--match", "parameters"]
-    code, _, err = call("run", *argv, "--budget", "smoke")
-    assert (code, err.count("\n")) == (2, 1)
-    assert "linformer on listops" in err
-    assert "at feed-forward width 1, softmax has" in err
-    assert not store.folder.exists()
-
-
 def test_a_variant_that_does_not_support_the_task_is_left_to_its_cell(request_of):
     made = matched(request_of("linformer", "mqar", mqar={"causal": True, "train": 8}))
     assert (made.match, "model" in made.settings) == ("parameters", False)
-
-
-def test_another_match_is_rejected(call):
-    code, _, err = call("run", "--attention", "softmax", "--match", "flops")
-    assert (code, "give parameters" in err) == (2, True)

@@ -66,18 +66,3 @@ def test_the_generator_is_left_as_it_was(plan):
     before = torch.get_rng_state()
     footprint(plan("performer"))
     assert torch.equal(torch.get_rng_state(), before)
-
-
-@pytest.mark.parametrize("size", [2**30, 10**20])
-@pytest.mark.parametrize("option", ["--dim", "--tokens"])
-def test_a_layer_beyond_the_memory_is_rejected(call, option, size):
-    other = {"--tokens": "--lengths"}.get(option, option)
-    for argv in (["study", "ksvd", option], ["study", "approximation", "nystrom", other]):
-        code, out, err = call(*argv, str(size))
-        assert (code, out) == (2, "") and len(err.splitlines()) == 1
-
-
-@pytest.mark.parametrize("argv", [["run", "-a", "none"], ["run", "-a", "none", "--tune"]])
-def test_more_workers_than_the_memory_holds_are_rejected(call, argv):
-    code, out, err = call(*argv, "--workers", str(10**20))
-    assert (code, out) == (2, "") and "--workers" in err and len(err.splitlines()) == 1

@@ -9,7 +9,7 @@ from harness.callbacks import NoProgress, Reported
 from harness.cli.progress import GridView, bars, grid
 from harness.records.locks import State
 from harness.records.outcome import Point
-from tests.harness.test_cost_cell import Clock
+from tests.harness.specs import Clock
 
 
 @pytest.mark.parametrize("terminal", [False, True])

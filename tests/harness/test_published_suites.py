@@ -182,15 +182,6 @@ def test_missing_data_are_named_and_the_other_questions_run_without_tuning(call,
     assert [*seeds["seed"]] == [*runs["seed"]] and "best_on_test" in seeds
 
 
-@pytest.mark.parametrize(
-    ("suite", "named"),
-    [("chen2023-series", "harness data"), ("chen2023-d4rl", "halfcheetah_medium_expert-v2.hdf5")],
-)
-def test_a_suite_without_any_data_says_how_to_get_them(call, store, suite, named):
-    code, _, err = call("run", "--suite", suite)
-    assert code == 2 and named in err and err.count("\n") == 1 and not store.folder.exists()
-
-
 def test_a_file_of_d4rl_in_the_folder_is_data_of_its_question(tmp_path, monkeypatch):
     suite = find("chen2023-d4rl")
     monkeypatch.chdir(tmp_path)

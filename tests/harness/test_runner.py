@@ -408,10 +408,3 @@ def test_a_full_disk_is_one_line(plan, store, run_here, monkeypatch):
     with pytest.raises(UserError, match=r"record .*\.json cannot be written \(No space left"):
         run_here(tiny)
     assert files(store) == []
-
-
-def test_a_store_that_was_replaced_by_a_file_is_one_line(plan, store, run_here):
-    store.folder.write_text("a file")
-    with pytest.raises(UserError, match=r"record .* cannot be written \(\w.*\); free space"):
-        run_here(plan())
-    assert store.folder.read_text() == "a file"

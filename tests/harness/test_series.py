@@ -20,7 +20,7 @@ from harness.train import Trainer
 from tasks.contract import SPLITS, Batch, Split
 from tasks.registry import tasks
 from tasks.uea.series import SeriesTask
-from tests.harness.conftest import requested
+from tests.harness.conftest import Unread, requested
 from zoo import create
 from zoo.post_norm import MaskedBatchNorm, PostNormLayer
 from zoo.registry import UserError
@@ -196,12 +196,6 @@ def test_steps_are_those_of_pytorchs_radam_with_clipped_gradients(clip):
     for ours, theirs in zip(own.parameters(), other.parameters(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
     assert constant(5, spec) == (1e-2, 0.8)
-
-
-class Unread(Data):
-    """The data of a task, without reading them."""
-
-    digests = MappingProxyType({"train": "1", "dev": "2", "test": "3"})
 
 
 def planned(task: str, attention: str = "primal", budget: str = "paper") -> Plan:

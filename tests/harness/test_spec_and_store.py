@@ -249,19 +249,6 @@ def test_a_failed_write_leaves_the_former_record_and_no_other_file(
     assert [path.read_bytes() for path in store.folder.iterdir()] == [before]
 
 
-def test_a_record_is_never_partly_written(store, record, monkeypatch):
-    states = []
-    real = Path.replace
-
-    def spy(partial, path):
-        states.append((Record.model_validate_json(partial.read_text()), path.exists()))
-        return real(partial, path)
-
-    monkeypatch.setattr(Path, "replace", spy)
-    store.write(record)
-    assert states == [(record, False)]
-
-
 def test_a_partial_file_is_not_a_record(store, record):
     store.write(record)
     text = record.model_dump_json()
@@ -302,15 +289,14 @@ def test_a_broken_record_is_reported_and_left_as_it_is(store, record):
 
 
 OUT_OF_RANGE = {
-    "final.score": [math.nan, "high"],
-    "final.dev": [math.inf],
+    "final.score": ["high"],
     "metric.digits": [-1, 10],
     "metric.better": ["larger"],
     "spec.layers": [[], ["softmax"]],
     "final.test_examples": [0, -1],
     "final.train_seconds": [-1.0, 1e308],
     "final.seconds": [-1.0],
-    "cost.time_ratio.median": [0.0, -1.0, 1e308, math.nan, math.inf],
+    "cost.time_ratio.median": [0.0, -1.0, 1e308],
     "cost.own.seconds_per_1k_steps.q1": [0.0, -1.0, 1e308],
     "cost.own.tokens_per_second.q3": [0.0, -1.0, 1e308],
     "cost.own.tokens_per_second": [
@@ -323,13 +309,13 @@ OUT_OF_RANGE = {
     "cost.own.flops": [0, -1],
     "curve.0.step": [0, -1],
     "curve.0.seconds": [-1.0],
-    "curve.0.loss": [math.nan],
-    "environment.threads": [0],
+    "environment.threads": [0, True],
     "environment.memory_gib": [0.0],
-    "spec.train.lr": [0.0, -1.0],
+    "spec.train.lr": [0.0, -1.0, True],
     "spec.train.batch": [0],
     "spec.train.warmup": [-1, 5001],
     "spec.model.dropout": [-0.1, 1.0],
+    "spec.model.depth": [True],
     "spec.seed": [-1, 2**32],
 }  # fmt: skip
 
@@ -350,17 +336,6 @@ def test_a_record_with_a_figure_out_of_range_is_left_out(store, record, field):
         assert reason.replace(".encoder", "").startswith(starts) or "finite" in reason
         assert "Value error" not in reason
         assert "\n" not in reason
-
-
-@pytest.mark.parametrize("field", ["spec.model.depth", "spec.train.lr", "environment.threads"])
-def test_a_boolean_in_a_record_is_no_number(store, record, field):
-    tree = record.model_dump(mode="json")
-    *owner, last = field.split(".")
-    value_at(tree, tuple(owner))[last] = True
-    store.folder.mkdir(parents=True)
-    store.path(record.spec).write_text(json.dumps(tree))
-    records, ((_, reason),) = store.read()
-    assert records == [] and reason.replace(".encoder", "").startswith(field)
 
 
 def test_a_record_under_the_name_of_another_run_is_left_out(store, record):

@@ -3,7 +3,6 @@
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
@@ -12,7 +11,6 @@ import pytest
 import harness
 from harness import budgets
 from harness.cli.first import first, place
-from harness.data import Data
 from harness.engines.choice import Resources
 from harness.plan import Request, resolve
 from harness.records import suites
@@ -20,18 +18,13 @@ from harness.records.frame import of_records
 from harness.records.store import name_of_run
 from harness.records.suites import label_of
 from harness.tuning import row
+from tests.harness.conftest import Unread
 from zoo.registry import UserError
 
 REQUEST = Request(
     attention="primal", task="mqar", budget="laptop@1/recall-16", seed=1, device="cpu",
     precision="bf16", compiled=False,
 )  # fmt: skip
-
-
-class Unread(Data):
-    """Data that are never read: their digests are given."""
-
-    digests = MappingProxyType({"train": "a", "dev": "b", "test": "c"})
 
 
 SUITE = """
@@ -175,24 +168,6 @@ def test_a_budget_file_cannot_be_a_question(tmp_path):
     (tmp_path / "my.toml").write_text("question = 1")
     with pytest.raises(UserError, match="question"):
         budgets.find(str(tmp_path / "my.toml"))
-
-
-@pytest.mark.parametrize(
-    ("argv", "named"),
-    [
-        (["--suite", "laptop", "--seeds", "3"], "--seeds"),
-        (["--suite", "laptop", "--set", "train.lr=1"], "--set train"),
-        (["--suite", "laptop", "--questions", "cpy"], "'copy'"),
-        (["--suite", "laptop", "--questions", "image"], "harness data import image"),
-        (["--suite", "laptop", "-a", "sofmax"], "'softmax'"),
-        (["-a", "none", "--questions", "copy"], "--suite"),
-        (["-a", "none", "--budget", "laptop@1/copy", "--precision", "bf16"], "fp32"),
-        (["-a", "none", "--budget", "laptop@1/copy", "--task", "mqar"], "selective-copying"),
-    ],
-)
-def test_an_option_that_a_suite_fixes_or_lacks_is_rejected(call, store, argv, named):
-    code, _, err = call("run", *argv)
-    assert code == 2 and named in err and len(err.splitlines()) == 1 and not store.read()[0]
 
 
 def test_a_suite_runs_what_is_missing_question_by_question(call, store, file):

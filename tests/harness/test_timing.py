@@ -15,29 +15,11 @@ from harness.timing import (
     short_trial,
     wall_clock,
 )
-from tests.harness.specs import raising
+from tests.harness.specs import Clock, raising
 from zoo.contract import Unsupported
 from zoo.cost import peak_bytes
 
 CPU = torch.device("cpu")
-
-
-class Clock:
-    """A clock that calls of known duration advance."""
-
-    def __init__(self):
-        self.now = 0.0
-
-    def __call__(self):
-        return self.now
-
-    def call(self, seconds):
-        """A call that takes `seconds` of this clock, and nothing outside of it."""
-
-        def call():
-            self.now += seconds
-
-        return call
 
 
 def idle():

@@ -7,7 +7,7 @@ import pytest
 from harness.plan import resolve
 from harness.records.tuning import is_trial
 from harness.tuning import row
-from tests.harness.conftest import TREES
+from tests.harness.conftest import SMALL, TREES
 from zoo.registry import UserError
 
 
@@ -57,25 +57,9 @@ def test_a_grid_that_cannot_be_shared_is_rejected(request_of, settings, texts, m
         row(request_of("softmax", "listops", listops=TREES, **settings), texts)
 
 
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        (["--grid", "train.lr=1e-3,2e-3"], "--grid is the grid of --tune"),
-        (["--tune", "--seeds", "0,1"], "seed 0 chooses the point of the grid"),
-        (["--tune", "--grid", "train.lr"], "not of the form NAME.OPTION=VALUE,VALUE"),
-    ],
-)
-def test_bad_options_of_tuning_exit_2(call, store, argv, message):
-    code, _, err = call("run", "--attention", "softmax", *argv)
-    assert (code, err.count("\n")) == (2, 1)
-    assert message in err
-    assert not store.folder.exists()
-
-
 TINY = ["--attention", "softmax,none", "--budget", "smoke", "--device", "cpu", "--precision",
         "fp32", "--set", "train.steps=4", "--set", "train.warmup=0", "--tune", "--grid",
-        "train.lr=1e-3,1e-2"]  # fmt: skip
-TINY += [part for name, value in TREES.items() for part in ("--set", f"listops.{name}={value}")]
+        "train.lr=1e-3,1e-2", *SMALL]  # fmt: skip
 
 
 @pytest.mark.slow
