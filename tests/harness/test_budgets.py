@@ -138,26 +138,6 @@ def own(tmp_path):
     return write
 
 
-def test_the_variant_options_of_a_task_keep_those_of_the_shared_recipe(own):
-    old = "[tasks.mqar]\n"
-    budget = own("laptop", (old, f"{old}variants = {{ nystrom = {{ conv = 3 }} }}\n"))
-    options = options_of(plan("nystrom", "mqar", budget))["nystrom"]
-    assert (options["landmarks"], options["conv"]) == (8, 3)
-    assert options_of(plan("local", "mqar", budget))["local"]["window"] == 8
-
-
-def test_a_task_may_have_a_model_of_its_own_in_a_budget(own):
-    budget = own(
-        "paper",
-        ("dim = 64", "dim = 32"),
-        ("feed_forward = 128", "feed_forward = 64"),
-        ("[tasks.text]\n", "[tasks.text]\nmodel = { dim = 128 }\n"),
-    )
-    text, listops = plan(task="text", budget=budget).model, plan(budget=budget).model
-    assert (text.dim, text.feed_forward, text.heads) == (128, 64, 2)
-    assert (listops.dim, listops.feed_forward, listops.heads) == (32, 64, 2)
-
-
 def test_a_task_extends_a_shared_recipe_part_by_part(own):
     shared = """
 [shared.base]
@@ -168,13 +148,17 @@ variants = { nystrom = { landmarks = 8 } }
 [tasks.text]
 extends = "base"
 model = { heads = 8 }
+variants = { nystrom = { conv = 3 } }
 """
     own_variants = ("primal = { rank = 20, eta = 0.05 }, ", "reformer = { hashes = 3 }, ")
-    budget = own("paper", ("[tasks.text]\n", shared), own_variants)
-    spec = plan("nystrom", "text", budget)
-    assert (spec.model.dim, spec.model.heads) == (128, 8)
+    width = "feed_forward = 128", "feed_forward = 64"
+    budget = own("paper", ("[tasks.text]\n", shared), own_variants, width)
+    spec, other = plan("nystrom", "text", budget), plan("nystrom", "listops", budget)
+    assert (spec.model.dim, spec.model.heads, spec.model.feed_forward) == (128, 8, 64)
+    assert (other.model.dim, other.model.heads, other.model.feed_forward) == (64, 2, 64)
     assert (spec.train.lr, spec.train.steps) == (0.5, 20000)
-    assert options_of(spec)["nystrom"].items() >= {("landmarks", 8), ("conv", 35)}
+    assert options_of(spec)["nystrom"].items() >= {("landmarks", 8), ("conv", 3)}
+    assert options_of(other)["nystrom"].items() >= {("landmarks", 64), ("conv", 35)}
     assert options_of(plan("reformer", "text", budget))["reformer"]["hashes"] == 3
 
 

@@ -157,24 +157,6 @@ def test_a_plug_in_is_listed_but_is_in_no_generated_file(call, plug_ins, monkeyp
     assert "## majority" in page and "mine" not in page
 
 
-class Unready(task_registry.find("majority")):
-    def __init__(self):
-        raise OSError("no disk")
-
-
-def test_a_task_that_cannot_be_built_is_left_out_of_the_list_and_rejected_by_name(
-    call, monkeypatch
-):
-    rows = {"adding": task_registry.find("adding"), "unready": Unready}
-    monkeypatch.setattr(task_registry, "items", lambda: list(rows.items()))
-    monkeypatch.setattr(task_registry, "find", rows.get)
-    with pytest.warns(UserWarning, match=r"task 'unready' cannot be built \(OSError: no disk\)"):
-        document = registered(plug_ins=True)
-    assert [entry["name"] for entry in document["tasks"]] == ["adding"]
-    code, _, err = call("run", "-a", "none", "-t", "unready")
-    assert code == 2 and err.startswith("harness: task 'unready' cannot be built (OSError: no")
-
-
 def test_every_variant_declares_a_family_which_figures_know():
     declared = {name: variant.family for name, variant in variants.built_in()}
     assert CUSTOM not in declared.values()

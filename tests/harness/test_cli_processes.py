@@ -38,7 +38,7 @@ Trainer.step = step
 """
 # To measure costs takes most of the time of so short a run.
 WITHOUT_COST = "import harness.runner; harness.runner.Attempt._measure = lambda *_: None\n"
-HEAVY = (
+HEAVY = [
     "harness.studies.ksvd",
     "torch",
     "numpy",
@@ -47,7 +47,7 @@ HEAVY = (
     "seaborn",
     "rich",
     "requests",
-)
+]
 
 
 class Odd(BaseException):

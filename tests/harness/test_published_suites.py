@@ -119,37 +119,15 @@ def test_steps_are_measured_once_and_shown_beside_the_published_ones(call, store
 @pytest.fixture
 def file(tmp_path):
     """A suite of short runs; the data of one of its questions are missing."""
-    (tmp_path / "tiny.toml").write_text(
-        """
-        [model]
-        dim = 8
-        feed_forward = 8
-        head = 8
-        depth = 1
-        [train]
-        batch = 8
-        steps = 2
-        warmup = 0
-        evaluations = 1
-        lr = 1e-3
-        betas = [0.9, 0.999]
-        cycle_momentum = false
-        eps = 1e-8
-        weight_decay = 0.0
-        [tasks.listops]
-        options = { min_len = 2, max_len = 24, train = 64, dev = 16, test = 18 }
-        [tasks.image]
-        """
-    )
     (tmp_path / "mine.toml").write_text(
-        f"""
+        """
         title = "Mine"
         version = 1
         rows = ["primal", "softmax"]
         published = "Chen et al. 2023 (arXiv 2305.19798), Table 2"
         [all]
         asks = "Classify."
-        recipe = "{tmp_path / "tiny.toml"}"
+        recipe = "smoke"
         precision = "fp32"
         positions = "learned"
         seeds = [0, 1]

@@ -392,18 +392,6 @@ def test_a_fifo_or_a_folder_in_place_of_a_record_is_not_read(store, record):
         store.find(record.spec)
 
 
-def test_a_path_that_is_too_long_is_one_line(tmp_path, record):
-    store = Store(tmp_path / ("x" * 300))
-    with pytest.raises(
-        UserError, match=r"cannot be read \(File name too long\); give another --st"
-    ):
-        store.find(record.spec)
-    with pytest.raises(UserError, match=r"cannot be written \(File name too long\)"):
-        store.write(record)
-    with pytest.raises(UserError, match=r"cannot be written \(File name too long\)"):
-        store.require_writable()
-
-
 def test_a_file_in_place_of_the_folder_is_one_line(tmp_path, record):
     (tmp_path / "runs").write_text("a file")
     store = Store(tmp_path / "runs")

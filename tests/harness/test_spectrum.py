@@ -14,7 +14,6 @@ from harness.plan import restore
 from harness.runner import run
 from harness.studies import spectrum
 from harness.studies.spectrum import Spectrum, explained_variance, ranks_up_to, spectrum_of
-from harness.train import Trainer
 from zoo.registry import UserError
 
 
@@ -76,21 +75,15 @@ def test_kept_weights_are_those_before_training_and_of_each_evaluation(
 
 
 def test_a_continued_run_keeps_the_weights_of_an_uninterrupted_one(
-    plan, store, tmp_path, callback, unmeasured, monkeypatch
+    plan, store, tmp_path, callback, unmeasured, interrupt_at
 ):
-    one, step = plan("linear", steps=4, evaluations=2), Trainer.step
+    one = plan("linear", steps=4, evaluations=2)
     elsewhere = type(store)(tmp_path / "elsewhere")
     run(one, elsewhere, callback, keep=True)
 
-    def interrupted(self, number):
-        if number == 3:
-            raise KeyboardInterrupt
-        return step(self, number)
-
-    monkeypatch.setattr(Trainer, "step", interrupted)
+    interrupt_at(3, KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
         run(one, store, callback, keep=True)
-    monkeypatch.setattr(Trainer, "step", step)
     run(one, store, callback, keep=True)
     contents = [
         [(number, path.read_bytes()) for number, path in weights.find(s.weights(one.spec)).items()]
