@@ -60,7 +60,7 @@ class Trial:
 
 Name = TypeVar("Name")
 
-_TRIALS: dict[str, Trial | None] = {}
+TRIALS: dict[str, Trial | None] = {}
 """By shape; None where SDPA does not fit in memory."""
 
 
@@ -107,9 +107,9 @@ def trial_of(plan: Plan) -> Trial | None:
     None where SDPA does not fit in memory.
     """
     key = _key(plan)
-    if key not in _TRIALS:
-        _TRIALS[key] = _trial(plan)
-    return _TRIALS[key]
+    if key not in TRIALS:
+        TRIALS[key] = _trial(plan)
+    return TRIALS[key]
 
 
 def _key(plan: Plan) -> str:

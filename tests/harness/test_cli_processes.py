@@ -13,12 +13,13 @@ from harness.cli import main
 from harness.cli.process import execute
 from harness.interrupts import Terminated
 from harness.records.store import Store
+from harness.studies import names
 from tests.harness.conftest import DEADLINE, SMALL
 from zoo.registry import UserError
 
 ROOT = Path(__file__).parents[2]
 STEPS = 260
-LONG = ["run", "-a", "softmax", "--budget", "smoke", "--precision", "fp32"]
+LONG = ["run", "-a", "none", "--budget", "smoke", "--precision", "fp32", "--no-cost"]
 LONG += ["--set", f"train.steps={STEPS}", "--set", "train.evaluations=10", *SMALL]
 
 # The process that runs the tests may ignore SIGINT, which its children would inherit.
@@ -36,18 +37,7 @@ def step(self, number):
     return real(self, number)
 Trainer.step = step
 """
-# To measure costs takes most of the time of so short a run.
-WITHOUT_COST = "import harness.runner; harness.runner.Attempt._measure = lambda *_: None\n"
-HEAVY = [
-    "harness.studies.ksvd",
-    "torch",
-    "numpy",
-    "matplotlib",
-    "pandas",
-    "seaborn",
-    "rich",
-    "requests",
-]
+HEAVY = ("torch", "numpy", "matplotlib", "pandas", "seaborn", "rich", "requests")
 
 
 class Odd(BaseException):
@@ -125,17 +115,13 @@ def step_in(line: str) -> int:
 
 
 @pytest.mark.slow
-def test_a_run_that_signals_ended_leaves_a_readable_store_and_is_continued(
-    start, store, capsys, monkeypatch
-):
-    monkeypatch.setattr("harness.runner.Attempt._measure", lambda *_: None)
+def test_a_run_that_signals_ended_leaves_a_readable_store_and_is_continued(start, store, capsys):
     command = [*LONG, "--store", str(store.folder)]
     # Ctrl-C is sent to a grid of several processes, in test_engines.
     ends = {70: (signal.SIGKILL, ""), 150: (signal.SIGTERM, "terminated")}
     done = 0
     for at, (number, word) in ends.items():
-        first = WITHOUT_COST + SIGNAL_AT_STEP.format(step=at, number=int(number))
-        process = start(*command, first=first)
+        process = start(*command, first=SIGNAL_AT_STEP.format(step=at, number=int(number)))
         out, err = process.communicate(timeout=DEADLINE)
         left = suffixes(store)
         records, broken = store.read()
@@ -205,7 +191,7 @@ def test_output_that_nobody_reads_changes_no_record(start, store, plan):
     reader, writer = os.pipe()
     os.close(reader)
     short = [text.replace(f"steps={STEPS}", "steps=20") for text in LONG]
-    process = start(*short, "--store", str(store.folder), stdout=writer, first=WITHOUT_COST)
+    process = start(*short, "--store", str(store.folder), stdout=writer)
     os.close(writer)
     _, err = process.communicate(timeout=DEADLINE)
     assert (process.returncode, err) == (1, "")
@@ -246,11 +232,12 @@ def test_a_closed_stream_gives_no_traceback(tmp_path, closed, argv, code, messag
 def test_the_help_the_list_and_a_rejected_command_import_nothing_heavy(tmp_path):
     commands = [["--help"], ["run", "--help"], ["study", "--help"], ["data", "fetsh"]]
     commands += [["list"], ["list", "primal"], ["status", "--store", str(tmp_path)]]
+    heavy = [*HEAVY, *(f"harness.studies.{name}" for name in names())]
     code = (
         "import sys; from harness.cli import main\n"
         f"for argv in {commands}:\n"
         "    try: main(argv)\n"
-        f"    except SystemExit as end: print(end.code, sorted({{*{HEAVY}}} & {{*sys.modules}}))\n"
+        f"    except SystemExit as end: print(end.code, sorted({{*{heavy}}} & {{*sys.modules}}))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     found = [line for line in done.stdout.splitlines() if re.match(r"\d \[", line)]

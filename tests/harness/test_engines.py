@@ -20,7 +20,7 @@ from tests.harness.conftest import DEADLINE, SMALL
 
 ROOT = Path(__file__).parents[2]
 VARIANTS = ["softmax", "none"]
-CELLS = ["run", "--budget", "smoke", "--precision", "fp32"]
+CELLS = ["run", "--budget", "smoke", "--precision", "fp32", "--no-cost"]
 CELLS += ["--set", "softmax.backend=sdpa"]  # without a trial, whose result may change
 CELLS += ["--set", "train.steps=120", "--set", "train.evaluations=10", *SMALL]
 
@@ -89,9 +89,7 @@ def outcomes(store: Store) -> dict:
 
 def run_here(store: Store) -> None:
     """The same cells in this process."""
-    with pytest.MonkeyPatch.context() as patch, use_threads(1), pytest.raises(SystemExit) as end:
-        # Measuring would take most of the time.
-        patch.setattr("harness.runner.Attempt._measure", lambda *_: None)
+    with use_threads(1), pytest.raises(SystemExit) as end:
         main([*CELLS, "-a", ",".join(VARIANTS), "--store", str(store.folder)])
     assert end.value.code == 0
 

@@ -33,7 +33,7 @@ def trial(monkeypatch):
         return {name: (make(), seconds.get(name, 1.0))[1] for name, make in makers.items()}
 
     monkeypatch.setattr("harness.reference.short_trial", short_trial)
-    monkeypatch.setattr("harness.reference._TRIALS", {})
+    reference.TRIALS.clear()
     monkeypatch.setattr("harness.reference.native_precisions", lambda device: ("bf16", "fp32"))
     return seconds
 
@@ -114,10 +114,10 @@ def test_a_run_of_sdpa_has_its_times_and_not_those_of_the_fastest_softmax(plan, 
     assert (cost.softmax.seconds_per_1k_steps.median, cost.time_ratio.median) == (2000.0, 1.5)
 
 
-def test_every_run_of_a_store_at_a_shape_has_the_first_backend(plan, trial, store, monkeypatch):
+def test_every_run_of_a_store_at_a_shape_has_the_first_backend(plan, trial, store):
     def backend(one):
         # Another process has no trials yet.
-        monkeypatch.setattr("harness.reference._TRIALS", {})
+        reference.TRIALS.clear()
         return with_fastest_backend(one, store).spec.options["softmax"]["backend"]
 
     trial[NAIVE] = 0.5
