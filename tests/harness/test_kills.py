@@ -22,17 +22,8 @@ SEEDS, KILLS = 2, 4
 
 CELLS = ["run", "-a", "softmax,none", "--budget", "smoke", "--precision", "fp32", "--no-cost"]
 CELLS += ["--set", "softmax.backend=sdpa"]  # without a trial, whose result may change
-CELLS += [
-    "--seeds",
-    "0,1",
-    "--set",
-    "train.steps=30",
-    "--set",
-    "train.evaluations=3",
-    "--threads",
-    "1",
-    *SMALL,
-]
+CELLS += ["--set", "train.steps=30", "--set", "train.evaluations=3", "--seeds", "0,1"]
+CELLS += ["--threads", "1", *SMALL]
 
 
 class Grid(NamedTuple):
