@@ -20,6 +20,7 @@ from harness.records.record import Cost, Environment, Record, Usage
 from harness.records.store import Store
 from harness.runner import run
 from harness.train import Trainer
+from tasks import Split
 from tests.harness.specs import LIMITS, MEASURED, SOME
 
 TREES = {"min_len": 2, "max_len": 24, "train": 64, "dev": 16, "test": 18}
@@ -89,6 +90,12 @@ def plan() -> Callable[..., Plan]:
         return replace(plan, spec=plan.spec.model_copy(update={"train": recipe}))
 
     return make
+
+
+@pytest.fixture
+def dev(plan) -> Split:
+    """The dev split of a tiny run."""
+    return plan().data.splits["dev"]
 
 
 def requested(

@@ -26,11 +26,6 @@ def path(tmp_path):
     return tmp_path / "runs" / "one.checkpoint"
 
 
-@pytest.fixture
-def dev(plan):
-    return plan().data.splits["dev"]
-
-
 def nothing(*_) -> None:
     pass
 

@@ -83,15 +83,6 @@ def test_a_pass_that_a_variant_does_not_have_is_rejected(attention, operation):
         require_supported(cell(attention, operation))
 
 
-@pytest.mark.parametrize("operation", ["forward", "train", "prefill", "decode"])
-def test_every_pass_is_measured_with_sdpa_softmax(operation):
-    spec = cell("primal", operation)
-    measured = measure_cell(spec, LIMITS, 0.0, 60.0)
-    assert measured.ratio and measured.memory_ratio and not measured.no_ratio
-    assert measured.peak_bytes > 0 and measured.flops > 0
-    assert (measured.state_bytes is not None) == (operation == "decode")
-
-
 def test_the_fastest_softmax_has_ratio_one_and_is_measured_once():
     # Options leave out the default backend, `auto`, as those of every record do.
     spec = cell("softmax", "train").model_copy(update={"options": {"softmax": {}}})
@@ -168,32 +159,32 @@ def test_any_other_batch_is_rejected_with_a_remedy(text):
 @pytest.mark.parametrize(
     ("attention", "operation", "level", "settings", "backend"),
     [
+        ("softmax", "forward", "layer", {}, "sdpa"),
         ("softmax", "train", "layer", {}, "sdpa"),
+        ("softmax", "prefill", "layer", {}, "sdpa"),
         ("softmax", "decode", "layer", {"backend": "naive"}, "naive"),
         ("softmax+linear", "train", "step", {}, "sdpa"),
-        ("linear", "train", "layer", {}, ""),
+        ("linear", "prefill", "layer", {}, ""),
+        ("primal", "train", "layer", {}, ""),
+        ("primal", "decode", "layer", {}, ""),
     ],
 )
-def test_the_backend_that_ran_is_in_the_record(attention, operation, level, settings, backend):
+def test_a_measurement_has_its_ratio_its_backend_and_the_operations_of_its_formula(
+    attention, operation, level, settings, backend
+):
     spec = cell(attention, operation, level=level, **settings)
-    assert measure_cell(spec, LIMITS, 0.0, 60.0).backend == backend
-
-
-@pytest.mark.parametrize(
-    ("operation", "passes"), [("forward", 1), ("train", 3), ("prefill", 0.5), ("decode", None)]
-)
-def test_the_operations_of_the_formula_are_in_the_record(operation, passes):
-    measured = measure_cell(cell("softmax", operation), LIMITS, 0.0, 60.0)
-    if passes is None:
-        assert measured.analytic_flops is None
-    else:
-        pairs = 4 * B * N**2 * D * passes
-        projections = PROJECTIONS * (3 if operation == "train" else 1)
-        assert measured.analytic_flops == pytest.approx(projections + pairs, rel=0.01)
-
-
-def test_the_limit_leaves_out_what_an_implementation_computes_again():
-    measured = measure_cell(cell("softmax", "train"), LIMITS, 0.0, 60.0)
-    assert measured.analytic_flops and measured.flops > measured.analytic_flops
+    measured = measure_cell(spec, LIMITS, 0.0, 60.0)
+    assert measured.ratio and measured.memory_ratio and not measured.no_ratio
+    assert measured.peak_bytes > 0 and measured.flops > 0
+    assert (measured.state_bytes is not None) == (operation == "decode")
+    assert measured.backend == backend
+    if attention != "softmax" or operation == "decode":
+        assert measured.analytic_flops is None or attention != "softmax"
+        return
+    pairs = 4 * B * N**2 * D * {"forward": 1, "train": 3, "prefill": 0.5}[operation]
+    formula = PROJECTIONS * (3 if operation == "train" else 1) + pairs
+    assert measured.analytic_flops == pytest.approx(formula, rel=0.01)
+    # The limit leaves out what an implementation computes again.
+    assert measured.flops > measured.analytic_flops or operation != "train"
     expected = measured.seconds.median / (measured.analytic_flops / LIMITS.flops_per_second)
     assert measured.over_limit == pytest.approx(expected)

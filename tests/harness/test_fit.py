@@ -25,11 +25,6 @@ def evaluation(mean: float, metric: str = "accuracy") -> Evaluation:
 
 
 @pytest.fixture
-def dev(plan):
-    return plan().data.splits["dev"]
-
-
-@pytest.fixture
 def evaluations(monkeypatch):
     """Replaces the evaluations on dev by those of a list, in order."""
 

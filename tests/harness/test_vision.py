@@ -322,18 +322,6 @@ def test_options_without_a_meaning_for_images_are_rejected(images, field, value,
         model_of(images("softmax+primal", **{field: value}))
 
 
-@pytest.mark.parametrize(
-    ("field", "kind"),
-    [("model.drop_path", "sequences"), ("train.augment.mixup", "sequences"),
-     ("train.label_smoothing", "numbers as targets")],
-)  # fmt: skip
-def test_options_are_rejected_where_they_have_no_meaning(request_of, field, kind):
-    owner, _, name = field.partition(".")
-    shown = field.removesuffix(".mixup")
-    with pytest.raises(UserError, match=f"{shown} has no meaning for {kind}; leave it out"):
-        resolve(request_of("none", "adding", **{owner: {name: 0.5}}))
-
-
 def test_mixing_needs_an_even_batch(images):
     with pytest.raises(UserError, match="batch=3 is odd; mixup and cutmix pair images"):
         images(**{"train.augment.mixup": 0.8, "train.batch": 3})
