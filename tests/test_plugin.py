@@ -17,19 +17,16 @@ COMMANDS = re.findall(r"^    harness (.*)$", PAGE, re.MULTILINE)
 
 # In one process, since the imports take seconds; a command that fails ends it.
 RUN = """
-import sys
+import shlex, sys, zoo
 from harness.cli import main
+print(zoo.create('aft-simple', dim=8, heads=2, max_len=9))
 for command in sys.argv[1:]:
+    print("$", command)
     try:
-        main(command.split())
+        main(shlex.split(command))
     except SystemExit as end:
         if end.code:
             raise
-"""
-PADDING = """
-import zoo.conformance
-checks = zoo.conformance.CHECKS
-zoo.conformance.CHECKS = tuple(check for check in checks if check.group == "padding")
 """
 
 
@@ -48,31 +45,41 @@ def installed(tmp_path_factory) -> Path:
     return target
 
 
-@pytest.fixture
-def python(installed, tmp_path):
-    """Runs Python where the plug-in is installed, in an empty folder."""
+@pytest.fixture(scope="module")
+def python(installed):
+    """Runs Python in a folder, where the plug-in is installed."""
 
-    def call(*arguments: str) -> subprocess.CompletedProcess:
+    def call(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
         environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(installed), str(ROOT)]),
             "PYTHONDONTWRITEBYTECODE": "1",
-            "HARNESS_DATA": str(tmp_path / "data"),
+            "HARNESS_DATA": str(folder / "data"),
             "OMP_NUM_THREADS": "1",
         }
         # -P: without the current folder on the path, as for an installed command.
         return subprocess.run(
             [sys.executable, "-P", *arguments],
-            cwd=tmp_path, env=environment, capture_output=True, text=True,
+            cwd=folder, env=environment, capture_output=True, text=True,
         )  # fmt: skip
 
     return call
 
 
-@pytest.fixture
-def harness(python):
-    """Runs commands, given as one text each, after some code."""
-    return lambda *commands, first="": python("-c", first + RUN, *commands)
+@pytest.fixture(scope="module")
+def printed(python, tmp_path_factory) -> dict[str, str]:
+    """What each command of the page, and `list`, prints; and the pages of the last one."""
+    folder = tmp_path_factory.mktemp("work")
+    # Under another name: the installed module must not be what is checked.
+    (folder / "loose.py").write_bytes((PLUGIN / "attention_free.py").read_bytes())
+    loose = f"{COMMANDS[0].replace('attention_free:', 'loose:')} --only 'padding invariance'"
+    run = f"{COMMANDS[2]} --budget smoke --precision fp32"
+    commands = ["list", "list aft-simple --json", loose, f"{COMMANDS[1]} --json", run, COMMANDS[3]]
+    done = python(folder, "-c", RUN, *commands)
+    assert done.returncode == 0, done.stdout + done.stderr
+    names = ("create", "list", "entry", "loose", "check", "run", "report")
+    texts = re.split(r"^\$ .*\n", done.stdout, flags=re.MULTILINE)
+    return {**dict(zip(names, texts, strict=True)), "runs": str(folder / "runs")}
 
 
 @pytest.mark.parametrize(("language", "name"), [("python", FILES[0]), ("toml", FILES[1])])
@@ -91,57 +98,43 @@ def test_the_page_has_the_commands_that_are_tested_here():
 
 
 @pytest.mark.slow
-def test_the_plug_in_is_created_by_its_name_and_listed_with_its_traits(harness):
-    creation = "import zoo; print(zoo.create('aft-simple', dim=8, heads=2, max_len=9))"
-    done = harness("list", "list aft-simple --json", first=creation)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("AttentionFree(")
-    (row,) = [line for line in done.stdout.splitlines() if line.startswith("aft-simple")]
+def test_the_plug_in_is_created_by_its_name_and_listed_with_its_traits(printed):
+    assert printed["create"].startswith("AttentionFree(")
+    (row,) = [line for line in printed["list"].splitlines() if line.startswith("aft-simple")]
     assert row.split(maxsplit=1)[1] == (
         "AFT-simple: the weights of the values do not depend on the query"
     )
-    entry = json.loads(done.stdout[done.stdout.index("\n{") :])
+    entry = json.loads(printed["entry"])
     assert (entry["cross"], entry["linear"], entry["causal"]) == (True, True, False)
     assert entry["paper"] == "Zhai et al., 2021, arXiv 2105.14103"
 
 
 @pytest.mark.slow
-def test_the_plug_in_passes_the_checks_by_its_name(harness):
-    done = harness(f"{COMMANDS[1]} --json")
-    results = json.loads(done.stdout)["rows"]
+def test_the_plug_in_passes_the_checks_by_its_name_and_by_its_file(printed):
+    results = json.loads(printed["check"])["rows"]
     assert [result["check"] for result in results if not result["passed"]] == []
-    assert done.returncode == 0
     assert len(results) > 15
+    assert "AttentionFree: padding invariance" in printed["loose"]
 
 
 @pytest.mark.slow
-def test_a_class_without_a_package_is_checked_in_the_folder_of_its_file(harness, tmp_path):
-    # Under another name: the installed module must not be what is checked.
-    (tmp_path / "loose.py").write_bytes((PLUGIN / "attention_free.py").read_bytes())
-    done = harness(COMMANDS[0].replace("attention_free:", "loose:"), first=PADDING)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "AttentionFree: padding invariance" in done.stdout
-
-
-@pytest.mark.slow
-def test_the_plug_in_gets_its_row_next_to_softmax_and_none(harness, tmp_path):
-    done = harness(f"{COMMANDS[2]} --budget smoke --precision fp32", COMMANDS[3])
-    assert done.returncode == 0, done.stderr
-    rows = (tmp_path / "runs" / "leaderboard.md").read_text("utf-8").splitlines()
+def test_the_plug_in_gets_its_row_next_to_softmax_and_none(printed):
+    folder = Path(printed["runs"])
+    rows = (folder / "leaderboard.md").read_text("utf-8").splitlines()
     names = {row.split("|")[1].strip() for row in rows if row.startswith("|")}
     assert {"aft-simple", "softmax", "none"} <= names
     own, *others = (
         json.loads(path.read_text())["environment"]["versions"]
         for name in ("aft-simple", "softmax", "none")
-        for path in (tmp_path / "runs").glob(f"listops-{name}-*.json")
+        for path in folder.glob(f"listops-{name}-*.json")
     )
     assert own["attention-free"] == "0.1.0"
     assert not any("attention-free" in versions for versions in others)
 
 
 @pytest.mark.slow
-def test_the_tests_of_the_plug_in_pass(python):
+def test_the_tests_of_the_plug_in_pass(python, tmp_path):
     options = ("-q", "-p", "no:cacheprovider", "-k", "padding")
-    done = python("-m", "pytest", *options, str(PLUGIN / "tests"))
+    done = python(tmp_path, "-m", "pytest", *options, str(PLUGIN / "tests"))
     assert done.returncode == 0, done.stdout
     assert " passed" in done.stdout
