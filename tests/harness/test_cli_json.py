@@ -3,19 +3,16 @@
 import csv
 import json
 import math
-import subprocess
-import sys
 from pathlib import Path
 from statistics import fmean
 
 import pytest
 import typer
 
+from harness.cli import main
 from harness.cli.arguments import Stored
 from harness.cli.process import Answer, add_command, invoke
 from tests.harness.test_cli import TINY
-
-ROOT = Path(__file__).parents[2]
 
 
 def document(text):
@@ -79,12 +76,13 @@ def test_bad_input_gives_no_document(call):
 
 
 @pytest.mark.slow
-def test_output_of_workers_is_not_on_stdout(tmp_path):
+def test_output_of_workers_is_not_on_stdout(capfd, tmp_path):
     argv = [*TINY, "-a", "none", "--seeds", "0,1", "--workers", "2", "--threads", "1", "--json"]
-    command = [sys.executable, "-m", "harness.cli", *argv, "--no-cost", "--store", str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert [run["status"] for run in document(done.stdout)["runs"]] == ["ok", "ok"]
+    with pytest.raises(SystemExit) as end:
+        main([*argv, "--no-cost", "--store", str(tmp_path)])
+    out, err = capfd.readouterr()
+    assert end.value.code == 0, err
+    assert [run["status"] for run in document(out)["runs"]] == ["ok", "ok"]
 
 
 @pytest.mark.slow
