@@ -1,40 +1,26 @@
 """The frames of a store: their columns, and the values of a small one."""
 
 import math
+import re
 
 import pytest
 
 import harness
 from harness.records.answers import ClusterValues
-from harness.records.frame import costs
+from harness.records.frame import MEASURED, costs
+from harness.records.models import Encoder
+from harness.records.spec import TrainSpec
 from harness.records.store import CostStore, Store
 from tasks import metrics
+from tests.conftest import ROOT
 from tests.reports.conftest import make_record
 from tests.reports.test_cost import record as make_cost
 
-COLUMNS = """
-attention row recipe suite question task task.name task.block model.depth model.dim model.heads
-model.feed_forward model.dropout model.attention_dropout model.short_conv model.recompute
-model.norm model.kind model.head model.positions model.pooling train.batch train.steps
-train.warmup train.lr train.betas train.cycle_momentum train.eps train.weight_decay
-train.evaluations train.precision train.compiled train.bucket_by_length train.optimiser
-train.schedule train.clip train.best_on_test train.decay train.label_smoothing train.augment
-primal.rank seed device role status reason metric unit better digits chance parameters flops score
-low high dev sample best_step train_seconds seconds loss time_ratio inference_ratio memory_ratio
-step_seconds step_seconds.q1 step_seconds.q3 time_ratio.q1 time_ratio.q3 inference_ratio.q1
-inference_ratio.q3 tokens_per_second tokens_per_second.q1 tokens_per_second.q3 reference
-inference_reference peak_bytes softmax_peak_bytes softmax_parameters state_bytes backend workers
-options overrides grid distance match best_on_test test_examples dev_metric dev_better dev_digits
-last_step expected_failures machine threads memory_gib system commit
-versions.torch versions.python started baseline id data scale exponential known_failures
-"""
-COSTS = """
-row label attention level length batch batching dim heads pass causal depth model options precision
-device machine threads status reason linear computed_by started commit shape id seconds seconds.q1
-seconds.q3 samples ratio ratio.q1 ratio.q3 no_ratio measured_ratio reference memory memory_batch
-memory_ratio peak_bytes state_bytes flops analytic_flops required_bytes parameters over_limit
-limit_bytes_per_second limit_flops_per_second backend
-"""
+PAGE = (ROOT / "docs" / "records.md").read_text("utf-8")
+
+
+def section(title: str) -> str:
+    return PAGE.split(f"## {title}\n")[1].split("\n## ")[0]
 
 
 @pytest.fixture
@@ -55,8 +41,16 @@ def frame(tmp_path):
     return harness.load(tmp_path).set_index("attention", drop=False)
 
 
-def test_the_columns_are_the_documented_ones(frame):
-    assert sorted(frame.columns) == sorted(COLUMNS.split())
+def test_the_columns_are_those_of_the_page(frame):
+    cells = [line.split("|")[1] for line in section("Runs").splitlines() if line.startswith("| `")]
+    names = {name for cell in cells for name in re.findall(r"`([\w.]+)`", cell)}
+    expected = {name for name in names if name == name.lower()}  # without task.OPTION
+    expected |= {f"model.{name}" for name in Encoder.model_fields}
+    expected |= {f"train.{name}" for name in TrainSpec.model_fields}
+    expected |= {"primal.rank", "versions.python", "versions.torch"}
+    for name in ("time_ratio", "inference_ratio", "step_seconds", "tokens_per_second"):
+        expected |= {f"{name}.q1", f"{name}.q3"}
+    assert {*frame.columns} == expected
 
 
 def test_a_row_has_the_values_of_its_record(frame):
@@ -86,7 +80,8 @@ def test_a_run_that_failed_has_its_reason_and_no_score(frame):
 def test_a_row_of_costs_has_the_values_of_its_record(tmp_path):
     CostStore.within(tmp_path).write(make_cost("linear", 256, seconds=2.0, ratio=4.0))
     (row,) = (frame := costs(tmp_path)).to_dict("records")
-    assert sorted(frame.columns) == sorted(COSTS.split())
+    documented = {name for name in re.findall(r"`(\w+)`", section("Costs")) if name == name.lower()}
+    assert {*frame.columns} == {*MEASURED} | documented - {"library"}
     assert (row["pass"], row["length"], row["linear"]) == ("train", 256, True)
     assert (row["seconds"], row["ratio"], row["ratio.q3"]) == (2.0, 4.0, 4.8)
     assert (row["memory"], row["memory_ratio"], row["over_limit"]) == (2**17, 0.5, 20.0)
