@@ -14,6 +14,7 @@ from harness.cli.commands import RENAMED
 from tasks.registry import tasks
 from tasks.synthetic.base import SyntheticTask
 from tests.harness.conftest import SMALL
+from tests.harness.specs import raising
 from zoo.registry import UserError
 
 SMOKE = ["run", "--budget", "smoke", "--precision", "fp32"]
@@ -124,8 +125,8 @@ REJECTED = {
     f"run -a none --workers {10**20}": "--workers",
     f"run -a none --tune --workers {10**20}": "--workers",
 } | {
-    f"study {study} {size}": "memory"
-    for size in (2**30, 10**20)
+    f"study {study} {size}": reason
+    for size, reason in ((2**30, "memory"), (10**20, f"{10**20}"))
     for study in ("ksvd --dim", "ksvd --tokens", "approximation nystrom --dim",
                   "approximation nystrom --lengths")
 } | {
@@ -158,7 +159,7 @@ SETTINGS = {
 """The setting that an option means which the command does not have."""
 
 NUMBERS = (
-    "", "x", "-1", "nan", "inf", "-inf", "1e400", str(10**20), "0x10", "\x1b[31m", "9" * 5000,
+    "", "x", "-1", "nan", "inf", "1e400", str(10**20), "\x1b[31m", "9" * 5000,
 )  # fmt: skip
 NUMERIC = [
     [*TINY, "-a", "primal", "--set", "primal.rank="],
@@ -316,11 +317,10 @@ def test_a_recipe_is_printed_and_runs_from_a_file(call, store, unmeasured, tmp_p
     assert (spec.budget, spec.train.steps) == ("mine", 3)
 
 
-def test_a_run_that_fails_is_listed_with_its_reason_and_exit_code_1(call, store, monkeypatch):
-    def fail(plan):
-        raise RuntimeError("boom")
-
-    monkeypatch.setattr("harness.runner.measure", fail)
+def test_a_run_that_fails_is_listed_with_its_reason_and_exit_code_1(
+    call, store, unmeasured, monkeypatch
+):
+    monkeypatch.setattr("harness.runner.measure", raising(RuntimeError("boom")))
     code, out, _ = call(*TINY, "-a", "softmax")
     assert code == 1 and "failed: RuntimeError: boom" in out.split("listops@")[-1]
     assert store.read()[0][0].status == "failed"

@@ -13,6 +13,7 @@ from harness.records.sample import Sample
 from harness.records.spec import RunSpec
 from harness.studies.locality import SHUFFLED, WINDOW, Locality, scores, shuffled, windowed
 from tests.harness.conftest import requested
+from tests.harness.specs import raising
 from tests.reports.conftest import ACCURACY, make_record
 
 
@@ -59,11 +60,10 @@ def test_options_of_the_task_and_of_its_variants_can_be_set():
 
 
 @pytest.mark.filterwarnings("always")
-def test_runs_that_did_not_finish_are_named_and_are_on_the_page(call, store, monkeypatch):
-    def fail(plan):
-        raise RuntimeError("boom")
-
-    monkeypatch.setattr("harness.runner.measure", fail)
+def test_runs_that_did_not_finish_are_named_and_are_on_the_page(
+    call, store, unmeasured, monkeypatch
+):
+    monkeypatch.setattr("harness.runner.measure", raising(RuntimeError("boom")))
     code, _, err = call("study", "locality", "majority", "--windows", "4", "--budget", "smoke")
     assert code == 1
     assert err.count("Traceback") == 4
