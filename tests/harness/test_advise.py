@@ -5,8 +5,9 @@ import re
 
 import pytest
 
-from tests.conftest import ROOT
+from harness.records.store import Store
 from tests.harness.test_suites import SUITE
+from tests.reports.conftest import make_record
 
 ASKED = ("advise", "--length", "16", "--pass", "train", "--needs", "easy")
 
@@ -17,8 +18,9 @@ def test_what_is_missing_is_measured_and_then_known(call, store, outcomes, tmp_p
     suite = SUITE.replace("lengths = [64]", "lengths = [16]").partition("[questions.hard]")[0]
     file.write_text(re.sub(r"rows = \[.*?\n\]", f"rows = [{row}]", suite, flags=re.DOTALL))
     argv = (*ASKED, "--suite", str(file), "--store", str(store.folder), "--json")
-    # The tests may run on an installed package, which has no records.
-    monkeypatch.setattr("harness.cli.stores.PUBLISHED", ROOT / "results")
+    published = Store(tmp_path / "published")
+    published.write(make_record("softmax"))
+    monkeypatch.setattr("harness.cli.stores.PUBLISHED", published.folder)
     before = json.loads(call(*argv)[1])
     assert f"--suite {file} " in before["commands"][0]
     assert "--set primal.rank=4" in before["commands"][0]
