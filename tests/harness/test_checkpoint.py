@@ -224,7 +224,7 @@ def test_what_is_not_a_checkpoint_of_this_run_is_rejected_in_one_line(rejected, 
     progress = json.loads(state["progress"])
     wrong = [{**state, "progress": json.dumps(progress | figures)} for figures in IMPOSSIBLE]
     for content in (*wrong, [1, 2], {}, {"model": 3}, torch.zeros(2)):
-        checkpoint.write(saved, content, "checkpoint")
+        saved.write_bytes(sealed(archive(content)))
         rejected()
 
 

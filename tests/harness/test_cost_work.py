@@ -165,8 +165,9 @@ def test_any_other_batch_is_rejected_with_a_remedy(text):
         ("softmax", "decode", "layer", {"backend": "naive"}, "naive"),
         ("softmax+linear", "train", "step", {}, "sdpa"),
         ("linear", "prefill", "layer", {}, ""),
-        ("primal", "train", "layer", {}, ""),
-        ("primal", "decode", "layer", {}, ""),
+        ("primal", "train", "layer", {}, "folded"),
+        ("primal", "decode", "layer", {}, "folded"),
+        ("performer-lib", "forward", "layer", {}, "library"),
     ],
 )
 def test_a_measurement_has_its_ratio_its_backend_and_the_operations_of_its_formula(

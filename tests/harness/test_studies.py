@@ -59,8 +59,9 @@ def test_a_study_computes_once_and_writes_its_page_its_table_and_its_figure(
     before = path.stat().st_mtime_ns
     assert call("study", name, *OPTIONS[name])[0] == 0
     assert path.stat().st_mtime_ns == before
-    assert call("study", name, *OPTIONS[name], "--rerun")[0] == 0
-    assert path.stat().st_mtime_ns > before
+    if name == "ksvd":  # takes the least time
+        assert call("study", name, *OPTIONS[name], "--rerun")[0] == 0
+        assert path.stat().st_mtime_ns > before
 
 
 def test_the_studies_of_a_trained_model_are_of_its_layers(call, trained, store):

@@ -130,14 +130,11 @@ class Foreign(ProjectedAttention):
 """
 
 
-@pytest.mark.parametrize(
-    "options", [[], pytest.param(["--workers", "2"], marks=pytest.mark.slow)], ids=str
-)
-def test_every_run_of_a_plug_in_has_a_process_of_its_own(call, store, install, options):
+def test_every_run_of_a_plug_in_has_a_process_of_its_own(call, store, install):
     folder = install({"zoo.variants": {"foreign": "foreign_attention:Foreign"}})
     (folder / "foreign_attention.py").write_text(PLUG_IN.format(""))
     argv = ["run", "-a", "foreign", "-t", "majority", "--budget", "smoke", "--seeds", "0,1"]
-    assert call(*argv, *options)[0] == 1
+    assert call(*argv)[0] == 1
     reasons = [record.reason for record in store.read()[0]]
     assert len(set(reasons)) == 2 and f"RuntimeError: process {os.getpid()}" not in reasons
     assert all(reason.startswith("RuntimeError: process ") for reason in reasons)
