@@ -96,10 +96,6 @@ def test_sdpa_softmax_is_what_memory_is_compared_with():
     assert measure_cell(spec, LIMITS, 0.0, 60.0).memory_ratio == 1
 
 
-def test_what_a_package_computes_is_named_so():
-    assert measure_cell(cell("performer-lib"), LIMITS, 0.0, 60.0).backend == "library"
-
-
 def test_a_step_has_the_dropout_of_its_model():
     spec = cell("softmax", "train", level="step")
     changed = spec.model_copy(update={"model": MODEL.model_copy(update={"attention_dropout": 0.3})})
