@@ -14,7 +14,8 @@ from harness.environment import describe
 from harness.records.shallow import ShallowModel, ShallowStudy
 from tasks import Task, create
 from tasks.baselines import discs, listops, pixels, tokens
-from tasks.baselines.fitting import Features, Score, Splits, trees
+from tasks.baselines.fitting import Features, trees
+from tasks.contract import Score, Splits
 from zoo.registry import Value
 
 Fit = Callable[[Splits], Score]

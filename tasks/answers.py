@@ -51,9 +51,10 @@ class Answers(ABC):
     def loss(self, scores: Scores, targets: Targets) -> Float[Tensor, ""]:
         """The training loss: a mean over all targets."""
 
-    @abstractmethod
     def baselines(self, train: AllTargets, test: AllTargets, classes: int) -> Mapping[str, float]:
-        """Means of `values` on test, by name, of constant answers."""
+        """Means of `values` on test, by name, of constant answers: by default `chance`, if any."""
+        chance = self.chance(classes)
+        return {} if chance is None else {"chance": chance}
 
     def smoothed(self, weight: float) -> "Answers":
         """The same with label smoothing: the uniform distribution has that weight in a target.
@@ -88,6 +89,7 @@ class Classes(Answers):
         return F.cross_entropy(
             scores.float().flatten(0, -2),
             targets if mixed else targets.flatten(),
+            ignore_index=-1,
             label_smoothing=self.smoothing,
         )
 
@@ -141,15 +143,6 @@ class NextTokens(Classes):
 
     measure: str = "perplexity"
 
-    def loss(self, scores: Scores, targets: Targets) -> Float[Tensor, ""]:
-        """See `Answers.loss`; computed in float32."""
-        return F.cross_entropy(
-            scores.float().flatten(0, -2),
-            targets.flatten(),
-            ignore_index=-1,
-            label_smoothing=self.smoothing,
-        )
-
     def losses(self, scores: Scores, targets: AllTargets) -> Float[Tensor, "..."]:
         """The cross-entropy of each target in nats, float32; 0 where there is none."""
         losses = F.cross_entropy(
@@ -163,7 +156,7 @@ class NextTokens(Classes):
 
     def baselines(self, train: AllTargets, test: AllTargets, classes: int) -> Mapping[str, float]:
         """See `Answers.baselines`: `chance`; n-grams are models of `tasks.baselines`."""
-        return {"chance": self.chance(classes)}
+        return Answers.baselines(self, train, test, classes)
 
     def counted(self, targets: AllTargets) -> Bool[Tensor, "..."]:
         """See `Answers.counted`."""
@@ -189,10 +182,6 @@ class Actions(Answers):
         # Before the difference, whose gradient would be NaN where there is no target.
         errors = scores.float() - torch.where(counted, targets, 0.0)
         return torch.where(counted, errors, 0.0).square().mean(-1)
-
-    def baselines(self, train: AllTargets, test: AllTargets, classes: int) -> Mapping[str, float]:
-        """See `Answers.baselines`: none; `Task.baseline_returns` has those of rollouts."""
-        return {}
 
     def counted(self, targets: AllTargets) -> Bool[Tensor, "..."]:
         """See `Answers.counted`; one value for each vector."""

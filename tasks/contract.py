@@ -10,7 +10,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
@@ -27,9 +27,16 @@ Inputs = Literal["sequences", "images", "trajectories"]
 
 Splits: TypeAlias = Mapping[SplitName, "Split"]
 
-Baseline: TypeAlias = Callable[[Splits], float]
-"""Fits a model without attention to train; gives the mean of `Answers.values` on test, which is an
-accuracy in [0, 1] or a mean cross-entropy in nats."""
+
+class Score(NamedTuple):
+    """Means of `Answers.values`: accuracies in [0, 1], or mean cross-entropies in nats."""
+
+    dev: float
+    test: float
+
+
+Baseline: TypeAlias = Callable[[Splits], float | Score]
+"""Fits a model without attention to train; gives the mean on test, or those on dev and test."""
 
 NO_ANSWER = -1
 """In place of a class where there is none."""
@@ -96,16 +103,21 @@ class Split:
         targets: Shaped[Tensor, "n ..."],
         target_positions: Int[Tensor, "n a"] | None = None,
         answers: Answers = CLASSES,
+        **others: Any,
     ) -> "Split":
-        """A split whose example i has one sequence, the i-th; without `lengths`, none is padded."""
+        """A split whose example i has one sequence, the i-th; without `lengths`, none is padded.
+
+        `others` are the fields that are neither arguments nor follow from them.
+        """
         count, length = sequences.shape[:2]
         if lengths is None:
             lengths = torch.full((count,), length, dtype=torch.int32)
         sequence_ids = torch.arange(count, dtype=torch.int32)[:, None]
         padded = bool((lengths < length).any())
         targets = targets.float() if targets.is_floating_point() else targets.long()
+        lengths = lengths.int()
         return cls(
-            sequences, lengths.int(), sequence_ids, targets, padded, target_positions, answers
+            sequences, lengths, sequence_ids, targets, padded, target_positions, answers, **others
         )
 
     def __len__(self) -> int:

@@ -25,8 +25,8 @@ from functools import partial
 from tasks import BASELINES_VERSION
 from tasks.answers import NextTokens, Number
 from tasks.baselines import context, kneser_ney, tokens
-from tasks.baselines.fitting import linear
-from tasks.contract import Baseline, Splits, Task
+from tasks.baselines.fitting import linear, trees
+from tasks.contract import Baseline, Score, Splits, Task
 
 __all__ = ["BASELINES_VERSION", "FEW", "FIRST", "Fit", "compute", "steps"]
 
@@ -70,17 +70,18 @@ def _of_tokens(task: Task, splits: Splits) -> dict[str, Fit]:
     """What is fitted on tokens where an example has one target."""
     vocabulary = task.vocabulary
     bag = partial(tokens.bag_of_tokens, vocabulary=vocabulary)
-    models: dict[str, Baseline] = {"bag of tokens": lambda splits: linear(bag, splits).test}
+    models: dict[str, Baseline] = {"bag of tokens": partial(linear, bag)}
     if _is_small(splits):
         first = partial(tokens.one_hot, vocabulary=vocabulary, count=FIRST)
-        models[f"first {FIRST} tokens"] = lambda splits: linear(first, splits).test
+        models[f"first {FIRST} tokens"] = partial(linear, first)
     found = _single(models, splits)
     if not _is_small(splits) and not task.images:
         found["n-grams"] = partial(tokens.ngram_accuracies, splits, vocabulary, task.classes)
         for end in ("first", "last"):
             found[f"{end} tokens"] = partial(tokens.end_accuracy, end, splits)
         ends = f"first {tokens.ENDS} and last {tokens.ENDS} tokens"
-        found |= _single({ends: tokens.both_ends}, splits)
+        both = partial(tokens.end_tokens, count=tokens.ENDS)
+        found |= _single({ends: partial(trees, both)}, splits)
     return found
 
 
@@ -88,6 +89,7 @@ def _single(models: Mapping[str, Baseline], splits: Splits) -> dict[str, Fit]:
     """A step for each of the models."""
 
     def named(name: str, fit: Baseline) -> dict[str, float]:
-        return {name: fit(splits)}
+        found = fit(splits)
+        return {name: found.test if isinstance(found, Score) else found}
 
     return {name: partial(named, name, fit) for name, fit in models.items()}

@@ -4,17 +4,16 @@ Axis letters as in `tasks.contract`, and `f` features.
 """
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from tasks.answers import Number
-from tasks.contract import Baseline, Split, Splits
+from tasks.contract import Score, Split, Splits
 
 PENALTIES = (1e-2, 1e-3, 1e-4, 1e-5)
 """Weights of the squared parameters against the mean loss; the best on dev is tested."""
@@ -32,27 +31,17 @@ Features: TypeAlias = Callable[[Split], Any]
 """split -> an (n, f) matrix, dense or sparse."""
 
 
-class Score(NamedTuple):
-    """Accuracies in [0, 1] of one fitted model."""
-
-    dev: float
-    test: float
-
-
-def on_test(models: Mapping[str, Callable[[Splits], Score]]) -> dict[str, Baseline]:
-    """The models as baselines, by name."""
-
-    def tested(fit: Callable[[Splits], Score], splits: Splits) -> float:
-        return fit(splits).test
-
-    return {name: partial(tested, fit) for name, fit in models.items()}
-
-
 def linear(features: Features, splits: Splits, penalties: Sequence[float] | None = None) -> Score:
     """A logistic regression (ridge where the target is a number), its penalty chosen on dev."""
     inputs = {name: features(split) for name, split in splits.items()}
+    models = _linear_models(inputs["train"], splits["train"], penalties)
+    return best_of(models, inputs, splits)
+
+
+def best_of(models: Iterable[Any], inputs: Mapping[str, Any], splits: Splits) -> Score:
+    """Accuracies of the fitted model that is best on dev, the first of equal ones."""
     best = Score(-1.0, 0.0)
-    for model in _linear_models(inputs["train"], splits["train"], penalties):
+    for model in models:
         dev = _correct(model, inputs["dev"], splits["dev"])
         if dev > best.dev:
             best = Score(dev, _correct(model, inputs["test"], splits["test"]))

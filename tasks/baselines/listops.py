@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 from jaxtyping import Bool, UInt8
 
-from tasks.baselines.fitting import Features, on_test, trees
+from tasks.baselines.fitting import Features, trees
 from tasks.contract import Split
 from tasks.lra.listops_trees import CLOSE, FIRST_DIGIT, FIRST_OPERATOR, OPERATORS
 
@@ -39,7 +39,7 @@ SETS: Mapping[str, Features] = {
 }
 """Sets of features by name; each `+` is in addition to those before it."""
 
-BASELINES = on_test({name: partial(trees, features) for name, features in SETS.items()})
+MODELS = {name: partial(trees, features) for name, features in SETS.items()}
 
 
 def _chunk_features(

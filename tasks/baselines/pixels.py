@@ -5,14 +5,15 @@ falling linearly to 0, weight decay 0.01, batches of 256, 15 epochs. Of its epoc
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import torch
 from jaxtyping import Float32, Int64
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tasks.baselines.fitting import Score, linear, on_test
-from tasks.contract import Split, Splits
+from tasks.baselines.fitting import linear
+from tasks.contract import Score, Split, Splits
 
 WIDTHS = (512, 256)
 DROPOUT = 0.3
@@ -28,11 +29,6 @@ EVALUATED = 4096
 def pixels(split: Split) -> Float32[Tensor, "n f"]:
     """The grey levels of an image, in [0, 1]."""
     return split.sequences[split.sequence_ids[:, 0]].float() / WHITE
-
-
-def regression(splits: Splits) -> Score:
-    """Accuracies of the logistic regression, its penalty chosen on dev."""
-    return linear(lambda split: pixels(split).numpy(), splits, PENALTIES)
 
 
 def perceptron(splits: Splits) -> Score:
@@ -89,9 +85,7 @@ def _accuracy(
 
 
 MODELS: Mapping[str, Callable[[Splits], Score]] = {
-    "pixels, linear": regression,
+    "pixels, linear": partial(linear, lambda split: pixels(split).numpy(), penalties=PENALTIES),
     "pixels, perceptron": perceptron,
 }
 """The classifiers by name."""
-
-BASELINES = on_test(MODELS)

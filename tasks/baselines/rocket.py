@@ -11,7 +11,8 @@ length, dilation and padding, so that a group is one convolution. A series is ze
 which is the mean of train, and features are taken over the outputs of the series only.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -20,8 +21,8 @@ from jaxtyping import Bool, Float, Float32
 from torch import Tensor
 from torch.nn import functional as F
 
-from tasks.baselines.fitting import Score, linear, on_test
-from tasks.contract import CHUNK, Split, Splits
+from tasks.baselines.fitting import best_of, linear
+from tasks.contract import CHUNK, Baseline, Score, Split, Splits
 
 GROUPS, WIDTH = 100, 20
 """Sets of kernels that are convolved together, and kernels of a set: 2,000 in all."""
@@ -105,14 +106,9 @@ def ridge(splits: Splits) -> Score:
     inputs = {name: convolutions(split).astype(np.float64) for name, split in splits.items()}
     mean, deviation = inputs["train"].mean(0), inputs["train"].std(0)
     inputs = {name: (part - mean) / np.maximum(deviation, 1e-8) for name, part in inputs.items()}
-    targets = {name: split.targets.numpy() for name, split in splits.items()}
-    best = Score(-1.0, 0.0)
-    for alpha in reversed(ALPHAS):
-        model = RidgeClassifier(alpha=alpha).fit(inputs["train"], targets["train"])
-        correct = {n: float(np.mean(model.predict(inputs[n]) == targets[n])) for n in inputs}
-        if correct["dev"] > best.dev:
-            best = Score(correct["dev"], correct["test"])
-    return best
+    targets = splits["train"].targets.numpy()
+    models = (RidgeClassifier(alpha=alpha).fit(inputs["train"], targets) for alpha in ALPHAS[::-1])
+    return best_of(models, inputs, splits)
 
 
 def _features(
@@ -131,10 +127,8 @@ def _mask(length: int, lengths: Tensor) -> Bool[Tensor, "n l"]:
     return torch.arange(length) < lengths[:, None]
 
 
-MODELS: Mapping[str, Callable[[Splits], Score]] = {
-    "statistics of channels": lambda splits: linear(statistics, splits),
+MODELS: Mapping[str, Baseline] = {
+    "statistics of channels": partial(linear, statistics),
     "random convolutions": ridge,
 }
 """The classifiers by name."""
-
-BASELINES = on_test(MODELS)

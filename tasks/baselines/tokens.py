@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Float64, Int32
 from scipy.sparse import csr_array, vstack
 
-from tasks.baselines.fitting import Score, best_on_dev, linear, trees
-from tasks.contract import Split, Splits
+from tasks.baselines.fitting import best_on_dev, linear, trees
+from tasks.contract import Score, Split, Splits
 
 ORDERS = (2, 3, 4)
 """Lengths of n-grams, one is chosen on dev; n-grams of length 1 are the bag of tokens."""
@@ -146,11 +146,6 @@ def end_accuracy(end: str, splits: Splits) -> dict[str, float]:
     }
     name, score = best_on_dev(candidates, splits, SEARCH)
     return {name: score.test}
-
-
-def both_ends(splits: Splits) -> float:
-    """Test accuracy of boosted trees on the first and last `ENDS` tokens."""
-    return trees(partial(end_tokens, count=ENDS), splits).test
 
 
 def end_name(end: str, count: int) -> str:

@@ -47,7 +47,7 @@ class Environment:
         gymnasium: Any = import_extra("control", "gymnasium", "control")
         mujoco: Any = import_extra("control", "mujoco", "control")
         # By default a warning of the simulator is written into a file of the working folder.
-        mujoco.set_mju_user_warning(_ignore)
+        mujoco.set_mju_user_warning(lambda message: None)
         try:
             self._env = gymnasium.make(name, disable_env_checker=True)
         except Exception as error:
@@ -81,7 +81,3 @@ class Environment:
         observation, reward, terminated, truncated, _ = self._env.step(scaled.astype(np.float32))
         following = np.asarray(observation, np.float32)
         return Outcome(following, float(reward), terminated, truncated)
-
-
-def _ignore(message: str) -> None:
-    """Drop a warning of the simulator."""

@@ -74,17 +74,11 @@ def windows(data: Trajectories, chosen: Bool[np.ndarray, " e"], scale: Scale, le
     counts = torch.from_numpy(np.minimum(ends - numbers, length).astype(np.int32))
     targets = _unfolded(actions, length).clone()
     targets[torch.arange(length) >= counts[:, None]] = torch.nan
-    return Split(
-        # A view, without copies of a step that is in many windows; the steps of the next
-        # trajectory in a shorter window are its padding.
-        sequences=_unfolded(steps.astype(np.float32), length),
-        lengths=counts,
-        sequence_ids=torch.arange(len(ends), dtype=torch.int32)[:, None],
-        targets=targets,
-        padded=length > 1,
-        answers=Actions(),
-        clusters=torch.from_numpy(np.arange(len(lengths), dtype=np.int32).repeat(lengths)),
-    )
+    # A view, without copies of a step that is in many windows; the steps of the next trajectory in
+    # a shorter window are its padding.
+    sequences = _unfolded(steps.astype(np.float32), length)
+    clusters = torch.from_numpy(np.arange(len(lengths), dtype=np.int32).repeat(lengths))
+    return Split.single(sequences, counts, targets, answers=Actions(), clusters=clusters)
 
 
 def episodes(
@@ -104,14 +98,10 @@ def episodes(
     sequences = torch.zeros(count, length, STATES + observations.shape[1] + actions)
     sequences[:, 0, RETURN] = target / scale.returns
     sequences[:, 0, STATES:-actions] = torch.from_numpy(scale.states(observations))
-    return Split(
-        sequences=sequences,
-        lengths=torch.ones(count, dtype=torch.int32),
-        sequence_ids=torch.arange(count, dtype=torch.int32)[:, None],
-        targets=torch.full((count, length, actions), torch.nan),
-        padded=length > 1,
-        answers=Actions(measure="normalised-return"),
-    )
+    lengths = torch.ones(count, dtype=torch.int32)
+    targets = torch.full((count, length, actions), torch.nan)
+    answers = Actions(measure="normalised-return")
+    return Split.single(sequences, lengths, targets, answers=answers)
 
 
 def returns_to_go(data: Trajectories) -> Float[np.ndarray, " v"]:

@@ -3,6 +3,7 @@
 Nothing is extracted: an archive is read member by member, and links and devices are skipped.
 """
 
+import csv
 import hashlib
 import os
 import re
@@ -11,9 +12,10 @@ import tarfile
 import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from importlib import resources
 from io import BufferedReader, BytesIO
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -41,7 +43,7 @@ class File(NamedTuple):
     def verify(self, size: int, stream: BufferedReader | BytesIO, location: str) -> None:
         """Raise UserError where `stream`, at `location`, has another size or content."""
         if self.size and size != self.size:
-            raise UserError(f"{location} has {size} bytes, {self.size} expected; get it again")
+            raise damaged(location, f"has {size} bytes, {self.size} expected")
         verify_digest(stream, self.digest, location)
 
 
@@ -82,13 +84,24 @@ class Source:
         """
         for split, expected in self.examples.items():
             if (count := len(arrays.get(f"{split}_targets", ()))) != expected:
-                raise UserError(
-                    f"{location} contains {count} examples in {split}, {expected} expected; "
-                    "get it again"
+                raise damaged(
+                    location, f"contains {count} examples in {split}, {expected} expected"
                 )
         for name, digest in self.arrays.items():
             content = BytesIO(arrays[name].tobytes())
             verify_digest(content, f"sha256:{digest}", f"{name} made from {location}")
+
+
+def digests_of(data: str) -> dict[str, Any]:
+    """The `arrays` and `files` of a `Source`: what `digests.csv` says about `data`.
+
+    A row without a number of bytes is an array that is cached, one with 0 a file of unknown size.
+    """
+    text = resources.files("tasks.data").joinpath("digests.csv").read_text("utf-8")
+    rows = [row for row in csv.DictReader(text.splitlines()) if row["data"] == data]
+    arrays = {r["item"]: r["digest"].removeprefix("sha256:") for r in rows if not r["bytes"]}
+    known = [File(r["item"], int(r["bytes"]), r["digest"], r["url"]) for r in rows if r["bytes"]]
+    return {"arrays": arrays, "files": tuple(known)}
 
 
 class Member(NamedTuple):
@@ -134,7 +147,7 @@ class SourceFiles:
         names: set[str] = set()
         for member, size in self._open():
             if member.name in names:
-                raise UserError(f"{self.path} contains {member.name} twice; get it again")
+                raise damaged(self.path, f"contains {member.name} twice")
             names.add(member.name)
             self.location = member.location
             if known := self._known(Path(member.name).name):
@@ -161,19 +174,19 @@ class SourceFiles:
 
     def _open(self) -> Iterator[tuple[Member, int]]:
         """Each file and its size."""
-        if self.path.is_dir():
-            for folder, folders, files in os.walk(self.path):
-                folders.sort()
-                for path in (Path(folder, file) for file in sorted(files)):
-                    if self._name(path.absolute().as_posix()):
-                        yield from self._open_file(path)
-            return
         if not self.path.exists():
             raise UserError(f"{self.path} does not exist; give {self.source.give}")
-        require_regular(self.path)
-        if self._name(self.path.absolute().as_posix()):
-            yield from self._open_file(self.path)
+        walk = os.walk(self.path)
+        paths = sorted(Path(folder, file) for folder, _, files in walk for file in files)
+        names = {path: self._name(path.absolute().as_posix()) for path in paths or [self.path]}
+        for path, name in names.items():
+            if name:
+                require_regular(path)
+                with path.open("rb") as stream:
+                    yield Member(name, str(path), stream), path.stat().st_size
+        if self.path.is_dir() or any(names.values()):
             return
+        require_regular(self.path)
         if known := self._known(self.path.name):
             with self.path.open("rb") as stream:
                 known.verify(self.path.stat().st_size, stream, str(self.path))
@@ -181,21 +194,18 @@ class SourceFiles:
             if member := self._name(name):
                 yield Member(member, f"{self.path}:{name}", stream), size
 
-    def _open_file(self, path: Path) -> Iterator[tuple[Member, int]]:
-        require_regular(path)
-        with path.open("rb") as stream:
-            name = self._name(path.absolute().as_posix())
-            yield Member(name, str(path), stream), path.stat().st_size
-
 
 def verify_digest(stream: BufferedReader | BytesIO, digest: str, location: str) -> None:
     """Read `stream` to its end; raise UserError on another digest, `ALGORITHM:HEX`."""
     algorithm, expected = digest.split(":")
     actual = hashlib.file_digest(stream, algorithm).hexdigest()
     if actual != expected:
-        raise UserError(
-            f"{location} has {algorithm.upper()} {actual}, {expected} expected; get it again"
-        )
+        raise damaged(location, f"has {algorithm.upper()} {actual}, {expected} expected")
+
+
+def damaged(location: object, problem: str) -> UserError:
+    """The error for what is not as it was published."""
+    return UserError(f"{location} {problem}; get it again")
 
 
 def unreadable(path: object, error: OSError) -> UserError:
@@ -251,5 +261,5 @@ def _members(path: Path) -> Iterator[tuple[str, int, IO[bytes]]]:
 
 def _limited(content: bytes, limit: int, location: str) -> bytes:
     if len(content) > limit:
-        raise UserError(f"{location} has more than {limit} bytes; get it again")
+        raise damaged(location, f"has more than {limit} bytes")
     return content

@@ -4,7 +4,7 @@ import hashlib
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -52,8 +52,8 @@ class Listing:
 
     def select(self, chosen: Bool[np.ndarray, " n"]) -> "Listing":
         """The files where `chosen` is true."""
-        parts = self.names[chosen], self.sizes[chosen], self.targets[chosen]
-        return Listing(root=self.root, names=parts[0], sizes=parts[1], targets=parts[2])
+        parts = {name: getattr(self, name)[chosen] for name in ("names", "sizes", "targets")}
+        return replace(self, **parts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,19 +71,11 @@ class ImageSplit(Split):
     pixels: int
 
     @classmethod
-    def of(cls, files: Listing, classes: int, pixels: int) -> "ImageSplit":
+    def of(cls, files: Listing, classes: int, pixels: int) -> Split:
         """The split of all images of `files`."""
-        count = len(files.targets)
-        return cls(
-            torch.empty(count, 0, dtype=torch.uint8),
-            torch.zeros(count, dtype=torch.int32),
-            torch.arange(count, dtype=torch.int32)[:, None],
-            torch.from_numpy(files.targets),
-            False,
-            files=files,
-            classes=classes,
-            pixels=pixels,
-        )
+        sequences = torch.empty(len(files.targets), 0, dtype=torch.uint8)
+        targets = torch.from_numpy(files.targets)
+        return cls.single(sequences, None, targets, files=files, classes=classes, pixels=pixels)
 
     def gather(self, examples: Int[Tensor, " b"], length: int | None = None) -> Batch:
         """The images as evaluation reads them; see `Split.gather`.

@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Bool, Float32, Float64, Int64
 
 from tasks.data.extras import import_extra
-from tasks.data.files import stamp
+from tasks.data.files import damaged, stamp
 from zoo.registry import UserError, first_line, require_memory
 
 ENDS = {"d4rl": ("terminals", "timeouts"), "minari": ("terminations", "truncations")}
@@ -54,14 +54,10 @@ class Trajectories(NamedTuple):
     @classmethod
     def join(cls, parts: Sequence["Trajectories"], attributes: Attributes) -> "Trajectories":
         """The trajectories of all parts, in order."""
-        return cls(
-            np.concatenate([part.observations for part in parts]),
-            np.concatenate([part.actions for part in parts]),
-            np.concatenate([part.rewards for part in parts]),
-            np.concatenate([part.lengths for part in parts]).cumsum(),
-            np.concatenate([part.terminal for part in parts]),
-            attributes,
-        )
+        rows = ((*part[:3], part.lengths, part.terminal) for part in parts)
+        joined = map(np.concatenate, zip(*rows, strict=True))
+        observations, actions, rewards, lengths, terminal = joined
+        return cls(observations, actions, rewards, lengths.cumsum(), terminal, attributes)
 
     @property
     def lengths(self) -> Int64[np.ndarray, " e"]:
@@ -122,9 +118,7 @@ def _read(file: Path, modified: int, size: int) -> Trajectories:
     except UserError:
         raise
     except Exception as error:  # h5py has no error type for damaged files
-        raise UserError(
-            f"{file} cannot be read as HDF5 ({first_line(error)}); get it again"
-        ) from error
+        raise damaged(file, f"cannot be read as HDF5 ({first_line(error)})") from error
     shapes = {(part.observations.shape[1], part.actions.shape[1]) for part in episodes}
     if len(shapes) > 1:
         raise UserError(f"{file} has episodes of several widths; give one environment's file")

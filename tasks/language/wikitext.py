@@ -20,6 +20,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -29,9 +30,9 @@ from jaxtyping import Int, UInt8
 
 from tasks.contract import Split, SplitName
 from tasks.data import cache
-from tasks.data.files import File, Source, SourceFiles
+from tasks.data.files import Source, SourceFiles, digests_of
 from tasks.data.sources import ImportedTask
-from tasks.language.windows import START, subset, windows
+from tasks.language.windows import START, windows
 from tasks.registry import tasks
 from zoo.registry import UserError, require_at_least
 
@@ -78,31 +79,7 @@ class WikiText(ImportedTask):
         give="the folder of wikitext-103 or wikitext-103-v1.zip, or wikitext103_valid.txt.xz and "
         "wikitext103_test.txt.xz",
         pattern=r"wiki\.(?:train|valid|test)\.tokens|wikitext103_(?:valid|test)\.txt\.xz",
-        arrays={  # their SHA-1 are those that GluonNLP lists for the published files
-            "valid_text": "9aee9f52d6e77de6c7751fc5e7c44287db3ec0eaf15477098acc6b93c1c4250b",
-            "test_text": "56db52eb157b1ab5c89646eef70510c1eca6e12a3bfdb99f0d6b05b4eacb75b9",
-        },
-        files=(
-            # As Hugging Face datasets and several independent projects list it.
-            File(
-                "wikitext-103-v1.zip",
-                190_229_076,
-                "sha256:242ba0f20b329cfdf1ccc61e9e9e5b59becf189db7f7a81cd2a0e2fc31539590",
-                "https://wikitext.smerity.com/wikitext-103-v1.zip",
-            ),
-            # As GluonNLP lists it.
-            File("wiki.train.tokens", 0, "sha1:b7497e2dfe77e72cfef5e3dbc61b7b53712ac211"),
-            File(
-                "wikitext103_valid.txt.xz",
-                327_656,
-                "sha256:fbbfcdc11a5cb88ac14a714528d830bb6c1ec528e5de77747a0c5b9193bb6c12",
-            ),
-            File(
-                "wikitext103_test.txt.xz",
-                361_312,
-                "sha256:b9aea8a2c3cbe58b1887794a2b6b9a1b1d2b21678bc756a1b2e4eafdc859922f",
-            ),
-        ),
+        **digests_of("wikitext"),
     )
 
     level: Literal["bytes", "words"] = "bytes"
@@ -132,14 +109,12 @@ class WikiText(ImportedTask):
             classes = np.concatenate(articles)
             starts = np.cumsum([0, *map(len, articles[:-1])])
         measure = "bits-per-byte" if self.level == "bytes" else "perplexity"
-        found = windows(classes, starts, self.max_len, self.vocabulary, measure)
-        requested = getattr(self, split)
-        if requested > len(found):
+        available, requested = -(-len(classes) // self.max_len), getattr(self, split)
+        if requested > available:
             raise UserError(
-                f"wikitext.{split}={requested} is out of range; give 1 to {len(found)}, or 0 for "
-                "all"
+                f"wikitext.{split}={requested} is out of range; give 1 to {available}, or 0 for all"
             )
-        return subset(found, requested) if requested else found
+        return windows(classes, starts, self.max_len, self.vocabulary, measure, requested)
 
     def word(self, token: int) -> str:
         """See `Task.word`."""
@@ -191,12 +166,7 @@ class WikiText(ImportedTask):
         return text[:cut] if split == "train" else text[cut:]
 
     def _vocabulary(self) -> "Vocabulary":
-        # Once for the splits of a run, and again where the data are imported again.
-        key = cache.find(self.cache_key), self.splits, self.words
-        if key not in _VOCABULARIES:
-            _VOCABULARIES.clear()
-            _VOCABULARIES[key] = Vocabulary.of(self.text("train").tobytes(), self.words)
-        return _VOCABULARIES[key]
+        return vocabulary_of(self, cache.find(self.cache_key))
 
 
 def article_starts(text: UInt8[np.ndarray, " v"]) -> Int[np.ndarray, " articles"]:
@@ -243,4 +213,7 @@ def words_of(text: bytes) -> Iterator[list[bytes]]:
         yield [*line.split(), END_OF_LINE]
 
 
-_VOCABULARIES: dict[tuple[Path | None, str, int], Vocabulary] = {}
+@lru_cache(maxsize=1)  # once for the splits of a run
+def vocabulary_of(task: WikiText, data: Path | None) -> Vocabulary:
+    """The vocabulary of a task; `data` are its data, another file where they are imported again."""
+    return Vocabulary.of(task.text("train").tobytes(), task.words)

@@ -3,12 +3,9 @@
 Axis letters as in `tasks.contract`, and `v` tokens of a stream.
 """
 
-from dataclasses import replace
-
 import numpy as np
 import torch
 from jaxtyping import Int
-from torch import Tensor
 
 from tasks.answers import NextTokens
 from tasks.contract import Split
@@ -23,6 +20,7 @@ def windows(
     length: int,
     vocabulary: int,
     measure: str,
+    requested: int = 0,
 ) -> Split:
     """Successive windows: the targets of window i are the tokens from i * length on.
 
@@ -38,6 +36,7 @@ def windows(
         length: l.
         vocabulary: vocabulary size, which decides the integer type.
         measure: how the loss is shown, a name in `tasks.metrics`.
+        requested: how many windows, evenly spaced; 0 for all.
     """
     count = -(-len(classes) // length)
     dtype = next(t for t in (np.uint8, np.int16, np.int32) if vocabulary <= np.iinfo(t).max + 1)
@@ -45,30 +44,15 @@ def windows(
     targets[: len(classes)] = classes
     tokens = np.full(count * length, START, dtype)
     tokens[1 : len(classes)] = classes[:-1] + 1
-    first = np.arange(count) * length
-    clusters = np.searchsorted(articles, first, side="right") - 1
-    positions: Int[Tensor, "n l"] = torch.arange(length, dtype=torch.int32).expand(count, length)
-    return Split(
-        sequences=torch.from_numpy(tokens.reshape(count, length)),
-        lengths=torch.full((count,), length, dtype=torch.int32),
-        sequence_ids=torch.arange(count, dtype=torch.int32)[:, None],
-        targets=torch.from_numpy(targets.reshape(count, length)),
-        padded=False,
-        target_positions=positions,
-        answers=NextTokens(measure=measure),
+    numbers = np.arange(count)
+    chosen = numbers[:requested] * count // requested if requested else slice(None)
+    clusters = np.searchsorted(articles, numbers[chosen] * length, side="right") - 1
+    positions = torch.arange(length, dtype=torch.int32).expand(len(clusters), length)
+    return Split.single(
+        torch.from_numpy(tokens.reshape(count, length)[chosen]),
+        None,
+        torch.from_numpy(targets.reshape(count, length)[chosen]),
+        positions,
+        NextTokens(measure=measure),
         clusters=torch.from_numpy(clusters.astype(np.int32)),
-    )
-
-
-def subset(split: Split, count: int) -> Split:
-    """`count` evenly spaced windows of a split."""
-    chosen = torch.arange(count) * len(split) // count
-    return replace(
-        split,
-        sequences=split.sequences[chosen],
-        lengths=split.lengths[chosen],
-        sequence_ids=split.sequence_ids[:count],
-        targets=split.targets[chosen],
-        target_positions=None if (at := split.target_positions) is None else at[:count],
-        clusters=None if (groups := split.clusters) is None else groups[chosen],
     )

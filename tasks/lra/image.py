@@ -18,7 +18,7 @@ from jaxtyping import UInt8
 from tasks.baselines import pixels as shallow
 from tasks.contract import Baseline, Split, SplitName
 from tasks.data.corpus import in_split, official
-from tasks.data.files import File, Source, SourceFiles
+from tasks.data.files import Source, SourceFiles, digests_of
 from tasks.data.sources import ImportedTask
 from tasks.registry import tasks
 from zoo.registry import UserError, require_at_least
@@ -60,26 +60,7 @@ class Image(ImportedTask):
         "cifar-10-binary.tar.gz",
         pattern=r"cifar10_gray_uint8\.npz|data_batch_[1-5]\.bin|test_batch\.bin",
         examples={"train": 50_000, "test": 10_000},
-        arrays={
-            "train_pixels": "ff15089219130b54c1ad77c794c4a5f662cc19d6ea78605f52dbbb64ca56fe4e",
-            "train_targets": "2b7cd2f24487317614016b72ffd53071c3062f592f0eb300c18a770d41ae1253",
-            "test_pixels": "2a23803cd10d31b0b0ea2909519f84bcc5315d26ac31a280be22f9d79d588493",
-            "test_targets": "cec8a24a1e92aa2ecaa0bbd3dbfa86bf6cd8759fbd209a832824c8cf0afca9d5",
-        },
-        files=(
-            File(
-                "cifar10_gray_uint8.npz",
-                47_185_241,
-                "sha256:0d29916bd56cd5bffe96b45eda9863210defbaa7a690d05b4fe1c0a469aee5f9",
-            ),
-            # As several independent projects list it.
-            File(
-                "cifar-10-binary.tar.gz",
-                170_052_171,
-                "sha256:c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
-                "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
-            ),
-        ),
+        **digests_of("image"),
     )
 
     size: int = SIDE
@@ -100,13 +81,15 @@ class Image(ImportedTask):
         pixels, targets = self.arrays(
             {f"{part}_pixels": f"uint8 n {PIXELS}", f"{part}_targets": "uint8 n"}
         )
-        chosen = self.subset(split, in_split(targets, split))
-        pixels = torch.from_numpy(shrink(pixels[chosen], self.size))
-        return Split.single(pixels, None, torch.from_numpy(targets[chosen]))
+        chosen, block = self.subset(split, in_split(targets, split)), SIDE // self.size
+        blocks = pixels[chosen].reshape(-1, self.size, block, self.size, block)
+        means = (blocks.sum((2, 4), dtype=np.int64) // block**2).astype(np.uint8)
+        sequences = torch.from_numpy(means.reshape(-1, self.max_len))
+        return Split.single(sequences, None, torch.from_numpy(targets[chosen]))
 
     def shallow_baselines(self) -> Mapping[str, Baseline]:
         """See `Task.shallow_baselines`: classifiers of the pixels at their places."""
-        return shallow.BASELINES
+        return shallow.MODELS
 
     @classmethod
     def convert(cls, files: SourceFiles) -> dict[str, np.ndarray]:
@@ -146,10 +129,3 @@ def to_grey(colours: UInt8[np.ndarray, "n 3 l"]) -> UInt8[np.ndarray, "n l"]:
     weights = np.float32(0.2989), np.float32(0.5870), np.float32(0.1140)
     luma = weights[0] * red + weights[1] * green + weights[2] * blue
     return (luma * np.float32(255.5)).astype(np.uint8)
-
-
-def shrink(pixels: UInt8[np.ndarray, "n l"], size: int) -> UInt8[np.ndarray, "n k"]:
-    """The means of the square blocks that make an image of `size` pixels a side, rounded down."""
-    block = SIDE // size
-    blocks = pixels.reshape(-1, size, block, size, block)
-    return (blocks.sum((2, 4), dtype=np.int64) // block**2).astype(np.uint8).reshape(-1, size**2)

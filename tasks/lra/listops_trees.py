@@ -23,8 +23,6 @@ DEPTH = 10
 MIN_CHILDREN, MAX_CHILDREN = 2, 10
 BRANCHING = 0.25
 
-_KINDS = len(OPERATORS)
-
 
 # Compiled in each process that generates: an on-disk cache of machine code needs a writable folder
 # next to the package, and importing this module would fail without one.
@@ -97,7 +95,7 @@ def draw_tree(
             complete[parent] += 1
             if complete[parent] < children[parent]:
                 break
-            operator = int(rng.random() * _KINDS)
+            operator = int(rng.random() * len(OPERATORS))
             tokens[starts[parent]] = FIRST_OPERATOR + operator
             tokens[length] = CLOSE
             length += 1

@@ -25,7 +25,6 @@ occurs twice. The task `pathfinder-lra` reads the official files, to repeat a pu
 
 import io
 import math
-import os
 import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -40,7 +39,7 @@ from PIL import Image
 
 from tasks.baselines import discs as shallow
 from tasks.contract import SPLITS, Baseline, Split, SplitName
-from tasks.data.files import Member, Source, SourceFiles
+from tasks.data.files import Member, Source, SourceFiles, damaged
 from tasks.data.sources import CachedTask, GeneratedTask, ImportedTask
 from tasks.lra import pathfinder_drawing as drawing
 from tasks.lra.pathfinder_tables import SCALES, drawing_tables
@@ -91,15 +90,17 @@ class SnakeTask(CachedTask):
     labels = ("two snakes", "one snake")
 
     def load(self, split: SplitName) -> Split:
-        """See `Task.load`."""
+        """See `Task.load`; also raises UserError where a split has fewer images than requested."""
         pixels, targets = self.arrays(
             {f"{split}_pixels": f"uint8 n {self.max_len}", f"{split}_targets": "uint8 n"}
         )
-        return Split.single(torch.from_numpy(pixels), None, torch.from_numpy(targets))
+        chosen = self.subset(split, np.arange(len(targets)))
+        pixels, targets = torch.from_numpy(pixels[chosen]), torch.from_numpy(targets[chosen])
+        return Split.single(pixels, None, targets)
 
     def shallow_baselines(self) -> Mapping[str, Baseline]:
         """See `Task.shallow_baselines`: boosted trees on the positions of the discs."""
-        return shallow.BASELINES
+        return shallow.MODELS
 
 
 @tasks.register("pathfinder")
@@ -133,12 +134,8 @@ class Pathfinder(SnakeTask, GeneratedTask):
         self._derive(max_len=self.size**2)
         self._require()
 
-    def generate(self) -> dict[str, np.ndarray]:
-        """See `GeneratedTask.generate`."""
-        return self.generate_by(os.cpu_count() or 1)
-
     def generate_by(self, workers: int) -> dict[str, np.ndarray]:
-        """The arrays to cache, drawn by that many threads; the result does not depend on them."""
+        """See `GeneratedTask.generate_by`."""
         total = self.train + self.dev + self.test
         pixels = np.empty((total, self.size, self.size), np.uint8)
         targets = np.empty(total, np.uint8)
@@ -218,12 +215,6 @@ class OfficialPathfinder(SnakeTask, ImportedTask):
     dev: int = 20_000
     test: int = 20_000
 
-    def load(self, split: SplitName) -> Split:
-        """See `Task.load`; also raises UserError where a split has fewer images than requested."""
-        whole = super().load(split)
-        chosen = torch.from_numpy(self.subset(split, np.arange(len(whole))))
-        return Split.single(whole.sequences[chosen], None, whole.targets[chosen])
-
     @classmethod
     def convert(cls, files: SourceFiles) -> dict[str, np.ndarray]:
         """See `ImportedTask.convert`."""
@@ -240,9 +231,9 @@ class OfficialPathfinder(SnakeTask, ImportedTask):
         listed = [entry for number in sorted(lists) for entry in lists[number]]
         names = [name for name, _ in listed]
         if len({*names}) < len(names):
-            raise UserError(f"{files.path} lists an image twice in its metadata; get it again")
+            raise damaged(files.path, "lists an image twice in its metadata")
         if missing := [name for name in names if name not in images]:
-            raise UserError(f"{files.path} contains no {missing[0]}; get it again")
+            raise damaged(files.path, f"contains no {missing[0]}")
         order = np.random.Generator(np.random.PCG64(ORDER_SEED)).random(len(names)).argsort()
         pixels = np.empty((len(names), cls.max_len), np.uint8)
         for row, index in enumerate(order):
@@ -271,10 +262,8 @@ def _image(file: Member) -> UInt8[np.ndarray, "h h"]:
                 return np.array(image)
             form = f"{image.mode} {image.width} x {image.height}"
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise UserError(f"{file.location} is not a readable PNG; get it again") from error
-    raise UserError(
-        f"{file.location} is {form}, grey {OFFICIAL_SIDE} x {OFFICIAL_SIDE} expected; get it again"
-    )
+        raise damaged(file.location, "is not a readable PNG") from error
+    raise damaged(file.location, f"is {form}, grey {OFFICIAL_SIDE} x {OFFICIAL_SIDE} expected")
 
 
 def _list(file: Member) -> list[tuple[str, int]]:
@@ -282,11 +271,9 @@ def _list(file: Member) -> list[tuple[str, int]]:
     entries = []
     for location, line in file.lines(FILE_LIMIT):
         if line.startswith(b"\x93NUMPY"):
-            raise UserError(f"{file.location} is a NumPy array, text expected; get it again")
+            raise damaged(file.location, "is a NumPy array, text expected")
         fields = line.split()
         if len(fields) < 4 or fields[3] not in (b"0", b"1"):
-            raise UserError(
-                f"{location} is not a folder, a file, a number and a class; get it again"
-            )
+            raise damaged(location, "is not a folder, a file, a number and a class")
         entries.append((b"/".join(fields[:2]).decode("ascii", errors="replace"), int(fields[3])))
     return entries

@@ -21,7 +21,7 @@ import torch
 
 from tasks.contract import SPLITS, Split, SplitName
 from tasks.data.corpus import FIRST_BYTE, ByteTask, pad
-from tasks.data.files import Source, SourceFiles
+from tasks.data.files import Source, SourceFiles, damaged
 from tasks.data.sources import ImportedTask
 from tasks.registry import tasks
 from zoo.registry import UserError
@@ -136,19 +136,16 @@ def _parse(line: bytes, location: str) -> tuple[list[bytes], int]:
     """The two texts and the label of a line."""
     columns = line.removesuffix(b"\n").removesuffix(b"\r").split(b"\t")
     if len(columns) != len(COLUMNS):
-        raise UserError(
-            f"{location} has {len(columns)} columns, {len(COLUMNS)} expected "
-            f"({', '.join(COLUMNS)}); get it again"
+        raise damaged(
+            location, f"has {len(columns)} columns, {len(COLUMNS)} expected ({', '.join(COLUMNS)})"
         )
     try:
         line.decode()
     except UnicodeDecodeError as error:
-        raise UserError(f"{location} is not UTF-8 at byte {error.start}; get it again") from error
+        raise damaged(location, f"is not UTF-8 at byte {error.start}") from error
     label, _, _, *texts = columns
     if label not in LABELS:
-        raise UserError(
-            f"{location} has the label {label.decode()!r}, not 0.0 or 1.0; get it again"
-        )
+        raise damaged(location, f"has the label {label.decode()!r}, not 0.0 or 1.0")
     if not all(texts):
-        raise UserError(f"{location} has an empty text; get it again")
+        raise damaged(location, "has an empty text")
     return [text[:TEXT_BYTES] for text in texts], LABELS[label]

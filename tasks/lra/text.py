@@ -21,10 +21,10 @@ import numpy as np
 
 from tasks.contract import Split, SplitName
 from tasks.data.corpus import FIRST_BYTE, ByteTask, Corpus, in_split, official, specification
-from tasks.data.files import File, Source, SourceFiles
+from tasks.data.files import Source, SourceFiles, damaged, digests_of
 from tasks.data.sources import ImportedTask
 from tasks.registry import tasks
-from zoo.registry import UserError, require_at_least
+from zoo.registry import require_at_least
 
 REVIEW_LIMIT = 1 << 20
 """Bytes of a review; the longest of the data set has 13,704."""
@@ -61,33 +61,7 @@ class Text(ByteTask, ImportedTask):
         "aclImdb_v1.tar.gz",
         pattern=r"imdb_(?:train|test)\.jsonl\.xz|(?:train|test)/(?:neg|pos)/[^/]*",
         examples={"train": 25_000, "test": 25_000},
-        arrays={
-            "train_values": "adb4d9156083e5775c19e35f96b746f60d1716683b9e6911284fc3e2c7c2157b",
-            "train_ends": "be372a94829570980862e69ae6a72318b68f58f88cbbc3de809ed398f9b80c3e",
-            "train_targets": "9964888963efd7b88e0af0bfafab25966b83719200f7a4bbfc1dc3bf45e4ea97",
-            "test_values": "75055f6305824731d1116d3ad0e8b8b18c7e2e50bddaf2786d3d4ed5ea0c19a8",
-            "test_ends": "a6b7354ea2641c635209a220dff3f2b1063d95133987ba084730216cebd7b713",
-            "test_targets": "9964888963efd7b88e0af0bfafab25966b83719200f7a4bbfc1dc3bf45e4ea97",
-        },
-        files=(
-            File(
-                "imdb_train.jsonl.xz",
-                9_103_988,
-                "sha256:ad8e53f08542ee07748dc0855b9e0cf58450e5b481877abb365e4205f39a523a",
-            ),
-            File(
-                "imdb_test.jsonl.xz",
-                8_867_268,
-                "sha256:c78edd59f77d18e6b08ba099dddd63d43dfe3daeeb3c61d1fe53511f90e07562",
-            ),
-            # As TensorFlow Datasets and several independent projects list it.
-            File(
-                "aclImdb_v1.tar.gz",
-                84_125_825,
-                "sha256:c40f74a18d3b61f90feba1e17730e0d38e8b97c05fde7008942e91923d1658fe",
-                "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz",
-            ),
-        ),
+        **digests_of("text"),
     )
 
     max_len: int = 4000
@@ -119,7 +93,7 @@ class Text(ByteTask, ImportedTask):
                 split, label, number = parts.groups()
                 splits[split][int(label == "pos"), int(number)] = file.read(REVIEW_LIMIT)
             else:
-                raise UserError(f"{file.location} is not named NUMBER_RATING.txt; get it again")
+                raise damaged(file.location, "is not named NUMBER_RATING.txt")
         arrays = {}
         for split, reviews in splits.items():
             keys = sorted(reviews)

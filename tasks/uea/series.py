@@ -22,7 +22,7 @@ from jaxtyping import Float32, Float64, Int64, UInt8
 from tasks.baselines import rocket
 from tasks.contract import Baseline, Split, SplitName
 from tasks.data.corpus import DEV_SEED, official
-from tasks.data.files import SourceFiles
+from tasks.data.files import SourceFiles, damaged
 from tasks.data.sources import ImportedTask
 from tasks.uea.ts_format import read
 from zoo.registry import UserError, require_at_least
@@ -85,7 +85,7 @@ class SeriesTask(ImportedTask):
 
     def shallow_baselines(self) -> Mapping[str, Baseline]:
         """See `Task.shallow_baselines`: linear models of statistics and of random convolutions."""
-        return rocket.BASELINES
+        return rocket.MODELS
 
     @classmethod
     def convert(cls, files: SourceFiles) -> dict[str, np.ndarray]:
@@ -97,10 +97,9 @@ class SeriesTask(ImportedTask):
             content = read(file)
             found = content.series[0].shape[1], len(content.labels)
             if found != (cls.channels, cls.classes):
-                raise UserError(
-                    f"{file.location} has {found[0]} channels and {found[1]} classes, "
-                    f"{cls.channels} and {cls.classes} expected; get it again"
-                )
+                expected = f"{cls.channels} and {cls.classes} expected"
+                problem = f"has {found[0]} channels and {found[1]} classes, {expected}"
+                raise damaged(file.location, problem)
             lengths = [len(series) for series in content.series]
             arrays[f"{part}_values"] = np.concatenate(content.series)
             arrays[f"{part}_ends"] = np.cumsum(lengths, dtype=np.int64)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float32
 
-from tasks.data.files import Member
+from tasks.data.files import Member, damaged
 from zoo.registry import UserError
 
 LINE_LIMIT = 1 << 24
@@ -55,20 +55,16 @@ def read(file: Member) -> Recordings:
     for location, line in lines:
         *channels, label = line.split(":")
         if label.strip() not in labels:
-            raise UserError(
-                f"{location} ends in the class {label.strip()[:20]!r}, which is not in "
-                "@classLabel; get it again"
+            raise damaged(
+                location, f"ends in the class {label.strip()[:20]!r}, which is not in @classLabel"
             )
         recordings.series.append(_series(channels, location))
         recordings.targets.append(labels.index(label.strip()))
         widths = [series.shape[1] for series in (recordings.series[0], recordings.series[-1])]
         if widths[0] != widths[1]:
-            raise UserError(
-                f"{location} has {widths[1]} channels, the first series has {widths[0]}; "
-                "get it again"
-            )
+            raise damaged(location, f"has {widths[1]} channels, the first series has {widths[0]}")
     if not recordings.series:
-        raise UserError(f"{file.location} has no series after @data; get it again")
+        raise damaged(file.location, "has no series after @data")
     return recordings
 
 
@@ -87,13 +83,11 @@ def _header(lines: Iterable[tuple[str, str]], location: str) -> dict[str, list[s
     for line_location, line in lines:
         key, *values = line.split()
         if not key.startswith("@"):
-            raise UserError(
-                f"{line_location} is neither a key such as @data nor a comment; get it again"
-            )
+            raise damaged(line_location, "is neither a key such as @data nor a comment")
         if key.lower() == "@data":
             return header
         header[key.lower()] = values
-    raise UserError(f"{location} has no line @data; get it again")
+    raise damaged(location, "has no line @data")
 
 
 def _labels(header: Mapping[str, list[str]], location: str) -> tuple[str, ...]:
@@ -111,16 +105,11 @@ def _series(channels: list[str], location: str) -> Float32[np.ndarray, "l f"]:
             np.array(channel.replace(MISSING, "nan").split(","), np.float32) for channel in channels
         ]
     except ValueError as error:
-        raise UserError(
-            f"{location} has a value that is no number ({error}); get it again"
-        ) from error
+        raise damaged(location, f"has a value that is no number ({error})") from error
     lengths = sorted({len(column) for column in columns})
     if len(lengths) != 1:
-        raise UserError(
-            f"{location} has channels of {' and '.join(map(str, lengths)) or 'no'} values; "
-            "get it again"
-        )
+        raise damaged(location, f"has channels of {' and '.join(map(str, lengths)) or 'no'} values")
     series = np.stack(columns, axis=1)
     if np.isinf(series).any():
-        raise UserError(f"{location} has an infinite value; get it again")
+        raise damaged(location, "has an infinite value")
     return series

@@ -192,7 +192,7 @@ def test_a_perceptron_learns_what_no_linear_model_of_the_pixels_can(monkeypatch)
         splits[name] = Split.single((bits * 255).to(torch.uint8), None, bits[:, 0] ^ bits[:, 1])
     before = torch.get_rng_state()
     assert pixels.perceptron(splits).test > 0.95
-    assert pixels.regression(splits).test < 0.7
+    assert pixels.MODELS["pixels, linear"](splits).test < 0.7
     assert torch.equal(torch.get_rng_state(), before)
 
 
