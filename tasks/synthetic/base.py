@@ -48,7 +48,7 @@ class Stream:
         if bound <= 4 * count or count**2 > 8 * bound:
             return self._shuffled(count, bound, rows)
         values = self.integers(bound, rows, count)
-        while len(repeating := _repeating(values)):
+        while len(repeating := np.flatnonzero((np.diff(np.sort(values)) == 0).any(1))):
             values[repeating] = self.integers(bound, len(repeating), count)
         return values
 
@@ -59,11 +59,6 @@ class Stream:
             keys = self.uniform(min(step, rows - first), bound)
             values[first : first + step] = keys.argsort(1, kind="stable")[:, :count]
         return values
-
-
-def _repeating(rows: Int[np.ndarray, "rows count"]) -> Int[np.ndarray, " repeating"]:
-    ordered = np.sort(rows, axis=1)
-    return np.flatnonzero((ordered[:, 1:] == ordered[:, :-1]).any(1))
 
 
 class Examples(NamedTuple):

@@ -1,16 +1,13 @@
-"""Circuits: functions of the counts of symbols, which depend on every token equally.
+"""Majority: a function of the counts of symbols, which depends on every token equally.
 
-Which of them transformers of constant depth can compute: Hahn, 2020, arXiv 1906.06755. Token 1 + i
-is the symbol i.
+Which such functions transformers of constant depth can compute: Hahn, 2020, arXiv 1906.06755.
 """
 
-from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from jaxtyping import Int
 
 from tasks.baselines import tokens
 from tasks.baselines.lookup import same_in_train, sequences
@@ -19,14 +16,24 @@ from tasks.registry import tasks
 from tasks.synthetic.base import Examples, Stream, SyntheticTask
 
 
+@tasks.register("majority")
 @dataclass(frozen=True, kw_only=True)
-class Circuit(SyntheticTask):
-    """A function of how often each symbol occurs.
+class Majority(SyntheticTask):
+    """The most frequent symbol; the lowest in case of a tie.
+
+    Token 1 + i is the symbol i.
 
     Attributes:
         max_len: tokens per example.
         symbols: number of different symbols, and of classes.
     """
+
+    name = "majority"
+    version = 1
+    caveat = (
+        "A linear model of the counts, *bag of tokens*, is the task: tokens have to be counted, "
+        "not compared. A table of the counts in train, *same counts in train*, is another way."
+    )
 
     max_len: int = 64
     symbols: int = 2
@@ -44,32 +51,12 @@ class Circuit(SyntheticTask):
             "same counts in train": partial(same_in_train, counts),
         }
 
-    @abstractmethod
-    def value(self, symbols: Int[np.ndarray, "n l"]) -> Int[np.ndarray, " n"]:
-        """The class of each row."""
-
     def draw(self, stream: Stream, count: int) -> Examples:
         """See `SyntheticTask.draw`."""
         symbols = stream.integers(self.symbols, count, self.max_len)
-        return Examples(1 + symbols, self.value(symbols))
+        counts = np.stack([(symbols == symbol).sum(1) for symbol in range(self.symbols)], axis=1)
+        return Examples(1 + symbols, counts.argmax(1))
 
     def word(self, token: int) -> str:
         """See `Task.word`: the number of the symbol, which is that of its class."""
         return str(token - 1)
-
-
-@tasks.register("majority")
-class Majority(Circuit):
-    """The most frequent symbol; the lowest in case of a tie."""
-
-    name = "majority"
-    version = 1
-    caveat = (
-        "A linear model of the counts, *bag of tokens*, is the task: tokens have to be counted, "
-        "not compared. A table of the counts in train, *same counts in train*, is another way."
-    )
-
-    def value(self, symbols: Int[np.ndarray, "n l"]) -> Int[np.ndarray, " n"]:
-        """See `Circuit.value`."""
-        counts = np.stack([(symbols == symbol).sum(1) for symbol in range(self.symbols)], axis=1)
-        return counts.argmax(1)
