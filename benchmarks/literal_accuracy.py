@@ -18,7 +18,7 @@ import torch
 from harness.classifier import Classifier
 from harness.environment import describe, pick_device, pick_precision
 from harness.plan import Plan, Request, resolve
-from harness.records.outcome import Point
+from harness.records.record import Point
 from harness.train import Progress, Trainer, fit
 from tasks.contract import SPLITS
 from tests.literal.build import build

@@ -1,11 +1,13 @@
-"""The answers to a test split by cluster, as a record holds them."""
+"""The answers to a test split by cluster, as a record holds them, and returns of rollouts."""
 
 import torch
-from jaxtyping import Int, Shaped
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from harness.records.answers import ClusterValues, CorrectAnswers
-from tasks.contract import Split
+from harness.train import Trainer
+from tasks.contract import Batch, Split
+from tasks.control.rollouts import TrajectoryTask, Windows
 
 
 def by_cluster(values: Shaped[Tensor, "n ..."], split: Split) -> CorrectAnswers | ClusterValues:
@@ -54,3 +56,20 @@ def clusters_of(split: Split) -> Int[Tensor, " n"]:
     ids = split.sequence_ids.cpu().long()
     uses = ids.flatten().bincount()[ids]
     return ids.gather(1, uses.argmax(1, keepdim=True))[:, 0]
+
+
+def roll_out(trainer: Trainer, task: TrajectoryTask, test: Split) -> ClusterValues:
+    """The normalised return of each test episode whose actions are those of the trainer's model."""
+    trainer.model.eval()
+
+    @torch.inference_mode()
+    def act(windows: Windows, count: int) -> Float[Tensor, "e a"]:
+        windows = windows.to(trainer.device)
+        mask = torch.arange(windows.shape[1], device=trainer.device) < count
+        batch = Batch(
+            windows[:, None], mask.expand(windows.shape[:2])[:, None], windows[..., -task.classes :]
+        )
+        return trainer.scores(batch)[:, count - 1].float().cpu()
+
+    returns = [task.references().normalised(one) for one in task.returns(act, test)]
+    return ClusterValues(sizes=(1,) * len(returns), sums=tuple(returns))

@@ -1,15 +1,14 @@
 """The baselines of a task, fitted step by step and stored with each step."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 
 from harness.data import Data
 from harness.environment import describe
 from harness.records.baselines import TaskBaselines
+from harness.records.fields import now
 from harness.records.spec import TaskSpec
 from harness.records.store import BaselineStore
-from tasks.baselines import BASELINES_VERSION, Fit, steps
-from tasks.metric import Metric
+from tasks.baselines import BASELINES_VERSION, steps
 
 OnStep = Callable[[str, int, int], None]
 """Called with the name of a step that begins, the number of steps before it, and of all."""
@@ -36,23 +35,14 @@ def fit(
         data = data_of(spec)
         all_steps = steps(data.task, data.splits)
         if found is None or found.version != BASELINES_VERSION or {*found.left} - {*all_steps}:
-            found = _none(spec, data.metric, tuple(all_steps))
+            found = TaskBaselines(
+                spec=spec, version=BASELINES_VERSION, metric=data.summary.metric, scores={},
+                left=tuple(all_steps), started=now(), environment=describe("cpu"),
+            )  # fmt: skip
         for name in found.left:
             on_step(name, len(all_steps) - len(found.left), len(all_steps))
-            found = _with_step(found, all_steps[name])
+            scores = {name: found.metric.value(mean) for name, mean in all_steps[name]().items()}
+            update = {"scores": {**found.scores, **scores}, "left": found.left[1:]}
+            found = found.model_copy(update=update)
             store.write(found)
         return found
-
-
-def _none(spec: TaskSpec, metric: Metric, left: tuple[str, ...]) -> TaskBaselines:
-    return TaskBaselines(
-        spec=spec, version=BASELINES_VERSION, metric=metric, scores={}, left=left,
-        started=datetime.now(UTC).isoformat(timespec="seconds"), environment=describe("cpu"),
-    )  # fmt: skip
-
-
-def _with_step(found: TaskBaselines, fit: Fit) -> TaskBaselines:
-    """With the scores of the first step that is left."""
-    scores = {name: found.metric.value(mean) for name, mean in fit().items()}
-    update = {"scores": {**found.scores, **scores}, "left": found.left[1:]}
-    return found.model_copy(update=update)

@@ -19,12 +19,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from harness.records import suites
 from harness.records.fields import Frozen
 from harness.records.suites import Question, Suite
-from harness.records.toml_files import Parts, Table, first_error, read_toml
+from harness.records.toml_files import Parts, Table, read_toml, validated
 from zoo.registry import UserError, Value, unknown
 
 SUFFIX = ".toml"
@@ -199,7 +199,4 @@ def _parse(name: str, tables: Mapping[str, Any], label: str) -> Budget:
     given = {"train": {}, **tables, "name": name}
     if name not in NAMES and isinstance(given.get("model", {}), Mapping):
         given["model"] = {**_built_in("paper").model, **given.get("model", {})}
-    try:
-        return Budget.model_validate(given)
-    except ValidationError as error:
-        raise UserError(f"{label}: {first_error(error, Budget, 'part', PARTS)}") from error
+    return validated(Budget, given, f"{label}: ", parts=PARTS)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 from harness.records.locks import Lock
-from harness.records.outcome import Point
+from harness.records.record import Point
 from zoo.registry import in_one_line
 
 
@@ -23,17 +23,8 @@ class ProgressCallback(Protocol):
         """The run ended in an unexpected error, of which `trace` is the traceback."""
 
 
-class NoProgress:
-    """A `ProgressCallback` that shows nothing."""
-
-    def phase(self, name: str) -> None:
-        """See `ProgressCallback.phase`."""
-
-    def point(self, point: Point, steps: int) -> None:
-        """See `ProgressCallback.point`."""
-
-    def failed(self, trace: str) -> None:
-        """See `ProgressCallback.failed`."""
+class NoProgress(ProgressCallback):
+    """Shows nothing."""
 
 
 class Reported:

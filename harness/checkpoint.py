@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harness.records.files import write_atomic
+from harness.records import files
 from harness.records.record import Environment
 from harness.train import Progress, Trainer
 from zoo.registry import UserError
@@ -44,15 +44,17 @@ def save(path: Path, trainer: Trainer, progress: Progress) -> None:
     Raises:
         UserError: the file cannot be written.
     """
-    state = {
+    state: dict[str, Any] = {
         "progress": progress.model_dump_json(),
         "steps": trainer.spec.steps,
         "sums": progress.sums,
         "best_state": progress.best_state,
         "model": trainer.model.state_dict(),
         "optimizer": trainer.optimizer.state_dict(),
-        "random": _random_state(trainer.device),
+        "random": {"cpu": torch.get_rng_state()},
     }
+    if trainer.device.type == "cuda":
+        state["random"]["cuda"] = torch.cuda.get_rng_state()
     write(path, state, "checkpoint")
 
 
@@ -65,14 +67,7 @@ def write(path: Path, state: Mapping[str, Any], what: str) -> None:
     buffer = io.BytesIO()
     torch.save(state, buffer)
     content = buffer.getvalue()
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, content + _trailer(content))
-    except OSError as error:
-        raise UserError(
-            f"{what} {path} cannot be written ({error.strerror}); free space, or give another "
-            "--store"
-        ) from error
+    files.save(path, content + _trailer(content), what)
 
 
 def read(path: Path) -> Any:
@@ -138,7 +133,9 @@ def load(
     with _problem(path, "its state of the optimiser does not fit this model"):
         trainer.optimizer.load_state_dict(state["optimizer"])
     with _problem(path, "its states of the random generators are not those of this machine"):
-        _set_random_state(state["random"])
+        torch.set_rng_state(state["random"]["cpu"])
+        if "cuda" in state["random"]:
+            torch.cuda.set_rng_state(state["random"]["cuda"])
     return progress
 
 
@@ -170,14 +167,3 @@ def _check_steps(progress: Progress, saved: int, expected: int) -> None:
 
 def _to_device(device: torch.device, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor.to(device) for name, tensor in tensors.items()}
-
-
-def _random_state(device: torch.device) -> dict[str, Tensor]:
-    state = {"cpu": torch.get_rng_state()}
-    return state | ({"cuda": torch.cuda.get_rng_state()} if device.type == "cuda" else {})
-
-
-def _set_random_state(state: dict[str, Tensor]) -> None:
-    torch.set_rng_state(state["cpu"])
-    if "cuda" in state:
-        torch.cuda.set_rng_state(state["cuda"])

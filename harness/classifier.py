@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from harness.records.models import Encoder, Transformer
+from harness.records.models import Encoder, SequenceModel, Transformer
 from harness.records.spec import RunSpec
 from tasks import Task
 from tasks.contract import Batch
@@ -35,6 +35,30 @@ LAYERS: Mapping[str, Callable[..., EncoderLayer]] = {
 """Kinds of layers by `SequenceModel.norm`."""
 
 
+class Layers(nn.ModuleList):
+    """Layers of a model, one after the other."""
+
+    def __init__(self, attentions: Iterable[Attention], model: SequenceModel) -> None:
+        """A layer around each attention, of the kind that `model` names."""
+        layer = partial(
+            LAYERS[model.norm],
+            feed_forward=model.feed_forward,
+            dropout=model.dropout,
+            recompute=model.recompute,
+        )
+        super().__init__(layer(attention) for attention in attentions)
+
+    def forward(
+        self, x: Float[Tensor, "b n d"], mask: Bool[Tensor, "b n"] | None
+    ) -> tuple[Float[Tensor, "b n d"], dict[str, Tensor]]:
+        """Return the tokens of the last layer, and the means of the auxiliary losses."""
+        layer_losses = []
+        for layer in self:
+            x, losses = layer(x, mask)
+            layer_losses.append(losses)
+        return x, mean_losses(layer_losses)
+
+
 class Classifier(nn.Module):
     """Encodes the sequences of an example with one encoder, and classifies the example.
 
@@ -44,34 +68,22 @@ class Classifier(nn.Module):
     def __init__(
         self,
         layers: Sequence[Attention],
+        model: Encoder,
         *,
         vocabulary: int,
         channels: int = 0,
         classes: int,
         sequences: int,
-        feed_forward: int,
-        head: int,
-        dropout: float,
-        recompute: str = "none",
-        norm: str = "pre",
-        pooling: str = "mean",
-        positions: str = "learned",
     ) -> None:
         """Build the model around `layers`, which have the same `Size`.
 
         Args:
             layers: the attention of each layer, first to last.
+            model: all that is around them; their size is that of `layers`.
             vocabulary: vocabulary size; unused where sequences are signals.
             channels: channels of a signal; 0 where sequences are tokens.
             classes: number of classes.
             sequences: t, the number of sequences of an example, 1 or 2.
-            feed_forward: hidden width of the feed-forward blocks.
-            head: hidden width of the classifier; 0 for a linear one.
-            dropout: probability after the embedding and in each layer; see `EncoderLayer`.
-            recompute: what training computes again in each layer; see `EncoderLayer`.
-            norm: kind of layer, of `LAYERS`.
-            pooling: `mean` of the tokens, or all of them as a `flatten`ed vector.
-            positions: `learned` adds a vector to each token, unless the layers are rotary.
 
         Raises:
             UserError: `flatten` with two sequences.
@@ -82,21 +94,18 @@ class Classifier(nn.Module):
             SignalEmbedding(channels, size.dim) if channels else nn.Embedding(vocabulary, size.dim)
         )
         # Rotary positions are applied to queries and keys inside the attention.
-        learned = positions == "learned" and not size.rotary
+        learned = model.positions == "learned" and not size.rotary
         self.position = nn.Embedding(size.max_len, size.dim) if learned else None
         for table in (self.token, self.position):
             if isinstance(table, nn.Embedding):
                 nn.init.normal_(table.weight, std=0.02)
-        self.dropout = Dropout(dropout)
-        self.layers = nn.ModuleList(
-            LAYERS[norm](attention, feed_forward=feed_forward, dropout=dropout, recompute=recompute)
-            for attention in layers
-        )
+        self.dropout = Dropout(model.dropout)
+        self.layers = Layers(layers, model)
         self.norm = nn.LayerNorm(size.dim)
         self.head = (
-            _flattened(size, classes, sequences, dropout)
-            if pooling == "flatten"
-            else _pooled(size.dim * (1 if sequences == 1 else 4), head, classes)
+            _flattened(size, classes, sequences, model.dropout)
+            if model.pooling == "flatten"
+            else _pooled(size.dim * (1 if sequences == 1 else 4), model.head, classes)
         )
 
     def forward(self, batch: Batch) -> tuple[Float[Tensor, "b *a classes"], dict[str, Tensor]]:
@@ -127,12 +136,8 @@ class Classifier(nn.Module):
         x = self.token(tokens)
         if self.position is not None:
             x = x + self.position.weight[: tokens.shape[1]]
-        x = self.dropout(x)
-        layer_losses = []
-        for layer in self.layers:
-            x, losses = layer(x, mask)
-            layer_losses.append(losses)
-        return self.norm(x), mean_losses(layer_losses)
+        x, losses = self.layers(self.dropout(x), mask)
+        return self.norm(x), losses
 
 
 def _pooled(width: int, hidden: int, classes: int) -> nn.Module:
@@ -210,7 +215,7 @@ def mean_losses(layers: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
     return {name: torch.stack(terms).mean() for name, terms in by_name.items()}
 
 
-def size_of(model: Transformer, task: Task, *, rotary: bool = False, short_conv: int = 0) -> Size:
+def size_of(model: Transformer, task: Task) -> Size:
     """The size of the attention layers of a model of `task`."""
     return Size(
         dim=model.dim,
@@ -218,26 +223,19 @@ def size_of(model: Transformer, task: Task, *, rotary: bool = False, short_conv:
         max_len=task.max_len,
         causal=task.causal,
         dropout=model.attention_dropout,
-        rotary=rotary,
-        short_conv=short_conv,
+        rotary=getattr(model, "positions", "") == "rotary",
+        short_conv=getattr(model, "short_conv", 0),
     )
 
 
 def build_classifier(spec: RunSpec, task: Task) -> Classifier:
     """The model of a task of sequences that `spec` describes; see `harness.model.build_model`."""
     model = cast(Encoder, spec.model)
-    size = size_of(model, task, rotary=model.positions == "rotary", short_conv=model.short_conv)
     return Classifier(
-        build(spec.layers, size, spec.options),
+        build(spec.layers, size_of(model, task), spec.options),
+        model,
         vocabulary=task.vocabulary,
         channels=task.channels,
         classes=task.classes,
         sequences=task.sequences,
-        feed_forward=model.feed_forward,
-        head=model.head,
-        dropout=model.dropout,
-        recompute=model.recompute,
-        norm=model.norm,
-        pooling=model.pooling,
-        positions=model.positions,
     )

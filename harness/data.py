@@ -18,7 +18,15 @@ TOO_LARGE = ("array is too big", "Maximum allowed dimension")
 
 
 class Summary(NamedTuple):
-    """What is in memory after the splits are released; see the properties of `Data`."""
+    """What is known of data whose splits may be released.
+
+    Attributes:
+        digests: SHA-256 of each split, by its name.
+        sizes: examples of each split, by its name.
+        has_target_positions: whether targets are at positions, rather than one for each example.
+        metric: what the score on test is.
+        dev_metric: what the score on dev is.
+    """
 
     digests: Mapping[SplitName, str]
     sizes: Mapping[SplitName, int]
@@ -60,30 +68,11 @@ class Data:
     @property
     def digests(self) -> Mapping[SplitName, str]:
         """SHA-256 of each split, by its name."""
-        return self._summary.digests
-
-    @property
-    def sizes(self) -> Mapping[SplitName, int]:
-        """Examples of each split, by its name."""
-        return self._summary.sizes
-
-    @property
-    def has_target_positions(self) -> bool:
-        """Whether targets are at positions, rather than one for each example."""
-        return self._summary.has_target_positions
-
-    @property
-    def metric(self) -> Metric:
-        """What the score on test is."""
-        return self._summary.metric
-
-    @property
-    def dev_metric(self) -> Metric:
-        """What the score on dev is."""
-        return self._summary.dev_metric
+        return self.summary.digests
 
     @cached_property
-    def _summary(self) -> Summary:
+    def summary(self) -> Summary:
+        """What stays known after the splits are released."""
         splits, classes = self.splits, self.task.classes
         return Summary(
             digests={name: split.digest() for name, split in splits.items()},

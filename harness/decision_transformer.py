@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from harness.classifier import LAYERS, mean_losses, size_of
+from harness.classifier import Layers, size_of
 from harness.records import models as specs
 from harness.records.spec import RunSpec
 from tasks import Task
@@ -36,26 +36,20 @@ class DecisionTransformer(nn.Module):
     def __init__(
         self,
         layers: Sequence[Attention],
+        model: specs.DecisionTransformer,
         *,
         state_dim: int,
         action_dim: int,
         max_steps: int,
-        feed_forward: int,
-        dropout: float,
-        recompute: str = "none",
-        norm: str = "pre",
     ) -> None:
         """Build the model around `layers`, which are causal and have the same `Size`.
 
         Args:
             layers: the attention of each layer, first to last.
+            model: all that is around them.
             state_dim: number of values of a state.
             action_dim: a, the number of values of an action.
             max_steps: largest number of steps of an episode.
-            feed_forward: hidden width of the feed-forward blocks.
-            dropout: probability after the embedding and in each layer; see `EncoderLayer`.
-            recompute: what training computes again in each layer; see `EncoderLayer`.
-            norm: kind of layer, of `harness.classifier.LAYERS`.
         """
         super().__init__()
         dim = layers[0].size.dim
@@ -65,11 +59,8 @@ class DecisionTransformer(nn.Module):
         self.embed_state = nn.Linear(state_dim, dim)
         self.embed_action = nn.Linear(action_dim, dim)
         self.embedding_norm = LayerNorm(dim)
-        self.dropout = Dropout(dropout)
-        self.layers = nn.ModuleList(
-            LAYERS[norm](attention, feed_forward=feed_forward, dropout=dropout, recompute=recompute)
-            for attention in layers
-        )
+        self.dropout = Dropout(model.dropout)
+        self.layers = Layers(layers, model)
         self.norm = nn.LayerNorm(dim)
         self.head = nn.Sequential(nn.Linear(dim, action_dim), nn.Tanh())
 
@@ -88,11 +79,8 @@ class DecisionTransformer(nn.Module):
         x = torch.stack(embedded, dim=2) + self.time(steps[..., TIME].long())[:, :, None]
         x = self.dropout(self.embedding_norm(x.flatten(1, 2)))
         mask = None if batch.mask is None else batch.mask[:, 0].repeat_interleave(3, dim=1)
-        layer_losses = []
-        for layer in self.layers:
-            x, losses = layer(x, mask)
-            layer_losses.append(losses)
-        return self.head(self.norm(x[:, 1::3])), mean_losses(layer_losses)
+        x, losses = self.layers(x, mask)
+        return self.head(self.norm(x[:, 1::3])), losses
 
 
 def build_decision_transformer(spec: RunSpec, task: Task) -> DecisionTransformer:
@@ -102,14 +90,10 @@ def build_decision_transformer(spec: RunSpec, task: Task) -> DecisionTransformer
         UserError: see `build_model`.
     """
     model = cast(specs.DecisionTransformer, spec.model)
-    size = size_of(model, task, rotary=model.positions == "rotary", short_conv=model.short_conv)
     return DecisionTransformer(
-        build(spec.layers, size, spec.options),
+        build(spec.layers, size_of(model, task), spec.options),
+        model,
         state_dim=task.channels - STATES - task.classes,
         action_dim=task.classes,
         max_steps=task.vocabulary,
-        feed_forward=model.feed_forward,
-        dropout=model.dropout,
-        recompute=model.recompute,
-        norm=model.norm,
     )

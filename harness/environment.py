@@ -101,9 +101,10 @@ def _of_process(kind: str) -> Environment:
     )
 
 
-def is_another_machine(started: Environment, current: Environment) -> bool:
-    """Whether the two environments are those of machines that differ."""
-    return any(getattr(started, name) != getattr(current, name) for name in MACHINE)
+def is_same_machine(current: Environment, started: Environment | None) -> bool:
+    """Whether a run was started on this machine; of an unknown environment, true."""
+    fields = MACHINE if started else ()
+    return all(getattr(started, name) == getattr(current, name) for name in fields)
 
 
 @contextmanager

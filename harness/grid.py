@@ -58,7 +58,7 @@ def check(plans: Sequence[Plan], store: Store) -> list[Plan]:
 
 
 def _require_batch(plan: Plan) -> None:
-    spec, examples = plan.spec, plan.data.sizes["train"]
+    spec, examples = plan.spec, plan.data.summary.sizes["train"]
     if examples < spec.train.batch:
         sized = "train" in spec.task.options
         remedy = f"set {spec.task.name}.train higher" if sized else "add rows"
@@ -102,19 +102,15 @@ class View(Protocol):
 
     def begin(self, total: int, done: int) -> None:
         """A grid of `total` runs begins; `done` of them are finished already."""
-        ...
 
     def started(self, spec: RunSpec) -> None:
         """A process was given the run."""
-        ...
 
     def ended(self, record: Record, result: Result) -> None:
         """The run has an outcome."""
-        ...
 
     def refresh(self, running: Mapping[str, State], others: Mapping[str, State]) -> None:
         """Time has passed; the states of the runs of this grid, and of those of other processes."""
-        ...
 
 
 def run_all(

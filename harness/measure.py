@@ -14,16 +14,22 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from harness.data import is_out_of_memory
+from harness.environment import merge_commits, use_threads
 from harness.layer_inputs import attentions
-from harness.plan import Plan
+from harness.model import trainable
+from harness.plan import Plan, restore
+from harness.provenance import environment_of
 from harness.records.fields import Quartiles
-from harness.records.record import Cost, Implementation, Usage
+from harness.records.record import Cost, Implementation, Record, Usage
+from harness.records.store import Store
 from harness.reference import REFERENCE, SDPA, Trial, softmax_plan, trial_of, with_fastest_backend
 from harness.timing import ROUNDS, Call, sample, wall_clock
+from harness.torch_state import unchanged
 from harness.train import Trainer, autocast
 from harness.trial import inference_call, trainer_of, training_call
 from tasks.contract import Split
 from zoo.cost import backends, flops, peak_bytes, state_bytes
+from zoo.registry import UserError
 
 
 def measure(plan: Plan) -> Cost:
@@ -61,6 +67,37 @@ def measure(plan: Plan) -> Cost:
         reference=trial.fastest(),
         inference_reference=trial.fastest_inference,
     )
+
+
+def remeasure(record: Record, store: Store) -> Record:
+    """Measure the cost of a recorded run again, write it to its record, and return the record.
+
+    For runs during which other processes used the machine. Nothing but the cost changes, and the
+    commit is added. The threads are those of the run. The lock of the run is held until the record
+    is written, so that no other process repeats the run meanwhile.
+
+    Raises:
+        UserError: another process runs it or has replaced it by one that did not finish, it was
+            made on another device, with other versions or more threads than this machine has, or
+            its task has changed.
+    """
+    path, spec = str(store.path(record.spec)), record.spec
+    with store.locked(spec, record.environment.threads) as lock:
+        if lock is None:
+            raise UserError(f"another process runs {path}; measure it when that has ended")
+        latest = store.find(spec)
+        if latest is None or latest.status != "ok":
+            raise UserError(f"{path} is no longer a finished run; run it again")
+        lock.report(phase="measure cost")
+        before = latest.environment
+        with use_threads(before.threads):
+            plan = restore(spec)
+            environment = merge_commits(before, environment_of(plan), path, "measure it there")
+            with unchanged(f"measuring {spec.attention}"):
+                cost = measure(with_fastest_backend(plan, store))
+        updated = latest.model_copy(update={"cost": cost, "environment": environment})
+        store.write(updated)
+        return updated
 
 
 def _seconds(calls: Sequence[Call], device: torch.device) -> list[list[float]]:
@@ -119,11 +156,6 @@ def _usage(
         backend=_backend(plan, trainer),
         state_bytes=_state_bytes(trainer),
     )
-
-
-def trainable(model: torch.nn.Module) -> int:
-    """The number of trainable parameters."""
-    return sum(part.numel() for part in model.parameters() if part.requires_grad)
 
 
 def flops_of(plan: Plan, train: Split) -> int:

@@ -1,13 +1,20 @@
-"""What a model takes at least, before it is allocated: parameters without activations."""
+"""The parameters of models: the memory that they take at least, and models of equal size.
 
+The memory is known before a model is allocated. For models of equal size a variant has the
+feed-forward width at which it has the parameters of softmax.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 
 from harness.environment import memory_of
-from harness.model import build_model
-from harness.plan import Plan
-from zoo.registry import require_memory
+from harness.model import build_model, trainable
+from harness.plan import Plan, Request, resolve
+from zoo.contract import Unsupported
+from zoo.registry import UserError, require_memory
 
 BYTES_PER_PARAMETER = 16
 """fp32: the weight, its gradient, and the two moments of the optimiser."""
@@ -20,6 +27,15 @@ DEPTHS = 3, 4
 
 TOO_LARGE = 2**63
 """Stands for a size that exceeds 64 bits."""
+
+REFERENCE = "softmax"
+"""The variant whose model, with the recipe's feed-forward width, has the number of parameters."""
+
+WIDTH = "feed_forward"
+"""The field of `Transformer` that is set."""
+
+TOLERANCE = 0.01
+"""Relative difference of parameters that remains, at most: the width is an integer."""
 
 
 class Footprint(NamedTuple):
@@ -79,9 +95,52 @@ def _count(plan: Plan, depth: int, device: torch.device) -> Footprint:
     spec = plan.spec.model_copy(update={"model": model_spec, "layers": layers})
     with torch.random.fork_rng(devices=[]), device:
         model = build_model(spec, plan.task)
-    parts = [*model.parameters()]
-    trained = sum(part.numel() for part in parts if part.requires_grad)
-    fixed = sum(part.numel() for part in parts if not part.requires_grad)
+    trained = trainable(model)
+    fixed = sum(part.numel() for part in model.parameters()) - trained
     buffers = sum(part.numel() * part.element_size() for part in model.buffers())
     used = BYTES_PER_PARAMETER * trained + BYTES_PER_FIXED * fixed + buffers
     return Footprint(trained + fixed, used)
+
+
+def matched(request: Request, announce: Callable[[str], None] = lambda line: None) -> Request:
+    """The request with the feed-forward width at which parameters are those of softmax.
+
+    A variant that does not support the task keeps the recipe's width: its cell is skipped.
+
+    Raises:
+        UserError: `resolve` raises it, or no width gives the number within `TOLERANCE`.
+    """
+    plan, reference = resolve(request, announce), resolve(replace(request, attention=REFERENCE))
+    for one in (plan, reference):
+        require_fit(one)
+    target = parameters(reference)
+    width = plan.spec.model.feed_forward
+    try:
+        count = parameters(plan)
+        per_unit = parameters(plan, width + 1) - count
+        width = max(1, width + round((target - count) / per_unit))
+        count = parameters(plan, width)
+    except Unsupported:
+        return replace(request, match="parameters")
+    if abs(count - target) > TOLERANCE * target:
+        raise UserError(
+            f"--match parameters: {request.attention} on {plan.task.key} has {count:,} parameters "
+            f"at feed-forward width {width}, {REFERENCE} has {target:,}; leave {request.attention} "
+            "out, or give other options or a larger --set model.feed_forward"
+        )
+    return replace(request.with_setting(f"model.{WIDTH}", width), match="parameters")
+
+
+def parameters(plan: Plan, width: int | None = None) -> int:
+    """Trainable parameters of the model of a plan, with another feed-forward width if given.
+
+    Raises:
+        Unsupported: the variant does not support the task.
+    """
+    spec = plan.spec
+    if width is not None:
+        model = spec.model.model_copy(update={WIDTH: width})
+        spec = spec.model_copy(update={"model": model})
+    with torch.random.fork_rng(devices=[]):
+        model = build_model(spec, plan.task)
+    return trainable(model)

@@ -36,3 +36,8 @@ BUILDERS: Mapping[str, Builder] = {
     "decision": build_decision_transformer,
 }
 """The builder of the model by its `kind`. What needs an extra is imported when it is called."""
+
+
+def trainable(model: nn.Module) -> int:
+    """The number of trainable parameters."""
+    return sum(part.numel() for part in model.parameters() if part.requires_grad)

@@ -5,14 +5,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
-from pydantic import ValidationError
-
 from harness import budgets
 from harness.data import Data
 from harness.records.fields import Frozen
 from harness.records.models import MODELS, Positions
 from harness.records.spec import RunSpec, TaskSpec, TrainSpec, TuningSpec, field_at
-from harness.records.toml_files import first_error
+from harness.records.toml_files import validated
 from harness.torch_state import unchanged
 from tasks import Task, create
 from tasks.blocks import shuffle_blocks
@@ -63,6 +61,12 @@ class Request:
     settings: Settings = field(default_factory=dict)
     tuning: TuningSpec | None = None
     match: Literal["parameters"] | None = None
+
+    def with_setting(self, path: str, value: Value) -> "Request":
+        """The request with a value for `OWNER.OPTION`, in place of the one that it may have."""
+        owner, _, option = path.partition(".")
+        options = {**self.settings.get(owner, {}), option: value}
+        return replace(self, settings={**self.settings, owner: options})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,7 +277,4 @@ def _validated(kind: type[S], owner: str, values: Mapping[str, Any]) -> S:
         # pydantic takes a boolean for a number.
         if isinstance(values[name], bool) and fields[name].annotation is not bool:
             raise UserError(f"{owner}.{name}={values[name]} is a boolean; give another value")
-    try:
-        return kind.model_validate(dict(values))
-    except ValidationError as error:
-        raise UserError(f"{owner}.{first_error(error, kind, 'option')}") from error
+    return validated(kind, dict(values), f"{owner}.", what="option")

@@ -15,7 +15,7 @@ from harness.plan import Plan, Request, resolve
 from harness.records.fields import Precision
 from harness.records.record import Record
 from harness.records.spec import RunSpec
-from harness.records.store import Store, name_of_run
+from harness.records.store import Store
 from harness.reference import with_fastest_backend
 from harness.timing import short_trial, timer_of
 from harness.trial import trainer_of, training_call
@@ -74,7 +74,7 @@ def row_key(spec: RunSpec) -> str:
 def _recorded(plans: Mapping[Precision, Plan], key: str, store: Store) -> Precision | None:
     """The precision of the runs of a row that the store has, if it has any."""
     spec = next(iter(plans.values())).spec
-    prefix = name_of_run(spec).removesuffix(f"{spec.seed}-{spec.id}")
+    prefix = store.name(spec).removesuffix(f"{spec.seed}-{spec.id}")
     for path in sorted(store.folder.glob(f"{prefix}*.json")):
         record = store.read_file(path.name)
         if isinstance(record, Record) and row_key(record.spec) == key:

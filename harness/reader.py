@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float
-from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from harness.batches import ShuffledBatches
@@ -85,7 +84,7 @@ class AugmentedImages:
         """The batch on the device, mixed."""
         device = self.train.targets.device
         tokens = torch.from_numpy(images).to(device)
-        targets = self.train.targets[self.decoded.examples(number).to(device)]
+        targets = self.train.targets[self.decoded.order.batch(number).to(device)]
         augment = self.spec.augment
         if augment is None or not (augment.mixup or augment.cutmix):
             return Batch(tokens, None, targets)
@@ -115,14 +114,10 @@ class DecodedBatches(Dataset):
             spec.augment.transform if spec.augment else "none", train.pixels
         )
 
-    def examples(self, number: int) -> Tensor:
-        """Indices of the examples of batch `number`."""
-        return self.order.batch(number)
-
     def __getitem__(self, number: int) -> Images | str:
         """Batch `number`, or what is wrong with an image of it."""
         try:
-            return np.stack([self._image(number, i) for i in self.examples(number).tolist()])
+            return np.stack([self._image(number, i) for i in self.order.batch(number).tolist()])
         except UserError as error:  # as text, since a process that decodes adds its traceback
             return str(error)
 

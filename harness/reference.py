@@ -7,6 +7,7 @@ shape in a process; see docs/decisions/0045-the-fastest-softmax-is-the-reference
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import attrgetter
 from typing import TypeVar
 
 import torch
@@ -16,8 +17,8 @@ from harness.environment import describe, memory_of, native_precisions
 from harness.plan import Plan
 from harness.records.record import Implementation, Precision
 from harness.records.store import Store
-from harness.timing import short_trial, timer_of
-from harness.trial import Call, inference_call, trainer_of, training_call
+from harness.timing import Call, short_trial, timer_of
+from harness.trial import inference_call, trainer_of, training_call
 from zoo.registry import changed
 from zoo.variants import variants
 
@@ -50,12 +51,14 @@ class Trial:
 
     def fastest(self, precision: Precision | None = None) -> Implementation:
         """The fastest in training; with `precision` of those in that one."""
-        return _fastest(self.training, precision)
+        training = self.training.items()
+        names = {name: s for name, s in training if precision in (None, name.precision)}
+        return fastest(names, attrgetter("backend"))
 
     @property
     def fastest_inference(self) -> Implementation:
         """The fastest in inference."""
-        return _fastest(self.inference)
+        return fastest(self.inference, attrgetter("backend"))
 
 
 Name = TypeVar("Name")
@@ -68,15 +71,9 @@ def softmax_plan(plan: Plan, implementation: Implementation) -> Plan:
     """The run of `plan` with softmax in place of its variants."""
     options = changed(variants.find(REFERENCE), {"backend": implementation.backend})
     train = plan.spec.train.model_copy(update={"precision": implementation.precision})
-    spec = plan.spec.model_copy(
-        update={
-            "attention": REFERENCE,
-            "layers": (REFERENCE,) * plan.spec.model.depth,
-            "options": {REFERENCE: options},
-            "train": train,
-        }
-    )
-    return replace(plan, spec=spec)
+    changes = {"attention": REFERENCE, "options": {REFERENCE: options}, "train": train}
+    changes["layers"] = (REFERENCE,) * plan.spec.model.depth
+    return replace(plan, spec=plan.spec.model_copy(update=changes))
 
 
 def with_fastest_backend(plan: Plan, store: Store | None = None) -> Plan:
@@ -145,14 +142,12 @@ def _trial(plan: Plan) -> Trial | None:
         trainers[implementation] = trainer_of(softmax_plan(plan, implementation), train)
         return training_call(trainers[implementation])
 
-    def make_inference(implementation: Implementation) -> Call:
-        return inference_call(trainers[implementation])
-
     names = _candidates(plan)
     if len(names) == 1:
         return Trial(dict.fromkeys(names, 1.0), dict.fromkeys(names, 1.0))
     training = short_trial({name: partial(make, name) for name in names}, timer)
-    inference = short_trial({name: partial(make_inference, name) for name in trainers}, timer)
+    made = {name: partial(inference_call, trainer) for name, trainer in trainers.items()}
+    inference = short_trial(made, timer)
     return Trial(training, inference) if training and inference else None
 
 
@@ -171,10 +166,3 @@ def _candidates(plan: Plan) -> list[Implementation]:
         for backend in BACKENDS[spec.device]
         if backend != NAIVE or formula_fits(weights, precision, spec.device)
     ]
-
-
-def _fastest(
-    seconds: Mapping[Implementation, float], precision: Precision | None = None
-) -> Implementation:
-    names = [name for name in seconds if precision in (None, name.precision)]
-    return fastest({name: seconds[name] for name in names}, lambda name: name.backend)

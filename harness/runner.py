@@ -4,19 +4,19 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable
-from datetime import UTC, datetime
+from functools import partial
 from typing import cast
 
 import torch
 
 from harness import checkpoint, weights
-from harness.answers import by_cluster
+from harness.answers import by_cluster, roll_out
 from harness.callbacks import NoProgress, ProgressCallback
 from harness.data import is_out_of_memory
-from harness.environment import is_another_machine, merge_commits
+from harness.environment import is_same_machine, merge_commits
 from harness.interrupts import Interrupts
-from harness.measure import flops_of, measure, trainable
-from harness.model import build_model
+from harness.measure import flops_of, measure
+from harness.model import build_model, trainable
 from harness.plan import Plan
 from harness.provenance import (
     environment_of,
@@ -25,11 +25,10 @@ from harness.provenance import (
     is_baseline,
     options_of,
 )
-from harness.records.outcome import Final, Point
-from harness.records.record import FINAL, Cost, Environment, Record, Status
+from harness.records.fields import now
+from harness.records.record import FINAL, Cost, Final, Point, Record, Status
 from harness.records.store import Store
 from harness.reference import with_fastest_backend
-from harness.rollouts import roll_out
 from harness.torch_state import unchanged
 from harness.train import DivergedError, Progress, Trainer, fit
 from tasks.contract import SPLITS, Split
@@ -60,7 +59,7 @@ class Attempt:
         self.weights = store.weights(plan.spec) if keep else None
         self.save_every, self.clock, self.save_at = save_every, clock, 0.0
         self.interrupts = Interrupts()
-        self.started = datetime.now(UTC).isoformat(timespec="seconds")
+        self.started = now()
         self.start = time.perf_counter()
         self.environment = environment_of(plan)
         self.progress = Progress(environment=self.environment)
@@ -71,7 +70,7 @@ class Attempt:
 
     def record(self, status: Status, reason: str) -> Record:
         """The record of the run so far."""
-        data = self.plan.data
+        data = self.plan.data.summary
         return Record(
             spec=self.spec,
             status=status,
@@ -127,13 +126,11 @@ class Attempt:
 
     def _resume(self, trainer: Trainer) -> None:
         """Continue from the checkpoint of an earlier process, if it is one of this machine."""
-
-        def is_ours(environment: Environment | None) -> bool:
-            return environment is None or not is_another_machine(environment, self.environment)
-
         problem = f"{self.path} is of another machine"
         try:
-            progress = checkpoint.load(self.path, trainer, is_ours)
+            progress = checkpoint.load(
+                self.path, trainer, partial(is_same_machine, self.environment)
+            )
         except checkpoint.DamagedError as error:
             progress, problem = None, str(error)
         if progress is None:
@@ -187,7 +184,7 @@ class Attempt:
         else:
             sample = by_cluster(trainer.evaluate(test).values, test)
         return Final(
-            score=self.plan.data.metric.value(sample.mean),
+            score=self.plan.data.summary.metric.value(sample.mean),
             test_examples=len(test),
             dev=cast(float, self.progress.best),
             best_step=self.progress.best_step,

@@ -6,11 +6,11 @@ number of tokens, and n-grams of every order. Trees are boosted more slowly than
 
 import time
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from functools import partial
 
 from harness.data import Data
 from harness.environment import describe
+from harness.records.fields import now
 from harness.records.shallow import ShallowModel, ShallowStudy
 from tasks import Task, create
 from tasks.baselines import discs, listops, pixels, tokens
@@ -39,8 +39,7 @@ def study(name: str) -> ShallowStudy:
     Raises:
         UserError: its data are missing.
     """
-    started = datetime.now(UTC).isoformat(timespec="seconds")
-    task = create(name, **SETTINGS[name])
+    started, task = now(), create(name, **SETTINGS[name])
     data, fitted = Data.of(task), []
     for label, fit in models(task).items():
         start = time.perf_counter()
@@ -49,7 +48,7 @@ def study(name: str) -> ShallowStudy:
         fitted.append(ShallowModel(name=label, dev=score.dev, test=score.test, seconds=seconds))
     return ShallowStudy(
         task=task.key,
-        sizes={str(split): count for split, count in data.sizes.items()},
+        sizes={str(split): count for split, count in data.summary.sizes.items()},
         digests={str(split): digest for split, digest in data.digests.items()},
         models=tuple(fitted),
         started=started,

@@ -1,7 +1,6 @@
 """The runs of a sweep: one option of the task, the model, the training or a variant is varied."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from harness.environment import describe
@@ -40,8 +39,7 @@ def varied(request: Request, field: str, values: Sequence[str]) -> list[Request]
         raise UserError(
             f"--set {owner}.{option}={own[option]} gives a field that is swept; leave it out"
         )
-    settings = [{**request.settings, owner: {**own, option: value}} for value in values]
-    return [replace(request, settings=given) for given in settings]
+    return [request.with_setting(f"{owner}.{option}", value) for value in values]
 
 
 def require_one_processor(plans: Sequence[Plan], store: Store) -> None:

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from harness.batches import ShuffledBatches, in_order
 from harness.reader import reader
 from harness.records.fields import Seconds
-from harness.records.outcome import Point
-from harness.records.record import Environment
+from harness.records.record import Environment, Point
 from harness.records.spec import TrainSpec
 from harness.schedules import SCHEDULES
 from harness.timing import synchronise

@@ -1,19 +1,15 @@
 """Models on real batches, whose training steps and inference are timed."""
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
 
 from harness.model import build_model
 from harness.plan import Plan
+from harness.timing import Call
 from harness.train import Trainer
 from tasks.contract import Split
 
 LEAST_STEPS = 110
 """Steps of the recipe of a timed model, at least: its schedule must not end while it is timed."""
-
-Call = Callable[[], Any]
 
 
 def trainer_of(plan: Plan, train: Split, compiled: bool | None = None) -> Trainer:

@@ -114,11 +114,9 @@ def _require_free(request: Request, path: str) -> None:
 
 def _at(request: Request, grid_point: Point, tuning: TuningSpec | None) -> Request:
     """The request at a point of a grid."""
-    settings = {owner: dict(own) for owner, own in request.settings.items()}
     for path, value in grid_point.items():
-        owner, _, name = path.partition(".")
-        settings.setdefault(owner, {})[name] = value
-    return replace(request, settings=settings, tuning=tuning)
+        request = request.with_setting(path, value)
+    return replace(request, tuning=tuning)
 
 
 def _values(request: Request, path: str, texts: Sequence[str]) -> tuple[Value, ...]:

@@ -105,7 +105,7 @@ def left_out(runs: pd.DataFrame) -> str:
 def row_labels(runs: pd.DataFrame, varied: str = "") -> pd.Series:
     """The variant of each run, with the options that were set, or that other runs have otherwise.
 
-    As `harness.records.suites.label_of`: `primal[rank=8]`, `softmax+primal[primal.rank=8]`.
+    As `harness.records.spec.label_of`: `primal[rank=8]`, `softmax+primal[primal.rank=8]`.
     """
     labels = {}
     for attention, same in runs.groupby("attention", sort=False):

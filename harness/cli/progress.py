@@ -19,8 +19,7 @@ from rich.progress import (
 )
 
 from harness.records.locks import State
-from harness.records.outcome import Point
-from harness.records.record import FINAL, Record
+from harness.records.record import FINAL, Point, Record
 from harness.records.spec import RunSpec
 from zoo.registry import printable
 

@@ -130,7 +130,7 @@ def train(options: RunOptions) -> "tuple[Outcomes, int]":
     """
     from harness.cli import tuning
     from harness.events import require_tensorboard
-    from harness.matching import matched
+    from harness.memory import matched
     from harness.records.store import Store
     from harness.sweep import require_one_processor, varied
 
@@ -196,8 +196,8 @@ def _content(outcomes: "Outcomes", options: RunOptions) -> Any:
 def _remeasure(options: RunOptions) -> Answer:
     """Measure the cost of every finished run of a store again; exit 1 if one cannot be."""
     from harness.environment import keep_freed_memory
+    from harness.measure import remeasure
     from harness.records.store import Store
-    from harness.remeasure import remeasure
     from harness.runner import reason_of
 
     keep_freed_memory()

@@ -6,6 +6,7 @@ import torch
 
 from harness.cost.work import Work, prepare
 from harness.data import is_out_of_memory
+from harness.model import trainable
 from harness.records.cost import CostSpec, Limits, Measured
 from harness.records.fields import Quartiles
 from harness.reference import BACKENDS, NAIVE, REFERENCE, SDPA, fastest, formula_fits
@@ -47,7 +48,9 @@ def measure_cell(spec: CostSpec, limits: Limits, budget: float, timeout: float) 
     reference = fastest(softmax, lambda name: name) if softmax else ""
     # `auto` is the default, which options leave out.
     if REFERENCE in spec.options and "backend" not in spec.options[REFERENCE] and reference:
-        spec = with_backend(spec, reference)
+        softmax_options = {**spec.options[REFERENCE], "backend": reference}
+        options = {**spec.options, REFERENCE: softmax_options}
+        spec = spec.model_copy(update={"options": options})
         work = prepare(spec)
     works = [work]
     if reference and spec != reference_of(spec, reference):
@@ -67,7 +70,7 @@ def measure_cell(spec: CostSpec, limits: Limits, budget: float, timeout: float) 
         analytic_flops=analytic_flops(spec, work.module),
         backend=_backend(spec, work.module),
         required_bytes=required_bytes(spec, work),
-        parameters=_parameters(work),
+        parameters=trainable(work.module),
         state_bytes=work.state_bytes,
         limits=limits,
         reference=reference,
@@ -80,12 +83,6 @@ def reference_of(spec: CostSpec, backend: str = SDPA) -> CostSpec:
     """The measurement of softmax, by a backend, that `spec` is compared with."""
     options = {REFERENCE: changed(variants.find(REFERENCE), {"backend": backend})}
     return spec.model_copy(update={"attention": REFERENCE, "options": options, "overrides": {}})
-
-
-def with_backend(spec: CostSpec, backend: str) -> CostSpec:
-    """The measurement with a backend of softmax in place of `auto`."""
-    softmax = {**spec.options[REFERENCE], "backend": backend}
-    return spec.model_copy(update={"options": {**spec.options, REFERENCE: softmax}})
 
 
 def memory_batch(spec: CostSpec) -> int:
@@ -111,7 +108,7 @@ def required_bytes(spec: CostSpec, work: Work) -> int:
     layers = spec.model.depth if spec.model else 1
     transfers = layers * tokens * spec.dim * item * (4 if training else 2)
     per_parameter = (2 if training else 1) + (OPTIMISER_TRANSFERS if spec.model and training else 0)
-    return transfers + 4 * per_parameter * _parameters(work) + (work.state_bytes or 0)
+    return transfers + 4 * per_parameter * trainable(work.module) + (work.state_bytes or 0)
 
 
 def analytic_flops(spec: CostSpec, module: torch.nn.Module) -> int | None:
@@ -161,10 +158,6 @@ def _memory(spec: CostSpec, work: Work) -> tuple[int, int]:
     work.call()
     peak = max(1, peak_bytes(work.call, torch.device(spec.device)))
     return peak, peak + (work.state_bytes or 0)
-
-
-def _parameters(work: Work) -> int:
-    return sum(p.numel() for p in work.module.parameters() if p.requires_grad)
 
 
 def _backend(spec: CostSpec, module: torch.nn.Module) -> str:

@@ -5,15 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pydantic import ValidationError
-
 from harness import budgets
 from harness.cost.cell import reference_of
 from harness.cost.work import require_supported
 from harness.environment import describe
 from harness.records.cost import CostSpec, Level, Pass
 from harness.records.models import Encoder
-from harness.records.toml_files import first_error
+from harness.records.toml_files import validated
 from harness.reference import NAIVE, REFERENCE, SDPA
 from zoo.composition import Composition
 from zoo.contract import Size, Unsupported
@@ -192,7 +190,5 @@ def _model(request: CostRequest) -> Encoder:
     for name in given:
         if name not in SETTINGS:
             raise UserError(unknown(f"option of {MODEL}", name, SETTINGS))
-    try:
-        return Encoder.model_validate({**recipe, **own, "positions": "learned", **given})
-    except ValidationError as error:
-        raise UserError(f"{MODEL}.{first_error(error, Encoder, 'option')}") from error
+    values = {**recipe, **own, "positions": "learned", **given}
+    return validated(Encoder, values, f"{MODEL}.", what="option")

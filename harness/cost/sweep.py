@@ -2,13 +2,13 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
 from operator import attrgetter
 
 from harness.cost.process import Outcome
 from harness.environment import describe
 from harness.provenance import options_of
 from harness.records.cost import CostRecord, CostSpec
+from harness.records.fields import now
 from harness.records.store import CostStore
 from zoo.variants import variants
 
@@ -63,7 +63,7 @@ def _measured(
     spec: CostSpec, reason: str, measure: Measure, clock: Callable[[], float]
 ) -> CostRecord:
     """The record of a measurement, which is skipped where there is a reason."""
-    started, start = datetime.now(UTC).isoformat(timespec="seconds"), 0.0 if reason else clock()
+    started, start = now(), 0.0 if reason else clock()
     outcome = Outcome("skipped", reason, None) if reason else measure(spec)
     return CostRecord(
         spec=spec,

@@ -64,7 +64,7 @@ def require_supported(spec: CostSpec) -> None:
 
 
 def _layer_work(spec: CostSpec) -> Work:
-    layer = _layers(spec, depth=1, causal=spec.causal)[0].to(spec.device)
+    layer = _layers(spec)[0].to(spec.device)
     if spec.operation == "decode":
         return _decoding(spec, layer)
     x = torch.randn(spec.batch, spec.length, spec.dim, device=spec.device)
@@ -90,14 +90,11 @@ def _step_work(spec: CostSpec) -> Work:
     targets = torch.randint(CLASSES, (spec.batch,))
     split = Split.single(tokens, torch.full((spec.batch,), spec.length), targets).to(spec.device)
     model = Classifier(
-        _layers(spec, depth=model_spec.depth, causal=spec.causal),
+        _layers(spec),
+        model_spec,
         vocabulary=VOCABULARY,
         classes=CLASSES,
         sequences=1,
-        feed_forward=model_spec.feed_forward,
-        head=model_spec.head,
-        dropout=model_spec.dropout,
-        recompute=model_spec.recompute,
     ).to(spec.device)
     trainer = Trainer(model, split, _recipe(spec), seed=0)
     if spec.operation == "train":
@@ -106,13 +103,10 @@ def _step_work(spec: CostSpec) -> Work:
     return Work(_evaluation(spec, model, lambda: model(batch)), model)
 
 
-def _layers(spec: CostSpec, *, depth: int, causal: bool) -> list[Attention]:
+def _layers(spec: CostSpec) -> list[Attention]:
+    depth, dropout = (spec.model.depth, spec.model.attention_dropout) if spec.model else (1, 0.0)
     size = Size(
-        dim=spec.dim,
-        heads=spec.heads,
-        max_len=spec.length,
-        causal=causal,
-        dropout=spec.model.attention_dropout if spec.model else 0.0,
+        dim=spec.dim, heads=spec.heads, max_len=spec.length, causal=spec.causal, dropout=dropout
     )
     return build(Composition.parse(spec.attention).layers(depth), size, spec.options)
 

@@ -6,7 +6,7 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import Literal
+from typing import Literal, TypeVar
 
 from harness.engines.jobs import CellView, Pool
 
@@ -33,13 +33,15 @@ class Resources:
 Factory = Callable[[Resources, Path, CellView], Pool]
 """Makes an engine for runs whose records are in a folder; the view shows runs of this process."""
 
+F = TypeVar("F", bound=Factory)
+
 _REGISTERED: dict[str, Factory] = {}
 
 
-def engine(name: str) -> Callable[[Factory], Factory]:
-    """A decorator: the function makes the engine of that name."""
+def engine(name: str) -> Callable[[F], F]:
+    """A decorator: the class or function makes the engine of that name."""
 
-    def register(factory: Factory) -> Factory:
+    def register(factory: F) -> F:
         _REGISTERED[name] = factory
         return factory
 

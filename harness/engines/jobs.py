@@ -97,7 +97,6 @@ class Pool(Protocol):
 
     def submit(self, job: Job) -> None:
         """Start a job."""
-        ...
 
     def finished(self) -> Sequence[tuple[Job, Result]]:
         """The jobs that have ended since the last call; waits a moment for one."""
@@ -105,7 +104,6 @@ class Pool(Protocol):
 
     def close(self) -> None:
         """End all processes; runs in progress write a checkpoint first."""
-        ...
 
 
 @runtime_checkable
@@ -153,7 +151,7 @@ def take(job: Job, view: CellView) -> Result:
         if job.restart:
             path.unlink(missing_ok=True)
         callback = Reported(view.callback(job.spec), lock)
-        run(_plan(job), store, callback, keep=job.keep, cost=job.cost)
+        run(_restored(job.spec.model_dump_json()), store, callback, keep=job.keep, cost=job.cost)
         return Result("done", new=True)
 
 
@@ -166,26 +164,20 @@ def give_up(job: Job, reason: str) -> Result:
     with _unfinished(job) as lock:
         if isinstance(lock, Result):
             return lock
-        save_record(failure(_plan(job), job.store, reason), job.store)
+        plan = _restored(job.spec.model_dump_json())
+        save_record(failure(plan, job.store, reason), job.store)
         return Result("done", new=True)
 
 
 @contextmanager
 def _unfinished(job: Job) -> Iterator[Lock | Result]:
-    """The lock of a run without an outcome, else `busy` or `done`.
-
-    The state of the run is kept where it has a checkpoint to continue from.
-    """
-    store, spec = job.store, job.spec
-    lock = store.locks.acquire(job.name, threads=torch.get_num_threads(), steps=spec.train.steps)
-    if lock is None:
-        yield Result("busy")
-        return
-    try:
-        done = has_outcome(store.find(spec), job.before, rerun=job.rerun)
-        yield Result("done") if done else lock
-    finally:
-        lock.release(keep_state=store.checkpoint(spec).exists())
+    """The lock of a run without an outcome, else `busy` or `done`."""
+    with job.store.locked(job.spec, torch.get_num_threads()) as lock:
+        if lock is None:
+            yield Result("busy")
+        else:
+            done = has_outcome(job.store.find(job.spec), job.before, rerun=job.rerun)
+            yield Result("done") if done else lock
 
 
 def has_outcome(record: Record | None, before: str, *, rerun: bool) -> bool:
@@ -199,10 +191,6 @@ def has_outcome(record: Record | None, before: str, *, rerun: bool) -> bool:
     if record.started == before:
         return record.status in FINAL and not rerun
     return True
-
-
-def _plan(job: Job) -> Plan:
-    return _restored(job.spec.model_dump_json())
 
 
 @lru_cache(maxsize=1)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.engines.choice import Resources, engine
-from harness.engines.jobs import CellView, Job, Pool, Result, execute
+from harness.engines.jobs import CellView, Job, Result, execute
 from tasks.data.extras import import_extra
 from zoo.registry import in_one_line
 
@@ -17,35 +17,26 @@ SECONDS_TO_END = 60.0
 
 
 @engine("ray")
-def create(resources: Resources, store: Path, view: CellView) -> Pool:
-    """The engine on a Ray cluster."""
-    return RayCluster(resources.workers, resources.threads or 1, resources.device == "cuda")
-
-
 class RayCluster:
     """A Ray task for each run, on the cluster of `RAY_ADDRESS`, or one of this machine.
 
     A task whose process or node ends before the run does counts as died; Ray does not repeat it.
     """
 
-    def __init__(self, workers: int, threads: int, gpu: bool) -> None:
+    def __init__(self, resources: Resources, store: Path, view: CellView) -> None:
         """Connect to the cluster.
-
-        Args:
-            workers: runs at once; 0 for as many as the cluster has room for.
-            threads: CPUs of a run.
-            gpu: whether a run has a GPU.
 
         Raises:
             Unsupported: Ray is not installed.
         """
         self.ray: Any = import_extra("--engine ray", "ray", "ray")
-        self.workers, self.threads = workers, threads
+        self.workers, self.threads = resources.workers, resources.threads or 1
         self.running: dict[Any, Job] = {}
         handler = signal.getsignal(signal.SIGTERM)
         self.ray.init(include_dashboard=False, log_to_driver=False, logging_level="ERROR")
         signal.signal(signal.SIGTERM, handler)  # Ray replaces it by one that exits
-        options = {"num_cpus": threads, "num_gpus": int(gpu), "max_retries": 0}
+        gpus = int(resources.device == "cuda")
+        options = {"num_cpus": self.threads, "num_gpus": gpus, "max_retries": 0}
         self.execute = self.ray.remote(**options)(execute)
         # Its process ends with it.
         self.execute_isolated = self.ray.remote(**options, max_calls=1)(execute)

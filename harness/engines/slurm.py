@@ -8,7 +8,7 @@ from types import FrameType
 from typing import Any
 
 from harness.engines.choice import Resources, engine
-from harness.engines.jobs import CellView, Job, Pool, Result, execute
+from harness.engines.jobs import CellView, Job, Result, execute
 from harness.interrupts import Interrupts
 from tasks.data.extras import import_extra
 from zoo.registry import UserError, in_one_line
@@ -61,24 +61,20 @@ class SlurmTask:
 
 
 @engine("slurm")
-def create(resources: Resources, store: Path, view: CellView) -> Pool:
-    """The engine of Slurm; its scripts and logs are in the store."""
-    return SlurmJobs(store / ".jobs", resources)
-
-
 class SlurmJobs:
-    """A job of Slurm for each run.
+    """A job of Slurm for each run; its scripts and logs are in the store.
 
     Where there is no Slurm, a job is a process of this machine.
     """
 
-    def __init__(self, folder: Path, resources: Resources) -> None:
+    def __init__(self, resources: Resources, store: Path, view: CellView) -> None:
         """Prepare; nothing is submitted yet.
 
         Args:
-            folder: for the scripts and logs of jobs, on a file system of all machines.
             resources: `workers` are jobs at once, 0 for all; `parameters` those of `sbatch`, such
                 as `partition`, and of submitit, such as `timeout_min`.
+            store: the folder of the records, on a file system of all machines.
+            view: unused: no run is of this process.
 
         Raises:
             UserError: submitit is not installed, or does not accept a parameter.
@@ -86,7 +82,7 @@ class SlurmJobs:
         submitit: Any = import_extra("--engine slurm", "submitit", "slurm")
         self.workers, self.threads = resources.workers, resources.threads or 1
         self.running: list[tuple[Any, Job]] = []
-        self.executor = submitit.AutoExecutor(folder=folder.absolute())
+        self.executor = submitit.AutoExecutor(folder=store.absolute() / ".jobs")
         named = {
             name if name in SHARED else f"slurm_{name}": int(text) if text.isdecimal() else text
             for name, text in resources.parameters.items()

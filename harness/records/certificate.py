@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Literal
 
-from pydantic import ValidationError
-
 from harness.records.fields import Frozen, Time
 from harness.records.files import write_atomic
 from harness.records.record import Environment
@@ -77,7 +75,7 @@ def read_certificates(store: Path) -> dict[str, Certificate]:
             one = Certificate.model_validate_json(path.read_text("utf-8"), strict=True)
             if path.stem != one.variant:
                 raise ValueError(f"it is of {one.variant}")
-        except (OSError, ValueError, ValidationError) as error:
+        except (OSError, ValueError) as error:
             raise UserError(
                 f"{path} is not a certificate; delete it, and run: harness check {path.stem} "
                 f"--store {store}"

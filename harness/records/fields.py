@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable, Iterable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import numpy as np
@@ -43,6 +43,11 @@ def _check_time(text: str) -> str:
 
 Time = Annotated[str, AfterValidator(_check_time)]
 """A date and time in UTC, ISO 8601."""
+
+
+def now() -> str:
+    """The time, to the second, as records have it."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 class Frozen(BaseModel):

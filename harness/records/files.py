@@ -7,10 +7,14 @@ import platform
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import psutil
+from pydantic import BaseModel, ValidationError
 
 from zoo.registry import UserError
+
+M = TypeVar("M", bound=BaseModel)
 
 
 def require_writable(folder: Path, what: str, remedy: str) -> None:
@@ -35,6 +39,30 @@ def write_atomic(path: Path, content: bytes) -> Path:
     """
     (written,) = write_all({path: content})
     return written
+
+
+def save(path: Path, content: bytes, what: str) -> Path:
+    """`write_atomic` into a store; `what` names the file in a message.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
+    try:
+        return write_atomic(path, content)
+    except OSError as error:
+        raise UserError(
+            f"{what} {path} cannot be written ({error.strerror}); free space, or give another "
+            "--store"
+        ) from error
+
+
+def read_model(path: Path, kind: type[M]) -> M | None:
+    """The model in a JSON file; None where there is none, or the file is damaged."""
+    try:
+        # Opening a named pipe would block for ever.
+        return kind.model_validate_json(path.read_bytes()) if path.is_file() else None
+    except (OSError, ValidationError):
+        return None
 
 
 def write_all(contents: Mapping[Path, bytes]) -> list[Path]:

@@ -7,23 +7,21 @@ each level, `model.dim`; see `docs/records.md`.
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from harness.records.baselines import TaskBaselines, name_of_task
 from harness.records.cost import CostRecord
 from harness.records.fields import Frozen, Quartiles
+from harness.records.interval import interval_of
 from harness.records.record import Cost, Record
+from harness.records.sample import Sample
+from harness.records.spec import by_option, label_of, row_of
 from harness.records.store import BaselineStore, CostStore, Store
-from harness.records.suites import label_of
 from harness.records.tuning import distance
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 Cells = dict[str, Any]
-
-OF_ALL = ("model", "train")
-"""Owners of fields that are not a variant's."""
 
 OF_METRIC = {"unit", "better", "digits", "chance", "scale", "exponential"}
 """Fields of a metric that are columns of the same name."""
@@ -42,7 +40,10 @@ seconds over the least that the device needs; see `harness.records.cost.Measured
 TEXTS = ("no_ratio", "reference", "backend")
 """Those of them that are texts, empty where nothing was measured."""
 
-OF_COSTS = {"attention", "level", "length", "batch", "batching", "dim", "heads"}
+OF_COSTS = (
+    "attention", "level", "length", "batch", "batching", "dim", "heads", "causal", "precision",
+    "device", "machine", "threads",
+)  # fmt: skip
 """Fields of a cost's specification that are columns of the same name."""
 
 OUTCOME = (
@@ -58,7 +59,7 @@ OUTCOME = (
 """Numbers of a run that not every run has."""
 
 
-def frame(folder: Path | str) -> "pd.DataFrame":
+def frame(folder: Path | str) -> pd.DataFrame:
     """The runs of a store, a row each; files that are no record are left out.
 
     Raises:
@@ -67,7 +68,7 @@ def frame(folder: Path | str) -> "pd.DataFrame":
     return of_records(Store(Path(folder)).read()[0])
 
 
-def costs(folder: Path | str) -> "pd.DataFrame":
+def costs(folder: Path | str) -> pd.DataFrame:
     """The measurements of `harness cost` in a store, a row each.
 
     Raises:
@@ -76,7 +77,7 @@ def costs(folder: Path | str) -> "pd.DataFrame":
     return of_costs(CostStore.within(Path(folder)).read()[0])
 
 
-def baselines(folder: Path | str) -> "pd.DataFrame":
+def baselines(folder: Path | str) -> pd.DataFrame:
     """The baselines of the tasks in a store; see `of_baselines`.
 
     Raises:
@@ -85,30 +86,21 @@ def baselines(folder: Path | str) -> "pd.DataFrame":
     return of_baselines(BaselineStore.within(Path(folder)).read()[0])
 
 
-def of_baselines(found: Iterable[TaskBaselines]) -> "pd.DataFrame":
+def of_baselines(found: Iterable[TaskBaselines]) -> pd.DataFrame:
     """A row for each baseline of a task.
 
     Columns: `data` and `task` as those of a run; `version` of the set of baselines, `complete`;
     `name`, `score`, as that of a run.
     """
-    import pandas as pd
-
     rows = [
-        {
-            "data": name_of_task(baselines.spec),
-            "task": baselines.spec.key,
-            "version": baselines.version,
-            "complete": not baselines.left,
-            "name": name,
-            "score": score,
-        }
-        for baselines in found
-        for name, score in baselines.scores.items()
+        (name_of_task(one.spec), one.spec.key, one.version, not one.left, name, score)
+        for one in found
+        for name, score in one.scores.items()
     ]
     return pd.DataFrame(rows, columns=["data", "task", "version", "complete", "name", "score"])
 
 
-def of_records(records: Iterable[Record]) -> "pd.DataFrame":
+def of_records(records: Iterable[Record]) -> pd.DataFrame:
     """A row for each run.
 
     Columns: `attention`, `row` (with the options of variants that differ from the recipe),
@@ -131,35 +123,26 @@ def of_records(records: Iterable[Record]) -> "pd.DataFrame":
     (how many checks its variants are known to fail) and `expected_failures` (each with its reason),
     `id`.
     """
-    import pandas as pd
-
     found = pd.DataFrame([_run(record) for record in records])
     return found.assign(**{name: pd.to_numeric(found[name]) for name in OUTCOME if name in found})
 
 
-def of_curves(records: Iterable[Record]) -> "pd.DataFrame":
+def of_curves(records: Iterable[Record]) -> pd.DataFrame:
     """A row for each point of the curves of runs.
 
     Columns: `id`, `machine`, `started`, as those of the run; `step`, `seconds` (of training),
     `loss`, `losses` (the auxiliary ones, a mapping), `dev` (NaN where it was not evaluated).
     """
-    import pandas as pd
-
     rows = [
-        {
-            "id": record.spec.id,
-            "machine": record.environment.device,
-            "started": record.started,
-            **dict(point),
-        }
-        for record in records
-        for point in record.curve
+        {"id": one.spec.id, "machine": one.environment.device, "started": one.started} | dict(point)
+        for one in records
+        for point in one.curve
     ]
     names = ("id", "machine", "started", "step", "seconds", "loss", "losses", "dev")
     return pd.DataFrame(rows, columns=[*names]).astype({"dev": float})
 
 
-def of_costs(records: Iterable[CostRecord]) -> "pd.DataFrame":
+def of_costs(records: Iterable[CostRecord]) -> pd.DataFrame:
     """A row for each measurement.
 
     Columns: `attention`, `row` (with the options that were set and differ from their defaults),
@@ -168,25 +151,57 @@ def of_costs(records: Iterable[CostRecord]) -> "pd.DataFrame":
     `threads`, `status`, `reason`, `linear` (claimed), `computed_by`; those of `MEASURED`;
     `started`, `commit`; `id`, and `shape`, that of any machine and precision.
     """
-    import pandas as pd
-
     found = pd.DataFrame([_cost(record) for record in records])
     if found.empty:
         return found
-    # Without a measured line there are no columns of what was measured.
-    found = found.reindex(columns=[*dict.fromkeys([*found, *MEASURED])])
     found[[*TEXTS]] = found[[*TEXTS]].astype(object).fillna("")
     # Columns that are cast one by one are fragmented, of which pandas warns.
     return found.astype(dict.fromkeys(set(MEASURED) - {*TEXTS}, float)).copy()
 
 
 def _run(record: Record) -> Cells:
-    spec, final, cost = record.spec, record.final, record.cost
+    final, cost = record.final, record.cost
     point = record.curve[-1] if record.curve else None
-    suite, _, question = spec.budget.partition("/")
     cells: Cells = {
+        **_setting(record),
+        "status": record.status,
+        "reason": record.reason,
+        "metric": record.metric.name,
+        **record.metric.model_dump(include=OF_METRIC),
+        "dev_metric": record.selection.title,
+        "dev_better": record.selection.better,
+        "dev_digits": record.selection.digits,
+        **dict.fromkeys(("sample", *OUTCOME)),
+        **dict.fromkeys(("reference", "inference_reference", "backend"), ""),
+        "parameters": record.parameters,
+        "flops": record.flops,
+    }
+    if final:
+        cells |= dict(final) | _interval(record)
+    if point:
+        cells |= {"last_step": point.step, "loss": point.loss, **_dotted("losses", point.losses)}
+    if cost:
+        cells |= _cost_of_run(cost)
+    environment = dict(record.environment)
+    return cells | {
+        "machine": environment.pop("device"),
+        **_dotted("versions", environment.pop("versions")),
+        **environment,
+        "started": record.started,
+        "baseline": record.is_baseline,
+        "known_failures": len(record.expected_failures),
+        "expected_failures": dict(record.expected_failures),
+        "id": record.spec.id,
+    }
+
+
+def _setting(record: Record) -> Cells:
+    """What was run: the specification, and every option of the variants."""
+    spec = record.spec
+    suite, _, question = spec.budget.partition("/")
+    return {
         "attention": spec.attention,
-        "row": _row(record),
+        "row": row_of(spec.attention, spec.overrides),
         "recipe": spec.budget,
         "suite": suite if question else "",
         "question": question,
@@ -197,7 +212,7 @@ def _run(record: Record) -> Cells:
         "task.block": spec.task.block,
         **_dotted("model", dict(spec.model)),
         **_dotted("train", dict(spec.train)),
-        **{f"{v}.{o}": value for v, own in record.options.items() for o, value in own.items()},
+        **by_option(record.options),
         "seed": spec.seed,
         "device": spec.device,
         "role": spec.tuning.role if spec.tuning else "",
@@ -206,49 +221,6 @@ def _run(record: Record) -> Cells:
         "grid": json.dumps(spec.tuning.grid) if spec.tuning else "",
         "distance": distance(spec),
         "match": spec.match or "",
-        "status": record.status,
-        "reason": record.reason,
-        "metric": record.metric.name,
-        **dict(record.metric.model_dump(include=OF_METRIC)),
-        "dev_metric": record.selection.title,
-        "dev_better": record.selection.better,
-        "dev_digits": record.selection.digits,
-        "sample": None,
-        **dict.fromkeys(OUTCOME),
-        **dict.fromkeys(("reference", "inference_reference", "backend"), ""),
-        "parameters": record.parameters,
-        "flops": record.flops,
-    }
-    if final:
-        cells |= {
-            "score": final.score,
-            **_interval(record),
-            "dev": final.dev,
-            "best_on_test": final.best_on_test,
-            "test_examples": final.test_examples,
-            "sample": final.sample,
-            "best_step": final.best_step,
-            "train_seconds": final.train_seconds,
-            "seconds": final.seconds,
-        }
-    if point:
-        losses = _dotted("losses", point.losses)
-        cells |= {"last_step": point.step, "loss": point.loss, **losses}
-    if cost:
-        cells |= _cost_of_run(cost)
-    environment = record.environment
-    return cells | {
-        "machine": environment.device,
-        "threads": environment.threads,
-        "memory_gib": environment.memory_gib,
-        "system": environment.system,
-        "commit": environment.commit,
-        **_dotted("versions", environment.versions),
-        "started": record.started,
-        "baseline": record.is_baseline,
-        "known_failures": len(record.expected_failures),
-        "expected_failures": dict(record.expected_failures),
-        "id": spec.id,
     }
 
 
@@ -281,38 +253,22 @@ def _quartiles(name: str, values: Quartiles | None, per: int = 1) -> Cells:
 
 def _interval(record: Record) -> Cells:
     """The ends of the interval of one run; none where its answers are not known."""
-    from harness.records.interval import interval_of
-    from harness.records.sample import Sample
-
     sample = Sample.of([record.final.sample]) if record.final and record.final.sample else None
     interval = interval_of(sample, record.metric) if sample else None
     return {"low": interval.low, "high": interval.high} if interval else {}
 
 
-def _row(record: Record | CostRecord) -> str:
-    """The variant, with the options that differ from recipe or default: `primal[rank=8]`."""
-    fields = record.spec.overrides.items()
-    options = {path: value for path, value in fields if path.partition(".")[0] not in OF_ALL}
-    return label_of(record.spec.attention, options)
-
-
 def _cost(record: CostRecord) -> Cells:
     spec, measured = record.spec, record.measured
-    set_ = {f"{v}.{o}": value for v, own in spec.options.items() for o, value in own.items()}
     cells: Cells = {
-        "row": _row(record),
-        "label": label_of(spec.attention, set_),
-        **spec.model_dump(include=OF_COSTS),
+        "row": row_of(spec.attention, spec.overrides),
+        "label": label_of(spec.attention, by_option(spec.options)),
+        **{name: getattr(spec, name) for name in OF_COSTS},
         "pass": spec.operation,
-        "causal": spec.causal,
         "depth": spec.model.depth if spec.model else None,
         "model": spec.model.model_dump(exclude={"kind", "dim", "heads"}) if spec.model else {},
         "options": record.options,
-        **{f"{v}.{o}": value for v, own in record.options.items() for o, value in own.items()},
-        "precision": spec.precision,
-        "device": spec.device,
-        "machine": spec.machine,
-        "threads": spec.threads,
+        **by_option(record.options),
         "status": record.status,
         "reason": record.reason,
         "linear": record.claims_linear,
@@ -321,28 +277,18 @@ def _cost(record: CostRecord) -> Cells:
         "commit": record.environment.commit,
         "shape": spec.shape,
         "id": spec.id,
+        **dict.fromkeys(MEASURED),
     }
     if measured:
         cells |= {
+            **{name: getattr(measured, name) for name in MEASURED if hasattr(measured, name)},
             **_quartiles("seconds", measured.seconds),
             **_quartiles("ratio", measured.over_softmax),
-            "samples": measured.samples,
-            "no_ratio": measured.no_ratio,
             "measured_ratio": measured.ratio.median if measured.ratio else None,
-            "memory": measured.memory,
             "memory_batch": measured.memory_batch or spec.batch,
             "memory_ratio": measured.memory_over_softmax,
-            "peak_bytes": measured.peak_bytes,
-            "state_bytes": measured.state_bytes,
-            "flops": measured.flops,
-            "analytic_flops": measured.analytic_flops,
-            "required_bytes": measured.required_bytes,
-            "parameters": measured.parameters,
             "limit_bytes_per_second": measured.limits.bytes_per_second,
             "limit_flops_per_second": measured.limits.flops_per_second,
-            "over_limit": measured.over_limit,
-            "backend": measured.backend,
-            "reference": measured.reference,
         }
     return cells
 

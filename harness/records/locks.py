@@ -12,17 +12,16 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from threading import get_ident
 from typing import Annotated
 
 import filelock
 import psutil
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from harness.records.fields import Count, Frozen, Time
-from harness.records.files import write_atomic
+from harness.records.fields import Count, Frozen, Time, now
+from harness.records.files import read_model, write_atomic
 from zoo.registry import UserError
 
 FOLDER = ".locks"
@@ -30,9 +29,6 @@ FOLDER = ".locks"
 
 ANNOUNCEMENT = re.compile(r"command-.*-\d+-\d+\.(cells|lock)")
 """Names of the files of commands: host, process and thread. No record has such a name."""
-SECONDS_PER_TRY = 0.2
-"""Seconds between two tries to get a lock."""
-
 SECONDS_PER_STATE = 2.0
 """Minimum seconds between two writes of the step of a run."""
 
@@ -115,9 +111,8 @@ class Locks:
         held = self._lock(name)
         if held is None:
             return None
-        now = datetime.now(UTC).isoformat(timespec="seconds")
         state = State(
-            host=platform.node(), pid=os.getpid(), since=now, threads=threads, steps=steps
+            host=platform.node(), pid=os.getpid(), since=now(), threads=threads, steps=steps
         )
         return Lock(held, self._path(name, "json"), state)
 
@@ -143,12 +138,12 @@ class Locks:
         Raises:
             UserError: the file system has no locks, or the folder cannot be written.
         """
-        while (held := self._lock(name)) is None:
-            time.sleep(SECONDS_PER_TRY)
+        held = self._lock(name, wait=True)
         try:
             yield
         finally:
-            held.release()
+            if held is not None:
+                held.release()
 
     def is_held(self, name: str) -> bool:
         """Whether a process computes the run; for an instant, nobody else can take its lock."""
@@ -162,11 +157,13 @@ class Locks:
 
     def state(self, name: str) -> State | None:
         """The state that the process which last took the run has written, if it is still there."""
-        return _read(self._path(name, "json"))
+        return read_model(self._path(name, "json"), State)
 
     def states(self) -> dict[str, State]:
         """The state of every run that has one, running or interrupted, by name."""
-        states = {path.stem: _read(path) for path in sorted(self.folder.glob("[!.]*.json"))}
+        states = {
+            path.stem: read_model(path, State) for path in sorted(self.folder.glob("[!.]*.json"))
+        }
         return {name: state for name, state in states.items() if state is not None}
 
     def running_here(self) -> int:
@@ -212,11 +209,11 @@ class Locks:
                 with suppress(OSError):
                     path.unlink(missing_ok=True)
 
-    def _lock(self, name: str) -> filelock.BaseFileLock | None:
+    def _lock(self, name: str, *, wait: bool = False) -> filelock.BaseFileLock | None:
         path = self._path(name, "lock")
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            return _try(path)
+            return _try(path, wait)
         except OSError as error:
             raise UserError(
                 f"{path} cannot be locked ({error.strerror}); give a --store on a file system with "
@@ -227,19 +224,10 @@ class Locks:
         return self.folder / f"{name}.{suffix}"
 
 
-def _try(path: Path) -> filelock.BaseFileLock | None:
+def _try(path: Path, wait: bool = False) -> filelock.BaseFileLock | None:
     lock = filelock.FileLock(path)
     try:
-        lock.acquire(blocking=False)
+        lock.acquire(blocking=wait)
     except filelock.Timeout:
         return None
     return lock
-
-
-def _read(path: Path) -> State | None:
-    try:
-        if not path.is_file():  # opening a named pipe would block for ever
-            return None
-        return State.model_validate_json(path.read_bytes())
-    except (OSError, ValidationError):
-        return None

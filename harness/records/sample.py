@@ -37,9 +37,7 @@ class Sample:
     bounded: bool = True
 
     @classmethod
-    def of(
-        cls, answers: Sequence[CorrectAnswers | ClusterValues], sign: int = 1
-    ) -> "Sample | None":
+    def of(cls, answers: Sequence[CorrectAnswers | ClusterValues]) -> "Sample | None":
         """The answers of one or more runs; None where they are of different test splits."""
         sizes = [one.cluster_sizes() for one in answers]
         if not all(np.array_equal(sizes[0], other) for other in sizes[1:]):

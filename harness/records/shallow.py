@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
-from pydantic import ValidationError
-
 from harness.records.fields import Count, Fraction, Frozen, Seconds, Time
 from harness.records.files import write_atomic
 from harness.records.record import Environment
@@ -71,7 +69,7 @@ def read_studies(folder: Path) -> list[ShallowStudy]:
     for path in sorted(folder.glob("*.json")):
         try:
             studies.append(ShallowStudy.model_validate_json(path.read_text("utf-8")))
-        except (OSError, ValidationError) as error:
+        except (OSError, ValueError) as error:
             raise UserError(
                 f"{path} is not a record of shallow models; move it away, and fit them again"
             ) from error

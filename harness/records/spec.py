@@ -1,5 +1,6 @@
 """The specification of a run: everything that determines its outcome."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -211,3 +212,22 @@ def field_at(spec: object, path: str) -> Any:
     for name in path.split("."):
         spec = getattr(spec, name, None)
     return spec
+
+
+def label_of(attention: str, options: Mapping[str, Value]) -> str:
+    """A variant with options by `VARIANT.OPTION`, as rows are called: `primal[rank=8]`."""
+    texts = (f"{path}={value}".removeprefix(f"{attention}.") for path, value in options.items())
+    text = ",".join(sorted(texts))
+    return f"{attention}[{text}]" if text else attention
+
+
+def row_of(attention: str, overrides: Mapping[str, Value]) -> str:
+    """The label of a variant with its options among `overrides`, which model and train have too."""
+    fields = overrides.items()
+    options = {path: v for path, v in fields if path.partition(".")[0] not in ("model", "train")}
+    return label_of(attention, options)
+
+
+def by_option(options: Mapping[str, Mapping[str, Value]]) -> dict[str, Value]:
+    """Options of variants by `VARIANT.OPTION`."""
+    return {f"{v}.{name}": value for v, own in options.items() for name, value in own.items()}

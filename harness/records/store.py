@@ -5,8 +5,8 @@ import os
 import re
 import shlex
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -15,8 +15,8 @@ from pydantic import ValidationError
 
 from harness.records.baselines import FOLDER, TaskBaselines, name_of_task
 from harness.records.cost import CostRecord, CostSpec
-from harness.records.files import remove_partial, require_writable, write_atomic
-from harness.records.locks import Locks
+from harness.records.files import remove_partial, require_writable, save
+from harness.records.locks import Lock, Locks
 from harness.records.record import FINAL, Record
 from harness.records.spec import RunSpec, TaskSpec
 from harness.records.study import StudyRecord, StudySpec
@@ -103,14 +103,8 @@ class RecordStore(ABC, Generic[SpecT, RecordT]):
         Raises:
             UserError: it cannot be written.
         """
-        path, text = self._path_of(record), record.model_dump_json(indent=1) + "\n"
-        try:
-            return write_atomic(path, text.encode())
-        except OSError as error:
-            raise UserError(
-                f"record {path} cannot be written ({error.strerror}); free space, or give another "
-                "--store"
-            ) from error
+        text = record.model_dump_json(indent=1) + "\n"
+        return save(self._path_of(record), text.encode(), "record")
 
     def remove_partial_files(self) -> None:
         """Delete the files of processes that were killed while writing."""
@@ -148,8 +142,9 @@ class RecordStore(ABC, Generic[SpecT, RecordT]):
             with os.scandir(self.folder) if self.folder.is_dir() else nullcontext(()) as entries:
                 for entry in entries:
                     if entry.name.endswith(".json"):
+                        dangles = entry.is_symlink() and not Path(entry.path).exists()
                         with suppress(FileNotFoundError):  # deleted since
-                            found[entry.name] = entry.stat(follow_symlinks=not _dangles(entry))
+                            found[entry.name] = entry.stat(follow_symlinks=not dangles)
         except OSError as error:
             raise UserError(
                 f"store {str(self.folder)!r} cannot be listed ({error.strerror}); change its "
@@ -192,7 +187,9 @@ class Store(RecordStore[RunSpec, Record]):
 
     def name(self, spec: RunSpec) -> str:
         """See `RecordStore.name`."""
-        return name_of_run(spec)
+        # A recipe may be `SUITE@VERSION/QUESTION`, and the attention `(A+B)*2`.
+        attention, recipe = (re.sub(r"[/*()]", "-", text) for text in (spec.attention, spec.budget))
+        return f"{spec.task.name}-{attention}-{recipe}-{spec.device}-s{spec.seed}-{spec.id}"
 
     def weights(self, spec: RunSpec) -> Path:
         """The folder of the weights that a run of `spec` keeps."""
@@ -201,6 +198,22 @@ class Store(RecordStore[RunSpec, Record]):
     def checkpoint(self, spec: RunSpec) -> Path:
         """The file of the checkpoint of an unfinished run of `spec`."""
         return self.path(spec).with_suffix(".checkpoint")
+
+    @contextmanager
+    def locked(self, spec: RunSpec, threads: int) -> Iterator[Lock | None]:
+        """The lock of a run with that many threads; None where another process holds it.
+
+        The state of the run is kept where it has a checkpoint to continue from.
+
+        Raises:
+            UserError: the file system has no locks, or the folder cannot be written.
+        """
+        lock = self.locks.acquire(self.name(spec), threads=threads, steps=spec.train.steps)
+        try:
+            yield lock
+        finally:
+            if lock is not None:
+                lock.release(keep_state=self.checkpoint(spec).exists())
 
     def remove_leftovers(self) -> None:
         """Delete what killed processes have left, and what no run will be continued from.
@@ -253,18 +266,6 @@ class BaselineStore(RecordStore[TaskSpec, TaskBaselines]):
     def name(self, spec: TaskSpec) -> str:
         """See `RecordStore.name`."""
         return name_of_task(spec)
-
-
-def _dangles(entry: "os.DirEntry[str]") -> bool:
-    """Whether an entry is a link to a file that does not exist."""
-    return entry.is_symlink() and not Path(entry.path).exists()
-
-
-def name_of_run(spec: RunSpec) -> str:
-    """The name of the files of a run, without a suffix."""
-    # A recipe may be `SUITE@VERSION/QUESTION`, and the attention `(A+B)*2`.
-    attention, recipe = (re.sub(r"[/*()]", "-", text) for text in (spec.attention, spec.budget))
-    return f"{spec.task.name}-{attention}-{recipe}-{spec.device}-s{spec.seed}-{spec.id}"
 
 
 def _rerun_command(text: str) -> str:

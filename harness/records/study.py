@@ -95,15 +95,3 @@ def setting_of(spec: RunSpec, environment: Environment) -> str:
         machine += f", {threads} thread{'s' * (threads > 1)}"
     task = spec.task.key.partition(", blocks of ")[0]
     return f"{task}, budget {recipe}, {spec.device}: {machine}"
-
-
-def row_of(spec: RunSpec) -> str:
-    """The variant of a run, with the options that differ from its recipe."""
-    from harness.records.suites import label_of
-
-    options = {
-        path: value
-        for path, value in spec.overrides.items()
-        if path.partition(".")[0] in spec.variants
-    }
-    return label_of(spec.attention, options)

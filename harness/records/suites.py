@@ -18,14 +18,15 @@ start from the recipe that a budget has for the task: `recipe = "paper"`.
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from harness.records.cost import Pass
 from harness.records.fields import Count, Frozen, Precision
 from harness.records.models import Positions
-from harness.records.toml_files import Parts, Table, first_error, read_toml
+from harness.records.spec import by_option, label_of
+from harness.records.toml_files import Parts, Table, read_toml, validated
 from zoo.registry import UserError, Value, unknown
 
 if TYPE_CHECKING:
@@ -113,8 +114,7 @@ class SuiteRow(Frozen):
     @property
     def label(self) -> str:
         """The column `row` of the frame of its runs: `delta[negative=True]`."""
-        pairs = [(f"{v}.{o}", value) for v, own in self.options.items() for o, value in own.items()]
-        return label_of(self.attention, dict(pairs))
+        return label_of(self.attention, by_option(self.options))
 
 
 class CostPlan(Frozen):
@@ -204,15 +204,6 @@ class Suite(Frozen):
 
 PARTS: Parts = {"rows": SuiteRow, "cost": CostPlan}
 
-F = TypeVar("F", bound=Frozen)
-
-
-def label_of(attention: str, options: Mapping[str, Value]) -> str:
-    """A variant with options by `VARIANT.OPTION`, as rows are called: `primal[rank=8]`."""
-    texts = (f"{path}={value}".removeprefix(f"{attention}.") for path, value in options.items())
-    text = ",".join(sorted(texts))
-    return f"{attention}[{text}]" if text else attention
-
 
 def names() -> list[str]:
     """The suites of this package."""
@@ -267,19 +258,11 @@ def _parse(name: str, tables: Table, label: str) -> Suite:
     tables["questions"] = []
     try:
         for own in questions:
-            where = f"{label}, question {own!r}"
-            table = _completed(own, questions, shared)
-            tables["questions"].append(_validated(Question, table, where))
+            where, table = f"{label}, question {own!r}: ", _completed(own, questions, shared)
+            tables["questions"].append(validated(Question, table, where, parts=PARTS))
     except (AttributeError, TypeError) as error:
         raise UserError(f"{label}: 'all' and each of 'questions' are tables; change it") from error
-    return _validated(Suite, tables, label)
-
-
-def _validated(kind: type[F], table: Table, label: str) -> F:
-    try:
-        return kind.model_validate(table)
-    except ValidationError as error:
-        raise UserError(f"{label}: {first_error(error, kind, 'part', PARTS)}") from error
+    return validated(Suite, tables, f"{label}: ", parts=PARTS)
 
 
 def _completed(name: str, questions: Mapping[str, Table], shared: Table) -> Table:

@@ -4,7 +4,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -19,6 +19,8 @@ Table = dict[str, Any]
 Parts = Mapping[str, type[Frozen]]
 
 NO_PARTS: Parts = {}
+
+F = TypeVar("F", bound=Frozen)
 
 
 def read_toml(path: Path, label: str, remedy: str) -> Table:
@@ -63,13 +65,28 @@ def _require_small(tables: Table) -> None:
         raise ValueError(f"it has tables of more than {DEPTH} levels")
 
 
-def first_error(
-    error: ValidationError, kind: type[Frozen], what: str, parts: Parts = NO_PARTS
-) -> str:
-    """The first error of validating a `kind`, in one line: value, rule and remedy.
+def validated(
+    kind: type[F], values: Table, label: str, *, what: str = "part", parts: Parts = NO_PARTS
+) -> F:
+    """A `kind` with these values.
 
-    `what` is the word for a field of `kind`; `parts` gives the kind of the tables in a field.
+    Args:
+        kind: what they are.
+        values: by name.
+        label: begins the message.
+        what: the word for a field of `kind`.
+        parts: the kind of the tables in a field.
+
+    Raises:
+        UserError: the first error, in one line: value, rule and remedy.
     """
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        raise UserError(f"{label}{_first_error(error, kind, what, parts)}") from error
+
+
+def _first_error(error: ValidationError, kind: type[Frozen], what: str, parts: Parts) -> str:
     first = error.errors(include_url=False)[0]
     path = [str(step) for step in first["loc"]]
     field = ".".join(path)

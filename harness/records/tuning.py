@@ -13,11 +13,6 @@ Point = Mapping[str, Value]
 """The value of each tuned field, by its path."""
 
 
-def is_trial(record: Record) -> bool:
-    """Whether a run chooses a point of a grid, so that its test accuracy is not a result."""
-    return record.spec.tuning is not None and record.spec.tuning.role == "trial"
-
-
 def point(spec: RunSpec) -> Point:
     """The point of the grid that a run is at; empty for a run of one recipe."""
     return {path: attrgetter(path)(spec) for path in spec.tuning.grid} if spec.tuning else {}

@@ -21,9 +21,9 @@ from harness import layer_inputs, weights
 from harness.cli import arguments
 from harness.model import build_model
 from harness.plan import restore
+from harness.records.spec import label_of
 from harness.records.store import Store
 from harness.records.study import Row
-from harness.records.suites import label_of
 from harness.studies import Announce, Panel, Part, Positive, Section, Study, study, variant_options
 from harness.weights import KeptRun
 from zoo.contract import Attention, Unsupported

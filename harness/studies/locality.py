@@ -144,7 +144,7 @@ def shuffled(asked: Sequence[Request], blocks: Sequence[int]) -> Iterator[Plan]:
     """
     for request in asked:
         full = resolve(request)
-        if not full.data.has_target_positions:
+        if not full.data.summary.has_target_positions:
             sizes = _below(full, "block", blocks, full.task.max_len)
             yield from (resolve(replace(request, block=count)) for count in sizes)
 

@@ -23,8 +23,9 @@ from harness.layer_inputs import Inputs, attentions, inputs_of_layers
 from harness.model import build_model
 from harness.plan import Plan, restore
 from harness.records.families import colour_of
+from harness.records.spec import row_of
 from harness.records.store import Store
-from harness.records.study import Row, row_of, setting_of
+from harness.records.study import Row, setting_of
 from harness.studies import Announce, Panel, Part, Positive, Section, Study, study
 from zoo.contract import Attention, Unsupported
 
@@ -110,7 +111,8 @@ def spectra(
     """
     spec, dev = plan.spec, plan.data.splits["dev"]
     model, ranks = build_model(spec, plan.task).eval(), ranks_up_to(plan.task.max_len)
-    run = {"setting": setting, "attention": row_of(spec), "seed": spec.seed}
+    label = row_of(spec.attention, spec.overrides)
+    run = {"setting": setting, "attention": label, "seed": spec.seed}
     for step, path in files.items():
         announce(f"step {step} of {max(files)}")
         weights.load(path, model)

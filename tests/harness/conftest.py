@@ -172,7 +172,7 @@ def unmeasured(monkeypatch) -> Cost:
         seconds_per_1k_steps=SOME, tokens_per_second=SOME, peak_bytes=4, parameters=5, flops=6
     )
     cost = Cost(own=usage, softmax=usage, time_ratio=SOME, inference_ratio=SOME)
-    for module in ("runner", "remeasure"):
+    for module in ("runner", "measure"):
         monkeypatch.setattr(f"harness.{module}.measure", lambda plan: cost)
     monkeypatch.setattr("harness.runner.with_fastest_backend", lambda plan, store: plan)
     return cost

@@ -5,6 +5,7 @@ from typing import Any
 
 from harness.records.cost import CostSpec, Limits, Measured
 from harness.records.fields import Quartiles
+from harness.records.models import Encoder
 
 SOME = Quartiles(q1=1.0, median=2.0, q3=3.0)
 LIMITS = Limits(bytes_per_second=1e9, flops_per_second=1e9)
@@ -45,3 +46,11 @@ def raising(error: BaseException) -> Callable[..., Any]:
         raise error
 
     return fail
+
+
+def encoder(**fields: Any) -> Encoder:
+    """The specification of a small model without dropout."""
+    return Encoder(**{
+        "depth": 2, "dim": 16, "heads": 2, "feed_forward": 24, "head": 8, "dropout": 0.0,
+        "attention_dropout": 0.0, "positions": "learned", **fields,
+    })  # fmt: skip

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from harness.batches import LENGTH_STEP, ShuffledBatches, in_order
 from harness.classifier import Classifier
 from tasks.contract import Split
+from tests.harness.specs import encoder
 from zoo.contract import Size
 from zoo.registry import UserError
 from zoo.variants import variants
@@ -154,9 +155,7 @@ def test_a_batch_cut_to_its_longest_example_has_the_same_loss_and_gradients(name
     variant = variants.find(name)
     size = Size(dim=16, heads=2, max_len=140, causal=variant.traits.forms[0], dropout=0.0)
     layers = [variant(size) for _ in range(2)]
-    model = Classifier(
-        layers, vocabulary=9, classes=3, sequences=1, feed_forward=24, head=8, dropout=0.0
-    ).double()
+    model = Classifier(layers, encoder(), vocabulary=9, classes=3, sequences=1).double()
     split, results = split_of([40, 60, 3], 140), []
     for length in (None, 64):
         batch = split.gather(torch.arange(3), length)

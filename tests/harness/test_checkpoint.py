@@ -14,7 +14,7 @@ import torch
 
 from harness import checkpoint
 from harness.environment import describe
-from harness.records.outcome import Point
+from harness.records.record import Point
 from harness.train import Progress, fit
 from zoo.registry import UserError
 

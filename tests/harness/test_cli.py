@@ -362,7 +362,7 @@ def test_costs_are_measured_again_and_a_record_of_another_machine_is_left(
 ):
     order = []
     monkeypatch.setattr("harness.environment.keep_freed_memory", lambda: order.append("memory"))
-    for module in ("runner", "remeasure"):
+    for module in ("runner", "measure"):
         name = f"harness.{module}.measure"
         monkeypatch.setattr(name, lambda plan: order.append(plan.spec.attention) or unmeasured)
     call(*TINY, "-a", "softmax,none")

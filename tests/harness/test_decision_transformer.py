@@ -5,11 +5,12 @@ import json
 import pytest
 import torch
 
+from harness.answers import roll_out
 from harness.decision_transformer import DecisionTransformer
 from harness.model import build_model
 from harness.plan import resolve
+from harness.records import models as specs
 from harness.records.store import Store
-from harness.rollouts import roll_out
 from harness.train import Trainer
 from tasks.answers import Actions
 from tasks.contract import Batch
@@ -27,9 +28,12 @@ SMALL = {"context": 5, "episodes": 2, "steps": 40, "dev": 0.34}
 def model(name: str) -> DecisionTransformer:
     torch.manual_seed(0)
     layers = [create(name, dim=16, heads=2, max_len=3 * STEPS, causal=True) for _ in range(2)]
-    return DecisionTransformer(
-        layers, state_dim=STATES, action_dim=ACTIONS, max_steps=9, feed_forward=24, dropout=0.0
-    )
+    around = specs.DecisionTransformer(
+        depth=2, dim=16, heads=2, feed_forward=24, dropout=0.0, attention_dropout=0.0,
+        positions="learned",
+    )  # fmt: skip
+    sizes = {"state_dim": STATES, "action_dim": ACTIONS, "max_steps": 9}
+    return DecisionTransformer(layers, around, **sizes)
 
 
 def draw(batch: int = 3) -> Batch:

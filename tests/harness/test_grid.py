@@ -14,8 +14,8 @@ from harness.engines.jobs import Result, has_outcome
 from harness.engines.local import Serial, Workers
 from harness.environment import use_threads
 from harness.grid import ATTEMPTS, check, run_all
+from harness.measure import remeasure
 from harness.plan import resolve
-from harness.remeasure import remeasure
 from harness.runner import failure
 from harness.train import DivergedError
 from zoo.contract import Unsupported

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from harness.records import index
+from harness.records import overview as index
 from harness.records.overview import overview
 from harness.records.store import Store
 from harness.runner import failure

@@ -16,6 +16,7 @@ from harness.runner import run
 from tasks.contract import Split
 from tasks.data import cache
 from tasks.language.windows import windows
+from tests.harness.specs import encoder
 from zoo.composition import Composition, build
 from zoo.contract import Size
 from zoo.registry import UserError
@@ -42,8 +43,8 @@ def model(attention: str) -> Classifier:
     size = Size(dim=16, heads=2, max_len=LENGTH, causal=True, dropout=0.0)
     composition = Composition.parse(attention)
     layers = build(composition.layers(2), size, {})
-    options = {"vocabulary": 10, "classes": 9, "sequences": 1, "feed_forward": 16, "head": 16}
-    return Classifier(layers, **options, dropout=0.0).eval()
+    around = encoder(feed_forward=16, head=16)
+    return Classifier(layers, around, vocabulary=10, classes=9, sequences=1).eval()
 
 
 def differs(attention: str, make: Make) -> Tensor:

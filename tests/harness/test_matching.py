@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.matching import matched, parameters
+from harness.memory import matched, parameters
 from harness.plan import resolve
 from tests.harness.conftest import TREES
 

@@ -12,6 +12,7 @@ from harness.model import build_model
 from harness.plan import resolve
 from tasks.blocks import shuffle_blocks
 from tasks.contract import Batch
+from tests.harness.specs import encoder
 from zoo import create
 from zoo.contract import Attended, Attention, Size, Traits
 from zoo.registry import UserError
@@ -43,8 +44,8 @@ def classifier(
     *layers: Attention, sequences: int = 1, dropout: float = 0.0, head: int = 12
 ) -> Classifier:
     return Classifier(
-        layers, vocabulary=VOCABULARY, classes=CLASSES, sequences=sequences, feed_forward=24,
-        head=head, dropout=dropout,
+        layers, encoder(head=head, dropout=dropout), vocabulary=VOCABULARY, classes=CLASSES,
+        sequences=sequences,
     )  # fmt: skip
 
 
@@ -190,10 +191,8 @@ def test_dropout_is_applied_to_the_embedding_and_passed_to_every_layer():
 
 def test_embeddings_are_initialised_with_standard_deviation_0_02():
     size = replace(SIZE, dim=64, max_len=300)
-    model = Classifier(
-        [WithLosses(size, {})], vocabulary=300, classes=2, sequences=1, feed_forward=8, head=8,
-        dropout=0.0,
-    )  # fmt: skip
+    around, layers = encoder(feed_forward=8), [WithLosses(size, {})]
+    model = Classifier(layers, around, vocabulary=300, classes=2, sequences=1)
     for table in (model.token, model.position):
         assert table.weight.std().item() == pytest.approx(0.02, rel=0.05)
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from harness.callbacks import NoProgress, Reported
 from harness.cli.progress import GridView, bars, grid
 from harness.records.locks import State
-from harness.records.outcome import Point
+from harness.records.record import Point
 from tests.harness.specs import Clock
 
 

@@ -9,6 +9,7 @@ from harness.classifier import Classifier
 from harness.cost.plan import CostRequest, cells
 from harness.cost.work import prepare
 from tasks.contract import Batch
+from tests.harness.specs import encoder
 from zoo import EncoderLayer, create
 from zoo.cost import peak_bytes
 from zoo.recompute import RECOMPUTE
@@ -29,8 +30,8 @@ def trained(name: str, recompute, lengths) -> list[torch.Tensor]:
     size = {"dim": 16, "heads": 2, "max_len": 40, "causal": variants.find(name).traits.forms[0]}
     layers = [create(name, **size, dropout=rate) for _ in range(2)]
     model = Classifier(
-        layers, vocabulary=11, classes=3, sequences=1, feed_forward=24, head=12, dropout=0.3,
-        recompute=recompute,
+        layers, encoder(head=12, dropout=0.3, recompute=recompute), vocabulary=11, classes=3,
+        sequences=1,
     )  # fmt: skip
     mask = None if lengths is None else torch.arange(40) < torch.tensor(lengths)[:, None, None]
     logits, losses = model(Batch(torch.randint(11, (3, 1, 40)), mask, torch.tensor([0, 1, 2])))

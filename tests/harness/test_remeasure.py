@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from harness.remeasure import remeasure
+from harness.measure import remeasure
 from harness.runner import run
 from zoo.registry import UserError
 
@@ -26,7 +26,7 @@ def test_a_new_cost_replaces_the_old_one_and_nothing_else(store, record, unmeasu
         taken.append(store.locks.acquire(name, threads=1, steps=4))
         return other
 
-    monkeypatch.setattr("harness.remeasure.measure", measure)
+    monkeypatch.setattr("harness.measure.measure", measure)
     renewed = remeasure(record, store)
     assert renewed == repeated.model_copy(update={"cost": other})
     assert store.read() == ([renewed], []) and taken == [None]
@@ -83,7 +83,7 @@ def test_a_run_that_a_process_repeats_is_not_measured(store, record):
 
 
 def test_a_measurement_that_changes_the_state_of_pytorch_is_not_written(store, record, monkeypatch):
-    monkeypatch.setattr("harness.remeasure.measure", lambda _: torch.set_grad_enabled(False))
+    monkeypatch.setattr("harness.measure.measure", lambda _: torch.set_grad_enabled(False))
     with pytest.raises(UserError, match="the gradient mode"):
         remeasure(record, store)
     assert store.read() == ([record], []) and torch.is_grad_enabled()

@@ -21,6 +21,7 @@ from tasks.contract import SPLITS, Batch, Split
 from tasks.registry import tasks
 from tasks.uea.series import SeriesTask
 from tests.harness.conftest import Unread, requested
+from tests.harness.specs import encoder
 from zoo import create
 from zoo.post_norm import MaskedBatchNorm, PostNormLayer
 from zoo.registry import UserError
@@ -37,9 +38,8 @@ def classifier(norm: str, pooling: str = "flatten", name: str = "primal", **opti
     torch.manual_seed(0)
     sizes = {"sequences": 1, "vocabulary": 0, "channels": CHANNELS} | options
     return Classifier(
-        [layer(name), layer(name)], classes=CLASSES, feed_forward=24, head=8, dropout=0.0,
-        norm=norm, pooling=pooling, **sizes,
-    )  # fmt: skip
+        [layer(name), layer(name)], encoder(norm=norm, pooling=pooling), classes=CLASSES, **sizes
+    )
 
 
 def draw() -> Batch:

@@ -9,8 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from harness.records.models import Transformer
-from harness.records.outcome import Final, Point
-from harness.records.record import Cost, Environment, Record
+from harness.records.record import Cost, Environment, Final, Point, Record
 from harness.records.spec import RunSpec
 from harness.records.store import CostStore, Store
 from tasks.metric import Metric

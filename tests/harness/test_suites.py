@@ -15,8 +15,8 @@ from harness.engines.choice import Resources
 from harness.plan import Request, resolve
 from harness.records import suites
 from harness.records.frame import of_records
-from harness.records.store import name_of_run
-from harness.records.suites import label_of
+from harness.records.spec import label_of
+from harness.records.store import Store
 from harness.tuning import row
 from tests.harness.conftest import Unread
 from zoo.registry import UserError
@@ -149,7 +149,7 @@ def test_every_row_of_the_laptop_suite_has_a_recipe_for_every_question():
         fixed = spec.model.positions, spec.train.precision, spec.train.lr
         assert fixed == (question.positions, question.precision, sorted(question.rates)[1])
         assert label_of(spec.attention, spec.overrides) == own.label
-        assert "/" not in name_of_run(spec)
+        assert "/" not in Store(Path()).name(spec)
 
 
 def test_the_trials_of_a_question_have_its_rates():

@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from harness.plan import resolve
-from harness.records.tuning import is_trial
 from harness.tuning import row
 from tests.harness.conftest import SMALL, TREES
 from zoo.registry import UserError
@@ -60,6 +59,10 @@ def test_a_grid_that_cannot_be_shared_is_rejected(request_of, settings, texts, m
 TINY = ["--attention", "softmax,none", "--budget", "smoke", "--device", "cpu", "--precision",
         "fp32", "--set", "train.steps=4", "--set", "train.warmup=0", "--tune", "--grid",
         "train.lr=1e-3,1e-2", *SMALL]  # fmt: skip
+
+
+def is_trial(record) -> bool:
+    return record.spec.tuning.role == "trial"
 
 
 @pytest.mark.slow

@@ -251,7 +251,7 @@ def test_mixed_images_have_mixed_targets_and_others_their_own(images):
     torch.testing.assert_close(mixed.targets.sum(1), torch.ones(4))
     plain = read(images())(0)
     train = images().data.splits["train"]
-    examples = read(images()).decoded.examples(0)
+    examples = read(images()).decoded.order.batch(0)
     assert torch.equal(plain.tokens, train.gather(examples).tokens)
     assert torch.equal(plain.targets, train.targets[examples])
     share = mixed.targets.gather(1, plain.targets[:, None]).min()
