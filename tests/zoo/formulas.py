@@ -572,8 +572,6 @@ CONVERGED = {"outputs": (0.0, 1e-7), "slopes": (0.0, 1e-5)}
 
 LIMITS = [
     between_projections("local", softmax, options={"window": 62}),
-    between_projections("sinks", softmax, options={"window": 62}),
-    between_projections("sinks", local, options={"window": 7, "tokens": 0}),
     between_projections("moba", softmax, options={"block": 16, "topk": 4}),
     between_projections("moba", within_blocks, options={"block": 16, "topk": 1}),
     between_projections(

@@ -33,14 +33,6 @@ def test_every_causal_variant_decodes_or_its_published_package_cannot():
 
 
 @caching
-@pytest.mark.parametrize("rotary", [False, True])
-def test_steps_equal_forward_after_the_newest_tokens_have_been_moved(name, rotary):
-    layer = layer_of(name, rotary=rotary, dropout=0.3).double()
-    x = torch.randn(2, LENGTH, DIM, dtype=torch.float64)
-    torch.testing.assert_close(decode(layer, x), layer.eval()(x).tokens, rtol=1e-9, atol=1e-9)
-
-
-@caching
 def test_a_step_copies_the_newest_tokens_alone(name):
     layer, x = layer_of(name), torch.randn(2, LENGTH, DIM)
     state, shared = layer.start(2), 0

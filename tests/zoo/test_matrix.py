@@ -19,29 +19,6 @@ def layer_of(name: str, *, causal: bool = False, **options):
     return zoo.create(name, dim=8, heads=2, max_len=7, causal=causal, **options).eval().double()
 
 
-def heads_of(layer, x):
-    """Queries and keys of each head."""
-    q, k = layer.query(x), layer.context(x)[..., :8]
-    return (one.unflatten(-1, (2, 4)).transpose(1, 2) for one in (q, k))
-
-
-@pytest.mark.parametrize("causal", [False, True])
-def test_the_matrix_of_softmax_is_its_weights(causal):
-    layer, x = layer_of("softmax", causal=causal), torch.randn(2, 7, 8).double()
-    q, k = heads_of(layer, x)
-    allowed = MASK[:, None, None].expand(2, 1, 7, 7)
-    allowed = allowed.tril() if causal else allowed
-    scores = (q @ k.mT / 2).masked_fill(~allowed, -torch.inf)
-    assert torch.allclose(layer.matrix(x, x, MASK), scores.softmax(-1))
-
-
-def test_the_matrix_of_linear_attention_is_the_product_of_its_features():
-    layer, x = layer_of("linear"), torch.randn(2, 7, 8).double()
-    q, k = (torch.nn.functional.elu(one) + 1 for one in heads_of(layer, x))
-    products = (q @ k.mT) * MASK[:, None, None]
-    assert torch.allclose(layer.matrix(x, x, MASK), products / products.sum(-1, keepdim=True))
-
-
 def test_the_matrix_of_primal_is_the_kernel_that_it_decomposes():
     layer, x = layer_of("primal"), torch.randn(2, 7, 8).double()
     q, k = layer.query_key(x).unflatten(-1, (2, 2, 4)).unbind(-3)

@@ -97,13 +97,6 @@ def terms_of_mesa(n: int) -> list[Tensor]:
     return [q, k, v, torch.rand(1, 1, n, 1).double().log() / 16, torch.rand(1, 1, n, 1).double()]
 
 
-def test_a_large_penalty_leaves_gated_linear_attention():
-    q, k, v, log_alpha, beta = terms_of_mesa(50)
-    out = regress(q, k, v, log_alpha, beta, torch.full((1, WIDTH), 1e8).double(), 16)
-    expected = loop(q, beta * k, v, log_alpha)
-    torch.testing.assert_close(1e8 * out, expected, rtol=1e-6, atol=1e-6)
-
-
 def test_fp32_is_near_the_exact_solution_of_many_tokens():
     narrow, wide = narrow_and_wide(*terms_of_mesa(500))
     penalty, head = torch.full((1, WIDTH), 0.25), [part[0, 0] for part in wide]
@@ -126,13 +119,6 @@ def test_fp32_is_exact_at_the_slowest_and_the_fastest_decay(decay):
     near(recur(*narrow, 64, 300)[0, 0], narrow, exact, wide, 5e-6)
 
 
-def test_without_decay_and_with_one_key_rwkv7_is_the_delta_rule():
-    r, _, v, log_w, a, key = terms_of_rwkv7(40, 0.0)
-    beta = a[..., :1].expand_as(a)
-    out = recur(r, beta * key, v, log_w, beta, key, 16, 40)
-    torch.testing.assert_close(out, loop(r, key, v, log_w, beta, beta))
-
-
 def test_two_steps_are_two_tokens_of_which_the_second_reads():
     layer, x = create("delta", steps=2, negative=True), draw(30)
     parts = layer.inputs(x, layer.query_key_value(x), None)
@@ -149,22 +135,6 @@ def test_a_fresh_layer_remembers(name, least, median):
     alpha = layer.decay(torch.zeros(1, 1, 512))[0].detach().exp()
     assert alpha.median().item() == pytest.approx(median, abs=0.02)
     assert least < alpha.quantile(0.05) < 0.6 and 0.98 < alpha.quantile(0.95) < 1
-
-
-def test_equal_gates_of_fox_are_a_bias_that_is_linear_in_the_distance():
-    layer, x = create("fox"), draw(50)
-    with torch.no_grad():
-        layer.forget.weight.zero_()
-    q, k, v = (
-        part.unflatten(-1, (HEADS, -1)).transpose(1, 2)
-        for part in (layer.query(x), *layer.context(x).chunk(2, -1))
-    )
-    position = torch.arange(50)
-    slope = layer.forget.bias.sigmoid().log()[:, None, None]
-    bias = (slope * (position[:, None] - position)).masked_fill(position > position[:, None], -1e9)
-    expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=bias)
-    expected = layer.out(expected.transpose(1, 2).flatten(2))
-    torch.testing.assert_close(layer(x).tokens, expected)
 
 
 def test_steps_of_fox_keep_the_digits_that_a_sum_over_many_tokens_loses():

@@ -6,7 +6,6 @@ import torch
 from zoo.contract import Size
 from zoo.kernels.rotary import apply_rotary
 from zoo.variants.primal import Primal
-from zoo.variants.softmax import Softmax
 
 
 def complex_rotation(x: torch.Tensor) -> torch.Tensor:
@@ -22,15 +21,6 @@ def complex_rotation(x: torch.Tensor) -> torch.Tensor:
 def test_pairs_of_channels_rotate_as_complex_numbers(width):
     x = torch.randn(2, 3, 11, width).double()
     torch.testing.assert_close(apply_rotary(x), complex_rotation(x), rtol=0, atol=1e-12)
-
-
-def test_a_product_depends_on_the_distance_only():
-    q, k = torch.randn(2, 1, 1, 1, 8).double().expand(2, 1, 1, 40, 8)
-    products = apply_rotary(q) @ apply_rotary(k).mT
-    for offset in (-9, 0, 5):
-        diagonal = products[0, 0].diagonal(offset)
-        torch.testing.assert_close(diagonal, diagonal[:1].expand_as(diagonal))
-    assert (products[0, 0].diagonal(5)[0] - products[0, 0].diagonal(9)[0]).abs() > 1e-3
 
 
 def test_given_positions_replace_the_order():
@@ -55,15 +45,6 @@ def build(variant, *, rotary: bool, causal: bool = False):
     return variant(
         Size(dim=12, heads=2, max_len=20, causal=causal, dropout=0.0, rotary=rotary)
     ).double()
-
-
-def test_softmax_rotates_queries_and_keys_but_not_values():
-    layer, x = build(Softmax, rotary=True).eval(), torch.randn(2, 13, 12).double()
-    q = layer.query(x).unflatten(-1, (2, 6)).transpose(1, 2)
-    k, v = (part.unflatten(-1, (2, 6)).transpose(1, 2) for part in layer.context(x).chunk(2, -1))
-    weights = (complex_rotation(q) @ complex_rotation(k).mT / 6**0.5).softmax(-1)
-    expected = layer.out((weights @ v).transpose(1, 2).flatten(2))
-    torch.testing.assert_close(layer(x, x, None).tokens, expected)
 
 
 def test_primal_rotates_queries_and_keys():

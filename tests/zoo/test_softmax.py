@@ -5,7 +5,6 @@ from types import ModuleType
 
 import pytest
 import torch
-from torch import nn
 from torch.nn import functional as F
 
 from tests.zoo.oracle import DIM, FORMS, HEADS, PADDED, agree, gradients, qkv, ragged
@@ -42,18 +41,6 @@ def test_the_literal_form_is_the_formula(padded, causal):
     with torch.no_grad():
         expected = by_the_formula(q, k, v, mask, causal)
         torch.testing.assert_close(naive(q, k, v, mask, causal, 0.0), expected)
-
-
-def test_the_layer_equals_torchs_multi_head_attention():
-    layer = Softmax(size()).double()
-    torchs = nn.MultiheadAttention(DIM, HEADS, batch_first=True, dtype=torch.float64)
-    with torch.no_grad():
-        torchs.in_proj_weight.copy_(torch.cat([layer.query.weight, layer.context.weight]))
-        torchs.in_proj_bias.copy_(torch.cat([layer.query.bias, layer.context.bias]))
-        torchs.out_proj.load_state_dict(layer.out.state_dict())
-    x, mask = torch.randn(2, 63, DIM).double(), ragged(63)
-    expected, _ = torchs(x, x, x, key_padding_mask=~mask, need_weights=False)
-    torch.testing.assert_close(layer(x, x, mask).tokens, expected)
 
 
 @pytest.mark.parametrize("attend", [sdpa, naive])
