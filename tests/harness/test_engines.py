@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -73,6 +74,15 @@ def wait_for_checkpoint(store: Store) -> int:
     raise AssertionError("no run has written a checkpoint")
 
 
+def kill(pid: int) -> None:
+    """End a process, and wait until it holds no lock any more."""
+    process = psutil.Process(pid)
+    process.kill()
+    with suppress(psutil.NoSuchProcess):
+        while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+            time.sleep(0.01)
+
+
 def outcomes(store: Store) -> dict:
     """Everything in the records of a store that does not depend on the clock."""
     records, broken = store.read()
@@ -110,7 +120,7 @@ def test_a_grid_goes_on_when_a_process_of_it_is_killed(start, store, expected, e
     if find_spec(NEEDS[engine]) is None:
         pytest.skip(f"--engine {engine} needs the extra {engine!r}")
     process = start(engine, "softmax")
-    os.kill(wait_for_checkpoint(store), signal.SIGKILL)
+    kill(wait_for_checkpoint(store))
     _, err = process.communicate(timeout=DEADLINE)
     assert (process.returncode, err) == (0, "")
     assert outcomes(store) == {"softmax": expected["softmax"]}
@@ -119,7 +129,7 @@ def test_a_grid_goes_on_when_a_process_of_it_is_killed(start, store, expected, e
 @pytest.mark.slow
 def test_workers_survive_each_other_and_end_with_their_parent(start, store, expected):
     process = start("local", *VARIANTS)
-    os.kill(wait_for_checkpoint(store), signal.SIGKILL)
+    kill(wait_for_checkpoint(store))
     pid = wait_for_checkpoint(store)
     workers = psutil.Process(process.pid).children(recursive=True)
     assert pid in [worker.pid for worker in workers]
