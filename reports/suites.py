@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from harness.records.interval import Interval, in_unit, interval, interval_of
-from harness.records.record import Metric
+from harness.records.record import FINAL, Metric
 from harness.records.sample import Sample
 from reports.layer_costs import by_row_of
 from reports.statistics import LEVEL, is_comparable, joined, probability_of_best, tiers
@@ -45,9 +45,8 @@ def results(runs: pd.DataFrame, suite: "Suite | Implicit") -> pd.DataFrame:
         return own
     untuned = own["question"].isin([one.name for one in suite.questions if not one.rates])
     final = (own["role"] == "final") | (untuned & (own["role"] == ""))
-    row = [own["question"], own["row"]]
-    finished = (final & own["status"].eq("ok")).groupby(row).transform("any")
-    trials = own[(own["role"] == "trial") & ~finished]
+    has_final = final.groupby([own["question"], own["row"]]).transform("any")
+    trials = own[(own["role"] == "trial") & ~has_final]
     rates = {one.name: len(one.rates) for one in suite.questions}
     shown = [
         name
@@ -65,11 +64,11 @@ def _chosen(trials: pd.DataFrame, rates: int) -> pd.Index:
     finished = trials[trials["status"] == "ok"]
     if finished.empty:
         return trials.index
-    if trials["train.lr"].nunique() < rates:
+    if trials[trials["status"].isin(FINAL)]["train.lr"].nunique() < rates:
         return trials.index[:0]
     sign = finished["dev_better"].map({"higher": -1, "lower": 1})
-    order = finished.assign(order=sign * finished["dev"]).sort_values(["order", "distance"])
-    return order.index[:1]
+    order = finished.assign(order=sign * finished["dev"])
+    return order.sort_values(["order", "distance", "train.lr"]).index[:1]
 
 
 def answers(

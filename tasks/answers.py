@@ -4,6 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Shaped
@@ -80,6 +81,9 @@ class Classes(Answers):
         measure: see `Answers`.
     """
 
+    no_target: ClassVar[int] = -100
+    """A target that is none."""
+
     smoothing: float = 0.0
     measure: str = "accuracy"
 
@@ -89,7 +93,7 @@ class Classes(Answers):
         return F.cross_entropy(
             scores.float().flatten(0, -2),
             targets if mixed else targets.flatten(),
-            ignore_index=-1,
+            ignore_index=self.no_target,
             label_smoothing=self.smoothing,
         )
 
@@ -141,12 +145,17 @@ class NextTokens(Classes):
     are in no loss, and no answer to them is correct.
     """
 
+    no_target: ClassVar[int] = -1
+
     measure: str = "perplexity"
 
     def losses(self, scores: Scores, targets: AllTargets) -> Float[Tensor, "..."]:
         """The cross-entropy of each target in nats, float32; 0 where there is none."""
         losses = F.cross_entropy(
-            scores.float().flatten(0, -2), targets.flatten(), ignore_index=-1, reduction="none"
+            scores.float().flatten(0, -2),
+            targets.flatten(),
+            ignore_index=self.no_target,
+            reduction="none",
         )
         return losses.view_as(targets)
 

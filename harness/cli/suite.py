@@ -13,6 +13,7 @@ from harness.cli.arguments import attentions_in, names_in, settings_of
 from harness.cli.check import require_passed
 from harness.cli.cost import measure_all
 from harness.cli.process import Answer
+from harness.cli.runs import fit_baselines
 from zoo.registry import UserError
 
 if TYPE_CHECKING:
@@ -76,8 +77,8 @@ def _train(
     if not wanted:
         return True
     if question.rates:
-        goes_on = _has_more_seeds(suite, question, options.store)
-        outcomes, count = tuning.run(wanted, None, ",".join(map(str, seeds)), execute, goes_on)
+        needs_seeds = _needs_seeds(suite, question, options.store)
+        outcomes, count = tuning.run(wanted, None, ",".join(map(str, seeds)), execute, needs_seeds)
     else:
         single = [replace(request, seed=seed) for request in wanted for seed in seeds]
         plans = [resolve(request, announce=typer.echo) for request in single]
@@ -116,9 +117,7 @@ def cost(suite: "Suite", rows: "Sequence[SuiteRow]", device: Any, store: Path) -
     return code == 0
 
 
-def _has_more_seeds(
-    suite: "Suite", question: "Question", store: Path
-) -> "Callable[[Record], bool]":
+def _needs_seeds(suite: "Suite", question: "Question", store: Path) -> "Callable[[Record], bool]":
     """Whether a row, by its chosen trial, has the other seeds of a question."""
     from harness.records.frame import of_records
     from reports.suites import answers
@@ -126,15 +125,19 @@ def _has_more_seeds(
     @cache
     def at_baseline() -> set[str]:
         content = stores.content(store)
+        if question.rules == "all":
+            recipe = f"{suite.key}/{question.name}"
+            fit_baselines([run for run in content.records if run.spec.budget == recipe], store)
+            content = stores.content(store)
         found = answers(content.runs, suite, content.rules)
         return {*found[(found["question"] == question.name) & found["at_baseline"]]["row"]}
 
-    def has(chosen: "Record") -> bool:
+    def needs_seeds(chosen: "Record") -> bool:
         if question.seeds_at_baseline or chosen.is_baseline:
             return True
         return of_records([chosen])["row"].iloc[0] not in at_baseline()
 
-    return has
+    return needs_seeds
 
 
 def _require_certificates(rows: "Sequence[SuiteRow]") -> None:

@@ -24,7 +24,7 @@ def run(
     grid: Sequence[str] | None,
     seeds: str | None,
     execute: "Callable[[Sequence[Plan]], Outcomes]",
-    goes_on: "Callable[[Record], bool]" = lambda chosen: True,
+    needs_seeds: "Callable[[Record], bool]" = lambda chosen: True,
 ) -> "tuple[Outcomes, int]":
     """Tune a row for each request.
 
@@ -33,7 +33,7 @@ def run(
         grid: texts of `--grid`.
         seeds: of the runs at the chosen point; `SEEDS` if None.
         execute: runs plans; returns a record of each plan that can run, and whether it is new.
-        goes_on: whether a row has further seeds, by its chosen trial; called after all trials.
+        needs_seeds: whether a row has further seeds, by its chosen trial; called after all trials.
 
     Returns:
         The records of the runs at the chosen points, and of the trials of rows without them: the
@@ -54,7 +54,7 @@ def run(
     finals, ended, expected = [], [], 0
     for own in rows:
         chosen = own.best(trials)
-        more = chosen is None or goes_on(chosen)
+        more = chosen is None or needs_seeds(chosen)
         expected += len(numbers) if more else 1
         if chosen is None:
             ended += [trials[p.spec.id] for p in own.trials if p.spec.id in trials]

@@ -189,13 +189,15 @@ def _add_question(
 
     A drawn score is the mean of seeds drawn with replacement; of one seed, it is drawn from the
     interval of its test split. Its tier moves by the cuts that it has passed, which are between the
-    means of successive tiers. A row without a tier has that of the cuts.
+    means of successive tiers. A row without a tier has that of the cuts. Where less than two rows
+    have tiers, as with one seed each, they are groups by the intervals of the test split.
     """
     scored = answers[answers["mean"].notna()]
     # The unit of scores may be one in which less is better: the sign is that of being answered.
     above = scored[scored["answered"]]
     sign = -1.0 if (above["mean"] < above["baseline_value"]).any() else 1.0
-    cuts = _cuts(sign * above["mean"], above["tier"])
+    ranked = (above["tier"] != "").sum() > 1
+    cuts = _cuts(sign * above["mean"], above["tier"] if ranked else _groups(above, sign))
     for row in rows:
         label = row["row"]
         if label not in scored.index:
@@ -211,6 +213,17 @@ def _add_question(
         tiers = np.clip(1 + (drawn[:, None] < cuts).sum(1) + tier - by_cuts, 1, 35)
         row["tiers"][name] = tier
         row["draws"][name] = "".join(DIGITS[value] for value in tiers)
+
+
+def _groups(answers: "pd.DataFrame", sign: float) -> "pd.Series":
+    """Letters: a row whose interval is below that of the first row of a group begins another."""
+    ends = (sign * answers[["mean", "low", "high"]]).sort_values("mean", ascending=False)
+    letters, floor = [], math.inf
+    for low, high in ends[["low", "high"]].itertuples(index=False):
+        begins = not letters or max(low, high) < floor
+        letters.append(chr(ord(letters[-1]) + begins) if letters else "A")
+        floor = min(low, high) if begins else floor
+    return answers["tier"].reindex(ends.index).mask(ends["mean"].notna(), letters)
 
 
 def _cuts(means: "pd.Series", letters: "pd.Series") -> NDArray[np.float64]:

@@ -150,7 +150,8 @@ def test_the_groups_of_a_profile_hold_all_of_its_time():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", ["memory", "training_step", "step", "profiles", "seeds_at_once", "pathfinder"]
+    "name",
+    ["memory", "recurrences", "training_step", "step", "profiles", "seeds_at_once", "pathfinder"],
 )
 def test_a_benchmark_finds_every_claim_that_is_made_for_the_device(name, tmp_path, monkeypatch):
     torch.use_deterministic_algorithms(False)

@@ -53,7 +53,7 @@ def given(budget: str, task: str, attention: str) -> dict[str, dict]:
 
 
 @pytest.mark.parametrize(("budget", "task"), RECIPES)
-def test_every_budget_resolves_every_task_with_every_variant(budget, task):
+def test_every_budget_resolves_every_variant_once_for_each_set_of_options(budget, task):
     for attention in STACKS:
         # A variant with the same options on other tasks is resolved on the first of them.
         same = (

@@ -112,6 +112,25 @@ def test_a_question_that_no_row_answers_is_not_used():
     assert advise(one, query(needs=["compose"]))["refused"]
 
 
+def test_rows_of_one_seed_each_are_grouped_by_the_intervals_of_their_test_split():
+    suite, runs, baselines = suite_frames()
+    answered = answers(runs, suite, baselines).assign(tier="")
+    claims = dict.fromkeys(("causal", "bidirectional", "linear", "recurrent"), True)
+    traits = {one.attention: claims for one in suite.rows if "+" not in one.attention}
+    own = of_plan(costs(ROOT / "results"), suite.cost)
+    rows = {
+        one["row"]: one for one in table(answered, results(runs, suite), own, suite, traits)["rows"]
+    }
+    seen = set()
+    for name, of_question in answered[answered["answered"]].groupby("question"):
+        best = of_question.loc[of_question["mean"].idxmax()]
+        later = {row: rows[row]["tiers"][name] > 1 for row in of_question["row"]}
+        below = dict(zip(of_question["row"], of_question["high"] < best["low"], strict=True))
+        assert later == below
+        seen |= {*below.values()}
+    assert seen == {True, False}
+
+
 def test_the_table_of_a_store_has_the_tiers_and_states_of_the_matrix():
     suite, runs, baselines = suite_frames()
     answered = answers(runs, suite, baselines)

@@ -149,7 +149,7 @@ def test_filters_hide_rows_and_columns(open_page: Any, content: Content):
 
 
 def test_pointing_at_a_chart_shows_its_numbers_and_the_crossover_is_marked(open_page: Any):
-    page = open_page("#cost=train&needs=recall-16,state")
+    page = open_page("#cost=decode+causal&needs=recall-16,state")
     chart = page.locator("#cost-chart svg").last
     chart.scroll_into_view_if_needed()
     chart.hover(position={"x": 500, "y": 200})
