@@ -10,7 +10,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
+from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
@@ -103,12 +103,9 @@ class Split:
         targets: Shaped[Tensor, "n ..."],
         target_positions: Int[Tensor, "n a"] | None = None,
         answers: Answers = CLASSES,
-        **others: Any,
+        clusters: Int[Tensor, " n"] | None = None,
     ) -> "Split":
-        """A split whose example i has one sequence, the i-th; without `lengths`, none is padded.
-
-        `others` are the fields that are neither arguments nor follow from them.
-        """
+        """A split whose example i has one sequence, the i-th; without `lengths`, none is padded."""
         count, length = sequences.shape[:2]
         if lengths is None:
             lengths = torch.full((count,), length, dtype=torch.int32)
@@ -117,7 +114,7 @@ class Split:
         targets = targets.float() if targets.is_floating_point() else targets.long()
         lengths = lengths.int()
         return cls(
-            sequences, lengths, sequence_ids, targets, padded, target_positions, answers, **others
+            sequences, lengths, sequence_ids, targets, padded, target_positions, answers, clusters
         )
 
     def __len__(self) -> int:

@@ -175,9 +175,10 @@ def test_a_damaged_checkpoint_is_rejected_and_left(rejected, saved):
         assert saved.read_bytes() == content
 
 
-def test_no_checkpoint_with_a_flipped_bit_is_continued(plan, prepare, saved):
-    content, positions, trainer = saved.read_bytes(), random.Random(50), prepare(plan())
-    for _ in range(50):
+@pytest.mark.parametrize("flips", [50, pytest.param(1000, marks=pytest.mark.slow)])
+def test_no_checkpoint_with_a_flipped_bit_is_continued(plan, prepare, saved, flips):
+    content, positions, trainer = saved.read_bytes(), random.Random(flips), prepare(plan())
+    for _ in range(flips):
         flipped, position = bytearray(content), positions.randrange(8 * len(content))
         flipped[position // 8] ^= 1 << position % 8
         saved.write_bytes(flipped)
