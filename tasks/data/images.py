@@ -71,11 +71,12 @@ class ImageSplit(Split):
     pixels: int
 
     @classmethod
-    def of(cls, files: Listing, classes: int, pixels: int) -> Split:
+    def of(cls, files: Listing, classes: int, pixels: int) -> "ImageSplit":
         """The split of all images of `files`."""
         sequences = torch.empty(len(files.targets), 0, dtype=torch.uint8)
         targets = torch.from_numpy(files.targets)
-        return cls.single(sequences, None, targets, files=files, classes=classes, pixels=pixels)
+        plain = vars(Split.single(sequences, None, targets))
+        return cls(**plain, files=files, classes=classes, pixels=pixels)
 
     def gather(self, examples: Int[Tensor, " b"], length: int | None = None) -> Batch:
         """The images as evaluation reads them; see `Split.gather`.
