@@ -9,7 +9,8 @@ if TYPE_CHECKING:
 
 OF_COSTS = [
     "row", "level", "pass", "length", "batching", "dim", "heads", "causal", "precision", "device",
-    "machine", "threads", "status", "seconds", "ratio", "memory_ratio", "state_bytes", "backend",
+    "machine", "threads", "status", "seconds", "ratio", "memory_ratio", "state_bytes",
+    "computed_by",
 ]  # fmt: skip
 """The columns of costs that a matrix is made from."""
 
@@ -28,7 +29,7 @@ def measured(costs: pd.DataFrame, plan: "CostPlan") -> pd.DataFrame:
     """The costs of `of_plan` that were measured, at the lengths of the plan.
 
     Of several measurements of a row the one with a ratio to the fastest softmax is used, then that
-    of the form that is not causal, then the fastest: the column `backend` names what computed it.
+    of the form that is not causal, then the fastest: the column `computed_by` says what computed it.
     """
     own = of_plan(costs, plan)
     own = own[own["length"].isin(plan.lengths) & (own["status"] == "ok")]
@@ -48,5 +49,5 @@ def by_row_of(costs: pd.DataFrame, plan: "CostPlan") -> pd.DataFrame:
     ]
     token = decode.loc[decode["length"] == lengths[-1], ["seconds", "state_bytes"]]
     parts += [token.rename(columns={"seconds": "decode_seconds"})]
-    backends = train.sort_values("length").groupby("row")["backend"].last()
-    return pd.concat(parts, axis=1).join(backends, how="outer")
+    computed_by = train.sort_values("length").groupby("row")["computed_by"].last()
+    return pd.concat(parts, axis=1).join(computed_by, how="outer")
