@@ -134,12 +134,17 @@ def _reports(root: Path) -> Files:
     return report.made(root / "results", root)
 
 
+def _small(root: Path) -> Files:
+    """The pages of small runs, of features that no other record shows."""
+    return report.pages(root / "results" / "small")
+
+
 def _cards(root: Path) -> Files:
     return cards.made(root / "docs" / "tasks.md", root / "results")
 
 
 GENERATORS: tuple[Callable[[Path], Files], ...] = (
-    _documents, _reports, _studies, _screen, _cards,
+    _documents, _reports, _small, _studies, _screen, _cards,
 )  # fmt: skip
 
 

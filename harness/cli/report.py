@@ -182,6 +182,15 @@ def made(store: Path, root: Path) -> dict[Path, bytes]:
     }
 
 
+def pages(store: Path) -> dict[Path, bytes]:
+    """The pages of a store, by their paths.
+
+    Raises:
+        UserError: the store cannot be read.
+    """
+    return dict(stores.within(store, _files(_results(stores.content(store)), latex=False)))
+
+
 def _files(found: _Results, *, latex: bool) -> dict[str, bytes]:
     """The pages of a store by name."""
     from reports import cost, leaderboard, paper_costs, tuning
