@@ -15,16 +15,13 @@ from harness.records.baselines import TaskBaselines, name_of_task
 from harness.records.cost import CostRecord
 from harness.records.fields import Frozen, Quartiles
 from harness.records.interval import interval_of
-from harness.records.record import Cost, Record
+from harness.records.record import Record
 from harness.records.sample import Sample
-from harness.records.spec import by_option, label_of, row_of
+from harness.records.spec import by_option, field_at, label_of, row_of
 from harness.records.store import BaselineStore, CostStore, Store
 from harness.records.tuning import distance
 
 Cells = dict[str, Any]
-
-OF_METRIC = {"unit", "better", "digits", "chance", "scale", "exponential"}
-"""Fields of a metric that are columns of the same name."""
 
 MEASURED = (
     "seconds", "seconds.q1", "seconds.q3", "samples", "ratio", "ratio.q1", "ratio.q3", "no_ratio",
@@ -40,23 +37,54 @@ seconds over the least that the device needs; see `harness.records.cost.Measured
 TEXTS = ("no_ratio", "reference", "backend")
 """Those of them that are texts, empty where nothing was measured."""
 
-OF_COSTS = (
-    "attention", "level", "length", "batch", "batching", "dim", "heads", "causal", "precision",
-    "device", "machine", "threads",
-)  # fmt: skip
-"""Fields of a cost's specification that are columns of the same name."""
+OF_RUNS = {
+    "attention": "spec.attention", "recipe": "spec.budget", "task": "spec.task.key",
+    "task.name": "spec.task.name", "task.block": "spec.task.block", "seed": "spec.seed",
+    "device": "spec.device", "role": "spec.tuning.role", "match": "spec.match", "status": "status",
+    "reason": "reason", "metric": "metric.name", "unit": "metric.unit", "better": "metric.better",
+    "digits": "metric.digits", "chance": "metric.chance", "scale": "metric.scale",
+    "exponential": "metric.exponential", "dev_metric": "selection.title",
+    "dev_better": "selection.better", "dev_digits": "selection.digits", "sample": "final.sample",
+    "reference": "cost.reference", "inference_reference": "cost.inference_reference",
+    "backend": "cost.own.backend", "machine": "environment.device",
+    "threads": "environment.threads", "memory_gib": "environment.memory_gib",
+    "system": "environment.system", "commit": "environment.commit", "started": "started",
+    "baseline": "is_baseline", "id": "spec.id",
+}  # fmt: skip
+"""Columns of a run that are a field of its record, as `field_at` has it."""
 
-OUTCOME = (
-    "score", "low", "high", "dev", "best_on_test", "test_examples", "best_step", "train_seconds",
-    "seconds", "last_step", "loss", *(
-        f"{name}{end}"
-        for name in ("step_seconds", "tokens_per_second", "time_ratio", "inference_ratio")
-        for end in ("", ".q1", ".q3")
-    ),
-    "peak_bytes", "softmax_peak_bytes", "memory_ratio", "softmax_parameters", "state_bytes",
-    "parameters", "flops", "workers",
-)  # fmt: skip
-"""Numbers of a run that not every run has."""
+TEXTS_OF_RUNS = ("role", "match", "reference", "inference_reference", "backend")
+"""Those of them that are texts, empty where the record has none."""
+
+OUTCOME = {
+    "score": "final.score", "dev": "final.dev", "best_on_test": "final.best_on_test",
+    "test_examples": "final.test_examples", "best_step": "final.best_step",
+    "train_seconds": "final.train_seconds", "seconds": "final.seconds",
+    "peak_bytes": "cost.own.peak_bytes", "softmax_peak_bytes": "cost.softmax.peak_bytes",
+    "memory_ratio": "cost.memory_ratio", "softmax_parameters": "cost.softmax.parameters",
+    "state_bytes": "cost.own.state_bytes", "parameters": "parameters", "flops": "flops",
+    "workers": "cost.workers",
+}  # fmt: skip
+"""The same for numbers, which not every run has."""
+
+TIMES = {
+    "step_seconds": "cost.own.seconds_per_1k_steps",
+    "tokens_per_second": "cost.own.tokens_per_second",
+    "time_ratio": "cost.over_softmax",
+    "inference_ratio": "cost.inference_over_softmax",
+}
+"""The same for quartiles."""
+
+OF_COSTS = {
+    "attention": "spec.attention", "level": "spec.level", "pass": "spec.operation",
+    "length": "spec.length", "batch": "spec.batch", "batching": "spec.batching", "dim": "spec.dim",
+    "heads": "spec.heads", "depth": "spec.model.depth", "causal": "spec.causal",
+    "precision": "spec.precision", "device": "spec.device", "machine": "spec.machine",
+    "threads": "spec.threads", "options": "options", "status": "status", "reason": "reason",
+    "linear": "claims_linear", "computed_by": "computed_by", "started": "started",
+    "commit": "environment.commit", "shape": "spec.shape", "id": "spec.id",
+}  # fmt: skip
+"""Columns of a cost that are a field of its record."""
 
 
 def frame(folder: Path | str) -> pd.DataFrame:
@@ -124,7 +152,13 @@ def of_records(records: Iterable[Record]) -> pd.DataFrame:
     `id`.
     """
     found = pd.DataFrame([_run(record) for record in records])
-    return found.assign(**{name: pd.to_numeric(found[name]) for name in OUTCOME if name in found})
+    if found.empty:
+        return found
+    found[[*TEXTS_OF_RUNS]] = found[[*TEXTS_OF_RUNS]].fillna("").astype(str)
+    times = [f"{name}{end}" for name in TIMES for end in ("", ".q1", ".q3")]
+    numbers = [*OUTCOME, "low", "high", "last_step", "loss", *times]
+    # Columns that are assigned one by one are fragmented, of which pandas warns.
+    return found.assign(**{name: pd.to_numeric(found[name]) for name in numbers}).copy()
 
 
 def of_curves(records: Iterable[Record]) -> pd.DataFrame:
@@ -160,86 +194,35 @@ def of_costs(records: Iterable[CostRecord]) -> pd.DataFrame:
 
 
 def _run(record: Record) -> Cells:
-    final, cost = record.final, record.cost
-    point = record.curve[-1] if record.curve else None
-    cells: Cells = {
-        **_setting(record),
-        "status": record.status,
-        "reason": record.reason,
-        "metric": record.metric.name,
-        **record.metric.model_dump(include=OF_METRIC),
-        "dev_metric": record.selection.title,
-        "dev_better": record.selection.better,
-        "dev_digits": record.selection.digits,
-        **dict.fromkeys(("sample", *OUTCOME)),
-        **dict.fromkeys(("reference", "inference_reference", "backend"), ""),
-        "parameters": record.parameters,
-        "flops": record.flops,
-    }
-    if final:
-        cells |= dict(final) | _interval(record)
-    if point:
-        cells |= {"last_step": point.step, "loss": point.loss, **_dotted("losses", point.losses)}
-    if cost:
-        cells |= _cost_of_run(cost)
-    environment = dict(record.environment)
-    return cells | {
-        "machine": environment.pop("device"),
-        **_dotted("versions", environment.pop("versions")),
-        **environment,
-        "started": record.started,
-        "baseline": record.is_baseline,
-        "known_failures": len(record.expected_failures),
-        "expected_failures": dict(record.expected_failures),
-        "id": record.spec.id,
-    }
-
-
-def _setting(record: Record) -> Cells:
-    """What was run: the specification, and every option of the variants."""
-    spec = record.spec
+    spec, final = record.spec, record.final
     suite, _, question = spec.budget.partition("/")
-    return {
-        "attention": spec.attention,
+    sample = Sample.of([final.sample]) if final and final.sample else None
+    interval = interval_of(sample, record.metric) if sample else None
+    point = record.curve[-1] if record.curve else None
+    cells = {name: field_at(record, path) for name, path in (OF_RUNS | OUTCOME).items()}
+    for name, path in TIMES.items():
+        cells |= _quartiles(name, field_at(record, path), 1000 if name == "step_seconds" else 1)
+    return cells | {
         "row": row_of(spec.attention, spec.overrides),
-        "recipe": spec.budget,
         "suite": suite if question else "",
         "question": question,
-        "task": spec.task.key,
         "data": name_of_task(spec.task),
-        "task.name": spec.task.name,
         **_dotted("task", spec.task.options),
-        "task.block": spec.task.block,
         **_dotted("model", dict(spec.model)),
         **_dotted("train", dict(spec.train)),
         **by_option(record.options),
-        "seed": spec.seed,
-        "device": spec.device,
-        "role": spec.tuning.role if spec.tuning else "",
         "options": json.dumps(spec.options, sort_keys=True),
         "overrides": json.dumps(spec.overrides, sort_keys=True),
         "grid": json.dumps(spec.tuning.grid) if spec.tuning else "",
         "distance": distance(spec),
-        "match": spec.match or "",
-    }
-
-
-def _cost_of_run(cost: Cost) -> Cells:
-    own, softmax = cost.own, cost.softmax
-    return {
-        **_quartiles("step_seconds", own.seconds_per_1k_steps, 1000),
-        **_quartiles("tokens_per_second", own.tokens_per_second),
-        **_quartiles("time_ratio", cost.over_softmax),
-        **_quartiles("inference_ratio", cost.inference_over_softmax),
-        "reference": str(cost.reference or ""),
-        "inference_reference": str(cost.inference_reference or ""),
-        "peak_bytes": own.peak_bytes,
-        "softmax_peak_bytes": softmax.peak_bytes if softmax else None,
-        "memory_ratio": cost.memory_ratio,
-        "softmax_parameters": softmax.parameters if softmax else None,
-        "state_bytes": own.state_bytes,
-        "backend": own.backend,
-        "workers": cost.workers,
+        "low": interval.low if interval else None,
+        "high": interval.high if interval else None,
+        "last_step": point.step if point else None,
+        "loss": point.loss if point else None,
+        **_dotted("losses", point.losses if point else {}),
+        **_dotted("versions", record.environment.versions),
+        "known_failures": len(record.expected_failures),
+        "expected_failures": dict(record.expected_failures),
     }
 
 
@@ -251,37 +234,17 @@ def _quartiles(name: str, values: Quartiles | None, per: int = 1) -> Cells:
     return {name: median, f"{name}.q1": q1, f"{name}.q3": q3}
 
 
-def _interval(record: Record) -> Cells:
-    """The ends of the interval of one run; none where its answers are not known."""
-    sample = Sample.of([record.final.sample]) if record.final and record.final.sample else None
-    interval = interval_of(sample, record.metric) if sample else None
-    return {"low": interval.low, "high": interval.high} if interval else {}
-
-
 def _cost(record: CostRecord) -> Cells:
     spec, measured = record.spec, record.measured
-    cells: Cells = {
+    cells = {name: field_at(record, path) for name, path in OF_COSTS.items()} | {
         "row": row_of(spec.attention, spec.overrides),
         "label": label_of(spec.attention, by_option(spec.options)),
-        **{name: getattr(spec, name) for name in OF_COSTS},
-        "pass": spec.operation,
-        "depth": spec.model.depth if spec.model else None,
         "model": spec.model.model_dump(exclude={"kind", "dim", "heads"}) if spec.model else {},
-        "options": record.options,
         **by_option(record.options),
-        "status": record.status,
-        "reason": record.reason,
-        "linear": record.claims_linear,
-        "computed_by": record.computed_by,
-        "started": record.started,
-        "commit": record.environment.commit,
-        "shape": spec.shape,
-        "id": spec.id,
-        **dict.fromkeys(MEASURED),
+        **{name: getattr(measured, name, None) for name in MEASURED},
     }
     if measured:
         cells |= {
-            **{name: getattr(measured, name) for name in MEASURED if hasattr(measured, name)},
             **_quartiles("seconds", measured.seconds),
             **_quartiles("ratio", measured.over_softmax),
             "measured_ratio": measured.ratio.median if measured.ratio else None,

@@ -23,20 +23,16 @@ All draws use `Generator.random`, whose stream NumPy guarantees.
 from typing import TypeAlias
 
 import numpy as np
-from jaxtyping import Float64, Int64, UInt8
+from jaxtyping import Float64, Int64
 from numba import njit
 from numpy.random import Generator
 
+from tasks.lra.pathfinder_rendering import Cells, Levels, Paddles, Patch, put, render
 from tasks.lra.pathfinder_tables import ANGLES, FULL, Tables
 
-Canvas: TypeAlias = Float64[np.ndarray, "h h"]
-Levels: TypeAlias = UInt8[np.ndarray, "h h"]
-Patch: TypeAlias = UInt8[np.ndarray, "w w"]
 Paddle: TypeAlias = Int64[np.ndarray, " 3"]
-Paddles: TypeAlias = Int64[np.ndarray, "p 3"]
 Point: TypeAlias = Int64[np.ndarray, " 2"]
 Vector: TypeAlias = Float64[np.ndarray, " 2"]
-Cells: TypeAlias = Int64[np.ndarray, "k 2"]
 Weights: TypeAlias = Float64[np.ndarray, " j"]
 
 DISTRACTOR_ATTEMPTS = 5
@@ -112,7 +108,7 @@ def grow_pair(rng: Generator, tables: Tables, mask: Levels, paddles: Paddles) ->
             return False
         if not extend(rng, tables, mask, second[joint - 1], second[joint], pivots[1]):
             return False
-    cover(mask, tables.masks[second[-1, 2]], second[-1])
+    put(mask, tables.masks[second[-1, 2]], second[-1, 0], second[-1, 1], 1)
     return True
 
 
@@ -124,54 +120,16 @@ def scatter(rng: Generator, tables: Tables, mask: Levels, paddles: Paddles) -> b
         if (mask <= MAX_FREE).sum() < MIN_FREE * mask.size:
             return False
         trial = mask.copy()
-        started = seed(rng, tables, trial, False, paddles[0], pivot)
-        if started and grow(rng, tables, trial, paddles, pivot):
+        grown = 1 if seed(rng, tables, trial, False, paddles[0], pivot) else 0
+        while 0 < grown < tables.distractor_contour:
+            extended = extend(rng, tables, trial, paddles[grown - 1], paddles[grown], pivot)
+            grown = grown + 1 if extended else 0
+        if grown:
+            y, x, direction = paddles[grown - 1]
+            put(trial, tables.masks[direction], y, x, 1)
             mask[:] = trial
             return True
     return False
-
-
-@njit(nogil=True)
-def grow(rng: Generator, tables: Tables, mask: Levels, paddles: Paddles, pivot: Point) -> bool:
-    """Try to draw the other paddles of a distractor; `pivot` is that of its first."""
-    for joint in range(1, tables.distractor_contour):
-        if not extend(rng, tables, mask, paddles[joint - 1], paddles[joint], pivot):
-            return False
-    last = paddles[tables.distractor_contour - 1]
-    cover(mask, tables.masks[last[2]], last)
-    return True
-
-
-@njit(nogil=True)
-def render(tables: Tables, paddles: Paddles, discs: Cells, image: Levels) -> None:
-    """Draw paddles and discs, and scale the darkest pixel to 0 and the brightest to 255."""
-    canvas = np.zeros((tables.size, tables.size))
-    for number in range(len(paddles)):
-        y, x, direction = paddles[number]
-        contrast = tables.contrast if number < 2 * tables.contour else tables.clutter
-        half = tables.lines.shape[1] // 2
-        put(canvas, tables.lines[direction], y - half, x - half, contrast)
-    side = len(tables.discs)
-    for end in range(2):
-        # Away from the border all discs are equal: the one in the middle of the small window.
-        y, x = discs[end]
-        top = min(max(y - side // 2, 0), tables.size - side)
-        left = min(max(x - side // 2, 0), tables.size - side)
-        put(canvas, tables.discs[y - top, x - left], top, left, 1.0)
-    lowest = canvas.min()
-    scale = FULL / (canvas.max() - lowest)
-    # The conversion truncates: adding a half rounds.
-    image[:] = ((canvas - lowest) * scale + 0.5).astype(np.uint8)
-
-
-@njit(nogil=True)
-def put(canvas: Canvas, patch: Patch, top: int, left: int, contrast: float) -> None:
-    """Draw a patch on an image, by maximum, clipped to the window."""
-    size = len(canvas)
-    for row in range(max(top, 0), min(top + len(patch), size)):
-        for column in range(max(left, 0), min(left + len(patch), size)):
-            level = contrast * patch[row - top, column - left]
-            canvas[row, column] = max(canvas[row, column], level)
 
 
 # Inner loops take single arrays: passing all tables costs more than the loops.
@@ -228,7 +186,7 @@ def find_free(mask: Levels, cells: Cells, free: Cells) -> int:
             fits = True
             for cell in range(len(cells)):
                 row, column = y + cells[cell, 0], x + cells[cell, 1]
-                if inside(size, 0, row, column) and mask[row, column] > MAX_FREE:
+                if inside(size, row, column) and mask[row, column] > MAX_FREE:
                     fits = False
                     break
             if fits:
@@ -238,9 +196,9 @@ def find_free(mask: Levels, cells: Cells, free: Cells) -> int:
 
 
 @njit(nogil=True)
-def inside(size: int, band: int, y: int, x: int) -> bool:
-    """Whether a pixel is in the window without its outermost `band` pixels."""
-    return band <= y < size - band and band <= x < size - band
+def inside(size: int, y: int, x: int) -> bool:
+    """Whether a pixel is in the window."""
+    return 0 <= y < size and 0 <= x < size
 
 
 @njit(nogil=True)
@@ -248,7 +206,7 @@ def begin(size: int, onset: Vector, joint: Vector, paddle: Paddle, pivot: Point)
     """Find the pivot of a first paddle; return whether it and the head are in the window."""
     y, x = step(paddle[0], onset[0]), step(paddle[1], onset[1])
     pivot[0], pivot[1] = step(y, joint[0]), step(x, joint[1])
-    return inside(size, 0, y, x) and inside(size, 0, pivot[0], pivot[1])
+    return inside(size, y, x) and inside(size, pivot[0], pivot[1])
 
 
 @njit(nogil=True)
@@ -290,7 +248,7 @@ def extend(
         paddle[1] = pivot[1] + tables.heads[chosen, 1]
         paddle[2] = ANGLES + chosen
         if not collides(mask, tables.masks[paddle[2]], paddle):
-            cover(mask, tables.masks[last[2]], last)
+            put(mask, tables.masks[last[2]], last[0], last[1], 1)
             return True
     return False
 
@@ -305,11 +263,11 @@ def weigh(
     for head in range(len(heads)):
         weights[head] = 0.0
         y, x = pivot[0] + heads[head, 0], pivot[1] + heads[head, 1]
-        if turns[head] > 0.0 and inside(size, 0, y, x):
+        if turns[head] > 0.0 and inside(size, y, x):
             covered = 0
             for cell in range(len(near)):
                 row, column = y + near[cell, 0], x + near[cell, 1]
-                if inside(size, 0, row, column):
+                if inside(size, row, column):
                     covered = max(covered, int(mask[row, column]))
             weights[head] = (FULL - covered) * turns[head]
             total += weights[head]
@@ -341,15 +299,3 @@ def collides(mask: Levels, patch: Patch, paddle: Paddle) -> bool:
             if added + int(mask[row, column]) >= COLLISION:
                 return True
     return False
-
-
-@njit(nogil=True)
-def cover(levels: Levels, patch: Patch, paddle: Paddle) -> None:
-    """Add the patch of a paddle to a mask, by maximum, clipped to the window."""
-    size, half = len(levels), len(patch) // 2
-    y, x = paddle[0], paddle[1]
-    for row in range(max(y - half, 0), min(y + half + 1, size)):
-        for column in range(max(x - half, 0), min(x + half + 1, size)):
-            level = patch[row - y + half, column - x + half]
-            if level > levels[row, column]:
-                levels[row, column] = level
