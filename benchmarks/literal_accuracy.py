@@ -38,7 +38,7 @@ def main() -> None:
     device = pick_device(given.device)
     for seed in map(int, given.seeds.split(",")):
         request = Request(
-            attention=given.attention, task=given.task, budget=given.budget, seed=seed,
+            attention=given.attention, task=given.task, recipe=given.budget, seed=seed,
             device=cast(Any, device.type), compiled=False,
             precision=pick_precision(given.precision, device),
         )  # fmt: skip

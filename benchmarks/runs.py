@@ -25,13 +25,13 @@ def plan_of(
     setting: Setting,
     attention: str,
     task: str,
-    budget: str,
+    recipe: str,
     precision: Precision,
     settings: Settings = NONE,
 ) -> Plan:
-    """The plan of a run on the device; of budget `smoke` where sizes are the smallest.
+    """The plan of a run on the device; of recipe `smoke` where sizes are the smallest.
 
-    `settings` are options by owner that differ from the budget's; those of the task are not used
+    `settings` are options by owner that differ from the recipe's; those of the task are not used
     where sizes are the smallest.
 
     Raises:
@@ -40,7 +40,7 @@ def plan_of(
     settings = {name: own for name, own in settings.items() if not (setting.tiny and name == task)}
     return resolve(
         Request(
-            attention=attention, task=task, budget="smoke" if setting.tiny else budget, seed=0,
+            attention=attention, task=task, recipe="smoke" if setting.tiny else recipe, seed=0,
             device=setting.kind, precision=precision, compiled=setting.kind == "cuda",
             settings=settings,
         )
@@ -82,6 +82,6 @@ def fastest(setting: Setting) -> Precision:
 
 
 def shape_of(plan: Plan) -> str:
-    """Task, budget, batch and length in words."""
+    """Task, recipe, batch and length in words."""
     spec = plan.spec
     return f"{spec.task.name}, budget {spec.budget}: B={spec.train.batch} N={plan.task.max_len}"

@@ -1,4 +1,7 @@
-"""Runs comparisons of attention variants, and reads their records as data frames."""
+"""Runs comparisons of attention variants, and reads their records as data frames.
+
+harness.run("primal", task="mqar", seeds=[0, 1], train={"steps": 100}, primal={"rank": 8})
+"""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -38,27 +41,21 @@ def run(
     cost: bool = True,
     **overrides: "Mapping[str, Value]",
 ) -> "pd.DataFrame":
-    """Train every variant on every task with every seed, as the command `harness run` does.
-
-        harness.run("primal", task="mqar", seeds=[0, 1], train={"steps": 100}, primal={"rank": 8})
+    """The runs of every variant on every task with every seed, as `harness run` makes them.
 
     Args:
         attention: `A`, `A+B`, or several.
-        task: its name, or several; by default that of a question of a suite, else ListOps.
+        task: its name, or several; by default the task of a question of a suite, else ListOps.
         seeds: of the runs.
-        budget: the recipe: `smoke`, `laptop`, `paper`, a TOML file, or a question of a suite, as
-            `laptop@1/copy`.
+        budget: the recipe: `smoke`, `laptop`, `paper`, a TOML file, or a question, `laptop@1/copy`.
         positions: `learned`, `rotary` or `none`; by default `learned`, or a question's.
         precision: `auto`, `bf16` or `fp32`.
         device: `auto`, `cpu` or `cuda`.
-        workers: runs at once.
-        threads: of a run.
         store: folder of the records; a run that it holds is not repeated.
+        workers: runs at once.
+        threads: CPU threads of a run.
         cost: whether to measure time and memory.
         overrides: options that differ from the recipe, by `train`, `model`, variant or task.
-
-    Returns:
-        A row for each run; see `harness.records.frame.of_records`.
 
     Raises:
         UserError: a name or a value is unknown, or out of range.
@@ -66,15 +63,11 @@ def run(
     from harness.cli.run import RunOptions, train
     from harness.records.frame import of_records
 
-    settings = [
-        f"{owner}.{name}={value}"
-        for owner, options in overrides.items()
-        for name, value in options.items()
-    ]
     names, tasks = ([one] if isinstance(one, str) else [*one] for one in (attention, task))
     options = RunOptions(
-        attention=names, task=[name for name in tasks if name], seeds=",".join(map(str, seeds)),
-        budget=budget, device=device, precision=precision, positions=positions, set_=settings,
-        store=Path(store), workers=workers, threads=threads, cost=cost,
+        attention=names, task=[*filter(None, tasks)], seeds=",".join(map(str, seeds)),
+        set_=[f"{owner}.{n}={v}" for owner, values in overrides.items() for n, v in values.items()],
+        budget=budget, device=device, precision=precision, positions=positions, store=Path(store),
+        workers=workers, threads=threads, cost=cost,
     )  # fmt: skip
     return of_records(record for record, _ in train(options)[0])

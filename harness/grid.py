@@ -144,17 +144,10 @@ def run_all(
         UserError: a record cannot be written, or the file of its name is not a record.
     """
     store.remove_leftovers()
-    jobs, outcomes = {}, {}
-    for plan in plans:
-        name, record = store.name(plan.spec), store.find(plan.spec)
-        before = record.started if record else ""
-        jobs[name] = Job(plan.spec, store.folder, rerun, before, rerun, keep, cost)
-        if record and has_outcome(record, before, rerun=rerun):
-            outcomes[name] = record, False
-    grid = _Grid(jobs, outcomes, store, view)
+    grid = _Grid(plans, store, view, rerun=rerun, keep=keep, cost=cost)
     try:
-        with store.locks.announce([*jobs]):
-            while len(grid.outcomes) < len(jobs):
+        with store.locks.announce([*grid.jobs]):
+            while len(grid.outcomes) < len(grid.jobs):
                 while grid.waiting and pool.can_start():
                     pool.submit(grid.next())
                 for job, result in pool.finished():
@@ -169,22 +162,25 @@ class _Grid:
     """The runs of a grid: waiting, running, left to other processes, and ended."""
 
     def __init__(
-        self,
-        jobs: dict[str, Job],
-        outcomes: dict[str, tuple[Record, bool]],
-        store: Store,
-        view: View,
+        self, plans: Sequence[Plan], store: Store, view: View, *, rerun: bool, **how: bool
     ) -> None:
-        self.jobs, self.outcomes, self.store, self.view = jobs, outcomes, store, view
-        self.locks = store.locks
-        left = [name for name in jobs if name not in self.outcomes]
+        self.store, self.view, self.locks = store, view, store.locks
+        self.jobs: dict[str, Job] = {}
+        self.outcomes: dict[str, tuple[Record, bool]] = {}
+        for plan in plans:
+            name, record = store.name(plan.spec), store.find(plan.spec)
+            before = record.started if record else ""
+            self.jobs[name] = Job(plan.spec, store.folder, rerun, before, restart=rerun, **how)
+            if record and has_outcome(record, before, rerun=rerun):
+                self.outcomes[name] = record, False
+        left = [name for name in self.jobs if name not in self.outcomes]
         # Last, the runs that another machine has begun: until then it may continue them.
         self.waiting = deque(sorted(left, key=self._is_of_another_host))
         self.running: set[str] = set()
         self.others: set[str] = set()
         self.deaths: Counter[str] = Counter()
         self.look_at = 0.0
-        view.begin(len(jobs), len(self.outcomes))
+        view.begin(len(self.jobs), len(self.outcomes))
 
     def next(self) -> Job:
         """The next job; its run counts as running."""

@@ -9,7 +9,7 @@ measured slightly slower than in training.
 
 import gc
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 
@@ -23,7 +23,7 @@ from harness.records.fields import Quartiles
 from harness.records.record import Cost, Implementation, Record, Usage
 from harness.records.store import Store
 from harness.reference import REFERENCE, SDPA, Trial, softmax_plan, trial_of, with_fastest_backend
-from harness.timing import ROUNDS, Call, sample, wall_clock
+from harness.timing import ROUNDS, sample, wall_clock
 from harness.torch_state import unchanged
 from harness.train import Trainer, autocast
 from harness.trial import inference_call, trainer_of, training_call
@@ -50,8 +50,8 @@ def measure(plan: Plan) -> Cost:
     of_inference = trainers[trial.fastest_inference] if trial else trainer
     steps, passes = (
         # One call where both trainers are the same.
-        _seconds([make(one) for one in dict.fromkeys((trainer, other))], device)
-        for make, other in ((training_call, of_training), (inference_call, of_inference))
+        sample([*map(call, dict.fromkeys((trainer, other)))], wall_clock(device), rounds=ROUNDS)
+        for call, other in ((training_call, of_training), (inference_call, of_inference))
     )
     own = _usage(plan, trainer, train, steps[0], passes[0])
     if trial is None:
@@ -100,10 +100,6 @@ def remeasure(record: Record, store: Store) -> Record:
         return updated
 
 
-def _seconds(calls: Sequence[Call], device: torch.device) -> list[list[float]]:
-    return sample(calls, wall_clock(device), rounds=ROUNDS)
-
-
 def _softmax(
     plan: Plan, of_run: Trainer, train: Split
 ) -> tuple[Trial | None, Mapping[Implementation, Trainer]]:
@@ -147,6 +143,8 @@ def _usage(
 ) -> Usage:
     """What a model uses: `steps` and `passes` are the seconds of training and inference."""
     tokens = plan.spec.train.batch * plan.task.sequences * plan.task.length("train")
+    layers = attentions(trainer.model)
+    decodes = all(layer.traits.recurrent and layer.size.causal for layer in layers)
     return Usage(
         seconds_per_1k_steps=Quartiles.of(1000 * seconds for seconds in steps),
         tokens_per_second=Quartiles.of(tokens / seconds for seconds in passes),
@@ -154,21 +152,13 @@ def _usage(
         parameters=trainable(trainer.model),
         flops=flops_of(plan, train),
         backend=_backend(plan, trainer),
-        state_bytes=_state_bytes(trainer),
+        state_bytes=sum(state_bytes(layer.start(1)) for layer in layers) if decodes else None,
     )
 
 
 def flops_of(plan: Plan, train: Split) -> int:
     """Floating-point operations in matrix products of one training step."""
     return flops(training_call(trainer_of(plan, train, compiled=False)))
-
-
-def _state_bytes(trainer: Trainer) -> int | None:
-    """Memory of the state of decoding of one sequence; None without one."""
-    layers = attentions(trainer.model)
-    if not all(one.traits.recurrent and one.size.causal for one in layers):
-        return None
-    return sum(state_bytes(one.start(1)) for one in layers)
 
 
 def _backend(plan: Plan, trainer: Trainer) -> str:

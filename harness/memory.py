@@ -9,10 +9,12 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import torch
+from torch import nn
 
 from harness.environment import memory_of
 from harness.model import build_model, trainable
 from harness.plan import Plan, Request, resolve
+from harness.reference import REFERENCE
 from zoo.contract import Unsupported
 from zoo.registry import UserError, require_memory
 
@@ -27,9 +29,6 @@ DEPTHS = 3, 4
 
 TOO_LARGE = 2**63
 """Stands for a size that exceeds 64 bits."""
-
-REFERENCE = "softmax"
-"""The variant whose model, with the recipe's feed-forward width, has the number of parameters."""
 
 WIDTH = "feed_forward"
 """The field of `Transformer` that is set."""
@@ -90,11 +89,8 @@ def _estimate(plan: Plan, device: torch.device) -> Footprint:
 
 
 def _count(plan: Plan, depth: int, device: torch.device) -> Footprint:
-    model_spec = plan.spec.model.model_copy(update={"depth": depth})
-    layers = (*plan.spec.layers[: depth - 1], plan.spec.layers[-1])
-    spec = plan.spec.model_copy(update={"model": model_spec, "layers": layers})
-    with torch.random.fork_rng(devices=[]), device:
-        model = build_model(spec, plan.task)
+    with device:
+        model = _built(plan, depth=depth)
     trained = trainable(model)
     fixed = sum(part.numel() for part in model.parameters()) - trained
     buffers = sum(part.numel() * part.element_size() for part in model.buffers())
@@ -102,10 +98,19 @@ def _count(plan: Plan, depth: int, device: torch.device) -> Footprint:
     return Footprint(trained + fixed, used)
 
 
+def _built(plan: Plan, **changes: int) -> nn.Module:
+    """The model of a plan with other fields; with another depth, without some of its layers."""
+    spec = plan.spec
+    model = spec.model.model_copy(update=changes)
+    layers = (*spec.layers[: model.depth - 1], spec.layers[-1])
+    with torch.random.fork_rng(devices=[]):
+        return build_model(spec.model_copy(update={"model": model, "layers": layers}), plan.task)
+
+
 def matched(request: Request, announce: Callable[[str], None] = lambda line: None) -> Request:
     """The request with the feed-forward width at which parameters are those of softmax.
 
-    A variant that does not support the task keeps the recipe's width: its cell is skipped.
+    A variant that does not support the task keeps the recipe's width: its run is skipped.
 
     Raises:
         UserError: `resolve` raises it, or no width gives the number within `TOLERANCE`.
@@ -137,10 +142,4 @@ def parameters(plan: Plan, width: int | None = None) -> int:
     Raises:
         Unsupported: the variant does not support the task.
     """
-    spec = plan.spec
-    if width is not None:
-        model = spec.model.model_copy(update={WIDTH: width})
-        spec = spec.model_copy(update={"model": model})
-    with torch.random.fork_rng(devices=[]):
-        model = build_model(spec, plan.task)
-    return trainable(model)
+    return trainable(_built(plan, **({} if width is None else {WIDTH: width})))

@@ -1,11 +1,11 @@
 """A request and its plan: the specification of a run, its task, composition and data."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
-from harness import budgets
+from harness import recipes
 from harness.data import Data
 from harness.records.fields import Frozen
 from harness.records.models import MODELS, Positions
@@ -35,7 +35,7 @@ class Request:
     Attributes:
         attention: `A` or `A+B`.
         task: name of a task, or the path of a table of texts and labels.
-        budget: name of a budget, or the path of a TOML file; that of a question of a suite, as
+        recipe: name of a recipe, or the path of a TOML file; that of a question of a suite, as
             `laptop@1/copy`, has its precision and positions in place of those of the request.
         seed: of the run.
         device: kind of device.
@@ -43,7 +43,7 @@ class Request:
         compiled: whether to compile the model.
         positions: how positions are encoded.
         block: tokens of the blocks whose order is shuffled, or 0.
-        settings: options by owner, which override the budget's. An owner is a variant, the task, or
+        settings: options by owner, which override the recipe's. An owner is a variant, the task, or
             `model` or `train`, whose options are fields of the model and of `TrainSpec`.
         tuning: the grid from which some of the settings were chosen.
         match: what the feed-forward width was chosen to make equal to that of softmax.
@@ -51,7 +51,7 @@ class Request:
 
     attention: str
     task: str
-    budget: str
+    recipe: str
     seed: int
     device: Literal["cpu", "cuda"]
     precision: Literal["bf16", "fp32"]
@@ -89,7 +89,7 @@ def resolve(
     announce: Callable[[str], None] = lambda line: None,
     data_of: Callable[[Task], Data] = Data.of,
 ) -> Plan:
-    """Complete a request: read the budget, build the task, load and hash its data.
+    """Complete a request: read the recipe, build the task, load and hash its data.
 
     Args:
         request: what to run.
@@ -97,22 +97,22 @@ def resolve(
         data_of: gives the data of a task.
 
     Raises:
-        UserError: the variant, task, budget or an option is unknown, ill-typed or out of range, the
-            budget has no recipe for the task, or the data are missing or damaged.
+        UserError: the variant, task, recipe or an option is unknown, ill-typed or out of range, the
+            recipe has no part for the task, or the data are missing or damaged.
     """
     with unchanged(f"attention {request.attention!r}, when it is imported,"):
         composition = Composition.parse(request.attention)
     if request.positions not in get_args(Positions):
         raise UserError(unknown("kind of positions", request.positions, get_args(Positions)))
-    plain, name, budget = _parts(request)
-    if question := budget.question:
+    plain, name, recipe = _parts(request)
+    if question := recipe.question:
         request = replace(request, positions=question.positions, precision=question.precision)
-    usual = budget.options(name, composition.names)
+    usual = recipe.options(name, composition.names)
     given = {
         variant: {**own, **request.settings.get(variant, {})} for variant, own in usual.items()
     }
     task = shuffle_blocks(plain, request.block)
-    model, train, overrides = _recipes(request, plain, budget.recipe(name), budget.name)
+    model, train, overrides = _sections(request, plain, recipe.of_task(name), recipe.name)
     data = data_of(task)
     if isinstance(task, GeneratedTask) and not task.is_cached():
         announce(f"{task.key}: generate data")
@@ -123,7 +123,7 @@ def resolve(
             name=name, key=task.key, options=plain.options, block=request.block,
             digests={**data.digests},
         ),
-        budget=budget.name,
+        budget=recipe.name,
         overrides=overrides | composition.overrides(given, usual),
         model=model, train=train, device=request.device, seed=request.seed,
         tuning=request.tuning, match=request.match,
@@ -162,63 +162,57 @@ def task_of(request: Request) -> Task:
     """The task of a request; its data are not read.
 
     Raises:
-        UserError: the task, the budget or an option is unknown, ill-typed or out of range.
+        UserError: the task, the recipe or an option is unknown, ill-typed or out of range.
     """
     return shuffle_blocks(_parts(request)[0], request.block)
 
 
-def _parts(request: Request) -> tuple[Task, str, budgets.Budget]:
-    """The task of a request without shuffled blocks, its name, and the budget."""
+def _parts(request: Request) -> tuple[Task, str, recipes.Recipe]:
+    """The task of a request without shuffled blocks, its name, and the recipe."""
     own: Mapping[str, Value] = {}
     name = request.task
     if Path(name).suffix:  # the name of a task has none
         name, own = "table", {"path": name}
     # Before the recipe: the message for an unknown task lists the tasks.
     tasks.find(name)
-    budget = budgets.find(request.budget)
-    given = {**budget.recipe(name).options, **own, **request.settings.get(name, {})}
-    return create(name, **given), name, budget
+    recipe = recipes.find(request.recipe)
+    given = {**recipe.of_task(name).options, **own, **request.settings.get(name, {})}
+    return create(name, **given), name, recipe
 
 
-def _recipes(
-    request: Request, task: Task, recipe: budgets.Recipe, budget: str
+def _sections(
+    request: Request, task: Task, recipe: recipes.TaskRecipe, label: str
 ) -> tuple[Any, TrainSpec, dict[str, Value]]:
     """The model, the optimiser's recipe, and the fields in which they differ from the recipe's."""
     if task.inputs not in MODELS:
         raise UserError(f"{task.key}: there is no model of {task.inputs}; use another task")
-    kind, prefix = MODELS[task.inputs], f"budget {budget!r}: "
-    fields = {name for one in MODELS.values() for name in one.model_fields} - {"kind"}
-    fixed: dict[str, Value] = {"positions": request.positions}
-    if "positions" not in kind.model_fields:
-        if request.positions != "learned":
-            raise UserError(
-                f"positions={request.positions} has no meaning for {task.inputs}; leave it out"
-            )
-        fixed = {}
-    for name in request.settings.get("model", {}):
-        if name in fields - {*kind.model_fields}:
-            raise UserError(f"model.{name} has no meaning for {task.inputs}; leave it out")
+    kind, prefix = MODELS[task.inputs], f"recipe {label!r}: "
+    others = {name for one in MODELS.values() for name in one.model_fields} - {*kind.model_fields}
+    unused = [f"model.{name}" for name in request.settings.get("model", {}) if name in others]
+    if "positions" in others and request.positions != "learned":
+        unused.append(f"positions={request.positions}")
+    _require_meaning(unused, task.inputs)
+    fixed = {} if "positions" in others else {"positions": request.positions}
     # A recipe has fields of all kinds of models in the table that all tasks share.
-    of_kind = {
-        name: v
-        for name, v in recipe.model.items()
-        if name not in fields or name in kind.model_fields
-    }
+    of_kind = {name: value for name, value in recipe.model.items() if name not in others}
     model, of_model = _section(kind, "model", of_kind, request.settings, prefix, **fixed)
     train, of_train = _section(
         TrainSpec, "train", recipe.train, request.settings, prefix,
         precision=request.precision, compiled=request.compiled,
     )  # fmt: skip
-    images = task.inputs == "images"
-    unused = {
-        "augment": (not images, task.inputs),
-        "bucket_by_length": (images, "images"),
-        "label_smoothing": (task.classes == 1, "numbers as targets"),
-    }
-    for name, (is_unused, inputs) in unused.items():
-        if is_unused and getattr(train, name):
-            raise UserError(f"train.{name} has no meaning for {inputs}; leave it out")
+    if task.inputs == "images":
+        _require_meaning(["train.bucket_by_length"] * train.bucket_by_length, "images")
+    else:
+        _require_meaning(["train.augment"] * bool(train.augment), task.inputs)
+    if task.classes == 1 and train.label_smoothing:
+        _require_meaning(["train.label_smoothing"], "numbers as targets")
     return model, train, of_model | of_train
+
+
+def _require_meaning(unused: Sequence[str], inputs: str) -> None:
+    """Raise UserError for the first setting that has no meaning for such inputs."""
+    for setting in unused:
+        raise UserError(f"{setting} has no meaning for {inputs}; leave it out")
 
 
 def _section(
@@ -236,7 +230,7 @@ def _section(
     """
     for name in fixed.keys() & recipe.keys():
         raise UserError(
-            f"{prefix}{owner}.{name} belongs to no budget; remove it and use {FLAGS[name]}"
+            f"{prefix}{owner}.{name} belongs to no recipe; remove it and use {FLAGS[name]}"
         )
     default = _validated(kind, f"{prefix}{owner}", {**recipe, **fixed})
     given: dict[str, Any] = dict(settings.get(owner, {}))

@@ -4,10 +4,9 @@ It is found by a short trial on real batches, before anything is measured or tra
 shape in a process; see docs/decisions/0045-the-fastest-softmax-is-the-reference.md.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from operator import attrgetter
 from typing import TypeVar
 
 import torch
@@ -15,7 +14,9 @@ import torch
 from harness.choices import choose, key_of
 from harness.environment import describe, memory_of, native_precisions
 from harness.plan import Plan
+from harness.records.cost import CostSpec
 from harness.records.record import Implementation, Precision
+from harness.records.spec import RunSpec
 from harness.records.store import Store
 from harness.timing import Call, short_trial, timer_of
 from harness.trial import inference_call, trainer_of, training_call
@@ -42,6 +43,9 @@ MARGIN = 0.95
 equally fast must not change places from one process to the next."""
 
 
+Specification = TypeVar("Specification", RunSpec, CostSpec)
+
+
 @dataclass(frozen=True)
 class Trial:
     """Seconds of a step and of inference by implementation; 1 for the only one."""
@@ -52,16 +56,13 @@ class Trial:
     def fastest(self, precision: Precision | None = None) -> Implementation:
         """The fastest in training; with `precision` of those in that one."""
         training = self.training.items()
-        names = {name: s for name, s in training if precision in (None, name.precision)}
-        return fastest(names, attrgetter("backend"))
+        return fastest({name: s for name, s in training if precision in (None, name.precision)})
 
     @property
     def fastest_inference(self) -> Implementation:
         """The fastest in inference."""
-        return fastest(self.inference, attrgetter("backend"))
+        return fastest(self.inference)
 
-
-Name = TypeVar("Name")
 
 TRIALS: dict[str, Trial | None] = {}
 """By shape; None where SDPA does not fit in memory."""
@@ -76,15 +77,25 @@ def softmax_plan(plan: Plan, implementation: Implementation) -> Plan:
     return replace(plan, spec=plan.spec.model_copy(update=changes))
 
 
+def is_auto(spec: RunSpec | CostSpec) -> bool:
+    """Whether softmax is among the variants, with its default: options leave `auto` out."""
+    return "backend" not in spec.options.get(REFERENCE, {"backend": ""})
+
+
+def with_backend(spec: Specification, backend: str) -> Specification:
+    """The specification with that backend of softmax, for building."""
+    options = {**spec.options, REFERENCE: {**spec.options[REFERENCE], "backend": backend}}
+    return spec.model_copy(update={"options": options})
+
+
 def with_fastest_backend(plan: Plan, store: Store | None = None) -> Plan:
     """The plan with the fastest backend in place of `auto`, for building; its identity has `auto`.
 
     A compiled model keeps `auto`, which is SDPA within the compiler. All runs of a `store` at a
     shape have the backend that was found first, so that a run which is continued does not change.
     """
-    spec, options = plan.spec, plan.spec.options.get(REFERENCE, {})
-    # `auto` is the default, which options leave out.
-    if REFERENCE not in spec.variants or "backend" in options or spec.train.compiled:
+    spec = plan.spec
+    if not is_auto(spec) or spec.train.compiled:
         return plan
 
     def find() -> str | None:
@@ -92,10 +103,7 @@ def with_fastest_backend(plan: Plan, store: Store | None = None) -> Plan:
         return found.fastest(spec.train.precision).backend if found else None
 
     backend = choose(store, _key(plan), BACKENDS[spec.device], find) if store else find()
-    if backend is None:
-        return plan
-    chosen = {**plan.spec.options, REFERENCE: {**options, "backend": backend}}
-    return replace(plan, spec=plan.spec.model_copy(update={"options": chosen}))
+    return replace(plan, spec=with_backend(spec, backend)) if backend else plan
 
 
 def trial_of(plan: Plan) -> Trial | None:
@@ -123,14 +131,19 @@ def formula_fits(weights: int, precision: Precision, kind: str) -> bool:
     return WEIGHTS * weights * (2 if precision == "bf16" else 4) <= SHARE * memory_of(kind)
 
 
-def fastest(seconds: Mapping[Name, float], backend: Callable[[Name], str]) -> Name:
-    """The implementation that takes the least time; others than SDPA need the `MARGIN`.
+def fastest(seconds: Mapping[Implementation, float]) -> Implementation:
+    """The implementation that takes the least time; others than SDPA need the `MARGIN`."""
+    return min(seconds, key=lambda name: seconds[name] * (MARGIN if name.backend == SDPA else 1))
 
-    Args:
-        seconds: of each implementation.
-        backend: of an implementation.
-    """
-    return min(seconds, key=lambda name: seconds[name] * (MARGIN if backend(name) == SDPA else 1))
+
+def candidates(kind: str, precisions: Iterable[Precision], weights: int) -> list[Implementation]:
+    """What is tried on a device of that kind: the formula only where so many weights fit."""
+    return [
+        Implementation(backend=backend, precision=precision)
+        for precision in precisions
+        for backend in BACKENDS[kind]
+        if backend != NAIVE or formula_fits(weights, precision, kind)
+    ]
 
 
 def _trial(plan: Plan) -> Trial | None:
@@ -142,7 +155,7 @@ def _trial(plan: Plan) -> Trial | None:
         trainers[implementation] = trainer_of(softmax_plan(plan, implementation), train)
         return training_call(trainers[implementation])
 
-    names = _candidates(plan)
+    names = _candidates_of(plan)
     if len(names) == 1:
         return Trial(dict.fromkeys(names, 1.0), dict.fromkeys(names, 1.0))
     training = short_trial({name: partial(make, name) for name in names}, timer)
@@ -151,18 +164,13 @@ def _trial(plan: Plan) -> Trial | None:
     return Trial(training, inference) if training and inference else None
 
 
-def _candidates(plan: Plan) -> list[Implementation]:
+def _candidates_of(plan: Plan) -> list[Implementation]:
     spec = plan.spec
     if spec.train.compiled:
         # Each would be compiled; the compiler has a kernel for SDPA alone.
         return [Implementation(backend=SDPA, precision=spec.train.precision)]
-    length = plan.task.length("train")
-    weights = length**2 * plan.task.sequences * spec.train.batch
+    weights = plan.task.length("train") ** 2 * plan.task.sequences * spec.train.batch
     weights *= spec.model.heads * spec.model.depth
     native = native_precisions(torch.device(spec.device))
-    return [
-        Implementation(backend=backend, precision=precision)
-        for precision in dict.fromkeys((spec.train.precision, *native))
-        for backend in BACKENDS[spec.device]
-        if backend != NAIVE or formula_fits(weights, precision, spec.device)
-    ]
+    precisions = dict.fromkeys((spec.train.precision, *native))
+    return candidates(spec.device, precisions, weights)

@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from harness import budgets, grid
+from harness import grid, recipes
 from harness.cost.plan import CostRequest, cells
 from harness.environment import describe
 from harness.plan import Request, resolve
@@ -59,7 +59,7 @@ def requests(
     """
     found = [
         Request(
-            attention=row.attention, task=question.task, budget=f"{name}/{question.name}",
+            attention=row.attention, task=question.task, recipe=f"{name}/{question.name}",
             seed=seed, device=device, precision=question.precision, compiled=device == "cuda",
             positions=question.positions, settings=row.options,
         )
@@ -85,7 +85,7 @@ def missing_data(suite: Suite, questions: Iterable[Question]) -> dict[str, str]:
     """
     missing = {}
     for question in questions:
-        options = budgets.of_question(suite, question.name).recipe(question.task).options
+        options = recipes.of_question(suite, question.name).of_task(question.task).options
         if path := options.get("path"):
             # The file of a task of trajectories is read where the task is made.
             if not Path(path).is_file():
@@ -128,15 +128,15 @@ def steps(
     """
     environment, found = describe(device), []
     for question in questions:
-        budget = budgets.of_question(suite, question.name)
-        recipe = budget.recipe(question.task)
-        task = create(question.task, **recipe.options)
-        model = Encoder.model_validate({**recipe.model, "positions": question.positions})
+        recipe = recipes.of_question(suite, question.name)
+        of_task = recipe.of_task(question.task)
+        task = create(question.task, **of_task.options)
+        model = Encoder.model_validate({**of_task.model, "positions": question.positions})
         # Both sequences of an example pass through the encoder.
-        batch = recipe.train["batch"] * task.sequences
+        batch = of_task.train["batch"] * task.sequences
         for row in rows:
             composition = Composition.parse(row.attention)
-            options = budget.options(question.task, composition.names)
+            options = recipe.options(question.task, composition.names)
             spec = CostSpec(
                 attention=row.attention,
                 options=composition.changed(

@@ -204,20 +204,27 @@ def fit(
         if not _advance(trainer, progress, until, save_is_due):
             save()
             continue
-        losses = _mean_losses(progress, until - last)
-        on_dev = _evaluate(trainer, dev, progress) if until in evaluations else None
-        if on_dev and test:
-            result = trainer.evaluate(test)
-            if _is_better(result, progress.best_on_test):
-                progress.best_on_test = result.score
-        point = Point(
-            step=until, seconds=progress.seconds, loss=losses.pop("task"), losses=losses,
-            dev=on_dev.score if on_dev else None,
-        )  # fmt: skip
+        point = _point(trainer, dev if until in evaluations else None, test, progress, until - last)
         progress.curve.append(point)
         on_point(point)
-        if on_dev or save_is_due():
+        if point.evaluated or save_is_due():
             save()
+
+
+def _point(
+    trainer: Trainer, dev: Split | None, test: Split | None, progress: Progress, steps: int
+) -> Point:
+    """The point of the curve after the last `steps` steps; dev and test are evaluated, if given."""
+    losses = _mean_losses(progress, steps)
+    score = _evaluate(trainer, dev, progress).score if dev else None
+    if dev and test:
+        result = trainer.evaluate(test)
+        if _is_better(result, progress.best_on_test):
+            progress.best_on_test = result.score
+    return Point(
+        step=progress.step, seconds=progress.seconds, loss=losses.pop("task"), losses=losses,
+        dev=score,
+    )  # fmt: skip
 
 
 def evaluation_steps(spec: TrainSpec) -> list[int]:

@@ -7,7 +7,7 @@ Every row of a task has the same grid, so the same number of trials; see
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from harness import budgets
+from harness import recipes
 from harness.plan import Plan, Request, resolve
 from harness.records.record import Record
 from harness.records.spec import RunSpec, TuningSpec
@@ -75,7 +75,7 @@ def row(request: Request, texts: Texts, announce: Callable[[str], None] = lambda
     plain = resolve(request, announce)
     recipe = {path: _value(plain.spec, path) for path in texts or (RATE,)}
     grid = {path: _values(request, path, given) for path, given in texts.items()}
-    grid = grid or {RATE: _rates(request.budget, plain.spec.train.lr)}
+    grid = grid or {RATE: _rates(request.recipe, plain.spec.train.lr)}
     tuning = TuningSpec(grid=grid, recipe=recipe, role="trial")
     grid_points = points(tuning)
     if not 1 < len(grid_points) <= MOST_POINTS:
@@ -125,9 +125,9 @@ def _values(request: Request, path: str, texts: Sequence[str]) -> tuple[Value, .
     return tuple(sorted({_value(spec, path) for spec in specs}, key=lambda v: (str(type(v)), v)))
 
 
-def _rates(budget: str, rate: float) -> tuple[float, ...]:
+def _rates(recipe: str, rate: float) -> tuple[float, ...]:
     """The rates of the question whose recipe it is, else multiples of the recipe's."""
-    if question := budgets.find(budget).question:
+    if question := recipes.find(recipe).question:
         return tuple(sorted(question.rates))
     return tuple(float(f"{rate * by:.3g}") for by in FACTORS)
 

@@ -2,14 +2,14 @@
 
 Axis letters of this package: `n` examples, `b` examples of a batch, `t` sequences of an example (1,
 or 2 where two are compared), `s` stored sequences, `l` tokens of a sequence, `a` target positions
-of an example, `c` candidate answers of an example, `f` channels of a signal, `k`
-sequences of a chunk.
+of an example, `c` candidate answers of an example, `f` channels of a signal, `k` sequences of a
+chunk.
 """
 
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
 import torch
@@ -20,11 +20,9 @@ from tasks.answers import CLASSES, Answers
 from zoo.registry import Value, options_of, require_at_least, require_memory
 
 SplitName = Literal["train", "dev", "test"]
-
 SPLITS: tuple[SplitName, ...] = ("train", "dev", "test")
 
 Inputs = Literal["sequences", "images", "trajectories"]
-
 Splits: TypeAlias = Mapping[SplitName, "Split"]
 
 
@@ -109,13 +107,12 @@ class Split:
         count, length = sequences.shape[:2]
         if lengths is None:
             lengths = torch.full((count,), length, dtype=torch.int32)
-        sequence_ids = torch.arange(count, dtype=torch.int32)[:, None]
-        padded = bool((lengths < length).any())
-        targets = targets.float() if targets.is_floating_point() else targets.long()
-        lengths = lengths.int()
         return cls(
-            sequences, lengths, sequence_ids, targets, padded, target_positions, answers, clusters
-        )
+            sequences=sequences, lengths=lengths.int(), padded=bool((lengths < length).any()),
+            sequence_ids=torch.arange(count, dtype=torch.int32)[:, None],
+            targets=targets.float() if targets.is_floating_point() else targets.long(),
+            target_positions=target_positions, answers=answers, clusters=clusters,
+        )  # fmt: skip
 
     def __len__(self) -> int:
         """Number of examples."""
@@ -123,8 +120,7 @@ class Split:
 
     def to(self, device: torch.device | str) -> "Split":
         """The same split with its tensors on `device`."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        tensors = {n: v.to(device) for n, v in values.items() if isinstance(v, Tensor)}
+        tensors = {n: v.to(device) for n, v in vars(self).items() if isinstance(v, Tensor)}
         return replace(self, **tensors)
 
     def example_lengths(self) -> Int[Tensor, " n"]:
@@ -136,7 +132,7 @@ class Split:
 
         Args:
             examples: their indices.
-            length: l of the batch, at least the length of every example; None for that of the task.
+            length: l of the batch, at least that of every example; None for the task's.
         """
         sequence_ids = self.sequence_ids[examples]
         tokens = self.sequences[:, :length][sequence_ids]
@@ -151,8 +147,8 @@ class Split:
 
     def tokens(self, example: int) -> list[list[int]]:
         """The tokens of each sequence of the example, without padding."""
-        sequence_ids = self.sequence_ids[example].tolist()
-        return [self.sequences[i, : int(self.lengths[i])].tolist() for i in sequence_ids]
+        ids = self.sequence_ids[example].tolist()
+        return [self.sequences[i, : int(self.lengths[i])].tolist() for i in ids]
 
     def digest(self) -> str:
         """SHA-256 of the split's content, in hexadecimal; it identifies the data of a run.
@@ -165,8 +161,7 @@ class Split:
         """
         sha256 = hashlib.sha256()
         for name in ("lengths", "sequence_ids", "target_positions", "targets"):
-            part = getattr(self, name)
-            if part is not None:
+            if (part := getattr(self, name)) is not None:
                 shape = "x".join(map(str, part.shape))
                 sha256.update(f"{name} {shape} ".encode() + _bytes(part))
         if self.sequences.ndim == 3:
@@ -281,8 +276,8 @@ class Task(ABC):
     def key(self) -> str:
         """`name@version`, followed by the options that differ from their defaults."""
         schema = options_of(type(self))
-        changed = [f"{n}={v}" for n, v in self.options.items() if v != schema[n].default]
-        return f"{self.name}@{self.version}" + (f"[{','.join(changed)}]" if changed else "")
+        changed = ",".join(f"{n}={v}" for n, v in self.options.items() if v != schema[n].default)
+        return f"{self.name}@{self.version}" + (f"[{changed}]" if changed else "")
 
     def _derive(self, **attributes: int) -> None:
         """Set attributes that follow from the options; for `__post_init__` of a frozen class."""

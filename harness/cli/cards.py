@@ -101,9 +101,9 @@ def names() -> list[str]:
 
 
 def settings(name: str) -> list[Task]:
-    """The task with its defaults, and as the laptop budget sets it where that differs."""
+    """The task with its defaults, and as the laptop recipe sets it where that differs."""
     request = Request(
-        attention="none", task=name, budget="laptop", seed=0, device="cpu", precision="fp32",
+        attention="none", task=name, recipe="laptop", seed=0, device="cpu", precision="fp32",
         compiled=False,
     )  # fmt: skip
     default, laptop = tasks.create(name), task_of(request)

@@ -53,7 +53,7 @@ def described() -> dict[str, list[Any]]:
 
 def registered(plug_ins: bool) -> dict[str, list[Any]]:
     """As `described`, made from everything that is registered, or without the plug-ins."""
-    from harness import budgets
+    from harness import recipes
     from harness.records import suites
     from tasks.registry import tasks
     from zoo.variants import variants
@@ -64,7 +64,7 @@ def registered(plug_ins: bool) -> dict[str, list[Any]]:
     return {
         "variants": [_variant(name, variant) for name, variant in kinds[0]],
         "tasks": [entry for name, task in kinds[1] if (entry := _task(name, task))],
-        "budgets": budgets.names(),
+        "budgets": recipes.names(),
         "suites": [suites.find(name).key for name in suites.names()],
     }
 

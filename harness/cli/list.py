@@ -44,11 +44,11 @@ class ListOptions:
 def list_(options: ListOptions) -> Answer:
     """List the variants, tasks, recipes and suites, or describe one of them."""
     if options.budget is not None or options.suite is not None:
-        from harness import budgets
+        from harness import recipes
         from harness.records.suites import FOLDER, SUFFIX, find
 
         if options.budget is not None:
-            return Answer(budgets.show(options.budget).rstrip())
+            return Answer(recipes.show(options.budget).rstrip())
         file = FOLDER / f"{find(options.suite or '').name}{SUFFIX}"
         return Answer(file.read_text("utf-8").rstrip())
     document, name = described(), options.name

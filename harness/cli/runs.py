@@ -27,11 +27,11 @@ def requests(runs: Runs) -> "list[Request]":
     Raises:
         UserError: an option is malformed, or is not possible on this machine.
     """
-    from harness import budgets, environment
+    from harness import environment, recipes
     from harness.plan import Request
 
     device = environment.pick_device(runs.device)
-    question = budgets.find(runs.budget).question
+    question = recipes.find(runs.budget).question
     for name in ("positions", "precision") if question else ():
         value, fixed = getattr(runs, name), getattr(question, name)
         if value not in ("", "auto", fixed):
@@ -45,7 +45,7 @@ def requests(runs: Runs) -> "list[Request]":
     precision = environment.pick_precision(runs.precision, device)
     return [
         Request(
-            task=task, attention=attention, seed=seed, budget=runs.budget, device=kind,
+            task=task, attention=attention, seed=seed, recipe=runs.budget, device=kind,
             positions=runs.positions or "learned", settings=settings_of(runs.set_),
             precision=precision,
             compiled=kind == "cuda" if runs.compile is None else runs.compile,
@@ -67,12 +67,12 @@ def in_faster_precision(
     """
     import torch
 
-    from harness import budgets
+    from harness import recipes
     from harness.environment import keep_freed_memory, use_threads
     from harness.precision import faster
     from harness.records.store import Store
 
-    if precision != "auto" or all(budgets.find(request.budget).question for request in requests):
+    if precision != "auto" or all(recipes.find(request.recipe).question for request in requests):
         return list(requests)
     keep_freed_memory()
     share = max(1, torch.get_num_threads() // max(1, resources.workers))

@@ -1,6 +1,7 @@
 """One measurement of a cost sweep, made in this process."""
 
 import time
+from typing import Any
 
 import torch
 
@@ -9,7 +10,8 @@ from harness.data import is_out_of_memory
 from harness.model import trainable
 from harness.records.cost import CostSpec, Limits, Measured
 from harness.records.fields import Quartiles
-from harness.reference import BACKENDS, NAIVE, REFERENCE, SDPA, fastest, formula_fits
+from harness.records.record import Implementation
+from harness.reference import REFERENCE, SDPA, candidates, fastest, is_auto, with_backend
 from harness.timing import LEAST_ROUNDS, Timer, sample, short_trial, timer_of
 from harness.train import autocast
 from zoo.contract import Attention
@@ -40,43 +42,52 @@ def measure_cell(spec: CostSpec, limits: Limits, budget: float, timeout: float) 
         Unsupported: the variant has no such pass.
         MemoryError, RuntimeError: the device has too little memory, or the variant fails.
     """
-    device, end = torch.device(spec.device), time.monotonic() + timeout
-    timer, work = timer_of(device), prepare(spec)
+    end, timer = time.monotonic() + timeout, timer_of(torch.device(spec.device))
+    work = prepare(spec)
     # First what is measured, so that an error here is of it.
     first = timer(work.call, 1)
     softmax, no_ratio = _softmax(spec, timer, end - REMAINING_CALLS * first)
-    reference = fastest(softmax, lambda name: name) if softmax else ""
-    # `auto` is the default, which options leave out.
-    if REFERENCE in spec.options and "backend" not in spec.options[REFERENCE] and reference:
-        softmax_options = {**spec.options[REFERENCE], "backend": reference}
-        options = {**spec.options, REFERENCE: softmax_options}
-        spec = spec.model_copy(update={"options": options})
+    reference = fastest(softmax).backend if softmax else ""
+    if reference and is_auto(spec):
+        spec = with_backend(spec, reference)
         work = prepare(spec)
     works = [work]
     if reference and spec != reference_of(spec, reference):
         works.append(prepare(reference_of(spec, reference)))
     samples = sample([one.call for one in works], timer, budget=budget)
-    peak, memory = _memory(spec, work)
-    sdpa = reference_of(spec)
-    of_sdpa = memory if spec == sdpa or not reference else _memory(sdpa, prepare(sdpa))[1]
     return Measured(
         seconds=Quartiles.of(samples[0]),
         samples=len(samples[0]),
         ratio=Quartiles.of_ratio(samples[0], samples[-1]) if reference else None,
         no_ratio=no_ratio,
-        peak_bytes=peak,
-        memory_ratio=memory / of_sdpa if reference else None,
-        flops=flops(work.call),
-        analytic_flops=analytic_flops(spec, work.module),
-        backend=_backend(spec, work.module),
-        required_bytes=required_bytes(spec, work),
-        parameters=trainable(work.module),
-        state_bytes=work.state_bytes,
-        limits=limits,
         reference=reference,
-        memory_batch=memory_batch(spec),
-        memory_bytes=memory,
+        limits=limits,
+        **_memory(spec, work, compared=bool(reference)),
+        **_counted(spec, work),
     )
+
+
+def _memory(spec: CostSpec, work: Work, *, compared: bool) -> dict[str, Any]:
+    """The bytes of a call of `memory_batch` samples, with those of SDPA if `compared`."""
+    peak, whole = _bytes(spec, work)
+    sdpa = reference_of(spec)
+    of_sdpa = whole if spec == sdpa or not compared else _bytes(sdpa, prepare(sdpa))[1]
+    return {
+        "peak_bytes": peak, "memory_batch": memory_batch(spec), "memory_bytes": whole,
+        "memory_ratio": whole / of_sdpa if compared else None, "state_bytes": work.state_bytes,
+    }  # fmt: skip
+
+
+def _counted(spec: CostSpec, work: Work) -> dict[str, Any]:
+    """What depends on no clock."""
+    n = 1 if spec.operation == "decode" else spec.length
+    with autocast(spec.device, spec.precision):
+        backend = backends(work.module, torch.device(spec.device), (spec.batch, n, spec.dim))
+    return {
+        "flops": flops(work.call), "analytic_flops": analytic_flops(spec, work.module),
+        "backend": backend, "required_bytes": required_bytes(spec, work),
+        "parameters": trainable(work.module),
+    }  # fmt: skip
 
 
 def reference_of(spec: CostSpec, backend: str = SDPA) -> CostSpec:
@@ -123,16 +134,15 @@ def analytic_flops(spec: CostSpec, module: torch.nn.Module) -> int | None:
     return None if forward is None else passes * spec.batch * forward
 
 
-def _softmax(spec: CostSpec, timer: Timer, end: float) -> tuple[dict[str, float], str]:
-    """Seconds of a call of softmax by backend, in a short trial.
+def _softmax(spec: CostSpec, timer: Timer, end: float) -> tuple[dict[Implementation, float], str]:
+    """Seconds of a call of softmax by implementation, in a short trial.
 
     Empty, with the reason, where SDPA softmax has too little memory or time until `end`.
     """
     weights = spec.batch * spec.heads * spec.length**2 * (spec.model.depth if spec.model else 1)
     if spec.operation == "decode":
         weights //= spec.length
-    names = [name for name in BACKENDS[spec.device]
-             if name != NAIVE or formula_fits(weights, spec.precision, spec.device)]  # fmt: skip
+    names = candidates(spec.device, [spec.precision], weights)
     try:
         seconds = timer(prepare(reference_of(spec)).call, 1)
     except (MemoryError, RuntimeError) as error:
@@ -143,12 +153,14 @@ def _softmax(spec: CostSpec, timer: Timer, end: float) -> tuple[dict[str, float]
     if calls * seconds > end - time.monotonic():
         return {}, f"no time is left for {REFERENCE}: {seconds:.2g} s a call"
     if len(names) == 1:
-        return {SDPA: seconds}, ""
-    makers = {name: lambda name=name: prepare(reference_of(spec, name)).call for name in names}
-    return short_trial(makers, timer), ""
+        return {names[0]: seconds}, ""
+    specs = {name: reference_of(spec, name.backend) for name in names}
+    return short_trial(
+        {n: lambda one=one: prepare(one).call for n, one in specs.items()}, timer
+    ), ""
 
 
-def _memory(spec: CostSpec, work: Work) -> tuple[int, int]:
+def _bytes(spec: CostSpec, work: Work) -> tuple[int, int]:
     """Bytes that a call of `memory_batch` samples allocates at most; with those of their state.
 
     `work` is that of `spec`, with its batch.
@@ -158,9 +170,3 @@ def _memory(spec: CostSpec, work: Work) -> tuple[int, int]:
     work.call()
     peak = max(1, peak_bytes(work.call, torch.device(spec.device)))
     return peak, peak + (work.state_bytes or 0)
-
-
-def _backend(spec: CostSpec, module: torch.nn.Module) -> str:
-    n = 1 if spec.operation == "decode" else spec.length
-    with autocast(spec.device, spec.precision):
-        return backends(module, torch.device(spec.device), (spec.batch, n, spec.dim))

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from harness import budgets
+from harness import recipes
 from harness.cost.cell import reference_of
 from harness.cost.work import require_supported
 from harness.environment import describe
@@ -18,8 +18,8 @@ from zoo.contract import Size, Unsupported
 from zoo.registry import UserError, Value, unknown
 from zoo.variants import variants
 
-BUDGET = "laptop"
-"""The budget of the model, where the level is `step`."""
+RECIPE = "laptop"
+"""The recipe of the model, where the level is `step`."""
 
 MODEL = "model"
 """The owner of the settings of that model."""
@@ -176,15 +176,14 @@ def _spec(
     )
     reference = reference_of(spec)
     # On a CPU `auto` is the faster of the two rows that every sweep has.
-    # `auto` is the default, which options leave out.
     auto = spec.options == {REFERENCE: {}} and request.device == "cpu"
     same = spec.model_copy(update={"overrides": {}}) == reference
     return reference if auto or same else spec
 
 
 def _model(request: CostRequest) -> Encoder:
-    """The model of the budget `BUDGET` at this width."""
-    recipe = budgets.find(BUDGET).recipe("scaling").model
+    """The model of the recipe `RECIPE` at this width."""
+    recipe = recipes.find(RECIPE).of_task("scaling").model
     own = {"dim": request.dim, "heads": request.heads, "feed_forward": 2 * request.dim}
     given = request.settings.get(MODEL, {})
     for name in given:

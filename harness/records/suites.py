@@ -11,8 +11,8 @@ A suite is a file `harness/recipes/suites/NAME.toml`, or a file of a user:
     [questions.NAME]              see `Question`; their order is that of the columns
     [questions.NAME] extends = "OTHER"     the fields of OTHER that NAME does not set
 
-The recipe of a question is found by the name `SUITE@VERSION/QUESTION`, as that of a budget. It may
-start from the recipe that a budget has for the task: `recipe = "paper"`.
+The recipe of a question is found by the name `SUITE@VERSION/QUESTION`, as that of a file. It may
+start from what another recipe has for the task: `recipe = "paper"`.
 """
 
 from collections.abc import Mapping
@@ -53,7 +53,7 @@ class Question(Frozen):
         title: the heading of its column.
         asks: what a model must do, in one sentence.
         task: name of the task.
-        recipe: the budget whose recipe for the task the other fields override; empty for none.
+        recipe: the recipe whose part for the task the other fields override; empty for none.
         options: those of the task.
         model: fields of `ModelSpec`; `positions` is not among them.
         train: fields of `TrainSpec`; `precision` is not among them.

@@ -104,10 +104,9 @@ def grow_pair(rng: Generator, tables: Tables, mask: Levels, paddles: Paddles) ->
     if not seed_second(rng, tables, first[0], second[0], pivots[1]):
         return False
     for joint in range(1, tables.contour):
-        if not extend(rng, tables, mask, first[joint - 1], first[joint], pivots[0]):
-            return False
-        if not extend(rng, tables, mask, second[joint - 1], second[joint], pivots[1]):
-            return False
+        for snake, pivot in ((first, pivots[0]), (second, pivots[1])):
+            if not extend(rng, tables, mask, snake[joint - 1], snake[joint], pivot):
+                return False
     put(mask, tables.masks[second[-1, 2]], second[-1, 0], second[-1, 1], 1)
     return True
 

@@ -103,12 +103,12 @@ def requested(
     task: str,
     positions: str = "learned",
     block: int = 0,
-    budget: str = "smoke",
+    recipe: str = "smoke",
     **settings,
 ) -> Request:
-    """A run of any task, on the smallest budget; further keywords are options by owner."""
+    """A run of any task, on the smallest recipe; further keywords are options by owner."""
     return Request(
-        attention=attention, task=task, budget=budget, seed=0, device="cpu", block=block,
+        attention=attention, task=task, recipe=recipe, seed=0, device="cpu", block=block,
         precision="fp32", compiled=False, positions=positions, settings=settings,
     )  # fmt: skip
 

@@ -8,7 +8,7 @@ from importlib import metadata
 import pytest
 import torch
 
-from harness import budgets
+from harness import recipes
 from harness.cli.arguments import MOST, seeds_in
 from harness.cli.commands import RENAMED
 from tasks.registry import tasks
@@ -35,7 +35,7 @@ REJECTED = {
     "run -a softmax --device tpu": "not one of auto, cpu, cuda",
     "run -a none --positions rotery": "did you mean 'rotary'",
     "list prmal": "did you mean 'primal'?",
-    "list --budget ''": "unknown budget ''; known: laptop",
+    "list --budget ''": "unknown recipe ''; known: laptop",
     "list --suite lptop": "did you mean 'laptop'?",
     "run --suite laptop --questions cpy": "'copy'",
     "run --suite laptop -a sofmax": "'softmax'",
@@ -309,7 +309,7 @@ def test_settings_of_variant_recipe_and_model_reach_the_record(call, store, unme
 
 def test_a_recipe_is_printed_and_runs_from_a_file(call, store, unmeasured, tmp_path):
     code, out, err = call("list", "--budget", "smoke")
-    assert (code, err, out.rstrip()) == (0, "", budgets.show("smoke").rstrip())
+    assert (code, err, out.rstrip()) == (0, "", recipes.show("smoke").rstrip())
     file = tmp_path / "mine.toml"
     file.write_text(out.replace("steps = 4", "steps = 3"))
     assert call("run", "-a", "none", "--budget", str(file), *TINY[5:])[0] == 0

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from harness import reference
 from harness.cost import cell, limits
 from harness.cost.work import Work
 from harness.records.cost import Limits
@@ -87,7 +88,7 @@ def test_a_backend_that_cannot_run_is_no_reference(works, naive):
 
 def test_the_formula_is_not_tried_where_its_weights_take_too_much_memory(works, monkeypatch):
     asked = []
-    monkeypatch.setattr(cell, "formula_fits", lambda *given: asked.append(given) or False)
+    monkeypatch.setattr(reference, "formula_fits", lambda *given: asked.append(given) or False)
     assert measured().reference == "sdpa" and "naive" not in dict(works["built"])
     decoding = COST.model_copy(update={"operation": "decode", "causal": True})
     measured(decoding)
@@ -146,7 +147,7 @@ def test_a_reference_that_would_take_longer_than_the_cell_has_is_left_out(
     assert one.no_ratio == "no time is left for softmax: 0.03 s a call" and one.ratio is None
     assert not measured(timeout=60.0).no_ratio
     # Without the formula there is no trial, which takes half of the time.
-    monkeypatch.setattr(cell, "formula_fits", lambda *_: False)
+    monkeypatch.setattr(reference, "formula_fits", lambda *_: False)
     assert not measured(timeout=0.4).no_ratio
 
 

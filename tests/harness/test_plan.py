@@ -220,6 +220,6 @@ def test_any_other_error_of_a_loader_keeps_its_traceback(
 def test_a_path_of_a_table_is_the_table_task(request_of, tmp_path):
     path = tmp_path / "mine.csv"
     path.write_text("text,label\n" + "".join(f"word{i % 7},{i % 2}\n" for i in range(200)))
-    request = replace(request_of("none", str(path)), budget="laptop")
+    request = replace(request_of("none", str(path)), recipe="laptop")
     plan = resolve(request)
     assert (plan.spec.task.name, plan.spec.task.options["path"]) == ("table", str(path))

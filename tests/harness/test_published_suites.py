@@ -7,7 +7,7 @@ from itertools import product
 import pandas as pd
 import pytest
 
-from harness import budgets
+from harness import recipes
 from harness.provenance import options_of
 from harness.records.frame import of_records
 from harness.records.store import CostStore
@@ -40,7 +40,7 @@ def test_every_time_series_and_every_data_set_of_d4rl_is_a_question():
     assert series == {name for name, task in tasks.items() if issubclass(task, SeriesTask)}
     suite = find("chen2023-d4rl")
     ranks = {
-        question.name: budgets.of_question(suite, question.name).options(
+        question.name: recipes.of_question(suite, question.name).options(
             "control", ["softmax", "primal"]
         )["primal"]["rank"]
         for question in suite.questions
@@ -59,10 +59,10 @@ def test_every_time_series_and_every_data_set_of_d4rl_is_a_question():
 def test_a_question_has_the_recipe_of_the_paper(name):
     suite = find(f"chen2023-{name}")
     for question in suite.questions:
-        own, paper = budgets.of_question(suite, question.name), budgets.find("paper")
-        recipe = own.recipe(question.task)
-        assert recipe.model == paper.recipe(question.task).model
-        assert recipe.train == paper.recipe(question.task).train
+        own, paper = recipes.of_question(suite, question.name), recipes.find("paper")
+        recipe = own.of_task(question.task)
+        assert recipe.model == paper.of_task(question.task).model
+        assert recipe.train == paper.of_task(question.task).train
         names = ["softmax", "performer"]
         assert own.options(question.task, names) == paper.options(question.task, names)
 

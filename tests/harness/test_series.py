@@ -198,8 +198,8 @@ def test_steps_are_those_of_pytorchs_radam_with_clipped_gradients(clip):
     assert constant(5, spec) == (1e-2, 0.8)
 
 
-def planned(task: str, attention: str = "primal", budget: str = "paper") -> Plan:
-    return resolve(requested(attention, task, budget=budget), data_of=Unread)
+def planned(task: str, attention: str = "primal", recipe: str = "paper") -> Plan:
+    return resolve(requested(attention, task, recipe=recipe), data_of=Unread)
 
 
 @pytest.mark.parametrize("task", SETS)
@@ -211,7 +211,7 @@ def test_paper_is_the_recipe_of_the_authors_code(task):
     assert (train.batch, train.lr, train.schedule, train.clip) == (16, 1e-3, "constant", 4.0)
     assert train.optimiser == ("adamw" if task == "uea-spoken-arabic-digits" else "radam")
     assert train.steps == (400 if task == "uea-pems-sf" else 100) * (plan.task.train // 16)
-    assert planned(task, budget="laptop").spec.train.steps == 600
+    assert planned(task, recipe="laptop").spec.train.steps == 600
     own, plus = (options_of(one.spec)["primal"] for one in (plan, last))
     assert own["ksvd_mean"] == plus["ksvd_mean"] == "sample"
     if task == "uea-japanese-vowels":

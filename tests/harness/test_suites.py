@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import harness
-from harness import budgets
+from harness import recipes
 from harness.cli.first import first, place
 from harness.engines.choice import Resources
 from harness.plan import Request, resolve
@@ -22,7 +22,7 @@ from tests.harness.conftest import Unread
 from zoo.registry import UserError
 
 REQUEST = Request(
-    attention="primal", task="mqar", budget="laptop@1/recall-16", seed=1, device="cpu",
+    attention="primal", task="mqar", recipe="laptop@1/recall-16", seed=1, device="cpu",
     precision="bf16", compiled=False,
 )  # fmt: skip
 
@@ -138,9 +138,9 @@ def test_a_suite_that_is_not_there_is_rejected(name):
 def test_every_row_of_the_laptop_suite_has_a_recipe_for_every_question():
     suite = suites.find("laptop")
     for question, own in product(suite.questions, suite.rows):
-        budget = f"{suite.key}/{question.name}"
+        recipe = f"{suite.key}/{question.name}"
         request = replace(
-            REQUEST, attention=own.attention, task=question.task, budget=budget,
+            REQUEST, attention=own.attention, task=question.task, recipe=recipe,
             settings=own.options,
         )  # fmt: skip
         if "+" in own.attention and question.model["depth"] == 1:
@@ -161,13 +161,13 @@ def test_the_trials_of_a_question_have_its_rates():
 @pytest.mark.parametrize("name", ["laptop@1/recal-16", "laptop@7/copy", "/copy"])
 def test_a_question_that_is_not_there_is_rejected(name):
     with pytest.raises(UserError):
-        budgets.find(name)
+        recipes.find(name)
 
 
-def test_a_budget_file_cannot_be_a_question(tmp_path):
+def test_a_recipe_file_cannot_be_a_question(tmp_path):
     (tmp_path / "my.toml").write_text("question = 1")
     with pytest.raises(UserError, match="question"):
-        budgets.find(str(tmp_path / "my.toml"))
+        recipes.find(str(tmp_path / "my.toml"))
 
 
 def test_a_suite_runs_what_is_missing_question_by_question(call, store, file):

@@ -130,7 +130,7 @@ def test_the_feed_forward_width_is_the_given_one_at_any_ratio(images):
 
 def test_the_paper_budget_is_deit_small_of_16_with_rank_96_in_the_last_block(folders):
     settings = {"image-folder": {"path": str(folders["published"])}, "train": {"batch": 2}}
-    request = requested("softmax+primal", "image-folder", budget="paper", **settings)
+    request = requested("softmax+primal", "image-folder", recipe="paper", **settings)
     plan = resolve(request)
     assert (plan.task.max_len, plan.task.size) == (197, 224)
     with torch.device("meta"):

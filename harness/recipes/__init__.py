@@ -1,6 +1,6 @@
-"""Budgets: named recipes of the model, the optimiser, and the options of tasks and variants.
+"""Recipes: named settings of the model, the optimiser, and the options of tasks and variants.
 
-A budget is a TOML file. Its tables, of which the more specific one applies last:
+A recipe is a TOML file. Its tables, the more specific ones applied last:
 
     [model]                       the model, on every task
     [tasks.TASK.model]            the model, on one task
@@ -30,14 +30,14 @@ from zoo.registry import UserError, Value, unknown
 SUFFIX = ".toml"
 
 NAMES = ("smoke", "laptop", "paper")
-"""The budgets of this package, from the smallest to the largest number of steps."""
+"""The recipes of this package, from the smallest to the largest number of steps."""
 
-RECIPES = Path(__file__).with_name("recipes")
+FOLDER = Path(__file__).parent
 """Folder of their files."""
 
 
-class Recipe(Frozen):
-    """The part of a budget that is about one task.
+class TaskRecipe(Frozen):
+    """The part of a recipe that is about one task.
 
     Attributes:
         extends: name of the shared recipe whose values this one overrides; empty for none.
@@ -53,9 +53,9 @@ class Recipe(Frozen):
     train: Table = Field(default={})
     variants: dict[str, Table] = Field(default={})
 
-    def override(self, base: "Recipe") -> "Recipe":
+    def override(self, base: "TaskRecipe") -> "TaskRecipe":
         """`base`, with the values of this recipe in place of those of the same name."""
-        return Recipe(
+        return TaskRecipe(
             options=base.options | self.options,
             model=base.model | self.model,
             train=base.train | self.train,
@@ -66,7 +66,7 @@ class Recipe(Frozen):
         )
 
 
-class Budget(Frozen):
+class Recipe(Frozen):
     """A named recipe.
 
     Attributes:
@@ -85,12 +85,12 @@ class Budget(Frozen):
     model: Table
     train: Table
     variants: dict[str, Table] = Field(default={})
-    tasks: dict[str, Recipe] = Field(default={})
-    other: Recipe | None = None
-    shared: dict[str, Recipe] = Field(default={})
+    tasks: dict[str, TaskRecipe] = Field(default={})
+    other: TaskRecipe | None = None
+    shared: dict[str, TaskRecipe] = Field(default={})
     question: Question | None = None
 
-    def recipe(self, task: str) -> Recipe:
+    def of_task(self, task: str) -> TaskRecipe:
         """The recipe of a task: fields of the model and the optimiser are complete.
 
         Raises:
@@ -99,19 +99,19 @@ class Budget(Frozen):
         own = self.tasks.get(task, self.other)
         if own is None:
             raise UserError(
-                f"budget {self.name!r} has no recipe for task {task!r}; it has recipes for "
-                f"{', '.join(self.tasks) or 'none'}; use budget 'laptop' or 'smoke'"
+                f"recipe {self.name!r} has no part for task {task!r}; it has parts for "
+                f"{', '.join(self.tasks) or 'none'}; use recipe 'laptop' or 'smoke'"
             )
         if own.extends:
             if own.extends not in self.shared:
                 reason = unknown("shared recipe", own.extends, self.shared)
-                raise UserError(f"budget {self.name!r}, task {task!r}: {reason}")
+                raise UserError(f"recipe {self.name!r}, task {task!r}: {reason}")
             own = own.override(self.shared[own.extends])
-        return own.override(Recipe(model=self.model, train=self.train))
+        return own.override(TaskRecipe(model=self.model, train=self.train))
 
     def options(self, task: str, names: Sequence[str]) -> dict[str, dict[str, Value]]:
         """Options of the variants of a composition on a task, first to last."""
-        layers = (self.variants, self.recipe(task).variants)
+        layers = (self.variants, self.of_task(task).variants)
         merged: dict[str, dict[str, Value]] = {}
         for name in names:
             keys = [name] if name == names[0] else [name, f"+{name}"]
@@ -120,83 +120,83 @@ class Budget(Frozen):
         return merged
 
 
-PARTS: Parts = dict.fromkeys(("tasks", "other", "shared"), Recipe)
+PARTS: Parts = dict.fromkeys(("tasks", "other", "shared"), TaskRecipe)
 
 
 def names() -> list[str]:
-    """The budgets of this package, from the smallest to the largest number of steps."""
+    """The recipes of this package, from the smallest to the largest number of steps."""
     return list(NAMES)
 
 
-def find(name: str) -> Budget:
-    """The budget of that name, or the one in the TOML file of that path.
+def find(name: str) -> Recipe:
+    """The recipe of that name, or the one in the TOML file of that path.
 
     The recipe of a question of a suite is `laptop@1/copy`.
 
     Raises:
-        UserError: there is none, or the file is not a budget.
+        UserError: there is none, or the file is not a recipe.
     """
     suite, _, question = name.rpartition("/")
     if suite and not name.endswith(SUFFIX):
         return of_question(suites.find(suite), question)
     if not name.endswith(SUFFIX):
         return _built_in(name)
-    path, label = Path(name), f"budget file {name!r}"
+    path, label = Path(name), f"recipe file {name!r}"
     if path.stem in NAMES:
-        raise UserError(f"{label} has the name of a built-in budget; rename the file")
+        raise UserError(f"{label} has the name of a built-in recipe; rename the file")
     tables = read_toml(path, label, "print one with: harness list --budget laptop")
     return _parse(path.stem, tables, label)
 
 
-def of_question(suite: Suite, name: str) -> Budget:
+def of_question(suite: Suite, name: str) -> Recipe:
     """The recipe of a question; without `train.lr` its rate is the middle one of its rates.
 
     Raises:
-        UserError: the suite has no such question, or its budget no recipe for the task.
+        UserError: the suite has no such question, or its base has no recipe for the task.
     """
     question = suite.question(name)
     rates = sorted(question.rates)
-    own = Recipe(
+    own = TaskRecipe(
         options=question.options,
         model=question.model,
         train={**({"lr": rates[len(rates) // 2]} if rates else {}), **question.train},
         variants=question.variants,
     )
     base = find(question.recipe) if question.recipe else None
-    recipe = own.override(base.recipe(question.task)) if base else own
-    return Budget(
+    recipe = own.override(base.of_task(question.task)) if base else own
+    return Recipe(
         name=f"{suite.key}/{name}",
         model=recipe.model,
         train=recipe.train,
         variants=base.variants if base else {},
-        tasks={question.task: Recipe(options=recipe.options, variants=recipe.variants)},
+        tasks={question.task: TaskRecipe(options=recipe.options, variants=recipe.variants)},
         question=question,
     )
 
 
 def show(name: str) -> str:
-    """The file of the budget called `name`.
+    """The file of the recipe called `name`.
 
     Raises:
         UserError: there is none.
     """
     if name not in NAMES:
-        raise UserError(unknown("budget", name, NAMES))
-    return (RECIPES / f"{name}{SUFFIX}").read_text("utf-8")
+        raise UserError(unknown("recipe", name, NAMES))
+    return (FOLDER / f"{name}{SUFFIX}").read_text("utf-8")
 
 
 @cache
-def _built_in(name: str) -> Budget:
+def _built_in(name: str) -> Recipe:
     if name not in NAMES:
-        raise UserError(unknown("budget", name, [*NAMES, "FILE.toml"]))
-    return _parse(name, tomllib.loads(show(name)), f"budget {name!r}")
+        raise UserError(unknown("recipe", name, [*NAMES, "FILE.toml"]))
+    return _parse(name, tomllib.loads(show(name)), f"recipe {name!r}")
 
 
-def _parse(name: str, tables: Mapping[str, Any], label: str) -> Budget:
+def _parse(name: str, tables: Mapping[str, Any], label: str) -> Recipe:
     for field in ("name", "question"):
         if field in tables:
-            raise UserError(f"{label}: the file's name is the budget's name; remove {field!r}")
+            raise UserError(f"{label}: the file's name is the recipe's name; remove {field!r}")
     given = {"train": {}, **tables, "name": name}
     if name not in NAMES and isinstance(given.get("model", {}), Mapping):
         given["model"] = {**_built_in("paper").model, **given.get("model", {})}
-    return validated(Budget, given, f"{label}: ", parts=PARTS)
+    return validated(Recipe, given, f"{label}: ", parts=PARTS)

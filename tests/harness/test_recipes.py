@@ -1,11 +1,11 @@
-"""From a budget to a specification: the recipes of the package, and those of a TOML file."""
+"""From a recipe to a specification: the recipes of the package, and those of a TOML file."""
 
 import tomllib
 from functools import cache
 
 import pytest
 
-from harness import budgets
+from harness import recipes
 from harness.plan import resolve, task_of
 from harness.provenance import options_of
 from tasks import Task
@@ -20,9 +20,9 @@ from zoo.registry import resolve as resolve_options
 from zoo.variants import variants
 
 
-def plan(attention="softmax", task="listops", budget="paper", settings=None):
+def plan(attention="softmax", task="listops", recipe="paper", settings=None):
     """The specification of a request; its data are not read."""
-    request = requested(attention, task, budget=str(budget), **(settings or {}))
+    request = requested(attention, task, recipe=str(recipe), **(settings or {}))
     return resolve(request, data_of=Unread).spec
 
 
@@ -40,33 +40,33 @@ PUBLISHED = {
 """Chen et al., 2023: batch, steps, warm-up; rank and eta of primal; the same of X+primal."""
 
 RECIPES = [
-    (budget, task)
-    for budget in budgets.names()
+    (recipe, task)
+    for recipe in recipes.names()
     for task in task_names(required_options=False)
-    if budget != "paper" or task in PUBLISHED
+    if recipe != "paper" or task in PUBLISHED
 ]
 
 
 @cache
-def given(budget: str, task: str, attention: str) -> dict[str, dict]:
-    return budgets.find(budget).options(task, attention.split("+"))
+def given(recipe: str, task: str, attention: str) -> dict[str, dict]:
+    return recipes.find(recipe).options(task, attention.split("+"))
 
 
-@pytest.mark.parametrize(("budget", "task"), RECIPES)
-def test_every_budget_resolves_every_variant_once_for_each_set_of_options(budget, task):
+@pytest.mark.parametrize(("recipe", "task"), RECIPES)
+def test_every_recipe_resolves_every_variant_once_for_each_set_of_options(recipe, task):
     for attention in STACKS:
         # A variant with the same options on other tasks is resolved on the first of them.
         same = (
             other
             for name, other in RECIPES
-            if name == budget and given(name, other, attention) == given(name, task, attention)
+            if name == recipe and given(name, other, attention) == given(name, task, attention)
         )
         if next(same) != task and attention != "softmax+primal":
             continue
-        if "+" in attention and plan("none", task, budget).model.depth == 1:
+        if "+" in attention and plan("none", task, recipe).model.depth == 1:
             continue
-        spec = plan(attention, task, budget)
-        assert (spec.attention, spec.task.name, spec.budget) == (attention, task, budget)
+        spec = plan(attention, task, recipe)
+        assert (spec.attention, spec.task.name, spec.budget) == (attention, task, recipe)
         assert spec.options.keys() == set(attention.split("+"))
         assert spec.train.warmup < spec.train.steps
         assert 1 <= spec.train.evaluations <= spec.train.steps
@@ -77,9 +77,9 @@ def test_every_budget_resolves_every_variant_once_for_each_set_of_options(budget
 
 @pytest.mark.parametrize("task", sorted({task for _, task in RECIPES} - {"scaling"}))
 def test_a_larger_recipe_trains_for_more_steps(task):
-    assert budgets.names() == ["smoke", "laptop", "paper"]
-    names = [name for name in budgets.names() if (name, task) in RECIPES]
-    trains = {name: plan(task=task, budget=name).train for name in names}
+    assert recipes.names() == ["smoke", "laptop", "paper"]
+    names = [name for name in recipes.names() if (name, task) in RECIPES]
+    trains = {name: plan(task=task, recipe=name).train for name in names}
     steps = [train.steps for train in trains.values()]
     assert steps == sorted(set(steps)) and len(steps) >= 2
     # Beta1 is cycled on paper alone.
@@ -114,10 +114,10 @@ def test_paper_is_the_published_model_optimiser_and_options():
     train = spec.train
     assert spec.model.model_dump() == model
     assert (train.lr, train.eps, train.weight_decay) == (1e-4, 1e-6, 0.0)
-    assert plan(budget="laptop").model.model_dump() == {**model, "dropout": 0.0}
-    for budget in ("paper", "laptop"):
+    assert plan(recipe="laptop").model.model_dump() == {**model, "dropout": 0.0}
+    for recipe in ("paper", "laptop"):
         options = {
-            name: options_of(plan(name, budget=budget))[name]
+            name: options_of(plan(name, recipe=recipe))[name]
             for name in ("nystrom", "performer", "reformer")
         }
         assert (options["nystrom"]["landmarks"], options["nystrom"]["conv"]) == (64, 35)
@@ -139,10 +139,10 @@ def test_paper_is_the_published_language_model():
 
 @pytest.fixture
 def own(tmp_path):
-    """Writes a budget file: the text of a built-in budget, with replacements."""
+    """Writes a recipe file: the text of a built-in recipe, with replacements."""
 
     def write(base: str, *changes: tuple[str, str], name: str = "own"):
-        text = budgets.show(base)
+        text = recipes.show(base)
         for old, new in changes:
             assert old in text
             text = text.replace(old, new, 1)
@@ -167,37 +167,37 @@ model = { heads = 8 }
     options = "reformer = { hashes = 3 }, nystrom = { conv = 3 }, "
     own_variants = ("primal = { rank = 20, eta = 0.05 }, ", options)
     width = "feed_forward = 128", "feed_forward = 64"
-    budget = own("paper", ("[tasks.text]\n", shared), own_variants, width)
-    spec, other = plan("nystrom", "text", budget), plan("nystrom", "listops", budget)
+    recipe = own("paper", ("[tasks.text]\n", shared), own_variants, width)
+    spec, other = plan("nystrom", "text", recipe), plan("nystrom", "listops", recipe)
     assert (spec.model.dim, spec.model.heads, spec.model.feed_forward) == (128, 8, 64)
     assert (other.model.dim, other.model.heads, other.model.feed_forward) == (64, 2, 64)
     assert (spec.train.lr, spec.train.steps) == (0.5, 20000)
     assert options_of(spec)["nystrom"].items() >= {("landmarks", 8), ("conv", 3)}
     assert options_of(other)["nystrom"].items() >= {("landmarks", 64), ("conv", 35)}
-    assert options_of(plan("reformer", "text", budget))["reformer"]["hashes"] == 3
+    assert options_of(plan("reformer", "text", recipe))["reformer"]["hashes"] == 3
 
 
-@pytest.mark.parametrize("name", budgets.names())
-def test_a_shown_budget_is_the_budget(own, name):
-    shown = budgets.find(str(own(name)))
+@pytest.mark.parametrize("name", recipes.names())
+def test_a_shown_recipe_is_the_recipe(own, name):
+    shown = recipes.find(str(own(name)))
     assert shown.name == "own"
-    assert shown.model_copy(update={"name": name}) == budgets.find(name)
+    assert shown.model_copy(update={"name": name}) == recipes.find(name)
 
 
-def test_a_shown_budget_has_no_other_budget_in_it():
-    assert tomllib.loads(budgets.show("paper")).keys() == {
+def test_a_shown_recipe_has_no_other_recipe_in_it():
+    assert tomllib.loads(recipes.show("paper")).keys() == {
         "model", "train", "variants", "tasks", "shared",
     }  # fmt: skip
 
 
-SMOKE = budgets.show("smoke")
+SMOKE = recipes.show("smoke")
 
 BAD = {
     "unknown attention variant 'primel'; did you mean": {"attention": "primel"},
     "unknown task 'listop'; did you mean 'listops'": {"task": "listop"},
-    "unknown budget 'papr'; did you mean 'paper'": {"budget": "papr"},
-    "unknown budget 'model'": {"budget": "model"},
-    "'paper' has no recipe for task 'mqar'": {"task": "mqar"},
+    "unknown recipe 'papr'; did you mean 'paper'": {"recipe": "papr"},
+    "unknown recipe 'model'": {"recipe": "model"},
+    "'paper' has no part for task 'mqar'": {"task": "mqar"},
     "did you mean 'backend'": {"settings": {"softmax": {"backnd": "sdpa"}}},
     "backend=x is not one of auto, sdpa": {"settings": {"softmax": {"backend": "x"}}},
     "max_len=long is not of type int": {"settings": {"listops": {"max_len": "long"}}},
@@ -223,12 +223,12 @@ BAD = {
     "'trian'; did you mean 'train'?": "[tasks.listops.trian]",
     "train=3: input should be a valid ": "train = 3",
     "tasks.listops.train=3: input should be": "[tasks.listops]\ntrain = 3",
-    "budget 'own': train.batch is missing; set it": "[other]",
+    "recipe 'own': train.batch is missing; set it": "[other]",
     "'lrr'; did you mean 'lr'?": SMOKE.replace("lr =", "lrr ="),
     "train.lr=-0.001: input should": SMOKE.replace("lr = ", "lr = -"),
     "train.steps=[]: input should be": SMOKE.replace("steps = 4", "steps = []"),
     "use --precision": SMOKE.replace("lr =", "precision = 'bf16'\nlr ="),
-    "budget 'own' has no recipe for task 'listops'; it has recipes for text2": SMOKE.replace(
+    "recipe 'own' has no part for task 'listops'; it has parts for text2": SMOKE.replace(
         "[other.train]", "").replace("[tasks.listops]", "[tasks.text2]"),
     "unknown shared recipe 'short'": SMOKE.replace(
         "[tasks.listops]", "[tasks.listops]\nextends = 'short'"),
@@ -236,7 +236,7 @@ BAD = {
     f"{owner}.{name}=True is a boolean": f"[other.{owner}]\n{name} = true\n"
     for owner, name in zip(("model", "train"), ("dropout", "steps"), strict=True)
 }  # fmt: skip
-"""Part of the message that answers a request, or the text of a budget file."""
+"""Part of the message that answers a request, or the text of a recipe file."""
 
 
 @pytest.mark.parametrize("message", BAD)
@@ -245,7 +245,7 @@ def test_a_bad_request_or_file_is_one_line(tmp_path, message):
     if not isinstance(request, dict):
         if request is not None:
             path.write_bytes(request if isinstance(request, bytes) else request.encode())
-        request = {"budget": path}
+        request = {"recipe": path}
     with pytest.raises(UserError) as caught:
         plan(**request)
     assert message in str(caught.value) and "\n" not in str(caught.value)
@@ -265,16 +265,16 @@ UNREADABLE = {
 def test_a_file_that_toml_cannot_hold_or_python_cannot_read_is_one_line(tmp_path, what):
     (tmp_path / "my.toml").write_text(UNREADABLE[what])
     with pytest.raises(UserError, match=r"my.toml' cannot be read .*; correct the file") as error:
-        budgets.find(str(tmp_path / "my.toml"))
+        recipes.find(str(tmp_path / "my.toml"))
     assert len(str(error.value)) < 400
 
 
 @pytest.mark.parametrize("stem", ["laptop", "two words", "", "x" * 65])
-def test_the_name_of_a_budget_file_is_new_and_fits_a_record(tmp_path, stem):
+def test_the_name_of_a_recipe_file_is_new_and_fits_a_record(tmp_path, stem):
     path = tmp_path / f"{stem}.toml"
     path.write_text(SMOKE)
     with pytest.raises(UserError, match="rename the file"):
-        plan(budget=path)
+        plan(recipe=path)
 
 
 COVERING = {"landmarks": 1, "window": 1, "bucket": 2}
@@ -308,7 +308,7 @@ def test_the_options_of_a_last_layer_are_for_the_last_layer_only():
 
 
 @pytest.mark.parametrize("attention", ["primal", "softmax+primal", "primal+softmax"])
-def test_settings_override_the_budget_and_leave_the_rest(attention):
+def test_settings_override_the_recipe_and_leave_the_rest(attention):
     spec = plan(attention, settings={"primal": {"rank": "7"}, "listops": {"max_len": "900"}})
     usual = plan(attention)
     assert options_of(spec)["primal"] == {**options_of(usual)["primal"], "rank": 7}
@@ -316,20 +316,20 @@ def test_settings_override_the_budget_and_leave_the_rest(attention):
     assert spec.task.key == "listops@1[max_len=900]"
     assert spec.train == usual.train
     assert plan("softmax", settings={"primal": {"rank": 7}}) == plan("softmax")
-    usual = plan(budget="laptop").task.options
-    spec = plan(budget="laptop", settings={"listops": {"max_len": "600"}})
+    usual = plan(recipe="laptop").task.options
+    spec = plan(recipe="laptop", settings={"listops": {"max_len": "600"}})
     assert usual["max_len"] != 600 and spec.task.options == {**usual, "max_len": 600}
 
 
-def test_a_task_that_a_budget_does_not_name_gets_its_general_recipe_or_is_rejected():
-    with pytest.raises(UserError, match=r"'paper' has no recipe for task 'stranger'.*use budget"):
-        budgets.find("paper").recipe("stranger")
-    assert budgets.find("laptop").recipe("stranger").train["steps"] == 500
-    assert budgets.find("smoke").recipe("stranger").train["steps"] == 4
+def test_a_task_that_a_recipe_does_not_name_gets_its_general_part_or_is_rejected():
+    with pytest.raises(UserError, match=r"'paper' has no part for task 'stranger'.*use recipe"):
+        recipes.find("paper").of_task("stranger")
+    assert recipes.find("laptop").of_task("stranger").train["steps"] == 500
+    assert recipes.find("smoke").of_task("stranger").train["steps"] == 4
 
 
 def test_the_task_of_a_request_is_built_without_its_data():
-    built = task_of(requested("softmax", "listops", block=4, budget="laptop"))
+    built = task_of(requested("softmax", "listops", block=4, recipe="laptop"))
     assert isinstance(built, Task)
     assert built.key == "listops@1[min_len=10,max_len=64], blocks of 4 shuffled"
 
@@ -341,8 +341,8 @@ def tuned() -> list[tuple[str, tuple]]:
     """
     given = {
         (name.lstrip("+"), tuple(sorted(options.items())))
-        for budget in map(budgets.find, budgets.names())
-        for layer in [budget, *(budget.recipe(task) for task in budget.tasks)]
+        for recipe in map(recipes.find, recipes.names())
+        for layer in [recipe, *(recipe.of_task(task) for task in recipe.tasks)]
         for name, options in layer.variants.items()
     }
     kinds: dict[object, tuple[str, tuple]] = {}
