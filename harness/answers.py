@@ -21,7 +21,7 @@ def by_cluster(values: Shaped[Tensor, "n ..."], split: Split) -> CorrectAnswers 
 
 
 def _bits(correct: Shaped[Tensor, "n ..."], split: Split) -> CorrectAnswers:
-    """Every answer, those of the clusters of fewest answers first."""
+    """Every answer, the clusters of fewest answers first."""
     clusters = clusters_of(split)
     sizes = clusters.bincount()[clusters]
     # Stable sorts: by the number of examples of the cluster, then by cluster, then by example.
@@ -45,11 +45,11 @@ def _sums(values: Shaped[Tensor, "n ..."], split: Split) -> ClusterValues:
 
 
 def clusters_of(split: Split) -> Int[Tensor, " n"]:
-    """The cluster of each example, on the CPU: that of its sequences which is in most examples.
+    """The cluster of each example, on the CPU: the one of its sequences that most examples have.
 
     Where sequences are compared, such as the documents of Retrieval, each is in many examples. The
-    dependence through the other sequence of an example is left out. A split with clusters of its
-    own has these.
+    dependence through the other sequence of an example is left out. A split that has clusters
+    has these.
     """
     if split.clusters is not None:
         return split.clusters.cpu().long()
@@ -59,7 +59,7 @@ def clusters_of(split: Split) -> Int[Tensor, " n"]:
 
 
 def roll_out(trainer: Trainer, task: TrajectoryTask, test: Split) -> ClusterValues:
-    """The normalised return of each test episode whose actions are those of the trainer's model."""
+    """The normalised return of each test episode, with the actions of the trainer's model."""
     trainer.model.eval()
 
     @torch.inference_mode()

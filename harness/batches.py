@@ -10,7 +10,7 @@ from tasks.contract import Split
 from zoo.registry import UserError
 
 POOL = 100
-"""Batches among whose examples those of similar length are found."""
+"""Batches whose examples are sorted by length together."""
 
 LENGTH_STEP = 64
 """Batches of similar length are padded to a multiple of this: few shapes, for caches of kernels."""
@@ -49,7 +49,7 @@ class ShuffledBatches:
         return self._order[index * self._batch : (index + 1) * self._batch]
 
     def length(self, number: int) -> int | None:
-        """The length to pad batch `number` to; None, that of the task, without lengths."""
+        """The length to pad batch `number` to; None, for the task's, without lengths."""
         index = self._start_epoch(number)
         return padded_length(self._longest[index]) if self._longest else None
 

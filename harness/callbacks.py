@@ -20,7 +20,7 @@ class ProgressCallback(Protocol):
         """The curve has a new point; the run has `steps` steps in all."""
 
     def failed(self, trace: str) -> None:
-        """The run ended in an unexpected error, of which `trace` is the traceback."""
+        """The run ended in an unexpected error; `trace` is its traceback."""
 
 
 class NoProgress(ProgressCallback):
@@ -35,7 +35,7 @@ class Reported:
     """
 
     def __init__(self, callback: ProgressCallback, lock: Lock) -> None:
-        """Pass on to `callback`; the state is that of `lock`."""
+        """Pass on to `callback`, and report the state to `lock`."""
         self.callback, self.lock = callback, lock
 
     def phase(self, name: str) -> None:

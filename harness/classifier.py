@@ -79,7 +79,7 @@ class Classifier(nn.Module):
 
         Args:
             layers: the attention of each layer, first to last.
-            model: all that is around them; their size is that of `layers`.
+            model: all that is around them.
             vocabulary: vocabulary size; unused where sequences are signals.
             channels: channels of a signal; 0 where sequences are tokens.
             classes: number of classes.

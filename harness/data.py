@@ -87,7 +87,7 @@ class Data:
         try:
             return self.task.load(name)
         except SystemExit as error:
-            # A plug-in must not end the process with its own exit code.
+            # A plug-in must not end the process with its exit code.
             raise UserError(
                 f"task {owner!r} exits with {error.code!r} when its data are loaded; correct it"
             ) from error
@@ -106,6 +106,6 @@ _IN_USE: WeakValueDictionary[tuple[type[Task], str], Data] = WeakValueDictionary
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an allocation failed, on the CPU or on a GPU."""
-    # torch's CPU allocator has no error type of its own.
+    # torch's CPU allocator has no error type.
     failed = isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
     return failed or isinstance(error, MemoryError | torch.OutOfMemoryError)

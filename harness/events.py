@@ -7,7 +7,7 @@ from typing import Any
 
 from harness.records.record import Record
 from harness.records.store import Store
-from tasks.data.extras import how_to_install
+from tasks.data.extras import import_extra
 from zoo.registry import UserError
 
 
@@ -17,21 +17,15 @@ def require_tensorboard() -> Any:
     Raises:
         UserError: the package tensorboard is not installed.
     """
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise UserError(
-            "--tensorboard needs the package tensorboard, which is not installed; "
-            + how_to_install("tensorboard")
-        ) from error
-    return SummaryWriter
+    module: Any = import_extra("--tensorboard", "torch.utils.tensorboard", "tensorboard")
+    return module.SummaryWriter
 
 
 def write_events(records: Iterable[Record], folder: Path) -> list[Path]:
-    """Write the curve of each record to a folder of its own, and return these folders.
+    """Write the curve of each record to a folder, and return these folders.
 
     The scalars are `loss`, `loss/NAME` for each auxiliary loss, and `dev accuracy` as a fraction,
-    against steps; the time of a point is that of the beginning of the run plus its seconds of
+    against steps; the time of a point is the beginning of the run plus its seconds of
     training. Event files of an earlier call for the same run are deleted.
 
     Raises:
@@ -40,15 +34,15 @@ def write_events(records: Iterable[Record], folder: Path) -> list[Path]:
     writer_type = require_tensorboard()
     folders = []
     for record in records:
-        own = folder / Store(folder).name(record.spec)
+        made = folder / Store(folder).name(record.spec)
         try:
-            for old in own.glob("events.out.tfevents.*"):
+            for old in made.glob("events.out.tfevents.*"):
                 old.unlink()
-            with writer_type(str(own)) as writer:
+            with writer_type(str(made)) as writer:
                 _write(record, writer)
         except OSError as error:
-            raise UserError(f"{own} cannot be written ({error.strerror}); give another") from error
-        folders.append(own)
+            raise UserError(f"{made} cannot be written ({error.strerror}); give another") from error
+        folders.append(made)
     return folders
 
 

@@ -110,7 +110,7 @@ class View(Protocol):
         """The run has an outcome."""
 
     def refresh(self, running: Mapping[str, State], others: Mapping[str, State]) -> None:
-        """Time has passed; the states of the runs of this grid, and of those of other processes."""
+        """Time has passed; the states of the runs of this grid, and of all other runs."""
 
 
 def run_all(

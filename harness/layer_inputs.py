@@ -1,4 +1,4 @@
-"""The inputs of attention layers: those of a model on examples of a split, and generated ones."""
+"""The inputs of attention layers: in a model on examples of a split, or generated."""
 
 import math
 from collections.abc import Iterator, Mapping

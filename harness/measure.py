@@ -1,7 +1,7 @@
 """What a model costs: time, memory and operations, compared with softmax in the same run.
 
 Times are compared with the fastest exact softmax, memory with SDPA softmax; see
-`harness.reference`. The time is that of the step that trains. Calls of the model and of softmax
+`harness.reference`. The timed step is the one that trains. Calls of the model and of softmax
 alternate, so that other load of the machine affects both, and their ratio is computed pairwise.
 Every call ends with a synchronisation: a GPU step whose time is that of its kernel launches is
 measured slightly slower than in training.
@@ -53,13 +53,13 @@ def measure(plan: Plan) -> Cost:
         sample([*map(call, dict.fromkeys((trainer, other)))], wall_clock(device), rounds=ROUNDS)
         for call, other in ((training_call, of_training), (inference_call, of_inference))
     )
-    own = _usage(plan, trainer, train, steps[0], passes[0])
+    usage = _usage(plan, trainer, train, steps[0], passes[0])
     if trial is None:
-        return Cost(own=own, softmax=None, time_ratio=None, inference_ratio=None)
+        return Cost(own=usage, softmax=None, time_ratio=None, inference_ratio=None)
     sdpa = Implementation(backend=SDPA, precision=plan.spec.train.precision)
     return Cost(
-        own=own,
-        softmax=own
+        own=usage,
+        softmax=usage
         if {trainers[sdpa], of_training, of_inference} == {trainer}
         else _usage(softmax_plan(plan, sdpa), trainers[sdpa], train, steps[-1], passes[-1]),
         time_ratio=Quartiles.of_ratio(steps[0], steps[-1]),
@@ -73,7 +73,7 @@ def remeasure(record: Record, store: Store) -> Record:
     """Measure the cost of a recorded run again, write it to its record, and return the record.
 
     For runs during which other processes used the machine. Nothing but the cost changes, and the
-    commit is added. The threads are those of the run. The lock of the run is held until the record
+    commit is added. The run's threads are used. The lock of the run is held until the record
     is written, so that no other process repeats the run meanwhile.
 
     Raises:
@@ -105,7 +105,7 @@ def _softmax(
 ) -> tuple[Trial | None, Mapping[Implementation, Trainer]]:
     """The trial of softmax, and the trainers of SDPA and of the fastest implementations.
 
-    A trainer is that of the run itself where they are the same. No trial, with a warning, where
+    The run's trainer is used where they are the same. No trial, with a warning, where
     SDPA does not fit in memory.
     """
     sdpa = Implementation(backend=SDPA, precision=plan.spec.train.precision)

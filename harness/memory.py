@@ -108,7 +108,7 @@ def _built(plan: Plan, **changes: int) -> nn.Module:
 
 
 def matched(request: Request, announce: Callable[[str], None] = lambda line: None) -> Request:
-    """The request with the feed-forward width at which parameters are those of softmax.
+    """The request with the feed-forward width at which it has as many parameters as softmax.
 
     A variant that does not support the task keeps the recipe's width: its run is skipped.
 

@@ -35,8 +35,8 @@ class Request:
     Attributes:
         attention: `A` or `A+B`.
         task: name of a task, or the path of a table of texts and labels.
-        recipe: name of a recipe, or the path of a TOML file; that of a question of a suite, as
-            `laptop@1/copy`, has its precision and positions in place of those of the request.
+        recipe: name of a recipe, or the path of a TOML file; the recipe of a question of a suite,
+            `laptop@1/copy`, fixes precision and positions, whatever the request has.
         seed: of the run.
         device: kind of device.
         precision: of the matrix products.
@@ -46,7 +46,7 @@ class Request:
         settings: options by owner, which override the recipe's. An owner is a variant, the task, or
             `model` or `train`, whose options are fields of the model and of `TrainSpec`.
         tuning: the grid from which some of the settings were chosen.
-        match: what the feed-forward width was chosen to make equal to that of softmax.
+        match: what the feed-forward width was chosen to make equal to softmax's.
     """
 
     attention: str
@@ -109,7 +109,8 @@ def resolve(
         request = replace(request, positions=question.positions, precision=question.precision)
     usual = recipe.options(name, composition.names)
     given = {
-        variant: {**own, **request.settings.get(variant, {})} for variant, own in usual.items()
+        variant: {**options, **request.settings.get(variant, {})}
+        for variant, options in usual.items()
     }
     task = shuffle_blocks(plain, request.block)
     model, train, overrides = _sections(request, plain, recipe.of_task(name), recipe.name)
@@ -169,14 +170,13 @@ def task_of(request: Request) -> Task:
 
 def _parts(request: Request) -> tuple[Task, str, recipes.Recipe]:
     """The task of a request without shuffled blocks, its name, and the recipe."""
-    own: Mapping[str, Value] = {}
-    name = request.task
+    name, file = request.task, {}
     if Path(name).suffix:  # the name of a task has none
-        name, own = "table", {"path": name}
+        name, file = "table", {"path": name}
     # Before the recipe: the message for an unknown task lists the tasks.
     tasks.find(name)
     recipe = recipes.find(request.recipe)
-    given = {**recipe.of_task(name).options, **own, **request.settings.get(name, {})}
+    given = {**recipe.of_task(name).options, **file, **request.settings.get(name, {})}
     return create(name, **given), name, recipe
 
 

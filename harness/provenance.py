@@ -29,7 +29,7 @@ def environment_of(plan: Plan) -> Environment:
 def implementations(names: Iterable[str]) -> dict[str, str]:
     """SHA-256 of the source of each variant, by variant; none where it has no source.
 
-    The source is that of the variant's module and of the modules of its package that it uses,
+    The source is the variant's module and the modules of its package that it uses,
     directly or through others, in order of their names.
     """
     digests = {name: source_digest(variants.find(name)) for name in names}

@@ -74,7 +74,7 @@ class AugmentedImages:
                 prefetch_factor=1,
                 collate_fn=_unchanged,
                 worker_init_fn=_ignore_interrupts,
-                # Its own, so that the random numbers of the model do not depend on it.
+                # A separate one, so that the random numbers of the model do not depend on it.
                 generator=torch.Generator(),
             )
             self._ahead = iter(loader)

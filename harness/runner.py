@@ -40,7 +40,7 @@ SAVE_EVERY = 120.0
 
 
 class Attempt:
-    """A run in progress, of which a record can be made at any time."""
+    """A run in progress; its record can be made at any time."""
 
     def __init__(
         self,
@@ -210,7 +210,7 @@ def run(
     A run whose checkpoint is in the store is continued. During training Ctrl-C and SIGTERM take
     effect after the current step, when a checkpoint has been written. Checkpoints are also written
     after each evaluation and every `save_every` seconds by `clock`. With `keep` the weights before
-    training and those of each evaluation stay in the store; see `Store.weights`. Without `cost` the
+    training and at each evaluation stay in the store; see `Store.weights`. Without `cost` the
     record has none: measuring a short run takes longer than the run.
 
     Raises:

@@ -31,7 +31,7 @@ def cosine(step: int, spec: TrainSpec) -> tuple[float, float]:
     """Return the learning rate and beta1 of a step, counted from 0.
 
     As DeiT (Touvron et al., 2021, arXiv 2012.12877), by step and not by epoch: the rate rises
-    linearly from lr / 1,000 to lr in `warmup` steps, and is then that of a cosine over all steps,
+    linearly from lr / 1,000 to lr in `warmup` steps, and then follows a cosine over all steps,
     which ends at lr / 100.
     """
     if step < spec.warmup:
@@ -41,7 +41,7 @@ def cosine(step: int, spec: TrainSpec) -> tuple[float, float]:
 
 
 def constant(step: int, spec: TrainSpec) -> tuple[float, float]:
-    """Return the learning rate and beta1 of a step: those of the recipe.
+    """Return the learning rate and beta1 of a step: the recipe's.
 
     In the first `warmup` steps the rate rises linearly, `lr / warmup` at the first.
     """

@@ -23,7 +23,7 @@ def bases(
     """Orthonormal bases of the scores, the first singular vectors of the kernel, and the kernel.
 
     They are coordinates in the span of the features of each side (c: query, key). The features are
-    constants: gradients are those of the weights alone.
+    constants: only the weights have gradients.
     """
     phi, directions = problem(layer, x)
     phi = phi.detach()

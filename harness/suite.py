@@ -38,8 +38,9 @@ def rows_of(
         named = [row for row in suite.rows if name == row.label]
         named = named or [row for row in suite.rows if name == row.attention]
         if settings or not named:
-            own = {v: dict(settings.get(v, {})) for v in Composition.parse(name).names}
-            named = [SuiteRow(attention=name, options={v: o for v, o in own.items() if o})]
+            used = Composition.parse(name).names
+            options = {variant: dict(settings[variant]) for variant in used if variant in settings}
+            named = [SuiteRow(attention=name, options=options)]
         rows += named
     if unused := settings.keys() - {owner for row in rows for owner in row.options}:
         raise UserError(
@@ -140,7 +141,7 @@ def steps(
             spec = CostSpec(
                 attention=row.attention,
                 options=composition.changed(
-                    {v: {**own, **row.options.get(v, {})} for v, own in options.items()}
+                    {v: {**usual, **row.options.get(v, {})} for v, usual in options.items()}
                 ),
                 level="step", operation="train", length=task.max_len, batch=batch,
                 batching=str(batch), dim=model.dim, heads=model.heads, causal=task.causal,

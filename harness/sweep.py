@@ -34,10 +34,10 @@ def varied(request: Request, field: str, values: Sequence[str]) -> list[Request]
             f"--over {field}: {request.attention} on {request.task} has no options of {name!r}; "
             f"give one of {', '.join(sorted({TASK, 'model', 'train', task, *names}))}"
         )
-    own = request.settings.get(owner, {})
-    if option in own:
+    options = request.settings.get(owner, {})
+    if option in options:
         raise UserError(
-            f"--set {owner}.{option}={own[option]} gives a field that is swept; leave it out"
+            f"--set {owner}.{option}={options[option]} gives a field that is swept; leave it out"
         )
     return [request.with_setting(f"{owner}.{option}", value) for value in values]
 

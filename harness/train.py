@@ -277,5 +277,5 @@ def _evaluate(trainer: Trainer, dev: Split, progress: Progress) -> Evaluation:
 
 
 def _is_better(result: Evaluation, score: float | None) -> bool:
-    """Whether a score is better than that of before, if there is one."""
+    """Whether a result is better than an earlier score, if there is one."""
     return score is None or result.metric.sign * (result.score - score) > 0

@@ -19,7 +19,7 @@ def trainer_of(plan: Plan, train: Split, compiled: bool | None = None) -> Traine
     recipe = spec.train.model_copy(
         update={
             "compiled": spec.train.compiled if compiled is None else compiled,
-            # A cost is that of batches of the task's length.
+            # A cost is of batches of the task's length.
             "bucket_by_length": False,
             # Nor does it depend on the number of steps of the run.
             "steps": max(spec.train.steps, LEAST_STEPS),

@@ -35,7 +35,7 @@ class Row:
     """A variant on a task, with the trials that choose its recipe.
 
     Attributes:
-        request: of its runs; the seed is that of the trials.
+        request: of its runs; the seed is the trials'.
         tuning: the grid.
         trials: a run at each point, in order.
     """
@@ -105,7 +105,7 @@ def _require_free(request: Request, path: str) -> None:
     if owner not in ("model", "train"):
         raise UserError(
             f"--grid {path}: rows share a grid of fields of train and model, for example {RATE}; "
-            "compare options of a variant as rows of their own, with --set"
+            "compare options of a variant as separate rows, with --set"
         )
     given = request.settings.get(owner, {}).get(name)
     if given is not None:

@@ -1,4 +1,4 @@
-"""The weights that a run keeps: those before training, and those of each evaluation on dev."""
+"""The weights that a run keeps: before training, and at each evaluation on dev."""
 
 import re
 from collections.abc import Iterator, Sequence

@@ -18,7 +18,7 @@ import typer
 from zoo.registry import UserError, require_memory, unknown
 
 if TYPE_CHECKING:
-    from harness.engines.choice import Resources
+    from harness.engines import Resources
 
 
 WORKER_BYTES = 2**27
@@ -121,7 +121,7 @@ class Execution:
             UserError: there is no such engine or device, this machine has fewer CPUs, or no memory
                 for as many workers, or a text of `slurm` has another form.
         """
-        from harness.engines.choice import Resources, engines
+        from harness.engines import Resources, engines
         from harness.environment import pick_device
 
         if self.engine not in engines():

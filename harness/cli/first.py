@@ -12,7 +12,7 @@ from harness.cli.runs import execute
 if TYPE_CHECKING:
     import pandas as pd
 
-    from harness.engines.choice import Resources
+    from harness.engines import Resources
     from harness.records.suites import Question, Suite, SuiteRow
 
 SUITE, SEED = "laptop", 1

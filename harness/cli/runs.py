@@ -12,7 +12,7 @@ from harness.cli.arguments import Runs, attentions_in, names_in, seeds_in, setti
 from zoo.registry import UserError
 
 if TYPE_CHECKING:
-    from harness.engines.choice import Resources
+    from harness.engines import Resources
     from harness.plan import Plan, Request
     from harness.records.record import Record
 
@@ -123,7 +123,7 @@ def execute(
     """
     from harness import grid
     from harness.cli import progress
-    from harness.engines.choice import Resources, create
+    from harness.engines import Resources, create
     from harness.environment import keep_freed_memory
     from harness.records.store import Store
 

@@ -34,7 +34,7 @@ def measure_cell(spec: CostSpec, limits: Limits, budget: float, timeout: float) 
 
     Args:
         spec: what is measured.
-        limits: those of the device.
+        limits: of the device.
         budget: seconds of sampling, about.
         timeout: seconds that it has; where SDPA softmax would take it longer, that is left out.
 
@@ -68,7 +68,7 @@ def measure_cell(spec: CostSpec, limits: Limits, budget: float, timeout: float) 
 
 
 def _memory(spec: CostSpec, work: Work, *, compared: bool) -> dict[str, Any]:
-    """The bytes of a call of `memory_batch` samples, with those of SDPA if `compared`."""
+    """The bytes of a call of `memory_batch` samples; if `compared`, their ratio to SDPA."""
     peak, whole = _bytes(spec, work)
     sdpa = reference_of(spec)
     of_sdpa = whole if spec == sdpa or not compared else _bytes(sdpa, prepare(sdpa))[1]
@@ -109,8 +109,8 @@ def required_bytes(spec: CostSpec, work: Work) -> int:
     """Bytes that any layer of this shape transfers in one call, in the precision of `spec`.
 
     Evaluation reads the tokens and the parameters and writes new tokens; training also reads the
-    gradient of the new tokens and writes that of the tokens and the parameters; decoding also reads
-    the state. A model has these transfers in each of its layers, and those of the optimiser. Any
+    gradient of the new tokens and writes the gradients of tokens and parameters; decoding also
+    reads the state. A model has these transfers in each of its layers, and the optimiser's. Any
     more is the choice of an implementation.
     """
     item = 2 if spec.precision == "bf16" else 4
@@ -123,7 +123,7 @@ def required_bytes(spec: CostSpec, work: Work) -> int:
 
 
 def analytic_flops(spec: CostSpec, module: torch.nn.Module) -> int | None:
-    """The operations of the formula of a layer; training has three times those of evaluation.
+    """The operations of the formula of a layer; training has three times as many as evaluation.
 
     Each product of two tensors has two more in the backward pass, one for each gradient.
     """
@@ -161,9 +161,9 @@ def _softmax(spec: CostSpec, timer: Timer, end: float) -> tuple[dict[Implementat
 
 
 def _bytes(spec: CostSpec, work: Work) -> tuple[int, int]:
-    """Bytes that a call of `memory_batch` samples allocates at most; with those of their state.
+    """Bytes that a call of `memory_batch` samples allocates at most; and with their state.
 
-    `work` is that of `spec`, with its batch.
+    `work` has the batch of `spec`.
     """
     if (batch := memory_batch(spec)) != spec.batch:
         work = prepare(spec.model_copy(update={"batch": batch}))

@@ -44,11 +44,11 @@ class CostRequest:
         batching: a number, or `tokens=K` for K tokens in all samples together.
         dim: model width.
         heads: attention heads.
-        causal: whether evaluation and training are causal; those of variants that are causal only,
-            prefill and decoding always are.
+        causal: whether evaluation and training are causal; prefill, decoding, and variants that are
+            causal only, always are.
         precision: of the matrix products.
         device: kind of device.
-        settings: options by variant; `model` has those of the model, where `level` is `step`.
+        settings: options by variant; by `model` for the model, where `level` is `step`.
     """
 
     attentions: Sequence[str]
@@ -79,16 +79,16 @@ def cells(request: CostRequest) -> list[CostSpec]:
     skipped: dict[str, None] = {}
     for operation in request.operations:
         for attention, settings in [*named, *references]:
-            own = [
+            row = [
                 _spec(request, attention, settings, operation, length)
                 for length in sorted(request.lengths)
             ]
             try:
-                require_supported(own[0])
+                require_supported(row[0])
             except Unsupported as error:
                 skipped[f"{attention}, {operation}: {error}"] = None
                 continue
-            specs |= {spec.id: spec for spec in own}
+            specs |= {spec.id: spec for spec in row}
     if len(skipped) == len(named) * len(request.operations):
         raise Unsupported(next(iter(skipped)))
     for reason in skipped:
@@ -184,10 +184,10 @@ def _spec(
 def _model(request: CostRequest) -> Encoder:
     """The model of the recipe `RECIPE` at this width."""
     recipe = recipes.find(RECIPE).of_task("scaling").model
-    own = {"dim": request.dim, "heads": request.heads, "feed_forward": 2 * request.dim}
+    sizes = {"dim": request.dim, "heads": request.heads, "feed_forward": 2 * request.dim}
     given = request.settings.get(MODEL, {})
     for name in given:
         if name not in SETTINGS:
             raise UserError(unknown(f"option of {MODEL}", name, SETTINGS))
-    values = {**recipe, **own, "positions": "learned", **given}
+    values = {**recipe, **sizes, "positions": "learned", **given}
     return validated(Encoder, values, f"{MODEL}.", what="option")

@@ -46,7 +46,7 @@ def measure_in_process(
 
     Args:
         spec: what is measured.
-        limits: those of the device.
+        limits: of the device.
         budget: seconds of sampling, about.
         timeout: seconds after which the measurement is given up.
         measure: does the work in the new process; a function of a module.

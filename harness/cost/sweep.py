@@ -29,7 +29,7 @@ def sweep(
     longer ones are skipped, and their records say so.
 
     Args:
-        specs: the measurements; the order of rows is that of their first ones.
+        specs: the measurements; rows are in the order of their first ones.
         store: where records are read and written.
         measure: makes one measurement.
         rerun: make those that have a final record, too.

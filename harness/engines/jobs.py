@@ -77,7 +77,7 @@ class Result(NamedTuple):
         message: why; empty for `done` and `busy`.
         new: whether the run was computed now.
         trace: the traceback of a run that failed; empty otherwise.
-        warnings: those of the run.
+        warnings: of the run.
     """
 
     state: Literal["done", "busy", "died", "error"]

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import torch
 
-from harness.engines.choice import Resources, engine
+from harness.engines import Resources, engine
 from harness.engines.jobs import CellView, Job, Pool, Result, take
 from harness.engines.worker import work
 from harness.interrupts import ending, ignore_interrupts

@@ -4,7 +4,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from harness.engines.choice import Resources, engine
+from harness.engines import Resources, engine
 from harness.engines.jobs import CellView, Job, Result, execute
 from tasks.data.extras import import_extra
 from zoo.registry import in_one_line

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from harness.engines.choice import Resources, engine
+from harness.engines import Resources, engine
 from harness.engines.jobs import CellView, Job, Result, execute
 from harness.interrupts import Interrupts
 from tasks.data.extras import import_extra
@@ -20,7 +20,7 @@ MINUTES = 24 * 60
 """Time limit of a job, after which Slurm queues it again, unless another one is given."""
 
 SHARED = ("timeout_min", "mem_gb", "name", "stderr_to_stdout")
-"""Parameters that submitit has for every kind of cluster; all others are those of Slurm."""
+"""Parameters that submitit has for every kind of cluster; all others are Slurm's."""
 
 
 class SlurmTask:
@@ -71,8 +71,8 @@ class SlurmJobs:
         """Prepare; nothing is submitted yet.
 
         Args:
-            resources: `workers` are jobs at once, 0 for all; `parameters` those of `sbatch`, such
-                as `partition`, and of submitit, such as `timeout_min`.
+            resources: `workers` are jobs at once, 0 for all; `parameters` are options of
+                `sbatch`, such as `partition`, and of submitit, such as `timeout_min`.
             store: the folder of the records, on a file system of all machines.
             view: unused: no run is of this process.
 

@@ -11,12 +11,12 @@ from multiprocessing.connection import Connection
 def work(connection: Connection, threads: int, gpu: str) -> None:
     """Run jobs from the other end of a pipe, one after the other, until it is closed.
 
-    SIGTERM, and the end of the parent, end the process after the current step of a run, of which a
+    SIGTERM, and the end of the parent, end the process after the current step of a run; its
     checkpoint is written first.
 
     Args:
         connection: gives each `Job` and its threads, and takes its `Result`.
-        threads: CPU threads of libraries that do not follow those of torch.
+        threads: CPU threads of libraries that do not follow torch.
         gpu: the only one that the process may use; empty for all.
     """
     os.environ["OMP_NUM_THREADS"] = str(threads)

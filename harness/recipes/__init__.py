@@ -54,7 +54,7 @@ class TaskRecipe(Frozen):
     variants: dict[str, Table] = Field(default={})
 
     def override(self, base: "TaskRecipe") -> "TaskRecipe":
-        """`base`, with the values of this recipe in place of those of the same name."""
+        """`base`, with the values of this recipe in place of values of the same name."""
         return TaskRecipe(
             options=base.options | self.options,
             model=base.model | self.model,
@@ -71,7 +71,7 @@ class Recipe(Frozen):
 
     Attributes:
         name: its name in records.
-        model: fields of the models, on every task; one takes those of its kind.
+        model: fields of the models, on every task; a model takes the fields of its kind.
         train: fields of `TrainSpec`, on every task.
         variants: options of variants, on every task.
         tasks: the recipe of each task.
@@ -96,18 +96,18 @@ class Recipe(Frozen):
         Raises:
             UserError: there is none.
         """
-        own = self.tasks.get(task, self.other)
-        if own is None:
+        part = self.tasks.get(task, self.other)
+        if part is None:
             raise UserError(
                 f"recipe {self.name!r} has no part for task {task!r}; it has parts for "
                 f"{', '.join(self.tasks) or 'none'}; use recipe 'laptop' or 'smoke'"
             )
-        if own.extends:
-            if own.extends not in self.shared:
-                reason = unknown("shared recipe", own.extends, self.shared)
+        if part.extends:
+            if part.extends not in self.shared:
+                reason = unknown("shared recipe", part.extends, self.shared)
                 raise UserError(f"recipe {self.name!r}, task {task!r}: {reason}")
-            own = own.override(self.shared[own.extends])
-        return own.override(TaskRecipe(model=self.model, train=self.train))
+            part = part.override(self.shared[part.extends])
+        return part.override(TaskRecipe(model=self.model, train=self.train))
 
     def options(self, task: str, names: Sequence[str]) -> dict[str, dict[str, Value]]:
         """Options of the variants of a composition on a task, first to last."""
@@ -156,20 +156,20 @@ def of_question(suite: Suite, name: str) -> Recipe:
     """
     question = suite.question(name)
     rates = sorted(question.rates)
-    own = TaskRecipe(
+    part = TaskRecipe(
         options=question.options,
         model=question.model,
         train={**({"lr": rates[len(rates) // 2]} if rates else {}), **question.train},
         variants=question.variants,
     )
     base = find(question.recipe) if question.recipe else None
-    recipe = own.override(base.of_task(question.task)) if base else own
+    part = part.override(base.of_task(question.task)) if base else part
     return Recipe(
         name=f"{suite.key}/{name}",
-        model=recipe.model,
-        train=recipe.train,
+        model=part.model,
+        train=part.train,
         variants=base.variants if base else {},
-        tasks={question.task: TaskRecipe(options=recipe.options, variants=recipe.variants)},
+        tasks={question.task: TaskRecipe(options=part.options, variants=part.variants)},
         question=question,
     )
 

@@ -28,7 +28,7 @@ class TaskBaselines(Frozen):
         scores: on test, by name, in its unit.
         left: steps that are not fitted yet, in order; empty where the set is complete.
         started: when the first step began.
-        environment: that of the fits.
+        environment: of the fits.
     """
 
     schema_version: Literal[2] = 2

@@ -109,20 +109,20 @@ class Measured(Frozen):
     Attributes:
         seconds: of one call.
         samples: timed calls.
-        ratio: seconds over those of the softmax of `reference`, measured alternately; None where
+        ratio: seconds over the seconds of softmax by `reference`, measured alternately; None where
             SDPA softmax has too little memory or time. See `over_softmax`.
         no_ratio: why `ratio` is None; empty where it is given.
         peak_bytes: peak of the memory that one call of `memory_batch` samples allocates.
-        memory_ratio: `memory_bytes` over those of SDPA softmax; None where `ratio` is.
+        memory_ratio: `memory_bytes` over the bytes of SDPA softmax; None where `ratio` is.
         flops: floating-point operations in matrix products of one call, counted.
-        analytic_flops: those of the variant's formula; None where it does not state them, and for a
+        analytic_flops: by the variant's formula; None where it does not state them, and for a
             model or a decoded token.
         backend: the implementation that computed the layers; empty where the variant has only one.
         required_bytes: bytes that any layer of this shape reads and writes in one call.
         parameters: trainable parameters.
         state_bytes: memory of the state between two tokens, all samples together; None where the
             operation is not `decode`.
-        limits: those of the device.
+        limits: of the device.
         reference: the backend of the fastest exact softmax in this precision; empty
             without one, and in records of before it was stored, whose ratios are to SDPA.
         memory_batch: samples of the call whose memory is measured; None in records of before it was
@@ -167,7 +167,7 @@ class Measured(Frozen):
     def over_limit(self) -> float:
         """Seconds over the least that the device needs for the required bytes and the operations.
 
-        The operations are those of the variant: an algorithm with fewer has a lower limit. What an
+        The operations are the variant's: an algorithm with fewer has a lower limit. What an
         implementation computes again is left out where the formula's operations are known.
         """
         transfer = self.required_bytes / self.limits.bytes_per_second
@@ -185,7 +185,7 @@ class CostRecord(Frozen):
         reason: one line; empty where status is `ok`.
         started: when the measurement began.
         seconds: of the whole measurement, the start of its process included.
-        environment: that of the measurement.
+        environment: of the measurement.
         options: every option of every variant, by variant, with those that have their default.
         claims_linear: whether the variants claim time and memory linear in the length.
         measured: None where status is not `ok`.
@@ -210,7 +210,7 @@ class CostRecord(Frozen):
 
     @property
     def computed_by(self) -> str:
-        """`PyTorch`, `compiled loops`, `Triton` or `library`; those of A+B joined by `+`.
+        """`PyTorch`, `compiled loops`, `Triton` or `library`; joined by `+` for A+B.
 
         A library is a package, or a fused kernel of PyTorch.
         """

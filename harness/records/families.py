@@ -12,7 +12,7 @@ LISTED = Path(__file__).parents[1] / "cli" / "list.json"
 
 
 def family_of(attention: str) -> str:
-    """The family of a variant, of a composition that of the last variant; else `custom`."""
+    """The family of a variant, or of the last variant of a composition; else `custom`."""
     try:
         return _families().get(layers_in(attention)[-1], CUSTOM)
     except UserError:  # a record may hold any text
@@ -25,7 +25,7 @@ def layer_counts(attention: str) -> Mapping[str, int]:
 
 
 def colour_of(attention: str) -> str:
-    """The colour of a variant in every figure: that of its family."""
+    """The colour of a variant in every figure: its family's."""
     return FAMILIES[family_of(attention)]
 
 

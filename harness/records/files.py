@@ -73,8 +73,8 @@ def write_all(contents: Mapping[Path, bytes]) -> list[Path]:
     Raises:
         OSError: a file cannot be written; `filename` is its path.
     """
-    own = f"{platform.node()}.{os.getpid()}.partial"
-    partial = {path: path.with_name(f".{path.name}.{own}") for path in contents}
+    process = f"{platform.node()}.{os.getpid()}.partial"
+    partial = {path: path.with_name(f".{path.name}.{process}") for path in contents}
     path = Path()
     try:
         for path, content in contents.items():

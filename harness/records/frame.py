@@ -117,8 +117,8 @@ def baselines(folder: Path | str) -> pd.DataFrame:
 def of_baselines(found: Iterable[TaskBaselines]) -> pd.DataFrame:
     """A row for each baseline of a task.
 
-    Columns: `data` and `task` as those of a run; `version` of the set of baselines, `complete`;
-    `name`, `score`, as that of a run.
+    Columns: `data` and `task` as a run has them; `version` of the set of baselines, `complete`;
+    `name`, `score`, in the unit of a run's.
     """
     rows = [
         (name_of_task(one.spec), one.spec.key, one.version, not one.left, name, score)
@@ -135,7 +135,7 @@ def of_records(records: Iterable[Record]) -> pd.DataFrame:
     `recipe`, `suite` and `question` (of a recipe `SUITE@VERSION/QUESTION`, else empty), `task` (its
     key), `data` (its key and digests: the name of the file of its baselines), `task.name`,
     `task.OPTION`, `model.FIELD`, `train.FIELD`, `VARIANT.OPTION`, `seed`, `device`, `role`
-    (`trial`, `final`, or empty without tuning); `options` (those of variants that are part of the
+    (`trial`, `final`, or empty without tuning); `options` (of variants, that are part of the
     identity), `overrides` (of the recipe) and `grid` (of a tuned run, else empty), each as JSON;
     `distance` (of the point of the grid from the recipe), `match`, `status`, `reason`; `metric`
     (its name), `unit`, `better` (`higher` or `lower`), `digits`, `chance`, `scale`, `exponential`;
@@ -164,7 +164,7 @@ def of_records(records: Iterable[Record]) -> pd.DataFrame:
 def of_curves(records: Iterable[Record]) -> pd.DataFrame:
     """A row for each point of the curves of runs.
 
-    Columns: `id`, `machine`, `started`, as those of the run; `step`, `seconds` (of training),
+    Columns: `id`, `machine`, `started`, of the run; `step`, `seconds` (of training),
     `loss`, `losses` (the auxiliary ones, a mapping), `dev` (NaN where it was not evaluated).
     """
     rows = [
@@ -182,8 +182,8 @@ def of_costs(records: Iterable[CostRecord]) -> pd.DataFrame:
     Columns: `attention`, `row` (with the options that were set and differ from their defaults),
     `label` (with all that differ), `level`, `pass`, `length`, `batch`, `batching`, `dim`, `heads`,
     `depth` and `model` (of a model), `options`, `causal`, `precision`, `device`, `machine`,
-    `threads`, `status`, `reason`, `linear` (claimed), `computed_by`; those of `MEASURED`;
-    `started`, `commit`; `id`, and `shape`, that of any machine and precision.
+    `threads`, `status`, `reason`, `linear` (claimed), `computed_by`; all of `MEASURED`;
+    `started`, `commit`; `id`, and `shape`, the identity on any machine and in any precision.
     """
     found = pd.DataFrame([_cost(record) for record in records])
     if found.empty:

@@ -178,20 +178,18 @@ class Locks:
         Raises:
             UserError: the file system has no locks, or the folder cannot be written.
         """
-        own = f"command-{platform.node()}-{os.getpid()}-{get_ident()}"
-        path = self._path(own, "cells")
-        held = self._lock(own)
-        try:
-            with suppress(OSError):
-                write_atomic(path, json.dumps(names).encode())
-            yield
-        finally:
-            with suppress(OSError):
-                path.unlink(missing_ok=True)
-                # Nobody else takes a lock of this name.
-                self._path(own, "lock").unlink(missing_ok=True)
-            if held is not None:
-                held.release()
+        command = f"command-{platform.node()}-{os.getpid()}-{get_ident()}"
+        # Nobody else takes a lock of this name.
+        with self.alone(command):
+            path = self._path(command, "cells")
+            try:
+                with suppress(OSError):
+                    write_atomic(path, json.dumps(names).encode())
+                yield
+            finally:
+                with suppress(OSError):
+                    path.unlink(missing_ok=True)
+                    self._path(command, "lock").unlink(missing_ok=True)
 
     def announced(self) -> list[str]:
         """The names of the runs of all commands in progress."""
@@ -203,7 +201,7 @@ class Locks:
         return list(names)
 
     def remove_announcements(self) -> None:
-        """Delete those of commands that were killed."""
+        """Delete what killed commands have announced."""
         for path in sorted(self.folder.glob("command-*")):
             if ANNOUNCEMENT.fullmatch(path.name) and not self.is_held(path.stem):
                 with suppress(OSError):

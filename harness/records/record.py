@@ -99,7 +99,7 @@ class Implementation(Frozen):
     """One of the exact implementations of softmax.
 
     Attributes:
-        backend: that of the variant.
+        backend: its name, an option of the variant.
         precision: of its matrix products.
     """
 
@@ -112,23 +112,23 @@ class Implementation(Frozen):
 
 
 class Cost(Frozen):
-    """The cost of a model, and that of softmax, measured alternately in the same run.
+    """The cost of a model and of softmax, measured alternately in the same run.
 
     Times are compared with the fastest exact softmax of this machine in the precision that is the
     faster one, memory with SDPA softmax in the precision of the run.
 
     Attributes:
         own: of the model.
-        softmax: of the same model with softmax: the times are those of the fastest implementations,
-            and all else is that of SDPA; it and all ratios are None where SDPA did not fit in
+        softmax: of the same model with softmax: the times are of the fastest implementations,
+            and all else is of SDPA; it and all ratios are None where SDPA did not fit in
             memory.
-        time_ratio: own training time over that of `reference`, pairwise; below 1 is faster.
-        inference_ratio: own inference time over that of `inference_reference`, pairwise.
+        time_ratio: training time over the time of `reference`, pairwise; below 1 is faster.
+        inference_ratio: inference time over the time of `inference_reference`, pairwise.
         reference: the fastest softmax in training; None without softmax, and in records of before
             it was stored, whose ratios are to SDPA; see `over_softmax`.
         inference_reference: the fastest softmax in inference; None likewise.
         workers: runs on the machine during the measurement, this one included. With more
-            than 1 the times are those of a shared machine: `harness run --remeasure` replaces them.
+            than 1 the times are of a shared machine: `harness run --remeasure` replaces them.
     """
 
     own: Usage
@@ -158,7 +158,7 @@ class Cost(Frozen):
 
     @property
     def memory_ratio(self) -> float | None:
-        """Own peak over that of SDPA softmax; below 1 is smaller."""
+        """The peak over the peak of SDPA softmax; below 1 is smaller."""
         return self.own.peak_bytes / self.softmax.peak_bytes if self.softmax else None
 
 
@@ -197,7 +197,7 @@ class Record(Frozen):
         status: how the run ended.
         reason: one line; empty where status is `ok`.
         started: when the run began.
-        environment: that of the run.
+        environment: of the run.
         implementations: SHA-256 of the sources of each variant; see `harness.provenance`.
         expected_failures: checks that its variants are expected to fail, `VARIANT: CHECK`, each
             with its reason.

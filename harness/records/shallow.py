@@ -35,7 +35,7 @@ class ShallowStudy(Frozen):
         digests: SHA-256 of each split.
         models: the models.
         started: when the study began.
-        environment: that of the study.
+        environment: of the study.
     """
 
     schema_version: Literal[1] = 1

@@ -175,7 +175,7 @@ class RunSpec(Identified):
         device: the kind of device; part of the identity because cost is part of the outcome.
         seed: determines initial parameters, data order and all other random numbers of the run.
         tuning: the grid that the run belongs to; None for a run of one recipe.
-        match: what the feed-forward width of each variant makes equal to that of softmax, if
+        match: what the feed-forward width of each variant makes equal to softmax's, if
             anything.
     """
 
@@ -230,4 +230,4 @@ def row_of(attention: str, overrides: Mapping[str, Value]) -> str:
 
 def by_option(options: Mapping[str, Mapping[str, Value]]) -> dict[str, Value]:
     """Options of variants by `VARIANT.OPTION`."""
-    return {f"{v}.{name}": value for v, own in options.items() for name, value in own.items()}
+    return {f"{v}.{name}": value for v, given in options.items() for name, value in given.items()}

@@ -8,10 +8,10 @@ A suite is a file `harness/recipes/suites/NAME.toml`, or a file of a user:
     level = "step"                costs of training steps are the results; by default runs are
     [cost]                        what is measured of each row; see `CostPlan`
     [all]                         fields of every question that does not set them
-    [questions.NAME]              see `Question`; their order is that of the columns
+    [questions.NAME]              see `Question`; in the order of the columns
     [questions.NAME] extends = "OTHER"     the fields of OTHER that NAME does not set
 
-The recipe of a question is found by the name `SUITE@VERSION/QUESTION`, as that of a file. It may
+The recipe of a question is found by the name `SUITE@VERSION/QUESTION`, as the one of a file. It may
 start from what another recipe has for the task: `recipe = "paper"`.
 """
 
@@ -54,15 +54,15 @@ class Question(Frozen):
         asks: what a model must do, in one sentence.
         task: name of the task.
         recipe: the recipe whose part for the task the other fields override; empty for none.
-        options: those of the task.
+        options: of the task.
         model: fields of `ModelSpec`; `positions` is not among them.
         train: fields of `TrainSpec`; `precision` is not among them.
         positions: how positions are encoded.
         precision: of the matrix products.
         variants: options of variants, by variant; `+V` is V as the last layer of A+V.
-        rates: values of `train.lr`, of which a trial with seed 0 chooses by dev; empty for the rate
+        rates: values of `train.lr`; trials with seed 0 choose one by dev; empty for the rate
             of `recipe`.
-        seeds: those of the runs at that rate.
+        seeds: of the runs at that rate.
         seeds_at_baseline: whether a row has them, too, whose trial is at a baseline.
         rules: what a row must exceed to answer: `all`, the baselines of the task and the rows
             without attention; or `models`, these rows alone: what attention adds to them.
@@ -231,7 +231,7 @@ def find(name: str) -> Suite:
 def published(suite: Suite) -> "pd.DataFrame":
     """The published answers to a suite of this package, a line for each row and question.
 
-    Columns: those of `reports.suites.answers`, and `rate`, the `train.lr` that trials chose.
+    Columns: as `reports.suites.answers` has them, and `rate`, the `train.lr` that trials chose.
     `harness report --publish` writes the file.
     """
     import pandas as pd
@@ -257,8 +257,8 @@ def _parse(name: str, tables: Table, label: str) -> Suite:
     questions, shared = tables["questions"], tables.pop("all", {})
     tables["questions"] = []
     try:
-        for own in questions:
-            where, table = f"{label}, question {own!r}: ", _completed(own, questions, shared)
+        for name in questions:
+            where, table = f"{label}, question {name!r}: ", _completed(name, questions, shared)
             tables["questions"].append(validated(Question, table, where, parts=PARTS))
     except (AttributeError, TypeError) as error:
         raise UserError(f"{label}: 'all' and each of 'questions' are tables; change it") from error
@@ -277,7 +277,7 @@ def _completed(name: str, questions: Mapping[str, Table], shared: Table) -> Tabl
 
 
 def _over(base: Table, table: Table) -> Table:
-    """`base`, with the values of `table` in place of those of the same name, table by table."""
+    """`base`, with the values of `table` in place of values of the same name, table by table."""
     merged = {**base, **table}
     for name in base.keys() & table.keys():
         if isinstance(base[name], dict) and isinstance(table[name], dict):

@@ -1,7 +1,7 @@
 """Studies: each is one module of this package, with what it computes, its table and its plot.
 
 `@study` registers the class of a module; `harness study NAME` runs it. A study is imported when it
-is called, and the list of studies is that of the modules.
+is called, and the list of studies is the list of modules.
 """
 
 import ast

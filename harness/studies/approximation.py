@@ -131,7 +131,7 @@ def generated(
 ) -> Row:
     """The errors on generated inputs, at one length and standard deviation of logits.
 
-    Projections are those of a new layer of softmax; its queries are scaled to give the logits.
+    Projections are of a new layer of softmax; its queries are scaled to give the logits.
 
     Raises:
         Unsupported: the variant has no projections for queries, keys and values.

@@ -197,7 +197,7 @@ def _line(layer: pd.DataFrame, *, several: bool) -> dict[str, Any]:
 
 
 def _colours(group: pd.DataFrame) -> dict[str, Any]:
-    """The colour of each variant: that of its family, lighter for each further one of a family."""
+    """The colour of each variant: its family's, lighter for each further one of a family."""
     names: dict[str, list[str]] = {}
     for name in group["attention"].unique():
         names.setdefault(colour_of(name.partition("[")[0]), []).append(name)

@@ -11,7 +11,7 @@ import pytest
 import harness
 from harness import recipes
 from harness.cli.first import first, place
-from harness.engines.choice import Resources
+from harness.engines import Resources
 from harness.plan import Request, resolve
 from harness.records import suites
 from harness.records.frame import of_records
